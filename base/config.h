@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BASE_CONFIG_H
+#define NGD_BASE_CONFIG_H
+
+/*
+ * Table-driven options, for the daemon's file and command line.
+ *
+ * One row per option: name, type, default, bounds, help. The file has lines "name = value", '#'
+ * comments, and nothing else; repeated names add to a LIST and are errors otherwise. Unknown names and
+ * bad values are refused with file, line and what is allowed. Sizes take K, M, G, T (binary); times
+ * take us, ms, s, m, h. Man page text is printed from the table (ngd_config_describe).
+ * Threads: one owner. Memory: strings are owned by the config object.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/strbuf.h"
+#include <stdint.h>
+
+typedef enum ngd_config_type {
+    NGD_CONFIG_BOOL,
+    NGD_CONFIG_INT,     /* int64_t, min..max */
+    NGD_CONFIG_SIZE,    /* uint64_t bytes, min..max */
+    NGD_CONFIG_TIME,    /* ngd_nsec_t, min..max */
+    NGD_CONFIG_STRING,  /* char *, may be "" */
+    NGD_CONFIG_ENUM,    /* int index into `choices`, space separated */
+    NGD_CONFIG_LIST,    /* struct ngd_config_list of strings */
+} ngd_config_type_t;
+
+struct ngd_config_list {
+    char **items;
+    size_t n;
+    bool is_default; /* the first value that is set replaces a default, later ones add */
+};
+
+struct ngd_config_option {
+    const char *name;          /* "stats-listen": the same in the file and, with "--", on the command line */
+    ngd_config_type_t type;
+    size_t offset;             /* of the field in the owner's options struct */
+    const char *def;           /* default, in the file's syntax; LIST: one item per line, "" for none */
+    int64_t min, max;          /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
+    const char *choices;       /* ENUM */
+    const char *help;          /* one sentence or more */
+    bool reloadable;           /* takes effect on SIGHUP */
+};
+
+/* Sets defaults in opts. table ends with a row whose name is NULL. */
+ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag);
+void ngd_config_fini(const struct ngd_config_option *table, void *opts);
+ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, const char *name, const char *value,
+                            struct ngd_diag *diag);
+ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *opts, const char *path,
+                                  struct ngd_diag *diag);
+ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *opts, const char *text, size_t n,
+                                  const char *origin, struct ngd_diag *diag);
+/* Prints the table: as --help text, as roff for the man page, or as a commented sample file. */
+typedef enum ngd_config_style { NGD_CONFIG_HELP, NGD_CONFIG_ROFF, NGD_CONFIG_SAMPLE } ngd_config_style_t;
+void ngd_config_describe(const struct ngd_config_option *table, ngd_config_style_t style, struct ngd_strbuf *sb);
+/* Parsers of the file's value syntax, for others (npugraphctl --kv-bytes 64M). */
+ngd_status_t ngd_parse_size(const char *text, uint64_t *bytes_p);
+ngd_status_t ngd_parse_time(const char *text, ngd_nsec_t *t_p);
+
+#endif

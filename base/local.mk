@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+noinst_LTLIBRARIES += libngdbase.la
+libngdbase_la_SOURCES = \
+	base/annotations.h \
+	base/clock.c base/clock.h \
+	base/config.c base/config.h \
+	base/digest.c base/digest.h \
+	base/dtype.c base/dtype.h \
+	base/fault.c base/fault.h \
+	base/handle.c base/handle.h \
+	base/list.h \
+	base/lock.c base/lock.h base/lock_rank.h \
+	base/log.c base/log.h \
+	base/mem.c base/mem.h \
+	base/metrics.c base/metrics.h \
+	base/status.c base/status.h \
+	base/strbuf.c base/strbuf.h \
+	base/utf8.h
+
+EXTRA_DIST += base/dtype.def base/fault.def base/metrics.def base/status.def

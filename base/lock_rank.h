@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BASE_LOCK_RANK_H
+#define NGD_BASE_LOCK_RANK_H
+
+/*
+ * Every lock of the daemon, in the order in which they may be taken: a thread that holds a lock may
+ * take only locks of a higher rank. Debug builds check it. No lock is held across a call into a
+ * backend, a callback into a higher layer, or a write of the log.
+ */
+typedef enum ngd_lock_rank {
+    NGD_RANK_NONE,          /* leaf locks of tests */
+    NGD_RANK_DRAIN,         /* daemon: drain state */
+    NGD_RANK_CALLS,         /* daemon: open streaming calls */
+    NGD_RANK_SESSIONS,      /* daemon: session table */
+    NGD_RANK_SESSION,       /* daemon: one session's objects */
+    NGD_RANK_LOADER,        /* daemon: files that are loaded or being loaded */
+    NGD_RANK_OBJECTS,       /* daemon: handle tables of buffers, graphs, models, sequences */
+    NGD_RANK_STREAM_CALL,   /* daemon: outbound queue of one streaming call */
+    NGD_RANK_MODELS,        /* scheduler: table of models */
+    NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */
+    NGD_RANK_PROGRAMS,      /* scheduler: table of programs by digest */
+    NGD_RANK_PROGRAM,       /* scheduler: one program's instances and counters */
+    NGD_RANK_GCACHE,        /* graphs: compiled-graph cache, not on the replay path */
+    NGD_RANK_CAPTURE_QUEUE, /* scheduler: jobs of the capture threads */
+    NGD_RANK_ORDER,         /* scheduler: waiting requests of one order */
+    NGD_RANK_QUEUE,         /* scheduler: run queue of a device */
+    NGD_RANK_KV,            /* scheduler: KV block allocator */
+    NGD_RANK_POOL,          /* devices: pool growth and holders */
+    NGD_RANK_DEVICE,        /* devices: budget accounting */
+    NGD_RANK_STREAM,        /* devices: queue of one stream */
+    NGD_RANK_PEERS,         /* daemon: table of connections */
+    NGD_RANK_IDENTITIES,    /* daemon: table of identities */
+    NGD_RANK_JOBS,          /* daemon: queue of a job pool */
+    NGD_RANK_REACTOR,       /* daemon: posted messages */
+    NGD_RANK_METRICS,       /* base: labelled metric rows */
+    NGD_RANK_LOG,           /* base: log sink */
+    NGD_RANK_MAX
+} ngd_lock_rank_t;
+
+#endif

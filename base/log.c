@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The log. A line is built on the stack and written with one write(2): lines of different threads
+ * do not mix (pipes and files in append mode keep writes of this size whole), and nothing is lost in
+ * a buffer when the process dies. A full pipe drops the line; the daemon never waits for its log.
+ */
+#include "base/log.h"
+#include "base/clock.h"
+#include "base/utf8.h"
+#include <errno.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 3072
+
+static _Atomic int log_level = NGD_LOG_INFO;
+static _Atomic int log_fd = 2;
+
+/* Does the log go to the journal? Asked once per descriptor. */
+enum { JOURNAL_UNKNOWN, JOURNAL_NO, JOURNAL_YES };
+static _Atomic int journal = JOURNAL_UNKNOWN;
+
+static const struct {
+    const char *name;
+    char priority; /* sd-daemon(3) */
+} levels[] = {
+    [NGD_LOG_ERROR] = {"error", '3'}, [NGD_LOG_WARNING] = {"warning", '4'}, [NGD_LOG_NOTICE] = {"notice", '5'},
+    [NGD_LOG_INFO] = {"info", '6'},   [NGD_LOG_DEBUG] = {"debug", '7'},
+};
+
+void ngd_log_set_level(ngd_log_level_t level)
+{
+    atomic_store_explicit(&log_level, (int)level, memory_order_relaxed);
+}
+
+ngd_log_level_t ngd_log_get_level(void)
+{
+    return (ngd_log_level_t)atomic_load_explicit(&log_level, memory_order_relaxed);
+}
+
+bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p)
+{
+    for (int i = NGD_LOG_ERROR; i <= NGD_LOG_DEBUG; i++) {
+        if (strcmp(levels[i].name, text) == 0) {
+            *level_p = (ngd_log_level_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *ngd_log_level_name(ngd_log_level_t level)
+{
+    return (unsigned)level <= NGD_LOG_DEBUG ? levels[level].name : "unknown";
+}
+
+void ngd_log_set_fd(int fd)
+{
+    atomic_store_explicit(&log_fd, fd, memory_order_relaxed);
+    atomic_store_explicit(&journal, JOURNAL_UNKNOWN, memory_order_relaxed);
+}
+
+/*
+ * systemd.exec(5): JOURNAL_STREAM is "device:inode" of the stream it connected. It must be compared,
+ * because a child of a service inherits the variable even when its output goes elsewhere.
+ */
+static bool is_journal(int fd)
+{
+    int known = atomic_load_explicit(&journal, memory_order_relaxed);
+    const char *stream;
+    unsigned long long dev, ino;
+    struct stat st;
+
+    if (known != JOURNAL_UNKNOWN)
+        return known == JOURNAL_YES;
+    stream = getenv("JOURNAL_STREAM");
+    known = JOURNAL_NO;
+    if (stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 && fstat(fd, &st) == 0 && st.st_dev == dev &&
+        st.st_ino == ino)
+        known = JOURNAL_YES;
+    atomic_store_explicit(&journal, known, memory_order_relaxed);
+    return known == JOURNAL_YES;
+}
+
+/* Appends one character of text to out, escaped if it is a control character or not UTF-8. Returns how
+ * much of text was used; *len grows by at most 4. */
+static size_t put_escaped(char *out, size_t *len, const char *text, size_t n, bool quoted)
+{
+    size_t step = ngd_utf8_step(text, n);
+    unsigned char c = (unsigned char)text[0];
+
+    if (step == 0 || c < 0x20 || c == 0x7f) {
+        static const char hex[] = "0123456789abcdef";
+
+        out[(*len)++] = '\\';
+        if (c == '\n' || c == '\t' || c == '\r') {
+            out[(*len)++] = c == '\n' ? 'n' : c == '\t' ? 't' : 'r';
+        } else {
+            out[(*len)++] = 'x';
+            out[(*len)++] = hex[c >> 4];
+            out[(*len)++] = hex[c & 15];
+        }
+        return 1;
+    }
+    if (quoted && (c == '"' || c == '\\'))
+        out[(*len)++] = '\\';
+    memcpy(out + *len, text, step);
+    *len += step;
+    return step;
+}
+
+static bool plain_word(const char *text)
+{
+    if (!*text)
+        return false;
+    for (const char *p = text; *p; p++)
+        if ((unsigned char)*p <= 0x20 || (unsigned char)*p >= 0x7f || *p == '"' || *p == '=' || *p == '\\')
+            return false;
+    return true;
+}
+
+const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX])
+{
+    size_t len = 0, n;
+
+    if (!text)
+        return "-";
+    n = strnlen(text, NGD_LOG_VALUE_MAX);
+    if (n < NGD_LOG_VALUE_MAX && plain_word(text))
+        return text;
+    buf[len++] = '"';
+    for (size_t i = 0; i < n;) {
+        if (len + 4 + sizeof("...\"") > NGD_LOG_VALUE_MAX) {
+            memcpy(buf + len, "...", 3);
+            len += 3;
+            break;
+        }
+        i += put_escaped(buf, &len, text + i, n - i, true);
+    }
+    buf[len++] = '"';
+    buf[len] = '\0';
+    return buf;
+}
+
+static size_t put_time(char *out, size_t cap)
+{
+    struct timespec ts;
+    struct tm tm;
+    size_t n;
+
+    clock_gettime(CLOCK_REALTIME, &ts);
+    gmtime_r(&ts.tv_sec, &tm);
+    n = strftime(out, cap, "%Y-%m-%dT%H:%M:%S", &tm);
+    return n + (size_t)snprintf(out + n, cap - n, ".%03dZ ", (int)(ts.tv_nsec / NGD_MSEC));
+}
+
+void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
+{
+    int saved_errno = errno; /* callers log between a failed call and their use of errno */
+    int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
+    char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
+    size_t len = 0, n;
+    va_list ap;
+    ssize_t written;
+    int want;
+
+    if (level > NGD_LOG_DEBUG)
+        level = NGD_LOG_DEBUG;
+    if (is_journal(fd))
+        len = (size_t)snprintf(line, sizeof(line), "<%c>", levels[level].priority);
+    else
+        len = put_time(line, sizeof(line));
+    len += (size_t)snprintf(line + len, sizeof(line) - len, "%s %.64s: ", levels[level].name, component);
+
+    va_start(ap, fmt);
+    want = vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    n = want < 0 ? 0 : (size_t)want < sizeof(text) ? (size_t)want : sizeof(text) - 1;
+    for (size_t i = 0; i < n;) {
+        if (len + 4 + sizeof("...\n") > sizeof(line)) {
+            memcpy(line + len, "...", 3);
+            len += 3;
+            break;
+        }
+        i += put_escaped(line, &len, text + i, n - i, false);
+    }
+    line[len++] = '\n';
+    do
+        written = write(fd, line, len);
+    while (written < 0 && errno == EINTR);
+    errno = saved_errno;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BASE_LOG_H
+#define NGD_BASE_LOG_H
+
+/*
+ * The structured log: one line per event, "<time> <level> <component>: <text> key=value ...".
+ * Under systemd (JOURNAL_STREAM) the time is left out and the sd-daemon priority prefix is written.
+ * base/ and graphs/ stay at debug; from devices/ up the function that first decides logs once.
+ * Threads: any. A line is written with one write(2); nothing is buffered.
+ * Control characters in a line are escaped, so that a client's text cannot forge a line; values that
+ * come from outside go through ngd_log_value, which quotes them when they are not a plain word.
+ */
+#include <stdbool.h>
+
+typedef enum ngd_log_level {
+    NGD_LOG_ERROR,
+    NGD_LOG_WARNING,
+    NGD_LOG_NOTICE,
+    NGD_LOG_INFO,
+    NGD_LOG_DEBUG,
+} ngd_log_level_t;
+
+void ngd_log_set_level(ngd_log_level_t level);
+ngd_log_level_t ngd_log_get_level(void);
+bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p);
+const char *ngd_log_level_name(ngd_log_level_t level);
+void ngd_log_set_fd(int fd);                       /* default 2 */
+
+/* A value for "key=value": text itself when it is a plain word, else a quoted and escaped copy in buf,
+ * cut to fit. NULL is written as "-". */
+#define NGD_LOG_VALUE_MAX 256
+const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX]);
+
+/* Use the macros. fmt is printf; control characters in the result are escaped. */
+void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#define ngd_log(level, component, ...)                                                             \
+    do {                                                                                           \
+        if ((level) <= ngd_log_get_level())                                                        \
+            ngd_log_write((level), (component), __VA_ARGS__);                                      \
+    } while (0)
+#define ngd_error(component, ...)   ngd_log(NGD_LOG_ERROR, component, __VA_ARGS__)
+#define ngd_warning(component, ...) ngd_log(NGD_LOG_WARNING, component, __VA_ARGS__)
+#define ngd_notice(component, ...)  ngd_log(NGD_LOG_NOTICE, component, __VA_ARGS__)
+#define ngd_info(component, ...)    ngd_log(NGD_LOG_INFO, component, __VA_ARGS__)
+#define ngd_debug(component, ...)   ngd_log(NGD_LOG_DEBUG, component, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BASE_MEM_H
+#define NGD_BASE_MEM_H
+
+/*
+ * The general heap (jemalloc when configured) and a bump arena for per-request memory.
+ *
+ * Why: one door for allocation, so that tests can fail the n-th allocation, and so that the replay
+ * path can be shown not to allocate (ngd_mem_thread_allocs).
+ * Threads: heap calls from any thread; an arena belongs to one owner at a time.
+ * Memory: all functions return NULL on failure; ngd_free(NULL) is fine.
+ */
+#include <stddef.h>
+#include <stdint.h>
+
+void *ngd_malloc(size_t bytes);
+void *ngd_calloc(size_t n, size_t bytes);              /* overflow-checked, zeroed */
+void *ngd_realloc(void *ptr, size_t bytes);
+void *ngd_reallocarray(void *ptr, size_t n, size_t bytes); /* overflow-checked */
+void *ngd_aligned_alloc(size_t align, size_t bytes);   /* free with ngd_free */
+char *ngd_strdup(const char *s);
+char *ngd_strndup(const char *s, size_t n);
+void *ngd_memdup(const void *p, size_t n);
+void ngd_free(void *ptr);
+
+#define NGD_NEW(type)       ((type *)ngd_calloc(1, sizeof(type)))
+#define NGD_NEW_N(type, n)  ((type *)ngd_calloc((n), sizeof(type)))
+
+/* Tests: fail every allocation from the n-th on this thread (0 = next one; -1 = never, the default). */
+void ngd_mem_fail_after(int64_t n);
+/* Allocations made through this header by the calling thread since it started. */
+uint64_t ngd_mem_thread_allocs(void);
+/* Host bytes in use (the allocator's own figure; 0 when it cannot tell). */
+uint64_t ngd_mem_heap_bytes(void);
+
+/* Arena: allocations are freed together by reset, which keeps the blocks for reuse. */
+struct ngd_arena {
+    struct ngd_arena_block *head;
+    struct ngd_arena_block *cur;
+    size_t block_bytes;
+};
+void ngd_arena_init(struct ngd_arena *arena, size_t block_bytes); /* allocates nothing yet */
+void ngd_arena_fini(struct ngd_arena *arena);
+void *ngd_arena_alloc(struct ngd_arena *arena, size_t bytes);     /* 16-byte aligned; NULL on failure */
+void *ngd_arena_calloc(struct ngd_arena *arena, size_t n, size_t bytes);
+char *ngd_arena_strdup(struct ngd_arena *arena, const char *s);
+void ngd_arena_reset(struct ngd_arena *arena);
+
+#endif

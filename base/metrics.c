@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Metrics: one family per row of metrics.def.
+ *
+ * A family has one static row, which is the metric itself when it has no label and the row "other"
+ * when it has one, so that finding a row can never fail. Labelled rows hang in a list that only grows;
+ * the list and the labels belong to `lock`, values are relaxed atomics and need none. A row whose object
+ * is gone is hidden, and given to another label value once the family is full.
+ *
+ * A scrape is not a snapshot: values move while it renders. Only inside one histogram does it matter
+ * to readers, so _count is computed from the buckets that were printed.
+ */
+#include "base/metrics.h"
+#include "base/lock.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PREFIX "npugraphd_"
+#define LABEL_MAX_BYTES 128
+
+/* Upper bounds, 1-2-5 steps from 1 µs to 10 s. A replay of a small graph takes some µs, a capture
+ * some seconds; one row of bounds for all keeps dashboards comparable. */
+static const ngd_nsec_t bounds[] = {
+    1 * NGD_USEC,   2 * NGD_USEC,   5 * NGD_USEC,   10 * NGD_USEC,  20 * NGD_USEC,  50 * NGD_USEC,
+    100 * NGD_USEC, 200 * NGD_USEC, 500 * NGD_USEC, 1 * NGD_MSEC,   2 * NGD_MSEC,   5 * NGD_MSEC,
+    10 * NGD_MSEC,  20 * NGD_MSEC,  50 * NGD_MSEC,  100 * NGD_MSEC, 200 * NGD_MSEC, 500 * NGD_MSEC,
+    1 * NGD_SEC,    2 * NGD_SEC,    5 * NGD_SEC,    10 * NGD_SEC,
+};
+#define N_BOUNDS (sizeof(bounds) / sizeof(bounds[0]))
+
+enum kind { KIND_COUNTER, KIND_TIME_COUNTER, KIND_GAUGE, KIND_HISTOGRAM };
+
+struct histogram {
+    _Atomic uint64_t bucket[N_BOUNDS + 1]; /* not cumulative; the last is above all bounds */
+    _Atomic uint64_t sum_ns;
+};
+
+struct ngd_metric_row {
+    _Atomic int64_t value;      /* counters: as uint64_t */
+    struct histogram *hist;     /* histograms only; NULL when there was no memory for it */
+    struct ngd_metric_row *next;
+    bool hidden;
+    char label[LABEL_MAX_BYTES + 1];
+};
+
+static const struct {
+    const char *name, *label, *help;
+    enum kind kind;
+} families[] = {
+#define NGD_METRIC(ID, kind, name, label, help) [NGD_M_##ID] = {name, label, help, KIND_##kind},
+#include "base/metrics.def"
+#undef NGD_METRIC
+};
+
+static struct ngd_mutex lock = NGD_MUTEX_INITIALIZER(NGD_RANK_METRICS);
+static struct {
+    struct ngd_metric_row base;
+    struct histogram hist;
+    struct ngd_metric_row *rows NGD_GUARDED_BY(lock); /* in the order of making */
+    unsigned n_rows NGD_GUARDED_BY(lock);
+    bool other_used; /* base.label row of a labelled family is shown */
+} state[NGD_M_MAX];
+
+static bool labelled(ngd_metric_t m)
+{
+    return families[m].label[0] != '\0';
+}
+
+static void hist_observe(struct histogram *h, ngd_nsec_t t)
+{
+    size_t lo = 0, hi = N_BOUNDS;
+
+    if (t < 0)
+        t = 0;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+
+        if (t <= bounds[mid])
+            hi = mid;
+        else
+            lo = mid + 1;
+    }
+    atomic_fetch_add_explicit(&h->bucket[lo], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&h->sum_ns, (uint64_t)t, memory_order_relaxed);
+}
+
+static uint64_t hist_count(const struct histogram *h)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i <= N_BOUNDS; i++)
+        n += atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
+    return n;
+}
+
+void ngd_metric_add(ngd_metric_t m, uint64_t n)
+{
+    ngd_metric_row_add(&state[m].base, n);
+}
+
+void ngd_metric_set(ngd_metric_t m, int64_t v)
+{
+    ngd_metric_row_set(&state[m].base, v);
+}
+
+void ngd_metric_inc(ngd_metric_t m)
+{
+    ngd_metric_row_add(&state[m].base, 1);
+}
+
+void ngd_metric_dec(ngd_metric_t m)
+{
+    ngd_metric_row_add(&state[m].base, (uint64_t)-1);
+}
+
+void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t)
+{
+    hist_observe(&state[m].hist, t);
+}
+
+static uint64_t row_value(const struct ngd_metric_row *row)
+{
+    if (row->hist)
+        return hist_count(row->hist);
+    return (uint64_t)atomic_load_explicit(&row->value, memory_order_relaxed);
+}
+
+uint64_t ngd_metric_get(ngd_metric_t m)
+{
+    uint64_t sum = families[m].kind == KIND_HISTOGRAM ? hist_count(&state[m].hist) : row_value(&state[m].base);
+
+    if (!labelled(m))
+        return sum;
+    ngd_mutex_lock(&lock);
+    for (struct ngd_metric_row *row = state[m].rows; row; row = row->next)
+        sum += row_value(row);
+    ngd_mutex_unlock(&lock);
+    return sum;
+}
+
+/* Label values come from clients too (names of graphs): bounded, and valid UTF-8. */
+static void copy_label(char out[LABEL_MAX_BYTES + 1], const char *value)
+{
+    size_t len = 0, n = strlen(value);
+
+    while (n > 0) {
+        size_t step = ngd_utf8_step(value, n);
+        const char *from = step ? value : "?";
+        size_t width = step ? step : 1;
+
+        if (len + width > LABEL_MAX_BYTES)
+            break;
+        memcpy(out + len, from, width);
+        len += width;
+        value += width;
+        n -= width;
+    }
+    out[len] = '\0';
+}
+
+static struct ngd_metric_row *find_row(ngd_metric_t m, const char *label) NGD_REQUIRES(lock)
+{
+    for (struct ngd_metric_row *row = state[m].rows; row; row = row->next)
+        if (strcmp(row->label, label) == 0)
+            return row;
+    return NULL;
+}
+
+static struct ngd_metric_row *new_row(ngd_metric_t m) NGD_REQUIRES(lock)
+{
+    struct ngd_metric_row **end = &state[m].rows, *row;
+
+    row = NGD_NEW(struct ngd_metric_row);
+    if (!row)
+        return NULL;
+    if (families[m].kind == KIND_HISTOGRAM) {
+        row->hist = NGD_NEW(struct histogram);
+        if (!row->hist) {
+            ngd_free(row);
+            return NULL;
+        }
+    }
+    while (*end)
+        end = &(*end)->next;
+    *end = row;
+    state[m].n_rows++;
+    return row;
+}
+
+/* A hidden row of a full family starts again at zero; to Prometheus it is a new series. */
+static struct ngd_metric_row *recycle_row(ngd_metric_t m) NGD_REQUIRES(lock)
+{
+    for (struct ngd_metric_row *row = state[m].rows; row; row = row->next) {
+        if (!row->hidden)
+            continue;
+        atomic_store_explicit(&row->value, 0, memory_order_relaxed);
+        if (row->hist) {
+            for (size_t i = 0; i <= N_BOUNDS; i++)
+                atomic_store_explicit(&row->hist->bucket[i], 0, memory_order_relaxed);
+            atomic_store_explicit(&row->hist->sum_ns, 0, memory_order_relaxed);
+        }
+        return row;
+    }
+    return NULL;
+}
+
+struct ngd_metric_row *ngd_metric_row(ngd_metric_t m, const char *label_value)
+{
+    char label[LABEL_MAX_BYTES + 1];
+    struct ngd_metric_row *row;
+
+    if (!labelled(m))
+        return &state[m].base;
+    copy_label(label, label_value);
+    ngd_mutex_lock(&lock);
+    row = find_row(m, label);
+    if (!row) {
+        row = state[m].n_rows < NGD_METRIC_ROWS_MAX ? new_row(m) : recycle_row(m);
+        if (row)
+            memcpy(row->label, label, sizeof(label));
+    }
+    if (row)
+        row->hidden = false;
+    else
+        state[m].other_used = true;
+    ngd_mutex_unlock(&lock);
+    return row ? row : &state[m].base;
+}
+
+void ngd_metric_row_add(struct ngd_metric_row *row, uint64_t n)
+{
+    atomic_fetch_add_explicit(&row->value, (int64_t)n, memory_order_relaxed);
+}
+
+void ngd_metric_row_set(struct ngd_metric_row *row, int64_t v)
+{
+    atomic_store_explicit(&row->value, v, memory_order_relaxed);
+}
+
+void ngd_metric_row_observe(struct ngd_metric_row *row, ngd_nsec_t t)
+{
+    if (row->hist) {
+        hist_observe(row->hist, t);
+        return;
+    }
+    /* The static row of a histogram family has its buckets beside it. */
+    for (int m = 0; m < NGD_M_MAX; m++)
+        if (row == &state[m].base)
+            hist_observe(&state[m].hist, t);
+}
+
+uint64_t ngd_metric_row_get(const struct ngd_metric_row *row)
+{
+    return row_value(row);
+}
+
+void ngd_metric_row_hide(struct ngd_metric_row *row)
+{
+    if (!row)
+        return;
+    ngd_mutex_lock(&lock);
+    row->hidden = true;
+    ngd_mutex_unlock(&lock);
+}
+
+const char *ngd_metric_name(ngd_metric_t m)
+{
+    return (unsigned)m < NGD_M_MAX ? families[m].name : "?";
+}
+
+static void put_escaped(struct ngd_strbuf *sb, const char *s, bool quotes)
+{
+    for (; *s; s++) {
+        if (*s == '\\')
+            ngd_strbuf_append(sb, "\\\\");
+        else if (*s == '\n')
+            ngd_strbuf_append(sb, "\\n");
+        else if (*s == '"' && quotes)
+            ngd_strbuf_append(sb, "\\\"");
+        else
+            ngd_strbuf_putc(sb, *s);
+    }
+}
+
+static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix, const char *label, const char *le)
+{
+    ngd_strbuf_printf(sb, PREFIX "%s%s", families[m].name, suffix);
+    if (label || le) {
+        ngd_strbuf_putc(sb, '{');
+        if (label) {
+            ngd_strbuf_printf(sb, "%s=\"", families[m].label);
+            put_escaped(sb, label, true);
+            ngd_strbuf_append(sb, le ? "\"," : "\"");
+        }
+        if (le)
+            ngd_strbuf_printf(sb, "le=\"%s\"", le);
+        ngd_strbuf_putc(sb, '}');
+    }
+    ngd_strbuf_putc(sb, ' ');
+}
+
+static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct histogram *h)
+{
+    uint64_t sum = atomic_load_explicit(&h->sum_ns, memory_order_relaxed), total = 0;
+    char le[32];
+
+    for (size_t i = 0; i <= N_BOUNDS; i++) {
+        total += atomic_load_explicit(&h->bucket[i], memory_order_relaxed);
+        if (i < N_BOUNDS)
+            snprintf(le, sizeof(le), "%g", (double)bounds[i] / (double)NGD_SEC);
+        else
+            snprintf(le, sizeof(le), "+Inf");
+        put_series(sb, m, "_bucket", label, le);
+        ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
+    }
+    put_series(sb, m, "_sum", label, NULL);
+    ngd_strbuf_printf(sb, "%llu.%09llu\n", (unsigned long long)(sum / NGD_SEC), (unsigned long long)(sum % NGD_SEC));
+    put_series(sb, m, "_count", label, NULL);
+    ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
+}
+
+static void put_row(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct ngd_metric_row *row,
+                    const struct histogram *hist)
+{
+    int64_t v = atomic_load_explicit(&row->value, memory_order_relaxed);
+
+    switch (families[m].kind) {
+    case KIND_HISTOGRAM:
+        put_histogram(sb, m, label, hist);
+        break;
+    case KIND_GAUGE:
+        put_series(sb, m, "", label, NULL);
+        ngd_strbuf_printf(sb, "%lld\n", (long long)v);
+        break;
+    case KIND_COUNTER:
+        put_series(sb, m, "", label, NULL);
+        ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)v);
+        break;
+    case KIND_TIME_COUNTER:
+        put_series(sb, m, "", label, NULL);
+        ngd_strbuf_printf(sb, "%llu.%06llu\n", (unsigned long long)v / 1000000u, (unsigned long long)v % 1000000u);
+        break;
+    }
+}
+
+static void put_family(struct ngd_strbuf *sb, ngd_metric_t m)
+{
+    static const char *const kinds[] = {
+        [KIND_COUNTER] = "counter",
+        [KIND_TIME_COUNTER] = "counter",
+        [KIND_GAUGE] = "gauge",
+        [KIND_HISTOGRAM] = "histogram",
+    };
+
+    ngd_strbuf_printf(sb, "# HELP " PREFIX "%s ", families[m].name);
+    put_escaped(sb, families[m].help, false);
+    ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%s %s\n", families[m].name, kinds[families[m].kind]);
+    if (!labelled(m)) {
+        put_row(sb, m, NULL, &state[m].base, &state[m].hist);
+        return;
+    }
+    ngd_mutex_lock(&lock);
+    for (const struct ngd_metric_row *row = state[m].rows; row; row = row->next)
+        if (!row->hidden)
+            put_row(sb, m, row->label, row, row->hist);
+    if (state[m].other_used || row_value(&state[m].base) != 0)
+        put_row(sb, m, "other", &state[m].base, &state[m].hist);
+    ngd_mutex_unlock(&lock);
+}
+
+void ngd_metrics_render(struct ngd_strbuf *sb)
+{
+    for (int m = 0; m < NGD_M_MAX; m++)
+        put_family(sb, (ngd_metric_t)m);
+}
+
+double ngd_metric_quantile(ngd_metric_t m, double q)
+{
+    uint64_t count[N_BOUNDS + 1], total = 0;
+    double rank, below = 0;
+
+    for (size_t i = 0; i <= N_BOUNDS; i++) {
+        count[i] = atomic_load_explicit(&state[m].hist.bucket[i], memory_order_relaxed);
+        total += count[i];
+    }
+    if (total == 0)
+        return 0;
+    rank = (q < 0 ? 0 : q > 1 ? 1 : q) * (double)total;
+    for (size_t i = 0; i < N_BOUNDS; i++) {
+        double n = (double)count[i], lo = i ? (double)bounds[i - 1] : 0, hi = (double)bounds[i];
+
+        if (n > 0 && below + n >= rank)
+            return (lo + (hi - lo) * (rank - below) / n) / (double)NGD_SEC;
+        below += n;
+    }
+    return (double)bounds[N_BOUNDS - 1] / (double)NGD_SEC; /* all that is known of the last bucket */
+}

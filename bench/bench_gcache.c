@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Time of a lookup in the compiled-graph cache (with its unpin), the part of it that every replay pays:
+ * alone, beside a second reader of the same key, and beside a thread that captures and evicts all the time.
+ * Medians over batches, so that a preemption does not count. The aim is below 1000 ns.
+ */
+#include "base/lock.h"
+#include "base/mem.h"
+#include "graphs/gcache.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BATCH   200
+#define BATCHES 5001
+#define LIMIT   64
+
+static struct ngd_gcache *cache;
+static _Atomic bool stop;
+static _Atomic uint64_t captures;
+
+static struct ngd_key key_of(int64_t symbol)
+{
+    struct ngd_key key = {.n_symbols = 1, .symbols = {symbol}};
+
+    key.hash = ngd_hash64(&symbol, sizeof(symbol), 0);
+    return key;
+}
+
+static ngd_status_t compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
+                            struct ngd_diag *diag)
+{
+    (void)key;
+    (void)diag;
+    *art_p = ctx;
+    *bytes_p = 1;
+    return NGD_OK;
+}
+
+static void release(void *ctx, void *art)
+{
+    (void)ctx;
+    (void)art;
+}
+
+static void get(int64_t symbol)
+{
+    struct ngd_key key = key_of(symbol);
+    struct ngd_gcache_entry *e = NULL;
+
+    if (!ngd_gcache_get(cache, &key, &e, NULL))
+        ngd_gcache_put(e);
+}
+
+static void *read_all_the_time(void *arg)
+{
+    struct ngd_key key = key_of(1);
+
+    (void)arg;
+    while (!atomic_load_explicit(&stop, memory_order_relaxed))
+        ngd_gcache_put(ngd_gcache_lookup(cache, &key));
+    return NULL;
+}
+
+static void *capture_all_the_time(void *arg)
+{
+    (void)arg;
+    for (int64_t s = 1000; !atomic_load_explicit(&stop, memory_order_relaxed); s++) {
+        get(s);
+        atomic_fetch_add_explicit(&captures, 1, memory_order_relaxed);
+    }
+    return NULL;
+}
+
+static int cmp_double(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+static void measure(const char *what, void *(*beside)(void *))
+{
+    static double ns[BATCHES];
+    struct ngd_key key = key_of(1);
+    /* Pinned, because the other thread evicts the rest of the cache whenever this one is preempted. */
+    struct ngd_gcache_entry *pinned = ngd_gcache_lookup(cache, &key);
+    pthread_t thread;
+    uint64_t hits = 0;
+
+    atomic_store(&stop, false);
+    atomic_store(&captures, 0);
+    if (beside && ngd_thread_start(&thread, "beside", beside, NULL))
+        exit(EXIT_FAILURE);
+    for (int b = 0; b < BATCHES; b++) {
+        ngd_nsec_t begin = ngd_now();
+
+        for (int i = 0; i < BATCH; i++) {
+            struct ngd_gcache_entry *e = ngd_gcache_lookup(cache, &key);
+
+            hits += e != NULL;
+            ngd_gcache_put(e);
+        }
+        ns[b] = (double)(ngd_now() - begin) / BATCH;
+    }
+    atomic_store(&stop, true);
+    if (beside)
+        pthread_join(thread, NULL);
+    ngd_gcache_put(pinned);
+    qsort(ns, BATCHES, sizeof(ns[0]), cmp_double);
+    printf("gcache lookup+put, %-28s median %7.1f ns  p99 %7.1f ns  hits %.1f %%  captures beside %llu\n", what,
+           ns[BATCHES / 2], ns[BATCHES * 99 / 100], 100.0 * (double)hits / (BATCH * (double)BATCHES),
+           (unsigned long long)atomic_load(&captures));
+}
+
+int main(void)
+{
+    static const struct ngd_gcache_ops ops = {.compile = compile, .release = release};
+    struct ngd_gcache_params params;
+
+    ngd_gcache_params_init(&params);
+    params.ops = &ops;
+    params.limit = LIMIT;
+    if (ngd_gcache_create(&params, &cache))
+        return EXIT_FAILURE;
+    for (int64_t s = 0; s < LIMIT; s++)
+        get(s);
+    measure("alone", NULL);
+    measure("beside another reader", read_all_the_time);
+    measure("beside captures and evictions", capture_all_the_time);
+    ngd_gcache_destroy(cache);
+    return EXIT_SUCCESS;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products of the host device by number of rows: weight bytes per second beside a pure read of the same
+ * bytes, and arithmetic per second. The two are run in turn, so that a slow moment of the machine hits both.
+ *
+ *     bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32] [--threads T] [--rounds R] [--isa NAME] [ROWS...]
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "bench/bench_device.h"
+#include "devices/host/cpu.h"
+#include "devices/host/k_gemm.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct set {
+    struct ngd_gemm g;
+    struct ngd_gemm_data d;
+    int64_t rows;
+    uint32_t copies; /* of the weight, so that it comes from memory each time */
+    uint64_t bytes;  /* of one */
+};
+
+static void product_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct set *s = call->params;
+    struct ngd_gemm_data d = s->d;
+
+    (void)run;
+    d.w += (uint64_t)call->rows * s->bytes;
+    d.workspace += ngd_host_thread * s->g.thread_workspace;
+    ngd_gemm_run(&s->g, &d, s->rows, 1, part, parts);
+}
+
+static double products(struct ngd_team *team, const struct set *s, uint32_t parts)
+{
+    struct ngd_host_call call = {.fn = product_part, .params = s};
+    struct ngd_host_run run = {0};
+    ngd_nsec_t start = ngd_now();
+
+    ngd_team_begin(team);
+    for (uint32_t i = 0; i < s->copies; i++) {
+        call.rows = i;
+        ngd_team_share(team, &call, &run, parts);
+    }
+    ngd_team_end(team);
+    return (double)(ngd_now() - start);
+}
+
+static void measure(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_t isa, int rounds)
+{
+    const double bytes = (double)s->bytes * s->copies;
+    double product[64], read[64], ratio[64];
+
+    s->rows = s->g.m = rows;
+    ngd_gemm_choose(&s->g, isa);
+    for (int i = 0; i < rounds; i++) {
+        read[i] = bench_read(team, s->d.w, s->bytes * s->copies);
+        product[i] = products(team, s, ngd_host_max_parts(ngd_team_threads(team)));
+        ratio[i] = read[i] / product[i];
+    }
+    printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
+           s->g.way == NGD_GEMM_WIDE ? "wide" : s->g.way == NGD_GEMM_DOT ? "dot" : "axpy", bytes / bench_median(read, rounds),
+           bytes / bench_median(product, rounds), bench_median(ratio, rounds),
+           2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
+}
+
+static void parse_dtype(const char *name, struct ngd_gemm *g)
+{
+    ngd_dtype_t t;
+
+    if (!ngd_dtype_parse(name, strlen(name), &t) || !ngd_dtype_is_float(t))
+        bench_fail("%s is no float dtype", name);
+    g->wt = t;
+}
+
+int main(int argc, char **argv)
+{
+    static const int64_t defaults[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256};
+    struct set s = {.g = {.batch = 1, .alpha = 1, .beta = 1, .rows_mult = 1, .i_bias = 0xff, .nk = true, .xt = NGD_F32, .wt = NGD_BF16}};
+    uint32_t threads = ngd_cpu_count();
+    int64_t rows[64], max_rows = 1;
+    int n_rows = 0, rounds = 7;
+    ngd_isa_t isa = ngd_cpu_isa();
+    struct ngd_team *team;
+
+    s.g.k = 1024;
+    s.g.n = 3072;
+    for (int i = 1; i < argc; i++) {
+        const char *v = i + 1 < argc ? argv[i + 1] : "";
+
+        if (strcmp(argv[i], "--k") == 0)
+            s.g.k = atoll(v), i++;
+        else if (strcmp(argv[i], "--n") == 0)
+            s.g.n = atoll(v), i++;
+        else if (strcmp(argv[i], "--dtype") == 0)
+            parse_dtype(v, &s.g), i++;
+        else if (strcmp(argv[i], "--threads") == 0)
+            threads = (uint32_t)atoi(v), i++;
+        else if (strcmp(argv[i], "--rounds") == 0)
+            rounds = atoi(v) < 64 ? atoi(v) : 64, i++;
+        else if (strcmp(argv[i], "--isa") == 0 && ngd_isa_parse(v, &isa))
+            i++;
+        else if (n_rows < 64 && atoll(argv[i]) > 0)
+            rows[n_rows++] = atoll(argv[i]);
+        else
+            bench_fail("unknown argument %s", argv[i]);
+    }
+    if (n_rows == 0)
+        for (; n_rows < (int)(sizeof(defaults) / sizeof(defaults[0])); n_rows++)
+            rows[n_rows] = defaults[n_rows];
+    for (int i = 0; i < n_rows; i++)
+        max_rows = rows[i] > max_rows ? rows[i] : max_rows;
+    s.g.ldx = s.g.ldw = s.g.k;
+    s.g.ldy = s.g.n;
+    s.bytes = (uint64_t)s.g.n * (uint64_t)s.g.k * ngd_dtype_bytes(s.g.wt);
+    s.copies = (uint32_t)((256u << 20) / s.bytes + 1);
+    s.d.w = bench_memory(s.bytes * s.copies, s.g.wt);
+    s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, NGD_F32);
+    s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
+    s.d.workspace = bench_memory((uint64_t)threads << 20, NGD_F32);
+    if (ngd_team_create(threads, "bench", &team))
+        bench_fail("no team");
+    printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n", (long long)s.g.k,
+           (long long)s.g.n, ngd_dtype_name(s.g.wt), threads, ngd_isa_name(isa));
+    for (int i = 0; i < n_rows; i++)
+        measure(team, &s, rows[i], isa, rounds);
+    ngd_team_destroy(team);
+    return 0;
+}

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_CTL_H
+#define NPUGRAPH_CTL_H
+
+/*
+ * Inside npugraphctl: commands, options, and output that is a table for people or JSON for scripts from the same calls.
+ * One thread. A command returns the program's exit code: 0, 1 = the daemon said no, 2 = used wrongly.
+ */
+#include "client/client_int.h"
+#include <jansson.h>
+#include <stdio.h>
+
+struct ctl {
+    struct npugraph_connect_params connect;
+    struct npugraph_client *client;
+    bool json;
+    bool colour;
+    bool quiet;
+    json_t *root; /* --json: what will be printed */
+};
+
+struct ctl_command {
+    const char *name;
+    const char *args;    /* usage behind the name */
+    const char *help;    /* one line */
+    const char *details; /* more lines of `npugraphctl help NAME`; NULL = none */
+    bool session;        /* needs one */
+    bool offline;        /* needs no daemon */
+    int (*run)(struct ctl *ctl, int argc, char **argv); /* argv[0] is the command's name */
+};
+extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
+
+int ctl_usage(const struct ctl_command *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+int ctl_fail(const struct npugraph_error *err); /* prints it; returns 1 */
+const struct ctl_command *ctl_find_command(const char *name);
+
+/* A unary call; prints the error and returns NULL when it fails. */
+ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
+                           const ProtobufCMessageDescriptor *response_type);
+
+/* ---- output --------------------------------------------------------------------------------------------- */
+
+struct ctl_column {
+    const char *title; /* "QUEUE" */
+    const char *key;   /* "queue_depth" */
+    bool right;
+};
+struct ctl_table;
+/* key: name of the array in JSON. */
+struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct ctl_column *columns, size_t n);
+void ctl_row(struct ctl_table *t);
+void ctl_str(struct ctl_table *t, const char *value);
+void ctl_int(struct ctl_table *t, uint64_t value);
+void ctl_bytes(struct ctl_table *t, uint64_t value);   /* 5.3 MiB */
+void ctl_ms(struct ctl_table *t, uint64_t ms);         /* 3m 12s */
+void ctl_ratio(struct ctl_table *t, double value);     /* 93 % */
+void ctl_state(struct ctl_table *t, const char *value, bool good); /* coloured on a terminal */
+void ctl_table_end(struct ctl_table *t, const char *when_empty);
+
+/* Name and value, one per line; in JSON members of the root object. */
+struct ctl_fields;
+struct ctl_fields *ctl_fields_new(struct ctl *ctl, const char *key); /* key NULL = the root itself */
+void ctl_field_str(struct ctl_fields *f, const char *title, const char *key, const char *value);
+void ctl_field_int(struct ctl_fields *f, const char *title, const char *key, uint64_t value);
+void ctl_field_bytes(struct ctl_fields *f, const char *title, const char *key, uint64_t value);
+void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint64_t value);
+void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, double us);
+void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit);
+void ctl_fields_end(struct ctl_fields *f);
+void ctl_flush(struct ctl *ctl); /* prints the JSON, if any */
+
+void ctl_format_bytes(uint64_t value, char *to, size_t room);
+
+/* A progress bar on stderr, only on a terminal; use as npugraph_progress_fn. */
+struct ctl_progress {
+    const char *what;
+    bool on;
+    int last_permille;
+};
+void ctl_progress_start(struct ctl_progress *p, const struct ctl *ctl, const char *what);
+void ctl_progress_update(void *user, uint64_t done, uint64_t total);
+void ctl_progress_end(struct ctl_progress *p);
+
+/* ---- option parsing --------------------------------------------------------------------------------------- */
+
+/*
+ * "--name VALUE" or "--name=VALUE" or a flag; returns the next option's name (without dashes) with *value_p, or NULL at the
+ * first argument that is no option. Errors are printed and give "?".
+ */
+struct ctl_options {
+    const struct ctl_command *command;
+    int argc, at;
+    char **argv;
+};
+const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p);
+const char *ctl_next_argument(struct ctl_options *o); /* NULL = none left */
+bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p);
+bool ctl_parse_bytes(const char *text, uint64_t *value_p);
+bool ctl_parse_float(const char *text, double *value_p);
+
+/* Commands, by file. */
+int ctl_cmd_status(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_load(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv);
+
+#endif

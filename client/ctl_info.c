@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that look: status, devices, sessions, memory, stats; and drain. */
+#include "base/config.h"
+#include "client/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <string.h>
+#include <time.h>
+
+static int no_arguments(int argc, char **argv)
+{
+    return argc > 1 ? ctl_usage(ctl_find_command(argv[0]), "%s takes no arguments", argv[0]) : 0;
+}
+
+int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
+    Npugraph__V1__StatusResponse *r;
+    struct ctl_fields *f;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Status", &req.base, &npugraph__v1__status_response__descriptor);
+    if (r == NULL)
+        return 1;
+    f = ctl_fields_new(ctl, NULL);
+    ctl_field_str(f, "State", "state", r->state);
+    ctl_field_str(f, "Version", "version", r->version);
+    ctl_field_int(f, "Process", "pid", r->pid);
+    ctl_field_ms(f, "Uptime", "uptime_ms", r->uptime_ms);
+    for (size_t i = 0; i < r->n_listen; i++)
+        ctl_field_str(f, i == 0 ? "Listens on" : "", i == 0 ? "listen" : "listen_more", r->listen[i]);
+    ctl_field_str(f, "Statistics", "stats_address", r->stats_address[0] != '\0' ? r->stats_address : "off");
+    ctl_field_int(f, "Sessions", "sessions", r->sessions);
+    ctl_field_int(f, "Graphs", "graphs", r->graphs);
+    ctl_field_int(f, "Models", "models", r->models);
+    ctl_field_int(f, "Sequences", "sequences", r->sequences);
+    ctl_field_int(f, "Captures", "captures", r->captures);
+    ctl_field_int(f, "Replays", "replays", r->replays);
+    ctl_fields_end(f);
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"DEVICE", "name", false},   {"STATE", "state", false},       {"USED", "used_bytes", true},   {"POOLS", "pool_bytes", true},
+        {"OF", "memory_bytes", true}, {"THREADS", "threads", true},    {"STREAMS", "streams", true},   {"QUEUE", "queue_depth", true},
+        {"BUSY", "busy_ms", true},    {"IS", "description", false},
+    };
+    Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
+    Npugraph__V1__DevicesResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Devices", &req.base, &npugraph__v1__devices_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "devices", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_devices; i++) {
+        const Npugraph__V1__DeviceInfo *d = r->devices[i];
+
+        ctl_row(t);
+        ctl_str(t, d->name);
+        ctl_state(t, d->state, strcmp(d->state, "healthy") == 0);
+        ctl_bytes(t, d->used_bytes);
+        ctl_bytes(t, d->pool_bytes);
+        ctl_bytes(t, d->memory_bytes);
+        ctl_int(t, d->threads);
+        ctl_int(t, d->streams);
+        ctl_int(t, d->queue_depth);
+        ctl_ms(t, d->busy_us / 1000);
+        ctl_str(t, d->description);
+    }
+    ctl_table_end(t, "No devices.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"SESSION", "session", true}, {"CLIENT", "client_name", false},   {"IDENTITY", "identity", false},   {"AGE", "age_ms", true},
+        {"GRAPHS", "graphs", true},   {"BUFFERS", "buffers", true},       {"BYTES", "buffer_bytes", true},   {"SEQUENCES", "sequences", true},
+        {"CALLS", "requests", true},  {"STATE", "state", false},
+    };
+    Npugraph__V1__ListSessionsRequest req = NPUGRAPH__V1__LIST_SESSIONS_REQUEST__INIT;
+    Npugraph__V1__ListSessionsResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListSessions", &req.base, &npugraph__v1__list_sessions_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "sessions", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_sessions; i++) {
+        const Npugraph__V1__SessionInfo *s = r->sessions[i];
+
+        ctl_row(t);
+        ctl_int(t, s->session);
+        ctl_str(t, s->client_name);
+        ctl_str(t, s->identity);
+        ctl_ms(t, s->age_ms);
+        ctl_int(t, s->graphs);
+        ctl_int(t, s->buffers);
+        ctl_bytes(t, s->buffer_bytes);
+        ctl_int(t, s->sequences);
+        ctl_int(t, s->requests);
+        ctl_state(t, s->broken ? "broken" : "open", !s->broken);
+    }
+    ctl_table_end(t, "No sessions.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"BYTES", "bytes", true},
+        {"KIND", "kind", false},
+        {"DEVICE", "device", false},
+        {"HOLDER", "label", false},
+    };
+    Npugraph__V1__ListBuffersRequest req = NPUGRAPH__V1__LIST_BUFFERS_REQUEST__INIT;
+    Npugraph__V1__ListBuffersResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base, &npugraph__v1__list_buffers_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_buffers; i++) {
+        ctl_row(t);
+        ctl_bytes(t, r->buffers[i]->bytes);
+        ctl_str(t, r->buffers[i]->kind);
+        ctl_str(t, r->buffers[i]->device);
+        ctl_str(t, r->buffers[i]->label);
+    }
+    ctl_table_end(t, "No device memory is in use.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    Npugraph__V1__StatsRequest req = NPUGRAPH__V1__STATS_REQUEST__INIT;
+    Npugraph__V1__StatsResponse *r;
+    const char *name, *value;
+
+    req.form = (char *)"json";
+    while ((name = ctl_next_option(&o, "prometheus", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        req.form = (char *)"prometheus";
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "stats takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Stats", &req.base, &npugraph__v1__stats_response__descriptor);
+    if (r == NULL)
+        return 1;
+    fputs(r->text, stdout);
+    if (r->text[0] != '\0' && r->text[strlen(r->text) - 1] != '\n')
+        putchar('\n');
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    Npugraph__V1__DrainRequest req = NPUGRAPH__V1__DRAIN_REQUEST__INIT;
+    ProtobufCMessage *r;
+    const char *name, *value;
+    ngd_nsec_t grace;
+
+    while ((name = ctl_next_option(&o, "stay", "grace", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (strcmp(name, "stay") == 0)
+            req.stay = 1;
+        else if (ngd_parse_time(value, &grace) != NGD_OK || grace < NGD_MSEC || grace > 3600 * NGD_SEC)
+            return ctl_usage(o.command, "--grace takes a time from 1ms to 1h, such as 10s");
+        else
+            req.grace_ms = (uint32_t)(grace / NGD_MSEC);
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "drain takes no arguments");
+    r = ctl_call(ctl, "/npugraph.v1.Admin/Drain", &req.base, &npugraph__v1__drain_response__descriptor);
+    if (r == NULL)
+        return 1;
+    npugraph__free_message(r);
+    if (!ctl->json)
+        printf("%s\n", req.stay ? "The daemon takes no new work." : "The daemon finishes what runs and stops.");
+    return 0;
+}

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models and sequences: models, load, unload, sequences, generate, tokenize. */
+#include "client/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- lists ----------------------------------------------------------------------------------------------- */
+
+static void model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
+{
+    ctl_row(t);
+    ctl_str(t, m->name);
+    ctl_int(t, m->sequences);
+    ctl_bytes(t, m->weight_bytes);
+    ctl_bytes(t, m->kv_bytes);
+    ctl_ratio(t, m->num_blocks != 0 ? (double)m->blocks_used / m->num_blocks : 0);
+    ctl_int(t, m->max_context);
+    ctl_int(t, m->tokens_prefill);
+    ctl_int(t, m->tokens_decode);
+    ctl_int(t, (m->prefill != NULL ? m->prefill->captures : 0) + (m->decode != NULL ? m->decode->captures : 0));
+    ctl_int(t, (m->prefill != NULL ? m->prefill->replays : 0) + (m->decode != NULL ? m->decode->replays : 0));
+    ctl_str(t, m->description);
+}
+
+int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"MODEL", "name", false},          {"SEQUENCES", "sequences", true},  {"WEIGHTS", "weight_bytes", true}, {"KV", "kv_bytes", true},
+        {"KV USED", "kv_used", true},      {"CONTEXT", "max_context", true},  {"PROMPT", "tokens_prefill", true}, {"TOKENS", "tokens_decode", true},
+        {"CAPTURES", "captures", true},    {"REPLAYS", "replays", true},      {"IS", "description", false},
+    };
+    Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
+    Npugraph__V1__ListModelsResponse *r;
+    struct ctl_table *t;
+
+    if (argc > 1)
+        return ctl_usage(ctl_find_command(argv[0]), "models takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/ListModels", &req.base, &npugraph__v1__list_models_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "models", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_models; i++)
+        model_row(t, r->models[i]);
+    ctl_table_end(t, "No models. Load one: npugraphctl load DIR");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"SESSION", "session", true}, {"MODEL", "model", false},   {"STATE", "state", false},
+        {"POSITION", "position", true}, {"BLOCKS", "blocks", true}, {"TOKENS", "tokens", true},
+    };
+    Npugraph__V1__ListSequencesRequest req = NPUGRAPH__V1__LIST_SEQUENCES_REQUEST__INIT;
+    Npugraph__V1__ListSequencesResponse *r;
+    struct ctl_table *t;
+
+    if (argc > 1)
+        return ctl_usage(ctl_find_command(argv[0]), "sequences takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/List", &req.base, &npugraph__v1__list_sequences_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "sequences", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_sequences; i++) {
+        ctl_row(t);
+        ctl_int(t, r->sequences[i]->session);
+        ctl_str(t, r->sequences[i]->model);
+        ctl_str(t, r->sequences[i]->state);
+        ctl_int(t, r->sequences[i]->position);
+        ctl_int(t, r->sequences[i]->blocks);
+        ctl_int(t, r->sequences[i]->tokens);
+    }
+    ctl_table_end(t, "No sequences.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+/* ---- load, unload ------------------------------------------------------------------------------------------ */
+
+static int load_option(const struct ctl_command *command, struct npugraph_model_params *p, const char *name, const char *value)
+{
+    uint64_t v = 0;
+
+    if (strcmp(name, "name") == 0) {
+        p->name = value;
+    } else if (strcmp(name, "kv-dtype") == 0) {
+        p->kv_dtype = value;
+    } else if (strcmp(name, "kv-bytes") == 0) {
+        if (!ctl_parse_bytes(value, &p->kv_bytes))
+            return ctl_usage(command, "--kv-bytes takes a size such as 64M");
+    } else {
+        if (!ctl_parse_uint(value, 1 << 24, &v) || v == 0)
+            return ctl_usage(command, "--%s takes a number of 1 or more", name);
+        if (strcmp(name, "max-context") == 0)
+            p->max_context = (uint32_t)v;
+        else if (strcmp(name, "max-batch") == 0)
+            p->max_batch = (uint32_t)v;
+        else if (strcmp(name, "chunk") == 0)
+            p->prefill_chunk = (uint32_t)v;
+        else
+            p->block_size = (uint32_t)v;
+    }
+    return 0;
+}
+
+int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+    struct ctl_progress bar;
+    struct ctl_fields *f;
+    const char *name, *value, *dir = NULL, *arg;
+    uint64_t begin = now_ns();
+    int rc;
+
+    npugraph_model_params_init(&params);
+    do {
+        while ((name = ctl_next_option(&o, "", "name max-context max-batch chunk block-size kv-bytes kv-dtype", &value)) != NULL)
+            if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
+                return 2;
+        arg = ctl_next_argument(&o);
+        if (arg != NULL && dir != NULL)
+            return ctl_usage(o.command, "one directory, please");
+        dir = arg != NULL ? arg : dir;
+    } while (arg != NULL);
+    if (dir == NULL)
+        return ctl_usage(o.command, "load needs a checkpoint directory");
+    ctl_progress_start(&bar, ctl, "loading");
+    rc = npugraph_model_load(ctl->client, dir, &params, ctl_progress_update, &bar, &err);
+    ctl_progress_end(&bar);
+    if (rc != 0)
+        return ctl_fail(&err);
+    if (ctl->json) {
+        f = ctl_fields_new(ctl, NULL);
+        ctl_field_ms(f, "Took", "load_ms", (now_ns() - begin) / 1000000);
+        ctl_fields_end(f);
+    }
+    return ctl_cmd_models(ctl, 1, argv);
+}
+
+int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    struct npugraph_error err = {0};
+    const char *name, *value, *model = NULL, *arg;
+    bool force = false;
+
+    do {
+        while ((name = ctl_next_option(&o, "force", "", &value)) != NULL) {
+            if (strcmp(name, "?") == 0)
+                return 2;
+            force = true;
+        }
+        arg = ctl_next_argument(&o);
+        if (arg != NULL && model != NULL)
+            return ctl_usage(o.command, "one model, please");
+        model = arg != NULL ? arg : model;
+    } while (arg != NULL);
+    if (model == NULL)
+        return ctl_usage(o.command, "unload needs a model's name");
+    if (npugraph_model_unload(ctl->client, model, force, &err) != 0)
+        return ctl_fail(&err);
+    if (!ctl->json)
+        printf("Unloaded %s.\n", model);
+    return 0;
+}
+
+/* ---- tokens -------------------------------------------------------------------------------------------------- */
+
+static struct npugraph_tokenizer *open_tokenizer(const char *path)
+{
+    struct npugraph_tokenizer *tok = NULL;
+    struct npugraph_error err = {0};
+    struct stat sb;
+    char full[4096];
+
+    snprintf(full, sizeof(full), "%s%s", path, stat(path, &sb) == 0 && S_ISDIR(sb.st_mode) ? "/tokenizer.json" : "");
+    if (npugraph_tokenizer_open(full, &tok, &err) != 0) {
+        ctl_fail(&err);
+        return NULL;
+    }
+    return tok;
+}
+
+/* "1,2,3" -> ids; free(*ids_p). */
+static bool parse_ids(const char *text, int32_t **ids_p, size_t *n_p)
+{
+    int32_t *ids = calloc(strlen(text) + 1, sizeof(*ids));
+    size_t n = 0;
+    char *end;
+
+    while (ids != NULL && *text != '\0') {
+        long v;
+
+        errno = 0;
+        v = strtol(text, &end, 10);
+        if (end == text || errno != 0 || v < 0 || v > INT32_MAX || (*end != ',' && *end != '\0')) {
+            free(ids);
+            return false;
+        }
+        ids[n++] = (int32_t)v;
+        text = *end == ',' ? end + 1 : end;
+    }
+    *ids_p = ids;
+    *n_p = n;
+    return ids != NULL;
+}
+
+static int decode_ids(const struct npugraph_tokenizer *tok, const char *list)
+{
+    int32_t *ids = NULL;
+    size_t n = 0;
+
+    if (!parse_ids(list, &ids, &n))
+        return ctl_usage(ctl_find_command("tokenize"), "--decode takes token ids, N,N,...");
+    for (size_t i = 0; i < n; i++) {
+        size_t len = 0;
+        const char *bytes = npugraph_tokenizer_bytes(tok, ids[i], &len, NULL);
+
+        if (bytes != NULL)
+            fwrite(bytes, 1, len, stdout);
+    }
+    putchar('\n');
+    free(ids);
+    return 0;
+}
+
+static int print_ids(struct ctl *ctl, const struct npugraph_tokenizer *tok, const char *text)
+{
+    struct npugraph_error err = {0};
+    json_t *array = json_array();
+    int32_t *ids = NULL;
+    size_t n = 0;
+
+    if (npugraph_tokenizer_encode(tok, text, strlen(text), true, &ids, &n, &err) != 0) {
+        json_decref(array);
+        return ctl_fail(&err);
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!ctl->json)
+            printf("%s%d", i != 0 ? "," : "", ids[i]);
+        json_array_append_new(array, json_integer(ids[i]));
+    }
+    if (!ctl->json)
+        putchar('\n');
+    json_object_set_new(ctl->root, "ids", array);
+    free(ids);
+    return 0;
+}
+
+int ctl_cmd_tokenize(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *file = ctl_next_argument(&o), *name, *value, *ids = NULL, *text;
+    struct npugraph_tokenizer *tok;
+    int rc;
+
+    if (file == NULL)
+        return ctl_usage(o.command, "tokenize needs a tokenizer.json");
+    while ((name = ctl_next_option(&o, "", "decode", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        ids = value;
+    }
+    text = ctl_next_argument(&o);
+    if ((text == NULL) == (ids == NULL) || ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "tokenize takes one text or --decode");
+    tok = open_tokenizer(file);
+    if (tok == NULL)
+        return 1;
+    rc = ids != NULL ? decode_ids(tok, ids) : print_ids(ctl, tok, text);
+    npugraph_tokenizer_close(tok);
+    return rc;
+}
+
+/* ---- generate ------------------------------------------------------------------------------------------------ */
+
+struct generation {
+    struct ctl *ctl;
+    const char *model, *prompt, *ids_text, *tokenizer;
+    struct npugraph_tokenizer *tok;
+    struct npugraph_sampling sampling;
+    uint64_t tokens, got;
+    uint64_t begin, first, last;
+    int32_t *ids;
+    size_t n_ids;
+    json_t *out;
+};
+
+static bool generate_option(struct generation *g, const char *name, const char *value)
+{
+    uint64_t v = 0;
+    double d = 0;
+
+    if (strcmp(name, "prompt") == 0)
+        return (g->prompt = value) != NULL;
+    if (strcmp(name, "ids") == 0)
+        return (g->ids_text = value) != NULL;
+    if (strcmp(name, "tokenizer") == 0)
+        return (g->tokenizer = value) != NULL;
+    if (strcmp(name, "temperature") == 0 || strcmp(name, "top-p") == 0) {
+        if (!ctl_parse_float(value, &d) || d < 0)
+            return false;
+        *(name[1] == 'e' ? &g->sampling.temperature : &g->sampling.top_p) = (float)d;
+        return true;
+    }
+    if (!ctl_parse_uint(value, strcmp(name, "seed") == 0 ? UINT64_MAX : INT32_MAX, &v))
+        return false;
+    if (strcmp(name, "tokens") == 0)
+        g->tokens = v;
+    else if (strcmp(name, "top-k") == 0)
+        g->sampling.top_k = (int32_t)v;
+    else
+        g->sampling.seed = v;
+    return true;
+}
+
+static int generate_arguments(struct generation *g, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *name, *value, *arg;
+
+    do {
+        while ((name = ctl_next_option(&o, "", "tokenizer prompt ids tokens temperature top-k top-p seed", &value)) != NULL) {
+            if (strcmp(name, "?") == 0)
+                return 2;
+            if (!generate_option(g, name, value))
+                return ctl_usage(o.command, "--%s cannot be %s", name, value);
+        }
+        arg = ctl_next_argument(&o);
+        if (arg != NULL && g->model != NULL)
+            return ctl_usage(o.command, "one model, please");
+        g->model = arg != NULL ? arg : g->model;
+    } while (arg != NULL);
+    if (g->model == NULL || (g->prompt == NULL) == (g->ids_text == NULL) || g->tokens == 0)
+        return ctl_usage(o.command, "generate needs a model and either --prompt or --ids");
+    if (g->prompt != NULL && g->tokenizer == NULL)
+        return ctl_usage(o.command, "--prompt needs --tokenizer");
+    return 0;
+}
+
+static int make_prompt(struct generation *g)
+{
+    struct npugraph_error err = {0};
+
+    if (g->tokenizer != NULL && (g->tok = open_tokenizer(g->tokenizer)) == NULL)
+        return 1;
+    if (g->ids_text != NULL)
+        return parse_ids(g->ids_text, &g->ids, &g->n_ids) ? 0 : ctl_usage(ctl_find_command("generate"), "--ids takes token ids, N,N,...");
+    return npugraph_tokenizer_encode(g->tok, g->prompt, strlen(g->prompt), true, &g->ids, &g->n_ids, &err) == 0 ? 0 : ctl_fail(&err);
+}
+
+static bool show_token(void *user, int32_t token)
+{
+    struct generation *g = user;
+    bool special = false;
+    size_t n = 0;
+    const char *bytes = g->tok != NULL ? npugraph_tokenizer_bytes(g->tok, token, &n, &special) : NULL;
+
+    g->last = now_ns();
+    g->got++;
+    json_array_append_new(g->out, json_integer(token));
+    if (g->ctl->json)
+        return true;
+    if (g->tok == NULL)
+        printf("%s%d", g->got > 1 ? "," : "", token);
+    else if (bytes != NULL && !special)
+        fwrite(bytes, 1, n, stdout);
+    fflush(stdout);
+    return true;
+}
+
+static void print_summary(struct generation *g, const char *finish)
+{
+    double decode_s = (double)(g->last - g->first) / 1e9;
+    struct ctl_fields *f;
+
+    if (!g->ctl->json) {
+        printf("\n");
+        if (!g->ctl->quiet)
+            fprintf(stderr, "[%llu tokens, %s; first after %.1f ms, then %.1f tokens/s]\n", (unsigned long long)g->got, finish,
+                    (double)(g->first - g->begin) / 1e6, decode_s > 0 ? (double)(g->got - 1) / decode_s : 0);
+        return;
+    }
+    f = ctl_fields_new(g->ctl, NULL);
+    json_object_set(g->ctl->root, "tokens", g->out);
+    ctl_field_str(f, "Finish", "finish", finish);
+    ctl_field_us(f, "First token", "first_token_us", (double)(g->first - g->begin) / 1e3);
+    ctl_field_rate(f, "Speed", "tokens_per_second", decode_s > 0 ? (double)(g->got - 1) / decode_s : 0, "tokens/s");
+    ctl_fields_end(f);
+}
+
+static int generate(struct generation *g)
+{
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    const char *finish = "";
+    int rc;
+
+    if (g->prompt != NULL && !g->ctl->json) {
+        fputs(g->prompt, stdout);
+        fflush(stdout);
+    }
+    g->begin = now_ns();
+    rc = npugraph_sequence_open(g->ctl->client, g->model, g->ids, g->n_ids, &g->sampling, false, &seq, NULL, &err);
+    g->first = g->last = now_ns();
+    if (rc == 0)
+        rc = npugraph_sequence_generate(seq, (uint32_t)g->tokens, false, show_token, g, &finish, &err);
+    npugraph_sequence_close(seq);
+    if (rc != 0)
+        return ctl_fail(&err);
+    print_summary(g, finish);
+    return 0;
+}
+
+int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv)
+{
+    struct generation g = {.ctl = ctl, .tokens = 64, .out = json_array()};
+    int rc = generate_arguments(&g, argc, argv);
+
+    if (rc == 0)
+        rc = make_prompt(&g);
+    if (rc == 0)
+        rc = generate(&g);
+    free(g.ids);
+    npugraph_tokenizer_close(g.tok);
+    json_decref(g.out);
+    return rc;
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading a checkpoint: config -> list of weights -> the daemon reads the files -> KV buffers and rotary tables ->
+ * two graphs -> the model. After that the model holds everything, and our own holds are dropped.
+ */
+#include "base/strbuf.h"
+#include "client/checkpoint.h"
+#include "client/client_int.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEFAULT_MAX_CONTEXT 4096
+
+struct load {
+    struct npugraph_client *client;
+    const struct npugraph_model_params *params;
+    char dir[PATH_MAX];
+    char name[65];
+    struct npugraph__config config;
+    struct npugraph__weights weights;
+    struct npugraph__shape shape;
+    struct npugraph_binding *bindings; /* weights, tables, KV states */
+    char (*labels)[32];                /* of the KV states */
+    size_t n_bindings;
+    uint64_t *buffers; /* all that we hold */
+    size_t n_buffers;
+    uint64_t graphs[2];
+    npugraph_progress_fn progress;
+    void *user;
+    uint64_t bytes_before, bytes_total;
+    struct npugraph_error *err;
+};
+
+void npugraph_model_params_init(struct npugraph_model_params *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->max_batch = 16;
+    params->prefill_chunk = 256;
+    params->block_size = 16;
+    params->keep = true;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------- */
+
+static int choose_name(struct load *l, const char *dir)
+{
+    const char *base;
+
+    if (realpath(dir, l->dir) == NULL)
+        return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory", dir);
+    base = strrchr(l->dir, '/');
+    snprintf(l->name, sizeof(l->name), "%.64s", l->params->name != NULL ? l->params->name : base != NULL ? base + 1 : l->dir);
+    return 0;
+}
+
+static uint64_t block_bytes(const struct load *l)
+{
+    uint64_t element = strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
+
+    return (uint64_t)l->config.layers * 2 * l->shape.block_size * (uint64_t)l->config.kv_heads * (uint64_t)l->config.head_dim * element;
+}
+
+static int choose_shape(struct load *l)
+{
+    const struct npugraph_model_params *p = l->params;
+    int64_t context = p->max_context != 0 ? p->max_context : l->config.max_positions < DEFAULT_MAX_CONTEXT ? l->config.max_positions : DEFAULT_MAX_CONTEXT;
+    uint64_t blocks;
+
+    if (context > l->config.max_positions)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_context %" PRId64 " is more than the model's %" PRId64 " positions",
+                               context, l->config.max_positions);
+    if (p->block_size == 0 || p->max_batch == 0 || p->prefill_chunk == 0)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "block_size, max_batch and prefill_chunk must be 1 or more");
+    l->shape.max_context = (uint32_t)context;
+    l->shape.block_size = p->block_size;
+    l->shape.max_batch = p->max_batch;
+    l->shape.prefill_chunk = p->prefill_chunk;
+    l->shape.table_blocks = ((uint32_t)context + p->block_size - 1) / p->block_size;
+    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
+    blocks = p->kv_bytes != 0 ? p->kv_bytes / block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
+    if (blocks == 0 || blocks > INT32_MAX / p->block_size)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
+                               blocks, block_bytes(l));
+    l->shape.num_blocks = (uint32_t)blocks;
+    return 0;
+}
+
+/* ---- weights --------------------------------------------------------------------------------------------- */
+
+static void total_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct load *l = user;
+
+    if (l->progress != NULL)
+        l->progress(l->user, l->bytes_before + done, l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
+}
+
+static int check_tensor(struct load *l, const struct npugraph_tensor *t)
+{
+    struct npugraph__weight *w = npugraph__weights_find(&l->weights, t->name);
+
+    l->buffers[l->n_buffers++] = t->buffer;
+    if (w == NULL)
+        return 0;
+    if (t->rank != w->rank || t->shape[0] != w->shape[0] || (w->rank == 2 && t->shape[1] != w->shape[1]))
+        return npugraph__error(l->err, 3, "FILE_CORRUPT", "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]",
+                               w->file, w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
+    if (strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 && strcmp(t->dtype, "bf16") != 0)
+        return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file, w->name, t->dtype);
+    snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
+    w->buffer = t->buffer;
+    w->bytes = t->bytes;
+    return 0;
+}
+
+static int load_file(struct load *l, const char *file)
+{
+    const char **names = calloc(l->weights.n, sizeof(*names));
+    char path[PATH_MAX + 256];
+    struct npugraph_tensors *got = NULL;
+    size_t n = 0;
+    int rc;
+
+    if (names == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    for (size_t i = 0; i < l->weights.n; i++)
+        if (strcmp(l->weights.items[i].file, file) == 0)
+            names[n++] = l->weights.items[i].name;
+    snprintf(path, sizeof(path), "%s/%s", l->dir, file);
+    rc = npugraph_load_safetensors(l->client, path, names, n, total_progress, l, &got, l->err);
+    for (size_t i = 0; rc == 0 && i < got->n && l->n_buffers < l->weights.n; i++) {
+        rc = check_tensor(l, &got->items[i]);
+        l->bytes_before += got->items[i].bytes;
+    }
+    npugraph_tensors_free(got);
+    free(names);
+    return rc;
+}
+
+static int load_weights(struct load *l)
+{
+    struct stat sb;
+    char path[PATH_MAX + 256];
+    int rc = 0;
+
+    for (size_t i = 0; i < l->weights.n_files; i++) {
+        snprintf(path, sizeof(path), "%s/%s", l->dir, l->weights.files[i]);
+        l->bytes_total += stat(path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
+    }
+    for (size_t i = 0; rc == 0 && i < l->weights.n_files; i++)
+        rc = load_file(l, l->weights.files[i]);
+    for (size_t i = 0; rc == 0 && i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        if (w->buffer == 0)
+            rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
+        l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
+    }
+    return rc;
+}
+
+/* ---- KV states and tables -------------------------------------------------------------------------------- */
+
+static int make_buffer(struct load *l, const char *label, uint64_t bytes, const char *what, uint64_t *buffer_p)
+{
+    char full[128];
+    int rc;
+
+    snprintf(full, sizeof(full), "%s %s", l->name, what);
+    rc = npugraph_buffer_alloc(l->client, bytes, full, buffer_p, l->err);
+    if (rc != 0)
+        return rc;
+    l->buffers[l->n_buffers++] = *buffer_p;
+    l->bindings[l->n_bindings++] = (struct npugraph_binding){label, *buffer_p};
+    return 0;
+}
+
+static int make_tables(struct load *l)
+{
+    size_t n = (size_t)l->shape.max_context * (size_t)l->config.head_dim;
+    float *tables = calloc(2 * n, sizeof(float));
+    uint64_t id[2];
+    int rc = 0;
+
+    if (tables == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    npugraph__rope_tables(&l->config, l->shape.max_context, tables, tables + n);
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        rc = make_buffer(l, i == 0 ? "rope.cos" : "rope.sin", n * sizeof(float), i == 0 ? "rope.cos" : "rope.sin", &id[i]);
+        if (rc == 0)
+            rc = npugraph_buffer_write(l->client, id[i], 0, tables + (size_t)i * n, n * sizeof(float), l->err);
+    }
+    free(tables);
+    return rc;
+}
+
+static int make_kv(struct load *l)
+{
+    uint64_t bytes = block_bytes(l) / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
+    int rc = 0;
+
+    for (int64_t i = 0; rc == 0 && i < 2 * l->config.layers; i++) {
+        npugraph__kv_label(l->labels[i], sizeof(l->labels[i]), i / 2, i % 2 != 0);
+        rc = make_buffer(l, l->labels[i], bytes, l->labels[i], &id);
+    }
+    return rc;
+}
+
+/* ---- graphs and model ------------------------------------------------------------------------------------ */
+
+static int register_graph(struct load *l, bool prefill)
+{
+    struct ngd_strbuf sb;
+    char name[96];
+    int rc;
+
+    ngd_strbuf_init(&sb);
+    snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
+    npugraph__graph_text(&l->config, &l->weights, &l->shape, name, prefill, &sb);
+    rc = sb.failed ? npugraph__error(l->err, 8, "NO_MEMORY", "out of memory")
+                   : npugraph_graph_register(l->client, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0, &l->graphs[prefill], l->err);
+    ngd_strbuf_fini(&sb);
+    return rc;
+}
+
+static uint64_t count_parameters(const struct load *l)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        n += (uint64_t)w->shape[0] * (w->rank == 2 ? (uint64_t)w->shape[1] : 1);
+    }
+    return n;
+}
+
+static void fill_contract(Npugraph__V1__DecodeContract *c)
+{
+    npugraph__v1__decode_contract__init(c);
+    c->tokens = (char *)"tokens";
+    c->positions = (char *)"positions";
+    c->slot_mapping = (char *)"slots";
+    c->block_table = (char *)"block_table";
+    c->query_lens = (char *)"query_lens";
+    c->context_lens = (char *)"context_lens";
+    c->logits_rows = (char *)"logits_rows";
+    c->temperature = (char *)"temperature";
+    c->top_k = (char *)"top_k";
+    c->top_p = (char *)"top_p";
+    c->seed = (char *)"seed";
+    c->offset = (char *)"offset";
+    c->token_output = (char *)"token";
+    c->logits_output = (char *)"logits";
+}
+
+static int register_model(struct load *l)
+{
+    Npugraph__V1__RegisterModelRequest req = NPUGRAPH__V1__REGISTER_MODEL_REQUEST__INIT;
+    Npugraph__V1__DecodeContract contract;
+    char description[160], **states = calloc((size_t)l->config.layers * 2, sizeof(*states));
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    if (states == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    for (int64_t i = 0; i < 2 * l->config.layers; i++)
+        states[i] = l->labels[i];
+    fill_contract(&contract);
+    contract.n_kv_states = (size_t)l->config.layers * 2;
+    contract.kv_states = states;
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s", l->config.architecture, l->config.layers,
+             l->config.hidden, npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype);
+    req.name = l->name;
+    req.prefill_graph = l->graphs[1];
+    req.decode_graph = l->graphs[0];
+    req.contract = &contract;
+    req.block_size = l->shape.block_size;
+    req.num_blocks = l->shape.num_blocks;
+    req.max_context = l->shape.max_context;
+    req.vocab = (uint32_t)l->config.vocab;
+    req.n_stop_tokens = l->config.n_stop;
+    req.stop_tokens = l->config.stop;
+    req.keep = l->params->keep;
+    req.description = description;
+    req.parameters = count_parameters(l);
+    rc = npugraph__unary(l->client, "/npugraph.v1.Sequences/RegisterModel", &req.base, &npugraph__v1__register_model_response__descriptor,
+                         &reply, l->err);
+    npugraph__free_message(reply);
+    free(states);
+    return rc;
+}
+
+static int load_all(struct load *l, const char *dir)
+{
+    size_t states;
+    int rc = choose_name(l, dir);
+
+    if (rc == 0)
+        rc = npugraph__config_read(l->dir, &l->config, l->err);
+    if (rc == 0)
+        rc = npugraph__weights_list(l->dir, &l->config, &l->weights, l->err);
+    if (rc != 0)
+        return rc;
+    states = (size_t)l->config.layers * 2;
+    l->bindings = calloc(l->weights.n + states + 2, sizeof(*l->bindings));
+    l->buffers = calloc(l->weights.n + states + 2, sizeof(*l->buffers));
+    l->labels = calloc(states, sizeof(*l->labels));
+    if (l->bindings == NULL || l->buffers == NULL || l->labels == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    rc = load_weights(l);
+    if (rc == 0)
+        rc = choose_shape(l);
+    if (rc == 0)
+        rc = make_tables(l);
+    if (rc == 0)
+        rc = make_kv(l);
+    if (rc == 0)
+        rc = register_graph(l, true);
+    if (rc == 0)
+        rc = register_graph(l, false);
+    return rc == 0 ? register_model(l) : rc;
+}
+
+int npugraph_model_load(struct npugraph_client *client, const char *dir, const struct npugraph_model_params *params,
+                        npugraph_progress_fn progress, void *user, struct npugraph_error *err)
+{
+    struct npugraph_error local = {0};
+    struct load *l = calloc(1, sizeof(*l));
+    int rc;
+
+    if (l == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    l->client = client;
+    l->params = params;
+    l->progress = progress;
+    l->user = user;
+    l->err = &local;
+    rc = load_all(l, dir);
+    /* The model holds what it needs; on a failure this is the clean-up. */
+    for (int i = 0; i < 2; i++)
+        if (l->graphs[i] != 0)
+            npugraph_graph_release(client, l->graphs[i], NULL);
+    if (l->n_buffers != 0)
+        npugraph_buffer_free(client, l->buffers, l->n_buffers, NULL);
+    npugraph__weights_fini(&l->weights);
+    free(l->bindings);
+    free(l->buffers);
+    free(l->labels);
+    free(l);
+    if (rc != 0 && err != NULL)
+        *err = local;
+    return rc;
+}
+
+int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force, struct npugraph_error *err)
+{
+    Npugraph__V1__UnloadModelRequest req = NPUGRAPH__V1__UNLOAD_MODEL_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.force = force;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/UnloadModel", &req.base, &npugraph__v1__unload_model_response__descriptor, &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npugraphctl: the operator's command line. Global options, the command table, help and completion. */
+#include "base/config.h"
+#include "client/ctl.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct ctl_command ctl_commands[] = {
+    {"status", "", "What the daemon is doing", NULL, false, false, ctl_cmd_status},
+    {"devices", "", "Devices, their memory and queues", NULL, false, false, ctl_cmd_devices},
+    {"graphs", "[list | show ID | dot ID | plan ID]", "Registered graphs; one as text, Graphviz or plan",
+     "ID is a graph's digest or the first 6 or more digits of it.", false, false, ctl_cmd_graphs},
+    {"models", "", "Loaded models", NULL, false, false, ctl_cmd_models},
+    {"sessions", "", "Connected clients and what they own", NULL, false, false, ctl_cmd_sessions},
+    {"sequences", "", "Open sequences", NULL, false, false, ctl_cmd_sequences},
+    {"memory", "", "Device memory by holder", NULL, false, false, ctl_cmd_memory},
+    {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, false, ctl_cmd_stats},
+    {"load",
+     "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype TYPE]",
+     "Load a Hugging Face checkpoint as a model",
+     "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
+     "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16.",
+     true, false, ctl_cmd_load},
+    {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, false, ctl_cmd_unload},
+    {"generate",
+     "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] [--seed N]",
+     "Generate text, streamed as it is made",
+     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true, false, ctl_cmd_generate},
+    {"capture", "FILE [--symbol NAME=N]... [--dry-run]", "Capture a graph file and show its cost",
+     "FILE is graph text. --dry-run only plans: bytes, kernels and guards, nothing is kept.", true, false, ctl_cmd_capture},
+    {"replay", "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--repeat N] [--eager]",
+     "Register, capture and replay a graph file",
+     "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states are\n"
+     "made and filled the same way. Prints results and the time of a replay.",
+     true, false, ctl_cmd_replay},
+    {"tokenize", "FILE TEXT | FILE --decode N,N,...", "Text to token ids, or back; needs no daemon",
+     "FILE is a tokenizer.json or a directory that has one.", false, true, ctl_cmd_tokenize},
+    {"drain", "[--grace TIME] [--stay]", "Finish what runs and stop the daemon",
+     "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, false, ctl_cmd_drain},
+    {"completion", "", "List of commands, for shell completion", NULL, false, true, ctl_cmd_completion},
+    {NULL, NULL, NULL, NULL, false, false, NULL},
+};
+
+const struct ctl_command *ctl_find_command(const char *name)
+{
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "Usage: npugraphctl [OPTION]... COMMAND [ARGUMENT]...\n\nOperates npugraphd.\n\nCommands:\n");
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        fprintf(to, "  %-11s %s\n", c->name, c->help);
+    fprintf(to, "\nOptions:\n"
+                "  --address ADDR     unix:PATH or HOST:PORT (default $NPUGRAPH_ADDRESS, then\n"
+                "                     unix:/run/npugraphd/npugraphd.sock)\n"
+                "  --json             print JSON instead of tables\n"
+                "  --timeout TIME     bound of each call (default 60s)\n"
+                "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE, --tls-server-name NAME\n"
+                "                     TLS with a client certificate (PEM), for HOST:PORT\n"
+                "  --color WHEN       auto, always, never\n"
+                "  --quiet            no progress bars\n"
+                "  --help, --version\n"
+                "\n`npugraphctl help COMMAND` tells more of one.\n");
+}
+
+static void print_command_help(const struct ctl_command *c)
+{
+    printf("Usage: npugraphctl %s %s\n\n%s.\n", c->name, c->args, c->help);
+    if (c->details != NULL)
+        printf("%s\n", c->details);
+}
+
+int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("npugraphctl: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    if (command != NULL)
+        fprintf(stderr, "\nUsage: npugraphctl %s %s\n", command->name, command->args);
+    else
+        fputs("\nTry: npugraphctl --help\n", stderr);
+    return 2;
+}
+
+int ctl_fail(const struct npugraph_error *err)
+{
+    fprintf(stderr, "npugraphctl: %s%s%s%s\n", err->message, err->reason[0] != '\0' ? " [" : "", err->reason,
+            err->reason[0] != '\0' ? "]" : "");
+    return 1;
+}
+
+ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *response_type)
+{
+    struct npugraph_error err = {0};
+    ProtobufCMessage *reply = NULL;
+
+    if (npugraph__unary(ctl->client, method, request, response_type, &reply, &err) != 0) {
+        ctl_fail(&err);
+        return NULL;
+    }
+    return reply;
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------- */
+
+static bool in_list(const char *list, const char *name, size_t n)
+{
+    for (const char *p = list; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
+        if (strncmp(p, name, n) == 0 && (p[n] == ' ' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p)
+{
+    const char *arg = o->at < o->argc ? o->argv[o->at] : NULL, *name, *eq;
+    size_t n;
+
+    *value_p = NULL;
+    if (arg == NULL || strncmp(arg, "--", 2) != 0)
+        return NULL;
+    o->at++;
+    if (arg[2] == '\0')
+        return NULL;
+    name = arg + 2;
+    eq = strchr(name, '=');
+    n = eq != NULL ? (size_t)(eq - name) : strlen(name);
+    if (in_list(flags, name, n) && eq == NULL)
+        return name;
+    if (!in_list(valued, name, n)) {
+        ctl_usage(o->command, "unknown option %s", arg);
+        return "?";
+    }
+    if (eq == NULL && o->at == o->argc) {
+        ctl_usage(o->command, "%s needs a value", arg);
+        return "?";
+    }
+    *value_p = eq != NULL ? eq + 1 : o->argv[o->at++];
+    if (eq != NULL)
+        o->argv[o->at - 1][2 + n] = '\0'; /* our own argv: the name ends here now */
+    return name;
+}
+
+const char *ctl_next_argument(struct ctl_options *o) { return o->at < o->argc ? o->argv[o->at++] : NULL; }
+
+bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p)
+{
+    char *end;
+    unsigned long long v;
+
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || v > max)
+        return false;
+    *value_p = v;
+    return true;
+}
+
+bool ctl_parse_float(const char *text, double *value_p)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(v))
+        return false;
+    *value_p = v;
+    return true;
+}
+
+bool ctl_parse_bytes(const char *text, uint64_t *value_p) { return ngd_parse_size(text, value_p) == NGD_OK; }
+
+/* ---- main -------------------------------------------------------------------------------------------------- */
+
+static int set_colour(struct ctl *ctl, const char *when)
+{
+    if (strcmp(when, "always") == 0)
+        ctl->colour = true;
+    else if (strcmp(when, "never") == 0)
+        ctl->colour = false;
+    else if (strcmp(when, "auto") != 0)
+        return ctl_usage(NULL, "--color takes auto, always or never");
+    return 0;
+}
+
+static int global_option(struct ctl *ctl, const char *name, const char *value)
+{
+    ngd_nsec_t t;
+
+    if (strcmp(name, "address") == 0)
+        ctl->connect.address = value;
+    else if (strcmp(name, "tls-ca") == 0)
+        ctl->connect.tls_ca = value;
+    else if (strcmp(name, "tls-cert") == 0)
+        ctl->connect.tls_cert = value;
+    else if (strcmp(name, "tls-key") == 0)
+        ctl->connect.tls_key = value;
+    else if (strcmp(name, "tls-server-name") == 0)
+        ctl->connect.tls_server_name = value;
+    else if (strcmp(name, "json") == 0)
+        ctl->json = true;
+    else if (strcmp(name, "quiet") == 0)
+        ctl->quiet = true;
+    else if (strcmp(name, "color") == 0)
+        return set_colour(ctl, value);
+    else if (strcmp(name, "timeout") == 0) {
+        if (ngd_parse_time(value, &t) != NGD_OK || t < NGD_MSEC || t > 86400 * NGD_SEC)
+            return ctl_usage(NULL, "--timeout takes a time from 1ms to 24h, such as 500ms or 30s");
+        ctl->connect.timeout_ms = (uint32_t)(t / NGD_MSEC);
+    }
+    return 0;
+}
+
+static int help(int argc, char **argv)
+{
+    const struct ctl_command *c = argc > 1 ? ctl_find_command(argv[1]) : NULL;
+
+    if (argc > 1 && c == NULL)
+        return ctl_usage(NULL, "there is no command %s", argv[1]);
+    if (c != NULL)
+        print_command_help(c);
+    else
+        print_help(stdout);
+    return 0;
+}
+
+static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, char **argv)
+{
+    struct npugraph_error err = {0};
+    int rc;
+
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        print_command_help(c);
+        return 0;
+    }
+    ctl->connect.no_session = !c->session;
+    ctl->connect.client_name = "npugraphctl";
+    if (!c->offline && npugraph_connect(&ctl->connect, &ctl->client, &err) != 0)
+        return ctl_fail(&err);
+    rc = c->run(ctl, argc, argv);
+    ctl_flush(ctl);
+    npugraph_disconnect(ctl->client);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct ctl_options o = {NULL, argc, 1, argv};
+    struct ctl ctl = {0};
+    const struct ctl_command *c;
+    const char *name, *value;
+    int rc;
+
+    setlocale(LC_ALL, "");
+    npugraph_connect_params_init(&ctl.connect);
+    ctl.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
+    while ((name = ctl_next_option(&o, "json quiet help version", "address timeout tls-ca tls-cert tls-key tls-server-name color", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (strcmp(name, "help") == 0)
+            return help(0, NULL);
+        if (strcmp(name, "version") == 0) {
+            printf("npugraphctl %s\n", npugraph_version());
+            return 0;
+        }
+        rc = global_option(&ctl, name, value);
+        if (rc != 0)
+            return rc;
+    }
+    if (o.at == argc) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[o.at], "help") == 0)
+        return help(argc - o.at, argv + o.at);
+    c = ctl_find_command(argv[o.at]);
+    if (c == NULL)
+        return ctl_usage(NULL, "there is no command %s", argv[o.at]);
+    ctl.root = json_object();
+    rc = run_command(&ctl, c, argc - o.at, argv + o.at);
+    json_decref(ctl.root);
+    return rc;
+}
+
+int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv)
+{
+    (void)ctl, (void)argc, (void)argv;
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        printf("%s\n", c->name);
+    return 0;
+}

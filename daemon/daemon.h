@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_DAEMON_H
+#define NGD_DAEMON_DAEMON_H
+
+/*
+ * The daemon's parts, in one place. startup.c makes and takes them down in order; everything else borrows the pointer.
+ * A part is NULL before its start and after its stop. Threads: the pointers change only while no other thread runs.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "daemon/options.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct ngd_device;
+struct ngd_drain;
+struct ngd_health;
+struct ngd_jobs;
+struct ngd_loader;
+struct ngd_locks;
+struct ngd_models;
+struct ngd_identities;
+struct ngd_listeners;
+struct ngd_peers;
+struct ngd_reactor;
+struct ngd_reactor_watch;
+struct ngd_reflection;
+struct ngd_rpc_server;
+struct ngd_sched;
+struct ngd_sdnotify;
+struct ngd_sessions;
+struct ngd_stats_http;
+
+/* STARTING -> SERVING -> DRAINING -> STOPPED; draining with "stay" never gets further than DRAINING by itself. */
+typedef enum ngd_daemon_state {
+    NGD_DAEMON_STARTING = 1 << 0,
+    NGD_DAEMON_SERVING = 1 << 1,
+    NGD_DAEMON_DRAINING = 1 << 2,
+    NGD_DAEMON_STOPPED = 1 << 3,
+} ngd_daemon_state_t;
+
+struct ngd_daemon {
+    struct ngd_options options;
+    int argc; /* read again on SIGHUP */
+    char **argv;
+    ngd_nsec_t started;
+    _Atomic int state; /* ngd_daemon_state_t */
+    int exit_code;
+
+    struct ngd_locks *locks;
+    struct ngd_device **devices;
+    size_t n_devices;
+    struct ngd_sched *sched;
+    struct ngd_reactor *reactor;
+    struct ngd_reactor_watch *expiry; /* of sessions' grace periods */
+    struct ngd_jobs *jobs;    /* captures of models, large graphs */
+    struct ngd_jobs *loads;   /* reads of checkpoint files */
+    struct ngd_jobs *reaper;  /* gives back memory of sessions that ended */
+    struct ngd_models *models;
+    struct ngd_sessions *sessions;
+    struct ngd_loader *loader;
+    struct ngd_identities *identities;
+    struct ngd_peers *peers;
+    struct ngd_listeners *listeners;
+    struct ngd_reflection *reflection;
+    struct ngd_health *health;
+    struct ngd_rpc_server *rpc;
+    struct ngd_stats_http *stats_http;
+    struct ngd_sdnotify *sdnotify;
+    struct ngd_drain *drain;
+};
+
+static inline ngd_daemon_state_t ngd_daemon_state(const struct ngd_daemon *d)
+{
+    return (ngd_daemon_state_t)atomic_load_explicit(&d->state, memory_order_acquire);
+}
+
+#endif

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_DRAIN_H
+#define NGD_DAEMON_DRAIN_H
+
+/*
+ * Going away in order: not ready first, then finish what runs, then stop.
+ *
+ *   SERVING --begin--> DRAINING --(no work left, or grace over)--> end streams --(gone, or 1 s)--> the loop stops
+ *
+ * While draining, calls that look, free and close are served; those that bring new work are refused with DRAINING.
+ * Threads: begin from any; the rest on the loop.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include <stdbool.h>
+
+struct ngd_daemon;
+struct ngd_drain;
+
+ngd_status_t ngd_drain_create(struct ngd_daemon *d, struct ngd_drain **drain_p);
+void ngd_drain_destroy(struct ngd_drain *drain); /* NULL is fine */
+/* grace 0: the option drain-grace. stay: the process goes on, refusing work. A second begin without stay shortens the grace. */
+void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay);
+
+#endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/listener.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/lockfile.h"
+#include "daemon/peers.h"
+#include "daemon/reactor.h"
+#include "daemon/rpc_server.h"
+#include "daemon/sdnotify.h"
+#include "daemon/sockets.h"
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* accept fails for as long as no descriptor is free; asking again at once would only burn a core. */
+#define PAUSE (100 * NGD_MSEC)
+#define LISTENERS_MAX 32
+
+struct listener {
+    struct ngd_daemon *daemon;
+    int fd; /* -1: gRPC's */
+    struct ngd_reactor_watch *watch;
+    char address[NGD_ADDRESS_MAX + 8];
+    char path[NGD_ADDRESS_MAX]; /* "" unless it is ours to remove */
+    dev_t dev;
+    ino_t inode;
+};
+
+struct ngd_listeners {
+    struct ngd_daemon *daemon;
+    struct listener items[LISTENERS_MAX];
+    size_t n;
+};
+
+/* ---- accepting ------------------------------------------------------------------------------------------ */
+
+static void refuse(int fd, const char *address, const char *reason, const char *text)
+{
+    char quoted[NGD_LOG_VALUE_MAX];
+
+    ngd_metric_row_add(ngd_metric_row(NGD_M_CONNECTIONS_REFUSED, reason), 1);
+    ngd_warning("daemon", "connection refused: %s peer=%s", text, ngd_log_value(address, quoted));
+    close(fd);
+}
+
+/* The identity that the transport proves, and the peer as people should see it. */
+static bool identify(int fd, char name[NGD_IDENTITY_MAX], char address[NGD_PEER_ADDRESS_MAX])
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    struct ucred cred;
+    char host[NGD_ADDRESS_MAX], full[NGD_ADDRESS_MAX];
+    int one = 1;
+
+    if (getpeername(fd, (struct sockaddr *)&sa, &len) < 0)
+        return false;
+    if (sa.ss_family == AF_UNIX) {
+        len = sizeof(cred);
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+            return false;
+        snprintf(name, NGD_IDENTITY_MAX, "uid:%lu", (unsigned long)cred.uid);
+        snprintf(address, NGD_PEER_ADDRESS_MAX, "unix:pid=%ld", (long)cred.pid);
+        return true;
+    }
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
+    snprintf(name, NGD_IDENTITY_MAX, "tcp:%.100s", host);
+    snprintf(address, NGD_PEER_ADDRESS_MAX, "tcp:%.120s", full);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return true;
+}
+
+static void admit(struct ngd_daemon *d, int fd)
+{
+    char name[NGD_IDENTITY_MAX], address[NGD_PEER_ADDRESS_MAX] = "unknown";
+    struct ngd_identity *identity;
+    ngd_status_t status;
+
+    if (!identify(fd, name, address)) {
+        refuse(fd, address, "identity", "the peer cannot be identified");
+        return;
+    }
+    identity = ngd_identity_get(d->identities, name);
+    if (!identity) {
+        refuse(fd, address, "memory", "out of memory");
+        return;
+    }
+    status = ngd_peers_add(d->peers, fd, identity, address);
+    ngd_identity_unref(identity);
+    if (status == NGD_ERR_RESOURCE_EXHAUSTED)
+        refuse(fd, address, "max-connections", "max-connections is reached");
+    else if (status != NGD_OK)
+        refuse(fd, address, "memory", "out of memory");
+    else
+        ngd_rpc_server_add_connection(d->rpc, fd);
+}
+
+static void on_readable(void *arg)
+{
+    struct listener *l = arg;
+    int fd;
+
+    while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
+        admit(l->daemon, fd);
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+        ngd_warning("daemon", "%s cannot accept: %s; trying again in 100 ms", l->address, strerror(errno));
+        ngd_reactor_pause(l->watch, PAUSE);
+    }
+}
+
+/* ---- making --------------------------------------------------------------------------------------------- */
+
+static struct listener *new_listener(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    struct listener *l;
+
+    if (all->n == LISTENERS_MAX) {
+        ngd_diag_set(diag, NGD_ERR_CONFIG, "more than %d addresses to listen on", LISTENERS_MAX);
+        return NULL;
+    }
+    l = &all->items[all->n++];
+    l->daemon = all->daemon;
+    l->fd = -1;
+    return l;
+}
+
+static void name_tcp(struct listener *l)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    char text[NGD_ADDRESS_MAX];
+
+    if (getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0)
+        return;
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+    snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : "tcp:", text);
+}
+
+static ngd_status_t take_lock(struct ngd_daemon *d, const char *path, struct ngd_diag *diag)
+{
+    char lock[NGD_ADDRESS_MAX + 8];
+
+    if (*d->options.lock_file) /* taken by startup, once for all */
+        return NGD_OK;
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    return ngd_locks_take(d->locks, lock, diag);
+}
+
+static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, struct ngd_diag *diag)
+{
+    ngd_status_t status = take_lock(all->daemon, path, diag);
+    struct listener *l;
+    struct stat st;
+    int fd;
+
+    if (status == NGD_OK)
+        status = ngd_socket_unix(path, (mode_t)all->daemon->options.socket_mode, &fd, diag);
+    if (status != NGD_OK)
+        return status;
+    l = new_listener(all, diag);
+    if (!l) {
+        close(fd);
+        return NGD_ERR_CONFIG;
+    }
+    l->fd = fd;
+    snprintf(l->address, sizeof(l->address), "unix:%s", path);
+    if (lstat(path, &st) == 0) {
+        snprintf(l->path, sizeof(l->path), "%s", path);
+        l->dev = st.st_dev;
+        l->inode = st.st_ino;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t listen_plain(struct ngd_listeners *all, const char *text, const struct addrinfo *ai, struct ngd_diag *diag)
+{
+    struct listener *l;
+    ngd_status_t status;
+    int fd;
+
+    if (!ngd_sockaddr_is_loopback(ai->ai_addr) && !all->daemon->options.allow_plaintext)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                            "listen %s: plaintext TCP on other than a loopback address; set tls-cert, tls-key and tls-client-ca, or "
+                            "allow-plaintext",
+                            text);
+    status = ngd_socket_tcp(ai, &fd, diag);
+    if (status != NGD_OK)
+        return status;
+    l = new_listener(all, diag);
+    if (!l) {
+        close(fd);
+        return NGD_ERR_CONFIG;
+    }
+    l->fd = fd;
+    name_tcp(l);
+    return NGD_OK;
+}
+
+static ngd_status_t listen_tls(struct ngd_listeners *all, const struct ngd_address *address, struct ngd_diag *diag)
+{
+    bool v6 = strchr(address->host, ':') != NULL;
+    char text[NGD_ADDRESS_MAX + 16];
+    struct listener *l;
+    ngd_status_t status;
+    int port = 0;
+
+    snprintf(text, sizeof(text), v6 ? "[%s]:%s" : "%s:%s", address->host, address->port);
+    status = ngd_rpc_server_add_tls_port(all->daemon->rpc, text, &port, diag);
+    if (status != NGD_OK)
+        return status;
+    l = new_listener(all, diag);
+    if (!l)
+        return NGD_ERR_CONFIG;
+    snprintf(l->address, sizeof(l->address), v6 ? "tls:[%.200s]:%d" : "tls:%.200s:%d", address->host, port);
+    return NGD_OK;
+}
+
+static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struct ngd_diag *diag)
+{
+    struct ngd_address address;
+    struct addrinfo *list = NULL;
+    ngd_status_t status = ngd_address_parse(text, &address, diag);
+
+    if (status != NGD_OK)
+        return status;
+    if (address.kind == NGD_ADDRESS_UNIX)
+        return listen_unix(all, address.path, diag);
+    if (*all->daemon->options.tls_cert)
+        return listen_tls(all, &address, diag);
+    status = ngd_address_resolve(&address, &list, diag);
+    if (status != NGD_OK)
+        return status;
+    for (const struct addrinfo *ai = list; ai && status == NGD_OK; ai = ai->ai_next)
+        status = listen_plain(all, text, ai, diag);
+    freeaddrinfo(list);
+    return status;
+}
+
+/* A socket of systemd's: it made the path and removes it; the lock still keeps another daemon away. */
+static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *diag)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    const struct sockaddr_un *un = (const void *)&sa;
+    struct listener *l = new_listener(all, diag);
+
+    if (!l)
+        return NGD_ERR_CONFIG;
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
+    if (sa.ss_family != AF_UNIX && !ngd_sockaddr_is_loopback((struct sockaddr *)&sa) && !all->daemon->options.allow_plaintext)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "passed socket %d is plaintext TCP on other than a loopback address", fd);
+    l->fd = fd;
+    name_tcp(l);
+    return sa.ss_family == AF_UNIX && un->sun_path[0] ? take_lock(all->daemon, un->sun_path, diag) : NGD_OK;
+}
+
+static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    const struct ngd_config_list *list = &all->daemon->options.listen;
+    int first = 0, passed = ngd_sdnotify_listen_fds(&first);
+    ngd_status_t status = NGD_OK;
+
+    for (int i = 0; i < passed && status == NGD_OK; i++)
+        status = adopt(all, first + i, diag);
+    /* The default address is what the passed socket stands for; only addresses that were asked for come besides. */
+    if (passed > 0 && list->is_default)
+        return status;
+    for (size_t i = 0; i < list->n && status == NGD_OK; i++)
+        status = listen_on(all, list->items[i], diag);
+    if (status == NGD_OK && all->n == 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no address to listen on; set listen");
+    return status;
+}
+
+ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag)
+{
+    struct ngd_listeners *all = NGD_NEW(struct ngd_listeners);
+    ngd_status_t status;
+
+    if (!all)
+        return NGD_ERR_NO_MEMORY;
+    all->daemon = d;
+    status = make_all(all, diag);
+    if (status != NGD_OK) {
+        ngd_listeners_destroy(all);
+        return status;
+    }
+    *listeners_p = all;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = &all->items[i];
+
+        ngd_notice("daemon", "listening on %s", l->address);
+        if (l->fd >= 0 && ngd_reactor_watch_fd(all->daemon->reactor, l->fd, on_readable, l, &l->watch) != NGD_OK)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "%s cannot be watched", l->address);
+    }
+    return NGD_OK;
+}
+
+/* Only the socket that we made: somebody may have put another one in its place by hand. */
+static void remove_path(struct listener *l)
+{
+    struct stat st;
+
+    if (l->path[0] && lstat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->inode)
+        unlink(l->path);
+    l->path[0] = '\0';
+}
+
+void ngd_listeners_stop(struct ngd_listeners *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = &all->items[i];
+
+        ngd_reactor_remove(l->watch);
+        l->watch = NULL;
+        remove_path(l);
+        if (l->fd >= 0)
+            close(l->fd);
+        l->fd = -1;
+    }
+}
+
+void ngd_listeners_destroy(struct ngd_listeners *all)
+{
+    if (!all)
+        return;
+    ngd_listeners_stop(all);
+    ngd_free(all);
+}
+
+void ngd_listeners_for_each(const struct ngd_listeners *all, void (*fn)(void *ctx, const char *address), void *ctx)
+{
+    for (size_t i = 0; i < all->n; i++)
+        fn(ctx, all->items[i].address);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_LISTENER_H
+#define NGD_DAEMON_LISTENER_H
+
+/*
+ * Listening sockets: those of the option `listen`, and those that systemd passes.
+ *
+ * Unix sockets and plaintext TCP are accepted here, on the loop, so that the peer's credentials are known, connections
+ * are counted, and a second daemon cannot steal a path or share a port; the connection is then given to gRPC. TLS
+ * ports are gRPC's, because only it can speak TLS there.
+ * Threads: the loop (for_each: any, between create and destroy).
+ */
+#include "base/status.h"
+
+struct ngd_daemon;
+struct ngd_listeners;
+
+/* Locks, binds and listens; accepts nothing yet. BUSY: another daemon is there. */
+ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag);
+/* Accepts from now on. */
+ngd_status_t ngd_listeners_start(struct ngd_listeners *listeners, struct ngd_diag *diag);
+void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
+void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */
+/* "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401" */
+void ngd_listeners_for_each(const struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address), void *ctx);
+
+#endif

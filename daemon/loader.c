@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Opening: openat2 with RESOLVE_BENEATH lets the kernel keep a path below its directory, whatever links and races do.
+ * Where the kernel has no openat2, links are refused altogether.
+ *
+ * Sharing: a buffer's last holder removes it from the table under the table's lock; a lookup takes a buffer only
+ * together with a count under the same lock, so nothing that is going is found.
+ */
+#include "daemon/loader.h"
+
+#include "base/digest.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define CHUNK_BYTES    ((uint64_t)8 << 20)
+#define PROGRESS_EVERY (100 * NGD_MSEC)
+#define TABLE_SIZE     1024
+
+struct file_id {
+    uint64_t dev, ino, size;
+    int64_t mtime;
+};
+
+/* A loaded tensor, held by any number of objects. */
+struct shared {
+    struct ngd_loader *loader;
+    struct shared *next;
+    struct ngd_buffer *buffer;
+    struct file_id file;
+    uint64_t offset;
+    uint32_t holders; /* the loader's lock */
+};
+
+struct shared_object {
+    struct ngd_buffer_object pub;
+    struct shared *shared;
+};
+
+struct ngd_loader {
+    struct ngd_daemon *daemon;
+    struct ngd_mutex lock;
+    struct shared *table[TABLE_SIZE] NGD_GUARDED_BY(lock);
+};
+
+/* ---- sharing --------------------------------------------------------------------------------------------------------- */
+
+static struct shared **bucket(struct ngd_loader *l, const struct file_id *file, uint64_t offset) NGD_REQUIRES(l->lock)
+{
+    return &l->table[ngd_hash64(file, sizeof(*file), offset) % TABLE_SIZE];
+}
+
+static void release_shared(struct ngd_object *object)
+{
+    struct shared_object *o = (struct shared_object *)ngd_container_of(object, struct ngd_buffer_object, base);
+    struct shared *s = o->shared, **at;
+    struct ngd_loader *l = s->loader;
+    bool last;
+
+    ngd_mutex_lock(&l->lock);
+    last = --s->holders == 0;
+    if (last) {
+        for (at = bucket(l, &s->file, s->offset); *at != s;)
+            at = &(*at)->next;
+        *at = s->next;
+    }
+    ngd_mutex_unlock(&l->lock);
+    if (last) {
+        ngd_buffer_unref(s->buffer);
+        ngd_free(s);
+    }
+    ngd_free(o);
+}
+
+/* Takes one holder's count. */
+static struct ngd_buffer_object *hold(struct shared *s)
+{
+    struct shared_object *o = NGD_NEW(struct shared_object);
+
+    if (!o)
+        return NULL;
+    o->shared = s;
+    o->pub.base.kind = NGD_OBJECT_BUFFER;
+    o->pub.base.refs = 1;
+    o->pub.base.bytes = ngd_buffer_bytes(s->buffer);
+    o->pub.base.release = release_shared;
+    o->pub.buffer = s->buffer;
+    return &o->pub;
+}
+
+static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file, uint64_t offset, uint64_t bytes)
+{
+    struct shared *s;
+
+    ngd_mutex_lock(&l->lock);
+    for (s = *bucket(l, file, offset); s; s = s->next)
+        if (memcmp(&s->file, file, sizeof(*file)) == 0 && s->offset == offset && ngd_buffer_device(s->buffer) == dev &&
+            ngd_buffer_bytes(s->buffer) == bytes) {
+            s->holders++;
+            break;
+        }
+    ngd_mutex_unlock(&l->lock);
+    if (!s)
+        return NULL;
+    return hold(s); /* without memory the count stays up: a leak of one count, not of correctness */
+}
+
+/* Takes buffer, also on failure. */
+static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file, uint64_t offset, struct ngd_buffer *buffer)
+{
+    struct shared *s = NGD_NEW(struct shared);
+    struct ngd_buffer_object *o;
+
+    if (!s) {
+        ngd_buffer_unref(buffer);
+        return NULL;
+    }
+    *s = (struct shared){.loader = l, .buffer = buffer, .file = *file, .offset = offset, .holders = 1};
+    o = hold(s);
+    if (!o) {
+        ngd_buffer_unref(buffer);
+        ngd_free(s);
+        return NULL;
+    }
+    ngd_mutex_lock(&l->lock);
+    s->next = *bucket(l, file, offset);
+    *bucket(l, file, offset) = s;
+    ngd_mutex_unlock(&l->lock);
+    return o;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+
+/* "" = the directory itself; NULL = not below it. */
+static const char *path_below(const char *dir, const char *path)
+{
+    size_t n = strlen(dir);
+
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (path[0] != '/')
+        return path;
+    if (strncmp(path, dir, n) != 0 || (path[n] != '/' && n > 1))
+        return NULL;
+    path += n;
+    return path + strspn(path, "/");
+}
+
+static int open_below(int dir, const char *path)
+{
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+
+    if (fd >= 0 || errno != ENOSYS)
+        return fd;
+    if (strstr(path, "..")) {
+        errno = EXDEV;
+        return -1;
+    }
+    return openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+}
+
+static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
+{
+    char real[PATH_MAX];
+    const char *below;
+    int d, e;
+
+    if (!realpath(dir, real))
+        return NGD_ERR_PATH_NOT_ALLOWED;
+    below = path_below(dir, path);
+    if (!below)
+        below = path_below(real, path);
+    if (!below || below[0] == '\0')
+        return NGD_ERR_PATH_NOT_ALLOWED;
+    d = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (d < 0)
+        return NGD_ERR_PATH_NOT_ALLOWED;
+    *fd_p = open_below(d, below);
+    e = errno;
+    close(d);
+    if (*fd_p >= 0)
+        return NGD_OK;
+    return e == ENOENT || e == ENOTDIR ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_PATH_NOT_ALLOWED;
+}
+
+static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct stat *sb, struct ngd_diag *diag)
+{
+    const struct ngd_config_list *dirs = &l->daemon->options.models_dir;
+    ngd_status_t status = NGD_ERR_PATH_NOT_ALLOWED;
+
+    for (size_t i = 0; i < dirs->n && status != NGD_OK; i++) {
+        ngd_status_t s = open_in(dirs->items[i], path, fd_p);
+
+        if (s == NGD_OK || status != NGD_ERR_FILE_NOT_FOUND)
+            status = s;
+    }
+    if (status == NGD_ERR_FILE_NOT_FOUND)
+        return ngd_diag_set(diag, status, "%.400s: no such file", path);
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "%.400s: not in one of the directories that the option models-dir allows (a link out of them counts as outside)", path);
+    if (fstat(*fd_p, sb) == 0 && S_ISREG(sb->st_mode))
+        return NGD_OK;
+    close(*fd_p);
+    return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+
+static ngd_status_t read_fully(int fd, void *to, uint64_t n, uint64_t offset, struct ngd_diag *diag)
+{
+    for (uint64_t done = 0; done < n;) {
+        ssize_t k = pread(fd, (char *)to + done, n - done, (off_t)(offset + done));
+
+        if (k == 0)
+            return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the file became shorter while it was read");
+        if (k < 0 && errno != EINTR)
+            return ngd_diag_set(diag, ngd_status_from_errno(errno), "reading failed: %s", strerror(errno));
+        done += k > 0 ? (uint64_t)k : 0;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, struct ngd_diag *diag)
+{
+    uint8_t first[8] = {0};
+    uint64_t n;
+    char *json;
+    ngd_status_t status = read_fully(fd, first, size < 8 ? size : 8, 0, diag);
+
+    if (status == NGD_OK)
+        status = ngd_safetensors_header_bytes(first, size, &n, diag);
+    if (status != NGD_OK)
+        return status;
+    json = ngd_malloc(n);
+    if (!json)
+        return NGD_ERR_NO_MEMORY;
+    status = read_fully(fd, json, n, 8, diag);
+    if (status == NGD_OK)
+        status = ngd_safetensors_parse(json, n, size, &load->index, diag);
+    ngd_free(json);
+    return status;
+}
+
+static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
+{
+    size_t n = load->n_names ? load->n_names : load->index.n;
+
+    load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
+    if (!load->tensors)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        const struct ngd_safetensor *t = load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
+
+        if (!t)
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path, load->names[i]);
+        load->tensors[load->n_tensors++].tensor = t;
+    }
+    return NGD_OK;
+}
+
+/* Straight into device memory where the CPU can address it. */
+static ngd_status_t read_chunk(int fd, struct ngd_buffer *buffer, uint64_t at, uint64_t n, uint64_t offset, void **bounce, struct ngd_diag *diag)
+{
+    char *direct = ngd_buffer_host_ptr(buffer);
+    ngd_status_t status;
+
+    if (direct)
+        return read_fully(fd, direct + at, n, offset, diag);
+    if (!*bounce && !(*bounce = ngd_malloc(CHUNK_BYTES)))
+        return NGD_ERR_NO_MEMORY;
+    status = read_fully(fd, *bounce, n, offset, diag);
+    return status == NGD_OK ? ngd_buffer_write(buffer, at, *bounce, n, diag) : status;
+}
+
+struct meter {
+    uint64_t done, total;
+    ngd_nsec_t last;
+    void *bounce;
+};
+
+static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_safetensor *t, struct ngd_buffer *buffer, struct meter *m,
+                                struct ngd_diag *diag)
+{
+    for (uint64_t at = 0; at < t->bytes;) {
+        uint64_t n = t->bytes - at < CHUNK_BYTES ? t->bytes - at : CHUNK_BYTES;
+        ngd_status_t status = read_chunk(fd, buffer, at, n, t->offset + at, &m->bounce, diag);
+
+        if (status != NGD_OK)
+            return status;
+        at += n;
+        m->done += n;
+        ngd_metric_add(NGD_M_LOADED_BYTES, n);
+        if (ngd_now() - m->last >= PROGRESS_EVERY) {
+            m->last = ngd_now();
+            if (!load->progress(load->ctx, m->done, m->total))
+                return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
+        }
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file, struct ngd_loaded *t,
+                                struct meter *m, struct ngd_diag *diag)
+{
+    struct ngd_buffer *buffer;
+    ngd_status_t status;
+
+    status = ngd_buffer_create(load->dev, t->tensor->bytes ? t->tensor->bytes : 1, NGD_BUFFER_WEIGHTS, t->tensor->name, &buffer, diag);
+    if (status != NGD_OK)
+        return status;
+    status = read_tensor(load, fd, t->tensor, buffer, m, diag);
+    if (status != NGD_OK) {
+        ngd_buffer_unref(buffer);
+        return status;
+    }
+    t->object = add_shared(l, file, t->tensor->offset, buffer);
+    return t->object ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
+/* What is loaded already, and the room for the rest before any of it is allocated. */
+static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct meter *m, struct ngd_diag *diag)
+{
+    load->all_shared = true;
+    for (size_t i = 0; i < load->n_tensors; i++) {
+        struct ngd_loaded *t = &load->tensors[i];
+
+        t->object = find_shared(l, load->dev, file, t->tensor->offset, t->tensor->bytes ? t->tensor->bytes : 1);
+        t->shared = t->object != NULL;
+        load->all_shared = load->all_shared && t->shared;
+        m->total += t->shared ? 0 : t->tensor->bytes;
+    }
+    return m->total ? ngd_device_check_room(load->dev, m->total, load->path, diag) : NGD_OK;
+}
+
+static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb, struct ngd_diag *diag)
+{
+    struct file_id file;
+    struct meter m = {0};
+    ngd_status_t status = read_index(fd, (uint64_t)sb->st_size, load, diag);
+
+    memset(&file, 0, sizeof(file)); /* it is hashed and compared as bytes */
+    file = (struct file_id){sb->st_dev, sb->st_ino, (uint64_t)sb->st_size, (int64_t)sb->st_mtim.tv_sec * NGD_SEC + sb->st_mtim.tv_nsec};
+    if (status == NGD_OK)
+        status = choose_tensors(load, diag);
+    if (status == NGD_OK)
+        status = plan_load(l, load, &file, &m, diag);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
+    for (size_t i = 0; status == NGD_OK && i < load->n_tensors; i++)
+        if (!load->tensors[i].object)
+            status = load_tensor(l, load, fd, &file, &load->tensors[i], &m, diag);
+    ngd_free(m.bounce);
+    if (status == NGD_OK)
+        load->progress(load->ctx, m.done, m.total);
+    return status;
+}
+
+ngd_status_t ngd_load_run(struct ngd_loader *l, struct ngd_load *load, struct ngd_diag *diag)
+{
+    struct stat sb;
+    int fd;
+    ngd_status_t status = open_file(l, load->path, &fd, &sb, diag);
+
+    if (status != NGD_OK)
+        return status;
+    status = load_open_file(l, load, fd, &sb, diag);
+    close(fd);
+    if (status != NGD_OK)
+        ngd_load_fini(load);
+    else
+        ngd_info("loader", "%s: %zu tensors%s", load->path, load->n_tensors, load->all_shared ? " were loaded before" : "");
+    return status;
+}
+
+void ngd_load_fini(struct ngd_load *load)
+{
+    for (size_t i = 0; i < load->n_tensors; i++)
+        ngd_object_unref(load->tensors[i].object ? &load->tensors[i].object->base : NULL);
+    ngd_free(load->tensors);
+    ngd_safetensors_fini(&load->index);
+    load->tensors = NULL;
+    load->n_tensors = 0;
+}
+
+ngd_status_t ngd_loader_create(struct ngd_daemon *d, struct ngd_loader **loader_p)
+{
+    struct ngd_loader *l = NGD_NEW(struct ngd_loader);
+
+    if (!l)
+        return NGD_ERR_NO_MEMORY;
+    l->daemon = d;
+    ngd_mutex_init(&l->lock, NGD_RANK_LOADER);
+    *loader_p = l;
+    return NGD_OK;
+}
+
+void ngd_loader_destroy(struct ngd_loader *l)
+{
+    if (!l)
+        return;
+    ngd_mutex_fini(&l->lock);
+    ngd_free(l);
+}

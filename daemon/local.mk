@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# All but main is a library, for the unit tests of what needs no gRPC server.
+noinst_LTLIBRARIES += libngddaemon.la
+libngddaemon_la_SOURCES = \
+	daemon/daemon.h \
+	daemon/drain.c \
+	daemon/drain.h \
+	daemon/graph_info.c \
+	daemon/graph_info.h \
+	daemon/health.h \
+	daemon/identity.c \
+	daemon/identity.h \
+	daemon/jobs.c \
+	daemon/jobs.h \
+	daemon/listener.c \
+	daemon/listener.h \
+	daemon/loader.c \
+	daemon/loader.h \
+	daemon/lockfile.c \
+	daemon/lockfile.h \
+	daemon/models.c \
+	daemon/models.h \
+	daemon/object.c \
+	daemon/object.h \
+	daemon/options.c \
+	daemon/options.h \
+	daemon/peers.c \
+	daemon/peers.h \
+	daemon/reactor.c \
+	daemon/reactor.h \
+	daemon/reflection.c \
+	daemon/reflection.h \
+	daemon/rpc_admin.c \
+	daemon/rpc_call.c \
+	daemon/rpc_call.h \
+	daemon/rpc_generate.c \
+	daemon/rpc_graphs.c \
+	daemon/rpc_health.c \
+	daemon/rpc_int.h \
+	daemon/rpc_load.c \
+	daemon/rpc_memory.c \
+	daemon/rpc_methods.c \
+	daemon/rpc_methods.h \
+	daemon/rpc_models.c \
+	daemon/rpc_reflection.c \
+	daemon/rpc_replay.c \
+	daemon/rpc_sequences.c \
+	daemon/rpc_sequences.h \
+	daemon/rpc_server.c \
+	daemon/rpc_server.h \
+	daemon/rpc_sessions.c \
+	daemon/safetensors.c \
+	daemon/safetensors.h \
+	daemon/sdnotify.c \
+	daemon/sdnotify.h \
+	daemon/session.c \
+	daemon/session.h \
+	daemon/sockets.c \
+	daemon/sockets.h \
+	daemon/startup.c \
+	daemon/startup.h \
+	daemon/stats.c \
+	daemon/stats.h \
+	daemon/stats_http.c \
+	daemon/stats_http.h \
+	daemon/tls.c \
+	daemon/tls.h \
+	daemon/wire.c \
+	daemon/wire.h \
+	daemon/wire_check.c \
+	daemon/wire_check.h
+NGD_DAEMON_LIBS = libngddaemon.la $(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) \
+	$(JANSSON_LIBS) $(SYSTEMD_LIBS)
+
+sbin_PROGRAMS += npugraphd
+npugraphd_SOURCES = daemon/main.c
+npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
+
+EXTRA_DIST += daemon/rpc_methods.def

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/lockfile.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+struct ngd_locks {
+    int *fds;
+    size_t n;
+};
+
+ngd_status_t ngd_locks_create(struct ngd_locks **locks_p)
+{
+    struct ngd_locks *locks = NGD_NEW(struct ngd_locks);
+
+    if (!locks)
+        return NGD_ERR_NO_MEMORY;
+    *locks_p = locks;
+    return NGD_OK;
+}
+
+void ngd_locks_destroy(struct ngd_locks *locks)
+{
+    if (!locks)
+        return;
+    for (size_t i = 0; i < locks->n; i++)
+        close(locks->fds[i]);
+    ngd_free(locks->fds);
+    ngd_free(locks);
+}
+
+static ngd_status_t held_by_other(int fd, const char *path, struct ngd_diag *diag)
+{
+    char text[32] = "";
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    long pid = n > 0 ? strtol(text, NULL, 10) : 0;
+
+    if (pid > 0)
+        return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd (pid %ld) holds %s; stop it first, or use another socket",
+                            pid, path);
+    return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd holds %s; stop it first, or use another socket", path);
+}
+
+static ngd_status_t write_pid(int fd, const char *path, struct ngd_diag *diag)
+{
+    char text[32];
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+
+    if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n)
+        return NGD_OK;
+    return ngd_diag_set(diag, ngd_status_from_errno(errno), "%s cannot be written: %s", path, strerror(errno));
+}
+
+ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag)
+{
+    int *fds = ngd_reallocarray(locks->fds, locks->n + 1, sizeof(*fds));
+    ngd_status_t status;
+    int fd;
+
+    if (!fds)
+        return NGD_ERR_NO_MEMORY;
+    locks->fds = fds;
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    if (fd < 0)
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "lock file %s cannot be opened: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        status = errno == EWOULDBLOCK ? held_by_other(fd, path, diag)
+                                      : ngd_diag_set(diag, NGD_ERR_IO, "%s cannot be locked: %s", path, strerror(errno));
+        close(fd);
+        return status;
+    }
+    status = write_pid(fd, path, diag);
+    if (status != NGD_OK) {
+        close(fd);
+        return status;
+    }
+    fds[locks->n++] = fd;
+    return NGD_OK;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npugraphd: options, start, loop, stop. */
+#include "base/fault.h"
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/reactor.h"
+#include "daemon/startup.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Documented in npugraphd(8). */
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_OTHER_DAEMON = 3 };
+
+static int exit_code_of(ngd_status_t status)
+{
+    if (status == NGD_ERR_CONFIG || status == NGD_ERR_FILE_NOT_FOUND)
+        return EXIT_CONFIG;
+    return status == NGD_ERR_BUSY ? EXIT_OTHER_DAEMON : EXIT_FAILED;
+}
+
+static int run(struct ngd_daemon *d)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_fault_init(&diag);
+
+    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    if (status == NGD_OK)
+        status = ngd_startup(d, &diag);
+    if (status != NGD_OK) {
+        ngd_error("daemon", "cannot start: %s", diag.text);
+        return exit_code_of(status);
+    }
+    ngd_reactor_run(d->reactor);
+    ngd_shutdown(d);
+    ngd_notice("daemon", "stopped");
+    return d->exit_code;
+}
+
+int main(int argc, char **argv)
+{
+    static struct ngd_daemon d;
+    ngd_options_action_t action;
+    const char *config_path;
+    struct ngd_diag diag = {0};
+    int code;
+
+    if (ngd_options_parse(&d.options, argc, argv, &config_path, &action, &diag) != NGD_OK) {
+        fprintf(stderr, "npugraphd: %s\n", diag.text);
+        return EXIT_CONFIG;
+    }
+    if (action != NGD_OPTIONS_RUN) {
+        ngd_options_print(action);
+        ngd_options_fini(&d.options);
+        return EXIT_OK;
+    }
+    d.argc = argc;
+    d.argv = argv;
+    code = run(&d);
+    ngd_options_fini(&d.options);
+    return code;
+}

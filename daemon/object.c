@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/object.h"
+
+#include "base/mem.h"
+
+const char *ngd_object_kind_name(ngd_object_kind_t kind)
+{
+    static const char *const names[] = {"buffer", "graph", "sequence"};
+
+    return names[kind];
+}
+
+void ngd_object_unref(struct ngd_object *object)
+{
+    if (object && atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) == 1)
+        object->release(object);
+}
+
+static void release_buffer(struct ngd_object *object)
+{
+    struct ngd_buffer_object *o = ngd_container_of(object, struct ngd_buffer_object, base);
+
+    ngd_buffer_unref(o->buffer);
+    ngd_free(o);
+}
+
+struct ngd_buffer_object *ngd_buffer_object_create(struct ngd_buffer *buffer)
+{
+    struct ngd_buffer_object *o = NGD_NEW(struct ngd_buffer_object);
+
+    if (!o) {
+        ngd_buffer_unref(buffer);
+        return NULL;
+    }
+    o->base.kind = NGD_OBJECT_BUFFER;
+    o->base.refs = 1;
+    o->base.bytes = ngd_buffer_bytes(buffer);
+    o->base.release = release_buffer;
+    o->buffer = buffer;
+    return o;
+}
+
+static void release_graph(struct ngd_object *object)
+{
+    struct ngd_graph_object *o = ngd_container_of(object, struct ngd_graph_object, base);
+
+    ngd_binding_unref(o->binding);
+    ngd_free(o);
+}
+
+struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding)
+{
+    struct ngd_graph_object *o = NGD_NEW(struct ngd_graph_object);
+
+    if (!o) {
+        ngd_binding_unref(binding);
+        return NULL;
+    }
+    o->base.kind = NGD_OBJECT_GRAPH;
+    o->base.refs = 1;
+    o->base.release = release_graph;
+    o->binding = binding;
+    return o;
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The option table, and the command line around it.
+ *
+ * Every row is documented where it is declared; --help, the sample file, the man pages and the refusal of unknown
+ * names all come from the table.
+ */
+#include "daemon/options.h"
+#include "base/log.h"
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "0.0.0-dev"
+#endif
+
+#define AT(field) offsetof(struct ngd_options, field)
+#define COUNT(name, field, def, min, max, help) {name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, false}
+
+const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", NULL};
+
+const struct ngd_config_option ngd_options_table[] = {
+    {"listen", NGD_CONFIG_LIST, AT(listen), "unix:/run/npugraphd/npugraphd.sock", 0, 0, NULL,
+     "Where clients connect: unix:PATH, or tcp:HOST:PORT (also HOST:PORT; an IPv6 address in brackets; port 0 picks a free "
+     "one). TCP uses TLS when tls-cert is set, and is refused without it unless HOST is a loopback address or "
+     "allow-plaintext is set. Sockets that systemd passes are served besides.",
+     false},
+    COUNT("socket-mode", socket_mode, "660", 0, 777,
+          "Permissions of the Unix socket, in octal digits: who may connect is decided by them."),
+    {"lock-file", NGD_CONFIG_STRING, AT(lock_file), "", 0, 0, NULL,
+     "File whose lock keeps a second daemon away. Empty: the path of each Unix socket with .lock appended.", false},
+    {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
+     "HOST:PORT of the HTTP statistics endpoint (/metrics, /healthz, /readyz, /stats.json, / for people), or off. Port 0 picks "
+     "a free one. The endpoint has no authentication: give it an address that only those who may read it can reach.",
+     false},
+    {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
+     "Directory below which clients may have safetensors files loaded. Without one, no file can be loaded.", false},
+    {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
+     "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
+    {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,
+     "Memory budget of each device. 0: what the backend says (host: a share of the machine's memory).", false},
+    COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
+    {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16",
+     "Instruction set of the host device's kernels; for comparisons.", false},
+    COUNT("slots", slots, "1", 1, 64, "Stream slots per device: replays that may run at the same time. Each has a memory pool."),
+    COUNT("capture-threads", capture_threads, "1", 1, 16, "Threads that capture graphs."),
+    {"inline-limit", NGD_CONFIG_TIME, AT(inline_limit), "50us", 0, NGD_SEC, NULL,
+     "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. 0: never.",
+     false},
+    COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
+    COUNT("capture-limit", capture_limit, "64", 1, 65536,
+          "Captures that one graph may hold unless its own option capture_limit says otherwise."),
+    COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
+    {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
+     "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go through "
+     "buffers.",
+     false},
+    COUNT("max-connections", max_connections, "1024", 1, 1 << 20, "Open connections; more are closed at once."),
+    COUNT("max-streams", max_streams, "1024", 1, 1 << 20, "Calls under way on one connection; the client queues more."),
+    COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20, "Calls under way in all; more are refused. Status and health are not."),
+    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in all."),
+    COUNT("max-sessions-per-identity", max_sessions_per_identity, "1024", 1, 1 << 20, "Open sessions of one identity."),
+    COUNT("max-graphs-per-identity", max_graphs_per_identity, "4096", 1, 1 << 20, "Registered graphs of one identity."),
+    COUNT("max-sequences-per-identity", max_sequences_per_identity, "4096", 1, 1 << 20, "Open sequences of one identity."),
+    {"max-bytes-per-identity", NGD_CONFIG_SIZE, AT(max_bytes_per_identity), "0", 0, INT64_C(1) << 50, NULL,
+     "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the device's.",
+     false},
+    {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
+     "PEM file of the server's certificate chain. Read again when it changes.", false},
+    {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file of the certificate's key.", false},
+    {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
+     "PEM file of the authorities whose client certificates are accepted. Clients without one are refused.", false},
+    {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
+     "Allows plaintext TCP on other than loopback addresses: everybody who reaches the port may use the devices.", false},
+    {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
+     "Identity that may drain the daemon and unload others' models: uid:N, or tls:NAME. The daemon's own user and root on a Unix "
+     "socket always may.",
+     false},
+    {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
+     "How long work under way may take to finish after SIGTERM.", false},
+    {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug", "What is logged.", true},
+    {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
+};
+
+/* The digits are octal, which the table's integers are not. */
+static ngd_status_t check_mode(struct ngd_options *options, struct ngd_diag *diag)
+{
+    int64_t mode = 0, shift = 0;
+
+    for (int64_t rest = options->socket_mode; rest > 0; rest /= 10, shift += 3) {
+        if (rest % 10 > 7)
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "socket-mode: %lld is not octal; allowed: 0 to 777",
+                                (long long)options->socket_mode);
+        mode |= (rest % 10) << shift;
+    }
+    options->socket_mode = mode;
+    return NGD_OK;
+}
+
+static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    int given = !!*options->tls_cert + !!*options->tls_key + !!*options->tls_client_ca;
+
+    if (given != 0 && given != 3)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                            "tls-cert, tls-key and tls-client-ca go together: give all three, or none for plaintext");
+    return NGD_OK;
+}
+
+static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_mode(options, diag);
+
+    return status == NGD_OK ? check_tls(options, diag) : status;
+}
+
+static bool is_action(const char *arg, ngd_options_action_t *action_p)
+{
+    static const struct {
+        const char *name;
+        ngd_options_action_t action;
+    } actions[] = {
+        {"--help", NGD_OPTIONS_HELP},
+        {"-h", NGD_OPTIONS_HELP},
+        {"--version", NGD_OPTIONS_VERSION},
+        {"-V", NGD_OPTIONS_VERSION},
+        {"--print-config", NGD_OPTIONS_PRINT_CONFIG},
+        {"--print-man", NGD_OPTIONS_PRINT_MAN},
+        {"--check-config", NGD_OPTIONS_CHECK_CONFIG},
+    };
+
+    for (size_t i = 0; i < sizeof(actions) / sizeof(actions[0]); i++) {
+        if (strcmp(arg, actions[i].name) == 0) {
+            *action_p = actions[i].action;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "--name=value" or "--name value"; *i is the index of the last argument used. */
+static ngd_status_t split_argument(int argc, char **argv, int *i, char *name, size_t room, const char **value_p,
+                                   struct ngd_diag *diag)
+{
+    const char *arg = argv[*i], *equals = strchr(arg, '=');
+    size_t n;
+
+    if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0')
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "unexpected argument \"%s\"; options are --NAME=VALUE, see --help", arg);
+    n = equals ? (size_t)(equals - arg) - 2 : strlen(arg) - 2;
+    if (n >= room)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "unknown option \"%.64s...\"; see --help", arg);
+    memcpy(name, arg + 2, n);
+    name[n] = '\0';
+    if (equals) {
+        *value_p = equals + 1;
+    } else if (*i + 1 < argc) {
+        *value_p = argv[++*i];
+    } else {
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "--%s needs a value", name);
+    }
+    return NGD_OK;
+}
+
+/* One pass over the command line: the first looks for --config and actions, the second sets options. */
+static ngd_status_t read_arguments(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
+                                   ngd_options_action_t *action_p, struct ngd_diag *diag)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = NULL;
+        ngd_status_t status;
+        char name[64];
+
+        if (is_action(argv[i], action_p))
+            continue;
+        status = split_argument(argc, argv, &i, name, sizeof(name), &value, diag);
+        if (status != NGD_OK)
+            return status;
+        if (strcmp(name, "config") == 0)
+            *config_path_p = value;
+        else if (options)
+            status = ngd_config_set(ngd_options_table, options, name, value, diag);
+        if (status != NGD_OK)
+            return status;
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
+                               ngd_options_action_t *action_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_config_init(ngd_options_table, options, diag);
+
+    *config_path_p = NULL;
+    *action_p = NGD_OPTIONS_RUN;
+    if (status != NGD_OK)
+        return status;
+    status = read_arguments(NULL, argc, argv, config_path_p, action_p, diag);
+    if (status == NGD_OK && *config_path_p)
+        status = ngd_config_read_file(ngd_options_table, options, *config_path_p, diag);
+    if (status == NGD_OK)
+        status = read_arguments(options, argc, argv, config_path_p, action_p, diag);
+    if (status == NGD_OK)
+        status = check(options, diag);
+    if (status != NGD_OK)
+        ngd_options_fini(options);
+    return status;
+}
+
+void ngd_options_fini(struct ngd_options *options)
+{
+    ngd_config_fini(ngd_options_table, options);
+}
+
+static void print_help(struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "Usage: npugraphd [--config=FILE] [--NAME=VALUE ...]\n\n"
+                          "Serves captured graphs on NPU devices to many client processes.\n\n"
+                          "  --config=FILE\n      Read options from FILE first: lines \"name = value\".\n"
+                          "  --check-config\n      Check options and file, then exit.\n"
+                          "  --print-config\n      Print a commented sample file, then exit.\n"
+                          "  --help, --version\n\nOptions:\n");
+    ngd_config_describe(ngd_options_table, NGD_CONFIG_HELP, sb);
+}
+
+void ngd_options_print(ngd_options_action_t action)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    switch (action) {
+    case NGD_OPTIONS_HELP:
+        print_help(&sb);
+        break;
+    case NGD_OPTIONS_VERSION:
+        ngd_strbuf_append(&sb, "npugraphd " PACKAGE_VERSION "\n");
+        break;
+    case NGD_OPTIONS_PRINT_CONFIG:
+        ngd_strbuf_append(&sb, "# Options of npugraphd, with their defaults. See npugraphd.conf(5).\n\n");
+        ngd_config_describe(ngd_options_table, NGD_CONFIG_SAMPLE, &sb);
+        break;
+    case NGD_OPTIONS_PRINT_MAN:
+        ngd_config_describe(ngd_options_table, NGD_CONFIG_ROFF, &sb);
+        break;
+    case NGD_OPTIONS_CHECK_CONFIG:
+        ngd_strbuf_append(&sb, "the configuration is valid\n");
+        break;
+    case NGD_OPTIONS_RUN:
+        break;
+    }
+    fputs(ngd_strbuf_str(&sb), stdout);
+    fflush(stdout);
+    ngd_strbuf_fini(&sb);
+}
+
+ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag)
+{
+    ngd_options_action_t action;
+    struct ngd_options fresh;
+    const char *config_path;
+    ngd_status_t status = ngd_options_parse(&fresh, argc, argv, &config_path, &action, diag);
+
+    if (status != NGD_OK)
+        return status;
+    options->log_level = fresh.log_level;
+    ngd_options_fini(&fresh);
+    return NGD_OK;
+}

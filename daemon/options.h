@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_OPTIONS_H
+#define NGD_DAEMON_OPTIONS_H
+
+/*
+ * The daemon's options: one row of the table in options.c each, the same name in the file and on the command line.
+ * Threads: read-only after start, except that SIGHUP changes log_level.
+ */
+#include "base/config.h"
+
+struct ngd_options {
+    struct ngd_config_list listen;
+    int64_t socket_mode;
+    char *lock_file;
+    char *stats_listen;
+    struct ngd_config_list models_dir;
+    struct ngd_config_list device;
+    uint64_t device_memory;
+    int64_t threads;
+    int isa; /* index into ngd_isa_names */
+    int64_t slots;
+    int64_t capture_threads;
+    ngd_nsec_t inline_limit;
+    int64_t queue_limit;
+    int64_t capture_limit;
+    int64_t cqs;
+    uint64_t max_message;
+    int64_t max_connections;
+    int64_t max_streams;
+    int64_t max_inflight;
+    int64_t max_sessions;
+    int64_t max_sessions_per_identity;
+    int64_t max_graphs_per_identity;
+    int64_t max_sequences_per_identity;
+    uint64_t max_bytes_per_identity;
+    char *tls_cert, *tls_key, *tls_client_ca;
+    bool allow_plaintext;
+    struct ngd_config_list admin_identities;
+    ngd_nsec_t drain_grace;
+    int log_level; /* ngd_log_level_t */
+};
+
+extern const struct ngd_config_option ngd_options_table[];
+extern const char *const ngd_isa_names[];
+
+/* What the command line asked for besides options. */
+typedef enum ngd_options_action {
+    NGD_OPTIONS_RUN,
+    NGD_OPTIONS_HELP,
+    NGD_OPTIONS_VERSION,
+    NGD_OPTIONS_PRINT_CONFIG,
+    NGD_OPTIONS_PRINT_MAN,
+    NGD_OPTIONS_CHECK_CONFIG,
+} ngd_options_action_t;
+
+/*
+ * Defaults, then the file of --config, then the command line. *config_path_p points into argv (NULL: no file).
+ * After an error the options need no fini.
+ */
+ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
+                               ngd_options_action_t *action_p, struct ngd_diag *diag);
+void ngd_options_fini(struct ngd_options *options);
+/* Prints what an action asks for to stdout. */
+void ngd_options_print(ngd_options_action_t action);
+/* Reads file and command line again and takes over what is reloadable. A bad file changes nothing. */
+ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag);
+
+#endif

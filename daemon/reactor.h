@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_REACTOR_H
+#define NGD_DAEMON_REACTOR_H
+
+/*
+ * The loop: signals, timers, descriptors and posted messages, on the main thread.
+ *
+ * Threads: everything on the loop's thread, except ngd_reactor_post and ngd_reactor_stop (any thread).
+ * Memory: watches and timers belong to the reactor until removed; destroy drops messages that were not run.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+
+struct event_base;
+struct ngd_reactor;
+struct ngd_reactor_watch;
+typedef void (*ngd_reactor_fn)(void *arg);
+
+/* Blocks the signals that the loop takes: call it before any thread starts. */
+ngd_status_t ngd_reactor_create(struct ngd_reactor **reactor_p);
+void ngd_reactor_destroy(struct ngd_reactor *reactor); /* NULL is fine */
+void ngd_reactor_run(struct ngd_reactor *reactor);     /* until stop */
+void ngd_reactor_stop(struct ngd_reactor *reactor);
+
+/* fn runs on the loop, in the order of posting. NO_MEMORY: it will not run. */
+ngd_status_t ngd_reactor_post(struct ngd_reactor *reactor, ngd_reactor_fn fn, void *arg);
+
+/* fn runs for SIGTERM, SIGINT (drain) or SIGHUP (reload). */
+void ngd_reactor_on_signal(struct ngd_reactor *reactor, void (*fn)(void *arg, int signo), void *arg);
+
+/* Readable descriptors; fd stays the caller's. */
+ngd_status_t ngd_reactor_watch_fd(struct ngd_reactor *reactor, int fd, ngd_reactor_fn fn, void *arg,
+                                  struct ngd_reactor_watch **watch_p);
+/* Every `interval`; the first time after one interval. */
+ngd_status_t ngd_reactor_every(struct ngd_reactor *reactor, ngd_nsec_t interval, ngd_reactor_fn fn, void *arg,
+                               struct ngd_reactor_watch **watch_p);
+/* A watch of a descriptor is silent for a while: what to do when accept has no descriptor left. */
+void ngd_reactor_pause(struct ngd_reactor_watch *watch, ngd_nsec_t time);
+void ngd_reactor_remove(struct ngd_reactor_watch *watch); /* NULL is fine */
+
+/* For the HTTP endpoint, the other user of libevent. */
+struct event_base *ngd_reactor_base(struct ngd_reactor *reactor);
+
+#endif

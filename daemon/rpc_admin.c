@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/drain.h"
+#include "daemon/identity.h"
+#include "daemon/listener.h"
+#include "daemon/models.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+#include "daemon/stats.h"
+#include "daemon/stats_http.h"
+#include "proto/npugraph.pb-c.h"
+#include "scheduler/sched.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "0.0.0-dev"
+#endif
+
+#define ADDRESSES_MAX 32
+#define GRACE_MAX_MS  (24u * 3600 * 1000)
+
+/* protobuf-c has no const strings; what is packed is not written to. */
+static char *borrow(const char *text) { return (char *)(uintptr_t)text; }
+
+static void no_memory(struct ngd_call *call) { ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL); }
+
+/* ---- Status ---------------------------------------------------------------------------------------------- */
+
+struct addresses {
+    char *items[ADDRESSES_MAX];
+    size_t n;
+};
+
+static void take_address(void *ctx, const char *address)
+{
+    struct addresses *all = ctx;
+
+    if (all->n < ADDRESSES_MAX)
+        all->items[all->n++] = borrow(address);
+}
+
+static void status(struct ngd_call *call, const void *msg)
+{
+    struct ngd_daemon *d = call->daemon;
+    Npugraph__V1__StatusResponse r = NPUGRAPH__V1__STATUS_RESPONSE__INIT;
+    struct addresses all = {.n = 0};
+
+    (void)msg;
+    ngd_stats_gauges(d);
+    ngd_listeners_for_each(d->listeners, take_address, &all);
+    r.version = borrow(PACKAGE_VERSION);
+    r.state = borrow(ngd_state_name(d));
+    r.uptime_ms = (uint64_t)((ngd_now() - d->started) / NGD_MSEC);
+    r.pid = (uint32_t)getpid();
+    r.sessions = ngd_sessions_count(d->sessions);
+    r.graphs = (uint32_t)ngd_metric_get(NGD_M_GRAPHS);
+    r.models = ngd_models_count(d->models);
+    r.sequences = ngd_models_sequences(d->models);
+    r.replays = ngd_metric_get(NGD_M_REPLAYS);
+    r.captures = ngd_metric_get(NGD_M_CAPTURES);
+    r.n_listen = all.n;
+    r.listen = all.items;
+    r.stats_address = borrow(ngd_stats_http_address(d));
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- Stats ----------------------------------------------------------------------------------------------- */
+
+static void stats(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StatsRequest *q = msg;
+    Npugraph__V1__StatsResponse r = NPUGRAPH__V1__STATS_RESPONSE__INIT;
+    struct ngd_strbuf sb;
+    struct ngd_diag diag;
+
+    ngd_strbuf_init(&sb);
+    if (*q->form == '\0' || strcmp(q->form, "json") == 0) {
+        ngd_stats_json(call->daemon, &sb);
+    } else if (strcmp(q->form, "prometheus") == 0) {
+        ngd_stats_prometheus(call->daemon, &sb);
+    } else {
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: json, prometheus", q->form);
+        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+        return;
+    }
+    r.text = borrow(ngd_strbuf_str(&sb));
+    if (sb.failed)
+        no_memory(call);
+    else
+        ngd_call_reply(call, &r.base);
+    ngd_strbuf_fini(&sb);
+}
+
+/* ---- Devices --------------------------------------------------------------------------------------------- */
+
+static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceInfo *item)
+{
+    const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+    struct ngd_sched_device_stats s = {0};
+
+    ngd_sched_device_stats(d->sched, i, &s);
+    npugraph__v1__device_info__init(item);
+    item->name = borrow(info->name);
+    item->backend = borrow(info->backend);
+    item->arch = borrow(info->arch);
+    item->description = borrow(info->description);
+    item->state = borrow(s.healthy ? "healthy" : "quarantined");
+    item->memory_bytes = info->memory_bytes;
+    item->used_bytes = ngd_device_used_bytes(d->devices[i]);
+    item->pool_bytes = s.pool_bytes;
+    item->threads = info->threads;
+    item->streams = s.slots;
+    item->queue_depth = s.queue_depth;
+    item->busy_us = (uint64_t)(s.busy / NGD_USEC);
+}
+
+static void devices(struct ngd_call *call, const void *msg)
+{
+    struct ngd_daemon *d = call->daemon;
+    Npugraph__V1__DevicesResponse r = NPUGRAPH__V1__DEVICES_RESPONSE__INIT;
+    Npugraph__V1__DeviceInfo *items = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*items));
+
+    (void)msg;
+    r.devices = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*r.devices));
+    if (!items || !r.devices) {
+        no_memory(call);
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_devices; i++) {
+        fill_device(d, i, &items[i]);
+        r.devices[r.n_devices++] = &items[i];
+    }
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- ListSessions ---------------------------------------------------------------------------------------- */
+
+struct session_list {
+    struct ngd_arena *arena;
+    Npugraph__V1__SessionInfo **items;
+    size_t n, cap;
+    bool failed;
+};
+
+static void take_session(void *ctx, struct ngd_session *session)
+{
+    struct session_list *list = ctx;
+    struct ngd_session_info *info = ngd_arena_alloc(list->arena, sizeof(*info));
+    Npugraph__V1__SessionInfo *item = ngd_arena_alloc(list->arena, sizeof(*item));
+
+    if (!info || !item || list->n == list->cap) {
+        list->failed |= list->n < list->cap;
+        return;
+    }
+    ngd_session_info(session, info);
+    npugraph__v1__session_info__init(item);
+    item->session = info->id;
+    item->client_name = info->client_name;
+    item->identity = info->identity;
+    item->peer = info->peer;
+    item->age_ms = (uint64_t)(info->age / NGD_MSEC);
+    item->graphs = info->objects[NGD_OBJECT_GRAPH];
+    item->buffers = info->objects[NGD_OBJECT_BUFFER];
+    item->buffer_bytes = info->bytes;
+    item->sequences = info->objects[NGD_OBJECT_SEQUENCE];
+    item->requests = info->requests;
+    item->device_us = (uint64_t)(info->device_time / NGD_USEC);
+    item->broken = info->broken;
+    list->items[list->n++] = item;
+}
+
+static void list_sessions(struct ngd_call *call, const void *msg)
+{
+    struct ngd_sessions *sessions = call->daemon->sessions;
+    Npugraph__V1__ListSessionsResponse r = NPUGRAPH__V1__LIST_SESSIONS_RESPONSE__INIT;
+    struct session_list list = {.arena = &call->arena, .cap = ngd_sessions_count(sessions) + 16};
+
+    (void)msg;
+    list.items = ngd_arena_calloc(&call->arena, list.cap, sizeof(*list.items));
+    if (!list.items) {
+        no_memory(call);
+        return;
+    }
+    ngd_sessions_for_each(sessions, take_session, &list);
+    if (list.failed) {
+        no_memory(call);
+        return;
+    }
+    r.n_sessions = list.n;
+    r.sessions = list.items;
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- Drain ----------------------------------------------------------------------------------------------- */
+
+static void drain(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__DrainRequest *q = msg;
+    Npugraph__V1__DrainResponse r = NPUGRAPH__V1__DRAIN_RESPONSE__INIT;
+    char identity[NGD_LOG_VALUE_MAX];
+    struct ngd_diag diag;
+
+    if (!call->identity->admin) {
+        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED, "%s may not drain the daemon; its own user, root and admin-identities may",
+                     call->identity->name);
+        ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
+        return;
+    }
+    if (q->grace_ms > GRACE_MAX_MS) {
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "grace_ms is %u; at most %u", q->grace_ms, GRACE_MAX_MS);
+        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+        return;
+    }
+    ngd_notice("daemon", "drain asked for by identity=%s", ngd_log_value(call->identity->name, identity));
+    ngd_drain_begin(call->daemon->drain, (ngd_nsec_t)q->grace_ms * NGD_MSEC, q->stay);
+    ngd_call_reply(call, &r.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_admin_status = {.request = status};
+const struct ngd_rpc_ops ngd_rpc_admin_stats = {.request = stats};
+const struct ngd_rpc_ops ngd_rpc_admin_devices = {.request = devices};
+const struct ngd_rpc_ops ngd_rpc_admin_list_sessions = {.request = list_sessions};
+const struct ngd_rpc_ops ngd_rpc_admin_drain = {.request = drain};

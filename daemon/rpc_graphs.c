@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs.Register, Capture, Describe, List, Release. Replays are in rpc_replay.c. */
+#include "base/metrics.h"
+#include "base/strbuf.h"
+#include "daemon/daemon.h"
+#include "daemon/graph_info.h"
+#include "daemon/jobs.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define INLINE_TEXT (64u << 10) /* longer texts are parsed on a job thread */
+#define MAX_TEXT    (4u << 20)
+
+/* ---- register ---------------------------------------------------------------------------------------------------------- */
+
+struct registration {
+    struct ngd_job job;
+    struct ngd_call *call;
+    const Npugraph__V1__RegisterRequest *q;
+};
+
+static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__RegisterRequest *q, struct ngd_program_options *options,
+                                 struct ngd_diag *diag)
+{
+    ngd_program_options_init(options);
+    options->capture_limit = (uint32_t)call->daemon->options.capture_limit;
+    for (size_t i = 0; i < q->n_options; i++) {
+        ngd_status_t status = ngd_program_options_set(options, q->options[i]->name, q->options[i]->value, diag);
+
+        if (status != NGD_OK)
+            return status;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t find_slot(const struct ngd_graph *g, const char *name, uint32_t *slot_p, struct ngd_diag *diag)
+{
+    int i = ngd_graph_find_input(g, NGD_VALUE_PARAM, name);
+
+    if (i >= 0) {
+        *slot_p = (uint32_t)i;
+        return NGD_OK;
+    }
+    i = ngd_graph_find_input(g, NGD_VALUE_STATE, name);
+    *slot_p = g->n_params + (uint32_t)i;
+    return i >= 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH, "graph \"%.100s\" has no param or state \"%.200s\" to bind", g->name, name);
+}
+
+/* buffers: n_params + n_states, borrowed from objects, whose references are the caller's to drop. */
+static ngd_status_t collect_buffers(struct registration *r, const struct ngd_graph *g, struct ngd_buffer **buffers, struct ngd_object **objects,
+                                    struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < r->q->n_bindings; i++) {
+        uint32_t slot;
+        ngd_status_t status = find_slot(g, r->q->bindings[i]->name, &slot, diag);
+
+        if (status == NGD_OK && buffers[slot])
+            status = ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH, "\"%.200s\" is bound twice", r->q->bindings[i]->name);
+        if (status == NGD_OK)
+            status = ngd_session_get(r->call->session, r->q->bindings[i]->buffer, NGD_OBJECT_BUFFER, &objects[i], diag);
+        if (status != NGD_OK)
+            return status;
+        buffers[slot] = ngd_container_of(objects[i], struct ngd_buffer_object, base)->buffer;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t list_unbound(struct ngd_call *call, const struct ngd_graph *g, struct ngd_buffer *const *buffers,
+                                 Npugraph__V1__RegisterResponse *reply)
+{
+    uint32_t n = g->n_params + g->n_states;
+
+    reply->unbound = ngd_arena_calloc(&call->life, n + 1u, sizeof(*reply->unbound));
+    for (uint32_t i = 0; reply->unbound && i < n; i++) {
+        const struct ngd_value *v = &g->values[i < g->n_params ? g->params[i] : g->states[i - g->n_params]];
+
+        if (!buffers[i] && (reply->unbound[reply->n_unbound] = ngd_arena_strdup(&call->life, v->label ? v->label : v->name)))
+            reply->n_unbound++;
+    }
+    return reply->unbound ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
+static ngd_status_t bind_program(struct registration *r, struct ngd_program *prog, Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
+{
+    const struct ngd_graph *g = ngd_program_graph(prog);
+    struct ngd_buffer **buffers = ngd_arena_calloc(&r->call->life, g->n_params + g->n_states + 1u, sizeof(struct ngd_buffer *));
+    struct ngd_object **objects = ngd_arena_calloc(&r->call->life, r->q->n_bindings + 1, sizeof(struct ngd_object *));
+    struct ngd_binding *binding = NULL;
+    struct ngd_graph_object *o;
+    ngd_status_t status = buffers && objects ? collect_buffers(r, g, buffers, objects, diag) : NGD_ERR_NO_MEMORY;
+
+    if (status == NGD_OK)
+        status = list_unbound(r->call, g, buffers, reply);
+    if (status == NGD_OK)
+        status = ngd_binding_create(prog, buffers, &binding, diag);
+    for (size_t i = 0; objects && i < r->q->n_bindings; i++)
+        ngd_object_unref(objects[i]);
+    if (status != NGD_OK)
+        return status;
+    o = ngd_graph_object_create(binding);
+    if (!o)
+        return NGD_ERR_NO_MEMORY;
+    status = ngd_session_add(r->call->session, &o->base, &reply->graph, diag);
+    if (status != NGD_OK)
+        ngd_object_unref(&o->base);
+    return status;
+}
+
+static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g, Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = r->call->daemon;
+    struct ngd_program_options options;
+    struct ngd_program *prog;
+    struct ngd_device *dev;
+    bool shared;
+    ngd_status_t status = read_options(r->call, r->q, &options, diag);
+
+    if (status == NGD_OK)
+        status = ngd_sched_find_device(d->sched, r->q->device, &dev, diag);
+    if (status == NGD_OK)
+        status = ngd_program_open(d->sched, dev, g, &options, &prog, &shared, diag);
+    if (status != NGD_OK)
+        return status;
+    reply->shared = shared;
+    status = bind_program(r, prog, reply, diag);
+    ngd_program_unref(prog);
+    return status;
+}
+
+static void run_registration(struct registration *r)
+{
+    Npugraph__V1__RegisterResponse reply = NPUGRAPH__V1__REGISTER_RESPONSE__INIT;
+    struct ngd_call *call = r->call;
+    char hex[NGD_DIGEST_HEX];
+    struct ngd_graph *g;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_graph_parse(r->q->text, strlen(r->q->text), &g, &diag);
+
+    if (status == NGD_OK) {
+        ngd_digest_hex(&g->digest, hex);
+        reply.digest = hex;
+        status = register_parsed(r, g, &reply, &diag);
+        ngd_graph_unref(g);
+    }
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
+    ngd_metric_add(NGD_M_REGISTRATIONS, 1);
+    ngd_session_reply(call, &reply.base);
+}
+
+static void register_job(struct ngd_job *job) { run_registration(ngd_container_of(job, struct registration, job)); }
+
+static void register_graph(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__RegisterRequest *q = msg;
+    struct registration *r;
+    struct ngd_diag diag = {0};
+
+    if (ngd_session_answered_before(call))
+        return;
+    r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
+    if (!r) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    if (strlen(q->text) > MAX_TEXT) {
+        ngd_diag_set(&diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph text has %zu bytes; at most %u are taken", strlen(q->text), MAX_TEXT);
+        ngd_call_fail(call, NGD_ERR_GRAPH_TOO_LARGE, &diag);
+        return;
+    }
+    *r = (struct registration){.job.fn = register_job, .call = call, .q = q};
+    if (strlen(q->text) > INLINE_TEXT)
+        ngd_jobs_add(call->daemon->jobs, &r->job);
+    else
+        run_registration(r);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_register = {.request = register_graph};
+
+/* ---- capture -------------------------------------------------------------------------------------------------------------- */
+
+struct capture {
+    struct ngd_graph_object *object; /* a reference */
+    const Npugraph__V1__CaptureRequest *q;
+};
+
+static uint64_t *list_bytes(struct ngd_call *call, const struct ngd_graph *g, const uint32_t *values, uint32_t n, const int64_t *symbols, size_t *n_p,
+                            uint64_t *list)
+{
+    if (!list)
+        list = ngd_arena_calloc(&call->life, g->n_params + g->n_states + g->n_inputs + g->n_outputs + 1u, sizeof(*list));
+    for (uint32_t i = 0; list && i < n; i++)
+        if (ngd_value_bytes(g, values[i], symbols, &list[(*n_p)++]) != NGD_OK)
+            return NULL;
+    return list;
+}
+
+static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_graph *g, const int64_t *symbols, Npugraph__V1__CaptureResponse *reply)
+{
+    size_t n = 0;
+
+    reply->bound_bytes = list_bytes(call, g, g->params, g->n_params, symbols, &reply->n_bound_bytes, NULL);
+    if (reply->bound_bytes)
+        reply->bound_bytes = list_bytes(call, g, g->states, g->n_states, symbols, &reply->n_bound_bytes, reply->bound_bytes);
+    reply->input_bytes = list_bytes(call, g, g->inputs, g->n_inputs, symbols, &reply->n_input_bytes, NULL);
+    reply->output_bytes = ngd_arena_calloc(&call->life, g->n_outputs + 1u, sizeof(*reply->output_bytes));
+    if (!reply->bound_bytes || !reply->input_bytes || !reply->output_bytes)
+        return NGD_ERR_OVERFLOW;
+    for (; n < g->n_outputs; n++)
+        if (ngd_value_bytes(g, g->outputs[n].value, symbols, &reply->output_bytes[n]) != NGD_OK)
+            return NGD_ERR_OVERFLOW;
+    reply->n_output_bytes = n;
+    return NGD_OK;
+}
+
+static void captured(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag)
+{
+    Npugraph__V1__CaptureResponse reply = NPUGRAPH__V1__CAPTURE_RESPONSE__INIT;
+    struct ngd_call *call = user;
+    struct capture *c = call->state;
+
+    if (status == NGD_OK)
+        status = fill_sizes(call, ngd_program_graph(ngd_binding_program(c->object->binding)), c->q->symbols, &reply);
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, diag);
+        return;
+    }
+    reply.key = (char *)(uintptr_t)info->key;
+    reply.captured = info->captured;
+    reply.pool_bytes = info->pool_bytes;
+    reply.kernels = info->kernels;
+    reply.nanoseconds = (uint64_t)info->duration;
+    ngd_call_reply(call, &reply.base);
+}
+
+static void capture(struct ngd_call *call, const void *msg)
+{
+    struct capture *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+    struct ngd_object *o;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (c) {
+        c->q = msg;
+        status = ngd_session_get(call->session, c->q->graph, NGD_OBJECT_GRAPH, &o, &diag);
+    }
+    if (status == NGD_OK) {
+        c->object = ngd_container_of(o, struct ngd_graph_object, base);
+        call->state = c;
+        status = ngd_sched_capture(call->daemon->sched, c->object->binding, c->q->symbols, (uint32_t)c->q->n_symbols, c->q->dry_run, captured, call,
+                                   &diag);
+    }
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+}
+
+static void capture_release(struct ngd_call *call)
+{
+    struct capture *c = call->state;
+
+    call->state = NULL;
+    if (c)
+        ngd_object_unref(&c->object->base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.request = capture, .release = capture_release};
+
+/* ---- describe, list, release ------------------------------------------------------------------------------------------------ */
+
+struct search {
+    const char *prefix;
+    struct ngd_program *found; /* a reference */
+    uint32_t n;
+};
+
+static void match_digest(void *ctx, struct ngd_program *prog)
+{
+    struct search *s = ctx;
+    char hex[NGD_DIGEST_HEX];
+
+    ngd_digest_hex(&ngd_program_graph(prog)->digest, hex);
+    if (strncmp(hex, s->prefix, strlen(s->prefix)) != 0)
+        return;
+    s->n++;
+    if (!s->found)
+        s->found = ngd_program_ref(prog);
+}
+
+static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__DescribeRequest *q, struct ngd_program **prog_p, struct ngd_diag *diag)
+{
+    struct search s = {.prefix = q->digest};
+    struct ngd_object *o;
+    ngd_status_t status;
+
+    if (q->graph) {
+        if (!call->session)
+            return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED, "a graph's id belongs to a session; without one, name the graph by its digest");
+        status = ngd_session_get(call->session, q->graph, NGD_OBJECT_GRAPH, &o, diag);
+        if (status != NGD_OK)
+            return status;
+        *prog_p = ngd_program_ref(ngd_binding_program(ngd_container_of(o, struct ngd_graph_object, base)->binding));
+        ngd_object_unref(o);
+        return NGD_OK;
+    }
+    if (strlen(q->digest) < 6)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "name a graph by its id, or by at least 6 digits of its digest");
+    ngd_program_for_each(call->daemon->sched, match_digest, &s);
+    if (!s.found)
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s", q->digest);
+    *prog_p = s.found; /* of several with one digest (other options) the first: their texts are the same */
+    return NGD_OK;
+}
+
+static ngd_status_t print_form(struct ngd_program *prog, const char *form, struct ngd_strbuf *sb, struct ngd_diag *diag)
+{
+    if (form[0] == '\0' || strcmp(form, "text") == 0)
+        ngd_graph_print(ngd_program_graph(prog), sb);
+    else if (strcmp(form, "dot") == 0)
+        ngd_graph_print_dot(ngd_program_graph(prog), sb);
+    else if (strcmp(form, "plan") == 0)
+        ngd_program_print_plans(prog, sb);
+    else
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form must be text, dot or plan, not %.32s", form);
+    return sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
+}
+
+static void describe(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__DescribeRequest *q = msg;
+    Npugraph__V1__DescribeResponse reply = NPUGRAPH__V1__DESCRIBE_RESPONSE__INIT;
+    struct ngd_program *prog = NULL;
+    struct ngd_strbuf sb;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = find_program(call, q, &prog, &diag);
+
+    ngd_strbuf_init(&sb);
+    if (status == NGD_OK)
+        status = print_form(prog, q->form, &sb, &diag);
+    if (status == NGD_OK && !(reply.info = ngd_graph_info(prog, true, &call->life)))
+        status = NGD_ERR_NO_MEMORY;
+    reply.text = (char *)(uintptr_t)ngd_strbuf_str(&sb);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+    ngd_strbuf_fini(&sb);
+    ngd_program_unref(prog);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe};
+
+struct listing {
+    struct ngd_program **programs;
+    size_t n, room;
+};
+
+static void hold_program(void *ctx, struct ngd_program *prog)
+{
+    struct listing *l = ctx;
+
+    if (l->programs && l->n < l->room)
+        l->programs[l->n++] = ngd_program_ref(prog);
+    else if (!l->programs)
+        l->room++;
+}
+
+static void list_graphs(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__ListGraphsResponse reply = NPUGRAPH__V1__LIST_GRAPHS_RESPONSE__INIT;
+    struct listing l = {0};
+
+    (void)msg;
+    ngd_program_for_each(call->daemon->sched, hold_program, &l); /* counts */
+    l.room += 16;
+    l.programs = ngd_arena_calloc(&call->life, l.room, sizeof(struct ngd_program *));
+    reply.graphs = ngd_arena_calloc(&call->life, l.room, sizeof(*reply.graphs));
+    if (!l.programs || !reply.graphs) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    ngd_program_for_each(call->daemon->sched, hold_program, &l);
+    for (size_t i = 0; i < l.n; i++) {
+        if ((reply.graphs[reply.n_graphs] = ngd_graph_info(l.programs[i], false, &call->life)))
+            reply.n_graphs++;
+    }
+    for (size_t i = 0; i < l.n; i++) /* before the answer, which gives the arena back; names were copied */
+        ngd_program_unref(l.programs[i]);
+    ngd_call_reply(call, &reply.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_list = {.request = list_graphs};
+
+static void release_graph(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ReleaseRequest *q = msg;
+    Npugraph__V1__ReleaseResponse reply = NPUGRAPH__V1__RELEASE_RESPONSE__INIT;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_session_remove(call->session, q->graph, NGD_OBJECT_GRAPH, &diag);
+
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_release = {.request = release_graph};

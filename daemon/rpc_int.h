@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_RPC_INT_H
+#define NGD_DAEMON_RPC_INT_H
+
+/*
+ * What rpc_server.c and rpc_call.c share: the whole call, with its gRPC side.
+ *
+ * References of a call: one per outstanding batch; the handler's, which it gives up with its answer (UNARY and
+ * SERVER_STREAM: for the call; LOCKSTEP: for each message); those of others (ngd_call_ref). The RECV_CLOSE batch is
+ * outstanding from the start to the end, so a call outlives its cancellation.
+ *
+ * gRPC wants one starter of batches per call at a time. `lock` is that: batches are started under it, except the
+ * status (whoever set `finished` starts it, and nobody starts a send after) and receives of DUPLEX and CLIENT_STREAM
+ * calls, which only the receiving thread starts (gRPC allows sends and receives to be synchronised apart). gRPC never
+ * calls back into us, so the lock is safe to hold there.
+ */
+#include "base/lock.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/rpc_server.h"
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+
+struct ngd_metric_row;
+struct rpc_call;
+struct rpc_cq;
+
+struct rpc_tag {
+    void (*fn)(struct rpc_call *call, bool ok);
+    struct rpc_call *call;
+};
+
+struct rpc_out {
+    struct rpc_out *next;
+    grpc_byte_buffer *buffer;
+};
+
+struct rpc_call {
+    struct ngd_call pub;
+    struct ngd_rpc_server *server;
+    struct rpc_cq *cq;
+    size_t method_index; /* ngd_n_methods: the generic request */
+    grpc_call *core;     /* NULL while the request is posted */
+    _Atomic uint32_t refs;
+    struct rpc_tag on_new, on_close, on_recv, on_send, on_status;
+
+    /* Filled by gRPC on arrival. */
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    grpc_call_details details;
+    grpc_byte_buffer *payload;
+    int close_flag;
+
+    /* The message with the handler. Receiving thread, then the owner. */
+    grpc_byte_buffer *received, *message;
+    uint8_t *flat; /* NULL unless the message had to be copied into one piece */
+    size_t message_bytes;
+    grpc_slice reserved;
+    bool has_reserved;
+
+    struct ngd_mutex lock;
+    bool initial_sent NGD_GUARDED_BY(lock);
+    bool busy NGD_GUARDED_BY(lock);     /* a message is with the handler */
+    bool sending NGD_GUARDED_BY(lock);  /* a SEND_MESSAGE is outstanding */
+    bool send_failed NGD_GUARDED_BY(lock);
+    bool finished NGD_GUARDED_BY(lock); /* somebody gives, or gave, the status to gRPC */
+    bool finishing NGD_GUARDED_BY(lock);/* ... will, after the queue or the answer */
+    bool owed NGD_GUARDED_BY(lock);     /* the handler has not answered yet */
+    bool told NGD_GUARDED_BY(lock);     /* ... and was told that nobody waits for it */
+    bool paused NGD_GUARDED_BY(lock);   /* DUPLEX: not reading until the queue is shorter */
+    bool counted_busy NGD_GUARDED_BY(lock);
+    ngd_status_t end_status NGD_GUARDED_BY(lock);
+    char *end_text NGD_GUARDED_BY(lock);
+    struct rpc_out *out_head NGD_GUARDED_BY(lock), *out_tail NGD_GUARDED_BY(lock);
+    uint32_t n_out NGD_GUARDED_BY(lock);
+
+    /* Memory of the outstanding send and status batches. */
+    grpc_byte_buffer *sent_buffer, *last_buffer;
+    grpc_slice status_details;
+    grpc_metadata trailing[2];
+    size_t n_trailing;
+
+    bool admitted;            /* counted in flight */
+    bool end_asked;           /* ngd_rpc_server_end_streams came by */
+    struct ngd_list open_link;/* the server's list of open streams */
+    struct rpc_call *next_free;
+};
+
+static inline struct rpc_call *rpc_call_of(struct ngd_call *call) { return ngd_container_of(call, struct rpc_call, pub); }
+
+struct rpc_log_limit {
+    _Atomic int64_t second;
+    _Atomic uint32_t lines;
+};
+
+/* rpc_call.c */
+void rpc_call_init(struct rpc_call *call, struct ngd_rpc_server *server);
+void rpc_call_fini(struct rpc_call *call);
+/* The call arrived and its method is known: watches for its end and hands it on, or refuses it with status. */
+void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag);
+/* rpc_server.c */
+void rpc_server_release(struct rpc_call *call); /* the last reference is gone: back to the pool */
+void rpc_server_opened_stream(struct rpc_call *call);
+void rpc_server_closed_stream(struct rpc_call *call);
+void rpc_server_count_busy(struct ngd_rpc_server *server, int delta);
+struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server);
+struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t method_index);
+struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server);
+
+#endif

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory.Allocate, Write, Read, Free, ListBuffers. Loads are in rpc_load.c. */
+#include "base/lock.h"
+#include "daemon/daemon.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+#include "daemon/wire.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_BYTES   ((uint64_t)1 << 46)
+#define MAX_LABEL   128
+#define CHUNK_BYTES (1u << 20)
+#define AHEAD       4 /* chunks of a download that wait to be sent */
+
+/* ---- allocate, free -------------------------------------------------------------------------------------------------- */
+
+static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__AllocateRequest *q, uint64_t *id_p, struct ngd_diag *diag)
+{
+    struct ngd_buffer_object *o;
+    struct ngd_buffer *buffer;
+    struct ngd_device *dev;
+    ngd_status_t status;
+
+    if (q->bytes == 0 || q->bytes > MAX_BYTES)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "bytes must be 1 to 2^46, not %" PRIu64, q->bytes);
+    if (strlen(q->label) > MAX_LABEL)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label has at most %d bytes", MAX_LABEL);
+    status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
+    if (status == NGD_OK)
+        status = ngd_buffer_create(dev, q->bytes, NGD_BUFFER_GENERAL, q->label[0] ? q->label : "unnamed", &buffer, diag);
+    if (status != NGD_OK)
+        return status;
+    o = ngd_buffer_object_create(buffer);
+    if (!o)
+        return NGD_ERR_NO_MEMORY;
+    status = ngd_session_add(call->session, &o->base, id_p, diag);
+    if (status != NGD_OK)
+        ngd_object_unref(&o->base);
+    return status;
+}
+
+static void allocate(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__AllocateResponse reply = NPUGRAPH__V1__ALLOCATE_RESPONSE__INIT;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (ngd_session_answered_before(call))
+        return;
+    status = allocate_checked(call, msg, &reply.buffer, &diag);
+    if (status == NGD_OK)
+        ngd_session_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.request = allocate};
+
+/* All ids are looked at; the first that is not there is the answer, the others are free. */
+static void free_buffers(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__FreeRequest *q = msg;
+    Npugraph__V1__FreeResponse reply = NPUGRAPH__V1__FREE_RESPONSE__INIT;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_OK;
+
+    for (size_t i = 0; i < q->n_buffers; i++) {
+        ngd_status_t s = ngd_session_remove(call->session, q->buffers[i], NGD_OBJECT_BUFFER, status == NGD_OK ? &diag : NULL);
+
+        status = status == NGD_OK ? s : status;
+    }
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_free = {.request = free_buffers};
+
+/* ---- write ------------------------------------------------------------------------------------------------------------ */
+
+struct upload {
+    struct ngd_buffer_object *object; /* a reference */
+    uint64_t id, bytes;
+};
+
+/* A reader over the pieces of a message: WriteRequest's fields are read by hand so that data is copied once. */
+struct cursor {
+    const struct ngd_piece *piece, *end;
+    size_t at;
+};
+
+static size_t take(struct cursor *c, const uint8_t **p, size_t want)
+{
+    size_t n;
+
+    while (c->piece != c->end && c->at == c->piece->n) {
+        c->piece++;
+        c->at = 0;
+    }
+    if (c->piece == c->end)
+        return 0;
+    n = c->piece->n - c->at < want ? c->piece->n - c->at : want;
+    *p = c->piece->data + c->at;
+    c->at += n;
+    return n;
+}
+
+static bool read_varint(struct cursor *c, uint64_t *value_p, bool *end_p)
+{
+    uint64_t v = 0;
+
+    *end_p = false;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+        const uint8_t *p;
+
+        if (take(c, &p, 1) == 0) {
+            *end_p = shift == 0;
+            return false;
+        }
+        v |= (uint64_t)(*p & 0x7f) << shift;
+        if (!(*p & 0x80)) {
+            *value_p = v;
+            return true;
+        }
+    }
+    return false;
+}
+
+static ngd_status_t malformed(struct ngd_diag *diag) { return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid WriteRequest"); }
+
+static ngd_status_t write_bytes(struct ngd_buffer *buffer, uint64_t offset, struct cursor *c, uint64_t n, struct ngd_diag *diag)
+{
+    uint64_t size = ngd_buffer_bytes(buffer);
+
+    if (n > CHUNK_BYTES)
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a chunk of %" PRIu64 " bytes; at most 1 MiB per message", n);
+    if (offset > size || n > size - offset)
+        return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE, "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, offset, offset + n, size);
+    while (n) {
+        const uint8_t *p;
+        size_t k = take(c, &p, n);
+        ngd_status_t status;
+
+        if (k == 0)
+            return malformed(diag);
+        status = ngd_buffer_write(buffer, offset, p, k, diag);
+        if (status != NGD_OK)
+            return status;
+        offset += k;
+        n -= k;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t switch_buffer(struct ngd_call *call, struct upload *u, uint64_t id, struct ngd_diag *diag)
+{
+    struct ngd_object *o;
+    ngd_status_t status;
+
+    if (id == 0 || (u->object && id == u->id))
+        return u->object ? NGD_OK : ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the first message of an upload must name its buffer");
+    if (u->object)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "one upload writes one buffer; open another call for another buffer");
+    status = ngd_session_get(call->session, id, NGD_OBJECT_BUFFER, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    u->object = ngd_container_of(o, struct ngd_buffer_object, base);
+    u->id = id;
+    return NGD_OK;
+}
+
+/* Two passes: data may come before buffer and offset on the wire. The first finds it, the second copies it. */
+static ngd_status_t scan(struct cursor *c, uint64_t *buffer_p, uint64_t *offset_p, struct cursor *data_p, uint64_t *n_data_p, struct ngd_diag *diag)
+{
+    bool end;
+    uint64_t tag, v;
+
+    while (read_varint(c, &tag, &end)) {
+        if (!read_varint(c, &v, &end))
+            return malformed(diag);
+        if (tag == (1 << 3 | NGD_WIRE_VARINT)) {
+            *buffer_p = v;
+        } else if (tag == (2 << 3 | NGD_WIRE_VARINT)) {
+            *offset_p = v;
+        } else if ((tag & 7) == NGD_WIRE_BYTES) {
+            if (tag >> 3 == 3) {
+                *data_p = *c;
+                *n_data_p = v;
+            }
+            while (v) {
+                const uint8_t *p;
+                size_t k = take(c, &p, v);
+
+                if (k == 0)
+                    return malformed(diag);
+                v -= k;
+            }
+        } else if ((tag & 7) != NGD_WIRE_VARINT) {
+            return malformed(diag);
+        }
+    }
+    return end ? NGD_OK : malformed(diag);
+}
+
+static void write_request(struct ngd_call *call, const void *msg)
+{
+    const struct ngd_raw_message *raw = msg;
+    struct cursor c = {raw->pieces, raw->pieces + raw->n_pieces, 0}, data = c;
+    uint64_t id = 0, offset = 0, n = 0;
+    struct upload *u = call->state;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (!u) {
+        u = ngd_arena_calloc(&call->life, 1, sizeof(*u));
+        call->state = u;
+        if (!u) {
+            ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+            return;
+        }
+    }
+    status = scan(&c, &id, &offset, &data, &n, &diag);
+    if (status == NGD_OK)
+        status = switch_buffer(call, u, id, &diag);
+    if (status == NGD_OK)
+        status = write_bytes(u->object->buffer, offset, &data, n, &diag);
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+    else
+        u->bytes += n;
+}
+
+static void write_done(struct ngd_call *call, bool broken)
+{
+    Npugraph__V1__WriteResponse reply = NPUGRAPH__V1__WRITE_RESPONSE__INIT;
+    struct upload *u = call->state;
+
+    if (broken) {
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+        return;
+    }
+    reply.bytes = u ? u->bytes : 0;
+    ngd_call_reply(call, &reply.base);
+}
+
+static void write_release(struct ngd_call *call)
+{
+    struct upload *u = call->state;
+
+    call->state = NULL;
+    if (u)
+        ngd_object_unref(u->object ? &u->object->base : NULL);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_write = {.request = write_request, .half_closed = write_done, .release = write_release};
+
+/* ---- read --------------------------------------------------------------------------------------------------------------- */
+
+struct download {
+    struct ngd_buffer_object *object; /* a reference */
+    uint64_t at, end;
+    bool over;
+};
+
+/* One chunk as ReadResponse{offset = 1, data = 2}, read into the message itself. */
+static ngd_status_t send_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
+{
+    uint64_t n = d->end - d->at < CHUNK_BYTES ? d->end - d->at : CHUNK_BYTES;
+    ngd_status_t status;
+    uint8_t *begin = ngd_call_reserve(call, n + 3 * NGD_WIRE_U64_MAX, &status, diag), *p = begin;
+
+    if (!p)
+        return status;
+    p = ngd_wire_put_u64(p, 1, d->at);
+    p = ngd_wire_put_bytes_head(p, 2, n);
+    status = ngd_buffer_read(d->object->buffer, d->at, p, n, diag);
+    if (status != NGD_OK)
+        return status;
+    d->at += n;
+    return ngd_call_send_reserved(call, (size_t)(p + n - begin));
+}
+
+static void pump(struct ngd_call *call)
+{
+    struct download *d = call->state;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_OK;
+
+    if (!d || d->over)
+        return;
+    while (status == NGD_OK && d->at < d->end && ngd_call_unsent(call) < AHEAD)
+        status = send_chunk(call, d, &diag);
+    if (status == NGD_OK && d->at < d->end)
+        return;
+    d->over = true;
+    if (status == NGD_OK)
+        ngd_call_finish(call);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+static void read_request(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ReadRequest *q = msg;
+    struct download *d = ngd_arena_calloc(&call->life, 1, sizeof(*d));
+    struct ngd_object *o;
+    struct ngd_diag diag = {0};
+    uint64_t size;
+    ngd_status_t status = d ? ngd_session_get(call->session, q->buffer, NGD_OBJECT_BUFFER, &o, &diag) : NGD_ERR_NO_MEMORY;
+
+    if (status == NGD_OK) {
+        d->object = ngd_container_of(o, struct ngd_buffer_object, base);
+        call->state = d;
+        size = ngd_buffer_bytes(d->object->buffer);
+        if (q->offset > size || q->bytes > size - q->offset)
+            status = ngd_diag_set(&diag, NGD_ERR_BUFFER_RANGE, "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, q->offset,
+                                  q->offset + q->bytes, size);
+        d->at = q->offset;
+        d->end = q->bytes ? q->offset + q->bytes : size;
+    }
+    if (status == NGD_OK) {
+        pump(call);
+        return;
+    }
+    if (d)
+        d->over = true;
+    ngd_call_fail(call, status, &diag);
+}
+
+static void read_cancelled(struct ngd_call *call)
+{
+    struct download *d = call->state;
+
+    if (d && !d->over) { /* both run on the receiving thread */
+        d->over = true;
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+    }
+}
+
+static void read_release(struct ngd_call *call)
+{
+    struct download *d = call->state;
+
+    call->state = NULL;
+    if (d)
+        ngd_object_unref(d->object ? &d->object->base : NULL);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_read = {.request = read_request, .sent = pump, .cancelled = read_cancelled, .release = read_release};
+
+/* ---- list ----------------------------------------------------------------------------------------------------------------- */
+
+struct listing {
+    Npugraph__V1__ListBuffersResponse reply;
+    struct ngd_arena *arena;
+    const char *device;
+    size_t room;
+    bool counting;
+};
+
+static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes)
+{
+    static const char *const kinds[] = {"general", "weights", "kv", "pool"};
+    struct listing *l = ctx;
+    Npugraph__V1__BufferInfo *info;
+
+    if (l->counting) {
+        l->room++;
+        return;
+    }
+    if (l->reply.n_buffers == l->room || !(info = ngd_arena_calloc(l->arena, 1, sizeof(*info))))
+        return;
+    npugraph__v1__buffer_info__init(info);
+    info->label = ngd_arena_strdup(l->arena, label);
+    info->kind = (char *)(uintptr_t)kinds[kind];
+    info->bytes = bytes;
+    info->device = (char *)(uintptr_t)l->device;
+    if (info->label)
+        l->reply.buffers[l->reply.n_buffers++] = info;
+}
+
+static void list_devices(struct ngd_daemon *d, struct listing *l)
+{
+    for (uint32_t i = 0; i < ngd_sched_n_devices(d->sched); i++) {
+        struct ngd_device *dev = ngd_sched_device(d->sched, i);
+
+        l->device = ngd_device_info(dev)->name;
+        ngd_device_for_each_buffer(dev, list_buffer, l);
+    }
+}
+
+static void list_buffers(struct ngd_call *call, const void *msg)
+{
+    struct listing l = {.reply = NPUGRAPH__V1__LIST_BUFFERS_RESPONSE__INIT, .arena = &call->life, .counting = true};
+
+    (void)msg;
+    list_devices(call->daemon, &l);
+    l.counting = false;
+    l.reply.buffers = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.reply.buffers));
+    if (!l.reply.buffers) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    list_devices(call->daemon, &l);
+    ngd_call_reply(call, &l.reply.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_memory_list = {.request = list_buffers};

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences.RegisterModel, UnloadModel, ListModels. */
+#include "daemon/daemon.h"
+#include "daemon/graph_info.h"
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "daemon/models.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+
+#include <string.h>
+
+typedef Npugraph__V1__RegisterModelRequest model_request;
+
+struct registration {
+    struct ngd_job job;
+    struct ngd_call *call;
+    const model_request *q;
+    struct ngd_graph_object *prefill, *decode;
+};
+
+/* Labels that were left away are NULL in protobuf-c's defaults only for messages; strings are "". */
+static void fill_contract(const Npugraph__V1__DecodeContract *c, struct ngd_decode_contract *out)
+{
+    *out = (struct ngd_decode_contract){
+        .tokens = c->tokens,
+        .positions = c->positions,
+        .slot_mapping = c->slot_mapping,
+        .block_table = c->block_table,
+        .query_lens = c->query_lens,
+        .context_lens = c->context_lens,
+        .logits_rows = c->logits_rows,
+        .temperature = c->temperature,
+        .top_k = c->top_k,
+        .top_p = c->top_p,
+        .seed = c->seed,
+        .offset = c->offset,
+        .token_output = c->token_output,
+        .logits_output = c->logits_output,
+        .kv_states = (const char *const *)c->kv_states,
+        .n_kv_states = (uint32_t)c->n_kv_states,
+    };
+}
+
+/* What people are told of a model's memory; types were checked at registration. */
+static void sum_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
+{
+    uint64_t n;
+
+    *weights_p = *states_p = 0;
+    for (uint32_t i = 0; i < g->n_params; i++)
+        *weights_p += ngd_value_bytes(g, g->params[i], NULL, &n) == NGD_OK ? n : 0;
+    for (uint32_t i = 0; i < g->n_states; i++)
+        *states_p += ngd_value_bytes(g, g->states[i], NULL, &n) == NGD_OK ? n : 0;
+}
+
+static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
+{
+    struct ngd_model_params params = {0};
+    const model_request *q = r->q;
+
+    fill_contract(q->contract, &params.contract);
+    params.name = q->name;
+    params.description = q->description;
+    params.prefill = r->prefill->binding;
+    params.decode = r->decode->binding;
+    params.block_size = q->block_size;
+    params.num_blocks = q->num_blocks;
+    params.max_context = q->max_context;
+    params.vocab = q->vocab;
+    params.stop_tokens = q->stop_tokens;
+    params.n_stop_tokens = (uint32_t)q->n_stop_tokens;
+    params.parameters = q->parameters;
+    sum_bytes(ngd_program_graph(ngd_binding_program(r->decode->binding)), &params.weight_bytes, &params.kv_bytes);
+    return ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
+}
+
+static void finish(struct registration *r, ngd_status_t status, struct ngd_model *model, const struct ngd_diag *diag)
+{
+    Npugraph__V1__RegisterModelResponse reply = NPUGRAPH__V1__REGISTER_MODEL_RESPONSE__INIT;
+    struct ngd_call *call = r->call;
+
+    ngd_object_unref(r->prefill ? &r->prefill->base : NULL);
+    ngd_object_unref(r->decode ? &r->decode->base : NULL);
+    if (status == NGD_OK && !(reply.model = ngd_model_info(model, &call->life)))
+        status = NGD_ERR_NO_MEMORY;
+    ngd_model_unref(model);
+    if (status == NGD_OK)
+        ngd_session_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, diag);
+}
+
+/* Captures both graphs, which takes long: never on a thread that receives calls. */
+static void register_job(struct ngd_job *job)
+{
+    struct registration *r = ngd_container_of(job, struct registration, job);
+    struct ngd_daemon *d = r->call->daemon;
+    struct ngd_model *model = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = make_model(r, &model, &diag);
+
+    if (status == NGD_OK) {
+        ngd_model_ref(model);
+        status = ngd_models_add(d->models, r->q->name, model, r->call->identity, r->q->keep ? 0 : ngd_session_id(r->call->session), &diag);
+        if (status != NGD_OK)
+            ngd_model_unref(model);
+    }
+    finish(r, status, model, &diag);
+}
+
+static bool valid_name(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n >= 1 && n <= NGD_MODEL_NAME_MAX &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+}
+
+static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
+{
+    const model_request *q = r->q;
+    struct ngd_object *o;
+    ngd_status_t status;
+
+    if (!valid_name(q->name))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -", NGD_MODEL_NAME_MAX);
+    if (!q->contract)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "the request has no decode contract");
+    status = ngd_session_get(r->call->session, q->prefill_graph, NGD_OBJECT_GRAPH, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    r->prefill = ngd_container_of(o, struct ngd_graph_object, base);
+    status = ngd_session_get(r->call->session, q->decode_graph, NGD_OBJECT_GRAPH, &o, diag);
+    if (status == NGD_OK)
+        r->decode = ngd_container_of(o, struct ngd_graph_object, base);
+    return status;
+}
+
+static void register_model(struct ngd_call *call, const void *msg)
+{
+    struct registration *r;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (ngd_session_answered_before(call))
+        return;
+    r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
+    if (!r) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    r->call = call;
+    r->q = msg;
+    status = check_request(r, &diag);
+    if (status != NGD_OK) {
+        finish(r, status, NULL, &diag);
+        return;
+    }
+    r->job.fn = register_job;
+    ngd_jobs_add(call->daemon->jobs, &r->job);
+}
+
+const struct ngd_rpc_ops ngd_rpc_models_register = {.request = register_model};
+
+/* ---- unload, list ------------------------------------------------------------------------------------------------- */
+
+/* Frees weights, so it is the reaper's. */
+struct unload {
+    struct ngd_job job;
+    struct ngd_call *call;
+    const Npugraph__V1__UnloadModelRequest *q;
+};
+
+static void unload_job(struct ngd_job *job)
+{
+    struct unload *u = ngd_container_of(job, struct unload, job);
+    Npugraph__V1__UnloadModelResponse reply = NPUGRAPH__V1__UNLOAD_MODEL_RESPONSE__INIT;
+    struct ngd_call *call = u->call;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_models_remove(call->daemon->models, u->q->name, call->identity, u->q->force, &diag);
+
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+static void unload_model(struct ngd_call *call, const void *msg)
+{
+    struct unload *u = ngd_arena_calloc(&call->life, 1, sizeof(*u));
+
+    if (!u) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    u->call = call;
+    u->q = msg;
+    u->job.fn = unload_job;
+    ngd_jobs_add(call->daemon->reaper, &u->job);
+}
+
+const struct ngd_rpc_ops ngd_rpc_models_unload = {.request = unload_model};
+
+struct listing {
+    Npugraph__V1__ListModelsResponse reply;
+    struct ngd_arena *arena;
+    size_t room;
+};
+
+static void list_one(void *ctx, struct ngd_model *model)
+{
+    struct listing *l = ctx;
+
+    if (l->reply.n_models < l->room && (l->reply.models[l->reply.n_models] = ngd_model_info(model, l->arena)))
+        l->reply.n_models++;
+}
+
+static void list_models(struct ngd_call *call, const void *msg)
+{
+    struct listing l = {.reply = NPUGRAPH__V1__LIST_MODELS_RESPONSE__INIT, .arena = &call->life};
+
+    (void)msg;
+    l.room = ngd_models_count(call->daemon->models);
+    l.reply.models = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.reply.models));
+    if (!l.reply.models) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    ngd_models_for_each(call->daemon->models, list_one, &l);
+    ngd_call_reply(call, &l.reply.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_models_list = {.request = list_models};

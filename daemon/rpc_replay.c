@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs.Replay and ReplayStream: the path that is measured in microseconds.
+ *
+ * A request is read where it lies: inputs point into the message. The answer's message is reserved at its full size
+ * first, its outputs' fields are laid out in it, and the launch writes results straight into them. The request, its
+ * arrays and the message are of the call's arena. The scheduler may run it on this thread; done() answers from whichever
+ * thread it is on.
+ */
+#include "daemon/daemon.h"
+#include "daemon/graph_info.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+#include "daemon/wire.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { Q_GRAPH = 1, Q_SYMBOLS = 2, Q_INPUTS = 3, Q_HOSTS = 4, Q_OUTPUTS = 5, Q_EAGER = 6, Q_TAG = 7 };
+enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5 };
+enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
+
+#define TAIL_BYTES (4 * NGD_WIRE_U64_MAX)
+
+struct message {
+    uint64_t graph, tag;
+    bool eager;
+    uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
+    int64_t *symbols;
+    struct ngd_span *inputs;
+    struct ngd_host_value *hosts;
+    uint32_t *outputs;
+};
+
+/* What a stream keeps between messages. */
+struct replayer {
+    struct ngd_graph_object *object; /* a reference */
+    uint64_t id;
+    struct ngd_call *call;
+    struct ngd_request request;
+    uint64_t tag;
+    uint8_t *reply; /* reserved */
+    uint8_t *tail;  /* behind the outputs */
+};
+
+/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+
+struct counts {
+    uint32_t symbols, inputs, hosts, outputs, values;
+};
+
+static uint32_t count_varints(const struct ngd_wire_field *f)
+{
+    uint32_t n = 0;
+
+    if (f->type == NGD_WIRE_VARINT)
+        return 1;
+    for (size_t i = 0; i < f->n; i++)
+        n += !(f->data[i] & 0x80);
+    return n;
+}
+
+static bool count_fields(const struct ngd_raw_message *raw, struct counts *c)
+{
+    struct ngd_wire_reader r;
+    struct ngd_wire_field f;
+
+    ngd_wire_reader_init(&r, raw->data, raw->n);
+    while (ngd_wire_next(&r, &f)) {
+        bool packed = f.type == NGD_WIRE_VARINT || f.type == NGD_WIRE_BYTES;
+
+        if ((f.number == Q_SYMBOLS || f.number == Q_OUTPUTS) && !packed)
+            return false;
+        if ((f.number == Q_INPUTS || f.number == Q_HOSTS) && f.type != NGD_WIRE_BYTES)
+            return false;
+        c->symbols += f.number == Q_SYMBOLS ? count_varints(&f) : 0;
+        c->outputs += f.number == Q_OUTPUTS ? count_varints(&f) : 0;
+        c->inputs += f.number == Q_INPUTS;
+        c->hosts += f.number == Q_HOSTS;
+        c->values += f.number == Q_HOSTS ? (uint32_t)f.n : 0; /* a varint has at least a byte */
+    }
+    return !r.bad;
+}
+
+/* Varints of a field, packed or single, through `put`. */
+static bool each_varint(const struct ngd_wire_field *f, int64_t *to, uint32_t *n)
+{
+    struct ngd_wire_reader r;
+    uint64_t v;
+
+    if (f->type == NGD_WIRE_VARINT) {
+        to[(*n)++] = (int64_t)f->value;
+        return true;
+    }
+    ngd_wire_reader_init(&r, f->data, f->n);
+    while (ngd_wire_varint(&r, &v))
+        to[(*n)++] = (int64_t)v;
+    return !r.bad;
+}
+
+static bool read_host(const struct ngd_wire_field *f, int64_t **values, struct ngd_host_value *host)
+{
+    struct ngd_wire_reader r;
+    struct ngd_wire_field v;
+
+    host->values = *values;
+    host->n = 0;
+    ngd_wire_reader_init(&r, f->data, f->n);
+    while (ngd_wire_next(&r, &v))
+        if (v.number == 1 && !((v.type == NGD_WIRE_VARINT || v.type == NGD_WIRE_BYTES) && each_varint(&v, *values, &host->n)))
+            return false;
+    *values += host->n;
+    return !r.bad;
+}
+
+static bool read_fields(const struct ngd_raw_message *raw, struct message *m, int64_t *values, int64_t *outputs)
+{
+    struct ngd_wire_reader r;
+    struct ngd_wire_field f;
+    bool ok = true;
+
+    ngd_wire_reader_init(&r, raw->data, raw->n);
+    while (ok && ngd_wire_next(&r, &f)) {
+        if (f.number == Q_SYMBOLS)
+            ok = each_varint(&f, m->symbols, &m->n_symbols);
+        else if (f.number == Q_OUTPUTS)
+            ok = each_varint(&f, outputs, &m->n_outputs);
+        else if (f.number == Q_INPUTS)
+            m->inputs[m->n_inputs++] = (struct ngd_span){f.data, f.n};
+        else if (f.number == Q_HOSTS)
+            ok = read_host(&f, &values, &m->hosts[m->n_hosts++]);
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_GRAPH)
+            m->graph = f.value;
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_EAGER)
+            m->eager = f.value != 0;
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_TAG)
+            m->tag = f.value;
+    }
+    for (uint32_t i = 0; ok && i < m->n_outputs; i++)
+        m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
+    return ok && !r.bad;
+}
+
+static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_message *raw, struct message *m, struct ngd_diag *diag)
+{
+    struct counts c = {0};
+    int64_t *numbers;
+
+    memset(m, 0, sizeof(*m));
+    if (!count_fields(raw, &c))
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid ReplayRequest");
+    numbers = ngd_arena_alloc(&call->arena, (c.symbols + c.values + c.outputs + 1u) * sizeof(*numbers));
+    m->inputs = ngd_arena_alloc(&call->arena, (c.inputs + 1u) * sizeof(*m->inputs));
+    m->hosts = ngd_arena_alloc(&call->arena, (c.hosts + 1u) * sizeof(*m->hosts));
+    m->outputs = ngd_arena_alloc(&call->arena, (c.outputs + 1u) * sizeof(*m->outputs));
+    if (!numbers || !m->inputs || !m->hosts || !m->outputs)
+        return NGD_ERR_NO_MEMORY;
+    m->symbols = numbers;
+    if (!read_fields(raw, m, numbers + c.symbols, numbers + c.symbols + c.values))
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid ReplayRequest");
+    return NGD_OK;
+}
+
+/* ---- the answer's layout --------------------------------------------------------------------------------------------------- */
+
+static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m, struct ngd_call *call, struct ngd_diag *diag)
+{
+    if (m->n_outputs == 0) {
+        m->outputs = ngd_arena_alloc(&call->arena, (g->n_outputs + 1u) * sizeof(*m->outputs));
+        if (!m->outputs)
+            return NGD_ERR_NO_MEMORY;
+        for (; m->n_outputs < g->n_outputs; m->n_outputs++)
+            m->outputs[m->n_outputs] = m->n_outputs;
+    }
+    for (uint32_t i = 0; i < m->n_outputs; i++) {
+        if (m->outputs[i] >= g->n_outputs)
+            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u", m->outputs[i], g->n_outputs);
+        for (uint32_t k = 0; k < i; k++)
+            if (m->outputs[k] == m->outputs[i])
+                return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for twice", m->outputs[i]);
+    }
+    return NGD_OK;
+}
+
+/* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
+static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const struct message *m, struct ngd_diag *diag)
+{
+    struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, g->n_outputs + 1u, sizeof(*outs));
+    uint64_t total = TAIL_BYTES, bytes;
+    ngd_status_t status;
+    uint8_t *p;
+
+    if (!outs)
+        return NGD_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < m->n_outputs; i++) {
+        if (ngd_value_bytes(g, g->outputs[m->outputs[i]].value, m->symbols, &bytes) != NGD_OK ||
+            __builtin_add_overflow(total, bytes + NGD_WIRE_U64_MAX, &total))
+            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows", g->outputs[m->outputs[i]].name);
+        outs[m->outputs[i]].bytes = bytes;
+    }
+    p = ngd_call_reserve(r->call, total, &status, diag);
+    if (!p)
+        return status;
+    r->reply = p;
+    for (uint32_t i = 0; i < m->n_outputs; i++) {
+        struct ngd_out *out = &outs[m->outputs[i]];
+
+        p = ngd_wire_put_bytes_head(p, R_OUTPUTS, out->bytes);
+        out->data = p;
+        p += out->bytes;
+    }
+    r->tail = p;
+    r->request.launch.outputs = outs;
+    r->request.n_outputs = g->n_outputs;
+    return NGD_OK;
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------------------- */
+
+/* On a stream a failure is an answer, and the stream goes on. */
+static void answer_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)
+{
+    const char *reason = ngd_status_name(status), *text = diag && diag->text[0] ? diag->text : ngd_status_text(status);
+    size_t n_reason = strlen(reason), n_text = strlen(text), inner;
+    uint8_t *begin, *p;
+    ngd_status_t reserved;
+
+    if (r->call->method->kind == NGD_RPC_UNARY) {
+        ngd_call_fail(r->call, status, diag);
+        return;
+    }
+    inner = NGD_WIRE_U64_MAX + n_reason + n_text + 2 * NGD_WIRE_U64_MAX;
+    begin = p = ngd_call_reserve(r->call, inner + 3 * NGD_WIRE_U64_MAX, &reserved, NULL);
+    if (!p) {
+        ngd_call_fail(r->call, status, diag);
+        return;
+    }
+    inner = 1 + ngd_wire_varint_size((uint64_t)ngd_status_grpc(status)) + 1 + ngd_wire_varint_size(n_reason) + n_reason + 1 +
+            ngd_wire_varint_size(n_text) + n_text;
+    p = ngd_wire_put_u64(p, R_TAG, r->tag);
+    p = ngd_wire_put_bytes_head(p, R_ERROR, inner);
+    p = ngd_wire_put_i32(p, E_CODE, ngd_status_grpc(status));
+    p = ngd_wire_put_bytes(p, E_REASON, reason, n_reason);
+    p = ngd_wire_put_bytes(p, E_MESSAGE, text, n_text);
+    ngd_call_reply_reserved(r->call, (size_t)(p - begin));
+}
+
+static void replayed(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct replayer *r = req->user;
+    uint8_t *p = r->tail;
+
+    if (status != NGD_OK) {
+        answer_error(r, status, diag);
+        return;
+    }
+    p = ngd_wire_put_u64(p, R_TAG, r->tag);
+    p = ngd_wire_put_u64(p, R_QUEUE, (uint64_t)(req->started > req->submitted ? req->started - req->submitted : 0));
+    p = ngd_wire_put_u64(p, R_DEVICE, (uint64_t)req->launch.device_time);
+    ngd_session_count_request(r->call->session, req->launch.device_time);
+    ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
+}
+
+/* The graph of the message: of the one before when it names none, but asked for again, so that a released one is found out. */
+static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_diag *diag)
+{
+    struct ngd_object *o;
+    ngd_status_t status;
+
+    if (id == 0 && !r->object)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the request names no graph");
+    status = ngd_session_get(r->call->session, id ? id : r->id, NGD_OBJECT_GRAPH, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    ngd_object_unref(r->object ? &r->object->base : NULL);
+    r->object = ngd_container_of(o, struct ngd_graph_object, base);
+    r->id = id ? id : r->id;
+    return NGD_OK;
+}
+
+static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
+{
+    const struct ngd_graph *g;
+    struct ngd_key key;
+    struct ngd_digest none = {{0}};
+    struct message m;
+    ngd_status_t status = read_message(r->call, raw, &m, diag);
+
+    r->tag = m.tag;
+    if (status == NGD_OK)
+        status = switch_graph(r, m.graph, diag);
+    if (status != NGD_OK)
+        return status;
+    g = ngd_program_graph(ngd_binding_program(r->object->binding));
+    /* Guards first: sizes are computed from symbols, which must be in range for that. */
+    status = ngd_key_make(g, &none, m.symbols, m.n_symbols, &key, diag);
+    if (status == NGD_OK)
+        status = choose_outputs(g, &m, r->call, diag);
+    ngd_request_init(&r->request);
+    if (status == NGD_OK)
+        status = lay_out(r, g, &m, diag);
+    if (status != NGD_OK)
+        return status;
+    r->request.binding = r->object->binding;
+    r->request.order = ngd_session_order(r->call->session);
+    r->request.launch.symbols = m.symbols;
+    r->request.launch.inputs = m.inputs;
+    r->request.launch.hosts = m.hosts;
+    r->request.launch.eager = m.eager;
+    r->request.n_symbols = m.n_symbols;
+    r->request.n_inputs = m.n_inputs;
+    r->request.n_hosts = m.n_hosts;
+    r->request.deadline = r->call->deadline;
+    r->request.done = replayed;
+    r->request.user = r;
+    return ngd_sched_submit(r->call->daemon->sched, &r->request, diag);
+}
+
+static void request(struct ngd_call *call, const void *msg)
+{
+    struct replayer *r = call->state;
+    struct ngd_diag diag;
+    ngd_status_t status;
+
+    if (!r) {
+        r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
+        if (!r) {
+            ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+            return;
+        }
+        r->call = call;
+        call->state = r;
+    }
+    diag.status = NGD_OK; /* its text is a kilobyte: not cleared on the path that needs none */
+    diag.text[0] = '\0';
+    status = submit(r, msg, &diag);
+    if (status != NGD_OK)
+        answer_error(r, status, &diag);
+}
+
+static void cancelled(struct ngd_call *call)
+{
+    struct replayer *r = call->state;
+
+    if (r && r->object)
+        ngd_sched_cancel(call->daemon->sched, &r->request);
+}
+
+static void release(struct ngd_call *call)
+{
+    struct replayer *r = call->state;
+
+    call->state = NULL;
+    if (r)
+        ngd_object_unref(r->object ? &r->object->base : NULL);
+}
+
+const struct ngd_rpc_ops ngd_rpc_graphs_replay = {.request = request, .cancelled = cancelled, .release = release};
+const struct ngd_rpc_ops ngd_rpc_graphs_replay_stream = {.request = request, .cancelled = cancelled, .release = release};

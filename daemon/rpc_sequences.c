@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences.Open, Step, StepStream, Close, List. Generate is in rpc_generate.c. */
+#include "daemon/rpc_sequences.h"
+
+#include "daemon/daemon.h"
+#include "daemon/models.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <math.h>
+
+/* ---- the object ---------------------------------------------------------------------------------------------------- */
+
+/* Requests that still use the sequence hold the object, and with it a reference on the closed sequence. */
+static void close_object(struct ngd_object *object)
+{
+    struct ngd_sequence_object *o = ngd_container_of(object, struct ngd_sequence_object, base);
+
+    if (o->seq && !atomic_exchange(&o->closed, true))
+        ngd_seq_close(o->seq);
+}
+
+static void release_object(struct ngd_object *object)
+{
+    struct ngd_sequence_object *o = ngd_container_of(object, struct ngd_sequence_object, base);
+
+    close_object(object); /* a prompt that failed was never the session's */
+    if (o->held)
+        ngd_seq_unref(o->seq);
+    ngd_free(o);
+}
+
+static struct ngd_sequence_object *make_object(void)
+{
+    struct ngd_sequence_object *o = NGD_NEW(struct ngd_sequence_object);
+
+    if (o) {
+        o->base.kind = NGD_OBJECT_SEQUENCE;
+        o->base.refs = 1;
+        o->base.close = close_object;
+        o->base.release = release_object;
+    }
+    return o;
+}
+
+ngd_status_t ngd_sequence_get(struct ngd_session *session, uint64_t id, struct ngd_sequence_object **o_p, struct ngd_diag *diag)
+{
+    struct ngd_object *object;
+    ngd_status_t status = ngd_session_get(session, id, NGD_OBJECT_SEQUENCE, &object, diag);
+
+    if (status == NGD_OK)
+        *o_p = ngd_container_of(object, struct ngd_sequence_object, base);
+    return status;
+}
+
+static void put_logits(ProtobufCBinaryData *to, const struct ngd_step_result *r)
+{
+    if (r->logits) {
+        to->data = (uint8_t *)(uintptr_t)r->logits;
+        to->len = (size_t)r->vocab * sizeof(float);
+    }
+}
+
+/* ---- open ---------------------------------------------------------------------------------------------------------- */
+
+static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
+{
+    struct ngd_call *call = user;
+    struct ngd_sequence_object *o = call->state;
+    Npugraph__V1__OpenResponse reply = NPUGRAPH__V1__OPEN_RESPONSE__INIT;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = r->status;
+
+    (void)seq;
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, r->diag);
+        return;
+    }
+    ngd_seq_ref(o->seq);
+    o->held = true;
+    ngd_object_ref(&o->base);
+    status = ngd_session_add(call->session, &o->base, &reply.sequence, &diag);
+    if (status != NGD_OK) {
+        ngd_object_unref(&o->base);
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
+    reply.token = r->token;
+    reply.position = r->position;
+    reply.prefill_ns = (uint64_t)r->device;
+    put_logits(&reply.logits, r);
+    ngd_session_count_request(call->session, r->device);
+    ngd_session_reply(call, &reply.base);
+}
+
+static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
+{
+    struct ngd_sampling how = {0};
+    struct ngd_model *model;
+    struct ngd_sequence_object *o;
+    ngd_status_t status;
+
+    if (q->sampling)
+        how = (struct ngd_sampling){q->sampling->temperature, q->sampling->top_k, q->sampling->top_p, q->sampling->seed};
+    status = ngd_models_get(call->daemon->models, q->model, &model, diag);
+    if (status != NGD_OK)
+        return status;
+    o = make_object();
+    call->state = o; /* the call's reference, given up by release() */
+    status = o ? ngd_seq_open(model, q->prompt, (uint32_t)q->n_prompt, &how, q->want_logits, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    ngd_model_unref(model);
+    return status;
+}
+
+static void open_sequence(struct ngd_call *call, const void *msg)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (ngd_session_answered_before(call))
+        return;
+    status = start_open(call, msg, &diag);
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+}
+
+static void cancel_state(struct ngd_call *call)
+{
+    struct ngd_sequence_object *o = call->state;
+
+    if (o && o->seq)
+        ngd_seq_cancel(o->seq);
+}
+
+static void release_state(struct ngd_call *call)
+{
+    struct ngd_sequence_object *o = call->state;
+
+    call->state = NULL;
+    ngd_object_unref(o ? &o->base : NULL);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_open = {.request = open_sequence, .cancelled = cancel_state, .release = release_state};
+
+/* ---- step ----------------------------------------------------------------------------------------------------------- */
+
+static void fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_result *r)
+{
+    npugraph__v1__step_response__init(reply);
+    reply->token = r->token;
+    reply->position = r->position;
+    reply->stop = r->stop;
+    reply->batch = r->batch;
+    reply->queue_ns = (uint64_t)r->queue;
+    reply->device_ns = (uint64_t)r->device;
+    put_logits(&reply->logits, r);
+}
+
+static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
+{
+    struct ngd_call *call = user;
+    Npugraph__V1__StepResponse reply;
+
+    (void)seq;
+    if (r->status != NGD_OK) {
+        ngd_call_fail(call, r->status, r->diag);
+        return;
+    }
+    fill_step(&reply, r);
+    ngd_session_count_request(call->session, r->device);
+    ngd_call_reply(call, &reply.base);
+}
+
+static void step(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StepRequest *q = msg;
+    struct ngd_sequence_object *o = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &o, &diag);
+
+    call->state = o;
+    if (status == NGD_OK)
+        status = ngd_seq_step(o->seq, q->forced ? q->forced->token : -1, q->want_logits, stepped, call, &diag);
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_step = {.request = step, .cancelled = cancel_state, .release = release_state};
+
+/* ---- steps on a stream ------------------------------------------------------------------------------------------------ */
+
+/* The sequence of the last message stays held: the usual stream steps one sequence for as long as it lives. */
+static void answer_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
+{
+    Npugraph__V1__StepResponse reply = NPUGRAPH__V1__STEP_RESPONSE__INIT;
+    Npugraph__V1__ReplayError e = NPUGRAPH__V1__REPLAY_ERROR__INIT;
+
+    e.code = ngd_status_grpc(status);
+    e.reason = (char *)(uintptr_t)ngd_status_name(status);
+    e.message = (char *)(uintptr_t)(diag && diag->text[0] ? diag->text : ngd_status_text(status));
+    reply.error = &e;
+    ngd_call_answer(call, &reply.base);
+}
+
+static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
+{
+    struct ngd_call *call = user;
+    Npugraph__V1__StepResponse reply;
+
+    (void)seq;
+    if (r->status != NGD_OK) {
+        answer_error(call, r->status, r->diag);
+        return;
+    }
+    fill_step(&reply, r);
+    ngd_session_count_request(call->session, r->device);
+    ngd_call_answer(call, &reply.base);
+}
+
+static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct ngd_diag *diag)
+{
+    struct ngd_stepper *s = call->state;
+    struct ngd_sequence_object *o;
+    ngd_status_t status;
+
+    if (!s) {
+        s = ngd_arena_calloc(&call->life, 1, sizeof(*s));
+        if (!s)
+            return NGD_ERR_NO_MEMORY;
+        call->state = s;
+    }
+    if (id == 0 && !s->object)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the first message of a step stream must name its sequence");
+    /* Asked again each time, so that a closed sequence is found out. */
+    status = ngd_sequence_get(call->session, id ? id : s->id, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    ngd_object_unref(s->object ? &s->object->base : NULL);
+    s->object = o;
+    s->id = id ? id : s->id;
+    return NGD_OK;
+}
+
+static void stream_step(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StepRequest *q = msg;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = switch_sequence(call, q->sequence, &diag);
+
+    if (status == NGD_OK)
+        status = ngd_seq_step(((struct ngd_stepper *)call->state)->object->seq, q->forced ? q->forced->token : -1, q->want_logits, stream_stepped,
+                              call, &diag);
+    if (status != NGD_OK)
+        answer_error(call, status, &diag);
+}
+
+static void stream_cancelled(struct ngd_call *call)
+{
+    struct ngd_stepper *s = call->state;
+
+    if (s && s->object)
+        ngd_seq_cancel(s->object->seq);
+}
+
+static void stream_release(struct ngd_call *call)
+{
+    struct ngd_stepper *s = call->state;
+
+    if (s)
+        ngd_object_unref(s->object ? &s->object->base : NULL);
+    call->state = NULL;
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {.request = stream_step, .cancelled = stream_cancelled, .release = stream_release};
+
+/* ---- close, list ------------------------------------------------------------------------------------------------------ */
+
+static void close_sequence(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__CloseRequest *q = msg;
+    Npugraph__V1__CloseResponse reply = NPUGRAPH__V1__CLOSE_RESPONSE__INIT;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_session_remove(call->session, q->sequence, NGD_OBJECT_SEQUENCE, &diag);
+
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_close = {.request = close_sequence};
+
+struct listing {
+    Npugraph__V1__ListSequencesResponse reply;
+    struct ngd_call *call;
+    struct ngd_session *session;
+    size_t room;
+};
+
+static void list_sequence(void *ctx, uint64_t id, struct ngd_object *object)
+{
+    struct listing *l = ctx;
+    Npugraph__V1__SequenceInfo *info;
+    struct ngd_model_stats model;
+    struct ngd_seq_info seq;
+    struct ngd_seq *s;
+
+    if (object->kind != NGD_OBJECT_SEQUENCE || l->reply.n_sequences == l->room)
+        return;
+    info = ngd_arena_calloc(&l->call->life, 1, sizeof(*info));
+    if (!info)
+        return;
+    s = ngd_container_of(object, struct ngd_sequence_object, base)->seq;
+    npugraph__v1__sequence_info__init(info);
+    ngd_seq_info(s, &seq);
+    ngd_model_stats(ngd_seq_model(s), &model);
+    info->sequence = l->session == l->call->session ? id : 0;
+    info->session = ngd_session_id(l->session);
+    info->model = ngd_arena_strdup(&l->call->life, model.name);
+    info->position = seq.position;
+    info->blocks = seq.blocks;
+    info->state = (char *)(uintptr_t)seq.state;
+    info->tokens = seq.tokens;
+    if (info->model)
+        l->reply.sequences[l->reply.n_sequences++] = info;
+}
+
+static void list_session(void *ctx, struct ngd_session *session)
+{
+    struct listing *l = ctx;
+
+    l->session = session;
+    ngd_session_for_each(session, list_sequence, l);
+}
+
+static void list_sequences(struct ngd_call *call, const void *msg)
+{
+    struct listing l = {.reply = NPUGRAPH__V1__LIST_SEQUENCES_RESPONSE__INIT, .call = call};
+
+    (void)msg;
+    l.room = (size_t)ngd_models_sequences(call->daemon->models) + 64; /* some may open while we list */
+    l.reply.sequences = ngd_arena_calloc(&call->life, l.room, sizeof(*l.reply.sequences));
+    if (!l.reply.sequences) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    ngd_sessions_for_each(call->daemon->sessions, list_session, &l);
+    ngd_call_reply(call, &l.reply.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_list = {.request = list_sequences};

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The gRPC server.
+ *
+ * One completion queue has one thread, which decodes, checks and hands over; more queues are an option. Requests are
+ * always posted: a call that arrives is replaced before it is looked at, and a generic request answers methods that do
+ * not exist, since gRPC would let both wait without bound. What may be served at once is counted here.
+ * Unix connections (and plaintext TCP) are accepted by listener.c and handed over as descriptors; TLS is gRPC's.
+ */
+#include "daemon/rpc_server.h"
+
+#include "base/log.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "daemon/peers.h"
+#include "daemon/rpc_int.h"
+#include "daemon/session.h"
+#include "daemon/tls.h"
+#include <grpc/grpc_posix.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POSTED         4      /* requests kept posted per method and queue */
+#define POOL_MAX       256
+#define HANDSHAKE_MS   10000
+#define PING_MS        10000  /* clients may ping this often without data */
+#define METADATA_BYTES 16384
+#define CQS_MAX        16
+
+struct rpc_cq {
+    struct ngd_rpc_server *server;
+    grpc_completion_queue *cq;
+    pthread_t thread;
+    bool started;
+    _Atomic int64_t event_began; /* 0: waiting */
+};
+
+struct ngd_rpc_server {
+    struct ngd_daemon *daemon;
+    grpc_server *core;
+    void **registered; /* by method index */
+    struct ngd_metric_row **rows;
+    struct rpc_cq cqs[CQS_MAX];
+    size_t n_cqs;
+    struct rpc_log_limit log_limit;
+    _Atomic uint32_t inflight, busy, calls;
+    _Atomic bool stopping;
+    struct ngd_mutex lock;
+    struct rpc_call *pool NGD_GUARDED_BY(lock);
+    uint32_t n_pool NGD_GUARDED_BY(lock);
+    struct ngd_list streams NGD_GUARDED_BY(lock);
+};
+
+static void on_new(struct rpc_call *call, bool ok);
+
+/* ---- what rpc_call.c asks for ------------------------------------------------------------------------------ */
+
+struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server) { return server->daemon; }
+struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t i) { return server->rows[i]; }
+struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server) { return &server->log_limit; }
+
+void rpc_server_count_busy(struct ngd_rpc_server *server, int delta)
+{
+    atomic_fetch_add_explicit(&server->busy, (uint32_t)delta, memory_order_relaxed);
+}
+
+void rpc_server_opened_stream(struct rpc_call *call)
+{
+    ngd_mutex_lock(&call->server->lock);
+    ngd_list_push_back(&call->server->streams, &call->open_link);
+    ngd_mutex_unlock(&call->server->lock);
+}
+
+void rpc_server_closed_stream(struct rpc_call *call)
+{
+    ngd_mutex_lock(&call->server->lock);
+    ngd_list_remove(&call->open_link);
+    ngd_mutex_unlock(&call->server->lock);
+}
+
+static struct rpc_call *take_call(struct ngd_rpc_server *server)
+{
+    struct rpc_call *call;
+
+    ngd_mutex_lock(&server->lock);
+    call = server->pool;
+    if (call) {
+        server->pool = call->next_free;
+        server->n_pool--;
+    }
+    ngd_mutex_unlock(&server->lock);
+    if (call)
+        return call;
+    call = NGD_NEW(struct rpc_call);
+    if (call)
+        rpc_call_init(call, server);
+    return call;
+}
+
+void rpc_server_release(struct rpc_call *call)
+{
+    struct ngd_rpc_server *server = call->server;
+    bool keep;
+
+    if (call->admitted) {
+        atomic_fetch_sub_explicit(&server->inflight, 1, memory_order_relaxed);
+        ngd_metric_dec(NGD_M_RPCS_IN_FLIGHT);
+    }
+    call->admitted = false;
+    call->pub.method = NULL;
+    ngd_mutex_lock(&server->lock);
+    keep = server->n_pool < POOL_MAX;
+    if (keep) {
+        call->next_free = server->pool;
+        server->pool = call;
+        server->n_pool++;
+    }
+    ngd_mutex_unlock(&server->lock);
+    if (!keep) {
+        rpc_call_fini(call);
+        ngd_free(call);
+    }
+    atomic_fetch_sub_explicit(&server->calls, 1, memory_order_release); /* last: stop() waits for it */
+}
+
+/* ---- arrival ------------------------------------------------------------------------------------------------ */
+
+/* Posts a request for the method (ngd_n_methods: any other). Without memory it is posted again by the next arrival. */
+static void post(struct rpc_cq *cq, size_t method_index)
+{
+    struct ngd_rpc_server *server = cq->server;
+    struct rpc_call *call = take_call(server);
+    grpc_call_error error;
+
+    if (!call) {
+        ngd_error("rpc", "out of memory: %s takes one call less at a time", method_index < ngd_n_methods ? ngd_methods[method_index].path : "*");
+        return;
+    }
+    call->cq = cq;
+    call->method_index = method_index;
+    call->pub.method = NULL;
+    call->on_new = (struct rpc_tag){on_new, call};
+    atomic_store(&call->refs, 1);
+    atomic_fetch_add_explicit(&server->calls, 1, memory_order_relaxed);
+    call->metadata.count = 0;
+    if (method_index == ngd_n_methods)
+        error = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata, cq->cq, cq->cq, &call->on_new);
+    else
+        error = grpc_server_request_registered_call(server->core, server->registered[method_index], &call->core, &call->deadline, &call->metadata,
+                                                    ngd_methods[method_index].kind == NGD_RPC_UNARY || ngd_methods[method_index].kind == NGD_RPC_SERVER_STREAM
+                                                        ? &call->payload
+                                                        : NULL,
+                                                    cq->cq, cq->cq, &call->on_new);
+    if (error != GRPC_CALL_OK) { /* the server is shutting down */
+        call->core = NULL;
+        rpc_server_release(call);
+    }
+}
+
+static bool metadata_text(const struct rpc_call *call, const char *key, char *to, size_t room)
+{
+    for (size_t i = 0; i < call->metadata.count; i++) {
+        grpc_slice value = call->metadata.metadata[i].value;
+
+        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) != 0)
+            continue;
+        if (GRPC_SLICE_LENGTH(value) >= room)
+            return false;
+        memcpy(to, GRPC_SLICE_START_PTR(value), GRPC_SLICE_LENGTH(value));
+        to[GRPC_SLICE_LENGTH(value)] = '\0';
+        return true;
+    }
+    to[0] = '\0';
+    return true;
+}
+
+static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = call->server->daemon;
+    char *text = grpc_call_get_peer(call->core);
+    char name[NGD_IDENTITY_MAX];
+    struct ngd_peer peer = {0};
+    int fd = -1;
+
+    snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", text);
+    gpr_free(text);
+    if (strncmp(call->pub.peer, "fd:", 3) == 0)
+        fd = atoi(call->pub.peer + 3); /* NOLINT: our own text, from gRPC */
+    if (fd >= 0 && ngd_peers_get(d->peers, fd, &peer) == NGD_OK) {
+        snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
+        call->pub.identity = peer.identity;
+    }
+    if (!call->pub.identity && ngd_tls_identity(call->core, name, sizeof(name)))
+        call->pub.identity = ngd_identity_get(d->identities, name);
+    return call->pub.identity ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
+}
+
+static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
+{
+    const struct ngd_method *method = call->pub.method;
+    char text[32], *end;
+    uint64_t id;
+
+    if (method->session == NGD_RPC_SESSION_NONE)
+        return NGD_OK;
+    if (!metadata_text(call, "npugraph-session", text, sizeof(text)))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-session is not a session's number");
+    if (text[0] == '\0')
+        return method->session == NGD_RPC_SESSION_OPTIONAL
+                   ? NGD_OK
+                   : ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED, "%s needs a session: open one with Sessions.Open and send its id as metadata npugraph-session",
+                                  method->path);
+    id = strtoull(text, &end, 10);
+    if (*end != '\0' || id == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-session is \"%s\"; a session's number is decimal", text);
+    return ngd_sessions_find(call->server->daemon->sessions, id, call->pub.identity, &call->pub.session, diag);
+}
+
+static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
+{
+    const struct ngd_method *method = call->pub.method;
+    struct ngd_daemon *d = call->server->daemon;
+    ngd_daemon_state_t state = ngd_daemon_state(d);
+
+    if (state != NGD_DAEMON_SERVING && !method->while_draining)
+        return ngd_diag_set(diag, state == NGD_DAEMON_STARTING ? NGD_ERR_UNAVAILABLE : NGD_ERR_DRAINING,
+                            state == NGD_DAEMON_STARTING ? "the daemon is starting; try again" : "the daemon is draining; use another one");
+    if (method->class == NGD_RPC_CONTROL)
+        return NGD_OK;
+    if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >= (uint64_t)d->options.max_inflight) {
+        atomic_fetch_sub_explicit(&call->server->inflight, 1, memory_order_relaxed);
+        ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, "inflight"), 1);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "%" PRId64 " calls are being served, which is max-inflight; try again later",
+                            d->options.max_inflight);
+    }
+    call->admitted = true;
+    ngd_metric_inc(NGD_M_RPCS_IN_FLIGHT);
+    return NGD_OK;
+}
+
+static ngd_nsec_t deadline_of(gpr_timespec t)
+{
+    gpr_timespec m = gpr_convert_clock_type(t, GPR_CLOCK_MONOTONIC);
+
+    if (gpr_time_cmp(m, gpr_inf_future(GPR_CLOCK_MONOTONIC)) >= 0)
+        return NGD_NSEC_NEVER;
+    return ngd_now() + (ngd_nsec_t)gpr_timespec_to_micros(gpr_time_sub(m, gpr_now(GPR_CLOCK_MONOTONIC))) * NGD_USEC;
+}
+
+static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
+{
+    ngd_status_t status = find_identity(call, diag);
+    char path[200];
+
+    if (status != NGD_OK)
+        return status;
+    if (call->method_index == ngd_n_methods) {
+        snprintf(path, sizeof(path), "%.*s", (int)GRPC_SLICE_LENGTH(call->details.method), (const char *)GRPC_SLICE_START_PTR(call->details.method));
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "there is no method %s; the reflection service lists them", path);
+    }
+    if (!metadata_text(call, "npugraph-request-id", call->pub.request_id, sizeof(call->pub.request_id)))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-request-id is longer than %d characters", NGD_REQUEST_ID_MAX);
+    status = find_session(call, diag);
+    return status == NGD_OK ? admit(call, diag) : status;
+}
+
+static void on_new(struct rpc_call *call, bool ok)
+{
+    struct ngd_rpc_server *server = call->server;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (!ok) { /* shutting down: the request was never matched */
+        call->core = NULL;
+        rpc_server_release(call);
+        return;
+    }
+    post(call->cq, call->method_index); /* first the next one */
+    call->pub.arrived = ngd_now();
+    if (call->method_index < ngd_n_methods) {
+        call->pub.method = &ngd_methods[call->method_index];
+        call->pub.deadline = deadline_of(call->deadline);
+    } else {
+        call->pub.deadline = deadline_of(call->details.deadline);
+    }
+    status = prepare_call(call, &diag);
+    if (call->method_index == ngd_n_methods) {
+        grpc_slice_unref(call->details.method);
+        grpc_slice_unref(call->details.host);
+        call->details.method = call->details.host = grpc_empty_slice();
+    }
+    if (status == NGD_OK && call->pub.session)
+        ngd_session_count_request(call->pub.session, 0);
+    if (atomic_load(&server->stopping) && status == NGD_OK)
+        status = NGD_ERR_DRAINING;
+    rpc_call_open(call, status, &diag);
+}
+
+static void *run_cq(void *arg)
+{
+    struct rpc_cq *cq = arg;
+
+    for (;;) {
+        grpc_event ev = grpc_completion_queue_next(cq->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        struct rpc_tag *tag = ev.tag;
+
+        if (ev.type == GRPC_QUEUE_SHUTDOWN)
+            return NULL;
+        if (ev.type != GRPC_OP_COMPLETE || !tag)
+            continue;
+        atomic_store_explicit(&cq->event_began, ngd_now(), memory_order_relaxed);
+        tag->fn(tag->call, ev.success != 0);
+        atomic_store_explicit(&cq->event_began, 0, memory_order_relaxed);
+    }
+}
+
+/* ---- life ---------------------------------------------------------------------------------------------------- */
+
+static grpc_server *make_core(const struct ngd_options *options)
+{
+    grpc_arg args[10];
+    grpc_channel_args all = {0, args};
+
+#define INT_ARG(name, v)                                                                                               \
+    args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)(name), .value.integer = (int)(v)}
+    INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->max_message);
+    INT_ARG(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1); /* checked by rpc_call.c, with a sentence */
+    INT_ARG(GRPC_ARG_MAX_CONCURRENT_STREAMS, options->max_streams);
+    INT_ARG(GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES);
+    INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
+    INT_ARG(GRPC_ARG_ALLOW_REUSEPORT, 0); /* a second daemon on the port must fail */
+    INT_ARG(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
+    INT_ARG(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_MS);
+    INT_ARG(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    INT_ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+#undef INT_ARG
+    return grpc_server_create(&all, NULL);
+}
+
+static ngd_status_t register_methods(struct ngd_rpc_server *server)
+{
+    server->registered = NGD_NEW_N(void *, ngd_n_methods);
+    server->rows = NGD_NEW_N(struct ngd_metric_row *, ngd_n_methods + 1);
+    if (!server->registered || !server->rows)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < ngd_n_methods; i++) {
+        bool with_message = ngd_methods[i].kind == NGD_RPC_UNARY || ngd_methods[i].kind == NGD_RPC_SERVER_STREAM;
+        char label[128];
+
+        server->registered[i] = grpc_server_register_method(server->core, ngd_methods[i].path, NULL,
+                                                            with_message ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
+        if (!server->registered[i])
+            return NGD_ERR_INTERNAL;
+        snprintf(label, sizeof(label), "%s", ngd_methods[i].path + 1);
+        server->rows[i] = ngd_metric_row(NGD_M_RPCS, label);
+    }
+    server->rows[ngd_n_methods] = ngd_metric_row(NGD_M_RPCS, "unknown");
+    return NGD_OK;
+}
+
+ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server **server_p, struct ngd_diag *diag)
+{
+    struct ngd_rpc_server *server = NGD_NEW(struct ngd_rpc_server);
+    ngd_status_t status;
+
+    if (!server)
+        return NGD_ERR_NO_MEMORY;
+    server->daemon = d;
+    ngd_mutex_init(&server->lock, NGD_RANK_CALLS);
+    ngd_list_init(&server->streams);
+    grpc_init();
+    server->core = make_core(&d->options);
+    status = register_methods(server);
+    server->n_cqs = (size_t)(d->options.cqs < CQS_MAX ? d->options.cqs : CQS_MAX);
+    for (size_t i = 0; i < server->n_cqs; i++) {
+        server->cqs[i].server = server;
+        server->cqs[i].cq = grpc_completion_queue_create_for_next(NULL);
+        grpc_server_register_completion_queue(server->core, server->cqs[i].cq, NULL);
+    }
+    if (status != NGD_OK) {
+        ngd_rpc_server_destroy(server);
+        return ngd_diag_set(diag, status, "the gRPC server could not be made");
+    }
+    *server_p = server;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p, struct ngd_diag *diag)
+{
+    grpc_server_credentials *creds = NULL;
+    ngd_status_t status = ngd_tls_credentials(&server->daemon->options, &creds, diag);
+    int port;
+
+    if (status != NGD_OK)
+        return status;
+    port = grpc_server_add_http2_port(server->core, address, creds);
+    grpc_server_credentials_release(creds);
+    if (port == 0)
+        return ngd_diag_set(diag, NGD_ERR_BUSY, "cannot listen on %s: the address is in use or not of this machine", address);
+    *port_p = port;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag)
+{
+    grpc_server_start(server->core);
+    for (size_t i = 0; i < server->n_cqs; i++) {
+        struct rpc_cq *cq = &server->cqs[i];
+
+        for (size_t m = 0; m <= ngd_n_methods; m++)
+            for (int k = 0; k < POSTED; k++)
+                post(cq, m);
+        if (ngd_thread_start(&cq->thread, "rpc", run_cq, cq) != 0)
+            return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "a thread of the gRPC server could not be started");
+        cq->started = true;
+    }
+    return NGD_OK;
+}
+
+void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd)
+{
+    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
+
+    grpc_server_add_channel_from_fd(server->core, fd, creds);
+    grpc_server_credentials_release(creds);
+}
+
+/* The list changes while streams end, so each is found anew. */
+void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t status, const char *text)
+{
+    for (;;) {
+        struct ngd_call *call = NULL;
+
+        ngd_mutex_lock(&server->lock);
+        ngd_list_for_each(pos, &server->streams)
+        {
+            struct rpc_call *c = ngd_container_of(pos, struct rpc_call, open_link);
+
+            if (!c->end_asked) {
+                c->end_asked = true;
+                call = ngd_call_ref(&c->pub);
+                break;
+            }
+        }
+        ngd_mutex_unlock(&server->lock);
+        if (!call)
+            return;
+        ngd_call_end(call, status, text);
+        ngd_call_unref(call);
+    }
+}
+
+uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server) { return atomic_load(&server->busy); }
+uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server) { return atomic_load(&server->inflight); }
+
+ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server)
+{
+    ngd_nsec_t longest = 0, now = ngd_now();
+
+    for (size_t i = 0; i < server->n_cqs; i++) {
+        int64_t began = atomic_load_explicit(&server->cqs[i].event_began, memory_order_relaxed);
+
+        if (began && now - began > longest)
+            longest = now - began;
+    }
+    return longest;
+}
+
+static void shut_down_core(struct ngd_rpc_server *server)
+{
+    /* The notification needs a queue that somebody reads; ours are read by their threads, which would not know its tag. */
+    grpc_completion_queue *cq = grpc_completion_queue_create_for_pluck(NULL);
+
+    grpc_server_shutdown_and_notify(server->core, cq, server);
+    grpc_server_cancel_all_calls(server->core);
+    grpc_completion_queue_pluck(cq, server, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_completion_queue_shutdown(cq);
+    grpc_completion_queue_destroy(cq);
+}
+
+void ngd_rpc_server_stop(struct ngd_rpc_server *server)
+{
+    atomic_store(&server->stopping, true);
+    shut_down_core(server);
+    /* The core is done when every call's batches are; handlers that owe an answer may hold theirs a little longer. */
+    while (atomic_load_explicit(&server->calls, memory_order_acquire) != 0) {
+        struct timespec pause = {0, NGD_MSEC};
+
+        nanosleep(&pause, NULL);
+    }
+    for (size_t i = 0; i < server->n_cqs; i++)
+        grpc_completion_queue_shutdown(server->cqs[i].cq);
+    for (size_t i = 0; i < server->n_cqs; i++)
+        if (server->cqs[i].started)
+            pthread_join(server->cqs[i].thread, NULL);
+}
+
+static void drop_pool(struct ngd_rpc_server *server) NGD_NO_THREAD_SAFETY
+{
+    while (server->pool) {
+        struct rpc_call *call = server->pool;
+
+        server->pool = call->next_free;
+        rpc_call_fini(call);
+        ngd_free(call);
+    }
+}
+
+void ngd_rpc_server_destroy(struct ngd_rpc_server *server)
+{
+    if (!server)
+        return;
+    for (size_t i = 0; i < server->n_cqs; i++)
+        if (!server->cqs[i].started) { /* never started: nobody has drained it */
+            grpc_completion_queue_shutdown(server->cqs[i].cq);
+            grpc_completion_queue_next(server->cqs[i].cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        }
+    grpc_server_destroy(server->core);
+    for (size_t i = 0; i < server->n_cqs; i++)
+        grpc_completion_queue_destroy(server->cqs[i].cq);
+    drop_pool(server);
+    ngd_mutex_fini(&server->lock);
+    ngd_free(server->registered);
+    ngd_free(server->rows);
+    ngd_free(server);
+    grpc_shutdown();
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_RPC_SERVER_H
+#define NGD_DAEMON_RPC_SERVER_H
+
+/*
+ * The gRPC server: completion queues with one thread each, methods from rpc_methods.def, admission, connections.
+ *
+ * Lifetime: create -> (add_tls_port) -> start -> (add_connection ...) -> stop -> destroy.
+ * Threads: create to start and stop on the main thread; the rest from any thread.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include <stdint.h>
+
+struct ngd_daemon;
+struct ngd_rpc_server;
+
+ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server **server_p, struct ngd_diag *diag);
+/* Before start. *port_p: the port that was bound (address may ask for port 0). */
+ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p, struct ngd_diag *diag);
+ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag);
+/* Takes a connected, nonblocking, close-on-exec descriptor that peers knows. */
+void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd);
+
+/* Ends open streams with a status; calls that are at work end after their answer. */
+void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t status, const char *text);
+/* Work that a drain waits for: calls being served, and messages of streams being answered. */
+uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server);
+uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server);
+/* How long the event that is being handled longest has taken so far; 0: all threads wait. */
+ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server);
+
+/* Refuses new calls, ends what is left, and waits until the last call is gone. */
+void ngd_rpc_server_stop(struct ngd_rpc_server *server);
+void ngd_rpc_server_destroy(struct ngd_rpc_server *server); /* NULL is fine */
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sessions.Open: the stream that a session lives as long as. */
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "daemon/rpc_methods.h"
+#include "daemon/session.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <inttypes.h>
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "0.1.0"
+#endif
+
+static void answer_opened(struct ngd_call *call, struct ngd_session *s, bool resumed)
+{
+    Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
+    Npugraph__V1__SessionOpened opened = NPUGRAPH__V1__SESSION_OPENED__INIT;
+
+    opened.session = ngd_session_id(s);
+    opened.token.data = (uint8_t *)(uintptr_t)ngd_session_token(s);
+    opened.token.len = NGD_SESSION_TOKEN_BYTES;
+    opened.resumed = resumed;
+    opened.server_version = (char *)(uintptr_t)PACKAGE_VERSION;
+    event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED;
+    event.opened = &opened;
+    ngd_call_send(call, &event.base);
+}
+
+static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen *open)
+{
+    struct ngd_sessions *all = call->daemon->sessions;
+    struct ngd_session *s = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (call->state) {
+        ngd_diag_set(&diag, NGD_ERR_ALREADY_EXISTS, "this stream has its session already; open another stream for another one");
+        ngd_call_fail(call, NGD_ERR_ALREADY_EXISTS, &diag);
+        return;
+    }
+    if (open->resume)
+        status = ngd_session_resume(all, call, open->resume->session, open->resume->token.data, open->resume->token.len, &s, &diag);
+    else if (ngd_daemon_state(call->daemon) != NGD_DAEMON_SERVING)
+        status = ngd_diag_set(&diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
+    else
+        status = ngd_session_open(all, call, open->client_name, open->grace_ms, &s, &diag);
+    if (status != NGD_OK) {
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
+    call->state = s;
+    ngd_info("session", "session %" PRIu64 " %s by %s", ngd_session_id(s), open->resume ? "resumed" : "opened", call->identity->name);
+    answer_opened(call, s, open->resume != NULL);
+}
+
+static void request(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__SessionRequest *q = msg;
+    Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
+    struct ngd_diag diag = {0};
+
+    if (q->kind_case == NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN) {
+        open_session(call, q->open);
+    } else if (q->kind_case == NPUGRAPH__V1__SESSION_REQUEST__KIND_PING && call->state) {
+        event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_PONG;
+        event.pong = q->ping;
+        ngd_call_send(call, &event.base);
+    } else {
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "the first message of a session's stream must be `open`, later ones `ping`");
+        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+    }
+}
+
+static void leave(struct ngd_call *call, bool broken)
+{
+    struct ngd_session *s = call->state;
+
+    if (!s)
+        return;
+    call->state = NULL;
+    ngd_session_left(s, call, broken);
+    ngd_session_unref(s);
+}
+
+static void half_closed(struct ngd_call *call, bool broken)
+{
+    leave(call, broken);
+    if (broken)
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+    else
+        ngd_call_finish(call);
+}
+
+static void cancelled(struct ngd_call *call) { leave(call, true); }
+
+const struct ngd_rpc_ops ngd_rpc_sessions_open = {.request = request, .half_closed = half_closed, .cancelled = cancelled};

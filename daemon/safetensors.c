@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/safetensors.h"
+
+#include "base/mem.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+
+ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p, struct ngd_diag *diag)
+{
+    uint64_t n = 0;
+
+    if (file_bytes < 8)
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the file has %" PRIu64 " bytes: a safetensors file begins with 8 bytes of length",
+                            file_bytes);
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | first[i];
+    if (n < 2 || n > NGD_SAFETENSORS_MAX_HEADER)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is said to have %" PRIu64 " bytes; 2 to %" PRIu64 " are possible", n,
+                            NGD_SAFETENSORS_MAX_HEADER);
+    if (n > file_bytes - 8)
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the header is said to have %" PRIu64 " bytes, but the file ends after %" PRIu64, n,
+                            file_bytes - 8);
+    *header_bytes_p = n;
+    return NGD_OK;
+}
+
+static ngd_status_t parse_shape(const char *name, const json_t *shape, struct ngd_safetensor *t, struct ngd_diag *diag)
+{
+    uint64_t elements = 1;
+    size_t i;
+    json_t *v;
+
+    if (!json_is_array(shape) || json_array_size(shape) > NGD_SAFETENSORS_MAX_RANK)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: shape must be a list of at most %d sizes", name, NGD_SAFETENSORS_MAX_RANK);
+    t->rank = (uint32_t)json_array_size(shape);
+    json_array_foreach(shape, i, v)
+    {
+        if (!json_is_integer(v) || json_integer_value(v) < 0)
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: size %zu of its shape is not an integer of 0 or more", name, i);
+        t->shape[i] = json_integer_value(v);
+        if (__builtin_mul_overflow(elements, (uint64_t)t->shape[i], &elements))
+            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "tensor %s: its shape has more than 2^64 elements", name);
+    }
+    if (__builtin_mul_overflow(elements, (uint64_t)ngd_dtype_bytes(t->dtype), &t->bytes))
+        return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "tensor %s: its shape has more than 2^64 bytes", name);
+    return NGD_OK;
+}
+
+static ngd_status_t parse_offsets(const char *name, const json_t *offsets, uint64_t data_begin, uint64_t data_bytes, struct ngd_safetensor *t,
+                                  struct ngd_diag *diag)
+{
+    const json_t *b = json_array_get(offsets, 0), *e = json_array_get(offsets, 1);
+    json_int_t begin = json_integer_value(b), end = json_integer_value(e);
+
+    if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(e) || begin < 0 || end < begin)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: data_offsets must be two ascending integers", name);
+    if ((uint64_t)end > data_bytes)
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "tensor %s: ends at byte %" JSON_INTEGER_FORMAT ", but the data ends at %" PRIu64, name,
+                            end, data_bytes);
+    if ((uint64_t)(end - begin) != t->bytes)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: its dtype and shape make %" PRIu64 " bytes, its data_offsets %" PRIu64, name,
+                            t->bytes, (uint64_t)(end - begin));
+    t->offset = data_begin + (uint64_t)begin;
+    return NGD_OK;
+}
+
+static ngd_status_t parse_tensor(const char *name, const json_t *v, uint64_t data_begin, uint64_t data_bytes, struct ngd_safetensor *t,
+                                 struct ngd_diag *diag)
+{
+    const char *dtype = json_string_value(json_object_get(v, "dtype"));
+    ngd_status_t status;
+
+    if (dtype == NULL)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: has no dtype", name);
+    if (!ngd_dtype_from_safetensors(dtype, &t->dtype))
+        return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "tensor %s: dtype %.16s is not supported", name, dtype);
+    status = parse_shape(name, json_object_get(v, "shape"), t, diag);
+    if (status == NGD_OK)
+        status = parse_offsets(name, json_object_get(v, "data_offsets"), data_begin, data_bytes, t, diag);
+    if (status != NGD_OK)
+        return status;
+    t->name = ngd_strdup(name);
+    return t->name ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct ngd_safetensor *x = a, *y = b;
+
+    if (x->offset != y->offset)
+        return x->offset < y->offset ? -1 : 1;
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first: they overlap nothing */
+}
+
+static ngd_status_t check_overlaps(struct ngd_safetensors *index, struct ngd_diag *diag)
+{
+    qsort(index->items, index->n, sizeof(*index->items), by_offset);
+    for (size_t i = 1; i < index->n; i++)
+        if (index->items[i].offset < index->items[i - 1].offset + index->items[i - 1].bytes)
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensors %s and %s overlap", index->items[i - 1].name, index->items[i].name);
+    return NGD_OK;
+}
+
+static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index, struct ngd_diag *diag)
+{
+    const char *name;
+    json_t *v;
+
+    index->items = NGD_NEW_N(struct ngd_safetensor, json_object_size(root) + 1);
+    if (!index->items)
+        return NGD_ERR_NO_MEMORY;
+    json_object_foreach(root, name, v)
+    {
+        ngd_status_t status;
+
+        if (strcmp(name, "__metadata__") == 0)
+            continue;
+        status = parse_tensor(name, v, 8 + header_bytes, file_bytes - 8 - header_bytes, &index->items[index->n], diag);
+        if (status != NGD_OK)
+            return status;
+        index->n++;
+    }
+    return check_overlaps(index, diag);
+}
+
+ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index_p,
+                                   struct ngd_diag *diag)
+{
+    struct ngd_safetensors index = {0};
+    ngd_status_t status;
+    json_error_t e;
+    json_t *root = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &e);
+
+    if (!json_is_object(root)) {
+        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s", root ? "another type" : e.text);
+        json_decref(root);
+        return status;
+    }
+    status = parse_all(root, header_bytes, file_bytes, &index, diag);
+    json_decref(root);
+    if (status != NGD_OK)
+        ngd_safetensors_fini(&index);
+    else
+        *index_p = index;
+    return status;
+}
+
+void ngd_safetensors_fini(struct ngd_safetensors *index)
+{
+    for (size_t i = 0; i < index->n; i++)
+        ngd_free(index->items[i].name);
+    ngd_free(index->items);
+    index->items = NULL;
+    index->n = 0;
+}
+
+const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index, const char *name)
+{
+    for (size_t i = 0; i < index->n; i++)
+        if (strcmp(index->items[i].name, name) == 0)
+            return &index->items[i];
+    return NULL;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/sdnotify.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/daemon.h"
+#include "daemon/reactor.h"
+#include "daemon/rpc_server.h"
+
+#ifdef NGD_HAVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+
+/* An event that is being handled for this long means that a receiving thread hangs. */
+#define STUCK_AFTER (20 * NGD_SEC)
+
+struct ngd_sdnotify {
+    struct ngd_daemon *daemon;
+    struct ngd_reactor_watch *timer;
+};
+
+static void pat(void *arg)
+{
+    struct ngd_sdnotify *sd = arg;
+    ngd_nsec_t busy = ngd_rpc_server_longest_event(sd->daemon->rpc);
+
+    if (busy > STUCK_AFTER) {
+        ngd_error("daemon", "a receiving thread hangs since %lld s; the watchdog is not told", (long long)(busy / NGD_SEC));
+        return;
+    }
+    sd_notify(0, "WATCHDOG=1");
+}
+
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_sdnotify *sd;
+    uint64_t usec = 0;
+
+    (void)diag;
+    if (sd_watchdog_enabled(0, &usec) <= 0)
+        return NGD_OK;
+    sd = NGD_NEW(struct ngd_sdnotify);
+    if (!sd)
+        return NGD_ERR_NO_MEMORY;
+    sd->daemon = d;
+    d->sdnotify = sd;
+    return ngd_reactor_every(d->reactor, (ngd_nsec_t)usec * NGD_USEC / 3, pat, sd, &sd->timer);
+}
+
+void ngd_sdnotify_stop(struct ngd_daemon *d)
+{
+    if (!d->sdnotify)
+        return;
+    ngd_reactor_remove(d->sdnotify->timer);
+    ngd_free(d->sdnotify);
+    d->sdnotify = NULL;
+}
+
+void ngd_sdnotify_ready(const char *status_text)
+{
+    sd_notifyf(0, "READY=1\nSTATUS=%s", status_text);
+}
+
+void ngd_sdnotify_stopping(const char *status_text)
+{
+    sd_notifyf(0, "STOPPING=1\nSTATUS=%s", status_text);
+}
+
+int ngd_sdnotify_listen_fds(int *first_p)
+{
+    *first_p = SD_LISTEN_FDS_START;
+    return sd_listen_fds(1);
+}
+
+#else
+
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    (void)d;
+    (void)diag;
+    return NGD_OK;
+}
+void ngd_sdnotify_stop(struct ngd_daemon *d) { (void)d; }
+void ngd_sdnotify_ready(const char *status_text) { (void)status_text; }
+void ngd_sdnotify_stopping(const char *status_text) { (void)status_text; }
+int ngd_sdnotify_listen_fds(int *first_p)
+{
+    (void)first_p;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_SDNOTIFY_H
+#define NGD_DAEMON_SDNOTIFY_H
+
+/*
+ * What systemd is told and what it gives: readiness, watchdog, passed sockets. Everything is a no-op when systemd is not
+ * there, or support was not compiled in. Threads: the loop.
+ */
+#include "base/status.h"
+
+struct ngd_daemon;
+
+/* Starts the watchdog's timer if systemd wants one. */
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag);
+void ngd_sdnotify_stop(struct ngd_daemon *d);
+void ngd_sdnotify_ready(const char *status_text);
+void ngd_sdnotify_stopping(const char *status_text);
+/* Number of passed sockets; the first has descriptor *first_p. They are close-on-exec. */
+int ngd_sdnotify_listen_fds(int *first_p);
+
+#endif

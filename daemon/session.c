@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ *   OPEN --(stream half-closed)------------------------------> ENDED
+ *     |                                                          ^
+ *     +--(connection broke)--> BROKEN --(grace over)-------------+
+ *              ^                  |
+ *              +----(resume)------+ back to OPEN
+ *
+ * What a session holds is taken out of its table under its lock and closed without it, by a job on the reaper's thread:
+ * giving back large buffers takes time that no thread which serves calls has.
+ */
+#include "daemon/session.h"
+
+#include "base/handle.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "daemon/models.h"
+#include "daemon/rpc_methods.h"
+#include "proto/npugraph.pb-c.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define OBJECTS_MAX (1u << 20)
+#define ANSWERS     64
+#define ANSWER_MAX  (1u << 20) /* larger answers are not kept */
+
+enum state { OPEN, BROKEN, ENDED };
+
+struct answer {
+    char request_id[NGD_REQUEST_ID_MAX + 1];
+    const struct ngd_method *method;
+    uint8_t *data;
+    size_t n;
+};
+
+struct ngd_session {
+    struct ngd_sessions *sessions;
+    struct ngd_identity *identity;
+    struct ngd_order *order;
+    uint64_t id;
+    uint8_t token[NGD_SESSION_TOKEN_BYTES];
+    char client_name[NGD_SESSION_NAME_MAX + 1], peer[128];
+    ngd_nsec_t opened, grace;
+    _Atomic uint32_t refs;
+    _Atomic uint64_t requests;
+    _Atomic int64_t device_time;
+    struct ngd_job job;
+    struct ngd_list link; /* sessions->all */
+
+    struct ngd_mutex lock;
+    enum state state NGD_GUARDED_BY(lock);
+    ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
+    struct ngd_call *stream NGD_GUARDED_BY(lock); /* a reference */
+    struct ngd_list calls NGD_GUARDED_BY(lock);   /* open streaming calls */
+    struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
+    uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
+    uint64_t bytes NGD_GUARDED_BY(lock);
+    struct answer answers[ANSWERS] NGD_GUARDED_BY(lock);
+    uint32_t next_answer NGD_GUARDED_BY(lock);
+};
+
+struct ngd_sessions {
+    struct ngd_daemon *daemon;
+    struct ngd_mutex lock;
+    struct ngd_list all NGD_GUARDED_BY(lock);
+    uint32_t n NGD_GUARDED_BY(lock);
+};
+
+static const ngd_quota_t quota_of[NGD_OBJECT_KINDS] = {
+    [NGD_OBJECT_BUFFER] = NGD_QUOTA_BYTES,
+    [NGD_OBJECT_GRAPH] = NGD_QUOTA_GRAPHS,
+    [NGD_OBJECT_SEQUENCE] = NGD_QUOTA_SEQUENCES,
+};
+
+static uint64_t quota_amount(const struct ngd_object *object) { return object->kind == NGD_OBJECT_BUFFER ? object->bytes : 1; }
+
+/* ---- references -------------------------------------------------------------------------------------------------- */
+
+struct ngd_session *ngd_session_ref(struct ngd_session *s)
+{
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+
+static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
+{
+    for (int i = 0; i < ANSWERS; i++)
+        ngd_free(s->answers[i].data);
+    ngd_handle_table_destroy(s->objects);
+    ngd_order_destroy(s->order);
+    ngd_identity_unref(s->identity);
+    ngd_mutex_fini(&s->lock);
+    ngd_free(s);
+}
+
+struct ngd_session *ngd_session_unref(struct ngd_session *s)
+{
+    if (s && atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) == 1)
+        session_free(s);
+    return NULL;
+}
+
+uint64_t ngd_session_id(const struct ngd_session *s) { return s->id; }
+const uint8_t *ngd_session_token(const struct ngd_session *s) { return s->token; }
+struct ngd_order *ngd_session_order(struct ngd_session *s) { return s->order; }
+struct ngd_identity *ngd_session_identity(const struct ngd_session *s) { return s->identity; }
+
+void ngd_session_count_request(struct ngd_session *s, ngd_nsec_t device_time)
+{
+    if (device_time)
+        atomic_fetch_add_explicit(&s->device_time, device_time, memory_order_relaxed);
+    else
+        atomic_fetch_add_explicit(&s->requests, 1, memory_order_relaxed);
+}
+
+/* ---- ending ------------------------------------------------------------------------------------------------------- */
+
+static void drop_object(struct ngd_session *s, struct ngd_object *object)
+{
+    ngd_identity_give(s->identity, quota_of[object->kind], quota_amount(object));
+    if (object->close)
+        object->close(object);
+    ngd_object_unref(object);
+}
+
+/* Streams first, so that nothing new is made; each call is ended without the lock, since it detaches itself. */
+static void end_streams(struct ngd_session *s)
+{
+    for (;;) {
+        struct ngd_list *first;
+        struct ngd_call *call = NULL;
+
+        ngd_mutex_lock(&s->lock);
+        first = ngd_list_pop_front(&s->calls);
+        if (first)
+            call = ngd_call_ref(ngd_container_of(first, struct ngd_call, session_link));
+        ngd_mutex_unlock(&s->lock);
+        if (!call)
+            return;
+        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+        ngd_call_unref(call);
+    }
+}
+
+static void reap(struct ngd_job *job)
+{
+    struct ngd_session *s = ngd_container_of(job, struct ngd_session, job);
+    uint32_t n = 0;
+
+    end_streams(s);
+    for (;;) {
+        uint32_t cursor = 0;
+        uint64_t id;
+        void *object = NULL;
+
+        ngd_mutex_lock(&s->lock);
+        if (ngd_handle_next(s->objects, &cursor, &id, &object))
+            ngd_handle_remove(s->objects, id);
+        ngd_mutex_unlock(&s->lock);
+        if (!object)
+            break;
+        drop_object(s, object);
+        n++;
+    }
+    ngd_models_session_ended(s->sessions->daemon->models, s->id);
+    ngd_info("session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
+    ngd_session_unref(s);
+}
+
+/* Takes the table's reference to the reaper. False: it had ended already. */
+static bool end_session(struct ngd_session *s)
+{
+    struct ngd_sessions *all = s->sessions;
+    struct ngd_call *stream;
+    bool mine;
+
+    ngd_mutex_lock(&s->lock);
+    mine = s->state != ENDED;
+    s->state = ENDED;
+    stream = s->stream;
+    s->stream = NULL;
+    ngd_mutex_unlock(&s->lock);
+    ngd_call_unref(stream);
+    if (!mine)
+        return false;
+    ngd_mutex_lock(&all->lock);
+    ngd_list_remove(&s->link);
+    all->n--;
+    ngd_mutex_unlock(&all->lock);
+    ngd_metric_dec(NGD_M_SESSIONS);
+    ngd_identity_give(s->identity, NGD_QUOTA_SESSIONS, 1);
+    s->job.fn = reap;
+    ngd_jobs_add(all->daemon->reaper, &s->job);
+    return true;
+}
+
+void ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
+{
+    bool end;
+
+    ngd_mutex_lock(&s->lock);
+    if (s->stream != stream) { /* taken over by a resume */
+        ngd_mutex_unlock(&s->lock);
+        return;
+    }
+    s->stream = NULL;
+    end = !broken || s->grace == 0;
+    if (!end && s->state == OPEN) {
+        s->state = BROKEN;
+        s->broken_at = ngd_now();
+    }
+    ngd_mutex_unlock(&s->lock);
+    ngd_call_unref(stream);
+    if (broken)
+        ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
+    if (end)
+        end_session(s);
+}
+
+void ngd_sessions_expire(struct ngd_sessions *all)
+{
+    ngd_nsec_t now = ngd_now();
+    struct ngd_session *late;
+
+    do {
+        late = NULL;
+        ngd_mutex_lock(&all->lock);
+        ngd_list_for_each(pos, &all->all)
+        {
+            struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
+            bool over;
+
+            ngd_mutex_lock(&s->lock);
+            over = s->state == BROKEN && now - s->broken_at >= s->grace;
+            ngd_mutex_unlock(&s->lock);
+            if (over) {
+                late = ngd_session_ref(s);
+                break;
+            }
+        }
+        ngd_mutex_unlock(&all->lock);
+        if (late)
+            end_session(late);
+        ngd_session_unref(late);
+    } while (late);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------- */
+
+static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stream, struct ngd_session **session_p)
+{
+    struct ngd_session *s = NGD_NEW(struct ngd_session);
+
+    if (!s)
+        return NGD_ERR_NO_MEMORY;
+    s->sessions = all;
+    s->refs = 1;
+    ngd_mutex_init(&s->lock, NGD_RANK_SESSION);
+    ngd_list_init(&s->calls);
+    ngd_list_init(&s->link);
+    s->identity = ngd_identity_ref(stream->identity);
+    if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
+        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) || getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
+        ngd_session_unref(s);
+        return NGD_ERR_NO_MEMORY;
+    }
+    s->id = s->id >> 1 | 1; /* not 0, and an int64 for JSON and other languages */
+    s->opened = ngd_now();
+    snprintf(s->peer, sizeof(s->peer), "%s", stream->peer);
+    *session_p = s;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream, const char *client_name, uint32_t grace_ms,
+                              struct ngd_session **session_p, struct ngd_diag *diag)
+{
+    int64_t max = all->daemon->options.max_sessions;
+    struct ngd_session *s;
+    ngd_status_t status;
+
+    if (strlen(client_name) > NGD_SESSION_NAME_MAX || grace_ms > NGD_SESSION_GRACE_MAX_MS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "client_name has at most %d bytes and grace_ms is at most %d", NGD_SESSION_NAME_MAX,
+                            NGD_SESSION_GRACE_MAX_MS);
+    if (ngd_sessions_count(all) >= (uint64_t)max)
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "%" PRId64 " sessions are open, which is max-sessions; try again later", max);
+    status = ngd_identity_take(stream->identity, NGD_QUOTA_SESSIONS, 1, diag);
+    if (status != NGD_OK)
+        return status;
+    status = make_session(all, stream, &s);
+    if (status != NGD_OK) {
+        ngd_identity_give(stream->identity, NGD_QUOTA_SESSIONS, 1);
+        return ngd_diag_set(diag, status, "out of host memory for a session");
+    }
+    snprintf(s->client_name, sizeof(s->client_name), "%s", client_name);
+    s->grace = (ngd_nsec_t)grace_ms * NGD_MSEC;
+    ngd_mutex_lock(&s->lock);
+    s->stream = ngd_call_ref(stream);
+    ngd_mutex_unlock(&s->lock);
+    ngd_mutex_lock(&all->lock);
+    ngd_list_push_back(&all->all, &s->link);
+    all->n++;
+    *session_p = ngd_session_ref(s);
+    ngd_mutex_unlock(&all->lock);
+    ngd_metric_inc(NGD_M_SESSIONS);
+    ngd_metric_add(NGD_M_SESSIONS_OPENED, 1);
+    return NGD_OK;
+}
+
+static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    uint8_t diff = n != NGD_SESSION_TOKEN_BYTES;
+
+    for (size_t i = 0; i < n && i < NGD_SESSION_TOKEN_BYTES; i++)
+        diff |= a[i] ^ b[i]; /* in constant time */
+    return diff == 0;
+}
+
+ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *stream, uint64_t id, const uint8_t *token, size_t n_token,
+                                struct ngd_session **session_p, struct ngd_diag *diag)
+{
+    struct ngd_session *s;
+    struct ngd_call *old = NULL;
+    ngd_status_t status = ngd_sessions_find(all, id, stream->identity, &s, diag);
+
+    if (status != NGD_OK)
+        return status;
+    if (!same_token(s->token, token, n_token)) {
+        ngd_session_unref(s);
+        return ngd_diag_set(diag, NGD_ERR_SESSION_TOKEN, "the token is not the one of session %" PRIu64, id);
+    }
+    ngd_mutex_lock(&s->lock);
+    if (s->state == ENDED) {
+        status = NGD_ERR_SESSION_GONE;
+    } else {
+        old = s->stream;
+        s->stream = ngd_call_ref(stream);
+        s->state = OPEN;
+    }
+    ngd_mutex_unlock(&s->lock);
+    if (old) { /* its connection is dead, or the client wants it so */
+        ngd_call_end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
+        ngd_call_unref(old);
+    }
+    if (status != NGD_OK) {
+        ngd_session_unref(s);
+        return ngd_diag_set(diag, status, "session %" PRIu64 " has ended", id);
+    }
+    *session_p = s;
+    return NGD_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------------------ */
+
+ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p)
+{
+    struct ngd_sessions *all = NGD_NEW(struct ngd_sessions);
+
+    if (!all)
+        return NGD_ERR_NO_MEMORY;
+    all->daemon = d;
+    ngd_mutex_init(&all->lock, NGD_RANK_SESSIONS);
+    ngd_list_init(&all->all);
+    *sessions_p = all;
+    return NGD_OK;
+}
+
+static struct ngd_session *any_session(struct ngd_sessions *all)
+{
+    struct ngd_session *s = NULL;
+
+    ngd_mutex_lock(&all->lock);
+    if (!ngd_list_empty(&all->all))
+        s = ngd_session_ref(ngd_container_of(all->all.next, struct ngd_session, link));
+    ngd_mutex_unlock(&all->lock);
+    return s;
+}
+
+void ngd_sessions_destroy(struct ngd_sessions *all)
+{
+    struct ngd_session *s;
+
+    if (!all)
+        return;
+    while ((s = any_session(all))) {
+        end_session(s);
+        ngd_session_unref(s);
+    }
+    while (ngd_jobs_pending(all->daemon->reaper)) { /* they unlink nothing, but use the daemon's parts */
+        struct timespec pause = {0, NGD_MSEC};
+
+        nanosleep(&pause, NULL);
+    }
+    ngd_mutex_fini(&all->lock);
+    ngd_free(all);
+}
+
+uint32_t ngd_sessions_count(struct ngd_sessions *all)
+{
+    uint32_t n;
+
+    ngd_mutex_lock(&all->lock);
+    n = all->n;
+    ngd_mutex_unlock(&all->lock);
+    return n;
+}
+
+/* Sessions are few and looked up once per call; streams look up once in their life. */
+ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity, struct ngd_session **session_p,
+                               struct ngd_diag *diag)
+{
+    struct ngd_session *found = NULL;
+
+    ngd_mutex_lock(&all->lock);
+    ngd_list_for_each(pos, &all->all)
+    {
+        struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
+
+        if (s->id == id) {
+            found = ngd_session_ref(s);
+            break;
+        }
+    }
+    ngd_mutex_unlock(&all->lock);
+    if (!found)
+        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never was; open another", id);
+    if (found->identity != identity) {
+        ngd_session_unref(found);
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "session %" PRIu64 " belongs to another identity", id);
+    }
+    *session_p = found;
+    return NGD_OK;
+}
+
+void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struct ngd_session *session), void *ctx)
+{
+    struct ngd_session **list;
+    uint32_t n = 0;
+
+    ngd_mutex_lock(&all->lock);
+    list = NGD_NEW_N(struct ngd_session *, all->n + 1);
+    ngd_list_for_each(pos, &all->all)
+    {
+        if (list && n < all->n)
+            list[n++] = ngd_session_ref(ngd_container_of(pos, struct ngd_session, link));
+    }
+    ngd_mutex_unlock(&all->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        fn(ctx, list[i]);
+        ngd_session_unref(list[i]);
+    }
+    ngd_free(list);
+}
+
+static void announce(void *ctx, struct ngd_session *s)
+{
+    Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
+    Npugraph__V1__Draining draining = NPUGRAPH__V1__DRAINING__INIT;
+    struct ngd_call *stream = NULL;
+
+    draining.grace_ms = *(const uint32_t *)ctx;
+    event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING;
+    event.draining = &draining;
+    ngd_mutex_lock(&s->lock);
+    if (s->stream)
+        stream = ngd_call_ref(s->stream);
+    ngd_mutex_unlock(&s->lock);
+    if (stream)
+        ngd_call_send(stream, &event.base);
+    ngd_call_unref(stream);
+}
+
+void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms) { ngd_sessions_for_each(all, announce, &grace_ms); }
+
+/* ---- streams -------------------------------------------------------------------------------------------------------- */
+
+void ngd_session_attach(struct ngd_session *s, struct ngd_call *call)
+{
+    bool ended;
+
+    ngd_mutex_lock(&s->lock);
+    ended = s->state == ENDED;
+    if (!ended)
+        ngd_list_push_back(&s->calls, &call->session_link);
+    ngd_mutex_unlock(&s->lock);
+    if (ended)
+        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+}
+
+void ngd_session_detach(struct ngd_session *s, struct ngd_call *call)
+{
+    ngd_mutex_lock(&s->lock);
+    ngd_list_remove(&call->session_link);
+    ngd_mutex_unlock(&s->lock);
+}
+
+/* ---- objects -------------------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_identity_take(s->identity, quota_of[object->kind], quota_amount(object), diag);
+
+    if (status != NGD_OK)
+        return status;
+    ngd_mutex_lock(&s->lock);
+    if (s->state == ENDED)
+        status = ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended");
+    else
+        status = ngd_handle_add(s->objects, object, id_p);
+    if (status == NGD_OK) {
+        s->counts[object->kind]++;
+        s->bytes += object->bytes;
+    }
+    ngd_mutex_unlock(&s->lock);
+    if (status != NGD_OK)
+        ngd_identity_give(s->identity, quota_of[object->kind], quota_amount(object));
+    return status;
+}
+
+static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p, struct ngd_diag *diag)
+    NGD_REQUIRES(s->lock)
+{
+    void *p;
+    ngd_status_t status = ngd_handle_get(s->objects, id, &p);
+
+    if (status == NGD_ERR_STALE_ID)
+        return ngd_diag_set(diag, status, "%s %" PRIu64 " is gone", ngd_object_kind_name(kind), id);
+    if (status != NGD_OK || ((struct ngd_object *)p)->kind != kind)
+        return ngd_diag_set(diag, NGD_ERR_UNKNOWN_ID, "this session has no %s %" PRIu64, ngd_object_kind_name(kind), id);
+    *object_p = p;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_session_get(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    ngd_mutex_lock(&s->lock);
+    status = find_locked(s, id, kind, object_p, diag);
+    if (status == NGD_OK)
+        ngd_object_ref(*object_p);
+    ngd_mutex_unlock(&s->lock);
+    return status;
+}
+
+ngd_status_t ngd_session_remove(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_diag *diag)
+{
+    struct ngd_object *object = NULL;
+    ngd_status_t status;
+
+    ngd_mutex_lock(&s->lock);
+    status = find_locked(s, id, kind, &object, diag);
+    if (status == NGD_OK) {
+        ngd_handle_remove(s->objects, id);
+        s->counts[kind]--;
+        s->bytes -= object->bytes;
+    }
+    ngd_mutex_unlock(&s->lock);
+    if (status == NGD_OK)
+        drop_object(s, object);
+    return status;
+}
+
+void ngd_session_for_each(struct ngd_session *s, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object), void *ctx)
+{
+    uint32_t cursor = 0;
+    uint64_t id;
+    void *object;
+
+    ngd_mutex_lock(&s->lock);
+    while (ngd_handle_next(s->objects, &cursor, &id, &object))
+        fn(ctx, id, object);
+    ngd_mutex_unlock(&s->lock);
+}
+
+void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
+{
+    memset(info_p, 0, sizeof(*info_p));
+    info_p->id = s->id;
+    snprintf(info_p->client_name, sizeof(info_p->client_name), "%s", s->client_name);
+    snprintf(info_p->identity, sizeof(info_p->identity), "%s", s->identity->name);
+    snprintf(info_p->peer, sizeof(info_p->peer), "%s", s->peer);
+    info_p->age = ngd_now() - s->opened;
+    info_p->device_time = atomic_load_explicit(&s->device_time, memory_order_relaxed);
+    info_p->requests = atomic_load_explicit(&s->requests, memory_order_relaxed);
+    ngd_mutex_lock(&s->lock);
+    memcpy(info_p->objects, s->counts, sizeof(s->counts));
+    info_p->bytes = s->bytes;
+    info_p->broken = s->state == BROKEN;
+    ngd_mutex_unlock(&s->lock);
+}
+
+/* ---- idempotence ------------------------------------------------------------------------------------------------------ */
+
+bool ngd_session_answered_before(struct ngd_call *call)
+{
+    struct ngd_session *s = call->session;
+    uint8_t *copy = NULL;
+    size_t n = 0;
+
+    if (!s || call->request_id[0] == '\0')
+        return false;
+    ngd_mutex_lock(&s->lock);
+    for (int i = 0; i < ANSWERS; i++) {
+        const struct answer *a = &s->answers[i];
+
+        if (a->method == call->method && strcmp(a->request_id, call->request_id) == 0) {
+            n = a->n;
+            copy = ngd_memdup(a->data, n + 1); /* one more, so that an empty answer has memory too */
+            break;
+        }
+    }
+    ngd_mutex_unlock(&s->lock);
+    if (!copy)
+        return false;
+    ngd_call_reply_encoded(call, copy, n);
+    ngd_free(copy);
+    return true;
+}
+
+static void keep_answer(struct ngd_call *call, const ProtobufCMessage *msg)
+{
+    struct ngd_session *s = call->session;
+    size_t n = protobuf_c_message_get_packed_size(msg);
+    uint8_t *data = n <= ANSWER_MAX ? ngd_malloc(n + 1) : NULL;
+    struct answer *a;
+
+    if (!data)
+        return;
+    protobuf_c_message_pack(msg, data);
+    data[n] = 0;
+    ngd_mutex_lock(&s->lock);
+    a = &s->answers[s->next_answer++ % ANSWERS];
+    ngd_free(a->data);
+    a->data = data;
+    a->n = n;
+    a->method = call->method;
+    memcpy(a->request_id, call->request_id, sizeof(a->request_id));
+    ngd_mutex_unlock(&s->lock);
+}
+
+void ngd_session_reply(struct ngd_call *call, const ProtobufCMessage *msg)
+{
+    if (call->session && call->request_id[0] != '\0')
+        keep_answer(call, msg);
+    ngd_call_reply(call, msg);
+}

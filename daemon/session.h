@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_SESSION_H
+#define NGD_DAEMON_SESSION_H
+
+/*
+ * Sessions: what a client makes belongs to one, and goes with it.
+ *
+ * A session lives as long as its Sessions.Open stream; when the connection breaks, for the grace period that its client
+ * asked for. Ending it closes its streams, cancels what it waits for and drops its objects, on the reaper's thread.
+ * Ids of objects are the session's own: another session's id is unknown here, whatever its number.
+ *
+ * Threads: any. Memory: reference counted; calls hold a reference. Bounds: max-sessions and the identity's quotas.
+ */
+#include "base/clock.h"
+#include "daemon/object.h"
+#include <protobuf-c/protobuf-c.h>
+
+struct ngd_call;
+struct ngd_daemon;
+struct ngd_identity;
+struct ngd_session;
+struct ngd_sessions;
+
+#define NGD_SESSION_TOKEN_BYTES 16
+#define NGD_SESSION_NAME_MAX 64
+#define NGD_SESSION_GRACE_MAX_MS 60000
+
+ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p);
+/* Ends all sessions; every call must be over. NULL is fine. */
+void ngd_sessions_destroy(struct ngd_sessions *sessions);
+/* Ends sessions whose grace period is over; called by the loop's timer. */
+void ngd_sessions_expire(struct ngd_sessions *sessions);
+uint32_t ngd_sessions_count(struct ngd_sessions *sessions);
+/* Tells every client that the daemon drains. */
+void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_ms);
+
+/* Opens one for the call's identity; *session_p is a reference, and the call its stream. */
+ngd_status_t ngd_session_open(struct ngd_sessions *sessions, struct ngd_call *stream, const char *client_name, uint32_t grace_ms,
+                              struct ngd_session **session_p, struct ngd_diag *diag);
+/* Takes over one whose connection broke (or is about to be seen as broken). */
+ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, struct ngd_call *stream, uint64_t id, const uint8_t *token, size_t n_token,
+                                struct ngd_session **session_p, struct ngd_diag *diag);
+/* The stream is over. broken: the grace period begins; otherwise the session ends. */
+void ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool broken);
+
+/* For metadata "npugraph-session": a reference. SESSION_GONE; PERMISSION_DENIED for another identity's. */
+ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, const struct ngd_identity *identity,
+                               struct ngd_session **session_p, struct ngd_diag *diag);
+struct ngd_session *ngd_session_ref(struct ngd_session *session);
+struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
+uint64_t ngd_session_id(const struct ngd_session *session);
+const uint8_t *ngd_session_token(const struct ngd_session *session);
+struct ngd_order *ngd_session_order(struct ngd_session *session); /* of its replays */
+struct ngd_identity *ngd_session_identity(const struct ngd_session *session);
+
+/* Streams that end with the session (rpc_call.c). */
+void ngd_session_attach(struct ngd_session *session, struct ngd_call *call);
+void ngd_session_detach(struct ngd_session *session, struct ngd_call *call);
+
+/* ---- objects ---- */
+
+/* Takes the caller's reference when it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
+ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag);
+/* A reference; STALE_ID and UNKNOWN_ID say which kind of object was looked for. */
+ngd_status_t ngd_session_get(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p,
+                             struct ngd_diag *diag);
+ngd_status_t ngd_session_remove(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind, struct ngd_diag *diag);
+/* Calls fn for every object, under the session's lock: fn must be short and not call back. */
+void ngd_session_for_each(struct ngd_session *session, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object), void *ctx);
+/* For every session, with a reference held and no lock. */
+void ngd_sessions_for_each(struct ngd_sessions *sessions, void (*fn)(void *ctx, struct ngd_session *session), void *ctx);
+
+struct ngd_session_info {
+    uint64_t id;
+    char client_name[NGD_SESSION_NAME_MAX + 1];
+    char identity[160], peer[128];
+    ngd_nsec_t age, device_time;
+    uint32_t objects[NGD_OBJECT_KINDS];
+    uint64_t bytes, requests;
+    bool broken;
+};
+void ngd_session_info(struct ngd_session *session, struct ngd_session_info *info_p);
+void ngd_session_count_request(struct ngd_session *session, ngd_nsec_t device_time);
+
+/* ---- idempotence: calls that make something ---- */
+
+/* True when this request id was answered before in this session: the call has its answer again and is over. */
+bool ngd_session_answered_before(struct ngd_call *call);
+/* Replies, and keeps the answer under the call's request id, if it has one. */
+void ngd_session_reply(struct ngd_call *call, const ProtobufCMessage *msg);
+
+#endif

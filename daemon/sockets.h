@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_SOCKETS_H
+#define NGD_DAEMON_SOCKETS_H
+
+/*
+ * Addresses and listening sockets. All sockets are nonblocking and close-on-exec.
+ * Threads: any; umask changes for a moment in ngd_socket_unix, so call it before threads make files.
+ */
+#include "base/status.h"
+#include <netdb.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define NGD_ADDRESS_MAX 256
+
+typedef enum ngd_address_kind { NGD_ADDRESS_UNIX, NGD_ADDRESS_TCP } ngd_address_kind_t;
+
+struct ngd_address {
+    ngd_address_kind_t kind;
+    char path[NGD_ADDRESS_MAX];             /* unix */
+    char host[NGD_ADDRESS_MAX], port[8];    /* tcp */
+};
+
+/* "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT", "[V6]:PORT". */
+ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, struct ngd_diag *diag);
+/* The caller holds the lock of the path: a socket that is there is stale and replaced; anything else there is refused. */
+ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag);
+/* Resolves; free with freeaddrinfo. */
+ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);
+bool ngd_sockaddr_is_loopback(const struct sockaddr *sa);
+/* No SO_REUSEPORT: a second daemon on the port is refused. */
+ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_diag *diag);
+/* "127.0.0.1:80", "[::1]:80", "unix:/path"; with_port false leaves the port away. */
+void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port, char text[NGD_ADDRESS_MAX]);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/startup.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/drain.h"
+#include "daemon/health.h"
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "daemon/listener.h"
+#include "daemon/loader.h"
+#include "daemon/lockfile.h"
+#include "daemon/models.h"
+#include "daemon/peers.h"
+#include "daemon/reactor.h"
+#include "daemon/reflection.h"
+#include "daemon/rpc_server.h"
+#include "daemon/sdnotify.h"
+#include "daemon/session.h"
+#include "daemon/stats.h"
+#include "daemon/stats_http.h"
+#include "daemon/tls.h"
+#include "proto/descriptors.h"
+#include "scheduler/sched.h"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define EXPIRE_EVERY (100 * NGD_MSEC)
+/* Descriptors that are not connections: gRPC's own, files being loaded, listeners, the log. */
+#define RESERVED_FDS 128
+
+struct part {
+    const char *name;
+    ngd_status_t (*start)(struct ngd_daemon *d, struct ngd_diag *diag);
+    void (*stop)(struct ngd_daemon *d); /* NULL: nothing to undo; must take a half-started part */
+};
+
+/* ---- the process itself -------------------------------------------------------------------------------- */
+
+static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct rlimit limit;
+
+    (void)diag;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return NGD_OK;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        return NGD_OK;
+    /* gRPC's own listener (TLS) stops for good when it finds no descriptor, so connections must not use them up. */
+    if (limit.rlim_cur < (rlim_t)d->options.max_connections + RESERVED_FDS) {
+        d->options.max_connections = limit.rlim_cur > 2 * RESERVED_FDS ? (int64_t)limit.rlim_cur - RESERVED_FDS : RESERVED_FDS;
+        ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
+                    (long long)d->options.max_connections, (unsigned long long)limit.rlim_cur);
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t start_locks(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_locks_create(&d->locks);
+
+    if (status == NGD_OK && *d->options.lock_file)
+        status = ngd_locks_take(d->locks, d->options.lock_file, diag);
+    return status;
+}
+
+static void stop_locks(struct ngd_daemon *d)
+{
+    ngd_locks_destroy(d->locks);
+    d->locks = NULL;
+}
+
+/* ---- loop and job threads ------------------------------------------------------------------------------ */
+
+static void reload(struct ngd_daemon *d)
+{
+    struct ngd_diag diag = {0};
+
+    if (ngd_options_reload(&d->options, d->argc, d->argv, &diag) != NGD_OK) {
+        ngd_error("daemon", "the configuration was not reloaded: %s", diag.text);
+        return;
+    }
+    ngd_log_set_level((ngd_log_level_t)d->options.log_level);
+    ngd_notice("daemon", "configuration reloaded: log-level=%s", ngd_log_level_name(ngd_log_get_level()));
+}
+
+static void on_signal(void *arg, int signo)
+{
+    struct ngd_daemon *d = arg;
+
+    if (signo == SIGHUP) {
+        reload(d);
+        return;
+    }
+    ngd_notice("daemon", "%s", strsignal(signo));
+    /* A second signal means now. */
+    if (d->drain)
+        ngd_drain_begin(d->drain, ngd_daemon_state(d) == NGD_DAEMON_DRAINING ? NGD_MSEC : 0, false);
+}
+
+static ngd_status_t start_reactor(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_reactor_create(&d->reactor);
+
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "the event loop cannot be made");
+    ngd_reactor_on_signal(d->reactor, on_signal, d);
+    return NGD_OK;
+}
+
+static void stop_reactor(struct ngd_daemon *d)
+{
+    ngd_reactor_destroy(d->reactor);
+    d->reactor = NULL;
+}
+
+static ngd_status_t start_jobs(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_jobs_create("jobs", 2, &d->jobs);
+
+    if (status == NGD_OK)
+        status = ngd_jobs_create("loads", 2, &d->loads);
+    if (status == NGD_OK)
+        status = ngd_jobs_create("reaper", 1, &d->reaper);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "threads cannot be started");
+}
+
+static void stop_jobs(struct ngd_daemon *d)
+{
+    ngd_jobs_destroy(d->jobs);
+    ngd_jobs_destroy(d->loads);
+    ngd_jobs_destroy(d->reaper);
+    d->jobs = d->loads = d->reaper = NULL;
+}
+
+/* ---- devices and scheduler ----------------------------------------------------------------------------- */
+
+/* "host" or "host:1" */
+static ngd_status_t open_device(struct ngd_daemon *d, const char *text, struct ngd_diag *diag)
+{
+    const char *colon = strchr(text, ':');
+    struct ngd_device_params params;
+    char backend[32], *end = NULL;
+    ngd_status_t status;
+
+    ngd_device_params_init(&params);
+    snprintf(backend, sizeof(backend), "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
+    params.backend = backend;
+    if (colon) {
+        params.index = (uint32_t)strtoul(colon + 1, &end, 10);
+        if (colon[1] < '0' || colon[1] > '9' || *end)
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "device %s: allowed: BACKEND or BACKEND:INDEX", text);
+    }
+    params.memory_bytes = d->options.device_memory;
+    params.threads = (uint32_t)d->options.threads;
+    params.isa = ngd_isa_names[d->options.isa];
+    status = ngd_device_open(&params, &d->devices[d->n_devices], diag);
+    if (status != NGD_OK) {
+        ngd_diag_prefix(diag, "device %s: ", text);
+        return status;
+    }
+    d->n_devices++;
+    return NGD_OK;
+}
+
+static ngd_status_t start_devices(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    d->devices = NGD_NEW_N(struct ngd_device *, d->options.device.n + 1);
+    if (!d->devices)
+        return NGD_ERR_NO_MEMORY;
+    if (d->options.device.n == 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no device; set device");
+    for (size_t i = 0; i < d->options.device.n && status == NGD_OK; i++) {
+        status = open_device(d, d->options.device.items[i], diag);
+        if (status == NGD_OK) {
+            const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+
+            ngd_notice("daemon", "device %s: %s, %llu MiB, %u threads", info->name, info->description,
+                       (unsigned long long)(info->memory_bytes >> 20), info->threads);
+        }
+    }
+    return status;
+}
+
+static void stop_devices(struct ngd_daemon *d)
+{
+    while (d->n_devices > 0)
+        ngd_device_close(d->devices[--d->n_devices]);
+    ngd_free(d->devices);
+    d->devices = NULL;
+}
+
+static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_sched_params params;
+    ngd_status_t status;
+
+    ngd_sched_params_init(&params);
+    params.devices = d->devices;
+    params.n_devices = (uint32_t)d->n_devices;
+    params.slots = (uint32_t)d->options.slots;
+    params.capture_threads = (uint32_t)d->options.capture_threads;
+    params.queue_limit = (uint32_t)d->options.queue_limit;
+    params.inline_limit = d->options.inline_limit;
+    status = ngd_sched_create(&params, &d->sched, diag);
+    return status == NGD_OK ? ngd_sched_start(d->sched) : status;
+}
+
+static void stop_sched(struct ngd_daemon *d)
+{
+    if (!d->sched)
+        return;
+    ngd_sched_stop(d->sched);
+    ngd_sched_destroy(d->sched);
+    d->sched = NULL;
+}
+
+/* ---- what clients hold --------------------------------------------------------------------------------- */
+
+static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_identities_params params = {
+        .admins = (const char *const *)d->options.admin_identities.items,
+        .n_admins = d->options.admin_identities.n,
+        .limits =
+            {
+                [NGD_QUOTA_SESSIONS] = (uint64_t)d->options.max_sessions_per_identity,
+                [NGD_QUOTA_GRAPHS] = (uint64_t)d->options.max_graphs_per_identity,
+                [NGD_QUOTA_SEQUENCES] = (uint64_t)d->options.max_sequences_per_identity,
+                [NGD_QUOTA_BYTES] = d->options.max_bytes_per_identity,
+            },
+    };
+    ngd_status_t status = ngd_identities_create(&params, &d->identities);
+
+    if (status == NGD_OK)
+        status = ngd_peers_create((uint32_t)d->options.max_connections, &d->peers);
+    if (status == NGD_OK)
+        status = ngd_models_create(d, &d->models);
+    if (status == NGD_OK)
+        status = ngd_sessions_create(d, &d->sessions);
+    if (status == NGD_OK)
+        status = ngd_loader_create(d, &d->loader);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "out of memory");
+}
+
+static void stop_objects(struct ngd_daemon *d)
+{
+    ngd_sessions_destroy(d->sessions);
+    ngd_models_destroy(d->models);
+    ngd_loader_destroy(d->loader);
+    ngd_peers_destroy(d->peers);
+    ngd_identities_destroy(d->identities);
+    d->sessions = NULL;
+    d->models = NULL;
+    d->loader = NULL;
+    d->peers = NULL;
+    d->identities = NULL;
+}
+
+static void expire(void *arg)
+{
+    struct ngd_daemon *d = arg;
+
+    ngd_sessions_expire(d->sessions);
+}
+
+static ngd_status_t start_expiry(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_reactor_every(d->reactor, EXPIRE_EVERY, expire, d, &d->expiry);
+
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "a timer cannot be started");
+}
+
+static void stop_expiry(struct ngd_daemon *d)
+{
+    ngd_reactor_remove(d->expiry);
+    d->expiry = NULL;
+}
+
+/* ---- the outside --------------------------------------------------------------------------------------- */
+
+static ngd_status_t start_services(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_reflection_create(ngd_proto_descriptors, ngd_proto_descriptors_len, &d->reflection);
+
+    if (status == NGD_OK)
+        status = ngd_health_create(d, &d->health);
+    if (status == NGD_OK)
+        status = ngd_drain_create(d, &d->drain);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the services cannot be made");
+}
+
+static void stop_services(struct ngd_daemon *d)
+{
+    ngd_drain_destroy(d->drain);
+    ngd_health_destroy(d->health);
+    ngd_reflection_destroy(d->reflection);
+    d->drain = NULL;
+    d->health = NULL;
+    d->reflection = NULL;
+}
+
+static ngd_status_t start_server(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_tls_log_grpc();
+    return ngd_rpc_server_create(d, &d->rpc, diag);
+}
+
+static void stop_server(struct ngd_daemon *d)
+{
+    ngd_rpc_server_destroy(d->rpc);
+    d->rpc = NULL;
+}
+
+static ngd_status_t start_listeners(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    return ngd_listeners_create(d, &d->listeners, diag);
+}
+
+static void stop_listeners(struct ngd_daemon *d)
+{
+    ngd_listeners_destroy(d->listeners);
+    d->listeners = NULL;
+}
+
+static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_rpc_server_start(d->rpc, diag);
+
+    if (status != NGD_OK)
+        return status;
+    atomic_store(&d->state, NGD_DAEMON_SERVING);
+    status = ngd_listeners_start(d->listeners, diag);
+    ngd_metric_set(NGD_M_READY, 1);
+    ngd_sdnotify_ready("serving");
+    ngd_notice("daemon", "ready");
+    return status;
+}
+
+static void stop_serving(struct ngd_daemon *d)
+{
+    atomic_store(&d->state, NGD_DAEMON_STOPPED);
+    ngd_metric_set(NGD_M_READY, 0);
+    if (d->listeners)
+        ngd_listeners_stop(d->listeners);
+    if (d->rpc)
+        ngd_rpc_server_stop(d->rpc);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ */
+
+static const struct part parts[] = {
+    {"limits", start_limits, NULL},
+    {"locks", start_locks, stop_locks},
+    {"loop", start_reactor, stop_reactor}, /* blocks the signals, so before any thread */
+    {"devices", start_devices, stop_devices},
+    {"scheduler", start_sched, stop_sched},
+    {"jobs", start_jobs, stop_jobs},
+    {"objects", start_objects, stop_objects},
+    {"services", start_services, stop_services},
+    {"rpc", start_server, stop_server},
+    {"listeners", start_listeners, stop_listeners},
+    {"expiry", start_expiry, stop_expiry},
+    {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
+    {"watchdog", ngd_sdnotify_start, ngd_sdnotify_stop},
+    {"serving", start_serving, stop_serving},
+};
+#define N_PARTS (sizeof(parts) / sizeof(parts[0]))
+
+static void stop_from(struct ngd_daemon *d, size_t n)
+{
+    while (n-- > 0) {
+        ngd_debug("daemon", "stopping %s", parts[n].name);
+        if (parts[n].stop)
+            parts[n].stop(d);
+    }
+}
+
+ngd_status_t ngd_startup(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    d->started = ngd_now();
+    atomic_store(&d->state, NGD_DAEMON_STARTING);
+    ngd_stats_started(d);
+    for (size_t i = 0; i < N_PARTS; i++) {
+        ngd_status_t status = parts[i].start(d, diag);
+
+        if (status != NGD_OK) {
+            if (diag->status == NGD_OK)
+                ngd_diag_set(diag, status, "%s: %s", parts[i].name, ngd_status_text(status));
+            stop_from(d, i + 1);
+            return status;
+        }
+    }
+    return NGD_OK;
+}
+
+void ngd_shutdown(struct ngd_daemon *d)
+{
+    stop_from(d, N_PARTS);
+}

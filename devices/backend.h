@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_BACKEND_H
+#define NGD_DEVICES_BACKEND_H
+
+/*
+ * What a device backend implements; one `const struct ngd_backend` per backend, one row in backends.def.
+ * devices/device.c keeps budgets, holders, references and argument checks; a backend keeps memory, streams and code.
+ * Every slot is required unless its comment says otherwise. All are called without any lock of ours held.
+ * Handles are the backend's own structs behind void *.
+ */
+#include "devices/device.h"
+
+#define NGD_BACKEND_API 1
+
+struct ngd_backend_lifecycle {
+    /* 0 = not usable on this machine, larger is better. Any thread. */
+    int (*probe)(void);
+    /* Fills info (strings owned by the backend's handle). */
+    ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p, struct ngd_diag *diag);
+    void (*close)(void *dev);
+};
+
+struct ngd_backend_memory {
+    ngd_status_t (*alloc)(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag); /* zeroed, 64-byte aligned */
+    void (*free)(void *dev, void *mem, uint64_t bytes);
+    ngd_status_t (*write)(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n);
+    ngd_status_t (*read)(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n);
+    void *(*host_ptr)(void *dev, void *mem); /* optional: NULL slot or NULL result = not addressable */
+};
+
+struct ngd_backend_code {
+    /* As ngd_plan_target.select. */
+    ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t *strided_p,
+                           uint64_t *workspace_p, struct ngd_diag *diag);
+    ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
+    void (*destroy)(void *dev, void *exec);
+    /* Binds addresses: pool base and one base per bound buffer. Called again with the same *inst_p to move to a new pool base. */
+    ngd_status_t (*bind)(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p, struct ngd_diag *diag);
+    void (*unbind)(void *dev, void *inst);
+};
+
+struct ngd_backend_stream {
+    ngd_status_t (*create)(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
+    void (*destroy)(void *dev, void *stream);
+    ngd_status_t (*launch)(void *stream, void *inst, struct ngd_launch *launch);
+    ngd_status_t (*run)(void *stream, void *inst, struct ngd_launch *launch); /* optional: launch + sync */
+    ngd_status_t (*callback)(void *stream, void (*fn)(void *arg), void *arg);
+    ngd_status_t (*sync)(void *stream);
+    ngd_status_t (*status)(void *stream);
+    void (*reset)(void *stream);
+    void (*poison)(void *stream, ngd_status_t status);
+    ngd_status_t (*event_create)(void *dev, void **event_p);
+    void (*event_destroy)(void *dev, void *event);
+    ngd_status_t (*event_record)(void *event, void *stream);
+    ngd_status_t (*event_wait)(void *stream, void *event);
+    bool (*event_query)(const void *event);
+    ngd_status_t (*event_sync)(void *event);
+};
+
+struct ngd_backend {
+    int api;
+    const char *name;
+    struct ngd_backend_lifecycle lifecycle;
+    struct ngd_backend_memory memory;
+    struct ngd_backend_code code;
+    struct ngd_backend_stream stream;
+};
+
+#endif

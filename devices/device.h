@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_DEVICE_H
+#define NGD_DEVICES_DEVICE_H
+
+/*
+ * Devices as their callers (scheduler, daemon) see them. backend.h is what a backend implements.
+ *
+ * The contract is asynchronous, in the terms of ACL and CUDA: a launch returns at once, completion is an
+ * event or a sync, a device error is sticky to its stream until the stream is reset, what a launch points to must
+ * stay valid until it is complete, a captured executable's addresses stay valid until it is destroyed, and
+ * host parameters are given with *every* launch.
+ *
+ * Threads: a stream has one user at a time (its worker); everything else from any thread.
+ * Objects are destroyed by their owner after what uses them: instance -> executable, pool; stream -> device.
+ */
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/strbuf.h"
+#include "graphs/plan.h"
+
+struct ngd_device;
+struct ngd_stream;
+struct ngd_event;
+struct ngd_exec;
+struct ngd_instance;
+struct ngd_buffer;
+struct ngd_pool;
+
+/* ---- device ---------------------------------------------------------------------------------------- */
+
+struct ngd_device_params {
+    const char *backend;    /* "host" */
+    uint32_t index;         /* which device of that backend; the name is "<backend>:<index>" */
+    uint64_t memory_bytes;  /* budget for buffers and pools; 0 = what the backend says */
+    uint32_t threads;       /* host: CPUs of a stream's team; 0 = all online */
+    const char *isa;        /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
+};
+
+struct ngd_device_info {
+    const char *name;       /* "host:0" */
+    const char *backend;
+    const char *arch;       /* what a plan's kernels depend on: part of the cache key */
+    const char *description;/* for people: CPU model, instruction set */
+    uint64_t memory_bytes;  /* budget */
+    uint32_t threads;
+    uint32_t streams_max;
+    bool host_memory;       /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
+};
+
+void ngd_device_params_init(struct ngd_device_params *params);
+ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_device **dev_p, struct ngd_diag *diag);
+void ngd_device_close(struct ngd_device *dev); /* everything of it must be gone */
+const struct ngd_device_info *ngd_device_info(const struct ngd_device *dev);
+uint64_t ngd_device_used_bytes(const struct ngd_device *dev);
+/* The device's part in planning; valid while the device is open. */
+const struct ngd_plan_target *ngd_device_target(struct ngd_device *dev);
+/* For "N kernels": names of backends compiled in, NULL terminated. */
+const char *const *ngd_device_backends(void);
+
+/* ---- buffers: device memory with an owner, refcounted ------------------------------------------------ */
+
+typedef enum ngd_buffer_kind { NGD_BUFFER_GENERAL, NGD_BUFFER_WEIGHTS, NGD_BUFFER_KV, NGD_BUFFER_POOL } ngd_buffer_kind_t;
+
+/*
+ * Allocates zeroed memory, 64-byte aligned. NGD_ERR_NO_DEVICE_MEMORY is decided before anything is allocated, and the
+ * diagnosis names the need, the budget, what is free and the largest holders (label and bytes).
+ */
+ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffer_kind_t kind, const char *label,
+                               struct ngd_buffer **buf_p, struct ngd_diag *diag);
+/* Would a set of buffers of `bytes` in all fit? Same diagnosis; for checks before a load begins. */
+ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const char *what, struct ngd_diag *diag);
+struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf);
+struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf); /* returns NULL */
+uint64_t ngd_buffer_bytes(const struct ngd_buffer *buf);
+uint64_t ngd_buffer_generation(const struct ngd_buffer *buf); /* unique per allocation, never reused */
+const char *ngd_buffer_label(const struct ngd_buffer *buf);
+ngd_buffer_kind_t ngd_buffer_kind(const struct ngd_buffer *buf);
+struct ngd_device *ngd_buffer_device(const struct ngd_buffer *buf);
+void *ngd_buffer_host_ptr(struct ngd_buffer *buf); /* NULL unless info.host_memory */
+/* Synchronous copies; NGD_ERR_BUFFER_RANGE names the range. Not ordered with launches: the caller is. */
+ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n, struct ngd_diag *diag);
+ngd_status_t ngd_buffer_read(struct ngd_buffer *buf, uint64_t offset, void *dst, uint64_t n, struct ngd_diag *diag);
+/* Calls fn for every live buffer, newest last; fn must be short. */
+void ngd_device_for_each_buffer(struct ngd_device *dev,
+                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes), void *ctx);
+
+/* ---- pools: memory that executables which never run at the same time share ---------------------------- */
+
+ngd_status_t ngd_pool_create(struct ngd_device *dev, const char *name, struct ngd_pool **pool_p);
+void ngd_pool_destroy(struct ngd_pool *pool);
+uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
+
+/* ---- executables -------------------------------------------------------------------------------------- */
+
+/* Captures a plan: chooses kernels, prepares their arguments. Takes a reference on the plan. */
+ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p, struct ngd_diag *diag);
+struct ngd_exec *ngd_exec_ref(struct ngd_exec *exec);
+struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec);
+const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec);
+uint64_t ngd_exec_bytes(const struct ngd_exec *exec); /* host memory of the executable itself */
+
+/*
+ * An executable with private bindings in one pool: what is replayed. buffers: params, then states, in ordinal
+ * order; sizes are checked (NGD_ERR_BINDING_MISMATCH); references are taken on exec and buffers. The pool grows to the
+ * plan's need here (so only while nothing runs in it).
+ */
+ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n, struct ngd_pool *pool,
+                                 struct ngd_instance **inst_p, struct ngd_diag *diag);
+void ngd_instance_destroy(struct ngd_instance *inst);
+struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst);
+
+/* ---- streams, events, launches ------------------------------------------------------------------------ */
+
+struct ngd_span {
+    const void *data;
+    uint64_t bytes;
+};
+struct ngd_out {
+    void *data;     /* NULL: this result is not wanted and is not copied out */
+    uint64_t bytes; /* room; must be at least the result's bytes at the actual symbols */
+};
+struct ngd_host_value {
+    const int64_t *values;
+    uint32_t n; /* 1 for a scalar */
+};
+
+/*
+ * One launch. Sizes have been checked against the plan by ngd_launch_check (the scheduler calls it before queueing).
+ * status and diag are written at completion: request-scope errors (INDEX_RANGE) land here and do not touch the stream.
+ */
+struct ngd_launch {
+    const int64_t *symbols;             /* actual values, graph->n_symbols */
+    const struct ngd_span *inputs;      /* graph->n_inputs; borrowed until complete */
+    const struct ngd_host_value *hosts; /* graph->n_hosts */
+    const struct ngd_out *outputs;      /* graph->n_outputs */
+    bool eager;                         /* operator by operator, each through the backend's own launch */
+    ngd_status_t status;
+    struct ngd_diag diag;
+    ngd_nsec_t device_time;             /* out: time on the device */
+};
+
+/* Checks counts, byte lengths and host parameters against the plan at launch->symbols: INPUT_COUNT, INPUT_SIZE, ... */
+ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs, uint32_t n_hosts,
+                              uint32_t n_outputs, struct ngd_diag *diag);
+/* Bytes of output i at these symbols. */
+uint64_t ngd_plan_output_bytes(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols);
+
+ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p, struct ngd_diag *diag);
+void ngd_stream_destroy(struct ngd_stream *stream); /* waits for what is queued */
+/* Queues and returns at once. NGD_ERR_STREAM_ERROR while a sticky error is set. */
+ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
+/* Launch and wait. On `host`, when the stream is idle, the kernels run on the calling thread: no hop. Returns launch->status. */
+ngd_status_t ngd_stream_run(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
+/* fn runs after everything queued before it, on a thread of the device; it must be short. */
+ngd_status_t ngd_stream_callback(struct ngd_stream *stream, void (*fn)(void *arg), void *arg);
+ngd_status_t ngd_stream_sync(struct ngd_stream *stream);  /* the sticky error, if any */
+ngd_status_t ngd_stream_status(struct ngd_stream *stream);
+void ngd_stream_reset(struct ngd_stream *stream);         /* waits, clears the sticky error */
+/* Tests and the fault injector: make the stream's error sticky as a device fault would. */
+void ngd_stream_poison(struct ngd_stream *stream, ngd_status_t status);
+
+ngd_status_t ngd_event_create(struct ngd_device *dev, struct ngd_event **event_p);
+void ngd_event_destroy(struct ngd_event *event);
+ngd_status_t ngd_event_record(struct ngd_event *event, struct ngd_stream *stream);
+ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream, struct ngd_event *event); /* the stream, not the caller, waits */
+bool ngd_event_query(const struct ngd_event *event);       /* complete (or never recorded) */
+ngd_status_t ngd_event_sync(struct ngd_event *event);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_DEVICE_INT_H
+#define NGD_DEVICES_DEVICE_INT_H
+
+/*
+ * What device.c, buffer.c, pool.c and launch.c share: the structs behind device.h.
+ *
+ * Lock order: a pool's lock before the device's. Neither is held across a call into a backend: memory is
+ * first reserved in the budget, then asked of the backend, and given back to the budget when that fails.
+ */
+#include "base/list.h"
+#include "base/lock.h"
+#include "devices/backend.h"
+#include <stdatomic.h>
+
+/* One named user of the budget: a buffer or a pool. */
+struct ngd_holder {
+    struct ngd_list link; /* in dev->holders while bytes > 0 is reserved or a buffer exists */
+    const char *label;
+    ngd_buffer_kind_t kind;
+    uint64_t bytes;
+};
+
+struct ngd_device {
+    const struct ngd_backend *backend;
+    void *handle;
+    struct ngd_device_info info;
+    struct ngd_plan_target target;
+    struct ngd_mutex lock;
+    struct ngd_list holders NGD_GUARDED_BY(lock);
+    uint64_t used NGD_GUARDED_BY(lock);
+    uint32_t streams NGD_GUARDED_BY(lock);
+    _Atomic uint64_t next_generation;
+};
+
+struct ngd_buffer {
+    struct ngd_device *dev;
+    struct ngd_holder holder;
+    void *mem;
+    uint64_t bytes;
+    uint64_t generation;
+    _Atomic uint32_t refs;
+    char label[];
+};
+
+struct ngd_pool {
+    struct ngd_device *dev;
+    struct ngd_mutex lock;
+    struct ngd_cond grown;
+    bool growing NGD_GUARDED_BY(lock); /* one thread is replacing mem, without the lock */
+    struct ngd_holder holder;
+    void *mem;
+    _Atomic uint64_t bytes;
+    _Atomic uint64_t generation; /* of mem: instances rebind when it moved */
+    char name[];
+};
+
+struct ngd_exec {
+    struct ngd_device *dev;
+    struct ngd_plan *plan;
+    void *handle;
+    uint64_t bytes;
+    _Atomic uint32_t refs;
+};
+
+struct ngd_instance {
+    struct ngd_exec *exec;
+    struct ngd_pool *pool;
+    void *handle;
+    uint64_t pool_generation; /* for which the handle's addresses are right */
+    uint32_t n;
+    struct ngd_buffer **buffers;
+    void **mems;
+};
+
+struct ngd_stream {
+    struct ngd_device *dev;
+    void *handle;
+};
+
+struct ngd_event {
+    struct ngd_device *dev;
+    void *handle;
+};
+
+const struct ngd_backend *ngd_backend_find(const char *name);
+
+/* Takes `bytes` more for a holder, or says why not; the holder is listed from its first bytes on. */
+ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes, struct ngd_diag *diag)
+    NGD_EXCLUDES(dev->lock);
+void ngd_device_release(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes) NGD_EXCLUDES(dev->lock);
+/* What an allocation counts in the budget; UINT64_MAX when it cannot be. */
+uint64_t ngd_device_rounded(uint64_t bytes);
+
+/* Makes the pool hold at least `bytes`; the caller knows that nothing runs in it. */
+ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag);
+
+#endif

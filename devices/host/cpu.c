@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the CPU can do. Only the instruction sets for which kernels are compiled count: NGD_HAVE_* come from
+ * configure, and a build without them (another architecture, an old compiler) is a scalar one.
+ */
+#include "devices/host/cpu.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static const char *const isa_names[NGD_ISA_MAX] = {
+    [NGD_ISA_SCALAR] = "scalar",
+    [NGD_ISA_AVX2] = "avx2",
+    [NGD_ISA_AVX512] = "avx512",
+    [NGD_ISA_AVX512BF16] = "avx512bf16",
+};
+
+const char *ngd_isa_name(ngd_isa_t isa)
+{
+    return isa_names[isa];
+}
+
+#if defined(__x86_64__)
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_bf16(void)
+{
+    unsigned a, b, c, d;
+
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
+}
+
+/* __builtin_cpu_supports also asks whether the kernel saves the wide registers. */
+static ngd_isa_t detect(void)
+{
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+        return NGD_ISA_SCALAR;
+    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") || !__builtin_cpu_supports("avx512vl") ||
+        !__builtin_cpu_supports("avx512dq"))
+        return NGD_ISA_AVX2;
+    return has_bf16() ? NGD_ISA_AVX512BF16 : NGD_ISA_AVX512;
+}
+#else
+static ngd_isa_t detect(void)
+{
+    return NGD_ISA_SCALAR;
+}
+#endif
+
+ngd_isa_t ngd_cpu_isa(void)
+{
+    ngd_isa_t isa = detect();
+
+#if !defined(NGD_HAVE_AVX512BF16)
+    isa = isa > NGD_ISA_AVX512 ? NGD_ISA_AVX512 : isa;
+#endif
+#if !defined(NGD_HAVE_AVX512)
+    isa = isa > NGD_ISA_AVX2 ? NGD_ISA_AVX2 : isa;
+#endif
+#if !defined(NGD_HAVE_AVX2)
+    isa = NGD_ISA_SCALAR;
+#endif
+    return isa;
+}
+
+bool ngd_isa_parse(const char *name, ngd_isa_t *isa_p)
+{
+    if (!name || strcmp(name, "auto") == 0) {
+        *isa_p = ngd_cpu_isa();
+        return true;
+    }
+    for (int i = 0; i < NGD_ISA_MAX; i++) {
+        if (strcmp(name, isa_names[i]) == 0) {
+            *isa_p = (ngd_isa_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t ngd_cpu_count(void)
+{
+    cpu_set_t set;
+    long n;
+
+    if (sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) > 0)
+        return (uint32_t)CPU_COUNT(&set);
+    n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
+/* First line of a file, without its end; false when there is none. */
+static bool read_line(const char *path, char *buf, size_t n)
+{
+    FILE *f = fopen(path, "re");
+    bool ok;
+
+    if (!f)
+        return false;
+    ok = fgets(buf, (int)n, f) != NULL;
+    fclose(f);
+    if (ok)
+        buf[strcspn(buf, "\n")] = '\0';
+    return ok;
+}
+
+/* memory.max of our control group (version 2); UINT64_MAX when there is no limit or no such file. */
+static uint64_t group_limit(void)
+{
+    char line[512], path[600], *end;
+    unsigned long long v;
+
+    if (!read_line("/proc/self/cgroup", line, sizeof(line)) || strncmp(line, "0::", 3) != 0)
+        return UINT64_MAX;
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", line + 3);
+    if (!read_line(path, line, sizeof(line)))
+        return UINT64_MAX;
+    v = strtoull(line, &end, 10);
+    return end == line || *end ? UINT64_MAX : v;
+}
+
+uint64_t ngd_cpu_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    uint64_t machine = pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)1 << 30;
+    uint64_t group = group_limit();
+
+    return group < machine ? group : machine;
+}
+
+void ngd_cpu_model(char *buf, size_t n)
+{
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+
+    snprintf(buf, n, "CPU");
+    while (f && fgets(line, sizeof(line), f)) {
+        char *colon = strchr(line, ':');
+
+        if (strncmp(line, "model name", 10) != 0 || !colon)
+            continue;
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(buf, n, "%s", colon + (colon[1] == ' ' ? 2 : 1));
+        break;
+    }
+    if (f)
+        fclose(f);
+}

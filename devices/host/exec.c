@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Executables of the host device: a plan as a flat list of kernel calls.
+ *
+ * instantiate asks every kernel once to choose a function and to work out its parameters; what is left of a
+ * plan tensor is its address, kept as (base, offset). bind makes an instance: a copy of the list whose addresses
+ * are patched for one pool and one set of buffers; binding again patches in place. A replay copies the inputs in, walks
+ * the list, and copies the wanted results out: nothing is allocated, no shape is computed, no lock is taken.
+ *
+ * Calls whose estimated time is above SHARE_NS are split in parts for the team. The number of parts is
+ * fixed here; results do not depend on it (kernel.h).
+ *
+ * eager runs the same plan the way a framework without capture does: for every operator it looks the kernel up, asks
+ * it whether it can run, prepares parameters, resolves addresses and dispatches, every time.
+ */
+#include "base/mem.h"
+#include "devices/host/host.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* Handing a call to a helper that spins costs about a microsecond, to and fro; below 10 it does not pay. */
+#define SHARE_NS 10000.0
+#define PART_NS  5000.0
+
+enum base { BASE_NONE, BASE_POOL, BASE_BOUND };
+
+struct source {
+    enum base base;
+    uint32_t bound;
+    uint64_t offset;
+};
+
+struct host_exec {
+    const struct ngd_plan *plan; /* the device's executable holds the reference */
+    const struct host_device *dev;
+    struct ngd_arena arena; /* kernels' parameters */
+    struct ngd_host_call *calls; /* without addresses */
+    uint64_t *workspaces;        /* offsets in the pool */
+    struct source *sources;      /* of all calls' ptrs, one after the other */
+    uint32_t n_calls, n_ptrs;
+    bool shares;
+};
+
+struct host_inst {
+    struct host_exec *exec;
+    char *pool;
+    void **bound;
+    struct ngd_host_call *calls;
+    char **ptrs;
+    struct ngd_arena eager;
+};
+
+/* ---- instantiate ------------------------------------------------------------------------------------- */
+
+static struct source source_of(const struct ngd_plan *plan, uint32_t tensor)
+{
+    const struct ngd_plan_tensor *t;
+
+    if (tensor == NGD_PLAN_NONE)
+        return (struct source){.base = BASE_NONE};
+    t = &plan->tensors[tensor];
+    if (t->space == NGD_SPACE_POOL)
+        return (struct source){.base = BASE_POOL, .offset = t->offset};
+    return (struct source){.base = BASE_BOUND, .bound = t->bound, .offset = t->offset};
+}
+
+static uint32_t default_row_tensor(const struct ngd_plan_call *call)
+{
+    if (call->n_out)
+        return call->out[0];
+    return call->n_in ? call->in[0] : NGD_PLAN_NONE;
+}
+
+static void set_rows(struct ngd_host_call *hc, const struct ngd_plan *plan, uint32_t tensor)
+{
+    const struct ngd_plan_tensor *t = tensor == NGD_PLAN_NONE ? NULL : &plan->tensors[tensor];
+
+    hc->row_sym = t ? t->row_sym : NGD_NO_ROW_SYM;
+    hc->row_mult = t ? t->row_mult : 0;
+    hc->rows = t && t->rank ? t->dims[0] : 1;
+}
+
+static uint8_t choose_parts(const struct ngd_host_prepare *p)
+{
+    double parts = p->cost_ns / PART_NS;
+    uint32_t max = ngd_host_max_parts(p->threads);
+
+    if (p->serial || p->threads < 2 || p->cost_ns < SHARE_NS)
+        return 1;
+    return (uint8_t)(parts < p->threads ? p->threads : parts > max ? max : (uint32_t)parts);
+}
+
+/* Fills everything but the addresses. */
+static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                                 struct ngd_arena *arena, struct ngd_host_call *hc, struct ngd_diag *diag)
+{
+    const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
+    struct ngd_host_prepare p = {
+        .plan = plan,
+        .call = call,
+        .isa = dev->isa,
+        .threads = dev->threads,
+        .arena = arena,
+        .row_tensor = default_row_tensor(call),
+    };
+    ngd_status_t status;
+
+    if (!kernel || call->n_in > UINT8_MAX || call->n_out > UINT8_MAX)
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s with %u operands", call->op->name,
+                            call->n_in);
+    status = kernel->prepare(&p, diag);
+    if (status)
+        return status;
+    memset(hc, 0, sizeof(*hc));
+    hc->fn = p.fn;
+    hc->params = p.params;
+    hc->n_in = (uint8_t)call->n_in;
+    hc->n_out = (uint8_t)call->n_out;
+    hc->n_ptrs = call->n_in + call->n_out;
+    hc->node = call->node;
+    hc->shared = choose_parts(&p);
+    set_rows(hc, plan, p.row_tensor);
+    return NGD_OK;
+}
+
+static uint32_t count_ptrs(const struct ngd_plan *plan)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++)
+        n += plan->calls[i].n_in + plan->calls[i].n_out;
+    return n;
+}
+
+static ngd_status_t fill(struct host_exec *exec, struct ngd_diag *diag)
+{
+    const struct ngd_plan *plan = exec->plan;
+    struct source *src = exec->sources;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        const struct ngd_plan_call *call = &plan->calls[i];
+        ngd_status_t status = prepare_call(exec->dev, plan, call, &exec->arena, &exec->calls[i], diag);
+
+        if (status)
+            return status;
+        exec->shares |= exec->calls[i].shared > 1;
+        exec->workspaces[i] = call->workspace_offset;
+        for (uint32_t j = 0; j < call->n_in; j++)
+            *src++ = source_of(plan, call->in[j]);
+        for (uint32_t j = 0; j < call->n_out; j++)
+            *src++ = source_of(plan, call->out[j]);
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
+                                  struct ngd_diag *diag)
+{
+    struct host_exec *exec = NGD_NEW(struct host_exec);
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (!exec)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+    ngd_arena_init(&exec->arena, 16 << 10);
+    exec->plan = plan;
+    exec->dev = dev;
+    exec->n_calls = plan->n_calls;
+    exec->n_ptrs = count_ptrs(plan);
+    exec->calls = NGD_NEW_N(struct ngd_host_call, plan->n_calls);
+    exec->workspaces = NGD_NEW_N(uint64_t, plan->n_calls);
+    exec->sources = NGD_NEW_N(struct source, exec->n_ptrs);
+    if (exec->calls && exec->workspaces && exec->sources)
+        status = fill(exec, diag);
+    else
+        ngd_diag_set(diag, status, "no host memory for an executable of %u calls", plan->n_calls);
+    if (status) {
+        ngd_host_destroy(dev, exec);
+        return status;
+    }
+    *bytes_p = sizeof(*exec) + plan->n_calls * (sizeof(struct ngd_host_call) + sizeof(uint64_t)) +
+               exec->n_ptrs * sizeof(struct source);
+    *exec_p = exec;
+    return NGD_OK;
+}
+
+void ngd_host_destroy(void *dev, void *exec_v)
+{
+    struct host_exec *exec = exec_v;
+
+    (void)dev;
+    if (!exec)
+        return;
+    ngd_arena_fini(&exec->arena);
+    ngd_free(exec->calls);
+    ngd_free(exec->workspaces);
+    ngd_free(exec->sources);
+    ngd_free(exec);
+}
+
+/* ---- bind -------------------------------------------------------------------------------------------- */
+
+static char *address(const struct host_inst *inst, const struct source *src)
+{
+    switch (src->base) {
+    case BASE_POOL:
+        return inst->pool + src->offset;
+    case BASE_BOUND:
+        return (char *)inst->bound[src->bound] + src->offset;
+    default:
+        return NULL;
+    }
+}
+
+static char *tensor_address(const struct host_inst *inst, uint32_t tensor)
+{
+    struct source src = source_of(inst->exec->plan, tensor);
+
+    return address(inst, &src);
+}
+
+static void patch(struct host_inst *inst)
+{
+    const struct host_exec *exec = inst->exec;
+    char **ptrs = inst->ptrs;
+
+    for (uint32_t i = 0; i < exec->n_ptrs; i++)
+        ptrs[i] = address(inst, &exec->sources[i]);
+    for (uint32_t i = 0; i < exec->n_calls; i++) {
+        inst->calls[i].ptrs = ptrs;
+        inst->calls[i].workspace = inst->pool + exec->workspaces[i];
+        ptrs += inst->calls[i].n_ptrs;
+    }
+}
+
+static struct host_inst *new_inst(struct host_exec *exec, uint32_t n)
+{
+    struct host_inst *inst = NGD_NEW(struct host_inst);
+    size_t bytes = exec->n_calls * sizeof(struct ngd_host_call);
+
+    if (!inst)
+        return NULL;
+    inst->exec = exec;
+    ngd_arena_init(&inst->eager, 4096);
+    inst->calls = ngd_aligned_alloc(64, bytes);
+    inst->ptrs = NGD_NEW_N(char *, exec->n_ptrs);
+    inst->bound = NGD_NEW_N(void *, n);
+    if (!inst->calls || !inst->ptrs || !inst->bound) {
+        ngd_host_unbind(NULL, inst);
+        return NULL;
+    }
+    memcpy(inst->calls, exec->calls, bytes);
+    return inst;
+}
+
+ngd_status_t ngd_host_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
+                           struct ngd_diag *diag)
+{
+    struct host_inst *inst = *inst_p;
+
+    (void)dev;
+    if (!inst)
+        inst = new_inst(exec, n);
+    if (!inst)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance");
+    inst->pool = pool_mem;
+    for (uint32_t i = 0; i < n; i++)
+        inst->bound[i] = bound_mem[i];
+    patch(inst);
+    *inst_p = inst;
+    return NGD_OK;
+}
+
+void ngd_host_unbind(void *dev, void *inst_v)
+{
+    struct host_inst *inst = inst_v;
+
+    (void)dev;
+    ngd_arena_fini(&inst->eager);
+    ngd_free(inst->calls);
+    ngd_free(inst->ptrs);
+    ngd_free(inst->bound);
+    ngd_free(inst);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------- */
+
+void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, ngd_status_t status, int64_t value)
+{
+    int none = NGD_OK;
+
+    if (!atomic_compare_exchange_strong(&run->error, &none, (int)status))
+        return;
+    atomic_store(&run->error_node, call->node);
+    atomic_store(&run->error_value, value);
+}
+
+static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
+{
+    return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(symbols[io->row_sym] * io->row_mult);
+}
+
+static void copy_in(const struct host_inst *inst, const struct ngd_launch *launch)
+{
+    const struct ngd_plan *plan = inst->exec->plan;
+
+    for (uint32_t i = 0; i < plan->graph->n_inputs; i++) {
+        const struct ngd_plan_io *io = &plan->inputs[i];
+
+        if (io->tensor != NGD_PLAN_NONE)
+            memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, io_bytes(io, launch->symbols));
+    }
+}
+
+static void copy_out(const struct host_inst *inst, const struct ngd_launch *launch)
+{
+    const struct ngd_plan *plan = inst->exec->plan;
+
+    for (uint32_t i = 0; i < plan->graph->n_outputs; i++) {
+        const struct ngd_plan_io *io = &plan->outputs[i];
+
+        if (launch->outputs[i].data)
+            memcpy(launch->outputs[i].data, tensor_address(inst, io->tensor), io_bytes(io, launch->symbols));
+    }
+}
+
+static void init_run(struct ngd_host_run *run, const struct ngd_launch *launch)
+{
+    run->symbols = launch->symbols;
+    run->hosts = launch->hosts;
+    atomic_init(&run->error, NGD_OK);
+    atomic_init(&run->error_node, 0);
+    atomic_init(&run->error_value, 0);
+}
+
+static inline bool failed(const struct ngd_host_run *run)
+{
+    return atomic_load_explicit(&run->error, memory_order_relaxed) != NGD_OK;
+}
+
+static inline void run_call(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team)
+{
+    if (call->shared > 1 && team)
+        ngd_team_share(team, call, run, call->shared);
+    else
+        call->fn(call, run, 0, 1);
+}
+
+static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *launch, const struct ngd_host_run *run,
+                             ngd_nsec_t start)
+{
+    const struct ngd_graph *g = inst->exec->plan->graph;
+    ngd_status_t status = (ngd_status_t)atomic_load(&run->error);
+    uint32_t node = atomic_load(&run->error_node);
+
+    if (status == NGD_ERR_INDEX_RANGE)
+        ngd_diag_set(&launch->diag, status, "node %u (%s): index %" PRId64 " is outside its tensor", node,
+                     node < g->n_nodes ? g->nodes[node].op->name : "copy", atomic_load(&run->error_value));
+    else if (status)
+        ngd_diag_set(&launch->diag, status, "node %u (%s): %s (%" PRId64 ")", node,
+                     node < g->n_nodes ? g->nodes[node].op->name : "copy", ngd_status_text(status),
+                     atomic_load(&run->error_value));
+    else
+        copy_out(inst, launch);
+    launch->device_time = ngd_now() - start;
+    launch->status = status;
+    return status;
+}
+
+ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+{
+    const struct host_exec *exec = inst->exec;
+    ngd_nsec_t start = ngd_now();
+    struct ngd_host_run run;
+
+    init_run(&run, launch);
+    if (team && exec->shares)
+        ngd_team_begin(team);
+    copy_in(inst, launch);
+    for (uint32_t i = 0; i < exec->n_calls && !failed(&run); i++)
+        run_call(&inst->calls[i], &run, team);
+    if (team && exec->shares)
+        ngd_team_end(team);
+    return conclude(inst, launch, &run, start);
+}
+
+/* ---- eager ------------------------------------------------------------------------------------------- */
+
+static ngd_status_t select_again(const struct host_exec *exec, const struct ngd_plan_call *call, struct ngd_diag *diag)
+{
+    const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
+    uint32_t strided;
+    uint64_t workspace;
+
+    if (!kernel)
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s", call->op->name);
+    return kernel->select(exec->plan, call, exec->dev->threads, &strided, &workspace, diag);
+}
+
+/* One operator as a launch of its own. */
+static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, const struct ngd_plan_call *call,
+                              struct ngd_host_run *run, struct ngd_diag *diag)
+{
+    struct ngd_host_call hc;
+    ngd_status_t status;
+
+    ngd_arena_reset(&inst->eager);
+    status = select_again(inst->exec, call, diag);
+    if (status == NGD_OK)
+        status = prepare_call(inst->exec->dev, inst->exec->plan, call, &inst->eager, &hc, diag);
+    if (status)
+        return status;
+    hc.ptrs = ngd_arena_calloc(&inst->eager, hc.n_ptrs ? hc.n_ptrs : 1, sizeof(char *));
+    if (!hc.ptrs)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an eager launch");
+    for (uint32_t j = 0; j < call->n_in; j++)
+        hc.ptrs[j] = tensor_address(inst, call->in[j]);
+    for (uint32_t j = 0; j < call->n_out; j++)
+        hc.ptrs[call->n_in + j] = tensor_address(inst, call->out[j]);
+    hc.workspace = inst->pool + call->workspace_offset;
+    if (team && hc.shared > 1)
+        ngd_team_begin(team);
+    run_call(&hc, run, team);
+    if (team && hc.shared > 1)
+        ngd_team_end(team);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+{
+    const struct ngd_plan *plan = inst->exec->plan;
+    ngd_nsec_t start = ngd_now();
+    struct ngd_host_run run;
+
+    init_run(&run, launch);
+    copy_in(inst, launch);
+    for (uint32_t i = 0; i < plan->n_calls && !failed(&run); i++) {
+        ngd_status_t status = launch_op(inst, team, &plan->calls[i], &run, &launch->diag);
+
+        if (status)
+            return launch->status = status;
+    }
+    return conclude(inst, launch, &run, start);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The `host` backend: the CPU as a device. Its memory is the process's own: small blocks from the heap,
+ * the rest from anonymous mappings that go back to the system when they are freed. A handle of memory is its address.
+ */
+#include "devices/host/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "devices/host/cpu.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HEAP_BELOW   (16u << 10) /* norm weights and the like: a page each would be mostly air */
+#define HUGE_PAGE    ((uint64_t)2 << 20)
+#define HUGE_FROM    (2 * HUGE_PAGE)
+#define STREAMS_MAX  64
+#define THREADS_MAX  256
+/* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
+#define HOST_VERSION 1
+
+/* ---- lifecycle --------------------------------------------------------------------------------------- */
+
+static int probe(void)
+{
+    return 1;
+}
+
+static const char *machine(void)
+{
+#if defined(__x86_64__)
+    return "x86_64";
+#elif defined(__aarch64__)
+    return "aarch64";
+#else
+    return "other";
+#endif
+}
+
+static ngd_status_t choose_isa(const char *name, ngd_isa_t *isa_p, struct ngd_diag *diag)
+{
+    ngd_isa_t isa;
+
+    if (!ngd_isa_parse(name, &isa))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512 and avx512bf16 are known", name);
+    if (isa > ngd_cpu_isa())
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "instruction set \"%.50s\" is not available here; the best is %s",
+                            name, ngd_isa_name(ngd_cpu_isa()));
+    *isa_p = isa;
+    return NGD_OK;
+}
+
+static ngd_status_t host_open(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
+                              struct ngd_diag *diag)
+{
+    struct host_device *dev;
+    char model[96];
+    ngd_isa_t isa = NGD_ISA_SCALAR;
+    ngd_status_t status = choose_isa(params->isa, &isa, diag);
+
+    if (status)
+        return status;
+    if (params->threads > THREADS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%u threads are more than the %u that a stream may have",
+                            params->threads, THREADS_MAX);
+    dev = NGD_NEW(struct host_device);
+    if (!dev)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a device");
+    dev->isa = isa;
+    dev->threads = params->threads ? params->threads : ngd_cpu_count();
+    if (dev->threads > THREADS_MAX)
+        dev->threads = THREADS_MAX;
+    ngd_cpu_model(model, sizeof(model));
+    snprintf(dev->name, sizeof(dev->name), "host:%u", params->index);
+    snprintf(dev->arch, sizeof(dev->arch), "host-%d-%s-%s", HOST_VERSION, machine(), ngd_isa_name(isa));
+    snprintf(dev->description, sizeof(dev->description), "%s, %s, %u threads", model, ngd_isa_name(isa), dev->threads);
+    *info_p = (struct ngd_device_info){
+        .name = dev->name,
+        .backend = "host",
+        .arch = dev->arch,
+        .description = dev->description,
+        .memory_bytes = ngd_cpu_memory_bytes() / 4 * 3, /* the rest is for the process, its clients and the system */
+        .threads = dev->threads,
+        .streams_max = STREAMS_MAX,
+        .host_memory = true,
+    };
+    *dev_p = dev;
+    return NGD_OK;
+}
+
+static void host_close(void *dev)
+{
+    ngd_free(dev);
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+/* A mapping that begins at a huge page, so that the whole of it can be made of them. */
+static void *map_aligned(uint64_t bytes)
+{
+    uint64_t want;
+    char *p, *q;
+
+    if (__builtin_add_overflow(bytes, HUGE_PAGE, &want))
+        return NULL;
+    p = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    q = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
+    if (q > p)
+        munmap(p, (size_t)(q - p));
+    if (p + want > q + bytes)
+        munmap(q + bytes, (size_t)(p + want - (q + bytes)));
+    madvise(q, bytes, MADV_HUGEPAGE); /* a wish: without it the memory is as good, only slower */
+    return q;
+}
+
+static uint64_t page_rounded(uint64_t bytes)
+{
+    return (bytes + 4095) & ~(uint64_t)4095;
+}
+
+static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
+{
+    void *p;
+
+    (void)dev;
+    errno = ENOMEM;
+    if (bytes > UINT64_MAX - HUGE_PAGE) {
+        p = NULL;
+    } else if (bytes < HEAP_BELOW) {
+        p = ngd_aligned_alloc(64, bytes);
+        if (p)
+            memset(p, 0, bytes);
+    } else if (bytes < HUGE_FROM) {
+        p = mmap(NULL, page_rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        p = p == MAP_FAILED ? NULL : p;
+    } else {
+        p = map_aligned(page_rounded(bytes));
+    }
+    if (!p)
+        return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY, "the system gives no %" PRIu64 " bytes (%s), although the budget allows them",
+                            bytes, strerror(errno));
+    *mem_p = p;
+    return NGD_OK;
+}
+
+static void host_free(void *dev, void *mem, uint64_t bytes)
+{
+    (void)dev;
+    if (bytes < HEAP_BELOW)
+        ngd_free(mem);
+    else
+        munmap(mem, page_rounded(bytes));
+}
+
+static ngd_status_t host_write(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n)
+{
+    (void)dev;
+    memcpy((char *)mem + offset, src, n);
+    return NGD_OK;
+}
+
+static ngd_status_t host_read(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n)
+{
+    (void)dev;
+    memcpy(dst, (const char *)mem + offset, n);
+    return NGD_OK;
+}
+
+static void *host_ptr(void *dev, void *mem)
+{
+    (void)dev;
+    return mem;
+}
+
+/* ---- code -------------------------------------------------------------------------------------------- */
+
+static ngd_status_t host_select(void *dev_v, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    const struct host_device *dev = dev_v;
+    const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
+
+    *strided_p = 0;
+    *workspace_p = 0;
+    if (!kernel)
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s", call->op->name);
+    return kernel->select(plan, call, dev->threads, strided_p, workspace_p, diag);
+}
+
+extern const struct ngd_backend ngd_backend_host;
+const struct ngd_backend ngd_backend_host = {
+    .api = NGD_BACKEND_API,
+    .name = "host",
+    .lifecycle = {.probe = probe, .open = host_open, .close = host_close},
+    .memory = {.alloc = host_alloc, .free = host_free, .write = host_write, .read = host_read, .host_ptr = host_ptr},
+    .code =
+        {
+            .select = host_select,
+            .instantiate = ngd_host_instantiate,
+            .destroy = ngd_host_destroy,
+            .bind = ngd_host_bind,
+            .unbind = ngd_host_unbind,
+        },
+    .stream =
+        {
+            .create = ngd_host_stream_create,
+            .destroy = ngd_host_stream_destroy,
+            .launch = ngd_host_stream_launch,
+            .run = ngd_host_stream_run,
+            .callback = ngd_host_stream_callback,
+            .sync = ngd_host_stream_sync,
+            .status = ngd_host_stream_status,
+            .reset = ngd_host_stream_reset,
+            .poison = ngd_host_stream_poison,
+            .event_create = ngd_host_event_create,
+            .event_destroy = ngd_host_event_destroy,
+            .event_record = ngd_host_event_record,
+            .event_wait = ngd_host_event_wait,
+            .event_query = ngd_host_event_query,
+            .event_sync = ngd_host_event_sync,
+        },
+};

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_HOST_K_ATTENTION_H
+#define NGD_DEVICES_HOST_K_ATTENTION_H
+
+/*
+ * Attention over a paged cache, in chunks of NGD_ATTN_CHUNK keys with a running maximum.
+ *
+ * A "query" here is one head of one row. Queries that share a key head are done together, up to NGD_ATTN_QUERIES of
+ * them: the heads of its group, times neighbouring rows of the same sequence. Each has its own number of keys and meets
+ * them one after the other in chunks that begin at multiples of NGD_ATTN_CHUNK, so its result does not depend on
+ * what it is done together with.
+ */
+#include "devices/host/by_isa.h"
+
+#define NGD_ATTN_CHUNK   128
+#define NGD_ATTN_QUERIES 16
+
+/* Scratch of one thread; rows of queries are dp floats, zero from d on. */
+struct ngd_attn_scratch {
+    float *q;         /* [queries][dp], scaled */
+    float *o;         /* [queries][dp] */
+    float *scores;    /* [queries][CHUNK] */
+    float *max, *sum; /* [queries] */
+    const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
+};
+
+struct ngd_attn_table {
+    /*
+     * One chunk: keys k[0..], of which query i sees count[i] (0 = none of this chunk). By the cache's dtype. A query's
+     * first chunk has max -inf, sum 0 and o 0.
+     */
+    void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries, const int64_t *count);
+    /* q = scale * x, by x's dtype. */
+    void (*load[3])(const void *x, int64_t d, int64_t dp, float scale, float *q);
+    /* y = o / sum, by y's dtype. */
+    void (*store[3])(const float *o, float sum, int64_t d, void *y);
+};
+NGD_ISA_TABLES(struct ngd_attn_table, ngd_attn_table);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attention for one instruction set; see k_attention.h, and simd.h for how this file is included. */
+#include "devices/host/k_attention.h"
+#include "devices/host/simd_math.h"
+#include "devices/host/unroll.h"
+
+#define AHEAD 4 /* keys: far enough for memory, near enough for the L1 cache */
+
+/* simd_hsum of nq vectors at once, with the same order of additions. */
+#if NGD_SIMD == 16
+SIMD_INLINE __m128 fold128(simd_f v)
+{
+    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), simd_fold_hi(v));
+
+    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+}
+#elif NGD_SIMD == 8
+SIMD_INLINE __m128 fold128(simd_f v) { return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)); }
+#endif
+SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
+{
+#if NGD_SIMD > 1
+    if (nq == 4) {
+        __m128 a = fold128(v[0]), b = fold128(v[1]), c = fold128(v[2]), d = fold128(v[3]), r;
+        float t[4];
+
+        _MM_TRANSPOSE4_PS(a, b, c, d);
+        r = _mm_add_ps(_mm_add_ps(a, c), _mm_add_ps(b, d));
+        _mm_storeu_ps(t, r);
+        NGD_UNROLL for (int i = 0; i < 4; i++) out[i * step] = t[i];
+        return;
+    }
+#endif
+    NGD_UNROLL for (int i = 0; i < nq; i++) out[i * step] = simd_hsum(v[i]);
+}
+
+SIMD_INLINE void fetch(const char *p, int64_t bytes)
+{
+    for (int64_t l = 0; l < bytes; l += 64)
+        __builtin_prefetch(p + l, 0, 3);
+}
+
+/* Scores of nq queries (a constant after inlining) with n keys. */
+#define SCORES(T)                                                                                                          \
+    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,      \
+                                int64_t begin, int64_t end)                                                                \
+    {                                                                                                                      \
+        const float *q = s->q + first * dp;                                                                                \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                                   \
+                                                                                                                           \
+        for (int64_t j = begin; j < end; j++) {                                                                            \
+            const ngd_el_##T *k = (const void *)s->k[j];                                                                   \
+            simd_f acc[4];                                                                                                 \
+            int64_t i = 0;                                                                                                 \
+            if (first == 0 && j + AHEAD < end)                                                                             \
+                fetch(s->k[j + AHEAD], d * (int64_t)sizeof(*k));                                                           \
+            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                                  \
+            for (; i + SIMD_W <= d; i += SIMD_W) {                                                                         \
+                const simd_f kv = simd_load_##T(k + i);                                                                    \
+                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]);      \
+            }                                                                                                              \
+            if (i < d) {                                                                                                   \
+                const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                       \
+                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]);      \
+            }                                                                                                              \
+            sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                                        \
+        }                                                                                                                  \
+    }
+
+/* o += sum over keys of p * v, for nq queries and up to nv vectors of columns from `col` on. */
+#define VALUES(T)                                                                                                          \
+    SIMD_INLINE void values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,      \
+                                int64_t begin, int64_t end, int64_t col, const int nv)                                     \
+    {                                                                                                                      \
+        float *o = s->o + first * dp + col;                                                                                \
+        const float *p = s->scores + first * NGD_ATTN_CHUNK;                                                               \
+        simd_f acc[4][4], vv[4];                                                                                           \
+                                                                                                                           \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                    \
+            acc[m][c] = simd_load_f32(o + m * dp + c * SIMD_W);                                                            \
+        for (int64_t j = begin; j < end; j++) {                                                                            \
+            const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                                         \
+            if (first == 0 && col == 0 && j + AHEAD < end)                                                                 \
+                fetch(s->v[j + AHEAD], d * (int64_t)sizeof(*v));                                                           \
+            NGD_UNROLL for (int c = 0; c < nv; c++)                                                                        \
+                vv[c] = nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                          \
+            NGD_UNROLL for (int m = 0; m < nq; m++) {                                                                      \
+                const simd_f pv = simd_set1(p[m * NGD_ATTN_CHUNK + j]);                                                    \
+                NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] = simd_fma(pv, vv[c], acc[m][c]);                        \
+            }                                                                                                              \
+        }                                                                                                                  \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                    \
+            simd_store_f32(o + m * dp + c * SIMD_W, acc[m][c]);                                                            \
+    }                                                                                                                      \
+    SIMD_INLINE void columns_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,     \
+                                 int64_t begin, int64_t end)                                                               \
+    {                                                                                                                      \
+        int64_t col = 0;                                                                                                   \
+                                                                                                                           \
+        if (begin >= end)                                                                                                  \
+            return;                                                                                                        \
+        for (; col + 4 * SIMD_W <= d; col += 4 * SIMD_W)                                                                   \
+            values_##T(s, d, dp, first, nq, begin, end, col, 4);                                                           \
+        for (; col < d; col += SIMD_W)                                                                                     \
+            values_##T(s, d, dp, first, nq, begin, end, col, 1);                                                           \
+    }
+
+/* Scores become weights, and what was summed before is brought to the new maximum. */
+static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
+{
+    float *p = s->scores + query * NGD_ATTN_CHUNK, *o = s->o + query * dp;
+    simd_f top = simd_set1(s->max[query]), total = simd_zero(), fade;
+    float max;
+
+    for (int64_t j = n; j % SIMD_W; j++)
+        p[j] = -INFINITY; /* CHUNK is a multiple of SIMD_W */
+    for (int64_t j = 0; j < n; j += SIMD_W)
+        top = simd_max(top, simd_load_f32(p + j));
+    max = simd_hmax(top);
+    for (int64_t j = 0; j < n; j += SIMD_W) {
+        const simd_f e = simd_exp(simd_sub(simd_load_f32(p + j), simd_set1(max)));
+
+        simd_store_f32(p + j, e);
+        total = simd_add(total, e);
+    }
+    fade = simd_exp(simd_sub(simd_set1(s->max[query]), simd_set1(max)));
+    s->max[query] = max;
+    s->sum[query] = s->sum[query] * simd_hmax(fade) + simd_hsum(total);
+    for (int64_t i = 0; i < dp; i += SIMD_W)
+        simd_store_f32(o + i, simd_mul(simd_load_f32(o + i), fade));
+}
+
+/*
+ * nq queries from `first` on: what all of them see together, the rest one by one. Queries of later rows see more
+ * keys, so the least count is the first's and what is left over is short.
+ */
+#define GROUP(T)                                                                                                           \
+    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,       \
+                               const int64_t *count)                                                                       \
+    {                                                                                                                      \
+        int64_t common = count[first];                                                                                     \
+                                                                                                                           \
+        for (int m = 1; m < nq; m++)                                                                                       \
+            common = count[first + m] < common ? count[first + m] : common;                                                \
+        scores_##T(s, d, dp, first, nq, 0, common);                                                                        \
+        for (int m = 0; m < nq; m++) {                                                                                     \
+            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                                  \
+            if (count[first + m] > 0)                                                                                      \
+                weigh(s, dp, first + m, count[first + m]);                                                                 \
+        }                                                                                                                  \
+        columns_##T(s, d, dp, first, nq, 0, common);                                                                       \
+        for (int m = 0; m < nq; m++)                                                                                       \
+            columns_##T(s, d, dp, first + m, 1, common, count[first + m]);                                                 \
+    }                                                                                                                      \
+    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries, const int64_t *count)  \
+    {                                                                                                                      \
+        int64_t i = 0;                                                                                                     \
+                                                                                                                           \
+        for (; i + 4 <= queries; i += 4)                                                                                   \
+            group_##T(s, d, dp, i, 4, count);                                                                              \
+        for (; i + 2 <= queries; i += 2)                                                                                   \
+            group_##T(s, d, dp, i, 2, count);                                                                              \
+        for (; i < queries; i++)                                                                                           \
+            group_##T(s, d, dp, i, 1, count);                                                                              \
+    }
+
+#define LOAD_STORE(T)                                                                                                      \
+    static void load_##T(const void *x, int64_t d, int64_t dp, float scale, float *q)                                      \
+    {                                                                                                                      \
+        const simd_f f = simd_set1(scale);                                                                                 \
+                                                                                                                           \
+        for (int64_t i = 0; i < dp; i += SIMD_W)                                                                           \
+            simd_store_f32(q + i, i < d ? simd_mul(simd_load_up_to_##T((const ngd_el_##T *)x + i, d - i), f)               \
+                                        : simd_zero());                                                                    \
+    }                                                                                                                      \
+    static void store_##T(const float *o, float sum, int64_t d, void *y)                                                   \
+    {                                                                                                                      \
+        const simd_f f = simd_set1(1.0f / sum);                                                                            \
+                                                                                                                           \
+        for (int64_t i = 0; i < d; i += SIMD_W)                                                                            \
+            simd_store_up_to_##T((ngd_el_##T *)y + i, simd_mul(simd_load_f32(o + i), f), d - i);                           \
+    }
+
+#define ALL(T)                                                                                                             \
+    SCORES(T)                                                                                                              \
+    VALUES(T)                                                                                                              \
+    GROUP(T)                                                                                                               \
+    LOAD_STORE(T)
+ALL(f32)
+ALL(f16)
+ALL(bf16)
+
+const struct ngd_attn_table SIMD_NAME(ngd_attn_table) = {
+    .chunk = {chunk_f32, chunk_f16, chunk_bf16},
+    .load = {load_f32, load_f16, load_bf16},
+    .store = {store_f32, store_f16, store_bf16},
+};

@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aten.mm, aten.bmm, aten.addmm, aten.linear: shapes and strides of the operands brought to one form (struct
+ * ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a team.
+ *
+ * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part takes a
+ * run of units, so a thread walks weights in the order of memory.
+ */
+#include "devices/host/k_gemm.h"
+#include "base/mem.h"
+#include <string.h>
+
+/*
+ * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
+ * decides, not the rows of a replay, so that a row's result does not depend on its company.
+ */
+#define WIDE_ROWS 48
+#define COLS_PER_UNIT 16              /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define STREAM_BYTES (512 << 10)      /* a weight above this does not stay in the L2 cache from step to step */
+
+#define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
+#define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
+#define ROWS_BYTES (NGD_GEMM_RB * NGD_GEMM_KC * sizeof(float))
+
+/* ---- results ----------------------------------------------------------------------------------------- */
+
+static float load(const char *p, ngd_dtype_t t, int64_t i)
+{
+    if (t == NGD_F32)
+        return ((const float *)(const void *)p)[i];
+    if (t == NGD_F16)
+        return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
+    return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
+}
+
+static void store(char *p, ngd_dtype_t t, int64_t i, float v)
+{
+    if (t == NGD_F32)
+        ((float *)(void *)p)[i] = v;
+    else
+        ((uint16_t *)(void *)p)[i] = t == NGD_F16 ? ngd_f32_to_f16(v) : ngd_f32_to_bf16(v);
+}
+
+void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col, const float *sums,
+                  int64_t n)
+{
+    const int64_t at = row * g->ldy + col;
+
+    if (g->plain_y) {
+        memcpy((float *)(void *)d->y + at, sums, (size_t)n * sizeof(float));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float v = g->alpha * sums[i];
+
+        if (d->bias)
+            v += g->beta * load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
+        store(d->y, g->xt, at + i, v);
+    }
+}
+
+/* ---- wide -------------------------------------------------------------------------------------------- */
+
+static void pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth, float *tile)
+{
+    const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
+    const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
+
+    (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
+}
+
+/* Rows [m, m + rows) of x, rows <= RB, times a tile. */
+static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t rows, int64_t k,
+                      int64_t depth, const float *tile, float *block, float *sums)
+{
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2;
+    const ngd_gemm_mul_fn *fn = depth == NGD_GEMM_KC ? g->full : g->last;
+
+    g->table->widen[g->xt](d->x + (m * g->ldx + k) * size, g->ldx, rows, depth, block, NGD_GEMM_KC);
+    if (fn[k > 0])
+        fn[k > 0](tile, block, sums); /* always RB rows: the sums of the rows that are not there are not used */
+    else
+        g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
+}
+
+static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
+{
+    float *tile = (float *)(void *)d->workspace;
+    float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
+    float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
+
+    for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
+        const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
+
+        for (int64_t k = 0; k < g->k; k += NGD_GEMM_KC) {
+            const int64_t depth = g->k - k < NGD_GEMM_KC ? g->k - k : NGD_GEMM_KC;
+
+            pack(g, d, n, k, depth, tile);
+            for (int64_t m = m0; m < m1; m += NGD_GEMM_RB)
+                mul_block(g, d, m, m1 - m < NGD_GEMM_RB ? m1 - m : NGD_GEMM_RB, k, depth, tile, block,
+                          sums + (m - m0) * NGD_GEMM_NT);
+        }
+        for (int64_t m = m0; m < m1; m++)
+            ngd_gemm_put(g, d, m, n, sums + (m - m0) * NGD_GEMM_NT, cols);
+    }
+}
+
+/* ---- running ----------------------------------------------------------------------------------------- */
+
+/* K is 0: every sum is. */
+static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    static const float zeros[COLS_PER_UNIT];
+
+    for (int64_t m = 0; m < rows; m++)
+        for (int64_t n = n0; n < n1; n += COLS_PER_UNIT)
+            ngd_gemm_put(g, d, m, n, zeros, n1 - n < COLS_PER_UNIT ? n1 - n : COLS_PER_UNIT);
+}
+
+static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    float *x = (float *)(void *)d->workspace;
+
+    g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, x);
+    g->table->dot[g->wt](g, d, x, rows, n0, n1);
+}
+
+static void run_units(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
+                      int64_t n1)
+{
+    const int64_t m0 = pass * NGD_GEMM_MC, m1 = rows - m0 < NGD_GEMM_MC ? rows : m0 + NGD_GEMM_MC;
+
+    if (g->k == 0)
+        put_zeros(g, d, rows, n0, n1);
+    else if (g->way == NGD_GEMM_WIDE)
+        wide(g, d, m0, m1, n0, n1);
+    else if (g->way == NGD_GEMM_DOT)
+        dot(g, d, rows, n0, n1);
+    else
+        g->table->axpy[g->wt](g, d, rows, n0, n1);
+}
+
+void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch, uint32_t part,
+                  uint32_t parts)
+{
+    const bool is_wide = g->way == NGD_GEMM_WIDE && g->k > 0;
+    const int64_t width = is_wide ? NGD_GEMM_NT : COLS_PER_UNIT;
+    const int64_t tiles = (g->n + width - 1) / width, passes = is_wide ? (rows + NGD_GEMM_MC - 1) / NGD_GEMM_MC : 1;
+    const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
+    int64_t u, end, n;
+
+    if (rows <= 0 || g->n == 0)
+        return;
+    for (ngd_host_split(batch * passes * tiles, 1, part, parts, &u, &end); u < end; u += n) {
+        const int64_t tile = u % tiles, pass = u / tiles % passes, b = u / tiles / passes;
+        struct ngd_gemm_data mine = *d;
+
+        n = tiles - tile < end - u ? tiles - tile : end - u;
+        mine.x += b * g->step_x * xs;
+        mine.w += b * g->step_w * ws;
+        mine.y += b * g->step_y * xs;
+        run_units(g, &mine, rows, pass, tile * width, (tile + n) * width < g->n ? (tile + n) * width : g->n);
+    }
+}
+
+static struct ngd_gemm_data data_of(const struct ngd_gemm *g, const struct ngd_host_call *call)
+{
+    return (struct ngd_gemm_data){
+        .x = call->ptrs[g->i_x],
+        .w = call->ptrs[g->i_w],
+        .bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias],
+        .y = call->ptrs[call->n_in],
+        .workspace = call->workspace + ngd_host_thread * g->thread_workspace,
+    };
+}
+
+static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+    struct ngd_gemm_data d = data_of(g, call);
+
+    ngd_gemm_run(g, &d, g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1, 1, part, parts);
+}
+
+static void run_batch(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+    struct ngd_gemm_data d = data_of(g, call);
+
+    ngd_gemm_run(g, &d, g->m, ngd_host_rows(call, run), part, parts);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------------- */
+
+static uint64_t choose_way(struct ngd_gemm *g)
+{
+    g->way = g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
+    if (g->way == NGD_GEMM_WIDE)
+        return TILE_BYTES + SUMS_BYTES + ROWS_BYTES;
+    if (g->way == NGD_GEMM_DOT)
+        return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
+    return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
+}
+
+/* All or none: rows of one product must not meet different kernels. */
+static void choose_xsmm(struct ngd_gemm *g)
+{
+    const int64_t rest = g->k % NGD_GEMM_KC;
+    bool ok = true;
+
+    for (int add = 0; add < 2; add++) {
+        g->full[add] = g->k >= NGD_GEMM_KC ? ngd_xsmm_mul(NGD_GEMM_RB, NGD_GEMM_KC, NGD_GEMM_KC, add) : NULL;
+        g->last[add] = rest ? ngd_xsmm_mul(NGD_GEMM_RB, rest, NGD_GEMM_KC, add) : NULL;
+        ok = ok && (g->full[add] || g->k < NGD_GEMM_KC) && (g->last[add] || !rest);
+    }
+    if (!ok)
+        memset(g->full, 0, sizeof(g->full)), memset(g->last, 0, sizeof(g->last));
+}
+
+void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
+{
+    g->thread_workspace = choose_way(g);
+    g->table = NGD_BY_ISA(isa, ngd_gemm_table);
+    g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
+    g->stream = (uint64_t)g->n * (uint64_t)g->k * (g->wt == NGD_F32 ? 4 : 2) > STREAM_BYTES;
+    if (g->way == NGD_GEMM_WIDE && isa != NGD_ISA_SCALAR)
+        choose_xsmm(g);
+}
+
+/* Bytes of w at 10 GB/s, or arithmetic at half of what a core can, whichever takes longer. */
+static double cost_of(const struct ngd_gemm *g, ngd_isa_t isa)
+{
+    static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50};
+    const double weights = (double)g->n * (double)g->k * (double)g->batch, size = g->wt == NGD_F32 ? 4 : 2;
+    const double read = weights * size / 10, math = 2 * weights * (double)g->m / flops_per_ns[isa];
+
+    return 50 + (read > math ? read : math);
+}
+
+/* ---- operands to one form ------------------------------------------------------------------------------ */
+
+/* The last two dimensions as a matrix. True if one of them is contiguous; *by_rows_p: the last one is. */
+static bool matrix_strides(const struct ngd_plan_tensor *t, int64_t *ld_p, bool *by_rows_p)
+{
+    const uint32_t r = t->rank;
+    const int64_t rows = t->dims[r - 2], cols = t->dims[r - 1], a = t->strides[r - 2], b = t->strides[r - 1];
+
+    *by_rows_p = b == 1 || cols == 1;
+    *ld_p = *by_rows_p ? a : b;
+    return *by_rows_p || a == 1 || rows == 1;
+}
+
+/* All but the last dimension as rows of one distance; the last is contiguous. */
+static bool row_strides(const struct ngd_plan_tensor *t, int64_t *rows_p, int64_t *ld_p)
+{
+    int64_t rows = 1, ld = 0;
+    uint32_t d = t->rank - 1;
+
+    if (t->dims[d] != 1 && t->strides[d] != 1)
+        return false;
+    while (d-- > 0) {
+        if (t->dims[d] == 1)
+            continue;
+        if (rows == 1)
+            ld = t->strides[d];
+        else if (t->strides[d] != ld * rows)
+            return false;
+        rows *= t->dims[d];
+    }
+    *rows_p = rows;
+    *ld_p = ld;
+    return true;
+}
+
+static int64_t product(const int64_t *dims, uint32_t n)
+{
+    int64_t p = 1;
+
+    for (uint32_t i = 0; i < n; i++)
+        p *= dims[i];
+    return p;
+}
+
+struct form {
+    struct ngd_gemm g;
+    uint32_t strided; /* operands whose strides will do */
+};
+
+static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t index)
+{
+    struct ngd_gemm *g = &f->g;
+
+    g->i_bias = 0xff;
+    if (!bias)
+        return;
+    g->i_bias = index;
+    g->bias_type = bias->dtype;
+    g->bias_col = bias->rank && bias->dims[bias->rank - 1] != 1 ? bias->strides[bias->rank - 1] : 0;
+    g->bias_row = bias->rank == 2 && bias->dims[0] != 1 ? bias->strides[0] : 0;
+    f->strided |= 1u << index;
+}
+
+/* w of the last two dimensions: [K,N] as stored, or (transposed) rows of K. */
+static void set_w(struct form *f, const struct ngd_plan_tensor *w, uint8_t index, bool rows_are_n)
+{
+    struct ngd_gemm *g = &f->g;
+    bool by_rows = true;
+
+    if (matrix_strides(w, &g->ldw, &by_rows)) {
+        f->strided |= 1u << index;
+    } else {
+        by_rows = true; /* the plan makes a contiguous copy */
+        g->ldw = w->dims[w->rank - 1];
+    }
+    g->wt = w->dtype;
+    g->i_w = index;
+    g->nk = rows_are_n ? by_rows : !by_rows;
+}
+
+/* mm and addmm: x[M,K] at index i, w[K,N] after it. */
+static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t i, struct form *f)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, i), *w = ngd_call_in(plan, call, i + 1u);
+    const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
+    struct ngd_gemm *g = &f->g;
+    bool by_rows;
+
+    g->m = x->dims[0];
+    g->k = x->dims[1];
+    g->n = w->dims[1];
+    g->rows_mult = 1;
+    g->xt = x->dtype;
+    g->i_x = i;
+    if (matrix_strides(x, &g->ldx, &by_rows) && by_rows)
+        f->strided |= 1u << i;
+    else
+        g->ldx = g->k;
+    g->ldy = y->strides[0];
+    set_w(f, w, (uint8_t)(i + 1), false);
+}
+
+static void form_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
+    struct ngd_gemm *g = &f->g;
+
+    g->k = x->dims[x->rank - 1];
+    g->n = w->dims[0];
+    g->rows_mult = x->rank > 1 ? product(x->dims + 1, x->rank - 2u) : 0;
+    g->xt = x->dtype;
+    g->i_x = 0;
+    g->m = product(x->dims, x->rank - 1u);
+    if (row_strides(x, &g->m, &g->ldx))
+        f->strided |= 1u;
+    else
+        g->ldx = g->k;
+    g->ldy = g->n;
+    set_w(f, w, 1, true);
+    set_bias(f, ngd_call_in(plan, call, 2), 2);
+}
+
+static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
+    struct ngd_gemm *g = &f->g;
+    bool by_rows;
+
+    g->batch = x->dims[0];
+    g->m = x->dims[1];
+    g->k = x->dims[2];
+    g->n = w->dims[2];
+    g->xt = x->dtype;
+    if (matrix_strides(x, &g->ldx, &by_rows) && by_rows)
+        f->strided |= 1u;
+    else
+        g->ldx = g->k;
+    g->step_x = f->strided & 1u ? x->strides[0] : g->m * g->k;
+    set_w(f, w, 1, false);
+    g->step_w = f->strided & 2u ? w->strides[0] : g->k * g->n;
+    g->ldy = g->n;
+    g->step_y = g->m * g->n;
+}
+
+/* ---- the four operators -------------------------------------------------------------------------------- */
+
+typedef void (*form_fn)(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f);
+
+static void form_mm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    form_product(plan, call, 0, f);
+}
+
+static void form_addmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    form_product(plan, call, 1, f);
+    f->g.alpha = (float)ngd_call_float(call, "alpha");
+    f->g.beta = (float)ngd_call_float(call, "beta");
+    /* As in PyTorch, a beta of 0 leaves the bias out, whatever is in it. */
+    if (f->g.beta != 0)
+        set_bias(f, ngd_call_in(plan, call, 0), 0);
+}
+
+static struct form form_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
+
+    form(plan, call, &f);
+    return f;
+}
+
+static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                uint32_t *strided_p, uint64_t *workspace_p)
+{
+    struct form f = form_with(form, plan, call);
+
+    *strided_p = f.strided;
+    *workspace_p = choose_way(&f.g) * threads;
+    return NGD_OK;
+}
+
+static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    struct ngd_gemm *g = ngd_arena_alloc(p->arena, sizeof(*g));
+
+    if (!g)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
+    *g = form_with(form, p->plan, p->call).g;
+    ngd_gemm_choose(g, p->isa);
+    p->params = g;
+    p->fn = fn;
+    p->cost_ns = cost_of(g, p->isa);
+    return NGD_OK;
+}
+
+#define GEMM_KERNEL(name, run_fn)                                                                                          \
+    static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,     \
+                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)                   \
+    {                                                                                                                      \
+        (void)diag;                                                                                                        \
+        return select_with(form_##name, plan, call, threads, strided_p, workspace_p);                                      \
+    }                                                                                                                      \
+    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                                  \
+    {                                                                                                                      \
+        return prepare_with(form_##name, run_fn, p, diag);                                                                 \
+    }                                                                                                                      \
+    extern const struct ngd_host_kernel ngd_host_##name;                                                                   \
+    const struct ngd_host_kernel ngd_host_##name = {.select = select_##name, .prepare = prepare_##name}
+
+GEMM_KERNEL(mm, run_rows);
+GEMM_KERNEL(bmm, run_batch);
+GEMM_KERNEL(addmm, run_rows);
+GEMM_KERNEL(linear, run_rows);

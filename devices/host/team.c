@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker team.
+ *
+ * One 64-bit word holds the job that is on offer: its epoch, its number of parts and the next part to claim. Leader
+ * and helpers claim parts by compare-and-swap on it, so who comes late finds none left, and a helper that
+ * was descheduled before it claimed anything cannot hold up the leader. The job's fields are written before the word
+ * is (release) and read after a claim (acquire); they stay as they are while any part is claimed and not done,
+ * because the leader publishes the next job only when `done` has reached the number of parts. The epoch keeps a
+ * slow compare-and-swap from claiming a part of a later job with the same numbers.
+ *
+ *                 begin                  no work for SPINS            end
+ *   asleep on bell -----> spinning -------------------> asleep   spinning ----> asleep
+ *
+ * Waiting is bounded everywhere: spin, then yield, then sleep on a futex. The machine runs client processes on the
+ * same CPUs, and a helper that spins for a leader which is not running would only keep it from running.
+ *
+ * Sleep and wake follow Dekker: a helper raises `sleepers` and then looks at the word; the leader writes the
+ * word and then looks at `sleepers`; both sequentially consistent, so at least one of them sees the other.
+ */
+#include "devices/host/team.h"
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A pause is 10 to 140 cycles: 2000 of them are 10 to 110 µs, about the longest stretch of a step that is not shared. */
+#define SPINS       2000
+#define SPINS_YIELD 256 /* from here on, every YIELD_EACH-th spin gives the CPU away */
+#define YIELD_EACH  32
+
+#define WORD(epoch, parts, next) ((uint64_t)(epoch) << 32 | (uint64_t)(parts) << 16 | (uint64_t)(next))
+#define WORD_PARTS(w) ((uint32_t)((w) >> 16) & 0xffff)
+#define WORD_NEXT(w)  ((uint32_t)(w)&0xffff)
+
+struct job {
+    const struct ngd_host_call *call;
+    struct ngd_host_run *run;
+};
+
+struct ngd_team {
+    alignas(64) _Atomic uint64_t word;
+    struct job job;
+    uint32_t epoch;
+    alignas(64) _Atomic uint32_t done;  /* parts of the current job; a futex word */
+    _Atomic uint32_t leader_sleeps;
+    alignas(64) _Atomic uint32_t bell;  /* futex word of the helpers: rung when there may be something to do */
+    _Atomic uint32_t sleepers;
+    _Atomic bool running;               /* between begin and end */
+    _Atomic bool stop;
+    alignas(64) uint32_t threads;       /* with the leader */
+    uint32_t started;                   /* helpers */
+    bool tried;
+    char name[16];
+    struct helper {
+        struct ngd_team *team;
+        uint32_t index; /* in the team, from 1 */
+        pthread_t thread;
+    } helpers[];
+};
+
+_Thread_local uint32_t ngd_host_thread;
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static inline void relax(uint32_t spin)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield" ::: "memory");
+#endif
+    if (spin > SPINS_YIELD && spin % YIELD_EACH == 0)
+        sched_yield();
+}
+
+static bool has_part(uint64_t word)
+{
+    return WORD_NEXT(word) < WORD_PARTS(word);
+}
+
+/* Claims a part of the job on offer. */
+static bool claim(struct ngd_team *team, uint32_t *part_p, uint32_t *parts_p)
+{
+    uint64_t w = atomic_load_explicit(&team->word, memory_order_acquire);
+
+    while (has_part(w)) {
+        if (atomic_compare_exchange_weak_explicit(&team->word, &w, w + 1, memory_order_acq_rel, memory_order_acquire)) {
+            *part_p = WORD_NEXT(w);
+            *parts_p = WORD_PARTS(w);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void finish_part(struct ngd_team *team, uint32_t parts)
+{
+    uint32_t done = atomic_fetch_add(&team->done, 1) + 1;
+
+    if (done == parts && atomic_load(&team->leader_sleeps))
+        futex_wake(&team->done, 1);
+}
+
+static void work(struct ngd_team *team, uint32_t part, uint32_t parts)
+{
+    const struct ngd_host_call *call = team->job.call;
+
+    call->fn(call, team->job.run, part, parts);
+    finish_part(team, parts);
+}
+
+/* Does what is on offer, and waits for more as long as that is worth it. */
+static void serve(struct ngd_team *team)
+{
+    for (uint32_t spin = 0; spin < SPINS && atomic_load_explicit(&team->running, memory_order_acquire); spin++) {
+        uint32_t part, parts;
+
+        while (claim(team, &part, &parts)) {
+            work(team, part, parts);
+            spin = 0;
+        }
+        relax(spin);
+    }
+}
+
+static void *helper_main(void *arg)
+{
+    const struct helper *self = arg;
+    struct ngd_team *team = self->team;
+
+    ngd_host_thread = self->index;
+    while (!atomic_load(&team->stop)) {
+        uint32_t bell = atomic_load(&team->bell);
+
+        serve(team);
+        atomic_fetch_add(&team->sleepers, 1);
+        if (!has_part(atomic_load(&team->word)) && !atomic_load(&team->stop))
+            futex_wait(&team->bell, bell); /* returns at once if it was rung since */
+        atomic_fetch_sub(&team->sleepers, 1);
+    }
+    return NULL;
+}
+
+static void ring(struct ngd_team *team)
+{
+    atomic_fetch_add(&team->bell, 1);
+    if (atomic_load(&team->sleepers))
+        futex_wake(&team->bell, INT_MAX);
+}
+
+ngd_status_t ngd_team_create(uint32_t threads, const char *name, struct ngd_team **team_p)
+{
+    size_t bytes = sizeof(struct ngd_team) + threads * sizeof(struct helper);
+    struct ngd_team *team = ngd_aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+
+    if (!team)
+        return NGD_ERR_NO_MEMORY;
+    memset(team, 0, bytes);
+    team->threads = threads;
+    snprintf(team->name, sizeof(team->name), "%s", name);
+    *team_p = team;
+    return NGD_OK;
+}
+
+void ngd_team_destroy(struct ngd_team *team)
+{
+    if (!team)
+        return;
+    atomic_store(&team->stop, true);
+    ring(team);
+    for (uint32_t i = 0; i < team->started; i++)
+        pthread_join(team->helpers[i].thread, NULL);
+    ngd_free(team);
+}
+
+uint32_t ngd_team_threads(const struct ngd_team *team)
+{
+    return team->threads;
+}
+
+static void start_helpers(struct ngd_team *team)
+{
+    team->tried = true;
+    for (uint32_t i = 0; i + 1 < team->threads; i++) {
+        struct helper *h = &team->helpers[i];
+        int err;
+
+        *h = (struct helper){.team = team, .index = i + 1};
+        err = ngd_thread_start(&h->thread, team->name, helper_main, h);
+
+        if (err) {
+            ngd_warning("devices", "team %s: helper %u does not start (%s), going on with %u threads", team->name, i + 1,
+                        strerror(err), i + 1);
+            return;
+        }
+        team->started++;
+    }
+}
+
+void ngd_team_begin(struct ngd_team *team)
+{
+    if (!team->tried)
+        start_helpers(team);
+    atomic_store(&team->running, true);
+    ring(team);
+}
+
+void ngd_team_end(struct ngd_team *team)
+{
+    atomic_store_explicit(&team->running, false, memory_order_release);
+}
+
+/* Waits for the parts that helpers have claimed. */
+static void wait_done(struct ngd_team *team, uint32_t parts)
+{
+    uint32_t done;
+
+    for (uint32_t spin = 0; spin < SPINS; spin++) {
+        if (atomic_load_explicit(&team->done, memory_order_acquire) == parts)
+            return;
+        relax(spin);
+    }
+    atomic_store(&team->leader_sleeps, 1);
+    while ((done = atomic_load(&team->done)) != parts)
+        futex_wait(&team->done, done);
+    atomic_store_explicit(&team->leader_sleeps, 0, memory_order_relaxed);
+}
+
+void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t parts)
+{
+    uint32_t part;
+
+    team->job = (struct job){.call = call, .run = run};
+    atomic_store_explicit(&team->done, 0, memory_order_relaxed);
+    atomic_store(&team->word, WORD(++team->epoch, parts, 0));
+    if (atomic_load(&team->sleepers))
+        ring(team);
+    while (claim(team, &part, &parts))
+        work(team, part, parts);
+    wait_done(team, parts);
+}

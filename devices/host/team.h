@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_HOST_TEAM_H
+#define NGD_DEVICES_HOST_TEAM_H
+
+/*
+ * The worker team of one stream: the thread that runs the launch (the leader) and threads-1 helpers.
+ *
+ * Why: a call is worth splitting only when it takes longer than handing it over. A parallel loop of a
+ * general library costs a futex or a barrier per call; here a hand-over is one store, and a helper that is
+ * not there when the leader is done is not waited for.
+ * Threads: begin, share and end from one thread at a time. Helpers start at the first begin.
+ * Failure: helpers that cannot be started are missing; the leader then does their parts.
+ */
+#include "devices/host/kernel.h"
+
+struct ngd_team;
+
+ngd_status_t ngd_team_create(uint32_t threads, const char *name, struct ngd_team **team_p);
+void ngd_team_destroy(struct ngd_team *team); /* NULL is fine */
+uint32_t ngd_team_threads(const struct ngd_team *team);
+
+/* A run begins: helpers wake and spin for work until ngd_team_end. */
+void ngd_team_begin(struct ngd_team *team);
+void ngd_team_end(struct ngd_team *team);
+/* Calls call->fn for parts 0..parts-1, some of them on helpers; returns when all are done. */
+void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t parts);
+
+#endif

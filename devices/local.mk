@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# The device contract and its backends. Files of one instruction set are libraries of their own, because their
+# flags are: a function of theirs must not be what the linker keeps for everybody.
+noinst_LTLIBRARIES += libngddevices.la
+include $(top_srcdir)/devices/host/kernels.mk
+
+libngddevices_la_SOURCES = \
+	devices/backend.h \
+	devices/backends.c \
+	devices/backends.def \
+	devices/buffer.c \
+	devices/device.c \
+	devices/device.h \
+	devices/device_int.h \
+	devices/launch.c \
+	devices/pool.c \
+	devices/host/cpu.c \
+	devices/host/cpu.h \
+	devices/host/event.c \
+	devices/host/exec.c \
+	devices/host/host.c \
+	devices/host/host.h \
+	devices/host/k_attention.c \
+	devices/host/k_attention.h \
+	devices/host/k_attention_impl.h \
+	devices/host/k_attention_scalar.c \
+	devices/host/k_gemm.c \
+	devices/host/k_gemm.h \
+	devices/host/k_gemm_impl.h \
+	devices/host/k_gemm_scalar.c \
+	devices/host/k_gemm_xsmm.c \
+	devices/host/k_kvcache.c \
+	devices/host/k_sample.c \
+	devices/host/k_sample.h \
+	devices/host/k_sample_impl.h \
+	devices/host/k_sample_scalar.c \
+	devices/host/kernel.h \
+	devices/host/kernels.c \
+	devices/host/kernels_core.def \
+	devices/host/stream.c \
+	devices/host/team.c \
+	devices/host/team.h \
+	devices/host/unroll.h \
+	$(NGD_HOST_KERNEL_SOURCES)
+libngddevices_la_LIBADD =
+
+if NGD_AVX2
+noinst_LTLIBRARIES += libngddevices_avx2.la
+libngddevices_avx2_la_CFLAGS = $(AM_CFLAGS) $(NGD_AVX2_CFLAGS)
+libngddevices_avx2_la_SOURCES = \
+	devices/host/k_attention_avx2.c \
+	devices/host/k_gemm_avx2.c \
+	devices/host/k_sample_avx2.c \
+	$(NGD_HOST_KERNEL_SOURCES_AVX2)
+libngddevices_la_LIBADD += libngddevices_avx2.la
+endif
+
+if NGD_AVX512
+noinst_LTLIBRARIES += libngddevices_avx512.la
+libngddevices_avx512_la_CFLAGS = $(AM_CFLAGS) $(NGD_AVX512_CFLAGS)
+libngddevices_avx512_la_SOURCES = \
+	devices/host/k_attention_avx512.c \
+	devices/host/k_gemm_avx512.c \
+	devices/host/k_sample_avx512.c \
+	$(NGD_HOST_KERNEL_SOURCES_AVX512)
+libngddevices_la_LIBADD += libngddevices_avx512.la
+endif
+EXTRA_DIST += \
+	devices/host/k_attention_avx2.c devices/host/k_attention_avx512.c \
+	devices/host/k_gemm_avx2.c devices/host/k_gemm_avx512.c \
+	devices/host/k_sample_avx2.c devices/host/k_sample_avx512.c

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+# Built against the installed header and library only, as a reader's own copy would be.
+noinst_PROGRAMS += examples/worker
+examples_worker_SOURCES = examples/worker.c
+examples_worker_LDADD = libnpugraph.la
+
+EXTRA_DIST += examples/model examples/train_model.py examples/worker.py

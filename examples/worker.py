@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A worker in Python on grpcio alone: a session, a sequence, and the text it generates, streamed.
+
+    protoc --python_out=DIR -I SOURCE SOURCE/proto/npugraph.proto
+    PYTHONPATH=DIR python3 worker.py --address unix:/run/npugraphd/npugraphd.sock --model bible \
+        --tokenizer examples/model/tokenizer.json --prompt "In the beginning"
+"""
+import argparse
+import json
+import queue
+import sys
+import time
+
+import grpc
+from proto import npugraph_pb2 as pb
+
+
+def byte_alphabet():
+    """Byte-level BPE writes each byte as a printable character; this is the way back."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+class Tokenizer:
+    """Decodes any byte-level BPE; encodes greedily by the longest token, which every model accepts."""
+
+    def __init__(self, path):
+        with open(path, encoding="utf-8") as f:
+            data = json.load(f)
+        alphabet = byte_alphabet()
+        self.special = {t["id"] for t in data["added_tokens"] if t["special"]}
+        self.bytes = {i: bytes(alphabet[c] for c in text if c in alphabet) for text, i in data["model"]["vocab"].items()}
+        self.ids = {text: i for i, text in self.bytes.items() if i not in self.special}
+        self.longest = max(map(len, self.ids))
+
+    def encode(self, text):
+        data, ids = text.encode(), []
+        while data:
+            n = next(n for n in range(min(self.longest, len(data)), 0, -1) if data[:n] in self.ids)
+            ids.append(self.ids[data[:n]])
+            data = data[n:]
+        return ids
+
+    def decode(self, token):
+        return b"" if token in self.special else self.bytes.get(token, b"")
+
+
+def method(channel, kind, name, reply):
+    return getattr(channel, kind)(f"/npugraph.v1.{name}", request_serializer=lambda m: m.SerializeToString(),
+                                  response_deserializer=reply.FromString)
+
+
+def main():
+    args = argparse.ArgumentParser()
+    args.add_argument("--address", default="unix:/run/npugraphd/npugraphd.sock")
+    args.add_argument("--model", default="bible")
+    args.add_argument("--tokenizer", default="examples/model/tokenizer.json")
+    args.add_argument("--prompt", default="In the beginning")
+    args.add_argument("--tokens", type=int, default=64)
+    args.add_argument("--seed", type=int, default=1)
+    args = args.parse_args()
+    tokenizer = Tokenizer(args.tokenizer)
+    with grpc.insecure_channel(args.address) as channel:
+        # The session is a stream kept open; ending it frees everything that is ours.
+        requests = queue.Queue()
+        requests.put(pb.SessionRequest(open=pb.SessionOpen(client_name="worker.py")))
+        session = method(channel, "stream_stream", "Sessions/Open", pb.SessionEvent)(iter(requests.get, None))
+        who = (("npugraph-session", str(next(session).opened.session)),)
+        begin = time.monotonic()
+        sampling = pb.Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=args.seed)
+        opened = method(channel, "unary_unary", "Sequences/Open", pb.OpenResponse)(
+            pb.OpenRequest(model=args.model, prompt=tokenizer.encode(args.prompt), sampling=sampling), metadata=who)
+        first = time.monotonic()
+        print(args.prompt, end="", flush=True)
+        count = 0
+        for reply in method(channel, "unary_stream", "Sequences/Generate", pb.GenerateResponse)(
+                pb.GenerateRequest(sequence=opened.sequence, max_tokens=args.tokens), metadata=who):
+            count += len(reply.tokens)
+            sys.stdout.buffer.write(b"".join(map(tokenizer.decode, reply.tokens)))
+            sys.stdout.buffer.flush()
+        rate = (count - 1) / (time.monotonic() - first)
+        print()
+        print(f"[worker.py: {count} tokens, first after {(first - begin) * 1e3:.1f} ms, then {rate:.0f} tokens/s]", file=sys.stderr)
+        requests.put(None)
+        list(session)
+
+
+if __name__ == "__main__":
+    main()

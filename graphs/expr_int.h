@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_EXPR_INT_H
+#define NGD_GRAPHS_EXPR_INT_H
+
+/*
+ * Inside of the expression table: entries and polynomials (expr.c, expr_poly.c).
+ *
+ * An entry is an atom (a symbol, or floordiv/mod/min/max of two dimensions) or a polynomial over atoms.
+ * The order of factors and terms is structural, never by entry number: it decides how an expression is
+ * printed, and two texts that make the same expressions in another order must print alike.
+ */
+#include "graphs/expr.h"
+
+#define POLY_MAX_TERMS   32
+#define POLY_MAX_DEGREE  12
+#define EXPR_MAX_SYMBOLS 32
+
+enum expr_kind { EXPR_SYMBOL, EXPR_FLOORDIV, EXPR_MOD, EXPR_MIN, EXPR_MAX, EXPR_POLY };
+
+struct term {
+    int64_t coef;
+    uint32_t degree;
+    uint32_t atoms[POLY_MAX_DEGREE]; /* entry numbers, in structural order, repeated for powers */
+};
+
+/* Terms in descending graded lexical order, coefficients not 0: an admissible order, so that exact division works. */
+struct poly {
+    uint32_t n;
+    struct term t[POLY_MAX_TERMS];
+};
+
+struct expr_entry {
+    uint8_t kind;
+    uint8_t depth;
+    uint32_t symbols;    /* bit per symbol */
+    uint32_t cost;       /* atoms visited by a plain recursive evaluation */
+    uint32_t symbol;     /* SYMBOL */
+    ngd_dim_t a, b;      /* FLOORDIV, MOD, MIN, MAX */
+    uint32_t first_term; /* POLY: terms in the table's pool */
+    uint32_t n_terms;
+    int64_t min, max;
+};
+
+struct expr_term { /* a stored term; its atoms are in the table's pool of atoms */
+    int64_t coef;
+    uint32_t degree;
+    uint32_t first_atom;
+};
+
+struct ngd_expr_table {
+    struct expr_entry *entries;
+    struct expr_term *terms;
+    uint32_t *atoms;
+    uint32_t n_entries, cap_entries, n_terms, cap_terms, n_atoms, cap_atoms;
+    uint32_t *slots; /* open addressing, entry number + 1 */
+    uint32_t n_slots;
+    uint32_t n_symbols;
+    char *names[EXPR_MAX_SYMBOLS];
+};
+
+#define DIM_OF(index) (INT64_MIN + (int64_t)(index))
+#define INDEX_OF(dim) ((uint32_t)((dim)-INT64_MIN))
+
+int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
+
+/* Polynomials. All return NGD_ERR_OVERFLOW or NGD_ERR_GRAPH_TOO_LARGE when they cannot. */
+void ngd_poly_of(const struct ngd_expr_table *table, ngd_dim_t dim, struct poly *p);
+ngd_status_t ngd_poly_add_term(const struct ngd_expr_table *table, struct poly *p, int64_t coef, const uint32_t *atoms,
+                               uint32_t degree);
+/* p += scale * q */
+ngd_status_t ngd_poly_add(const struct ngd_expr_table *table, struct poly *p, int64_t scale, const struct poly *q);
+/* p += scale * atoms * q, the atoms in structural order */
+ngd_status_t ngd_poly_add_product(const struct ngd_expr_table *table, struct poly *p, int64_t scale,
+                                  const uint32_t *atoms, uint32_t degree, const struct poly *q);
+/* Exact division; num is consumed. False when den does not divide it, or the quotient cannot be represented. */
+bool ngd_poly_divide(const struct ngd_expr_table *table, struct poly *num, const struct poly *den, struct poly *quo);
+ngd_status_t ngd_poly_bounds(const struct ngd_expr_table *table, const struct poly *p, int64_t *min_p, int64_t *max_p);
+
+static inline bool ngd_poly_is_const(const struct poly *p)
+{
+    return p->n == 0 || (p->n == 1 && p->t[0].degree == 0);
+}
+static inline int64_t ngd_poly_const(const struct poly *p)
+{
+    return p->n ? p->t[p->n - 1].degree ? 0 : p->t[p->n - 1].coef : 0;
+}
+
+static inline int64_t ngd_floor_div(int64_t a, int64_t b) /* b > 0 */
+{
+    return a / b - (a % b < 0);
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_GRAPH_INT_H
+#define NGD_GRAPHS_GRAPH_INT_H
+
+/* Inside of a graph: memory, name indexes, and the calls that the builder, parser and validator share. */
+#include "base/mem.h"
+#include "graphs/graph.h"
+#include "graphs/op_int.h"
+#include <stdatomic.h>
+
+#define NGD_GRAPH_MAX_NAME    255  /* bytes of a value's, symbol's or graph's name */
+#define NGD_GRAPH_MAX_STRING  4096 /* bytes of a label, output name or string attribute */
+#define NGD_GRAPH_MAX_OUTPUTS 256
+#define NGD_GRAPH_MAX_LIST    256 /* elements of a list attribute */
+#define NGD_SYMBOL_MAX_VALUE  INT32_MAX
+
+/* A name that need not be terminated. */
+struct ngd_slice {
+    const char *p;
+    size_t n;
+};
+
+/* Chained hash of values; entries are removed in the reverse order of their insertion only. */
+struct ngd_value_index {
+    uint32_t *heads; /* value + 1; 0 ends a chain */
+    uint32_t *next;  /* by value */
+    uint32_t n_heads;
+    uint32_t cap_next;
+};
+
+struct ngd_graph_priv {
+    struct ngd_arena arena; /* names, operand lists, attributes: lives as long as the graph */
+    atomic_int refs;
+    struct ngd_value_index names, labels; /* labels: of inputs, one name space per class */
+    uint32_t cap_values, cap_nodes, cap_outputs;
+    uint32_t cap_params, cap_states, cap_inputs, cap_hosts;
+};
+
+struct ngd_node_spec {
+    const struct ngd_op *op;
+    const uint32_t *in;
+    uint32_t n_in;
+    const struct ngd_attr_value *attrs; /* NULL: all defaults */
+    const bool *set;
+    const struct ngd_slice *names; /* of the results; NULL: made up */
+    uint32_t n_names;
+    uint32_t line;
+};
+
+/* Appends a node with its results and infers their types; *node_p is its index. Leaves the graph as it was on failure.
+ */
+ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spec *spec, uint32_t *node_p,
+                              struct ngd_diag *diag);
+uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name); /* NGD_VALUE_NONE */
+
+/* Rank, non-negative dimensions and bytes at the symbols' maxima; the text names the type only. */
+ngd_status_t ngd_type_check(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_diag *diag);
+bool ngd_type_equal(const struct ngd_type *a, const struct ngd_type *b);
+
+bool ngd_name_ok(struct ngd_slice name);        /* of a value: [A-Za-z0-9_.]+ */
+bool ngd_symbol_name_ok(struct ngd_slice name); /* an identifier that is no word of the language */
+bool ngd_text_ok(const char *s, size_t n);      /* UTF-8 without NUL */
+
+/* The digest of a graph whose structure is valid; graph_print.c. */
+ngd_status_t ngd_graph_compute_digest(const struct ngd_graph *graph, struct ngd_digest *digest_p);
+const char *ngd_value_class_name(ngd_value_class_t cls); /* "param" */
+void ngd_print_float(double v, struct ngd_strbuf *sb);   /* shortest text that reads back the same */
+
+#endif

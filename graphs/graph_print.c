@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text of a graph: the form that parses back, the Graphviz form, and the canonical form whose SHA-256 is
+ * the digest.
+ *
+ * One printer writes both texts. The canonical one numbers values (inputs by class, then results in order),
+ * gives every label, attribute and type, and leaves out the graph's name: what a client may choose freely
+ * without changing what the graph computes or how it is called does not count.
+ */
+#include "graphs/graph_int.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const class_names[] = {
+    [NGD_VALUE_PARAM] = "param", [NGD_VALUE_STATE] = "state", [NGD_VALUE_INPUT] = "input",
+    [NGD_VALUE_HOST] = "host",   [NGD_VALUE_NODE] = "node",
+};
+
+const char *ngd_value_class_name(ngd_value_class_t cls)
+{
+    return class_names[cls];
+}
+
+/* ---- small parts ---- */
+
+void ngd_print_float(double v, struct ngd_strbuf *sb)
+{
+    char text[40];
+
+    if (isnan(v)) {
+        ngd_strbuf_append(sb, "nan"); /* one form: sign and payload of a NaN mean nothing here */
+        return;
+    }
+    if (isinf(v)) {
+        ngd_strbuf_append(sb, v < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (int precision = 1; precision <= 17; precision++) {
+        snprintf(text, sizeof(text), "%.*g", precision, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    ngd_strbuf_append(sb, text);
+}
+
+void ngd_type_print(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, ngd_dtype_name(type->dtype));
+    ngd_strbuf_putc(sb, '[');
+    for (uint32_t i = 0; i < type->rank && i < NGD_MAX_RANK; i++) {
+        if (i)
+            ngd_strbuf_putc(sb, ',');
+        ngd_expr_print(graph->exprs, type->dims[i], sb);
+    }
+    ngd_strbuf_putc(sb, ']');
+}
+
+static void print_attr_value(const struct ngd_graph *graph, const struct ngd_attr_schema *schema,
+                             const struct ngd_attr_value *a, struct ngd_strbuf *sb)
+{
+    switch (schema->type) {
+    case NGD_ATTR_INT:
+        ngd_expr_print(graph->exprs, a->i, sb);
+        break;
+    case NGD_ATTR_INTS:
+        ngd_strbuf_putc(sb, '[');
+        for (uint32_t i = 0; i < a->n; i++) {
+            if (i)
+                ngd_strbuf_append(sb, ", ");
+            ngd_expr_print(graph->exprs, a->list[i], sb);
+        }
+        ngd_strbuf_putc(sb, ']');
+        break;
+    case NGD_ATTR_FLOAT:
+        ngd_print_float(a->f, sb);
+        break;
+    case NGD_ATTR_BOOL:
+        ngd_strbuf_append(sb, a->i ? "true" : "false");
+        break;
+    case NGD_ATTR_STR:
+        ngd_strbuf_json_string(sb, a->s);
+        break;
+    case NGD_ATTR_DTYPE:
+        ngd_strbuf_append(sb, a->i < 0 ? "none" : ngd_dtype_name((ngd_dtype_t)a->i));
+        break;
+    }
+}
+
+static bool is_default(const struct ngd_attr_schema *schema, const struct ngd_attr_value *a)
+{
+    if (schema->required)
+        return false;
+    switch (schema->type) {
+    case NGD_ATTR_INTS:
+        return a->n == 0;
+    case NGD_ATTR_FLOAT: /* by bits: -0 is not 0 */
+        return memcmp(&a->f, &schema->def_float, sizeof(a->f)) == 0;
+    case NGD_ATTR_STR:
+        return strcmp(a->s, schema->def_str) == 0;
+    default:
+        return a->i == schema->def_int;
+    }
+}
+
+/* ---- the text form and the canonical form ---- */
+
+struct printer {
+    const struct ngd_graph *graph;
+    struct ngd_strbuf *sb;
+    const uint32_t *numbers; /* canonical form: the number of each value; NULL: names are printed */
+};
+
+static void print_value(const struct printer *p, uint32_t value)
+{
+    if (value == NGD_VALUE_NONE)
+        ngd_strbuf_append(p->sb, "none");
+    else if (p->numbers)
+        ngd_strbuf_printf(p->sb, "%%%u", p->numbers[value]);
+    else
+        ngd_strbuf_printf(p->sb, "%%%s", p->graph->values[value].name);
+}
+
+static void print_symbol(const struct printer *p, const struct ngd_symbol *s)
+{
+    ngd_strbuf_printf(p->sb, "  sym %s %lld..%lld", s->name, (long long)s->min, (long long)s->max);
+    for (uint32_t i = 0; i < s->n_buckets; i++)
+        ngd_strbuf_printf(p->sb, "%s%lld", i ? ", " : " buckets ", (long long)s->buckets[i]);
+    ngd_strbuf_putc(p->sb, '\n');
+}
+
+static void print_input(const struct printer *p, uint32_t value)
+{
+    const struct ngd_value *v = &p->graph->values[value];
+
+    ngd_strbuf_printf(p->sb, "  %s ", class_names[v->cls]);
+    print_value(p, value);
+    ngd_strbuf_append(p->sb, " : ");
+    ngd_type_print(p->graph, &v->type, p->sb);
+    if (p->numbers || strcmp(v->label, v->name) != 0) {
+        ngd_strbuf_append(p->sb, " = ");
+        ngd_strbuf_json_string(p->sb, v->label);
+    }
+    ngd_strbuf_putc(p->sb, '\n');
+}
+
+static void print_attrs(const struct printer *p, const struct ngd_node *node)
+{
+    bool any = false;
+
+    for (uint32_t i = 0; i < node->op->n_attrs; i++) {
+        const struct ngd_attr_schema *schema = &node->op->attrs[i];
+
+        if (!p->numbers && is_default(schema, &node->attrs[i]))
+            continue;
+        ngd_strbuf_append(p->sb, any ? ", " : " {");
+        ngd_strbuf_printf(p->sb, "%s=", schema->name);
+        print_attr_value(p->graph, schema, &node->attrs[i], p->sb);
+        any = true;
+    }
+    if (any)
+        ngd_strbuf_putc(p->sb, '}');
+}
+
+static void print_node(const struct printer *p, const struct ngd_node *node)
+{
+    ngd_strbuf_append(p->sb, "  ");
+    for (uint32_t i = 0; i < node->n_out; i++) {
+        print_value(p, node->out[i]);
+        ngd_strbuf_append(p->sb, i + 1 < node->n_out ? ", " : " = ");
+    }
+    ngd_strbuf_printf(p->sb, "%s(", node->op->name);
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        if (i)
+            ngd_strbuf_append(p->sb, ", ");
+        print_value(p, node->in[i]);
+    }
+    ngd_strbuf_putc(p->sb, ')');
+    print_attrs(p, node);
+    for (uint32_t i = 0; i < node->n_out; i++) {
+        ngd_strbuf_append(p->sb, i ? ", " : " : ");
+        ngd_type_print(p->graph, &p->graph->values[node->out[i]].type, p->sb);
+    }
+    ngd_strbuf_putc(p->sb, '\n');
+}
+
+static void print_body(const struct printer *p)
+{
+    const struct ngd_graph *graph = p->graph;
+    const uint32_t *const lists[] = {graph->params, graph->states, graph->inputs, graph->hosts};
+    const uint32_t counts[] = {graph->n_params, graph->n_states, graph->n_inputs, graph->n_hosts};
+
+    for (uint32_t i = 0; i < graph->n_symbols; i++)
+        print_symbol(p, &graph->symbols[i]);
+    for (uint32_t c = 0; c < 4; c++)
+        for (uint32_t i = 0; i < counts[c]; i++)
+            print_input(p, lists[c][i]);
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        print_node(p, &graph->nodes[i]);
+    for (uint32_t i = 0; i < graph->n_outputs; i++) {
+        ngd_strbuf_append(p->sb, i ? ", " : "  return ");
+        ngd_strbuf_json_string(p->sb, graph->outputs[i].name);
+        ngd_strbuf_append(p->sb, " = ");
+        print_value(p, graph->outputs[i].value);
+    }
+    if (graph->n_outputs)
+        ngd_strbuf_putc(p->sb, '\n');
+}
+
+void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb)
+{
+    struct printer p = {graph, sb, NULL};
+
+    ngd_strbuf_append(sb, "npugraph 1\ngraph ");
+    ngd_strbuf_json_string(sb, graph->name);
+    ngd_strbuf_append(sb, " {\n");
+    print_body(&p);
+    ngd_strbuf_append(sb, "}\n");
+}
+
+/* Inputs in the order in which print_body writes them, then results. */
+static void number_values(const struct ngd_graph *graph, uint32_t *numbers)
+{
+    const uint32_t *const lists[] = {graph->params, graph->states, graph->inputs, graph->hosts};
+    const uint32_t counts[] = {graph->n_params, graph->n_states, graph->n_inputs, graph->n_hosts};
+    uint32_t n = 0;
+
+    for (uint32_t c = 0; c < 4; c++)
+        for (uint32_t i = 0; i < counts[c]; i++)
+            numbers[lists[c][i]] = n++;
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        for (uint32_t k = 0; k < graph->nodes[i].n_out; k++)
+            numbers[graph->nodes[i].out[k]] = n++;
+}
+
+ngd_status_t ngd_graph_compute_digest(const struct ngd_graph *graph, struct ngd_digest *digest_p)
+{
+    uint32_t *numbers = NGD_NEW_N(uint32_t, graph->n_values + 1u);
+    struct ngd_strbuf sb;
+    struct printer p = {graph, &sb, numbers};
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (!numbers)
+        return status;
+    ngd_strbuf_init(&sb);
+    number_values(graph, numbers);
+    ngd_strbuf_append(&sb, "npugraph 1\n");
+    print_body(&p);
+    if (!sb.failed) {
+        ngd_digest_of(sb.data, sb.len, digest_p);
+        status = NGD_OK;
+    }
+    ngd_strbuf_fini(&sb);
+    ngd_free(numbers);
+    return status;
+}
+
+/* ---- Graphviz ---- */
+
+static const char *const class_colours[] = {
+    [NGD_VALUE_PARAM] = "#cfe2f3", [NGD_VALUE_STATE] = "#f9cb9c", [NGD_VALUE_INPUT] = "#d9ead3",
+    [NGD_VALUE_HOST] = "#fff2cc",  [NGD_VALUE_NODE] = "#eeeeee",
+};
+
+/* Appends text as the inside of a dot string. */
+static void dot_escape(struct ngd_strbuf *sb, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            ngd_strbuf_putc(sb, '\\');
+        ngd_strbuf_putc(sb, (unsigned char)*text < 0x20 ? ' ' : *text);
+    }
+}
+
+static void dot_vertex(const struct ngd_graph *graph, uint32_t value, struct ngd_strbuf *sb)
+{
+    const struct ngd_value *v = &graph->values[value];
+
+    if (v->cls == NGD_VALUE_NODE)
+        ngd_strbuf_printf(sb, "n%u", v->node);
+    else
+        ngd_strbuf_printf(sb, "v%u", value);
+}
+
+static void dot_input(const struct ngd_graph *graph, uint32_t value, struct ngd_strbuf *sb)
+{
+    const struct ngd_value *v = &graph->values[value];
+
+    ngd_strbuf_printf(sb, "  v%u [shape=ellipse, fillcolor=\"%s\", label=\"%s %%%s\\n", value, class_colours[v->cls],
+                      class_names[v->cls], v->name);
+    if (strcmp(v->label, v->name) != 0) {
+        dot_escape(sb, v->label);
+        ngd_strbuf_append(sb, "\\n");
+    }
+    ngd_type_print(graph, &v->type, sb);
+    ngd_strbuf_append(sb, "\"];\n");
+}
+
+static void dot_node(const struct ngd_graph *graph, uint32_t index, struct ngd_strbuf *sb)
+{
+    const struct ngd_node *node = &graph->nodes[index];
+    struct ngd_strbuf attrs;
+    struct printer p = {graph, &attrs, NULL};
+
+    ngd_strbuf_init(&attrs);
+    print_attrs(&p, node);
+    ngd_strbuf_printf(sb, "  n%u [fillcolor=\"%s\", label=\"%s", index,
+                      class_colours[node->op->mutates ? NGD_VALUE_STATE : NGD_VALUE_NODE], node->op->name);
+    if (attrs.len) {
+        ngd_strbuf_append(sb, "\\n");
+        dot_escape(sb, attrs.data + 1);
+    }
+    ngd_strbuf_fini(&attrs);
+    for (uint32_t i = 0; i < node->n_out; i++) {
+        ngd_strbuf_printf(sb, "\\n%%%s ", graph->values[node->out[i]].name);
+        ngd_type_print(graph, &graph->values[node->out[i]].type, sb);
+    }
+    ngd_strbuf_append(sb, "\"];\n");
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        bool written = i < 32 && (node->op->mutates >> i & 1);
+
+        if (node->in[i] == NGD_VALUE_NONE)
+            continue;
+        ngd_strbuf_append(sb, "  ");
+        dot_vertex(graph, node->in[i], sb);
+        ngd_strbuf_printf(sb, " -> n%u [%slabel=\"%%%s\"];\n", index, written ? "dir=both, color=\"#cc4125\", " : "",
+                          graph->values[node->in[i]].name);
+    }
+}
+
+void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "digraph \"");
+    dot_escape(sb, graph->name);
+    ngd_strbuf_append(sb,
+                      "\" {\n  rankdir=TB;\n  node [shape=box, style=filled, fontname=\"sans-serif\", fontsize=10];\n"
+                      "  edge [fontname=\"sans-serif\", fontsize=8];\n");
+    for (uint32_t i = 0; i < graph->n_values; i++)
+        if (graph->values[i].cls != NGD_VALUE_NODE)
+            dot_input(graph, i, sb);
+    for (uint32_t i = 0; i < graph->n_nodes; i++)
+        dot_node(graph, i, sb);
+    for (uint32_t i = 0; i < graph->n_outputs; i++) {
+        ngd_strbuf_printf(sb, "  o%u [shape=ellipse, fillcolor=\"#d9d2e9\", label=\"return\\n", i);
+        dot_escape(sb, graph->outputs[i].name);
+        ngd_strbuf_append(sb, "\"];\n  ");
+        dot_vertex(graph, graph->outputs[i].value, sb);
+        ngd_strbuf_printf(sb, " -> o%u [label=\"%%%s\"];\n", i, graph->values[graph->outputs[i].value].name);
+    }
+    ngd_strbuf_append(sb, "}\n");
+}

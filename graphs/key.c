@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Guards and keys. Sealing a graph has shown for every dimension that it is neither negative nor too large
+ * anywhere within the symbols' ranges and buckets, so the ranges are all that a replay has to check.
+ */
+#include "graphs/key.h"
+#include <inttypes.h>
+#include <string.h>
+
+static ngd_status_t check_range(const struct ngd_symbol *sym, int64_t value, struct ngd_diag *diag)
+{
+    const char *op = value < sym->min ? ">=" : "<=";
+    int64_t limit = value < sym->min ? sym->min : sym->max;
+
+    if (value >= sym->min && value <= sym->max)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED,
+                        "symbol %s = %" PRId64 " is outside %" PRId64 "..%" PRId64 " (guard %s %s %" PRId64 ")",
+                        sym->name, value, sym->min, sym->max, sym->name, op, limit);
+}
+
+static ngd_status_t pin(const struct ngd_symbol *sym, int64_t value, int64_t *pinned_p, struct ngd_diag *diag)
+{
+    if (sym->policy == NGD_SYMBOL_EXACT) {
+        *pinned_p = value;
+        return NGD_OK;
+    }
+    for (uint32_t i = 0; i < sym->n_buckets; i++) {
+        if (sym->buckets[i] >= value) {
+            *pinned_p = sym->buckets[i];
+            return NGD_OK;
+        }
+    }
+    /* Sealing a graph makes the last bucket reach the maximum, so only an unsealed graph gets here. */
+    return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED, "symbol %s = %" PRId64 " is above its last bucket", sym->name,
+                        value);
+}
+
+static uint64_t hash_key(const struct ngd_key *key)
+{
+    uint64_t h = ngd_hash64(key->graph.b, sizeof(key->graph.b), key->n_symbols);
+
+    h = ngd_hash64(key->options.b, sizeof(key->options.b), h);
+    return ngd_hash64(key->symbols, key->n_symbols * sizeof(key->symbols[0]), h);
+}
+
+ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
+                          uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag)
+{
+    struct ngd_key key = {.graph = graph->digest, .options = *options, .n_symbols = n_symbols};
+    ngd_status_t status;
+
+    if (n_symbols != graph->n_symbols)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "graph %s has %" PRIu32 " symbols, and values of %" PRIu32 " were given", graph->name,
+                            graph->n_symbols, n_symbols);
+    for (uint32_t i = 0; i < n_symbols; i++) {
+        status = check_range(&graph->symbols[i], symbols[i], diag);
+        if (!status)
+            status = pin(&graph->symbols[i], symbols[i], &key.symbols[i], diag);
+        if (status)
+            return status;
+    }
+    key.hash = hash_key(&key);
+    *key_p = key;
+    return NGD_OK;
+}
+
+bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b)
+{
+    return a->hash == b->hash && a->n_symbols == b->n_symbols &&
+           memcmp(a->symbols, b->symbols, a->n_symbols * sizeof(a->symbols[0])) == 0 &&
+           ngd_digest_equal(&a->graph, &b->graph) && ngd_digest_equal(&a->options, &b->options);
+}
+
+/* Enough of a digest for a person to tell two apart. */
+static void print_digest(const char *what, const struct ngd_digest *d, struct ngd_strbuf *sb)
+{
+    char hex[NGD_DIGEST_HEX];
+
+    ngd_digest_hex(d, hex);
+    ngd_strbuf_printf(sb, "%s=%.12s", what, hex);
+}
+
+void ngd_key_print(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb)
+{
+    for (uint32_t i = 0; i < key->n_symbols && i < graph->n_symbols; i++)
+        ngd_strbuf_printf(sb, "%s%s%" PRId64 " ", graph->symbols[i].name,
+                          graph->symbols[i].policy == NGD_SYMBOL_BUCKETS ? "<=" : "==", key->symbols[i]);
+    print_digest("graph", &key->graph, sb);
+    ngd_strbuf_putc(sb, ' ');
+    print_digest("options", &key->options, sb);
+}

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+noinst_LTLIBRARIES += libngdgraphs.la
+libngdgraphs_la_SOURCES = \
+	graphs/expr.c graphs/expr.h \
+	graphs/expr_int.h \
+	graphs/expr_poly.c \
+	graphs/gcache.c graphs/gcache.h \
+	graphs/graph.c graphs/graph.h \
+	graphs/graph_int.h \
+	graphs/graph_parse.c \
+	graphs/graph_print.c \
+	graphs/graph_validate.c \
+	graphs/key.c graphs/key.h \
+	graphs/memplan.c graphs/memplan.h \
+	graphs/op.c graphs/op.h \
+	graphs/op_attention.c \
+	graphs/op_elementwise.c \
+	graphs/op_index.c \
+	graphs/op_int.h \
+	graphs/op_maker.c \
+	graphs/op_matrix.c \
+	graphs/op_norm.c \
+	graphs/op_reduce.c \
+	graphs/op_shape.c \
+	graphs/op_view.c \
+	graphs/plan.c graphs/plan.h \
+	graphs/plan_build.c \
+	graphs/plan_cost.c \
+	graphs/plan_int.h \
+	graphs/plan_memory.c \
+	graphs/plan_print.c \
+	graphs/plan_views.c
+
+EXTRA_DIST += graphs/ops.def

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shape rules of concatenation, slicing, gathering and scattering. */
+#include "graphs/op_int.h"
+#include <string.h>
+
+/* ---- cat, split, slice, select ---- */
+
+static ngd_status_t add_cat_operand(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, uint32_t axis,
+                                    ngd_dim_t *sum, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *t = ngd_node_in(graph, node, i);
+    char tx[NGD_OP_TEXT], tt[NGD_OP_TEXT];
+    ngd_status_t status;
+    bool same = t->rank == x->rank;
+
+    if (t->dtype != x->dtype)
+        return ngd_op_dtype_is(graph, node, i, "operand", x->dtype, diag);
+    for (uint32_t k = 0; k < x->rank && same; k++)
+        same = k == axis || t->dims[k] == x->dims[k];
+    if (!same)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "operand %u, %%%s, is %s and the first is %s: they must be equal but for dimension %u",
+                           i + 1, ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, t, tt),
+                           ngd_op_type_text(graph, x, tx), axis);
+    status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, *sum, t->dims[axis], sum);
+    return status ? ngd_op_expr_fail(graph, node, diag, status, "the sum of dimension dim") : NGD_OK;
+}
+
+ngd_status_t ngd_shape_cat(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], sum = 0;
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    for (uint32_t i = 0; i < node->n_in && !status; i++)
+        status = add_cat_operand(graph, node, i, axis, &sum, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[axis] = sum;
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_cat(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    uint32_t axis = ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank);
+
+    for (uint32_t i = 0; i < node->n_in; i++) {
+        if (axis == 0 && ngd_op_in_carries(graph, node, i, symbol)) {
+            *why_p = "it joins along dimension 0, so padding would end up between rows";
+            return false;
+        }
+    }
+    return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
+}
+
+ngd_status_t ngd_shape_split(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const struct ngd_attr_value *sizes = ngd_op_attr(node, "split_sizes");
+    ngd_dim_t dims[NGD_MAX_RANK], sum = 0;
+    char ts[NGD_OP_TEXT], td[NGD_OP_TEXT];
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status && sizes->n == 0)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute split_sizes is empty");
+    for (uint32_t i = 0; i < sizes->n && !status; i++) {
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, sum, sizes->list[i], &sum);
+        if (status)
+            return ngd_op_expr_fail(graph, node, diag, status, "the sum of split_sizes");
+    }
+    if (status)
+        return status;
+    if (sum != x->dims[axis])
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "split_sizes sum up to %s, but dimension %u of %%%s is %s: they must be equal",
+                           ngd_op_dim_text(graph, sum, ts), axis, ngd_op_in_name(graph, node, 0),
+                           ngd_op_dim_text(graph, x->dims[axis], td));
+    memcpy(dims, x->dims, sizeof(dims));
+    for (uint32_t i = 0; i < sizes->n && !status; i++) {
+        dims[axis] = sizes->list[i];
+        status = ngd_op_result(graph, node, i, x->dtype, x->rank, dims, diag);
+    }
+    return status;
+}
+
+static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_op_rows_axis(graph, node, symbol, ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank),
+                            why_p);
+}
+
+bool ngd_rows_split(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+/* A Python slice bound as a position within 0..size: negative ones count from the end, then it is clamped. */
+static ngd_status_t clamp_bound(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t size,
+                                ngd_dim_t *bound_p, struct ngd_diag *diag)
+{
+    ngd_dim_t v = ngd_op_int(node, name);
+    char text[NGD_OP_TEXT];
+    ngd_status_t status = NGD_OK;
+
+    if (ngd_expr_always_le(graph->exprs, v, -1))
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, v, size, &v);
+    else if (!ngd_expr_always_le(graph->exprs, 0, v))
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+            "attribute %s, %s, may be negative or not, which decides from which end it counts: use a bound whose "
+            "sign is known",
+            name, ngd_op_dim_text(graph, v, text));
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MAX, v, 0, &v);
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MIN, v, size, &v);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, name);
+    *bound_p = v;
+    return NGD_OK;
+}
+
+static ngd_status_t slice_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step,
+                                 ngd_dim_t *length_p)
+{
+    ngd_dim_t n;
+    ngd_status_t status = ngd_expr_make(graph->exprs, NGD_EXPR_SUB, end, start, &n);
+
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MAX, n, 0, &n);
+    if (!status && step > 1) {
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, n, step - 1, &n);
+        if (!status)
+            status = ngd_expr_make(graph->exprs, NGD_EXPR_FLOORDIV, n, step, &n);
+    }
+    if (!status)
+        *length_p = n;
+    return status;
+}
+
+ngd_status_t ngd_shape_slice(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], start, end;
+    int64_t step;
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    status = clamp_bound(graph, node, "start", dims[axis], &start, diag);
+    if (!status)
+        status = clamp_bound(graph, node, "end", dims[axis], &end, diag);
+    if (status)
+        return status;
+    status = slice_length(graph, start, end, step, &dims[axis]);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the slice's length");
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+/* A slice that keeps all rows is none. */
+bool ngd_rows_slice(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *y = &graph->values[node->out[0]].type;
+
+    if (ngd_op_known_axis(node, "dim", x->rank) == 0 && x->dims[0] == y->dims[0] && ngd_op_int(node, "start") == 0)
+        return true;
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], index = ngd_op_int(node, "index"), last, past;
+    char ti[NGD_OP_TEXT], td[NGD_OP_TEXT];
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (status)
+        return status;
+    status = ngd_expr_make(graph->exprs, NGD_EXPR_SUB, x->dims[axis], 1, &last);
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, index, x->dims[axis], &past);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "attribute index");
+    if (!(ngd_expr_always_le(graph->exprs, 0, index) && ngd_expr_always_le(graph->exprs, index, last)) &&
+        !(ngd_expr_always_le(graph->exprs, index, -1) && ngd_expr_always_le(graph->exprs, 0, past)))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "attribute index, %s, is not within dimension %u of %%%s, %s, for all symbol values",
+                           ngd_op_dim_text(graph, index, ti), axis, ngd_op_in_name(graph, node, 0),
+                           ngd_op_dim_text(graph, x->dims[axis], td));
+    memcpy(dims, x->dims, sizeof(dims));
+    memmove(&dims[axis], &dims[axis + 1], (x->rank - axis - 1u) * sizeof(dims[0]));
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank - 1u, dims, diag);
+}
+
+bool ngd_rows_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+/* ---- by index tensors ---- */
+
+/* a.dims[k] <= b.dims[k] for all k but `except`. */
+static ngd_status_t check_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a,
+                                 uint32_t b, const char *role_b, uint32_t except, struct ngd_diag *diag)
+{
+    const struct ngd_type *s = ngd_node_in(graph, node, a), *t = ngd_node_in(graph, node, b);
+    char ts[NGD_OP_TEXT], tt[NGD_OP_TEXT];
+    bool within = s->rank == t->rank;
+
+    for (uint32_t k = 0; k < s->rank && within; k++)
+        within = k == except || ngd_expr_always_le(graph->exprs, s->dims[k], t->dims[k]);
+    if (within)
+        return NGD_OK;
+    return ngd_op_fail(
+        graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+        "%s %%%s is %s and %s %%%s is %s: they must have the same rank, and the first must lie within the second "
+        "in every dimension%s",
+        role_a, ngd_op_in_name(graph, node, a), ngd_op_type_text(graph, s, ts), role_b, ngd_op_in_name(graph, node, b),
+        ngd_op_type_text(graph, t, tt), except < NGD_MAX_RANK ? " but dim" : "");
+}
+
+ngd_status_t ngd_shape_gather(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
+    if (!status)
+        status = check_within(graph, node, 1, "index", 0, "x", axis, diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, index->rank, index->dims, diag);
+}
+
+/* A row of x is reached by the row of the index with the same number, so x's padding is met by index padding only. */
+bool ngd_rows_gather(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    if (ngd_op_in_carries(graph, node, 0, symbol) && !ngd_op_in_carries(graph, node, 1, symbol)) {
+        *why_p = "x has rows of it, but the index has not";
+        return false;
+    }
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_index_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "index", 1, "[N]", diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[axis] = index->dims[0];
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_index_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                           const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_dim_t dims[2 * NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
+
+    if (status)
+        return status;
+    if (x->rank == 0)
+        return ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
+    memcpy(dims, index->dims, index->rank * sizeof(dims[0]));
+    memcpy(dims + index->rank, x->dims + 1, (x->rank - 1u) * sizeof(dims[0]));
+    return ngd_op_result(graph, node, 0, x->dtype, index->rank + x->rank - 1u, dims, diag);
+}
+
+/*
+ * A table with padded rows is fine here: the operator's definition ends the table at its actual rows (an index beyond is
+ * INDEX_RANGE), so padding is out of reach. That is how a prompt's last row is picked.
+ */
+bool ngd_rows_index(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    if (!ngd_op_in_carries(graph, node, 1, symbol))
+        return true;
+    return ngd_rows_embedding(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
+    if (!status)
+        status = ngd_op_dtype_is(graph, node, 2, "src", x->dtype, diag);
+    if (!status)
+        status = check_within(graph, node, 1, "index", 2, "src", NGD_MAX_RANK, diag);
+    if (!status)
+        status = check_within(graph, node, 1, "index", 0, "x", axis, diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+}
+
+bool ngd_rows_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    bool others = ngd_op_in_carries(graph, node, 1, symbol) || ngd_op_in_carries(graph, node, 2, symbol);
+
+    if (others && !ngd_op_in_carries(graph, node, 0, symbol)) {
+        *why_p = "rows of it are written into a tensor that has none";
+        return false;
+    }
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
+
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "indices", 1, "[N]", diag);
+    if (!status && x->rank == 0)
+        status = ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
+    if (!status)
+        status = ngd_op_dtype_is(graph, node, 2, "values", x->dtype, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[0] = index->dims[0];
+    status = ngd_op_shape_is(graph, node, 2, "values", x->rank, dims, "[N, rest of x]", diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_OP_INT_H
+#define NGD_GRAPHS_OP_INT_H
+
+/*
+ * What shape rules (op_<family>.c) share: declarations of all rules, made from ops.def, and helpers
+ * that check operands and set result types.
+ *
+ * A rule reads operands with ngd_node_in and attributes with ngd_op_int and its siblings, and calls
+ * ngd_op_result for each result. Every refusal goes through ngd_op_fail, which puts the node's name,
+ * operator and line in front, so that a rule's own text only says what is wrong and what would be right.
+ */
+#include "graphs/graph.h"
+
+#define NGD_OPF_REFUSED (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE)
+
+typedef ngd_status_t ngd_shape_fn(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag);
+typedef bool ngd_rows_fn(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                         const char **why_p);
+
+/* Declares ngd_shape_<x> for every row, and ngd_rows_<x> for every row of kind SHAPE. */
+#define NGD_ROWS_DECL_SHAPE(shape) ngd_rows_fn ngd_rows_##shape;
+#define NGD_ROWS_DECL_LEADING(shape)
+#define NGD_ROWS_DECL_NONE(shape)
+#define NGD_OP(ID, name, min_in, max_in, n_out, shape, rows, flags, mutates, host, attrs, doc) \
+    ngd_shape_fn ngd_shape_##shape;                                                            \
+    NGD_ROWS_DECL_##rows(shape)
+#include "graphs/ops.def"
+#undef NGD_OP
+
+ngd_rows_fn ngd_rows_leading; /* operands that carry the symbol carry it in dimension 0, and so do the results */
+ngd_rows_fn ngd_rows_none;    /* no operand carries it */
+
+const char *ngd_attr_type_name(ngd_attr_type_t type);
+
+/* Text of a type or dimension for a diagnosis, cut to fit; returns buf. */
+#define NGD_OP_TEXT 120
+const char *ngd_op_type_text(const struct ngd_graph *graph, const struct ngd_type *type, char buf[NGD_OP_TEXT]);
+const char *ngd_op_dim_text(const struct ngd_graph *graph, ngd_dim_t dim, char buf[NGD_OP_TEXT]);
+const char *ngd_op_in_name(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i); /* without the % */
+
+/* "node %y (aten.linear, line 12): " + text */
+ngd_status_t ngd_op_fail(const struct ngd_graph *graph, const struct ngd_node *node, struct ngd_diag *diag,
+                         ngd_status_t status, const char *fmt, ...) __attribute__((format(printf, 5, 6)));
+/* For a failed expression: OVERFLOW, GRAPH_TOO_LARGE or NO_MEMORY, said about `what`. */
+ngd_status_t ngd_op_expr_fail(const struct ngd_graph *graph, const struct ngd_node *node, struct ngd_diag *diag,
+                              ngd_status_t status, const char *what);
+
+/* Sets result i. GRAPH_RANK past the rank limit, GRAPH_SHAPE for a dimension that may be negative, OVERFLOW. */
+ngd_status_t ngd_op_result(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dtype_t dtype, uint32_t rank,
+                           const ngd_dim_t *dims, struct ngd_diag *diag);
+
+/* Attributes, by name; the name is the rule's own, so it exists. */
+const struct ngd_attr_value *ngd_op_attr(const struct ngd_node *node, const char *name);
+static inline bool ngd_op_bool(const struct ngd_node *node, const char *name)
+{
+    return ngd_op_attr(node, name)->i != 0;
+}
+static inline double ngd_op_float(const struct ngd_node *node, const char *name)
+{
+    return ngd_op_attr(node, name)->f;
+}
+static inline const char *ngd_op_str(const struct ngd_node *node, const char *name)
+{
+    return ngd_op_attr(node, name)->s;
+}
+static inline ngd_dim_t ngd_op_int(const struct ngd_node *node, const char *name)
+{
+    return ngd_op_attr(node, name)->i;
+}
+/* A constant attribute within lo..hi. */
+ngd_status_t ngd_op_const(const struct ngd_graph *graph, const struct ngd_node *node, const char *name, int64_t lo,
+                          int64_t hi, int64_t *value_p, struct ngd_diag *diag);
+/* A constant axis of a tensor of that rank, a negative one counted from the end. */
+ngd_status_t ngd_op_axis(const struct ngd_graph *graph, const struct ngd_node *node, const char *name, uint32_t rank,
+                         uint32_t *axis_p, struct ngd_diag *diag);
+ngd_status_t ngd_op_axis_value(const struct ngd_graph *graph, const struct ngd_node *node, const char *name,
+                               ngd_dim_t value, uint32_t rank, uint32_t *axis_p, struct ngd_diag *diag);
+/* The axis again, after the shape rule has accepted it. */
+uint32_t ngd_op_known_axis(const struct ngd_node *node, const char *name, uint32_t rank);
+
+/* Operands. `role` is what the schema calls it ("weight"). */
+enum { NGD_TAKES_FLOAT = 1, NGD_TAKES_INT = 2, NGD_TAKES_BOOL = 4, NGD_TAKES_ALL = 7, NGD_TAKES_INDEX = 8 };
+ngd_status_t ngd_op_takes(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
+                          unsigned takes, struct ngd_diag *diag);
+ngd_status_t ngd_op_dtype_is(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
+                             ngd_dtype_t dtype, struct ngd_diag *diag);
+/* Operand i has operand 0's dtype, or is a narrower float beside an f32 operand 0. */
+ngd_status_t ngd_op_same_or_narrower(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i,
+                                     const char *role, struct ngd_diag *diag);
+ngd_status_t ngd_op_rank_is(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
+                            uint32_t rank, const char *form, struct ngd_diag *diag);
+/* Operand i's shape is exactly dims; form says it in letters ("[T,KH,D]"). */
+ngd_status_t ngd_op_shape_is(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
+                             uint32_t rank, const ngd_dim_t *dims, const char *form, struct ngd_diag *diag);
+/* a and b broadcast together: equal, or constant 1. */
+ngd_status_t ngd_op_broadcast(const struct ngd_graph *graph, const struct ngd_node *node, const struct ngd_type *a,
+                              const struct ngd_type *b, uint32_t *rank_p, ngd_dim_t dims[NGD_MAX_RANK],
+                              struct ngd_diag *diag);
+
+/* Row rules. */
+bool ngd_op_carries(const struct ngd_graph *graph, uint32_t value, uint32_t symbol); /* its type uses the symbol */
+bool ngd_op_in_carries(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, uint32_t symbol);
+bool ngd_op_attrs_free(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char *except,
+                       const char **why_p); /* no attribute (but `except`) uses the symbol */
+bool ngd_op_rows_axis(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, uint32_t axis,
+                      const char **why_p); /* attributes free, and the axis is not 0 when operand 0 carries it */
+
+/* Refuses a random, synchronising or data-dependent operator, saying what to do instead. */
+ngd_status_t ngd_op_refuse(const struct ngd_op *op, const char *name, uint32_t line, struct ngd_diag *diag);
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shape rules of makers, of the copy into a state, and of what is refused. */
+#include "graphs/op_int.h"
+#include <math.h>
+
+static ngd_status_t maker_dtype(const struct ngd_graph *graph, const struct ngd_node *node, ngd_dtype_t *dtype_p,
+                                struct ngd_diag *diag)
+{
+    int64_t dtype = ngd_op_attr(node, "dtype")->i;
+
+    if (dtype < 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute dtype is none, but must name a dtype");
+    *dtype_p = (ngd_dtype_t)dtype;
+    return NGD_OK;
+}
+
+/* max(0, ceil((end - start)/step)) */
+static ngd_status_t range_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step, ngd_dim_t *n_p)
+{
+    ngd_dim_t n;
+    ngd_status_t status = ngd_expr_make(graph->exprs, NGD_EXPR_SUB, end, start, &n);
+
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MAX, n, 0, &n);
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, n, step - 1, &n);
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_FLOORDIV, n, step, &n);
+    if (!status)
+        *n_p = n;
+    return status;
+}
+
+ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_dtype_t dtype = NGD_F32;
+    ngd_dim_t n;
+    int64_t step;
+    ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
+
+    if (!status && dtype == NGD_BOOL)
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "attribute dtype is bool, which cannot count");
+    if (!status)
+        status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
+    if (status)
+        return status;
+    status = range_length(graph, ngd_op_int(node, "start"), ngd_op_int(node, "end"), step, &n);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the number of elements");
+    return ngd_op_result(graph, node, 0, dtype, 1, &n, diag);
+}
+
+/* Element i is start + i*step, whatever the padded length is. */
+bool ngd_rows_arange(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_op_attrs_free(graph, node, symbol, "end", why_p);
+}
+
+static bool fill_fits(ngd_dtype_t dtype, double v)
+{
+    static const struct {
+        double min, max;
+    } range[NGD_DTYPE_MAX] = {
+        [NGD_I8] = {-128, 127},
+        [NGD_U8] = {0, 255},
+        [NGD_I32] = {-0x1p31, 0x1p31 - 1},
+        [NGD_I64] = {-0x1p63, 0x1p63 - 1024}, /* the largest double below 2^63 */
+        [NGD_BOOL] = {0, 1},
+    };
+
+    return ngd_dtype_is_float(dtype) || (v == floor(v) && v >= range[dtype].min && v <= range[dtype].max);
+}
+
+ngd_status_t ngd_shape_full(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_attr_value *size = ngd_op_attr(node, "size");
+    double v = ngd_op_float(node, "fill_value");
+    ngd_dtype_t dtype = NGD_F32;
+    ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
+
+    if (status)
+        return status;
+    if (!fill_fits(dtype, v))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute fill_value, %g, cannot be held by %s",
+                           v, ngd_dtype_name(dtype));
+    return ngd_op_result(graph, node, 0, dtype, size->n, size->list, diag);
+}
+
+bool ngd_rows_full(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_op_attrs_free(graph, node, symbol, "size", why_p);
+}
+
+ngd_status_t ngd_shape_copy_into(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *into = ngd_node_in(graph, node, 0);
+
+    return ngd_op_shape_is(graph, node, 1, "operand", into->rank, into->dims, "of the written tensor's shape", diag);
+}
+
+ngd_status_t ngd_shape_refused(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    (void)graph;
+    return ngd_op_refuse(node->op, NULL, node->line, diag);
+}

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shape rules of normalisations, softmax, rotary embedding and SwiGLU: operators within a row. */
+#include "graphs/op_int.h"
+#include <string.h>
+
+ngd_status_t ngd_shape_layer_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    static const char *const roles[] = {"x", "weight", "bias"};
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const struct ngd_attr_value *shape = ngd_op_attr(node, "normalized_shape");
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+    char text[NGD_OP_TEXT];
+
+    if (status)
+        return status;
+    if (shape->n == 0 || shape->n > x->rank ||
+        memcmp(shape->list, &x->dims[x->rank - shape->n], shape->n * sizeof(shape->list[0])) != 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "normalized_shape must equal the last dimensions of %%%s, %s",
+                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, text));
+    for (uint32_t i = 1; i < 3; i++) {
+        if (!ngd_node_has(node, i))
+            continue;
+        status = ngd_op_same_or_narrower(graph, node, i, roles[i], diag);
+        if (!status)
+            status = ngd_op_shape_is(graph, node, i, roles[i], shape->n, shape->list, "of normalized_shape", diag);
+        if (status)
+            return status;
+    }
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+}
+
+bool ngd_rows_layer_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                         const char **why_p)
+{
+    uint32_t rank = ngd_node_in(graph, node, 0)->rank;
+
+    return ngd_op_rows_axis(graph, node, symbol, rank - ngd_op_attr(node, "normalized_shape")->n, why_p);
+}
+
+/* x normalised over its last dimension by gamma (operand i), and rstd with a last dimension of 1. */
+static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+
+    if (status)
+        return status;
+    if (x->rank == 0)
+        return ngd_op_rank_is(graph, node, 0, "x", 1, "[...,D]", diag);
+    status = ngd_op_same_or_narrower(graph, node, gamma, "gamma", diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, gamma, "gamma", 1, &x->dims[x->rank - 1], "[D]", diag);
+    if (!status)
+        status = ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[x->rank - 1] = 1;
+    return status ? status : ngd_op_result(graph, node, 1, NGD_F32, x->rank, dims, diag);
+}
+
+ngd_status_t ngd_shape_rms_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    return rms_results(graph, node, 1, diag);
+}
+
+ngd_status_t ngd_shape_add_rms_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 1, "x2", x->dtype, diag);
+
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 1, "x2", x->rank, x->dims, "of x1's shape", diag);
+    if (!status)
+        status = rms_results(graph, node, 2, diag);
+    return status ? status : ngd_op_result(graph, node, 2, x->dtype, x->rank, x->dims, diag);
+}
+
+bool ngd_rows_rms_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_op_rows_axis(graph, node, symbol, ngd_node_in(graph, node, 0)->rank - 1u, why_p);
+}
+
+bool ngd_rows_add_rms_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                           const char **why_p)
+{
+    return ngd_rows_rms_norm(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_softmax(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    bool widen = ngd_op_bool(node, "half_to_float");
+    uint32_t axis;
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "operand", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+    if (status)
+        return status;
+    if (widen && x->dtype == NGD_F32)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute half_to_float is true, but %%%s is f32 already: it is for f16 and bf16",
+                           ngd_op_in_name(graph, node, 0));
+    return ngd_op_result(graph, node, 0, widen ? NGD_F32 : x->dtype, x->rank, x->dims, diag);
+}
+
+bool ngd_rows_softmax(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    uint32_t axis = ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank);
+
+    return ngd_op_rows_axis(graph, node, symbol, axis, why_p);
+}
+
+/* cos or sin: [T,1,D] or [T,D] of x[T,H,D]. */
+static ngd_status_t check_table(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
+                                struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *r = ngd_node_in(graph, node, i);
+    ngd_dim_t three[] = {x->dims[0], 1, x->dims[2]}, two[] = {x->dims[0], x->dims[2]};
+
+    if (r->dtype != NGD_F32 && r->dtype != x->dtype)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "%s %%%s is %s, but must be f32 or x's dtype, %s",
+                           role, ngd_op_in_name(graph, node, i), ngd_dtype_name(r->dtype), ngd_dtype_name(x->dtype));
+    return r->rank == 2 ? ngd_op_shape_is(graph, node, i, role, 2, two, "[T,D] or [T,1,D]", diag)
+                        : ngd_op_shape_is(graph, node, i, role, 3, three, "[T,1,D] or [T,D]", diag);
+}
+
+ngd_status_t ngd_shape_rotary(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const char *mode = ngd_op_str(node, "rotary_mode");
+    char text[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 0, "x", 3, "[T,H,D]", diag);
+    if (!status)
+        status = check_table(graph, node, 1, "r1", diag);
+    if (!status)
+        status = check_table(graph, node, 2, "r2", diag);
+    if (status)
+        return status;
+    if (strcmp(mode, "half") != 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute rotary_mode is \"%.32s\", but must be \"half\"", mode);
+    if (!ngd_dim_is_const(x->dims[2]) || x->dims[2] % 2)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "x %%%s is %s, but its last dimension must be an even constant",
+                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, text));
+    return ngd_op_result(graph, node, 0, x->dtype, 3, x->dims, diag);
+}
+
+ngd_status_t ngd_shape_swiglu(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], half;
+    uint32_t axis;
+    bool exact;
+    char text[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+    if (status)
+        return status;
+    status = ngd_expr_divide(graph->exprs, x->dims[axis], 2, &exact, &half);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "half of dimension dim");
+    if (!exact)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "dimension %u of %%%s, %s, does not divide by 2",
+                           axis, ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, x->dims[axis], text));
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[axis] = half;
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_swiglu(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_rows_softmax(graph, node, symbol, why_p);
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of a plan, and its calls' attributes. How one is made: plan_build.c, plan_views.c, plan_memory.c. */
+#include "graphs/plan.h"
+#include "base/mem.h"
+#include "graphs/plan_int.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+#define ARENA_BLOCK (64u << 10)
+
+struct holder {
+    struct ngd_plan plan;
+    struct ngd_arena arena;
+};
+
+static ngd_status_t check_key(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_diag *diag)
+{
+    if (!graph->sealed)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "graph %s is not sealed", graph->name);
+    if (key->n_symbols != graph->n_symbols || !ngd_digest_equal(&key->graph, &graph->digest))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the key is of another graph than %s", graph->name);
+    for (uint32_t i = 0; i < graph->n_symbols; i++) {
+        const struct ngd_symbol *s = &graph->symbols[i];
+        int64_t max = s->policy == NGD_SYMBOL_BUCKETS && s->n_buckets ? s->buckets[s->n_buckets - 1] : s->max;
+
+        if (key->symbols[i] < s->min || key->symbols[i] > (max > s->max ? max : s->max))
+            return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED, "symbol %s = %" PRId64 " is outside %" PRId64 "..%" PRId64,
+                                s->name, key->symbols[i], s->min, max);
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key, const struct ngd_plan_target *target,
+                             struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    struct holder *h;
+    ngd_status_t status = check_key(graph, key, diag);
+
+    if (status)
+        return status;
+    h = NGD_NEW(struct holder);
+    if (!h)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the plan of graph %s", graph->name);
+    ngd_arena_init(&h->arena, ARENA_BLOCK);
+    h->plan.arena = &h->arena;
+    h->plan.refs = 1;
+    h->plan.graph = ngd_graph_ref(graph);
+    h->plan.key = *key;
+    memcpy(h->plan.symbols, key->symbols, sizeof(h->plan.symbols));
+    status = ngd_plan_build(&h->plan, target, diag);
+    if (status) {
+        ngd_plan_unref(&h->plan);
+        return status;
+    }
+    *plan_p = &h->plan;
+    return NGD_OK;
+}
+
+struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan)
+{
+    __atomic_fetch_add(&plan->refs, 1, __ATOMIC_RELAXED);
+    return plan;
+}
+
+struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan)
+{
+    if (plan && __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
+        ngd_graph_unref(plan->graph);
+        ngd_arena_fini(plan->arena);
+        ngd_free(plan); /* the first member of its holder */
+    }
+    return NULL;
+}
+
+/* ---- attributes of a call ---- */
+
+static const struct ngd_attr_value *attr(const struct ngd_plan_call *call, const char *name)
+{
+    int i = ngd_op_attr_index(call->op, name, strlen(name));
+
+    assert(i >= 0);
+    return &call->attrs[i];
+}
+
+int64_t ngd_call_int(const struct ngd_plan_call *call, const char *name)
+{
+    return attr(call, name)->i;
+}
+
+double ngd_call_float(const struct ngd_plan_call *call, const char *name)
+{
+    return attr(call, name)->f;
+}
+
+const struct ngd_attr_value *ngd_call_ints(const struct ngd_plan_call *call, const char *name)
+{
+    return attr(call, name);
+}
+
+const char *ngd_call_str(const struct ngd_plan_call *call, const char *name)
+{
+    return attr(call, name)->s;
+}

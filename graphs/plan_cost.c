@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Estimates of a plan's work, for scheduling and benchmarks. Floating-point operations: two per multiplication
+ * and addition in matrix products and attention, one per element of anything else. Weight bytes: what a replay
+ * must read of its parameters at least once, where an embedding reads only the rows that it looks up.
+ */
+#include "base/mem.h"
+#include "graphs/plan_int.h"
+
+struct cost {
+    const struct ngd_plan *plan;
+    const struct ngd_plan_call *call;
+};
+
+static const struct ngd_plan_tensor *in(const struct cost *c, uint32_t i)
+{
+    return &c->plan->tensors[c->call->in[i]];
+}
+
+static double out_elements(const struct cost *c)
+{
+    double n = 0;
+
+    for (uint32_t i = 0; i < c->call->n_out; i++)
+        n += (double)ngd_plan_elements(&c->plan->tensors[c->call->out[i]]);
+    return n;
+}
+
+static double product_of(const struct cost *c, uint32_t operand)
+{
+    const struct ngd_plan_tensor *a = in(c, operand);
+
+    return 2 * out_elements(c) * (double)(a->rank ? a->dims[a->rank - 1] : 1);
+}
+
+static double flops_mm(const struct cost *c)
+{
+    return product_of(c, 0);
+}
+static double flops_addmm(const struct cost *c)
+{
+    return product_of(c, 1);
+}
+
+/* The context lengths arrive with the replay: half of what the block tables can hold stands for them. */
+static double flops_attention(const struct cost *c)
+{
+    const struct ngd_plan_tensor *cache = in(c, 1), *table = in(c, 3);
+    double context = cache->rank > 1 && table->rank > 1 ? (double)cache->dims[1] * (double)table->dims[1] / 2 : 1;
+
+    return 4 * out_elements(c) * context;
+}
+
+/* A new operator needs a row only when it is a matrix product or reads part of its first operand. */
+static const struct {
+    double (*flops)(const struct cost *c);
+    bool gathers; /* reads as many bytes of operand 0 as it writes */
+} rules[NGD_OP_MAX] = {
+    [NGD_OP_ATEN_MM] = {flops_mm, false},
+    [NGD_OP_ATEN_BMM] = {flops_mm, false},
+    [NGD_OP_ATEN_LINEAR] = {flops_mm, false},
+    [NGD_OP_ATEN_ADDMM] = {flops_addmm, false},
+    [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {flops_attention, false},
+    [NGD_OP_ATEN_EMBEDDING] = {NULL, true},
+    [NGD_OP_ATEN_GATHER] = {NULL, true},
+    [NGD_OP_ATEN_INDEX_SELECT] = {NULL, true},
+    [NGD_OP_ATEN_INDEX_TENSOR] = {NULL, true},
+};
+
+static uint64_t bytes_read(const struct cost *c, uint32_t i)
+{
+    uint64_t all = c->plan->tensors[in(c, i)->root].bytes, rows;
+
+    if (i != 0 || !rules[c->call->op->id].gathers || c->call->n_out == 0)
+        return all;
+    rows = c->plan->tensors[c->call->out[0]].bytes;
+    return rows < all ? rows : all;
+}
+
+/* read[p]: the most that any one call reads of parameter p. */
+static void add_call(const struct cost *c, uint64_t *read, double *flops)
+{
+    double (*rule)(const struct cost *) = rules[c->call->op->id].flops;
+
+    *flops += rule ? rule(c) : out_elements(c);
+    for (uint32_t i = 0; i < c->call->n_in; i++) {
+        const struct ngd_plan_tensor *t = c->call->in[i] == NGD_PLAN_NONE ? NULL : in(c, i);
+        uint64_t bytes;
+
+        if (!t || t->space != NGD_SPACE_BOUND || t->bound >= c->plan->graph->n_params)
+            continue;
+        bytes = bytes_read(c, i);
+        if (read[t->bound] < bytes)
+            read[t->bound] = bytes;
+    }
+}
+
+ngd_status_t ngd_plan_estimate(struct ngd_plan *plan)
+{
+    uint64_t *read = NGD_NEW_N(uint64_t, plan->graph->n_params);
+    double flops = 0;
+
+    if (!read)
+        return NGD_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < plan->n_calls; i++)
+        add_call(&(struct cost){plan, &plan->calls[i]}, read, &flops);
+    plan->weight_bytes = 0;
+    for (uint32_t i = 0; i < plan->graph->n_params; i++)
+        if (__builtin_add_overflow(plan->weight_bytes, read[i], &plan->weight_bytes))
+            plan->weight_bytes = UINT64_MAX;
+    plan->flops = flops < 0x1p63 ? (uint64_t)flops : INT64_MAX;
+    ngd_free(read);
+    return NGD_OK;
+}

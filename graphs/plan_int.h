@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_PLAN_INT_H
+#define NGD_GRAPHS_PLAN_INT_H
+
+/*
+ * Inside of a plan: what its parts share (life, build, views, memory, estimates).
+ *
+ * While a plan is built, its tensors and calls are growing heap arrays; at the end they move to the arena. A
+ * tensor's offset is relative to its root until ngd_plan_assign_memory has placed the roots.
+ */
+#include "graphs/plan.h"
+
+#define NGD_PLAN_ALIGN 64
+
+/* Fills a plan that has its graph, key, symbols and an empty arena. On failure the plan is only fit to be destroyed. */
+ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, struct ngd_diag *diag);
+
+/*
+ * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has
+ * concrete attributes. False when strides cannot express it, which never happens for a contiguous src.
+ */
+bool ngd_plan_view(const struct ngd_plan_tensor *src, const struct ngd_plan_call *call, uint32_t result,
+                   struct ngd_plan_tensor *dst);
+bool ngd_plan_view_known(const struct ngd_op *op); /* the operator has a rule here */
+
+/* Row-major strides. */
+void ngd_plan_set_contiguous(struct ngd_plan_tensor *t);
+/* Sets bytes, the extent from offset on, and gives dimensions of 1 the strides of a contiguous tensor. */
+ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t);
+
+/* Lifetimes, storage reuse, offsets: sets root, offset, workspace_offset, pool_bytes, live_peak_bytes. */
+ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace);
+
+/* Sets flops and weight_bytes. */
+ngd_status_t ngd_plan_estimate(struct ngd_plan *plan);
+
+#endif

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Libraries that every build needs. scripts/deps.sh names their Debian packages.
+AC_DEFUN([NGD_DEPENDENCIES], [
+  # 1.51 is the oldest C-core whose behaviour is known here; see docs/ for what depends on it.
+  PKG_CHECK_MODULES([GRPC], [grpc >= 1.51])
+  PKG_CHECK_MODULES([PROTOBUF_C], [libprotobuf-c >= 1.4])
+  PKG_CHECK_MODULES([LIBEVENT], [libevent >= 2.1 libevent_pthreads >= 2.1])
+  PKG_CHECK_MODULES([JANSSON], [jansson >= 2.13])
+  PKG_CHECK_MODULES([CRYPTO], [libcrypto >= 3.0])
+  PKG_CHECK_MODULES([PCRE2], [libpcre2-8 >= 10.30])
+  PKG_CHECK_MODULES([UTF8PROC], [libutf8proc >= 2.4])
+  PKG_CHECK_MODULES([SMARTCOLS], [smartcols >= 2.36])
+  PKG_CHECK_MODULES([CHECK], [check >= 0.15], [have_check=yes], [have_check=no])
+  AM_CONDITIONAL([NGD_UNIT_TESTS], [test "x$have_check" = xyes])
+])
+
+# Programs of the build. Sets PROTOC_C and PROTOC.
+AC_DEFUN([NGD_TOOLS], [
+  AC_PATH_PROG([PROTOC_C], [protoc-c])
+  AS_IF([test -z "$PROTOC_C"], [AC_MSG_ERROR([protoc-c is missing (Debian: protobuf-c-compiler)])])
+  AC_PATH_PROG([PROTOC], [protoc])
+  AS_IF([test -z "$PROTOC"], [AC_MSG_ERROR([protoc is missing (Debian: protobuf-compiler)])])
+  AC_PATH_PROG([BASH_PROG], [bash], [/bin/bash])
+  # Debian's own first: its modules (grpcio, for the example) belong to that one.
+  AC_PATH_PROG([PYTHON3], [python3], [python3], [/usr/bin:$PATH])
+])

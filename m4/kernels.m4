@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# Vector kernels of the host device. The files *_avx2.c, *_avx512.c and *_avx512bf16.c are compiled
+# with flags of their own and chosen at run time. Where the compiler cannot (or the machine is not an
+# x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain.
+AC_DEFUN([NGD_KERNELS], [
+  NGD_KERNEL_ISA([AVX2], [-mavx2 -mfma -mf16c])
+  NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c])
+  NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c])
+])
+
+# NGD_KERNEL_ISA(NAME, flags): sets the conditional NGD_NAME and NGD_NAME_CFLAGS, defines NGD_HAVE_NAME.
+AC_DEFUN([NGD_KERNEL_ISA], [
+  ngd_have_$1=no
+  NGD_$1_CFLAGS=
+  AS_CASE([$host_cpu], [x86_64|amd64], [NGD_CHECK_CFLAGS([$2], [ngd_have_$1=yes])])
+  AS_IF([test "x$ngd_have_$1" = xyes], [
+    NGD_$1_CFLAGS="$2"
+    AC_DEFINE([NGD_HAVE_$1], [1], [kernels for $1 are compiled])
+  ])
+  AC_SUBST([NGD_$1_CFLAGS])
+  AM_CONDITIONAL([NGD_$1], [test "x$ngd_have_$1" = xyes])
+])

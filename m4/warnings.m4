@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+
+# NGD_CHECK_CFLAGS(flags, if-yes, if-no): does the compiler take all these flags?
+AC_DEFUN([NGD_CHECK_CFLAGS], [
+  AS_VAR_PUSHDEF([cached], [ngd_cv_cflags_$1])
+  AC_CACHE_CHECK([whether $CC accepts $1], [cached], [
+    ngd_saved_CFLAGS=$CFLAGS
+    # -Werror, because clang only warns about what it does not know
+    CFLAGS="$CFLAGS -Werror $1"
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM()], [AS_VAR_SET([cached], [yes])], [AS_VAR_SET([cached], [no])])
+    CFLAGS=$ngd_saved_CFLAGS
+  ])
+  AS_VAR_IF([cached], [yes], [$2], [$3])
+  AS_VAR_POPDEF([cached])
+])
+
+# The warnings of the house style. Sets NGD_WARN_CFLAGS.
+AC_DEFUN([NGD_WARNINGS], [
+  NGD_WARN_CFLAGS=
+  m4_foreach_w([flag], [-Wall -Wextra -Wstrict-prototypes -Wmissing-prototypes -Wshadow -Wvla
+                        -Wframe-larger-than=8192 -Wformat-security -Wundef -Wpointer-arith -fvisibility=hidden
+                        -fstack-protector-strong],
+    [NGD_CHECK_CFLAGS(flag, [NGD_WARN_CFLAGS="$NGD_WARN_CFLAGS flag"])])
+  # Annotated locks are checked at compile time where the compiler can (base/annotations.h).
+  NGD_CHECK_CFLAGS([-Wthread-safety], [NGD_WARN_CFLAGS="$NGD_WARN_CFLAGS -Wthread-safety"])
+  # Sanitizers put red zones between locals, which is not what the limit on frames is about.
+  AS_IF([test "x$enable_asan$enable_tsan" != xnono],
+    [NGD_WARN_CFLAGS="$NGD_WARN_CFLAGS -Wno-frame-larger-than"])
+  AS_IF([test "x$enable_werror" = xyes], [NGD_WARN_CFLAGS="$NGD_WARN_CFLAGS -Werror"])
+  AC_SUBST([NGD_WARN_CFLAGS])
+])

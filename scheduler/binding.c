@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bindings: a program with a client's buffers, and the instances of its executables in the pools of the slots.
+ *
+ * Instances are found by the slot's owner without a lock: a place of the table is filled under the program's lock with
+ * the instance first and the executable, which is the search key, last (release); a reader that sees the executable
+ * (acquire) sees its instance. A place is emptied when the cache releases the executable, which nobody has pinned then,
+ * so nobody searches for it. Chunks of places are only added.
+ */
+#include "base/mem.h"
+#include "scheduler/program_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static const struct ngd_value *bound_value(const struct ngd_graph *graph, uint32_t i)
+{
+    return &graph->values[i < graph->n_params ? graph->params[i] : graph->states[i - graph->n_params]];
+}
+
+/* The most that a value can need; its dimensions are constants unless a graph says otherwise one day. */
+static ngd_status_t value_bytes(const struct ngd_graph *graph, const struct ngd_type *type, uint64_t *bytes_p)
+{
+    uint64_t bytes = ngd_dtype_bytes(type->dtype);
+
+    for (uint32_t i = 0; i < type->rank; i++) {
+        int64_t min, max;
+
+        if (ngd_expr_bounds(graph->exprs, type->dims[i], &min, &max) ||
+            __builtin_mul_overflow(bytes, (uint64_t)(max > 0 ? max : 0), &bytes))
+            return NGD_ERR_OVERFLOW;
+    }
+    *bytes_p = bytes;
+    return NGD_OK;
+}
+
+static ngd_status_t check_buffer(const struct ngd_program *prog, uint32_t i, const struct ngd_buffer *buf,
+                                 struct ngd_diag *diag)
+{
+    const struct ngd_value *v = bound_value(prog->graph, i);
+    uint64_t need;
+
+    if (ngd_buffer_device(buf) != prog->queue->dev)
+        return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                            "\"%.200s\" of graph \"%.100s\" is bound to a buffer that is not on device %s", v->label,
+                            prog->graph->name, prog->queue->dev_name);
+    if (value_bytes(prog->graph, &v->type, &need))
+        return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of \"%.200s\" overflows", v->label);
+    if (ngd_buffer_bytes(buf) < need)
+        return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                            "\"%.200s\" of graph \"%.100s\" needs a buffer of %" PRIu64
+                            " bytes, \"%.100s\" has %" PRIu64,
+                            v->label, prog->graph->name, need, ngd_buffer_label(buf), ngd_buffer_bytes(buf));
+    return NGD_OK;
+}
+
+static void binding_free(struct ngd_binding *binding)
+{
+    for (uint32_t i = 0; i < binding->n && binding->buffers; i++)
+        ngd_buffer_unref(binding->buffers[i]);
+    ngd_free(binding->buffers);
+    ngd_free(binding);
+}
+
+ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers,
+                                struct ngd_binding **binding_p, struct ngd_diag *diag)
+{
+    uint32_t n = prog->graph->n_params + prog->graph->n_states;
+    struct ngd_binding *binding;
+
+    for (uint32_t i = 0; i < n; i++) {
+        ngd_status_t status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
+
+        if (status)
+            return status;
+    }
+    binding = ngd_calloc(1, sizeof(*binding) + prog->queue->n_slots * sizeof(binding->instances[0]));
+    if (binding) {
+        binding->n = n;
+        binding->buffers = NGD_NEW_N(struct ngd_buffer *, n ? n : 1);
+    }
+    if (!binding || !binding->buffers) {
+        ngd_free(binding);
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding of graph \"%.100s\"",
+                            prog->graph->name);
+    }
+    binding->missing = n;
+    for (uint32_t i = n; i-- > 0;) {
+        if (buffers[i])
+            binding->buffers[i] = ngd_buffer_ref(buffers[i]);
+        else
+            binding->missing = i;
+    }
+    atomic_init(&binding->refs, 1);
+    binding->prog = ngd_program_ref(prog);
+    ngd_mutex_lock(&prog->lock);
+    ngd_list_push_back(&prog->bindings, &binding->link);
+    ngd_mutex_unlock(&prog->lock);
+    *binding_p = binding;
+    return NGD_OK;
+}
+
+struct ngd_binding *ngd_binding_ref(struct ngd_binding *binding)
+{
+    atomic_fetch_add_explicit(&binding->refs, 1, memory_order_relaxed);
+    return binding;
+}
+
+/* No lock: the binding is in no list any more. */
+static void destroy_instances(struct ngd_instance_chunk *first)
+{
+    struct ngd_instance_chunk *next;
+
+    for (struct ngd_instance_chunk *c = first; c; c = next) {
+        next = atomic_load_explicit(&c->next, memory_order_relaxed);
+        for (uint32_t i = 0; i < NGD_INSTANCE_CHUNK; i++)
+            if (atomic_load_explicit(&c->place[i].x, memory_order_relaxed))
+                ngd_instance_destroy(c->place[i].inst);
+        if (c != first)
+            ngd_free(c);
+    }
+}
+
+struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding)
+{
+    struct ngd_program *prog;
+
+    if (!binding || atomic_fetch_sub_explicit(&binding->refs, 1, memory_order_acq_rel) != 1)
+        return NULL;
+    prog = binding->prog;
+    ngd_mutex_lock(&prog->lock);
+    ngd_list_remove(&binding->link);
+    ngd_mutex_unlock(&prog->lock);
+    for (uint32_t i = 0; i < prog->queue->n_slots; i++)
+        destroy_instances(&binding->instances[i]);
+    binding_free(binding);
+    ngd_program_unref(prog);
+    return NULL;
+}
+
+struct ngd_program *ngd_binding_program(const struct ngd_binding *binding)
+{
+    return binding->prog;
+}
+
+ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_diag *diag)
+{
+    const struct ngd_graph *graph = binding->prog->graph;
+
+    if (binding->missing == binding->n)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_BINDING_MISSING,
+                        "\"%.200s\" of graph \"%.100s\" has no buffer; bind one at registration",
+                        bound_value(graph, binding->missing)->label, graph->name);
+}
+
+/* ---- instances ---------------------------------------------------------------------------------------- */
+
+static struct ngd_instance *find_instance(struct ngd_instance_chunk *c, const struct ngd_executable *x)
+{
+    for (; c; c = atomic_load_explicit(&c->next, memory_order_acquire))
+        for (uint32_t i = 0; i < NGD_INSTANCE_CHUNK; i++)
+            if (atomic_load_explicit(&c->place[i].x, memory_order_acquire) == x)
+                return c->place[i].inst;
+    return NULL;
+}
+
+/* Puts inst into a free place; without one into *spare_p, which becomes part of the table. False: it needs a spare. */
+static bool add_instance_locked(struct ngd_program *prog, struct ngd_instance_chunk *c, const struct ngd_executable *x,
+                                struct ngd_instance *inst, struct ngd_instance_chunk **spare_p) NGD_REQUIRES(prog->lock)
+{
+    struct ngd_instance_chunk *last = c;
+
+    (void)prog;
+    for (; c; last = c, c = atomic_load_explicit(&c->next, memory_order_relaxed)) {
+        for (uint32_t i = 0; i < NGD_INSTANCE_CHUNK; i++) {
+            if (atomic_load_explicit(&c->place[i].x, memory_order_relaxed))
+                continue;
+            c->place[i].inst = inst;
+            atomic_store_explicit(&c->place[i].x, x, memory_order_release);
+            return true;
+        }
+    }
+    if (!*spare_p)
+        return false;
+    (*spare_p)->place[0].inst = inst;
+    atomic_store_explicit(&(*spare_p)->place[0].x, x, memory_order_relaxed);
+    atomic_store_explicit(&last->next, *spare_p, memory_order_release);
+    *spare_p = NULL;
+    return true;
+}
+
+static ngd_status_t keep_instance(struct ngd_binding *binding, uint32_t slot, const struct ngd_executable *x,
+                                  struct ngd_instance *inst, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = binding->prog;
+    struct ngd_instance_chunk *spare = NULL;
+    bool kept;
+
+    ngd_mutex_lock(&prog->lock);
+    kept = add_instance_locked(prog, &binding->instances[slot], x, inst, &spare);
+    ngd_mutex_unlock(&prog->lock);
+    if (kept)
+        return NGD_OK;
+    spare = NGD_NEW(struct ngd_instance_chunk);
+    if (!spare)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance of graph \"%.100s\"",
+                            prog->graph->name);
+    ngd_mutex_lock(&prog->lock);
+    (void)add_instance_locked(prog, &binding->instances[slot], x, inst, &spare);
+    ngd_mutex_unlock(&prog->lock);
+    ngd_free(spare); /* a place became free meanwhile */
+    return NGD_OK;
+}
+
+ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *slot, struct ngd_executable *x,
+                                  struct ngd_instance **inst_p, struct ngd_diag *diag)
+{
+    struct ngd_instance *inst = x->cached ? find_instance(&binding->instances[slot->index], x) : NULL;
+    uint64_t need;
+    ngd_status_t status;
+
+    if (inst) {
+        *inst_p = inst;
+        return NGD_OK;
+    }
+    status = ngd_instance_create(x->exec, binding->buffers, binding->n, slot->pool, &inst, diag);
+    if (status)
+        return status;
+    need = ngd_exec_plan(x->exec)->pool_bytes;
+    if (need > slot->need)
+        slot->need = need;
+    ngd_metric_row_set(slot->pool_need, (int64_t)slot->need);
+    ngd_metric_row_set(slot->pool_reserved, (int64_t)ngd_pool_bytes(slot->pool));
+    if (x->cached)
+        status = keep_instance(binding, slot->index, x, inst, diag);
+    if (status) {
+        ngd_instance_destroy(inst);
+        return status;
+    }
+    *inst_p = inst;
+    return NGD_OK;
+}
+
+/* Takes one instance of x out of the program's bindings. */
+static struct ngd_instance *take_instance_locked(struct ngd_program *prog, const struct ngd_executable *x)
+    NGD_REQUIRES(prog->lock)
+{
+    ngd_list_for_each (l, &prog->bindings) {
+        struct ngd_binding *binding = ngd_container_of(l, struct ngd_binding, link);
+
+        for (uint32_t slot = 0; slot < prog->queue->n_slots; slot++) {
+            struct ngd_instance_chunk *c = &binding->instances[slot];
+
+            for (; c; c = atomic_load_explicit(&c->next, memory_order_relaxed)) {
+                for (uint32_t i = 0; i < NGD_INSTANCE_CHUNK; i++) {
+                    if (atomic_load_explicit(&c->place[i].x, memory_order_relaxed) != x)
+                        continue;
+                    atomic_store_explicit(&c->place[i].x, NULL, memory_order_relaxed);
+                    return c->place[i].inst;
+                }
+            }
+        }
+    }
+    return NULL;
+}
+
+void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_executable *x)
+{
+    struct ngd_instance *inst;
+
+    do {
+        ngd_mutex_lock(&prog->lock);
+        inst = take_instance_locked(prog, x);
+        ngd_mutex_unlock(&prog->lock);
+        ngd_instance_destroy(inst);
+    } while (inst);
+}
+
+/* ---- captures ahead ----------------------------------------------------------------------------------- */
+
+static void describe_plan(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_capture_info *info)
+{
+    struct ngd_strbuf sb;
+
+    info->pool_bytes = plan->pool_bytes;
+    info->kernels = plan->n_calls;
+    ngd_strbuf_init(&sb);
+    ngd_key_print(prog->graph, &plan->key, &sb);
+    strncpy(info->key, ngd_strbuf_str(&sb), sizeof(info->key) - 1);
+    ngd_strbuf_fini(&sb);
+}
+
+static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *key, struct ngd_capture_info *info,
+                              struct ngd_diag *diag)
+{
+    struct ngd_plan *plan;
+    ngd_nsec_t begin = ngd_now();
+    ngd_status_t status = ngd_plan_create(prog->graph, key, ngd_device_target(prog->queue->dev), &plan, diag);
+
+    if (status)
+        return status;
+    describe_plan(prog, plan, info);
+    info->duration = ngd_now() - begin;
+    ngd_plan_unref(plan);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols, bool dry_run,
+                                 struct ngd_capture_info *info_p, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = binding->prog;
+    struct ngd_capture_info info = {0};
+    struct ngd_gcache_entry *entry;
+    struct ngd_executable *x;
+    struct ngd_key key;
+    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, symbols, n_symbols, &key, diag);
+
+    if (status == NGD_OK && dry_run)
+        status = plan_only(prog, &key, &info, diag);
+    else if (status == NGD_OK)
+        status = ngd_program_capture(prog, &key, &entry, &info.captured, diag);
+    if (status)
+        return status;
+    if (!dry_run) {
+        x = ngd_entry_executable(entry);
+        describe_plan(prog, ngd_exec_plan(x->exec), &info);
+        info.duration = info.captured ? x->capture_time : 0;
+        ngd_gcache_put(entry);
+    }
+    if (info_p)
+        *info_p = info;
+    return NGD_OK;
+}

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+noinst_LTLIBRARIES += libngdscheduler.la
+libngdscheduler_la_SOURCES = \
+	scheduler/batch.c \
+	scheduler/binding.c \
+	scheduler/capture.c \
+	scheduler/contract.c scheduler/contract.h \
+	scheduler/kv.c scheduler/kv.h \
+	scheduler/model.c scheduler/model.h scheduler/model_int.h \
+	scheduler/order.c \
+	scheduler/policy.c scheduler/policy.h \
+	scheduler/policy_fifo.c \
+	scheduler/program.c scheduler/program.h scheduler/program_int.h \
+	scheduler/queue.c \
+	scheduler/replay.c \
+	scheduler/request.c \
+	scheduler/request_park.c \
+	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
+	scheduler/seq.c \
+	scheduler/worker.c
+
+EXTRA_DIST += scheduler/policies.def

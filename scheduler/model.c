@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models: made from two bindings and a contract, with everything that a decode step will need allocated here. */
+#include "base/mem.h"
+#include "scheduler/model_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- staging ------------------------------------------------------------------------------------------ */
+
+static uint64_t role_count(const struct ngd_staging *st, const struct ngd_role_info *info, uint32_t vocab)
+{
+    switch (info->shape) {
+    case NGD_PER_ROW:
+        return st->rows;
+    case NGD_PER_SEQ:
+        return st->seqs;
+    case NGD_PER_SEQ_TABLE:
+        return (uint64_t)st->seqs * st->table_width;
+    case NGD_PER_RESULT:
+        return st->results;
+    case NGD_PER_RESULT_VOCAB:
+        return (uint64_t)st->results * vocab;
+    }
+    return 0;
+}
+
+static uint32_t max_u32(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static ngd_status_t staging_init(struct ngd_model *model)
+{
+    struct ngd_staging *st = &model->staging;
+    const struct ngd_roles *prefill = &model->graphs[NGD_PREFILL].roles, *decode = &model->graphs[NGD_DECODE].roles;
+
+    st->rows = max_u32(prefill->max_rows, decode->max_rows);
+    st->seqs = model->max_batch;
+    st->results = prefill->result_per_row ? st->rows : model->max_batch;
+    st->table_width = max_u32(prefill->table_width, decode->table_width);
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
+        const struct ngd_role_info *info = &ngd_role_infos[role];
+
+        if (prefill->index[role] < 0 && decode->index[role] < 0)
+            continue;
+        st->data[role] = ngd_calloc(role_count(st, info, model->params.vocab), ngd_dtype_bytes(info->dtype));
+        if (!st->data[role])
+            return NGD_ERR_NO_MEMORY;
+    }
+    model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
+    return model->batch ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
+/* The lists of a launch: where each input lies is known now, how long it is only at a replay. */
+static ngd_status_t graph_lists_init(struct ngd_model_graph *mg, const struct ngd_staging *st)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(mg->binding));
+
+    mg->inputs = NGD_NEW_N(struct ngd_span, g->n_inputs + 1);
+    mg->hosts = NGD_NEW_N(struct ngd_host_value, g->n_hosts + 1);
+    mg->outputs = NGD_NEW_N(struct ngd_out, g->n_outputs + 1);
+    if (!mg->inputs || !mg->hosts || !mg->outputs)
+        return NGD_ERR_NO_MEMORY;
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
+        int i = mg->roles.index[role];
+
+        if (i >= 0 && ngd_role_infos[role].kind == NGD_ROLE_INPUT)
+            mg->inputs[i].data = st->data[role];
+        else if (i >= 0 && ngd_role_infos[role].kind == NGD_ROLE_HOST)
+            mg->hosts[i].values = st->data[role];
+    }
+    return NGD_OK;
+}
+
+/* ---- creation ----------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model_params *p, struct ngd_diag *diag)
+{
+    const struct ngd_program *prefill = ngd_binding_program(p->prefill), *decode = ngd_binding_program(p->decode);
+    ngd_status_t status = ngd_binding_check(p->prefill, diag);
+
+    if (!status)
+        status = ngd_binding_check(p->decode, diag);
+    if (status)
+        return status;
+    if (prefill->sched != sched || decode->sched != sched || prefill->queue != decode->queue)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "the prefill graph is on device %s and the decode graph on %s", prefill->queue->dev_name,
+                            decode->queue->dev_name);
+    if (!p->block_size || !p->num_blocks || !p->max_context || !p->vocab)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "block_size, num_blocks, max_context and vocab must be at least 1");
+    if ((uint64_t)p->num_blocks * p->block_size > INT32_MAX || p->max_context > INT32_MAX || p->vocab > INT32_MAX)
+        return ngd_diag_set(
+            diag, NGD_ERR_MODEL_CONTRACT,
+            "KV slots, positions and tokens are i32: num_blocks * block_size, max_context and vocab must be "
+            "below 2^31");
+    return NGD_OK;
+}
+
+static ngd_status_t resolve(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_contract_resolve(p, false, &model->graphs[NGD_PREFILL].roles, diag);
+
+    if (!status)
+        status = ngd_contract_resolve(p, true, &model->graphs[NGD_DECODE].roles, diag);
+    if (!status)
+        status = ngd_contract_check_states(p, diag);
+    model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
+    return status;
+}
+
+static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, const char *which,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    if (size > mg->roles.max_rows)
+        size = mg->roles.max_rows;
+    status = ngd_binding_capture(mg->binding, &size, 1, false, NULL, diag);
+    if (status)
+        ngd_diag_prefix(diag, "%s graph, %" PRId64 " rows: ", which, size);
+    return status;
+}
+
+/* All sizes that a replay can ask for, so that no step waits for a capture. */
+static ngd_status_t capture_all(const struct ngd_model_graph *mg, const char *which, struct ngd_diag *diag)
+{
+    const struct ngd_symbol *s = &ngd_program_graph(ngd_binding_program(mg->binding))->symbols[0];
+    ngd_status_t status = NGD_OK;
+
+    if (s->policy != NGD_SYMBOL_BUCKETS)
+        return capture_one(mg, s->max, which, diag);
+    for (uint32_t i = 0; i < s->n_buckets && !status; i++) {
+        status = capture_one(mg, s->buckets[i], which, diag);
+        if (s->buckets[i] >= s->max)
+            break;
+    }
+    return status;
+}
+
+static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_params *p)
+{
+    size_t stop_bytes = p->n_stop_tokens * sizeof(p->stop_tokens[0]);
+
+    model->params = *p;
+    model->params.contract = (struct ngd_decode_contract){0};
+    if (!model->params.max_sequences)
+        model->params.max_sequences = 1024;
+    model->name = ngd_strdup(p->name ? p->name : "");
+    model->description = ngd_strdup(p->description ? p->description : "");
+    model->stop_tokens = p->n_stop_tokens ? ngd_memdup(p->stop_tokens, stop_bytes) : NULL;
+    if (!model->name || !model->description || (p->n_stop_tokens && !model->stop_tokens))
+        return NGD_ERR_NO_MEMORY;
+    model->params.name = model->name;
+    model->params.description = model->description;
+    model->params.stop_tokens = model->stop_tokens;
+    return NGD_OK;
+}
+
+static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_params *p)
+{
+    ngd_status_t status = copy_params(model, p);
+
+    if (!status)
+        status = ngd_kv_create(p->num_blocks, p->block_size, &model->kv);
+    if (!status)
+        status = staging_init(model);
+    for (int kind = 0; kind < 2 && !status; kind++)
+        status = graph_lists_init(&model->graphs[kind], &model->staging);
+    return status;
+}
+
+static void model_free(struct ngd_model *model)
+{
+    for (int kind = 0; kind < 2; kind++) {
+        struct ngd_model_graph *mg = &model->graphs[kind];
+
+        ngd_binding_unref(mg->binding);
+        ngd_free(mg->inputs);
+        ngd_free(mg->hosts);
+        ngd_free(mg->outputs);
+    }
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++)
+        ngd_free(model->staging.data[role]);
+    ngd_free(model->batch);
+    ngd_kv_destroy(model->kv);
+    ngd_free(model->stop_tokens);
+    ngd_free(model->name);
+    ngd_free(model->description);
+    ngd_mutex_fini(&model->lock);
+    ngd_free(model);
+}
+
+static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_model_params *p)
+{
+    struct ngd_model *model = NGD_NEW(struct ngd_model);
+
+    if (!model)
+        return NULL;
+    model->sched = sched;
+    model->queue = ngd_binding_program(p->decode)->queue;
+    model->graphs[NGD_PREFILL].binding = ngd_binding_ref(p->prefill);
+    model->graphs[NGD_DECODE].binding = ngd_binding_ref(p->decode);
+    ngd_sched_item_init(&model->item, &ngd_model_item_ops);
+    model->capture.run = ngd_model_capture_run;
+    model->capture.abort = ngd_model_capture_abort;
+    model->last_kind = NGD_DECODE;
+    atomic_init(&model->refs, 1);
+    ngd_mutex_init(&model->lock, NGD_RANK_MODEL);
+    ngd_list_init(&model->ready[NGD_PREFILL]);
+    ngd_list_init(&model->ready[NGD_DECODE]);
+    return model;
+}
+
+ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params,
+                              struct ngd_model **model_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_params(sched, params, diag);
+    struct ngd_model *model;
+
+    if (status)
+        return status;
+    model = model_new(sched, params);
+    if (!model)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a model");
+    status = resolve(model, params, diag);
+    if (!status) {
+        status = allocate(model, params);
+        if (status)
+            ngd_diag_set(diag, status, "the model's host memory cannot be had: %s", ngd_status_text(status));
+    }
+    if (!status)
+        status = capture_all(&model->graphs[NGD_PREFILL], "prefill", diag);
+    if (!status)
+        status = capture_all(&model->graphs[NGD_DECODE], "decode", diag);
+    if (status) {
+        model_free(model);
+        return status;
+    }
+    model->blocks_row = ngd_metric_row(NGD_M_KV_BLOCKS_TOTAL, model->name);
+    model->blocks_used_row = ngd_metric_row(NGD_M_KV_BLOCKS_USED, model->name);
+    ngd_metric_row_set(model->blocks_row, params->num_blocks);
+    ngd_model_show_blocks(model);
+    *model_p = model;
+    return NGD_OK;
+}
+
+struct ngd_model *ngd_model_ref(struct ngd_model *model)
+{
+    atomic_fetch_add_explicit(&model->refs, 1, memory_order_relaxed);
+    return model;
+}
+
+struct ngd_model *ngd_model_unref(struct ngd_model *model)
+{
+    if (!model || atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel) != 1)
+        return NULL;
+    ngd_metric_row_hide(model->blocks_row);
+    ngd_metric_row_hide(model->blocks_used_row);
+    model_free(model);
+    return NULL;
+}
+
+/* ---- small questions ---------------------------------------------------------------------------------- */
+
+void ngd_model_show_blocks(struct ngd_model *model)
+{
+    ngd_metric_row_set(model->blocks_used_row, ngd_kv_used(model->kv));
+}
+
+bool ngd_model_is_stop(const struct ngd_model *model, int32_t token)
+{
+    for (uint32_t i = 0; i < model->params.n_stop_tokens; i++)
+        if (model->stop_tokens[i] == token)
+            return true;
+    return false;
+}
+
+void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
+{
+    const struct ngd_model_params *p = &model->params;
+    uint32_t sequences;
+
+    ngd_mutex_lock(&model->lock);
+    sequences = model->n_seqs;
+    ngd_mutex_unlock(&model->lock);
+    *stats_p = (struct ngd_model_stats){
+        .name = model->name,
+        .description = model->description,
+        .parameters = p->parameters,
+        .weight_bytes = p->weight_bytes,
+        .kv_bytes = p->kv_bytes,
+        .block_size = p->block_size,
+        .num_blocks = p->num_blocks,
+        .blocks_used = ngd_kv_used(model->kv),
+        .max_context = p->max_context,
+        .vocab = p->vocab,
+        .max_batch = model->max_batch,
+        .sequences = sequences,
+        .tokens_prefill = atomic_load_explicit(&model->tokens_prefill, memory_order_relaxed),
+        .tokens_decode = atomic_load_explicit(&model->tokens_decode, memory_order_relaxed),
+        .batches = atomic_load_explicit(&model->batches, memory_order_relaxed),
+        .prefill = ngd_binding_program(model->graphs[NGD_PREFILL].binding),
+        .decode = ngd_binding_program(model->graphs[NGD_DECODE].binding),
+    };
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_MODEL_H
+#define NGD_SCHEDULER_MODEL_H
+
+/*
+ * Models and sequences: LLM decode on a contract. The scheduler knows no model; the contract says which inputs
+ * of two graphs are tokens, positions, KV slots, block tables, lengths and sampling parameters.
+ *
+ * Two graphs: prefill (symbol T, one sequence's chunk of up to T rows, S = 1) and decode (symbol B, one row for each of
+ * up to B sequences). Both write and read the same paged KV states through block tables.
+ *
+ * Engine: a sequence that wants a step is on its model's ready list; a model with ready sequences is one item of the
+ * device's run queue. A worker that takes it forms one batch: all ready decode steps up to the decode graph's largest
+ * bucket, or one prefill chunk; prefill and decode alternate when both wait. Rows of a batch are independent, so a
+ * sequence's tokens do not depend on who else is in it.
+ *
+ * Sampling is in the graph (temperature, top-k, top-p, seed, offset = number of tokens drawn so far).
+ *
+ * Threads: calls from any thread; callbacks run on a worker and must be short. One step of a sequence at a time
+ * (SEQUENCE_BUSY). close() may come at any time: a step under way is answered with CANCELLED, and its KV blocks are freed
+ * when the replay that uses them is over.
+ */
+#include "scheduler/kv.h"
+#include "scheduler/sched.h"
+
+struct ngd_model;
+struct ngd_seq;
+
+/* Labels of inputs and outputs; "" = absent. Borrowed during create. Shapes: docs/protocol.md, "The decode contract". */
+struct ngd_decode_contract {
+    const char *tokens, *positions, *slot_mapping, *block_table;
+    const char *query_lens, *context_lens;   /* host parameters */
+    const char *logits_rows;                 /* optional */
+    const char *temperature, *top_k, *top_p, *seed, *offset; /* all or none (then token_output is greedy's) */
+    const char *token_output;                /* required */
+    const char *logits_output;               /* optional */
+    const char *const *kv_states;
+    uint32_t n_kv_states;
+};
+
+struct ngd_model_params {
+    const char *name;
+    const char *description;
+    struct ngd_binding *prefill, *decode; /* references are taken */
+    struct ngd_decode_contract contract;
+    uint32_t block_size, num_blocks, max_context, vocab;
+    const int32_t *stop_tokens;
+    uint32_t n_stop_tokens;
+    uint64_t parameters;
+    uint64_t weight_bytes, kv_bytes; /* for people */
+    uint32_t max_sequences;          /* default 1024 */
+};
+
+/* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them: blocks. */
+ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params, struct ngd_model **model_p,
+                              struct ngd_diag *diag);
+struct ngd_model *ngd_model_ref(struct ngd_model *model);
+struct ngd_model *ngd_model_unref(struct ngd_model *model); /* returns NULL */
+
+struct ngd_model_stats {
+    const char *name, *description;
+    uint64_t parameters, weight_bytes, kv_bytes;
+    uint32_t block_size, num_blocks, blocks_used, max_context, vocab, max_batch, sequences;
+    uint64_t tokens_prefill, tokens_decode, batches;
+    struct ngd_program *prefill, *decode; /* borrowed from the model */
+};
+void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
+
+struct ngd_sampling {
+    float temperature; /* 0 = greedy; 0..100 */
+    int32_t top_k;     /* 0 = off */
+    float top_p;       /* 0 or 1 = off; 0..1 */
+    uint64_t seed;
+};
+
+/* What a step gives. logits are valid during the callback only; NULL unless wanted. */
+struct ngd_step_result {
+    ngd_status_t status;
+    const struct ngd_diag *diag;
+    int32_t token;        /* chosen, not yet in the context */
+    bool stop;            /* one of the stop tokens */
+    uint32_t position;    /* tokens in the context */
+    const float *logits;
+    uint32_t vocab;
+    uint32_t batch;       /* sequences in the replay */
+    ngd_nsec_t queue, device;
+};
+typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
+
+/*
+ * Opens a sequence: checks the prompt (TOKEN_RANGE, PROMPT_TOO_LONG), takes KV blocks for it (KV_EXHAUSTED) and queues its
+ * prefill. *seq_p is set before done can run. The caller owns one reference and gives it up with close.
+ */
+ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n, const struct ngd_sampling *sampling,
+                          bool want_logits, ngd_step_fn done, void *user, struct ngd_seq **seq_p, struct ngd_diag *diag);
+/* Appends forced (>= 0) or the token chosen last (-1), and chooses the next. */
+ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
+                          struct ngd_diag *diag);
+/*
+ * Up to max_tokens steps without the caller between: each token goes to on_token as it is made; finish is "length", "stop",
+ * "context", or NULL with a status when it failed or was cancelled; exactly one done. The step in flight at a cancel completes
+ * first. The first token delivered is the one chosen last, before any new step.
+ */
+typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uint32_t position);
+typedef void (*ngd_generate_done_fn)(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,
+                                     const struct ngd_diag *diag);
+ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
+                              ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
+void ngd_seq_cancel(struct ngd_seq *seq);  /* stops a generation or a waiting step; the sequence stays usable */
+void ngd_seq_close(struct ngd_seq *seq);   /* takes the caller's reference */
+/* For who may still call on it while another closes it: calls on a closed sequence answer STALE_ID. */
+struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq);
+void ngd_seq_unref(struct ngd_seq *seq);
+struct ngd_model *ngd_seq_model(const struct ngd_seq *seq);
+
+struct ngd_seq_info {
+    uint32_t position, blocks;
+    const char *state; /* "prefill", "idle", "queued", "running" */
+    uint64_t tokens;
+};
+void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p);
+
+#endif

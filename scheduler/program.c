@@ -1,0 +1,543 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs: a graph with its options on one device, and the cache of its executables.
+ *
+ * A reference that could be the last one is given up under the table's lock, where programs are found: a program whose
+ * count is zero is in no table any more.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "scheduler/program_int.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- executables -------------------------------------------------------------------------------------- */
+
+/*
+ * Each slot's pool grows when the executable first runs there; what they lack is asked for before the capture, when
+ * the refusal can still name the shortage.
+ */
+static ngd_status_t check_room(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_diag *diag)
+{
+    uint64_t lack = 0;
+
+    for (uint32_t i = 0; i < prog->queue->n_slots; i++) {
+        uint64_t held = ngd_pool_bytes(prog->queue->slots[i].pool);
+
+        if (plan->pool_bytes > held)
+            lack += plan->pool_bytes - held;
+    }
+    return lack ? ngd_device_check_room(prog->queue->dev, lack, "the pool of this graph", diag) : NGD_OK;
+}
+
+static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
+                                    struct ngd_diag *diag)
+{
+    ngd_nsec_t begin = ngd_now();
+    struct ngd_executable *x = NGD_NEW(struct ngd_executable);
+    struct ngd_plan *plan = NULL;
+    ngd_status_t status;
+
+    if (!x)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+    status = ngd_plan_create(prog->graph, key, ngd_device_target(prog->queue->dev), &plan, diag);
+    if (status == NGD_OK)
+        status = check_room(prog, plan, diag);
+    if (status == NGD_OK)
+        status = ngd_exec_create(prog->queue->dev, plan, &x->exec, diag);
+    ngd_plan_unref(plan);
+    if (status) {
+        ngd_free(x);
+        return status;
+    }
+    x->prog = prog;
+    x->key_hash = key->hash;
+    atomic_init(&x->fresh, true);
+    x->capture_time = ngd_now() - begin;
+    *x_p = x;
+    return NGD_OK;
+}
+
+void ngd_executable_destroy(struct ngd_executable *x)
+{
+    if (!x)
+        return;
+    ngd_exec_unref(x->exec);
+    ngd_free(x);
+}
+
+static void remember_gone(struct ngd_program *prog, uint64_t hash, int reason)
+{
+    ngd_mutex_lock(&prog->lock);
+    prog->gone[prog->n_gone % NGD_PROGRAM_GONE_MAX].hash = hash;
+    prog->gone[prog->n_gone % NGD_PROGRAM_GONE_MAX].reason = reason;
+    prog->n_gone++;
+    ngd_mutex_unlock(&prog->lock);
+}
+
+/* Why there is no executable for this key: the newest thing that happened to it. */
+static int miss_reason(struct ngd_program *prog, uint64_t hash)
+{
+    int reason = NGD_MISS_FIRST;
+    uint32_t n;
+
+    ngd_mutex_lock(&prog->lock);
+    n = prog->n_gone < NGD_PROGRAM_GONE_MAX ? prog->n_gone : NGD_PROGRAM_GONE_MAX;
+    for (uint32_t i = 1; i <= n; i++) {
+        if (prog->gone[(prog->n_gone - i) % NGD_PROGRAM_GONE_MAX].hash == hash) {
+            reason = prog->gone[(prog->n_gone - i) % NGD_PROGRAM_GONE_MAX].reason;
+            break;
+        }
+    }
+    ngd_mutex_unlock(&prog->lock);
+    return reason;
+}
+
+static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
+                                  struct ngd_diag *diag)
+{
+    struct ngd_program *prog = ctx;
+    struct ngd_executable *x;
+    ngd_status_t status = make_executable(prog, key, &x, diag);
+
+    if (status) {
+        remember_gone(prog, key->hash, NGD_MISS_FAILED);
+        ngd_metric_row_add(ngd_metric_row(NGD_M_CAPTURE_FAILURES, ngd_status_name(status)), 1);
+        return status;
+    }
+    x->cached = true;
+    atomic_fetch_add_explicit(&prog->captures, 1, memory_order_relaxed);
+    ngd_metric_row_add(prog->captures_row, 1);
+    ngd_metric_observe(NGD_M_CAPTURE_SECONDS, x->capture_time);
+    ngd_metric_inc(NGD_M_CACHE_ENTRIES);
+    *art_p = x;
+    *bytes_p = ngd_exec_bytes(x->exec) + sizeof(*x);
+    return NGD_OK;
+}
+
+static void cache_release(void *ctx, void *art)
+{
+    struct ngd_program *prog = ctx;
+    struct ngd_executable *x = art;
+    bool poisoned = atomic_load(&x->poisoned);
+
+    ngd_program_drop_instances(prog, x);
+    /* The last reference is gone: the program goes, and its cache with it. That is not an eviction. */
+    if (atomic_load(&prog->refs) > 0) {
+        remember_gone(prog, x->key_hash, poisoned ? NGD_MISS_POISONED : NGD_MISS_EVICTED);
+        ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, poisoned ? "poisoned" : "capture_limit"), 1);
+    }
+    ngd_metric_dec(NGD_M_CACHE_ENTRIES);
+    ngd_executable_destroy(x);
+}
+
+static const struct ngd_gcache_ops cache_ops = {
+    .compile = cache_compile,
+    .release = cache_release,
+};
+
+struct ngd_gcache_entry *ngd_program_lookup(struct ngd_program *prog, const struct ngd_key *key, int *reason_p)
+{
+    struct ngd_gcache_entry *entry = ngd_gcache_lookup(prog->cache, key);
+
+    if (!entry && reason_p)
+        *reason_p = miss_reason(prog, key->hash);
+    return entry;
+}
+
+ngd_status_t ngd_program_capture(struct ngd_program *prog, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
+                                 bool *captured_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_gcache_get(prog->cache, key, entry_p, diag);
+    bool captured;
+
+    if (status)
+        return status;
+    captured = atomic_exchange(&ngd_entry_executable(*entry_p)->fresh, false);
+    if (captured_p)
+        *captured_p = captured;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
+                                    struct ngd_diag *diag)
+{
+    return make_executable(prog, key, x_p, diag);
+}
+
+void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
+{
+    if (!x->cached)
+        return;
+    atomic_store(&x->poisoned, true);
+    ngd_gcache_drop(prog->cache, &ngd_exec_plan(x->exec)->key);
+}
+
+/* ---- options ------------------------------------------------------------------------------------------ */
+
+void ngd_program_options_init(struct ngd_program_options *options)
+{
+    *options = (struct ngd_program_options){.capture_limit = 64, .capture_limit_policy = NGD_GCACHE_EVICT};
+}
+
+static bool set_limit(struct ngd_program_options *options, const char *value)
+{
+    uint64_t limit = 0;
+
+    if (!*value)
+        return false;
+    for (const char *p = value; *p; p++) {
+        if (*p < '0' || *p > '9' || limit > INT64_MAX / 10)
+            return false;
+        limit = limit * 10 + (uint64_t)(*p - '0');
+    }
+    if (limit < 1 || limit > INT64_MAX)
+        return false;
+    options->capture_limit = limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX;
+    return true;
+}
+
+static bool set_policy(struct ngd_program_options *options, const char *value)
+{
+    static const char *const names[] = {
+        [NGD_GCACHE_EVICT] = "evict",
+        [NGD_GCACHE_EAGER] = "eager",
+        [NGD_GCACHE_REJECT] = "reject",
+    };
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(value, names[i]) == 0) {
+            options->capture_limit_policy = (ngd_gcache_policy_t)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool set_eager(struct ngd_program_options *options, const char *value)
+{
+    bool yes = strcmp(value, "true") == 0 || strcmp(value, "True") == 0;
+
+    if (!yes && strcmp(value, "false") != 0 && strcmp(value, "False") != 0)
+        return false;
+    options->force_eager = yes;
+    return true;
+}
+
+static const struct option_row {
+    const char *name;
+    const char *allowed;
+    bool (*set)(struct ngd_program_options *options, const char *value);
+} option_rows[] = {
+    {"capture_limit", "an integer from 1 to 2^63-1", set_limit},
+    {"capture_limit_policy", "evict, eager or reject", set_policy},
+    {"force_eager", "true or false", set_eager},
+};
+
+ngd_status_t ngd_program_options_set(struct ngd_program_options *options, const char *name, const char *value,
+                                     struct ngd_diag *diag)
+{
+    struct ngd_strbuf names;
+
+    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++) {
+        const struct option_row *row = &option_rows[i];
+
+        if (strcmp(name, row->name) != 0)
+            continue;
+        if (row->set(options, value))
+            return NGD_OK;
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "option %s cannot be \"%.100s\"; allowed: %s", name, value,
+                            row->allowed);
+    }
+    ngd_strbuf_init(&names);
+    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++)
+        ngd_strbuf_printf(&names, "%s%s", i ? ", " : "", option_rows[i].name);
+    ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "there is no option \"%.100s\"; allowed: %s", name,
+                 ngd_strbuf_str(&names));
+    ngd_strbuf_fini(&names);
+    return NGD_ERR_INVALID_ARGUMENT;
+}
+
+static void options_digest(const struct ngd_program_options *options, const struct ngd_device_info *info,
+                           struct ngd_digest *digest_p)
+{
+    char text[1024];
+    int n = snprintf(text, sizeof(text),
+                     "planner %d\narch %.800s\ncapture_limit %u\ncapture_limit_policy %d\nforce_eager %d\n",
+                     NGD_PLANNER_VERSION, info->arch, (unsigned)options->capture_limit,
+                     (int)options->capture_limit_policy, (int)options->force_eager);
+
+    ngd_digest_of(text, n > 0 ? (size_t)n : 0, digest_p);
+}
+
+/* ---- programs ----------------------------------------------------------------------------------------- */
+
+static uint32_t find_row_symbol(const struct ngd_graph *graph)
+{
+    uint32_t i = 0;
+
+    while (i < graph->n_symbols && graph->symbols[i].policy != NGD_SYMBOL_BUCKETS)
+        i++;
+    return i;
+}
+
+static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue, struct ngd_graph *graph,
+                                const struct ngd_program_options *options, const struct ngd_digest *digest,
+                                struct ngd_program **prog_p)
+{
+    struct ngd_program *prog = NGD_NEW(struct ngd_program);
+    struct ngd_gcache_params params;
+    ngd_status_t status;
+
+    if (!prog)
+        return NGD_ERR_NO_MEMORY;
+    ngd_gcache_params_init(&params);
+    params.ops = &cache_ops;
+    params.ctx = prog;
+    params.limit = options->capture_limit;
+    params.policy = options->capture_limit_policy;
+    status = ngd_gcache_create(&params, &prog->cache);
+    if (status) {
+        ngd_free(prog);
+        return status;
+    }
+    prog->sched = sched;
+    prog->queue = queue;
+    prog->graph = ngd_graph_ref(graph);
+    prog->options = *options;
+    prog->digest = *digest;
+    prog->row_symbol = find_row_symbol(graph);
+    atomic_init(&prog->refs, 1);
+    ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
+    ngd_list_init(&prog->bindings);
+    ngd_list_init(&prog->link);
+    *prog_p = prog;
+    return NGD_OK;
+}
+
+/* Of a program that is in no table and that nobody references. */
+static void program_free(struct ngd_program *prog)
+{
+    ngd_gcache_destroy(prog->cache);
+    ngd_graph_unref(prog->graph);
+    ngd_mutex_fini(&prog->lock);
+    ngd_free(prog);
+}
+
+/* Rows are taken and hidden under the table's lock, so that a name's last program does not hide them from a new one. */
+static void insert_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+{
+    prog->captures_row = ngd_metric_row(NGD_M_CAPTURES, prog->graph->name);
+    prog->replays_row = ngd_metric_row(NGD_M_REPLAYS, prog->graph->name);
+    ngd_list_push_back(&sched->programs, &prog->link);
+}
+
+static bool name_in_use_locked(struct ngd_sched *sched, const char *name) NGD_REQUIRES(sched->programs_lock)
+{
+    ngd_list_for_each (l, &sched->programs)
+        if (strcmp(ngd_container_of(l, struct ngd_program, link)->graph->name, name) == 0)
+            return true;
+    return false;
+}
+
+static void remove_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+{
+    ngd_list_remove(&prog->link);
+    if (name_in_use_locked(sched, prog->graph->name))
+        return;
+    ngd_metric_row_hide(prog->captures_row);
+    ngd_metric_row_hide(prog->replays_row);
+}
+
+static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd_queue *queue,
+                                       const struct ngd_graph *graph, const struct ngd_digest *digest)
+    NGD_REQUIRES(sched->programs_lock)
+{
+    ngd_list_for_each (l, &sched->programs) {
+        struct ngd_program *prog = ngd_container_of(l, struct ngd_program, link);
+
+        if (prog->queue == queue && ngd_digest_equal(&prog->graph->digest, &graph->digest) &&
+            ngd_digest_equal(&prog->digest, digest))
+            return prog;
+    }
+    return NULL;
+}
+
+ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
+                              const struct ngd_program_options *options, struct ngd_program **prog_p, bool *shared_p,
+                              struct ngd_diag *diag)
+{
+    struct ngd_queue *queue = ngd_sched_queue_of(sched, dev);
+    struct ngd_program *fresh = NULL, *prog;
+    struct ngd_digest digest;
+    ngd_status_t status;
+
+    if (!queue)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %s is not one of the scheduler's",
+                            ngd_device_info(dev)->name);
+    options_digest(options, ngd_device_info(dev), &digest);
+    /* Made before the lock is taken, and thrown away when there is one already. */
+    status = program_new(sched, queue, graph, options, &digest, &fresh);
+    if (status)
+        return ngd_diag_set(diag, status, "no host memory for graph \"%.100s\"", graph->name);
+    ngd_mutex_lock(&sched->programs_lock);
+    prog = find_locked(sched, queue, graph, &digest);
+    if (prog)
+        ngd_program_ref(prog);
+    else
+        insert_locked(sched, fresh);
+    ngd_mutex_unlock(&sched->programs_lock);
+    if (shared_p)
+        *shared_p = prog != NULL;
+    if (prog)
+        program_free(fresh);
+    *prog_p = prog ? prog : fresh;
+    return NGD_OK;
+}
+
+struct ngd_program *ngd_program_ref(struct ngd_program *prog)
+{
+    atomic_fetch_add_explicit(&prog->refs, 1, memory_order_relaxed);
+    return prog;
+}
+
+/* Gives up the last reference, unless somebody found the program meanwhile. */
+static void unref_last(struct ngd_program *prog)
+{
+    struct ngd_sched *sched = prog->sched;
+    bool last;
+
+    ngd_mutex_lock(&sched->programs_lock);
+    last = atomic_fetch_sub_explicit(&prog->refs, 1, memory_order_acq_rel) == 1;
+    if (last)
+        remove_locked(sched, prog);
+    ngd_mutex_unlock(&sched->programs_lock);
+    if (last)
+        program_free(prog);
+}
+
+struct ngd_program *ngd_program_unref(struct ngd_program *prog)
+{
+    uint32_t refs;
+
+    if (!prog)
+        return NULL;
+    refs = atomic_load_explicit(&prog->refs, memory_order_relaxed);
+    while (refs > 1)
+        if (atomic_compare_exchange_weak_explicit(&prog->refs, &refs, refs - 1, memory_order_acq_rel,
+                                                  memory_order_relaxed))
+            return NULL;
+    unref_last(prog);
+    return NULL;
+}
+
+struct ngd_graph *ngd_program_graph(const struct ngd_program *prog)
+{
+    return prog->graph;
+}
+
+struct ngd_device *ngd_program_device(const struct ngd_program *prog)
+{
+    return prog->queue->dev;
+}
+
+/* ---- introspection ------------------------------------------------------------------------------------ */
+
+static void largest_need(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+{
+    uint64_t *need = ctx, bytes = ngd_exec_plan(((const struct ngd_executable *)art)->exec)->pool_bytes;
+
+    (void)key;
+    (void)uses;
+    if (bytes > *need)
+        *need = bytes;
+}
+
+void ngd_program_stats(struct ngd_program *prog, struct ngd_program_stats *stats_p)
+{
+    struct ngd_program_stats stats = {
+        .references = atomic_load_explicit(&prog->refs, memory_order_relaxed),
+        .captures = atomic_load_explicit(&prog->captures, memory_order_relaxed),
+        .replays = atomic_load_explicit(&prog->replays, memory_order_relaxed),
+        .eager_runs = atomic_load_explicit(&prog->eager_runs, memory_order_relaxed),
+    };
+
+    ngd_gcache_stats(prog->cache, &stats.cache);
+    ngd_gcache_for_each(prog->cache, largest_need, &stats.pool_bytes);
+    *stats_p = stats;
+}
+
+void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct ngd_program *prog), void *ctx)
+{
+    ngd_mutex_lock(&sched->programs_lock);
+    ngd_list_for_each (l, &sched->programs)
+        fn(ctx, ngd_container_of(l, struct ngd_program, link));
+    ngd_mutex_unlock(&sched->programs_lock);
+}
+
+/* Executables are collected under the cache's lock and printed without it. */
+struct collected {
+    uint32_t n, max;
+    struct ngd_exec **execs;
+};
+
+static void collect(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+{
+    struct collected *c = ctx;
+
+    (void)key;
+    (void)uses;
+    if (c->n < c->max)
+        c->execs[c->n++] = ngd_exec_ref(((const struct ngd_executable *)art)->exec);
+}
+
+static void collect_executables(struct ngd_program *prog, struct collected *c)
+{
+    struct ngd_gcache_stats stats;
+
+    ngd_gcache_stats(prog->cache, &stats);
+    *c = (struct collected){.max = stats.entries};
+    c->execs = NGD_NEW_N(struct ngd_exec *, stats.entries);
+    if (c->execs)
+        ngd_gcache_for_each(prog->cache, collect, c);
+}
+
+static void collected_fini(struct collected *c)
+{
+    for (uint32_t i = 0; i < c->n; i++)
+        ngd_exec_unref(c->execs[i]);
+    ngd_free(c->execs);
+}
+
+void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb)
+{
+    struct collected c;
+
+    collect_executables(prog, &c);
+    for (uint32_t i = 0; i < c.n; i++) {
+        const struct ngd_plan *plan = ngd_exec_plan(c.execs[i]);
+
+        ngd_strbuf_append(sb, i ? "\n# key: " : "# key: ");
+        ngd_key_print(prog->graph, &plan->key, sb);
+        ngd_strbuf_putc(sb, '\n');
+        ngd_plan_print(plan, sb);
+    }
+    collected_fini(&c);
+}
+
+void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx)
+{
+    struct collected c;
+
+    collect_executables(prog, &c);
+    for (uint32_t i = 0; i < c.n; i++) {
+        struct ngd_strbuf sb;
+
+        ngd_strbuf_init(&sb);
+        ngd_key_print(prog->graph, &ngd_exec_plan(c.execs[i])->key, &sb);
+        fn(ctx, ngd_strbuf_str(&sb));
+        ngd_strbuf_fini(&sb);
+    }
+    collected_fini(&c);
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_PROGRAM_H
+#define NGD_SCHEDULER_PROGRAM_H
+
+/*
+ * Programs and bindings: where graphs meet devices.
+ *
+ * A program is a graph with its options on one device: it owns the compiled-graph cache, its limits and its
+ * counters. Programs are found by (digest, options, device), so clients that register the same graph share one.
+ * A binding is a program with a client's own params and states: what is replayed. Bindings are private; the
+ * executables behind them are shared.
+ *
+ * Captures run on capture threads (low priority), never on a stream's worker: a request whose executable is missing
+ * waits aside and is queued when the capture is done.
+ * Threads: any. Memory: reference counted; a program leaves the table with its last reference.
+ */
+#include "devices/device.h"
+#include "graphs/gcache.h"
+
+struct ngd_sched;
+struct ngd_program;
+struct ngd_binding;
+
+struct ngd_program_options {
+    uint32_t capture_limit;             /* default 64 */
+    ngd_gcache_policy_t capture_limit_policy;
+    bool force_eager;
+};
+void ngd_program_options_init(struct ngd_program_options *options);
+/* By npugraph_ex's names; unknown names and bad values are refused with the list of what is allowed. */
+ngd_status_t ngd_program_options_set(struct ngd_program_options *options, const char *name, const char *value,
+                                     struct ngd_diag *diag);
+
+/* Finds or makes the program of a sealed graph; *shared_p: it was there. Takes a reference on graph. */
+ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
+                              const struct ngd_program_options *options, struct ngd_program **prog_p, bool *shared_p,
+                              struct ngd_diag *diag);
+struct ngd_program *ngd_program_ref(struct ngd_program *prog);
+struct ngd_program *ngd_program_unref(struct ngd_program *prog); /* returns NULL */
+struct ngd_graph *ngd_program_graph(const struct ngd_program *prog);
+struct ngd_device *ngd_program_device(const struct ngd_program *prog);
+
+struct ngd_program_stats {
+    struct ngd_gcache_stats cache;
+    uint32_t references; /* bindings and holders */
+    uint64_t captures, replays, eager_runs;
+    uint64_t pool_bytes; /* largest need of its executables */
+};
+void ngd_program_stats(struct ngd_program *prog, struct ngd_program_stats *stats_p);
+/* Under the table's lock: fn must be short and not call back. */
+void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct ngd_program *prog), void *ctx);
+/* Text of the keys and plans of its executables. */
+void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb);
+void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx);
+
+/* buffers: graph->n_params + n_states, NULL where unbound; sizes are checked. Takes references. */
+ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers, struct ngd_binding **binding_p,
+                                struct ngd_diag *diag);
+struct ngd_binding *ngd_binding_ref(struct ngd_binding *binding);
+struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding); /* returns NULL; waits for nothing: requests hold references */
+struct ngd_program *ngd_binding_program(const struct ngd_binding *binding);
+
+struct ngd_capture_info {
+    bool captured;         /* false: it was there */
+    uint64_t pool_bytes;
+    uint32_t kernels;
+    ngd_nsec_t duration;
+    char key[512];
+};
+/* Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture. */
+ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols, bool dry_run,
+                                 struct ngd_capture_info *info_p, struct ngd_diag *diag);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_PROGRAM_INT_H
+#define NGD_SCHEDULER_PROGRAM_INT_H
+
+/* What program.c, binding.c and those who run executables share. */
+#include "scheduler/sched_int.h"
+
+enum { NGD_MISS_FIRST, NGD_MISS_EVICTED, NGD_MISS_POISONED, NGD_MISS_FAILED, NGD_MISS_MAX };
+enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_MAX };
+
+/* The cache's artefact: an executable with what is known of its runs. */
+struct ngd_executable {
+    struct ngd_exec *exec;
+    struct ngd_program *prog; /* borrowed: the program owns its cache */
+    uint64_t key_hash;
+    ngd_nsec_t capture_time;
+    bool cached;        /* false: made for one eager run */
+    _Atomic bool fresh; /* nobody has been told yet that it was captured */
+    _Atomic bool poisoned;
+    _Atomic uint32_t runs;
+    _Atomic int64_t expected; /* moving average of device time */
+};
+
+#define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
+
+struct ngd_program {
+    struct ngd_list link; /* in the table; under its lock */
+    struct ngd_sched *sched;
+    struct ngd_queue *queue;
+    struct ngd_graph *graph;
+    struct ngd_program_options options;
+    struct ngd_digest digest; /* of the options and of the device: part of each key */
+    struct ngd_gcache *cache;
+    uint32_t row_symbol; /* the first bucketed one; n_symbols = none */
+    struct ngd_metric_row *captures_row, *replays_row;
+    _Atomic uint32_t refs;
+    _Atomic uint64_t captures, replays, eager_runs;
+    struct ngd_mutex lock; /* rank PROGRAM */
+    /* Under lock. */
+    struct ngd_list bindings;
+    struct {
+        uint64_t hash;
+        int reason;
+    } gone[NGD_PROGRAM_GONE_MAX];
+    uint32_t n_gone;
+};
+
+/* Pins the executable of key; NULL = a miss, which *reason_p (when given) explains. */
+struct ngd_gcache_entry *ngd_program_lookup(struct ngd_program *prog, const struct ngd_key *key, int *reason_p);
+static inline struct ngd_executable *ngd_entry_executable(const struct ngd_gcache_entry *entry)
+{
+    return ngd_gcache_artefact(entry);
+}
+/* Pins the executable of key, capturing it if need be: blocks. *captured_p is true for one caller of each capture. */
+ngd_status_t ngd_program_capture(struct ngd_program *prog, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
+                                 bool *captured_p, struct ngd_diag *diag);
+/* An executable outside the cache, for one eager run: blocks. */
+ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
+                                    struct ngd_diag *diag);
+void ngd_executable_destroy(struct ngd_executable *x);
+/* The device spoiled it: the next lookup misses. */
+void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x);
+
+/* ---- bindings ---- */
+
+#define NGD_INSTANCE_CHUNK 6
+
+struct ngd_instance_chunk {
+    _Atomic(struct ngd_instance_chunk *) next;
+    struct {
+        _Atomic(const struct ngd_executable *) x; /* NULL: the place is free. Changed under the program's lock */
+        struct ngd_instance *inst;
+    } place[NGD_INSTANCE_CHUNK];
+};
+
+struct ngd_binding {
+    struct ngd_list link; /* in its program; under the program's lock */
+    struct ngd_program *prog;
+    _Atomic uint32_t refs;
+    uint32_t n;
+    struct ngd_buffer **buffers;
+    uint32_t missing;                      /* ordinal of the first unbound buffer; n = all are bound */
+    struct ngd_instance_chunk instances[]; /* one list for each slot, read by the slot's owner without a lock */
+};
+
+/*
+ * The binding's instance of x in the slot's pool, made on first use. The caller owns the slot and keeps x pinned. For
+ * an executable outside the cache: a new instance, which the caller destroys.
+ */
+ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *slot, struct ngd_executable *x,
+                                  struct ngd_instance **inst_p, struct ngd_diag *diag);
+/* BINDING_MISSING names what has no buffer. */
+ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_diag *diag);
+/* Destroys the instances of x in all bindings of its program; nothing runs x any more. */
+void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_executable *x);
+
+/* ---- running ---- */
+
+/* Predicted device time; NGD_NSEC_NEVER until it is known. */
+ngd_nsec_t ngd_executable_expected(const struct ngd_executable *x);
+
+/*
+ * Runs x with the binding's buffers on a slot that the caller owns, and accounts for it. The answer and its diagnosis
+ * are in launch too. A device fault resets the stream and drops the executable; other errors leave everything as it is.
+ */
+ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                            struct ngd_launch *launch);
+
+#endif

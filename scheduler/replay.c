@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running an executable on a slot, and what is learned from it: metrics, expected times, poisoned executables. */
+#include "base/log.h"
+#include "scheduler/program_int.h"
+
+#define KNOWN_AFTER 3 /* runs; the first ones meet cold caches and say little */
+
+ngd_nsec_t ngd_executable_expected(const struct ngd_executable *x)
+{
+    if (atomic_load_explicit(&x->runs, memory_order_relaxed) < KNOWN_AFTER)
+        return NGD_NSEC_NEVER;
+    return atomic_load_explicit(&x->expected, memory_order_relaxed);
+}
+
+/* A moving average over about eight runs. Slots that race lose a sample, which does not matter. */
+static void learn(struct ngd_executable *x, ngd_nsec_t t)
+{
+    uint32_t runs = atomic_fetch_add_explicit(&x->runs, 1, memory_order_relaxed);
+    int64_t old = atomic_load_explicit(&x->expected, memory_order_relaxed);
+    int64_t n = runs < KNOWN_AFTER ? 1 : 8;
+
+    atomic_store_explicit(&x->expected, old + (t - old) / n, memory_order_relaxed);
+}
+
+static void account_rows(const struct ngd_program *prog, const struct ngd_plan *plan, const struct ngd_launch *launch)
+{
+    int64_t rows;
+
+    if (prog->row_symbol >= prog->graph->n_symbols)
+        return;
+    rows = launch->symbols[prog->row_symbol];
+    ngd_metric_add(NGD_M_ROWS, (uint64_t)rows);
+    ngd_metric_add(NGD_M_PADDED_ROWS, (uint64_t)(plan->symbols[prog->row_symbol] - rows));
+}
+
+static void account(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch)
+{
+    struct ngd_program *prog = x->prog;
+    ngd_nsec_t t = launch->device_time;
+
+    atomic_fetch_add_explicit(&slot->queue->busy, t, memory_order_relaxed);
+    slot->busy_unreported += t;
+    ngd_metric_row_add(slot->queue->busy_seconds, (uint64_t)(slot->busy_unreported / NGD_USEC));
+    slot->busy_unreported %= NGD_USEC;
+    account_rows(prog, ngd_exec_plan(x->exec), launch);
+    if (launch->eager) {
+        int why = prog->options.force_eager ? NGD_EAGER_FORCED : x->cached ? NGD_EAGER_REQUESTED : NGD_EAGER_LIMIT;
+
+        atomic_fetch_add_explicit(&prog->eager_runs, 1, memory_order_relaxed);
+        ngd_metric_row_add(prog->sched->eager_rows[why], 1);
+        return;
+    }
+    learn(x, t);
+    atomic_fetch_add_explicit(&prog->replays, 1, memory_order_relaxed);
+    ngd_metric_row_add(prog->replays_row, 1);
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, t);
+}
+
+static void set_health(struct ngd_queue *queue, bool healthy)
+{
+    if (atomic_exchange(&queue->healthy, healthy) == healthy)
+        return;
+    ngd_metric_row_set(queue->healthy_gauge, healthy);
+    if (healthy)
+        ngd_notice("scheduler", "device %s serves again", queue->dev_name);
+    else
+        ngd_error("scheduler", "device %s does not recover from a fault by a reset of its stream", queue->dev_name);
+}
+
+/* A fault is sticky to the stream: without a reset every later launch would fail as well. */
+static void recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status)
+{
+    char name[NGD_LOG_VALUE_MAX];
+
+    ngd_warning("scheduler", "device %s, stream slot %u: reset after a fault, executable dropped graph=%s reason=%s",
+                slot->queue->dev_name, (unsigned)slot->index, ngd_log_value(x->prog->graph->name, name),
+                ngd_status_name(status));
+    ngd_program_poison(x->prog, x);
+    ngd_stream_reset(slot->stream);
+    set_health(slot->queue, ngd_stream_status(slot->stream) == NGD_OK);
+}
+
+static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
+                         ngd_status_t status)
+{
+    if (!launch->diag.text[0])
+        ngd_diag_set(&launch->diag, status, "graph \"%.100s\": %s", x->prog->graph->name, ngd_status_text(status));
+    launch->status = status;
+    ngd_metric_row_add(ngd_metric_row(NGD_M_REPLAY_FAILURES, ngd_status_name(status)), 1);
+    if (ngd_stream_status(slot->stream) != NGD_OK)
+        recover(slot, x, status);
+    return status;
+}
+
+ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                            struct ngd_launch *launch)
+{
+    struct ngd_instance *inst = NULL;
+    ngd_status_t status;
+
+    launch->device_time = 0;
+    launch->diag.text[0] = '\0';
+    status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
+    if (status == NGD_OK)
+        status = ngd_stream_run(slot->stream, inst, launch);
+    if (!x->cached)
+        ngd_instance_destroy(inst);
+    if (status)
+        return fail(slot, x, launch, status);
+    if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
+        set_health(slot->queue, true);
+    account(slot, x, launch);
+    return NGD_OK;
+}

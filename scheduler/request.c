@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests: the life of one replay, from submission to done().
+ *
+ *   submit: checks, lookup --> first of its order? --no--> waits in the order --> place
+ *                              | yes
+ *                              +--> short, slot idle, nothing queued? --> runs here
+ *                              +--> place: executable there? --yes--> run queue --> worker
+ *                                                            --no---> capture (request_park.c) --> run queue --> worker
+ *
+ * A request in flight is one call counted in sched->in_flight, and one in queue->waiting until it runs. The replay path
+ * allocates nothing, and takes the locks of its order and of its queue only.
+ */
+#include "base/log.h"
+#include "scheduler/program_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+void ngd_request_init(struct ngd_request *req)
+{
+    memset(req, 0, sizeof(*req));
+    req->deadline = NGD_NSEC_NEVER;
+    ngd_sched_item_init(&req->item, &ngd_request_item_ops);
+    ngd_list_init(&req->order_link);
+    ngd_list_init(&req->park_link);
+}
+
+static void set_state(struct ngd_request *req, ngd_request_state_t state)
+{
+    atomic_store_explicit(&req->state, state, memory_order_relaxed);
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------ */
+
+static void release_executable(struct ngd_request *req)
+{
+    if (req->entry)
+        ngd_gcache_put(req->entry);
+    ngd_executable_destroy(req->eager);
+    req->entry = NULL;
+    req->eager = NULL;
+}
+
+static void stop_waiting(struct ngd_queue *queue)
+{
+    atomic_fetch_sub_explicit(&queue->waiting, 1, memory_order_relaxed);
+    ngd_metric_dec(NGD_M_QUEUE_DEPTH);
+}
+
+/* req is the submitter's again when this returns. */
+static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    release_executable(req);
+    if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
+        stop_waiting(req->queue);
+        if (status == NGD_ERR_CANCELLED)
+            ngd_metric_inc(NGD_M_REQUESTS_CANCELLED);
+    }
+    set_state(req, NGD_REQUEST_DONE);
+    req->done(req, status, diag);
+}
+
+/* Moves the request that has become the first of its order; those that cannot go on are answered, without recursion. */
+static void advance(struct ngd_request *req)
+{
+    while (req) {
+        struct ngd_sched *sched = req->queue->sched;
+        struct ngd_order *order = req->order;
+        struct ngd_diag diag = {0};
+        ngd_status_t status = ngd_request_place(req, &diag);
+
+        if (status == NGD_OK)
+            return;
+        answer(req, status, &diag);
+        req = ngd_order_leave(order);
+        ngd_sched_leave(sched);
+    }
+}
+
+void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_sched *sched = req->queue->sched;
+    struct ngd_order *order = req->order;
+
+    answer(req, status, diag);
+    if (order)
+        advance(ngd_order_leave(order));
+    ngd_sched_leave(sched);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+{
+    struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
+    struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : req->eager;
+    ngd_nsec_t now = ngd_now();
+    ngd_status_t status;
+
+    if (now >= req->deadline) {
+        ngd_diag_set(&req->launch.diag, NGD_ERR_DEADLINE_EXCEEDED,
+                     "the deadline passed %" PRId64 " us ago, before the replay began",
+                     (now - req->deadline) / NGD_USEC);
+        ngd_request_finish(req, NGD_ERR_DEADLINE_EXCEEDED, &req->launch.diag);
+        return;
+    }
+    set_state(req, NGD_REQUEST_RUNNING);
+    req->started = now;
+    stop_waiting(slot->queue);
+    ngd_metric_observe(NGD_M_QUEUE_SECONDS, now - req->submitted);
+    if (!x->cached)
+        req->launch.eager = true;
+    status = ngd_replay_run(slot, req->binding, x, &req->launch);
+    ngd_request_finish(req, status, &req->launch.diag);
+}
+
+static void request_abort(struct ngd_sched_item *item)
+{
+    struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
+    struct ngd_diag diag;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before this replay began");
+    ngd_request_finish(req, NGD_ERR_CANCELLED, &diag);
+}
+
+const struct ngd_sched_item_ops ngd_request_item_ops = {
+    .run = request_run,
+    .abort = request_abort,
+};
+
+/* ---- placing ------------------------------------------------------------------------------------------ */
+
+static ngd_status_t check_launch(const struct ngd_request *req, const struct ngd_executable *x, struct ngd_diag *diag)
+{
+    return ngd_launch_check(ngd_exec_plan(x->exec), &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, diag);
+}
+
+static ngd_status_t cancelled(struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the request was cancelled before it ran");
+}
+
+/* Looks again: what missed at submission may have been captured for somebody else since. */
+static ngd_status_t place_uncaptured(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = req->binding->prog;
+    struct ngd_key key;
+    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, req->launch.symbols, req->n_symbols, &key, diag);
+
+    if (status)
+        return status;
+    if (!prog->options.force_eager)
+        req->entry = ngd_program_lookup(prog, &key, NULL);
+    *parked_p = !req->entry;
+    if (req->entry)
+        return check_launch(req, ngd_entry_executable(req->entry), diag);
+    return ngd_request_park(req, &key, diag);
+}
+
+ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
+{
+    bool parked = false;
+    ngd_status_t status = NGD_OK;
+
+    if (atomic_load(&req->cancelled))
+        return cancelled(diag);
+    if (!req->entry && !req->eager)
+        status = place_uncaptured(req, &parked, diag);
+    if (status || parked)
+        return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
+    set_state(req, NGD_REQUEST_QUEUED);
+    status = ngd_queue_push(req->queue, &req->item, &req->cancelled);
+    if (status == NGD_ERR_CANCELLED)
+        return cancelled(diag);
+    if (status)
+        return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the scheduler stopped before this replay began");
+    return NGD_OK;
+}
+
+/* ---- submission --------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_counts(const struct ngd_request *req, struct ngd_diag *diag)
+{
+    const struct ngd_graph *g = req->binding->prog->graph;
+
+    if (req->n_inputs != g->n_inputs)
+        return ngd_diag_set(diag, NGD_ERR_INPUT_COUNT, "graph \"%.200s\" takes %" PRIu32 " inputs, not %" PRIu32,
+                            g->name, g->n_inputs, req->n_inputs);
+    if (req->n_hosts != g->n_hosts)
+        return ngd_diag_set(diag, NGD_ERR_HOST_PARAM,
+                            "graph \"%.200s\" takes %" PRIu32 " host parameters, not %" PRIu32, g->name, g->n_hosts,
+                            req->n_hosts);
+    if (req->n_outputs != g->n_outputs)
+        return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "graph \"%.200s\" has %" PRIu32 " outputs, not %" PRIu32,
+                            g->name, g->n_outputs, req->n_outputs);
+    if ((req->n_inputs && !req->launch.inputs) || (req->n_hosts && !req->launch.hosts) ||
+        (req->n_outputs && !req->launch.outputs) || (req->n_symbols && !req->launch.symbols))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a list of the request is missing");
+    return NGD_OK;
+}
+
+/* Guards, then the executable if there is one; sizes can be checked only against a plan, so a miss leaves them for
+ * later. */
+static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = req->binding->prog;
+    struct ngd_key key;
+    int reason = NGD_MISS_FIRST;
+    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, req->launch.symbols, req->n_symbols, &key, diag);
+
+    if (status) {
+        if (status == NGD_ERR_GUARD_FAILED)
+            ngd_metric_inc(NGD_M_GUARD_FAILURES);
+        return status;
+    }
+    if (prog->options.force_eager)
+        return NGD_OK;
+    req->entry = ngd_program_lookup(prog, &key, &reason);
+    if (!req->entry) {
+        ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
+        return NGD_OK;
+    }
+    ngd_metric_inc(NGD_M_CACHE_HITS);
+    return check_launch(req, ngd_entry_executable(req->entry), diag);
+}
+
+static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_counts(req, diag);
+
+    if (status == NGD_OK)
+        status = ngd_binding_check(req->binding, diag);
+    if (status == NGD_OK && req->submitted >= req->deadline)
+        status = ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED, "the deadline had passed when the request arrived");
+    if (status == NGD_OK)
+        status = look_up(req, diag);
+    return status;
+}
+
+static ngd_status_t start_waiting(struct ngd_queue *queue, struct ngd_diag *diag)
+{
+    uint32_t limit = queue->sched->params.queue_limit;
+
+    if (atomic_fetch_add_explicit(&queue->waiting, 1, memory_order_relaxed) >= limit) {
+        atomic_fetch_sub_explicit(&queue->waiting, 1, memory_order_relaxed);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "%" PRIu32 " requests wait for device %s, which is the limit; try again later", limit,
+                            queue->dev_name);
+    }
+    ngd_metric_inc(NGD_M_QUEUE_DEPTH);
+    return NGD_OK;
+}
+
+static bool may_run_inline(const struct ngd_request *req)
+{
+    ngd_nsec_t limit = req->queue->sched->params.inline_limit;
+
+    return limit > 0 && req->entry && !req->launch.eager &&
+           ngd_executable_expected(ngd_entry_executable(req->entry)) <= limit;
+}
+
+static bool run_inline(struct ngd_request *req)
+{
+    struct ngd_queue *queue = req->queue;
+    struct ngd_slot *slot = may_run_inline(req) ? ngd_queue_claim(queue) : NULL;
+
+    if (!slot)
+        return false;
+    req->inline_run = true;
+    ngd_metric_inc(NGD_M_INLINE_RUNS);
+    request_run(&req->item, slot);
+    /* The last look at the queue: stop() waits for it. */
+    ngd_queue_release(queue, slot);
+    return true;
+}
+
+static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
+{
+    struct ngd_order *order = req->order;
+    struct ngd_queue *queue = req->queue;
+    ngd_status_t status = start_waiting(queue, diag);
+
+    if (status)
+        return status;
+    set_state(req, NGD_REQUEST_MOVING);
+    if (order && !ngd_order_enter(order, req))
+        return NGD_OK;
+    if (run_inline(req))
+        return NGD_OK;
+    status = ngd_request_place(req, diag);
+    if (status) {
+        stop_waiting(queue);
+        if (order)
+            advance(ngd_order_leave(order));
+    }
+    return status;
+}
+
+static ngd_status_t reject(ngd_status_t status, struct ngd_request *req)
+{
+    release_executable(req);
+    set_state(req, NGD_REQUEST_IDLE);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, ngd_status_name(status)), 1);
+    return status;
+}
+
+ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_sched_enter(sched, diag);
+
+    if (status)
+        return reject(status, req);
+    req->queue = req->binding->prog->queue;
+    req->submitted = req->item.arrival = ngd_now();
+    req->item.deadline = req->deadline;
+    req->started = 0;
+    req->inline_run = false;
+    status = check(req, diag);
+    if (status == NGD_OK)
+        status = go(req, diag);
+    if (status == NGD_OK)
+        return NGD_OK;
+    (void)reject(status, req);
+    ngd_sched_leave(sched);
+    return status;
+}
+
+/* ---- withdrawal --------------------------------------------------------------------------------------- */
+
+static bool withdraw(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_queue *queue = req->queue;
+    struct ngd_sched *sched;
+
+    if (!queue)
+        return false;
+    sched = queue->sched;
+    if (req->order && ngd_order_remove(req->order, req)) {
+        /* It did not hold the order: whoever does moves the next one. */
+        answer(req, status, diag);
+        ngd_sched_leave(sched);
+        return true;
+    }
+    if (!ngd_request_unpark(req) && !ngd_queue_remove(queue, &req->item))
+        return false;
+    ngd_request_finish(req, status, diag);
+    return true;
+}
+
+bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req)
+{
+    struct ngd_diag diag;
+
+    (void)sched;
+    atomic_store(&req->cancelled, true);
+    cancelled(&diag);
+    return withdraw(req, NGD_ERR_CANCELLED, &diag);
+}
+
+bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req)
+{
+    struct ngd_diag diag;
+
+    (void)sched;
+    if (ngd_now() < req->deadline)
+        return false;
+    ngd_diag_set(&diag, NGD_ERR_DEADLINE_EXCEEDED, "the deadline passed while the request waited");
+    return withdraw(req, NGD_ERR_DEADLINE_EXCEEDED, &diag);
+}

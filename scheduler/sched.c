@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler as a whole: its queues, its capture threads, and its phases.
+ *
+ *   CREATED --start--> RUNNING --drain--> DRAINING --stop--> (threads joined) --destroy-->
+ *
+ * stop() ends the captures first, since they feed the run queues, and then each queue. What waits anywhere is answered
+ * by the threads that would have moved it on: a stopping place refuses what is inserted.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "scheduler/program_int.h"
+#include <string.h>
+
+void ngd_sched_params_init(struct ngd_sched_params *params)
+{
+    *params = (struct ngd_sched_params){
+        .slots = 1,
+        .capture_threads = 1,
+        .queue_limit = 4096,
+        .inline_limit = 50 * NGD_USEC,
+        .policy = "fifo",
+    };
+}
+
+static const struct ngd_sched_policy *find_policy(const char *name, struct ngd_diag *diag)
+{
+    const struct ngd_sched_policy *policy = ngd_sched_policy_find(name);
+    struct ngd_strbuf names;
+
+    if (policy)
+        return policy;
+    ngd_strbuf_init(&names);
+    for (const struct ngd_sched_policy *const *p = ngd_sched_policies(); *p; p++)
+        ngd_strbuf_printf(&names, "%s%s", names.len ? ", " : "", (*p)->name);
+    ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no scheduling policy \"%.100s\"; there is: %s", name,
+                 ngd_strbuf_str(&names));
+    ngd_strbuf_fini(&names);
+    return NULL;
+}
+
+static void find_rows(struct ngd_sched *sched)
+{
+    static const char *const misses[NGD_MISS_MAX] = {
+        [NGD_MISS_FIRST] = "first",
+        [NGD_MISS_EVICTED] = "evicted",
+        [NGD_MISS_POISONED] = "poisoned",
+        [NGD_MISS_FAILED] = "failed",
+    };
+    static const char *const eager[NGD_EAGER_MAX] = {
+        [NGD_EAGER_REQUESTED] = "requested",
+        [NGD_EAGER_LIMIT] = "capture_limit",
+        [NGD_EAGER_FORCED] = "force_eager",
+    };
+
+    for (int i = 0; i < NGD_MISS_MAX; i++)
+        sched->miss_rows[i] = ngd_metric_row(NGD_M_CACHE_MISSES, misses[i]);
+    for (int i = 0; i < NGD_EAGER_MAX; i++)
+        sched->eager_rows[i] = ngd_metric_row(NGD_M_EAGER_RUNS, eager[i]);
+}
+
+static ngd_status_t init_queues(struct ngd_sched *sched, const struct ngd_sched_policy *policy, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    sched->queues = NGD_NEW_N(struct ngd_queue, sched->params.n_devices);
+    if (!sched->queues)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the run queues");
+    sched->n_queues = sched->params.n_devices;
+    for (uint32_t i = 0; i < sched->n_queues && status == NGD_OK; i++)
+        status =
+            ngd_queue_init(&sched->queues[i], sched, sched->params.devices[i], i, policy, sched->params.slots, diag);
+    return status;
+}
+
+ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag)
+{
+    const struct ngd_sched_policy *policy = find_policy(params->policy, diag);
+    struct ngd_sched *sched;
+    ngd_status_t status;
+
+    if (!policy)
+        return NGD_ERR_NOT_FOUND;
+    if (!params->n_devices || !params->slots || !params->capture_threads || !params->queue_limit)
+        return ngd_diag_set(
+            diag, NGD_ERR_INVALID_ARGUMENT,
+            "a scheduler needs at least one device, stream slot, capture thread and place in its queue");
+    sched = NGD_NEW(struct ngd_sched);
+    if (!sched)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the scheduler");
+    sched->params = *params;
+    ngd_mutex_init(&sched->programs_lock, NGD_RANK_PROGRAMS);
+    ngd_list_init(&sched->programs);
+    atomic_init(&sched->phase, NGD_SCHED_CREATED);
+    find_rows(sched);
+    status = ngd_captures_init(&sched->captures, params->capture_threads);
+    if (status)
+        ngd_diag_set(diag, status, "no host memory for the capture threads");
+    else
+        status = init_queues(sched, policy, diag);
+    if (status) {
+        ngd_sched_destroy(sched);
+        return status;
+    }
+    *sched_p = sched;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_sched_start(struct ngd_sched *sched)
+{
+    ngd_status_t status = ngd_captures_start(&sched->captures);
+
+    for (uint32_t i = 0; i < sched->n_queues && status == NGD_OK; i++)
+        status = ngd_queue_start(&sched->queues[i]);
+    if (status) {
+        ngd_error("scheduler", "a thread cannot be started: %s", ngd_status_text(status));
+        ngd_sched_stop(sched);
+        return status;
+    }
+    atomic_store(&sched->phase, NGD_SCHED_RUNNING);
+    return NGD_OK;
+}
+
+void ngd_sched_drain(struct ngd_sched *sched)
+{
+    atomic_store(&sched->phase, NGD_SCHED_DRAINING);
+}
+
+bool ngd_sched_idle(struct ngd_sched *sched)
+{
+    return atomic_load(&sched->in_flight) == 0;
+}
+
+void ngd_sched_stop(struct ngd_sched *sched)
+{
+    ngd_sched_drain(sched);
+    ngd_captures_stop(&sched->captures);
+    for (uint32_t i = 0; i < sched->n_queues; i++)
+        ngd_queue_stop(&sched->queues[i]);
+}
+
+void ngd_sched_destroy(struct ngd_sched *sched)
+{
+    if (!sched)
+        return;
+    for (uint32_t i = 0; i < sched->n_queues; i++)
+        ngd_queue_fini(&sched->queues[i]);
+    ngd_free(sched->queues);
+    ngd_captures_fini(&sched->captures);
+    ngd_mutex_fini(&sched->programs_lock);
+    ngd_free(sched);
+}
+
+/* Counted first and checked then, so that a drained scheduler that is idle stays so. */
+ngd_status_t ngd_sched_enter(struct ngd_sched *sched, struct ngd_diag *diag)
+{
+    int phase;
+
+    atomic_fetch_add(&sched->in_flight, 1);
+    phase = atomic_load(&sched->phase);
+    if (phase == NGD_SCHED_RUNNING)
+        return NGD_OK;
+    ngd_sched_leave(sched);
+    if (phase == NGD_SCHED_CREATED)
+        return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "the scheduler has not started yet; try again");
+    return ngd_diag_set(diag, NGD_ERR_DRAINING, "%s", ngd_status_text(NGD_ERR_DRAINING));
+}
+
+uint32_t ngd_sched_n_devices(const struct ngd_sched *sched)
+{
+    return sched->n_queues;
+}
+
+struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i)
+{
+    return sched->queues[i].dev;
+}
+
+struct ngd_queue *ngd_sched_queue_of(struct ngd_sched *sched, const struct ngd_device *dev)
+{
+    for (uint32_t i = 0; i < sched->n_queues; i++)
+        if (sched->queues[i].dev == dev)
+            return &sched->queues[i];
+    return NULL;
+}
+
+ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p,
+                                   struct ngd_diag *diag)
+{
+    struct ngd_strbuf names;
+
+    for (uint32_t i = 0; i < sched->n_queues; i++) {
+        if (!name || !*name || strcmp(sched->queues[i].dev_name, name) == 0) {
+            *dev_p = sched->queues[i].dev;
+            return NGD_OK;
+        }
+    }
+    ngd_strbuf_init(&names);
+    for (uint32_t i = 0; i < sched->n_queues; i++)
+        ngd_strbuf_printf(&names, "%s%s", i ? ", " : "", sched->queues[i].dev_name);
+    ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no device \"%.100s\"; there is: %s", name, ngd_strbuf_str(&names));
+    ngd_strbuf_fini(&names);
+    return NGD_ERR_NOT_FOUND;
+}
+
+void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd_sched_device_stats *stats_p)
+{
+    struct ngd_queue *queue = &sched->queues[device];
+    struct ngd_sched_device_stats stats = {
+        .queue_depth = atomic_load_explicit(&queue->waiting, memory_order_relaxed),
+        .slots = queue->n_slots,
+        .busy = atomic_load_explicit(&queue->busy, memory_order_relaxed),
+        .healthy = atomic_load_explicit(&queue->healthy, memory_order_relaxed),
+    };
+
+    for (uint32_t i = 0; i < queue->n_slots; i++)
+        stats.pool_bytes += ngd_pool_bytes(queue->slots[i].pool);
+    *stats_p = stats;
+}

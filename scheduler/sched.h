@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_SCHED_H
+#define NGD_SCHEDULER_SCHED_H
+
+/*
+ * The scheduler: requests wait in a run queue per device; one worker thread per stream slot takes them in an order
+ * that a policy decides (policies.def; fifo is the first), and runs them on its stream and in its pool.
+ *
+ * A request belongs to an order (one logical stream of a session): requests of one order run one after another, in
+ * the order of submission; requests of different orders are ordered with nothing else.
+ * Every submitted request completes exactly once, through req->done, with ok, an error, or CANCELLED; its memory is
+ * the submitter's again when done() is called. done() runs on a worker, a capture thread, or (submit that fails, inline
+ * runs, cancel) on the calling thread; it must be short and must not block.
+ *
+ * Inline runs: a replay whose executable has a short predicted time runs on the submitting thread when the slot is idle and
+ * its queue empty, saving two thread hops; params.inline_limit bounds it (0 = never).
+ *
+ * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
+ */
+#include "scheduler/policy.h"
+#include "scheduler/program.h"
+
+struct ngd_sched;
+struct ngd_order;
+struct ngd_executable;
+struct ngd_queue;
+
+struct ngd_sched_params {
+    struct ngd_device **devices;
+    uint32_t n_devices;
+    uint32_t slots;            /* stream slots per device; default 1 */
+    uint32_t capture_threads;  /* default 1 */
+    uint32_t queue_limit;      /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
+    ngd_nsec_t inline_limit;   /* default 50 µs */
+    const char *policy;        /* "fifo" */
+};
+
+/*
+ *   IDLE -> MOVING -+-> ORDERED: behind an earlier one of its order --+
+ *             ^     +-> WAITING_CAPTURE ------------------------------+-> MOVING ... -> DONE
+ *             |     +-> QUEUED ---------------------------------------+
+ *             |     +-> RUNNING -> DONE
+ * MOVING: on its way from one place to the next, in no list. For people only: nothing is decided by it.
+ */
+typedef enum ngd_request_state {
+    NGD_REQUEST_IDLE,
+    NGD_REQUEST_MOVING,
+    NGD_REQUEST_ORDERED,
+    NGD_REQUEST_WAITING_CAPTURE,
+    NGD_REQUEST_QUEUED,
+    NGD_REQUEST_RUNNING,
+    NGD_REQUEST_DONE,
+} ngd_request_state_t;
+
+/* One replay. The submitter fills the first part and keeps it (and all that launch points to) until done. */
+struct ngd_request {
+    struct ngd_binding *binding; /* borrowed until done */
+    struct ngd_order *order;     /* NULL: ordered with nothing */
+    struct ngd_launch launch;    /* sizes are checked at submission */
+    uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
+    ngd_nsec_t deadline;         /* NGD_NSEC_NEVER */
+    void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
+    void *user;
+    /* The scheduler's. submitted and started may be read in done(); started is 0 when it never ran. */
+    struct ngd_sched_item item;
+    struct ngd_queue *queue;
+    struct ngd_list order_link;     /* ORDERED; under the order's lock */
+    struct ngd_list park_link;      /* WAITING_CAPTURE; under the capture queue's lock */
+    _Atomic int state;
+    _Atomic bool cancelled;
+    bool parked;                    /* under the capture queue's lock */
+    bool inline_run;                /* it ran on the submitting thread */
+    ngd_nsec_t submitted, started;
+    struct ngd_gcache_entry *entry; /* pinned executable; NULL while it waits for a capture, and in eager runs */
+    struct ngd_executable *eager;   /* its own, past the capture limit or with force_eager */
+};
+
+void ngd_sched_params_init(struct ngd_sched_params *params);
+ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag);
+ngd_status_t ngd_sched_start(struct ngd_sched *sched);
+/* Refuses new requests with DRAINING and returns at once; ngd_sched_idle says when all is done. */
+void ngd_sched_drain(struct ngd_sched *sched);
+bool ngd_sched_idle(struct ngd_sched *sched);
+/* Cancels what waits, finishes what runs, joins the threads. */
+void ngd_sched_stop(struct ngd_sched *sched);
+void ngd_sched_destroy(struct ngd_sched *sched);
+
+uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
+struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
+/* "" or NULL = the default device; NOT_FOUND lists the names. */
+ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p, struct ngd_diag *diag);
+
+void ngd_request_init(struct ngd_request *req);
+/*
+ * Checks the request against the graph (guards, sizes) and queues it, or runs it inline. An error return means that
+ * done() has not been and will not be called.
+ */
+ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, struct ngd_diag *diag);
+/*
+ * A waiting request completes with CANCELLED before this returns true; false: it runs, or is between two places (and
+ * will complete), or is done. The caller keeps req and its order valid during the call.
+ */
+bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req);
+/* The same with DEADLINE_EXCEEDED, once req->deadline has passed: for the timer of who watches it. */
+bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
+
+/* Orders: one per logical stream of a session. destroy needs all of its requests to be done (from the last done() on). */
+ngd_status_t ngd_order_create(struct ngd_order **order_p);
+void ngd_order_destroy(struct ngd_order *order);
+
+/* Capture ahead, on a capture thread. done runs there. */
+ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols,
+                               bool dry_run,
+                               void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
+                                            const struct ngd_diag *diag),
+                               void *user, struct ngd_diag *diag);
+
+struct ngd_sched_device_stats {
+    uint32_t queue_depth, slots;
+    uint64_t pool_bytes;
+    ngd_nsec_t busy;
+    bool healthy;
+};
+void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd_sched_device_stats *stats_p);
+
+#endif

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_SCHED_INT_H
+#define NGD_SCHEDULER_SCHED_INT_H
+
+/*
+ * What the files of the scheduler share.
+ *
+ * A request is in one place at a time: its order's list, a capture's waiting list, a run queue, or the hands of one
+ * thread. Each place has a lock, no two are held together, and the thread that takes a request out of a place owns it
+ * until it has put it into the next. A withdrawal (cancel, expiry) sets req->cancelled and then looks into all three
+ * places; whoever inserts a request looks at the flag under the lock of the place. So a withdrawn request is found
+ * where it waits, or stopped by the thread that moves it.
+ */
+#include "base/lock.h"
+#include "base/metrics.h"
+#include "scheduler/sched.h"
+#include <stdatomic.h>
+
+/* ---- run queues and slots ----------------------------------------------------------------------------- */
+
+/* A stream slot. Who sets `busy` (its worker, or a thread that runs inline) alone uses its stream and its pool. */
+struct ngd_slot {
+    struct ngd_queue *queue;
+    uint32_t index;
+    struct ngd_stream *stream;
+    struct ngd_pool *pool;
+    struct ngd_metric_row *pool_need, *pool_reserved;
+    pthread_t thread;
+    bool started;
+    /* Under the queue's lock. */
+    struct ngd_cond wake;
+    bool busy;
+    bool sleeping; /* its worker waits for `wake` and nobody has signalled it */
+    /* The owner's. */
+    uint64_t need;              /* largest pool_bytes of what ran here */
+    ngd_nsec_t busy_unreported; /* less than a microsecond of busy time that the metric lacks */
+};
+
+/* The run queue of one device. */
+struct ngd_queue {
+    struct ngd_sched *sched;
+    struct ngd_device *dev;
+    const char *dev_name;
+    uint32_t index;
+    uint32_t n_slots;
+    struct ngd_slot *slots;
+    const struct ngd_sched_policy *policy;
+    struct ngd_metric_row *busy_seconds, *healthy_gauge;
+    _Atomic uint32_t waiting; /* requests that are submitted and do not run yet, wherever they are */
+    _Atomic int64_t busy;     /* nanoseconds of device time */
+    _Atomic bool healthy;
+    struct ngd_mutex lock;
+    /* Under lock. */
+    void *state; /* the policy's */
+    uint32_t depth;
+    bool stopping;
+};
+
+ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, struct ngd_device *dev, uint32_t index,
+                            const struct ngd_sched_policy *policy, uint32_t n_slots, struct ngd_diag *diag);
+void ngd_queue_fini(struct ngd_queue *queue);
+ngd_status_t ngd_queue_start(struct ngd_queue *queue);
+/* Aborts what is queued, waits for what runs, joins the workers. */
+void ngd_queue_stop(struct ngd_queue *queue);
+
+/*
+ * Queues an item and wakes a worker if one sleeps. OK: the item may have run already. UNAVAILABLE: the queue is
+ * stopping; CANCELLED: *cancelled (when given) was set. The item is the caller's then.
+ */
+ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled);
+bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
+/* For an inline run: an idle slot, when nothing is queued. The worker that owns it does not start meanwhile. */
+struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue);
+void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
+
+void *ngd_worker_main(void *slot);
+
+/* ---- captures ----------------------------------------------------------------------------------------- */
+
+/* A piece of work for the capture threads, embedded in its owner's struct. */
+struct ngd_capture_job {
+    struct ngd_list link;
+    void (*run)(struct ngd_capture_job *job);   /* takes the job; on a capture thread, no lock held */
+    void (*abort)(struct ngd_capture_job *job); /* takes the job; the scheduler stops */
+};
+
+struct ngd_captures {
+    uint32_t n_threads, n_started;
+    pthread_t *threads;
+    struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
+    /* Under lock. */
+    struct ngd_cond wake;
+    struct ngd_list jobs;
+    struct ngd_list parked; /* captures that requests wait for: request_park.c */
+    bool stopping;
+};
+
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, uint32_t n_threads);
+void ngd_captures_fini(struct ngd_captures *captures);
+ngd_status_t ngd_captures_start(struct ngd_captures *captures);
+void ngd_captures_stop(struct ngd_captures *captures);
+/* False when stopping; the job is the caller's then. */
+bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job);
+bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job) NGD_REQUIRES(captures->lock);
+
+/* ---- the scheduler ------------------------------------------------------------------------------------ */
+
+enum { NGD_SCHED_CREATED, NGD_SCHED_RUNNING, NGD_SCHED_DRAINING };
+
+struct ngd_sched {
+    struct ngd_sched_params params;
+    uint32_t n_queues;
+    struct ngd_queue *queues;
+    struct ngd_captures captures;
+    _Atomic int phase;
+    _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
+    struct ngd_metric_row *miss_rows[4], *eager_rows[3];
+    struct ngd_mutex programs_lock; /* rank PROGRAMS */
+    struct ngd_list programs;       /* under programs_lock */
+};
+
+/* Counts a call in, or refuses it: DRAINING, UNAVAILABLE before start. */
+ngd_status_t ngd_sched_enter(struct ngd_sched *sched, struct ngd_diag *diag);
+static inline void ngd_sched_leave(struct ngd_sched *sched)
+{
+    atomic_fetch_sub_explicit(&sched->in_flight, 1, memory_order_release);
+}
+struct ngd_queue *ngd_sched_queue_of(struct ngd_sched *sched,
+                                     const struct ngd_device *dev); /* NULL: not one of its devices */
+
+/* ---- orders ------------------------------------------------------------------------------------------- */
+
+/* True: req may go on. False: it waits in the order. ECANCELLED is not looked at: the mover does that next. */
+bool ngd_order_enter(struct ngd_order *order, struct ngd_request *req);
+bool ngd_order_remove(struct ngd_order *order, struct ngd_request *req);
+/* After the done() of the request that held the order: the next one to move, or NULL. May free the order. */
+struct ngd_request *ngd_order_leave(struct ngd_order *order);
+
+/* ---- requests ----------------------------------------------------------------------------------------- */
+
+extern const struct ngd_sched_item_ops ngd_request_item_ops;
+/* Answers a request that is in no place and holds its order; then the ones of its order that follow are moved. */
+void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
+/* Puts a request where it has to go next. On an error it is still the caller's. */
+ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag);
+/* Lets req wait for the capture of key. */
+ngd_status_t ngd_request_park(struct ngd_request *req, const struct ngd_key *key, struct ngd_diag *diag);
+bool ngd_request_unpark(struct ngd_request *req); /* false: it did not wait */
+
+#endif

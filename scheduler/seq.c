@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sequences: their operations from request to answer. What happens between, in batches, is batch.c.
+ *
+ * An operation holds a reference from its beginning until its last callback has returned. Its callbacks are called
+ * without a lock, after the sequence has been given back (op NONE), so that they may begin the next operation, or
+ * close.
+ */
+#include "base/mem.h"
+#include "scheduler/model_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static void release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    if (!seq->n_blocks)
+        return;
+    ngd_kv_unref(model->kv, seq->blocks, seq->n_blocks);
+    seq->n_blocks = 0;
+    ngd_model_show_blocks(model);
+}
+
+static void seq_free(struct ngd_seq *seq)
+{
+    ngd_free(seq->prompt);
+    ngd_free(seq->blocks);
+    ngd_free(seq);
+}
+
+void ngd_seq_unref(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+
+    if (atomic_fetch_sub_explicit(&seq->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    seq_free(seq);
+    ngd_model_unref(model);
+}
+
+struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
+{
+    atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
+    return seq;
+}
+
+static uint32_t blocks_for(const struct ngd_model *model, uint32_t tokens)
+{
+    return tokens / model->params.block_size + (tokens % model->params.block_size != 0);
+}
+
+static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *prompt, uint32_t n,
+                               const struct ngd_sampling *sampling)
+{
+    struct ngd_seq *seq = NGD_NEW(struct ngd_seq);
+
+    if (!seq)
+        return NULL;
+    seq->prompt = ngd_memdup(prompt, n * sizeof(*prompt));
+    seq->blocks = NGD_NEW_N(int32_t, blocks_for(model, model->params.max_context));
+    if (!seq->prompt || !seq->blocks) {
+        seq_free(seq);
+        return NULL;
+    }
+    ngd_list_init(&seq->link);
+    seq->model = model;
+    seq->n_prompt = n;
+    seq->sampling = *sampling;
+    seq->state = NGD_SEQ_IDLE;
+    atomic_init(&seq->refs, 2); /* the caller's, and the prefill's */
+    return seq;
+}
+
+/* ---- the end of an operation -------------------------------------------------------------------------- */
+
+/* From here on the caller may begin another operation; what the answer needs is in *end_p. True: it was closed. */
+static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
+{
+    struct ngd_model *model = seq->model;
+    bool closed;
+
+    ngd_mutex_lock(&model->lock);
+    *end_p = (struct ngd_seq_end){
+        .op = seq->op,
+        .done = seq->done,
+        .generate_done = seq->generate_done,
+        .user = seq->user,
+        .token = seq->chosen,
+        .position = seq->position,
+    };
+    if (seq->op == NGD_SEQ_OPEN && failed)
+        seq->broken = true;
+    seq->op = NGD_SEQ_NONE;
+    seq->state = NGD_SEQ_IDLE;
+    seq->cancelled = false;
+    closed = seq->closed;
+    if (closed)
+        release_blocks_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    return closed;
+}
+
+/* After the last callback. */
+static void end_operation(struct ngd_seq *seq)
+{
+    struct ngd_sched *sched = seq->model->sched;
+
+    ngd_seq_unref(seq);
+    ngd_sched_leave(sched);
+}
+
+void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_seq_end end;
+
+    (void)give_back(seq, true, &end);
+    if (end.op == NGD_SEQ_GENERATE) {
+        end.generate_done(end.user, seq, NULL, status, diag);
+    } else {
+        struct ngd_step_result result = {
+            .status = status,
+            .diag = diag,
+            .token = end.token,
+            .position = end.position,
+            .vocab = seq->model->params.vocab,
+        };
+
+        end.done(end.user, seq, &result);
+    }
+    end_operation(seq);
+}
+
+static void fail_cancelled(struct ngd_seq *seq)
+{
+    struct ngd_diag diag;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence's operation was cancelled");
+    ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
+}
+
+static void observe(const struct ngd_seq *seq)
+{
+    ngd_nsec_t now = ngd_now();
+
+    if (seq->op == NGD_SEQ_OPEN)
+        ngd_metric_observe(NGD_M_TTFT_SECONDS, now - seq->asked);
+    else
+        ngd_metric_observe(NGD_M_STEP_SECONDS, now - seq->ready);
+}
+
+void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
+{
+    struct ngd_diag diag;
+    struct ngd_seq_end end;
+
+    observe(seq);
+    result->token = seq->chosen;
+    result->stop = ngd_model_is_stop(seq->model, seq->chosen);
+    result->position = seq->position;
+    result->vocab = seq->model->params.vocab;
+    if (!seq->want_logits)
+        result->logits = NULL;
+    if (give_back(seq, false, &end)) {
+        result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
+        result->diag = &diag;
+        result->logits = NULL;
+    }
+    end.done(end.user, seq, result);
+    end_operation(seq);
+}
+
+static void finish_generate(struct ngd_seq *seq, const char *finish)
+{
+    struct ngd_diag diag;
+    struct ngd_seq_end end;
+
+    if (give_back(seq, false, &end)) {
+        ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the generation");
+        end.generate_done(end.user, seq, NULL, NGD_ERR_CANCELLED, &diag);
+    } else {
+        end.generate_done(end.user, seq, finish, NGD_OK, NULL);
+    }
+    end_operation(seq);
+}
+
+bool ngd_seq_generate_on(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    const char *finish = NULL;
+    bool stopped;
+
+    ngd_mutex_lock(&model->lock);
+    stopped = seq->cancelled || seq->closed;
+    ngd_mutex_unlock(&model->lock);
+    if (stopped) {
+        fail_cancelled(seq);
+        return false;
+    }
+    if (!seq->delivered) {
+        seq->on_token(seq->user, seq, seq->chosen, seq->position);
+        seq->delivered = true;
+        seq->remaining--;
+        if (!seq->ignore_stop && ngd_model_is_stop(model, seq->chosen))
+            finish = "stop";
+        else if (seq->remaining == 0)
+            finish = "length";
+    }
+    if (!finish && seq->position >= model->params.max_context)
+        finish = "context";
+    if (!finish)
+        return true;
+    finish_generate(seq, finish);
+    return false;
+}
+
+/* ---- between replays ---------------------------------------------------------------------------------- */
+
+void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    ngd_list_remove(&seq->link);
+    model->n_ready[seq->op == NGD_SEQ_OPEN ? NGD_PREFILL : NGD_DECODE]--;
+    ngd_metric_dec(NGD_M_SEQUENCES_WAITING);
+    seq->state = NGD_SEQ_IDLE;
+}
+
+ngd_status_t ngd_seq_grow(struct ngd_seq *seq, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    uint32_t need = seq->position / model->params.block_size + 1;
+    ngd_status_t status = NGD_OK;
+
+    if (seq->n_blocks >= need)
+        return NGD_OK;
+    ngd_mutex_lock(&model->lock);
+    status = ngd_kv_alloc(model->kv, 1, &seq->blocks[seq->n_blocks], diag);
+    if (!status) {
+        seq->n_blocks++;
+        ngd_model_show_blocks(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+    return status;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_sampling(const struct ngd_model *model, const struct ngd_sampling *s, struct ngd_diag *diag)
+{
+    if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "temperature is %g; it must be 0 (greedy) to 100",
+                            (double)s->temperature);
+    if (s->top_k < 0)
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_k is %" PRId32 "; it must be 0 (off) or more", s->top_k);
+    if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_p is %g; it must be 0 or 1 (off), or between",
+                            (double)s->top_p);
+    if (s->temperature > 0.0f && model->graphs[NGD_DECODE].roles.index[NGD_ROLE_TEMPERATURE] < 0)
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "model \"%.64s\" has no sampling parameters: it is greedy",
+                            model->name);
+    return NGD_OK;
+}
+
+static ngd_status_t check_token(const struct ngd_model *model, int32_t token, const char *what, uint32_t i,
+                                struct ngd_diag *diag)
+{
+    if (token >= 0 && (uint32_t)token < model->params.vocab)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "%s %" PRIu32 " is %" PRId32 ", outside the vocabulary 0..%" PRIu32,
+                        what, i, token, model->params.vocab - 1);
+}
+
+static ngd_status_t check_logits(const struct ngd_model *model, bool want, struct ngd_diag *diag)
+{
+    if (!want || model->graphs[NGD_DECODE].roles.index[NGD_ROLE_LOGITS] >= 0)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "model \"%.64s\" gives no logits: its contract has no logits_output", model->name);
+}
+
+static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *prompt, uint32_t n,
+                                 struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (n == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the prompt is empty; it must have at least one token");
+    if (n > model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_PROMPT_TOO_LONG,
+                            "the prompt has %" PRIu32 " tokens, the context of model \"%.64s\" has %" PRIu32, n,
+                            model->name, model->params.max_context);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = check_token(model, prompt[i], "prompt token", i, diag);
+    return status;
+}
+
+/* ---- open --------------------------------------------------------------------------------------------- */
+
+static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    uint32_t n = blocks_for(model, seq->n_prompt);
+    ngd_status_t status;
+
+    ngd_mutex_lock(&model->lock);
+    if (model->n_seqs >= model->params.max_sequences) {
+        status =
+            ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                         "model \"%.64s\" has %" PRIu32 " sequences, which is the limit; close one, or try again later",
+                         model->name, model->n_seqs);
+    } else {
+        status = ngd_kv_alloc(model->kv, n, seq->blocks, diag);
+    }
+    if (!status) {
+        seq->n_blocks = n;
+        model->n_seqs++;
+        ngd_model_show_blocks(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+    return status;
+}
+
+ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n,
+                          const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done, void *user,
+                          struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_seq *seq;
+    ngd_status_t status = check_prompt(model, prompt, n, diag);
+
+    if (!status)
+        status = check_sampling(model, sampling, diag);
+    if (!status)
+        status = check_logits(model, want_logits, diag);
+    if (!status)
+        status = ngd_sched_enter(model->sched, diag);
+    if (status)
+        return status;
+    seq = seq_new(model, prompt, n, sampling);
+    status = seq ? admit(seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+    if (status) {
+        if (seq)
+            seq_free(seq);
+        ngd_sched_leave(model->sched);
+        return status;
+    }
+    ngd_model_ref(model);
+    ngd_metric_inc(NGD_M_SEQUENCES);
+    ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
+    seq->op = NGD_SEQ_OPEN;
+    seq->want_logits = want_logits;
+    seq->done = done;
+    seq->user = user;
+    seq->asked = ngd_now();
+    *seq_p = seq;
+    ngd_model_enqueue(model, seq);
+    return NGD_OK;
+}
+
+/* ---- step, generate ----------------------------------------------------------------------------------- */
+
+static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, bool needs_room,
+                                      struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+{
+    if (seq->op != NGD_SEQ_NONE)
+        return ngd_diag_set(diag, NGD_ERR_SEQUENCE_BUSY,
+                            "the sequence has an operation under way; wait for its answer");
+    if (seq->closed)
+        return ngd_diag_set(diag, NGD_ERR_STALE_ID, "the sequence was closed");
+    if (seq->broken)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the sequence's prompt was not processed to its end, so that nothing can follow; close it");
+    if (needs_room && seq->position >= model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                            "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->position);
+    return NGD_OK;
+}
+
+/* Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down. */
+static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    ngd_status_t status = ngd_sched_enter(model->sched, diag);
+
+    if (status)
+        return status;
+    ngd_mutex_lock(&model->lock);
+    status = check_free_locked(model, seq, op == NGD_SEQ_STEP, diag);
+    if (!status) {
+        seq->op = op;
+        atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (status)
+        ngd_sched_leave(model->sched);
+    else
+        seq->asked = ngd_now();
+    return status;
+}
+
+ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
+                          struct ngd_diag *diag)
+{
+    ngd_status_t status = forced == -1 ? NGD_OK : check_token(seq->model, forced, "forced token", 0, diag);
+
+    if (!status)
+        status = check_logits(seq->model, want_logits, diag);
+    if (!status)
+        status = begin(seq, NGD_SEQ_STEP, diag);
+    if (status)
+        return status;
+    seq->forced = forced;
+    seq->want_logits = want_logits;
+    seq->done = done;
+    seq->user = user;
+    ngd_model_enqueue(seq->model, seq);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
+                              ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    if (max_tokens == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens is 0; it must be at least 1");
+    status = begin(seq, NGD_SEQ_GENERATE, diag);
+    if (status)
+        return status;
+    seq->forced = -1;
+    seq->want_logits = false;
+    seq->ignore_stop = ignore_stop;
+    seq->remaining = max_tokens;
+    seq->on_token = on_token;
+    seq->generate_done = done;
+    seq->user = user;
+    ngd_model_enqueue(seq->model, seq);
+    return NGD_OK;
+}
+
+/* ---- cancel, close ------------------------------------------------------------------------------------ */
+
+/* True: it waited, and the caller answers it. */
+static bool withdraw_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    if (seq->op == NGD_SEQ_NONE)
+        return false;
+    if (seq->state != NGD_SEQ_READY) {
+        seq->cancelled = true;
+        return false;
+    }
+    ngd_seq_unready_locked(model, seq);
+    return true;
+}
+
+void ngd_seq_cancel(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    bool waited;
+
+    ngd_mutex_lock(&model->lock);
+    waited = withdraw_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    if (waited)
+        fail_cancelled(seq);
+}
+
+void ngd_seq_close(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    bool waited;
+
+    ngd_mutex_lock(&model->lock);
+    seq->closed = true;
+    model->n_seqs--;
+    waited = withdraw_locked(model, seq);
+    if (seq->op == NGD_SEQ_NONE)
+        release_blocks_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    ngd_metric_dec(NGD_M_SEQUENCES);
+    if (waited)
+        fail_cancelled(seq);
+    ngd_seq_unref(seq);
+}
+
+/* ---- small questions ---------------------------------------------------------------------------------- */
+
+struct ngd_model *ngd_seq_model(const struct ngd_seq *seq)
+{
+    return seq->model;
+}
+
+void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
+{
+    static const char *const states[] = {
+        [NGD_SEQ_IDLE] = "idle",
+        [NGD_SEQ_READY] = "queued",
+        [NGD_SEQ_RUNNING] = "running",
+    };
+    struct ngd_model *model = seq->model;
+
+    ngd_mutex_lock(&model->lock);
+    *info_p = (struct ngd_seq_info){
+        .position = seq->position,
+        .blocks = seq->n_blocks,
+        .state = seq->op == NGD_SEQ_OPEN ? "prefill" : states[seq->state],
+        .tokens = seq->draws,
+    };
+    ngd_mutex_unlock(&model->lock);
+}

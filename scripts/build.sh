@@ -1,0 +1,40 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Configures (when needed) and builds: scripts/build.sh DIR [configure options...]
+# Quiet unless something fails; the whole output is in DIR/build.log.
+set -eu
+top=$(cd "$(dirname "$0")/.." && pwd)
+dir=$1
+shift
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+log=$dir/build.log
+: >"$log"
+
+run() { # what, command...
+    local what=$1 began=$SECONDS
+    shift
+    if ! "$@" >>"$log" 2>&1; then
+        grep -nE '(error|Error|warning):|No such file|undefined reference' "$log" | tail -n 40 >&2 || tail -n 40 "$log" >&2
+        echo "build.sh: $what failed; see $log" >&2
+        exit 1
+    fi
+    [ $((SECONDS - began)) -lt 2 ] || echo "$what: $((SECONDS - began)) s"
+}
+
+# In the order of age: a fragment or macro that is newer than configure means to make it again, which
+# automake's own rules cannot do when a fragment was added.
+if [ ! -e "$top/configure" ] || [ ! -e "$top/Makefile.in" ] ||
+    [ -n "$(find "$top" -path "$top/build*" -prune -o \( -name '*.m4' -o -name '*.mk' -o -name configure.ac -o -name Makefile.am \) \
+        -newer "$top/Makefile.in" -not -name aclocal.m4 -print -quit)" ]; then
+    run autoreconf autoreconf -fi "$top"
+fi
+options="$* CC=${CC:-} CFLAGS=${CFLAGS:-}"
+if [ ! -e "$dir/Makefile" ] || [ "$top/configure" -nt "$dir/Makefile" ] ||
+    [ "$(cat "$dir/.options" 2>/dev/null)" != "$options" ]; then
+    (cd "$dir" && run configure "$top/configure" "$@")
+    echo "$options" >"$dir/.options"
+    touch "$dir/Makefile"
+fi
+run make make -C "$dir" -j"$(nproc)"

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Add up the results that `make check` left in a build directory: count-results.py BUILD-DIR.
+
+A program of libcheck counts as its checks; a script counts as its lines "ok - ...", "not ok - ..." and
+"skip - ..."; anything else counts as one. Failures and skips are named; the last line is the sum.
+"""
+import os
+import re
+import sys
+
+SUMMARY = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
+CASE = re.compile(r"^(ok|not ok|skip) - (.*)$", re.M)
+
+
+def count(trs, log):
+    """(passed, names of failures, names of skips) of one test."""
+    result = re.search(r"^:global-test-result: (\S+)", trs, re.M)
+    result = result.group(1) if result else "ERROR"
+    name_of_case = re.compile(r"^.*:[FE]:[^:]*:([^:]*):\d+: (.*)$", re.M)
+    passed, failures, skips = 0, [], []
+    summaries = SUMMARY.findall(log)
+    for checks, failed, errors in summaries:
+        passed += int(checks) - int(failed) - int(errors)
+    failures += [f"{name}: {text}" for name, text in name_of_case.findall(log)] if summaries else []
+    cases = CASE.findall(log)
+    for kind, text in cases:
+        if kind == "skip":
+            skips.append(text)
+            # A check that a libcheck program skipped was counted as passed by the library.
+            passed -= 1 if summaries else 0
+        elif not summaries:
+            passed += kind == "ok"
+            failures += [text] if kind == "not ok" else []
+    if result == "SKIP" and not skips:
+        skips.append(log.strip().split("\n")[-1] or "no reason given")
+    elif result in ("FAIL", "ERROR", "XPASS") and not failures:
+        failures.append("ended with a failure outside its checks (crash, time limit or setup)")
+    elif result == "PASS" and not passed and not skips:
+        passed = 1
+    return passed, failures, skips
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            return f.read()
+    except OSError:
+        return ""
+
+
+def main(build):
+    passed = failed = 0
+    for where, dirs, names in os.walk(os.path.join(build, "tests")):
+        dirs.sort()
+        for name in sorted(names):
+            if not name.endswith(".trs"):
+                continue
+            stem = os.path.join(where, name[:-4])
+            ok, failures, skips = count(read(stem + ".trs"), read(stem + ".log"))
+            passed += ok
+            failed += len(failures)
+            title = os.path.relpath(stem, build)
+            for text in skips:
+                print(f"skipped: {title}: {text}")
+            for text in failures:
+                print(f"FAILED: {title}: {text}")
+            if failures:
+                print(f"        see {stem}.log")
+    if passed + failed == 0:
+        print("FAILED: no test has run")
+        failed = 1
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1]))

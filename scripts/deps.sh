@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci]
+# Says what it installs, and nothing when all is there.
+set -eu
+
+build=(
+    autoconf automake libtool make gcc libc6-dev pkg-config python3-minimal
+    libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
+    libevent-dev libjansson-dev libssl-dev libpcre2-dev libutf8proc-dev libsmartcols-dev
+    libsystemd-dev libjemalloc-dev libxsmm-dev
+)
+# libcheck; the Python worker and test scripts; promtool; certificates for the TLS tests; namespaces for
+# the remote worker; man page and unit file checks.
+# (ci) the other compiler with its analysis and format tool, memory errors, scripts.
+tests=(check python3 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
+    systemd shellcheck curl)
+ci=(clang clang-format libclang-rt-14-dev git)
+
+wanted=()
+for group in "${@:-build}"; do
+    case $group in
+    build) wanted+=("${build[@]}") ;;
+    test) wanted+=("${tests[@]}") ;;
+    ci) wanted+=("${ci[@]}") ;;
+    *)
+        echo "deps.sh: unknown group $group; allowed: build, test, ci" >&2
+        exit 2
+        ;;
+    esac
+done
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "deps.sh: this is not a Debian system; needed are the equivalents of: ${wanted[*]}" >&2
+    exit 0
+fi
+
+missing=()
+for package in "${wanted[@]}"; do
+    # shellcheck disable=SC2016  # ${...} is dpkg-query's own
+    state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    [ "$state" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    if ! command -v sudo >/dev/null; then
+        echo "deps.sh: these packages are missing, and installing needs root: ${missing[*]}" >&2
+        exit 1
+    fi
+    as_root=(sudo)
+fi
+echo "installing Debian packages: ${missing[*]}"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+export DEBIAN_FRONTEND=noninteractive
+install=("${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}")
+# A fresh machine has no package lists, a used one may have old ones.
+if ! "${install[@]}" >"$log" 2>&1; then
+    if ! { "${as_root[@]}" apt-get update -qq && "${install[@]}"; } >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "deps.sh: apt-get could not install them" >&2
+        exit 1
+    fi
+fi

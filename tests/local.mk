@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Tests of one kind per folder, each with a fragment of its own. A test is a program (libcheck) or a
+# script that prints "ok - what", "not ok - what" or "skip - what: why" per check; exit 77 skips it all.
+# `make check` writes one .log and .trs each; `make check-summary` adds them up.
+TEST_EXTENSIONS = .sh .py
+SH_LOG_COMPILER = $(BASH_PROG)
+PY_LOG_COMPILER = $(PYTHON3)
+AM_TESTS_ENVIRONMENT = \
+	top_srcdir='$(abs_top_srcdir)'; export top_srcdir; \
+	top_builddir='$(abs_top_builddir)'; export top_builddir; \
+	CC='$(CC)'; export CC; \
+	PYTHON3='$(PYTHON3)'; export PYTHON3; \
+	NGD_CPPFLAGS='$(AM_CPPFLAGS) -I$(abs_top_srcdir) -I$(abs_top_srcdir)/client -I$(abs_top_builddir)'; export NGD_CPPFLAGS; \
+	NGD_AVX2_CFLAGS='$(NGD_AVX2_CFLAGS)'; export NGD_AVX2_CFLAGS; \
+	NGD_AVX512BF16_CFLAGS='$(NGD_AVX512BF16_CFLAGS)'; export NGD_AVX512BF16_CFLAGS; \
+	. $(top_srcdir)/tests/environment.sh;
+EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
+
+include $(top_srcdir)/tests/unit/base.mk
+include $(top_srcdir)/tests/unit/graphs.mk
+include $(top_srcdir)/tests/unit/devices.mk
+include $(top_srcdir)/tests/unit/scheduler.mk
+include $(top_srcdir)/tests/unit/client.mk
+include $(top_srcdir)/tests/unit/daemon.mk
+include $(top_srcdir)/tests/backend/local.mk
+include $(top_srcdir)/tests/ops/local.mk
+include $(top_srcdir)/tests/rpc/local.mk
+include $(top_srcdir)/tests/models/local.mk
+include $(top_srcdir)/tests/meta/local.mk

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The X-macro tables: unique names and values, and what hangs on a row is there."""
+import os
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import meta
+
+
+def rows(path):
+    """(line number, macro, arguments) of each row."""
+    text = meta.strip_c(meta.read(path), keep_strings=True)
+    for match in re.finditer(r"^(NGD_\w+)\(", text, re.M):
+        args, depth, start, i = [], 1, match.end(), match.end()
+        quoted = False
+        while depth:
+            c = text[i]
+            if quoted:
+                if c == "\\":
+                    i += 1
+                elif c == '"':
+                    quoted = False
+            elif c == '"':
+                quoted = True
+            elif c == "(":
+                depth += 1
+            elif c == ")":
+                depth -= 1
+            if not quoted and ((c == "," and depth == 1) or depth == 0):
+                args.append(" ".join(text[start:i].split()))
+                start = i + 1
+            i += 1
+        yield text.count("\n", 0, match.start()) + 1, match.group(1), args
+
+
+def duplicates(path, column, table):
+    seen = {}
+    for number, _, args in table:
+        if column < len(args):
+            value = args[column]
+            if value in seen:
+                yield f"{path}:{number}: {value} is in line {seen[value]} already"
+            seen.setdefault(value, number)
+
+
+report = meta.Report()
+tables = {path: list(rows(path)) for path in meta.files(meta.FOLDERS, ".def")}
+
+report.check("def_files_have_rows_with_the_same_number_of_columns",
+             [f"{p}: rows of {sorted({len(a) for _, m, a in t if m == macro})} columns" if t else f"{p}: no rows"
+              for p, t in tables.items() for macro in sorted({m for _, m, _ in t} or {None})
+              if not t or len({len(a) for _, m, a in t if m == macro}) != 1])
+# rpc_methods.def has no ids: there, service and method together name a row.
+for p, t in tables.items():
+    if t and t[0][2][0].startswith('"'):
+        tables[p] = [(n, m, [f"{a[0]}/{a[1]}", *a[2:]]) for n, m, a in t]
+report.check("ids_are_unique", [d for p, t in tables.items() for d in duplicates(p, 0, t)])
+report.check("names_are_unique",
+             [d for p, t in tables.items() if t and len(t[0][2]) > 1 and t[0][2][1].startswith('"')
+              for d in duplicates(p, 1, t)])
+report.check("status_values_are_unique", duplicates("base/status.def", 1, tables["base/status.def"]))
+report.check("metric_names_are_unique", duplicates("base/metrics.def", 2, tables["base/metrics.def"]))
+
+sources = {p: meta.strip_c(meta.read(p)) for p in meta.files(meta.FOLDERS, ".c", ".h")}
+
+
+def used(pattern):
+    return any(re.search(pattern, text) for text in sources.values())
+
+
+report.check("each_fault_point_is_passed_in_one_place",
+             [f"{a[0]}: {n} places" for _, _, a in tables["base/fault.def"]
+              if (n := sum(len(re.findall(rf"\bNGD_FAULT\({a[0]}\)", t)) for t in sources.values())) != 1])
+report.check("each_metric_is_written_somewhere",
+             [f"NGD_M_{a[0]} is never set" for _, _, a in tables["base/metrics.def"] if not used(rf"\bNGD_M_{a[0]}\b")],
+             "a metric that nothing writes shows a zero that means nothing; drop the row or count it")
+
+# The pages that list what the tables say are printed from them.
+for script, page in (("scripts/doc-tables.py", "docs/reasons.md"), ("scripts/doc-tables.py", "docs/metrics.md")):
+    run = subprocess.run([sys.executable, os.path.join(meta.TOP, script), os.path.basename(page)[:-3]],
+                         capture_output=True, text=True, cwd=meta.TOP)
+    name = f"{os.path.basename(page)[:-3]}_page_agrees_with_its_table"
+    if run.returncode:
+        report.check(name, [run.stderr.strip()])
+    else:
+        have = meta.read(page) if os.path.exists(os.path.join(meta.TOP, page)) else ""
+        report.check(name, [] if have == run.stdout else [f"{page} is out of date"],
+                     f"run: {script} {os.path.basename(page)[:-3]} > {page}")
+report.end()

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Includes point downwards only, and external libraries stay behind the files named for them."""
+import fnmatch
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import meta
+
+# folder -> folders whose headers it may include, besides its own.
+MAY_INCLUDE = {
+    "base": [],
+    "graphs": ["base"],
+    "devices": ["base", "graphs"],
+    "scheduler": ["base", "graphs", "devices"],
+    "proto": ["base"],
+    "daemon": ["base", "graphs", "devices", "scheduler", "proto"],
+    "client": ["base", "proto"],
+}
+# What a folder must not see although it may see the rest of that folder.
+HIDDEN = {
+    "devices": {"graphs/gcache.h"},
+    "scheduler": {"devices/backend.h"},
+    "daemon": {"devices/backend.h"},
+}
+# External header -> files that may include it.
+EXTERNAL = [
+    (r"jemalloc/", {"base/mem.c"}),
+    (r"openssl/", {"base/digest.c"}),
+    (r"libxsmm", {"devices/host/k_gemm_xsmm.c"}),
+    (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),
+    (r"event2/", {"daemon/reactor.c", "daemon/stats_http.c"}),
+    (r"systemd/", {"daemon/sdnotify.c"}),
+    (r"libsmartcols/", {"client/ctl_table.c"}),
+    (r"jansson\.h", {"client/*.[ch]", "daemon/*.[ch]"}),
+    (r"pcre2\.h|utf8proc\.h", {"client/tokenizer*"}),
+    (r"google/protobuf-c/|protobuf-c/", {"proto/*", "daemon/*", "client/*"}),
+    (r"check\.h", set()),
+]
+
+
+def allowed(path, places):
+    return any(fnmatch.fnmatch(path, place) for place in places)
+
+
+def includes(path):
+    for number, line in enumerate(meta.strip_c(meta.read(path), keep_strings=True).split("\n"), 1):
+        match = re.match(r'\s*#\s*include\s+(["<])([^">]+)[">]', line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def project_header(path, name):
+    """The path of an included header of ours, or None."""
+    for candidate in (name, os.path.join(os.path.dirname(path), name), os.path.join("client", name)):
+        if os.path.exists(os.path.join(meta.TOP, candidate)):
+            return os.path.normpath(candidate)
+    if re.match(r"[a-z]+/.*\.pb-c\.h$", name):
+        return name
+    return None
+
+
+report = meta.Report()
+upward, hidden, external, unknown, private = [], [], [], [], []
+for path in meta.files(meta.FOLDERS, ".c", ".h"):
+    folder = path.split("/")[0]
+    for number, quote, name in includes(path):
+        at = f"{path}:{number}: {name}"
+        header = project_header(path, name) if quote == '"' else None
+        if header:
+            target = header.split("/")[0]
+            if target != folder and target not in MAY_INCLUDE[folder]:
+                upward.append(at)
+            if header in HIDDEN.get(folder, ()):
+                hidden.append(at)
+            if header.endswith("_int.h") and target != folder:
+                private.append(at)
+        elif quote == '"' and name != "config.h":
+            unknown.append(at)
+        else:
+            for pattern, places in EXTERNAL:
+                if re.match(pattern, name) and not allowed(path, places):
+                    external.append(f"{at} (allowed in: {', '.join(sorted(places)) or 'tests'})")
+
+table = "may include: " + "; ".join(f"{f} <- {', '.join(v) or 'libc'}" for f, v in MAY_INCLUDE.items())
+report.check("includes_point_to_lower_layers_only", upward, table)
+report.check("headers_closed_to_a_layer_are_not_included_there", hidden)
+report.check("external_libraries_stay_in_their_files", external, "the list is EXTERNAL in tests/meta/layers.py")
+report.check("quoted_includes_name_headers_of_the_project", unknown)
+report.check("int_headers_stay_in_their_folder", private)
+
+# One installed header, which must not drag the project along.
+installed = [f"{p}:{n}: {h}" for p in ["client/npugraph.h"] if os.path.exists(os.path.join(meta.TOP, p))
+             for n, q, h in includes(p) if q == '"']
+report.check("installed_header_includes_nothing_of_the_project", installed)
+report.end()

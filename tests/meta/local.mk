@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Checks of the sources themselves.
+NGD_META_TESTS = \
+	tests/meta/def_files.py \
+	tests/meta/forbidden.py \
+	tests/meta/headers.py \
+	tests/meta/layers.py \
+	tests/meta/makefiles.py \
+	tests/meta/shell_scripts.sh \
+	tests/meta/unit_files.sh
+TESTS += $(NGD_META_TESTS)
+EXTRA_DIST += $(NGD_META_TESTS) tests/meta/meta.py tests/meta/local.mk

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every source is named in a makefile fragment, so that it is built and distributed, and nothing else is."""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import meta
+
+report = meta.Report()
+fragments = [p for p in meta.files(meta.FOLDERS + meta.OTHERS, ".mk")]
+text = meta.read("Makefile.am") + "".join(meta.read(p) for p in fragments)
+words = set(re.findall(r"[\w./+-]+", text))
+# A directory that is distributed takes what is in it along; a unit test's source has the name of its program.
+whole = [w for w in words if os.path.isdir(os.path.join(meta.TOP, w)) and w.count("/") and re.search(
+    rf"EXTRA_DIST[^\n]*(\\\n[^\n]*)*\s{re.escape(w)}\b", text)]
+
+
+def named(path):
+    return (path in words or (path.endswith(".c") and path[:-2] in words)
+            or any(path.startswith(w + "/") for w in whole))
+
+
+sources = [p for p in meta.files(meta.FOLDERS + ["tests", "bench", "examples"], ".c", ".h", ".def", ".proto", ".sh")]
+report.check("each_source_is_in_a_fragment", [p for p in sources if not named(p)],
+             "add it to the local.mk of its folder")
+report.check("each_source_in_a_fragment_exists",
+             sorted(w for w in words if re.match(r"(base|graphs|devices|scheduler|proto|daemon|client|tests|bench|examples)/",
+                                                 w) and re.search(r"\.(c|h|def|proto|py|sh)$", w)
+                    and not os.path.exists(os.path.join(meta.TOP, w)) and not meta.GENERATED.search(w)))
+report.check("each_fragment_is_included",
+             [p for p in fragments if f"$(top_srcdir)/{p}" not in text])
+report.end()

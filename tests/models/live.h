@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_TESTS_LIVE_H
+#define NGD_TESTS_LIVE_H
+
+/* A daemon of the build tree on a private socket, for tests and benchmarks; and a reader of safetensors files. */
+#include "client/npugraph.h"
+#include <jansson.h>
+#include <sys/types.h>
+
+struct live {
+    char dir[64];
+    char address[128];
+    pid_t pid;
+};
+
+/* Starts npugraphd and waits until it answers. extra: NULL-terminated further arguments. Ends the program when it cannot. */
+void live_start(struct live *live, const char *models_dir, const char *const *extra);
+/* SIGTERM; the exit status (0 = clean). */
+int live_stop(struct live *live);
+struct npugraph_client *live_connect(const struct live *live, const char *name);
+/* Statistics of the daemon as JSON; json_decref. */
+json_t *live_stats(struct npugraph_client *client);
+
+struct tensors {
+    json_t *header;
+    char *data;
+    size_t n;
+};
+void tensors_open(struct tensors *t, const char *path);
+void tensors_close(struct tensors *t);
+/* The elements, with their number; ends the program when there is no such tensor. */
+const void *tensors_get(const struct tensors *t, const char *name, size_t element, size_t *n_p);
+
+const char *source_dir(void);
+
+#endif

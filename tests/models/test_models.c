@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Checkpoints through a live daemon against Hugging Face transformers (tests/golden): logits of the prompt and of 32
+ * decode steps, fed the reference's tokens.
+ */
+#include "tests/models/live.h"
+#include "tests/unit/unit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct report {
+    double worst;     /* largest |difference| over largest |logit| */
+    int decided, wrong;
+};
+
+static void compare_row(struct report *r, const float *got, const float *want, size_t n, double scale)
+{
+    size_t best = 0, second = n, mine = 0;
+    float low = want[0];
+
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)want[i]) / scale;
+
+        r->worst = d > r->worst || isnan(d) ? d : r->worst;
+        low = want[i] < low ? want[i] : low;
+        mine = got[i] > got[mine] ? i : mine;
+        if (want[i] > want[best]) {
+            second = best;
+            best = i;
+        } else if (i != best && (second == n || want[i] > want[second])) {
+            second = i;
+        }
+    }
+    /* Where the reference itself hardly prefers one token, another kernel's rounding may. */
+    if ((double)(want[best] - want[second]) > 0.01 * (double)(want[best] - low)) {
+        r->decided++;
+        r->wrong += mine != best;
+    }
+}
+
+static double largest(const float *x, size_t n)
+{
+    double m = 0;
+
+    for (size_t i = 0; i < n; i++)
+        m = fabs((double)x[i]) > m ? fabs((double)x[i]) : m;
+    return m;
+}
+
+static void run_reference(struct npugraph_client *client, const char *model, const struct tensors *t, struct report *r)
+{
+    size_t n_prompt, n_tokens, vocab, n;
+    const int32_t *prompt = tensors_get(t, "prompt", 4, &n_prompt), *tokens = tensors_get(t, "tokens", 4, &n_tokens);
+    const float *last = tensors_get(t, "last_logits", 4, &vocab), *steps = tensors_get(t, "step_logits", 4, &n);
+    double scale = fmax(largest(last, vocab), largest(steps, n));
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    struct npugraph_step step;
+
+    ck_assert_uint_eq(n, n_tokens * vocab);
+    ck_assert_msg(npugraph_sequence_open(client, model, prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s: %s", model, err.message);
+    ck_assert_uint_eq(step.vocab, vocab);
+    compare_row(r, step.logits, last, vocab, scale);
+    for (size_t i = 0; i < n_tokens; i++) {
+        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], true, &step, &err) == 0, "%s: %s", model, err.message);
+        ck_assert_uint_eq(step.position, n_prompt + i + 1);
+        compare_row(r, step.logits, steps + i * vocab, vocab, scale);
+    }
+    npugraph_sequence_close(seq);
+}
+
+static void check_model(struct npugraph_client *client, const char *checkpoint, const char *expect, const char *name, const char *rule,
+                        uint32_t chunk)
+{
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+    struct report r = {0};
+    struct tensors t;
+
+    npugraph_model_params_init(&params);
+    params.name = name;
+    params.prefill_chunk = chunk;
+    params.max_context = 128;
+    params.max_batch = 4;
+    ck_assert_msg(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err) == 0, "%s: %s", checkpoint, err.message);
+    tensors_open(&t, expect);
+    run_reference(client, name, &t, &r);
+    tensors_close(&t);
+    ck_assert_int_eq(npugraph_model_unload(client, name, false, &err), 0);
+    printf("%-28s chunk %-3u max |difference| / max |logit| = %.2e, argmax wrong in %d of %d decided rows\n", name, chunk, r.worst, r.wrong, r.decided);
+    fflush(stdout);
+    ck_assert_msg(!isnan(r.worst), "%s: logits are not numbers", name);
+    if (strcmp(rule, "f32") == 0)
+        ck_assert_msg(r.worst <= 1e-4, "%s: logits differ by %.2e of the largest", name, r.worst);
+    ck_assert_int_gt(r.decided, 0);
+    ck_assert_msg(r.wrong == 0, "%s: %d of %d decided tokens are wrong", name, r.wrong, r.decided);
+}
+
+static void check_all(uint32_t chunk)
+{
+    char path[4096], checkpoint[4200], expect[4200];
+    struct npugraph_client *client;
+    json_t *manifest, *m;
+    struct live live;
+    size_t i;
+
+    live_start(&live, source_dir(), NULL);
+    client = live_connect(&live, "test_models");
+    snprintf(path, sizeof(path), "%s/tests/golden/manifest.json", source_dir());
+    manifest = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(manifest);
+    ck_assert_uint_ge(json_array_size(json_object_get(manifest, "models")), 6);
+    json_array_foreach(json_object_get(manifest, "models"), i, m)
+    {
+        snprintf(checkpoint, sizeof(checkpoint), "%s/tests/golden/%s", source_dir(), json_string_value(json_object_get(m, "checkpoint")));
+        snprintf(expect, sizeof(expect), "%s/tests/golden/%s", source_dir(), json_string_value(json_object_get(m, "expect")));
+        check_model(client, checkpoint, expect, json_string_value(json_object_get(m, "name")), json_string_value(json_object_get(m, "rule")), chunk);
+    }
+    json_decref(manifest);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+}
+
+START_TEST(logits_of_prompt_and_decode_steps_equal_those_of_transformers) { check_all(64); }
+END_TEST
+
+START_TEST(a_prompt_in_chunks_of_16_gives_the_same_logits) { check_all(16); }
+END_TEST
+
+/* Not a power of two, smaller than a KV block: every boundary falls elsewhere. */
+START_TEST(a_prompt_in_chunks_of_7_gives_the_same_logits) { check_all(7); }
+END_TEST
+
+UNIT_MAIN("models", logits_of_prompt_and_decode_steps_equal_those_of_transformers, a_prompt_in_chunks_of_16_gives_the_same_logits,
+          a_prompt_in_chunks_of_7_gives_the_same_logits)

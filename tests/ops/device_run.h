@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_TESTS_OPS_DEVICE_RUN_H
+#define NGD_TESTS_OPS_DEVICE_RUN_H
+
+/* One graph text on one device, the whole way: parse, key, plan, executable, instance, stream. */
+#include "base/mem.h"
+#include "devices/device.h"
+#include "devices/host/cpu.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN __attribute__((unused)) static
+
+/* A device with a stream and a pool. */
+struct bench {
+    struct ngd_device *dev;
+    struct ngd_stream *stream;
+    struct ngd_pool *pool;
+    char name[32]; /* "avx512 x2" */
+};
+
+RUN void run_check(ngd_status_t status, const struct ngd_diag *diag, const char *what)
+{
+    if (status == NGD_OK)
+        return;
+    fprintf(stderr, "%s: %s: %s\n", what, ngd_status_name(status), diag->text);
+    abort();
+}
+
+RUN void bench_open(struct bench *b, ngd_isa_t isa, uint32_t threads)
+{
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+
+    memset(b, 0, sizeof(*b));
+    ngd_device_params_init(&params);
+    params.backend = "host";
+    params.memory_bytes = (uint64_t)1 << 30;
+    params.threads = threads;
+    params.isa = ngd_isa_name(isa);
+    run_check(ngd_device_open(&params, &b->dev, &diag), &diag, "device");
+    run_check(ngd_stream_create(b->dev, "test", &b->stream, &diag), &diag, "stream");
+    run_check(ngd_pool_create(b->dev, "test", &b->pool), &diag, "pool");
+    snprintf(b->name, sizeof(b->name), "%s x%u", ngd_isa_name(isa), threads);
+}
+
+RUN void bench_close(struct bench *b)
+{
+    ngd_stream_destroy(b->stream);
+    ngd_pool_destroy(b->pool);
+    ngd_device_close(b->dev);
+}
+
+/* A graph that is ready to be replayed. */
+struct ready {
+    struct ngd_graph *graph;
+    struct ngd_plan *plan;
+    struct ngd_exec *exec;
+    struct ngd_instance *inst;
+    struct ngd_buffer *bound[64]; /* params, then states */
+    uint32_t n_bound;
+};
+
+RUN void ready_close(struct ready *r)
+{
+    ngd_instance_destroy(r->inst);
+    ngd_exec_unref(r->exec);
+    for (uint32_t i = 0; i < r->n_bound; i++)
+        ngd_buffer_unref(r->bound[i]);
+    ngd_plan_unref(r->plan);
+    ngd_graph_unref(r->graph);
+    memset(r, 0, sizeof(*r));
+}
+
+RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols, struct ngd_diag *diag)
+{
+    struct ngd_digest options = {{0}};
+    struct ngd_key key;
+    ngd_status_t status = ngd_graph_parse(text, strlen(text), &r->graph, diag);
+
+    if (!status)
+        status = ngd_key_make(r->graph, &options, symbols, r->graph->n_symbols, &key, diag);
+    if (!status)
+        status = ngd_plan_create(r->graph, &key, ngd_device_target(b->dev), &r->plan, diag);
+    return status;
+}
+
+/* Makes everything but contents of bound buffers, which are zero. On failure the rest is closed. */
+RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    memset(r, 0, sizeof(*r));
+    status = ready_plan(r, b, text, symbols, diag);
+    if (!status)
+        status = ngd_exec_create(b->dev, r->plan, &r->exec, diag);
+    for (uint32_t i = 0; !status && i < r->graph->n_params + r->graph->n_states; i++) {
+        uint64_t bytes = r->plan->bound[i].bytes;
+
+        status = ngd_buffer_create(b->dev, bytes ? bytes : 1, NGD_BUFFER_GENERAL, "bound", &r->bound[i], diag);
+        r->n_bound += !status;
+    }
+    if (!status)
+        status = ngd_instance_create(r->exec, r->bound, r->n_bound, b->pool, &r->inst, diag);
+    if (status)
+        ready_close(r);
+    return status;
+}
+
+#endif

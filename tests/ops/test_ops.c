@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Conformance of the host device: every golden case of every operator through the real path, for every instruction set
+ * of this machine, replayed and eager.
+ *
+ *     test_ops            the tests
+ *     test_ops --report   the largest error of each operator, in units of its tolerance
+ *     test_ops --bench    the time of each operator's first case, by instruction set
+ */
+#include "tests/ops/device_run.h"
+#include "tests/ops/golden.h"
+#include "tests/unit/unit.h"
+#include "base/clock.h"
+
+static double worst[NGD_OP_MAX][NGD_ISA_MAX];
+static uint32_t seen[NGD_OP_MAX];
+
+/*
+ * Cases that PyTorch takes and this graph language refuses, by design: the case must then be refused, in so many words.
+ * A case that is taken is compared, wherever it stands.
+ */
+static const struct {
+    ngd_op_id_t op;
+    const char *says;
+} refusals[] = {
+    {NGD_OP_ATEN_ARANGE, "attribute step is -"}, /* ops.def: "below end" */
+};
+
+static bool refused_by_design(const struct golden_case *c, const struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
+        if (refusals[i].op == c->op->id && strstr(diag->text, refusals[i].says))
+            return true;
+    return false;
+}
+
+/* ---- one case ---- */
+
+struct launch_data {
+    struct ngd_span inputs[GOLDEN_MAX];
+    struct ngd_host_value hosts[GOLDEN_MAX];
+    struct ngd_out outputs[GOLDEN_MAX];
+    char *room[GOLDEN_MAX];
+};
+
+static void fill_launch(const struct golden_case *c, const struct ready *r, bool params, struct launch_data *d)
+{
+    uint32_t n_inputs = 0, n_hosts = 0, n_params = 0, n_states = r->graph->n_params;
+    struct ngd_diag diag = {0};
+
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        const struct golden_tensor *t = &c->in[i];
+        golden_class_t cls = golden_class(c, i, params);
+
+        if (cls == GOLDEN_INPUT)
+            d->inputs[n_inputs++] = (struct ngd_span){t->data, t->bytes};
+        else if (cls == GOLDEN_HOST)
+            d->hosts[n_hosts++] = (struct ngd_host_value){(const int64_t *)(const void *)t->data, (uint32_t)(t->bytes / 8)};
+        else
+            run_check(ngd_buffer_write(r->bound[cls == GOLDEN_PARAM ? n_params++ : n_states++], 0, t->data, t->bytes, &diag),
+                      &diag, c->name);
+    }
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        d->room[i] = calloc(1, c->out[i].bytes + 1);
+        d->outputs[i] = (struct ngd_out){d->room[i], c->out[i].bytes};
+    }
+}
+
+static double compare_states(const struct golden_case *c, const struct ready *r)
+{
+    uint32_t n_states = r->graph->n_params;
+    struct ngd_diag diag = {0};
+    double error = 0;
+    uint64_t at;
+
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        uint64_t bytes = c->in[i].bytes;
+        char *got;
+
+        if (!(c->op->mutates >> i & 1))
+            continue;
+        got = malloc(bytes + 1);
+        run_check(ngd_buffer_read(r->bound[n_states++], 0, got, bytes, &diag), &diag, c->name);
+        error = c->mutated[i] ? fmax(error, golden_compare(c, &c->after[i], got, &at)) : error;
+        free(got);
+    }
+    return error;
+}
+
+/* The largest error; what is wrong is told. */
+static double run_case(struct bench *b, const struct golden_case *c, bool params, bool eager)
+{
+    struct launch_data d = {0};
+    struct ngd_launch launch = {.inputs = d.inputs, .hosts = d.hosts, .outputs = d.outputs, .eager = eager};
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf text;
+    struct ready r;
+    double error = 0;
+
+    ngd_strbuf_init(&text);
+    golden_print(&text, c, params);
+    if (ready_open(&r, b, ngd_strbuf_str(&text), NULL, &diag)) {
+        bool refused = refused_by_design(c, &diag);
+
+        if (!refused)
+            fprintf(stderr, "%s (%s): %s\n%s", c->name, b->name, diag.text, ngd_strbuf_str(&text));
+        ngd_strbuf_fini(&text);
+        return refused ? 0 : INFINITY;
+    }
+    fill_launch(c, &r, params, &d);
+    if (ngd_stream_run(b->stream, r.inst, &launch)) {
+        fprintf(stderr, "%s (%s): %s\n", c->name, b->name, launch.diag.text);
+        error = INFINITY;
+    }
+    for (uint32_t i = 0; i < c->n_out && error < INFINITY; i++) {
+        uint64_t at;
+        double e = golden_compare(c, &c->out[i], d.room[i], &at);
+
+        if (e > 1)
+            fprintf(stderr, "%s (%s%s%s): result %u, element %llu is %.9g and should be %.9g: %.3g times what is allowed\n",
+                    c->name, b->name, eager ? ", eager" : "", params ? ", params" : "", i, (unsigned long long)at,
+                    golden_value(c->out[i].dtype, d.room[i], at), golden_value(c->out[i].dtype, c->out[i].data, at), e);
+        error = fmax(error, e);
+    }
+    if (error <= 1 && (error = fmax(error, compare_states(c, &r))) > 1)
+        fprintf(stderr, "%s (%s%s): the written operand is wrong\n", c->name, b->name, eager ? ", eager" : "");
+    for (uint32_t i = 0; i < c->n_out; i++)
+        free(d.room[i]);
+    ready_close(&r);
+    ngd_strbuf_fini(&text);
+    return error;
+}
+
+/* ---- all of them ---- */
+
+static uint32_t run_all(ngd_isa_t isa, uint32_t threads, bool params, bool eager)
+{
+    struct golden g;
+    struct bench b;
+    uint32_t wrong = 0;
+
+    golden_open(&g);
+    bench_open(&b, isa, threads);
+    for (size_t i = 0; i < json_array_size(g.cases); i++) {
+        struct golden_case c = golden_case(&g, i);
+        double e;
+
+        if (!c.op)
+            continue;
+        e = run_case(&b, &c, params, eager);
+        wrong += !(e <= 1);
+        worst[c.op->id][isa] = fmax(worst[c.op->id][isa], e);
+        seen[c.op->id]++;
+    }
+    bench_close(&b);
+    golden_close(&g);
+    return wrong;
+}
+
+static uint32_t run_every_isa(uint32_t threads, bool params, bool eager)
+{
+    uint32_t wrong = 0;
+
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        wrong += run_all((ngd_isa_t)isa, threads, params, eager);
+    return wrong;
+}
+
+START_TEST(every_golden_case_replayed_on_every_instruction_set_is_within_tolerance)
+{
+    ck_assert_uint_eq(run_every_isa(1, false, false), 0);
+}
+END_TEST
+
+START_TEST(every_golden_case_run_eagerly_is_within_tolerance)
+{
+    ck_assert_uint_eq(run_every_isa(1, false, true), 0);
+}
+END_TEST
+
+START_TEST(every_golden_case_with_bound_operands_and_two_threads_is_within_tolerance)
+{
+    ck_assert_uint_eq(run_every_isa(2, true, false), 0);
+}
+END_TEST
+
+/* ---- every operator ---- */
+
+static bool is_refused(const struct ngd_op *op)
+{
+    return op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE);
+}
+
+START_TEST(every_operator_has_a_golden_case_or_is_refused_at_registration)
+{
+    struct golden g;
+
+    golden_open(&g);
+    for (size_t i = 0; i < json_array_size(g.cases); i++) {
+        struct golden_case c = golden_case(&g, i);
+
+        if (c.op)
+            seen[c.op->id]++;
+        else
+            ck_assert_int_eq(strncmp(c.name, "sdpa/", 5), 0);
+    }
+    golden_close(&g);
+    for (int id = 0; id < NGD_OP_MAX; id++) {
+        const struct ngd_op *op = ngd_op_by_id((ngd_op_id_t)id);
+
+        if (is_refused(op) == (seen[id] != 0))
+            ck_abort_msg("%s %s", op->name, seen[id] ? "is refused, but has a case" : "has no golden case in tests/golden/ops.json");
+    }
+}
+END_TEST
+
+START_TEST(every_operator_has_a_host_kernel_or_a_reason_to_have_none)
+{
+    for (int id = 0; id < NGD_OP_MAX; id++) {
+        const struct ngd_op *op = ngd_op_by_id((ngd_op_id_t)id);
+        const struct ngd_host_kernel *kernel = ngd_host_kernel_of((ngd_op_id_t)id);
+        bool none = is_refused(op) || (op->flags & NGD_OPF_VIEW);
+
+        if (none == (kernel != NULL))
+            ck_abort_msg("%s: %s", op->name,
+                         kernel ? "a view or refused operator has a kernel" : "no row in kernels_basic.def or kernels_core.def");
+        if (kernel)
+            ck_assert(kernel->select && kernel->prepare);
+    }
+}
+END_TEST
+
+/* ---- report and bench ---- */
+
+static int report(void)
+{
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        run_all((ngd_isa_t)isa, 1, false, false);
+    printf("%-34s", "largest error / tolerance");
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        printf(" %10s", ngd_isa_name((ngd_isa_t)isa));
+    printf("\n");
+    for (int id = 0; id < NGD_OP_MAX; id++) {
+        if (!seen[id])
+            continue;
+        printf("%-34s", ngd_op_by_id((ngd_op_id_t)id)->name);
+        for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+            printf(" %10.3f", worst[id][isa]);
+        printf("\n");
+    }
+    return 0;
+}
+
+/* Nanoseconds of a replay, the best of some batches: what a step pays for the operator, with copies in and out. */
+static double time_case(struct bench *b, const struct golden_case *c)
+{
+    struct launch_data d = {0};
+    struct ngd_launch launch = {.inputs = d.inputs, .hosts = d.hosts, .outputs = d.outputs};
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf text;
+    struct ready r;
+    double best = INFINITY;
+
+    ngd_strbuf_init(&text);
+    golden_print(&text, c, false);
+    run_check(ready_open(&r, b, ngd_strbuf_str(&text), NULL, &diag), &diag, c->name);
+    fill_launch(c, &r, false, &d);
+    for (int batch = 0; batch < 10; batch++) {
+        ngd_nsec_t start = ngd_now();
+
+        for (int i = 0; i < 200; i++)
+            ngd_stream_run(b->stream, r.inst, &launch);
+        best = fmin(best, (double)(ngd_now() - start) / 200);
+    }
+    for (uint32_t i = 0; i < c->n_out; i++)
+        free(d.room[i]);
+    ready_close(&r);
+    ngd_strbuf_fini(&text);
+    return best;
+}
+
+static int time_all(void)
+{
+    struct bench b[NGD_ISA_MAX];
+    int n = (int)ngd_cpu_isa() + 1;
+    struct golden g;
+
+    golden_open(&g);
+    for (int isa = 0; isa < n; isa++)
+        bench_open(&b[isa], (ngd_isa_t)isa, 1);
+    printf("%-40s", "ns per replay");
+    for (int isa = 0; isa < n; isa++)
+        printf(" %10s", ngd_isa_name((ngd_isa_t)isa));
+    printf("\n");
+    for (size_t i = 0; i < json_array_size(g.cases); i++) {
+        struct golden_case c = golden_case(&g, i);
+
+        if (!c.op || seen[c.op->id]++)
+            continue;
+        printf("%-40s", c.name);
+        for (int isa = 0; isa < n; isa++)
+            printf(" %10.0f", time_case(&b[isa], &c));
+        printf("\n");
+    }
+    for (int isa = 0; isa < n; isa++)
+        bench_close(&b[isa]);
+    golden_close(&g);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const TTest *const tests[] = {
+        every_golden_case_replayed_on_every_instruction_set_is_within_tolerance,
+        every_golden_case_run_eagerly_is_within_tolerance,
+        every_golden_case_with_bound_operands_and_two_threads_is_within_tolerance,
+        every_operator_has_a_golden_case_or_is_refused_at_registration,
+        every_operator_has_a_host_kernel_or_a_reason_to_have_none,
+    };
+
+    if (argc > 1 && strcmp(argv[1], "--report") == 0)
+        return report();
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
+        return time_all();
+    return unit_run("ops", tests, sizeof(tests) / sizeof(tests[0]));
+}

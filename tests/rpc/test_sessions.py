@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: opening, ending, resuming, ownership, idempotence."""
+import time
+
+from harness import *
+
+MIB = 1 << 20
+
+
+@test("a session gets an id and a token, and answers pings")
+def opens(daemon):
+    with Client(daemon) as c:
+        assert c.id != 0 and len(c.token) == 16 and not c.opened.resumed and c.opened.server_version
+        assert c.ping(42).pong.value == 42
+        assert [s.client_name for s in c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions] == ["test"]
+
+
+@test("half-closing the stream frees what the session owns, at once")
+def half_close_frees(daemon):
+    before = daemon.used_bytes()
+    c = Client(daemon)
+    c.allocate(MIB)
+    assert daemon.used_bytes() >= before + MIB
+    c.end_session()
+    until("the memory is free", lambda: daemon.used_bytes() == before, RELEASE_WITHIN)
+    refused("SESSION_GONE", "NOT_FOUND", c.allocate, MIB)
+    c.close()
+
+
+@test("a call that needs a session and names none, or not a number, is refused")
+def session_required(daemon):
+    with Client(daemon, session=False) as c:
+        refused("SESSION_REQUIRED", "UNAUTHENTICATED", c.allocate, 1)
+        for bad in ("x", "-1", "1x", "99999999999999999999999999", "9" * 100):
+            got = Refusal(catch(lambda: c.method("Memory/Allocate")(pb.AllocateRequest(bytes=1), metadata=(("npugraph-session", bad),))))
+            assert got.reason in ("INVALID_ARGUMENT", "SESSION_GONE"), (bad, got.reason)
+        refused("SESSION_GONE", "NOT_FOUND", c.call, "Memory/Allocate", pb.AllocateRequest(bytes=1), session=12345)
+
+
+def catch(fn):
+    try:
+        fn()
+    except grpc.RpcError as e:
+        return e
+    raise AssertionError("was accepted")
+
+
+@test("the stream's first message must open, and only the first")
+def first_message(daemon):
+    with Client(daemon, session=False) as c:
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.method("Sessions/Open"), iter([pb.SessionRequest(ping=pb.SessionPing(value=1))]))
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.method("Sessions/Open"), iter([pb.SessionRequest()]))
+        twice = iter([pb.SessionRequest(open=pb.SessionOpen()), pb.SessionRequest(open=pb.SessionOpen())])
+        refused("ALREADY_EXISTS", "ALREADY_EXISTS", c.method("Sessions/Open"), twice)
+        long_name = iter([pb.SessionRequest(open=pb.SessionOpen(client_name="n" * 65))])
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.method("Sessions/Open"), long_name)
+        long_grace = iter([pb.SessionRequest(open=pb.SessionOpen(grace_ms=60001))])
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.method("Sessions/Open"), long_grace)
+    until("no session is left", lambda: daemon.stats()["sessions"]["open"] == 0)
+
+
+@test("objects of another session are unknown, and stale ones are told from unknown ones")
+def ownership(daemon):
+    with Client(daemon) as a, Client(daemon) as b:
+        mine = a.allocate(64)
+        refused("UNKNOWN_ID", "NOT_FOUND", b.read, mine)
+        a.call("Memory/Free", pb.FreeRequest(buffers=[mine]))
+        refused("STALE_ID", "NOT_FOUND", a.read, mine)
+        refused("UNKNOWN_ID", "NOT_FOUND", a.read, 0)
+        refused("UNKNOWN_ID", "NOT_FOUND", a.read, 2**64 - 1)
+
+
+@test("a broken session is kept for its grace period and can be resumed with its token")
+def resume(daemon):
+    child = Child(daemon, """
+c = Client(daemon, grace_ms=20000, name="lost")
+print(c.id, c.token.hex(), c.allocate(4096))
+import time; time.sleep(60)
+""")
+    session, token, buffer = child.line().split()
+    child.kill()
+    until("the session is seen as broken", lambda: [s.broken for s in Client(daemon, session=False).call(
+        "Admin/ListSessions", pb.ListSessionsRequest()).sessions if s.client_name == "lost"] == [True])
+    with Client(daemon, session=False) as c:
+        wrong = iter([pb.SessionRequest(open=pb.SessionOpen(resume=pb.SessionResume(session=int(session), token=b"0" * 16)))])
+        refused("SESSION_TOKEN", "PERMISSION_DENIED", c.method("Sessions/Open"), wrong)
+        short = iter([pb.SessionRequest(open=pb.SessionOpen(resume=pb.SessionResume(session=int(session), token=b"")))])
+        refused("SESSION_TOKEN", "PERMISSION_DENIED", c.method("Sessions/Open"), short)
+    with Client(daemon, resume=pb.SessionResume(session=int(session), token=bytes.fromhex(token))) as c:
+        assert c.opened.resumed and c.id == int(session)
+        assert len(c.read(int(buffer))) == 4096
+
+
+@test("a session that is not resumed ends when its grace period is over")
+def grace_over(daemon):
+    before = daemon.used_bytes()
+    child = Child(daemon, """
+c = Client(daemon, grace_ms=600)
+c.allocate(1 << 20)
+print("there")
+import time; time.sleep(60)
+""")
+    child.line()
+    child.kill()
+    time.sleep(0.3)
+    assert daemon.used_bytes() > before
+    until("the memory is free", lambda: daemon.used_bytes() == before, 0.6 + RELEASE_WITHIN)
+
+
+@test("a resume takes over from a connection that still stands")
+def take_over(daemon):
+    a = Client(daemon, grace_ms=5000)
+    buffer = a.allocate(128)
+    with Client(daemon, resume=pb.SessionResume(session=a.id, token=a.token)) as b:
+        refused("SESSION_GONE", "NOT_FOUND", lambda: a.stream)
+        assert len(b.read(buffer)) == 128
+        assert daemon.stats()["sessions"]["open"] == 1
+    a.channel.close()
+    until("no session is left", lambda: daemon.stats()["sessions"]["open"] == 0)
+
+
+@test("a repeated request id gets the first answer again, in its session only")
+def idempotent(daemon):
+    with Client(daemon) as a, Client(daemon) as b:
+        first = a.allocate(4096, request_id="r1")
+        used = daemon.used_bytes()
+        assert a.allocate(4096, request_id="r1") == first and daemon.used_bytes() == used
+        assert a.allocate(4096, request_id="r2") != first
+        b.allocate(4096, request_id="r1")
+        assert len([x for x in b.call("Memory/ListBuffers", pb.ListBuffersRequest()).buffers if x.buffer]) == 1
+        text = 'npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }'
+        assert a.register(text, request_id="g1").graph == a.register(text, request_id="g1").graph
+        for bad in ("x" * 65,):
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", a.allocate, 1, request_id=bad)
+
+
+@test("a client that pings and never reads does not make the daemon grow")
+def unread_pongs(daemon):
+    before = daemon.stats()["heap_bytes"]
+    with Client(daemon, options=[("grpc.http2.bdp_probe", 0)]) as c:
+        for i in range(20000):
+            c.requests.put(pb.SessionRequest(ping=pb.SessionPing(value=i)))
+        time.sleep(1)
+        assert daemon.stats()["heap_bytes"] < before + 8 * MIB
+        assert [next(c.stream).pong.value for _ in range(20000)] == list(range(20000))
+
+
+@test("quotas of sessions are kept")
+def quotas():
+    with Daemon("--max-sessions=2", "--max-graphs-per-identity=2", "--max-bytes-per-identity=1M") as d:
+        with Client(d) as a, Client(d) as b:
+            refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", Client, d)
+            a.allocate(1 << 19)
+            got = refused("QUOTA", "RESOURCE_EXHAUSTED", b.allocate, (1 << 19) + 1)
+            assert "max-bytes-per-identity" in got.text
+            text = 'npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }'
+            a.register(text)
+            g = b.register(text).graph
+            refused("QUOTA", "RESOURCE_EXHAUSTED", a.register, text)
+            b.call("Graphs/Release", pb.ReleaseRequest(graph=g))
+            a.register(text)
+        with Client(d) as a:
+            a.allocate(1 << 20)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What arrives from outside is not what it should be: the traps of gRPC, and bytes that are no messages."""
+import os
+import random
+import socket
+import struct
+import threading
+import time
+
+from harness import *
+
+
+def raw_call(client, path, message=b"", kind="unary_unary", **kwargs):
+    method = getattr(client.channel, kind)(path, request_serializer=lambda m: m, response_deserializer=lambda m: m)
+    return method(message, timeout=PATIENCE, metadata=client.metadata(), **kwargs)
+
+
+@test("an unknown method or service is answered UNIMPLEMENTED at once, not at the deadline")
+def unknown_method(daemon):
+    with Client(daemon) as c:
+        for path in ("/npugraph.v1.Graphs/Nope", "/no.such.Service/Call", "/grpc.health.v2.Health/Check"):
+            began = time.monotonic()
+            got = refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, path)
+            assert path in got.text
+            assert SANITIZER or time.monotonic() - began < 2, "it waited"
+        refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, "/a/b", iter([b"", b""]), "stream_stream")
+
+
+@test("unknown methods are answered many at a time, and leave nothing behind")
+def unknown_methods(daemon):
+    with Client(daemon) as c:
+        futures = [c.channel.unary_unary(f"/x.Y/{i}", lambda m: m, lambda m: m).future(b"", timeout=PATIENCE) for i in range(500)]
+        assert {f.code() for f in futures} == {grpc.StatusCode.UNIMPLEMENTED}
+        until("no call is left", lambda: daemon.stats()["requests"]["in_flight"] <= 1)
+
+
+@test("malformed protobuf is refused for every method, and named")
+def malformed(daemon):
+    bad = [b"\xff" * 20, b"\x0a\x7fabc", b"\x0b", b"\x00\x01", b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x80" * 12]
+    with Client(daemon) as c:
+        for name, (kind, _) in METHODS.items():
+            if name == "Admin/Drain" or kind == "stream_unary":
+                continue
+            for message in bad:
+                argument = iter([message]) if kind.startswith("stream") else message
+                error = None
+                try:
+                    answer = c.method(name)(argument, metadata=c.metadata(), timeout=PATIENCE)
+                    if kind.endswith("stream"):
+                        answer = next(answer)
+                        if name in ("Graphs/ReplayStream",):  # there a bad request is an answer
+                            assert answer.error.reason == "MALFORMED_MESSAGE", answer
+                            continue
+                except grpc.RpcError as e:
+                    error = Refusal(e)
+                assert error and error.reason == "MALFORMED_MESSAGE" and error.code is grpc.StatusCode.INVALID_ARGUMENT, (name, message, error and error.reason)
+                assert len(error.text) > 10
+
+
+@test("text that is not UTF-8, or holds a zero byte, is refused")
+def bad_text(daemon):
+    with Client(daemon) as c:
+        for text in (b"\xff\xfe", b"a\0b", b"\xc0\xaf", b"\xed\xa0\x80"):
+            message = b"\x0a" + bytes([len(text)]) + text
+            refused("MALFORMED_MESSAGE", "INVALID_ARGUMENT", c.call, "Graphs/Register", message)
+
+
+@test("random bytes to every method get an answer, and the daemon goes on")
+def noise(daemon):
+    rng = random.Random(20)
+    with Client(daemon) as c:
+        for _ in range(30):
+            for name, (kind, _reply) in METHODS.items():
+                if name in ("Admin/Drain", "Sessions/Open"):
+                    continue
+                data = rng.randbytes(rng.choice((0, 1, 2, 3, 8, 30, 300)))
+                argument = iter([data]) if kind.startswith("stream") else data
+                try:
+                    answer = c.method(name)(argument, metadata=c.metadata(), timeout=PATIENCE)
+                    if kind.endswith("stream"):
+                        for _ in answer:
+                            pass
+                except grpc.RpcError as e:
+                    assert e.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL), (name, e)
+
+
+@test("unknown fields are passed over")
+def unknown_fields(daemon):
+    with Client(daemon) as c:
+        message = pb.AllocateRequest(bytes=64).SerializeToString() + b"\xf8\x07\x01" + b"\xfa\x07\x02hi" + b"\xfd\x07abcd" + b"\xf9\x07abcdefgh"
+        assert c.call("Memory/Allocate", message).buffer
+
+
+@test("a small message cannot grow into many objects")
+def amplification(daemon):
+    with Client(daemon) as c:
+        before = daemon.stats()["heap_bytes"]
+        refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.call, "Graphs/Register", b"\x12\x00" * 3_000_000)
+        refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.call, "Graphs/Register", b"\x7a\x00" * 1_000_000)
+        until("the memory is given back", lambda: daemon.stats()["heap_bytes"] < before + (8 << 20))
+
+
+@test("a message above the method's or the daemon's limit is RESOURCE_EXHAUSTED")
+def too_large(daemon):
+    with Client(daemon) as c:
+        got = refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.call, "Graphs/Capture", pb.CaptureRequest(symbols=[1] * 5000))
+        assert "4096" in got.text
+        try:
+            c.call("Graphs/Replay", pb.ReplayRequest(graph=1, inputs=[bytes(17 << 20)]))
+            raise AssertionError("was accepted")
+        except grpc.RpcError as e:
+            assert e.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, e  # gRPC's own answer: the daemon never sees the call
+        c.call("Admin/Status", pb.StatusRequest())
+
+
+@test("compressed messages are read, and a bomb is not")
+def compressed(daemon):
+    with Client(daemon) as c:
+        request = pb.AllocateRequest(bytes=64, label="a" * 100)
+        assert c.call("Memory/Allocate", request, compression=grpc.Compression.Gzip).buffer
+        before = daemon.stats()["heap_bytes"]
+        try:
+            c.call("Graphs/Replay", pb.ReplayRequest(graph=1, inputs=[bytes(200 << 20)]), compression=grpc.Compression.Gzip)
+            raise AssertionError("was accepted")
+        except grpc.RpcError as e:
+            assert e.code() in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL), e
+        until("the memory is given back", lambda: daemon.stats()["heap_bytes"] < before + (32 << 20))
+
+
+@test("a unary call without a message is refused")
+def no_message(daemon):
+    with Client(daemon) as c:
+        error = None
+        try:
+            c.channel.stream_unary("/npugraph.v1.Admin/Status", lambda m: m, lambda m: m)(iter([]), timeout=PATIENCE)
+        except grpc.RpcError as e:
+            error = e
+        assert error is not None and error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED, error
+
+
+@test("calls above max-inflight are refused at once; status still answers; nothing waits without bound")
+def inflight():
+    with Daemon("--max-inflight=20") as d, Client(d) as c:  # the session's stream is one of them
+        streams = []
+        for _ in range(25):
+            requests = queue.Queue()
+            streams.append((requests, c.method("Graphs/ReplayStream")(iter(requests.get, None), metadata=c.metadata())))
+        until("the limit is reached", lambda: d.stats()["requests"]["in_flight"] == 20)
+        got = refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", c.allocate, 1)
+        assert "max-inflight" in got.text
+        assert c.call("Admin/Status", pb.StatusRequest()).state == "serving"
+        assert sum(d.stats()["requests"]["rejected_by_reason"].values()) >= 6
+        for requests, stream in streams:
+            requests.put(None)
+        for requests, stream in streams:
+            with contextlib.suppress(grpc.RpcError):
+                for _ in stream:
+                    pass
+        until("the calls are over", lambda: d.stats()["requests"]["in_flight"] <= 1)
+        c.allocate(1)
+
+
+@test("ten thousand calls at once are all answered")
+def many_calls(daemon):
+    with Client(daemon) as c:
+        status = c.channel.unary_unary("/npugraph.v1.Admin/Status", lambda m: b"", pb.StatusResponse.FromString)
+        futures = [status.future(None, timeout=4 * PATIENCE) for _ in range(10000)]
+        assert all(f.result().state == "serving" for f in futures)
+    until("no call is left", lambda: daemon.stats()["requests"]["in_flight"] == 0)
+
+
+@test("bytes that are not HTTP/2, and connections that say nothing, harm nobody")
+def not_http2(daemon):
+    held = []
+    for data in (b"GET / HTTP/1.1\r\n\r\n", b"\0" * 1000, os.urandom(5000), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + os.urandom(2000), b""):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(daemon.socket))
+        s.sendall(data)
+        held.append(s)
+    with Client(daemon) as c:
+        c.allocate(1)
+    for s in held:
+        s.close()
+
+
+@test("connections above max-connections are closed at once, and counted out when they go")
+def max_connections():
+    with Daemon("--max-connections=5") as d:
+        held = []
+        for _ in range(5):
+            s = socket.socket(socket.AF_UNIX)
+            s.connect(str(d.socket))
+            held.append(s)
+        until("they are counted", lambda: d.stats()["requests"]["connections"] == 5)
+        extra = socket.socket(socket.AF_UNIX)
+        extra.settimeout(PATIENCE)
+        extra.connect(str(d.socket))
+        assert extra.recv(100) == b"", "it was not closed"
+        extra.close()
+        assert "max-connections" in d.log()
+        for s in held:
+            s.close()
+        until("they are forgotten", lambda: d.stats()["requests"]["connections"] == 0)
+        with Client(d) as c:
+            c.allocate(1)
+
+
+@test("600 short connections leave no descriptor behind")
+def no_leaks(daemon):
+    count = lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    with Client(daemon):
+        pass
+    before = count()
+    for i in range(600):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(str(daemon.socket))
+        if i % 2:
+            s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        s.close()
+    until("the descriptors are closed", lambda: count() <= before + 2)
+
+
+@test("metadata that is too large, or not a number, is refused")
+def metadata(daemon):
+    with Client(daemon) as c:
+        try:
+            c.method("Admin/Status")(pb.StatusRequest(), metadata=(("x-big", "v" * 40000),), timeout=PATIENCE)
+            raise AssertionError("was accepted")
+        except grpc.RpcError as e:
+            assert e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED, e
+        c.call("Admin/Status", pb.StatusRequest())
+
+
+@test("a deadline ends a call that cannot be served in time")
+def deadline(daemon):
+    with Client(daemon) as c:
+        requests = queue.Queue()
+        stream = c.method("Graphs/ReplayStream")(iter(requests.get, None), metadata=c.metadata(), timeout=0.3)
+        try:
+            next(stream)
+            raise AssertionError("was answered")
+        except grpc.RpcError as e:
+            assert e.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        requests.put(None)
+    until("the call is over", lambda: daemon.stats()["requests"]["in_flight"] == 0)
+
+
+@test("a client that opens streams and resets them again and again is served out, and others too")
+def rapid_reset(daemon):
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+    # HEADERS with literal :method POST, :scheme http, :path /npugraph.v1.Admin/Status, te: trailers
+    def literal(name, value):
+        return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
+    block = b"\x83\x86" + literal(b":path", b"/npugraph.v1.Admin/Status") + literal(b":authority", b"x") + \
+        literal(b"te", b"trailers") + literal(b"content-type", b"application/grpc")
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(str(daemon.socket))
+    s.settimeout(0.05)
+    with contextlib.suppress(OSError):
+        s.sendall(preface)
+        for i in range(3000):
+            stream = struct.pack(">I", 2 * i + 1)
+            s.sendall(struct.pack(">I", len(block))[1:] + b"\1\4" + stream + block + b"\0\0\4\3\0" + stream + b"\0\0\0\x08")
+            if i % 50 == 0:
+                with contextlib.suppress(TimeoutError):
+                    s.recv(65536)
+    with Client(daemon) as c:
+        c.allocate(1)
+    s.close()
+    until("no call is left", lambda: daemon.stats()["requests"]["in_flight"] == 0)
+
+
+if __name__ == "__main__":
+    main()

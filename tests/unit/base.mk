@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+EXTRA_DIST += tests/unit/unit.h
+NGD_BASE_TESTS = \
+	tests/unit/test_clock \
+	tests/unit/test_config \
+	tests/unit/test_digest \
+	tests/unit/test_dtype \
+	tests/unit/test_fault \
+	tests/unit/test_handle \
+	tests/unit/test_list \
+	tests/unit/test_lock \
+	tests/unit/test_log \
+	tests/unit/test_mem \
+	tests/unit/test_metrics \
+	tests/unit/test_status \
+	tests/unit/test_strbuf
+if NGD_UNIT_TESTS
+check_PROGRAMS += $(NGD_BASE_TESTS)
+TESTS += $(NGD_BASE_TESTS)
+endif
+NGD_BASE_TEST_LIBS = $(NGD_BASE_LIBS) $(CHECK_LIBS)
+tests_unit_test_clock_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_config_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_digest_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_dtype_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_fault_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_handle_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_list_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_lock_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_log_LDADD = $(NGD_BASE_TEST_LIBS)
+# With the allocator of the daemon, whose figures it checks.
+tests_unit_test_mem_LDADD = $(NGD_BASE_TEST_LIBS) $(JEMALLOC_LIBS)
+tests_unit_test_metrics_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_status_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_strbuf_LDADD = $(NGD_BASE_TEST_LIBS)

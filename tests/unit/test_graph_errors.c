@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a graph is refused for: every GRAPH_* status, and what the sentence says. Rows: test_graph_rows.c. */
+#include "tests/unit/graph_util.h"
+
+START_TEST(a_text_that_does_not_parse_says_where)
+{
+    static const struct {
+        const char *text, *says;
+    } texts[] = {
+        {"", "line 1, column 1|expected npugraph|end of the text"},
+        {"npugraph 2\ngraph \"t\" {}", "version|only 1"},
+        {"npugraph 1\ngraph t {}", "line 2, column 7|name, a string"},
+        {"npugraph 1\ngraph \"t\" {", "expected a declaration|end of the text"},
+        {"npugraph 1\ngraph \"t {", "string has no end"},
+        {"npugraph 1\ngraph \"a\\q\" {", "bad escape"},
+        {"npugraph 1\ngraph \"a\\u0000\" {", "bad escape"},
+        {"npugraph 1\ngraph \"a\\ud800x\" {", "bad escape"},
+        {"npugraph 1\ngraph \"a\nb\" {", "control character"},
+        {"npugraph 1\ngraph \"\xff\" {", "not valid UTF-8"},
+        {"# \xc3\x28\nnpugraph 1", "comment is not valid UTF-8"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] return %x } more", "expected nothing behind"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] return %x %x = aten.neg(%x) }", "return is the last"},
+        {"npugraph 1\ngraph \"t\" { @ }", "'@' does not belong"},
+        {"npugraph 1\ngraph \"t\" { \x01 }", "byte 0x01"},
+        {"npugraph 1\ngraph \"t\" { input x : f32[4] }", "expected the input's name"},
+        {"npugraph 1\ngraph \"t\" { input %x : f33[4] }", "expected a dtype"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4,] }", "expected a number, a symbol or '('"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4 4] }", "expected ','"},
+        {"npugraph 1\ngraph \"t\" { sym B 1 16 }", "expected '..'"},
+        {"npugraph 1\ngraph \"t\" { sym B 1..16 buckets }", "expected a bucket"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.neg(%x,) }", "expected a value"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y aten.neg(%x) }", "expected '='"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] aten.copy_(%x, %x) : f32[4] }",
+         "no result that could have a type"},
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+
+        check_text_refused(texts[i].text, strlen(texts[i].text), NGD_ERR_GRAPH_PARSE, texts[i].says);
+    }
+    check_text_refused("npugraph 1\0", 11, NGD_ERR_GRAPH_PARSE, "byte 0x00");
+    check_text_refused("npugraph 1\ngraph \"a\0b\" {", 24, NGD_ERR_GRAPH_PARSE, "control character");
+}
+END_TEST
+
+START_TEST(an_unknown_operator_is_answered_with_the_nearest)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[4]\n%y = aten.nge(%x)", NGD_ERR_GRAPH_UNKNOWN_OP, "no operator aten.nge|aten.neg"},
+        {"input %x : f32[4]\n%y = aten.add(%x, %x)", NGD_ERR_GRAPH_UNKNOWN_OP, "is it aten.add."},
+        {"input %x : f32[4]\n%y = aten.softmax(%x)", NGD_ERR_GRAPH_UNKNOWN_OP, "is it aten._softmax"},
+        {"input %x : f32[4]\n%y = aten.convolution(%x)", NGD_ERR_GRAPH_UNKNOWN_OP, "docs/operators.md"},
+        {"input %x : f32[4]\n%y = aten._softmax_backward_data(%x)", NGD_ERR_GRAPH_UNKNOWN_OP,
+         "backward graph|inference_mode"},
+        {"input %x : f32[4]\n%y = aten.threshold_backward(%x)", NGD_ERR_GRAPH_UNKNOWN_OP, "backward graph"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(values_are_defined_once_and_before_their_use)
+{
+    static const struct refusal refusals[] = {
+        {"%y = aten.neg(%x)", NGD_ERR_GRAPH_UNDEFINED, "line 3|%x is not defined"},
+        {"%y = aten.neg(%x)\ninput %x : f32[4]", NGD_ERR_GRAPH_UNDEFINED, "before line 4 defines it|no cycle"},
+        {"input %x : f32[4]\n%a = aten.add.Tensor(%x, %b)\n%b = aten.neg(%a)\nreturn %b", NGD_ERR_GRAPH_UNDEFINED,
+         "%b is used before line 5|no cycle"},
+        {"%a = aten.neg(%a)", NGD_ERR_GRAPH_UNDEFINED, "to compute itself|no cycle"},
+        {"input %x : f32[4]\n%v, %i = aten.topk(%y) {k=1}\n%y, %z = aten.topk(%x) {k=1}", NGD_ERR_GRAPH_UNDEFINED,
+         "before line 5"},
+        {"return %nothing", NGD_ERR_GRAPH_UNDEFINED, "%nothing is not defined"},
+        {"input %x : f32[4]\ninput %x : f32[4]", NGD_ERR_GRAPH_REDEFINED, "line 4|%x is defined twice"},
+        {"input %x : f32[4]\n%x = aten.neg(%x)", NGD_ERR_GRAPH_REDEFINED, "line 4|%x is defined twice"},
+        {"input %x : f32[4]\n%y, %y = aten.topk(%x) {k=1}", NGD_ERR_GRAPH_REDEFINED, "%y is defined twice"},
+        {"sym B 1..2\nsym B 1..2", NGD_ERR_GRAPH_REDEFINED, "symbol B is declared twice"},
+        {"param %a : f32[4] = \"w\"\nparam %b : f32[4] = \"w\"", NGD_ERR_GRAPH_REDEFINED, "label \"w\""},
+        {"input %x : f32[4]\nreturn \"o\" = %x, \"o\" = %x", NGD_ERR_GRAPH_REDEFINED, "two outputs"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(operands_results_and_attributes_fit_the_schema)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[4]\n%y = aten.mul.Tensor(%x)", NGD_ERR_GRAPH_ARITY,
+         "%y (aten.mul.Tensor, line 4)|1 operands|takes 2"},
+        {"input %x : f32[4]\n%y = aten.neg(%x, %x)", NGD_ERR_GRAPH_ARITY, "2 operands|takes 1"},
+        {"input %x : f32[4,4]\n%y = aten.linear(%x, none)", NGD_ERR_GRAPH_ARITY, "operand 2 is none"},
+        {"input %x : f32[4]\n%y = aten.cat(%x, none, %x)", NGD_ERR_GRAPH_ARITY, "operand 2 is none"},
+        {"input %x : f32[4]\n%y, %z = aten.neg(%x)", NGD_ERR_GRAPH_ARITY, "1 results|2 names"},
+        {"input %x : f32[4]\naten.neg(%x)", NGD_ERR_GRAPH_ARITY, "1 results|0 names"},
+        {"input %x : f32[4]\n%y = aten.topk(%x) {k=2}", NGD_ERR_GRAPH_ARITY, "2 results"},
+        {"input %x : f32[4]\n%y, %i = aten.topk(%x)", NGD_ERR_GRAPH_ATTRIBUTE, "attribute k (int) is required"},
+        {"input %x : f32[4]\n%y, %i = aten.topk(%x) {k=2, n=3}", NGD_ERR_GRAPH_ATTRIBUTE,
+         "no attribute n|it has k, dim, largest, sorted"},
+        {"input %x : f32[4]\n%y = aten.neg(%x) {n=3}", NGD_ERR_GRAPH_ATTRIBUTE, "no attribute n|it has none"},
+        {"input %x : f32[4]\n%y, %i = aten.topk(%x) {k=2, k=3}", NGD_ERR_GRAPH_ATTRIBUTE, "given twice"},
+        {"input %x : f32[4]\n%y, %i = aten.topk(%x) {k=\"two\"}", NGD_ERR_GRAPH_ATTRIBUTE, "attribute k|type int"},
+        {"input %x : f32[4]\n%y, %i = aten.topk(%x) {k=2, sorted=1}", NGD_ERR_GRAPH_ATTRIBUTE, "true or false"},
+        {"input %x : f32[4]\n%y = aten.gelu(%x) {approximate=tanh}", NGD_ERR_GRAPH_ATTRIBUTE, "type str"},
+        {"input %x : f32[4]\n%y = aten.gelu(%x) {approximate=\"maybe\"}", NGD_ERR_GRAPH_ATTRIBUTE,
+         "\"none\" or \"tanh\""},
+        {"input %x : f32[4]\n%y = aten._to_copy(%x) {dtype=f64}", NGD_ERR_GRAPH_ATTRIBUTE, "a dtype"},
+        {"input %x : f32[4]\n%y = aten._to_copy(%x) {dtype=none}", NGD_ERR_GRAPH_ATTRIBUTE, "must name a dtype"},
+        {"input %x : f32[4]\n%y = aten._softmax(%x) {dim=1}", NGD_ERR_GRAPH_ATTRIBUTE, "dim is 1|-1..0"},
+        {"sym B 1..4\ninput %x : f32[B]\n%y = aten._softmax(%x) {dim=B}", NGD_ERR_GRAPH_ATTRIBUTE,
+         "must be a constant"},
+        {"input %x : i32[4]\n%y = aten.add.Scalar(%x) {other=1.5}", NGD_ERR_GRAPH_ATTRIBUTE, "whole number"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
+{
+    static const struct refusal refusals[] = {
+        {"param %w : f32[64,128]\ninput %x : f32[2,32]\n%y = aten.linear(%x, %w)", NGD_ERR_GRAPH_SHAPE,
+         "node %y (aten.linear, line 5)|weight %w is f32[64,128]|%x has 32 columns|[N,32]"},
+        {"input %x : i32[4]\n%y = aten.exp(%x)", NGD_ERR_GRAPH_DTYPE, "%x is i32|f32, f16 or bf16|aten._to_copy"},
+        {"input %x : f32[4]\ninput %y : f16[4]\n%z = aten.mul.Tensor(%x, %y)", NGD_ERR_GRAPH_DTYPE,
+         "%x is f32 and %y is f16"},
+        {"param %w : f32[4,4]\ninput %x : bf16[2,4]\n%y = aten.linear(%x, %w)", NGD_ERR_GRAPH_DTYPE,
+         "weight %w is f32 beside bf16"},
+        {"input %x : f32[4]\n%y = aten.where.self(%x, %x, %x)", NGD_ERR_GRAPH_DTYPE, "condition %x is f32|bool"},
+        {"host %n : f32[4]", NGD_ERR_GRAPH_DTYPE, "host parameter|i64"},
+        {"host %n : i64[4]\n%y = aten.neg(%n)", NGD_ERR_GRAPH_DTYPE, "must be a tensor|`input`"},
+        {"input %x : f32[4]\ninput %y : f32[3]\n%z = aten.mul.Tensor(%x, %y)", NGD_ERR_GRAPH_SHAPE, "do not broadcast"},
+        {"sym B 1..4\nsym C 1..4\ninput %x : f32[B]\ninput %y : f32[C]\n%z = aten.mul.Tensor(%x, %y)",
+         NGD_ERR_GRAPH_SHAPE, "B in one and C in the other"},
+        {"input %x : f32[4,6]\n%y = aten.view(%x) {size=[5, -1]}", NGD_ERR_GRAPH_SHAPE, "24 elements|multiply to 5"},
+        {"input %x : f32[4,6]\n%y = aten.view(%x) {size=[5, 5]}", NGD_ERR_GRAPH_SHAPE, "24 elements|25"},
+        {"sym T 1..9\ninput %x : f32[T,6]\n%y = aten.view(%x) {size=[4, -1]}", NGD_ERR_GRAPH_SHAPE, "T*6 elements"},
+        {"input %x : f32[0,6]\n%y = aten.view(%x) {size=[0, -1]}", NGD_ERR_GRAPH_SHAPE, "cannot be inferred"},
+        {"sym T 0..9\ninput %x : f32[T]\n%y = aten.amax(%x)", NGD_ERR_GRAPH_SHAPE, "may be 0"},
+        {"sym T 1..9\ninput %x : f32[T]\n%y = aten.select.int(%x) {dim=0, index=3}", NGD_ERR_GRAPH_SHAPE, "index, 3"},
+        {"sym T 1..9\ninput %x : f32[T]\n%y = aten.slice.Tensor(%x) {start=T - 4}", NGD_ERR_GRAPH_SHAPE,
+         "start, T - 4|may be negative"},
+        {"sym T 1..9\ninput %x : f32[T]\n%y = aten.squeeze.dim(%x) {dim=0}", NGD_ERR_GRAPH_SHAPE, "may be 1 or not"},
+        {"sym T 1..9\ninput %x : f32[T - 4]", NGD_ERR_GRAPH_SHAPE, "as low as -3"},
+        {"input %x : f32[4,4]\n%y = aten.linear(%x, %x) : f32[4,5]", NGD_ERR_GRAPH_TYPE_MISMATCH,
+         "line 4, column 28|f32[4,5]|f32[4,4]"},
+        {"input %x : f32[4,4]\n%y = aten.linear(%x, %x) : f16[4,4]", NGD_ERR_GRAPH_TYPE_MISMATCH, "f16"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(ranks_above_eight_are_refused_where_they_arise)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[1,1,1,1,1,1,1,1,1]", NGD_ERR_GRAPH_RANK, "line 3|at most 8"},
+        {"input %x : f32[1,1,1,1,1,1,1,1]\n%y = aten.unsqueeze(%x) {dim=0}", NGD_ERR_GRAPH_RANK, "%y|rank 9"},
+        {"input %x : f32[1]\n%y = aten.view(%x) {size=[1,1,1,1,1,1,1,1,1]}", NGD_ERR_GRAPH_RANK, "9 elements"},
+        {"input %x : f32[1]\n%y = aten.expand(%x) {size=[1,1,1,1,1,1,1,1,1]}", NGD_ERR_GRAPH_RANK, "9 elements"},
+        {"param %w : f32[4,4]\ninput %x : i32[1,1,1,1,1,1,1,1]\n%y = aten.embedding(%w, %x)", NGD_ERR_GRAPH_RANK,
+         "rank 9"},
+        {"input %x : f32[1,1,1,1,1]\ninput %i : i64[1,1,1,1,1]\n%y = aten.index.Tensor(%x, %i)", NGD_ERR_GRAPH_RANK,
+         "rank 9"},
+        {"%y = aten.full() {size=[1,1,1,1,1,1,1,1,1], fill_value=0}", NGD_ERR_GRAPH_RANK, "rank 9"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(sizes_that_overflow_are_refused)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[9223372036854775807]", NGD_ERR_OVERFLOW, "2^46 bytes"},
+        {"input %x : f32[9223372036854775808]", NGD_ERR_OVERFLOW, "does not fit 64 bits"},
+        {"input %x : f32[1180591620717411303424]", NGD_ERR_OVERFLOW, "64 bits"}, /* 2^70 */
+        {"input %x : f32[65536,65536,65536]", NGD_ERR_OVERFLOW, "2^46"},
+        {"input %x : f32[4294967296,4294967296,4294967296,0]", NGD_ERR_OVERFLOW, "2^46"},
+        {"sym B 1..2147483647\ninput %x : f32[B,B]", NGD_ERR_OVERFLOW, "f32[B,B]|maxima"},
+        {"sym B 1..2147483647\ninput %x : f32[B*B*B]", NGD_ERR_OVERFLOW, "overflows 64 bits"},
+        {"input %x : f32[4611686018427387904 * 4]", NGD_ERR_OVERFLOW, "overflows"},
+        {"sym B 1..4 buckets 4, 2147483647\ninput %x : f32[B,65536]", NGD_ERR_OVERFLOW, "2^46"},
+        {"%y = aten.full() {size=[2147483647,2147483647], fill_value=1}", NGD_ERR_OVERFLOW, "2^46"},
+        {"%y = aten.full() {size=[4], fill_value=1e400}", NGD_ERR_OVERFLOW, "too large for a float|inf"},
+        {"%y = aten.arange.start_step() {end=9223372036854775807}", NGD_ERR_OVERFLOW, "2^46"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(what_cannot_be_captured_is_refused_with_a_way_out)
+{
+    static const struct refusal refusals[] = {
+        {"%r = aten.rand() {size=[4]}", NGD_ERR_GRAPH_RANDOM, "node %r (aten.rand, line 3)|pass them as an input"},
+        {"input %x : f32[4]\n%r, %m = aten.native_dropout(%x, 0.5, true)", NGD_ERR_GRAPH_RANDOM, "seed and offset"},
+        {"input %x : f32[4]\n%i = aten.multinomial(%x)", NGD_ERR_GRAPH_RANDOM, "top_k_top_p_sample"},
+        {"input %x : f32[]\n%i = aten._local_scalar_dense(%x)", NGD_ERR_GRAPH_SYNC, "%i|host wait|as an output"},
+        {"input %x : f32[4]\n%i = aten.equal(%x, %x)", NGD_ERR_GRAPH_SYNC, "host"},
+        {"input %x : f32[4]\n%i = aten.nonzero(%x)", NGD_ERR_GRAPH_DATA_DEPENDENT,
+         "%i|depends on data|aten.where.self"},
+        {"input %x : f32[4]\n%i = aten.masked_select(%x, %x)", NGD_ERR_GRAPH_DATA_DEPENDENT, "elements under a mask"},
+        {"input %x : bool[]\n%i = higher_order.cond(%x)", NGD_ERR_GRAPH_DATA_DEPENDENT, "branch chosen by data"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(symbols_are_known_used_and_bounded)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[B]", NGD_ERR_GRAPH_SYMBOL, "symbol B is not declared|sym B min..max"},
+        {"sym B 1..4\ninput %x : f32[4]\nreturn %x", NGD_ERR_GRAPH_SYMBOL, "no type and no attribute uses it"},
+        {"sym B 4..1", NGD_ERR_GRAPH_SYMBOL, "4..1|0 <= min <= max"},
+        {"sym B 1..2147483648", NGD_ERR_GRAPH_SYMBOL, "2147483647"},
+        {"sym min 1..4", NGD_ERR_GRAPH_SYMBOL, "\"min\" cannot name a symbol"},
+        {"sym a.b 1..4", NGD_ERR_GRAPH_SYMBOL, "cannot name a symbol"},
+        {"sym B 1..4 buckets 4, 2", NGD_ERR_GRAPH_SYMBOL, "bucket 2 is out of order"},
+        {"sym B 1..4 buckets 1, 2", NGD_ERR_GRAPH_SYMBOL, "last bucket, 2, is below"},
+        {"sym B 1..4 buckets 0, 4", NGD_ERR_GRAPH_SYMBOL, "bucket 0"},
+        {"sym B 0..4\ninput %x : f32[floordiv(8, B)]", NGD_ERR_GRAPH_SYMBOL, "divisor can be 0|max(divisor, 1)"},
+        {"sym B 0..4\ninput %x : f32[mod(8, 0)]", NGD_ERR_GRAPH_SYMBOL, "divisor can be 0"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(only_states_and_their_aliases_are_written)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[4]\naten.copy_(%x, %x)", NGD_ERR_GRAPH_MUTATION, "%x, which is declared `input`|`state`"},
+        {"param %x : f32[4]\naten.copy_(%x, %x)", NGD_ERR_GRAPH_MUTATION, "declared `param`"},
+        {"state %s : f32[4]\n%y = aten.neg(%s)\naten.copy_(%y, %s)", NGD_ERR_GRAPH_MUTATION, "%y|aten.neg may copy"},
+        {"state %s : f32[4,6]\n%t = aten.t(%s)\n%v = aten.view(%t) {size=[24]}\ninput %x : f32[24]\naten.copy_(%v, %x)",
+         NGD_ERR_GRAPH_MUTATION, "aten.view may copy"},
+        {"state %s : f32[1,6]\n%e = aten.expand(%s) {size=[4, 6]}\naten.copy_(%e, %e)", NGD_ERR_GRAPH_MUTATION,
+         "aten.expand"},
+        {"state %s : f32[4,6]\n%c = aten.slice.Tensor(%s) {dim=1, end=3}\n%v = aten.view(%c) {size=[12]}\n"
+         "input %x : f32[12]\naten.copy_(%v, %x)",
+         NGD_ERR_GRAPH_MUTATION, "aten.view may copy"},
+    };
+    static const char *const fine[] = {
+        "state %s : f32[4,6]\ninput %x : f32[4,6]\naten.copy_(%s, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[6,4]\n%t = aten.t(%s)\naten.copy_(%t, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[4,3]\n%t = aten.slice.Tensor(%s) {dim=1, start=3}\naten.copy_(%t, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[12]\n%t = aten.slice.Tensor(%s) {dim=0, start=2}\n"
+        "%v = aten.view(%t) {size=[-1]}\naten.copy_(%v, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[6]\n%t = aten.select.int(%s) {dim=0, index=-1}\naten.copy_(%t, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[4,2]\n%a, %b = aten.split_with_sizes(%s) {split_sizes=[4, 2], dim=1}\n"
+        "aten.copy_(%b, %x)",
+    };
+
+    CHECK_REFUSALS(refusals);
+    for (size_t i = 0; i < sizeof(fine) / sizeof(fine[0]); i++)
+        ngd_graph_unref(parse_body(fine[i]));
+}
+END_TEST
+
+START_TEST(a_graph_without_effect_is_refused)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[4]\n%y = aten.neg(%x)", NGD_ERR_INVALID_ARGUMENT, "no output|return"},
+        {"", NGD_ERR_INVALID_ARGUMENT, "no output"},
+        {"host %n : i64[]\nreturn %n", NGD_ERR_INVALID_ARGUMENT, "host parameter"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(attention_names_what_does_not_fit)
+{
+#define ATTENTION(cache, table, lens, attrs)                                                       \
+    "state %kc : bf16[32,16,2,8]\nstate %vc : " cache "\ninput %q : f32[4,4,8]\ninput %t : " table \
+    "\nhost %ql : i64[2]\nhost %kl : " lens                                                        \
+    "\n%o = npu.fused_infer_attention_score(%q, %kc, %vc, %t, %ql, %kl) {scale=0.35, " attrs "}\nreturn %o"
+    static const struct refusal refusals[] = {
+        {ATTENTION("bf16[32,16,2,4]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=16"),
+         NGD_ERR_GRAPH_SHAPE, "value_cache %vc|bf16[32,16,2,8]"},
+        {ATTENTION("f32[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=16"),
+         NGD_ERR_GRAPH_DTYPE, "value_cache %vc"},
+        {ATTENTION("bf16[32,16,2,8]", "i64[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=16"),
+         NGD_ERR_GRAPH_DTYPE, "block_table %t is i64|i32"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[3]", "num_heads=4, num_key_value_heads=2, block_size=16"),
+         NGD_ERR_GRAPH_SHAPE, "actual_seq_lengths_kv %kl"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=8, num_key_value_heads=2, block_size=16"),
+         NGD_ERR_GRAPH_SHAPE, "num_heads is 8"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=3, block_size=16"),
+         NGD_ERR_GRAPH_ATTRIBUTE, "no multiple"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=1, block_size=16"),
+         NGD_ERR_GRAPH_SHAPE, "key_cache %kc|[NB,BS,1,8]"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=8"),
+         NGD_ERR_GRAPH_SHAPE, "block_size is 8"},
+        {ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]",
+                   "num_heads=4, num_key_value_heads=2, block_size=16, input_layout=\"BSND\""),
+         NGD_ERR_GRAPH_ATTRIBUTE, "TND"},
+    };
+    struct ngd_graph *g = parse_body(
+        ATTENTION("bf16[32,16,2,8]", "i32[2,8]", "i64[2]", "num_heads=4, num_key_value_heads=2, block_size=16"));
+
+    ck_assert_str_eq(type_of(g, "o"), "f32[4,4,8]");
+    ngd_graph_unref(g);
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+/* head, part n times, tail */
+static char *repeat(const char *head, const char *part, size_t n, const char *tail)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append(&sb, head);
+    for (size_t i = 0; i < n; i++)
+        ngd_strbuf_append(&sb, part);
+    ngd_strbuf_append(&sb, tail);
+    return ngd_strbuf_steal(&sb);
+}
+
+START_TEST(texts_made_to_hurt_are_refused_cheaply)
+{
+    static const struct {
+        const char *head, *part;
+        size_t n;
+        const char *tail;
+        ngd_status_t status;
+        const char *says;
+    } texts[] = {
+        {"npugraph 1\ngraph \"t\" { input %x : f32[", "(", 100000, "1]", NGD_ERR_GRAPH_TOO_LARGE, "nested too deeply"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[", "-", 100001, "1] return %x }", NGD_ERR_GRAPH_SHAPE,
+         "as low as -1"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[", "min(", 100000, "1]", NGD_ERR_GRAPH_TOO_LARGE,
+         "nested too deeply"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[", "1,", 100000, "1]", NGD_ERR_GRAPH_RANK, "8 dimensions"},
+        {"npugraph 1\ngraph \"t\" { sym A 0..1000000000 input %x : f32[", "A*", 100, "A]", NGD_ERR_OVERFLOW,
+         "overflows"},
+        {"npugraph 1\ngraph \"t\" { sym A 0..1 input %x : f32[", "A*", 100, "A]", NGD_ERR_GRAPH_TOO_LARGE, "too large"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.cat(%x", ", %x", 256, ")", NGD_ERR_GRAPH_TOO_LARGE,
+         "256 operands"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y", ", %y", 300, " = aten.neg(%x)", NGD_ERR_GRAPH_TOO_LARGE,
+         "256 results"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] %y = aten.view(%x) {size=[1", ", 1", 256, "]}",
+         NGD_ERR_GRAPH_TOO_LARGE, "256 elements"},
+        {"npugraph 1\ngraph \"t\" { input %x", "x", 300, " : f32[4] }", NGD_ERR_GRAPH_TOO_LARGE, "255 bytes"},
+        {"npugraph 1\ngraph \"", "x", 300, "\" {", NGD_ERR_GRAPH_TOO_LARGE, "too long"},
+        {"npugraph 1\ngraph \"t\" { input %x : f32[4] = \"", "x", 5000, "\"", NGD_ERR_GRAPH_TOO_LARGE, "too long"},
+        {"npugraph 1\ngraph \"t\" { %y = ", "a", 1000000, "(%x)", NGD_ERR_GRAPH_UNKNOWN_OP, "no operator"},
+        {"npugraph 1\ngraph \"t\" { %y = aten.full() {size=[1], fill_value=0.", "1", 1000, "}", NGD_ERR_GRAPH_TOO_LARGE,
+         "digits"},
+        {"npugraph 1\ngraph \"t\" { ", "#", 1000000, "", NGD_ERR_GRAPH_PARSE, "end of the text"},
+        {"", " ", NGD_GRAPH_MAX_TEXT + 1, "", NGD_ERR_GRAPH_TOO_LARGE, "bytes"},
+    };
+
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        char *text = repeat(texts[i].head, texts[i].part, texts[i].n, texts[i].tail);
+
+        check_text_refused(text, strlen(text), texts[i].status, texts[i].says);
+        ngd_free(text);
+    }
+}
+END_TEST
+
+START_TEST(more_symbols_inputs_or_outputs_than_the_limits_are_refused)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append(&sb, "npugraph 1\ngraph \"t\" {\n");
+    for (int i = 0; i < 17; i++)
+        ngd_strbuf_printf(&sb, "sym s%d 1..2\n", i);
+    check_text_refused(sb.data, sb.len, NGD_ERR_GRAPH_TOO_LARGE, "line 19|16 symbols");
+    ngd_strbuf_clear(&sb);
+    ngd_strbuf_append(&sb, "npugraph 1\ngraph \"t\" {\ninput %x : f32[4]\nreturn \"o\" = %x");
+    for (int i = 0; i < 256; i++)
+        ngd_strbuf_printf(&sb, ", \"o%d\" = %%x", i);
+    check_text_refused(sb.data, sb.len, NGD_ERR_GRAPH_TOO_LARGE, "256 outputs");
+    ngd_strbuf_clear(&sb);
+    ngd_strbuf_append(&sb, "npugraph 1\ngraph \"t\" {\nsym B 1..100 buckets 1");
+    for (int i = 2; i < 70; i++)
+        ngd_strbuf_printf(&sb, ", %d", i);
+    check_text_refused(sb.data, sb.len, NGD_ERR_GRAPH_SYMBOL, "64 buckets");
+    ngd_strbuf_clear(&sb);
+    ngd_strbuf_append(&sb, "npugraph 1\ngraph \"t\" {\n");
+    for (int i = 0; i <= NGD_GRAPH_MAX_VALUES; i++)
+        ngd_strbuf_printf(&sb, "input %%i%d : f32[4]\n", i);
+    check_text_refused(sb.data, sb.len, NGD_ERR_GRAPH_TOO_LARGE, "262144 values");
+    ngd_strbuf_fini(&sb);
+}
+END_TEST
+
+UNIT_MAIN("graphs/graph errors", a_text_that_does_not_parse_says_where,
+          an_unknown_operator_is_answered_with_the_nearest, values_are_defined_once_and_before_their_use,
+          operands_results_and_attributes_fit_the_schema, dtypes_and_shapes_are_checked_and_the_right_ones_named,
+          ranks_above_eight_are_refused_where_they_arise, sizes_that_overflow_are_refused,
+          what_cannot_be_captured_is_refused_with_a_way_out, symbols_are_known_used_and_bounded,
+          only_states_and_their_aliases_are_written, a_graph_without_effect_is_refused,
+          attention_names_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
+          more_symbols_inputs_or_outputs_than_the_limits_are_refused)

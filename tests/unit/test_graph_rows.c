@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bucketed symbols: what is accepted because padding stays invisible, and what is refused because it would not. */
+#include "tests/unit/graph_util.h"
+
+#define S "sym B 1..16 buckets 4, 16\n"
+#define E "sym K 1..64\n"
+
+START_TEST(operators_that_keep_rows_apart_are_accepted)
+{
+    static const char *const bodies[] = {
+        S "input %x : f32[B,8]\ninput %b : f32[8]\n%y = aten.add.Tensor(%x, %b)\n%z = aten.mul.Tensor(%y, %x)\n"
+          "return %z",
+        S "input %x : f32[B*2,8]\n%y = aten.view(%x) {size=[B, 16]}\n%z = aten.view(%y) {size=[-1]}\nreturn %z",
+        S E "input %x : f32[B,K,8]\n%q = aten.view(%x) {size=[B, K*8]}\nreturn %q",
+        S
+        "input %x : f32[B,2,8]\n%y = aten.permute(%x) {dims=[0, 2, 1]}\n%z = aten.transpose.int(%y) {dim0=1, dim1=-1}\n"
+        "return %z",
+        S "input %x : f32[B,8]\n%y = aten.unsqueeze(%x) {dim=1}\n%z = aten.squeeze.dim(%y) {dim=1}\nreturn %z",
+        S "input %x : f32[8]\n%y = aten.expand(%x) {size=[B, 8]}\nreturn %y",
+        S "input %x : f32[1,8]\ninput %y : f32[B,8]\n%z = aten.mul.Tensor(%x, %y)\nreturn %z",
+        S "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=-1}\n%m = aten.mean.dim(%y) {dim=[1], keepdim=true}\n"
+          "%s = aten.sum.dim_IntList(%y) {dim=[-1]}\n%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\n"
+          "return %m, %s, %a, %c",
+        S "input %x : f32[B,8]\n%a, %b = aten.split_with_sizes(%x) {split_sizes=[4, 4], dim=1}\n"
+          "%c = aten.cat(%b, %a) {dim=1}\n%d = aten.select.int(%c) {dim=1, index=0}\nreturn %d",
+        S
+        "input %x : f32[B,8]\n%y = aten.slice.Tensor(%x) {dim=0}\n%z = aten.slice.Tensor(%y) {dim=1, end=4}\nreturn %z",
+        S "input %x : f32[B,8]\ninput %i : i64[B,3]\n%y = aten.gather(%x, %i) {dim=1}\nreturn %y",
+        S "param %t : f32[100,8]\ninput %i : i32[B]\n%y = aten.index_select(%t, %i) {dim=0}\n%e = aten.embedding(%t, "
+          "%i)\n"
+          "%x = aten.index.Tensor(%t, %i)\nreturn %y, %e, %x",
+        S "input %x : f32[B,8]\ninput %i : i64[B,3]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}\n"
+          "return %y",
+        S "input %x : f32[B,8]\nparam %w : f32[8]\n%y = aten.layer_norm(%x, %w) {normalized_shape=[8]}\n"
+          "%z, %r = npu.rms_norm(%y, %w)\n%s = npu.swiglu(%z)\nreturn %s",
+        S "%y = aten.arange.start_step() {end=B}\n%z = aten.full() {size=[B, 2], fill_value=1}\nreturn %y, %z",
+        S "input %x : f32[B,4,8]\ninput %y : f32[B,8,2]\n%z = aten.bmm(%x, %y)\nreturn %z",
+        S "input %a : f32[B,8]\nparam %w : f32[8,4]\nparam %b : f32[4]\n%m = aten.addmm(%b, %a, %w)\n"
+          "%n = aten.mm(%a, %w)\nreturn %m, %n",
+        /* A symbol beside an exact one; an unused input; a list of host numbers. */
+        S E "input %x : f32[B,K]\nhost %h : i64[B]\n%y = aten.sum.dim_IntList(%x) {dim=[1]}\nreturn %y",
+        S "input %unused : f32[B,2]\ninput %x : f32[4]\nreturn %x",
+        /* Query rows and sequences with symbols of their own. */
+        "sym T 1..64 buckets 64\nsym S 1..8 buckets 8\nstate %k : f32[32,16,2,8]\nstate %v : f32[32,16,2,8]\n"
+        "input %q : f32[T,4,8]\ninput %n : f32[T,2,8]\ninput %slots : i32[T]\ninput %t : i32[S,8]\nhost %ql : i64[S]\n"
+        "host %kl : i64[S]\nnpu.scatter_pa_kv_cache(%n, %n, %slots, %k, %v)\n"
+        "%o = npu.fused_infer_attention_score(%q, %k, %v, %t, %ql, %kl) {num_heads=4, num_key_value_heads=2, scale=1, "
+        "block_size=16}\nreturn %o",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        ngd_graph_unref(parse_body(bodies[i]));
+}
+END_TEST
+
+START_TEST(types_that_would_put_padding_between_data_are_refused)
+{
+    static const struct refusal refusals[] = {
+        {S "input %x : f32[4,B]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "input %x|f32[4,B]|dimension 0 only|symbol exact"},
+        {S "input %x : f32[B + 1]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "symbol times a constant"},
+        {S E "input %x : f32[B,K]\n%y = aten.view(%x) {size=[-1]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "f32[B*K]|symbol times a constant"},
+        {S "input %x : f32[B*B]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "symbol times a constant"},
+        {S "input %x : f32[min(B, 4)]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "symbol times a constant"},
+        {S "param %x : f32[B]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "param %x|cannot be padded"},
+        {S "state %x : f32[B]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "state %x|cannot be padded"},
+        {S "host %h : i64[B + 1]\ninput %x : f32[4]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE, "host %h"},
+        {S "input %x : f32[B,4]\n%y = aten.t(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "%y|f32[4,B]|dimension 0 only"},
+        {S "input %x : f32[B,4]\n%y = aten.unsqueeze(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "f32[1,B,4]"},
+        {S "input %x : f32[B,4]\n%y = aten.view(%x) {size=[4, B]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "f32[4,B]"},
+        {S "input %x : f32[B]\ninput %m : f32[4,1]\n%y = aten.mul.Tensor(%m, %x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "f32[4,B]"},
+        {S "input %x : f32[B,4]\nparam %w : f32[4,8]\n%t = aten.mm(%x, %w)\n%e = aten.expand(%t) {size=[2, -1, -1]}\n"
+           "return %e",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "%e|f32[2,B,8]"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(operators_that_mix_rows_are_refused_by_name)
+{
+    static const struct refusal refusals[] = {
+        {S "input %x : f32[B,4]\n%y = aten._softmax(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "node %y (aten._softmax, line 5)|symbol B has buckets|along dimension 0|symbol exact"},
+        {S "input %x : f32[B,4]\n%y = aten.sum.dim_IntList(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.amax(%x) {dim=[1, 0]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.argmax(%x) {dim=-2}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
+        {S "input %x : f32[B,4]\n%y, %i = aten.topk(%x) {k=1, dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.cumsum(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.prod.dim_int(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.cat(%x, %x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "between rows"},
+        {S "input %x : f32[B,4]\n%y = aten.slice.Tensor(%x) {end=1}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.slice.Tensor(%x) {start=-1}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.select.int(%x) {dim=0, index=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B*2,4]\n%y, %z = aten.split_with_sizes(%x) {split_sizes=[B, B]}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "attribute depends on it"},
+        {S "param %t : f32[100,8]\ninput %i : i32[B]\n%e = aten.embedding(%t, %i)\n%x = aten.index.Tensor(%e, %i)\n"
+           "return %x",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "any row of the table"},
+        {S "input %x : f32[B,8]\ninput %i : i64[3]\n%y = aten.index_select(%x, %i) {dim=0}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
+        {S "sym C 1..4\ninput %x : f32[B,8]\ninput %i : i64[1,3]\n%y = aten.gather(%x, %i) {dim=1}\ninput %c : "
+           "f32[C]\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "the index has not"},
+        {S "param %x : f32[16,8]\ninput %i : i64[B,3]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}\n"
+           "return %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "tensor that has none"},
+        {S "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "mixes rows"},
+        {S "input %x : f32[B,4]\n%y = aten.tril(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "mixes rows"},
+        {S "input %x : f32[B]\nparam %w : f32[4]\n%v = aten.view(%x) {size=[B]}\n"
+           "%y = aten.layer_norm(%v) {normalized_shape=[B]}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "attribute depends on it"},
+        {S "input %x : f32[B]\ninput %g : f32[B]\n%y, %r = npu.rms_norm(%x, %g)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
+        {S "input %x : f32[B*2]\n%y = npu.swiglu(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "along dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.slice.Tensor(%x) {dim=1, start=min(B, 2), end=4}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "attribute depends on it"},
+        {S "%y = aten.arange.start_step() {start=B, end=B + 4}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "attribute depends on it"},
+        {S "%y = aten.full() {size=[4, B], fill_value=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0 only"},
+        {S "input %x : f32[8,4]\ninput %y : f32[B,4]\n%w = aten.neg(%y)\n%z = aten.linear(%x, %w)\nreturn %z",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "%z|f32[8,B]|dimension 0 only"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(the_same_graphs_are_fine_when_the_symbol_is_exact)
+{
+    static const char *const bodies[] = {
+        "sym B 1..16 exact\ninput %x : f32[4,B]\nparam %p : f32[B]\n%y = aten.add.Tensor(%x, %p)\nreturn %y",
+        "sym B 1..16\ninput %x : f32[B,4]\n%y = aten._softmax(%x) {dim=0}\n%z = aten.cat(%y, %y)\n"
+        "%l = aten.slice.Tensor(%z) {start=-1}\nreturn %l",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        ngd_graph_unref(parse_body(bodies[i]));
+}
+END_TEST
+
+UNIT_MAIN("graphs/graph rows", operators_that_keep_rows_apart_are_accepted,
+          types_that_would_put_padding_between_data_are_refused, operators_that_mix_rows_are_refused_by_name,
+          the_same_graphs_are_fine_when_the_symbol_is_exact)

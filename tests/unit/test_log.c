@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "tests/unit/unit.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int pipe_fds[2];
+static char got[65536];
+
+/* Sends the log into a pipe. */
+static void capture_start(void)
+{
+    ck_assert_int_eq(pipe2(pipe_fds, O_CLOEXEC), 0);
+    ngd_log_set_fd(pipe_fds[1]);
+}
+
+/* What was written; the text after "component: " of a single line is enough for most tests. */
+static const char *capture_end(void)
+{
+    size_t n = 0;
+    ssize_t r;
+
+    ngd_log_set_fd(2);
+    close(pipe_fds[1]);
+    while (n < sizeof(got) - 1 && (r = read(pipe_fds[0], got + n, sizeof(got) - 1 - n)) > 0)
+        n += (size_t)r;
+    got[n] = '\0';
+    close(pipe_fds[0]);
+    return got;
+}
+
+static bool matches(const char *text, const char *pattern)
+{
+    regex_t re;
+    bool ok;
+
+    ck_assert_int_eq(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
+    ok = regexec(&re, text, 0, NULL, 0) == 0;
+    regfree(&re);
+    return ok;
+}
+
+START_TEST(line_has_time_level_component_and_text)
+{
+    capture_start();
+    ngd_warning("device", "slow replay device=%s us=%d", "host0", 12);
+    ck_assert(matches(capture_end(), "^20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{3}Z "
+                                     "warning device: slow replay device=host0 us=12\n$"));
+}
+END_TEST
+
+START_TEST(line_for_the_journal_has_a_priority_and_no_time)
+{
+    char stream[64];
+    struct stat st;
+
+    capture_start();
+    ck_assert_int_eq(fstat(pipe_fds[1], &st), 0);
+    snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+    setenv("JOURNAL_STREAM", stream, 1);
+    ngd_error("rpc", "broken");
+    ngd_info("rpc", "fine");
+    unsetenv("JOURNAL_STREAM");
+    ck_assert_str_eq(capture_end(), "<3>error rpc: broken\n<6>info rpc: fine\n");
+}
+END_TEST
+
+START_TEST(inherited_journal_stream_of_another_file_is_not_believed)
+{
+    capture_start();
+    setenv("JOURNAL_STREAM", "1:2", 1);
+    ngd_error("rpc", "broken");
+    unsetenv("JOURNAL_STREAM");
+    ck_assert(matches(capture_end(), "^20.*Z error rpc: broken\n$"));
+}
+END_TEST
+
+START_TEST(levels_above_the_set_one_are_not_written)
+{
+    capture_start();
+    ngd_log_set_level(NGD_LOG_WARNING);
+    ngd_notice("a", "no");
+    ngd_debug("a", "no");
+    ngd_warning("a", "yes");
+    ngd_log_set_level(NGD_LOG_INFO);
+    capture_end();
+    ck_assert_ptr_null(strstr(got, "no\n"));
+    ck_assert_ptr_nonnull(strstr(got, "yes\n"));
+}
+END_TEST
+
+START_TEST(control_characters_cannot_forge_a_line)
+{
+    capture_start();
+    ngd_error("rpc", "name=%s", "x\n2030-01-01T00:00:00.000Z error forged: y\x1b[31m\x7f\xff");
+    capture_end();
+    ck_assert_ptr_eq(strchr(got, '\n'), got + strlen(got) - 1);
+    ck_assert_ptr_nonnull(strstr(got, "name=x\\n2030-01-01T00:00:00.000Z error forged: y\\x1b[31m\\x7f\\xff\n"));
+}
+END_TEST
+
+START_TEST(long_line_is_cut_and_still_ends_in_a_newline)
+{
+    static char text[20000];
+
+    memset(text, 'a', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    capture_start();
+    ngd_error("rpc", "%s", text);
+    capture_end();
+    ck_assert_uint_lt(strlen(got), 4096); /* PIPE_BUF: written whole */
+    ck_assert_ptr_nonnull(strstr(got, "a...\n"));
+    memset(text, 1, sizeof(text) - 1); /* each grows to four characters */
+    capture_start();
+    ngd_error("rpc", "%s", text);
+    capture_end();
+    ck_assert_uint_lt(strlen(got), 4096);
+    ck_assert_ptr_nonnull(strstr(got, "\\x01...\n"));
+}
+END_TEST
+
+START_TEST(value_is_quoted_only_when_it_needs_to_be)
+{
+    char buf[NGD_LOG_VALUE_MAX], text[1000];
+
+    ck_assert_str_eq(ngd_log_value("plain-word_1.2/x:y", buf), "plain-word_1.2/x:y");
+    ck_assert_str_eq(ngd_log_value(NULL, buf), "-");
+    ck_assert_str_eq(ngd_log_value("", buf), "\"\"");
+    ck_assert_str_eq(ngd_log_value("two words", buf), "\"two words\"");
+    ck_assert_str_eq(ngd_log_value("a=b", buf), "\"a=b\"");
+    ck_assert_str_eq(ngd_log_value("say \"hi\" \\ \n", buf), "\"say \\\"hi\\\" \\\\ \\n\"");
+    memset(text, 'z', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    ck_assert_uint_lt(strlen(ngd_log_value(text, buf)), NGD_LOG_VALUE_MAX);
+    ck_assert_ptr_nonnull(strstr(buf, "zzz...\""));
+    memset(text, '"', sizeof(text) - 1);
+    ck_assert_uint_lt(strlen(ngd_log_value(text, buf)), NGD_LOG_VALUE_MAX);
+}
+END_TEST
+
+START_TEST(errno_is_kept)
+{
+    capture_start();
+    errno = ENOSPC;
+    ngd_error("store", "x");
+    ck_assert_int_eq(errno, ENOSPC);
+    capture_end();
+}
+END_TEST
+
+START_TEST(every_level_parses_from_its_name)
+{
+    ngd_log_level_t level;
+
+    for (int i = NGD_LOG_ERROR; i <= NGD_LOG_DEBUG; i++) {
+        ck_assert(ngd_log_level_parse(ngd_log_level_name((ngd_log_level_t)i), &level));
+        ck_assert_int_eq(level, i);
+    }
+    ck_assert(!ngd_log_level_parse("loud", &level));
+    ck_assert(!ngd_log_level_parse("", &level));
+}
+END_TEST
+
+static void *chat(void *arg)
+{
+    for (int i = 0; i < 50; i++)
+        ngd_error("chat", "%s", (const char *)arg);
+    return NULL;
+}
+
+START_TEST(lines_of_several_threads_do_not_mix)
+{
+    pthread_t a, b;
+    unsigned n = 0;
+
+    capture_start();
+    ck_assert_int_eq(pthread_create(&a, NULL, chat, (void *)"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), 0);
+    ck_assert_int_eq(pthread_create(&b, NULL, chat, (void *)"bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"), 0);
+    pthread_join(a, NULL);
+    pthread_join(b, NULL);
+    capture_end();
+    for (char *line = got, *end; (end = strchr(line, '\n')); line = end + 1, n++) {
+        *end = '\0';
+        ck_assert(matches(line, "^[^ ]*Z error chat: (a{40}|b{40})$"));
+    }
+    ck_assert_uint_eq(n, 100);
+}
+END_TEST
+
+UNIT_MAIN("base/log", line_has_time_level_component_and_text, line_for_the_journal_has_a_priority_and_no_time,
+          inherited_journal_stream_of_another_file_is_not_believed, levels_above_the_set_one_are_not_written,
+          control_characters_cannot_forge_a_line, long_line_is_cut_and_still_ends_in_a_newline,
+          value_is_quoted_only_when_it_needs_to_be, errno_is_kept, every_level_parses_from_its_name,
+          lines_of_several_threads_do_not_mix)
