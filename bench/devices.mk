@@ -1,1 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+NGD_BENCHES += bench/bench_host_gemm
+EXTRA_PROGRAMS += bench/bench_host_gemm
+bench_bench_host_gemm_SOURCES = bench/bench_host_gemm.c bench/bench_device.h
+bench_bench_host_gemm_LDADD = $(NGD_DEVICES_LIBS)

@@ -14,3 +14,4 @@ include $(top_srcdir)/bench/graphs.mk
 include $(top_srcdir)/bench/devices.mk
 include $(top_srcdir)/bench/scheduler.mk
 include $(top_srcdir)/bench/daemon.mk
+include $(top_srcdir)/bench/rpc.mk

@@ -21,6 +21,7 @@ struct load {
     struct npugraph_client *client;
     const struct npugraph_model_params *params;
     char dir[PATH_MAX];
+    char path[PATH_MAX + 256]; /* of the file at hand */
     char name[65];
     struct npugraph__config config;
     struct npugraph__weights weights;
@@ -122,7 +123,6 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
 static int load_file(struct load *l, const char *file)
 {
     const char **names = calloc(l->weights.n, sizeof(*names));
-    char path[PATH_MAX + 256];
     struct npugraph_tensors *got = NULL;
     size_t n = 0;
     int rc;
@@ -132,8 +132,8 @@ static int load_file(struct load *l, const char *file)
     for (size_t i = 0; i < l->weights.n; i++)
         if (strcmp(l->weights.items[i].file, file) == 0)
             names[n++] = l->weights.items[i].name;
-    snprintf(path, sizeof(path), "%s/%s", l->dir, file);
-    rc = npugraph_load_safetensors(l->client, path, names, n, total_progress, l, &got, l->err);
+    snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, file);
+    rc = npugraph_load_safetensors(l->client, l->path, names, n, total_progress, l, &got, l->err);
     for (size_t i = 0; rc == 0 && i < got->n && l->n_buffers < l->weights.n; i++) {
         rc = check_tensor(l, &got->items[i]);
         l->bytes_before += got->items[i].bytes;
@@ -146,12 +146,11 @@ static int load_file(struct load *l, const char *file)
 static int load_weights(struct load *l)
 {
     struct stat sb;
-    char path[PATH_MAX + 256];
     int rc = 0;
 
     for (size_t i = 0; i < l->weights.n_files; i++) {
-        snprintf(path, sizeof(path), "%s/%s", l->dir, l->weights.files[i]);
-        l->bytes_total += stat(path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->weights.files[i]);
+        l->bytes_total += stat(l->path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
     }
     for (size_t i = 0; rc == 0 && i < l->weights.n_files; i++)
         rc = load_file(l, l->weights.files[i]);

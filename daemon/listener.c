@@ -11,6 +11,7 @@
 #include "daemon/sdnotify.h"
 #include "daemon/sockets.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -258,6 +259,9 @@ static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *di
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
     if (sa.ss_family != AF_UNIX && !ngd_sockaddr_is_loopback((struct sockaddr *)&sa) && !all->daemon->options.allow_plaintext)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "passed socket %d is plaintext TCP on other than a loopback address", fd);
+    /* systemd passes a blocking socket unless told otherwise, and accept would stop the loop. */
+    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));
     l->fd = fd;
     name_tcp(l);
     return sa.ss_family == AF_UNIX && un->sun_path[0] ? take_lock(all->daemon, un->sun_path, diag) : NGD_OK;

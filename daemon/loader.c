@@ -3,8 +3,8 @@
  * Opening: openat2 with RESOLVE_BENEATH lets the kernel keep a path below its directory, whatever links and races do.
  * Where the kernel has no openat2, links are refused altogether.
  *
- * Sharing: a buffer's last holder removes it from the table under the table's lock; a lookup takes a buffer only
- * together with a count under the same lock, so nothing that is going is found.
+ * Sharing: the table holds a reference on every loaded buffer. When it is the only one, nobody but a lookup could get
+ * another, and lookups take theirs under the table's lock; so under that lock the buffer may go.
  */
 #include "daemon/loader.h"
 
@@ -35,25 +35,20 @@ struct file_id {
     int64_t mtime;
 };
 
-/* A loaded tensor, held by any number of objects. */
+/* A loaded tensor. */
 struct shared {
-    struct ngd_loader *loader;
     struct shared *next;
-    struct ngd_buffer *buffer;
+    struct ngd_buffer *buffer; /* a reference */
     struct file_id file;
     uint64_t offset;
-    uint32_t holders; /* the loader's lock */
-};
-
-struct shared_object {
-    struct ngd_buffer_object pub;
-    struct shared *shared;
 };
 
 struct ngd_loader {
     struct ngd_daemon *daemon;
     struct ngd_mutex lock;
+    struct ngd_cond over; /* a load is */
     struct shared *table[TABLE_SIZE] NGD_GUARDED_BY(lock);
+    struct ngd_list loading NGD_GUARDED_BY(lock); /* struct ngd_load, of different files */
 };
 
 /* ---- sharing --------------------------------------------------------------------------------------------------------- */
@@ -63,83 +58,124 @@ static struct shared **bucket(struct ngd_loader *l, const struct file_id *file, 
     return &l->table[ngd_hash64(file, sizeof(*file), offset) % TABLE_SIZE];
 }
 
-static void release_shared(struct ngd_object *object)
+/* Takes the caller's reference on buffer, also when it fails. */
+static struct ngd_buffer_object *make_object(struct ngd_buffer *buffer)
 {
-    struct shared_object *o = (struct shared_object *)ngd_container_of(object, struct ngd_buffer_object, base);
-    struct shared *s = o->shared, **at;
-    struct ngd_loader *l = s->loader;
-    bool last;
+    struct ngd_buffer_object *o = ngd_buffer_object_create(buffer);
 
-    ngd_mutex_lock(&l->lock);
-    last = --s->holders == 0;
-    if (last) {
-        for (at = bucket(l, &s->file, s->offset); *at != s;)
-            at = &(*at)->next;
-        *at = s->next;
-    }
-    ngd_mutex_unlock(&l->lock);
-    if (last) {
-        ngd_buffer_unref(s->buffer);
-        ngd_free(s);
-    }
-    ngd_free(o);
-}
-
-/* Takes one holder's count. */
-static struct ngd_buffer_object *hold(struct shared *s)
-{
-    struct shared_object *o = NGD_NEW(struct shared_object);
-
-    if (!o)
-        return NULL;
-    o->shared = s;
-    o->pub.base.kind = NGD_OBJECT_BUFFER;
-    o->pub.base.refs = 1;
-    o->pub.base.bytes = ngd_buffer_bytes(s->buffer);
-    o->pub.base.release = release_shared;
-    o->pub.buffer = s->buffer;
-    return &o->pub;
+    if (o)
+        o->read_only = true;
+    return o;
 }
 
 static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file, uint64_t offset, uint64_t bytes)
 {
-    struct shared *s;
+    struct ngd_buffer *buffer = NULL;
 
     ngd_mutex_lock(&l->lock);
-    for (s = *bucket(l, file, offset); s; s = s->next)
+    for (const struct shared *s = *bucket(l, file, offset); s && !buffer; s = s->next)
         if (memcmp(&s->file, file, sizeof(*file)) == 0 && s->offset == offset && ngd_buffer_device(s->buffer) == dev &&
-            ngd_buffer_bytes(s->buffer) == bytes) {
-            s->holders++;
-            break;
-        }
+            ngd_buffer_bytes(s->buffer) == bytes)
+            buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&l->lock);
-    if (!s)
-        return NULL;
-    return hold(s); /* without memory the count stays up: a leak of one count, not of correctness */
+    return buffer ? make_object(buffer) : NULL;
 }
 
-/* Takes buffer, also on failure. */
+/* Takes the caller's reference on buffer, also when it fails. */
 static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file, uint64_t offset, struct ngd_buffer *buffer)
 {
     struct shared *s = NGD_NEW(struct shared);
-    struct ngd_buffer_object *o;
 
     if (!s) {
         ngd_buffer_unref(buffer);
         return NULL;
     }
-    *s = (struct shared){.loader = l, .buffer = buffer, .file = *file, .offset = offset, .holders = 1};
-    o = hold(s);
-    if (!o) {
-        ngd_buffer_unref(buffer);
-        ngd_free(s);
-        return NULL;
-    }
+    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset};
     ngd_mutex_lock(&l->lock);
     s->next = *bucket(l, file, offset);
     *bucket(l, file, offset) = s;
     ngd_mutex_unlock(&l->lock);
-    return o;
+    return make_object(buffer);
+}
+
+/* Unlinks entries into a list: those that only the table holds, or all. */
+static struct shared *take_unused(struct ngd_loader *l, bool all)
+{
+    struct shared *unused = NULL;
+
+    ngd_mutex_lock(&l->lock);
+    for (size_t i = 0; i < TABLE_SIZE; i++) {
+        for (struct shared **at = &l->table[i]; *at;) {
+            struct shared *s = *at;
+
+            if (!all && !ngd_buffer_is_last(s->buffer)) {
+                at = &s->next;
+                continue;
+            }
+            *at = s->next;
+            s->next = unused;
+            unused = s;
+        }
+    }
+    ngd_mutex_unlock(&l->lock);
+    return unused;
+}
+
+static void drop_list(struct shared *s)
+{
+    while (s) {
+        struct shared *next = s->next;
+
+        ngd_buffer_unref(s->buffer);
+        ngd_free(s);
+        s = next;
+    }
+}
+
+void ngd_loader_forget(struct ngd_loader *l)
+{
+    drop_list(take_unused(l, false));
+}
+
+/* Is another load of the file under way? */
+static bool is_loading(struct ngd_loader *l, const struct file_id *file) NGD_REQUIRES(l->lock)
+{
+    ngd_list_for_each(pos, &l->loading)
+    {
+        const struct ngd_load *other = ngd_container_of(pos, struct ngd_load, link);
+
+        if (memcmp(other->file, file, sizeof(*file)) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Waits for loads of the same file, so that each tensor is read once however many ask at the same time. */
+static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct ngd_diag *diag)
+{
+    bool go_on = true;
+
+    ngd_mutex_lock(&l->lock);
+    while (go_on && is_loading(l, file)) {
+        ngd_cond_wait_until(&l->over, &l->lock, ngd_now() + PROGRESS_EVERY);
+        ngd_mutex_unlock(&l->lock);
+        go_on = load->progress(load->ctx, 0, file->size);
+        ngd_mutex_lock(&l->lock);
+    }
+    if (go_on) {
+        load->file = file;
+        ngd_list_push_back(&l->loading, &load->link);
+    }
+    ngd_mutex_unlock(&l->lock);
+    return go_on ? NGD_OK : ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
+}
+
+static void end_load(struct ngd_loader *l, struct ngd_load *load)
+{
+    ngd_mutex_lock(&l->lock);
+    ngd_list_remove(&load->link);
+    ngd_cond_broadcast(&l->over);
+    ngd_mutex_unlock(&l->lock);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------------- */
@@ -346,25 +382,60 @@ static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const
     return m->total ? ngd_device_check_room(load->dev, m->total, load->path, diag) : NGD_OK;
 }
 
-static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb, struct ngd_diag *diag)
+static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file, struct ngd_diag *diag)
 {
-    struct file_id file;
     struct meter m = {0};
-    ngd_status_t status = read_index(fd, (uint64_t)sb->st_size, load, diag);
+    ngd_status_t status = plan_load(l, load, file, &m, diag);
 
-    memset(&file, 0, sizeof(file)); /* it is hashed and compared as bytes */
-    file = (struct file_id){sb->st_dev, sb->st_ino, (uint64_t)sb->st_size, (int64_t)sb->st_mtim.tv_sec * NGD_SEC + sb->st_mtim.tv_nsec};
-    if (status == NGD_OK)
-        status = choose_tensors(load, diag);
-    if (status == NGD_OK)
-        status = plan_load(l, load, &file, &m, diag);
     posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
     for (size_t i = 0; status == NGD_OK && i < load->n_tensors; i++)
         if (!load->tensors[i].object)
-            status = load_tensor(l, load, fd, &file, &load->tensors[i], &m, diag);
+            status = load_tensor(l, load, fd, file, &load->tensors[i], &m, diag);
     ngd_free(m.bounce);
     if (status == NGD_OK)
         load->progress(load->ctx, m.done, m.total);
+    return status;
+}
+
+static void identify(const struct stat *sb, struct file_id *file)
+{
+    memset(file, 0, sizeof(*file)); /* it is hashed and compared as bytes */
+    file->dev = sb->st_dev;
+    file->ino = sb->st_ino;
+    file->size = (uint64_t)sb->st_size;
+    file->mtime = (int64_t)sb->st_mtim.tv_sec * NGD_SEC + sb->st_mtim.tv_nsec;
+}
+
+/* A file that was written meanwhile may be half old, half new; under its new time of change it will be loaded anew. */
+static ngd_status_t check_unchanged(int fd, const struct file_id *file, struct ngd_diag *diag)
+{
+    struct file_id now;
+    struct stat sb;
+
+    if (fstat(fd, &sb) != 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "the file cannot be looked at: %s", strerror(errno));
+    identify(&sb, &now);
+    if (memcmp(&now, file, sizeof(now)) != 0)
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the file was changed while it was read; try again when it is complete");
+    return NGD_OK;
+}
+
+static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb, struct ngd_diag *diag)
+{
+    struct file_id file;
+    ngd_status_t status = read_index(fd, (uint64_t)sb->st_size, load, diag);
+
+    identify(sb, &file);
+    if (status == NGD_OK)
+        status = choose_tensors(load, diag);
+    if (status == NGD_OK)
+        status = begin_load(l, load, &file, diag);
+    if (status != NGD_OK)
+        return status;
+    status = load_tensors(l, load, fd, &file, diag);
+    if (status == NGD_OK)
+        status = check_unchanged(fd, &file, diag);
+    end_load(l, load);
     return status;
 }
 
@@ -403,6 +474,8 @@ ngd_status_t ngd_loader_create(struct ngd_daemon *d, struct ngd_loader **loader_
         return NGD_ERR_NO_MEMORY;
     l->daemon = d;
     ngd_mutex_init(&l->lock, NGD_RANK_LOADER);
+    ngd_cond_init(&l->over);
+    ngd_list_init(&l->loading);
     *loader_p = l;
     return NGD_OK;
 }
@@ -411,6 +484,8 @@ void ngd_loader_destroy(struct ngd_loader *l)
 {
     if (!l)
         return;
+    drop_list(take_unused(l, true));
+    ngd_cond_fini(&l->over);
     ngd_mutex_fini(&l->lock);
     ngd_free(l);
 }

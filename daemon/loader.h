@@ -7,12 +7,14 @@
  * following links out of them; bytes go from the file to the device buffer without another copy.
  *
  * Tensors are shared: the same tensor of the same file (device, inode, size, time of change) that is still loaded is given
- * again. The loader's table holds no reference; an entry leaves it with its last holder.
- * Threads: any; ngd_load_run blocks. Memory: a load owns its list; holders are objects (object.h).
+ * again, whoever holds it (a session, a graph, a kept model), and is therefore read-only. Loads of one file wait for each
+ * other. The table has a reference of its own, which ngd_loader_forget drops when it is the last.
+ * Threads: any; ngd_load_run blocks. Memory: a load owns its list.
  */
 #include "daemon/object.h"
 #include "daemon/safetensors.h"
 
+struct file_id;
 struct ngd_daemon;
 struct ngd_loader;
 
@@ -34,10 +36,15 @@ struct ngd_load {
     struct ngd_loaded *tensors;
     size_t n_tensors;
     bool all_shared;
+    /* The loader's, while the load runs. */
+    struct ngd_list link;
+    const struct file_id *file;
 };
 
 ngd_status_t ngd_loader_create(struct ngd_daemon *d, struct ngd_loader **loader_p);
-void ngd_loader_destroy(struct ngd_loader *loader); /* every holder must be gone; NULL is fine */
+void ngd_loader_destroy(struct ngd_loader *loader); /* no load may run; NULL is fine */
+/* Gives back tensors that nobody but the table holds; for a timer. */
+void ngd_loader_forget(struct ngd_loader *loader);
 /*
  * PATH_NOT_ALLOWED, FILE_*, TENSOR_MISSING, NO_DEVICE_MEMORY (before anything is allocated), CANCELLED. After an error
  * nothing is held.

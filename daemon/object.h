@@ -32,6 +32,7 @@ void ngd_object_unref(struct ngd_object *object); /* NULL is fine */
 struct ngd_buffer_object {
     struct ngd_object base;
     struct ngd_buffer *buffer;
+    bool read_only; /* a tensor of a file, shared with others */
 };
 /* Takes the caller's reference on buffer, also when it fails. NULL: out of memory. */
 struct ngd_buffer_object *ngd_buffer_object_create(struct ngd_buffer *buffer);

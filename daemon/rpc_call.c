@@ -435,8 +435,8 @@ static ngd_status_t list_pieces(struct rpc_call *call, struct ngd_raw_message *r
 
     if (!pieces)
         return no_memory(diag);
-    if (!grpc_byte_buffer_reader_init(&reader, call->message))
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message cannot be read (compressed?)");
+    if (call->message->data.raw.compression != GRPC_COMPRESS_NONE || !grpc_byte_buffer_reader_init(&reader, call->message))
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "the message is compressed; send it as it is");
     while (raw->n_pieces < cap && grpc_byte_buffer_reader_peek(&reader, &slice)) {
         pieces[raw->n_pieces].data = GRPC_SLICE_START_PTR(*slice);
         pieces[raw->n_pieces++].n = GRPC_SLICE_LENGTH(*slice);

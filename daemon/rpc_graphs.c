@@ -54,6 +54,7 @@ static ngd_status_t collect_buffers(struct registration *r, const struct ngd_gra
                                     struct ngd_diag *diag)
 {
     for (size_t i = 0; i < r->q->n_bindings; i++) {
+        const struct ngd_buffer_object *buffer;
         uint32_t slot;
         ngd_status_t status = find_slot(g, r->q->bindings[i]->name, &slot, diag);
 
@@ -63,7 +64,12 @@ static ngd_status_t collect_buffers(struct registration *r, const struct ngd_gra
             status = ngd_session_get(r->call->session, r->q->bindings[i]->buffer, NGD_OBJECT_BUFFER, &objects[i], diag);
         if (status != NGD_OK)
             return status;
-        buffers[slot] = ngd_container_of(objects[i], struct ngd_buffer_object, base)->buffer;
+        buffer = ngd_container_of(objects[i], struct ngd_buffer_object, base);
+        if (slot >= g->n_params && buffer->read_only)
+            return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                                "state \"%.200s\" would change a tensor of a file, which is shared; bind a buffer of Memory.Allocate",
+                                r->q->bindings[i]->name);
+        buffers[slot] = buffer->buffer;
     }
     return NGD_OK;
 }

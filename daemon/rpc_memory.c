@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_BYTES   ((uint64_t)1 << 46)
@@ -171,6 +172,8 @@ static ngd_status_t switch_buffer(struct ngd_call *call, struct upload *u, uint6
         return status;
     u->object = ngd_container_of(o, struct ngd_buffer_object, base);
     u->id = id;
+    if (u->object->read_only)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "tensors of files are shared and read-only; write to a buffer of Memory.Allocate");
     return NGD_OK;
 }
 
@@ -355,18 +358,64 @@ const struct ngd_rpc_ops ngd_rpc_memory_read = {.request = read_request, .sent =
 
 /* ---- list ----------------------------------------------------------------------------------------------------------------- */
 
+/* A buffer of the asking session: what turns a buffer of the device into an id. */
+struct own {
+    const struct ngd_device *dev;
+    uint64_t generation, id, bytes;
+};
+
 struct listing {
     Npugraph__V1__ListBuffersResponse reply;
     struct ngd_arena *arena;
-    const char *device;
+    const struct ngd_device *dev;
     size_t room;
     bool counting;
+    struct own *own;
+    size_t n_own, own_room;
 };
 
-static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes)
+static void take_own(void *ctx, uint64_t id, struct ngd_object *object)
+{
+    struct listing *l = ctx;
+    struct ngd_buffer *buffer;
+
+    if (object->kind != NGD_OBJECT_BUFFER || l->n_own == l->own_room)
+        return;
+    buffer = ngd_container_of(object, struct ngd_buffer_object, base)->buffer;
+    l->own[l->n_own++] = (struct own){ngd_buffer_device(buffer), ngd_buffer_generation(buffer), id, ngd_buffer_bytes(buffer)};
+}
+
+static int by_generation(const void *a, const void *b)
+{
+    const struct own *x = a, *y = b;
+
+    if (x->dev != y->dev)
+        return x->dev < y->dev ? -1 : 1;
+    return x->generation < y->generation ? -1 : x->generation > y->generation;
+}
+
+static bool list_own(struct ngd_call *call, struct listing *l)
+{
+    struct ngd_session_info info;
+
+    if (!call->session)
+        return true;
+    ngd_session_info(call->session, &info);
+    l->own_room = info.objects[NGD_OBJECT_BUFFER];
+    l->own = ngd_arena_calloc(&call->life, l->own_room + 1, sizeof(*l->own));
+    if (!l->own)
+        return false;
+    ngd_session_for_each(call->session, take_own, l);
+    qsort(l->own, l->n_own, sizeof(*l->own), by_generation);
+    return true;
+}
+
+static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation)
 {
     static const char *const kinds[] = {"general", "weights", "kv", "pool"};
     struct listing *l = ctx;
+    struct own key = {.dev = l->dev, .generation = generation};
+    const struct own *own;
     Npugraph__V1__BufferInfo *info;
 
     if (l->counting) {
@@ -375,11 +424,13 @@ static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, ui
     }
     if (l->reply.n_buffers == l->room || !(info = ngd_arena_calloc(l->arena, 1, sizeof(*info))))
         return;
+    own = l->n_own ? bsearch(&key, l->own, l->n_own, sizeof(key), by_generation) : NULL;
     npugraph__v1__buffer_info__init(info);
+    info->buffer = own ? own->id : 0;
     info->label = ngd_arena_strdup(l->arena, label);
     info->kind = (char *)(uintptr_t)kinds[kind];
-    info->bytes = bytes;
-    info->device = (char *)(uintptr_t)l->device;
+    info->bytes = own ? own->bytes : bytes;
+    info->device = (char *)(uintptr_t)ngd_device_info(l->dev)->name;
     if (info->label)
         l->reply.buffers[l->reply.n_buffers++] = info;
 }
@@ -389,7 +440,7 @@ static void list_devices(struct ngd_daemon *d, struct listing *l)
     for (uint32_t i = 0; i < ngd_sched_n_devices(d->sched); i++) {
         struct ngd_device *dev = ngd_sched_device(d->sched, i);
 
-        l->device = ngd_device_info(dev)->name;
+        l->dev = dev;
         ngd_device_for_each_buffer(dev, list_buffer, l);
     }
 }
@@ -402,7 +453,7 @@ static void list_buffers(struct ngd_call *call, const void *msg)
     list_devices(call->daemon, &l);
     l.counting = false;
     l.reply.buffers = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.reply.buffers));
-    if (!l.reply.buffers) {
+    if (!l.reply.buffers || !list_own(call, &l)) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
     }

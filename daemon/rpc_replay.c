@@ -175,9 +175,6 @@ static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m,
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         if (m->outputs[i] >= g->n_outputs)
             return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u", m->outputs[i], g->n_outputs);
-        for (uint32_t k = 0; k < i; k++)
-            if (m->outputs[k] == m->outputs[i])
-                return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for twice", m->outputs[i]);
     }
     return NGD_OK;
 }
@@ -205,6 +202,8 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         struct ngd_out *out = &outs[m->outputs[i]];
 
+        if (out->data)
+            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for twice", m->outputs[i]);
         p = ngd_wire_put_bytes_head(p, R_OUTPUTS, out->bytes);
         out->data = p;
         p += out->bytes;
@@ -302,7 +301,8 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     if (status != NGD_OK)
         return status;
     r->request.binding = r->object->binding;
-    r->request.order = ngd_session_order(r->call->session);
+    /* A stream is in order by itself: its next message is read when this one is answered. */
+    r->request.order = r->call->method->kind == NGD_RPC_UNARY ? ngd_session_order(r->call->session) : NULL;
     r->request.launch.symbols = m.symbols;
     r->request.launch.inputs = m.inputs;
     r->request.launch.hosts = m.hosts;

@@ -17,6 +17,7 @@
 #include "daemon/rpc_int.h"
 #include "daemon/session.h"
 #include "daemon/tls.h"
+#include <grpc/compression.h>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
@@ -191,7 +192,7 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
     snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", text);
     gpr_free(text);
     if (strncmp(call->pub.peer, "fd:", 3) == 0)
-        fd = atoi(call->pub.peer + 3); /* NOLINT: our own text, from gRPC */
+        fd = (int)strtol(call->pub.peer + 3, NULL, 10);
     if (fd >= 0 && ngd_peers_get(d->peers, fd, &peer) == NGD_OK) {
         snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
         call->pub.identity = peer.identity;
@@ -324,7 +325,7 @@ static void *run_cq(void *arg)
 
 static grpc_server *make_core(const struct ngd_options *options)
 {
-    grpc_arg args[10];
+    grpc_arg args[12];
     grpc_channel_args all = {0, args};
 
 #define INT_ARG(name, v)                                                                                               \
@@ -334,6 +335,9 @@ static grpc_server *make_core(const struct ngd_options *options)
     INT_ARG(GRPC_ARG_MAX_CONCURRENT_STREAMS, options->max_streams);
     INT_ARG(GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES);
     INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
+    /* gRPC inflates a message before it looks at its size: 16 MiB on the wire could become 16 GiB. Tensors do not compress anyway. */
+    INT_ARG(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
+    INT_ARG(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     INT_ARG(GRPC_ARG_ALLOW_REUSEPORT, 0); /* a second daemon on the port must fail */
     INT_ARG(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_MS);
     INT_ARG(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, PING_MS);

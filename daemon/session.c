@@ -129,6 +129,14 @@ static void drop_object(struct ngd_session *s, struct ngd_object *object)
     ngd_object_unref(object);
 }
 
+static void end_stream(struct ngd_session *s, struct ngd_call *call)
+{
+    if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
+        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+    else /* that is why it has */
+        ngd_call_end(call, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
+}
+
 /* Streams first, so that nothing new is made; each call is ended without the lock, since it detaches itself. */
 static void end_streams(struct ngd_session *s)
 {
@@ -143,7 +151,7 @@ static void end_streams(struct ngd_session *s)
         ngd_mutex_unlock(&s->lock);
         if (!call)
             return;
-        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+        end_stream(s, call);
         ngd_call_unref(call);
     }
 }
@@ -489,7 +497,7 @@ void ngd_session_attach(struct ngd_session *s, struct ngd_call *call)
         ngd_list_push_back(&s->calls, &call->session_link);
     ngd_mutex_unlock(&s->lock);
     if (ended)
-        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+        end_stream(s, call);
 }
 
 void ngd_session_detach(struct ngd_session *s, struct ngd_call *call)

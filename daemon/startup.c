@@ -270,6 +270,7 @@ static void expire(void *arg)
     struct ngd_daemon *d = arg;
 
     ngd_sessions_expire(d->sessions);
+    ngd_loader_forget(d->loader);
 }
 
 static ngd_status_t start_expiry(struct ngd_daemon *d, struct ngd_diag *diag)

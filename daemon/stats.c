@@ -52,11 +52,12 @@ struct bytes_by_kind {
     uint64_t bytes[KINDS];
 };
 
-static void add_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes)
+static void add_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation)
 {
     struct bytes_by_kind *sum = ctx;
 
     (void)label;
+    (void)generation;
     if ((unsigned)kind < KINDS)
         sum->bytes[kind] += bytes;
 }

@@ -37,6 +37,7 @@ ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffe
 
     if (status)
         return ngd_diag_set(diag, status, "no host memory for the record of buffer \"%.200s\"", label ? label : "");
+    buf->generation = buf->holder.generation = atomic_fetch_add(&dev->next_generation, 1);
     status = ngd_device_reserve(dev, &buf->holder, rounded, diag);
     if (status)
         goto free_buf;
@@ -46,7 +47,6 @@ ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffe
         goto release;
     }
     buf->bytes = bytes;
-    buf->generation = atomic_fetch_add(&dev->next_generation, 1);
     *buf_p = buf;
     return NGD_OK;
 
@@ -61,6 +61,11 @@ struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf)
 {
     atomic_fetch_add_explicit(&buf->refs, 1, memory_order_relaxed);
     return buf;
+}
+
+bool ngd_buffer_is_last(const struct ngd_buffer *buf)
+{
+    return atomic_load_explicit(&buf->refs, memory_order_acquire) == 1;
 }
 
 struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf)

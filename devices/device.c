@@ -111,13 +111,14 @@ uint64_t ngd_device_used_bytes(const struct ngd_device *dev)
 }
 
 void ngd_device_for_each_buffer(struct ngd_device *dev,
-                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes), void *ctx)
+                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation),
+                                void *ctx)
 {
     ngd_mutex_lock(&dev->lock);
     ngd_list_for_each (pos, &dev->holders) {
         const struct ngd_holder *h = ngd_container_of(pos, struct ngd_holder, link);
 
-        fn(ctx, h->label, h->kind, h->bytes);
+        fn(ctx, h->label, h->kind, h->bytes, h->generation);
     }
     ngd_mutex_unlock(&dev->lock);
 }

@@ -71,6 +71,7 @@ ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffe
 ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const char *what, struct ngd_diag *diag);
 struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf);
 struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf); /* returns NULL */
+bool ngd_buffer_is_last(const struct ngd_buffer *buf);       /* the caller's reference is the only one */
 uint64_t ngd_buffer_bytes(const struct ngd_buffer *buf);
 uint64_t ngd_buffer_generation(const struct ngd_buffer *buf); /* unique per allocation, never reused */
 const char *ngd_buffer_label(const struct ngd_buffer *buf);
@@ -80,9 +81,10 @@ void *ngd_buffer_host_ptr(struct ngd_buffer *buf); /* NULL unless info.host_memo
 /* Synchronous copies; NGD_ERR_BUFFER_RANGE names the range. Not ordered with launches: the caller is. */
 ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n, struct ngd_diag *diag);
 ngd_status_t ngd_buffer_read(struct ngd_buffer *buf, uint64_t offset, void *dst, uint64_t n, struct ngd_diag *diag);
-/* Calls fn for every live buffer, newest last; fn must be short. */
+/* Calls fn for every live buffer and pool (generation 0), newest last; bytes are what the budget counts; fn must be short. */
 void ngd_device_for_each_buffer(struct ngd_device *dev,
-                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes), void *ctx);
+                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation),
+                                void *ctx);
 
 /* ---- pools: memory that executables which never run at the same time share ---------------------------- */
 

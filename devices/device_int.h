@@ -19,6 +19,7 @@ struct ngd_holder {
     const char *label;
     ngd_buffer_kind_t kind;
     uint64_t bytes;
+    uint64_t generation; /* of a buffer; 0 = a pool */
 };
 
 struct ngd_device {

@@ -14,6 +14,7 @@
 #include "base/digest.h"
 #include "base/mem.h"
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_COST  4096
 #define MAX_TERMS (1u << 20) /* stored terms of all polynomials together */
@@ -24,8 +25,15 @@ ngd_status_t ngd_expr_table_create(struct ngd_expr_table **table_p)
 
     if (!table)
         return NGD_ERR_NO_MEMORY;
+    if (getentropy(&table->seed, sizeof(table->seed)))
+        table->seed = (uintptr_t)table; /* ASLR's randomness */
     *table_p = table;
     return NGD_OK;
+}
+
+uint64_t ngd_expr_seed(const struct ngd_expr_table *table)
+{
+    return table->seed;
 }
 
 void ngd_expr_table_destroy(struct ngd_expr_table *table)
@@ -88,9 +96,9 @@ int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t 
 
 /* ---- storage ---- */
 
-static uint64_t hash_poly(const struct poly *p)
+static uint64_t hash_poly(const struct ngd_expr_table *table, const struct poly *p)
 {
-    uint64_t h = EXPR_POLY;
+    uint64_t h = table->seed + EXPR_POLY;
 
     for (uint32_t i = 0; i < p->n; i++) {
         h = ngd_hash64(&p->t[i].coef, sizeof(p->t[i].coef), h);
@@ -99,11 +107,11 @@ static uint64_t hash_poly(const struct poly *p)
     return h;
 }
 
-static uint64_t hash_atom(uint8_t kind, ngd_dim_t a, ngd_dim_t b)
+static uint64_t hash_atom(const struct ngd_expr_table *table, uint8_t kind, ngd_dim_t a, ngd_dim_t b)
 {
     ngd_dim_t words[2] = {a, b};
 
-    return ngd_hash64(words, sizeof(words), kind);
+    return ngd_hash64(words, sizeof(words), table->seed + kind);
 }
 
 static bool same_poly(const struct ngd_expr_table *table, const struct expr_entry *e, const struct poly *p)
@@ -125,11 +133,11 @@ static uint64_t hash_entry(const struct ngd_expr_table *table, const struct expr
     struct poly p;
 
     if (e->kind == EXPR_SYMBOL)
-        return hash_atom(e->kind, e->symbol, 0);
+        return hash_atom(table, e->kind, e->symbol, 0);
     if (e->kind != EXPR_POLY)
-        return hash_atom(e->kind, e->a, e->b);
+        return hash_atom(table, e->kind, e->a, e->b);
     ngd_poly_of(table, DIM_OF(e - table->entries), &p);
-    return hash_poly(&p);
+    return hash_poly(table, &p);
 }
 
 static ngd_status_t grow_slots(struct ngd_expr_table *table)
@@ -246,7 +254,7 @@ static ngd_status_t store_poly(struct ngd_expr_table *table, const struct poly *
 static ngd_status_t intern_poly(struct ngd_expr_table *table, const struct poly *p, ngd_dim_t *dim_p)
 {
     struct expr_entry e = {.kind = EXPR_POLY, .cost = 1};
-    uint64_t hash = hash_poly(p);
+    uint64_t hash = hash_poly(table, p);
     ngd_status_t status;
 
     if (ngd_poly_is_const(p)) {
@@ -321,7 +329,7 @@ static void atom_bounds(const struct ngd_expr_table *table, struct expr_entry *e
 static ngd_status_t intern_atom(struct ngd_expr_table *table, uint8_t kind, ngd_dim_t a, ngd_dim_t b, ngd_dim_t *dim_p)
 {
     struct expr_entry e = {.kind = kind, .cost = 1, .a = a, .b = b};
-    uint64_t hash = hash_atom(kind, a, b);
+    uint64_t hash = hash_atom(table, kind, a, b);
     ngd_status_t status;
 
     for (uint32_t at = (uint32_t)hash & (table->n_slots - 1); table->slots[at]; at = (at + 1) & (table->n_slots - 1)) {
@@ -365,7 +373,7 @@ ngd_status_t ngd_expr_declare(struct ngd_expr_table *table, const char *name, in
     e.symbol = table->n_symbols;
     e.symbols = 1u << e.symbol;
     table->names[table->n_symbols++] = copy;
-    *dim_p = put_entry(table, &e, hash_atom(e.kind, e.symbol, 0));
+    *dim_p = put_entry(table, &e, hash_atom(table, e.kind, e.symbol, 0));
     return NGD_OK;
 }
 
@@ -765,22 +773,48 @@ ngd_status_t ngd_expr_bounds(const struct ngd_expr_table *table, ngd_dim_t dim, 
     return NGD_OK;
 }
 
-bool ngd_expr_always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b)
+/* The atom that dim is, of one of the kinds min, max, floordiv, mod; else NULL. */
+static const struct expr_entry *function_of(const struct ngd_expr_table *table, ngd_dim_t dim)
 {
+    const struct expr_entry *e = ngd_dim_is_const(dim) ? NULL : &table->entries[INDEX_OF(dim)];
+
+    return e && e->kind != EXPR_SYMBOL && e->kind != EXPR_POLY ? e : NULL;
+}
+
+/* depth bounds the search through nested atoms, which forks at min and max. */
+static bool always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b, int depth)
+{
+    const struct expr_entry *x, *y;
     struct poly p, q;
-    int64_t alo, ahi, blo, bhi;
+    int64_t lo, hi, least;
 
     if (a == b)
         return true;
-    if (ngd_expr_bounds(table, a, &alo, &ahi) || ngd_expr_bounds(table, b, &blo, &bhi))
+    if (ngd_expr_bounds(table, a, &lo, &hi) || ngd_expr_bounds(table, b, &least, &lo))
         return false;
-    if (ahi <= blo)
-        return true;
-    if (contains_operand(table, a, EXPR_MIN, b) || contains_operand(table, b, EXPR_MAX, a))
+    if (hi <= least)
         return true;
     ngd_poly_of(table, b, &p);
     ngd_poly_of(table, a, &q);
-    return !ngd_poly_add(table, &p, -1, &q) && !ngd_poly_bounds(table, &p, &alo, &ahi) && alo >= 0;
+    if (!ngd_poly_add(table, &p, -1, &q) && !ngd_poly_bounds(table, &p, &lo, &hi) && lo >= 0)
+        return true;
+    if (depth == 0)
+        return false;
+    x = function_of(table, a);
+    y = function_of(table, b);
+    if (x && x->kind == EXPR_MIN && (always_le(table, x->a, b, depth - 1) || always_le(table, x->b, b, depth - 1)))
+        return true;
+    if (y && y->kind == EXPR_MAX && (always_le(table, a, y->a, depth - 1) || always_le(table, a, y->b, depth - 1)))
+        return true;
+    if (!x || (x->kind != EXPR_FLOORDIV && x->kind != EXPR_MOD))
+        return false;
+    /* x floordiv d and x mod d are at most x when that is not negative */
+    return !ngd_expr_bounds(table, x->a, &lo, &hi) && lo >= 0 && always_le(table, x->a, b, depth - 1);
+}
+
+bool ngd_expr_always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b)
+{
+    return is_dim(table, a) && is_dim(table, b) && always_le(table, a, b, 3);
 }
 
 bool ngd_expr_is_multiple(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t *symbol_p, int64_t *mult_p)

@@ -54,6 +54,7 @@ struct ngd_expr_table {
     uint32_t n_entries, cap_entries, n_terms, cap_terms, n_atoms, cap_atoms;
     uint32_t *slots; /* open addressing, entry number + 1 */
     uint32_t n_slots;
+    uint64_t seed; /* of hashes, random: a text cannot be made to collide */
     uint32_t n_symbols;
     char *names[EXPR_MAX_SYMBOLS];
 };
@@ -61,6 +62,7 @@ struct ngd_expr_table {
 #define DIM_OF(index) (INT64_MIN + (int64_t)(index))
 #define INDEX_OF(dim) ((uint32_t)((dim)-INT64_MIN))
 
+uint64_t ngd_expr_seed(const struct ngd_expr_table *table); /* for the graph's other hash tables */
 int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
 
 /* Polynomials. All return NGD_ERR_OVERFLOW or NGD_ERR_GRAPH_TOO_LARGE when they cannot. */

@@ -9,6 +9,7 @@
  */
 #include "graphs/graph_int.h"
 #include "base/utf8.h"
+#include "graphs/expr_int.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -72,18 +73,20 @@ static char *copy_slice(struct ngd_graph *graph, struct ngd_slice s)
     return copy;
 }
 
-static uint32_t *chain_of(const struct ngd_value_index *index, struct ngd_slice key, uint64_t seed)
+/* space tells the name spaces of one index apart. */
+static uint32_t *chain_of(const struct ngd_graph *graph, const struct ngd_value_index *index, struct ngd_slice key,
+                          uint64_t space)
 {
-    return &index->heads[ngd_hash64(key.p, key.n, seed) & (index->n_heads - 1)];
+    return &index->heads[ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space) & (index->n_heads - 1)];
 }
 
 static struct ngd_slice key_of(const struct ngd_graph *graph, const struct ngd_value_index *index, uint32_t value,
-                               uint64_t *seed_p)
+                               uint64_t *space_p)
 {
     const struct ngd_value *v = &graph->values[value];
     bool labels = index == &graph->priv->labels;
 
-    *seed_p = labels ? v->cls + 1u : 0;
+    *space_p = labels ? v->cls + 1u : 0;
     return slice_of(labels ? v->label : v->name);
 }
 
@@ -105,14 +108,14 @@ static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *
     ngd_free(index->next);
     *index = (struct ngd_value_index){heads, next, cap, cap};
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t seed;
+        uint64_t space;
         uint32_t *head;
         struct ngd_slice key;
 
         if (index == &graph->priv->labels && graph->values[i].cls == NGD_VALUE_NODE)
             continue;
-        key = key_of(graph, index, i, &seed);
-        head = chain_of(index, key, seed);
+        key = key_of(graph, index, i, &space);
+        head = chain_of(graph, index, key, space);
         next[i] = *head;
         *head = i + 1;
     }
@@ -121,9 +124,9 @@ static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *
 
 static void index_put(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t value)
 {
-    uint64_t seed;
-    struct ngd_slice key = key_of(graph, index, value, &seed);
-    uint32_t *head = chain_of(index, key, seed);
+    uint64_t space;
+    struct ngd_slice key = key_of(graph, index, value, &space);
+    uint32_t *head = chain_of(graph, index, key, space);
 
     index->next[value] = *head;
     *head = value + 1;
@@ -131,10 +134,10 @@ static void index_put(struct ngd_graph *graph, struct ngd_value_index *index, ui
 
 static void index_remove_last(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t value)
 {
-    uint64_t seed;
-    struct ngd_slice key = key_of(graph, index, value, &seed);
+    uint64_t space;
+    struct ngd_slice key = key_of(graph, index, value, &space);
 
-    *chain_of(index, key, seed) = index->next[value];
+    *chain_of(graph, index, key, space) = index->next[value];
 }
 
 uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name)
@@ -143,7 +146,7 @@ uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice na
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(index, name, 0); at; at = index->next[at - 1])
+    for (uint32_t at = *chain_of(graph, index, name, 0); at; at = index->next[at - 1])
         if (slice_is(name, graph->values[at - 1].name))
             return at - 1;
     return NGD_VALUE_NONE;
@@ -155,7 +158,7 @@ static uint32_t find_label(const struct ngd_graph *graph, ngd_value_class_t cls,
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(index, label, cls + 1u); at; at = index->next[at - 1])
+    for (uint32_t at = *chain_of(graph, index, label, cls + 1u); at; at = index->next[at - 1])
         if (graph->values[at - 1].cls == cls && slice_is(label, graph->values[at - 1].label))
             return at - 1;
     return NGD_VALUE_NONE;

@@ -32,14 +32,14 @@
 #include "graphs/expr.h"
 #include "graphs/op.h"
 
-#define NGD_MAX_RANK 8
-#define NGD_GRAPH_MAX_NODES 65536
-#define NGD_GRAPH_MAX_VALUES 262144
-#define NGD_GRAPH_MAX_SYMBOLS 16
-#define NGD_GRAPH_MAX_OPERANDS 256
-#define NGD_GRAPH_MAX_TEXT (64u << 20)
+#define NGD_MAX_RANK               8
+#define NGD_GRAPH_MAX_NODES        65536
+#define NGD_GRAPH_MAX_VALUES       262144
+#define NGD_GRAPH_MAX_SYMBOLS      16
+#define NGD_GRAPH_MAX_OPERANDS     256
+#define NGD_GRAPH_MAX_TEXT         (64u << 20)
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
-#define NGD_VALUE_NONE UINT32_MAX
+#define NGD_VALUE_NONE             UINT32_MAX
 
 typedef enum ngd_value_class {
     NGD_VALUE_PARAM, /* weights: bound buffer, read only */
@@ -71,17 +71,17 @@ struct ngd_value {
     char *name; /* without the % */
     ngd_value_class_t cls;
     struct ngd_type type;
-    char *label;       /* inputs of all classes: external name ("model.embed_tokens.weight"); default = name */
-    uint32_t ordinal;  /* within its class (param 0, 1, ...; input 0, 1, ...) */
-    uint32_t node;     /* NODE: index of the producing node */
-    uint32_t result;   /* NODE: which of its results */
-    uint32_t n_uses;   /* operands and outputs that name it */
+    char *label;      /* inputs of all classes: external name ("model.embed_tokens.weight"); default = name */
+    uint32_t ordinal; /* within its class (param 0, 1, ...; input 0, 1, ...) */
+    uint32_t node;    /* NODE: index of the producing node */
+    uint32_t result;  /* NODE: which of its results */
+    uint32_t n_uses;  /* operands and outputs that name it */
 };
 
 struct ngd_node {
     const struct ngd_op *op;
     uint32_t n_in, n_out;
-    uint32_t *in;  /* value indices; NGD_VALUE_NONE for an absent optional operand */
+    uint32_t *in; /* value indices; NGD_VALUE_NONE for an absent optional operand */
     uint32_t *out;
     struct ngd_attr_value *attrs; /* op->n_attrs, defaults filled in */
     uint32_t line;                /* of the text, for diagnoses; 0 = built by calls */
@@ -103,7 +103,8 @@ struct ngd_graph {
     uint32_t n_params, n_states, n_inputs, n_hosts;
     uint32_t *params, *states, *inputs, *hosts; /* value indices, by ordinal */
     bool sealed;
-    struct ngd_digest digest; /* of the canonical text: names of values and comments do not count, labels and output names do */
+    struct ngd_digest
+        digest; /* of the canonical text: names of values and comments do not count, labels and output names do */
     struct ngd_graph_priv *priv;
 };
 
@@ -126,8 +127,8 @@ ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls,
                                  const struct ngd_type *type, uint32_t *value_p, struct ngd_diag *diag);
 /* attrs: op->n_attrs values or NULL for all defaults; set[i] says which were given. results: n_out value indices. */
 ngd_status_t ngd_graph_add_node(struct ngd_graph *graph, const struct ngd_op *op, const uint32_t *in, uint32_t n_in,
-                                const struct ngd_attr_value *attrs, const bool *set, uint32_t *results, uint32_t max_results,
-                                struct ngd_diag *diag);
+                                const struct ngd_attr_value *attrs, const bool *set, uint32_t *results,
+                                uint32_t max_results, struct ngd_diag *diag);
 ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uint32_t value, struct ngd_diag *diag);
 /* Validates the whole and computes the digest. */
 ngd_status_t ngd_graph_seal(struct ngd_graph *graph, struct ngd_diag *diag);
@@ -138,7 +139,10 @@ static inline const struct ngd_type *ngd_node_in(const struct ngd_graph *g, cons
 {
     return &g->values[n->in[i]].type;
 }
-static inline bool ngd_node_has(const struct ngd_node *n, uint32_t i) { return i < n->n_in && n->in[i] != NGD_VALUE_NONE; }
+static inline bool ngd_node_has(const struct ngd_node *n, uint32_t i)
+{
+    return i < n->n_in && n->in[i] != NGD_VALUE_NONE;
+}
 
 /* Index of an input of a class by its label or, failing that, its name; -1 = none. */
 int ngd_graph_find_input(const struct ngd_graph *graph, ngd_value_class_t cls, const char *label);

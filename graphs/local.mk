@@ -30,5 +30,6 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_memory.c \
 	graphs/plan_print.c \
 	graphs/plan_views.c
+libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def

@@ -217,25 +217,41 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
     return row[nb];
 }
 
+/* The overload that is missing from the name, tensors first: aten.add -> aten.add.Tensor. */
+static const char *suggest_overload(const char *name, size_t n)
+{
+    const char *found = NULL;
+
+    for (int i = 0; i < NGD_OP_MAX; i++) {
+        const char *other = by_name[i]->name;
+
+        if (strlen(other) <= n || memcmp(name, other, n) != 0 || other[n] != '.' ||
+            (by_name[i]->flags & NGD_OPF_REFUSED))
+            continue;
+        if (strcmp(other + n, ".Tensor") == 0)
+            return other;
+        found = found ? found : other;
+    }
+    return found;
+}
+
 const char *ngd_op_suggest(const char *name, size_t n)
 {
-    size_t best = n / 4 < 2 ? 2 : n / 4;
-    const char *found = NULL;
+    size_t past = (n / 4 < 2 ? 2 : n / 4) + 1; /* one more than the largest distance that counts as near */
+    const char *found;
 
     ngd_op_table_init();
     if (n == 0 || n > SUGGEST_MAX)
         return NULL;
+    found = suggest_overload(name, n);
+    if (found)
+        return found;
     for (int i = 0; i < NGD_OP_MAX; i++) {
         const char *other = by_name[i]->name;
-        size_t m = strlen(other), d;
+        size_t m = strlen(other), d = m > SUGGEST_MAX ? past : edit_distance(name, n, other, m);
 
-        if (by_name[i]->flags & NGD_OPF_REFUSED)
-            continue;
-        if (m > n && memcmp(name, other, n) == 0 && other[n] == '.') /* the overload is missing: aten.add */
-            return other;
-        d = m > SUGGEST_MAX ? best + 1 : edit_distance(name, n, other, m);
-        if (d < best || (d == best && !found)) {
-            best = d;
+        if (d < past && !(by_name[i]->flags & NGD_OPF_REFUSED)) {
+            past = d;
             found = other;
         }
     }

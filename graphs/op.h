@@ -35,13 +35,14 @@ typedef enum ngd_op_flags {
     NGD_OPF_SYNC = 1 << 3,        /* the host waits for the device: refused */
     NGD_OPF_DATA_SHAPE = 1 << 4,  /* result shape depends on data: refused */
     NGD_OPF_COMMUTES = 1 << 5,
-    NGD_OPF_IDENTITY = 1 << 6,    /* result equals operand 0 when types are equal */
+    NGD_OPF_IDENTITY = 1 << 6, /* result equals operand 0 when types are equal */
 } ngd_op_flags_t;
 
 /* How rows (index of dimension 0) of results depend on rows of operands: what makes padding invisible. */
 typedef enum ngd_rows {
     NGD_ROWS_NONE,    /* no bucketed symbol may occur in this operator's operands */
-    NGD_ROWS_LEADING, /* row i of each result depends on row i of operands that have the symbol, and on all of the others */
+    NGD_ROWS_LEADING, /* row i of each result depends on row i of operands that have the symbol, and on all of the
+                         others */
     NGD_ROWS_SHAPE,   /* the shape rule's own check decides (views, broadcasting, an axis that must not be 0) */
 } ngd_rows_t;
 
@@ -55,7 +56,7 @@ typedef enum ngd_attr_type {
 } ngd_attr_type_t;
 
 #define NGD_OP_MAX_ATTRS 12
-#define NGD_OP_VARIADIC 255
+#define NGD_OP_VARIADIC  255
 
 struct ngd_attr_schema {
     char name[28];
@@ -83,8 +84,8 @@ struct ngd_op {
     uint8_t n_out;          /* results; NGD_OP_VARIADIC when an attribute decides (split) */
     uint32_t flags;
     ngd_rows_t rows;
-    uint32_t mutates;       /* bit per operand: written in place; must be a state input or derived view of one */
-    uint32_t host;          /* bit per operand: a host parameter (i64 scalar or list), changes without a capture */
+    uint32_t mutates; /* bit per operand: written in place; must be a state input or derived view of one */
+    uint32_t host;    /* bit per operand: a host parameter (i64 scalar or list), changes without a capture */
     const char *doc;
     uint8_t n_attrs;
     struct ngd_attr_schema attrs[NGD_OP_MAX_ATTRS];

@@ -291,8 +291,8 @@ ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, str
 }
 
 /*
- * A table with padded rows is fine here: the operator's definition ends the table at its actual rows (an index beyond is
- * INDEX_RANGE), so padding is out of reach. That is how a prompt's last row is picked.
+ * A table with padded rows is fine here: the operator's definition ends the table at its actual rows (an index beyond
+ * is INDEX_RANGE), so padding is out of reach. That is how a prompt's last row is picked.
  */
 bool ngd_rows_index(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {

@@ -123,6 +123,16 @@ ngd_status_t ngd_shape_linear(struct ngd_graph *graph, struct ngd_node *node, st
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
 }
 
+/* A vector times rows of weights is refused although its rows are apart: rows of a linear are rows of x to a device. */
+bool ngd_rows_linear(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    if (ngd_op_in_carries(graph, node, 1, symbol)) {
+        *why_p = "the weight has rows of it";
+        return false;
+    }
+    return ngd_rows_leading(graph, node, symbol, why_p);
+}
+
 ngd_status_t ngd_shape_embedding(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *w = ngd_node_in(graph, node, 0), *indices = ngd_node_in(graph, node, 1);

@@ -120,13 +120,12 @@ static void cache_release(void *ctx, void *art)
 {
     struct ngd_program *prog = ctx;
     struct ngd_executable *x = art;
-    bool poisoned = atomic_load(&x->poisoned);
 
     ngd_program_drop_instances(prog, x);
-    /* The last reference is gone: the program goes, and its cache with it. That is not an eviction. */
-    if (atomic_load(&prog->refs) > 0) {
-        remember_gone(prog, x->key_hash, poisoned ? NGD_MISS_POISONED : NGD_MISS_EVICTED);
-        ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, poisoned ? "poisoned" : "capture_limit"), 1);
+    /* Without references the program goes, and its cache with it: that is not an eviction. */
+    if (atomic_load(&prog->refs) > 0 && !atomic_load(&x->poisoned)) {
+        remember_gone(prog, x->key_hash, NGD_MISS_EVICTED);
+        ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "capture_limit"), 1);
     }
     ngd_metric_dec(NGD_M_CACHE_ENTRIES);
     ngd_executable_destroy(x);
@@ -168,9 +167,10 @@ ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_k
 
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
 {
-    if (!x->cached)
+    if (!x->cached || atomic_exchange(&x->poisoned, true))
         return;
-    atomic_store(&x->poisoned, true);
+    remember_gone(prog, x->key_hash, NGD_MISS_POISONED);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "poisoned"), 1);
     ngd_gcache_drop(prog->cache, &ngd_exec_plan(x->exec)->key);
 }
 

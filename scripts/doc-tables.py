@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print docs/reasons.md or docs/metrics.md from base/*.def: doc-tables.py reasons|metrics."""
+"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators."""
 import os
 import re
 import sys
@@ -46,7 +46,73 @@ Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
         print(f"| `npugraphd_{name}` | {kind} | {f'`{label}`' if label else ''} | {text} |")
 
 
-pages = {"reasons": reasons, "metrics": metrics}
+OPERATOR = re.compile(r'^NGD_OP\((\w+), "([^"]+)", (\w+), (\w+), (\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+),\s*'
+                      r'"([^"]*)",\s*"([^"]*)"\)', re.M)
+ROWS = {"NONE": "refused", "LEADING": "yes", "SHAPE": "where rows stay apart"}
+
+
+def bits(mask):
+    """Positions, from 1, of the bits of "(1u << 3) | (1u << 4)"."""
+    return [str(int(n) + 1) for n in re.findall(r"1u << (\d+)", mask)]
+
+
+def arity(least, most):
+    most = "any number" if most == "NGD_OP_VARIADIC" else most
+    return most if least == most else f"{least} or more" if most == "any number" else f"{least} to {most}"
+
+
+def attribute(text):
+    name, _, rest = text.partition(":")
+    kind, eq, default = rest.partition("=")
+    return f"`{name}` {kind}" + (f" = {default or 'empty'}" if eq else "")
+
+
+def operator(match):
+    _, name, least, most, results, _, rows, flags, mutates, host, attrs, text = match.groups()
+    if "_RANDOM" in flags or "_SYNC" in flags or "_DATA_SHAPE" in flags:
+        return
+    for numbers, what in ((bits(mutates), "mutates"), (bits(host), "host parameters:")):
+        if numbers:
+            text += f"; {what} operand{'s' if len(numbers) > 1 else ''} {' and '.join(numbers)}"
+    if results == "NGD_OP_VARIADIC":
+        results = "one per element of its list"
+    attrs = ", ".join(map(attribute, attrs.split()))
+    rows = "yes" if "_ELEMENTWISE" in flags else ROWS[rows]
+    print(f"| `{name}` | {arity(least, most)} | {results} | {attrs} | {rows} | {text.replace('|', chr(92) + '|')} |")
+
+
+def operators():
+    with open(os.path.join(TOP, "graphs", "ops.def"), encoding="utf-8") as f:
+        text = f.read()
+    print("""# Operators
+
+Names and meaning are those of PyTorch's core ATen operators and of Ascend's fused ones. Operands are tensors, or
+host parameters where that is said, in the order of the schema; everything else is an attribute. An attribute
+without a default is required. How a graph is written: [graph-text.md](graph-text.md).
+
+*Buckets* says whether the operator may meet a bucketed symbol, whose padding must stay invisible. "Where rows
+stay apart": accepted when no row of dimension 0 mixes with another, and refused with GRAPH_NOT_ROWWISE otherwise.""")
+    for section in re.split(r"^/\* (?=[A-Z])", text, flags=re.M)[1:]:
+        title, _, rest = section.partition("*/")
+        title = " ".join(title.replace("*", " ").split())
+        if title.startswith(("SPDX", "NGD_OP")):
+            continue
+        heading, _, intro = title.partition(". " if ". " in title else ": ")
+        print(f"\n## {heading.rstrip('.')}\n" + (f"\n{intro[0].upper()}{intro[1:]}\n" if intro else ""))
+        refused = [m for m in OPERATOR.finditer(rest) if "refused" in m.group(6)]
+        if refused:
+            print("| operator | meaning | reason |\n| --- | --- | --- |")
+            for m in refused:
+                reason = "GRAPH_RANDOM" if "_RANDOM" in m.group(8) else "GRAPH_SYNC" if "_SYNC" in m.group(8) else \
+                    "GRAPH_DATA_DEPENDENT"
+                print(f"| `{m.group(2)}` | {m.group(12)} | `{reason}` |")
+            continue
+        print("| operator | operands | results | attributes | buckets | meaning |\n| --- | --- | --- | --- | --- | --- |")
+        for m in OPERATOR.finditer(rest):
+            operator(m)
+
+
+pages = {"reasons": reasons, "metrics": metrics, "operators": operators}
 if len(sys.argv) != 2 or sys.argv[1] not in pages:
     sys.exit(__doc__)
 pages[sys.argv[1]]()

@@ -3,15 +3,16 @@
  * Copies: aten.clone of a tensor with any strides, aten.cat, aten.copy_.
  *
  * Runs that are contiguous on both sides are one memcpy each. A transposition (the source's unit step lies in the
- * dimension before the last) would touch a cache line per element; it goes in tiles of TILE rows, so that each
- * line of the source is read once and TILE lines of the destination are written together.
+ * dimension before the last) would touch a cache line per element; it goes in tiles, so that what is read or written of
+ * a line is read or written at once.
  */
 #include "devices/host/k_copy.h"
 #include "base/mem.h"
 #include "devices/host/k_cast.h"
 #include "devices/host/nd.h"
 
-#define TILE 16
+#define TILE_ROWS 32
+#define TILE_COLS 16
 
 /* ---- clone ---- */
 
@@ -29,16 +30,26 @@ static void run_clone(const struct ngd_host_call *call, struct ngd_host_run *run
         ngd_nd_copy(&c->nd, call->ptrs, begin, end);
 }
 
-/* Rows 0..rows-1 of the last two dimensions; the source's step in the first of them is one element. */
-#define TRANSPOSE(bytes)                                                                                                   \
-    static void transpose_##bytes(char *dst, int64_t dst_row, const char *src, int64_t src_col, int64_t rows, int64_t cols) \
-    {                                                                                                                      \
-        for (int64_t r = 0; r < rows; r += TILE) {                                                                         \
-            const int64_t m = rows - r < TILE ? rows - r : TILE;                                                           \
-            for (int64_t c = 0; c < cols; c++)                                                                             \
-                for (int64_t i = r; i < r + m; i++)                                                                        \
-                    memcpy(dst + i * dst_row + c * bytes, src + c * src_col + i * bytes, bytes);                           \
-        }                                                                                                                  \
+/*
+ * Rows 0..rows-1 of the last two dimensions; the source's step in the first of them is one element. Tiles are turned in a
+ * buffer: written straight through, rows a power of two apart would push one another out of the cache.
+ */
+#define TRANSPOSE(bytes)                                                                                               \
+    static void transpose_##bytes(char *dst, int64_t dst_row, const char *src, int64_t src_col, int64_t rows,          \
+                                  int64_t cols)                                                                        \
+    {                                                                                                                  \
+        char tile[TILE_ROWS][TILE_COLS * bytes];                                                                       \
+        for (int64_t r = 0; r < rows; r += TILE_ROWS) {                                                                \
+            const int64_t m = rows - r < TILE_ROWS ? rows - r : TILE_ROWS;                                             \
+            for (int64_t c = 0; c < cols; c += TILE_COLS) {                                                            \
+                const int64_t n = cols - c < TILE_COLS ? cols - c : TILE_COLS;                                         \
+                for (int64_t j = 0; j < n; j++)                                                                        \
+                    for (int64_t i = 0; i < m; i++)                                                                    \
+                        memcpy(tile[i] + j * bytes, src + (c + j) * src_col + (r + i) * bytes, bytes);                 \
+                for (int64_t i = 0; i < m; i++)                                                                        \
+                    memcpy(dst + (r + i) * dst_row + c * bytes, tile[i], (size_t)n * bytes);                           \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 TRANSPOSE(1)
 TRANSPOSE(2)
@@ -74,7 +85,7 @@ static bool transposes(const struct ngd_nd *nd)
     uint32_t last = nd->rank - 1;
 
     return nd->rank >= 2 && nd->step[0][last - 1] == nd->size[0] && nd->step[0][last] != nd->size[0] &&
-           nd->step[1][last] == nd->size[1] && nd->dims[last - 1] >= TILE && nd->dims[last] >= TILE;
+           nd->step[1][last] == nd->size[1] && nd->dims[last - 1] >= TILE_COLS && nd->dims[last] >= TILE_COLS;
 }
 
 static ngd_status_t prepare_clone(struct ngd_host_prepare *p, struct ngd_diag *diag)

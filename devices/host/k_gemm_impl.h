@@ -136,7 +136,7 @@ INTERLEAVE(bf16)
 #if NGD_SIMD == 16
 SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
 {
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 1, 5, 9, 13, 3, 7, 11, 15);
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     float t[16];
 
     if (n < 4) {

@@ -4,6 +4,7 @@
 
 /* One graph text on one device, the whole way: parse, key, plan, executable, instance, stream. */
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "devices/device.h"
 #include "devices/host/cpu.h"
 #include <stdio.h>
@@ -11,6 +12,25 @@
 #include <string.h>
 
 #define RUN __attribute__((unused)) static
+
+/* The whole text around a body; all results of the node, %y, %z, %s, %i, are outputs if the body makes them. */
+RUN void run_text(struct ngd_strbuf *sb, const char *symbol, const char *body)
+{
+    static const char *const results[] = {"%y", "%z", "%s", "%i"};
+    const char *node = strrchr(body, '\n') ? strrchr(body, '\n') + 1 : body, *end = strchr(node, '=');
+    bool first = true;
+
+    ngd_strbuf_printf(sb, "npugraph 1\ngraph \"g\" {\n%s%s\nreturn", symbol, body);
+    for (size_t i = 0; i < 4; i++) {
+        const char *at = strstr(node, results[i]);
+
+        if (!at || at > end)
+            continue;
+        ngd_strbuf_printf(sb, "%s \"%c\" = %s", first ? "" : ",", results[i][1], results[i]);
+        first = false;
+    }
+    ngd_strbuf_append(sb, "\n}\n");
+}
 
 /* A device with a stream and a pool. */
 struct bench {

@@ -192,25 +192,6 @@ static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const ch
     ngd_strbuf_printf(sb, ")%s", attrs_of(op));
 }
 
-/* The whole text around a body; all results of the node, %y, %z, %s, %i, are outputs if the body makes them. */
-static void wrap(struct ngd_strbuf *sb, const char *symbol, const char *body)
-{
-    static const char *const results[] = {"%y", "%z", "%s", "%i"};
-    const char *node = strrchr(body, '\n') ? strrchr(body, '\n') + 1 : body, *end = strchr(node, '=');
-    bool first = true;
-
-    ngd_strbuf_printf(sb, "npugraph 1\ngraph \"g\" {\n%s%s\nreturn", symbol, body);
-    for (size_t i = 0; i < 4; i++) {
-        const char *at = strstr(node, results[i]);
-
-        if (!at || at > end)
-            continue;
-        ngd_strbuf_printf(sb, "%s \"%c\" = %s", first ? "" : ",", results[i][1], results[i]);
-        first = false;
-    }
-    ngd_strbuf_append(sb, "\n}\n");
-}
-
 static void fill_random(ngd_dtype_t t, char *p, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -350,7 +331,7 @@ static void check_body_rows(struct bench *b, const char *body)
     struct ready r;
 
     ngd_strbuf_init(&text);
-    wrap(&text, "sym B 0..8 buckets 8\n", body);
+    run_text(&text, "sym B 0..8 buckets 8\n", body);
     open_or_abort(&r, b, ngd_strbuf_str(&text), &full);
     for (int64_t rows = 0; rows <= BUCKET; rows += rows ? 3 : 1) {
         check_rows(b, &r, rows, false, ngd_strbuf_str(&text));
@@ -431,7 +412,7 @@ START_TEST(an_index_into_padded_rows_fails_and_one_from_the_end_counts_actual_ro
     struct bench b;
 
     ngd_strbuf_init(&text);
-    wrap(&text, "", "input %x : f32[8,4]\ninput %i : i64[3]\n%y = aten.index.Tensor(%x, %i)");
+    run_text(&text, "", "input %x : f32[8,4]\ninput %i : i64[3]\n%y = aten.index.Tensor(%x, %i)");
     bench_open(&b, ngd_cpu_isa(), 1);
     ck_assert_int_eq(ready_plan(&r, &b, ngd_strbuf_str(&text), NULL, &diag), NGD_OK);
     r.plan->tensors[r.plan->inputs[0].tensor].row_sym = 0;
@@ -505,7 +486,7 @@ static void strided_text(struct ngd_strbuf *sb, size_t view, size_t op, bool cop
     ngd_strbuf_printf(&body, "%sinput %%q : f32%s\n%%p = aten.neg(%%q)\n%%%s = %s\n%s%%y = %s", strided_ops[op].others,
                       views[view].input, copied ? "u" : "v", views[view].view, copied ? "%v = aten.clone(%u)\n" : "",
                       strided_ops[op].node);
-    wrap(sb, "", ngd_strbuf_str(&body));
+    run_text(sb, "", ngd_strbuf_str(&body));
     ngd_strbuf_fini(&body);
 }
 
@@ -614,7 +595,7 @@ START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_par
             snprintf(body, sizeof(body), "input %%x : %s[3,37,50]\n%%v = aten.transpose.int(%%x) {dim0=1, dim1=2}\n%%y = aten.clone(%%v)",
                      dtypes[t]);
             ngd_strbuf_init(&text);
-            wrap(&text, "", body);
+            run_text(&text, "", body);
             bench_open(&b, ngd_cpu_isa(), 1);
             ck_assert_int_eq(ready_plan(&r, &b, ngd_strbuf_str(&text), NULL, &diag), NGD_OK);
             direct_open(&d, r.plan, ngd_cpu_isa(), THREADS);
@@ -675,7 +656,7 @@ static void check_empty(struct bench *b, const char *body)
     struct io io;
 
     ngd_strbuf_init(&text);
-    wrap(&text, "", body);
+    run_text(&text, "", body);
     open_or_abort(&r, b, ngd_strbuf_str(&text), NULL);
     io_open(&io, &r);
     io_randomize(&io, &r);
@@ -774,7 +755,7 @@ START_TEST(an_index_outside_its_dimension_fails_and_writes_nothing_else)
         bool wide;
 
         ngd_strbuf_init(&text);
-        wrap(&text, "", indexed[i].body);
+        run_text(&text, "", indexed[i].body);
         bench_open(&b, ngd_cpu_isa(), 1);
         if (ready_plan(&r, &b, ngd_strbuf_str(&text), NULL, &diag))
             ck_abort_msg("%s\n%s", diag.text, ngd_strbuf_str(&text));
@@ -806,7 +787,7 @@ START_TEST(a_replay_after_one_with_a_bad_index_is_right)
     struct io io;
 
     ngd_strbuf_init(&text);
-    wrap(&text, "", body);
+    run_text(&text, "", body);
     bench_open(&b, ngd_cpu_isa(), 1);
     open_or_abort(&r, &b, ngd_strbuf_str(&text), NULL);
     io_open(&io, &r);

@@ -5,9 +5,9 @@
  *
  *     test_ops            the tests
  *     test_ops --report   the largest error of each operator, in units of its tolerance
- *     test_ops --bench    the time of each operator's first case, by instruction set
+ *     test_ops --bench    the time of each operator's first case, and of some calls of a model's sizes
  */
-#include "tests/ops/device_run.h"
+#include "tests/ops/direct.h"
 #include "tests/ops/golden.h"
 #include "tests/unit/unit.h"
 #include "base/clock.h"
@@ -279,6 +279,75 @@ static double time_case(struct bench *b, const struct golden_case *c)
     return best;
 }
 
+/* Larger calls, without the copies of a replay: what decoding one row and prefilling some cost. */
+static const char *const sized[] = {
+    "input %x : f32[1,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
+    "input %x : f32[64,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
+    "input %x : bf16[1,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
+    "input %x : f32[1,16,128]\ninput %g : bf16[128]\n%y, %z = npu.rms_norm(%x, %g)",
+    "input %x : f32[1,1024]\ninput %w : f32[1,1024]\ninput %g : bf16[1024]\n%y, %z, %s = npu.add_rms_norm(%x, %w, %g)",
+    "input %x : f32[1,1024]\ninput %w : f32[1024]\ninput %b : f32[1024]\n%y = aten.layer_norm(%x, %w, %b) {normalized_shape=[1024]}",
+    "input %x : f32[1,24,128]\ninput %c : f32[1,1,128]\ninput %w : f32[1,1,128]\n%y = npu.rotary_mul(%x, %c, %w)",
+    "input %x : f32[1,6144]\n%y = npu.swiglu(%x)",
+    "input %x : bf16[1,6144]\n%y = npu.swiglu(%x)",
+    "input %x : f32[1,1024]\ninput %w : f32[1,1024]\n%y = aten.add.Tensor(%x, %w)",
+    "input %x : f32[16,1024]\ninput %w : f32[1024]\n%y = aten.mul.Tensor(%x, %w)",
+    "input %x : f32[16,1024]\ninput %w : f32[16,1]\n%y = aten.mul.Tensor(%x, %w)",
+    "input %x : bf16[256,1024]\n%y = aten.gelu(%x)",
+    "input %x : f32[256,1024]\n%y = aten._to_copy(%x) {dtype=bf16}",
+    "input %x : f32[16,1024]\n%y = aten._softmax(%x) {dim=-1}",
+    "input %x : f32[16,1024]\n%y = aten._softmax(%x) {dim=0}",
+    "input %x : f32[256,1024]\n%y = aten.sum.dim_IntList(%x) {dim=[1]}",
+    "input %x : f32[256,1024]\n%y = aten.sum.dim_IntList(%x) {dim=[0]}",
+    "input %x : f32[1,151936]\n%y = aten.argmax(%x) {dim=-1}",
+    "input %x : f32[1,151936]\n%y, %i = aten.topk(%x) {k=50}",
+    "input %x : bf16[1024,3072]\n%v = aten.t(%x)\n%y = aten.clone(%v)",
+    "input %x : f32[64,16,128]\n%v = aten.transpose.int(%x) {dim0=0, dim1=1}\n%y = aten.clone(%v)",
+    "input %x : f32[64,16,128]\ninput %w : f32[64,8,128]\n%y = aten.cat(%x, %w) {dim=1}",
+    "input %x : bf16[4096,1024]\ninput %w : i32[16]\n%y = aten.embedding(%x, %w)",
+};
+
+/* Nanoseconds of a run of the plan's calls on one thread, all operands zero. */
+static double time_sized(struct bench *b, ngd_isa_t isa, const char *body)
+{
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf text;
+    struct ready r = {0};
+    struct direct d;
+    double best = INFINITY;
+
+    ngd_strbuf_init(&text);
+    run_text(&text, "", body);
+    run_check(ready_plan(&r, b, ngd_strbuf_str(&text), NULL, &diag), &diag, body);
+    direct_open(&d, r.plan, isa, 1);
+    memset(d.pool, 0, r.plan->pool_bytes);
+    for (int batch = 0; batch < 20; batch++) {
+        ngd_nsec_t start = ngd_now();
+        int n = 0;
+
+        while (ngd_now() - start < 500000 || n < 3)
+            for (int i = 0; i < 16; i++, n++)
+                (void)direct_run(&d, NULL, NULL, 1);
+        best = fmin(best, (double)(ngd_now() - start) / n);
+    }
+    direct_close(&d);
+    ready_close(&r);
+    ngd_strbuf_fini(&text);
+    return best;
+}
+
+static void time_all_sized(struct bench *b, int n)
+{
+    printf("\nns per call\n");
+    for (size_t i = 0; i < sizeof(sized) / sizeof(sized[0]); i++) {
+        for (int isa = 0; isa < n; isa++)
+            printf("%10.0f ", time_sized(&b[isa], (ngd_isa_t)isa, sized[i]));
+        for (const char *p = sized[i]; *p; p++)
+            putchar(*p == '\n' ? ' ' : *p);
+        putchar('\n');
+    }
+}
+
 static int time_all(void)
 {
     struct bench b[NGD_ISA_MAX];
@@ -302,6 +371,7 @@ static int time_all(void)
             printf(" %10.0f", time_case(&b[isa], &c));
         printf("\n");
     }
+    time_all_sized(b, n);
     for (int isa = 0; isa < n; isa++)
         bench_close(&b[isa]);
     golden_close(&g);

@@ -160,7 +160,9 @@ class Daemon:
         return json.loads(body)
 
     def used_bytes(self):
-        return self.stats()["devices"][0]["used_bytes"]
+        """Without the pool, which is the device's own and keeps the size of the largest graph."""
+        device = self.stats()["devices"][0]
+        return device["used_bytes"] - device["pool_bytes"]
 
     def alive(self):
         return self.process.poll() is None

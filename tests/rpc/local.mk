@@ -1,1 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+# Black-box tests against a live daemon; each file starts its own.
+NGD_RPC_TESTS = \
+	tests/rpc/test_drain.py \
+	tests/rpc/test_graphs.py \
+	tests/rpc/test_load.py \
+	tests/rpc/test_memory.py \
+	tests/rpc/test_services.py \
+	tests/rpc/test_sessions.py \
+	tests/rpc/test_sharing.py \
+	tests/rpc/test_startup.py \
+	tests/rpc/test_tls.py \
+	tests/rpc/test_vanish.py \
+	tests/rpc/test_wire.py
+TESTS += $(NGD_RPC_TESTS)
+EXTRA_DIST += tests/rpc/harness.py $(NGD_RPC_TESTS)
+$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl

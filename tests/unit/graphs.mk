@@ -17,3 +17,26 @@ tests_unit_test_key_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
+
+# Expressions, operators, graphs and their text.
+EXTRA_DIST += tests/unit/graph_util.h tests/fuzz/graph_text tests/golden/graphs
+NGD_GRAPH_TESTS = \
+	tests/fuzz/fuzz_graph_text \
+	tests/unit/test_expr \
+	tests/unit/test_graph \
+	tests/unit/test_graph_errors \
+	tests/unit/test_graph_random \
+	tests/unit/test_graph_rows \
+	tests/unit/test_op
+if NGD_UNIT_TESTS
+check_PROGRAMS += $(NGD_GRAPH_TESTS)
+TESTS += $(NGD_GRAPH_TESTS)
+endif
+NGD_GRAPH_TEST_LIBS = $(NGD_GRAPHS_LIBS) $(CHECK_LIBS)
+tests_fuzz_fuzz_graph_text_LDADD = $(NGD_GRAPHS_LIBS)
+tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_errors_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_random_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_rows_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_op_LDADD = $(NGD_GRAPH_TEST_LIBS)

@@ -146,6 +146,9 @@ START_TEST(min_and_max_are_decided_by_bounds)
     ck_assert(ngd_expr_always_le(table, min(T, B), B));
     ck_assert(ngd_expr_always_le(table, T, max(T, B)));
     ck_assert(!ngd_expr_always_le(table, T, B));
+    ck_assert_int_eq(min(T, quo(T, 2)), quo(T, 2));
+    ck_assert_int_eq(max(mod(T, B), T), T);
+    ck_assert(ngd_expr_always_le(table, min(quo(T, 3), 5), max(T, B)));
     end();
 }
 END_TEST

@@ -627,8 +627,8 @@ START_TEST(past_the_limit_evict_drops_and_captures_again)
     ck_assert_uint_eq(row_count(NGD_M_CACHE_EVICTIONS, "capture_limit") - before_capture_limit, 2);
     ck_assert_int_eq(bed_counted(&bed, NGD_M_CACHE_ENTRIES), 1);
     ngd_binding_unref(b);
-    ck_assert_int_eq(bed_counted(&bed, NGD_M_CACHE_ENTRIES), 0);
     bed_close(&bed);
+    ck_assert_int_eq(bed_counted(&bed, NGD_M_CACHE_ENTRIES), 0);
 }
 END_TEST
 

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "bench/rpc/local_model.h"
+#include "base/log.h"
+#include "bench/rpc/bench_rpc.h"
+#include "tests/models/live.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check(ngd_status_t status, const char *what, const struct ngd_diag *diag)
+{
+    if (status != NGD_OK)
+        bench_fail("%s: %s %s", what, ngd_status_name(status), diag->text);
+}
+
+static void open_scheduler(struct local_model *m, uint32_t threads)
+{
+    struct ngd_device_params dp;
+    struct ngd_sched_params sp;
+    struct ngd_diag diag = {0};
+
+    ngd_log_set_level(NGD_LOG_ERROR);
+    ngd_device_params_init(&dp);
+    dp.backend = "host";
+    dp.threads = threads;
+    check(ngd_device_open(&dp, &m->dev, &diag), "device", &diag);
+    ngd_sched_params_init(&sp);
+    sp.devices = &m->dev;
+    sp.n_devices = 1;
+    check(ngd_sched_create(&sp, &m->sched, &diag), "scheduler", &diag);
+    check(ngd_sched_start(m->sched), "scheduler", &diag);
+}
+
+/* The same choices as client/model.c makes of these parameters. */
+static void choose_shape(struct local_model *m, const char *dir, const struct npugraph_model_params *p)
+{
+    struct npugraph_error err = {0};
+
+    if (npugraph__config_read(dir, &m->config, &err) != 0 || npugraph__weights_list(dir, &m->config, &m->weights, &err) != 0)
+        bench_fail("%s", err.message);
+    for (size_t i = 0; i < m->weights.n; i++)
+        snprintf(m->weights.items[i].dtype, sizeof(m->weights.items[i].dtype), "bf16");
+    m->shape.max_context = p->max_context;
+    m->shape.block_size = p->block_size;
+    m->shape.table_blocks = (p->max_context + p->block_size - 1) / p->block_size;
+    m->shape.max_batch = p->max_batch;
+    m->shape.prefill_chunk = p->prefill_chunk;
+    m->shape.num_blocks = m->shape.table_blocks * p->max_batch;
+    m->shape.kv_dtype = "bf16";
+}
+
+static struct ngd_buffer *make_buffer(struct local_model *m, const char *label, uint64_t bytes, const void *data)
+{
+    struct ngd_diag diag = {0};
+    struct ngd_buffer *buf = NULL;
+
+    check(ngd_buffer_create(m->dev, bytes, NGD_BUFFER_GENERAL, label, &buf, &diag), label, &diag);
+    if (data != NULL)
+        check(ngd_buffer_write(buf, 0, data, bytes, &diag), label, &diag);
+    return buf;
+}
+
+struct named {
+    const char *name;
+    struct ngd_buffer *buf;
+};
+
+/* Weights, rotary tables and KV states, by the labels of the graphs. */
+static struct named *make_buffers(struct local_model *m, const char *dir, char (*labels)[32], size_t *n_p)
+{
+    size_t n = 0, tables = (size_t)m->shape.max_context * (size_t)m->config.head_dim, elements;
+    struct named *all = calloc(m->weights.n + 2 + 2 * (size_t)m->config.layers, sizeof(*all));
+    float *rope = calloc(2 * tables, sizeof(*rope));
+    uint64_t kv = (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(m->config.kv_heads * m->config.head_dim) * 2;
+    struct tensors file;
+    char path[4096];
+
+    if (all == NULL || rope == NULL)
+        bench_fail("no memory");
+    snprintf(path, sizeof(path), "%s/model.safetensors", dir);
+    tensors_open(&file, path);
+    for (size_t i = 0; i < m->weights.n; i++) {
+        const void *data = tensors_get(&file, m->weights.items[i].name, 2, &elements);
+
+        all[n++] = (struct named){m->weights.items[i].name, make_buffer(m, m->weights.items[i].name, 2 * elements, data)};
+    }
+    tensors_close(&file);
+    npugraph__rope_tables(&m->config, m->shape.max_context, rope, rope + tables);
+    all[n++] = (struct named){"rope.cos", make_buffer(m, "rope.cos", tables * sizeof(float), rope)};
+    all[n++] = (struct named){"rope.sin", make_buffer(m, "rope.sin", tables * sizeof(float), rope + tables)};
+    for (int64_t i = 0; i < 2 * m->config.layers; i++) {
+        npugraph__kv_label(labels[i], sizeof(labels[i]), i / 2, i % 2 != 0);
+        all[n++] = (struct named){labels[i], make_buffer(m, labels[i], kv, NULL)};
+    }
+    free(rope);
+    *n_p = n;
+    return all;
+}
+
+static struct ngd_buffer *find_buffer(const struct named *all, size_t n, const char *label)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all[i].name, label) == 0)
+            return all[i].buf;
+    bench_fail("the graph wants %s", label);
+}
+
+static struct ngd_binding *make_binding(struct local_model *m, bool prefill, const struct named *all, size_t n)
+{
+    struct ngd_program_options options;
+    struct ngd_program *prog = NULL;
+    struct ngd_binding *binding = NULL;
+    struct ngd_buffer **buffers;
+    struct ngd_graph *graph = NULL;
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf sb;
+    uint32_t k = 0;
+
+    ngd_strbuf_init(&sb);
+    npugraph__graph_text(&m->config, &m->weights, &m->shape, prefill ? "bench.prefill" : "bench.decode", prefill, &sb);
+    check(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
+    ngd_strbuf_fini(&sb);
+    ngd_program_options_init(&options);
+    check(ngd_program_open(m->sched, m->dev, graph, &options, &prog, NULL, &diag), "program", &diag);
+    buffers = calloc(graph->n_params + graph->n_states + 1u, sizeof(*buffers));
+    for (uint32_t i = 0; i < graph->n_params; i++)
+        buffers[k++] = find_buffer(all, n, graph->values[graph->params[i]].label);
+    for (uint32_t i = 0; i < graph->n_states; i++)
+        buffers[k++] = find_buffer(all, n, graph->values[graph->states[i]].label);
+    check(ngd_binding_create(prog, buffers, &binding, &diag), "binding", &diag);
+    free(buffers);
+    ngd_program_unref(prog);
+    ngd_graph_unref(graph);
+    return binding;
+}
+
+static void make_model(struct local_model *m, struct ngd_model_params *mp, char (*labels)[32])
+{
+    const char **states = calloc(2 * (size_t)m->config.layers, sizeof(*states));
+    struct ngd_diag diag = {0};
+
+    for (int64_t i = 0; i < 2 * m->config.layers; i++)
+        states[i] = labels[i];
+    mp->name = "bench";
+    mp->description = "";
+    mp->contract = (struct ngd_decode_contract){
+        .tokens = "tokens",
+        .positions = "positions",
+        .slot_mapping = "slots",
+        .block_table = "block_table",
+        .query_lens = "query_lens",
+        .context_lens = "context_lens",
+        .logits_rows = "logits_rows",
+        .temperature = "temperature",
+        .top_k = "top_k",
+        .top_p = "top_p",
+        .seed = "seed",
+        .offset = "offset",
+        .token_output = "token",
+        .logits_output = "logits",
+        .kv_states = states,
+        .n_kv_states = (uint32_t)(2 * m->config.layers),
+    };
+    mp->block_size = m->shape.block_size;
+    mp->num_blocks = m->shape.num_blocks;
+    mp->max_context = m->shape.max_context;
+    mp->vocab = (uint32_t)m->config.vocab;
+    mp->max_sequences = 64;
+    check(ngd_model_create(m->sched, mp, &m->model, &diag), "model", &diag);
+    free(states);
+}
+
+void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params, uint32_t threads)
+{
+    struct ngd_model_params mp = {0};
+    struct named *all;
+    char(*labels)[32];
+    size_t n;
+
+    memset(m, 0, sizeof(*m));
+    open_scheduler(m, threads);
+    choose_shape(m, dir, params);
+    labels = calloc(2 * (size_t)m->config.layers, sizeof(*labels));
+    all = make_buffers(m, dir, labels, &n);
+    mp.prefill = make_binding(m, true, all, n);
+    mp.decode = make_binding(m, false, all, n);
+    make_model(m, &mp, labels);
+    /* The model holds the bindings, and these hold the buffers. */
+    ngd_binding_unref(mp.prefill);
+    ngd_binding_unref(mp.decode);
+    for (size_t i = 0; i < n; i++)
+        ngd_buffer_unref(all[i].buf);
+    free(all);
+    free(labels);
+}
+
+void local_model_close(struct local_model *m)
+{
+    ngd_model_unref(m->model);
+    ngd_sched_stop(m->sched);
+    ngd_sched_destroy(m->sched);
+    ngd_device_close(m->dev);
+    npugraph__weights_fini(&m->weights);
+}

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs: registration and its refusals, replays and theirs, streams, captures, descriptions."""
+import struct
+
+from harness import *
+
+
+def graph(body, name="g"):
+    return f'npugraph 1\ngraph "{name}" {{\n{body}\n}}\n'
+
+
+ADD = graph('  input %a : f32[4]\n  input %b : f32[4]\n  %c = aten.add.Tensor(%a, %b)\n  return "sum" = %c', "add")
+ROWS = graph('  sym B 1..8 buckets 8\n  input %x : f32[B,4]\n  %y = aten.neg(%x)\n  return "neg" = %y', "rows")
+EXACT = graph('  sym N 2..6\n  input %x : f32[N]\n  %y = aten.neg(%x)\n  return "neg" = %y', "exact")
+TWO = graph('  input %x : f32[2]\n  %a = aten.neg(%x)\n  %b = aten.exp(%x)\n  return "neg" = %a, "exp" = %b', "two")
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def unfloats(data):
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+BAD_GRAPHS = {  # what is wrong: (reason, status, text)
+    "a cycle": ("GRAPH_UNDEFINED", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %a = aten.add.Tensor(%x, %b)\n  %b = aten.neg(%a)\n  return %b")),
+    "an unknown operator": ("GRAPH_UNKNOWN_OP", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %y = aten.frobnicate(%x)\n  return %y")),
+    "a value defined twice": ("GRAPH_REDEFINED", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %y = aten.neg(%x)\n  %y = aten.neg(%x)\n  return %y")),
+    "too many operands": ("GRAPH_ARITY", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %y = aten.neg(%x, %x)\n  return %y")),
+    "shapes that do not fit": ("GRAPH_SHAPE", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  input %y : f32[3]\n  %z = aten.add.Tensor(%x, %y)\n  return %z")),
+    "a dtype that the operator does not take": ("GRAPH_DTYPE", "INVALID_ARGUMENT", graph("  input %x : i32[2,2]\n  %y = aten.silu(%x)\n  return %y")),
+    "rank 9": ("GRAPH_RANK", "INVALID_ARGUMENT", graph("  input %x : f32[1,1,1,1,1,1,1,1,1]\n  %y = aten.neg(%x)\n  return %y")),
+    "an annotated type that is wrong": ("GRAPH_TYPE_MISMATCH", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %y = aten.neg(%x) : f32[5]\n  return %y")),
+    "no text": ("GRAPH_PARSE", "INVALID_ARGUMENT", ""),
+    "no graph": ("GRAPH_PARSE", "INVALID_ARGUMENT", "hello"),
+    "an unknown attribute": ("GRAPH_ATTRIBUTE", "INVALID_ARGUMENT", graph("  input %x : f32[4]\n  %y = aten.neg(%x) {speed=9}\n  return %y")),
+    "a missing brace": ("GRAPH_PARSE", "INVALID_ARGUMENT", 'npugraph 1\ngraph "g" { input %x : f32[4]'),
+}
+
+
+@test("a bad graph is refused by name, with the place and what would be right")
+def bad_graphs(daemon):
+    with Client(daemon) as c:
+        for what, (reason, code, text) in BAD_GRAPHS.items():
+            try:
+                refused(reason, code, c.register, text)
+            except AssertionError as e:
+                raise AssertionError(f"{what}: {e}") from None
+        assert not list(c.call("Graphs/List", pb.ListGraphsRequest()).graphs)
+
+
+@test("shapes that overflow are refused")
+def overflow(daemon):
+    with Client(daemon) as c:
+        for dims in ("4294967296,4294967296,4294967296", "9223372036854775807,2", "99999999999999999999"):
+            got = None
+            try:
+                c.register(graph(f"  input %x : f32[{dims}]\n  %y = aten.neg(%x)\n  return %y"))
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.code is grpc.StatusCode.INVALID_ARGUMENT and got.reason in ("OVERFLOW", "GRAPH_TOO_LARGE", "GRAPH_PARSE"), (dims, got and got.reason)
+
+
+@test("a graph with too many nodes, or too much text, is refused")
+def too_large(daemon):
+    with Client(daemon) as c:
+        lines = ["  input %v0 : f32[1]"] + [f"  %v{i + 1}=aten.neg(%v{i})" for i in range(65537)] + ["  return %v65537"]
+        refused("GRAPH_TOO_LARGE", "INVALID_ARGUMENT", c.register, graph("\n".join(lines)))
+        got = None
+        try:
+            c.register("#" * (4 << 20) + ADD)
+        except grpc.RpcError as e:
+            got = Refusal(e)
+        assert got and got.reason in ("MESSAGE_TOO_LARGE", "GRAPH_TOO_LARGE"), got and got.reason
+
+
+@test("a large graph is parsed beside other calls, and works")
+def large(daemon):
+    with Client(daemon) as c:
+        n = 6000
+        lines = ["  input %v0 : f32[1]"] + [f"  %v{i + 1} = aten.neg(%v{i})" for i in range(n)] + [f"  return %v{n}"]
+        future = c.method("Graphs/Register").future(pb.RegisterRequest(text=graph("\n".join(lines), "long")), metadata=c.metadata())
+        c.call("Admin/Status", pb.StatusRequest())
+        assert unfloats(c.replay(future.result().graph, [floats(3)]).outputs[0]) == [3]
+
+
+@test("options: unknown names and bad values are refused")
+def options(daemon):
+    with Client(daemon) as c:
+        for bad in ({"speed": "fast"}, {"capture_limit": "0"}, {"capture_limit": "x"}, {"capture_limit_policy": "never"}, {"force_eager": "perhaps"}):
+            got = None
+            try:
+                c.register(ADD, options=bad)
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.code is grpc.StatusCode.INVALID_ARGUMENT and len(got.text) > 15, bad
+        c.register(ADD, options={"capture_limit": "3", "force_eager": "true"})
+
+
+@test("bindings: what does not exist, does not fit, or comes twice is refused; what is unbound is listed")
+def bindings(daemon):
+    text = graph('  param %w : f32[4] = "w"\n  input %x : f32[4]\n  %y = aten.add.Tensor(%w, %x)\n  return %y', "bound")
+    with Client(daemon) as c:
+        buffer = c.allocate(16)
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.register, text, {"nope": buffer})
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.register, text, {"w": c.allocate(15)})
+        refused("UNKNOWN_ID", "NOT_FOUND", c.register, text, {"w": 77})
+        twice = pb.RegisterRequest(text=text, bindings=[pb.Binding(name="w", buffer=buffer)] * 2)
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.call, "Graphs/Register", twice)
+        unbound = c.register(text)
+        assert list(unbound.unbound) == ["w"]
+        refused("BINDING_MISSING", "FAILED_PRECONDITION", c.replay, unbound.graph, [floats(1, 2, 3, 4)])
+        c.write(buffer, floats(10, 20, 30, 40))
+        g = c.register(text, {"w": buffer})
+        assert unfloats(c.replay(g.graph, [floats(1, 2, 3, 4)]).outputs[0]) == [11, 22, 33, 44]
+        # memory that a graph uses stays until the graph goes
+        c.call("Memory/Free", pb.FreeRequest(buffers=[buffer]))
+        assert unfloats(c.replay(g.graph, [floats(1, 2, 3, 4)]).outputs[0]) == [11, 22, 33, 44]
+
+
+@test("a replay computes, by one call and eagerly, and gives the outputs that were asked for")
+def replays(daemon):
+    with Client(daemon) as c:
+        g = c.register(ADD).graph
+        r = c.replay(g, [floats(1, 2, 3, 4), floats(10, 20, 30, 40)], tag=99)
+        assert unfloats(r.outputs[0]) == [11, 22, 33, 44] and r.tag == 99
+        assert unfloats(c.replay(g, [floats(1, 2, 3, 4), floats(1, 1, 1, 1)], eager=True).outputs[0]) == [2, 3, 4, 5]
+        t = c.register(TWO).graph
+        assert len(c.replay(t, [floats(0, 0)]).outputs) == 2
+        r = c.replay(t, [floats(0, 0)], outputs=[1])
+        assert len(r.outputs) == 1 and unfloats(r.outputs[0]) == [1, 1]
+        r = c.replay(t, [floats(2, 2)], outputs=[1, 0])
+        assert unfloats(r.outputs[1]) == [-2, -2]
+
+
+@test("missing, extra, short and long inputs, unknown outputs and ids are refused, each by its reason")
+def bad_replays(daemon):
+    with Client(daemon) as c:
+        g, good = c.register(ADD).graph, floats(1, 2, 3, 4)
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", c.replay, g, [good])
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", c.replay, g, [good] * 3)
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", c.replay, g, [])
+        refused("INPUT_SIZE", "INVALID_ARGUMENT", c.replay, g, [good, good[:-1]])
+        refused("INPUT_SIZE", "INVALID_ARGUMENT", c.replay, g, [good, good + b"\0"])
+        refused("INPUT_SIZE", "INVALID_ARGUMENT", c.replay, g, [good, b""])
+        refused("OUTPUT_UNKNOWN", "INVALID_ARGUMENT", c.replay, g, [good, good], outputs=[1])
+        refused("OUTPUT_UNKNOWN", "INVALID_ARGUMENT", c.replay, g, [good, good], outputs=[0, 0])
+        refused("HOST_PARAM", "INVALID_ARGUMENT", c.replay, g, [good, good], hosts=[pb.HostValue(values=[1])])
+        refused("UNKNOWN_ID", "NOT_FOUND", c.replay, 5, [good, good])
+        refused("UNKNOWN_ID", "NOT_FOUND", c.replay, c.allocate(8), [good, good])
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, 0, [good, good])
+        c.call("Graphs/Release", pb.ReleaseRequest(graph=g))
+        refused("STALE_ID", "NOT_FOUND", c.replay, g, [good, good])
+        refused("STALE_ID", "NOT_FOUND", c.call, "Graphs/Release", pb.ReleaseRequest(graph=g))
+
+
+@test("a shape outside the guards is refused")
+def guards(daemon):
+    with Client(daemon) as c:
+        g = c.register(ROWS).graph
+        for b in (1, 5, 8):
+            data = [float(i) for i in range(4 * b)]
+            assert unfloats(c.replay(g, [floats(*data)], [b]).outputs[0]) == [-x for x in data]
+        for symbols in ([], [1, 1]):
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, g, [floats(*[0.0] * 4)], symbols)
+        for symbols in ([9], [0], [-1], [2**62]):
+            refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, [floats(*[0.0] * 4)], symbols)
+        refused("INPUT_SIZE", "INVALID_ARGUMENT", c.replay, g, [floats(*[0.0] * 8)], [3])
+
+
+@test("a stream answers in order, goes on after a failure, and ends when the client half-closes")
+def stream(daemon):
+    with Client(daemon) as c:
+        g = c.register(ADD).graph
+        one, two = floats(1, 1, 1, 1), floats(2, 2, 2, 2)
+        requests = [pb.ReplayRequest(graph=g, inputs=[one, two], tag=1), pb.ReplayRequest(inputs=[one], tag=2),
+                    pb.ReplayRequest(graph=12345, tag=3), pb.ReplayRequest(inputs=[two, two], tag=4)]
+        answers = list(c.call("Graphs/ReplayStream", iter(requests)))
+        assert [a.tag for a in answers] == [1, 2, 3, 4]
+        assert [a.error.reason for a in answers] == ["", "INPUT_COUNT", "UNKNOWN_ID", ""]
+        assert answers[1].error.code == 3 and len(answers[1].error.message) > 15
+        assert unfloats(answers[0].outputs[0]) == [3] * 4 and unfloats(answers[3].outputs[0]) == [4] * 4
+        many = list(c.call("Graphs/ReplayStream", (pb.ReplayRequest(graph=g, inputs=[one, two], tag=i) for i in range(2000))))
+        assert [a.tag for a in many] == list(range(2000))
+        released = c.register(ADD).graph
+        requests = queue.Queue()
+        answers = c.call("Graphs/ReplayStream", iter(requests.get, None))
+        requests.put(pb.ReplayRequest(graph=released, inputs=[one, two]))
+        assert next(answers).error.reason == ""
+        c.call("Graphs/Release", pb.ReleaseRequest(graph=released))
+        requests.put(pb.ReplayRequest(inputs=[one, two]))
+        assert next(answers).error.reason == "STALE_ID"
+        requests.put(None)
+        assert list(answers) == []
+
+
+@test("streams of one session run beside each other, and end with the session")
+def streams(daemon):
+    with Client(daemon) as c:
+        g = c.register(ADD).graph
+        open_streams = []
+        for _ in range(3):
+            requests = queue.Queue()
+            open_streams.append((requests, c.method("Graphs/ReplayStream")(iter(requests.get, None), metadata=c.metadata())))
+        for requests, s in open_streams:
+            requests.put(pb.ReplayRequest(graph=g, inputs=[floats(1, 2, 3, 4)] * 2))
+            assert unfloats(next(s).outputs[0]) == [2, 4, 6, 8]
+        c.end_session()
+        for requests, s in open_streams:
+            refused("SESSION_GONE", "NOT_FOUND", lambda: s)
+            requests.put(None)
+
+
+@test("captures: one per key, counted; a repetition is cheap; a dry run keeps nothing; the limit holds")
+def captures(daemon):
+    with Client(daemon) as c:
+        before = daemon.stats()["captures_total"]
+        g = c.register(EXACT, options={"capture_limit": "2", "capture_limit_policy": "reject"}).graph
+        dry = c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3], dry_run=True))
+        assert not dry.captured and daemon.stats()["captures_total"] == before
+        first = c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3]))
+        assert first.captured and first.key and first.kernels >= 1
+        assert not c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3])).captured
+        c.replay(g, [floats(1, 2, 3)], [3])
+        c.replay(g, [floats(1, 2)], [2])
+        assert daemon.stats()["captures_total"] == before + 2
+        refused("CAPTURE_LIMIT", "RESOURCE_EXHAUSTED", c.replay, g, [floats(1, 2, 3, 4)], [4])
+        refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[99]))
+
+
+@test("graphs are listed and described, as text that parses again, dot and plan")
+def describe(daemon):
+    with Client(daemon) as c:
+        r = c.register(TWO)
+        text = c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).text
+        assert c.register(text).digest == r.digest and "aten.exp" in text
+        by_digest = c.call("Graphs/Describe", pb.DescribeRequest(digest=r.digest[:8], form="dot"))
+        assert by_digest.text.lstrip().startswith("digraph") and by_digest.info.digest == r.digest
+        c.replay(r.graph, [floats(1, 2)])
+        assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph, form="plan")).text
+        assert r.digest in [g.digest for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs]
+        for request in (pb.DescribeRequest(graph=r.graph, form="svg"), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
+                        pb.DescribeRequest()):
+            got = None
+            try:
+                c.call("Graphs/Describe", request)
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND), request
+    with Client(daemon, session=False) as c:
+        c.call("Graphs/List", pb.ListGraphsRequest())
+
+
+@test("an output larger than max-message is refused with what to do")
+def big_output(daemon):
+    with Client(daemon) as c:
+        g = c.register(graph("  input %x : f32[1]\n  %y = aten.expand(%x) {size=[5000000]}\n  %z = aten.neg(%y)\n  return %z", "big")).graph
+        refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.replay, g, [floats(1)])
+
+
+@test("two clients that register the same graph share its capture")
+def sharing(daemon):
+    with Client(daemon) as a, Client(daemon) as b:
+        text = ADD.replace('"add"', '"shared-add"')
+        one = a.register(text)
+        assert not one.shared
+        two = b.register(text)
+        assert two.shared and two.digest == one.digest and two.graph != 0
+        before = daemon.stats()["captures_total"]
+        for c, g in ((a, one), (b, two), (a, one)):
+            c.replay(g.graph, [floats(1, 2, 3, 4)] * 2)
+        assert daemon.stats()["captures_total"] == before + 1
+
+
+if __name__ == "__main__":
+    main()

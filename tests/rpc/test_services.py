@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The standard services and the statistics endpoint: health, reflection, HTTP."""
+import shutil
+import subprocess
+
+from google.protobuf import descriptor_pb2
+
+from harness import *
+
+SERVICES = {"npugraph.v1.Sessions", "npugraph.v1.Memory", "npugraph.v1.Graphs", "npugraph.v1.Sequences", "npugraph.v1.Admin",
+            "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}
+SERVING, UNKNOWN = 1, 3
+
+
+def health_method(channel, kind, name, reply):
+    return getattr(channel, kind)(f"/grpc.health.v1.Health/{name}", lambda m: m.SerializeToString(), reply.FromString)
+
+
+@test("health: Check knows the server and every service, and refuses others")
+def check(daemon):
+    with daemon.channel() as channel:
+        call = health_method(channel, "unary_unary", "Check", health.HealthCheckResponse)
+        for service in {"", *SERVICES}:
+            assert call(health.HealthCheckRequest(service=service)).status == SERVING, service
+        refused("NOT_FOUND", "NOT_FOUND", call, health.HealthCheckRequest(service="no.Such"))
+        statuses = health_method(channel, "unary_unary", "List", health.HealthListResponse)(health.HealthListRequest()).statuses
+        assert {k: v.status for k, v in statuses.items()} == {s: SERVING for s in {"", *SERVICES}}
+
+
+@test("health: Watch answers at once, keeps open for an unknown service, and tells of a drain")
+def watch():
+    with Daemon() as d, d.channel() as channel:
+        call = health_method(channel, "unary_stream", "Watch", health.HealthCheckResponse)
+        known, unknown = call(health.HealthCheckRequest()), call(health.HealthCheckRequest(service="no.Such"))
+        assert next(known).status == SERVING and next(unknown).status == UNKNOWN
+        with Client(d) as c:
+            c.call("Admin/Drain", pb.DrainRequest(stay=True))
+        assert next(known).status == 2
+        check_call = health_method(channel, "unary_unary", "Check", health.HealthCheckResponse)
+        assert check_call(health.HealthCheckRequest()).status == 2
+        assert d.http("/readyz")[0] == 503 and d.http("/healthz")[0] == 200
+        known.cancel()
+        unknown.cancel()
+        until("no call is left", lambda: d.stats()["requests"]["in_flight"] == 0)
+
+
+@test("reflection: v1 and v1alpha list the services and give the file of any symbol")
+def reflect(daemon):
+    with daemon.channel() as channel:
+        for version in ("v1", "v1alpha"):
+            call = channel.stream_stream(f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+                                         lambda m: m.SerializeToString(), reflection.ServerReflectionResponse.FromString)
+            Request = reflection.ServerReflectionRequest
+            symbols = ["npugraph.v1.Graphs", "npugraph.v1.Graphs.Replay", "npugraph.v1.ReplayRequest", "google.rpc.ErrorInfo.MetadataEntry",
+                       "grpc.health.v1.HealthCheckResponse.ServingStatus"]
+            requests = [Request(list_services=""), *(Request(file_containing_symbol=s) for s in symbols),
+                        Request(file_by_filename="proto/npugraph.proto"), Request(file_containing_symbol="no.Such"),
+                        Request(file_by_filename="nothing.proto"), Request(all_extension_numbers_of_type="npugraph.v1.ReplayRequest"),
+                        Request(), Request(list_services="", host="me")]
+            answers = list(call(iter(requests), timeout=PATIENCE))
+            assert len(answers) == len(requests)
+            assert {s.name for s in answers[0].list_services_response.service} == SERVICES
+            for symbol, answer in zip(symbols, answers[1:]):
+                files = [descriptor_pb2.FileDescriptorProto.FromString(f) for f in answer.file_descriptor_response.file_descriptor_proto]
+                assert any(symbol.startswith(f.package) for f in files), symbol
+            assert answers[6].file_descriptor_response.file_descriptor_proto
+            for answer in answers[7:9]:
+                assert answer.error_response.error_code == 5, answer
+            assert answers[-1].valid_host == "me" and answers[-1].original_request.list_services == ""
+
+
+@test("HTTP: the pages are there, others are not, and only GET and HEAD are taken")
+def http_pages(daemon):
+    assert daemon.http("/healthz") == (200, "ok\n") and daemon.http("/readyz") == (200, "serving\n")
+    assert daemon.http("/")[0] == 200 and "<h1>npugraphd</h1>" in daemon.http("/")[1]
+    assert daemon.http("/metrics", "HEAD") == (200, "")
+    assert daemon.http("/nothing")[0] == 404 and daemon.http("/../etc/passwd")[0] == 404 and daemon.http("/metrics/")[0] == 404
+    for method in ("POST", "PUT", "DELETE"):
+        assert daemon.http("/metrics", method)[0] in (405, 501), method
+    assert daemon.http("/" + "x" * 20000)[0] in (400, 413, 414, 404)
+    assert {"requests", "cache", "devices", "graphs", "models", "latency", "sessions", "sequences", "kv", "tokens"} <= set(daemon.stats())
+
+
+@test("/metrics is what promtool accepts, before and after work")
+def promtool(daemon):
+    if shutil.which("promtool") is None:
+        raise Skip("promtool is not installed")
+    with Client(daemon) as c:
+        g = c.register('npugraph 1\ngraph "with \\"quotes\\"" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
+        c.replay(g, [bytes(16)])
+        for text in (daemon.http("/metrics")[1], c.call("Admin/Stats", pb.StatsRequest(form="prometheus")).text):
+            out = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
+            assert out.returncode == 0, out.stderr + out.stdout
+        assert json.loads(c.call("Admin/Stats", pb.StatsRequest()).text)["replays_total"] >= 1
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Admin/Stats", pb.StatsRequest(form="xml"))
+
+
+@test("Admin: status, devices and sessions say what there is")
+def admin(daemon):
+    with Client(daemon, name="who") as c:
+        s = c.call("Admin/Status", pb.StatusRequest())
+        assert s.state == "serving" and s.pid == daemon.process.pid and s.sessions == 1 and s.stats_address
+        assert list(s.listen) == [daemon.address]
+        d = c.call("Admin/Devices", pb.DevicesRequest()).devices
+        assert [x.name for x in d] == ["host:0"] and d[0].state == "healthy" and d[0].memory_bytes == 256 << 20
+        sessions = c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions
+        assert [(x.session, x.client_name) for x in sessions] == [(c.id, "who")] and sessions[0].identity.startswith("uid:")
+
+
+if __name__ == "__main__":
+    main()

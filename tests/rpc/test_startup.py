@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Starting and stopping: options, a second daemon, stale sockets, activation, reload."""
+import socket
+import stat
+import subprocess
+
+from harness import *
+
+EXIT_CONFIG, EXIT_OTHER = 2, 3
+
+
+def run(*arguments, **kwargs):
+    return subprocess.run([DAEMON, *arguments], capture_output=True, text=True, timeout=PATIENCE, **kwargs)
+
+
+@test("a second daemon on the same socket is refused, and the first serves on")
+def second_on_socket(daemon):
+    second = run(f"--listen=unix:{daemon.socket}", "--stats-listen=off")
+    assert second.returncode == EXIT_OTHER and str(daemon.process.pid) in second.stderr, second
+    with Client(daemon) as c:
+        c.allocate(1)
+    assert daemon.socket.exists()
+
+
+@test("a second daemon on the same TCP port, or statistics port, is refused")
+def second_on_port():
+    with Daemon(listen="tcp:127.0.0.1:0") as d:
+        address = d.listening("tcp")
+        second = run(f"--listen=tcp:{address}", "--stats-listen=off")
+        assert second.returncode != 0 and "in use" in second.stderr, second
+        stats = d.log().split("statistics on http://")[1].split("/")[0]
+        third = run(f"--listen=unix:{SCRATCH}/third", f"--stats-listen={stats}")
+        assert third.returncode != 0 and "stats-listen" in third.stderr, third
+        with Client(d, address=address) as c:
+            c.allocate(1)
+            assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tcp:127.0.0.1"
+
+
+@test("a socket that a dead daemon left is replaced; a file in its place is not")
+def stale():
+    d = Daemon()
+    d.kill()
+    assert d.socket.exists()
+    with Daemon(dir=d.dir) as again, Client(again) as c:
+        c.allocate(1)
+    assert not again.socket.exists(), "a clean stop removes the socket"
+    (SCRATCH / "file").write_text("precious")
+    out = run(f"--listen=unix:{SCRATCH}/file", "--stats-listen=off")
+    assert out.returncode != 0 and "not a socket" in out.stderr and (SCRATCH / "file").read_text() == "precious"
+
+
+@test("socket-mode is the socket's mode from the start")
+def mode():
+    for text, want in (("600", 0o600), ("666", 0o666)):
+        with Daemon(f"--socket-mode={text}") as d:
+            assert stat.S_IMODE(d.socket.stat().st_mode) == want
+    assert run("--socket-mode=888").returncode == EXIT_CONFIG
+
+
+@test("unknown options and bad values are refused with what is allowed; in a file with its line")
+def bad_options():
+    for arguments, text in ((["--lissten=x"], "did you mean listen"), (["--slots=0"], "1 to 64"), (["--isa=mmx"], "one of"),
+                            (["--slots"], "needs a value"), (["plain"], "unexpected"), (["--listen=nonsense"], "allowed"),
+                            (["--tls-cert=x"], "go together"), (["--config=/does/not/exist"], "cannot be read")):
+        out = run(*arguments)
+        assert out.returncode == EXIT_CONFIG and text in out.stderr, (arguments, out)
+    conf = SCRATCH / "conf"
+    conf.write_text("# a comment\nslots = 2\nslotz = 3\n")
+    out = run(f"--config={conf}", "--check-config")
+    assert out.returncode == EXIT_CONFIG and f"{conf}:3:" in out.stderr, out
+
+
+@test("--print-config prints a file that is valid; --help and --version answer")
+def print_config():
+    conf = SCRATCH / "sample"
+    conf.write_text(run("--print-config").stdout)
+    out = run(f"--config={conf}", "--check-config")
+    assert out.returncode == 0 and "valid" in out.stdout, out
+    conf.write_text("\n".join(l[1:] if l.startswith("#") and " =" in l and not l.startswith("# ") else l for l in conf.read_text().splitlines()) + "\n")
+    assert run(f"--config={conf}", "--check-config").returncode == 0
+    assert "--listen" in run("--help").stdout and run("--version").stdout.startswith("npugraphd ")
+    assert ".TP" in run("--print-man").stdout
+
+
+@test("plaintext TCP is for loopback addresses only, unless allowed in so many words")
+def plaintext():
+    out = run("--listen=tcp:0.0.0.0:0", "--stats-listen=off")
+    assert out.returncode == EXIT_CONFIG and "allow-plaintext" in out.stderr, out
+    with Daemon("--allow-plaintext=yes", listen="tcp:0.0.0.0:0") as d:
+        assert d.listening("tcp").startswith("0.0.0.0:")
+    with Daemon(listen="tcp:[::1]:0") as d, Client(d, address=d.listening("tcp")) as c:
+        c.allocate(1)
+
+
+@test("SIGHUP reloads the log level, and a bad file changes nothing")
+def reload():
+    conf = SCRATCH / "reload.conf"
+    conf.write_text("log-level = info\n")
+    with Daemon(f"--config={conf}") as d:
+        conf.write_text("log-level = debug\n")
+        d.signal(signal.SIGHUP)
+        until("it is reloaded", lambda: "log-level=debug" in d.log())
+        conf.write_text("nonsense = 1\n")
+        d.signal(signal.SIGHUP)
+        until("it is refused", lambda: "not reloaded" in d.log())
+        with Client(d) as c:
+            c.allocate(1)
+
+
+@test("a socket that systemd passes is served, with no other")
+def activation():
+    path = SCRATCH / "activated"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    # LISTEN_PID must be the daemon's own: a shell takes the number and becomes the daemon.
+    command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "{DAEMON}" --stats-listen=off --device-memory=64M'
+    log = open(SCRATCH / "activated.log", "wb")
+    process = subprocess.Popen(["bash", "-c", command], pass_fds=[listener.fileno()], stdout=log, stderr=log)
+    try:
+        until("it is ready", lambda: b": ready" in (SCRATCH / "activated.log").read_bytes() or process.poll() is not None)
+        text = (SCRATCH / "activated.log").read_text()
+        if "listening on unix:/run" in text or process.poll() is not None:
+            raise Skip("built without systemd")
+        channel = grpc.insecure_channel(f"unix:{path}")
+        status = channel.unary_unary("/npugraph.v1.Admin/Status", lambda m: b"", pb.StatusResponse.FromString)(None, timeout=PATIENCE)
+        assert list(status.listen) == [f"unix:{path}"]
+        channel.close()
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        assert path.exists(), "the socket is systemd's to remove"
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+@test("readiness and stopping are told to systemd")
+def notify():
+    path = SCRATCH / "notify"
+    s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    s.bind(str(path))
+    s.settimeout(PATIENCE)
+    with Daemon(env={"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "300000"}) as d:
+        if not select_ready(s):
+            raise Skip("built without systemd")
+        messages = [s.recv(1000)]
+        assert b"READY=1" in messages[0], messages
+        assert b"WATCHDOG=1" in s.recv(1000)
+        d.signal(signal.SIGTERM)
+        until("it says that it stops", lambda: b"STOPPING=1" in s.recv(1000))
+        assert d.wait() == 0
+        d.stop = lambda: None
+
+
+def select_ready(s):
+    import select
+    return select.select([s], [], [], 3)[0]
+
+
+if __name__ == "__main__":
+    main()

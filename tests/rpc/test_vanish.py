@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that are killed in the middle of something: what they held is free within a second, and others notice nothing."""
+import os
+import subprocess
+import time
+
+from harness import *
+
+MIB = 1 << 20
+MODEL = SOURCE / "examples" / "model"
+WITHIN = 10 if SANITIZER else RELEASE_WITHIN
+
+
+def settled(daemon):
+    until("nothing is left of earlier tests", lambda: daemon.stats()["sessions"]["open"] == 0)
+    return daemon.used_bytes()
+
+
+def vanish(daemon, code, before):
+    child = Child(daemon, code)
+    child.line()
+    time.sleep(0.1)
+    child.kill()
+    until("what it held is free", lambda: daemon.used_bytes() <= before and daemon.stats()["sessions"]["open"] == 0, WITHIN)
+    until("no call is left", lambda: daemon.stats()["requests"]["in_flight"] == 0, WITHIN)
+
+
+@test("killed in the middle of an upload")
+def upload(daemon):
+    before = settled(daemon)
+    vanish(daemon, """
+c = Client(daemon)
+buffer = c.allocate(64 << 20)
+def chunks():
+    for i in range(10**9):
+        yield pb.WriteRequest(buffer=buffer, offset=(i % 64) << 20, data=bytes(1 << 20))
+        if i == 20: print("uploading")
+c.call("Memory/Write", chunks(), timeout=100)
+""", before)
+
+
+@test("killed in the middle of a download")
+def download(daemon):
+    before = settled(daemon)
+    vanish(daemon, """
+c = Client(daemon)
+buffer = c.allocate(64 << 20)
+stream = c.call("Memory/Read", pb.ReadRequest(buffer=buffer))
+next(stream)
+print("reading")
+import time; time.sleep(100)
+""", before)
+
+
+@test("killed in the middle of replays, single and on a stream")
+def replay(daemon):
+    before = settled(daemon)
+    vanish(daemon, """
+c = Client(daemon)
+g = c.register('npugraph 1\\ngraph "g" { input %x : f32[512,512] %y = aten.mm(%x, %x) %z = aten.mm(%y, %y) return %z }').graph
+data = bytes(1 << 20)
+futures = [c.method("Graphs/Replay").future(pb.ReplayRequest(graph=g, inputs=[data]), metadata=c.metadata()) for _ in range(40)]
+stream = c.call("Graphs/ReplayStream", (pb.ReplayRequest(graph=g, inputs=[data]) for _ in range(10**6)), timeout=100)
+next(stream)
+print("replaying")
+for _ in stream: pass
+""", before)
+    until("no place in the queue is taken", lambda: daemon.stats()["queue_depth"] == 0, WITHIN)
+
+
+@test("killed in the middle of a generation: its KV blocks are free, the model stays")
+def generation(daemon):
+    if CTL is None or not (MODEL / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    load = subprocess.run([CTL, "--address", daemon.address, "load", str(MODEL), "--name", "m"], capture_output=True, text=True)
+    assert load.returncode == 0, load.stderr
+    before = settled(daemon)
+    with Client(daemon) as other:
+        mine = other.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7]))
+        alone = daemon.stats()["kv"]["blocks_used"]
+        child = Child(daemon, """
+c = Client(daemon)
+for i in range(4):
+    c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[1, 2, 3, 4] * 8))
+s = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[1, 2, 3]))
+stream = c.call("Sequences/Generate", pb.GenerateRequest(sequence=s.sequence, max_tokens=100000, ignore_stop=True))
+next(stream)
+print("generating")
+for _ in stream: pass
+import time; time.sleep(100)
+""")
+        child.line()
+        assert daemon.stats()["kv"]["blocks_used"] > alone
+        child.kill()
+        until("its KV blocks are free", lambda: daemon.stats()["kv"]["blocks_used"] == alone, WITHIN)
+        until("its sequences are gone", lambda: daemon.stats()["sequences"]["open"] == 1, WITHIN)
+        assert other.call("Sequences/Step", pb.StepRequest(sequence=mine.sequence)).position == 4
+    assert daemon.used_bytes() <= before
+
+
+@test("eight clients killed at once leave no descriptor behind")
+def many(daemon):
+    before = settled(daemon)
+    count = lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    descriptors = count()
+    children = [Child(daemon, "c = Client(daemon)\nc.allocate(1 << 20)\nprint('there')\nimport time; time.sleep(100)") for _ in range(8)]
+    for child in children:
+        child.line()
+    for child in children:
+        child.kill()
+    until("what they held is free", lambda: daemon.used_bytes() <= before, WITHIN)
+    until("their connections are closed", lambda: count() <= descriptors + 1)
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={SOURCE / 'examples'}")
