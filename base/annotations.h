@@ -9,13 +9,13 @@
 #define NGD_TSA(x)
 #endif
 
-#define NGD_LOCKABLE             NGD_TSA(capability("mutex"))
-#define NGD_GUARDED_BY(lock)     NGD_TSA(guarded_by(lock))
-#define NGD_REQUIRES(...)        NGD_TSA(requires_capability(__VA_ARGS__))
-#define NGD_EXCLUDES(...)        NGD_TSA(locks_excluded(__VA_ARGS__))
-#define NGD_ACQUIRE(...)         NGD_TSA(acquire_capability(__VA_ARGS__))
-#define NGD_RELEASE(...)         NGD_TSA(release_capability(__VA_ARGS__))
-#define NGD_TRY_ACQUIRE(...)     NGD_TSA(try_acquire_capability(__VA_ARGS__))
-#define NGD_NO_THREAD_SAFETY     NGD_TSA(no_thread_safety_analysis)
+#define NGD_LOCKABLE         NGD_TSA(capability("mutex"))
+#define NGD_GUARDED_BY(lock) NGD_TSA(guarded_by(lock))
+#define NGD_REQUIRES(...)    NGD_TSA(requires_capability(__VA_ARGS__))
+#define NGD_EXCLUDES(...)    NGD_TSA(locks_excluded(__VA_ARGS__))
+#define NGD_ACQUIRE(...)     NGD_TSA(acquire_capability(__VA_ARGS__))
+#define NGD_RELEASE(...)     NGD_TSA(release_capability(__VA_ARGS__))
+#define NGD_TRY_ACQUIRE(...) NGD_TSA(try_acquire_capability(__VA_ARGS__))
+#define NGD_NO_THREAD_SAFETY NGD_TSA(no_thread_safety_analysis)
 
 #endif

@@ -6,9 +6,9 @@
 #include <stdint.h>
 
 typedef int64_t ngd_nsec_t;
-#define NGD_USEC ((ngd_nsec_t)1000)
-#define NGD_MSEC ((ngd_nsec_t)1000000)
-#define NGD_SEC  ((ngd_nsec_t)1000000000)
+#define NGD_USEC       ((ngd_nsec_t)1000)
+#define NGD_MSEC       ((ngd_nsec_t)1000000)
+#define NGD_SEC        ((ngd_nsec_t)1000000000)
 #define NGD_NSEC_NEVER INT64_MAX
 
 ngd_nsec_t ngd_now(void);

@@ -26,12 +26,12 @@ struct unit {
 };
 
 static const struct unit size_units[] = {
-    {"", 1}, {"K", UINT64_C(1) << 10}, {"M", UINT64_C(1) << 20}, {"G", UINT64_C(1) << 30}, {"T", UINT64_C(1) << 40},
+    {"", 1},   {"K", UINT64_C(1) << 10}, {"M", UINT64_C(1) << 20}, {"G", UINT64_C(1) << 30}, {"T", UINT64_C(1) << 40},
     {NULL, 0},
 };
 static const struct unit time_units[] = {
-    {"us", NGD_USEC},         {"ms", NGD_MSEC}, {"s", NGD_SEC}, {"m", 60 * (uint64_t)NGD_SEC},
-    {"h", 3600 * (uint64_t)NGD_SEC}, {NULL, 0},
+    {"us", NGD_USEC}, {"ms", NGD_MSEC}, {"s", NGD_SEC}, {"m", 60 * (uint64_t)NGD_SEC}, {"h", 3600 * (uint64_t)NGD_SEC},
+    {NULL, 0},
 };
 
 /* digits, then a unit; nothing else. */
@@ -474,8 +474,9 @@ static ngd_status_t read_line(const struct ngd_config_option *table, void *opts,
         return NGD_OK;
     equals = strchr(name, '=');
     if (!equals)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "not of the form \"name = value\"; allowed: that, empty lines, and lines that start with #");
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "not of the form \"name = value\"; allowed: that, empty lines, and lines that start with #");
     *equals = '\0';
     name = trim(name);
     value = trim(equals + 1);
@@ -574,8 +575,8 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
     ngd_status_t status;
 
     if (err)
-        return ngd_diag_set(diag, err == ENOENT ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_CONFIG,
-                            "%s: cannot be read: %s", path, strerror(err));
+        return ngd_diag_set(diag, err == ENOENT ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_CONFIG, "%s: cannot be read: %s",
+                            path, strerror(err));
     status = ngd_config_read_text(table, opts, text, n, path, diag);
     ngd_free(text);
     return status;

@@ -18,12 +18,12 @@
 
 typedef enum ngd_config_type {
     NGD_CONFIG_BOOL,
-    NGD_CONFIG_INT,     /* int64_t, min..max */
-    NGD_CONFIG_SIZE,    /* uint64_t bytes, min..max */
-    NGD_CONFIG_TIME,    /* ngd_nsec_t, min..max */
-    NGD_CONFIG_STRING,  /* char *, may be "" */
-    NGD_CONFIG_ENUM,    /* int index into `choices`, space separated */
-    NGD_CONFIG_LIST,    /* struct ngd_config_list of strings */
+    NGD_CONFIG_INT,    /* int64_t, min..max */
+    NGD_CONFIG_SIZE,   /* uint64_t bytes, min..max */
+    NGD_CONFIG_TIME,   /* ngd_nsec_t, min..max */
+    NGD_CONFIG_STRING, /* char *, may be "" */
+    NGD_CONFIG_ENUM,   /* int index into `choices`, space separated */
+    NGD_CONFIG_LIST,   /* struct ngd_config_list of strings */
 } ngd_config_type_t;
 
 struct ngd_config_list {
@@ -33,14 +33,14 @@ struct ngd_config_list {
 };
 
 struct ngd_config_option {
-    const char *name;          /* "stats-listen": the same in the file and, with "--", on the command line */
+    const char *name; /* "stats-listen": the same in the file and, with "--", on the command line */
     ngd_config_type_t type;
-    size_t offset;             /* of the field in the owner's options struct */
-    const char *def;           /* default, in the file's syntax; LIST: one item per line, "" for none */
-    int64_t min, max;          /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
-    const char *choices;       /* ENUM */
-    const char *help;          /* one sentence or more */
-    bool reloadable;           /* takes effect on SIGHUP */
+    size_t offset;       /* of the field in the owner's options struct */
+    const char *def;     /* default, in the file's syntax; LIST: one item per line, "" for none */
+    int64_t min, max;    /* INT, SIZE, TIME; both 0: any value of the type (not below 0 for SIZE, TIME) */
+    const char *choices; /* ENUM */
+    const char *help;    /* one sentence or more */
+    bool reloadable;     /* takes effect on SIGHUP */
 };
 
 /* Sets defaults in opts. table ends with a row whose name is NULL. */

@@ -19,11 +19,11 @@ typedef enum ngd_dtype {
 } ngd_dtype_t;
 
 size_t ngd_dtype_bytes(ngd_dtype_t t);
-const char *ngd_dtype_name(ngd_dtype_t t);                     /* "bf16" */
-bool ngd_dtype_parse(const char *name, size_t n, ngd_dtype_t *t_p);     /* "bf16" */
-bool ngd_dtype_from_safetensors(const char *name, ngd_dtype_t *t_p);    /* "BF16" */
+const char *ngd_dtype_name(ngd_dtype_t t);                           /* "bf16" */
+bool ngd_dtype_parse(const char *name, size_t n, ngd_dtype_t *t_p);  /* "bf16" */
+bool ngd_dtype_from_safetensors(const char *name, ngd_dtype_t *t_p); /* "BF16" */
 bool ngd_dtype_is_float(ngd_dtype_t t);
-bool ngd_dtype_is_int(ngd_dtype_t t);                          /* i8 u8 i32 i64; not bool */
+bool ngd_dtype_is_int(ngd_dtype_t t); /* i8 u8 i32 i64; not bool */
 
 static inline float ngd_bf16_to_f32(uint16_t h)
 {

@@ -90,12 +90,14 @@ ngd_status_t ngd_fault_init(struct ngd_diag *diag)
     if (!text || !*text)
         return NGD_OK;
     if (!NGD_FAULT_COMPILED)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "NPUGRAPHD_FAULT is set, but this build has no fault points; configure with --enable-fault");
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "NPUGRAPHD_FAULT is set, but this build has no fault points; configure with --enable-fault");
     for (;;) {
         if (!parse_point(&text))
             return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                                "NPUGRAPHD_FAULT: \"%s\" is not name[:after[:times]] of a point in base/fault.def", text);
+                                "NPUGRAPHD_FAULT: \"%s\" is not name[:after[:times]] of a point in base/fault.def",
+                                text);
         if (!*text)
             return NGD_OK;
         text++;

@@ -67,9 +67,18 @@ static void rank_pop(ngd_lock_rank_t rank)
     broken("unlock of a lock that this thread does not hold", EPERM);
 }
 #else
-static void rank_check(ngd_lock_rank_t rank) { (void)rank; }
-static void rank_push(ngd_lock_rank_t rank) { (void)rank; }
-static void rank_pop(ngd_lock_rank_t rank) { (void)rank; }
+static void rank_check(ngd_lock_rank_t rank)
+{
+    (void)rank;
+}
+static void rank_push(ngd_lock_rank_t rank)
+{
+    (void)rank;
+}
+static void rank_pop(ngd_lock_rank_t rank)
+{
+    (void)rank;
+}
 #endif
 
 void ngd_mutex_init(struct ngd_mutex *mutex, ngd_lock_rank_t rank)

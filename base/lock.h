@@ -18,7 +18,10 @@ struct ngd_cond {
 };
 
 /* For locks of static storage. */
-#define NGD_MUTEX_INITIALIZER(rank_) { .m = PTHREAD_MUTEX_INITIALIZER, .rank = (rank_) }
+#define NGD_MUTEX_INITIALIZER(rank_)                    \
+    {                                                   \
+        .m = PTHREAD_MUTEX_INITIALIZER, .rank = (rank_) \
+    }
 
 void ngd_mutex_init(struct ngd_mutex *mutex, ngd_lock_rank_t rank);
 void ngd_mutex_fini(struct ngd_mutex *mutex);

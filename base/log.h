@@ -24,7 +24,7 @@ void ngd_log_set_level(ngd_log_level_t level);
 ngd_log_level_t ngd_log_get_level(void);
 bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p);
 const char *ngd_log_level_name(ngd_log_level_t level);
-void ngd_log_set_fd(int fd);                       /* default 2 */
+void ngd_log_set_fd(int fd); /* default 2 */
 
 /* A value for "key=value": text itself when it is a plain word, else a quoted and escaped copy in buf,
  * cut to fit. NULL is written as "-". */
@@ -35,10 +35,10 @@ const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX]);
 void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-#define ngd_log(level, component, ...)                                                             \
-    do {                                                                                           \
-        if ((level) <= ngd_log_get_level())                                                        \
-            ngd_log_write((level), (component), __VA_ARGS__);                                      \
+#define ngd_log(level, component, ...)                        \
+    do {                                                      \
+        if ((level) <= ngd_log_get_level())                   \
+            ngd_log_write((level), (component), __VA_ARGS__); \
     } while (0)
 #define ngd_error(component, ...)   ngd_log(NGD_LOG_ERROR, component, __VA_ARGS__)
 #define ngd_warning(component, ...) ngd_log(NGD_LOG_WARNING, component, __VA_ARGS__)

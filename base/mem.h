@@ -14,17 +14,17 @@
 #include <stdint.h>
 
 void *ngd_malloc(size_t bytes);
-void *ngd_calloc(size_t n, size_t bytes);              /* overflow-checked, zeroed */
+void *ngd_calloc(size_t n, size_t bytes); /* overflow-checked, zeroed */
 void *ngd_realloc(void *ptr, size_t bytes);
 void *ngd_reallocarray(void *ptr, size_t n, size_t bytes); /* overflow-checked */
-void *ngd_aligned_alloc(size_t align, size_t bytes);   /* free with ngd_free */
+void *ngd_aligned_alloc(size_t align, size_t bytes);       /* free with ngd_free */
 char *ngd_strdup(const char *s);
 char *ngd_strndup(const char *s, size_t n);
 void *ngd_memdup(const void *p, size_t n);
 void ngd_free(void *ptr);
 
-#define NGD_NEW(type)       ((type *)ngd_calloc(1, sizeof(type)))
-#define NGD_NEW_N(type, n)  ((type *)ngd_calloc((n), sizeof(type)))
+#define NGD_NEW(type)      ((type *)ngd_calloc(1, sizeof(type)))
+#define NGD_NEW_N(type, n) ((type *)ngd_calloc((n), sizeof(type)))
 
 /* Tests: fail every allocation from the n-th on this thread (0 = next one; -1 = never, the default). */
 void ngd_mem_fail_after(int64_t n);
@@ -41,7 +41,7 @@ struct ngd_arena {
 };
 void ngd_arena_init(struct ngd_arena *arena, size_t block_bytes); /* allocates nothing yet */
 void ngd_arena_fini(struct ngd_arena *arena);
-void *ngd_arena_alloc(struct ngd_arena *arena, size_t bytes);     /* 16-byte aligned; NULL on failure */
+void *ngd_arena_alloc(struct ngd_arena *arena, size_t bytes); /* 16-byte aligned; NULL on failure */
 void *ngd_arena_calloc(struct ngd_arena *arena, size_t n, size_t bytes);
 char *ngd_arena_strdup(struct ngd_arena *arena, const char *s);
 void ngd_arena_reset(struct ngd_arena *arena);

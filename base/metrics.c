@@ -18,7 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PREFIX "npugraphd_"
+#define PREFIX          "npugraphd_"
 #define LABEL_MAX_BYTES 128
 
 /* Upper bounds, 1-2-5 steps from 1 µs to 10 s. A replay of a small graph takes some µs, a capture
@@ -39,8 +39,8 @@ struct histogram {
 };
 
 struct ngd_metric_row {
-    _Atomic int64_t value;      /* counters: as uint64_t */
-    struct histogram *hist;     /* histograms only; NULL when there was no memory for it */
+    _Atomic int64_t value;  /* counters: as uint64_t */
+    struct histogram *hist; /* histograms only; NULL when there was no memory for it */
     struct ngd_metric_row *next;
     bool hidden;
     char label[LABEL_MAX_BYTES + 1];

@@ -27,12 +27,12 @@ typedef enum ngd_metric {
 
 struct ngd_metric_row;
 
-void ngd_metric_add(ngd_metric_t m, uint64_t n);          /* counter without label */
-void ngd_metric_set(ngd_metric_t m, int64_t v);           /* gauge without label */
-void ngd_metric_inc(ngd_metric_t m);                      /* counter or gauge +1 */
-void ngd_metric_dec(ngd_metric_t m);                      /* gauge -1 */
-void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t);    /* histogram of seconds, µs buckets */
-uint64_t ngd_metric_get(ngd_metric_t m);                  /* sum over rows; histograms: count */
+void ngd_metric_add(ngd_metric_t m, uint64_t n);       /* counter without label */
+void ngd_metric_set(ngd_metric_t m, int64_t v);        /* gauge without label */
+void ngd_metric_inc(ngd_metric_t m);                   /* counter or gauge +1 */
+void ngd_metric_dec(ngd_metric_t m);                   /* gauge -1 */
+void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t); /* histogram of seconds, µs buckets */
+uint64_t ngd_metric_get(ngd_metric_t m);               /* sum over rows; histograms: count */
 
 /* Never NULL; the row of that label value, made on first use. The pointer stays valid for ever. */
 struct ngd_metric_row *ngd_metric_row(ngd_metric_t m, const char *label_value);

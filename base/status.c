@@ -20,8 +20,8 @@ static const char *reason_of(const char *name)
 const char *ngd_status_name(ngd_status_t status)
 {
     switch (status) {
-#define NGD_STATUS(name, value, scope, grpc, text)                                                 \
-    case NGD_##name:                                                                               \
+#define NGD_STATUS(name, value, scope, grpc, text) \
+    case NGD_##name:                               \
         return reason_of(#name);
 #include "base/status.def"
 #undef NGD_STATUS
@@ -32,8 +32,8 @@ const char *ngd_status_name(ngd_status_t status)
 const char *ngd_status_text(ngd_status_t status)
 {
     switch (status) {
-#define NGD_STATUS(name, value, scope, grpc, text)                                                 \
-    case NGD_##name:                                                                               \
+#define NGD_STATUS(name, value, scope, grpc, text) \
+    case NGD_##name:                               \
         return text;
 #include "base/status.def"
 #undef NGD_STATUS
@@ -44,8 +44,8 @@ const char *ngd_status_text(ngd_status_t status)
 ngd_scope_t ngd_status_scope(ngd_status_t status)
 {
     switch (status) {
-#define NGD_STATUS(name, value, scope, grpc, text)                                                 \
-    case NGD_##name:                                                                               \
+#define NGD_STATUS(name, value, scope, grpc, text) \
+    case NGD_##name:                               \
         return NGD_SCOPE_##scope;
 #include "base/status.def"
 #undef NGD_STATUS
@@ -56,8 +56,8 @@ ngd_scope_t ngd_status_scope(ngd_status_t status)
 int ngd_status_grpc(ngd_status_t status)
 {
     switch (status) {
-#define NGD_STATUS(name, value, scope, grpc, text)                                                 \
-    case NGD_##name:                                                                               \
+#define NGD_STATUS(name, value, scope, grpc, text) \
+    case NGD_##name:                               \
         return grpc;
 #include "base/status.def"
 #undef NGD_STATUS

@@ -35,11 +35,11 @@ struct ngd_diag {
     char text[NGD_DIAG_MAX];
 };
 
-const char *ngd_status_name(ngd_status_t status);    /* "GRAPH_UNKNOWN_OP": the stable reason, no NGD_ERR_ */
-const char *ngd_status_text(ngd_status_t status);    /* the default sentence */
+const char *ngd_status_name(ngd_status_t status); /* "GRAPH_UNKNOWN_OP": the stable reason, no NGD_ERR_ */
+const char *ngd_status_text(ngd_status_t status); /* the default sentence */
 ngd_scope_t ngd_status_scope(ngd_status_t status);
-int ngd_status_grpc(ngd_status_t status);            /* gRPC status code, 0..16 */
-ngd_status_t ngd_status_from_errno(int err);         /* ENOSPC -> DISK_FULL, ENOENT -> FILE_NOT_FOUND, ... */
+int ngd_status_grpc(ngd_status_t status);    /* gRPC status code, 0..16 */
+ngd_status_t ngd_status_from_errno(int err); /* ENOSPC -> DISK_FULL, ENOENT -> FILE_NOT_FOUND, ... */
 
 /* Sets the diagnosis (when diag is not NULL) and returns status, so that a caller can write
  * `return ngd_diag_set(diag, NGD_ERR_..., "node %s: ...", ...)`. The last call wins. */

@@ -61,8 +61,10 @@ static void measure(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.way == NGD_GEMM_WIDE ? "wide" : s->g.way == NGD_GEMM_DOT ? "dot" : "axpy", bytes / bench_median(read, rounds),
-           bytes / bench_median(product, rounds), bench_median(ratio, rounds),
+           s->g.way == NGD_GEMM_WIDE  ? "wide"
+           : s->g.way == NGD_GEMM_DOT ? "dot"
+                                      : "axpy",
+           bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
 }
 
@@ -78,7 +80,14 @@ static void parse_dtype(const char *name, struct ngd_gemm *g)
 int main(int argc, char **argv)
 {
     static const int64_t defaults[] = {1, 2, 4, 8, 16, 24, 32, 48, 64, 128, 256};
-    struct set s = {.g = {.batch = 1, .alpha = 1, .beta = 1, .rows_mult = 1, .i_bias = 0xff, .nk = true, .xt = NGD_F32, .wt = NGD_BF16}};
+    struct set s = {.g = {.batch = 1,
+                          .alpha = 1,
+                          .beta = 1,
+                          .rows_mult = 1,
+                          .i_bias = 0xff,
+                          .nk = true,
+                          .xt = NGD_F32,
+                          .wt = NGD_BF16}};
     uint32_t threads = ngd_cpu_count();
     int64_t rows[64], max_rows = 1;
     int n_rows = 0, rounds = 7;
@@ -122,8 +131,8 @@ int main(int argc, char **argv)
     s.d.workspace = bench_memory((uint64_t)threads << 20, NGD_F32);
     if (ngd_team_create(threads, "bench", &team))
         bench_fail("no team");
-    printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n", (long long)s.g.k,
-           (long long)s.g.n, ngd_dtype_name(s.g.wt), threads, ngd_isa_name(isa));
+    printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",
+           (long long)s.g.k, (long long)s.g.n, ngd_dtype_name(s.g.wt), threads, ngd_isa_name(isa));
     for (int i = 0; i < n_rows; i++)
         measure(team, &s, rows[i], isa, rounds);
     ngd_team_destroy(team);

@@ -18,7 +18,8 @@ int npugraph_buffer_alloc(struct npugraph_client *client, uint64_t bytes, const 
 
     req.bytes = bytes;
     req.label = (char *)(label != NULL ? label : "");
-    rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base, &npugraph__v1__allocate_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base,
+                         &npugraph__v1__allocate_response__descriptor, &reply, err);
     if (rc != 0)
         return rc;
     *buffer_p = ((Npugraph__V1__AllocateResponse *)reply)->buffer;
@@ -44,8 +45,8 @@ static int send_chunks(struct npugraph__stream *st, uint64_t buffer, uint64_t of
     return rc;
 }
 
-int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data, uint64_t bytes,
-                          struct npugraph_error *err)
+int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
+                          uint64_t bytes, struct npugraph_error *err)
 {
     struct npugraph__stream *st;
     ProtobufCMessage *reply = NULL;
@@ -113,7 +114,8 @@ int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers
 
     req.n_buffers = n;
     req.buffers = (uint64_t *)buffers;
-    rc = npugraph__unary(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor,
+                         &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
@@ -144,7 +146,8 @@ static int box_tensors(ProtobufCMessage *m, struct npugraph_tensors **tensors_p,
     for (size_t i = 0; i < done->n_tensors; i++) {
         const Npugraph__V1__LoadedTensor *t = done->tensors[i];
 
-        box->pub.items[i] = (struct npugraph_tensor){t->name, t->buffer, t->dtype, t->shape, (uint32_t)t->n_shape, t->bytes};
+        box->pub.items[i] =
+            (struct npugraph_tensor){t->name, t->buffer, t->dtype, t->shape, (uint32_t)t->n_shape, t->bytes};
     }
     *tensors_p = &box->pub;
     return 0;
@@ -161,8 +164,8 @@ void npugraph_tensors_free(struct npugraph_tensors *tensors)
     free(box);
 }
 
-static int follow_load(struct npugraph__stream *st, npugraph_progress_fn progress, void *user, ProtobufCMessage **done_p,
-                       struct npugraph_error *err)
+static int follow_load(struct npugraph__stream *st, npugraph_progress_fn progress, void *user,
+                       ProtobufCMessage **done_p, struct npugraph_error *err)
 {
     for (;;) {
         ProtobufCMessage *m = NULL;
@@ -184,9 +187,9 @@ static int follow_load(struct npugraph__stream *st, npugraph_progress_fn progres
     }
 }
 
-int npugraph_load_safetensors(struct npugraph_client *client, const char *path, const char *const *names, size_t n_names,
-                              npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
-                              struct npugraph_error *err)
+int npugraph_load_safetensors(struct npugraph_client *client, const char *path, const char *const *names,
+                              size_t n_names, npugraph_progress_fn progress, void *user,
+                              struct npugraph_tensors **tensors_p, struct npugraph_error *err)
 {
     Npugraph__V1__LoadSafetensorsRequest req = NPUGRAPH__V1__LOAD_SAFETENSORS_REQUEST__INIT;
     struct npugraph__stream *st;

@@ -167,7 +167,8 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
     grpc_metadata_array_init(&st->trailing_md);
     st->cq = grpc_completion_queue_create_for_next(NULL);
     st->call = grpc_channel_create_call(client->channel, NULL, GRPC_PROPAGATE_DEFAULTS, st->cq,
-                                        grpc_slice_from_static_string(method), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+                                        grpc_slice_from_static_string(method), NULL,
+                                        gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     rc = stream_start(client, st, err);
     if (rc != 0) {
         npugraph__stream_close(st);
@@ -177,7 +178,10 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
     return 0;
 }
 
-void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms) { st->timeout_ms = timeout_ms; }
+void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms)
+{
+    st->timeout_ms = timeout_ms;
+}
 
 static int pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, struct npugraph_error *err)
 {
@@ -186,7 +190,8 @@ static int pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, st
 
     if (n > MAX_MESSAGE)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
-                               "a message of %zu bytes is larger than %d; write large tensors to a buffer", n, MAX_MESSAGE);
+                               "a message of %zu bytes is larger than %d; write large tensors to a buffer", n,
+                               MAX_MESSAGE);
     slice = grpc_slice_malloc(n);
     protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
     *buffer_p = grpc_raw_byte_buffer_create(&slice, 1);
@@ -201,18 +206,21 @@ static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *ty
     grpc_slice all;
 
     if (!grpc_byte_buffer_reader_init(&reader, buffer))
-        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer could not be decompressed");
+        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE",
+                               "the daemon's answer could not be decompressed");
     all = grpc_byte_buffer_reader_readall(&reader);
     *message_p = protobuf_c_message_unpack(type, NULL, GRPC_SLICE_LENGTH(all), GRPC_SLICE_START_PTR(all));
     grpc_slice_unref(all);
     grpc_byte_buffer_reader_destroy(&reader);
     if (*message_p == NULL)
-        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer is not a valid %s", type->name);
+        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer is not a valid %s",
+                               type->name);
     return 0;
 }
 
 /* One batch of a send, a receive, or both under one tag. */
-static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message, bool receive, struct npugraph_error *err)
+static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message, bool receive,
+                    struct npugraph_error *err)
 {
     grpc_byte_buffer *out = NULL;
     grpc_op ops[2];
@@ -257,8 +265,8 @@ int npugraph__stream_send(struct npugraph__stream *st, const ProtobufCMessage *m
     return rc != 0 ? rc : npugraph__error(err, GRPC_STATUS_UNAVAILABLE, "", "the daemon has ended the call");
 }
 
-static int take_received(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type, ProtobufCMessage **message_p,
-                         struct npugraph_error *err)
+static int take_received(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
+                         ProtobufCMessage **message_p, struct npugraph_error *err)
 {
     int rc;
 
@@ -271,16 +279,17 @@ static int take_received(struct npugraph__stream *st, const ProtobufCMessageDesc
     return rc;
 }
 
-int npugraph__stream_recv(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type, ProtobufCMessage **message_p,
-                          struct npugraph_error *err)
+int npugraph__stream_recv(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
+                          ProtobufCMessage **message_p, struct npugraph_error *err)
 {
     int rc = transfer(st, NULL, true, err);
 
     return rc != 0 ? rc : take_received(st, type, message_p, err);
 }
 
-int npugraph__stream_exchange(struct npugraph__stream *st, const ProtobufCMessage *message, const ProtobufCMessageDescriptor *type,
-                              ProtobufCMessage **reply_p, struct npugraph_error *err)
+int npugraph__stream_exchange(struct npugraph__stream *st, const ProtobufCMessage *message,
+                              const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
+                              struct npugraph_error *err)
 {
     int rc = transfer(st, message, true, err);
 
@@ -304,7 +313,10 @@ int npugraph__stream_half_close(struct npugraph__stream *st, struct npugraph_err
     return rc;
 }
 
-void npugraph__stream_cancel(struct npugraph__stream *st) { grpc_call_cancel(st->call, NULL); }
+void npugraph__stream_cancel(struct npugraph__stream *st)
+{
+    grpc_call_cancel(st->call, NULL);
+}
 
 void npugraph__stream_close(struct npugraph__stream *st)
 {
@@ -378,26 +390,30 @@ static char *read_pem(const char *path, struct npugraph_error *err)
     return text;
 }
 
-static int make_credentials(const struct npugraph_connect_params *p, grpc_channel_credentials **creds_p, struct npugraph_error *err)
+static int make_credentials(const struct npugraph_connect_params *p, grpc_channel_credentials **creds_p,
+                            struct npugraph_error *err)
 {
     grpc_ssl_pem_key_cert_pair pair = {NULL, NULL};
     char *ca = NULL, *cert = NULL, *key = NULL;
     int rc = GRPC_STATUS_INVALID_ARGUMENT;
 
     if ((p->tls_cert == NULL) != (p->tls_key == NULL))
-        return npugraph__error(err, rc, "INVALID_ARGUMENT", "a client certificate needs both its certificate and its key file");
+        return npugraph__error(err, rc, "INVALID_ARGUMENT",
+                               "a client certificate needs both its certificate and its key file");
     if (p->tls_ca == NULL && p->tls_cert == NULL) {
         *creds_p = grpc_insecure_credentials_create();
         return 0;
     }
     if (p->tls_ca != NULL && (ca = read_pem(p->tls_ca, err)) == NULL)
         return rc;
-    if (p->tls_cert != NULL && ((cert = read_pem(p->tls_cert, err)) == NULL || (key = read_pem(p->tls_key, err)) == NULL))
+    if (p->tls_cert != NULL &&
+        ((cert = read_pem(p->tls_cert, err)) == NULL || (key = read_pem(p->tls_key, err)) == NULL))
         goto out;
     pair.cert_chain = cert;
     pair.private_key = key;
     *creds_p = grpc_ssl_credentials_create_ex(ca, cert != NULL ? &pair : NULL, NULL, NULL);
-    rc = *creds_p != NULL ? 0 : npugraph__error(err, rc, "INVALID_ARGUMENT", "the TLS files do not make valid credentials");
+    rc = *creds_p != NULL ? 0
+                          : npugraph__error(err, rc, "INVALID_ARGUMENT", "the TLS files do not make valid credentials");
 out:
     free(ca);
     free(cert);
@@ -405,17 +421,19 @@ out:
     return rc;
 }
 
-static grpc_channel *make_channel(const struct npugraph_connect_params *p, const char *address, grpc_channel_credentials *creds)
+static grpc_channel *make_channel(const struct npugraph_connect_params *p, const char *address,
+                                  grpc_channel_credentials *creds)
 {
     grpc_arg args[7];
     grpc_channel_args all = {0, args};
 
-#define INT_ARG(name, v)                                                                                               \
+#define INT_ARG(name, v) \
     args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (v)}
     INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0); /* a repeated capture or step is the caller's to decide */
     INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_MESSAGE);
     INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
-    INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1); /* a connection of our own: one client's upload is not another's queue */
+    INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+            1); /* a connection of our own: one client's upload is not another's queue */
     if (strncmp(address, "unix", 4) != 0) {
         INT_ARG(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
         INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
@@ -441,7 +459,8 @@ static const char *choose_address(const struct npugraph_connect_params *params)
     return address != NULL && address[0] != '\0' ? address : DEFAULT_ADDRESS;
 }
 
-int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p, struct npugraph_error *err)
+int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
+                     struct npugraph_error *err)
 {
     struct npugraph_client *c = calloc(1, sizeof(*c));
     grpc_channel_credentials *creds;
@@ -479,8 +498,14 @@ void npugraph_disconnect(struct npugraph_client *client)
     free(client);
 }
 
-struct npugraph__session *npugraph__session_of(struct npugraph_client *client) { return &client->session; }
-uint32_t npugraph__client_timeout(const struct npugraph_client *client) { return client->timeout_ms; }
+struct npugraph__session *npugraph__session_of(struct npugraph_client *client)
+{
+    return &client->session;
+}
+uint32_t npugraph__client_timeout(const struct npugraph_client *client)
+{
+    return client->timeout_ms;
+}
 
 void npugraph__client_set_session(struct npugraph_client *client, uint64_t id)
 {
@@ -488,5 +513,11 @@ void npugraph__client_set_session(struct npugraph_client *client, uint64_t id)
     snprintf(client->session_text, sizeof(client->session_text), "%llu", (unsigned long long)id);
 }
 
-uint64_t npugraph_session_id(const struct npugraph_client *client) { return client->session.id; }
-const char *npugraph_server_version(const struct npugraph_client *client) { return client->session.version; }
+uint64_t npugraph_session_id(const struct npugraph_client *client)
+{
+    return client->session.id;
+}
+const char *npugraph_server_version(const struct npugraph_client *client)
+{
+    return client->session.version;
+}

@@ -36,9 +36,9 @@ struct npugraph__weight {
     char name[96];
     int64_t shape[2];
     uint32_t rank;
-    const char *file;  /* shard, below the directory */
-    char dtype[8];     /* after loading */
-    uint64_t buffer;   /* after loading; 0 = not yet */
+    const char *file; /* shard, below the directory */
+    char dtype[8];    /* after loading */
+    uint64_t buffer;  /* after loading; 0 = not yet */
     uint64_t bytes;
 };
 struct npugraph__weights {

@@ -23,8 +23,8 @@ static json_t *read_json(const char *dir, const char *file, bool required, struc
     if (root != NULL && json_is_object(root))
         return root;
     if (required || json_error_code(&e) != json_error_cannot_open_file)
-        npugraph__error(err, 3, json_error_code(&e) == json_error_cannot_open_file ? "FILE_NOT_FOUND" : "FILE_CORRUPT", "%s: %s", path,
-                        root != NULL ? "is not a JSON object" : e.text);
+        npugraph__error(err, 3, json_error_code(&e) == json_error_cannot_open_file ? "FILE_NOT_FOUND" : "FILE_CORRUPT",
+                        "%s: %s", path, root != NULL ? "is not a JSON object" : e.text);
     json_decref(root);
     return NULL;
 }
@@ -102,7 +102,8 @@ static void read_architecture(struct reader *r, struct npugraph__config *c)
     const char *name = json_is_array(list) ? json_string_value(json_array_get(list, 0)) : NULL;
 
     if (name == NULL || (strcmp(name, "Qwen3ForCausalLM") != 0 && strcmp(name, "LlamaForCausalLM") != 0)) {
-        bad(r, "FILE_UNSUPPORTED", "architectures", "must name Qwen3ForCausalLM or LlamaForCausalLM; others are not supported");
+        bad(r, "FILE_UNSUPPORTED", "architectures",
+            "must name Qwen3ForCausalLM or LlamaForCausalLM; others are not supported");
         return;
     }
     snprintf(c->architecture, sizeof(c->architecture), "%s", name);
@@ -182,7 +183,8 @@ static void read_rope(struct reader *r, struct npugraph__config *c)
 
 static void add_stop(struct npugraph__config *c, const json_t *v)
 {
-    if (json_is_integer(v) && c->n_stop < NPUGRAPH__MAX_STOP && json_integer_value(v) >= 0 && json_integer_value(v) < c->vocab)
+    if (json_is_integer(v) && c->n_stop < NPUGRAPH__MAX_STOP && json_integer_value(v) >= 0 &&
+        json_integer_value(v) < c->vocab)
         c->stop[c->n_stop++] = (int32_t)json_integer_value(v);
 }
 
@@ -193,8 +195,7 @@ static void read_stop(const json_t *root, struct npugraph__config *c)
     json_t *item;
 
     add_stop(c, v);
-    json_array_foreach((json_t *)v, i, item)
-        add_stop(c, item);
+    json_array_foreach((json_t *)v, i, item) add_stop(c, item);
 }
 
 int npugraph__config_read(const char *dir, struct npugraph__config *c, struct npugraph_error *err)
@@ -231,7 +232,8 @@ static void add_weight(struct npugraph__weights *w, const char *name, int64_t ro
     x->shape[1] = cols;
 }
 
-static void add_layer_weight(struct npugraph__weights *w, int64_t layer, const char *part, int64_t rows, int64_t cols, bool bias)
+static void add_layer_weight(struct npugraph__weights *w, int64_t layer, const char *part, int64_t rows, int64_t cols,
+                             bool bias)
 {
     char name[96];
 
@@ -282,12 +284,14 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
     }
     map = json_object_get(index, "weight_map");
     for (size_t i = 0; rc == 0 && i < w->n; i++) {
-        const char *file = index == NULL ? "model.safetensors" : json_string_value(json_object_get(map, w->items[i].name));
+        const char *file =
+            index == NULL ? "model.safetensors" : json_string_value(json_object_get(map, w->items[i].name));
 
         if (file == NULL)
             rc = npugraph__error(err, 5, "TENSOR_MISSING", "model.safetensors.index.json lacks %s", w->items[i].name);
         else if (strchr(file, '/') != NULL)
-            rc = npugraph__error(err, 3, "FILE_CORRUPT", "model.safetensors.index.json: %s lies in another directory", file);
+            rc = npugraph__error(err, 3, "FILE_CORRUPT", "model.safetensors.index.json: %s lies in another directory",
+                                 file);
         else if ((w->items[i].file = intern_file(w, file)) == NULL)
             rc = npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     }
@@ -295,7 +299,8 @@ static int find_shards(const char *dir, struct npugraph__weights *w, struct npug
     return rc;
 }
 
-int npugraph__weights_list(const char *dir, const struct npugraph__config *c, struct npugraph__weights *w, struct npugraph_error *err)
+int npugraph__weights_list(const char *dir, const struct npugraph__config *c, struct npugraph__weights *w,
+                           struct npugraph_error *err)
 {
     size_t max = (size_t)c->layers * 20 + 3;
     int rc;

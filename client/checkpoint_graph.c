@@ -23,7 +23,8 @@ static float llama3_scale(const struct npugraph__config *c, float inv_freq)
         return inv_freq / (float)c->rope_factor;
     if (wavelen < high)
         return inv_freq;
-    smooth = ((float)c->rope_original / wavelen - (float)c->rope_low_freq) / (float)(c->rope_high_freq - c->rope_low_freq);
+    smooth =
+        ((float)c->rope_original / wavelen - (float)c->rope_low_freq) / (float)(c->rope_high_freq - c->rope_low_freq);
     return (1.0f - smooth) * inv_freq / (float)c->rope_factor + smooth * inv_freq;
 }
 
@@ -102,21 +103,24 @@ static void put_inputs(struct writer *g)
 
     for (int64_t i = 0; i < 2 * g->c->layers; i++) {
         npugraph__kv_label(label, sizeof(label), i / 2, i % 2 != 0);
-        put("  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", label, g->s->kv_dtype, g->s->num_blocks, g->s->block_size,
-            g->c->kv_heads, g->c->head_dim);
+        put("  state %%%s : %s[%u,%u,%" PRId64 ",%" PRId64 "]\n", label, g->s->kv_dtype, g->s->num_blocks,
+            g->s->block_size, g->c->kv_heads, g->c->head_dim);
     }
-    put("  input %%tokens : i32[%s]\n  input %%positions : i32[%s]\n  input %%slots : i32[%s]\n", g->rows, g->rows, g->rows);
+    put("  input %%tokens : i32[%s]\n  input %%positions : i32[%s]\n  input %%slots : i32[%s]\n", g->rows, g->rows,
+        g->rows);
     put("  input %%block_table : i32[%s,%u]\n", g->seqs, g->s->table_blocks);
     if (g->prefill)
         put("  input %%logits_rows : i32[1]\n");
-    put("  input %%temperature : f32[%s]\n  input %%top_k : i32[%s]\n  input %%top_p : f32[%s]\n", g->seqs, g->seqs, g->seqs);
+    put("  input %%temperature : f32[%s]\n  input %%top_k : i32[%s]\n  input %%top_p : f32[%s]\n", g->seqs, g->seqs,
+        g->seqs);
     put("  input %%seed : i64[%s]\n  input %%offset : i64[%s]\n", g->seqs, g->seqs);
     put("  host %%query_lens : i64[%s]\n  host %%context_lens : i64[%s]\n", g->seqs, g->seqs);
 }
 
 static void put_linear(struct writer *g, const char *result, const char *x, int64_t layer, const char *part, bool bias)
 {
-    put("  %%%s.%" PRId64 " = aten.linear(%%%s.%" PRId64 ", %%model.layers.%" PRId64 ".%s.weight", result, layer, x, layer, layer, part);
+    put("  %%%s.%" PRId64 " = aten.linear(%%%s.%" PRId64 ", %%model.layers.%" PRId64 ".%s.weight", result, layer, x,
+        layer, layer, part);
     if (bias)
         put(", %%model.layers.%" PRId64 ".%s.bias", layer, part);
     put(")\n");
@@ -127,8 +131,8 @@ static void put_heads(struct writer *g, const char *name, int64_t layer, int64_t
 {
     const char *from = "h";
 
-    put("  %%%sh.%" PRId64 " = aten.view(%%%s.%" PRId64 ") {size=[%s, %" PRId64 ", %" PRId64 "]}\n", name, layer, name, layer, g->rows,
-        heads, g->c->head_dim);
+    put("  %%%sh.%" PRId64 " = aten.view(%%%s.%" PRId64 ") {size=[%s, %" PRId64 ", %" PRId64 "]}\n", name, layer, name,
+        layer, g->rows, heads, g->c->head_dim);
     if (g->c->qk_norm) {
         put("  %%%sn.%" PRId64 ", %%%sn_rstd.%" PRId64 " = npu.rms_norm(%%%sh.%" PRId64 ", %%model.layers.%" PRId64
             ".self_attn.%s.weight) {epsilon=%.17g}\n",
@@ -147,13 +151,17 @@ static void put_attention(struct writer *g, int64_t i)
     put_linear(g, "v", "n", i, "self_attn.v_proj", c->attention_bias);
     put_heads(g, "q", i, c->heads, "q_norm");
     put_heads(g, "k", i, c->kv_heads, "k_norm");
-    put("  %%vh.%" PRId64 " = aten.view(%%v.%" PRId64 ") {size=[%s, %" PRId64 ", %" PRId64 "]}\n", i, i, g->rows, c->kv_heads, c->head_dim);
-    put("  npu.scatter_pa_kv_cache(%%kr.%" PRId64 ", %%vh.%" PRId64 ", %%slots, %%kv.%" PRId64 ".key, %%kv.%" PRId64 ".value)\n", i, i, i, i);
+    put("  %%vh.%" PRId64 " = aten.view(%%v.%" PRId64 ") {size=[%s, %" PRId64 ", %" PRId64 "]}\n", i, i, g->rows,
+        c->kv_heads, c->head_dim);
+    put("  npu.scatter_pa_kv_cache(%%kr.%" PRId64 ", %%vh.%" PRId64 ", %%slots, %%kv.%" PRId64 ".key, %%kv.%" PRId64
+        ".value)\n",
+        i, i, i, i);
     put("  %%att.%" PRId64 " = npu.fused_infer_attention_score(%%qr.%" PRId64 ", %%kv.%" PRId64 ".key, %%kv.%" PRId64
         ".value, %%block_table, %%query_lens, %%context_lens) {num_heads=%" PRId64 ", num_key_value_heads=%" PRId64
         ", scale=%.17g, block_size=%u}\n",
         i, i, i, i, c->heads, c->kv_heads, 1.0 / sqrt((double)c->head_dim), g->s->block_size);
-    put("  %%flat.%" PRId64 " = aten.view(%%att.%" PRId64 ") {size=[%s, %" PRId64 "]}\n", i, i, g->rows, c->heads * c->head_dim);
+    put("  %%flat.%" PRId64 " = aten.view(%%att.%" PRId64 ") {size=[%s, %" PRId64 "]}\n", i, i, g->rows,
+        c->heads * c->head_dim);
     put_linear(g, "o", "flat", i, "self_attn.o_proj", c->attention_bias);
 }
 
@@ -184,8 +192,8 @@ static void put_next(struct writer *g, int64_t i)
         put("  %%mid_row.%" PRId64 " = aten.index.Tensor(%%mid.%" PRId64 ", %%logits_rows)\n", i, i);
         put("  %%down_row.%" PRId64 " = aten.index.Tensor(%%down.%" PRId64 ", %%logits_rows)\n", i, i);
     }
-    put("  %%n.%" PRId64 ", %%n_rstd.%" PRId64 ", %%x.%" PRId64 " = npu.add_rms_norm(%%mid%s.%" PRId64 ", %%down%s.%" PRId64
-        ", %%%s) {epsilon=%.17g}\n",
+    put("  %%n.%" PRId64 ", %%n_rstd.%" PRId64 ", %%x.%" PRId64 " = npu.add_rms_norm(%%mid%s.%" PRId64
+        ", %%down%s.%" PRId64 ", %%%s) {epsilon=%.17g}\n",
         i + 1, i + 1, i + 1, pick, i, pick, i, norm, g->c->rms_eps);
 }
 
@@ -198,13 +206,15 @@ static void put_first(struct writer *g)
     put("  %%%s = aten.embedding(%%model.embed_tokens.weight, %%tokens)\n", wide ? "x.0" : "emb");
     if (!wide)
         put("  %%x.0 = aten._to_copy(%%emb) {dtype=f32}\n");
-    put("  %%n.0, %%n_rstd.0 = npu.rms_norm(%%x.0, %%model.layers.0.input_layernorm.weight) {epsilon=%.17g}\n", g->c->rms_eps);
+    put("  %%n.0, %%n_rstd.0 = npu.rms_norm(%%x.0, %%model.layers.0.input_layernorm.weight) {epsilon=%.17g}\n",
+        g->c->rms_eps);
 }
 
-void npugraph__graph_text(const struct npugraph__config *config, const struct npugraph__weights *weights, const struct npugraph__shape *shape,
-                          const char *name, bool prefill, struct ngd_strbuf *sb)
+void npugraph__graph_text(const struct npugraph__config *config, const struct npugraph__weights *weights,
+                          const struct npugraph__shape *shape, const char *name, bool prefill, struct ngd_strbuf *sb)
 {
-    struct writer writer = {config, weights, shape, sb, prefill, prefill ? "T" : "B", prefill ? "1" : "B"}, *g = &writer;
+    struct writer writer = {config, weights, shape, sb, prefill, prefill ? "T" : "B", prefill ? "1" : "B"},
+                  *g = &writer;
 
     put_head(g, name);
     put_params(g);
@@ -215,7 +225,8 @@ void npugraph__graph_text(const struct npugraph__config *config, const struct np
         put_mlp(g, i);
         put_next(g, i);
     }
-    put("  %%logits = aten.linear(%%n.%" PRId64 ", %%%s)\n", config->layers, config->tied ? "model.embed_tokens.weight" : "lm_head.weight");
+    put("  %%logits = aten.linear(%%n.%" PRId64 ", %%%s)\n", config->layers,
+        config->tied ? "model.embed_tokens.weight" : "lm_head.weight");
     put("  %%token = npu.top_k_top_p_sample(%%logits, %%temperature, %%top_k, %%top_p, %%seed, %%offset)\n");
     put("  return \"token\" = %%token, \"logits\" = %%logits\n}\n");
 }

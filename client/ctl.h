@@ -21,11 +21,11 @@ struct ctl {
 
 struct ctl_command {
     const char *name;
-    const char *args;    /* usage behind the name */
-    const char *help;    /* one line */
-    const char *details; /* more lines of `npugraphctl help NAME`; NULL = none */
-    bool session;        /* needs one */
-    bool offline;        /* needs no daemon */
+    const char *args;                                   /* usage behind the name */
+    const char *help;                                   /* one line */
+    const char *details;                                /* more lines of `npugraphctl help NAME`; NULL = none */
+    bool session;                                       /* needs one */
+    bool offline;                                       /* needs no daemon */
     int (*run)(struct ctl *ctl, int argc, char **argv); /* argv[0] is the command's name */
 };
 extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
@@ -51,9 +51,9 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
 void ctl_int(struct ctl_table *t, uint64_t value);
-void ctl_bytes(struct ctl_table *t, uint64_t value);   /* 5.3 MiB */
-void ctl_ms(struct ctl_table *t, uint64_t ms);         /* 3m 12s */
-void ctl_ratio(struct ctl_table *t, double value);     /* 93 % */
+void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
+void ctl_ms(struct ctl_table *t, uint64_t ms);                     /* 3m 12s */
+void ctl_ratio(struct ctl_table *t, double value);                 /* 93 % */
 void ctl_state(struct ctl_table *t, const char *value, bool good); /* coloured on a terminal */
 void ctl_table_end(struct ctl_table *t, const char *when_empty);
 
@@ -84,8 +84,8 @@ void ctl_progress_end(struct ctl_progress *p);
 /* ---- option parsing --------------------------------------------------------------------------------------- */
 
 /*
- * "--name VALUE" or "--name=VALUE" or a flag; returns the next option's name (without dashes) with *value_p, or NULL at the
- * first argument that is no option. Errors are printed and give "?".
+ * "--name VALUE" or "--name=VALUE" or a flag; returns the next option's name (without dashes) with *value_p, or NULL at
+ * the first argument that is no option. Errors are printed and give "?".
  */
 struct ctl_options {
     const struct ctl_command *command;

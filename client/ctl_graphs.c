@@ -8,9 +8,10 @@
 static int list_graphs(struct ctl *ctl)
 {
     static const struct ctl_column columns[] = {
-        {"DIGEST", "digest", false},    {"GRAPH", "name", false},       {"NODES", "nodes", true},         {"HELD BY", "registrations", true},
-        {"CAPTURES", "captures", true}, {"REPLAYS", "replays", true},   {"HITS", "cache_hits", true},     {"MISSES", "cache_misses", true},
-        {"EVICTED", "evictions", true}, {"POOL", "pool_bytes", true},
+        {"DIGEST", "digest", false},        {"GRAPH", "name", false},         {"NODES", "nodes", true},
+        {"HELD BY", "registrations", true}, {"CAPTURES", "captures", true},   {"REPLAYS", "replays", true},
+        {"HITS", "cache_hits", true},       {"MISSES", "cache_misses", true}, {"EVICTED", "evictions", true},
+        {"POOL", "pool_bytes", true},
     };
     Npugraph__V1__ListGraphsRequest req = NPUGRAPH__V1__LIST_GRAPHS_REQUEST__INIT;
     Npugraph__V1__ListGraphsResponse *r =

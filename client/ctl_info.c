@@ -45,9 +45,10 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"DEVICE", "name", false},   {"STATE", "state", false},       {"USED", "used_bytes", true},   {"POOLS", "pool_bytes", true},
-        {"OF", "memory_bytes", true}, {"THREADS", "threads", true},    {"STREAMS", "streams", true},   {"QUEUE", "queue_depth", true},
-        {"BUSY", "busy_ms", true},    {"IS", "description", false},
+        {"DEVICE", "name", false},     {"STATE", "state", false},      {"USED", "used_bytes", true},
+        {"POOLS", "pool_bytes", true}, {"OF", "memory_bytes", true},   {"THREADS", "threads", true},
+        {"STREAMS", "streams", true},  {"QUEUE", "queue_depth", true}, {"BUSY", "busy_ms", true},
+        {"IS", "description", false},
     };
     Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
     Npugraph__V1__DevicesResponse *r;
@@ -82,9 +83,10 @@ int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"SESSION", "session", true}, {"CLIENT", "client_name", false},   {"IDENTITY", "identity", false},   {"AGE", "age_ms", true},
-        {"GRAPHS", "graphs", true},   {"BUFFERS", "buffers", true},       {"BYTES", "buffer_bytes", true},   {"SEQUENCES", "sequences", true},
-        {"CALLS", "requests", true},  {"STATE", "state", false},
+        {"SESSION", "session", true},    {"CLIENT", "client_name", false}, {"IDENTITY", "identity", false},
+        {"AGE", "age_ms", true},         {"GRAPHS", "graphs", true},       {"BUFFERS", "buffers", true},
+        {"BYTES", "buffer_bytes", true}, {"SEQUENCES", "sequences", true}, {"CALLS", "requests", true},
+        {"STATE", "state", false},
     };
     Npugraph__V1__ListSessionsRequest req = NPUGRAPH__V1__LIST_SESSIONS_REQUEST__INIT;
     Npugraph__V1__ListSessionsResponse *r;
@@ -92,7 +94,8 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
 
     if (no_arguments(argc, argv) != 0)
         return 2;
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListSessions", &req.base, &npugraph__v1__list_sessions_response__descriptor);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListSessions", &req.base,
+                         &npugraph__v1__list_sessions_response__descriptor);
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "sessions", columns, sizeof(columns) / sizeof(columns[0]));
@@ -130,7 +133,8 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
 
     if (no_arguments(argc, argv) != 0)
         return 2;
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base, &npugraph__v1__list_buffers_response__descriptor);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base,
+                         &npugraph__v1__list_buffers_response__descriptor);
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));

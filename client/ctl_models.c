@@ -38,9 +38,10 @@ static void model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"MODEL", "name", false},          {"SEQUENCES", "sequences", true},  {"WEIGHTS", "weight_bytes", true}, {"KV", "kv_bytes", true},
-        {"KV USED", "kv_used", true},      {"CONTEXT", "max_context", true},  {"PROMPT", "tokens_prefill", true}, {"TOKENS", "tokens_decode", true},
-        {"CAPTURES", "captures", true},    {"REPLAYS", "replays", true},      {"IS", "description", false},
+        {"MODEL", "name", false},           {"SEQUENCES", "sequences", true},  {"WEIGHTS", "weight_bytes", true},
+        {"KV", "kv_bytes", true},           {"KV USED", "kv_used", true},      {"CONTEXT", "max_context", true},
+        {"PROMPT", "tokens_prefill", true}, {"TOKENS", "tokens_decode", true}, {"CAPTURES", "captures", true},
+        {"REPLAYS", "replays", true},       {"IS", "description", false},
     };
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     Npugraph__V1__ListModelsResponse *r;
@@ -48,7 +49,8 @@ int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
 
     if (argc > 1)
         return ctl_usage(ctl_find_command(argv[0]), "models takes no arguments");
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/ListModels", &req.base, &npugraph__v1__list_models_response__descriptor);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/ListModels", &req.base,
+                         &npugraph__v1__list_models_response__descriptor);
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "models", columns, sizeof(columns) / sizeof(columns[0]));
@@ -62,7 +64,7 @@ int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"SESSION", "session", true}, {"MODEL", "model", false},   {"STATE", "state", false},
+        {"SESSION", "session", true},   {"MODEL", "model", false},  {"STATE", "state", false},
         {"POSITION", "position", true}, {"BLOCKS", "blocks", true}, {"TOKENS", "tokens", true},
     };
     Npugraph__V1__ListSequencesRequest req = NPUGRAPH__V1__LIST_SEQUENCES_REQUEST__INIT;
@@ -71,7 +73,8 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 
     if (argc > 1)
         return ctl_usage(ctl_find_command(argv[0]), "sequences takes no arguments");
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/List", &req.base, &npugraph__v1__list_sequences_response__descriptor);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Sequences/List", &req.base,
+                         &npugraph__v1__list_sequences_response__descriptor);
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "sequences", columns, sizeof(columns) / sizeof(columns[0]));
@@ -91,7 +94,8 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 
 /* ---- load, unload ------------------------------------------------------------------------------------------ */
 
-static int load_option(const struct ctl_command *command, struct npugraph_model_params *p, const char *name, const char *value)
+static int load_option(const struct ctl_command *command, struct npugraph_model_params *p, const char *name,
+                       const char *value)
 {
     uint64_t v = 0;
 
@@ -130,7 +134,8 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
 
     npugraph_model_params_init(&params);
     do {
-        while ((name = ctl_next_option(&o, "", "name max-context max-batch chunk block-size kv-bytes kv-dtype", &value)) != NULL)
+        while ((name = ctl_next_option(&o, "", "name max-context max-batch chunk block-size kv-bytes kv-dtype",
+                                       &value)) != NULL)
             if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
                 return 2;
         arg = ctl_next_argument(&o);
@@ -336,7 +341,8 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
     const char *name, *value, *arg;
 
     do {
-        while ((name = ctl_next_option(&o, "", "tokenizer prompt ids tokens temperature top-k top-p seed", &value)) != NULL) {
+        while ((name = ctl_next_option(&o, "", "tokenizer prompt ids tokens temperature top-k top-p seed", &value)) !=
+               NULL) {
             if (strcmp(name, "?") == 0)
                 return 2;
             if (!generate_option(g, name, value))
@@ -361,8 +367,12 @@ static int make_prompt(struct generation *g)
     if (g->tokenizer != NULL && (g->tok = open_tokenizer(g->tokenizer)) == NULL)
         return 1;
     if (g->ids_text != NULL)
-        return parse_ids(g->ids_text, &g->ids, &g->n_ids) ? 0 : ctl_usage(ctl_find_command("generate"), "--ids takes token ids, N,N,...");
-    return npugraph_tokenizer_encode(g->tok, g->prompt, strlen(g->prompt), true, &g->ids, &g->n_ids, &err) == 0 ? 0 : ctl_fail(&err);
+        return parse_ids(g->ids_text, &g->ids, &g->n_ids)
+                   ? 0
+                   : ctl_usage(ctl_find_command("generate"), "--ids takes token ids, N,N,...");
+    return npugraph_tokenizer_encode(g->tok, g->prompt, strlen(g->prompt), true, &g->ids, &g->n_ids, &err) == 0
+               ? 0
+               : ctl_fail(&err);
 }
 
 static bool show_token(void *user, int32_t token)
@@ -393,8 +403,8 @@ static void print_summary(struct generation *g, const char *finish)
     if (!g->ctl->json) {
         printf("\n");
         if (!g->ctl->quiet)
-            fprintf(stderr, "[%llu tokens, %s; first after %.1f ms, then %.1f tokens/s]\n", (unsigned long long)g->got, finish,
-                    (double)(g->first - g->begin) / 1e6, decode_s > 0 ? (double)(g->got - 1) / decode_s : 0);
+            fprintf(stderr, "[%llu tokens, %s; first after %.1f ms, then %.1f tokens/s]\n", (unsigned long long)g->got,
+                    finish, (double)(g->first - g->begin) / 1e6, decode_s > 0 ? (double)(g->got - 1) / decode_s : 0);
         return;
     }
     f = ctl_fields_new(g->ctl, NULL);

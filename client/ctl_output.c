@@ -83,7 +83,10 @@ static void cell(struct ctl_table *t, const char *text, json_t *raw)
     }
 }
 
-void ctl_str(struct ctl_table *t, const char *value) { cell(t, value, json_string(value)); }
+void ctl_str(struct ctl_table *t, const char *value)
+{
+    cell(t, value, json_string(value));
+}
 
 void ctl_int(struct ctl_table *t, uint64_t value)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture and replay of a graph file: the graph is registered once to learn what it needs, its params and states are made
- * and filled, and it is registered again with them bound.
+ * capture and replay of a graph file: the graph is registered once to learn what it needs, its params and states are
+ * made and filled, and it is registered again with them bound.
  */
 #include "base/dtype.h"
 #include "client/ctl.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define MAX_PAIRS 64
+#define MAX_PAIRS    64
 #define SHOWN_VALUES 8
 
 struct pair {
@@ -37,7 +37,10 @@ struct run {
     size_t n_symbols;
 };
 
-static int fail(const struct npugraph_error *err) { return ctl_fail(err); }
+static int fail(const struct npugraph_error *err)
+{
+    return ctl_fail(err);
+}
 
 /* ---- arguments ------------------------------------------------------------------------------------------- */
 
@@ -152,7 +155,8 @@ static int learn(struct run *r)
     if (npugraph_graph_register(r->ctl->client, r->text, NULL, 0, NULL, 0, &r->graph, &err) != 0)
         return fail(&err);
     describe.graph = r->graph;
-    r->described = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Describe", &describe.base, &npugraph__v1__describe_response__descriptor);
+    r->described = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Describe", &describe.base,
+                                    &npugraph__v1__describe_response__descriptor);
     if (r->described == NULL)
         return 1;
     if (choose_symbols(r) != 0)
@@ -161,7 +165,8 @@ static int learn(struct run *r)
     capture.n_symbols = r->n_symbols;
     capture.symbols = r->symbols;
     capture.dry_run = r->dry_run || r->command->run == ctl_cmd_replay;
-    r->need = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Capture", &capture.base, &npugraph__v1__capture_response__descriptor);
+    r->need = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Capture", &capture.base,
+                               &npugraph__v1__capture_response__descriptor);
     return r->need != NULL ? 0 : 1;
 }
 
@@ -284,7 +289,8 @@ static bool fill(const char *spec, ngd_dtype_t type, char *data, size_t bytes, u
         free(file);
         return file != NULL && file_bytes == bytes;
     }
-    if (strncmp(spec, "random", 6) == 0 && (spec[6] == '\0' || (spec[6] == ':' && ctl_parse_uint(spec + 7, UINT64_MAX, &seed)))) {
+    if (strncmp(spec, "random", 6) == 0 &&
+        (spec[6] == '\0' || (spec[6] == ':' && ctl_parse_uint(spec + 7, UINT64_MAX, &seed)))) {
         for (size_t i = 0; i < n; i++)
             store(type, data + i * size, random_value(type, &seed));
         return true;
@@ -304,14 +310,16 @@ static char *make_tensor(struct run *r, const Npugraph__V1__ValueInfo *v, uint64
 
     if (data != NULL && ngd_dtype_parse(v->dtype, strlen(v->dtype), &type) && fill(spec, type, data, bytes, seed))
         return data;
-    fprintf(stderr, "npugraphctl: --input %s=%s does not fill %" PRIu64 " bytes of %s\n", v->label, spec != NULL ? spec : "", bytes, v->dtype);
+    fprintf(stderr, "npugraphctl: --input %s=%s does not fill %" PRIu64 " bytes of %s\n", v->label,
+            spec != NULL ? spec : "", bytes, v->dtype);
     free(data);
     return NULL;
 }
 
 /* ---- replay -------------------------------------------------------------------------------------------------- */
 
-static int bind_one(struct run *r, const Npugraph__V1__ValueInfo *v, uint64_t bytes, uint64_t seed, struct npugraph_binding *binding)
+static int bind_one(struct run *r, const Npugraph__V1__ValueInfo *v, uint64_t bytes, uint64_t seed,
+                    struct npugraph_binding *binding)
 {
     struct npugraph_error err = {0};
     char *data = make_tensor(r, v, bytes, seed);
@@ -336,7 +344,8 @@ static int bind_all(struct run *r)
     int rc = bindings != NULL && r->need->n_bound_bytes == n ? 0 : 1;
 
     for (size_t i = 0; rc == 0 && i < n; i++)
-        rc = bind_one(r, i < g->n_params ? g->params[i] : g->states[i - g->n_params], r->need->bound_bytes[i], i + 1, &bindings[i]);
+        rc = bind_one(r, i < g->n_params ? g->params[i] : g->states[i - g->n_params], r->need->bound_bytes[i], i + 1,
+                      &bindings[i]);
     if (rc == 0 && npugraph_graph_register(r->ctl->client, r->text, bindings, n, NULL, 0, &r->graph, &err) != 0)
         rc = fail(&err);
     free(bindings);
@@ -370,14 +379,16 @@ static void print_values(char *to, size_t room, const Npugraph__V1__ValueInfo *v
     n = out->bytes / ngd_dtype_bytes(type);
     to[0] = '\0';
     for (size_t i = 0; i < n && i < SHOWN_VALUES; i++)
-        at += (size_t)snprintf(to + at, room - at, "%s%.6g", i != 0 ? " " : "", load(type, (const char *)out->data + i * ngd_dtype_bytes(type)));
+        at += (size_t)snprintf(to + at, room - at, "%s%.6g", i != 0 ? " " : "",
+                               load(type, (const char *)out->data + i * ngd_dtype_bytes(type)));
     if (n > SHOWN_VALUES)
         snprintf(to + at, room - at, " ... (%zu in all)", n);
 }
 
 static void print_result(struct run *r, const struct npugraph_result *result, const uint64_t *times)
 {
-    static const struct ctl_column columns[] = {{"RESULT", "name", false}, {"DTYPE", "dtype", false}, {"BYTES", "bytes", true}, {"VALUES", "values", false}};
+    static const struct ctl_column columns[] = {
+        {"RESULT", "name", false}, {"DTYPE", "dtype", false}, {"BYTES", "bytes", true}, {"VALUES", "values", false}};
     const Npugraph__V1__GraphInfo *g = r->described->info;
     struct ctl_table *t = ctl_table_new(r->ctl, "outputs", columns, 4);
     struct ctl_fields *f;
@@ -435,7 +446,8 @@ static int replay_filled(struct run *r)
     const Npugraph__V1__GraphInfo *g = r->described->info;
     struct npugraph_input *inputs = calloc(g->n_inputs + 1, sizeof(*inputs));
     struct npugraph_host_value *hosts = calloc(g->n_hosts + 1, sizeof(*hosts));
-    struct npugraph_replay replay = {.graph = r->graph, .symbols = r->symbols, .n_symbols = r->n_symbols, .eager = r->eager};
+    struct npugraph_replay replay = {
+        .graph = r->graph, .symbols = r->symbols, .n_symbols = r->n_symbols, .eager = r->eager};
     int rc = inputs != NULL && hosts != NULL && r->need->n_input_bytes == g->n_inputs ? 0 : 1;
 
     for (size_t i = 0; rc == 0 && i < g->n_inputs; i++) {

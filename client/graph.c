@@ -7,7 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int out_of_memory(struct npugraph_error *err) { return npugraph__error(err, 8, "NO_MEMORY", "out of memory"); }
+static int out_of_memory(struct npugraph_error *err)
+{
+    return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+}
 
 /* Message arrays of pointers to elements that lie in one block behind them. */
 static void *pointer_array(size_t n, size_t element)
@@ -20,8 +23,9 @@ static void *pointer_array(size_t n, size_t element)
     return block;
 }
 
-int npugraph_graph_register(struct npugraph_client *client, const char *text, const struct npugraph_binding *bindings, size_t n_bindings,
-                            const struct npugraph_option *options, size_t n_options, uint64_t *graph_p, struct npugraph_error *err)
+int npugraph_graph_register(struct npugraph_client *client, const char *text, const struct npugraph_binding *bindings,
+                            size_t n_bindings, const struct npugraph_option *options, size_t n_options,
+                            uint64_t *graph_p, struct npugraph_error *err)
 {
     Npugraph__V1__RegisterRequest req = NPUGRAPH__V1__REGISTER_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
@@ -46,7 +50,8 @@ int npugraph_graph_register(struct npugraph_client *client, const char *text, co
         req.options[i]->name = (char *)options[i].name;
         req.options[i]->value = (char *)options[i].value;
     }
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Register", &req.base, &npugraph__v1__register_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Register", &req.base,
+                         &npugraph__v1__register_response__descriptor, &reply, err);
     if (rc == 0)
         *graph_p = ((Npugraph__V1__RegisterResponse *)reply)->graph;
     npugraph__free_message(reply);
@@ -63,13 +68,14 @@ int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struc
     int rc;
 
     req.graph = graph;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Release", &req.base, &npugraph__v1__release_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Release", &req.base, &npugraph__v1__release_response__descriptor,
+                         &reply, err);
     npugraph__free_message(reply);
     return rc;
 }
 
-int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols, size_t n_symbols, bool dry_run,
-                           struct npugraph_capture_result *result_p, struct npugraph_error *err)
+int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols, size_t n_symbols,
+                           bool dry_run, struct npugraph_capture_result *result_p, struct npugraph_error *err)
 {
     Npugraph__V1__CaptureRequest req = NPUGRAPH__V1__CAPTURE_REQUEST__INIT;
     ProtobufCMessage *reply;
@@ -80,7 +86,8 @@ int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const
     req.symbols = (int64_t *)symbols;
     req.n_symbols = n_symbols;
     req.dry_run = dry_run;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Capture", &req.base, &npugraph__v1__capture_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Capture", &req.base, &npugraph__v1__capture_response__descriptor,
+                         &reply, err);
     if (rc != 0)
         return rc;
     r = (const Npugraph__V1__CaptureResponse *)reply;
@@ -174,8 +181,8 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
     return 0;
 }
 
-int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay, struct npugraph_result **result_p,
-                    struct npugraph_error *err)
+int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
+                    struct npugraph_result **result_p, struct npugraph_error *err)
 {
     struct replay_message m;
     ProtobufCMessage *reply = NULL;
@@ -183,7 +190,8 @@ int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay
 
     if (rc != 0)
         return rc;
-    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Replay", &m.req.base, &npugraph__v1__replay_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Replay", &m.req.base, &npugraph__v1__replay_response__descriptor,
+                         &reply, err);
     replay_message_fini(&m);
     return rc != 0 ? rc : keep_result(reply, result_p, err);
 }
@@ -192,7 +200,8 @@ struct npugraph_replay_stream {
     struct npugraph__stream *st;
 };
 
-int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p, struct npugraph_error *err)
+int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
+                                struct npugraph_error *err)
 {
     struct npugraph_replay_stream *s = calloc(1, sizeof(*s));
     int rc;

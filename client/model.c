@@ -56,7 +56,10 @@ static int choose_name(struct load *l, const char *dir)
     if (realpath(dir, l->dir) == NULL)
         return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory", dir);
     base = strrchr(l->dir, '/');
-    snprintf(l->name, sizeof(l->name), "%.64s", l->params->name != NULL ? l->params->name : base != NULL ? base + 1 : l->dir);
+    snprintf(l->name, sizeof(l->name), "%.64s",
+             l->params->name != NULL ? l->params->name
+             : base != NULL          ? base + 1
+                                     : l->dir);
     return 0;
 }
 
@@ -64,29 +67,36 @@ static uint64_t block_bytes(const struct load *l)
 {
     uint64_t element = strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
 
-    return (uint64_t)l->config.layers * 2 * l->shape.block_size * (uint64_t)l->config.kv_heads * (uint64_t)l->config.head_dim * element;
+    return (uint64_t)l->config.layers * 2 * l->shape.block_size * (uint64_t)l->config.kv_heads *
+           (uint64_t)l->config.head_dim * element;
 }
 
 static int choose_shape(struct load *l)
 {
     const struct npugraph_model_params *p = l->params;
-    int64_t context = p->max_context != 0 ? p->max_context : l->config.max_positions < DEFAULT_MAX_CONTEXT ? l->config.max_positions : DEFAULT_MAX_CONTEXT;
+    int64_t context = p->max_context != 0                             ? p->max_context
+                      : l->config.max_positions < DEFAULT_MAX_CONTEXT ? l->config.max_positions
+                                                                      : DEFAULT_MAX_CONTEXT;
     uint64_t blocks;
 
     if (context > l->config.max_positions)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "max_context %" PRId64 " is more than the model's %" PRId64 " positions",
-                               context, l->config.max_positions);
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "max_context %" PRId64 " is more than the model's %" PRId64 " positions", context,
+                               l->config.max_positions);
     if (p->block_size == 0 || p->max_batch == 0 || p->prefill_chunk == 0)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "block_size, max_batch and prefill_chunk must be 1 or more");
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "block_size, max_batch and prefill_chunk must be 1 or more");
     l->shape.max_context = (uint32_t)context;
     l->shape.block_size = p->block_size;
     l->shape.max_batch = p->max_batch;
     l->shape.prefill_chunk = p->prefill_chunk;
     l->shape.table_blocks = ((uint32_t)context + p->block_size - 1) / p->block_size;
-    l->shape.kv_dtype = p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
+    l->shape.kv_dtype =
+        p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
     blocks = p->kv_bytes != 0 ? p->kv_bytes / block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
     if (blocks == 0 || blocks > INT32_MAX / p->block_size)
-        return npugraph__error(l->err, 3, "INVALID_ARGUMENT", "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
                                blocks, block_bytes(l));
     l->shape.num_blocks = (uint32_t)blocks;
     return 0;
@@ -99,7 +109,8 @@ static void total_progress(void *user, uint64_t done, uint64_t total)
     struct load *l = user;
 
     if (l->progress != NULL)
-        l->progress(l->user, l->bytes_before + done, l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
+        l->progress(l->user, l->bytes_before + done,
+                    l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
 }
 
 static int check_tensor(struct load *l, const struct npugraph_tensor *t)
@@ -110,10 +121,13 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     if (w == NULL)
         return 0;
     if (t->rank != w->rank || t->shape[0] != w->shape[0] || (w->rank == 2 && t->shape[1] != w->shape[1]))
-        return npugraph__error(l->err, 3, "FILE_CORRUPT", "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]",
-                               w->file, w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
+        return npugraph__error(
+            l->err, 3, "FILE_CORRUPT",
+            "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]", w->file,
+            w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
     if (strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 && strcmp(t->dtype, "bf16") != 0)
-        return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file, w->name, t->dtype);
+        return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file,
+                               w->name, t->dtype);
     snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
     w->buffer = t->buffer;
     w->bytes = t->bytes;
@@ -191,7 +205,8 @@ static int make_tables(struct load *l)
         return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
     npugraph__rope_tables(&l->config, l->shape.max_context, tables, tables + n);
     for (int i = 0; rc == 0 && i < 2; i++) {
-        rc = make_buffer(l, i == 0 ? "rope.cos" : "rope.sin", n * sizeof(float), i == 0 ? "rope.cos" : "rope.sin", &id[i]);
+        rc = make_buffer(l, i == 0 ? "rope.cos" : "rope.sin", n * sizeof(float), i == 0 ? "rope.cos" : "rope.sin",
+                         &id[i]);
         if (rc == 0)
             rc = npugraph_buffer_write(l->client, id[i], 0, tables + (size_t)i * n, n * sizeof(float), l->err);
     }
@@ -223,7 +238,8 @@ static int register_graph(struct load *l, bool prefill)
     snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
     npugraph__graph_text(&l->config, &l->weights, &l->shape, name, prefill, &sb);
     rc = sb.failed ? npugraph__error(l->err, 8, "NO_MEMORY", "out of memory")
-                   : npugraph_graph_register(l->client, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0, &l->graphs[prefill], l->err);
+                   : npugraph_graph_register(l->client, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0,
+                                             &l->graphs[prefill], l->err);
     ngd_strbuf_fini(&sb);
     return rc;
 }
@@ -274,8 +290,9 @@ static int register_model(struct load *l)
     fill_contract(&contract);
     contract.n_kv_states = (size_t)l->config.layers * 2;
     contract.kv_states = states;
-    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s", l->config.architecture, l->config.layers,
-             l->config.hidden, npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype);
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s", l->config.architecture,
+             l->config.layers, l->config.hidden,
+             npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype);
     req.name = l->name;
     req.prefill_graph = l->graphs[1];
     req.decode_graph = l->graphs[0];
@@ -289,8 +306,8 @@ static int register_model(struct load *l)
     req.keep = l->params->keep;
     req.description = description;
     req.parameters = count_parameters(l);
-    rc = npugraph__unary(l->client, "/npugraph.v1.Sequences/RegisterModel", &req.base, &npugraph__v1__register_model_response__descriptor,
-                         &reply, l->err);
+    rc = npugraph__unary(l->client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
+                         &npugraph__v1__register_model_response__descriptor, &reply, l->err);
     npugraph__free_message(reply);
     free(states);
     return rc;
@@ -366,7 +383,8 @@ int npugraph_model_unload(struct npugraph_client *client, const char *name, bool
 
     req.name = (char *)name;
     req.force = force;
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/UnloadModel", &req.base, &npugraph__v1__unload_model_response__descriptor, &reply, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/UnloadModel", &req.base,
+                         &npugraph__v1__unload_model_response__descriptor, &reply, err);
     npugraph__free_message(reply);
     return rc;
 }

@@ -34,19 +34,21 @@ struct npugraph_error {
     char message[1024]; /* for people */
 };
 
-/* ---- connection and session ---------------------------------------------------------------------------------------- */
+/* ---- connection and session ----------------------------------------------------------------------------------------
+ */
 
 struct npugraph_client;
 
 struct npugraph_connect_params {
-    const char *address;     /* "unix:/run/npugraphd/npugraphd.sock" or "host:port"; NULL = $NPUGRAPH_ADDRESS, else the default socket */
+    const char *address;     /* "unix:/run/npugraphd/npugraphd.sock" or "host:port"; NULL = $NPUGRAPH_ADDRESS, else the
+                                default socket */
     const char *client_name; /* shown by `npugraphctl sessions` */
     uint32_t timeout_ms;     /* of each call; default 60000 */
     uint32_t grace_ms;       /* how long the daemon keeps our objects when the connection breaks; default 0 */
     /* TLS for TCP addresses: PEM files. ca alone checks the server; cert and key show who we are. */
     const char *tls_ca, *tls_cert, *tls_key;
     const char *tls_server_name; /* override of the name to check */
-    bool no_session;         /* only calls that read; saves the session stream */
+    bool no_session;             /* only calls that read; saves the session stream */
 };
 
 NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
@@ -58,15 +60,17 @@ NPUGRAPH_API uint64_t npugraph_session_id(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_server_version(const struct npugraph_client *client);
 NPUGRAPH_API const char *npugraph_version(void);
 
-/* ---- device memory -------------------------------------------------------------------------------------------------- */
+/* ---- device memory --------------------------------------------------------------------------------------------------
+ */
 
-NPUGRAPH_API int npugraph_buffer_alloc(struct npugraph_client *client, uint64_t bytes, const char *label, uint64_t *buffer_p,
-                                       struct npugraph_error *err);
-NPUGRAPH_API int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
-                                       uint64_t bytes, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_alloc(struct npugraph_client *client, uint64_t bytes, const char *label,
+                                       uint64_t *buffer_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset,
+                                       const void *data, uint64_t bytes, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data,
                                       uint64_t bytes, struct npugraph_error *err);
-NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
+                                      struct npugraph_error *err);
 
 struct npugraph_tensor {
     const char *name;
@@ -83,12 +87,13 @@ struct npugraph_tensors {
 };
 typedef void (*npugraph_progress_fn)(void *user, uint64_t done, uint64_t total);
 /* tensors: names to load, n_names = 0 for all. progress may be NULL. Free with npugraph_tensors_free. */
-NPUGRAPH_API int npugraph_load_safetensors(struct npugraph_client *client, const char *path, const char *const *names, size_t n_names,
-                                           npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
-                                           struct npugraph_error *err);
+NPUGRAPH_API int npugraph_load_safetensors(struct npugraph_client *client, const char *path, const char *const *names,
+                                           size_t n_names, npugraph_progress_fn progress, void *user,
+                                           struct npugraph_tensors **tensors_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_tensors_free(struct npugraph_tensors *tensors);
 
-/* ---- graphs --------------------------------------------------------------------------------------------------------- */
+/* ---- graphs ---------------------------------------------------------------------------------------------------------
+ */
 
 struct npugraph_binding {
     const char *name; /* label of a param or state */
@@ -98,9 +103,10 @@ struct npugraph_option {
     const char *name, *value;
 };
 /* text: docs/graph-text.md. */
-NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const char *text, const struct npugraph_binding *bindings,
-                                         size_t n_bindings, const struct npugraph_option *options, size_t n_options,
-                                         uint64_t *graph_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const char *text,
+                                         const struct npugraph_binding *bindings, size_t n_bindings,
+                                         const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
+                                         struct npugraph_error *err);
 NPUGRAPH_API int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struct npugraph_error *err);
 
 struct npugraph_capture_result {
@@ -110,8 +116,9 @@ struct npugraph_capture_result {
     uint32_t kernels;
     uint64_t nanoseconds;
 };
-NPUGRAPH_API int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols, size_t n_symbols,
-                                        bool dry_run, struct npugraph_capture_result *result_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols,
+                                        size_t n_symbols, bool dry_run, struct npugraph_capture_result *result_p,
+                                        struct npugraph_error *err);
 
 struct npugraph_input {
     const void *data; /* raw, little endian, row-major */
@@ -145,8 +152,8 @@ struct npugraph_result {
     void *priv;
 };
 /* *result_p may be NULL or a result to reuse. */
-NPUGRAPH_API int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay, struct npugraph_result **result_p,
-                                 struct npugraph_error *err);
+NPUGRAPH_API int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
+                                 struct npugraph_result **result_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_result_free(struct npugraph_result *result);
 
 /* The same on a stream: about half the latency of single calls. A failed replay leaves the stream usable. */
@@ -157,27 +164,30 @@ NPUGRAPH_API int npugraph_replay_stream_run(struct npugraph_replay_stream *strea
                                             struct npugraph_result **result_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *stream);
 
-/* ---- models and sequences -------------------------------------------------------------------------------------------- */
+/* ---- models and sequences
+ * -------------------------------------------------------------------------------------------- */
 
 struct npugraph_model_params {
-    const char *name;         /* NULL = the directory's last part */
-    uint32_t max_context;     /* tokens per sequence; 0 = what config.json says, at most 4096 */
-    uint32_t max_batch;       /* sequences decoded together; default 16 */
-    uint32_t prefill_chunk;   /* default 256 */
-    uint32_t block_size;      /* default 16 */
-    uint64_t kv_bytes;        /* 0 = room for max_batch sequences of max_context */
-    const char *kv_dtype;     /* "f32", "f16", "bf16"; NULL = that of the weights */
-    bool keep;                /* outlives this client; default true */
+    const char *name;       /* NULL = the directory's last part */
+    uint32_t max_context;   /* tokens per sequence; 0 = what config.json says, at most 4096 */
+    uint32_t max_batch;     /* sequences decoded together; default 16 */
+    uint32_t prefill_chunk; /* default 256 */
+    uint32_t block_size;    /* default 16 */
+    uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
+    const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = that of the weights */
+    bool keep;              /* outlives this client; default true */
 };
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*
- * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index): the daemon reads the
- * weights, this library builds the prefill and decode graphs (Qwen3ForCausalLM, LlamaForCausalLM) and registers the model.
- * dir must be readable here (config.json) and below one of the daemon's models-dir.
+ * Loads a Hugging Face checkpoint directory (config.json; model.safetensors, or shards with their index): the daemon
+ * reads the weights, this library builds the prefill and decode graphs (Qwen3ForCausalLM, LlamaForCausalLM) and
+ * registers the model. dir must be readable here (config.json) and below one of the daemon's models-dir.
  */
-NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir, const struct npugraph_model_params *params,
-                                     npugraph_progress_fn progress, void *user, struct npugraph_error *err);
-NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir,
+                                     const struct npugraph_model_params *params, npugraph_progress_fn progress,
+                                     void *user, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
+                                       struct npugraph_error *err);
 
 struct npugraph_sampling {
     float temperature; /* 0 = greedy */
@@ -186,41 +196,47 @@ struct npugraph_sampling {
     uint64_t seed;
 };
 struct npugraph_step {
-    int32_t token;         /* chosen, not yet part of the context */
-    uint32_t position;     /* tokens in the context */
+    int32_t token;     /* chosen, not yet part of the context */
+    uint32_t position; /* tokens in the context */
     bool stop;
-    uint32_t batch;        /* sequences that shared the replay */
-    const float *logits;   /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
+    uint32_t batch;      /* sequences that shared the replay */
+    const float *logits; /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
     size_t vocab;
     uint64_t queue_ns, device_ns;
 };
 
 struct npugraph_sequence;
 /* Prefills the prompt and chooses a first token. sampling NULL = greedy. */
-NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
-                                        const struct npugraph_sampling *sampling, bool want_logits,
-                                        struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err);
-/* One decode step over the sequence's own stream. forced: a token to append instead of the one chosen last, or -1. */
-NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits, struct npugraph_step *step_p,
+NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt,
+                                        size_t n, const struct npugraph_sampling *sampling, bool want_logits,
+                                        struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
+/* One decode step over the sequence's own stream. forced: a token to append instead of the one chosen last, or -1. */
+NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
+                                        struct npugraph_step *step_p, struct npugraph_error *err);
 /* Called for each token; return false to stop (the sequence stays usable). */
 typedef bool (*npugraph_token_fn)(void *user, int32_t token);
-/* Up to max_tokens; the first is the token chosen last. *finish_p (optional): "length", "stop", "context" or "cancelled". */
-NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop, npugraph_token_fn fn,
-                                            void *user, const char **finish_p, struct npugraph_error *err);
+/* Up to max_tokens; the first is the token chosen last. *finish_p (optional): "length", "stop", "context" or
+ * "cancelled". */
+NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,
+                                            npugraph_token_fn fn, void *user, const char **finish_p,
+                                            struct npugraph_error *err);
 NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
 
-/* ---- tokenizer (no daemon needed) ------------------------------------------------------------------------------------- */
+/* ---- tokenizer (no daemon needed)
+ * ------------------------------------------------------------------------------------- */
 
 /* Reads tokenizer.json of Hugging Face tokenizers: byte-level BPE with a Split pre-tokenizer and added tokens. */
 struct npugraph_tokenizer;
-NPUGRAPH_API int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
+                                         struct npugraph_error *err);
 NPUGRAPH_API void npugraph_tokenizer_close(struct npugraph_tokenizer *tok);
 /* Ids of a UTF-8 text; free(*ids_p). Added tokens in the text are recognised when special is true. */
-NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, bool special,
-                                           int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n,
+                                           bool special, int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err);
 /* Bytes of one token (not terminated, may be part of a UTF-8 character); NULL = unknown id. special_p may be NULL. */
-NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p, bool *special_p);
+NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p,
+                                                  bool *special_p);
 NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok);
 
 #ifdef __cplusplus

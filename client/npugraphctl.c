@@ -22,21 +22,26 @@ const struct ctl_command ctl_commands[] = {
     {"memory", "", "Device memory by holder", NULL, false, false, ctl_cmd_memory},
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, false, ctl_cmd_stats},
     {"load",
-     "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype TYPE]",
+     "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
+     "TYPE]",
      "Load a Hugging Face checkpoint as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
      "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16.",
      true, false, ctl_cmd_load},
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, false, ctl_cmd_unload},
     {"generate",
-     "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] [--seed N]",
+     "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
+     "[--seed N]",
      "Generate text, streamed as it is made",
-     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true, false, ctl_cmd_generate},
+     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true, false,
+     ctl_cmd_generate},
     {"capture", "FILE [--symbol NAME=N]... [--dry-run]", "Capture a graph file and show its cost",
-     "FILE is graph text. --dry-run only plans: bytes, kernels and guards, nothing is kept.", true, false, ctl_cmd_capture},
+     "FILE is graph text. --dry-run only plans: bytes, kernels and guards, nothing is kept.", true, false,
+     ctl_cmd_capture},
     {"replay", "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--repeat N] [--eager]",
      "Register, capture and replay a graph file",
-     "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states are\n"
+     "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
+     "are\n"
      "made and filled the same way. Prints results and the time of a replay.",
      true, false, ctl_cmd_replay},
     {"tokenize", "FILE TEXT | FILE --decode N,N,...", "Text to token ids, or back; needs no daemon",
@@ -102,7 +107,8 @@ int ctl_fail(const struct npugraph_error *err)
     return 1;
 }
 
-ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request, const ProtobufCMessageDescriptor *response_type)
+ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
+                           const ProtobufCMessageDescriptor *response_type)
 {
     struct npugraph_error err = {0};
     ProtobufCMessage *reply = NULL;
@@ -154,7 +160,10 @@ const char *ctl_next_option(struct ctl_options *o, const char *flags, const char
     return name;
 }
 
-const char *ctl_next_argument(struct ctl_options *o) { return o->at < o->argc ? o->argv[o->at++] : NULL; }
+const char *ctl_next_argument(struct ctl_options *o)
+{
+    return o->at < o->argc ? o->argv[o->at++] : NULL;
+}
 
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p)
 {
@@ -182,7 +191,10 @@ bool ctl_parse_float(const char *text, double *value_p)
     return true;
 }
 
-bool ctl_parse_bytes(const char *text, uint64_t *value_p) { return ngd_parse_size(text, value_p) == NGD_OK; }
+bool ctl_parse_bytes(const char *text, uint64_t *value_p)
+{
+    return ngd_parse_size(text, value_p) == NGD_OK;
+}
 
 /* ---- main -------------------------------------------------------------------------------------------------- */
 
@@ -268,7 +280,8 @@ int main(int argc, char **argv)
     setlocale(LC_ALL, "");
     npugraph_connect_params_init(&ctl.connect);
     ctl.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
-    while ((name = ctl_next_option(&o, "json quiet help version", "address timeout tls-ca tls-cert tls-key tls-server-name color", &value)) != NULL) {
+    while ((name = ctl_next_option(&o, "json quiet help version",
+                                   "address timeout tls-ca tls-cert tls-key tls-server-name color", &value)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
         if (strcmp(name, "help") == 0)

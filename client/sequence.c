@@ -9,8 +9,8 @@
 struct npugraph_sequence {
     struct npugraph_client *client;
     uint64_t id;
-    struct npugraph__stream *steps;  /* opened by the first step */
-    ProtobufCMessage *last;          /* holds the logits of the last step */
+    struct npugraph__stream *steps; /* opened by the first step */
+    ProtobufCMessage *last;         /* holds the logits of the last step */
 };
 
 static void take_logits(struct npugraph_step *step, const ProtobufCBinaryData *logits)
@@ -48,7 +48,8 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
         how.seed = sampling->seed;
         req.sampling = &how;
     }
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/Open", &req.base, &npugraph__v1__open_response__descriptor, &seq->last, err);
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/Open", &req.base, &npugraph__v1__open_response__descriptor,
+                         &seq->last, err);
     if (rc != 0) {
         free(seq);
         return rc;
@@ -68,8 +69,8 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     return 0;
 }
 
-int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits, struct npugraph_step *step_p,
-                           struct npugraph_error *err)
+int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
+                           struct npugraph_step *step_p, struct npugraph_error *err)
 {
     Npugraph__V1__StepRequest req = NPUGRAPH__V1__STEP_REQUEST__INIT;
     Npugraph__V1__TokenChoice choice = NPUGRAPH__V1__TOKEN_CHOICE__INIT;
@@ -140,8 +141,8 @@ static int follow_generation(struct npugraph__stream *st, npugraph_token_fn fn, 
     }
 }
 
-int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop, npugraph_token_fn fn, void *user,
-                               const char **finish_p, struct npugraph_error *err)
+int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,
+                               npugraph_token_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
 {
     Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
     struct npugraph__stream *st;
@@ -176,7 +177,8 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
         npugraph__stream_close(seq->steps);
     }
     req.sequence = seq->id;
-    npugraph__unary(seq->client, "/npugraph.v1.Sequences/Close", &req.base, &npugraph__v1__close_response__descriptor, &reply, NULL);
+    npugraph__unary(seq->client, "/npugraph.v1.Sequences/Close", &req.base, &npugraph__v1__close_response__descriptor,
+                    &reply, NULL);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);
     free(seq);

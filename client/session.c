@@ -19,7 +19,8 @@ static int take_opened(struct npugraph_client *client, const Npugraph__V1__Sessi
     return 0;
 }
 
-int npugraph__session_start(struct npugraph_client *client, const char *client_name, uint32_t grace_ms, struct npugraph_error *err)
+int npugraph__session_start(struct npugraph_client *client, const char *client_name, uint32_t grace_ms,
+                            struct npugraph_error *err)
 {
     struct npugraph__session *s = npugraph__session_of(client);
     Npugraph__V1__SessionRequest req = NPUGRAPH__V1__SESSION_REQUEST__INIT;
@@ -50,7 +51,8 @@ void npugraph__session_end(struct npugraph_client *client)
     npugraph__stream_set_timeout(s->stream, GOODBYE_MS);
     if (s->id != 0 && npugraph__stream_half_close(s->stream, NULL) == 0) {
         /* Reading to the end of the call means that everything of ours is freed when disconnect returns. */
-        while (npugraph__stream_recv(s->stream, &npugraph__v1__session_event__descriptor, &event, NULL) == 0 && event != NULL) {
+        while (npugraph__stream_recv(s->stream, &npugraph__v1__session_event__descriptor, &event, NULL) == 0 &&
+               event != NULL) {
             npugraph__free_message(event);
             event = NULL;
         }

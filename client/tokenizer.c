@@ -108,7 +108,8 @@ static void merge_all(const struct npugraph_tokenizer *tok, struct piece *p)
     }
 }
 
-static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o, struct npugraph_error *err)
+static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
+                        struct npugraph_error *err)
 {
     int32_t whole = tok->ignore_merges ? npugraph__token_find(tok, s, n) : -1;
     struct piece p = {0};
@@ -124,7 +125,8 @@ static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, siz
         if (id < 0) {
             free(p.symbols);
             free(p.heap);
-            return npugraph__error(err, 3, "FILE_UNSUPPORTED", "the vocabulary has no token for byte 0x%02x", (unsigned char)s[i]);
+            return npugraph__error(err, 3, "FILE_UNSUPPORTED", "the vocabulary has no token for byte 0x%02x",
+                                   (unsigned char)s[i]);
         }
         p.symbols[i] = (struct symbol){id, (int32_t)i - 1, i + 1 < n ? (int32_t)i + 1 : -1};
     }
@@ -142,7 +144,8 @@ static int encode_piece(const struct npugraph_tokenizer *tok, const char *s, siz
 
 /* ---- text between added tokens -------------------------------------------------------------------------------- */
 
-static int encode_split(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o, struct npugraph_error *err)
+static int encode_split(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
+                        struct npugraph_error *err)
 {
     pcre2_match_data *md = pcre2_match_data_create_from_pattern(tok->split, NULL);
     size_t at = 0;
@@ -171,7 +174,8 @@ static int encode_split(const struct npugraph_tokenizer *tok, const char *s, siz
     return rc;
 }
 
-static int encode_plain(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o, struct npugraph_error *err)
+static int encode_plain(const struct npugraph_tokenizer *tok, const char *s, size_t n, struct out *o,
+                        struct npugraph_error *err)
 {
     utf8proc_uint8_t *nfc = NULL;
     utf8proc_ssize_t len = (utf8proc_ssize_t)n;
@@ -202,8 +206,8 @@ static int32_t added_at(const struct npugraph_tokenizer *tok, const char *s, siz
     return -1;
 }
 
-int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, bool special, int32_t **ids_p,
-                              size_t *n_ids_p, struct npugraph_error *err)
+int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok, const char *text, size_t n, bool special,
+                              int32_t **ids_p, size_t *n_ids_p, struct npugraph_error *err)
 {
     struct out o = {0};
     size_t from = 0;
@@ -245,4 +249,7 @@ const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32
     return tok->tokens[id].bytes;
 }
 
-size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok) { return tok->n_tokens; }
+size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok)
+{
+    return tok->n_tokens;
+}

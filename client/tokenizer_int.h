@@ -27,16 +27,16 @@ struct npugraph__merge {
 struct npugraph_tokenizer {
     struct npugraph__token *tokens; /* by id */
     size_t n_tokens;
-    int32_t *index;                 /* hash of bytes -> id, -1 = empty; power of two */
+    int32_t *index; /* hash of bytes -> id, -1 = empty; power of two */
     size_t index_size;
     struct npugraph__merge *merges; /* hash; power of two */
     size_t merges_size;
-    int32_t byte_id[256];           /* token of a single byte, -1 = none */
-    int32_t *added;                 /* ids of added tokens, longest first */
+    int32_t byte_id[256]; /* token of a single byte, -1 = none */
+    int32_t *added;       /* ids of added tokens, longest first */
     size_t n_added;
-    pcre2_code *split;              /* NULL: the whole text is one piece */
+    pcre2_code *split; /* NULL: the whole text is one piece */
     bool nfc;
-    bool ignore_merges;             /* a piece that is a token is that token */
+    bool ignore_merges; /* a piece that is a token is that token */
 };
 
 int32_t npugraph__token_find(const struct npugraph_tokenizer *tok, const char *bytes, size_t n); /* -1 = none */

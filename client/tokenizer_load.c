@@ -11,7 +11,10 @@
 
 /* ---- the printable alphabet of byte-level BPE (GPT-2): byte <-> code point ---------------------------------- */
 
-static bool is_printable_byte(unsigned b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174; }
+static bool is_printable_byte(unsigned b)
+{
+    return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+}
 
 static void make_alphabet(int16_t to_byte[512])
 {
@@ -85,7 +88,10 @@ static void index_token(struct npugraph_tokenizer *tok, int32_t id)
     tok->index[i] = id;
 }
 
-static uint64_t pair_of(int32_t left, int32_t right) { return (uint64_t)(uint32_t)left << 32 | (uint32_t)right; }
+static uint64_t pair_of(int32_t left, int32_t right)
+{
+    return (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+}
 
 const struct npugraph__merge *npugraph__merge_find(const struct npugraph_tokenizer *tok, int32_t left, int32_t right)
 {
@@ -131,9 +137,18 @@ static int bad(struct source *s, const char *reason, const char *what)
 {
     return npugraph__error(s->err, 3, reason, "%s: %s", s->path, what);
 }
-static int unsupported(struct source *s, const char *what) { return bad(s, "FILE_UNSUPPORTED", what); }
-static int corrupt(struct source *s, const char *what) { return bad(s, "FILE_CORRUPT", what); }
-static int no_memory(struct source *s) { return npugraph__error(s->err, 8, "NO_MEMORY", "out of memory"); }
+static int unsupported(struct source *s, const char *what)
+{
+    return bad(s, "FILE_UNSUPPORTED", what);
+}
+static int corrupt(struct source *s, const char *what)
+{
+    return bad(s, "FILE_CORRUPT", what);
+}
+static int no_memory(struct source *s)
+{
+    return npugraph__error(s->err, 8, "NO_MEMORY", "out of memory");
+}
 
 static bool is_type(const json_t *object, const char *type)
 {
@@ -161,11 +176,10 @@ static int64_t largest_id(struct source *s)
     int64_t max = -1;
     size_t i;
 
-    json_object_foreach(json_object_get(s->model, "vocab"), key, v)
-        max = json_integer_value(v) > max ? json_integer_value(v) : max;
-    json_array_foreach(added, i, v)
-        if (json_integer_value(json_object_get(v, "id")) > max)
-            max = json_integer_value(json_object_get(v, "id"));
+    json_object_foreach(json_object_get(s->model, "vocab"), key, v) max =
+        json_integer_value(v) > max ? json_integer_value(v) : max;
+    json_array_foreach(added, i, v) if (json_integer_value(json_object_get(v, "id")) > max) max =
+        json_integer_value(json_object_get(v, "id"));
     return max;
 }
 
@@ -199,7 +213,8 @@ static int read_vocab(struct source *s, struct npugraph_tokenizer *tok)
 /* A merge is "left right" in older files and ["left", "right"] in newer ones. */
 static bool split_merge(const json_t *m, char *left, char *right, size_t room)
 {
-    const char *l = json_string_value(json_array_get(m, 0)), *r = json_string_value(json_array_get(m, 1)), *whole = json_string_value(m);
+    const char *l = json_string_value(json_array_get(m, 0)), *r = json_string_value(json_array_get(m, 1)),
+               *whole = json_string_value(m);
     const char *space = whole != NULL ? strchr(whole, ' ') : NULL;
     size_t n;
 
@@ -304,7 +319,8 @@ static int compile_split(struct source *s, struct npugraph_tokenizer *tok, const
         return 0;
     }
     pcre2_get_error_message(code, text, sizeof(text));
-    return npugraph__error(s->err, 3, "FILE_UNSUPPORTED", "%s: the pre-tokenizer's expression does not compile at %zu: %s", s->path, where,
+    return npugraph__error(s->err, 3, "FILE_UNSUPPORTED",
+                           "%s: the pre-tokenizer's expression does not compile at %zu: %s", s->path, where,
                            (const char *)text);
 }
 
@@ -314,7 +330,8 @@ static int compile_split(struct source *s, struct npugraph_tokenizer *tok, const
 static int read_one_pre(struct source *s, struct npugraph_tokenizer *tok, const json_t *p)
 {
     const json_t *pattern = json_object_get(p, "pattern"), *use = json_object_get(p, "use_regex");
-    const char *regex = json_string_value(json_object_get(pattern, "Regex")), *how = json_string_value(json_object_get(p, "behavior"));
+    const char *regex = json_string_value(json_object_get(pattern, "Regex")),
+               *how = json_string_value(json_object_get(p, "behavior"));
 
     if (is_type(p, "ByteLevel")) {
         if (json_is_true(json_object_get(p, "add_prefix_space")))
@@ -323,8 +340,8 @@ static int read_one_pre(struct source *s, struct npugraph_tokenizer *tok, const 
             return compile_split(s, tok, GPT2_SPLIT);
         return json_is_true(use) ? unsupported(s, "two splitting pre-tokenizers are not supported") : 0;
     }
-    if (!is_type(p, "Split") || regex == NULL || how == NULL || strcmp(how, "Isolated") != 0 || json_is_true(json_object_get(p, "invert")) ||
-        tok->split != NULL)
+    if (!is_type(p, "Split") || regex == NULL || how == NULL || strcmp(how, "Isolated") != 0 ||
+        json_is_true(json_object_get(p, "invert")) || tok->split != NULL)
         return unsupported(s, "the pre-tokenizer must be a Split by a Regex (Isolated), a ByteLevel, or both");
     return compile_split(s, tok, regex);
 }
@@ -336,7 +353,8 @@ static int read_pre_tokenizer(struct source *s, struct npugraph_tokenizer *tok)
     int rc = 0;
 
     if (!is_type(pre, "Sequence"))
-        return json_is_object(pre) ? read_one_pre(s, tok, pre) : unsupported(s, "there is no pre-tokenizer: not byte-level BPE");
+        return json_is_object(pre) ? read_one_pre(s, tok, pre)
+                                   : unsupported(s, "there is no pre-tokenizer: not byte-level BPE");
     json_array_foreach(list, i, p)
     {
         rc = read_one_pre(s, tok, p);
@@ -400,8 +418,9 @@ int npugraph_tokenizer_open(const char *path, struct npugraph_tokenizer **tok_p,
 
     s.root = json_load_file(path, 0, &e);
     if (s.root == NULL)
-        return npugraph__error(err, 3, json_error_code(&e) == json_error_cannot_open_file ? "FILE_NOT_FOUND" : "FILE_CORRUPT", "%s: %s", path,
-                               e.text);
+        return npugraph__error(err, 3,
+                               json_error_code(&e) == json_error_cannot_open_file ? "FILE_NOT_FOUND" : "FILE_CORRUPT",
+                               "%s: %s", path, e.text);
     tok = calloc(1, sizeof(*tok));
     if (tok == NULL) {
         json_decref(s.root);

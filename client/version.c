@@ -8,4 +8,7 @@
 #define PACKAGE_VERSION "0.1.0"
 #endif
 
-const char *npugraph_version(void) { return PACKAGE_VERSION; }
+const char *npugraph_version(void)
+{
+    return PACKAGE_VERSION;
+}

@@ -53,9 +53,9 @@ struct ngd_daemon {
     struct ngd_sched *sched;
     struct ngd_reactor *reactor;
     struct ngd_reactor_watch *expiry; /* of sessions' grace periods */
-    struct ngd_jobs *jobs;    /* captures of models, large graphs */
-    struct ngd_jobs *loads;   /* reads of checkpoint files */
-    struct ngd_jobs *reaper;  /* gives back memory of sessions that ended */
+    struct ngd_jobs *jobs;            /* captures of models, large graphs */
+    struct ngd_jobs *loads;           /* reads of checkpoint files */
+    struct ngd_jobs *reaper;          /* gives back memory of sessions that ended */
     struct ngd_models *models;
     struct ngd_sessions *sessions;
     struct ngd_loader *loader;

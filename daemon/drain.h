@@ -19,7 +19,8 @@ struct ngd_drain;
 
 ngd_status_t ngd_drain_create(struct ngd_daemon *d, struct ngd_drain **drain_p);
 void ngd_drain_destroy(struct ngd_drain *drain); /* NULL is fine */
-/* grace 0: the option drain-grace. stay: the process goes on, refusing work. A second begin without stay shortens the grace. */
+/* grace 0: the option drain-grace. stay: the process goes on, refusing work. A second begin without stay shortens the
+ * grace. */
 void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay);
 
 #endif

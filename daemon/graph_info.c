@@ -11,7 +11,8 @@ ngd_status_t ngd_value_bytes(const struct ngd_graph *g, uint32_t value, const in
 
     for (uint32_t i = 0; i < type->rank; i++) {
         int64_t n, min;
-        ngd_status_t status = symbols ? ngd_expr_eval(g->exprs, type->dims[i], symbols, &n) : ngd_expr_bounds(g->exprs, type->dims[i], &min, &n);
+        ngd_status_t status = symbols ? ngd_expr_eval(g->exprs, type->dims[i], symbols, &n)
+                                      : ngd_expr_bounds(g->exprs, type->dims[i], &min, &n);
 
         if (status != NGD_OK || n < 0 || __builtin_mul_overflow(bytes, (uint64_t)n, &bytes))
             return NGD_ERR_OVERFLOW;
@@ -34,7 +35,8 @@ static char *print_dim(const struct ngd_graph *g, ngd_dim_t dim, struct ngd_aren
     return text;
 }
 
-static Npugraph__V1__ValueInfo *value_info(const struct ngd_graph *g, uint32_t value, const char *label, struct ngd_arena *arena)
+static Npugraph__V1__ValueInfo *value_info(const struct ngd_graph *g, uint32_t value, const char *label,
+                                           struct ngd_arena *arena)
 {
     const struct ngd_type *type = &g->values[value].type;
     Npugraph__V1__ValueInfo *v = ngd_arena_calloc(arena, 1, sizeof(*v));
@@ -52,12 +54,15 @@ static Npugraph__V1__ValueInfo *value_info(const struct ngd_graph *g, uint32_t v
     return v;
 }
 
-static Npugraph__V1__ValueInfo **value_list(const struct ngd_graph *g, const uint32_t *values, uint32_t n, struct ngd_arena *arena, size_t *n_p)
+static Npugraph__V1__ValueInfo **value_list(const struct ngd_graph *g, const uint32_t *values, uint32_t n,
+                                            struct ngd_arena *arena, size_t *n_p)
 {
     Npugraph__V1__ValueInfo **list = ngd_arena_calloc(arena, n + 1u, sizeof(*list));
 
     for (uint32_t i = 0; list && i < n; i++)
-        if (!(list[i] = value_info(g, values[i], g->values[values[i]].label ? g->values[values[i]].label : g->values[values[i]].name, arena)))
+        if (!(list[i] = value_info(g, values[i],
+                                   g->values[values[i]].label ? g->values[values[i]].label : g->values[values[i]].name,
+                                   arena)))
             return NULL;
     *n_p = list ? n : 0;
     return list;
@@ -107,7 +112,8 @@ static void add_key(void *ctx, const char *key)
         k->info->n_keys++;
 }
 
-static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog, struct ngd_graph *g, struct ngd_arena *arena)
+static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog, struct ngd_graph *g,
+                        struct ngd_arena *arena)
 {
     struct keys keys = {info, arena, info->executables + 8u};
 
@@ -118,7 +124,8 @@ static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog,
     info->hosts = value_list(g, g->hosts, g->n_hosts, arena, &info->n_hosts);
     info->outputs = output_list(g, arena, &info->n_outputs);
     info->symbols = symbol_list(g, arena, &info->n_symbols);
-    if (!info->keys || !info->params || !info->states || !info->inputs || !info->hosts || !info->outputs || !info->symbols)
+    if (!info->keys || !info->params || !info->states || !info->inputs || !info->hosts || !info->outputs ||
+        !info->symbols)
         return false;
     ngd_program_print_keys(prog, add_key, &keys);
     return true;

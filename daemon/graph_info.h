@@ -2,7 +2,8 @@
 #ifndef NGD_DAEMON_GRAPH_INFO_H
 #define NGD_DAEMON_GRAPH_INFO_H
 
-/* Graphs and models as messages. Memory: a filled message lives in the arena; its details also point into the program, which the caller keeps. */
+/* Graphs and models as messages. Memory: a filled message lives in the arena; its details also point into the program,
+ * which the caller keeps. */
 #include "base/mem.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/model.h"

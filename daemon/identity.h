@@ -19,7 +19,13 @@
 
 #define NGD_IDENTITY_MAX 160
 
-typedef enum ngd_quota { NGD_QUOTA_SESSIONS, NGD_QUOTA_GRAPHS, NGD_QUOTA_SEQUENCES, NGD_QUOTA_BYTES, NGD_QUOTA_KINDS } ngd_quota_t;
+typedef enum ngd_quota {
+    NGD_QUOTA_SESSIONS,
+    NGD_QUOTA_GRAPHS,
+    NGD_QUOTA_SEQUENCES,
+    NGD_QUOTA_BYTES,
+    NGD_QUOTA_KINDS
+} ngd_quota_t;
 
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];

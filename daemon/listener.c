@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 /* accept fails for as long as no descriptor is free; asking again at once would only burn a core. */
-#define PAUSE (100 * NGD_MSEC)
+#define PAUSE         (100 * NGD_MSEC)
 #define LISTENERS_MAX 32
 
 struct listener {
@@ -181,17 +181,19 @@ static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, str
     return NGD_OK;
 }
 
-static ngd_status_t listen_plain(struct ngd_listeners *all, const char *text, const struct addrinfo *ai, struct ngd_diag *diag)
+static ngd_status_t listen_plain(struct ngd_listeners *all, const char *text, const struct addrinfo *ai,
+                                 struct ngd_diag *diag)
 {
     struct listener *l;
     ngd_status_t status;
     int fd;
 
     if (!ngd_sockaddr_is_loopback(ai->ai_addr) && !all->daemon->options.allow_plaintext)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "listen %s: plaintext TCP on other than a loopback address; set tls-cert, tls-key and tls-client-ca, or "
-                            "allow-plaintext",
-                            text);
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "listen %s: plaintext TCP on other than a loopback address; set tls-cert, tls-key and tls-client-ca, or "
+            "allow-plaintext",
+            text);
     status = ngd_socket_tcp(ai, &fd, diag);
     if (status != NGD_OK)
         return status;
@@ -257,8 +259,10 @@ static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *di
         return NGD_ERR_CONFIG;
     if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
-    if (sa.ss_family != AF_UNIX && !ngd_sockaddr_is_loopback((struct sockaddr *)&sa) && !all->daemon->options.allow_plaintext)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "passed socket %d is plaintext TCP on other than a loopback address", fd);
+    if (sa.ss_family != AF_UNIX && !ngd_sockaddr_is_loopback((struct sockaddr *)&sa) &&
+        !all->daemon->options.allow_plaintext)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "passed socket %d is plaintext TCP on other than a loopback address",
+                            fd);
     /* systemd passes a blocking socket unless told otherwise, and accept would stop the loop. */
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));

@@ -22,6 +22,7 @@ ngd_status_t ngd_listeners_start(struct ngd_listeners *listeners, struct ngd_dia
 void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
 void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */
 /* "unix:/path", "tcp:127.0.0.1:9401", "tls:0.0.0.0:9401" */
-void ngd_listeners_for_each(const struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address), void *ctx);
+void ngd_listeners_for_each(const struct ngd_listeners *listeners, void (*fn)(void *ctx, const char *address),
+                            void *ctx);
 
 #endif

@@ -51,7 +51,8 @@ struct ngd_loader {
     struct ngd_list loading NGD_GUARDED_BY(lock); /* struct ngd_load, of different files */
 };
 
-/* ---- sharing --------------------------------------------------------------------------------------------------------- */
+/* ---- sharing
+ * --------------------------------------------------------------------------------------------------------- */
 
 static struct shared **bucket(struct ngd_loader *l, const struct file_id *file, uint64_t offset) NGD_REQUIRES(l->lock)
 {
@@ -68,7 +69,8 @@ static struct ngd_buffer_object *make_object(struct ngd_buffer *buffer)
     return o;
 }
 
-static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file, uint64_t offset, uint64_t bytes)
+static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file,
+                                             uint64_t offset, uint64_t bytes)
 {
     struct ngd_buffer *buffer = NULL;
 
@@ -82,7 +84,8 @@ static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_de
 }
 
 /* Takes the caller's reference on buffer, also when it fails. */
-static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file, uint64_t offset, struct ngd_buffer *buffer)
+static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file, uint64_t offset,
+                                            struct ngd_buffer *buffer)
 {
     struct shared *s = NGD_NEW(struct shared);
 
@@ -140,8 +143,7 @@ void ngd_loader_forget(struct ngd_loader *l)
 /* Is another load of the file under way? */
 static bool is_loading(struct ngd_loader *l, const struct file_id *file) NGD_REQUIRES(l->lock)
 {
-    ngd_list_for_each(pos, &l->loading)
-    {
+    ngd_list_for_each (pos, &l->loading) {
         const struct ngd_load *other = ngd_container_of(pos, struct ngd_load, link);
 
         if (memcmp(other->file, file, sizeof(*file)) == 0)
@@ -151,7 +153,8 @@ static bool is_loading(struct ngd_loader *l, const struct file_id *file) NGD_REQ
 }
 
 /* Waits for loads of the same file, so that each tensor is read once however many ask at the same time. */
-static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct ngd_diag *diag)
+static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file,
+                               struct ngd_diag *diag)
 {
     bool go_on = true;
 
@@ -178,7 +181,8 @@ static void end_load(struct ngd_loader *l, struct ngd_load *load)
     ngd_mutex_unlock(&l->lock);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening
+ * ----------------------------------------------------------------------------------------------------------- */
 
 /* "" = the directory itself; NULL = not below it. */
 static const char *path_below(const char *dir, const char *path)
@@ -197,7 +201,8 @@ static const char *path_below(const char *dir, const char *path)
 
 static int open_below(int dir, const char *path)
 {
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
 
     if (fd >= 0 || errno != ENOSYS)
@@ -233,7 +238,8 @@ static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
     return e == ENOENT || e == ENOTDIR ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_PATH_NOT_ALLOWED;
 }
 
-static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct stat *sb, struct ngd_diag *diag)
+static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct stat *sb,
+                              struct ngd_diag *diag)
 {
     const struct ngd_config_list *dirs = &l->daemon->options.models_dir;
     ngd_status_t status = NGD_ERR_PATH_NOT_ALLOWED;
@@ -247,14 +253,18 @@ static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int 
     if (status == NGD_ERR_FILE_NOT_FOUND)
         return ngd_diag_set(diag, status, "%.400s: no such file", path);
     if (status != NGD_OK)
-        return ngd_diag_set(diag, status, "%.400s: not in one of the directories that the option models-dir allows (a link out of them counts as outside)", path);
+        return ngd_diag_set(diag, status,
+                            "%.400s: not in one of the directories that the option models-dir allows (a link out of "
+                            "them counts as outside)",
+                            path);
     if (fstat(*fd_p, sb) == 0 && S_ISREG(sb->st_mode))
         return NGD_OK;
     close(*fd_p);
     return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------------------- */
 
 static ngd_status_t read_fully(int fd, void *to, uint64_t n, uint64_t offset, struct ngd_diag *diag)
 {
@@ -299,17 +309,20 @@ static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
     if (!load->tensors)
         return NGD_ERR_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        const struct ngd_safetensor *t = load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
+        const struct ngd_safetensor *t =
+            load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
 
         if (!t)
-            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path, load->names[i]);
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
+                                load->names[i]);
         load->tensors[load->n_tensors++].tensor = t;
     }
     return NGD_OK;
 }
 
 /* Straight into device memory where the CPU can address it. */
-static ngd_status_t read_chunk(int fd, struct ngd_buffer *buffer, uint64_t at, uint64_t n, uint64_t offset, void **bounce, struct ngd_diag *diag)
+static ngd_status_t read_chunk(int fd, struct ngd_buffer *buffer, uint64_t at, uint64_t n, uint64_t offset,
+                               void **bounce, struct ngd_diag *diag)
 {
     char *direct = ngd_buffer_host_ptr(buffer);
     ngd_status_t status;
@@ -328,8 +341,8 @@ struct meter {
     void *bounce;
 };
 
-static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_safetensor *t, struct ngd_buffer *buffer, struct meter *m,
-                                struct ngd_diag *diag)
+static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_safetensor *t,
+                                struct ngd_buffer *buffer, struct meter *m, struct ngd_diag *diag)
 {
     for (uint64_t at = 0; at < t->bytes;) {
         uint64_t n = t->bytes - at < CHUNK_BYTES ? t->bytes - at : CHUNK_BYTES;
@@ -349,13 +362,14 @@ static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_
     return NGD_OK;
 }
 
-static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file, struct ngd_loaded *t,
-                                struct meter *m, struct ngd_diag *diag)
+static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file,
+                                struct ngd_loaded *t, struct meter *m, struct ngd_diag *diag)
 {
     struct ngd_buffer *buffer;
     ngd_status_t status;
 
-    status = ngd_buffer_create(load->dev, t->tensor->bytes ? t->tensor->bytes : 1, NGD_BUFFER_WEIGHTS, t->tensor->name, &buffer, diag);
+    status = ngd_buffer_create(load->dev, t->tensor->bytes ? t->tensor->bytes : 1, NGD_BUFFER_WEIGHTS, t->tensor->name,
+                               &buffer, diag);
     if (status != NGD_OK)
         return status;
     status = read_tensor(load, fd, t->tensor, buffer, m, diag);
@@ -368,7 +382,8 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
 }
 
 /* What is loaded already, and the room for the rest before any of it is allocated. */
-static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct meter *m, struct ngd_diag *diag)
+static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct meter *m,
+                              struct ngd_diag *diag)
 {
     load->all_shared = true;
     for (size_t i = 0; i < load->n_tensors; i++) {
@@ -382,7 +397,8 @@ static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const
     return m->total ? ngd_device_check_room(load->dev, m->total, load->path, diag) : NGD_OK;
 }
 
-static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file, struct ngd_diag *diag)
+static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file,
+                                 struct ngd_diag *diag)
 {
     struct meter m = {0};
     ngd_status_t status = plan_load(l, load, file, &m, diag);
@@ -416,11 +432,13 @@ static ngd_status_t check_unchanged(int fd, const struct file_id *file, struct n
         return ngd_diag_set(diag, NGD_ERR_IO, "the file cannot be looked at: %s", strerror(errno));
     identify(&sb, &now);
     if (memcmp(&now, file, sizeof(now)) != 0)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the file was changed while it was read; try again when it is complete");
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "the file was changed while it was read; try again when it is complete");
     return NGD_OK;
 }
 
-static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb, struct ngd_diag *diag)
+static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb,
+                                   struct ngd_diag *diag)
 {
     struct file_id file;
     ngd_status_t status = read_index(fd, (uint64_t)sb->st_size, load, diag);
@@ -452,7 +470,8 @@ ngd_status_t ngd_load_run(struct ngd_loader *l, struct ngd_load *load, struct ng
     if (status != NGD_OK)
         ngd_load_fini(load);
     else
-        ngd_info("loader", "%s: %zu tensors%s", load->path, load->n_tensors, load->all_shared ? " were loaded before" : "");
+        ngd_info("loader", "%s: %zu tensors%s", load->path, load->n_tensors,
+                 load->all_shared ? " were loaded before" : "");
     return status;
 }
 

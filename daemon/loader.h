@@ -3,13 +3,13 @@
 #define NGD_DAEMON_LOADER_H
 
 /*
- * Loads tensors of safetensors files into device memory. Files are opened only below the configured directories, without
- * following links out of them; bytes go from the file to the device buffer without another copy.
+ * Loads tensors of safetensors files into device memory. Files are opened only below the configured directories,
+ * without following links out of them; bytes go from the file to the device buffer without another copy.
  *
- * Tensors are shared: the same tensor of the same file (device, inode, size, time of change) that is still loaded is given
- * again, whoever holds it (a session, a graph, a kept model), and is therefore read-only. Loads of one file wait for each
- * other. The table has a reference of its own, which ngd_loader_forget drops when it is the last.
- * Threads: any; ngd_load_run blocks. Memory: a load owns its list.
+ * Tensors are shared: the same tensor of the same file (device, inode, size, time of change) that is still loaded is
+ * given again, whoever holds it (a session, a graph, a kept model), and is therefore read-only. Loads of one file wait
+ * for each other. The table has a reference of its own, which ngd_loader_forget drops when it is the last. Threads:
+ * any; ngd_load_run blocks. Memory: a load owns its list.
  */
 #include "daemon/object.h"
 #include "daemon/safetensors.h"

@@ -41,8 +41,8 @@ static ngd_status_t held_by_other(int fd, const char *path, struct ngd_diag *dia
     long pid = n > 0 ? strtol(text, NULL, 10) : 0;
 
     if (pid > 0)
-        return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd (pid %ld) holds %s; stop it first, or use another socket",
-                            pid, path);
+        return ngd_diag_set(diag, NGD_ERR_BUSY,
+                            "another npugraphd (pid %ld) holds %s; stop it first, or use another socket", pid, path);
     return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd holds %s; stop it first, or use another socket", path);
 }
 
@@ -67,10 +67,12 @@ ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ng
     locks->fds = fds;
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
     if (fd < 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "lock file %s cannot be opened: %s", path, strerror(errno));
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "lock file %s cannot be opened: %s", path,
+                            strerror(errno));
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        status = errno == EWOULDBLOCK ? held_by_other(fd, path, diag)
-                                      : ngd_diag_set(diag, NGD_ERR_IO, "%s cannot be locked: %s", path, strerror(errno));
+        status = errno == EWOULDBLOCK
+                     ? held_by_other(fd, path, diag)
+                     : ngd_diag_set(diag, NGD_ERR_IO, "%s cannot be locked: %s", path, strerror(errno));
         close(fd);
         return status;
     }

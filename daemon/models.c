@@ -12,9 +12,9 @@
 struct entry {
     struct ngd_list link;
     char name[NGD_MODEL_NAME_MAX + 1];
-    struct ngd_model *model;       /* a reference */
-    struct ngd_identity *owner;    /* a reference */
-    uint64_t session;              /* 0: kept */
+    struct ngd_model *model;    /* a reference */
+    struct ngd_identity *owner; /* a reference */
+    uint64_t session;           /* 0: kept */
 };
 
 struct ngd_models {
@@ -65,8 +65,7 @@ void ngd_models_destroy(struct ngd_models *m)
 
 static struct entry *find_locked(struct ngd_models *m, const char *name) NGD_REQUIRES(m->lock)
 {
-    ngd_list_for_each(pos, &m->all)
-    {
+    ngd_list_for_each (pos, &m->all) {
         struct entry *e = ngd_container_of(pos, struct entry, link);
 
         if (strcmp(e->name, name) == 0)
@@ -81,15 +80,16 @@ static ngd_status_t not_found(struct ngd_models *m, const char *name, struct ngd
     ngd_status_t status;
 
     ngd_strbuf_init(&names);
-    ngd_list_for_each(pos, &m->all)
+    ngd_list_for_each (pos, &m->all)
         ngd_strbuf_printf(&names, "%s%s", names.len ? ", " : "", ngd_container_of(pos, struct entry, link)->name);
-    status = ngd_diag_set(diag, NGD_ERR_MODEL_NOT_FOUND, "no model \"%.64s\" is loaded; loaded: %s", name, names.len ? ngd_strbuf_str(&names) : "none");
+    status = ngd_diag_set(diag, NGD_ERR_MODEL_NOT_FOUND, "no model \"%.64s\" is loaded; loaded: %s", name,
+                          names.len ? ngd_strbuf_str(&names) : "none");
     ngd_strbuf_fini(&names);
     return status;
 }
 
-ngd_status_t ngd_models_add(struct ngd_models *m, const char *name, struct ngd_model *model, struct ngd_identity *owner, uint64_t session,
-                            struct ngd_diag *diag)
+ngd_status_t ngd_models_add(struct ngd_models *m, const char *name, struct ngd_model *model, struct ngd_identity *owner,
+                            uint64_t session, struct ngd_diag *diag)
 {
     struct entry *e = NGD_NEW(struct entry);
     bool exists;
@@ -110,7 +110,9 @@ ngd_status_t ngd_models_add(struct ngd_models *m, const char *name, struct ngd_m
     ngd_mutex_unlock(&m->lock);
     if (exists)
         entry_free(e);
-    return exists ? ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS, "a model \"%s\" is loaded already; unload it first, or choose another name", name) : NGD_OK;
+    return exists ? ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                                 "a model \"%s\" is loaded already; unload it first, or choose another name", name)
+                  : NGD_OK;
 }
 
 ngd_status_t ngd_models_get(struct ngd_models *m, const char *name, struct ngd_model **model_p, struct ngd_diag *diag)
@@ -128,7 +130,8 @@ ngd_status_t ngd_models_get(struct ngd_models *m, const char *name, struct ngd_m
     return status;
 }
 
-ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const struct ngd_identity *who, bool force, struct ngd_diag *diag)
+ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const struct ngd_identity *who, bool force,
+                               struct ngd_diag *diag)
 {
     struct ngd_model_stats stats;
     ngd_status_t status = NGD_OK;
@@ -143,7 +146,9 @@ ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const str
     } else {
         ngd_model_stats(e->model, &stats);
         if (stats.sequences && !force)
-            status = ngd_diag_set(diag, NGD_ERR_BUSY, "model \"%s\" has %u open sequences; close them, or unload with force", e->name, stats.sequences);
+            status =
+                ngd_diag_set(diag, NGD_ERR_BUSY, "model \"%s\" has %u open sequences; close them, or unload with force",
+                             e->name, stats.sequences);
         else
             unlink_entry(m, e);
     }
@@ -159,8 +164,7 @@ void ngd_models_session_ended(struct ngd_models *m, uint64_t session)
 
     ngd_list_init(&gone);
     ngd_mutex_lock(&m->lock);
-    ngd_list_for_each_safe(pos, tmp, &m->all)
-    {
+    ngd_list_for_each_safe (pos, tmp, &m->all) {
         struct entry *x = ngd_container_of(pos, struct entry, link);
 
         if (x->session && x->session == session) {
@@ -190,8 +194,7 @@ void ngd_models_for_each(struct ngd_models *m, void (*fn)(void *ctx, struct ngd_
 
     ngd_mutex_lock(&m->lock);
     list = NGD_NEW_N(struct ngd_model *, m->n + 1);
-    ngd_list_for_each(pos, &m->all)
-    {
+    ngd_list_for_each (pos, &m->all) {
         if (list && n < m->n)
             list[n++] = ngd_model_ref(ngd_container_of(pos, struct entry, link)->model);
     }

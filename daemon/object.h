@@ -3,21 +3,26 @@
 #define NGD_DAEMON_OBJECT_H
 
 /*
- * What clients name by id: buffers, graphs (bindings) and sequences. Each is a small header in front of the thing, reference
- * counted: a session's table holds one reference, and so does every request that uses it.
- * Threads: any. close() and release() run on the thread that caused them, with no lock held.
+ * What clients name by id: buffers, graphs (bindings) and sequences. Each is a small header in front of the thing,
+ * reference counted: a session's table holds one reference, and so does every request that uses it. Threads: any.
+ * close() and release() run on the thread that caused them, with no lock held.
  */
 #include "devices/device.h"
 #include "scheduler/model.h"
 #include <stdatomic.h>
 
-typedef enum ngd_object_kind { NGD_OBJECT_BUFFER, NGD_OBJECT_GRAPH, NGD_OBJECT_SEQUENCE, NGD_OBJECT_KINDS } ngd_object_kind_t;
+typedef enum ngd_object_kind {
+    NGD_OBJECT_BUFFER,
+    NGD_OBJECT_GRAPH,
+    NGD_OBJECT_SEQUENCE,
+    NGD_OBJECT_KINDS
+} ngd_object_kind_t;
 
 struct ngd_object {
     ngd_object_kind_t kind;
-    _Atomic uint32_t refs;                    /* starts at one: the maker's */
-    uint64_t bytes;                           /* counted against the identity's quota */
-    void (*close)(struct ngd_object *object); /* optional: the session lets go of it; once */
+    _Atomic uint32_t refs;                      /* starts at one: the maker's */
+    uint64_t bytes;                             /* counted against the identity's quota */
+    void (*close)(struct ngd_object *object);   /* optional: the session lets go of it; once */
     void (*release)(struct ngd_object *object); /* the last reference is gone; frees it */
 };
 

@@ -16,13 +16,17 @@
 #endif
 
 #define AT(field) offsetof(struct ngd_options, field)
-#define COUNT(name, field, def, min, max, help) {name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, false}
+#define COUNT(name, field, def, min, max, help)                           \
+    {                                                                     \
+        name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, false \
+    }
 
 const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", NULL};
 
 const struct ngd_config_option ngd_options_table[] = {
     {"listen", NGD_CONFIG_LIST, AT(listen), "unix:/run/npugraphd/npugraphd.sock", 0, 0, NULL,
-     "Where clients connect: unix:PATH, or tcp:HOST:PORT (also HOST:PORT; an IPv6 address in brackets; port 0 picks a free "
+     "Where clients connect: unix:PATH, or tcp:HOST:PORT (also HOST:PORT; an IPv6 address in brackets; port 0 picks a "
+     "free "
      "one). TCP uses TLS when tls-cert is set, and is refused without it unless HOST is a loopback address or "
      "allow-plaintext is set. Sockets that systemd passes are served besides.",
      false},
@@ -31,7 +35,8 @@ const struct ngd_config_option ngd_options_table[] = {
     {"lock-file", NGD_CONFIG_STRING, AT(lock_file), "", 0, 0, NULL,
      "File whose lock keeps a second daemon away. Empty: the path of each Unix socket with .lock appended.", false},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
-     "HOST:PORT of the HTTP statistics endpoint (/metrics, /healthz, /readyz, /stats.json, / for people), or off. Port 0 picks "
+     "HOST:PORT of the HTTP statistics endpoint (/metrics, /healthz, /readyz, /stats.json, / for people), or off. Port "
+     "0 picks "
      "a free one. The endpoint has no authentication: give it an address that only those who may read it can reach.",
      false},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
@@ -43,28 +48,34 @@ const struct ngd_config_option ngd_options_table[] = {
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16",
      "Instruction set of the host device's kernels; for comparisons.", false},
-    COUNT("slots", slots, "1", 1, 64, "Stream slots per device: replays that may run at the same time. Each has a memory pool."),
+    COUNT("slots", slots, "1", 1, 64,
+          "Stream slots per device: replays that may run at the same time. Each has a memory pool."),
     COUNT("capture-threads", capture_threads, "1", 1, 16, "Threads that capture graphs."),
     {"inline-limit", NGD_CONFIG_TIME, AT(inline_limit), "50us", 0, NGD_SEC, NULL,
-     "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. 0: never.",
+     "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. "
+     "0: never.",
      false},
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
           "Captures that one graph may hold unless its own option capture_limit says otherwise."),
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
-     "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go through "
+     "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go "
+     "through "
      "buffers.",
      false},
     COUNT("max-connections", max_connections, "1024", 1, 1 << 20, "Open connections; more are closed at once."),
     COUNT("max-streams", max_streams, "1024", 1, 1 << 20, "Calls under way on one connection; the client queues more."),
-    COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20, "Calls under way in all; more are refused. Status and health are not."),
+    COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
+          "Calls under way in all; more are refused. Status and health are not."),
     COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in all."),
     COUNT("max-sessions-per-identity", max_sessions_per_identity, "1024", 1, 1 << 20, "Open sessions of one identity."),
     COUNT("max-graphs-per-identity", max_graphs_per_identity, "4096", 1, 1 << 20, "Registered graphs of one identity."),
-    COUNT("max-sequences-per-identity", max_sequences_per_identity, "4096", 1, 1 << 20, "Open sequences of one identity."),
+    COUNT("max-sequences-per-identity", max_sequences_per_identity, "4096", 1, 1 << 20,
+          "Open sequences of one identity."),
     {"max-bytes-per-identity", NGD_CONFIG_SIZE, AT(max_bytes_per_identity), "0", 0, INT64_C(1) << 50, NULL,
-     "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the device's.",
+     "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the "
+     "device's.",
      false},
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
      "PEM file of the server's certificate chain. Read again when it changes.", false},
@@ -72,14 +83,17 @@ const struct ngd_config_option ngd_options_table[] = {
     {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
      "PEM file of the authorities whose client certificates are accepted. Clients without one are refused.", false},
     {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
-     "Allows plaintext TCP on other than loopback addresses: everybody who reaches the port may use the devices.", false},
+     "Allows plaintext TCP on other than loopback addresses: everybody who reaches the port may use the devices.",
+     false},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
-     "Identity that may drain the daemon and unload others' models: uid:N, or tls:NAME. The daemon's own user and root on a Unix "
+     "Identity that may drain the daemon and unload others' models: uid:N, or tls:NAME. The daemon's own user and root "
+     "on a Unix "
      "socket always may.",
      false},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
      "How long work under way may take to finish after SIGTERM.", false},
-    {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug", "What is logged.", true},
+    {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug", "What is logged.",
+     true},
     {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
 };
 
@@ -147,7 +161,8 @@ static ngd_status_t split_argument(int argc, char **argv, int *i, char *name, si
     size_t n;
 
     if (strncmp(arg, "--", 2) != 0 || arg[2] == '\0')
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "unexpected argument \"%s\"; options are --NAME=VALUE, see --help", arg);
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "unexpected argument \"%s\"; options are --NAME=VALUE, see --help",
+                            arg);
     n = equals ? (size_t)(equals - arg) - 2 : strlen(arg) - 2;
     if (n >= room)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "unknown option \"%.64s...\"; see --help", arg);

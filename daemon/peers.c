@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 struct entry {
-    ino_t inode; /* 0: empty */
+    ino_t inode;     /* 0: empty */
     uint64_t number; /* in the order of arrival */
     struct ngd_identity *identity;
     char address[NGD_PEER_ADDRESS_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the few fields of descriptor.proto that name things. Field numbers are those of google/protobuf/descriptor.proto;
- * names of symbols are kept as package.Outer.Inner in one table.
+ * Reads the few fields of descriptor.proto that name things. Field numbers are those of
+ * google/protobuf/descriptor.proto; names of symbols are kept as package.Outer.Inner in one table.
  */
 #include "daemon/reflection.h"
 
@@ -66,7 +66,8 @@ static ngd_status_t grow(void **array, size_t n, size_t element)
     return NGD_OK;
 }
 
-static ngd_status_t add_symbol(struct ngd_reflection *r, size_t file, const char *scope, const char *name, char full[MAX_NAME])
+static ngd_status_t add_symbol(struct ngd_reflection *r, size_t file, const char *scope, const char *name,
+                               char full[MAX_NAME])
 {
     void *array = r->symbols;
 
@@ -80,8 +81,8 @@ static ngd_status_t add_symbol(struct ngd_reflection *r, size_t file, const char
 }
 
 /* A message, enum, service or method, and what is declared inside: of the fields `a` and `b`. */
-static ngd_status_t index_declaration(struct ngd_reflection *r, size_t file, const char *scope, const uint8_t *data, size_t n, uint32_t a,
-                                      uint32_t b, int depth)
+static ngd_status_t index_declaration(struct ngd_reflection *r, size_t file, const char *scope, const uint8_t *data,
+                                      size_t n, uint32_t a, uint32_t b, int depth)
 {
     char *name = text_field(r, data, n, ANY_NAME), full[MAX_NAME];
     struct ngd_wire_reader reader;
@@ -96,8 +97,9 @@ static ngd_status_t index_declaration(struct ngd_reflection *r, size_t file, con
         if (f.type != NGD_WIRE_BYTES || (f.number != a && f.number != b))
             continue;
         /* Only messages nest; enums and methods have nothing inside that is asked for. */
-        status = f.number == MESSAGE_NESTED ? index_declaration(r, file, full, f.data, f.n, MESSAGE_NESTED, MESSAGE_ENUM, depth + 1)
-                                            : index_declaration(r, file, full, f.data, f.n, 0, 0, depth + 1);
+        status = f.number == MESSAGE_NESTED
+                     ? index_declaration(r, file, full, f.data, f.n, MESSAGE_NESTED, MESSAGE_ENUM, depth + 1)
+                     : index_declaration(r, file, full, f.data, f.n, 0, 0, depth + 1);
     }
     return status;
 }
@@ -203,5 +205,11 @@ const struct ngd_descriptor_file *ngd_reflection_symbol(const struct ngd_reflect
     return NULL;
 }
 
-size_t ngd_reflection_n_services(const struct ngd_reflection *r) { return r->n_services; }
-const char *ngd_reflection_service(const struct ngd_reflection *r, size_t i) { return r->services[i]; }
+size_t ngd_reflection_n_services(const struct ngd_reflection *r)
+{
+    return r->n_services;
+}
+const char *ngd_reflection_service(const struct ngd_reflection *r, size_t i)
+{
+    return r->services[i];
+}

@@ -24,9 +24,15 @@
 #define GRACE_MAX_MS  (24u * 3600 * 1000)
 
 /* protobuf-c has no const strings; what is packed is not written to. */
-static char *borrow(const char *text) { return (char *)(uintptr_t)text; }
+static char *borrow(const char *text)
+{
+    return (char *)(uintptr_t)text;
+}
 
-static void no_memory(struct ngd_call *call) { ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL); }
+static void no_memory(struct ngd_call *call)
+{
+    ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+}
 
 /* ---- Status ---------------------------------------------------------------------------------------------- */
 
@@ -205,8 +211,8 @@ static void drain(struct ngd_call *call, const void *msg)
     struct ngd_diag diag;
 
     if (!call->identity->admin) {
-        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED, "%s may not drain the daemon; its own user, root and admin-identities may",
-                     call->identity->name);
+        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
+                     "%s may not drain the daemon; its own user, root and admin-identities may", call->identity->name);
         ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
         return;
     }

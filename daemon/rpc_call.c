@@ -6,11 +6,10 @@
  *
  * The batches of a call:
  *   close   RECV_CLOSE, alone, from the start: it is how a cancellation is seen while work is going on
- *   recv    streams: the first is {SEND_INITIAL_METADATA, RECV_MESSAGE}; LOCKSTEP's answers are {SEND_MESSAGE, RECV_MESSAGE},
- *           one event per step
- *   send    SERVER_STREAM and DUPLEX: one message; the next waits in a queue
- *   status  {[SEND_INITIAL_METADATA], [SEND_MESSAGE], SEND_STATUS}, once
- * After a cancellation gRPC still takes batches and completes them without success; nothing here depends on it.
+ *   recv    streams: the first is {SEND_INITIAL_METADATA, RECV_MESSAGE}; LOCKSTEP's answers are {SEND_MESSAGE,
+ * RECV_MESSAGE}, one event per step send    SERVER_STREAM and DUPLEX: one message; the next waits in a queue status
+ * {[SEND_INITIAL_METADATA], [SEND_MESSAGE], SEND_STATUS}, once After a cancellation gRPC still takes batches and
+ * completes them without success; nothing here depends on it.
  */
 #include "base/log.h"
 #include "base/metrics.h"
@@ -29,7 +28,7 @@
 #define KEEP_ARENA      (64u << 10) /* messages above this give their memory back at once */
 #define SMALL_SLICE     (16u << 10) /* up to here gRPC's allocator may abort when there is no memory */
 #define UNSENT_MAX      16
-#define LOG_LINES       200         /* failed requests per second that get a line of their own */
+#define LOG_LINES       200 /* failed requests per second that get a line of their own */
 #define REASON_KEY      "npugraph-reason"
 #define DETAILS_KEY     "grpc-status-details-bin"
 #define ERROR_DOMAIN    "npugraph.v1"
@@ -269,8 +268,8 @@ static bool claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
 }
 
 /* The status batch, with a last message or none (taken). Only for who claimed the end. */
-static void send_status(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last)
-    NGD_NO_THREAD_SAFETY
+static void send_status(struct rpc_call *call, ngd_status_t status, const char *text,
+                        grpc_byte_buffer *last) NGD_NO_THREAD_SAFETY
 {
     grpc_op ops[3] = {0}, *op = ops;
 
@@ -435,7 +434,8 @@ static ngd_status_t list_pieces(struct rpc_call *call, struct ngd_raw_message *r
 
     if (!pieces)
         return no_memory(diag);
-    if (call->message->data.raw.compression != GRPC_COMPRESS_NONE || !grpc_byte_buffer_reader_init(&reader, call->message))
+    if (call->message->data.raw.compression != GRPC_COMPRESS_NONE ||
+        !grpc_byte_buffer_reader_init(&reader, call->message))
         return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "the message is compressed; send it as it is");
     while (raw->n_pieces < cap && grpc_byte_buffer_reader_peek(&reader, &slice)) {
         pieces[raw->n_pieces].data = GRPC_SLICE_START_PTR(*slice);
@@ -468,7 +468,8 @@ static ngd_status_t flatten(struct rpc_call *call, struct ngd_raw_message *raw, 
     return NGD_OK;
 }
 
-static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p, struct ngd_diag *diag)
+static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p,
+                           struct ngd_diag *diag)
 {
     ProtobufCAllocator allocator = {arena_alloc, arena_free, &call->pub.arena};
     const ProtobufCMessageDescriptor *desc = call->pub.method->request;
@@ -482,15 +483,16 @@ static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *
     return NGD_OK;
 }
 
-static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p, struct ngd_diag *diag)
+static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p,
+                            struct ngd_diag *diag)
 {
     const struct ngd_method *method = call->pub.method;
     ngd_status_t status;
 
     raw->n = call->message_bytes = grpc_byte_buffer_length(call->message);
     if (method->limit && raw->n > method->limit)
-        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the request has %zu bytes; %s.%s takes at most %u", raw->n,
-                            method->service, method->name, method->limit);
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the request has %zu bytes; %s.%s takes at most %u",
+                            raw->n, method->service, method->name, method->limit);
     status = list_pieces(call, raw, diag);
     *msg_p = raw;
     if (status == NGD_OK && method->kind != NGD_RPC_CLIENT_STREAM)
@@ -617,9 +619,10 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
     void *p;
 
     if (n > limit)
-        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE,
-                            "the answer would have %zu bytes, max-message is %llu; ask for fewer outputs or read a buffer", n,
-                            (unsigned long long)limit);
+        return ngd_diag_set(
+            diag, NGD_ERR_MESSAGE_TOO_LARGE,
+            "the answer would have %zu bytes, max-message is %llu; ask for fewer outputs or read a buffer", n,
+            (unsigned long long)limit);
     if (n <= SMALL_SLICE) {
         *slice_p = grpc_slice_malloc(n);
         return NGD_OK;
@@ -631,7 +634,8 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
     return NGD_OK;
 }
 
-static ngd_status_t pack(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p, struct ngd_diag *diag)
+static ngd_status_t pack(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
+                         struct ngd_diag *diag)
 {
     grpc_slice slice;
     ngd_status_t status = make_slice(call, protobuf_c_message_get_packed_size(msg), &slice, diag);

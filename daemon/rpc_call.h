@@ -13,10 +13,10 @@
  *   LOCKSTEP       request() per message, each answered once before the next is read; a half-close ends the call
  *   DUPLEX         request() per message; sends at any time; half_closed(); one finish or fail
  *
- * Threads: request() and half_closed() run on the call's receiving thread; cancelled() too, at most once, when the client
- * gave up or vanished before the call was finished: whatever waits should be stopped, the handler still owes its answer.
- * Replies may come from any thread, from one at a time (the call's owner); sends and ends of streams are locked inside.
- * After finishing, the call must not be touched by whoever holds no reference.
+ * Threads: request() and half_closed() run on the call's receiving thread; cancelled() too, at most once, when the
+ * client gave up or vanished before the call was finished: whatever waits should be stopped, the handler still owes its
+ * answer. Replies may come from any thread, from one at a time (the call's owner); sends and ends of streams are locked
+ * inside. After finishing, the call must not be touched by whoever holds no reference.
  *
  * Memory: a request (and what it points to) lives until it is answered. `arena` is emptied with each answer, `life`
  * with the call; both keep their blocks for the next call, so small requests do not touch the heap.
@@ -43,13 +43,13 @@ struct ngd_call {
     struct ngd_session *session;   /* a reference; NULL when none was named */
     struct ngd_identity *identity; /* a reference */
     struct ngd_arena arena, life;
-    ngd_nsec_t arrived;            /* the call; streams: the message */
-    ngd_nsec_t deadline;           /* NGD_NSEC_NEVER */
-    _Atomic bool cancelled;        /* the client gave up */
+    ngd_nsec_t arrived;     /* the call; streams: the message */
+    ngd_nsec_t deadline;    /* NGD_NSEC_NEVER */
+    _Atomic bool cancelled; /* the client gave up */
     char request_id[NGD_REQUEST_ID_MAX + 1];
     char peer[128];
-    void *state;                   /* the handler's; usually in `life` */
-    struct ngd_list session_link;  /* session.c */
+    void *state;                  /* the handler's; usually in `life` */
+    struct ngd_list session_link; /* session.c */
 };
 
 /* A message as it came: in pieces, and in one piece for methods without a request descriptor (except CLIENT_STREAM). */
@@ -67,7 +67,8 @@ struct ngd_raw_message {
 struct ngd_rpc_ops {
     /* Required. msg: the unpacked message, or a struct ngd_raw_message when the method has no descriptor. */
     void (*request)(struct ngd_call *call, const void *msg);
-    /* Streams of the client, required for CLIENT_STREAM and DUPLEX: no more messages. broken: the connection is gone. */
+    /* Streams of the client, required for CLIENT_STREAM and DUPLEX: no more messages. broken: the connection is gone.
+     */
     void (*half_closed)(struct ngd_call *call, bool broken);
     void (*cancelled)(struct ngd_call *call); /* optional */
     void (*sent)(struct ngd_call *call);      /* optional, on the receiving thread: everything that was sent is out */
@@ -81,7 +82,8 @@ void ngd_call_unref(struct ngd_call *call);
 
 /* UNARY, CLIENT_STREAM: the answer with status OK. */
 void ngd_call_reply(struct ngd_call *call, const ProtobufCMessage *msg);
-/* Room for a message that is built in place, at most `max` bytes. NULL: larger than max-message, or out of memory (*status_p). */
+/* Room for a message that is built in place, at most `max` bytes. NULL: larger than max-message, or out of memory
+ * (*status_p). */
 uint8_t *ngd_call_reserve(struct ngd_call *call, size_t max, ngd_status_t *status_p, struct ngd_diag *diag);
 /* UNARY, LOCKSTEP: answers with the first n bytes of what was reserved. */
 void ngd_call_reply_reserved(struct ngd_call *call, size_t n);
@@ -94,7 +96,8 @@ ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
 ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
 /* SERVER_STREAM, DUPLEX: status OK after what is queued. */
 void ngd_call_finish(struct ngd_call *call);
-/* Streams, from any thread that holds a reference: an orderly end with this status as soon as nothing is being answered. */
+/* Streams, from any thread that holds a reference: an orderly end with this status as soon as nothing is being
+ * answered. */
 void ngd_call_end(struct ngd_call *call, ngd_status_t status, const char *text);
 /* Streams: messages that wait to be sent or are being sent. */
 uint32_t ngd_call_unsent(struct ngd_call *call);

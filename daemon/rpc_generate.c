@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sequences.Generate: tokens come from a worker and go out at once; while a message is being sent, those that follow are
- * collected and go out together. What is collected is bounded by max_tokens.
+ * Sequences.Generate: tokens come from a worker and go out at once; while a message is being sent, those that follow
+ * are collected and go out together. What is collected is bounded by max_tokens.
  */
 #include "base/lock.h"
 #include "daemon/daemon.h"
@@ -90,11 +90,14 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     ngd_mutex_init(&g->lock, NGD_RANK_OBJECTS);
     call->state = g;
     ngd_model_stats(ngd_seq_model(g->object->seq), &model);
-    room = q->max_tokens < model.max_context ? q->max_tokens : model.max_context + 1; /* the last token chosen needs no place in the context */
+    room = q->max_tokens < model.max_context
+               ? q->max_tokens
+               : model.max_context + 1; /* the last token chosen needs no place in the context */
     g->waiting = ngd_arena_calloc(&call->life, room + 1u, sizeof(*g->waiting));
     if (!g->waiting)
         return NGD_ERR_NO_MEMORY;
-    return ngd_seq_generate(g->object->seq, room < q->max_tokens ? room : q->max_tokens, q->ignore_stop, on_token, done, g, diag);
+    return ngd_seq_generate(g->object->seq, room < q->max_tokens ? room : q->max_tokens, q->ignore_stop, on_token, done,
+                            g, diag);
 }
 
 static void request(struct ngd_call *call, const void *msg)
@@ -125,4 +128,5 @@ static void release(struct ngd_call *call)
     ngd_mutex_fini(&g->lock);
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_generate = {.request = request, .sent = sent, .cancelled = cancelled, .release = release};
+const struct ngd_rpc_ops ngd_rpc_sequences_generate = {
+    .request = request, .sent = sent, .cancelled = cancelled, .release = release};

@@ -14,7 +14,8 @@
 #define INLINE_TEXT (64u << 10) /* longer texts are parsed on a job thread */
 #define MAX_TEXT    (4u << 20)
 
-/* ---- register ---------------------------------------------------------------------------------------------------------- */
+/* ---- register
+ * ---------------------------------------------------------------------------------------------------------- */
 
 struct registration {
     struct ngd_job job;
@@ -22,8 +23,8 @@ struct registration {
     const Npugraph__V1__RegisterRequest *q;
 };
 
-static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__RegisterRequest *q, struct ngd_program_options *options,
-                                 struct ngd_diag *diag)
+static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__RegisterRequest *q,
+                                 struct ngd_program_options *options, struct ngd_diag *diag)
 {
     ngd_program_options_init(options);
     options->capture_limit = (uint32_t)call->daemon->options.capture_limit;
@@ -46,12 +47,14 @@ static ngd_status_t find_slot(const struct ngd_graph *g, const char *name, uint3
     }
     i = ngd_graph_find_input(g, NGD_VALUE_STATE, name);
     *slot_p = g->n_params + (uint32_t)i;
-    return i >= 0 ? NGD_OK : ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH, "graph \"%.100s\" has no param or state \"%.200s\" to bind", g->name, name);
+    return i >= 0 ? NGD_OK
+                  : ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                                 "graph \"%.100s\" has no param or state \"%.200s\" to bind", g->name, name);
 }
 
 /* buffers: n_params + n_states, borrowed from objects, whose references are the caller's to drop. */
-static ngd_status_t collect_buffers(struct registration *r, const struct ngd_graph *g, struct ngd_buffer **buffers, struct ngd_object **objects,
-                                    struct ngd_diag *diag)
+static ngd_status_t collect_buffers(struct registration *r, const struct ngd_graph *g, struct ngd_buffer **buffers,
+                                    struct ngd_object **objects, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < r->q->n_bindings; i++) {
         const struct ngd_buffer_object *buffer;
@@ -66,9 +69,10 @@ static ngd_status_t collect_buffers(struct registration *r, const struct ngd_gra
             return status;
         buffer = ngd_container_of(objects[i], struct ngd_buffer_object, base);
         if (slot >= g->n_params && buffer->read_only)
-            return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
-                                "state \"%.200s\" would change a tensor of a file, which is shared; bind a buffer of Memory.Allocate",
-                                r->q->bindings[i]->name);
+            return ngd_diag_set(
+                diag, NGD_ERR_BINDING_MISMATCH,
+                "state \"%.200s\" would change a tensor of a file, which is shared; bind a buffer of Memory.Allocate",
+                r->q->bindings[i]->name);
         buffers[slot] = buffer->buffer;
     }
     return NGD_OK;
@@ -83,16 +87,19 @@ static ngd_status_t list_unbound(struct ngd_call *call, const struct ngd_graph *
     for (uint32_t i = 0; reply->unbound && i < n; i++) {
         const struct ngd_value *v = &g->values[i < g->n_params ? g->params[i] : g->states[i - g->n_params]];
 
-        if (!buffers[i] && (reply->unbound[reply->n_unbound] = ngd_arena_strdup(&call->life, v->label ? v->label : v->name)))
+        if (!buffers[i] &&
+            (reply->unbound[reply->n_unbound] = ngd_arena_strdup(&call->life, v->label ? v->label : v->name)))
             reply->n_unbound++;
     }
     return reply->unbound ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-static ngd_status_t bind_program(struct registration *r, struct ngd_program *prog, Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
+static ngd_status_t bind_program(struct registration *r, struct ngd_program *prog,
+                                 Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = ngd_program_graph(prog);
-    struct ngd_buffer **buffers = ngd_arena_calloc(&r->call->life, g->n_params + g->n_states + 1u, sizeof(struct ngd_buffer *));
+    struct ngd_buffer **buffers =
+        ngd_arena_calloc(&r->call->life, g->n_params + g->n_states + 1u, sizeof(struct ngd_buffer *));
     struct ngd_object **objects = ngd_arena_calloc(&r->call->life, r->q->n_bindings + 1, sizeof(struct ngd_object *));
     struct ngd_binding *binding = NULL;
     struct ngd_graph_object *o;
@@ -115,7 +122,8 @@ static ngd_status_t bind_program(struct registration *r, struct ngd_program *pro
     return status;
 }
 
-static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g, Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
+static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g, Npugraph__V1__RegisterResponse *reply,
+                                    struct ngd_diag *diag)
 {
     struct ngd_daemon *d = r->call->daemon;
     struct ngd_program_options options;
@@ -159,7 +167,10 @@ static void run_registration(struct registration *r)
     ngd_session_reply(call, &reply.base);
 }
 
-static void register_job(struct ngd_job *job) { run_registration(ngd_container_of(job, struct registration, job)); }
+static void register_job(struct ngd_job *job)
+{
+    run_registration(ngd_container_of(job, struct registration, job));
+}
 
 static void register_graph(struct ngd_call *call, const void *msg)
 {
@@ -175,7 +186,8 @@ static void register_graph(struct ngd_call *call, const void *msg)
         return;
     }
     if (strlen(q->text) > MAX_TEXT) {
-        ngd_diag_set(&diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph text has %zu bytes; at most %u are taken", strlen(q->text), MAX_TEXT);
+        ngd_diag_set(&diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph text has %zu bytes; at most %u are taken",
+                     strlen(q->text), MAX_TEXT);
         ngd_call_fail(call, NGD_ERR_GRAPH_TOO_LARGE, &diag);
         return;
     }
@@ -188,31 +200,35 @@ static void register_graph(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_graphs_register = {.request = register_graph};
 
-/* ---- capture -------------------------------------------------------------------------------------------------------------- */
+/* ---- capture
+ * -------------------------------------------------------------------------------------------------------------- */
 
 struct capture {
     struct ngd_graph_object *object; /* a reference */
     const Npugraph__V1__CaptureRequest *q;
 };
 
-static uint64_t *list_bytes(struct ngd_call *call, const struct ngd_graph *g, const uint32_t *values, uint32_t n, const int64_t *symbols, size_t *n_p,
-                            uint64_t *list)
+static uint64_t *list_bytes(struct ngd_call *call, const struct ngd_graph *g, const uint32_t *values, uint32_t n,
+                            const int64_t *symbols, size_t *n_p, uint64_t *list)
 {
     if (!list)
-        list = ngd_arena_calloc(&call->life, g->n_params + g->n_states + g->n_inputs + g->n_outputs + 1u, sizeof(*list));
+        list =
+            ngd_arena_calloc(&call->life, g->n_params + g->n_states + g->n_inputs + g->n_outputs + 1u, sizeof(*list));
     for (uint32_t i = 0; list && i < n; i++)
         if (ngd_value_bytes(g, values[i], symbols, &list[(*n_p)++]) != NGD_OK)
             return NULL;
     return list;
 }
 
-static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_graph *g, const int64_t *symbols, Npugraph__V1__CaptureResponse *reply)
+static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_graph *g, const int64_t *symbols,
+                               Npugraph__V1__CaptureResponse *reply)
 {
     size_t n = 0;
 
     reply->bound_bytes = list_bytes(call, g, g->params, g->n_params, symbols, &reply->n_bound_bytes, NULL);
     if (reply->bound_bytes)
-        reply->bound_bytes = list_bytes(call, g, g->states, g->n_states, symbols, &reply->n_bound_bytes, reply->bound_bytes);
+        reply->bound_bytes =
+            list_bytes(call, g, g->states, g->n_states, symbols, &reply->n_bound_bytes, reply->bound_bytes);
     reply->input_bytes = list_bytes(call, g, g->inputs, g->n_inputs, symbols, &reply->n_input_bytes, NULL);
     reply->output_bytes = ngd_arena_calloc(&call->life, g->n_outputs + 1u, sizeof(*reply->output_bytes));
     if (!reply->bound_bytes || !reply->input_bytes || !reply->output_bytes)
@@ -258,8 +274,8 @@ static void capture(struct ngd_call *call, const void *msg)
     if (status == NGD_OK) {
         c->object = ngd_container_of(o, struct ngd_graph_object, base);
         call->state = c;
-        status = ngd_sched_capture(call->daemon->sched, c->object->binding, c->q->symbols, (uint32_t)c->q->n_symbols, c->q->dry_run, captured, call,
-                                   &diag);
+        status = ngd_sched_capture(call->daemon->sched, c->object->binding, c->q->symbols, (uint32_t)c->q->n_symbols,
+                                   c->q->dry_run, captured, call, &diag);
     }
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
@@ -276,7 +292,8 @@ static void capture_release(struct ngd_call *call)
 
 const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.request = capture, .release = capture_release};
 
-/* ---- describe, list, release ------------------------------------------------------------------------------------------------ */
+/* ---- describe, list, release
+ * ------------------------------------------------------------------------------------------------ */
 
 struct search {
     const char *prefix;
@@ -297,7 +314,8 @@ static void match_digest(void *ctx, struct ngd_program *prog)
         s->found = ngd_program_ref(prog);
 }
 
-static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__DescribeRequest *q, struct ngd_program **prog_p, struct ngd_diag *diag)
+static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__DescribeRequest *q,
+                                 struct ngd_program **prog_p, struct ngd_diag *diag)
 {
     struct search s = {.prefix = q->digest};
     struct ngd_object *o;
@@ -305,7 +323,8 @@ static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__Desc
 
     if (q->graph) {
         if (!call->session)
-            return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED, "a graph's id belongs to a session; without one, name the graph by its digest");
+            return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,
+                                "a graph's id belongs to a session; without one, name the graph by its digest");
         status = ngd_session_get(call->session, q->graph, NGD_OBJECT_GRAPH, &o, diag);
         if (status != NGD_OK)
             return status;
@@ -314,10 +333,12 @@ static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__Desc
         return NGD_OK;
     }
     if (strlen(q->digest) < 6)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "name a graph by its id, or by at least 6 digits of its digest");
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "name a graph by its id, or by at least 6 digits of its digest");
     ngd_program_for_each(call->daemon->sched, match_digest, &s);
     if (!s.found)
-        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s", q->digest);
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s",
+                            q->digest);
     *prog_p = s.found; /* of several with one digest (other options) the first: their texts are the same */
     return NGD_OK;
 }

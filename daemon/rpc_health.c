@@ -75,8 +75,7 @@ void ngd_health_changed(struct ngd_health *health)
     if (!health)
         return;
     ngd_mutex_lock(&health->lock);
-    ngd_list_for_each(pos, &health->watchers)
-    {
+    ngd_list_for_each (pos, &health->watchers) {
         const struct watcher *w = ngd_container_of(pos, struct watcher, link);
 
         if (w->known)

@@ -60,14 +60,14 @@ struct rpc_call {
 
     struct ngd_mutex lock;
     bool initial_sent NGD_GUARDED_BY(lock);
-    bool busy NGD_GUARDED_BY(lock);     /* a message is with the handler */
-    bool sending NGD_GUARDED_BY(lock);  /* a SEND_MESSAGE is outstanding */
+    bool busy NGD_GUARDED_BY(lock);    /* a message is with the handler */
+    bool sending NGD_GUARDED_BY(lock); /* a SEND_MESSAGE is outstanding */
     bool send_failed NGD_GUARDED_BY(lock);
-    bool finished NGD_GUARDED_BY(lock); /* somebody gives, or gave, the status to gRPC */
-    bool finishing NGD_GUARDED_BY(lock);/* ... will, after the queue or the answer */
-    bool owed NGD_GUARDED_BY(lock);     /* the handler has not answered yet */
-    bool told NGD_GUARDED_BY(lock);     /* ... and was told that nobody waits for it */
-    bool paused NGD_GUARDED_BY(lock);   /* DUPLEX: not reading until the queue is shorter */
+    bool finished NGD_GUARDED_BY(lock);  /* somebody gives, or gave, the status to gRPC */
+    bool finishing NGD_GUARDED_BY(lock); /* ... will, after the queue or the answer */
+    bool owed NGD_GUARDED_BY(lock);      /* the handler has not answered yet */
+    bool told NGD_GUARDED_BY(lock);      /* ... and was told that nobody waits for it */
+    bool paused NGD_GUARDED_BY(lock);    /* DUPLEX: not reading until the queue is shorter */
     bool counted_busy NGD_GUARDED_BY(lock);
     ngd_status_t end_status NGD_GUARDED_BY(lock);
     char *end_text NGD_GUARDED_BY(lock);
@@ -80,13 +80,16 @@ struct rpc_call {
     grpc_metadata trailing[2];
     size_t n_trailing;
 
-    bool admitted;            /* counted in flight */
-    bool end_asked;           /* ngd_rpc_server_end_streams came by */
-    struct ngd_list open_link;/* the server's list of open streams */
+    bool admitted;             /* counted in flight */
+    bool end_asked;            /* ngd_rpc_server_end_streams came by */
+    struct ngd_list open_link; /* the server's list of open streams */
     struct rpc_call *next_free;
 };
 
-static inline struct rpc_call *rpc_call_of(struct ngd_call *call) { return ngd_container_of(call, struct rpc_call, pub); }
+static inline struct rpc_call *rpc_call_of(struct ngd_call *call)
+{
+    return ngd_container_of(call, struct rpc_call, pub);
+}
 
 struct rpc_log_limit {
     _Atomic int64_t second;

@@ -93,7 +93,8 @@ static void request(struct ngd_call *call, const void *msg)
     const Npugraph__V1__LoadSafetensorsRequest *q = msg;
     struct load_call *l = ngd_arena_calloc(&call->life, 1, sizeof(*l));
     struct ngd_diag diag = {0};
-    ngd_status_t status = l ? ngd_sched_find_device(call->daemon->sched, q->device, &l->load.dev, &diag) : NGD_ERR_NO_MEMORY;
+    ngd_status_t status =
+        l ? ngd_sched_find_device(call->daemon->sched, q->device, &l->load.dev, &diag) : NGD_ERR_NO_MEMORY;
 
     if (status != NGD_OK) {
         ngd_call_fail(call, status, &diag);

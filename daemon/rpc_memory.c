@@ -17,9 +17,11 @@
 #define CHUNK_BYTES (1u << 20)
 #define AHEAD       4 /* chunks of a download that wait to be sent */
 
-/* ---- allocate, free -------------------------------------------------------------------------------------------------- */
+/* ---- allocate, free
+ * -------------------------------------------------------------------------------------------------- */
 
-static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__AllocateRequest *q, uint64_t *id_p, struct ngd_diag *diag)
+static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__AllocateRequest *q, uint64_t *id_p,
+                                     struct ngd_diag *diag)
 {
     struct ngd_buffer_object *o;
     struct ngd_buffer *buffer;
@@ -32,7 +34,8 @@ static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label has at most %d bytes", MAX_LABEL);
     status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
     if (status == NGD_OK)
-        status = ngd_buffer_create(dev, q->bytes, NGD_BUFFER_GENERAL, q->label[0] ? q->label : "unnamed", &buffer, diag);
+        status =
+            ngd_buffer_create(dev, q->bytes, NGD_BUFFER_GENERAL, q->label[0] ? q->label : "unnamed", &buffer, diag);
     if (status != NGD_OK)
         return status;
     o = ngd_buffer_object_create(buffer);
@@ -70,7 +73,8 @@ static void free_buffers(struct ngd_call *call, const void *msg)
     ngd_status_t status = NGD_OK;
 
     for (size_t i = 0; i < q->n_buffers; i++) {
-        ngd_status_t s = ngd_session_remove(call->session, q->buffers[i], NGD_OBJECT_BUFFER, status == NGD_OK ? &diag : NULL);
+        ngd_status_t s =
+            ngd_session_remove(call->session, q->buffers[i], NGD_OBJECT_BUFFER, status == NGD_OK ? &diag : NULL);
 
         status = status == NGD_OK ? s : status;
     }
@@ -82,7 +86,8 @@ static void free_buffers(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_memory_free = {.request = free_buffers};
 
-/* ---- write ------------------------------------------------------------------------------------------------------------ */
+/* ---- write
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct upload {
     struct ngd_buffer_object *object; /* a reference */
@@ -132,16 +137,23 @@ static bool read_varint(struct cursor *c, uint64_t *value_p, bool *end_p)
     return false;
 }
 
-static ngd_status_t malformed(struct ngd_diag *diag) { return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid WriteRequest"); }
+static ngd_status_t malformed(struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid WriteRequest");
+}
 
-static ngd_status_t write_bytes(struct ngd_buffer *buffer, uint64_t offset, struct cursor *c, uint64_t n, struct ngd_diag *diag)
+static ngd_status_t write_bytes(struct ngd_buffer *buffer, uint64_t offset, struct cursor *c, uint64_t n,
+                                struct ngd_diag *diag)
 {
     uint64_t size = ngd_buffer_bytes(buffer);
 
     if (n > CHUNK_BYTES)
-        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a chunk of %" PRIu64 " bytes; at most 1 MiB per message", n);
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a chunk of %" PRIu64 " bytes; at most 1 MiB per message",
+                            n);
     if (offset > size || n > size - offset)
-        return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE, "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, offset, offset + n, size);
+        return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE,
+                            "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, offset, offset + n,
+                            size);
     while (n) {
         const uint8_t *p;
         size_t k = take(c, &p, n);
@@ -164,21 +176,26 @@ static ngd_status_t switch_buffer(struct ngd_call *call, struct upload *u, uint6
     ngd_status_t status;
 
     if (id == 0 || (u->object && id == u->id))
-        return u->object ? NGD_OK : ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the first message of an upload must name its buffer");
+        return u->object ? NGD_OK
+                         : ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                        "the first message of an upload must name its buffer");
     if (u->object)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "one upload writes one buffer; open another call for another buffer");
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "one upload writes one buffer; open another call for another buffer");
     status = ngd_session_get(call->session, id, NGD_OBJECT_BUFFER, &o, diag);
     if (status != NGD_OK)
         return status;
     u->object = ngd_container_of(o, struct ngd_buffer_object, base);
     u->id = id;
     if (u->object->read_only)
-        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "tensors of files are shared and read-only; write to a buffer of Memory.Allocate");
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "tensors of files are shared and read-only; write to a buffer of Memory.Allocate");
     return NGD_OK;
 }
 
 /* Two passes: data may come before buffer and offset on the wire. The first finds it, the second copies it. */
-static ngd_status_t scan(struct cursor *c, uint64_t *buffer_p, uint64_t *offset_p, struct cursor *data_p, uint64_t *n_data_p, struct ngd_diag *diag)
+static ngd_status_t scan(struct cursor *c, uint64_t *buffer_p, uint64_t *offset_p, struct cursor *data_p,
+                         uint64_t *n_data_p, struct ngd_diag *diag)
 {
     bool end;
     uint64_t tag, v;
@@ -260,9 +277,11 @@ static void write_release(struct ngd_call *call)
         ngd_object_unref(u->object ? &u->object->base : NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_write = {.request = write_request, .half_closed = write_done, .release = write_release};
+const struct ngd_rpc_ops ngd_rpc_memory_write = {
+    .request = write_request, .half_closed = write_done, .release = write_release};
 
-/* ---- read --------------------------------------------------------------------------------------------------------------- */
+/* ---- read
+ * --------------------------------------------------------------------------------------------------------------- */
 
 struct download {
     struct ngd_buffer_object *object; /* a reference */
@@ -314,14 +333,16 @@ static void read_request(struct ngd_call *call, const void *msg)
     struct ngd_object *o;
     struct ngd_diag diag = {0};
     uint64_t size;
-    ngd_status_t status = d ? ngd_session_get(call->session, q->buffer, NGD_OBJECT_BUFFER, &o, &diag) : NGD_ERR_NO_MEMORY;
+    ngd_status_t status =
+        d ? ngd_session_get(call->session, q->buffer, NGD_OBJECT_BUFFER, &o, &diag) : NGD_ERR_NO_MEMORY;
 
     if (status == NGD_OK) {
         d->object = ngd_container_of(o, struct ngd_buffer_object, base);
         call->state = d;
         size = ngd_buffer_bytes(d->object->buffer);
         if (q->offset > size || q->bytes > size - q->offset)
-            status = ngd_diag_set(&diag, NGD_ERR_BUFFER_RANGE, "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, q->offset,
+            status = ngd_diag_set(&diag, NGD_ERR_BUFFER_RANGE,
+                                  "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, q->offset,
                                   q->offset + q->bytes, size);
         d->at = q->offset;
         d->end = q->bytes ? q->offset + q->bytes : size;
@@ -354,9 +375,11 @@ static void read_release(struct ngd_call *call)
         ngd_object_unref(d->object ? &d->object->base : NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_read = {.request = read_request, .sent = pump, .cancelled = read_cancelled, .release = read_release};
+const struct ngd_rpc_ops ngd_rpc_memory_read = {
+    .request = read_request, .sent = pump, .cancelled = read_cancelled, .release = read_release};
 
-/* ---- list ----------------------------------------------------------------------------------------------------------------- */
+/* ---- list
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* A buffer of the asking session: what turns a buffer of the device into an id. */
 struct own {
@@ -382,7 +405,8 @@ static void take_own(void *ctx, uint64_t id, struct ngd_object *object)
     if (object->kind != NGD_OBJECT_BUFFER || l->n_own == l->own_room)
         return;
     buffer = ngd_container_of(object, struct ngd_buffer_object, base)->buffer;
-    l->own[l->n_own++] = (struct own){ngd_buffer_device(buffer), ngd_buffer_generation(buffer), id, ngd_buffer_bytes(buffer)};
+    l->own[l->n_own++] =
+        (struct own){ngd_buffer_device(buffer), ngd_buffer_generation(buffer), id, ngd_buffer_bytes(buffer)};
 }
 
 static int by_generation(const void *a, const void *b)

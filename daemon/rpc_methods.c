@@ -6,7 +6,7 @@
 
 /* What the table's RAW expands to; a method with this descriptor reads the bytes itself. */
 const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
-#define RAW ngd_rpc_raw
+#define RAW                  ngd_rpc_raw
 #define DESCRIPTOR_OF(name)  DESCRIPTOR_OF_(name)
 #define DESCRIPTOR_OF_(name) &name##__descriptor
 
@@ -14,18 +14,18 @@ const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 #define STATES_ALWAYS  true
 
 const struct ngd_method ngd_methods[] = {
-#define NGD_RPC(service_, method_, kind_, ops_, request_, session_, states_, limit_, class_)                           \
-    {                                                                                                                  \
-        .service = service_,                                                                                           \
-        .name = method_,                                                                                               \
-        .path = "/" service_ "/" method_,                                                                              \
-        .kind = NGD_RPC_##kind_,                                                                                       \
-        .ops = &ngd_rpc_##ops_,                                                                                        \
-        .request = DESCRIPTOR_OF(request_),                                                                            \
-        .session = NGD_RPC_SESSION_##session_,                                                                         \
-        .while_draining = STATES_##states_,                                                                            \
-        .limit = limit_,                                                                                               \
-        .class = NGD_RPC_##class_,                                                                                     \
+#define NGD_RPC(service_, method_, kind_, ops_, request_, session_, states_, limit_, class_) \
+    {                                                                                        \
+        .service = service_,                                                                 \
+        .name = method_,                                                                     \
+        .path = "/" service_ "/" method_,                                                    \
+        .kind = NGD_RPC_##kind_,                                                             \
+        .ops = &ngd_rpc_##ops_,                                                              \
+        .request = DESCRIPTOR_OF(request_),                                                  \
+        .session = NGD_RPC_SESSION_##session_,                                               \
+        .while_draining = STATES_##states_,                                                  \
+        .limit = limit_,                                                                     \
+        .class = NGD_RPC_##class_,                                                           \
     },
 #include "daemon/rpc_methods.def"
 #undef NGD_RPC

@@ -5,8 +5,18 @@
 /* The method table, expanded from rpc_methods.def. Constant. */
 #include "daemon/rpc_call.h"
 
-typedef enum ngd_rpc_kind { NGD_RPC_UNARY, NGD_RPC_SERVER_STREAM, NGD_RPC_CLIENT_STREAM, NGD_RPC_LOCKSTEP, NGD_RPC_DUPLEX } ngd_rpc_kind_t;
-typedef enum ngd_rpc_session { NGD_RPC_SESSION_NONE, NGD_RPC_SESSION_OPTIONAL, NGD_RPC_SESSION_REQUIRED } ngd_rpc_session_t;
+typedef enum ngd_rpc_kind {
+    NGD_RPC_UNARY,
+    NGD_RPC_SERVER_STREAM,
+    NGD_RPC_CLIENT_STREAM,
+    NGD_RPC_LOCKSTEP,
+    NGD_RPC_DUPLEX
+} ngd_rpc_kind_t;
+typedef enum ngd_rpc_session {
+    NGD_RPC_SESSION_NONE,
+    NGD_RPC_SESSION_OPTIONAL,
+    NGD_RPC_SESSION_REQUIRED
+} ngd_rpc_session_t;
 typedef enum ngd_rpc_class { NGD_RPC_WORK, NGD_RPC_IDLE, NGD_RPC_CONTROL } ngd_rpc_class_t;
 
 struct ngd_method {
@@ -21,7 +31,8 @@ struct ngd_method {
     ngd_rpc_class_t class;
 };
 
-#define NGD_RPC(service, method, kind, ops, request, session, states, limit, class) extern const struct ngd_rpc_ops ngd_rpc_##ops;
+#define NGD_RPC(service, method, kind, ops, request, session, states, limit, class) \
+    extern const struct ngd_rpc_ops ngd_rpc_##ops;
 #include "daemon/rpc_methods.def"
 #undef NGD_RPC
 
@@ -29,6 +40,9 @@ extern const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 extern const struct ngd_method ngd_methods[];
 extern const size_t ngd_n_methods;
 
-static inline bool ngd_method_is_raw(const struct ngd_method *method) { return method->request == &ngd_rpc_raw__descriptor; }
+static inline bool ngd_method_is_raw(const struct ngd_method *method)
+{
+    return method->request == &ngd_rpc_raw__descriptor;
+}
 
 #endif

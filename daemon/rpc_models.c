@@ -102,7 +102,8 @@ static void register_job(struct ngd_job *job)
 
     if (status == NGD_OK) {
         ngd_model_ref(model);
-        status = ngd_models_add(d->models, r->q->name, model, r->call->identity, r->q->keep ? 0 : ngd_session_id(r->call->session), &diag);
+        status = ngd_models_add(d->models, r->q->name, model, r->call->identity,
+                                r->q->keep ? 0 : ngd_session_id(r->call->session), &diag);
         if (status != NGD_OK)
             ngd_model_unref(model);
     }
@@ -124,7 +125,8 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     ngd_status_t status;
 
     if (!valid_name(q->name))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -", NGD_MODEL_NAME_MAX);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -",
+                            NGD_MODEL_NAME_MAX);
     if (!q->contract)
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "the request has no decode contract");
     status = ngd_session_get(r->call->session, q->prefill_graph, NGD_OBJECT_GRAPH, &o, diag);
@@ -163,7 +165,8 @@ static void register_model(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_models_register = {.request = register_model};
 
-/* ---- unload, list ------------------------------------------------------------------------------------------------- */
+/* ---- unload, list -------------------------------------------------------------------------------------------------
+ */
 
 /* Frees weights, so it is the reaper's. */
 struct unload {

@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-#define MAX_SERVICES 64
-#define GRPC_NOT_FOUND 5
+#define MAX_SERVICES       64
+#define GRPC_NOT_FOUND     5
 #define GRPC_UNIMPLEMENTED 12
 
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
@@ -40,7 +40,8 @@ static void answer_file(struct ngd_call *call, response_t *r, const struct ngd_d
     data.len = file->n;
     f.n_file_descriptor_proto = 1; /* none of our files imports another */
     f.file_descriptor_proto = &data;
-    r->message_response_case = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
+    r->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_FILE_DESCRIPTOR_RESPONSE;
     r->file_descriptor_response = &f;
     ngd_call_answer(call, &r->base);
 }
@@ -56,7 +57,8 @@ static void answer_services(struct ngd_call *call, response_t *r, const struct n
         items[list.n_service].name = (char *)ngd_reflection_service(reflection, list.n_service);
         ptrs[list.n_service] = &items[list.n_service];
     }
-    r->message_response_case = GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
+    r->message_response_case =
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_LIST_SERVICES_RESPONSE;
     r->list_services_response = &list;
     ngd_call_answer(call, &r->base);
 }
@@ -80,10 +82,12 @@ static void handle(struct ngd_call *call, const void *msg)
         answer_services(call, &r, reflection);
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION:
-        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3", q->file_containing_extension->containing_type);
+        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
+                     q->file_containing_extension->containing_type);
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE:
-        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3", q->all_extension_numbers_of_type);
+        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
+                     q->all_extension_numbers_of_type);
         break;
     default:
         answer_error(call, &r, GRPC_UNIMPLEMENTED, "a request of this kind is not known%s", "");

@@ -4,8 +4,8 @@
  *
  * A request is read where it lies: inputs point into the message. The answer's message is reserved at its full size
  * first, its outputs' fields are laid out in it, and the launch writes results straight into them. The request, its
- * arrays and the message are of the call's arena. The scheduler may run it on this thread; done() answers from whichever
- * thread it is on.
+ * arrays and the message are of the call's arena. The scheduler may run it on this thread; done() answers from
+ * whichever thread it is on.
  */
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
@@ -43,7 +43,8 @@ struct replayer {
     uint8_t *tail;  /* behind the outputs */
 };
 
-/* ---- reading ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading
+ * ------------------------------------------------------------------------------------------------------------ */
 
 struct counts {
     uint32_t symbols, inputs, hosts, outputs, values;
@@ -107,7 +108,8 @@ static bool read_host(const struct ngd_wire_field *f, int64_t **values, struct n
     host->n = 0;
     ngd_wire_reader_init(&r, f->data, f->n);
     while (ngd_wire_next(&r, &v))
-        if (v.number == 1 && !((v.type == NGD_WIRE_VARINT || v.type == NGD_WIRE_BYTES) && each_varint(&v, *values, &host->n)))
+        if (v.number == 1 &&
+            !((v.type == NGD_WIRE_VARINT || v.type == NGD_WIRE_BYTES) && each_varint(&v, *values, &host->n)))
             return false;
     *values += host->n;
     return !r.bad;
@@ -141,7 +143,8 @@ static bool read_fields(const struct ngd_raw_message *raw, struct message *m, in
     return ok && !r.bad;
 }
 
-static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_message *raw, struct message *m, struct ngd_diag *diag)
+static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_message *raw, struct message *m,
+                                 struct ngd_diag *diag)
 {
     struct counts c = {0};
     int64_t *numbers;
@@ -161,9 +164,11 @@ static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_mes
     return NGD_OK;
 }
 
-/* ---- the answer's layout --------------------------------------------------------------------------------------------------- */
+/* ---- the answer's layout
+ * --------------------------------------------------------------------------------------------------- */
 
-static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m, struct ngd_call *call, struct ngd_diag *diag)
+static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m, struct ngd_call *call,
+                                   struct ngd_diag *diag)
 {
     if (m->n_outputs == 0) {
         m->outputs = ngd_arena_alloc(&call->arena, (g->n_outputs + 1u) * sizeof(*m->outputs));
@@ -174,13 +179,15 @@ static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m,
     }
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         if (m->outputs[i] >= g->n_outputs)
-            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u", m->outputs[i], g->n_outputs);
+            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u",
+                                m->outputs[i], g->n_outputs);
     }
     return NGD_OK;
 }
 
 /* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
-static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const struct message *m, struct ngd_diag *diag)
+static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const struct message *m,
+                            struct ngd_diag *diag)
 {
     struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, g->n_outputs + 1u, sizeof(*outs));
     uint64_t total = TAIL_BYTES, bytes;
@@ -192,7 +199,8 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         if (ngd_value_bytes(g, g->outputs[m->outputs[i]].value, m->symbols, &bytes) != NGD_OK ||
             __builtin_add_overflow(total, bytes + NGD_WIRE_U64_MAX, &total))
-            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows", g->outputs[m->outputs[i]].name);
+            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows",
+                                g->outputs[m->outputs[i]].name);
         outs[m->outputs[i]].bytes = bytes;
     }
     p = ngd_call_reserve(r->call, total, &status, diag);
@@ -214,7 +222,8 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     return NGD_OK;
 }
 
-/* ---- running ----------------------------------------------------------------------------------------------------------------- */
+/* ---- running
+ * ----------------------------------------------------------------------------------------------------------------- */
 
 /* On a stream a failure is an answer, and the stream goes on. */
 static void answer_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)
@@ -234,8 +243,8 @@ static void answer_error(struct replayer *r, ngd_status_t status, const struct n
         ngd_call_fail(r->call, status, diag);
         return;
     }
-    inner = 1 + ngd_wire_varint_size((uint64_t)ngd_status_grpc(status)) + 1 + ngd_wire_varint_size(n_reason) + n_reason + 1 +
-            ngd_wire_varint_size(n_text) + n_text;
+    inner = 1 + ngd_wire_varint_size((uint64_t)ngd_status_grpc(status)) + 1 + ngd_wire_varint_size(n_reason) +
+            n_reason + 1 + ngd_wire_varint_size(n_text) + n_text;
     p = ngd_wire_put_u64(p, R_TAG, r->tag);
     p = ngd_wire_put_bytes_head(p, R_ERROR, inner);
     p = ngd_wire_put_i32(p, E_CODE, ngd_status_grpc(status));
@@ -260,7 +269,8 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
 
-/* The graph of the message: of the one before when it names none, but asked for again, so that a released one is found out. */
+/* The graph of the message: of the one before when it names none, but asked for again, so that a released one is found
+ * out. */
 static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_diag *diag)
 {
     struct ngd_object *o;
@@ -356,4 +366,5 @@ static void release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_graphs_replay = {.request = request, .cancelled = cancelled, .release = release};
-const struct ngd_rpc_ops ngd_rpc_graphs_replay_stream = {.request = request, .cancelled = cancelled, .release = release};
+const struct ngd_rpc_ops ngd_rpc_graphs_replay_stream = {
+    .request = request, .cancelled = cancelled, .release = release};

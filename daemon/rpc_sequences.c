@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-/* ---- the object ---------------------------------------------------------------------------------------------------- */
+/* ---- the object ----------------------------------------------------------------------------------------------------
+ */
 
 /* Requests that still use the sequence hold the object, and with it a reference on the closed sequence. */
 static void close_object(struct ngd_object *object)
@@ -44,7 +45,8 @@ static struct ngd_sequence_object *make_object(void)
     return o;
 }
 
-ngd_status_t ngd_sequence_get(struct ngd_session *session, uint64_t id, struct ngd_sequence_object **o_p, struct ngd_diag *diag)
+ngd_status_t ngd_sequence_get(struct ngd_session *session, uint64_t id, struct ngd_sequence_object **o_p,
+                              struct ngd_diag *diag)
 {
     struct ngd_object *object;
     ngd_status_t status = ngd_session_get(session, id, NGD_OBJECT_SEQUENCE, &object, diag);
@@ -62,7 +64,8 @@ static void put_logits(ProtobufCBinaryData *to, const struct ngd_step_result *r)
     }
 }
 
-/* ---- open ---------------------------------------------------------------------------------------------------------- */
+/* ---- open ----------------------------------------------------------------------------------------------------------
+ */
 
 static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
@@ -102,13 +105,16 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     ngd_status_t status;
 
     if (q->sampling)
-        how = (struct ngd_sampling){q->sampling->temperature, q->sampling->top_k, q->sampling->top_p, q->sampling->seed};
+        how =
+            (struct ngd_sampling){q->sampling->temperature, q->sampling->top_k, q->sampling->top_p, q->sampling->seed};
     status = ngd_models_get(call->daemon->models, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();
     call->state = o; /* the call's reference, given up by release() */
-    status = o ? ngd_seq_open(model, q->prompt, (uint32_t)q->n_prompt, &how, q->want_logits, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    status =
+        o ? ngd_seq_open(model, q->prompt, (uint32_t)q->n_prompt, &how, q->want_logits, opened, call, &o->seq, diag)
+          : NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
     return status;
 }
@@ -141,9 +147,11 @@ static void release_state(struct ngd_call *call)
     ngd_object_unref(o ? &o->base : NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_open = {.request = open_sequence, .cancelled = cancel_state, .release = release_state};
+const struct ngd_rpc_ops ngd_rpc_sequences_open = {
+    .request = open_sequence, .cancelled = cancel_state, .release = release_state};
 
-/* ---- step ----------------------------------------------------------------------------------------------------------- */
+/* ---- step -----------------------------------------------------------------------------------------------------------
+ */
 
 static void fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_result *r)
 {
@@ -186,9 +194,11 @@ static void step(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_step = {.request = step, .cancelled = cancel_state, .release = release_state};
+const struct ngd_rpc_ops ngd_rpc_sequences_step = {
+    .request = step, .cancelled = cancel_state, .release = release_state};
 
-/* ---- steps on a stream ------------------------------------------------------------------------------------------------ */
+/* ---- steps on a stream
+ * ------------------------------------------------------------------------------------------------ */
 
 /* The sequence of the last message stays held: the usual stream steps one sequence for as long as it lives. */
 static void answer_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
@@ -231,7 +241,8 @@ static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct n
         call->state = s;
     }
     if (id == 0 && !s->object)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the first message of a step stream must name its sequence");
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the first message of a step stream must name its sequence");
     /* Asked again each time, so that a closed sequence is found out. */
     status = ngd_sequence_get(call->session, id ? id : s->id, &o, diag);
     if (status != NGD_OK)
@@ -249,8 +260,8 @@ static void stream_step(struct ngd_call *call, const void *msg)
     ngd_status_t status = switch_sequence(call, q->sequence, &diag);
 
     if (status == NGD_OK)
-        status = ngd_seq_step(((struct ngd_stepper *)call->state)->object->seq, q->forced ? q->forced->token : -1, q->want_logits, stream_stepped,
-                              call, &diag);
+        status = ngd_seq_step(((struct ngd_stepper *)call->state)->object->seq, q->forced ? q->forced->token : -1,
+                              q->want_logits, stream_stepped, call, &diag);
     if (status != NGD_OK)
         answer_error(call, status, &diag);
 }
@@ -272,9 +283,11 @@ static void stream_release(struct ngd_call *call)
     call->state = NULL;
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {.request = stream_step, .cancelled = stream_cancelled, .release = stream_release};
+const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {
+    .request = stream_step, .cancelled = stream_cancelled, .release = stream_release};
 
-/* ---- close, list ------------------------------------------------------------------------------------------------------ */
+/* ---- close, list
+ * ------------------------------------------------------------------------------------------------------ */
 
 static void close_sequence(struct ngd_call *call, const void *msg)
 {

@@ -27,10 +27,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define POSTED         4      /* requests kept posted per method and queue */
+#define POSTED         4 /* requests kept posted per method and queue */
 #define POOL_MAX       256
 #define HANDSHAKE_MS   10000
-#define PING_MS        10000  /* clients may ping this often without data */
+#define PING_MS        10000 /* clients may ping this often without data */
 #define METADATA_BYTES 16384
 #define CQS_MAX        16
 
@@ -62,9 +62,18 @@ static void on_new(struct rpc_call *call, bool ok);
 
 /* ---- what rpc_call.c asks for ------------------------------------------------------------------------------ */
 
-struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server) { return server->daemon; }
-struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t i) { return server->rows[i]; }
-struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server) { return &server->log_limit; }
+struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server)
+{
+    return server->daemon;
+}
+struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t i)
+{
+    return server->rows[i];
+}
+struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server)
+{
+    return &server->log_limit;
+}
 
 void rpc_server_count_busy(struct ngd_rpc_server *server, int delta)
 {
@@ -140,7 +149,8 @@ static void post(struct rpc_cq *cq, size_t method_index)
     grpc_call_error error;
 
     if (!call) {
-        ngd_error("rpc", "out of memory: %s takes one call less at a time", method_index < ngd_n_methods ? ngd_methods[method_index].path : "*");
+        ngd_error("rpc", "out of memory: %s takes one call less at a time",
+                  method_index < ngd_n_methods ? ngd_methods[method_index].path : "*");
         return;
     }
     call->cq = cq;
@@ -151,13 +161,15 @@ static void post(struct rpc_cq *cq, size_t method_index)
     atomic_fetch_add_explicit(&server->calls, 1, memory_order_relaxed);
     call->metadata.count = 0;
     if (method_index == ngd_n_methods)
-        error = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata, cq->cq, cq->cq, &call->on_new);
+        error = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata, cq->cq, cq->cq,
+                                         &call->on_new);
     else
-        error = grpc_server_request_registered_call(server->core, server->registered[method_index], &call->core, &call->deadline, &call->metadata,
-                                                    ngd_methods[method_index].kind == NGD_RPC_UNARY || ngd_methods[method_index].kind == NGD_RPC_SERVER_STREAM
-                                                        ? &call->payload
-                                                        : NULL,
-                                                    cq->cq, cq->cq, &call->on_new);
+        error = grpc_server_request_registered_call(
+            server->core, server->registered[method_index], &call->core, &call->deadline, &call->metadata,
+            ngd_methods[method_index].kind == NGD_RPC_UNARY || ngd_methods[method_index].kind == NGD_RPC_SERVER_STREAM
+                ? &call->payload
+                : NULL,
+            cq->cq, cq->cq, &call->on_new);
     if (error != GRPC_CALL_OK) { /* the server is shutting down */
         call->core = NULL;
         rpc_server_release(call);
@@ -199,7 +211,8 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
     }
     if (!call->pub.identity && ngd_tls_identity(call->core, name, sizeof(name)))
         call->pub.identity = ngd_identity_get(d->identities, name);
-    return call->pub.identity ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
+    return call->pub.identity ? NGD_OK
+                              : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
 }
 
 static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
@@ -215,11 +228,14 @@ static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
     if (text[0] == '\0')
         return method->session == NGD_RPC_SESSION_OPTIONAL
                    ? NGD_OK
-                   : ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED, "%s needs a session: open one with Sessions.Open and send its id as metadata npugraph-session",
-                                  method->path);
+                   : ngd_diag_set(
+                         diag, NGD_ERR_SESSION_REQUIRED,
+                         "%s needs a session: open one with Sessions.Open and send its id as metadata npugraph-session",
+                         method->path);
     id = strtoull(text, &end, 10);
     if (*end != '\0' || id == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-session is \"%s\"; a session's number is decimal", text);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "metadata npugraph-session is \"%s\"; a session's number is decimal", text);
     return ngd_sessions_find(call->server->daemon->sessions, id, call->pub.identity, &call->pub.session, diag);
 }
 
@@ -231,13 +247,16 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
 
     if (state != NGD_DAEMON_SERVING && !method->while_draining)
         return ngd_diag_set(diag, state == NGD_DAEMON_STARTING ? NGD_ERR_UNAVAILABLE : NGD_ERR_DRAINING,
-                            state == NGD_DAEMON_STARTING ? "the daemon is starting; try again" : "the daemon is draining; use another one");
+                            state == NGD_DAEMON_STARTING ? "the daemon is starting; try again"
+                                                         : "the daemon is draining; use another one");
     if (method->class == NGD_RPC_CONTROL)
         return NGD_OK;
-    if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >= (uint64_t)d->options.max_inflight) {
+    if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >=
+        (uint64_t)d->options.max_inflight) {
         atomic_fetch_sub_explicit(&call->server->inflight, 1, memory_order_relaxed);
         ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, "inflight"), 1);
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "%" PRId64 " calls are being served, which is max-inflight; try again later",
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "%" PRId64 " calls are being served, which is max-inflight; try again later",
                             d->options.max_inflight);
     }
     call->admitted = true;
@@ -262,11 +281,14 @@ static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
     if (status != NGD_OK)
         return status;
     if (call->method_index == ngd_n_methods) {
-        snprintf(path, sizeof(path), "%.*s", (int)GRPC_SLICE_LENGTH(call->details.method), (const char *)GRPC_SLICE_START_PTR(call->details.method));
-        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "there is no method %s; the reflection service lists them", path);
+        snprintf(path, sizeof(path), "%.*s", (int)GRPC_SLICE_LENGTH(call->details.method),
+                 (const char *)GRPC_SLICE_START_PTR(call->details.method));
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "there is no method %s; the reflection service lists them",
+                            path);
     }
     if (!metadata_text(call, "npugraph-request-id", call->pub.request_id, sizeof(call->pub.request_id)))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-request-id is longer than %d characters", NGD_REQUEST_ID_MAX);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-request-id is longer than %d characters",
+                            NGD_REQUEST_ID_MAX);
     status = find_session(call, diag);
     return status == NGD_OK ? admit(call, diag) : status;
 }
@@ -328,14 +350,16 @@ static grpc_server *make_core(const struct ngd_options *options)
     grpc_arg args[12];
     grpc_channel_args all = {0, args};
 
-#define INT_ARG(name, v)                                                                                               \
-    args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)(name), .value.integer = (int)(v)}
+#define INT_ARG(name, v)   \
+    args[all.num_args++] = \
+        (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)(name), .value.integer = (int)(v)}
     INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, options->max_message);
     INT_ARG(GRPC_ARG_MAX_SEND_MESSAGE_LENGTH, -1); /* checked by rpc_call.c, with a sentence */
     INT_ARG(GRPC_ARG_MAX_CONCURRENT_STREAMS, options->max_streams);
     INT_ARG(GRPC_ARG_MAX_METADATA_SIZE, METADATA_BYTES);
     INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
-    /* gRPC inflates a message before it looks at its size: 16 MiB on the wire could become 16 GiB. Tensors do not compress anyway. */
+    /* gRPC inflates a message before it looks at its size: 16 MiB on the wire could become 16 GiB. Tensors do not
+     * compress anyway. */
     INT_ARG(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE);
     INT_ARG(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
     INT_ARG(GRPC_ARG_ALLOW_REUSEPORT, 0); /* a second daemon on the port must fail */
@@ -357,8 +381,9 @@ static ngd_status_t register_methods(struct ngd_rpc_server *server)
         bool with_message = ngd_methods[i].kind == NGD_RPC_UNARY || ngd_methods[i].kind == NGD_RPC_SERVER_STREAM;
         char label[128];
 
-        server->registered[i] = grpc_server_register_method(server->core, ngd_methods[i].path, NULL,
-                                                            with_message ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
+        server->registered[i] = grpc_server_register_method(
+            server->core, ngd_methods[i].path, NULL,
+            with_message ? GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER : GRPC_SRM_PAYLOAD_NONE, 0);
         if (!server->registered[i])
             return NGD_ERR_INTERNAL;
         snprintf(label, sizeof(label), "%s", ngd_methods[i].path + 1);
@@ -395,7 +420,8 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
     return NGD_OK;
 }
 
-ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p, struct ngd_diag *diag)
+ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p,
+                                         struct ngd_diag *diag)
 {
     grpc_server_credentials *creds = NULL;
     ngd_status_t status = ngd_tls_credentials(&server->daemon->options, &creds, diag);
@@ -406,7 +432,8 @@ ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const ch
     port = grpc_server_add_http2_port(server->core, address, creds);
     grpc_server_credentials_release(creds);
     if (port == 0)
-        return ngd_diag_set(diag, NGD_ERR_BUSY, "cannot listen on %s: the address is in use or not of this machine", address);
+        return ngd_diag_set(diag, NGD_ERR_BUSY, "cannot listen on %s: the address is in use or not of this machine",
+                            address);
     *port_p = port;
     return NGD_OK;
 }
@@ -442,8 +469,7 @@ void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t stat
         struct ngd_call *call = NULL;
 
         ngd_mutex_lock(&server->lock);
-        ngd_list_for_each(pos, &server->streams)
-        {
+        ngd_list_for_each (pos, &server->streams) {
             struct rpc_call *c = ngd_container_of(pos, struct rpc_call, open_link);
 
             if (!c->end_asked) {
@@ -460,8 +486,14 @@ void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t stat
     }
 }
 
-uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server) { return atomic_load(&server->busy); }
-uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server) { return atomic_load(&server->inflight); }
+uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server)
+{
+    return atomic_load(&server->busy);
+}
+uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server)
+{
+    return atomic_load(&server->inflight);
+}
 
 ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server)
 {
@@ -478,7 +510,8 @@ ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server)
 
 static void shut_down_core(struct ngd_rpc_server *server)
 {
-    /* The notification needs a queue that somebody reads; ours are read by their threads, which would not know its tag. */
+    /* The notification needs a queue that somebody reads; ours are read by their threads, which would not know its tag.
+     */
     grpc_completion_queue *cq = grpc_completion_queue_create_for_pluck(NULL);
 
     grpc_server_shutdown_and_notify(server->core, cq, server);

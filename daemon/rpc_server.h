@@ -17,7 +17,8 @@ struct ngd_rpc_server;
 
 ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server **server_p, struct ngd_diag *diag);
 /* Before start. *port_p: the port that was bound (address may ask for port 0). */
-ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p, struct ngd_diag *diag);
+ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p,
+                                         struct ngd_diag *diag);
 ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag);
 /* Takes a connected, nonblocking, close-on-exec descriptor that peers knows. */
 void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd);

@@ -36,12 +36,14 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
     ngd_status_t status;
 
     if (call->state) {
-        ngd_diag_set(&diag, NGD_ERR_ALREADY_EXISTS, "this stream has its session already; open another stream for another one");
+        ngd_diag_set(&diag, NGD_ERR_ALREADY_EXISTS,
+                     "this stream has its session already; open another stream for another one");
         ngd_call_fail(call, NGD_ERR_ALREADY_EXISTS, &diag);
         return;
     }
     if (open->resume)
-        status = ngd_session_resume(all, call, open->resume->session, open->resume->token.data, open->resume->token.len, &s, &diag);
+        status = ngd_session_resume(all, call, open->resume->session, open->resume->token.data, open->resume->token.len,
+                                    &s, &diag);
     else if (ngd_daemon_state(call->daemon) != NGD_DAEMON_SERVING)
         status = ngd_diag_set(&diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
     else
@@ -51,7 +53,8 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
         return;
     }
     call->state = s;
-    ngd_info("session", "session %" PRIu64 " %s by %s", ngd_session_id(s), open->resume ? "resumed" : "opened", call->identity->name);
+    ngd_info("session", "session %" PRIu64 " %s by %s", ngd_session_id(s), open->resume ? "resumed" : "opened",
+             call->identity->name);
     answer_opened(call, s, open->resume != NULL);
 }
 
@@ -68,7 +71,8 @@ static void request(struct ngd_call *call, const void *msg)
         event.pong = q->ping;
         ngd_call_send(call, &event.base);
     } else {
-        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "the first message of a session's stream must be `open`, later ones `ping`");
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
+                     "the first message of a session's stream must be `open`, later ones `ping`");
         ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
     }
 }
@@ -93,6 +97,10 @@ static void half_closed(struct ngd_call *call, bool broken)
         ngd_call_finish(call);
 }
 
-static void cancelled(struct ngd_call *call) { leave(call, true); }
+static void cancelled(struct ngd_call *call)
+{
+    leave(call, true);
+}
 
-const struct ngd_rpc_ops ngd_rpc_sessions_open = {.request = request, .half_closed = half_closed, .cancelled = cancelled};
+const struct ngd_rpc_ops ngd_rpc_sessions_open = {
+    .request = request, .half_closed = half_closed, .cancelled = cancelled};

@@ -7,20 +7,24 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p, struct ngd_diag *diag)
+ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p,
+                                          struct ngd_diag *diag)
 {
     uint64_t n = 0;
 
     if (file_bytes < 8)
-        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the file has %" PRIu64 " bytes: a safetensors file begins with 8 bytes of length",
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED,
+                            "the file has %" PRIu64 " bytes: a safetensors file begins with 8 bytes of length",
                             file_bytes);
     for (int i = 7; i >= 0; i--)
         n = n << 8 | first[i];
     if (n < 2 || n > NGD_SAFETENSORS_MAX_HEADER)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is said to have %" PRIu64 " bytes; 2 to %" PRIu64 " are possible", n,
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "the header is said to have %" PRIu64 " bytes; 2 to %" PRIu64 " are possible", n,
                             NGD_SAFETENSORS_MAX_HEADER);
     if (n > file_bytes - 8)
-        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "the header is said to have %" PRIu64 " bytes, but the file ends after %" PRIu64, n,
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED,
+                            "the header is said to have %" PRIu64 " bytes, but the file ends after %" PRIu64, n,
                             file_bytes - 8);
     *header_bytes_p = n;
     return NGD_OK;
@@ -33,12 +37,14 @@ static ngd_status_t parse_shape(const char *name, const json_t *shape, struct ng
     json_t *v;
 
     if (!json_is_array(shape) || json_array_size(shape) > NGD_SAFETENSORS_MAX_RANK)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: shape must be a list of at most %d sizes", name, NGD_SAFETENSORS_MAX_RANK);
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: shape must be a list of at most %d sizes", name,
+                            NGD_SAFETENSORS_MAX_RANK);
     t->rank = (uint32_t)json_array_size(shape);
     json_array_foreach(shape, i, v)
     {
         if (!json_is_integer(v) || json_integer_value(v) < 0)
-            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: size %zu of its shape is not an integer of 0 or more", name, i);
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                                "tensor %s: size %zu of its shape is not an integer of 0 or more", name, i);
         t->shape[i] = json_integer_value(v);
         if (__builtin_mul_overflow(elements, (uint64_t)t->shape[i], &elements))
             return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "tensor %s: its shape has more than 2^64 elements", name);
@@ -48,8 +54,8 @@ static ngd_status_t parse_shape(const char *name, const json_t *shape, struct ng
     return NGD_OK;
 }
 
-static ngd_status_t parse_offsets(const char *name, const json_t *offsets, uint64_t data_begin, uint64_t data_bytes, struct ngd_safetensor *t,
-                                  struct ngd_diag *diag)
+static ngd_status_t parse_offsets(const char *name, const json_t *offsets, uint64_t data_begin, uint64_t data_bytes,
+                                  struct ngd_safetensor *t, struct ngd_diag *diag)
 {
     const json_t *b = json_array_get(offsets, 0), *e = json_array_get(offsets, 1);
     json_int_t begin = json_integer_value(b), end = json_integer_value(e);
@@ -57,17 +63,19 @@ static ngd_status_t parse_offsets(const char *name, const json_t *offsets, uint6
     if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(e) || begin < 0 || end < begin)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: data_offsets must be two ascending integers", name);
     if ((uint64_t)end > data_bytes)
-        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED, "tensor %s: ends at byte %" JSON_INTEGER_FORMAT ", but the data ends at %" PRIu64, name,
+        return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED,
+                            "tensor %s: ends at byte %" JSON_INTEGER_FORMAT ", but the data ends at %" PRIu64, name,
                             end, data_bytes);
     if ((uint64_t)(end - begin) != t->bytes)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: its dtype and shape make %" PRIu64 " bytes, its data_offsets %" PRIu64, name,
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                            "tensor %s: its dtype and shape make %" PRIu64 " bytes, its data_offsets %" PRIu64, name,
                             t->bytes, (uint64_t)(end - begin));
     t->offset = data_begin + (uint64_t)begin;
     return NGD_OK;
 }
 
-static ngd_status_t parse_tensor(const char *name, const json_t *v, uint64_t data_begin, uint64_t data_bytes, struct ngd_safetensor *t,
-                                 struct ngd_diag *diag)
+static ngd_status_t parse_tensor(const char *name, const json_t *v, uint64_t data_begin, uint64_t data_bytes,
+                                 struct ngd_safetensor *t, struct ngd_diag *diag)
 {
     const char *dtype = json_string_value(json_object_get(v, "dtype"));
     ngd_status_t status;
@@ -99,11 +107,13 @@ static ngd_status_t check_overlaps(struct ngd_safetensors *index, struct ngd_dia
     qsort(index->items, index->n, sizeof(*index->items), by_offset);
     for (size_t i = 1; i < index->n; i++)
         if (index->items[i].offset < index->items[i - 1].offset + index->items[i - 1].bytes)
-            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensors %s and %s overlap", index->items[i - 1].name, index->items[i].name);
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensors %s and %s overlap", index->items[i - 1].name,
+                                index->items[i].name);
     return NGD_OK;
 }
 
-static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index, struct ngd_diag *diag)
+static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index,
+                              struct ngd_diag *diag)
 {
     const char *name;
     json_t *v;
@@ -125,8 +135,8 @@ static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file
     return check_overlaps(index, diag);
 }
 
-ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index_p,
-                                   struct ngd_diag *diag)
+ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes,
+                                   struct ngd_safetensors *index_p, struct ngd_diag *diag)
 {
     struct ngd_safetensors index = {0};
     ngd_status_t status;
@@ -134,7 +144,8 @@ ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint
     json_t *root = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &e);
 
     if (!json_is_object(root)) {
-        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s", root ? "another type" : e.text);
+        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s",
+                              root ? "another type" : e.text);
         json_decref(root);
         return status;
     }

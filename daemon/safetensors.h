@@ -4,16 +4,16 @@
 
 /*
  * The header of a safetensors file: 8 bytes of length (little endian), JSON, then the tensors' bytes. Nothing of it is
- * trusted: lengths, offsets, shapes and dtypes are checked against each other and against the file's size, and tensors may
- * neither overlap nor lie outside.
- * Definition: github.com/huggingface/safetensors, "Format". Pure functions; memory: the index owns all it points to.
+ * trusted: lengths, offsets, shapes and dtypes are checked against each other and against the file's size, and tensors
+ * may neither overlap nor lie outside. Definition: github.com/huggingface/safetensors, "Format". Pure functions;
+ * memory: the index owns all it points to.
  */
 #include "base/dtype.h"
 #include "base/status.h"
 #include <stdint.h>
 
 #define NGD_SAFETENSORS_MAX_HEADER ((uint64_t)100 << 20)
-#define NGD_SAFETENSORS_MAX_RANK 8
+#define NGD_SAFETENSORS_MAX_RANK   8
 
 struct ngd_safetensor {
     char *name;
@@ -29,11 +29,13 @@ struct ngd_safetensors {
 };
 
 /* Length of the header from the first 8 bytes; FILE_TRUNCATED or FILE_CORRUPT say what is wrong with it. */
-ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p, struct ngd_diag *diag);
+ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p,
+                                          struct ngd_diag *diag);
 /* json: header_bytes bytes behind the first 8. */
-ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index_p,
-                                   struct ngd_diag *diag);
+ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes,
+                                   struct ngd_safetensors *index_p, struct ngd_diag *diag);
 void ngd_safetensors_fini(struct ngd_safetensors *index);
-const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index, const char *name); /* NULL = none */
+const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index,
+                                                  const char *name); /* NULL = none */
 
 #endif

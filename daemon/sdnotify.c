@@ -23,7 +23,8 @@ static void pat(void *arg)
     ngd_nsec_t busy = ngd_rpc_server_longest_event(sd->daemon->rpc);
 
     if (busy > STUCK_AFTER) {
-        ngd_error("daemon", "a receiving thread hangs since %lld s; the watchdog is not told", (long long)(busy / NGD_SEC));
+        ngd_error("daemon", "a receiving thread hangs since %lld s; the watchdog is not told",
+                  (long long)(busy / NGD_SEC));
         return;
     }
     sd_notify(0, "WATCHDOG=1");
@@ -78,9 +79,18 @@ ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
     (void)diag;
     return NGD_OK;
 }
-void ngd_sdnotify_stop(struct ngd_daemon *d) { (void)d; }
-void ngd_sdnotify_ready(const char *status_text) { (void)status_text; }
-void ngd_sdnotify_stopping(const char *status_text) { (void)status_text; }
+void ngd_sdnotify_stop(struct ngd_daemon *d)
+{
+    (void)d;
+}
+void ngd_sdnotify_ready(const char *status_text)
+{
+    (void)status_text;
+}
+void ngd_sdnotify_stopping(const char *status_text)
+{
+    (void)status_text;
+}
 int ngd_sdnotify_listen_fds(int *first_p)
 {
     (void)first_p;

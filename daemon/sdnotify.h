@@ -3,8 +3,8 @@
 #define NGD_DAEMON_SDNOTIFY_H
 
 /*
- * What systemd is told and what it gives: readiness, watchdog, passed sockets. Everything is a no-op when systemd is not
- * there, or support was not compiled in. Threads: the loop.
+ * What systemd is told and what it gives: readiness, watchdog, passed sockets. Everything is a no-op when systemd is
+ * not there, or support was not compiled in. Threads: the loop.
  */
 #include "base/status.h"
 

@@ -78,7 +78,10 @@ static const ngd_quota_t quota_of[NGD_OBJECT_KINDS] = {
     [NGD_OBJECT_SEQUENCE] = NGD_QUOTA_SEQUENCES,
 };
 
-static uint64_t quota_amount(const struct ngd_object *object) { return object->kind == NGD_OBJECT_BUFFER ? object->bytes : 1; }
+static uint64_t quota_amount(const struct ngd_object *object)
+{
+    return object->kind == NGD_OBJECT_BUFFER ? object->bytes : 1;
+}
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
 
@@ -106,10 +109,22 @@ struct ngd_session *ngd_session_unref(struct ngd_session *s)
     return NULL;
 }
 
-uint64_t ngd_session_id(const struct ngd_session *s) { return s->id; }
-const uint8_t *ngd_session_token(const struct ngd_session *s) { return s->token; }
-struct ngd_order *ngd_session_order(struct ngd_session *s) { return s->order; }
-struct ngd_identity *ngd_session_identity(const struct ngd_session *s) { return s->identity; }
+uint64_t ngd_session_id(const struct ngd_session *s)
+{
+    return s->id;
+}
+const uint8_t *ngd_session_token(const struct ngd_session *s)
+{
+    return s->token;
+}
+struct ngd_order *ngd_session_order(struct ngd_session *s)
+{
+    return s->order;
+}
+struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
+{
+    return s->identity;
+}
 
 void ngd_session_count_request(struct ngd_session *s, ngd_nsec_t device_time)
 {
@@ -119,7 +134,8 @@ void ngd_session_count_request(struct ngd_session *s, ngd_nsec_t device_time)
         atomic_fetch_add_explicit(&s->requests, 1, memory_order_relaxed);
 }
 
-/* ---- ending ------------------------------------------------------------------------------------------------------- */
+/* ---- ending -------------------------------------------------------------------------------------------------------
+ */
 
 static void drop_object(struct ngd_session *s, struct ngd_object *object)
 {
@@ -239,8 +255,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
     do {
         late = NULL;
         ngd_mutex_lock(&all->lock);
-        ngd_list_for_each(pos, &all->all)
-        {
+        ngd_list_for_each (pos, &all->all) {
             struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
             bool over;
 
@@ -259,7 +274,8 @@ void ngd_sessions_expire(struct ngd_sessions *all)
     } while (late);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------------------------------
+ */
 
 static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stream, struct ngd_session **session_p)
 {
@@ -274,7 +290,8 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
-        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) || getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
+        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
+        getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;
     }
@@ -285,18 +302,20 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     return NGD_OK;
 }
 
-ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream, const char *client_name, uint32_t grace_ms,
-                              struct ngd_session **session_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream, const char *client_name,
+                              uint32_t grace_ms, struct ngd_session **session_p, struct ngd_diag *diag)
 {
     int64_t max = all->daemon->options.max_sessions;
     struct ngd_session *s;
     ngd_status_t status;
 
     if (strlen(client_name) > NGD_SESSION_NAME_MAX || grace_ms > NGD_SESSION_GRACE_MAX_MS)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "client_name has at most %d bytes and grace_ms is at most %d", NGD_SESSION_NAME_MAX,
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "client_name has at most %d bytes and grace_ms is at most %d", NGD_SESSION_NAME_MAX,
                             NGD_SESSION_GRACE_MAX_MS);
     if (ngd_sessions_count(all) >= (uint64_t)max)
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "%" PRId64 " sessions are open, which is max-sessions; try again later", max);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "%" PRId64 " sessions are open, which is max-sessions; try again later", max);
     status = ngd_identity_take(stream->identity, NGD_QUOTA_SESSIONS, 1, diag);
     if (status != NGD_OK)
         return status;
@@ -329,8 +348,8 @@ static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
     return diff == 0;
 }
 
-ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *stream, uint64_t id, const uint8_t *token, size_t n_token,
-                                struct ngd_session **session_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *stream, uint64_t id, const uint8_t *token,
+                                size_t n_token, struct ngd_session **session_p, struct ngd_diag *diag)
 {
     struct ngd_session *s;
     struct ngd_call *old = NULL;
@@ -363,7 +382,8 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *strea
     return NGD_OK;
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------------------------------
+ */
 
 ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p)
 {
@@ -419,14 +439,13 @@ uint32_t ngd_sessions_count(struct ngd_sessions *all)
 }
 
 /* Sessions are few and looked up once per call; streams look up once in their life. */
-ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity, struct ngd_session **session_p,
-                               struct ngd_diag *diag)
+ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity,
+                               struct ngd_session **session_p, struct ngd_diag *diag)
 {
     struct ngd_session *found = NULL;
 
     ngd_mutex_lock(&all->lock);
-    ngd_list_for_each(pos, &all->all)
-    {
+    ngd_list_for_each (pos, &all->all) {
         struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
 
         if (s->id == id) {
@@ -452,8 +471,7 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
 
     ngd_mutex_lock(&all->lock);
     list = NGD_NEW_N(struct ngd_session *, all->n + 1);
-    ngd_list_for_each(pos, &all->all)
-    {
+    ngd_list_for_each (pos, &all->all) {
         if (list && n < all->n)
             list[n++] = ngd_session_ref(ngd_container_of(pos, struct ngd_session, link));
     }
@@ -483,9 +501,13 @@ static void announce(void *ctx, struct ngd_session *s)
     ngd_call_unref(stream);
 }
 
-void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms) { ngd_sessions_for_each(all, announce, &grace_ms); }
+void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
+{
+    ngd_sessions_for_each(all, announce, &grace_ms);
+}
 
-/* ---- streams -------------------------------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------------------------------
+ */
 
 void ngd_session_attach(struct ngd_session *s, struct ngd_call *call)
 {
@@ -507,7 +529,8 @@ void ngd_session_detach(struct ngd_session *s, struct ngd_call *call)
     ngd_mutex_unlock(&s->lock);
 }
 
-/* ---- objects -------------------------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------------------------------
+ */
 
 ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
 {
@@ -530,8 +553,8 @@ ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, u
     return status;
 }
 
-static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p, struct ngd_diag *diag)
-    NGD_REQUIRES(s->lock)
+static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind,
+                                struct ngd_object **object_p, struct ngd_diag *diag) NGD_REQUIRES(s->lock)
 {
     void *p;
     ngd_status_t status = ngd_handle_get(s->objects, id, &p);
@@ -539,12 +562,14 @@ static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_k
     if (status == NGD_ERR_STALE_ID)
         return ngd_diag_set(diag, status, "%s %" PRIu64 " is gone", ngd_object_kind_name(kind), id);
     if (status != NGD_OK || ((struct ngd_object *)p)->kind != kind)
-        return ngd_diag_set(diag, NGD_ERR_UNKNOWN_ID, "this session has no %s %" PRIu64, ngd_object_kind_name(kind), id);
+        return ngd_diag_set(diag, NGD_ERR_UNKNOWN_ID, "this session has no %s %" PRIu64, ngd_object_kind_name(kind),
+                            id);
     *object_p = p;
     return NGD_OK;
 }
 
-ngd_status_t ngd_session_get(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_get(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p,
+                             struct ngd_diag *diag)
 {
     ngd_status_t status;
 
@@ -574,7 +599,8 @@ ngd_status_t ngd_session_remove(struct ngd_session *s, uint64_t id, ngd_object_k
     return status;
 }
 
-void ngd_session_for_each(struct ngd_session *s, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object), void *ctx)
+void ngd_session_for_each(struct ngd_session *s, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object),
+                          void *ctx)
 {
     uint32_t cursor = 0;
     uint64_t id;
@@ -603,7 +629,8 @@ void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
     ngd_mutex_unlock(&s->lock);
 }
 
-/* ---- idempotence ------------------------------------------------------------------------------------------------------ */
+/* ---- idempotence
+ * ------------------------------------------------------------------------------------------------------ */
 
 bool ngd_session_answered_before(struct ngd_call *call)
 {

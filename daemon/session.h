@@ -21,8 +21,8 @@ struct ngd_identity;
 struct ngd_session;
 struct ngd_sessions;
 
-#define NGD_SESSION_TOKEN_BYTES 16
-#define NGD_SESSION_NAME_MAX 64
+#define NGD_SESSION_TOKEN_BYTES  16
+#define NGD_SESSION_NAME_MAX     64
 #define NGD_SESSION_GRACE_MAX_MS 60000
 
 ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **sessions_p);
@@ -35,11 +35,12 @@ uint32_t ngd_sessions_count(struct ngd_sessions *sessions);
 void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_ms);
 
 /* Opens one for the call's identity; *session_p is a reference, and the call its stream. */
-ngd_status_t ngd_session_open(struct ngd_sessions *sessions, struct ngd_call *stream, const char *client_name, uint32_t grace_ms,
-                              struct ngd_session **session_p, struct ngd_diag *diag);
+ngd_status_t ngd_session_open(struct ngd_sessions *sessions, struct ngd_call *stream, const char *client_name,
+                              uint32_t grace_ms, struct ngd_session **session_p, struct ngd_diag *diag);
 /* Takes over one whose connection broke (or is about to be seen as broken). */
-ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, struct ngd_call *stream, uint64_t id, const uint8_t *token, size_t n_token,
-                                struct ngd_session **session_p, struct ngd_diag *diag);
+ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, struct ngd_call *stream, uint64_t id,
+                                const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+                                struct ngd_diag *diag);
 /* The stream is over. broken: the grace period begins; otherwise the session ends. */
 void ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool broken);
 
@@ -60,15 +61,19 @@ void ngd_session_detach(struct ngd_session *session, struct ngd_call *call);
 /* ---- objects ---- */
 
 /* Takes the caller's reference when it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
-ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag);
-/* A reference; STALE_ID and UNKNOWN_ID say which kind of object was looked for. */
-ngd_status_t ngd_session_get(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind, struct ngd_object **object_p,
+ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p,
                              struct ngd_diag *diag);
-ngd_status_t ngd_session_remove(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind, struct ngd_diag *diag);
+/* A reference; STALE_ID and UNKNOWN_ID say which kind of object was looked for. */
+ngd_status_t ngd_session_get(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind,
+                             struct ngd_object **object_p, struct ngd_diag *diag);
+ngd_status_t ngd_session_remove(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind,
+                                struct ngd_diag *diag);
 /* Calls fn for every object, under the session's lock: fn must be short and not call back. */
-void ngd_session_for_each(struct ngd_session *session, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object), void *ctx);
+void ngd_session_for_each(struct ngd_session *session, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object),
+                          void *ctx);
 /* For every session, with a reference held and no lock. */
-void ngd_sessions_for_each(struct ngd_sessions *sessions, void (*fn)(void *ctx, struct ngd_session *session), void *ctx);
+void ngd_sessions_for_each(struct ngd_sessions *sessions, void (*fn)(void *ctx, struct ngd_session *session),
+                           void *ctx);
 
 struct ngd_session_info {
     uint64_t id;

@@ -14,8 +14,8 @@
 
 static ngd_status_t bad_address(const char *text, const char *why, struct ngd_diag *diag)
 {
-    return ngd_diag_set(diag, NGD_ERR_CONFIG, "address \"%.200s\": %s; allowed: unix:PATH, tcp:HOST:PORT, HOST:PORT, [IPV6]:PORT",
-                        text, why);
+    return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                        "address \"%.200s\": %s; allowed: unix:PATH, tcp:HOST:PORT, HOST:PORT, [IPV6]:PORT", text, why);
 }
 
 static ngd_status_t parse_unix(const char *text, const char *path, struct ngd_address *address, struct ngd_diag *diag)
@@ -78,9 +78,11 @@ static ngd_status_t remove_stale(const char *path, struct ngd_diag *diag)
     if (lstat(path, &st) < 0)
         return NGD_OK;
     if (!S_ISSOCK(st.st_mode))
-        return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS, "%s exists and is not a socket; remove it or listen elsewhere", path);
+        return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                            "%s exists and is not a socket; remove it or listen elsewhere", path);
     if (unlink(path) < 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "stale socket %s cannot be removed: %s", path, strerror(errno));
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "stale socket %s cannot be removed: %s", path,
+                            strerror(errno));
     return NGD_OK;
 }
 
@@ -104,7 +106,8 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
     if (rc == 0)
         rc = listen(fd, BACKLOG);
     if (rc < 0) {
-        status = ngd_diag_set(diag, ngd_status_from_errno(errno), "cannot listen on unix:%s: %s", path, strerror(errno));
+        status =
+            ngd_diag_set(diag, ngd_status_from_errno(errno), "cannot listen on unix:%s: %s", path, strerror(errno));
         close(fd);
         return status;
     }
@@ -114,7 +117,8 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
 
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag)
 {
-    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
     int err = getaddrinfo(address->host, address->port, &hints, list_p);
 
     if (err)

@@ -17,13 +17,14 @@ typedef enum ngd_address_kind { NGD_ADDRESS_UNIX, NGD_ADDRESS_TCP } ngd_address_
 
 struct ngd_address {
     ngd_address_kind_t kind;
-    char path[NGD_ADDRESS_MAX];             /* unix */
-    char host[NGD_ADDRESS_MAX], port[8];    /* tcp */
+    char path[NGD_ADDRESS_MAX];          /* unix */
+    char host[NGD_ADDRESS_MAX], port[8]; /* tcp */
 };
 
 /* "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT", "[V6]:PORT". */
 ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, struct ngd_diag *diag);
-/* The caller holds the lock of the path: a socket that is there is stale and replaced; anything else there is refused. */
+/* The caller holds the lock of the path: a socket that is there is stale and replaced; anything else there is refused.
+ */
 ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag);
 /* Resolves; free with freeaddrinfo. */
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);

@@ -54,7 +54,8 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
         return NGD_OK;
     /* gRPC's own listener (TLS) stops for good when it finds no descriptor, so connections must not use them up. */
     if (limit.rlim_cur < (rlim_t)d->options.max_connections + RESERVED_FDS) {
-        d->options.max_connections = limit.rlim_cur > 2 * RESERVED_FDS ? (int64_t)limit.rlim_cur - RESERVED_FDS : RESERVED_FDS;
+        d->options.max_connections =
+            limit.rlim_cur > 2 * RESERVED_FDS ? (int64_t)limit.rlim_cur - RESERVED_FDS : RESERVED_FDS;
         ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
                     (long long)d->options.max_connections, (unsigned long long)limit.rlim_cur);
     }

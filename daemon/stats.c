@@ -21,8 +21,10 @@
 
 #define KINDS 4 /* of buffers */
 
-static const char *const kind_names[KINDS] = {
-    [NGD_BUFFER_GENERAL] = "general", [NGD_BUFFER_WEIGHTS] = "weights", [NGD_BUFFER_KV] = "kv", [NGD_BUFFER_POOL] = "pool"};
+static const char *const kind_names[KINDS] = {[NGD_BUFFER_GENERAL] = "general",
+                                              [NGD_BUFFER_WEIGHTS] = "weights",
+                                              [NGD_BUFFER_KV] = "kv",
+                                              [NGD_BUFFER_POOL] = "pool"};
 
 void ngd_stats_started(struct ngd_daemon *d)
 {
@@ -77,7 +79,8 @@ void ngd_stats_gauges(struct ngd_daemon *d)
         const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
 
         ngd_metric_row_set(ngd_metric_row(NGD_M_DEVICE_TOTAL_BYTES, info->name), (int64_t)info->memory_bytes);
-        ngd_metric_row_set(ngd_metric_row(NGD_M_DEVICE_USED_BYTES, info->name), (int64_t)ngd_device_used_bytes(d->devices[i]));
+        ngd_metric_row_set(ngd_metric_row(NGD_M_DEVICE_USED_BYTES, info->name),
+                           (int64_t)ngd_device_used_bytes(d->devices[i]));
         ngd_device_for_each_buffer(d->devices[i], add_buffer, &sum);
     }
     ngd_program_for_each(d->sched, count_program, &graphs);

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_STATS_H
 
 /*
- * What the daemon says about itself: JSON for programs and people, Prometheus text for a scraper. Counters are kept where
- * things happen (base/metrics.h); gauges that are cheaper to read than to count are filled in here, at each look.
+ * What the daemon says about itself: JSON for programs and people, Prometheus text for a scraper. Counters are kept
+ * where things happen (base/metrics.h); gauges that are cheaper to read than to count are filled in here, at each look.
  * Threads: any.
  */
 #include "base/status.h"

@@ -19,8 +19,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define TIMEOUT_S       10
-#define MAX_HEADERS     8192
+#define TIMEOUT_S   10
+#define MAX_HEADERS 8192
 
 struct ngd_stats_http {
     struct ngd_daemon *daemon;
@@ -83,7 +83,8 @@ static void on_readyz(struct evhttp_request *req, struct ngd_daemon *d)
 
     ngd_strbuf_init(&sb);
     ngd_strbuf_printf(&sb, "%s\n", ngd_state_name(d));
-    reply(req, ready ? HTTP_OK : HTTP_SERVUNAVAIL, ready ? "OK" : "Service Unavailable", "text/plain; charset=utf-8", &sb);
+    reply(req, ready ? HTTP_OK : HTTP_SERVUNAVAIL, ready ? "OK" : "Service Unavailable", "text/plain; charset=utf-8",
+          &sb);
 }
 
 /* ---- the page for people -------------------------------------------------------------------------------- */
@@ -121,14 +122,15 @@ static void model_row(void *ctx, struct ngd_model *model)
     struct ngd_model_stats stats;
 
     ngd_model_stats(model, &stats);
-    row(ctx, stats.name, "%s; %" PRIu64 " MiB weights; KV blocks %u of %u; %u sequences; %" PRIu64 " tokens written", stats.description,
-        stats.weight_bytes >> 20, stats.blocks_used, stats.num_blocks, stats.sequences, stats.tokens_decode);
+    row(ctx, stats.name, "%s; %" PRIu64 " MiB weights; KV blocks %u of %u; %u sequences; %" PRIu64 " tokens written",
+        stats.description, stats.weight_bytes >> 20, stats.blocks_used, stats.num_blocks, stats.sequences,
+        stats.tokens_decode);
 }
 
 static void latency_row(struct ngd_strbuf *sb, const char *name, ngd_metric_t m)
 {
-    row(sb, name, "%.1f / %.1f / %.1f µs (%" PRIu64 ")", ngd_metric_quantile(m, 0.5) * 1e6, ngd_metric_quantile(m, 0.9) * 1e6,
-        ngd_metric_quantile(m, 0.99) * 1e6, ngd_metric_get(m));
+    row(sb, name, "%.1f / %.1f / %.1f µs (%" PRIu64 ")", ngd_metric_quantile(m, 0.5) * 1e6,
+        ngd_metric_quantile(m, 0.9) * 1e6, ngd_metric_quantile(m, 0.99) * 1e6, ngd_metric_get(m));
 }
 
 static void on_page(struct evhttp_request *req, struct ngd_daemon *d)
@@ -136,14 +138,16 @@ static void on_page(struct evhttp_request *req, struct ngd_daemon *d)
     struct ngd_strbuf sb;
 
     ngd_strbuf_init(&sb);
-    ngd_strbuf_append(&sb, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>npugraphd</title>"
-                           "<meta http-equiv=\"refresh\" content=\"5\">"
-                           "<style>body{font:15px sans-serif;margin:2em;max-width:60em}th{text-align:left;padding:.2em 1.5em .2em 0;"
-                           "font-weight:normal;color:#555}td{font-variant-numeric:tabular-nums}</style>"
-                           "<h1>npugraphd</h1>\n<table>\n");
+    ngd_strbuf_append(
+        &sb, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>npugraphd</title>"
+             "<meta http-equiv=\"refresh\" content=\"5\">"
+             "<style>body{font:15px sans-serif;margin:2em;max-width:60em}th{text-align:left;padding:.2em 1.5em .2em 0;"
+             "font-weight:normal;color:#555}td{font-variant-numeric:tabular-nums}</style>"
+             "<h1>npugraphd</h1>\n<table>\n");
     row(&sb, "state", "%s, for %lld s", ngd_state_name(d), (long long)((ngd_now() - d->started) / NGD_SEC));
     row(&sb, "sessions", "%u", ngd_sessions_count(d->sessions));
-    row(&sb, "replays", "%" PRIu64 " (captures %" PRIu64 ")", ngd_metric_get(NGD_M_REPLAYS), ngd_metric_get(NGD_M_CAPTURES));
+    row(&sb, "replays", "%" PRIu64 " (captures %" PRIu64 ")", ngd_metric_get(NGD_M_REPLAYS),
+        ngd_metric_get(NGD_M_CAPTURES));
     row(&sb, "sequences", "%" PRIu64 " open", ngd_metric_get(NGD_M_SEQUENCES));
     row(&sb, "failed requests", "%" PRIu64, ngd_metric_get(NGD_M_RPC_ERRORS));
     ngd_strbuf_append(&sb, "</table><h2>Latency: median / 90 % / 99 % (count)</h2><table>\n");
@@ -155,13 +159,14 @@ static void on_page(struct evhttp_request *req, struct ngd_daemon *d)
     for (uint32_t i = 0; i < d->n_devices; i++) {
         const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
 
-        row(&sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description, ngd_device_used_bytes(d->devices[i]) >> 20,
-            info->memory_bytes >> 20);
+        row(&sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description,
+            ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20);
     }
     ngd_strbuf_append(&sb, "</table><h2>Models</h2><table>\n");
     ngd_models_for_each(d->models, model_row, &sb);
-    ngd_strbuf_append(&sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
-                           "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");
+    ngd_strbuf_append(
+        &sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
+             "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");
     reply(req, HTTP_OK, "OK", "text/html; charset=utf-8", &sb);
 }
 
@@ -171,7 +176,8 @@ static const struct {
     const char *path;
     void (*fn)(struct evhttp_request *req, struct ngd_daemon *d);
 } pages[] = {
-    {"/metrics", on_metrics}, {"/healthz", on_healthz}, {"/readyz", on_readyz}, {"/stats.json", on_json}, {"/", on_page},
+    {"/metrics", on_metrics}, {"/healthz", on_healthz}, {"/readyz", on_readyz},
+    {"/stats.json", on_json}, {"/", on_page},
 };
 
 static void on_request(struct evhttp_request *req, void *arg)

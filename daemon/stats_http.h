@@ -3,8 +3,8 @@
 #define NGD_DAEMON_STATS_HTTP_H
 
 /*
- * HTTP for scrapers, probes and people: /metrics, /healthz, /readyz, /stats.json, /. GET and HEAD only, idle connections are closed after
- * a few seconds, requests are small. Threads: the loop.
+ * HTTP for scrapers, probes and people: /metrics, /healthz, /readyz, /stats.json, /. GET and HEAD only, idle
+ * connections are closed after a few seconds, requests are small. Threads: the loop.
  */
 #include "base/status.h"
 

@@ -105,7 +105,8 @@ ngd_status_t ngd_tls_credentials(const struct ngd_options *o, grpc_server_creden
     static struct tls_state states[16];
     static size_t n_states;
     grpc_ssl_server_credentials_options *options;
-    grpc_ssl_server_certificate_config *probe = read_config(o, diag); /* a mistake shows at the start, not with the first client */
+    grpc_ssl_server_certificate_config *probe =
+        read_config(o, diag); /* a mistake shows at the start, not with the first client */
 
     if (!probe)
         return NGD_ERR_CONFIG;
@@ -113,8 +114,8 @@ ngd_status_t ngd_tls_credentials(const struct ngd_options *o, grpc_server_creden
     if (n_states == sizeof(states) / sizeof(states[0]))
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "more than 16 TLS addresses");
     states[n_states].options = o;
-    options = grpc_ssl_server_credentials_create_options_using_config_fetcher(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, reload,
-                                                                              &states[n_states++]);
+    options = grpc_ssl_server_credentials_create_options_using_config_fetcher(
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, reload, &states[n_states++]);
     *creds_p = grpc_ssl_server_credentials_create_with_options(options);
     return *creds_p ? NGD_OK : ngd_diag_set(diag, NGD_ERR_CONFIG, "the TLS files do not make valid credentials");
 }
@@ -144,7 +145,8 @@ bool ngd_tls_identity(grpc_call *call, char *name, size_t room)
     return found;
 }
 
-/* ---- gRPC's log ---------------------------------------------------------------------------------------------------- */
+/* ---- gRPC's log ----------------------------------------------------------------------------------------------------
+ */
 
 static void log_line(gpr_log_func_args *args)
 {

@@ -15,8 +15,9 @@ static ngd_status_t check_string(const ProtobufCMessageDescriptor *desc, const P
         size_t step = s[at] == '\0' ? 0 : ngd_utf8_step(s + at, field->n - at);
 
         if (step == 0)
-            return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s.%s is not UTF-8 text without zero bytes (at byte %zu)",
-                                desc->short_name, fd->name, at);
+            return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
+                                "%s.%s is not UTF-8 text without zero bytes (at byte %zu)", desc->short_name, fd->name,
+                                at);
         at += step;
     }
     return NGD_OK;
@@ -55,7 +56,8 @@ static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const 
     struct ngd_wire_field field;
 
     if (depth > MAX_DEPTH)
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s is nested more than %d deep", desc->short_name, MAX_DEPTH);
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s is nested more than %d deep", desc->short_name,
+                            MAX_DEPTH);
     ngd_wire_reader_init(&r, data, n);
     while (ngd_wire_next(&r, &field)) {
         const ProtobufCFieldDescriptor *fd = protobuf_c_message_descriptor_get_field(desc, field.number);
@@ -67,8 +69,9 @@ static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const 
         if (!fd)
             continue; /* of a newer client */
         if (!type_fits(fd, field.type))
-            return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s.%s has wire type %u, which its type does not allow",
-                                desc->short_name, fd->name, field.type);
+            return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
+                                "%s.%s has wire type %u, which its type does not allow", desc->short_name, fd->name,
+                                field.type);
         if (fd->type == PROTOBUF_C_TYPE_STRING)
             status = check_string(desc, fd, &field, diag);
         else if (fd->type == PROTOBUF_C_TYPE_MESSAGE)

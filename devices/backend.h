@@ -16,7 +16,8 @@ struct ngd_backend_lifecycle {
     /* 0 = not usable on this machine, larger is better. Any thread. */
     int (*probe)(void);
     /* Fills info (strings owned by the backend's handle). */
-    ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p, struct ngd_diag *diag);
+    ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
+                         struct ngd_diag *diag);
     void (*close)(void *dev);
 };
 
@@ -30,12 +31,15 @@ struct ngd_backend_memory {
 
 struct ngd_backend_code {
     /* As ngd_plan_target.select. */
-    ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t *strided_p,
-                           uint64_t *workspace_p, struct ngd_diag *diag);
-    ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
+    ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                           uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
+    ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
+                                struct ngd_diag *diag);
     void (*destroy)(void *dev, void *exec);
-    /* Binds addresses: pool base and one base per bound buffer. Called again with the same *inst_p to move to a new pool base. */
-    ngd_status_t (*bind)(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p, struct ngd_diag *diag);
+    /* Binds addresses: pool base and one base per bound buffer. Called again with the same *inst_p to move to a new
+     * pool base. */
+    ngd_status_t (*bind)(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
+                         struct ngd_diag *diag);
     void (*unbind)(void *dev, void *inst);
 };
 

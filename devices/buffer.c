@@ -11,7 +11,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-static ngd_status_t new_buffer(struct ngd_device *dev, ngd_buffer_kind_t kind, const char *label, struct ngd_buffer **buf_p)
+static ngd_status_t new_buffer(struct ngd_device *dev, ngd_buffer_kind_t kind, const char *label,
+                               struct ngd_buffer **buf_p)
 {
     size_t n = strlen(label) + 1;
     struct ngd_buffer *buf = ngd_calloc(1, sizeof(*buf) + n);
@@ -119,11 +120,12 @@ static ngd_status_t check_range(const struct ngd_buffer *buf, uint64_t offset, u
     if (offset <= buf->bytes && n <= buf->bytes - offset)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE,
-                        "%" PRIu64 " bytes at offset %" PRIu64 " lie outside buffer \"%.200s\" of %" PRIu64 " bytes", n, offset,
-                        buf->label, buf->bytes);
+                        "%" PRIu64 " bytes at offset %" PRIu64 " lie outside buffer \"%.200s\" of %" PRIu64 " bytes", n,
+                        offset, buf->label, buf->bytes);
 }
 
-ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n, struct ngd_diag *diag)
+ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n,
+                              struct ngd_diag *diag)
 {
     ngd_status_t status = check_range(buf, offset, n, diag);
 

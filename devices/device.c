@@ -71,7 +71,7 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
     ngd_list_init(&dev->holders);
     atomic_init(&dev->next_generation, 1);
     ngd_debug("devices", "device %s is open arch=%s memory=%" PRIu64 " threads=%u", dev->info.name, dev->info.arch,
-             dev->info.memory_bytes, dev->info.threads);
+              dev->info.memory_bytes, dev->info.threads);
     *dev_p = dev;
     return NGD_OK;
 }
@@ -111,7 +111,8 @@ uint64_t ngd_device_used_bytes(const struct ngd_device *dev)
 }
 
 void ngd_device_for_each_buffer(struct ngd_device *dev,
-                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation),
+                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes,
+                                           uint64_t generation),
                                 void *ctx)
 {
     ngd_mutex_lock(&dev->lock);
@@ -178,11 +179,12 @@ static ngd_status_t no_room(struct ngd_device *dev, uint64_t bytes, const char *
     size_t at = 0;
 
     for (uint32_t i = 0; i < n && at < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s\"%.100s\" (%s)", i ? ", " : "; largest holders: ",
-                               top[i]->label, human(top[i]->bytes, a));
-    return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY,
-                        "\"%.200s\" needs %s (%" PRIu64 " bytes) on device %s, whose budget is %s, of which %s are used%s", what,
-                        human(bytes, a), bytes, dev->info.name, human(dev->info.memory_bytes, b), human(dev->used, c), text);
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s\"%.100s\" (%s)",
+                               i ? ", " : "; largest holders: ", top[i]->label, human(top[i]->bytes, a));
+    return ngd_diag_set(
+        diag, NGD_ERR_NO_DEVICE_MEMORY,
+        "\"%.200s\" needs %s (%" PRIu64 " bytes) on device %s, whose budget is %s, of which %s are used%s", what,
+        human(bytes, a), bytes, dev->info.name, human(dev->info.memory_bytes, b), human(dev->used, c), text);
 }
 
 static bool has_room(struct ngd_device *dev, uint64_t bytes) NGD_REQUIRES(dev->lock)
@@ -201,7 +203,8 @@ ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const
     return status;
 }
 
-ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes, struct ngd_diag *diag)
+ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes,
+                                struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 

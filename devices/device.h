@@ -29,22 +29,22 @@ struct ngd_pool;
 /* ---- device ---------------------------------------------------------------------------------------- */
 
 struct ngd_device_params {
-    const char *backend;    /* "host" */
-    uint32_t index;         /* which device of that backend; the name is "<backend>:<index>" */
-    uint64_t memory_bytes;  /* budget for buffers and pools; 0 = what the backend says */
-    uint32_t threads;       /* host: CPUs of a stream's team; 0 = all online */
-    const char *isa;        /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
+    const char *backend;   /* "host" */
+    uint32_t index;        /* which device of that backend; the name is "<backend>:<index>" */
+    uint64_t memory_bytes; /* budget for buffers and pools; 0 = what the backend says */
+    uint32_t threads;      /* host: CPUs of a stream's team; 0 = all online */
+    const char *isa;       /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
 };
 
 struct ngd_device_info {
-    const char *name;       /* "host:0" */
+    const char *name; /* "host:0" */
     const char *backend;
-    const char *arch;       /* what a plan's kernels depend on: part of the cache key */
-    const char *description;/* for people: CPU model, instruction set */
-    uint64_t memory_bytes;  /* budget */
+    const char *arch;        /* what a plan's kernels depend on: part of the cache key */
+    const char *description; /* for people: CPU model, instruction set */
+    uint64_t memory_bytes;   /* budget */
     uint32_t threads;
     uint32_t streams_max;
-    bool host_memory;       /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
+    bool host_memory; /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
 };
 
 void ngd_device_params_init(struct ngd_device_params *params);
@@ -59,7 +59,12 @@ const char *const *ngd_device_backends(void);
 
 /* ---- buffers: device memory with an owner, refcounted ------------------------------------------------ */
 
-typedef enum ngd_buffer_kind { NGD_BUFFER_GENERAL, NGD_BUFFER_WEIGHTS, NGD_BUFFER_KV, NGD_BUFFER_POOL } ngd_buffer_kind_t;
+typedef enum ngd_buffer_kind {
+    NGD_BUFFER_GENERAL,
+    NGD_BUFFER_WEIGHTS,
+    NGD_BUFFER_KV,
+    NGD_BUFFER_POOL
+} ngd_buffer_kind_t;
 
 /*
  * Allocates zeroed memory, 64-byte aligned. NGD_ERR_NO_DEVICE_MEMORY is decided before anything is allocated, and the
@@ -79,11 +84,14 @@ ngd_buffer_kind_t ngd_buffer_kind(const struct ngd_buffer *buf);
 struct ngd_device *ngd_buffer_device(const struct ngd_buffer *buf);
 void *ngd_buffer_host_ptr(struct ngd_buffer *buf); /* NULL unless info.host_memory */
 /* Synchronous copies; NGD_ERR_BUFFER_RANGE names the range. Not ordered with launches: the caller is. */
-ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n, struct ngd_diag *diag);
+ngd_status_t ngd_buffer_write(struct ngd_buffer *buf, uint64_t offset, const void *src, uint64_t n,
+                              struct ngd_diag *diag);
 ngd_status_t ngd_buffer_read(struct ngd_buffer *buf, uint64_t offset, void *dst, uint64_t n, struct ngd_diag *diag);
-/* Calls fn for every live buffer and pool (generation 0), newest last; bytes are what the budget counts; fn must be short. */
+/* Calls fn for every live buffer and pool (generation 0), newest last; bytes are what the budget counts; fn must be
+ * short. */
 void ngd_device_for_each_buffer(struct ngd_device *dev,
-                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation),
+                                void (*fn)(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes,
+                                           uint64_t generation),
                                 void *ctx);
 
 /* ---- pools: memory that executables which never run at the same time share ---------------------------- */
@@ -95,7 +103,8 @@ uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
 /* ---- executables -------------------------------------------------------------------------------------- */
 
 /* Captures a plan: chooses kernels, prepares their arguments. Takes a reference on the plan. */
-ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p, struct ngd_diag *diag);
+ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p,
+                             struct ngd_diag *diag);
 struct ngd_exec *ngd_exec_ref(struct ngd_exec *exec);
 struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec);
 const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec);
@@ -106,8 +115,8 @@ uint64_t ngd_exec_bytes(const struct ngd_exec *exec); /* host memory of the exec
  * order; sizes are checked (NGD_ERR_BINDING_MISMATCH); references are taken on exec and buffers. The pool grows to the
  * plan's need here (so only while nothing runs in it).
  */
-ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n, struct ngd_pool *pool,
-                                 struct ngd_instance **inst_p, struct ngd_diag *diag);
+ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
+                                 struct ngd_pool *pool, struct ngd_instance **inst_p, struct ngd_diag *diag);
 void ngd_instance_destroy(struct ngd_instance *inst);
 struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst);
 
@@ -138,34 +147,37 @@ struct ngd_launch {
     bool eager;                         /* operator by operator, each through the backend's own launch */
     ngd_status_t status;
     struct ngd_diag diag;
-    ngd_nsec_t device_time;             /* out: time on the device */
+    ngd_nsec_t device_time; /* out: time on the device */
 };
 
 /* Checks counts, byte lengths and host parameters against the plan at launch->symbols: INPUT_COUNT, INPUT_SIZE, ... */
-ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs, uint32_t n_hosts,
-                              uint32_t n_outputs, struct ngd_diag *diag);
+ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs,
+                              uint32_t n_hosts, uint32_t n_outputs, struct ngd_diag *diag);
 /* Bytes of output i at these symbols. */
 uint64_t ngd_plan_output_bytes(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols);
 
-ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p, struct ngd_diag *diag);
+ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p,
+                               struct ngd_diag *diag);
 void ngd_stream_destroy(struct ngd_stream *stream); /* waits for what is queued */
 /* Queues and returns at once. NGD_ERR_STREAM_ERROR while a sticky error is set. */
 ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
-/* Launch and wait. On `host`, when the stream is idle, the kernels run on the calling thread: no hop. Returns launch->status. */
+/* Launch and wait. On `host`, when the stream is idle, the kernels run on the calling thread: no hop. Returns
+ * launch->status. */
 ngd_status_t ngd_stream_run(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch);
 /* fn runs after everything queued before it, on a thread of the device; it must be short. */
 ngd_status_t ngd_stream_callback(struct ngd_stream *stream, void (*fn)(void *arg), void *arg);
-ngd_status_t ngd_stream_sync(struct ngd_stream *stream);  /* the sticky error, if any */
+ngd_status_t ngd_stream_sync(struct ngd_stream *stream); /* the sticky error, if any */
 ngd_status_t ngd_stream_status(struct ngd_stream *stream);
-void ngd_stream_reset(struct ngd_stream *stream);         /* waits, clears the sticky error */
+void ngd_stream_reset(struct ngd_stream *stream); /* waits, clears the sticky error */
 /* Tests and the fault injector: make the stream's error sticky as a device fault would. */
 void ngd_stream_poison(struct ngd_stream *stream, ngd_status_t status);
 
 ngd_status_t ngd_event_create(struct ngd_device *dev, struct ngd_event **event_p);
 void ngd_event_destroy(struct ngd_event *event);
 ngd_status_t ngd_event_record(struct ngd_event *event, struct ngd_stream *stream);
-ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream, struct ngd_event *event); /* the stream, not the caller, waits */
-bool ngd_event_query(const struct ngd_event *event);       /* complete (or never recorded) */
+ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream,
+                                   struct ngd_event *event); /* the stream, not the caller, waits */
+bool ngd_event_query(const struct ngd_event *event);         /* complete (or never recorded) */
 ngd_status_t ngd_event_sync(struct ngd_event *event);
 
 #endif

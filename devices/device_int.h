@@ -87,8 +87,8 @@ struct ngd_event {
 const struct ngd_backend *ngd_backend_find(const char *name);
 
 /* Takes `bytes` more for a holder, or says why not; the holder is listed from its first bytes on. */
-ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes, struct ngd_diag *diag)
-    NGD_EXCLUDES(dev->lock);
+ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes,
+                                struct ngd_diag *diag) NGD_EXCLUDES(dev->lock);
 void ngd_device_release(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes) NGD_EXCLUDES(dev->lock);
 /* What an allocation counts in the budget; UINT64_MAX when it cannot be. */
 uint64_t ngd_device_rounded(uint64_t bytes);

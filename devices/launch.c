@@ -14,7 +14,8 @@
 
 /* ---- executables ------------------------------------------------------------------------------------- */
 
-ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p, struct ngd_diag *diag)
+ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p,
+                             struct ngd_diag *diag)
 {
     struct ngd_exec *exec = NGD_NEW(struct ngd_exec);
     ngd_status_t status;
@@ -75,8 +76,8 @@ static ngd_status_t check_bindings(const struct ngd_exec *exec, struct ngd_buffe
 
     if (n != want)
         return ngd_diag_set(diag, n < want ? NGD_ERR_BINDING_MISSING : NGD_ERR_BINDING_MISMATCH,
-                            "graph \"%.100s\" binds %u buffers (its parameters, then its states), not %u", plan->graph->name,
-                            want, n);
+                            "graph \"%.100s\" binds %u buffers (its parameters, then its states), not %u",
+                            plan->graph->name, want, n);
     for (uint32_t i = 0; i < n; i++) {
         const struct ngd_value *v = bound_value(plan->graph, i);
 
@@ -84,8 +85,9 @@ static ngd_status_t check_bindings(const struct ngd_exec *exec, struct ngd_buffe
             return ngd_diag_set(diag, NGD_ERR_BINDING_MISSING, "\"%.200s\" of graph \"%.100s\" has no buffer", v->label,
                                 plan->graph->name);
         if (buffers[i]->dev != exec->dev)
-            return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH, "buffer \"%.200s\" for \"%.200s\" is on another device than %s",
-                                buffers[i]->label, v->label, exec->dev->info.name);
+            return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                                "buffer \"%.200s\" for \"%.200s\" is on another device than %s", buffers[i]->label,
+                                v->label, exec->dev->info.name);
         if (buffers[i]->bytes < plan->bound[i].bytes)
             return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
                                 "buffer \"%.200s\" has %" PRIu64 " bytes, \"%.200s\" needs %" PRIu64, buffers[i]->label,
@@ -103,8 +105,8 @@ static ngd_status_t bind(struct ngd_instance *inst, struct ngd_diag *diag)
     if (status)
         return status;
     generation = atomic_load(&inst->pool->generation);
-    status = exec->dev->backend->code.bind(exec->dev->handle, exec->handle, inst->pool->mem, inst->mems, inst->n, &inst->handle,
-                                           diag);
+    status = exec->dev->backend->code.bind(exec->dev->handle, exec->handle, inst->pool->mem, inst->mems, inst->n,
+                                           &inst->handle, diag);
     if (status == NGD_OK)
         inst->pool_generation = generation;
     return status;
@@ -135,8 +137,8 @@ static struct ngd_instance *new_instance(struct ngd_exec *exec, struct ngd_buffe
     return inst;
 }
 
-ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n, struct ngd_pool *pool,
-                                 struct ngd_instance **inst_p, struct ngd_diag *diag)
+ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
+                                 struct ngd_pool *pool, struct ngd_instance **inst_p, struct ngd_diag *diag)
 {
     struct ngd_instance *inst;
     ngd_status_t status = check_bindings(exec, buffers, n, diag);
@@ -199,12 +201,13 @@ static ngd_status_t check_symbols(const struct ngd_plan *plan, const int64_t *sy
         const struct ngd_symbol *s = &g->symbols[i];
 
         if (s->policy == NGD_SYMBOL_EXACT && symbols[i] != plan->symbols[i])
-            return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED, "symbol %s is %" PRId64 ", this executable is for %s == %" PRId64,
-                                s->name, symbols[i], s->name, plan->symbols[i]);
+            return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED,
+                                "symbol %s is %" PRId64 ", this executable is for %s == %" PRId64, s->name, symbols[i],
+                                s->name, plan->symbols[i]);
         if (symbols[i] < s->min || symbols[i] > plan->symbols[i])
             return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED,
-                                "symbol %s is %" PRId64 ", this executable is for %" PRId64 " <= %s <= %" PRId64, s->name,
-                                symbols[i], s->min, s->name, plan->symbols[i]);
+                                "symbol %s is %" PRId64 ", this executable is for %" PRId64 " <= %s <= %" PRId64,
+                                s->name, symbols[i], s->min, s->name, plan->symbols[i]);
     }
     return NGD_OK;
 }
@@ -238,8 +241,8 @@ static ngd_status_t check_hosts(const struct ngd_plan *plan, const struct ngd_la
             return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the length of host parameter \"%.200s\" overflows", v->label);
         if (h->n != (uint64_t)want || (!h->values && want))
             return ngd_diag_set(diag, NGD_ERR_HOST_PARAM,
-                                "host parameter \"%.200s\" of graph \"%.100s\" has %u values, it needs %" PRId64, v->label,
-                                g->name, h->values ? h->n : 0, want);
+                                "host parameter \"%.200s\" of graph \"%.100s\" has %u values, it needs %" PRId64,
+                                v->label, g->name, h->values ? h->n : 0, want);
     }
     return NGD_OK;
 }
@@ -253,14 +256,15 @@ static ngd_status_t check_outputs(const struct ngd_plan *plan, const struct ngd_
 
         if (launch->outputs[i].data && launch->outputs[i].bytes < want)
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                                "the room for output \"%.200s\" of graph \"%.100s\" is %" PRIu64 " bytes, it has %" PRIu64,
+                                "the room for output \"%.200s\" of graph \"%.100s\" is %" PRIu64
+                                " bytes, it has %" PRIu64,
                                 g->outputs[i].name, g->name, launch->outputs[i].bytes, want);
     }
     return NGD_OK;
 }
 
-ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs, uint32_t n_hosts,
-                              uint32_t n_outputs, struct ngd_diag *diag)
+ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_launch *launch, uint32_t n_inputs,
+                              uint32_t n_hosts, uint32_t n_outputs, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = plan->graph;
     ngd_status_t status;
@@ -269,11 +273,11 @@ ngd_status_t ngd_launch_check(const struct ngd_plan *plan, const struct ngd_laun
         return ngd_diag_set(diag, NGD_ERR_INPUT_COUNT, "graph \"%.200s\" takes %u inputs, not %u", g->name, g->n_inputs,
                             n_inputs);
     if (n_hosts != g->n_hosts)
-        return ngd_diag_set(diag, NGD_ERR_HOST_PARAM, "graph \"%.200s\" takes %u host parameters, not %u", g->name, g->n_hosts,
-                            n_hosts);
+        return ngd_diag_set(diag, NGD_ERR_HOST_PARAM, "graph \"%.200s\" takes %u host parameters, not %u", g->name,
+                            g->n_hosts, n_hosts);
     if (n_outputs != g->n_outputs)
-        return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "graph \"%.200s\" has %u outputs, not %u", g->name, g->n_outputs,
-                            n_outputs);
+        return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "graph \"%.200s\" has %u outputs, not %u", g->name,
+                            g->n_outputs, n_outputs);
     status = check_symbols(plan, launch->symbols, diag);
     if (status == NGD_OK)
         status = check_inputs(plan, launch, diag);
@@ -307,7 +311,8 @@ static void give_stream(struct ngd_device *dev)
     ngd_mutex_unlock(&dev->lock);
 }
 
-ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p, struct ngd_diag *diag)
+ngd_status_t ngd_stream_create(struct ngd_device *dev, const char *name, struct ngd_stream **stream_p,
+                               struct ngd_diag *diag)
 {
     struct ngd_stream *stream;
     ngd_status_t status = take_stream(dev, diag);

@@ -79,7 +79,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--seed") == 0)
             how.seed = strtoull(argv[i + 1], NULL, 10);
     }
-    if (npugraph_tokenizer_open(file, &w.tok, &err) != 0 || npugraph_tokenizer_encode(w.tok, prompt, strlen(prompt), true, &ids, &n, &err) != 0)
+    if (npugraph_tokenizer_open(file, &w.tok, &err) != 0 ||
+        npugraph_tokenizer_encode(w.tok, prompt, strlen(prompt), true, &ids, &n, &err) != 0)
         return fail("tokenizer", &err);
     if (npugraph_connect(&params, &client, &err) != 0)
         return fail("connect", &err);
@@ -89,8 +90,8 @@ int main(int argc, char **argv)
         npugraph_sequence_generate(seq, tokens, false, show, &w, NULL, &err) != 0)
         return fail("generate", &err);
     putchar('\n');
-    fprintf(stderr, "[%s: %d tokens, first after %.1f ms, then %.0f tokens/s]\n", w.label, w.tokens, (w.first - w.begin) * 1e3,
-           w.tokens > 1 ? (w.tokens - 1) / (w.last - w.first) : 0.0);
+    fprintf(stderr, "[%s: %d tokens, first after %.1f ms, then %.0f tokens/s]\n", w.label, w.tokens,
+            (w.first - w.begin) * 1e3, w.tokens > 1 ? (w.tokens - 1) / (w.last - w.first) : 0.0);
     npugraph_sequence_close(seq);
     npugraph_disconnect(client);
     npugraph_tokenizer_close(w.tok);

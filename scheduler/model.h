@@ -17,8 +17,8 @@
  * Sampling is in the graph (temperature, top-k, top-p, seed, offset = number of tokens drawn so far).
  *
  * Threads: calls from any thread; callbacks run on a worker and must be short. One step of a sequence at a time
- * (SEQUENCE_BUSY). close() may come at any time: a step under way is answered with CANCELLED, and its KV blocks are freed
- * when the replay that uses them is over.
+ * (SEQUENCE_BUSY). close() may come at any time: a step under way is answered with CANCELLED, and its KV blocks are
+ * freed when the replay that uses them is over.
  */
 #include "scheduler/kv.h"
 #include "scheduler/sched.h"
@@ -26,14 +26,15 @@
 struct ngd_model;
 struct ngd_seq;
 
-/* Labels of inputs and outputs; "" = absent. Borrowed during create. Shapes: docs/protocol.md, "The decode contract". */
+/* Labels of inputs and outputs; "" = absent. Borrowed during create. Shapes: docs/protocol.md, "The decode contract".
+ */
 struct ngd_decode_contract {
     const char *tokens, *positions, *slot_mapping, *block_table;
-    const char *query_lens, *context_lens;   /* host parameters */
-    const char *logits_rows;                 /* optional */
+    const char *query_lens, *context_lens;                   /* host parameters */
+    const char *logits_rows;                                 /* optional */
     const char *temperature, *top_k, *top_p, *seed, *offset; /* all or none (then token_output is greedy's) */
-    const char *token_output;                /* required */
-    const char *logits_output;               /* optional */
+    const char *token_output;                                /* required */
+    const char *logits_output;                               /* optional */
     const char *const *kv_states;
     uint32_t n_kv_states;
 };
@@ -52,8 +53,8 @@ struct ngd_model_params {
 };
 
 /* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them: blocks. */
-ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params, struct ngd_model **model_p,
-                              struct ngd_diag *diag);
+ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params,
+                              struct ngd_model **model_p, struct ngd_diag *diag);
 struct ngd_model *ngd_model_ref(struct ngd_model *model);
 struct ngd_model *ngd_model_unref(struct ngd_model *model); /* returns NULL */
 
@@ -77,37 +78,38 @@ struct ngd_sampling {
 struct ngd_step_result {
     ngd_status_t status;
     const struct ngd_diag *diag;
-    int32_t token;        /* chosen, not yet in the context */
-    bool stop;            /* one of the stop tokens */
-    uint32_t position;    /* tokens in the context */
+    int32_t token;     /* chosen, not yet in the context */
+    bool stop;         /* one of the stop tokens */
+    uint32_t position; /* tokens in the context */
     const float *logits;
     uint32_t vocab;
-    uint32_t batch;       /* sequences in the replay */
+    uint32_t batch; /* sequences in the replay */
     ngd_nsec_t queue, device;
 };
 typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
 
 /*
- * Opens a sequence: checks the prompt (TOKEN_RANGE, PROMPT_TOO_LONG), takes KV blocks for it (KV_EXHAUSTED) and queues its
- * prefill. *seq_p is set before done can run. The caller owns one reference and gives it up with close.
+ * Opens a sequence: checks the prompt (TOKEN_RANGE, PROMPT_TOO_LONG), takes KV blocks for it (KV_EXHAUSTED) and queues
+ * its prefill. *seq_p is set before done can run. The caller owns one reference and gives it up with close.
  */
-ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n, const struct ngd_sampling *sampling,
-                          bool want_logits, ngd_step_fn done, void *user, struct ngd_seq **seq_p, struct ngd_diag *diag);
+ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n,
+                          const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done, void *user,
+                          struct ngd_seq **seq_p, struct ngd_diag *diag);
 /* Appends forced (>= 0) or the token chosen last (-1), and chooses the next. */
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
                           struct ngd_diag *diag);
 /*
- * Up to max_tokens steps without the caller between: each token goes to on_token as it is made; finish is "length", "stop",
- * "context", or NULL with a status when it failed or was cancelled; exactly one done. The step in flight at a cancel completes
- * first. The first token delivered is the one chosen last, before any new step.
+ * Up to max_tokens steps without the caller between: each token goes to on_token as it is made; finish is "length",
+ * "stop", "context", or NULL with a status when it failed or was cancelled; exactly one done. The step in flight at a
+ * cancel completes first. The first token delivered is the one chosen last, before any new step.
  */
 typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uint32_t position);
 typedef void (*ngd_generate_done_fn)(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,
                                      const struct ngd_diag *diag);
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
-void ngd_seq_cancel(struct ngd_seq *seq);  /* stops a generation or a waiting step; the sequence stays usable */
-void ngd_seq_close(struct ngd_seq *seq);   /* takes the caller's reference */
+void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */
+void ngd_seq_close(struct ngd_seq *seq);  /* takes the caller's reference */
 /* For who may still call on it while another closes it: calls on a closed sequence answer STALE_ID. */
 struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq);
 void ngd_seq_unref(struct ngd_seq *seq);

@@ -22,7 +22,7 @@ struct ngd_program;
 struct ngd_binding;
 
 struct ngd_program_options {
-    uint32_t capture_limit;             /* default 64 */
+    uint32_t capture_limit; /* default 64 */
     ngd_gcache_policy_t capture_limit_policy;
     bool force_eager;
 };
@@ -54,20 +54,22 @@ void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb);
 void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx);
 
 /* buffers: graph->n_params + n_states, NULL where unbound; sizes are checked. Takes references. */
-ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers, struct ngd_binding **binding_p,
-                                struct ngd_diag *diag);
+ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers,
+                                struct ngd_binding **binding_p, struct ngd_diag *diag);
 struct ngd_binding *ngd_binding_ref(struct ngd_binding *binding);
-struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding); /* returns NULL; waits for nothing: requests hold references */
+struct ngd_binding *ngd_binding_unref(
+    struct ngd_binding *binding); /* returns NULL; waits for nothing: requests hold references */
 struct ngd_program *ngd_binding_program(const struct ngd_binding *binding);
 
 struct ngd_capture_info {
-    bool captured;         /* false: it was there */
+    bool captured; /* false: it was there */
     uint64_t pool_bytes;
     uint32_t kernels;
     ngd_nsec_t duration;
     char key[512];
 };
-/* Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture. */
+/* Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture.
+ */
 ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols, bool dry_run,
                                  struct ngd_capture_info *info_p, struct ngd_diag *diag);
 

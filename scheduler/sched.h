@@ -12,8 +12,8 @@
  * the submitter's again when done() is called. done() runs on a worker, a capture thread, or (submit that fails, inline
  * runs, cancel) on the calling thread; it must be short and must not block.
  *
- * Inline runs: a replay whose executable has a short predicted time runs on the submitting thread when the slot is idle and
- * its queue empty, saving two thread hops; params.inline_limit bounds it (0 = never).
+ * Inline runs: a replay whose executable has a short predicted time runs on the submitting thread when the slot is idle
+ * and its queue empty, saving two thread hops; params.inline_limit bounds it (0 = never).
  *
  * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
  */
@@ -28,11 +28,11 @@ struct ngd_queue;
 struct ngd_sched_params {
     struct ngd_device **devices;
     uint32_t n_devices;
-    uint32_t slots;            /* stream slots per device; default 1 */
-    uint32_t capture_threads;  /* default 1 */
-    uint32_t queue_limit;      /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
-    ngd_nsec_t inline_limit;   /* default 50 µs */
-    const char *policy;        /* "fifo" */
+    uint32_t slots;           /* stream slots per device; default 1 */
+    uint32_t capture_threads; /* default 1 */
+    uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
+    ngd_nsec_t inline_limit;  /* default 50 µs */
+    const char *policy;       /* "fifo" */
 };
 
 /*
@@ -58,18 +58,18 @@ struct ngd_request {
     struct ngd_order *order;     /* NULL: ordered with nothing */
     struct ngd_launch launch;    /* sizes are checked at submission */
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
-    ngd_nsec_t deadline;         /* NGD_NSEC_NEVER */
+    ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
     void *user;
     /* The scheduler's. submitted and started may be read in done(); started is 0 when it never ran. */
     struct ngd_sched_item item;
     struct ngd_queue *queue;
-    struct ngd_list order_link;     /* ORDERED; under the order's lock */
-    struct ngd_list park_link;      /* WAITING_CAPTURE; under the capture queue's lock */
+    struct ngd_list order_link; /* ORDERED; under the order's lock */
+    struct ngd_list park_link;  /* WAITING_CAPTURE; under the capture queue's lock */
     _Atomic int state;
     _Atomic bool cancelled;
-    bool parked;                    /* under the capture queue's lock */
-    bool inline_run;                /* it ran on the submitting thread */
+    bool parked;     /* under the capture queue's lock */
+    bool inline_run; /* it ran on the submitting thread */
     ngd_nsec_t submitted, started;
     struct ngd_gcache_entry *entry; /* pinned executable; NULL while it waits for a capture, and in eager runs */
     struct ngd_executable *eager;   /* its own, past the capture limit or with force_eager */
@@ -88,7 +88,8 @@ void ngd_sched_destroy(struct ngd_sched *sched);
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
 struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
 /* "" or NULL = the default device; NOT_FOUND lists the names. */
-ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p, struct ngd_diag *diag);
+ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p,
+                                   struct ngd_diag *diag);
 
 void ngd_request_init(struct ngd_request *req);
 /*
@@ -104,13 +105,14 @@ bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req);
 /* The same with DEADLINE_EXCEEDED, once req->deadline has passed: for the timer of who watches it. */
 bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
 
-/* Orders: one per logical stream of a session. destroy needs all of its requests to be done (from the last done() on). */
+/* Orders: one per logical stream of a session. destroy needs all of its requests to be done (from the last done() on).
+ */
 ngd_status_t ngd_order_create(struct ngd_order **order_p);
 void ngd_order_destroy(struct ngd_order *order);
 
 /* Capture ahead, on a capture thread. done runs there. */
-ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols,
-                               bool dry_run,
+ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
+                               uint32_t n_symbols, bool dry_run,
                                void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
                                             const struct ngd_diag *diag),
                                void *user, struct ngd_diag *diag);

@@ -3,9 +3,9 @@
  * Decode of a random checkpoint through a daemon, against the machine's read bandwidth.
  *
  * Rounds alternate between a pure read of as many bytes as a step reads of weights, steps of one sequence, and steps of
- * eight, so that a change of the machine's mood meets all three. A batch of eight is made for certain by a ninth sequence:
- * while its step runs, the steps of the others arrive and wait, and the worker then takes all of them together.
- * Times of steps are those of the device (npugraph_step.device_ns); the caller's own are printed beside them.
+ * eight, so that a change of the machine's mood meets all three. A batch of eight is made for certain by a ninth
+ * sequence: while its step runs, the steps of the others arrive and wait, and the worker then takes all of them
+ * together. Times of steps are those of the device (npugraph_step.device_ns); the caller's own are printed beside them.
  */
 #include "bench/rpc/bench_rpc.h"
 #include "bench/rpc/read_memory.h"
@@ -153,8 +153,10 @@ static void report(struct bed *b, uint64_t bytes)
     read = samples_quantile(&b->read, 0.5);
     one = samples_quantile(&b->one, 0.5);
     eight = samples_quantile(&b->eight, 0.5);
-    printf("weights %.1f MB: read %.2f GB/s, decode %.2f GB/s\n", (double)bytes / 1e6, (double)bytes / read, (double)bytes / one);
-    printf("ratio: decode's weight bytes per second / read bandwidth  %.3f (device), %.3f (at the client); wanted >= 0.85\n",
+    printf("weights %.1f MB: read %.2f GB/s, decode %.2f GB/s\n", (double)bytes / 1e6, (double)bytes / read,
+           (double)bytes / one);
+    printf("ratio: decode's weight bytes per second / read bandwidth  %.3f (device), %.3f (at the client); wanted >= "
+           "0.85\n",
            read / one, read / samples_quantile(&b->one_wall, 0.5));
     printf("ratio: step at batch 8 / step at batch 1                  %.3f; wanted <= 1.6\n", eight / one);
     if (b->missed)
@@ -182,9 +184,9 @@ int main(int argc, char **argv)
     const char *dir = NULL;
     bool quick = false;
     const struct bench_option options[] = {
-        {"layers", &s.layers, NULL, NULL},   {"hidden", &s.hidden, NULL, NULL}, {"ffn", &s.ffn, NULL, NULL},
-        {"vocab", &s.vocab, NULL, NULL},     {"rounds", &rounds, NULL, NULL},   {"steps", &steps, NULL, NULL},
-        {"threads", &threads, NULL, NULL},   {"dir", NULL, &dir, NULL},         {"quick", NULL, NULL, &quick},
+        {"layers", &s.layers, NULL, NULL}, {"hidden", &s.hidden, NULL, NULL}, {"ffn", &s.ffn, NULL, NULL},
+        {"vocab", &s.vocab, NULL, NULL},   {"rounds", &rounds, NULL, NULL},   {"steps", &steps, NULL, NULL},
+        {"threads", &threads, NULL, NULL}, {"dir", NULL, &dir, NULL},         {"quick", NULL, NULL, &quick},
     };
     char n_threads[24], *made = NULL;
     const char *extra[] = {"--threads", n_threads, NULL};

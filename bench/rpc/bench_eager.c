@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replay against eager: the decode graph of 28 small layers, one row, through the same daemon, the same buffers and the same
- * call; eager looks up, prepares and launches every operator each time. Times are the device's.
+ * Replay against eager: the decode graph of 28 small layers, one row, through the same daemon, the same buffers and the
+ * same call; eager looks up, prepares and launches every operator each time. Times are the device's.
  */
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
@@ -97,7 +97,8 @@ static void open_graph(struct bed *b, const char *dir)
     bind_states(b);
     ngd_strbuf_init(&sb);
     npugraph__graph_text(&b->config, &b->weights, &b->shape, "bench.decode", false, &sb);
-    must(npugraph_graph_register(b->client, ngd_strbuf_str(&sb), b->bindings, b->n_bindings, NULL, 0, &b->graph, &err), &err);
+    must(npugraph_graph_register(b->client, ngd_strbuf_str(&sb), b->bindings, b->n_bindings, NULL, 0, &b->graph, &err),
+         &err);
     must(npugraph_replay_stream_open(b->client, &b->stream, &err), &err);
     ngd_strbuf_fini(&sb);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a replay costs over its transport: a graph of one node over Graphs.ReplayStream, against a C-core server in a process
- * of its own that does nothing but send back what it receives: the same payload, one stream, one batch of
+ * What a replay costs over its transport: a graph of one node over Graphs.ReplayStream, against a C-core server in a
+ * process of its own that does nothing but send back what it receives: the same payload, one stream, one batch of
  * {SEND_MESSAGE, RECV_MESSAGE} for each exchange on both sides, a Unix socket.
  */
 #include "bench/rpc/bench_rpc.h"
@@ -150,8 +150,8 @@ static void echo_open(struct echo_client *c, const char *path)
     grpc_channel_credentials_release(creds);
     c->cq = grpc_completion_queue_create_for_next(NULL);
     c->call = grpc_channel_create_call(c->channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->cq,
-                                       grpc_slice_from_static_string(METHOD), NULL,
-                                       gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+                                       grpc_slice_from_static_string(METHOD), NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC),
+                                       NULL);
     memset(ops, 0, sizeof(ops));
     grpc_metadata_array_init(&metadata);
     ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;

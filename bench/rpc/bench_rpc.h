@@ -29,7 +29,7 @@ void samples_free(struct samples *s);
 
 struct bench_option {
     const char *name;
-    int64_t *number;    /* one of these three */
+    int64_t *number; /* one of these three */
     const char **text;
     bool *flag;
 };
@@ -43,25 +43,25 @@ struct bench_shape {
     bool tied;
 };
 
-#define BENCH_SHAPE_QWEN3_0_6B                                                                                         \
-    ((struct bench_shape){.layers = 28,                                                                                \
-                          .hidden = 1024,                                                                              \
-                          .heads = 16,                                                                                 \
-                          .kv_heads = 8,                                                                               \
-                          .head_dim = 128,                                                                             \
-                          .ffn = 3072,                                                                                 \
-                          .vocab = 151936,                                                                             \
+#define BENCH_SHAPE_QWEN3_0_6B             \
+    ((struct bench_shape){.layers = 28,    \
+                          .hidden = 1024,  \
+                          .heads = 16,     \
+                          .kv_heads = 8,   \
+                          .head_dim = 128, \
+                          .ffn = 3072,     \
+                          .vocab = 151936, \
                           .tied = true})
 
 /* The model of the latency benches: many operators, hardly any arithmetic. */
-#define BENCH_SHAPE_TINY                                                                                               \
-    ((struct bench_shape){.layers = 28,                                                                                \
-                          .hidden = 64,                                                                                \
-                          .heads = 4,                                                                                  \
-                          .kv_heads = 2,                                                                               \
-                          .head_dim = 16,                                                                              \
-                          .ffn = 128,                                                                                  \
-                          .vocab = 512,                                                                                \
+#define BENCH_SHAPE_TINY                  \
+    ((struct bench_shape){.layers = 28,   \
+                          .hidden = 64,   \
+                          .heads = 4,     \
+                          .kv_heads = 2,  \
+                          .head_dim = 16, \
+                          .ffn = 128,     \
+                          .vocab = 512,   \
                           .tied = true})
 
 /* Writes DIR/config.json and DIR/model.safetensors (bf16), making DIR when it is not there. */

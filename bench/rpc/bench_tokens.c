@@ -59,7 +59,8 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     (void)user, (void)seq, (void)token, (void)position;
 }
 
-static void on_end(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status, const struct ngd_diag *diag)
+static void on_end(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,
+                   const struct ngd_diag *diag)
 {
     (void)seq, (void)finish;
     wake(user, status, diag);

@@ -41,12 +41,13 @@ static void write_config(const char *dir, const struct bench_shape *s)
 {
     FILE *f = create(dir, "config.json");
 
-    fprintf(f,
-            "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  \"hidden_act\": \"silu\",\n"
-            "  \"num_hidden_layers\": %" PRId64 ",\n  \"hidden_size\": %" PRId64 ",\n  \"num_attention_heads\": %" PRId64
-            ",\n  \"num_key_value_heads\": %" PRId64 ",\n  \"head_dim\": %" PRId64 ",\n  \"intermediate_size\": %" PRId64
-            ",\n  \"vocab_size\": %" PRId64 ",\n  \"tie_word_embeddings\": %s,\n",
-            s->layers, s->hidden, s->heads, s->kv_heads, s->head_dim, s->ffn, s->vocab, s->tied ? "true" : "false");
+    fprintf(
+        f,
+        "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  \"hidden_act\": \"silu\",\n"
+        "  \"num_hidden_layers\": %" PRId64 ",\n  \"hidden_size\": %" PRId64 ",\n  \"num_attention_heads\": %" PRId64
+        ",\n  \"num_key_value_heads\": %" PRId64 ",\n  \"head_dim\": %" PRId64 ",\n  \"intermediate_size\": %" PRId64
+        ",\n  \"vocab_size\": %" PRId64 ",\n  \"tie_word_embeddings\": %s,\n",
+        s->layers, s->hidden, s->heads, s->kv_heads, s->head_dim, s->ffn, s->vocab, s->tied ? "true" : "false");
     fprintf(f, "  \"attention_bias\": false,\n  \"max_position_embeddings\": 40960,\n  \"rms_norm_eps\": 1e-06,\n"
                "  \"rope_theta\": 1000000,\n  \"torch_dtype\": \"bfloat16\"\n}\n");
     finish(f, "config.json");

@@ -37,7 +37,8 @@ static void choose_shape(struct local_model *m, const char *dir, const struct np
 {
     struct npugraph_error err = {0};
 
-    if (npugraph__config_read(dir, &m->config, &err) != 0 || npugraph__weights_list(dir, &m->config, &m->weights, &err) != 0)
+    if (npugraph__config_read(dir, &m->config, &err) != 0 ||
+        npugraph__weights_list(dir, &m->config, &m->weights, &err) != 0)
         bench_fail("%s", err.message);
     for (size_t i = 0; i < m->weights.n; i++)
         snprintf(m->weights.items[i].dtype, sizeof(m->weights.items[i].dtype), "bf16");
@@ -72,7 +73,8 @@ static struct named *make_buffers(struct local_model *m, const char *dir, char (
     size_t n = 0, tables = (size_t)m->shape.max_context * (size_t)m->config.head_dim, elements;
     struct named *all = calloc(m->weights.n + 2 + 2 * (size_t)m->config.layers, sizeof(*all));
     float *rope = calloc(2 * tables, sizeof(*rope));
-    uint64_t kv = (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(m->config.kv_heads * m->config.head_dim) * 2;
+    uint64_t kv =
+        (uint64_t)m->shape.num_blocks * m->shape.block_size * (uint64_t)(m->config.kv_heads * m->config.head_dim) * 2;
     struct tensors file;
     char path[4096];
 
@@ -83,7 +85,8 @@ static struct named *make_buffers(struct local_model *m, const char *dir, char (
     for (size_t i = 0; i < m->weights.n; i++) {
         const void *data = tensors_get(&file, m->weights.items[i].name, 2, &elements);
 
-        all[n++] = (struct named){m->weights.items[i].name, make_buffer(m, m->weights.items[i].name, 2 * elements, data)};
+        all[n++] =
+            (struct named){m->weights.items[i].name, make_buffer(m, m->weights.items[i].name, 2 * elements, data)};
     }
     tensors_close(&file);
     npugraph__rope_tables(&m->config, m->shape.max_context, rope, rope + tables);
@@ -171,7 +174,8 @@ static void make_model(struct local_model *m, struct ngd_model_params *mp, char 
     free(states);
 }
 
-void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params, uint32_t threads)
+void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params,
+                      uint32_t threads)
 {
     struct ngd_model_params mp = {0};
     struct named *all;

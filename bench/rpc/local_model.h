@@ -15,8 +15,10 @@ struct local_model {
     struct npugraph__shape shape;
 };
 
-/* params as for npugraph_model_load; 0 means what it means there only for what is asserted to be given: context, batch, chunk. */
-void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params, uint32_t threads);
+/* params as for npugraph_model_load; 0 means what it means there only for what is asserted to be given: context, batch,
+ * chunk. */
+void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params,
+                      uint32_t threads);
 void local_model_close(struct local_model *m);
 
 #endif

@@ -18,7 +18,7 @@
 #else
 #define NGD_BY_ISA_2(isa, name)
 #endif
-#define NGD_BY_ISA(isa, name) ((void)(isa), NGD_BY_ISA_512(isa, name) NGD_BY_ISA_2(isa, name) &name##_scalar)
+#define NGD_BY_ISA(isa, name) ((void)(isa), NGD_BY_ISA_512(isa, name) NGD_BY_ISA_2(isa, name) & name##_scalar)
 
 /* Declares the tables of a family. */
 #define NGD_ISA_TABLES(type, name) extern const type name##_scalar, name##_avx2, name##_avx512

@@ -5,11 +5,11 @@
 /* The CPU: which vector kernels it can run, how many CPUs and how much memory this process may use. Any thread. */
 #include "devices/host/kernel.h"
 
-ngd_isa_t ngd_cpu_isa(void);                             /* best one that the CPU has and that is compiled in */
-const char *ngd_isa_name(ngd_isa_t isa);                 /* "avx512" */
-bool ngd_isa_parse(const char *name, ngd_isa_t *isa_p);  /* "auto" is ngd_cpu_isa() */
-uint32_t ngd_cpu_count(void);                            /* CPUs that this process may run on */
-uint64_t ngd_cpu_memory_bytes(void);                     /* of the machine, or of the process's control group */
-void ngd_cpu_model(char *buf, size_t n);                 /* for people */
+ngd_isa_t ngd_cpu_isa(void);                            /* best one that the CPU has and that is compiled in */
+const char *ngd_isa_name(ngd_isa_t isa);                /* "avx512" */
+bool ngd_isa_parse(const char *name, ngd_isa_t *isa_p); /* "auto" is ngd_cpu_isa() */
+uint32_t ngd_cpu_count(void);                           /* CPUs that this process may run on */
+uint64_t ngd_cpu_memory_bytes(void);                    /* of the machine, or of the process's control group */
+void ngd_cpu_model(char *buf, size_t n);                /* for people */
 
 #endif

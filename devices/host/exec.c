@@ -33,7 +33,7 @@ struct source {
 struct host_exec {
     const struct ngd_plan *plan; /* the device's executable holds the reference */
     const struct host_device *dev;
-    struct ngd_arena arena; /* kernels' parameters */
+    struct ngd_arena arena;      /* kernels' parameters */
     struct ngd_host_call *calls; /* without addresses */
     uint64_t *workspaces;        /* offsets in the pool */
     struct source *sources;      /* of all calls' ptrs, one after the other */
@@ -91,8 +91,9 @@ static uint8_t choose_parts(const struct ngd_host_prepare *p)
 }
 
 /* Fills everything but the addresses. */
-static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
-                                 struct ngd_arena *arena, struct ngd_host_call *hc, struct ngd_diag *diag)
+static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd_plan *plan,
+                                 const struct ngd_plan_call *call, struct ngd_arena *arena, struct ngd_host_call *hc,
+                                 struct ngd_diag *diag)
 {
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
     struct ngd_host_prepare p = {
@@ -106,8 +107,8 @@ static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd
     ngd_status_t status;
 
     if (!kernel || call->n_in > UINT8_MAX || call->n_out > UINT8_MAX)
-        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s with %u operands", call->op->name,
-                            call->n_in);
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s with %u operands",
+                            call->op->name, call->n_in);
     status = kernel->prepare(&p, diag);
     if (status)
         return status;

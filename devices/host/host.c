@@ -45,10 +45,12 @@ static ngd_status_t choose_isa(const char *name, ngd_isa_t *isa_p, struct ngd_di
 
     if (!ngd_isa_parse(name, &isa))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512 and avx512bf16 are known", name);
+                            "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512 and avx512bf16 are known",
+                            name);
     if (isa > ngd_cpu_isa())
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "instruction set \"%.50s\" is not available here; the best is %s",
-                            name, ngd_isa_name(ngd_cpu_isa()));
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "instruction set \"%.50s\" is not available here; the best is %s", name,
+                            ngd_isa_name(ngd_cpu_isa()));
     *isa_p = isa;
     return NGD_OK;
 }
@@ -142,8 +144,9 @@ static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct n
         p = map_aligned(page_rounded(bytes));
     }
     if (!p)
-        return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY, "the system gives no %" PRIu64 " bytes (%s), although the budget allows them",
-                            bytes, strerror(errno));
+        return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY,
+                            "the system gives no %" PRIu64 " bytes (%s), although the budget allows them", bytes,
+                            strerror(errno));
     *mem_p = p;
     return NGD_OK;
 }

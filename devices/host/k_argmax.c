@@ -15,32 +15,32 @@ struct arg_params {
 };
 
 /* v != v never holds for integers; the comparison with the best so far fails for NaN, so the first one stays. */
-#define LINES(T, wide)                                                                                                     \
-    static int64_t max_##T(const char *p, int64_t step, int64_t n)                                                         \
-    {                                                                                                                      \
-        int64_t at = 0;                                                                                                    \
-        wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                                                     \
-        for (int64_t i = 1; i < n && best == best; i++) {                                                                  \
-            const wide v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                                 \
-            if (v > best || v != v) {                                                                                      \
-                best = v;                                                                                                  \
-                at = i;                                                                                                    \
-            }                                                                                                              \
-        }                                                                                                                  \
-        return at;                                                                                                         \
-    }                                                                                                                      \
-    static int64_t min_##T(const char *p, int64_t step, int64_t n)                                                         \
-    {                                                                                                                      \
-        int64_t at = 0;                                                                                                    \
-        wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                                                     \
-        for (int64_t i = 1; i < n && best == best; i++) {                                                                  \
-            const wide v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                                 \
-            if (v < best || v != v) {                                                                                      \
-                best = v;                                                                                                  \
-                at = i;                                                                                                    \
-            }                                                                                                              \
-        }                                                                                                                  \
-        return at;                                                                                                         \
+#define LINES(T, wide)                                                                     \
+    static int64_t max_##T(const char *p, int64_t step, int64_t n)                         \
+    {                                                                                      \
+        int64_t at = 0;                                                                    \
+        wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                     \
+        for (int64_t i = 1; i < n && best == best; i++) {                                  \
+            const wide v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
+            if (v > best || v != v) {                                                      \
+                best = v;                                                                  \
+                at = i;                                                                    \
+            }                                                                              \
+        }                                                                                  \
+        return at;                                                                         \
+    }                                                                                      \
+    static int64_t min_##T(const char *p, int64_t step, int64_t n)                         \
+    {                                                                                      \
+        int64_t at = 0;                                                                    \
+        wide best = ngd_get_##T(*(const ngd_el_##T *)(const void *)p);                     \
+        for (int64_t i = 1; i < n && best == best; i++) {                                  \
+            const wide v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
+            if (v < best || v != v) {                                                      \
+                best = v;                                                                  \
+                at = i;                                                                    \
+            }                                                                              \
+        }                                                                                  \
+        return at;                                                                         \
     }
 NGD_EACH_TYPE(LINES)
 static const line_fn max_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(max), min_lines[NGD_DTYPE_MAX] = NGD_BY_TYPE(min);

@@ -15,15 +15,15 @@
 
 struct attention {
     int64_t heads, kv_heads, group, d, dp;
-    int64_t row_block;                   /* rows of a sequence that are done together */
+    int64_t row_block; /* rows of a sequence that are done together */
     int64_t block_size, blocks, table_width, tokens;
-    int64_t q_row, q_head;               /* bytes */
+    int64_t q_row, q_head;                       /* bytes */
     int64_t kv_block[2], kv_slot[2], kv_head[2]; /* bytes; keys, values */
-    int64_t table_row;                   /* elements */
-    int64_t y_row, y_head;               /* bytes */
+    int64_t table_row;                           /* elements */
+    int64_t y_row, y_head;                       /* bytes */
     float scale;
     ngd_dtype_t qt, ct;
-    uint32_t lengths, lengths_kv;        /* host parameters */
+    uint32_t lengths, lengths_kv; /* host parameters */
     uint64_t thread_workspace;
     const struct ngd_attn_table *table;
 };
@@ -34,8 +34,9 @@ static uint64_t scratch_bytes(const struct attention *a)
 {
     const uint64_t queries = (uint64_t)(a->row_block * a->group);
 
-    return (queries * (2 * (uint64_t)a->dp + NGD_ATTN_CHUNK + 16) * sizeof(float) + 2 * NGD_ATTN_CHUNK * sizeof(char *) +
-            queries * sizeof(int64_t) + 4 * 64) & ~(uint64_t)63;
+    return (queries * (2 * (uint64_t)a->dp + NGD_ATTN_CHUNK + 16) * sizeof(float) +
+            2 * NGD_ATTN_CHUNK * sizeof(char *) + queries * sizeof(int64_t) + 4 * 64) &
+           ~(uint64_t)63;
 }
 
 static char *take(char **at, uint64_t bytes)
@@ -63,9 +64,9 @@ static int64_t *lay_out(const struct attention *a, char *base, struct ngd_attn_s
 /* ---- one unit ---------------------------------------------------------------------------------------- */
 
 struct unit {
-    int64_t row, rows;   /* of the query tensor */
-    int64_t keys;        /* that the first row sees; each later one sees one more */
-    int64_t head;        /* of the cache */
+    int64_t row, rows;     /* of the query tensor */
+    int64_t keys;          /* that the first row sees; each later one sees one more */
+    int64_t head;          /* of the cache */
     const int32_t *blocks; /* the sequence's row of the table */
 };
 
@@ -111,7 +112,8 @@ static void end_unit(const struct attention *a, const struct ngd_host_call *call
                      const struct ngd_attn_scratch *s)
 {
     for (int64_t i = 0; i < u->rows * a->group; i++) {
-        char *y = call->ptrs[call->n_in] + (u->row + i / a->group) * a->y_row + (u->head * a->group + i % a->group) * a->y_head;
+        char *y = call->ptrs[call->n_in] + (u->row + i / a->group) * a->y_row +
+                  (u->head * a->group + i % a->group) * a->y_head;
 
         a->table->store[a->qt](s->o + i * a->dp, s->sum[i], a->d, y);
     }
@@ -176,9 +178,10 @@ static int64_t units_of(const struct attention *a, const struct sequences *q, in
     return (rows + a->row_block - 1) / a->row_block * a->kv_heads;
 }
 
-/* The unit with that number among sequence i's. Later rows first: they take longest, and the short ones fill the gaps. */
-static struct unit unit_of(const struct attention *a, const struct ngd_host_call *call, const struct sequences *q, int64_t i,
-                           int64_t number)
+/* The unit with that number among sequence i's. Later rows first: they take longest, and the short ones fill the gaps.
+ */
+static struct unit unit_of(const struct attention *a, const struct ngd_host_call *call, const struct sequences *q,
+                           int64_t i, int64_t number)
 {
     const int64_t begin = i ? q->end[i - 1] : 0, rows = q->end[i] - begin;
     const int64_t blocks = (rows + a->row_block - 1) / a->row_block, block = blocks - 1 - number / a->kv_heads;

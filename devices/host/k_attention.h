@@ -17,10 +17,10 @@
 
 /* Scratch of one thread; rows of queries are dp floats, zero from d on. */
 struct ngd_attn_scratch {
-    float *q;         /* [queries][dp], scaled */
-    float *o;         /* [queries][dp] */
-    float *scores;    /* [queries][CHUNK] */
-    float *max, *sum; /* [queries] */
+    float *q;            /* [queries][dp], scaled */
+    float *o;            /* [queries][dp] */
+    float *scores;       /* [queries][CHUNK] */
+    float *max, *sum;    /* [queries] */
     const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
 };
 

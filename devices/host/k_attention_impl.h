@@ -15,7 +15,10 @@ SIMD_INLINE __m128 fold128(simd_f v)
     return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 }
 #elif NGD_SIMD == 8
-SIMD_INLINE __m128 fold128(simd_f v) { return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)); }
+SIMD_INLINE __m128 fold128(simd_f v)
+{
+    return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+}
 #endif
 SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
 {
@@ -41,68 +44,69 @@ SIMD_INLINE void fetch(const char *p, int64_t bytes)
 }
 
 /* Scores of nq queries (a constant after inlining) with n keys. */
-#define SCORES(T)                                                                                                          \
-    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,      \
-                                int64_t begin, int64_t end)                                                                \
-    {                                                                                                                      \
-        const float *q = s->q + first * dp;                                                                                \
-        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                                   \
-                                                                                                                           \
-        for (int64_t j = begin; j < end; j++) {                                                                            \
-            const ngd_el_##T *k = (const void *)s->k[j];                                                                   \
-            simd_f acc[4];                                                                                                 \
-            int64_t i = 0;                                                                                                 \
-            if (first == 0 && j + AHEAD < end)                                                                             \
-                fetch(s->k[j + AHEAD], d * (int64_t)sizeof(*k));                                                           \
-            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                                  \
-            for (; i + SIMD_W <= d; i += SIMD_W) {                                                                         \
-                const simd_f kv = simd_load_##T(k + i);                                                                    \
-                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]);      \
-            }                                                                                                              \
-            if (i < d) {                                                                                                   \
-                const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                       \
-                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]);      \
-            }                                                                                                              \
-            sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                                        \
-        }                                                                                                                  \
+#define SCORES(T)                                                                                                     \
+    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
+                                int64_t begin, int64_t end)                                                           \
+    {                                                                                                                 \
+        const float *q = s->q + first * dp;                                                                           \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                              \
+                                                                                                                      \
+        for (int64_t j = begin; j < end; j++) {                                                                       \
+            const ngd_el_##T *k = (const void *)s->k[j];                                                              \
+            simd_f acc[4];                                                                                            \
+            int64_t i = 0;                                                                                            \
+            if (first == 0 && j + AHEAD < end)                                                                        \
+                fetch(s->k[j + AHEAD], d *(int64_t)sizeof(*k));                                                       \
+            NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_zero();                                             \
+            for (; i + SIMD_W <= d; i += SIMD_W) {                                                                    \
+                const simd_f kv = simd_load_##T(k + i);                                                               \
+                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
+            }                                                                                                         \
+            if (i < d) {                                                                                              \
+                const simd_f kv = simd_load_up_to_##T(k + i, d - i);                                                  \
+                NGD_UNROLL for (int m = 0; m < nq; m++) acc[m] = simd_fma(simd_load_f32(q + m * dp + i), kv, acc[m]); \
+            }                                                                                                         \
+            sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                                   \
+        }                                                                                                             \
     }
 
 /* o += sum over keys of p * v, for nq queries and up to nv vectors of columns from `col` on. */
-#define VALUES(T)                                                                                                          \
-    SIMD_INLINE void values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,      \
-                                int64_t begin, int64_t end, int64_t col, const int nv)                                     \
-    {                                                                                                                      \
-        float *o = s->o + first * dp + col;                                                                                \
-        const float *p = s->scores + first * NGD_ATTN_CHUNK;                                                               \
-        simd_f acc[4][4], vv[4];                                                                                           \
-                                                                                                                           \
-        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                    \
-            acc[m][c] = simd_load_f32(o + m * dp + c * SIMD_W);                                                            \
-        for (int64_t j = begin; j < end; j++) {                                                                            \
-            const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                                         \
-            if (first == 0 && col == 0 && j + AHEAD < end)                                                                 \
-                fetch(s->v[j + AHEAD], d * (int64_t)sizeof(*v));                                                           \
-            NGD_UNROLL for (int c = 0; c < nv; c++)                                                                        \
-                vv[c] = nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                          \
-            NGD_UNROLL for (int m = 0; m < nq; m++) {                                                                      \
-                const simd_f pv = simd_set1(p[m * NGD_ATTN_CHUNK + j]);                                                    \
-                NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] = simd_fma(pv, vv[c], acc[m][c]);                        \
-            }                                                                                                              \
-        }                                                                                                                  \
-        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                    \
-            simd_store_f32(o + m * dp + c * SIMD_W, acc[m][c]);                                                            \
-    }                                                                                                                      \
-    SIMD_INLINE void columns_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,     \
-                                 int64_t begin, int64_t end)                                                               \
-    {                                                                                                                      \
-        int64_t col = 0;                                                                                                   \
-                                                                                                                           \
-        if (begin >= end)                                                                                                  \
-            return;                                                                                                        \
-        for (; col + 4 * SIMD_W <= d; col += 4 * SIMD_W)                                                                   \
-            values_##T(s, d, dp, first, nq, begin, end, col, 4);                                                           \
-        for (; col < d; col += SIMD_W)                                                                                     \
-            values_##T(s, d, dp, first, nq, begin, end, col, 1);                                                           \
+#define VALUES(T)                                                                                                      \
+    SIMD_INLINE void values_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,  \
+                                int64_t begin, int64_t end, int64_t col, const int nv)                                 \
+    {                                                                                                                  \
+        float *o = s->o + first * dp + col;                                                                            \
+        const float *p = s->scores + first * NGD_ATTN_CHUNK;                                                           \
+        simd_f acc[4][4], vv[4];                                                                                       \
+                                                                                                                       \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] =                    \
+            simd_load_f32(o + m * dp + c * SIMD_W);                                                                    \
+        for (int64_t j = begin; j < end; j++) {                                                                        \
+            const ngd_el_##T *v = (const ngd_el_##T *)(const void *)s->v[j] + col;                                     \
+            if (first == 0 && col == 0 && j + AHEAD < end)                                                             \
+                fetch(s->v[j + AHEAD], d *(int64_t)sizeof(*v));                                                        \
+            NGD_UNROLL for (int c = 0; c < nv; c++) vv[c] =                                                            \
+                nv > 1 ? simd_load_##T(v + c * SIMD_W) : simd_load_up_to_##T(v, d - col);                              \
+            NGD_UNROLL for (int m = 0; m < nq; m++)                                                                    \
+            {                                                                                                          \
+                const simd_f pv = simd_set1(p[m * NGD_ATTN_CHUNK + j]);                                                \
+                NGD_UNROLL for (int c = 0; c < nv; c++) acc[m][c] = simd_fma(pv, vv[c], acc[m][c]);                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        NGD_UNROLL for (int m = 0; m < nq; m++) NGD_UNROLL for (int c = 0; c < nv; c++)                                \
+            simd_store_f32(o + m * dp + c * SIMD_W, acc[m][c]);                                                        \
+    }                                                                                                                  \
+    SIMD_INLINE void columns_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
+                                 int64_t begin, int64_t end)                                                           \
+    {                                                                                                                  \
+        int64_t col = 0;                                                                                               \
+                                                                                                                       \
+        if (begin >= end)                                                                                              \
+            return;                                                                                                    \
+        for (; col + 4 * SIMD_W <= d; col += 4 * SIMD_W)                                                               \
+            values_##T(s, d, dp, first, nq, begin, end, col, 4);                                                       \
+        for (; col < d; col += SIMD_W)                                                                                 \
+            values_##T(s, d, dp, first, nq, begin, end, col, 1);                                                       \
     }
 
 /* Scores become weights, and what was summed before is brought to the new maximum. */
@@ -134,57 +138,58 @@ static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, i
  * nq queries from `first` on: what all of them see together, the rest one by one. Queries of later rows see more
  * keys, so the least count is the first's and what is left over is short.
  */
-#define GROUP(T)                                                                                                           \
-    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq,       \
-                               const int64_t *count)                                                                       \
-    {                                                                                                                      \
-        int64_t common = count[first];                                                                                     \
-                                                                                                                           \
-        for (int m = 1; m < nq; m++)                                                                                       \
-            common = count[first + m] < common ? count[first + m] : common;                                                \
-        scores_##T(s, d, dp, first, nq, 0, common);                                                                        \
-        for (int m = 0; m < nq; m++) {                                                                                     \
-            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                                  \
-            if (count[first + m] > 0)                                                                                      \
-                weigh(s, dp, first + m, count[first + m]);                                                                 \
-        }                                                                                                                  \
-        columns_##T(s, d, dp, first, nq, 0, common);                                                                       \
-        for (int m = 0; m < nq; m++)                                                                                       \
-            columns_##T(s, d, dp, first + m, 1, common, count[first + m]);                                                 \
-    }                                                                                                                      \
-    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries, const int64_t *count)  \
-    {                                                                                                                      \
-        int64_t i = 0;                                                                                                     \
-                                                                                                                           \
-        for (; i + 4 <= queries; i += 4)                                                                                   \
-            group_##T(s, d, dp, i, 4, count);                                                                              \
-        for (; i + 2 <= queries; i += 2)                                                                                   \
-            group_##T(s, d, dp, i, 2, count);                                                                              \
-        for (; i < queries; i++)                                                                                           \
-            group_##T(s, d, dp, i, 1, count);                                                                              \
+#define GROUP(T)                                                                                                     \
+    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
+                               const int64_t *count)                                                                 \
+    {                                                                                                                \
+        int64_t common = count[first];                                                                               \
+                                                                                                                     \
+        for (int m = 1; m < nq; m++)                                                                                 \
+            common = count[first + m] < common ? count[first + m] : common;                                          \
+        scores_##T(s, d, dp, first, nq, 0, common);                                                                  \
+        for (int m = 0; m < nq; m++) {                                                                               \
+            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                            \
+            if (count[first + m] > 0)                                                                                \
+                weigh(s, dp, first + m, count[first + m]);                                                           \
+        }                                                                                                            \
+        columns_##T(s, d, dp, first, nq, 0, common);                                                                 \
+        for (int m = 0; m < nq; m++)                                                                                 \
+            columns_##T(s, d, dp, first + m, 1, common, count[first + m]);                                           \
+    }                                                                                                                \
+    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries,                  \
+                          const int64_t *count)                                                                      \
+    {                                                                                                                \
+        int64_t i = 0;                                                                                               \
+                                                                                                                     \
+        for (; i + 4 <= queries; i += 4)                                                                             \
+            group_##T(s, d, dp, i, 4, count);                                                                        \
+        for (; i + 2 <= queries; i += 2)                                                                             \
+            group_##T(s, d, dp, i, 2, count);                                                                        \
+        for (; i < queries; i++)                                                                                     \
+            group_##T(s, d, dp, i, 1, count);                                                                        \
     }
 
-#define LOAD_STORE(T)                                                                                                      \
-    static void load_##T(const void *x, int64_t d, int64_t dp, float scale, float *q)                                      \
-    {                                                                                                                      \
-        const simd_f f = simd_set1(scale);                                                                                 \
-                                                                                                                           \
-        for (int64_t i = 0; i < dp; i += SIMD_W)                                                                           \
-            simd_store_f32(q + i, i < d ? simd_mul(simd_load_up_to_##T((const ngd_el_##T *)x + i, d - i), f)               \
-                                        : simd_zero());                                                                    \
-    }                                                                                                                      \
-    static void store_##T(const float *o, float sum, int64_t d, void *y)                                                   \
-    {                                                                                                                      \
-        const simd_f f = simd_set1(1.0f / sum);                                                                            \
-                                                                                                                           \
-        for (int64_t i = 0; i < d; i += SIMD_W)                                                                            \
-            simd_store_up_to_##T((ngd_el_##T *)y + i, simd_mul(simd_load_f32(o + i), f), d - i);                           \
+#define LOAD_STORE(T)                                                                                                 \
+    static void load_##T(const void *x, int64_t d, int64_t dp, float scale, float *q)                                 \
+    {                                                                                                                 \
+        const simd_f f = simd_set1(scale);                                                                            \
+                                                                                                                      \
+        for (int64_t i = 0; i < dp; i += SIMD_W)                                                                      \
+            simd_store_f32(q + i,                                                                                     \
+                           i < d ? simd_mul(simd_load_up_to_##T((const ngd_el_##T *)x + i, d - i), f) : simd_zero()); \
+    }                                                                                                                 \
+    static void store_##T(const float *o, float sum, int64_t d, void *y)                                              \
+    {                                                                                                                 \
+        const simd_f f = simd_set1(1.0f / sum);                                                                       \
+                                                                                                                      \
+        for (int64_t i = 0; i < d; i += SIMD_W)                                                                       \
+            simd_store_up_to_##T((ngd_el_##T *)y + i, simd_mul(simd_load_f32(o + i), f), d - i);                      \
     }
 
-#define ALL(T)                                                                                                             \
-    SCORES(T)                                                                                                              \
-    VALUES(T)                                                                                                              \
-    GROUP(T)                                                                                                               \
+#define ALL(T) \
+    SCORES(T)  \
+    VALUES(T)  \
+    GROUP(T)   \
     LOAD_STORE(T)
 ALL(f32)
 ALL(f16)

@@ -6,13 +6,16 @@
 #include "devices/host/k_elementwise.h"
 
 struct binary_row {
-    uint8_t f;      /* ngd_ew_binary_t, or ngd_ew_compare_t */
-    uint8_t i;      /* ngd_ei_t for integers and bool */
-    bool compare;   /* the result is bool */
-    int8_t alpha;   /* the sign with which the attribute alpha goes to the second operand; 0 = no such attribute */
+    uint8_t f;    /* ngd_ew_binary_t, or ngd_ew_compare_t */
+    uint8_t i;    /* ngd_ei_t for integers and bool */
+    bool compare; /* the result is bool */
+    int8_t alpha; /* the sign with which the attribute alpha goes to the second operand; 0 = no such attribute */
 };
 
-#define COMPARE(NAME) {NGD_EW_COMPARE_##NAME, NGD_EI_COMPARE_##NAME, true, 0}
+#define COMPARE(NAME)                                         \
+    {                                                         \
+        NGD_EW_COMPARE_##NAME, NGD_EI_COMPARE_##NAME, true, 0 \
+    }
 static const struct binary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_ADD_TENSOR] = {NGD_EW_BINARY_ADD, NGD_EI_BINARY_ADD_SCALED, false, 1},
     [NGD_OP_ATEN_SUB_TENSOR] = {NGD_EW_BINARY_SUB, NGD_EI_BINARY_ADD_SCALED, false, -1},
@@ -78,14 +81,15 @@ const struct ngd_host_kernel ngd_host_binary = {.select = ngd_select_strided, .p
 
 /* ---- where: the values are not looked at, so one function per element size ---- */
 
-#define WHERE(bits)                                                                                                        \
-    static void where_##bits(char *const *p, const int64_t *step, int64_t n, const void *arg)                              \
-    {                                                                                                                      \
-        const uint8_t *c = (const void *)p[0];                                                                             \
-        const int64_t sc = step[0] != 0, sa = step[1] != 0, sb = step[2] != 0;                                             \
-        (void)arg;                                                                                                         \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            memcpy(p[3] + i * (bits / 8), c[i * sc] ? p[1] + i * sa * (bits / 8) : p[2] + i * sb * (bits / 8), bits / 8);  \
+#define WHERE(bits)                                                                                            \
+    static void where_##bits(char *const *p, const int64_t *step, int64_t n, const void *arg)                  \
+    {                                                                                                          \
+        const uint8_t *c = (const void *)p[0];                                                                 \
+        const int64_t sc = step[0] != 0, sa = step[1] != 0, sb = step[2] != 0;                                 \
+        (void)arg;                                                                                             \
+        for (int64_t i = 0; i < n; i++)                                                                        \
+            memcpy(p[3] + i * (bits / 8), c[i * sc] ? p[1] + i * sa * (bits / 8) : p[2] + i * sb * (bits / 8), \
+                   bits / 8);                                                                                  \
     }
 WHERE(8)
 WHERE(16)

@@ -1,34 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aten._to_copy, and the casts that other kernels use. Those with an integer side are plain C: such tensors are small. */
+/* aten._to_copy, and the casts that other kernels use. Those with an integer side are plain C: such tensors are small.
+ */
 #include "devices/host/k_cast.h"
 #include "devices/host/k_copy.h"
 #include "devices/host/k_elementwise.h"
 #include "devices/host/typed.h"
 
-#define CAST(S, D, value)                                                                                                  \
-    static void cast_##S##_##D(char *const *p, const int64_t *step, int64_t n, const void *arg)                            \
-    {                                                                                                                      \
-        const ngd_el_##S *s = (const void *)p[0];                                                                          \
-        ngd_el_##D *d = (void *)p[1];                                                                                      \
-        (void)step;                                                                                                        \
-        (void)arg;                                                                                                         \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            d[i] = (value);                                                                                                \
+#define CAST(S, D, value)                                                                       \
+    static void cast_##S##_##D(char *const *p, const int64_t *step, int64_t n, const void *arg) \
+    {                                                                                           \
+        const ngd_el_##S *s = (const void *)p[0];                                               \
+        ngd_el_##D *d = (void *)p[1];                                                           \
+        (void)step;                                                                             \
+        (void)arg;                                                                              \
+        for (int64_t i = 0; i < n; i++)                                                         \
+            d[i] = (value);                                                                     \
     }
-#define FLOAT_TO_INTS(S)                                                                                                   \
-    CAST(S, i8, (int8_t)ngd_float_to_int(ngd_get_##S(s[i]), INT8_MIN, INT8_MAX))                                           \
-    CAST(S, u8, (uint8_t)ngd_float_to_int(ngd_get_##S(s[i]), 0, UINT8_MAX))                                                \
-    CAST(S, i32, (int32_t)ngd_float_to_int(ngd_get_##S(s[i]), INT32_MIN, INT32_MAX))                                       \
-    CAST(S, i64, ngd_float_to_int(ngd_get_##S(s[i]), INT64_MIN, INT64_MAX))                                                \
+#define FLOAT_TO_INTS(S)                                                             \
+    CAST(S, i8, (int8_t)ngd_float_to_int(ngd_get_##S(s[i]), INT8_MIN, INT8_MAX))     \
+    CAST(S, u8, (uint8_t)ngd_float_to_int(ngd_get_##S(s[i]), 0, UINT8_MAX))          \
+    CAST(S, i32, (int32_t)ngd_float_to_int(ngd_get_##S(s[i]), INT32_MIN, INT32_MAX)) \
+    CAST(S, i64, ngd_float_to_int(ngd_get_##S(s[i]), INT64_MIN, INT64_MAX))          \
     CAST(S, b8, ngd_get_##S(s[i]) != 0)
-#define INT_TO_ALL(S)                                                                                                      \
-    CAST(S, f32, (float)ngd_get_##S(s[i]))                                                                                 \
-    CAST(S, f16, ngd_f32_to_f16((float)ngd_get_##S(s[i])))                                                                 \
-    CAST(S, bf16, ngd_f32_to_bf16((float)ngd_get_##S(s[i])))                                                               \
-    CAST(S, i8, (int8_t)ngd_get_##S(s[i]))                                                                                 \
-    CAST(S, u8, (uint8_t)ngd_get_##S(s[i]))                                                                                \
-    CAST(S, i32, (int32_t)ngd_get_##S(s[i]))                                                                               \
-    CAST(S, i64, ngd_get_##S(s[i]))                                                                                        \
+#define INT_TO_ALL(S)                                        \
+    CAST(S, f32, (float)ngd_get_##S(s[i]))                   \
+    CAST(S, f16, ngd_f32_to_f16((float)ngd_get_##S(s[i])))   \
+    CAST(S, bf16, ngd_f32_to_bf16((float)ngd_get_##S(s[i]))) \
+    CAST(S, i8, (int8_t)ngd_get_##S(s[i]))                   \
+    CAST(S, u8, (uint8_t)ngd_get_##S(s[i]))                  \
+    CAST(S, i32, (int32_t)ngd_get_##S(s[i]))                 \
+    CAST(S, i64, ngd_get_##S(s[i]))                          \
     CAST(S, b8, ngd_get_##S(s[i]) != 0)
 FLOAT_TO_INTS(f32)
 FLOAT_TO_INTS(f16)
@@ -39,10 +40,13 @@ INT_TO_ALL(i32)
 INT_TO_ALL(i64)
 INT_TO_ALL(b8)
 
-#define TO_INTS(S)                                                                                                         \
-    [NGD_I8] = cast_##S##_i8, [NGD_U8] = cast_##S##_u8, [NGD_I32] = cast_##S##_i32, [NGD_I64] = cast_##S##_i64,            \
+#define TO_INTS(S)                                                                                              \
+    [NGD_I8] = cast_##S##_i8, [NGD_U8] = cast_##S##_u8, [NGD_I32] = cast_##S##_i32, [NGD_I64] = cast_##S##_i64, \
     [NGD_BOOL] = cast_##S##_b8
-#define TO_ALL(S) {[NGD_F32] = cast_##S##_f32, [NGD_F16] = cast_##S##_f16, [NGD_BF16] = cast_##S##_bf16, TO_INTS(S)}
+#define TO_ALL(S)                                                                                        \
+    {                                                                                                    \
+        [NGD_F32] = cast_##S##_f32, [NGD_F16] = cast_##S##_f16, [NGD_BF16] = cast_##S##_bf16, TO_INTS(S) \
+    }
 static const ngd_nd_fn casts[NGD_DTYPE_MAX][NGD_DTYPE_MAX] = {
     [NGD_F32] = {TO_INTS(f32)}, [NGD_F16] = {TO_INTS(f16)}, [NGD_BF16] = {TO_INTS(bf16)}, [NGD_I8] = TO_ALL(i8),
     [NGD_U8] = TO_ALL(u8),      [NGD_I32] = TO_ALL(i32),    [NGD_I64] = TO_ALL(i64),      [NGD_BOOL] = TO_ALL(b8),

@@ -3,18 +3,18 @@
 #include "devices/host/k_cast.h"
 #include "devices/host/simd.h"
 
-#define CAST(S, D)                                                                                                         \
-    static void cast_##S##_##D(char *const *p, const int64_t *step, int64_t n, const void *arg)                            \
-    {                                                                                                                      \
-        const ngd_el_##S *s = (const void *)p[0];                                                                          \
-        ngd_el_##D *d = (void *)p[1];                                                                                      \
-        int64_t i = 0;                                                                                                     \
-        (void)step;                                                                                                        \
-        (void)arg;                                                                                                         \
-        for (; i + SIMD_W <= n; i += SIMD_W)                                                                               \
-            simd_store_##D(d + i, simd_load_##S(s + i));                                                                   \
-        if (i < n)                                                                                                         \
-            simd_store_n_##D(d + i, simd_load_n_##S(s + i, n - i), n - i);                                                 \
+#define CAST(S, D)                                                                              \
+    static void cast_##S##_##D(char *const *p, const int64_t *step, int64_t n, const void *arg) \
+    {                                                                                           \
+        const ngd_el_##S *s = (const void *)p[0];                                               \
+        ngd_el_##D *d = (void *)p[1];                                                           \
+        int64_t i = 0;                                                                          \
+        (void)step;                                                                             \
+        (void)arg;                                                                              \
+        for (; i + SIMD_W <= n; i += SIMD_W)                                                    \
+            simd_store_##D(d + i, simd_load_##S(s + i));                                        \
+        if (i < n)                                                                              \
+            simd_store_n_##D(d + i, simd_load_n_##S(s + i, n - i), n - i);                      \
     }
 CAST(f32, f16)
 CAST(f32, bf16)

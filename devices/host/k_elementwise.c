@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators of one operand. A row of `rows` says which function serves an operator for floats, which one for
- * integers, and which attributes become the function's constants; k_elementwise*.def have the functions.
+ * Elementwise operators of one operand. A row of `rows` says which function serves an operator for floats, which one
+ * for integers, and which attributes become the function's constants; k_elementwise*.def have the functions.
  */
 #include "base/mem.h"
 #include "devices/host/k_elementwise.h"
@@ -58,10 +58,10 @@ ngd_status_t ngd_ew_prepare(struct ngd_host_prepare *p, const struct ngd_ew_para
 /* ---- one operand ---- */
 
 struct unary_row {
-    uint8_t f;     /* ngd_ew_unary_t, or ngd_ew_test_t */
-    uint8_t i;     /* ngd_ei_t for integers */
-    uint8_t b;     /* ngd_ei_t for bool */
-    bool test;     /* the result is bool */
+    uint8_t f; /* ngd_ew_unary_t, or ngd_ew_test_t */
+    uint8_t i; /* ngd_ei_t for integers */
+    uint8_t b; /* ngd_ei_t for bool */
+    bool test; /* the result is bool */
     /* Sets constants, and may change the function. */
     void (*args)(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args);
 };
@@ -127,8 +127,8 @@ static void args_pow(const struct ngd_host_prepare *p, struct unary_row *row, st
     static const struct {
         double exponent;
         ngd_ew_unary_t f;
-    } exact[] = {{0, NGD_EW_POW_0},      {1, NGD_EW_POW_1},   {2, NGD_EW_POW_2},        {3, NGD_EW_POW_3},
-                 {-2, NGD_EW_POW_M2},    {0.5, NGD_EW_SQRT},  {-0.5, NGD_EW_RSQRT},     {-1, NGD_EW_RECIPROCAL}};
+    } exact[] = {{0, NGD_EW_POW_0},   {1, NGD_EW_POW_1},  {2, NGD_EW_POW_2},    {3, NGD_EW_POW_3},
+                 {-2, NGD_EW_POW_M2}, {0.5, NGD_EW_SQRT}, {-0.5, NGD_EW_RSQRT}, {-1, NGD_EW_RECIPROCAL}};
     double exponent = ngd_call_float(p->call, "exponent");
 
     args->f[0] = (float)exponent;
@@ -153,7 +153,10 @@ static void args_compare(const struct ngd_host_prepare *p, struct unary_row *row
     row->b = row->i;
 }
 
-#define COMPARE(NAME) {NGD_EW_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, true, args_compare}
+#define COMPARE(NAME)                                                                                          \
+    {                                                                                                          \
+        NGD_EW_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, true, args_compare \
+    }
 static const struct unary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_NEG] = {NGD_EW_NEG, NGD_EI_NEG, 0, false, NULL},
     [NGD_OP_ATEN_ABS] = {NGD_EW_ABS, NGD_EI_ABS, 0, false, NULL},

@@ -3,8 +3,8 @@
 #define NGD_DEVICES_HOST_K_ELEMENTWISE_H
 
 /*
- * Elementwise functions, by name, type and instruction set. The kernels (k_elementwise.c for one operand, k_binary.c for
- * two) map operators to these names and leave the walking to nd.h.
+ * Elementwise functions, by name, type and instruction set. The kernels (k_elementwise.c for one operand, k_binary.c
+ * for two) map operators to these names and leave the walking to nd.h.
  *
  * Operands of a run: sources first, the destination last. Two-operand functions take a step of 0 for either source.
  */
@@ -34,9 +34,9 @@ typedef enum ngd_ew_compare {
 
 typedef enum ngd_ei {
     NGD_EI_NONE, /* no such function for integers */
-#define NGD_EI_UNARY(NAME, value) NGD_EI_##NAME,
-#define NGD_EI_TEST(NAME, truth) NGD_EI_TEST_##NAME,
-#define NGD_EI_BINARY(NAME, value) NGD_EI_BINARY_##NAME,
+#define NGD_EI_UNARY(NAME, value)   NGD_EI_##NAME,
+#define NGD_EI_TEST(NAME, truth)    NGD_EI_TEST_##NAME,
+#define NGD_EI_BINARY(NAME, value)  NGD_EI_BINARY_##NAME,
 #define NGD_EI_COMPARE(NAME, truth) NGD_EI_COMPARE_##NAME,
 #include "devices/host/k_elementwise_int.def"
     NGD_EI_MAX

@@ -3,8 +3,8 @@
  * aten.mm, aten.bmm, aten.addmm, aten.linear: shapes and strides of the operands brought to one form (struct
  * ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a team.
  *
- * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part takes a
- * run of units, so a thread walks weights in the order of memory.
+ * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part
+ * takes a run of units, so a thread walks weights in the order of memory.
  */
 #include "devices/host/k_gemm.h"
 #include "base/mem.h"
@@ -14,9 +14,9 @@
  * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
  * decides, not the rows of a replay, so that a row's result does not depend on its company.
  */
-#define WIDE_ROWS 48
-#define COLS_PER_UNIT 16              /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
-#define STREAM_BYTES (512 << 10)      /* a weight above this does not stay in the L2 cache from step to step */
+#define WIDE_ROWS     48
+#define COLS_PER_UNIT 16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define STREAM_BYTES  (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
 
 #define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
 #define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
@@ -61,7 +61,8 @@ void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
 
 /* ---- wide -------------------------------------------------------------------------------------------- */
 
-static void pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth, float *tile)
+static void pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                 float *tile)
 {
     const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
     const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
@@ -83,7 +84,8 @@ static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
         g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
 }
 
-static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0, int64_t n1)
+static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                 int64_t n1)
 {
     float *tile = (float *)(void *)d->workspace;
     float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
@@ -408,8 +410,8 @@ static struct form form_with(form_fn form, const struct ngd_plan *plan, const st
     return f;
 }
 
-static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
-                                uint32_t *strided_p, uint64_t *workspace_p)
+static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                                uint32_t threads, uint32_t *strided_p, uint64_t *workspace_p)
 {
     struct form f = form_with(form, plan, call);
 
@@ -432,18 +434,18 @@ static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_p
     return NGD_OK;
 }
 
-#define GEMM_KERNEL(name, run_fn)                                                                                          \
-    static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,     \
-                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)                   \
-    {                                                                                                                      \
-        (void)diag;                                                                                                        \
-        return select_with(form_##name, plan, call, threads, strided_p, workspace_p);                                      \
-    }                                                                                                                      \
-    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                                  \
-    {                                                                                                                      \
-        return prepare_with(form_##name, run_fn, p, diag);                                                                 \
-    }                                                                                                                      \
-    extern const struct ngd_host_kernel ngd_host_##name;                                                                   \
+#define GEMM_KERNEL(name, run_fn)                                                                                      \
+    static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads, \
+                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)               \
+    {                                                                                                                  \
+        (void)diag;                                                                                                    \
+        return select_with(form_##name, plan, call, threads, strided_p, workspace_p);                                  \
+    }                                                                                                                  \
+    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                              \
+    {                                                                                                                  \
+        return prepare_with(form_##name, run_fn, p, diag);                                                             \
+    }                                                                                                                  \
+    extern const struct ngd_host_kernel ngd_host_##name;                                                               \
     const struct ngd_host_kernel ngd_host_##name = {.select = select_##name, .prepare = prepare_##name}
 
 GEMM_KERNEL(mm, run_rows);

@@ -18,10 +18,10 @@
  */
 #include "devices/host/by_isa.h"
 
-#define NGD_GEMM_NT 64   /* columns of a wide tile */
-#define NGD_GEMM_KC 256  /* depth of a wide tile: 64 KiB of f32 */
-#define NGD_GEMM_MC 192  /* rows per pass over a tile: their sums are 48 KiB */
-#define NGD_GEMM_RB 24   /* rows per call of the multiplying kernel */
+#define NGD_GEMM_NT 64  /* columns of a wide tile */
+#define NGD_GEMM_KC 256 /* depth of a wide tile: 64 KiB of f32 */
+#define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
+#define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
 typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE } ngd_gemm_way_t;
 
@@ -36,29 +36,32 @@ struct ngd_gemm_data {
 };
 
 struct ngd_gemm {
-    int64_t m, n, k, batch;           /* planned */
-    int64_t ldx, ldw, ldy;            /* elements from row to row */
-    int64_t step_x, step_w, step_y;   /* elements from matrix to matrix of the batch */
-    int64_t bias_row, bias_col;       /* elements; 0 = broadcast */
-    int64_t rows_mult;                /* rows of x per row of dimension 0 */
+    int64_t m, n, k, batch;         /* planned */
+    int64_t ldx, ldw, ldy;          /* elements from row to row */
+    int64_t step_x, step_w, step_y; /* elements from matrix to matrix of the batch */
+    int64_t bias_row, bias_col;     /* elements; 0 = broadcast */
+    int64_t rows_mult;              /* rows of x per row of dimension 0 */
     float alpha, beta;
-    ngd_dtype_t xt, wt, bias_type;    /* y has x's dtype */
-    bool nk;                          /* w in rows of K */
-    bool plain_y;                     /* f32, alpha 1, no bias: a sum is the result */
-    bool stream;                      /* w is larger than the caches: one row at a time when M is 1 */
-    uint8_t i_x, i_w, i_bias;         /* indices in ptrs; bias 0xff = none */
+    ngd_dtype_t xt, wt, bias_type; /* y has x's dtype */
+    bool nk;                       /* w in rows of K */
+    bool plain_y;                  /* f32, alpha 1, no bias: a sum is the result */
+    bool stream;                   /* w is larger than the caches: one row at a time when M is 1 */
+    uint8_t i_x, i_w, i_bias;      /* indices in ptrs; bias 0xff = none */
     ngd_gemm_way_t way;
     uint64_t thread_workspace;
     const struct ngd_gemm_table *table;
-    /* wide: LIBXSMM kernels for a full tile and for the last one along K, [0] overwriting c, [1] adding to it; or NULL */
+    /* wide: LIBXSMM kernels for a full tile and for the last one along K, [0] overwriting c, [1] adding to it; or NULL
+     */
     ngd_gemm_mul_fn full[2], last[2];
 };
 
 /* What an instruction set provides: columns [n0, n1) of `rows` rows. Arrays are indexed by the dtype of x or of w. */
 struct ngd_gemm_table {
-    /* Rows of x, widened, side by side as dot wants them: rows * (k rounded up to 32) floats. pairs: for bf16 weights. */
+    /* Rows of x, widened, side by side as dot wants them: rows * (k rounded up to 32) floats. pairs: for bf16 weights.
+     */
     void (*interleave[3])(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst);
-    void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0, int64_t n1);
+    void (*dot[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, int64_t n0,
+                   int64_t n1);
     void (*axpy[3])(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1);
     /* Widens rows of x to f32: dst[rows][cols] with rows of ldd. */
     void (*widen[3])(const void *x, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd);
@@ -74,7 +77,8 @@ NGD_ISA_TABLES(struct ngd_gemm_table, ngd_gemm_table);
 void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col, const float *sums,
                   int64_t n);
 
-/* c[RB][64] (+)= x[RB][depth] * tile[depth][64] from LIBXSMM; NULL when it cannot (or is not compiled in). Any thread. */
+/* c[RB][64] (+)= x[RB][depth] * tile[depth][64] from LIBXSMM; NULL when it cannot (or is not compiled in). Any thread.
+ */
 ngd_gemm_mul_fn ngd_xsmm_mul(int64_t rows, int64_t depth, int64_t ldx, bool add);
 
 /* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */

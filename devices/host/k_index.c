@@ -11,11 +11,11 @@
 
 /* One index tensor, contiguous or with a step. */
 struct indices {
-    int64_t limit;      /* planned size of the dimension */
-    int64_t row_mult;   /* actual size = symbols[row_sym] * row_mult */
+    int64_t limit;    /* planned size of the dimension */
+    int64_t row_mult; /* actual size = symbols[row_sym] * row_mult */
     uint8_t row_sym;
-    bool wide;          /* i64, else i32 */
-    bool from_end;      /* negative ones count from the end */
+    bool wide;     /* i64, else i32 */
+    bool from_end; /* negative ones count from the end */
 };
 
 static struct indices indices_of(const struct ngd_plan_tensor *index, const struct ngd_plan_tensor *x, uint32_t dim,
@@ -60,10 +60,18 @@ static inline bool get_index(const struct indices *s, const char *p, int64_t lim
 static inline void move_one(char *dst, const char *src, uint32_t size)
 {
     switch (size) {
-    case 1: memcpy(dst, src, 1); break;
-    case 2: memcpy(dst, src, 2); break;
-    case 4: memcpy(dst, src, 4); break;
-    default: memcpy(dst, src, 8); break;
+    case 1:
+        memcpy(dst, src, 1);
+        break;
+    case 2:
+        memcpy(dst, src, 2);
+        break;
+    case 4:
+        memcpy(dst, src, 4);
+        break;
+    default:
+        memcpy(dst, src, 8);
+        break;
     }
 }
 
@@ -72,15 +80,15 @@ static inline void move_one(char *dst, const char *src, uint32_t size)
 /* out[o][i][:] = x[o][index[i]][:] */
 struct take_params {
     struct indices indices;
-    struct ngd_axis axis;    /* of x */
-    int64_t n, n_per_row;    /* indices; for each index of the result's dimension 0 */
-    int64_t bytes;           /* of what one index moves */
+    struct ngd_axis axis; /* of x */
+    int64_t n, n_per_row; /* indices; for each index of the result's dimension 0 */
+    int64_t bytes;        /* of what one index moves */
     uint32_t index_size;
-    uint8_t x, index, out;   /* in ptrs */
+    uint8_t x, index, out; /* in ptrs */
 };
 
-static bool take_some(const struct take_params *t, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t outer,
-                      int64_t begin, int64_t end)
+static bool take_some(const struct take_params *t, const struct ngd_host_call *call, struct ngd_host_run *run,
+                      int64_t outer, int64_t begin, int64_t end)
 {
     const char *x = call->ptrs[t->x] + outer * t->axis.n * t->bytes, *index = call->ptrs[t->index];
     char *out = call->ptrs[t->out] + outer * t->n * t->bytes;
@@ -118,7 +126,8 @@ static void run_take_inner(const struct ngd_host_call *call, struct ngd_host_run
 
 static ngd_status_t prepare_take(struct ngd_host_prepare *p, uint8_t x_at, uint8_t index_at, int64_t dim, bool from_end)
 {
-    const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, x_at), *index = ngd_call_in(p->plan, p->call, index_at);
+    const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, x_at),
+                                 *index = ngd_call_in(p->plan, p->call, index_at);
     struct take_params *t = ngd_arena_calloc(p->arena, 1, sizeof(*t));
 
     if (!t)
@@ -167,18 +176,18 @@ const struct ngd_host_kernel ngd_host_index_select = {.select = ngd_select_conti
  * stands still (x, or the result): there the index says how far to go along it.
  */
 struct gather_params {
-    struct ngd_nd nd;     /* index, values, far tensor */
+    struct ngd_nd nd; /* index, values, far tensor */
     struct indices indices;
-    int64_t axis_step;    /* bytes, of the far tensor */
-    int64_t index_inner;  /* scatter: elements per index of the index's dimension 0 */
-    struct ngd_nd copy;   /* scatter: x to the result */
+    int64_t axis_step;   /* bytes, of the far tensor */
+    int64_t index_inner; /* scatter: elements per index of the index's dimension 0 */
+    struct ngd_nd copy;  /* scatter: x to the result */
     uint32_t size;
     uint8_t index_row_sym; /* scatter: of the index tensor */
     int64_t index_row_mult;
 };
 
-static void walk(const struct gather_params *g, const struct ngd_host_call *call, struct ngd_host_run *run, char *const *ptrs,
-                 int64_t begin, int64_t end, bool to_far)
+static void walk(const struct gather_params *g, const struct ngd_host_call *call, struct ngd_host_run *run,
+                 char *const *ptrs, int64_t begin, int64_t end, bool to_far)
 {
     const uint32_t last = g->nd.rank - 1;
     const int64_t index_step = g->nd.step[0][last], near_step = g->nd.step[1][last], far_step = g->nd.step[2][last];

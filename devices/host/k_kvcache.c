@@ -13,8 +13,8 @@ struct scatter {
     int64_t src_row[2];                   /* bytes; key, value */
     int64_t dst_block[2], dst_slot[2];    /* bytes */
     int64_t block_size, slots;
-    int64_t slot_step;                    /* elements of slot_mapping */
-    ngd_nd_fn cast;                       /* NULL: the types are equal */
+    int64_t slot_step; /* elements of slot_mapping */
+    ngd_nd_fn cast;    /* NULL: the types are equal */
 };
 
 static void put(const struct scatter *s, const char *src, char *dst, int64_t begin, int64_t end)
@@ -47,7 +47,8 @@ static void run_scatter(const struct ngd_host_call *call, struct ngd_host_run *r
         }
         for (int i = 0; i < 2 && begin < end; i++)
             put(s, call->ptrs[i] + t * s->src_row[i],
-                call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] + slot % s->block_size * s->dst_slot[i], begin, end);
+                call->ptrs[3 + i] + slot / s->block_size * s->dst_block[i] + slot % s->block_size * s->dst_slot[i],
+                begin, end);
     }
 }
 
@@ -75,7 +76,8 @@ static ngd_status_t scatter_select(const struct ngd_plan *plan, const struct ngd
     for (uint32_t i = 3; i < 5; i++) {
         if (!inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
-                                "%s: a cache must have its heads and their elements one after the other", call->op->name);
+                                "%s: a cache must have its heads and their elements one after the other",
+                                call->op->name);
         *strided_p |= 1u << i;
     }
     return NGD_OK;

@@ -65,8 +65,8 @@ static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, bool add, struct 
         return NGD_ERR_NO_MEMORY;
     r->fn = add ? table->add_rms[x->dtype][g->dtype] : table->rms[x->dtype][g->dtype];
     if (!r->fn)
-        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no %s of %s with a gamma of %s", p->call->op->name,
-                            ngd_dtype_name(x->dtype), ngd_dtype_name(g->dtype));
+        return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no %s of %s with a gamma of %s",
+                            p->call->op->name, ngd_dtype_name(x->dtype), ngd_dtype_name(g->dtype));
     ngd_nd_init(&r->rows, x, 1, ops, add ? 2 : 1, 0);
     r->n = x->dims[x->rank - 1];
     r->row_bytes = r->n * (int64_t)ngd_dtype_bytes(x->dtype);

@@ -7,71 +7,71 @@
  * Sum of `value` (in v, of the elements at i) over a row: four partial sums hide the latency of the addition. The tail
  * goes to the first; its missing lanes are zero, or made so by KEEP_TAIL.
  */
-#define ROW_SUM(result, LOAD, value)                                                                                       \
-    do {                                                                                                                   \
-        simd_f s0 = simd_zero(), s1 = s0, s2 = s0, s3 = s0, v;                                                             \
-        int64_t i = 0;                                                                                                     \
-        for (; i + 4 * SIMD_W <= n; i += 4 * SIMD_W) {                                                                     \
-            v = LOAD(i, SIMD_W);                                                                                           \
-            s0 = value(s0);                                                                                                \
-            v = LOAD(i + SIMD_W, SIMD_W);                                                                                  \
-            s1 = value(s1);                                                                                                \
-            v = LOAD(i + 2 * SIMD_W, SIMD_W);                                                                              \
-            s2 = value(s2);                                                                                                \
-            v = LOAD(i + 3 * SIMD_W, SIMD_W);                                                                              \
-            s3 = value(s3);                                                                                                \
-        }                                                                                                                  \
-        for (; i < n; i += SIMD_W) {                                                                                       \
-            v = LOAD(i, n - i);                                                                                            \
-            s0 = value(s0);                                                                                                \
-        }                                                                                                                  \
-        (result) = simd_hsum(simd_add(simd_add(s0, s1), simd_add(s2, s3)));                                                \
+#define ROW_SUM(result, LOAD, value)                                        \
+    do {                                                                    \
+        simd_f s0 = simd_zero(), s1 = s0, s2 = s0, s3 = s0, v;              \
+        int64_t i = 0;                                                      \
+        for (; i + 4 * SIMD_W <= n; i += 4 * SIMD_W) {                      \
+            v = LOAD(i, SIMD_W);                                            \
+            s0 = value(s0);                                                 \
+            v = LOAD(i + SIMD_W, SIMD_W);                                   \
+            s1 = value(s1);                                                 \
+            v = LOAD(i + 2 * SIMD_W, SIMD_W);                               \
+            s2 = value(s2);                                                 \
+            v = LOAD(i + 3 * SIMD_W, SIMD_W);                               \
+            s3 = value(s3);                                                 \
+        }                                                                   \
+        for (; i < n; i += SIMD_W) {                                        \
+            v = LOAD(i, n - i);                                             \
+            s0 = value(s0);                                                 \
+        }                                                                   \
+        (result) = simd_hsum(simd_add(simd_add(s0, s1), simd_add(s2, s3))); \
     } while (0)
 
-#define PLUS_V(s) simd_add(s, v)
+#define PLUS_V(s)      simd_add(s, v)
 #define PLUS_SQUARE(s) simd_fma(v, v, s)
 
-#define RMS(X, G)                                                                                                          \
-    static void rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump,          \
-                              int64_t n, float eps)                                                                        \
-    {                                                                                                                      \
-        const ngd_el_##X *x = xp;                                                                                          \
-        const ngd_el_##G *g = gp;                                                                                          \
-        ngd_el_##X *y = yp;                                                                                                \
-        float ss;                                                                                                          \
-        simd_f r;                                                                                                          \
-        (void)x2p;                                                                                                         \
-        (void)sump;                                                                                                        \
-        ROW_SUM(ss, LOAD_X_##X, PLUS_SQUARE);                                                                              \
-        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                         \
-        r = simd_set1(*rstd);                                                                                              \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                          \
-            const simd_f v = simd_mul(simd_load_up_to_##X(x + i, n - i), r);                                               \
-            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                            \
-        }                                                                                                                  \
-    }                                                                                                                      \
-    static void add_rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump,      \
-                                  int64_t n, float eps)                                                                    \
-    {                                                                                                                      \
-        const ngd_el_##X *x = xp, *x2 = x2p;                                                                               \
-        const ngd_el_##G *g = gp;                                                                                          \
-        ngd_el_##X *y = yp, *sum = sump;                                                                                   \
-        float ss;                                                                                                          \
-        simd_f r;                                                                                                          \
-        ROW_SUM(ss, LOAD_SUM_##X, PLUS_SQUARE);                                                                            \
-        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                         \
-        r = simd_set1(*rstd);                                                                                              \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                          \
-            const simd_f v = LOAD_SUM_##X(i, n - i);                                                                       \
-            simd_store_up_to_##X(sum + i, v, n - i);                                                                       \
-            simd_store_up_to_##X(y + i, simd_mul(simd_mul(v, r), simd_load_up_to_##G(g + i, n - i)), n - i);               \
-        }                                                                                                                  \
+#define RMS(X, G)                                                                                                     \
+    static void rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump,     \
+                              int64_t n, float eps)                                                                   \
+    {                                                                                                                 \
+        const ngd_el_##X *x = xp;                                                                                     \
+        const ngd_el_##G *g = gp;                                                                                     \
+        ngd_el_##X *y = yp;                                                                                           \
+        float ss;                                                                                                     \
+        simd_f r;                                                                                                     \
+        (void)x2p;                                                                                                    \
+        (void)sump;                                                                                                   \
+        ROW_SUM(ss, LOAD_X_##X, PLUS_SQUARE);                                                                         \
+        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                    \
+        r = simd_set1(*rstd);                                                                                         \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
+            const simd_f v = simd_mul(simd_load_up_to_##X(x + i, n - i), r);                                          \
+            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                       \
+        }                                                                                                             \
+    }                                                                                                                 \
+    static void add_rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump, \
+                                  int64_t n, float eps)                                                               \
+    {                                                                                                                 \
+        const ngd_el_##X *x = xp, *x2 = x2p;                                                                          \
+        const ngd_el_##G *g = gp;                                                                                     \
+        ngd_el_##X *y = yp, *sum = sump;                                                                              \
+        float ss;                                                                                                     \
+        simd_f r;                                                                                                     \
+        ROW_SUM(ss, LOAD_SUM_##X, PLUS_SQUARE);                                                                       \
+        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                    \
+        r = simd_set1(*rstd);                                                                                         \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
+            const simd_f v = LOAD_SUM_##X(i, n - i);                                                                  \
+            simd_store_up_to_##X(sum + i, v, n - i);                                                                  \
+            simd_store_up_to_##X(y + i, simd_mul(simd_mul(v, r), simd_load_up_to_##G(g + i, n - i)), n - i);          \
+        }                                                                                                             \
     }
-#define LOAD_X_f32(i, left) simd_load_up_to_f32(x + (i), left)
-#define LOAD_X_f16(i, left) simd_load_up_to_f16(x + (i), left)
-#define LOAD_X_bf16(i, left) simd_load_up_to_bf16(x + (i), left)
-#define LOAD_SUM_f32(i, left) simd_add(LOAD_X_f32(i, left), simd_load_up_to_f32(x2 + (i), left))
-#define LOAD_SUM_f16(i, left) simd_add(LOAD_X_f16(i, left), simd_load_up_to_f16(x2 + (i), left))
+#define LOAD_X_f32(i, left)    simd_load_up_to_f32(x + (i), left)
+#define LOAD_X_f16(i, left)    simd_load_up_to_f16(x + (i), left)
+#define LOAD_X_bf16(i, left)   simd_load_up_to_bf16(x + (i), left)
+#define LOAD_SUM_f32(i, left)  simd_add(LOAD_X_f32(i, left), simd_load_up_to_f32(x2 + (i), left))
+#define LOAD_SUM_f16(i, left)  simd_add(LOAD_X_f16(i, left), simd_load_up_to_f16(x2 + (i), left))
 #define LOAD_SUM_bf16(i, left) simd_add(LOAD_X_bf16(i, left), simd_load_up_to_bf16(x2 + (i), left))
 
 RMS(f32, f32)
@@ -81,31 +81,31 @@ RMS(f16, f16)
 RMS(bf16, bf16)
 
 /* Mean first, then the variance of the differences: one pass with sums of squares would cancel. */
-#define LAYER(X)                                                                                                           \
-    static void layer_##X(const struct ngd_layer_norm *l, const void *xp, void *yp)                                        \
-    {                                                                                                                      \
-        const ngd_el_##X *x = xp;                                                                                          \
-        ngd_el_##X *y = yp;                                                                                                \
-        const int64_t n = l->n;                                                                                            \
-        float sum, var;                                                                                                    \
-        simd_f mean, r;                                                                                                    \
-        ROW_SUM(sum, LOAD_X_##X, PLUS_V);                                                                                  \
-        mean = simd_set1(sum / (float)n);                                                                                  \
-        ROW_SUM(var, LOAD_DIFF_##X, PLUS_SQUARE);                                                                          \
-        r = simd_set1(1.0f / sqrtf(var / (float)n + l->eps));                                                              \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                          \
-            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r);                                     \
-            if (l->weight)                                                                                                 \
-                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));                                       \
-            if (l->bias)                                                                                                   \
-                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));                                           \
-            simd_store_up_to_##X(y + i, v, n - i);                                                                         \
-        }                                                                                                                  \
+#define LAYER(X)                                                                       \
+    static void layer_##X(const struct ngd_layer_norm *l, const void *xp, void *yp)    \
+    {                                                                                  \
+        const ngd_el_##X *x = xp;                                                      \
+        ngd_el_##X *y = yp;                                                            \
+        const int64_t n = l->n;                                                        \
+        float sum, var;                                                                \
+        simd_f mean, r;                                                                \
+        ROW_SUM(sum, LOAD_X_##X, PLUS_V);                                              \
+        mean = simd_set1(sum / (float)n);                                              \
+        ROW_SUM(var, LOAD_DIFF_##X, PLUS_SQUARE);                                      \
+        r = simd_set1(1.0f / sqrtf(var / (float)n + l->eps));                          \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                      \
+            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r); \
+            if (l->weight)                                                             \
+                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));   \
+            if (l->bias)                                                               \
+                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));       \
+            simd_store_up_to_##X(y + i, v, n - i);                                     \
+        }                                                                              \
     }
 /* A tail's missing lanes must count as no difference, not as one from 0. */
-#define LOAD_DIFF(v, left) ((left) >= SIMD_W ? simd_sub(v, mean) : simd_keep(simd_sub(v, mean), left))
-#define LOAD_DIFF_f32(i, left) LOAD_DIFF(LOAD_X_f32(i, left), left)
-#define LOAD_DIFF_f16(i, left) LOAD_DIFF(LOAD_X_f16(i, left), left)
+#define LOAD_DIFF(v, left)      ((left) >= SIMD_W ? simd_sub(v, mean) : simd_keep(simd_sub(v, mean), left))
+#define LOAD_DIFF_f32(i, left)  LOAD_DIFF(LOAD_X_f32(i, left), left)
+#define LOAD_DIFF_f16(i, left)  LOAD_DIFF(LOAD_X_f16(i, left), left)
 #define LOAD_DIFF_bf16(i, left) LOAD_DIFF(LOAD_X_bf16(i, left), left)
 
 LAYER(f32)

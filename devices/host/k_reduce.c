@@ -30,75 +30,77 @@ struct reduce_params {
 
 /* ---- functions of one run ---- */
 
-#define FLOAT_RUNS(T, wide)                                                                                                \
-    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                              \
-    }                                                                                                                      \
-    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                      \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            acc->f *= (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                              \
-    }                                                                                                                      \
-    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                  \
-            const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                       \
-            acc->f = v > acc->f || v != v ? v : acc->f;                                                                    \
-        }                                                                                                                  \
-    }                                                                                                                      \
-    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                  \
-            const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                       \
-            acc->f = v < acc->f || v != v ? v : acc->f;                                                                    \
-        }                                                                                                                  \
+#define FLOAT_RUNS(T, wide)                                                                          \
+    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    {                                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                              \
+            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));        \
+    }                                                                                                \
+    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                \
+    {                                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                              \
+            acc->f *= (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));        \
+    }                                                                                                \
+    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    {                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                            \
+            const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
+            acc->f = v > acc->f || v != v ? v : acc->f;                                              \
+        }                                                                                            \
+    }                                                                                                \
+    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                 \
+    {                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                            \
+            const double v = (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
+            acc->f = v < acc->f || v != v ? v : acc->f;                                              \
+        }                                                                                            \
     }
 /* A NaN stays: nothing is larger or smaller than it, and a second NaN is as good. Integer sums and products wrap. */
-#define INT_RUNS(T, wide)                                                                                                  \
-    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            acc->i = (int64_t)((uint64_t)acc->i + (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
-    }                                                                                                                      \
-    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                      \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            acc->i = (int64_t)((uint64_t)acc->i * (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
-    }                                                                                                                      \
-    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                  \
-            const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                              \
-            acc->i = v > acc->i ? v : acc->i;                                                                              \
-        }                                                                                                                  \
-    }                                                                                                                      \
-    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                       \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                  \
-            const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                              \
-            acc->i = v < acc->i ? v : acc->i;                                                                              \
-        }                                                                                                                  \
+#define INT_RUNS(T, wide)                                                                                 \
+    static void sum_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    {                                                                                                     \
+        for (int64_t i = 0; i < n; i++)                                                                   \
+            acc->i = (int64_t)((uint64_t)acc->i +                                                         \
+                               (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
+    }                                                                                                     \
+    static void prod_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                     \
+    {                                                                                                     \
+        for (int64_t i = 0; i < n; i++)                                                                   \
+            acc->i = (int64_t)((uint64_t)acc->i *                                                         \
+                               (uint64_t)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step))); \
+    }                                                                                                     \
+    static void max_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    {                                                                                                     \
+        for (int64_t i = 0; i < n; i++) {                                                                 \
+            const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));             \
+            acc->i = v > acc->i ? v : acc->i;                                                             \
+        }                                                                                                 \
+    }                                                                                                     \
+    static void min_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                      \
+    {                                                                                                     \
+        for (int64_t i = 0; i < n; i++) {                                                                 \
+            const int64_t v = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));             \
+            acc->i = v < acc->i ? v : acc->i;                                                             \
+        }                                                                                                 \
     }
 /* A sum of integers with a float result. */
-#define MIXED_RUNS(T, wide)                                                                                                \
-    static void mixed_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                     \
-    {                                                                                                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                    \
-            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step));                              \
+#define MIXED_RUNS(T, wide)                                                                   \
+    static void mixed_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)        \
+    {                                                                                         \
+        for (int64_t i = 0; i < n; i++)                                                       \
+            acc->f += (double)ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)); \
     }
-#define FLOAT_STORE(T, wide)                                                                                               \
-    static void store_##T(char *dst, int64_t i, double f, int64_t v)                                                       \
-    {                                                                                                                      \
-        (void)v;                                                                                                           \
-        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T((float)f);                                                            \
+#define FLOAT_STORE(T, wide)                                         \
+    static void store_##T(char *dst, int64_t i, double f, int64_t v) \
+    {                                                                \
+        (void)v;                                                     \
+        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T((float)f);      \
     }
-#define INT_STORE(T, wide)                                                                                                 \
-    static void store_##T(char *dst, int64_t i, double f, int64_t v)                                                       \
-    {                                                                                                                      \
-        (void)f;                                                                                                           \
-        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);                                                                   \
+#define INT_STORE(T, wide)                                           \
+    static void store_##T(char *dst, int64_t i, double f, int64_t v) \
+    {                                                                \
+        (void)f;                                                     \
+        ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);             \
     }
 NGD_EACH_FLOAT(FLOAT_RUNS)
 NGD_EACH_INT(INT_RUNS)
@@ -107,7 +109,7 @@ NGD_EACH_FLOAT(FLOAT_STORE)
 NGD_EACH_INT(INT_STORE)
 
 static const ngd_reduce_fn runs[KINDS][NGD_DTYPE_MAX] = {
-    [SUM] = NGD_BY_TYPE(sum), [MEAN] = NGD_BY_TYPE(sum), [MAX] = NGD_BY_TYPE(max),
+    [SUM] = NGD_BY_TYPE(sum), [MEAN] = NGD_BY_TYPE(sum),  [MAX] = NGD_BY_TYPE(max),
     [MIN] = NGD_BY_TYPE(min), [PROD] = NGD_BY_TYPE(prod),
 };
 static const ngd_reduce_fn mixed[NGD_DTYPE_MAX] = {
@@ -229,8 +231,11 @@ static struct ngd_acc first_of(kind_t kind)
 /* A vector function instead of the plain one where strides allow. */
 static void choose_vector(struct reduce_params *r, kind_t kind, ngd_dtype_t t, ngd_isa_t isa)
 {
-    static const ngd_reduction_t as[KINDS] = {[SUM] = NGD_REDUCE_SUM, [MEAN] = NGD_REDUCE_SUM, [MAX] = NGD_REDUCE_MAX,
-                                              [MIN] = NGD_REDUCE_MIN, [PROD] = NGD_REDUCE_VECTOR};
+    static const ngd_reduction_t as[KINDS] = {[SUM] = NGD_REDUCE_SUM,
+                                              [MEAN] = NGD_REDUCE_SUM,
+                                              [MAX] = NGD_REDUCE_MAX,
+                                              [MIN] = NGD_REDUCE_MIN,
+                                              [PROD] = NGD_REDUCE_VECTOR};
     const struct ngd_reduce_table *table = NGD_BY_ISA(isa, ngd_reduce);
     const uint32_t last = r->kept.rank - 1;
 
@@ -262,16 +267,17 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
     choose_vector(r, kind, x->dtype, p->isa);
     p->fn = run_reduce;
     p->params = r;
-    p->cost_ns = 20 + (double)r->kept.total * (10 + (double)r->reduced.total * (r->cols || r->reduced.plain ? 0.15 : 1.5));
+    p->cost_ns =
+        20 + (double)r->kept.total * (10 + (double)r->reduced.total * (r->cols || r->reduced.plain ? 0.15 : 1.5));
     return NGD_OK;
 }
 
-#define KERNEL(name, kind)                                                                                                 \
-    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                                  \
-    {                                                                                                                      \
-        (void)diag;                                                                                                        \
-        return prepare_reduce(p, kind);                                                                                    \
-    }                                                                                                                      \
+#define KERNEL(name, kind)                                                                \
+    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag) \
+    {                                                                                     \
+        (void)diag;                                                                       \
+        return prepare_reduce(p, kind);                                                   \
+    }                                                                                     \
     const struct ngd_host_kernel ngd_host_##name = {.select = ngd_select_strided, .prepare = prepare_##name};
 KERNEL(sum, SUM)
 KERNEL(mean, MEAN)

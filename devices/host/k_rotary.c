@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rotary_mul: heads of any strides, each contiguous in itself. Rows are tokens, and every token's heads are split. */
+/* npu.rotary_mul: heads of any strides, each contiguous in itself. Rows are tokens, and every token's heads are split.
+ */
 #include "devices/host/k_rotary.h"
 #include "base/mem.h"
 #include "devices/host/nd.h"
@@ -25,7 +26,8 @@ static void run_rotary(const struct ngd_host_call *call, struct ngd_host_run *ru
     y = call->ptrs[3] + begin * r->head_bytes;
     for (ngd_nd_start(&it, &r->heads, call->ptrs, begin, end); it.run; ngd_nd_next(&it))
         for (int64_t i = 0; i < it.run; i++, y += r->head_bytes)
-            r->fn(it.p[0] + i * *step[0], it.p[1] + i * *step[1], r->cos_type, it.p[2] + i * *step[2], r->sin_type, y, r->half);
+            r->fn(it.p[0] + i * *step[0], it.p[1] + i * *step[1], r->cos_type, it.p[2] + i * *step[2], r->sin_type, y,
+                  r->half);
 }
 
 /* [T,D] as [T,1,D], which broadcasts over heads. */
@@ -45,7 +47,8 @@ static struct ngd_plan_tensor over_heads(const struct ngd_plan_tensor *t)
 static ngd_status_t prepare_rotary(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
-    struct ngd_plan_tensor cos = over_heads(ngd_call_in(p->plan, p->call, 1)), sin = over_heads(ngd_call_in(p->plan, p->call, 2));
+    struct ngd_plan_tensor cos = over_heads(ngd_call_in(p->plan, p->call, 1)),
+                           sin = over_heads(ngd_call_in(p->plan, p->call, 2));
     struct rotary_params *r = ngd_arena_calloc(p->arena, 1, sizeof(*r));
 
     (void)diag;

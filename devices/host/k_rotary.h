@@ -6,8 +6,8 @@
 #include "devices/host/by_isa.h"
 
 /* One head of 2 * half elements; cos and sin of f32 or x's type, as many elements. y may be x. */
-typedef void (*ngd_rotary_fn)(const void *x, const void *cos, ngd_dtype_t cos_type, const void *sin, ngd_dtype_t sin_type,
-                              void *y, int64_t half);
+typedef void (*ngd_rotary_fn)(const void *x, const void *cos, ngd_dtype_t cos_type, const void *sin,
+                              ngd_dtype_t sin_type, void *y, int64_t half);
 /* y = silu(a) * b, n elements. */
 typedef void (*ngd_swiglu_fn)(const void *a, const void *b, void *y, int64_t n);
 

@@ -9,7 +9,8 @@
  *   - top_k of 1..V-1 keeps the first top_k of that order.
  *   - top_p below 1 keeps, of these, those before which less than top_p of their sum of p lies: always the first.
  *   - The token is the first of the kept ids, in ascending order, whose running sum of p exceeds u times the sum of
- *     all kept, u from ngd_sample_draw(seed, offset). Sums are f64 over blocks of BLOCK ids, f32 within the vector pass.
+ *     all kept, u from ngd_sample_draw(seed, offset). Sums are f64 over blocks of BLOCK ids, f32 within the vector
+ * pass.
  *
  * Keeping is a radix select on the bits of the logit, not a sort: three histograms (12, 12 and 8 bits), each over
  * what the one before left undecided, with weights of 1 for top_k and of p for top_p. What comes out is a limit:
@@ -33,9 +34,9 @@ struct sample {
 
 /* Scratch of one thread. */
 struct scratch {
-    float *p;      /* [vocab] */
-    double *sums;  /* [blocks], of p */
-    double *bins;  /* [BINS] */
+    float *p;     /* [vocab] */
+    double *sums; /* [blocks], of p */
+    double *bins; /* [BINS] */
 };
 
 /* What is kept: keys above `key`, and the first `equal` ids whose key it is. */
@@ -52,7 +53,8 @@ void ngd_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t o
 
     for (int round = 0; round < 10; round++) {
         const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1], (uint32_t)a};
+        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k[0], (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k[1],
+                                  (uint32_t)a};
 
         memcpy(c, next, sizeof(c));
         k[0] += 0x9E3779B9u;
@@ -128,7 +130,8 @@ static bool keeps(const struct limit *limit, uint32_t key, int64_t *equal_p)
     return key > limit->key || (key == limit->key && (*equal_p)++ < limit->equal);
 }
 
-/* Adds up weights (1, or p) by digit of the key, over the ids that `within` keeps and whose higher digits are `prefix`. */
+/* Adds up weights (1, or p) by digit of the key, over the ids that `within` keeps and whose higher digits are `prefix`.
+ */
 static void count_digits(const struct sample *s, const struct scratch *w, const char *row, const struct limit *within,
                          bool by_p, uint32_t prefix, int shift, int bits)
 {
@@ -165,8 +168,8 @@ static uint32_t narrow(const struct scratch *w, uint32_t prefix, int bits, doubl
 }
 
 /* The shortest beginning of the order, within `within`, whose weights reach `target`. */
-static struct limit select_first(const struct sample *s, const struct scratch *w, const char *row, const struct limit *within,
-                                 bool by_p, double target)
+static struct limit select_first(const struct sample *s, const struct scratch *w, const char *row,
+                                 const struct limit *within, bool by_p, double target)
 {
     struct limit limit = {0};
     double left = target;

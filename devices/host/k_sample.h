@@ -6,7 +6,8 @@
 #include "devices/host/by_isa.h"
 
 struct ngd_sample_table {
-    /* Largest of n elements (-inf when there are none); *nan_p is set when one is NaN, and then the result is anything. */
+    /* Largest of n elements (-inf when there are none); *nan_p is set when one is NaN, and then the result is anything.
+     */
     float (*max[3])(const void *x, int64_t n, bool *nan_p);
     /* Sum of exp((x - max) * scale) over n elements; the terms go to p unless it is NULL. */
     float (*exp_sum[3])(const void *x, int64_t n, float max, float scale, float *p);

@@ -18,7 +18,8 @@ static void run_swiglu(const struct ngd_host_call *call, struct ngd_host_run *ru
     if (!ngd_nd_part(call, run, s->total, s->per_row, 256, part, parts, &begin, &end))
         return;
     while (begin < end) {
-        const int64_t o = begin / s->half, i = begin - o * s->half, n = s->half - i < end - begin ? s->half - i : end - begin;
+        const int64_t o = begin / s->half, i = begin - o * s->half,
+                      n = s->half - i < end - begin ? s->half - i : end - begin;
         const char *a = call->ptrs[0] + (2 * o * s->half + i) * s->size;
 
         s->fn(a, a + s->half * s->size, call->ptrs[1] + begin * s->size, n);

@@ -19,14 +19,14 @@ struct entry {
 typedef int64_t (*key_fn)(const char *p);
 
 struct topk_params {
-    struct ngd_nd lines;  /* first elements: of x, of the values, of the indices */
+    struct ngd_nd lines; /* first elements: of x, of the values, of the indices */
     int64_t n, k, x_step, value_step, index_step;
     uint32_t size;
-    int64_t flip;         /* 0, or -1 for the smallest */
+    int64_t flip; /* 0, or -1 for the smallest */
     key_fn key;
     ngd_beyond_fn beyond; /* contiguous floats */
     float (*get)(const char *p);
-    uint64_t part_bytes;  /* of the workspace */
+    uint64_t part_bytes; /* of the workspace */
 };
 
 /* Sign and magnitude to two's complement, so that -0 equals 0; NaN of either sign on top. */
@@ -40,11 +40,20 @@ static int64_t float_key(float f)
     return bits < 0 ? -(int64_t)(bits & 0x7fffffff) : bits;
 }
 
-#define FLOAT_KEY(T, wide)                                                                                                 \
-    static float get_##T(const char *p) { return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); }                      \
-    static int64_t key_##T(const char *p) { return float_key(get_##T(p)); }
-#define INT_KEY(T, wide)                                                                                                   \
-    static int64_t key_##T(const char *p) { return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); }
+#define FLOAT_KEY(T, wide)                                        \
+    static float get_##T(const char *p)                           \
+    {                                                             \
+        return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
+    }                                                             \
+    static int64_t key_##T(const char *p)                         \
+    {                                                             \
+        return float_key(get_##T(p));                             \
+    }
+#define INT_KEY(T, wide)                                          \
+    static int64_t key_##T(const char *p)                         \
+    {                                                             \
+        return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
+    }
 NGD_EACH_FLOAT(FLOAT_KEY)
 NGD_EACH_INT(INT_KEY)
 static const key_fn keys[NGD_DTYPE_MAX] = NGD_BY_TYPE(key);

@@ -37,25 +37,25 @@ extern _Thread_local uint32_t ngd_host_thread;
 /* One kernel call, 64-byte aligned, in the order of replay. */
 struct ngd_host_call {
     ngd_host_fn fn;
-    const void *params;              /* the kernel's own, made by prepare(), shared by instances */
-    char *workspace;                 /* patched; plan->workspace_bytes */
-    int64_t rows;                    /* of dimension 0 when fixed */
-    int64_t row_mult;                /* actual rows = symbols[row_sym] * row_mult */
-    uint8_t row_sym;                 /* NGD_NO_ROW_SYM = fixed */
+    const void *params; /* the kernel's own, made by prepare(), shared by instances */
+    char *workspace;    /* patched; plan->workspace_bytes */
+    int64_t rows;       /* of dimension 0 when fixed */
+    int64_t row_mult;   /* actual rows = symbols[row_sym] * row_mult */
+    uint8_t row_sym;    /* NGD_NO_ROW_SYM = fixed */
     uint8_t n_in, n_out;
-    uint8_t shared;                  /* parts in which the team runs it; 1: the leader alone */
-    uint32_t node;                   /* of the graph, for diagnoses */
+    uint8_t shared; /* parts in which the team runs it; 1: the leader alone */
+    uint32_t node;  /* of the graph, for diagnoses */
     uint32_t n_ptrs;
-    char **ptrs;                     /* patched addresses: operands (NULL when absent or host), then results */
+    char **ptrs; /* patched addresses: operands (NULL when absent or host), then results */
 };
 
 /* One replay. */
 struct ngd_host_run {
     const int64_t *symbols;
     const struct ngd_host_value *hosts;
-    _Atomic int error;               /* first error: an ngd_status_t */
+    _Atomic int error; /* first error: an ngd_status_t */
     _Atomic uint32_t error_node;
-    _Atomic int64_t error_value;     /* the offending index */
+    _Atomic int64_t error_value; /* the offending index */
 };
 
 static inline int64_t ngd_host_rows(const struct ngd_host_call *c, const struct ngd_host_run *run)
@@ -68,21 +68,22 @@ void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, n
 struct ngd_host_prepare {
     const struct ngd_plan *plan;
     const struct ngd_plan_call *call;
-    ngd_isa_t isa;                   /* best one allowed on this device */
-    uint32_t threads;                /* of the team */
-    struct ngd_arena *arena;         /* for params; lives as long as the executable */
+    ngd_isa_t isa;           /* best one allowed on this device */
+    uint32_t threads;        /* of the team */
+    struct ngd_arena *arena; /* for params; lives as long as the executable */
     /* out */
     ngd_host_fn fn;
     const void *params;
-    uint32_t row_tensor;             /* plan tensor whose dimension 0 gives rows, row_sym and row_mult; default: result 0, else operand 0 */
-    double cost_ns;                  /* estimate for one thread; exec.c shares calls above a threshold */
-    bool serial;                     /* never split */
+    uint32_t row_tensor; /* plan tensor whose dimension 0 gives rows, row_sym and row_mult; default: result 0, else
+                            operand 0 */
+    double cost_ns;      /* estimate for one thread; exec.c shares calls above a threshold */
+    bool serial;         /* never split */
 };
 
 struct ngd_host_kernel {
     /* May this call run, and how? Same contract as ngd_plan_target.select. isa-independent. */
-    ngd_status_t (*select)(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads, uint32_t *strided_p,
-                           uint64_t *workspace_p, struct ngd_diag *diag);
+    ngd_status_t (*select)(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                           uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
     ngd_status_t (*prepare)(struct ngd_host_prepare *p, struct ngd_diag *diag);
 };
 
@@ -90,16 +91,19 @@ struct ngd_host_kernel {
 const struct ngd_host_kernel *ngd_host_kernel_of(ngd_op_id_t op);
 
 /* Plan tensor of operand/result i, NULL when absent. */
-static inline const struct ngd_plan_tensor *ngd_call_in(const struct ngd_plan *p, const struct ngd_plan_call *c, uint32_t i)
+static inline const struct ngd_plan_tensor *ngd_call_in(const struct ngd_plan *p, const struct ngd_plan_call *c,
+                                                        uint32_t i)
 {
     return i < c->n_in && c->in[i] != NGD_PLAN_NONE ? &p->tensors[c->in[i]] : NULL;
 }
-static inline const struct ngd_plan_tensor *ngd_call_out(const struct ngd_plan *p, const struct ngd_plan_call *c, uint32_t i)
+static inline const struct ngd_plan_tensor *ngd_call_out(const struct ngd_plan *p, const struct ngd_plan_call *c,
+                                                         uint32_t i)
 {
     return &p->tensors[c->out[i]];
 }
 /* Splits n items in `parts` nearly equal runs of multiples of `grain`. */
-static inline void ngd_host_split(int64_t n, int64_t grain, uint32_t part, uint32_t parts, int64_t *begin_p, int64_t *end_p)
+static inline void ngd_host_split(int64_t n, int64_t grain, uint32_t part, uint32_t parts, int64_t *begin_p,
+                                  int64_t *end_p)
 {
     int64_t units = (n + grain - 1) / grain, per = units / parts, extra = units % parts;
     int64_t b = per * part + (part < extra ? part : extra), e = b + per + (part < extra ? 1 : 0);

@@ -37,8 +37,8 @@ static void add_dim(struct ngd_nd *nd, const int64_t *steps, int64_t dim)
         nd->step[o][nd->rank - 1] = steps[o];
 }
 
-void ngd_nd_init(struct ngd_nd *nd, const struct ngd_plan_tensor *shape, uint32_t hold, const struct ngd_plan_tensor *const *ops,
-                 uint32_t n, uint32_t bcast)
+void ngd_nd_init(struct ngd_nd *nd, const struct ngd_plan_tensor *shape, uint32_t hold,
+                 const struct ngd_plan_tensor *const *ops, uint32_t n, uint32_t bcast)
 {
     uint32_t rank = shape->rank - hold;
 
@@ -120,8 +120,8 @@ void ngd_nd_next(struct ngd_nd_it *it)
 }
 
 /* Element moves go through memcpy: operands of every type share these loops. */
-#define MOVE(bytes)                                                                                                        \
-    for (int64_t i = 0; i < n; i++)                                                                                        \
+#define MOVE(bytes)                 \
+    for (int64_t i = 0; i < n; i++) \
     memcpy(dst + i * dst_step, src + i * src_step, (bytes))
 
 static void move_run(char *dst, int64_t dst_step, const char *src, int64_t src_step, int64_t n, uint32_t size)
@@ -132,10 +132,18 @@ static void move_run(char *dst, int64_t dst_step, const char *src, int64_t src_s
         return;
     }
     switch (size) {
-    case 1: MOVE(1); break;
-    case 2: MOVE(2); break;
-    case 4: MOVE(4); break;
-    default: MOVE(8); break;
+    case 1:
+        MOVE(1);
+        break;
+    case 2:
+        MOVE(2);
+        break;
+    case 4:
+        MOVE(4);
+        break;
+    default:
+        MOVE(8);
+        break;
     }
 }
 
@@ -198,7 +206,7 @@ void ngd_nd_apply(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int
 }
 
 ngd_status_t ngd_select_strided(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
-                           uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     (void)plan;
     (void)call;
@@ -210,7 +218,7 @@ ngd_status_t ngd_select_strided(const struct ngd_plan *plan, const struct ngd_pl
 }
 
 ngd_status_t ngd_select_contiguous(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
-                           uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+                                   uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     (void)plan;
     (void)call;

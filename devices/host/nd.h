@@ -19,33 +19,34 @@
 #define NGD_ND_MAX_OPS 4
 
 struct ngd_nd {
-    int64_t total;  /* elements of the whole shape */
-    int64_t inner;  /* elements per index of dimension 0 */
+    int64_t total; /* elements of the whole shape */
+    int64_t inner; /* elements per index of dimension 0 */
     uint32_t n_ops;
-    uint32_t rank;  /* after merging; at least 1 */
-    bool plain;     /* every operand's innermost step is its element size, or an allowed 0 */
-    bool direct;    /* plain, and rank is 1 */
+    uint32_t rank;                 /* after merging; at least 1 */
+    bool plain;                    /* every operand's innermost step is its element size, or an allowed 0 */
+    bool direct;                   /* plain, and rank is 1 */
     uint32_t size[NGD_ND_MAX_OPS]; /* bytes of an element (of a run's step, when dimensions were held back) */
     int64_t dims[NGD_MAX_RANK];
     int64_t step[NGD_ND_MAX_OPS][NGD_MAX_RANK]; /* bytes */
 };
 
 /*
- * Prepares a walk over the first rank - hold dimensions of `shape`. Operands are aligned with the shape at the right, as
- * in broadcasting; their strides of the walked dimensions count. bit o of bcast: the run function takes a step of 0 for
- * operand o, so that it needs no copy. n <= NGD_ND_MAX_OPS.
+ * Prepares a walk over the first rank - hold dimensions of `shape`. Operands are aligned with the shape at the right,
+ * as in broadcasting; their strides of the walked dimensions count. bit o of bcast: the run function takes a step of 0
+ * for operand o, so that it needs no copy. n <= NGD_ND_MAX_OPS.
  */
-void ngd_nd_init(struct ngd_nd *nd, const struct ngd_plan_tensor *shape, uint32_t hold, const struct ngd_plan_tensor *const *ops,
-                 uint32_t n, uint32_t bcast);
+void ngd_nd_init(struct ngd_nd *nd, const struct ngd_plan_tensor *shape, uint32_t hold,
+                 const struct ngd_plan_tensor *const *ops, uint32_t n, uint32_t bcast);
 
 /* A run function: n elements; p[o] advances by step[o], which is the element's size or, where allowed, 0. */
 typedef void (*ngd_nd_fn)(char *const *p, const int64_t *step, int64_t n, const void *arg);
 
 /*
- * Calls fn for runs that cover [begin, end). The last operand is the destination. Operands with other steps are gathered
- * into (the destination: scattered from) a buffer on the stack. ptrs are the operands' base addresses.
+ * Calls fn for runs that cover [begin, end). The last operand is the destination. Operands with other steps are
+ * gathered into (the destination: scattered from) a buffer on the stack. ptrs are the operands' base addresses.
  */
-void ngd_nd_apply(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int64_t end, ngd_nd_fn fn, const void *arg);
+void ngd_nd_apply(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int64_t end, ngd_nd_fn fn,
+                  const void *arg);
 /* As apply, for two operands of one element size, the second a copy of the first. */
 void ngd_nd_copy(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int64_t end);
 
@@ -60,9 +61,11 @@ struct ngd_nd_it {
 void ngd_nd_start(struct ngd_nd_it *it, const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int64_t end);
 void ngd_nd_next(struct ngd_nd_it *it);
 
-/* The part's range of a call's elements: all rows that run, `inner` each, cut at multiples of grain. False when empty. */
-static inline bool ngd_nd_part(const struct ngd_host_call *call, const struct ngd_host_run *run, int64_t total, int64_t inner,
-                               int64_t grain, uint32_t part, uint32_t parts, int64_t *begin_p, int64_t *end_p)
+/* The part's range of a call's elements: all rows that run, `inner` each, cut at multiples of grain. False when empty.
+ */
+static inline bool ngd_nd_part(const struct ngd_host_call *call, const struct ngd_host_run *run, int64_t total,
+                               int64_t inner, int64_t grain, uint32_t part, uint32_t parts, int64_t *begin_p,
+                               int64_t *end_p)
 {
     int64_t n = call->row_sym == NGD_NO_ROW_SYM ? total : ngd_host_rows(call, run) * inner;
 

@@ -5,8 +5,8 @@
 /*
  * One vocabulary for three instruction sets, so that a kernel family is written once.
  *
- * A family's template (k_x_impl.h) is included by k_x_scalar.c, k_x_avx2.c and k_x_avx512.c, which define NGD_SIMD as 1,
- * 8 or 16: the number of f32 lanes. Width 1 is plain C and the twin that the tests compare the others with; it is
+ * A family's template (k_x_impl.h) is included by k_x_scalar.c, k_x_avx2.c and k_x_avx512.c, which define NGD_SIMD as
+ * 1, 8 or 16: the number of f32 lanes. Width 1 is plain C and the twin that the tests compare the others with; it is
  * also the path of machines without AVX. NGD_SIMD decides, not the compiler's own macros, so that a build with
  * -march=native still has a plain twin.
  *
@@ -21,9 +21,9 @@
 #define NGD_SIMD 1
 #endif
 
-#define SIMD_W NGD_SIMD
+#define SIMD_W            NGD_SIMD
 #define SIMD_PASTE_(a, b) a##_##b
-#define SIMD_PASTE(a, b) SIMD_PASTE_(a, b)
+#define SIMD_PASTE(a, b)  SIMD_PASTE_(a, b)
 #if NGD_SIMD == 1
 #define SIMD_NAME(x) SIMD_PASTE(x, scalar)
 #elif NGD_SIMD == 8
@@ -42,17 +42,17 @@
 #endif
 
 /* Element i of an array of which `left` remain from there on; the rest of the vector is zero. */
-#define SIMD_LOAD_UP_TO(T)                                                                                                 \
-    SIMD_INLINE simd_f simd_load_up_to_##T(const ngd_el_##T *p, int64_t left)                                              \
-    {                                                                                                                      \
-        return left >= SIMD_W ? simd_load_##T(p) : simd_load_n_##T(p, left);                                               \
-    }                                                                                                                      \
-    SIMD_INLINE void simd_store_up_to_##T(ngd_el_##T *p, simd_f v, int64_t left)                                           \
-    {                                                                                                                      \
-        if (left >= SIMD_W)                                                                                                \
-            simd_store_##T(p, v);                                                                                          \
-        else                                                                                                               \
-            simd_store_n_##T(p, v, left);                                                                                  \
+#define SIMD_LOAD_UP_TO(T)                                                       \
+    SIMD_INLINE simd_f simd_load_up_to_##T(const ngd_el_##T *p, int64_t left)    \
+    {                                                                            \
+        return left >= SIMD_W ? simd_load_##T(p) : simd_load_n_##T(p, left);     \
+    }                                                                            \
+    SIMD_INLINE void simd_store_up_to_##T(ngd_el_##T *p, simd_f v, int64_t left) \
+    {                                                                            \
+        if (left >= SIMD_W)                                                      \
+            simd_store_##T(p, v);                                                \
+        else                                                                     \
+            simd_store_n_##T(p, v, left);                                        \
     }
 SIMD_LOAD_UP_TO(f32)
 SIMD_LOAD_UP_TO(f16)

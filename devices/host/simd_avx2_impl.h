@@ -9,8 +9,14 @@ typedef __m256 simd_f;
 typedef __m256i simd_i;
 typedef __m256 simd_m; /* all bits of a lane, or none */
 
-SIMD_INLINE simd_f simd_set1(float v) { return _mm256_set1_ps(v); }
-SIMD_INLINE simd_f simd_zero(void) { return _mm256_setzero_ps(); }
+SIMD_INLINE simd_f simd_set1(float v)
+{
+    return _mm256_set1_ps(v);
+}
+SIMD_INLINE simd_f simd_zero(void)
+{
+    return _mm256_setzero_ps();
+}
 SIMD_INLINE __m256i simd_tail(int64_t n)
 {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
@@ -50,54 +56,171 @@ SIMD_INLINE void simd_store_n_16(uint16_t *p, __m128i v, int64_t n)
         p[i] = t[i];
 }
 #define SIMD_RNE (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-SIMD_INLINE simd_f simd_load_f32(const ngd_el_f32 *p) { return _mm256_loadu_ps(p); }
-SIMD_INLINE simd_f simd_load_f16(const ngd_el_f16 *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
-SIMD_INLINE simd_f simd_load_bf16(const ngd_el_bf16 *p) { return simd_from_bf16(_mm_loadu_si128((const void *)p)); }
-SIMD_INLINE void simd_store_f32(ngd_el_f32 *p, simd_f v) { _mm256_storeu_ps(p, v); }
-SIMD_INLINE void simd_store_f16(ngd_el_f16 *p, simd_f v) { _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, SIMD_RNE)); }
-SIMD_INLINE void simd_store_bf16(ngd_el_bf16 *p, simd_f v) { _mm_storeu_si128((void *)p, simd_to_bf16(v)); }
-SIMD_INLINE simd_f simd_load_n_f32(const ngd_el_f32 *p, int64_t n) { return _mm256_maskload_ps(p, simd_tail(n)); }
-SIMD_INLINE simd_f simd_load_n_f16(const ngd_el_f16 *p, int64_t n) { return _mm256_cvtph_ps(simd_load_n_16(p, n)); }
-SIMD_INLINE simd_f simd_load_n_bf16(const ngd_el_bf16 *p, int64_t n) { return simd_from_bf16(simd_load_n_16(p, n)); }
-SIMD_INLINE void simd_store_n_f32(ngd_el_f32 *p, simd_f v, int64_t n) { _mm256_maskstore_ps(p, simd_tail(n), v); }
-SIMD_INLINE void simd_store_n_f16(ngd_el_f16 *p, simd_f v, int64_t n) { simd_store_n_16(p, _mm256_cvtps_ph(v, SIMD_RNE), n); }
-SIMD_INLINE void simd_store_n_bf16(ngd_el_bf16 *p, simd_f v, int64_t n) { simd_store_n_16(p, simd_to_bf16(v), n); }
+SIMD_INLINE simd_f simd_load_f32(const ngd_el_f32 *p)
+{
+    return _mm256_loadu_ps(p);
+}
+SIMD_INLINE simd_f simd_load_f16(const ngd_el_f16 *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
+SIMD_INLINE simd_f simd_load_bf16(const ngd_el_bf16 *p)
+{
+    return simd_from_bf16(_mm_loadu_si128((const void *)p));
+}
+SIMD_INLINE void simd_store_f32(ngd_el_f32 *p, simd_f v)
+{
+    _mm256_storeu_ps(p, v);
+}
+SIMD_INLINE void simd_store_f16(ngd_el_f16 *p, simd_f v)
+{
+    _mm_storeu_si128((void *)p, _mm256_cvtps_ph(v, SIMD_RNE));
+}
+SIMD_INLINE void simd_store_bf16(ngd_el_bf16 *p, simd_f v)
+{
+    _mm_storeu_si128((void *)p, simd_to_bf16(v));
+}
+SIMD_INLINE simd_f simd_load_n_f32(const ngd_el_f32 *p, int64_t n)
+{
+    return _mm256_maskload_ps(p, simd_tail(n));
+}
+SIMD_INLINE simd_f simd_load_n_f16(const ngd_el_f16 *p, int64_t n)
+{
+    return _mm256_cvtph_ps(simd_load_n_16(p, n));
+}
+SIMD_INLINE simd_f simd_load_n_bf16(const ngd_el_bf16 *p, int64_t n)
+{
+    return simd_from_bf16(simd_load_n_16(p, n));
+}
+SIMD_INLINE void simd_store_n_f32(ngd_el_f32 *p, simd_f v, int64_t n)
+{
+    _mm256_maskstore_ps(p, simd_tail(n), v);
+}
+SIMD_INLINE void simd_store_n_f16(ngd_el_f16 *p, simd_f v, int64_t n)
+{
+    simd_store_n_16(p, _mm256_cvtps_ph(v, SIMD_RNE), n);
+}
+SIMD_INLINE void simd_store_n_bf16(ngd_el_bf16 *p, simd_f v, int64_t n)
+{
+    simd_store_n_16(p, simd_to_bf16(v), n);
+}
 
-SIMD_INLINE simd_f simd_add(simd_f a, simd_f b) { return _mm256_add_ps(a, b); }
-SIMD_INLINE simd_f simd_sub(simd_f a, simd_f b) { return _mm256_sub_ps(a, b); }
-SIMD_INLINE simd_f simd_mul(simd_f a, simd_f b) { return _mm256_mul_ps(a, b); }
-SIMD_INLINE simd_f simd_div(simd_f a, simd_f b) { return _mm256_div_ps(a, b); }
-SIMD_INLINE simd_f simd_fma(simd_f a, simd_f b, simd_f c) { return _mm256_fmadd_ps(a, b, c); }
-SIMD_INLINE simd_f simd_fnma(simd_f a, simd_f b, simd_f c) { return _mm256_fnmadd_ps(a, b, c); }
-SIMD_INLINE simd_f simd_min(simd_f a, simd_f b) { return _mm256_min_ps(a, b); }
-SIMD_INLINE simd_f simd_max(simd_f a, simd_f b) { return _mm256_max_ps(a, b); }
-SIMD_INLINE simd_f simd_sqrt(simd_f a) { return _mm256_sqrt_ps(a); }
-SIMD_INLINE simd_f simd_abs(simd_f a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
-SIMD_INLINE simd_f simd_neg(simd_f a) { return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a); }
+SIMD_INLINE simd_f simd_add(simd_f a, simd_f b)
+{
+    return _mm256_add_ps(a, b);
+}
+SIMD_INLINE simd_f simd_sub(simd_f a, simd_f b)
+{
+    return _mm256_sub_ps(a, b);
+}
+SIMD_INLINE simd_f simd_mul(simd_f a, simd_f b)
+{
+    return _mm256_mul_ps(a, b);
+}
+SIMD_INLINE simd_f simd_div(simd_f a, simd_f b)
+{
+    return _mm256_div_ps(a, b);
+}
+SIMD_INLINE simd_f simd_fma(simd_f a, simd_f b, simd_f c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+SIMD_INLINE simd_f simd_fnma(simd_f a, simd_f b, simd_f c)
+{
+    return _mm256_fnmadd_ps(a, b, c);
+}
+SIMD_INLINE simd_f simd_min(simd_f a, simd_f b)
+{
+    return _mm256_min_ps(a, b);
+}
+SIMD_INLINE simd_f simd_max(simd_f a, simd_f b)
+{
+    return _mm256_max_ps(a, b);
+}
+SIMD_INLINE simd_f simd_sqrt(simd_f a)
+{
+    return _mm256_sqrt_ps(a);
+}
+SIMD_INLINE simd_f simd_abs(simd_f a)
+{
+    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a);
+}
+SIMD_INLINE simd_f simd_neg(simd_f a)
+{
+    return _mm256_xor_ps(_mm256_set1_ps(-0.0f), a);
+}
 SIMD_INLINE simd_f simd_copysign(simd_f mag, simd_f sign)
 {
     const simd_f bit = _mm256_set1_ps(-0.0f);
 
     return _mm256_or_ps(_mm256_andnot_ps(bit, mag), _mm256_and_ps(bit, sign));
 }
-SIMD_INLINE simd_f simd_round(simd_f a) { return _mm256_round_ps(a, SIMD_RNE); }
-SIMD_INLINE simd_f simd_floor(simd_f a) { return _mm256_floor_ps(a); }
-SIMD_INLINE simd_f simd_ceil(simd_f a) { return _mm256_ceil_ps(a); }
+SIMD_INLINE simd_f simd_round(simd_f a)
+{
+    return _mm256_round_ps(a, SIMD_RNE);
+}
+SIMD_INLINE simd_f simd_floor(simd_f a)
+{
+    return _mm256_floor_ps(a);
+}
+SIMD_INLINE simd_f simd_ceil(simd_f a)
+{
+    return _mm256_ceil_ps(a);
+}
 
-SIMD_INLINE simd_m simd_lt(simd_f a, simd_f b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
-SIMD_INLINE simd_m simd_le(simd_f a, simd_f b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-SIMD_INLINE simd_m simd_eq(simd_f a, simd_f b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
-SIMD_INLINE simd_m simd_ne(simd_f a, simd_f b) { return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ); }
-SIMD_INLINE simd_m simd_isnan(simd_f a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
-SIMD_INLINE simd_m simd_m_and(simd_m a, simd_m b) { return _mm256_and_ps(a, b); }
-SIMD_INLINE simd_m simd_m_or(simd_m a, simd_m b) { return _mm256_or_ps(a, b); }
-SIMD_INLINE simd_m simd_m_xor(simd_m a, simd_m b) { return _mm256_xor_ps(a, b); }
-SIMD_INLINE bool simd_m_any(simd_m m) { return _mm256_movemask_ps(m) != 0; }
-SIMD_INLINE bool simd_m_all(simd_m m) { return _mm256_movemask_ps(m) == 0xff; }
-SIMD_INLINE int simd_m_first(simd_m m) { return __builtin_ctz((unsigned)_mm256_movemask_ps(m)); }
-SIMD_INLINE simd_f simd_select(simd_m m, simd_f yes, simd_f no) { return _mm256_blendv_ps(no, yes, m); }
+SIMD_INLINE simd_m simd_lt(simd_f a, simd_f b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LT_OQ);
+}
+SIMD_INLINE simd_m simd_le(simd_f a, simd_f b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_LE_OQ);
+}
+SIMD_INLINE simd_m simd_eq(simd_f a, simd_f b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_EQ_OQ);
+}
+SIMD_INLINE simd_m simd_ne(simd_f a, simd_f b)
+{
+    return _mm256_cmp_ps(a, b, _CMP_NEQ_UQ);
+}
+SIMD_INLINE simd_m simd_isnan(simd_f a)
+{
+    return _mm256_cmp_ps(a, a, _CMP_UNORD_Q);
+}
+SIMD_INLINE simd_m simd_m_and(simd_m a, simd_m b)
+{
+    return _mm256_and_ps(a, b);
+}
+SIMD_INLINE simd_m simd_m_or(simd_m a, simd_m b)
+{
+    return _mm256_or_ps(a, b);
+}
+SIMD_INLINE simd_m simd_m_xor(simd_m a, simd_m b)
+{
+    return _mm256_xor_ps(a, b);
+}
+SIMD_INLINE bool simd_m_any(simd_m m)
+{
+    return _mm256_movemask_ps(m) != 0;
+}
+SIMD_INLINE bool simd_m_all(simd_m m)
+{
+    return _mm256_movemask_ps(m) == 0xff;
+}
+SIMD_INLINE int simd_m_first(simd_m m)
+{
+    return __builtin_ctz((unsigned)_mm256_movemask_ps(m));
+}
+SIMD_INLINE simd_f simd_select(simd_m m, simd_f yes, simd_f no)
+{
+    return _mm256_blendv_ps(no, yes, m);
+}
 /* The first n lanes, the others zero. */
-SIMD_INLINE simd_f simd_keep(simd_f v, int64_t n) { return _mm256_and_ps(v, _mm256_castsi256_ps(simd_tail(n))); }
+SIMD_INLINE simd_f simd_keep(simd_f v, int64_t n)
+{
+    return _mm256_and_ps(v, _mm256_castsi256_ps(simd_tail(n)));
+}
 /* The first n lanes, the others `rest`. */
 SIMD_INLINE simd_f simd_fill(simd_f v, int64_t n, float rest)
 {
@@ -116,17 +239,44 @@ SIMD_INLINE void simd_store_mask(uint8_t *p, simd_m m, int64_t n)
             p[i] = (uint8_t)(bytes >> (8 * i));
 }
 
-SIMD_INLINE simd_i simd_f_bits(simd_f a) { return _mm256_castps_si256(a); }
-SIMD_INLINE simd_f simd_bits_f(simd_i a) { return _mm256_castsi256_ps(a); }
-SIMD_INLINE simd_i simd_i_set1(int32_t v) { return _mm256_set1_epi32(v); }
-SIMD_INLINE simd_i simd_i_add(simd_i a, simd_i b) { return _mm256_add_epi32(a, b); }
-SIMD_INLINE simd_i simd_i_sub(simd_i a, simd_i b) { return _mm256_sub_epi32(a, b); }
-SIMD_INLINE simd_i simd_i_and(simd_i a, simd_i b) { return _mm256_and_si256(a, b); }
-SIMD_INLINE simd_i simd_i_xor(simd_i a, simd_i b) { return _mm256_xor_si256(a, b); }
+SIMD_INLINE simd_i simd_f_bits(simd_f a)
+{
+    return _mm256_castps_si256(a);
+}
+SIMD_INLINE simd_f simd_bits_f(simd_i a)
+{
+    return _mm256_castsi256_ps(a);
+}
+SIMD_INLINE simd_i simd_i_set1(int32_t v)
+{
+    return _mm256_set1_epi32(v);
+}
+SIMD_INLINE simd_i simd_i_add(simd_i a, simd_i b)
+{
+    return _mm256_add_epi32(a, b);
+}
+SIMD_INLINE simd_i simd_i_sub(simd_i a, simd_i b)
+{
+    return _mm256_sub_epi32(a, b);
+}
+SIMD_INLINE simd_i simd_i_and(simd_i a, simd_i b)
+{
+    return _mm256_and_si256(a, b);
+}
+SIMD_INLINE simd_i simd_i_xor(simd_i a, simd_i b)
+{
+    return _mm256_xor_si256(a, b);
+}
 #define simd_i_shl(a, k) _mm256_slli_epi32((a), (k))
 #define simd_i_sar(a, k) _mm256_srai_epi32((a), (k))
-SIMD_INLINE simd_i simd_cvt_i(simd_f a) { return _mm256_cvtps_epi32(a); }
-SIMD_INLINE simd_f simd_cvt_f(simd_i a) { return _mm256_cvtepi32_ps(a); }
+SIMD_INLINE simd_i simd_cvt_i(simd_f a)
+{
+    return _mm256_cvtps_epi32(a);
+}
+SIMD_INLINE simd_f simd_cvt_f(simd_i a)
+{
+    return _mm256_cvtepi32_ps(a);
+}
 SIMD_INLINE simd_m simd_i_nonzero(simd_i a)
 {
     __m256i zero = _mm256_cmpeq_epi32(a, _mm256_setzero_si256());
@@ -146,11 +296,11 @@ SIMD_INLINE simd_f simd_scale2(simd_f p, simd_f n)
 }
 
 /* Halves folded onto halves: a fixed order. */
-#define SIMD_FOLD(op, v, result)                                                                                       \
-    do {                                                                                                               \
-        __m128 fold = _mm_##op##_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps((v), 1));                          \
-        fold = _mm_##op##_ps(fold, _mm_movehl_ps(fold, fold));                                                         \
-        (result) = _mm_cvtss_f32(_mm_##op##_ss(fold, _mm_movehdup_ps(fold)));                                          \
+#define SIMD_FOLD(op, v, result)                                                               \
+    do {                                                                                       \
+        __m128 fold = _mm_##op##_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps((v), 1)); \
+        fold = _mm_##op##_ps(fold, _mm_movehl_ps(fold, fold));                                 \
+        (result) = _mm_cvtss_f32(_mm_##op##_ss(fold, _mm_movehdup_ps(fold)));                  \
     } while (0)
 SIMD_INLINE float simd_hsum(simd_f v)
 {

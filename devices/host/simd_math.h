@@ -5,7 +5,8 @@
 /*
  * Elementary functions on simd_f. The plain C twin calls the C library; the vector forms are polynomials whose
  * coefficients were fitted at Chebyshev nodes in 120-bit arithmetic. Largest errors of the vector forms, in units in
- * the last place of f32, over all f32 arguments (measured by tests/ops/test_simd_math.c, which holds them to these bounds):
+ * the last place of f32, over all f32 arguments (measured by tests/ops/test_simd_math.c, which holds them to these
+ * bounds):
  *
  *     exp 1    log 1    tanh 1.5    sigmoid 2.5    erf 1.25    sin, cos 1.75
  *
@@ -17,13 +18,34 @@
 
 #if NGD_SIMD == 1
 
-SIMD_INLINE simd_f simd_exp(simd_f x) { return expf(x); }
-SIMD_INLINE simd_f simd_log(simd_f x) { return logf(x); }
-SIMD_INLINE simd_f simd_tanh(simd_f x) { return tanhf(x); }
-SIMD_INLINE simd_f simd_erf(simd_f x) { return erff(x); }
-SIMD_INLINE simd_f simd_sin(simd_f x) { return sinf(x); }
-SIMD_INLINE simd_f simd_cos(simd_f x) { return cosf(x); }
-SIMD_INLINE simd_f simd_lanes2(simd_f x, simd_f y, float (*fn)(float, float)) { return fn(x, y); }
+SIMD_INLINE simd_f simd_exp(simd_f x)
+{
+    return expf(x);
+}
+SIMD_INLINE simd_f simd_log(simd_f x)
+{
+    return logf(x);
+}
+SIMD_INLINE simd_f simd_tanh(simd_f x)
+{
+    return tanhf(x);
+}
+SIMD_INLINE simd_f simd_erf(simd_f x)
+{
+    return erff(x);
+}
+SIMD_INLINE simd_f simd_sin(simd_f x)
+{
+    return sinf(x);
+}
+SIMD_INLINE simd_f simd_cos(simd_f x)
+{
+    return cosf(x);
+}
+SIMD_INLINE simd_f simd_lanes2(simd_f x, simd_f y, float (*fn)(float, float))
+{
+    return fn(x, y);
+}
 
 #else
 
@@ -162,8 +184,14 @@ SIMD_INLINE simd_f simd_angle(simd_f x, int quarter, float (*fn)(float))
 
     return __builtin_expect(simd_m_all(small), 1) ? r : simd_select(small, r, simd_lanes(x, fn));
 }
-SIMD_INLINE simd_f simd_sin(simd_f x) { return simd_angle(x, 0, sinf); }
-SIMD_INLINE simd_f simd_cos(simd_f x) { return simd_angle(x, 1, cosf); }
+SIMD_INLINE simd_f simd_sin(simd_f x)
+{
+    return simd_angle(x, 0, sinf);
+}
+SIMD_INLINE simd_f simd_cos(simd_f x)
+{
+    return simd_angle(x, 1, cosf);
+}
 
 #endif
 
@@ -174,7 +202,10 @@ SIMD_INLINE simd_f simd_sigmoid(simd_f x)
 
     return simd_div(simd_select(simd_lt(x, simd_zero()), e, one), simd_add(one, e));
 }
-SIMD_INLINE simd_f simd_silu(simd_f x) { return simd_mul(x, simd_sigmoid(x)); }
+SIMD_INLINE simd_f simd_silu(simd_f x)
+{
+    return simd_mul(x, simd_sigmoid(x));
+}
 SIMD_INLINE simd_f simd_gelu(simd_f x)
 {
     simd_f h = simd_mul(simd_set1(0.5f), x);
@@ -189,7 +220,13 @@ SIMD_INLINE simd_f simd_gelu_tanh(simd_f x)
 }
 
 /* NaN wins, as in PyTorch; simd_max gives its second operand when either is one. */
-SIMD_INLINE simd_f simd_max_nan(simd_f a, simd_f b) { return simd_select(simd_isnan(a), a, simd_max(a, b)); }
-SIMD_INLINE simd_f simd_min_nan(simd_f a, simd_f b) { return simd_select(simd_isnan(a), a, simd_min(a, b)); }
+SIMD_INLINE simd_f simd_max_nan(simd_f a, simd_f b)
+{
+    return simd_select(simd_isnan(a), a, simd_max(a, b));
+}
+SIMD_INLINE simd_f simd_min_nan(simd_f a, simd_f b)
+{
+    return simd_select(simd_isnan(a), a, simd_min(a, b));
+}
 
 #endif

@@ -2,8 +2,8 @@
 /*
  * Streams of the host device: an ordered queue, and whoever runs it.
  *
- * `running` says that one thread executes outside the lock: the stream's own thread, or a caller of run() that found the
- * stream idle and keeps the work on its own CPU, without a hop. The stream's thread starts with the first thing
+ * `running` says that one thread executes outside the lock: the stream's own thread, or a caller of run() that found
+ * the stream idle and keeps the work on its own CPU, without a hop. The stream's thread starts with the first thing
  * that has to wait in the queue; a stream that is only run() never has one.
  *
  *   idle --run()--> running (caller) --done--> idle
@@ -59,8 +59,9 @@ static void execute_launch(struct host_stream *s, struct host_inst *inst, struct
     ngd_status_t status;
 
     if (atomic_load_explicit(&s->sticky, memory_order_relaxed)) {
-        launch->status = ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
-                                      s->name, ngd_status_name((ngd_status_t)atomic_load(&s->sticky)));
+        launch->status =
+            ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it", s->name,
+                         ngd_status_name((ngd_status_t)atomic_load(&s->sticky)));
         return;
     }
     status = launch->eager ? ngd_host_run_eager(inst, s->team, launch) : ngd_host_replay(inst, s->team, launch);
@@ -223,8 +224,9 @@ static ngd_status_t refuse_when_sticky(struct host_stream *s, struct ngd_launch 
 
     if (!sticky)
         return NGD_OK;
-    return launch->status = ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
-                                         s->name, ngd_status_name((ngd_status_t)sticky));
+    return launch->status =
+               ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
+                            s->name, ngd_status_name((ngd_status_t)sticky));
 }
 
 ngd_status_t ngd_host_stream_launch(void *stream, void *inst, struct ngd_launch *launch)
@@ -237,7 +239,8 @@ ngd_status_t ngd_host_stream_launch(void *stream, void *inst, struct ngd_launch 
     return enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch});
 }
 
-static ngd_status_t run_queued(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch) NGD_REQUIRES(s->lock)
+static ngd_status_t run_queued(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
+    NGD_REQUIRES(s->lock)
 {
     bool done = false;
     ngd_status_t status = push(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch, .done = &done});

@@ -31,14 +31,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A pause is 10 to 140 cycles: 2000 of them are 10 to 110 µs, about the longest stretch of a step that is not shared. */
+/* A pause is 10 to 140 cycles: 2000 of them are 10 to 110 µs, about the longest stretch of a step that is not shared.
+ */
 #define SPINS       2000
 #define SPINS_YIELD 256 /* from here on, every YIELD_EACH-th spin gives the CPU away */
 #define YIELD_EACH  32
 
 #define WORD(epoch, parts, next) ((uint64_t)(epoch) << 32 | (uint64_t)(parts) << 16 | (uint64_t)(next))
-#define WORD_PARTS(w) ((uint32_t)((w) >> 16) & 0xffff)
-#define WORD_NEXT(w)  ((uint32_t)(w)&0xffff)
+#define WORD_PARTS(w)            ((uint32_t)((w) >> 16) & 0xffff)
+#define WORD_NEXT(w)             ((uint32_t)(w)&0xffff)
 
 struct job {
     const struct ngd_host_call *call;
@@ -49,14 +50,14 @@ struct ngd_team {
     alignas(64) _Atomic uint64_t word;
     struct job job;
     uint32_t epoch;
-    alignas(64) _Atomic uint32_t done;  /* parts of the current job; a futex word */
+    alignas(64) _Atomic uint32_t done; /* parts of the current job; a futex word */
     _Atomic uint32_t leader_sleeps;
-    alignas(64) _Atomic uint32_t bell;  /* futex word of the helpers: rung when there may be something to do */
+    alignas(64) _Atomic uint32_t bell; /* futex word of the helpers: rung when there may be something to do */
     _Atomic uint32_t sleepers;
-    _Atomic bool running;               /* between begin and end */
+    _Atomic bool running; /* between begin and end */
     _Atomic bool stop;
-    alignas(64) uint32_t threads;       /* with the leader */
-    uint32_t started;                   /* helpers */
+    alignas(64) uint32_t threads; /* with the leader */
+    uint32_t started;             /* helpers */
     bool tried;
     char name[16];
     struct helper {
@@ -205,8 +206,8 @@ static void start_helpers(struct ngd_team *team)
         err = ngd_thread_start(&h->thread, team->name, helper_main, h);
 
         if (err) {
-            ngd_warning("devices", "team %s: helper %u does not start (%s), going on with %u threads", team->name, i + 1,
-                        strerror(err), i + 1);
+            ngd_warning("devices", "team %s: helper %u does not start (%s), going on with %u threads", team->name,
+                        i + 1, strerror(err), i + 1);
             return;
         }
         team->started++;

@@ -2,7 +2,8 @@
 #ifndef NGD_DEVICES_HOST_UNROLL_H
 #define NGD_DEVICES_HOST_UNROLL_H
 
-/* Before a loop over registers: a constant number of turns that must all be written out, at any level of optimisation. */
+/* Before a loop over registers: a constant number of turns that must all be written out, at any level of optimisation.
+ */
 #if defined(__clang__)
 #define NGD_UNROLL _Pragma("clang loop unroll(full)")
 #else

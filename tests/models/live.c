@@ -22,11 +22,15 @@ static void die(const char *what)
     exit(99);
 }
 
-const char *source_dir(void) { return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : "."; }
+const char *source_dir(void)
+{
+    return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : ".";
+}
 
 static void run_daemon(const struct live *live, const char *models_dir, const char *const *extra)
 {
-    const char *argv[64] = {getenv("NPUGRAPHD"), "--listen", live->address, "--stats-listen", "off", "--models-dir", models_dir};
+    const char *argv[64] = {getenv("NPUGRAPHD"), "--listen", live->address, "--stats-listen", "off",
+                            "--models-dir",      models_dir};
     char path[4096], log_path[128];
     int n = 7, log;
 
@@ -132,7 +136,8 @@ json_t *live_stats(struct npugraph_client *client)
     json_t *root;
 
     req.form = (char *)"json";
-    if (npugraph__unary(client, "/npugraph.v1.Admin/Stats", &req.base, &npugraph__v1__stats_response__descriptor, &reply, &err) != 0) {
+    if (npugraph__unary(client, "/npugraph.v1.Admin/Stats", &req.base, &npugraph__v1__stats_response__descriptor,
+                        &reply, &err) != 0) {
         fprintf(stderr, "live: %s\n", err.message);
         exit(99);
     }
@@ -171,7 +176,8 @@ void tensors_close(struct tensors *t)
 const void *tensors_get(const struct tensors *t, const char *name, size_t element, size_t *n_p)
 {
     json_t *offsets = json_object_get(json_object_get(t->header, name), "data_offsets");
-    size_t begin = (size_t)json_integer_value(json_array_get(offsets, 0)), end = (size_t)json_integer_value(json_array_get(offsets, 1));
+    size_t begin = (size_t)json_integer_value(json_array_get(offsets, 0)),
+           end = (size_t)json_integer_value(json_array_get(offsets, 1));
 
     if (offsets == NULL || end > t->n || begin > end)
         die(name);

@@ -13,7 +13,8 @@ struct live {
     pid_t pid;
 };
 
-/* Starts npugraphd and waits until it answers. extra: NULL-terminated further arguments. Ends the program when it cannot. */
+/* Starts npugraphd and waits until it answers. extra: NULL-terminated further arguments. Ends the program when it
+ * cannot. */
 void live_start(struct live *live, const char *models_dir, const char *const *extra);
 /* SIGTERM; the exit status (0 = clean). */
 int live_stop(struct live *live);

@@ -109,12 +109,16 @@ static void compare_alone_and_together(struct npugraph_sampling how)
     ck_assert_int_eq(live_stop(&live), 0);
 }
 
-START_TEST(greedy_tokens_alone_equal_those_beside_seven_others) { compare_alone_and_together((struct npugraph_sampling){0}); }
+START_TEST(greedy_tokens_alone_equal_those_beside_seven_others)
+{
+    compare_alone_and_together((struct npugraph_sampling){0});
+}
 END_TEST
 
 START_TEST(seeded_samples_alone_equal_those_beside_seven_others)
 {
-    compare_alone_and_together((struct npugraph_sampling){.temperature = 0.9f, .top_k = 50, .top_p = 0.95f, .seed = 42});
+    compare_alone_and_together(
+        (struct npugraph_sampling){.temperature = 0.9f, .top_k = 50, .top_p = 0.95f, .seed = 42});
 }
 END_TEST
 
@@ -154,5 +158,5 @@ START_TEST(one_generation_equals_two_halves_and_single_steps)
 }
 END_TEST
 
-UNIT_MAIN("batching", greedy_tokens_alone_equal_those_beside_seven_others, seeded_samples_alone_equal_those_beside_seven_others,
-          one_generation_equals_two_halves_and_single_steps)
+UNIT_MAIN("batching", greedy_tokens_alone_equal_those_beside_seven_others,
+          seeded_samples_alone_equal_those_beside_seven_others, one_generation_equals_two_halves_and_single_steps)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 struct report {
-    double worst;     /* largest |difference| over largest |logit| */
+    double worst; /* largest |difference| over largest |logit| */
     int decided, wrong;
 };
 
@@ -60,7 +60,8 @@ static void run_reference(struct npugraph_client *client, const char *model, con
     struct npugraph_step step;
 
     ck_assert_uint_eq(n, n_tokens * vocab);
-    ck_assert_msg(npugraph_sequence_open(client, model, prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s: %s", model, err.message);
+    ck_assert_msg(npugraph_sequence_open(client, model, prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s: %s",
+                  model, err.message);
     ck_assert_uint_eq(step.vocab, vocab);
     compare_row(r, step.logits, last, vocab, scale);
     for (size_t i = 0; i < n_tokens; i++) {
@@ -71,8 +72,8 @@ static void run_reference(struct npugraph_client *client, const char *model, con
     npugraph_sequence_close(seq);
 }
 
-static void check_model(struct npugraph_client *client, const char *checkpoint, const char *expect, const char *name, const char *rule,
-                        uint32_t chunk)
+static void check_model(struct npugraph_client *client, const char *checkpoint, const char *expect, const char *name,
+                        const char *rule, uint32_t chunk)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -84,12 +85,14 @@ static void check_model(struct npugraph_client *client, const char *checkpoint, 
     params.prefill_chunk = chunk;
     params.max_context = 128;
     params.max_batch = 4;
-    ck_assert_msg(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err) == 0, "%s: %s", checkpoint, err.message);
+    ck_assert_msg(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err) == 0, "%s: %s", checkpoint,
+                  err.message);
     tensors_open(&t, expect);
     run_reference(client, name, &t, &r);
     tensors_close(&t);
     ck_assert_int_eq(npugraph_model_unload(client, name, false, &err), 0);
-    printf("%-28s chunk %-3u max |difference| / max |logit| = %.2e, argmax wrong in %d of %d decided rows\n", name, chunk, r.worst, r.wrong, r.decided);
+    printf("%-28s chunk %-3u max |difference| / max |logit| = %.2e, argmax wrong in %d of %d decided rows\n", name,
+           chunk, r.worst, r.wrong, r.decided);
     fflush(stdout);
     ck_assert_msg(!isnan(r.worst), "%s: logits are not numbers", name);
     if (strcmp(rule, "f32") == 0)
@@ -114,24 +117,36 @@ static void check_all(uint32_t chunk)
     ck_assert_uint_ge(json_array_size(json_object_get(manifest, "models")), 6);
     json_array_foreach(json_object_get(manifest, "models"), i, m)
     {
-        snprintf(checkpoint, sizeof(checkpoint), "%s/tests/golden/%s", source_dir(), json_string_value(json_object_get(m, "checkpoint")));
-        snprintf(expect, sizeof(expect), "%s/tests/golden/%s", source_dir(), json_string_value(json_object_get(m, "expect")));
-        check_model(client, checkpoint, expect, json_string_value(json_object_get(m, "name")), json_string_value(json_object_get(m, "rule")), chunk);
+        snprintf(checkpoint, sizeof(checkpoint), "%s/tests/golden/%s", source_dir(),
+                 json_string_value(json_object_get(m, "checkpoint")));
+        snprintf(expect, sizeof(expect), "%s/tests/golden/%s", source_dir(),
+                 json_string_value(json_object_get(m, "expect")));
+        check_model(client, checkpoint, expect, json_string_value(json_object_get(m, "name")),
+                    json_string_value(json_object_get(m, "rule")), chunk);
     }
     json_decref(manifest);
     npugraph_disconnect(client);
     ck_assert_int_eq(live_stop(&live), 0);
 }
 
-START_TEST(logits_of_prompt_and_decode_steps_equal_those_of_transformers) { check_all(64); }
+START_TEST(logits_of_prompt_and_decode_steps_equal_those_of_transformers)
+{
+    check_all(64);
+}
 END_TEST
 
-START_TEST(a_prompt_in_chunks_of_16_gives_the_same_logits) { check_all(16); }
+START_TEST(a_prompt_in_chunks_of_16_gives_the_same_logits)
+{
+    check_all(16);
+}
 END_TEST
 
 /* Not a power of two, smaller than a KV block: every boundary falls elsewhere. */
-START_TEST(a_prompt_in_chunks_of_7_gives_the_same_logits) { check_all(7); }
+START_TEST(a_prompt_in_chunks_of_7_gives_the_same_logits)
+{
+    check_all(7);
+}
 END_TEST
 
-UNIT_MAIN("models", logits_of_prompt_and_decode_steps_equal_those_of_transformers, a_prompt_in_chunks_of_16_gives_the_same_logits,
-          a_prompt_in_chunks_of_7_gives_the_same_logits)
+UNIT_MAIN("models", logits_of_prompt_and_decode_steps_equal_those_of_transformers,
+          a_prompt_in_chunks_of_16_gives_the_same_logits, a_prompt_in_chunks_of_7_gives_the_same_logits)

@@ -93,7 +93,8 @@ RUN void ready_close(struct ready *r)
     memset(r, 0, sizeof(*r));
 }
 
-RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols, struct ngd_diag *diag)
+RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
+                            struct ngd_diag *diag)
 {
     struct ngd_digest options = {{0}};
     struct ngd_key key;
@@ -107,7 +108,8 @@ RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, 
 }
 
 /* Makes everything but contents of bound buffers, which are zero. On failure the rest is closed. */
-RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols, struct ngd_diag *diag)
+RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
+                            struct ngd_diag *diag)
 {
     ngd_status_t status;
 

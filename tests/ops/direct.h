@@ -4,7 +4,8 @@
 
 /*
  * A plan's kernel calls without the executable around them: in memory of the test's own, with as many parts as the
- * test likes, each part after the other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are guarded.
+ * test likes, each part after the other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are
+ * guarded.
  */
 #include "devices/host/kernel.h"
 #include "tests/ops/device_run.h"
@@ -100,7 +101,8 @@ RUN char *direct_output(const struct direct *d, uint32_t i)
 }
 
 /* All calls in order, each in `parts` parts, the last part first. The first error. */
-RUN ngd_status_t direct_run(const struct direct *d, const int64_t *symbols, const struct ngd_host_value *hosts, uint32_t parts)
+RUN ngd_status_t direct_run(const struct direct *d, const int64_t *symbols, const struct ngd_host_value *hosts,
+                            uint32_t parts)
 {
     struct ngd_host_run run = {.symbols = symbols, .hosts = hosts};
 

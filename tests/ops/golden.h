@@ -3,8 +3,9 @@
 #define NGD_TESTS_OPS_GOLDEN_H
 
 /*
- * The golden cases of operators: tests/golden/ops.json and ops.safetensors (tests/golden/README.md has their form and the
- * rule of comparison). A case becomes the text of a graph of one node, and its results are compared element by element.
+ * The golden cases of operators: tests/golden/ops.json and ops.safetensors (tests/golden/README.md has their form and
+ * the rule of comparison). A case becomes the text of a graph of one node, and its results are compared element by
+ * element.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -114,17 +115,19 @@ struct golden_case {
     json_t *attrs;
     uint32_t n_in, n_out;
     struct golden_tensor in[GOLDEN_MAX], out[GOLDEN_MAX];
-    bool mutated[GOLDEN_MAX];                /* operand is compared afterwards */
+    bool mutated[GOLDEN_MAX]; /* operand is compared afterwards */
     struct golden_tensor after[GOLDEN_MAX];
     double rel, abs;
 };
 
 GOLDEN struct golden_case golden_case(const struct golden *g, size_t i)
 {
-    json_t *c = json_array_get(g->cases, i), *inputs = json_object_get(c, "inputs"), *outputs = json_object_get(c, "outputs"),
-           *mutates = json_object_get(c, "mutates"), *tol = json_object_get(c, "tol"), *item;
+    json_t *c = json_array_get(g->cases, i), *inputs = json_object_get(c, "inputs"),
+           *outputs = json_object_get(c, "outputs"), *mutates = json_object_get(c, "mutates"),
+           *tol = json_object_get(c, "tol"), *item;
     const char *op = json_string_value(json_object_get(c, "op"));
-    struct golden_case r = {.name = json_string_value(json_object_get(c, "name")), .attrs = json_object_get(c, "attrs")};
+    struct golden_case r = {.name = json_string_value(json_object_get(c, "name")),
+                            .attrs = json_object_get(c, "attrs")};
     size_t k;
 
     r.op = ngd_op_find(op, strlen(op));
@@ -164,7 +167,8 @@ GOLDEN void golden_print_attr(struct ngd_strbuf *sb, const struct ngd_attr_schem
     switch (schema->type) {
     case NGD_ATTR_INTS:
         ngd_strbuf_append(sb, "[");
-        json_array_foreach(v, k, item) ngd_strbuf_printf(sb, "%s%lld", k ? ", " : "", (long long)json_integer_value(item));
+        json_array_foreach(v, k, item)
+            ngd_strbuf_printf(sb, "%s%lld", k ? ", " : "", (long long)json_integer_value(item));
         ngd_strbuf_append(sb, "]");
         break;
     case NGD_ATTR_BOOL:
@@ -274,8 +278,8 @@ GOLDEN double golden_value(ngd_dtype_t t, const char *p, uint64_t i)
 }
 
 /*
- * Difference of element i in units of what is allowed: 0 is equal, above 1 is wrong. An integer is right or wrong; what is
- * allowed to be 0 off gives infinity when it is not equal.
+ * Difference of element i in units of what is allowed: 0 is equal, above 1 is wrong. An integer is right or wrong; what
+ * is allowed to be 0 off gives infinity when it is not equal.
  */
 GOLDEN double golden_error(const struct golden_case *c, const struct golden_tensor *want, const char *got, uint64_t i)
 {
@@ -294,7 +298,8 @@ GOLDEN double golden_error(const struct golden_case *c, const struct golden_tens
 }
 
 /* Largest error of a result, with its place. */
-GOLDEN double golden_compare(const struct golden_case *c, const struct golden_tensor *want, const char *got, uint64_t *at_p)
+GOLDEN double golden_compare(const struct golden_case *c, const struct golden_tensor *want, const char *got,
+                             uint64_t *at_p)
 {
     uint64_t n = want->bytes / ngd_dtype_bytes(want->dtype);
     double worst = 0;

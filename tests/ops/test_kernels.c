@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What holds for every kernel beside its numbers (test_ops.c): results do not depend on the number of parts, nor on rows
- * that are only padding, nor on the strides of operands; nothing is written outside results; bad indices end a replay
- * with INDEX_RANGE and harm nothing; empty tensors are fine.
+ * What holds for every kernel beside its numbers (test_ops.c): results do not depend on the number of parts, nor on
+ * rows that are only padding, nor on the strides of operands; nothing is written outside results; bad indices end a
+ * replay with INDEX_RANGE and harm nothing; empty tensors are fine.
  */
 #include "devices/host/k_elementwise.h"
 #include "tests/ops/direct.h"
@@ -47,7 +47,8 @@ static void run_in_parts(const struct golden_case *c, const struct ngd_plan *pla
     direct_open(&d, plan, isa, THREADS);
     for (uint32_t i = 0; i < c->n_in; i++) {
         if (golden_class(c, i, false) == GOLDEN_HOST)
-            hosts[n_hosts++] = (struct ngd_host_value){(const int64_t *)(const void *)c->in[i].data, (uint32_t)(c->in[i].bytes / 8)};
+            hosts[n_hosts++] =
+                (struct ngd_host_value){(const int64_t *)(const void *)c->in[i].data, (uint32_t)(c->in[i].bytes / 8)};
         else if (c->in[i].bytes)
             memcpy(case_memory(c, &d, i), c->in[i].data, c->in[i].bytes);
     }
@@ -70,7 +71,8 @@ static void check_parts(const struct golden_case *c, struct bench *b, ngd_isa_t 
 
     ngd_strbuf_init(&text);
     golden_print(&text, c, false);
-    if (ready_plan(&r, b, ngd_strbuf_str(&text), NULL, &diag) == NGD_OK) { /* what cannot be planned is test_ops.c's affair */
+    if (ready_plan(&r, b, ngd_strbuf_str(&text), NULL, &diag) ==
+        NGD_OK) { /* what cannot be planned is test_ops.c's affair */
         ngd_strbuf_init(&one);
         run_in_parts(c, r.plan, isa, 1, &one);
         for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
@@ -120,17 +122,22 @@ static const struct {
 } row_cases[] = {
     {NGD_OP_ATEN_EMBEDDING, "input %w : f32[3,5]\ninput %x : i32[B]\n%y = aten.embedding(%w, %x)"},
     {NGD_OP_ATEN_EMBEDDING, "input %w : bf16[3,5]\ninput %x : i64[B,2]\n%y = aten.embedding(%w, %x)"},
-    {NGD_OP_ATEN_LAYER_NORM, "input %x : f32[B,37]\ninput %w : f32[37]\ninput %b : bf16[37]\n%y = aten.layer_norm(%x, %w, %b) {normalized_shape=[37]}"},
+    {NGD_OP_ATEN_LAYER_NORM, "input %x : f32[B,37]\ninput %w : f32[37]\ninput %b : bf16[37]\n%y = aten.layer_norm(%x, "
+                             "%w, %b) {normalized_shape=[37]}"},
     {NGD_OP_ATEN_LAYER_NORM, "input %x : f16[B,3,5]\n%y = aten.layer_norm(%x) {normalized_shape=[3,5]}"},
     {NGD_OP_NPU_RMS_NORM, "input %x : f32[B,70]\ninput %g : bf16[70]\n%y, %z = npu.rms_norm(%x, %g)"},
     {NGD_OP_NPU_RMS_NORM, "input %x : bf16[B,3,16]\ninput %g : bf16[16]\n%y, %z = npu.rms_norm(%x, %g)"},
-    {NGD_OP_NPU_ADD_RMS_NORM, "input %x : f32[B,70]\ninput %x2 : f32[B,70]\ninput %g : f32[70]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
-    {NGD_OP_NPU_ADD_RMS_NORM, "input %x : f16[B,33]\ninput %x2 : f16[B,33]\ninput %g : f16[33]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
+    {NGD_OP_NPU_ADD_RMS_NORM,
+     "input %x : f32[B,70]\ninput %x2 : f32[B,70]\ninput %g : f32[70]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
+    {NGD_OP_NPU_ADD_RMS_NORM,
+     "input %x : f16[B,33]\ninput %x2 : f16[B,33]\ninput %g : f16[33]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : f32[B,3,19]\n%y = aten._softmax(%x) {dim=-1}"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : bf16[B,3,19]\n%y = aten._softmax(%x) {dim=1, half_to_float=true}"},
     {NGD_OP_ATEN__LOG_SOFTMAX, "input %x : f32[B,19]\n%y = aten._log_softmax(%x) {dim=1}"},
-    {NGD_OP_NPU_ROTARY_MUL, "input %x : f32[B,3,16]\ninput %c : f32[B,1,16]\ninput %s : f32[B,16]\n%y = npu.rotary_mul(%x, %c, %s)"},
-    {NGD_OP_NPU_ROTARY_MUL, "input %x : bf16[B,2,20]\ninput %c : f32[B,1,20]\ninput %s : bf16[B,1,20]\n%y = npu.rotary_mul(%x, %c, %s)"},
+    {NGD_OP_NPU_ROTARY_MUL,
+     "input %x : f32[B,3,16]\ninput %c : f32[B,1,16]\ninput %s : f32[B,16]\n%y = npu.rotary_mul(%x, %c, %s)"},
+    {NGD_OP_NPU_ROTARY_MUL,
+     "input %x : bf16[B,2,20]\ninput %c : f32[B,1,20]\ninput %s : bf16[B,1,20]\n%y = npu.rotary_mul(%x, %c, %s)"},
     {NGD_OP_NPU_SWIGLU, "input %x : f32[B,66]\n%y = npu.swiglu(%x)"},
     {NGD_OP_NPU_SWIGLU, "input %x : f32[B,4,5]\n%y = npu.swiglu(%x) {dim=1}"},
     {NGD_OP_ATEN_SUM, "input %x : f32[B,3,37]\n%y = aten.sum.dim_IntList(%x) {dim=[2]}"},
@@ -150,10 +157,12 @@ static const struct {
     {NGD_OP_ATEN_INDEX_SELECT, "input %x : f32[3,5]\ninput %i : i32[B]\n%y = aten.index_select(%x, %i) {dim=0}"},
     {NGD_OP_ATEN_INDEX_SELECT, "input %x : f32[B,5,2]\ninput %i : i32[4]\n%y = aten.index_select(%x, %i) {dim=1}"},
     {NGD_OP_ATEN_INDEX_TENSOR, "input %x : f32[3,5]\ninput %i : i64[B,2]\n%y = aten.index.Tensor(%x, %i)"},
-    {NGD_OP_ATEN_SCATTER_SRC, "input %x : f32[B,5]\ninput %i : i64[B,2]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}"},
+    {NGD_OP_ATEN_SCATTER_SRC,
+     "input %x : f32[B,5]\ninput %i : i64[B,2]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}"},
     {NGD_OP_ATEN_CLONE, "input %x : f32[B,5,7]\n%v = aten.permute(%x) {dims=[0,2,1]}\n%y = aten.clone(%v)"},
     {NGD_OP_ATEN_CLONE, "input %x : bf16[B,20,18]\n%v = aten.transpose.int(%x) {dim0=1, dim1=2}\n%y = aten.clone(%v)"},
-    {NGD_OP_ATEN_ADD_TENSOR, "input %x : f32[B,4,6]\ninput %z : f32[6]\n%v = aten.view(%x) {size=[B*4,6]}\n%y = aten.add.Tensor(%v, %z)"},
+    {NGD_OP_ATEN_ADD_TENSOR,
+     "input %x : f32[B,4,6]\ninput %z : f32[6]\n%v = aten.view(%x) {size=[B*4,6]}\n%y = aten.add.Tensor(%v, %z)"},
     {NGD_OP_ATEN_MUL_TENSOR, "input %x : f32[B,1,6]\ninput %z : f32[B,4,1]\n%y = aten.mul.Tensor(%x, %z)"},
 };
 
@@ -178,12 +187,16 @@ static bool takes_integers_only(const struct ngd_op *op)
 }
 
 /* An elementwise operator of operands of that shape; the last one is broadcast over dimension 1 when it says so. */
-static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const char *dtype, const char *shape, const char *last)
+static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const char *dtype, const char *shape,
+                        const char *last)
 {
     for (uint32_t i = 0; i < op->min_in; i++) {
         bool condition = op->id == NGD_OP_ATEN_WHERE_SELF && i == 0;
 
-        ngd_strbuf_printf(sb, "input %%x%u : %s[%s]\n", i, condition ? "bool" : takes_integers_only(op) ? "i32" : dtype,
+        ngd_strbuf_printf(sb, "input %%x%u : %s[%s]\n", i,
+                          condition                 ? "bool"
+                          : takes_integers_only(op) ? "i32"
+                                                    : dtype,
                           i && i + 1 == op->min_in ? last : shape);
     }
     ngd_strbuf_printf(sb, "%%y = %s(", op->name);
@@ -282,8 +295,8 @@ static uint64_t io_bytes(const struct ngd_plan_io *io, int64_t rows)
 }
 
 /*
- * At the bucket with random inputs first, for reference; then with inputs of 0xff only (NaN, indices of -1), which the pool
- * keeps; then with the first `rows` rows alone: nothing of the padding may be seen.
+ * At the bucket with random inputs first, for reference; then with inputs of 0xff only (NaN, indices of -1), which the
+ * pool keeps; then with the first `rows` rows alone: nothing of the padding may be seen.
  */
 static void check_rows(struct bench *b, const struct ready *r, int64_t rows, bool eager, const char *text)
 {
@@ -313,8 +326,8 @@ static void check_rows(struct bench *b, const struct ready *r, int64_t rows, boo
     for (uint32_t i = 0; i < some.n_out; i++) {
         uint64_t bytes = some.out[i].bytes;
 
-        ck_assert_msg(memcmp(some.out_room[i], all.out_room[i], bytes) == 0, "%lld of %d rows on %s differ in output %u\n%s",
-                      (long long)rows, BUCKET, b->name, i, text);
+        ck_assert_msg(memcmp(some.out_room[i], all.out_room[i], bytes) == 0,
+                      "%lld of %d rows on %s differ in output %u\n%s", (long long)rows, BUCKET, b->name, i, text);
         for (; bytes < r->plan->outputs[i].bytes; bytes++)
             if (some.out_room[i][bytes] != 0x5a)
                 ck_abort_msg("padding was copied out\n%s", text);
@@ -399,8 +412,8 @@ START_TEST(every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding
 END_TEST
 
 /*
- * When x itself has padded rows, an index into them is as bad as one behind the tensor. The plan is made with fixed sizes
- * and x's rows declared afterwards, so that this holds whatever graphs validation lets through.
+ * When x itself has padded rows, an index into them is as bad as one behind the tensor. The plan is made with fixed
+ * sizes and x's rows declared afterwards, so that this holds whatever graphs validation lets through.
  */
 START_TEST(an_index_into_padded_rows_fails_and_one_from_the_end_counts_actual_rows)
 {
@@ -520,8 +533,8 @@ static void check_strided(struct bench *b, size_t view, size_t op)
         ck_assert_int_eq(replay(b, &r[copied], &io[copied], NULL, false, NULL), NGD_OK);
     }
     if (strided_ops[op].exact)
-        ck_assert_msg(memcmp(io[0].out_room[0], io[1].out_room[0], io[0].out[0].bytes) == 0, "on %s, strides matter\n%s", b->name,
-                      ngd_strbuf_str(&text[0]));
+        ck_assert_msg(memcmp(io[0].out_room[0], io[1].out_room[0], io[0].out[0].bytes) == 0,
+                      "on %s, strides matter\n%s", b->name, ngd_strbuf_str(&text[0]));
     else
         check_close(io[0].out_room[0], io[1].out_room[0], io[0].out[0].bytes / 4, ngd_strbuf_str(&text[0]));
     for (int copied = 0; copied < 2; copied++) {
@@ -567,7 +580,8 @@ START_TEST(copy_into_a_strided_view_of_a_state_leaves_the_rest)
     ck_assert_int_eq(ngd_buffer_read(r.bound[0], 0, after, sizeof(after), &diag), NGD_OK);
     for (int i = 0; i < 24; i++) {
         int col = i % 6;
-        float want = col % 2 ? (float)golden_value(NGD_BF16, io.in_room[0], (uint64_t)(i / 6 * 3 + col / 2)) : before[i];
+        float want =
+            col % 2 ? (float)golden_value(NGD_BF16, io.in_room[0], (uint64_t)(i / 6 * 3 + col / 2)) : before[i];
 
         ck_assert_msg(after[i] == want, "element %d", i);
     }
@@ -592,7 +606,8 @@ START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_par
             struct bench b;
             uint64_t size;
 
-            snprintf(body, sizeof(body), "input %%x : %s[3,37,50]\n%%v = aten.transpose.int(%%x) {dim0=1, dim1=2}\n%%y = aten.clone(%%v)",
+            snprintf(body, sizeof(body),
+                     "input %%x : %s[3,37,50]\n%%v = aten.transpose.int(%%x) {dim0=1, dim1=2}\n%%y = aten.clone(%%v)",
                      dtypes[t]);
             ngd_strbuf_init(&text);
             run_text(&text, "", body);
@@ -606,7 +621,8 @@ START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_par
             for (uint64_t i = 0; i < 3 * 37 * 50; i++) {
                 uint64_t m = i / (37 * 50), c = i / 37 % 50, row = i % 37;
 
-                if (memcmp(direct_output(&d, 0) + i * size, direct_input(&d, 0) + ((m * 37 + row) * 50 + c) * size, size))
+                if (memcmp(direct_output(&d, 0) + i * size, direct_input(&d, 0) + ((m * 37 + row) * 50 + c) * size,
+                           size))
                     ck_abort_msg("%s in %u parts: element %llu", dtypes[t], parts, (unsigned long long)i);
             }
             direct_close(&d);
@@ -697,7 +713,7 @@ END_TEST
 static const struct {
     const char *body; /* the index is the last input, of 4 elements */
     int64_t limit;
-    bool from_end;    /* negative ones are good down to -limit */
+    bool from_end; /* negative ones are good down to -limit */
 } indexed[] = {
     {"input %w : f32[9,5]\ninput %i : i64[4]\n%y = aten.embedding(%w, %i)", 9, false},
     {"input %w : bf16[9,5]\ninput %i : i32[2,2]\n%y = aten.embedding(%w, %i)", 9, false},
@@ -706,8 +722,10 @@ static const struct {
     {"input %x : f32[9,6]\ninput %i : i64[4]\n%y = aten.index.Tensor(%x, %i)", 9, true},
     {"input %x : f32[9,6]\ninput %i : i64[2,2]\n%y = aten.gather(%x, %i) {dim=0}", 9, false},
     {"input %x : i64[2,9]\ninput %i : i32[2,2]\n%y = aten.gather(%x, %i) {dim=1}", 9, false},
-    {"input %x : f32[9,6]\ninput %s : f32[2,2]\ninput %i : i64[2,2]\n%y = aten.scatter.src(%x, %i, %s) {dim=0}", 9, false},
-    {"input %x : u8[2,9]\ninput %s : u8[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}", 9, false},
+    {"input %x : f32[9,6]\ninput %s : f32[2,2]\ninput %i : i64[2,2]\n%y = aten.scatter.src(%x, %i, %s) {dim=0}", 9,
+     false},
+    {"input %x : u8[2,9]\ninput %s : u8[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}", 9,
+     false},
     {"input %x : f32[9,6]\ninput %s : f32[4,6]\ninput %i : i64[4]\n%y = aten.index_put(%x, %i, %s)", 9, true},
 };
 
@@ -736,7 +754,8 @@ static void check_index(const struct ngd_plan *plan, ngd_isa_t isa, int64_t v, n
     ck_assert_msg(direct_guards_intact(&d), "index %lld writes outside the pool\n%s", (long long)v, body);
     memset(before + out->offset, 0, out->bytes);
     memset(d.pool + out->offset, 0, out->bytes);
-    ck_assert_msg(memcmp(before, d.pool, plan->pool_bytes) == 0, "index %lld writes outside the result\n%s", (long long)v, body);
+    ck_assert_msg(memcmp(before, d.pool, plan->pool_bytes) == 0, "index %lld writes outside the result\n%s",
+                  (long long)v, body);
     ngd_free(before);
     direct_close(&d);
 }
@@ -811,7 +830,7 @@ END_TEST
 /* ---- functions against their plain twins ---- */
 
 #define LONGEST 70
-#define GUARD 64
+#define GUARD   64
 
 /* Room for a run with guards on both sides, the start off alignment. */
 struct run_room {
@@ -859,7 +878,8 @@ static void check_unary_twins(const struct ngd_ew_table *fast, int64_t n)
 
     for (int t = 0; t < NGD_FLOAT_TYPES; t++) {
         for (int f = 0; f < NGD_EW_UNARY_MAX; f++)
-            check_twin(ngd_ew_scalar.unary[f][t], fast->unary[f][t], (ngd_dtype_t)t, (ngd_dtype_t)t, 1, n, step, names[f]);
+            check_twin(ngd_ew_scalar.unary[f][t], fast->unary[f][t], (ngd_dtype_t)t, (ngd_dtype_t)t, 1, n, step,
+                       names[f]);
         for (int f = 0; f < NGD_EW_TEST_MAX; f++)
             check_twin(ngd_ew_scalar.test[f][t], fast->test[f][t], (ngd_dtype_t)t, NGD_BOOL, 1, n, step, "a test");
     }
@@ -875,9 +895,11 @@ static void check_binary_twins(const struct ngd_ew_table *fast, int64_t n, int64
 
     for (int t = 0; t < NGD_FLOAT_TYPES; t++) {
         for (int f = 0; f < NGD_EW_BINARY_MAX; f++)
-            check_twin(ngd_ew_scalar.binary[f][t], fast->binary[f][t], (ngd_dtype_t)t, (ngd_dtype_t)t, 2, n, step, names[f]);
+            check_twin(ngd_ew_scalar.binary[f][t], fast->binary[f][t], (ngd_dtype_t)t, (ngd_dtype_t)t, 2, n, step,
+                       names[f]);
         for (int f = 0; f < NGD_EW_COMPARE_MAX; f++)
-            check_twin(ngd_ew_scalar.compare[f][t], fast->compare[f][t], (ngd_dtype_t)t, NGD_BOOL, 2, n, step, "a comparison");
+            check_twin(ngd_ew_scalar.compare[f][t], fast->compare[f][t], (ngd_dtype_t)t, NGD_BOOL, 2, n, step,
+                       "a comparison");
     }
 }
 

@@ -55,10 +55,12 @@ static void fill_launch(const struct golden_case *c, const struct ready *r, bool
         if (cls == GOLDEN_INPUT)
             d->inputs[n_inputs++] = (struct ngd_span){t->data, t->bytes};
         else if (cls == GOLDEN_HOST)
-            d->hosts[n_hosts++] = (struct ngd_host_value){(const int64_t *)(const void *)t->data, (uint32_t)(t->bytes / 8)};
+            d->hosts[n_hosts++] =
+                (struct ngd_host_value){(const int64_t *)(const void *)t->data, (uint32_t)(t->bytes / 8)};
         else
-            run_check(ngd_buffer_write(r->bound[cls == GOLDEN_PARAM ? n_params++ : n_states++], 0, t->data, t->bytes, &diag),
-                      &diag, c->name);
+            run_check(
+                ngd_buffer_write(r->bound[cls == GOLDEN_PARAM ? n_params++ : n_states++], 0, t->data, t->bytes, &diag),
+                &diag, c->name);
     }
     for (uint32_t i = 0; i < c->n_out; i++) {
         d->room[i] = calloc(1, c->out[i].bytes + 1);
@@ -117,7 +119,8 @@ static double run_case(struct bench *b, const struct golden_case *c, bool params
         double e = golden_compare(c, &c->out[i], d.room[i], &at);
 
         if (e > 1)
-            fprintf(stderr, "%s (%s%s%s): result %u, element %llu is %.9g and should be %.9g: %.3g times what is allowed\n",
+            fprintf(stderr,
+                    "%s (%s%s%s): result %u, element %llu is %.9g and should be %.9g: %.3g times what is allowed\n",
                     c->name, b->name, eager ? ", eager" : "", params ? ", params" : "", i, (unsigned long long)at,
                     golden_value(c->out[i].dtype, d.room[i], at), golden_value(c->out[i].dtype, c->out[i].data, at), e);
         error = fmax(error, e);
@@ -209,7 +212,8 @@ START_TEST(every_operator_has_a_golden_case_or_is_refused_at_registration)
         const struct ngd_op *op = ngd_op_by_id((ngd_op_id_t)id);
 
         if (is_refused(op) == (seen[id] != 0))
-            ck_abort_msg("%s %s", op->name, seen[id] ? "is refused, but has a case" : "has no golden case in tests/golden/ops.json");
+            ck_abort_msg("%s %s", op->name,
+                         seen[id] ? "is refused, but has a case" : "has no golden case in tests/golden/ops.json");
     }
 }
 END_TEST
@@ -223,7 +227,8 @@ START_TEST(every_operator_has_a_host_kernel_or_a_reason_to_have_none)
 
         if (none == (kernel != NULL))
             ck_abort_msg("%s: %s", op->name,
-                         kernel ? "a view or refused operator has a kernel" : "no row in kernels_basic.def or kernels_core.def");
+                         kernel ? "a view or refused operator has a kernel"
+                                : "no row in kernels_basic.def or kernels_core.def");
         if (kernel)
             ck_assert(kernel->select && kernel->prepare);
     }
@@ -286,7 +291,8 @@ static const char *const sized[] = {
     "input %x : bf16[1,1024]\ninput %g : bf16[1024]\n%y, %z = npu.rms_norm(%x, %g)",
     "input %x : f32[1,16,128]\ninput %g : bf16[128]\n%y, %z = npu.rms_norm(%x, %g)",
     "input %x : f32[1,1024]\ninput %w : f32[1,1024]\ninput %g : bf16[1024]\n%y, %z, %s = npu.add_rms_norm(%x, %w, %g)",
-    "input %x : f32[1,1024]\ninput %w : f32[1024]\ninput %b : f32[1024]\n%y = aten.layer_norm(%x, %w, %b) {normalized_shape=[1024]}",
+    "input %x : f32[1,1024]\ninput %w : f32[1024]\ninput %b : f32[1024]\n%y = aten.layer_norm(%x, %w, %b) "
+    "{normalized_shape=[1024]}",
     "input %x : f32[1,24,128]\ninput %c : f32[1,1,128]\ninput %w : f32[1,1,128]\n%y = npu.rotary_mul(%x, %c, %w)",
     "input %x : f32[1,6144]\n%y = npu.swiglu(%x)",
     "input %x : bf16[1,6144]\n%y = npu.swiglu(%x)",

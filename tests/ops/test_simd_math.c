@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define STRIDE 499
-#define BATCH 4096
+#define BATCH  4096
 
 struct bound {
     const char *name;
@@ -25,8 +25,9 @@ static double sigmoid(double x)
 }
 
 static const struct bound bounds[] = {
-    {"exp", NGD_EW_EXP, exp, 1},         {"log", NGD_EW_LOG, log, 1},    {"tanh", NGD_EW_TANH, tanh, 1.5},
-    {"sigmoid", NGD_EW_SIGMOID, sigmoid, 2.5}, {"erf", NGD_EW_ERF, erf, 1.25}, {"sin", NGD_EW_SIN, sin, 1.75},
+    {"exp", NGD_EW_EXP, exp, 1},      {"log", NGD_EW_LOG, log, 1},
+    {"tanh", NGD_EW_TANH, tanh, 1.5}, {"sigmoid", NGD_EW_SIGMOID, sigmoid, 2.5},
+    {"erf", NGD_EW_ERF, erf, 1.25},   {"sin", NGD_EW_SIN, sin, 1.75},
     {"cos", NGD_EW_COS, cos, 1.75},
 };
 
@@ -104,7 +105,8 @@ static float special(ngd_nd_fn fn, float x)
 
 START_TEST(elementary_functions_of_special_values_follow_c)
 {
-    static const float values[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1p-126f, 3.4e38f, -3.4e38f, 1.0f, -1.0f};
+    static const float values[] = {0.0f,       -0.0f,     INFINITY, -INFINITY, NAN,  0x1p-149f,
+                                   -0x1p-149f, 0x1p-126f, 3.4e38f,  -3.4e38f,  1.0f, -1.0f};
 
     for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)

@@ -40,7 +40,7 @@ static void clean(void)
     dir[0] = '\0';
 }
 
-#define SIZES                                                                                                          \
+#define SIZES \
     "\"vocab_size\":100,\"hidden_size\":64,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"intermediate_size\":96"
 
 static int read_config(const char *text, struct npugraph__config *c, struct npugraph_error *err)
@@ -68,7 +68,8 @@ START_TEST(defaults_are_those_of_transformers)
     struct npugraph__config c;
     struct npugraph_error err = {0};
 
-    ck_assert_msg(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", &c, &err) == 0, "%s", err.message);
+    ck_assert_msg(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES "}", &c, &err) == 0, "%s",
+                  err.message);
     ck_assert_int_eq(c.kv_heads, 4);
     ck_assert_int_eq(c.head_dim, 16);
     ck_assert(!c.tied && !c.qk_norm && !c.attention_bias && !c.mlp_bias);
@@ -85,10 +86,12 @@ START_TEST(stop_tokens_come_from_the_generation_config_first)
     struct npugraph_error err = {0};
 
     put_file("generation_config.json", "{\"eos_token_id\":[7,8]}");
-    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err), 0);
+    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err),
+                     0);
     ck_assert_uint_eq(c.n_stop, 2);
     ck_assert_int_eq(c.stop[0], 7);
-    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err), 0);
+    ck_assert_int_eq(read_config("{\"architectures\":[\"Qwen3ForCausalLM\"],\"eos_token_id\":3," SIZES "}", &c, &err),
+                     0);
     ck_assert_uint_eq(c.n_stop, 1);
     ck_assert_int_eq(c.stop[0], 3);
 }
@@ -99,12 +102,14 @@ START_TEST(rope_settings_are_read_in_the_old_and_in_the_new_place)
     struct npugraph__config a, b;
     struct npugraph_error err = {0};
 
-    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":"
+    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                                 ",\"rope_theta\":500000.0,\"rope_scaling\":{\"rope_type\":"
                                  "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
                                  "\"original_max_position_embeddings\":32}}",
                                  &a, &err),
                      0);
-    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
+    ck_assert_int_eq(read_config("{\"architectures\":[\"LlamaForCausalLM\"]," SIZES
+                                 ",\"rope_parameters\":{\"rope_theta\":500000.0,\"rope_type\":"
                                  "\"llama3\",\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
                                  "\"original_max_position_embeddings\":32}}",
                                  &b, &err),
@@ -132,21 +137,28 @@ END_TEST
 
 START_TEST(what_is_not_supported_is_refused_by_name)
 {
-    expect_refused("{\"architectures\":[\"GPT2LMHeadModel\"]," SIZES "}", "FILE_UNSUPPORTED", "Qwen3ForCausalLM or LlamaForCausalLM");
+    expect_refused("{\"architectures\":[\"GPT2LMHeadModel\"]," SIZES "}", "FILE_UNSUPPORTED",
+                   "Qwen3ForCausalLM or LlamaForCausalLM");
     expect_refused("{" SIZES "}", "FILE_UNSUPPORTED", "architectures");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"hidden_act\":\"gelu\"}", "FILE_UNSUPPORTED", "hidden_act");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}", "FILE_UNSUPPORTED", "sliding");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"yarn\"}}", "FILE_UNSUPPORTED", "rope_scaling");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"quantization_config\":{}}", "FILE_UNSUPPORTED", "quantization_config");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"hidden_act\":\"gelu\"}", "FILE_UNSUPPORTED",
+                   "hidden_act");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"use_sliding_window\":true}",
+                   "FILE_UNSUPPORTED", "sliding");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rope_scaling\":{\"type\":\"yarn\"}}",
+                   "FILE_UNSUPPORTED", "rope_scaling");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"quantization_config\":{}}",
+                   "FILE_UNSUPPORTED", "quantization_config");
 }
 END_TEST
 
 START_TEST(values_that_contradict_each_other_are_refused)
 {
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]}", "FILE_CORRUPT", "vocab_size is missing");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"num_key_value_heads\":3}", "FILE_CORRUPT", "multiple");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"num_key_value_heads\":3}", "FILE_CORRUPT",
+                   "multiple");
     expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"head_dim\":-2}", "FILE_CORRUPT", "head_dim");
-    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rms_norm_eps\":0}", "FILE_CORRUPT", "rms_norm_eps");
+    expect_refused("{\"architectures\":[\"Qwen3ForCausalLM\"]," SIZES ",\"rms_norm_eps\":0}", "FILE_CORRUPT",
+                   "rms_norm_eps");
     expect_refused("[]", "FILE_CORRUPT", "object");
     expect_refused("{", "FILE_CORRUPT", "config.json");
 }
@@ -169,7 +181,9 @@ START_TEST(shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
     struct npugraph__weights w;
     struct npugraph_error err = {0};
 
-    put_file("model.safetensors.index.json", "{\"weight_map\":{\"model.embed_tokens.weight\":\"a.safetensors\",\"model.norm.weight\":\"b.safetensors\"}}");
+    put_file(
+        "model.safetensors.index.json",
+        "{\"weight_map\":{\"model.embed_tokens.weight\":\"a.safetensors\",\"model.norm.weight\":\"b.safetensors\"}}");
     ck_assert_int_eq(npugraph__weights_list(dir, &c, &w, &err), 0);
     ck_assert_uint_eq(w.n, 2);
     ck_assert_uint_eq(w.n_files, 2);
@@ -178,7 +192,8 @@ START_TEST(shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
     put_file("model.safetensors.index.json", "{\"weight_map\":{\"model.embed_tokens.weight\":\"a.safetensors\"}}");
     ck_assert_int_ne(npugraph__weights_list(dir, &c, &w, &err), 0);
     ck_assert_str_eq(err.reason, "TENSOR_MISSING");
-    put_file("model.safetensors.index.json", "{\"weight_map\":{\"model.embed_tokens.weight\":\"../a\",\"model.norm.weight\":\"b\"}}");
+    put_file("model.safetensors.index.json",
+             "{\"weight_map\":{\"model.embed_tokens.weight\":\"../a\",\"model.norm.weight\":\"b\"}}");
     ck_assert_int_ne(npugraph__weights_list(dir, &c, &w, &err), 0);
     ck_assert_str_eq(err.reason, "FILE_CORRUPT");
     clean();
@@ -186,6 +201,7 @@ START_TEST(shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
 END_TEST
 
 UNIT_MAIN("client/checkpoint", defaults_are_those_of_transformers, stop_tokens_come_from_the_generation_config_first,
-          rope_settings_are_read_in_the_old_and_in_the_new_place, rotary_tables_hold_cosine_and_sine_of_position_times_frequency,
-          what_is_not_supported_is_refused_by_name, values_that_contradict_each_other_are_refused,
-          a_directory_without_a_config_says_which_file_is_missing, shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)
+          rope_settings_are_read_in_the_old_and_in_the_new_place,
+          rotary_tables_hold_cosine_and_sine_of_position_times_frequency, what_is_not_supported_is_refused_by_name,
+          values_that_contradict_each_other_are_refused, a_directory_without_a_config_says_which_file_is_missing,
+          shards_come_from_the_index_and_a_gap_in_it_names_the_tensor)

@@ -22,7 +22,8 @@ static const struct ngd_config_option table[] = {
     {"flag", NGD_CONFIG_BOOL, offsetof(struct options, flag), "no", 0, 0, NULL, "A switch.", false},
     {"count", NGD_CONFIG_INT, offsetof(struct options, count), "5", -10, 100, NULL, "How many.", true},
     {"bytes", NGD_CONFIG_SIZE, offsetof(struct options, bytes), "64M", 4096, 1ll << 40, NULL, "How large.", false},
-    {"wait", NGD_CONFIG_TIME, offsetof(struct options, wait), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL, "How long.", false},
+    {"wait", NGD_CONFIG_TIME, offsetof(struct options, wait), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL, "How long.",
+     false},
     {"name", NGD_CONFIG_STRING, offsetof(struct options, name), "", 0, 0, NULL, "Whose. See npugraphd(8).", false},
     {"mode", NGD_CONFIG_ENUM, offsetof(struct options, mode), "exact", 0, 0, "exact bucket eager", "Which.", false},
     {"dir", NGD_CONFIG_LIST, offsetof(struct options, dirs), "/srv/a\n/srv/b", 0, 0, NULL, "Where.", false},
@@ -104,9 +105,10 @@ END_TEST
 START_TEST(unknown_name_is_refused_with_line_suggestion_and_what_is_allowed)
 {
     start();
-    refuses("flag = yes\n\ncuont = 1\n",
-            "test.conf:3: unknown option \"cuont\" (did you mean count?); allowed: flag, count, bytes, wait, name, mode, "
-            "dir, any");
+    refuses(
+        "flag = yes\n\ncuont = 1\n",
+        "test.conf:3: unknown option \"cuont\" (did you mean count?); allowed: flag, count, bytes, wait, name, mode, "
+        "dir, any");
     refuses("something-else = 1\n",
             "test.conf:1: unknown option \"something-else\"; allowed: flag, count, bytes, wait, name, mode, dir, any");
     ngd_config_fini(table, &opts);
@@ -124,7 +126,8 @@ START_TEST(bad_value_is_refused_with_line_and_what_is_allowed)
             "test.conf:1: count: \"99999999999999999999\" is out of range; allowed: an integer, -10 to 100");
     refuses("bytes = 12Q",
             "test.conf:1: bytes: \"12Q\" is not a size; allowed: bytes, or a number with K, M, G or T, 4K to 1T");
-    refuses("bytes = 1", "test.conf:1: bytes: \"1\" is out of range; allowed: bytes, or a number with K, M, G or T, 4K to 1T");
+    refuses("bytes = 1",
+            "test.conf:1: bytes: \"1\" is out of range; allowed: bytes, or a number with K, M, G or T, 4K to 1T");
     refuses("wait = 10",
             "test.conf:1: wait: \"10\" is not a time; allowed: a number with us, ms, s, m or h, 1ms to 1h");
     refuses("wait = 2h",
@@ -305,7 +308,6 @@ UNIT_MAIN("base/config", defaults_are_set_through_the_same_parsers, file_sets_va
           unknown_name_is_refused_with_line_suggestion_and_what_is_allowed,
           bad_value_is_refused_with_line_and_what_is_allowed, repeated_name_is_refused_with_both_lines,
           line_without_equals_and_zero_byte_are_refused, file_that_cannot_be_read_is_named,
-          file_is_read_and_its_path_is_in_the_diagnosis,
-          out_of_memory_at_any_allocation_is_a_status_and_leaks_nothing, sizes_parse_exactly_or_not_at_all,
-          times_need_a_unit_unless_they_are_zero, sample_file_reads_back_as_the_defaults,
-          descriptions_name_every_option_its_default_and_its_bounds)
+          file_is_read_and_its_path_is_in_the_diagnosis, out_of_memory_at_any_allocation_is_a_status_and_leaks_nothing,
+          sizes_parse_exactly_or_not_at_all, times_need_a_unit_unless_they_are_zero,
+          sample_file_reads_back_as_the_defaults, descriptions_name_every_option_its_default_and_its_bounds)

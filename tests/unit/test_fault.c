@@ -35,8 +35,9 @@ END_TEST
 
 START_TEST(bad_environment_is_refused_and_named)
 {
-    static const char *const bad[] = {"nonsense", "config-read:", "config-read:x", "config-read:1:2:3",
-                                      "config-read:99999999999", "config-read,", ","};
+    static const char *const bad[] = {
+        "nonsense", "config-read:", "config-read:x", "config-read:1:2:3", "config-read:99999999999", "config-read,",
+        ","};
 
     if (!NGD_FAULT_COMPILED)
         return;

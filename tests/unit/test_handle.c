@@ -59,7 +59,7 @@ START_TEST(ids_that_were_never_given_out_are_unknown)
     ck_assert_int_eq(ngd_handle_get(table, 1, &obj), NGD_ERR_UNKNOWN_ID);
     ck_assert_int_eq(ngd_handle_get(table, UINT64_MAX, &obj), NGD_ERR_UNKNOWN_ID);
     ck_assert_int_eq(ngd_handle_add(table, &objects[0], &id), NGD_OK);
-    ck_assert_int_eq(ngd_handle_get(table, id + 1, &obj), NGD_ERR_UNKNOWN_ID);          /* next slot */
+    ck_assert_int_eq(ngd_handle_get(table, id + 1, &obj), NGD_ERR_UNKNOWN_ID);            /* next slot */
     ck_assert_int_eq(ngd_handle_get(table, id + (1ull << 32), &obj), NGD_ERR_UNKNOWN_ID); /* next generation */
     ck_assert_int_eq(ngd_handle_get(table, id - (1ull << 32), &obj), NGD_ERR_UNKNOWN_ID); /* before the first */
     ck_assert_int_eq(ngd_handle_get(table, id & ~(uint64_t)UINT32_MAX, &obj), NGD_ERR_UNKNOWN_ID);

@@ -18,7 +18,7 @@ START_TEST(elements_come_in_the_order_of_insertion)
     ngd_list_push_back(&head, &a.link);
     ngd_list_push_back(&head, &b.link);
     ngd_list_push_front(&head, &c.link);
-    ngd_list_for_each(pos, &head)
+    ngd_list_for_each (pos, &head)
         ck_assert_int_eq(ngd_container_of(pos, struct item, link)->v, want++);
     ck_assert_int_eq(want, 3);
 }
@@ -32,7 +32,7 @@ START_TEST(removal_while_walking_is_safe_and_repeatable)
     ngd_list_init(&head);
     for (int i = 0; i < 5; i++)
         ngd_list_push_back(&head, &items[i].link);
-    ngd_list_for_each_safe(pos, tmp, &head) {
+    ngd_list_for_each_safe (pos, tmp, &head) {
         ngd_list_remove(pos);
         ngd_list_remove(pos);
     }

@@ -214,5 +214,5 @@ UNIT_MAIN("base/mem", zero_bytes_give_a_pointer_because_null_means_failure, prod
           calloc_memory_is_zero, aligned_memory_is_aligned, copies_are_equal_and_terminated,
           fail_after_fails_the_nth_allocation_and_all_later_ones, hook_and_count_belong_to_the_calling_thread,
           heap_bytes_grow_with_what_is_in_use, arena_memory_is_aligned_and_does_not_overlap,
-          arena_after_reset_allocates_nothing_for_the_same_requests,
-          arena_without_memory_returns_null_and_stays_usable, arena_calloc_clears_reused_memory)
+          arena_after_reset_allocates_nothing_for_the_same_requests, arena_without_memory_returns_null_and_stays_usable,
+          arena_calloc_clears_reused_memory)

@@ -119,10 +119,10 @@ END_TEST
 
 START_TEST(histogram_counts_each_value_in_its_bucket)
 {
-    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1000);               /* exactly 1 µs: le 1 µs */
-    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1001);               /* le 2 µs */
-    ngd_metric_observe(NGD_M_REPLAY_SECONDS, -5);                 /* a clock's trick counts as 0 */
-    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 11 * NGD_SEC);       /* above all */
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1000);         /* exactly 1 µs: le 1 µs */
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 1001);         /* le 2 µs */
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, -5);           /* a clock's trick counts as 0 */
+    ngd_metric_observe(NGD_M_REPLAY_SECONDS, 11 * NGD_SEC); /* above all */
     ck_assert_uint_eq(ngd_metric_get(NGD_M_REPLAY_SECONDS), 4);
     ck_assert(has("npugraphd_replay_seconds_bucket{le=\"1e-06\"} 2"));
     ck_assert(has("npugraphd_replay_seconds_bucket{le=\"2e-06\"} 3"));

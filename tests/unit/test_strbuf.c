@@ -121,11 +121,11 @@ START_TEST(json_string_escapes_what_json_forbids)
         {"a\"b\\c", "\"a\\\"b\\\\c\""},
         {"\n\t\r\x01\x1f", "\"\\n\\t\\r\\u0001\\u001f\""},
         {"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
-        {"\xff", "\"\xef\xbf\xbd\""},                         /* never valid */
-        {"\xc0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\""},         /* overlong */
-        {"\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""}, /* surrogate */
+        {"\xff", "\"\xef\xbf\xbd\""},                                                 /* never valid */
+        {"\xc0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\""},                                 /* overlong */
+        {"\xed\xa0\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""},                 /* surrogate */
         {"\xf4\x90\x80\x80", "\"\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\""}, /* above U+10FFFF */
-        {"a\xe2\x82", "\"a\xef\xbf\xbd\xef\xbf\xbd\""},       /* cut */
+        {"a\xe2\x82", "\"a\xef\xbf\xbd\xef\xbf\xbd\""},                               /* cut */
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

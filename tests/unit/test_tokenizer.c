@@ -9,7 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *source_dir(void) { return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : "."; }
+static const char *source_dir(void)
+{
+    return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : ".";
+}
 
 static struct npugraph_tokenizer *open_bundled(void)
 {
@@ -49,7 +52,8 @@ START_TEST(encode_gives_the_ids_of_hugging_face_tokenizers)
         size_t n = 0;
         bool same;
 
-        ck_assert_msg(npugraph_tokenizer_encode(tok, text, json_string_length(json_object_get(c, "text")), true, &ids, &n, &err) == 0,
+        ck_assert_msg(npugraph_tokenizer_encode(tok, text, json_string_length(json_object_get(c, "text")), true, &ids,
+                                                &n, &err) == 0,
                       "\"%s\": %s", text, err.message);
         same = n == json_array_size(want);
         for (size_t k = 0; same && k < n; k++)
@@ -69,7 +73,8 @@ END_TEST
 START_TEST(decoding_the_ids_gives_the_text_back)
 {
     struct npugraph_tokenizer *tok = open_bundled();
-    const char *text = "In the beginning God created the heaven\nand the earth. \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 42";
+    const char *text =
+        "In the beginning God created the heaven\nand the earth. \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 42";
     char back[512] = "";
     size_t n = 0, at = 0;
     int32_t *ids = NULL;
@@ -173,7 +178,8 @@ START_TEST(files_that_are_not_byte_level_bpe_are_refused_by_name)
     snprintf(json, sizeof(json), bpe, "", ",\"pre_tokenizer\":{\"type\":\"Metaspace\"}");
     expect_refused(json, "FILE_UNSUPPORTED");
     snprintf(json, sizeof(json), bpe, "",
-             ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\",\"invert\":false}");
+             ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":\"Isolated\","
+             "\"invert\":false}");
     expect_refused(json, "FILE_UNSUPPORTED");
     expect_refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "FILE_CORRUPT");
     expect_refused("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":99999999},\"merges\":[]}}", "FILE_CORRUPT");
