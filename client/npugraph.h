@@ -164,8 +164,7 @@ NPUGRAPH_API int npugraph_replay_stream_run(struct npugraph_replay_stream *strea
                                             struct npugraph_result **result_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *stream);
 
-/* ---- models and sequences
- * -------------------------------------------------------------------------------------------- */
+/* ---- models and sequences ------------------------------------------------------------------------ */
 
 struct npugraph_model_params {
     const char *name;       /* NULL = the directory's last part */
@@ -223,8 +222,7 @@ NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq, uint3
                                             struct npugraph_error *err);
 NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
 
-/* ---- tokenizer (no daemon needed)
- * ------------------------------------------------------------------------------------- */
+/* ---- tokenizer (no daemon needed) ---------------------------------------------------------------- */
 
 /* Reads tokenizer.json of Hugging Face tokenizers: byte-level BPE with a Split pre-tokenizer and added tokens. */
 struct npugraph_tokenizer;

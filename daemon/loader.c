@@ -51,8 +51,7 @@ struct ngd_loader {
     struct ngd_list loading NGD_GUARDED_BY(lock); /* struct ngd_load, of different files */
 };
 
-/* ---- sharing
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- sharing ------------------------------------------------------------------------------------- */
 
 static struct shared **bucket(struct ngd_loader *l, const struct file_id *file, uint64_t offset) NGD_REQUIRES(l->lock)
 {
@@ -181,8 +180,7 @@ static void end_load(struct ngd_loader *l, struct ngd_load *load)
     ngd_mutex_unlock(&l->lock);
 }
 
-/* ---- opening
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening ------------------------------------------------------------------------------------- */
 
 /* "" = the directory itself; NULL = not below it. */
 static const char *path_below(const char *dir, const char *path)
@@ -263,8 +261,7 @@ static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int 
     return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
 }
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------------- */
+/* ---- reading ------------------------------------------------------------------------------------- */
 
 static ngd_status_t read_fully(int fd, void *to, uint64_t n, uint64_t offset, struct ngd_diag *diag)
 {

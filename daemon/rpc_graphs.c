@@ -14,8 +14,7 @@
 #define INLINE_TEXT (64u << 10) /* longer texts are parsed on a job thread */
 #define MAX_TEXT    (4u << 20)
 
-/* ---- register
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- register ------------------------------------------------------------------------------------ */
 
 struct registration {
     struct ngd_job job;
@@ -200,8 +199,7 @@ static void register_graph(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_graphs_register = {.request = register_graph};
 
-/* ---- capture
- * -------------------------------------------------------------------------------------------------------------- */
+/* ---- capture ------------------------------------------------------------------------------------- */
 
 struct capture {
     struct ngd_graph_object *object; /* a reference */
@@ -292,8 +290,7 @@ static void capture_release(struct ngd_call *call)
 
 const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.request = capture, .release = capture_release};
 
-/* ---- describe, list, release
- * ------------------------------------------------------------------------------------------------ */
+/* ---- describe, list, release --------------------------------------------------------------------- */
 
 struct search {
     const char *prefix;

@@ -17,8 +17,7 @@
 #define CHUNK_BYTES (1u << 20)
 #define AHEAD       4 /* chunks of a download that wait to be sent */
 
-/* ---- allocate, free
- * -------------------------------------------------------------------------------------------------- */
+/* ---- allocate, free ------------------------------------------------------------------------------ */
 
 static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__AllocateRequest *q, uint64_t *id_p,
                                      struct ngd_diag *diag)
@@ -86,8 +85,7 @@ static void free_buffers(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_memory_free = {.request = free_buffers};
 
-/* ---- write
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- write --------------------------------------------------------------------------------------- */
 
 struct upload {
     struct ngd_buffer_object *object; /* a reference */
@@ -280,8 +278,7 @@ static void write_release(struct ngd_call *call)
 const struct ngd_rpc_ops ngd_rpc_memory_write = {
     .request = write_request, .half_closed = write_done, .release = write_release};
 
-/* ---- read
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- read ---------------------------------------------------------------------------------------- */
 
 struct download {
     struct ngd_buffer_object *object; /* a reference */
@@ -378,8 +375,7 @@ static void read_release(struct ngd_call *call)
 const struct ngd_rpc_ops ngd_rpc_memory_read = {
     .request = read_request, .sent = pump, .cancelled = read_cancelled, .release = read_release};
 
-/* ---- list
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- list ---------------------------------------------------------------------------------------- */
 
 /* A buffer of the asking session: what turns a buffer of the device into an id. */
 struct own {

@@ -43,8 +43,7 @@ struct replayer {
     uint8_t *tail;  /* behind the outputs */
 };
 
-/* ---- reading
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- reading ------------------------------------------------------------------------------------- */
 
 struct counts {
     uint32_t symbols, inputs, hosts, outputs, values;
@@ -164,8 +163,7 @@ static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_mes
     return NGD_OK;
 }
 
-/* ---- the answer's layout
- * --------------------------------------------------------------------------------------------------- */
+/* ---- the answer's layout ------------------------------------------------------------------------- */
 
 static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m, struct ngd_call *call,
                                    struct ngd_diag *diag)
@@ -222,8 +220,7 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     return NGD_OK;
 }
 
-/* ---- running
- * ----------------------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------- */
 
 /* On a stream a failure is an answer, and the stream goes on. */
 static void answer_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)

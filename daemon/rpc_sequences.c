@@ -197,8 +197,7 @@ static void step(struct ngd_call *call, const void *msg)
 const struct ngd_rpc_ops ngd_rpc_sequences_step = {
     .request = step, .cancelled = cancel_state, .release = release_state};
 
-/* ---- steps on a stream
- * ------------------------------------------------------------------------------------------------ */
+/* ---- steps on a stream --------------------------------------------------------------------------- */
 
 /* The sequence of the last message stays held: the usual stream steps one sequence for as long as it lives. */
 static void answer_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
@@ -286,8 +285,7 @@ static void stream_release(struct ngd_call *call)
 const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {
     .request = stream_step, .cancelled = stream_cancelled, .release = stream_release};
 
-/* ---- close, list
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- close, list --------------------------------------------------------------------------------- */
 
 static void close_sequence(struct ngd_call *call, const void *msg)
 {

@@ -629,8 +629,7 @@ void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
     ngd_mutex_unlock(&s->lock);
 }
 
-/* ---- idempotence
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- idempotence --------------------------------------------------------------------------------- */
 
 bool ngd_session_answered_before(struct ngd_call *call)
 {
