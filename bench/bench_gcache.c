@@ -14,6 +14,7 @@
 #define BATCH   200
 #define BATCHES 5001
 #define LIMIT   64
+#define MANY    10000 /* keys, for a graph with many shapes */
 
 static struct ngd_gcache *cache;
 static _Atomic bool stop;
@@ -79,6 +80,14 @@ static int cmp_double(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static void report(const char *what, double *ns, uint64_t hits)
+{
+    qsort(ns, BATCHES, sizeof(ns[0]), cmp_double);
+    printf("gcache lookup+put, %-28s median %7.1f ns  p99 %7.1f ns  hits %.1f %%  captures beside %llu\n", what,
+           ns[BATCHES / 2], ns[BATCHES * 99 / 100], 100.0 * (double)hits / (BATCH * (double)BATCHES),
+           (unsigned long long)atomic_load(&captures));
+}
+
 static void measure(const char *what, void *(*beside)(void *))
 {
     static double ns[BATCHES];
@@ -107,27 +116,59 @@ static void measure(const char *what, void *(*beside)(void *))
     if (beside)
         pthread_join(thread, NULL);
     ngd_gcache_put(pinned);
-    qsort(ns, BATCHES, sizeof(ns[0]), cmp_double);
-    printf("gcache lookup+put, %-28s median %7.1f ns  p99 %7.1f ns  hits %.1f %%  captures beside %llu\n", what,
-           ns[BATCHES / 2], ns[BATCHES * 99 / 100], 100.0 * (double)hits / (BATCH * (double)BATCHES),
-           (unsigned long long)atomic_load(&captures));
+    report(what, ns, hits);
 }
 
-int main(void)
+/* A key drawn anew for each lookup, so that what is measured includes its way from memory; making it is not. */
+static void measure_many(void)
+{
+    static double ns[BATCHES];
+    static struct ngd_key keys[BATCH];
+    uint64_t seed = 1, hits = 0;
+
+    atomic_store(&captures, 0);
+    for (int b = 0; b < BATCHES; b++) {
+        ngd_nsec_t begin;
+
+        for (int i = 0; i < BATCH; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            keys[i] = key_of((int64_t)((seed >> 33) % MANY));
+        }
+        begin = ngd_now();
+        for (int i = 0; i < BATCH; i++) {
+            struct ngd_gcache_entry *e = ngd_gcache_lookup(cache, &keys[i]);
+
+            hits += e != NULL;
+            ngd_gcache_put(e);
+        }
+        ns[b] = (double)(ngd_now() - begin) / BATCH;
+    }
+    report("10,000 keys, drawn at random", ns, hits);
+}
+
+static void fill(uint32_t limit, int64_t keys)
 {
     static const struct ngd_gcache_ops ops = {.compile = compile, .release = release};
     struct ngd_gcache_params params;
 
     ngd_gcache_params_init(&params);
     params.ops = &ops;
-    params.limit = LIMIT;
+    params.limit = limit;
     if (ngd_gcache_create(&params, &cache))
-        return EXIT_FAILURE;
-    for (int64_t s = 0; s < LIMIT; s++)
+        exit(EXIT_FAILURE);
+    for (int64_t s = 0; s < keys; s++)
         get(s);
+}
+
+int main(void)
+{
+    fill(LIMIT, LIMIT);
     measure("alone", NULL);
     measure("beside another reader", read_all_the_time);
     measure("beside captures and evictions", capture_all_the_time);
+    ngd_gcache_destroy(cache);
+    fill(MANY, MANY);
+    measure_many();
     ngd_gcache_destroy(cache);
     return EXIT_SUCCESS;
 }

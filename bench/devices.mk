@@ -3,3 +3,7 @@ NGD_BENCHES += bench/bench_host_gemm
 EXTRA_PROGRAMS += bench/bench_host_gemm
 bench_bench_host_gemm_SOURCES = bench/bench_host_gemm.c bench/bench_device.h
 bench_bench_host_gemm_LDADD = $(NGD_DEVICES_LIBS)
+NGD_BENCHES += bench/bench_memplan
+EXTRA_PROGRAMS += bench/bench_memplan
+bench_bench_memplan_SOURCES = bench/bench_memplan.c $(NGD_MEMPLAN_CASES)
+bench_bench_memplan_LDADD = $(NGD_DEVICES_LIBS) $(NGD_CLIENT_LIBS)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libngdgraphs.la
 libngdgraphs_la_SOURCES = \
+	graphs/buckets.c graphs/buckets.h \
 	graphs/expr.c graphs/expr.h \
 	graphs/expr_int.h \
 	graphs/expr_poly.c \
@@ -29,7 +30,8 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_int.h \
 	graphs/plan_memory.c \
 	graphs/plan_print.c \
-	graphs/plan_views.c
+	graphs/plan_views.c \
+	graphs/sizes.c graphs/sizes.h
 libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def

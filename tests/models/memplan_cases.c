@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/models/memplan_cases.h"
+#include "base/mem.h"
+#include "client/checkpoint.h"
+#include "devices/device.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- models ---- */
+
+const struct memplan_model memplan_models[] = {
+    {"launch-bound (hidden 64)", 28, 64, 4, 2, 16, 128, 512, false},
+    {"Qwen3-0.6B", 28, 1024, 16, 8, 128, 3072, 151936, false},
+    {"Llama-3.2-1B", 16, 2048, 32, 8, 64, 8192, 128256, true},
+};
+const uint32_t memplan_n_models = sizeof(memplan_models) / sizeof(memplan_models[0]);
+
+static bool model_text(const struct memplan_model *m, bool prefill, uint32_t rows, struct ngd_strbuf *sb)
+{
+    struct npugraph__config config = {
+        .vocab = m->vocab,
+        .hidden = m->hidden,
+        .layers = m->layers,
+        .heads = m->heads,
+        .kv_heads = m->kv_heads,
+        .head_dim = m->head_dim,
+        .ffn = m->ffn,
+        .max_positions = 4096,
+        .rms_eps = 1e-6,
+        .rope_theta = 1e6,
+        .tied = true,
+        .qk_norm = !m->llama,
+    };
+    struct npugraph__shape shape = {.max_context = 2048,
+                                    .block_size = 16,
+                                    .num_blocks = 2048,
+                                    .table_blocks = 128,
+                                    .max_batch = rows,
+                                    .prefill_chunk = rows,
+                                    .kv_dtype = "bf16"};
+    struct npugraph__weights weights;
+
+    /* No directory is read but for an index of shards, which this one has not. */
+    if (npugraph__weights_list("/nonexistent", &config, &weights, NULL))
+        return false;
+    for (size_t i = 0; i < weights.n; i++)
+        snprintf(weights.items[i].dtype, sizeof(weights.items[i].dtype), "bf16");
+    npugraph__graph_text(&config, &weights, &shape, m->name, prefill, sb);
+    npugraph__weights_fini(&weights);
+    return !sb->failed;
+}
+
+static struct ngd_plan *plan_text(struct ngd_device *dev, const struct ngd_strbuf *sb, int64_t symbol,
+                                  struct ngd_diag *diag)
+{
+    struct ngd_graph *graph = NULL;
+    struct ngd_plan *plan = NULL;
+    struct ngd_digest none = {{0}};
+    struct ngd_key key;
+
+    if (ngd_graph_parse(sb->data, sb->len, &graph, diag))
+        return NULL;
+    if (ngd_key_make(graph, &none, &symbol, graph->n_symbols, &key, diag) == NGD_OK)
+        (void)ngd_plan_create(graph, &key, ngd_device_target(dev), &plan, diag);
+    ngd_graph_unref(graph);
+    return plan;
+}
+
+struct ngd_plan *memplan_plan_model(struct ngd_device *dev, const struct memplan_model *model, bool prefill,
+                                    uint32_t rows, struct ngd_diag *diag)
+{
+    struct ngd_plan *plan = NULL;
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    if (model_text(model, prefill, rows, &sb))
+        plan = plan_text(dev, &sb, rows, diag);
+    else
+        ngd_diag_set(diag, NGD_ERR_INTERNAL, "the graph of %s cannot be written", model->name);
+    ngd_strbuf_fini(&sb);
+    return plan;
+}
+
+/* ---- generated graphs ---- */
+
+#define WIDTHS     7
+#define ROWS       32
+#define MAX_VALUES 256
+
+struct value {
+    uint32_t width; /* ROWS x this */
+    bool used;
+};
+
+struct generator {
+    uint64_t seed;
+    struct ngd_strbuf *sb;
+    struct value values[MAX_VALUES];
+    uint32_t n;
+};
+
+static const uint32_t widths[WIDTHS] = {16, 48, 64, 256, 1000, 4096, 16384};
+
+static uint32_t draw(struct generator *g, uint32_t n)
+{
+    g->seed = g->seed * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(g->seed >> 33) % n;
+}
+
+static void add_value(struct generator *g, uint32_t width)
+{
+    g->values[g->n++] = (struct value){.width = width};
+}
+
+/* Mostly something recent, sometimes anything: long-lived values are what makes planning hard. */
+static uint32_t choose(struct generator *g)
+{
+    uint32_t back = draw(g, 4) ? 6 : g->n, i;
+
+    if (back > g->n)
+        back = g->n;
+    i = g->n - 1 - draw(g, back);
+    g->values[i].used = true;
+    return i;
+}
+
+static void widen(struct generator *g)
+{
+    uint32_t x = choose(g), w = draw(g, WIDTHS);
+
+    /* An expanded row of a parameter takes no memory of the pool: the product below is the new block. */
+    ngd_strbuf_printf(g->sb, "  %%v%u = aten.expand(%%c%u) {size=[%u,%u]}\n", g->n, w, ROWS, widths[w]);
+    add_value(g, widths[w]);
+    ngd_strbuf_printf(g->sb, "  %%s%u = aten.sum.dim_IntList(%%v%u) {dim=[1], keepdim=true}\n", g->n, x);
+    ngd_strbuf_printf(g->sb, "  %%v%u = aten.mul.Tensor(%%v%u, %%s%u)\n", g->n, g->n - 1, g->n);
+    g->values[g->n - 1].used = true;
+    add_value(g, widths[w]);
+}
+
+static void unary(struct generator *g)
+{
+    static const char *const ops[] = {"neg", "exp", "silu", "tanh"};
+    uint32_t x = choose(g);
+
+    ngd_strbuf_printf(g->sb, "  %%v%u = aten.%s(%%v%u)\n", g->n, ops[draw(g, 4)], x);
+    add_value(g, g->values[x].width);
+}
+
+static void join(struct generator *g)
+{
+    uint32_t x = choose(g), y = choose(g);
+
+    if (g->values[x].width == g->values[y].width) {
+        ngd_strbuf_printf(g->sb, "  %%v%u = aten.add.Tensor(%%v%u, %%v%u)\n", g->n, x, y);
+        add_value(g, g->values[x].width);
+    } else if (g->values[x].width + g->values[y].width <= 2 * widths[WIDTHS - 1]) {
+        ngd_strbuf_printf(g->sb, "  %%v%u = aten.cat(%%v%u, %%v%u) {dim=1}\n", g->n, x, y);
+        add_value(g, g->values[x].width + g->values[y].width);
+    }
+}
+
+static void halve(struct generator *g)
+{
+    uint32_t x = choose(g), half = g->values[x].width / 2;
+
+    ngd_strbuf_printf(g->sb, "  %%h%u = aten.slice.Tensor(%%v%u) {dim=1, start=0, end=%u}\n", g->n, x, half);
+    ngd_strbuf_printf(g->sb, "  %%v%u = aten.exp(%%h%u)\n", g->n, g->n);
+    add_value(g, half);
+}
+
+static void generate(struct generator *g)
+{
+    static void (*const makers[])(struct generator *) = {widen, unary, unary, join, join, halve};
+    uint32_t steps = 20 + draw(g, 150);
+    bool first = true;
+
+    ngd_strbuf_append(g->sb, "npugraph 1\ngraph \"branches\" {\n");
+    for (uint32_t w = 0; w < WIDTHS; w++)
+        ngd_strbuf_printf(g->sb, "  param %%c%u : f32[1,%u]\n", w, widths[w]);
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t w = widths[draw(g, WIDTHS)];
+
+        ngd_strbuf_printf(g->sb, "  input %%v%u : f32[%u,%u]\n", g->n, ROWS, w);
+        add_value(g, w);
+    }
+    for (uint32_t i = 0; i < steps && g->n + 2 < MAX_VALUES; i++)
+        makers[draw(g, sizeof(makers) / sizeof(makers[0]))](g);
+    ngd_strbuf_append(g->sb, "  return ");
+    for (uint32_t i = 3; i < g->n; i++) {
+        if (g->values[i].used && i + 1 < g->n)
+            continue;
+        ngd_strbuf_printf(g->sb, "%s\"o%u\" = %%v%u", first ? "" : ", ", i, i);
+        first = false;
+    }
+    ngd_strbuf_append(g->sb, "\n}\n");
+}
+
+struct ngd_plan *memplan_plan_generated(struct ngd_device *dev, uint64_t seed, struct ngd_diag *diag)
+{
+    struct generator g = {.seed = seed * 2654435761u + 1};
+    struct ngd_plan *plan = NULL;
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    g.sb = &sb;
+    generate(&g);
+    plan = plan_text(dev, &sb, 0, diag);
+    ngd_strbuf_fini(&sb);
+    return plan;
+}
+
+double memplan_ratio(const struct ngd_plan *plan)
+{
+    return plan->live_peak_bytes ? (double)plan->pool_bytes / (double)plan->live_peak_bytes : 1.0;
+}
