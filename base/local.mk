@@ -8,6 +8,7 @@ libngdbase_la_SOURCES = \
 	base/dtype.c base/dtype.h \
 	base/fault.c base/fault.h \
 	base/handle.c base/handle.h \
+	base/heap.c base/heap.h \
 	base/list.h \
 	base/lock.c base/lock.h base/lock_rank.h \
 	base/log.c base/log.h \

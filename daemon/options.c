@@ -7,8 +7,10 @@
  */
 #include "daemon/options.h"
 #include "base/log.h"
+#include "scheduler/policy.h"
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef PACKAGE_VERSION
@@ -56,6 +58,12 @@ const struct ngd_config_option ngd_options_table[] = {
      "0: never.",
      false},
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
+    COUNT("queue-limit-per-identity", queue_limit_per_identity, "0", 0, 1 << 20,
+          "Replays of one identity that may wait; more are refused. 0: no bound but queue-limit."),
+    {"weight", NGD_CONFIG_LIST, AT(weight), "", 0, 0, NULL,
+     "IDENTITY=N: the identity's weight, 1 to 1000, when more device time is asked for than there is; identities get "
+     "time in proportion to their weights. Who is not named has 100.",
+     false},
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
           "Captures that one graph may hold unless its own option capture_limit says otherwise."),
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
@@ -122,10 +130,53 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     return NGD_OK;
 }
 
+/* The number behind the last "=" of IDENTITY=N; 0: there is no such entry, or it is no weight. */
+static uint32_t read_weight(const char *entry, size_t *name_len_p)
+{
+    const char *equals = strrchr(entry, '=');
+    char *end;
+    long n;
+
+    if (!equals || equals == entry || equals[1] < '0' || equals[1] > '9')
+        return 0;
+    n = strtol(equals + 1, &end, 10);
+    if (*end || n < 1 || n > NGD_WEIGHT_MAX)
+        return 0;
+    *name_len_p = (size_t)(equals - entry);
+    return (uint32_t)n;
+}
+
+uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity)
+{
+    for (size_t i = 0; i < options->weight.n; i++) {
+        const char *entry = options->weight.items[i];
+        size_t n = 0;
+        uint32_t weight = read_weight(entry, &n);
+
+        if (strlen(identity) == n && memcmp(entry, identity, n) == 0)
+            return weight;
+    }
+    return NGD_WEIGHT_DEFAULT;
+}
+
+static ngd_status_t check_weights(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    size_t n;
+
+    for (size_t i = 0; i < options->weight.n; i++)
+        if (!read_weight(options->weight.items[i], &n))
+            return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                                "weight: \"%.160s\" is not IDENTITY=N with N from 1 to %d, as in uid:1000=200",
+                                options->weight.items[i], NGD_WEIGHT_MAX);
+    return NGD_OK;
+}
+
 static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_mode(options, diag);
 
+    if (status == NGD_OK)
+        status = check_weights(options, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;
 }
 

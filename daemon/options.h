@@ -21,7 +21,8 @@ struct ngd_options {
     int64_t slots;
     int64_t capture_threads;
     ngd_nsec_t inline_limit;
-    int64_t queue_limit;
+    int64_t queue_limit, queue_limit_per_identity;
+    struct ngd_config_list weight;
     int64_t capture_limit;
     int64_t cqs;
     uint64_t max_message;
@@ -64,5 +65,8 @@ void ngd_options_fini(struct ngd_options *options);
 void ngd_options_print(ngd_options_action_t action);
 /* Reads file and command line again and takes over what is reloadable. A bad file changes nothing. */
 ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag);
+
+/* Of the identity, by the option `weight`. */
+uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity);
 
 #endif

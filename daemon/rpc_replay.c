@@ -310,6 +310,7 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     r->request.binding = r->object->binding;
     /* A stream is in order by itself: its next message is read when this one is answered. */
     r->request.order = r->call->method->kind == NGD_RPC_UNARY ? ngd_session_order(r->call->session) : NULL;
+    r->request.share = ngd_session_share(r->call->session);
     r->request.launch.symbols = m.symbols;
     r->request.launch.inputs = m.inputs;
     r->request.launch.hosts = m.hosts;

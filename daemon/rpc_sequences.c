@@ -99,22 +99,25 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
 
 static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
 {
-    struct ngd_sampling how = {0};
+    struct ngd_seq_params params = {
+        .prompt = q->prompt,
+        .n_prompt = (uint32_t)q->n_prompt,
+        .want_logits = q->want_logits,
+        .share = ngd_session_share(call->session),
+    };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
     ngd_status_t status;
 
     if (q->sampling)
-        how =
+        params.sampling =
             (struct ngd_sampling){q->sampling->temperature, q->sampling->top_k, q->sampling->top_p, q->sampling->seed};
     status = ngd_models_get(call->daemon->models, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();
     call->state = o; /* the call's reference, given up by release() */
-    status =
-        o ? ngd_seq_open(model, q->prompt, (uint32_t)q->n_prompt, &how, q->want_logits, opened, call, &o->seq, diag)
-          : NGD_ERR_NO_MEMORY;
+    status = o ? ngd_seq_open(model, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
     return status;
 }

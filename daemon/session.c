@@ -42,6 +42,7 @@ struct answer {
 struct ngd_session {
     struct ngd_sessions *sessions;
     struct ngd_identity *identity;
+    struct ngd_share *share;
     struct ngd_order *order;
     uint64_t id;
     uint8_t token[NGD_SESSION_TOKEN_BYTES];
@@ -97,6 +98,7 @@ static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
         ngd_free(s->answers[i].data);
     ngd_handle_table_destroy(s->objects);
     ngd_order_destroy(s->order);
+    ngd_share_unref(s->share);
     ngd_identity_unref(s->identity);
     ngd_mutex_fini(&s->lock);
     ngd_free(s);
@@ -120,6 +122,10 @@ const uint8_t *ngd_session_token(const struct ngd_session *s)
 struct ngd_order *ngd_session_order(struct ngd_session *s)
 {
     return s->order;
+}
+struct ngd_share *ngd_session_share(struct ngd_session *s)
+{
+    return s->share;
 }
 struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
 {
@@ -277,6 +283,18 @@ void ngd_sessions_expire(struct ngd_sessions *all)
 /* ---- opening -------------------------------------------------------------------------------------------------------
  */
 
+/* All sessions of an identity have one share. */
+static ngd_status_t open_share(struct ngd_session *s)
+{
+    const struct ngd_daemon *d = s->sessions->daemon;
+    struct ngd_share_params params = {
+        .weight = ngd_options_weight(&d->options, s->identity->name),
+        .queue_limit = (uint32_t)d->options.queue_limit_per_identity,
+    };
+
+    return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
+}
+
 static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stream, struct ngd_session **session_p)
 {
     struct ngd_session *s = NGD_NEW(struct ngd_session);
@@ -290,7 +308,7 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
-        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
+        open_share(s) != NGD_OK || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;

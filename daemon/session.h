@@ -52,6 +52,7 @@ struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns N
 uint64_t ngd_session_id(const struct ngd_session *session);
 const uint8_t *ngd_session_token(const struct ngd_session *session);
 struct ngd_order *ngd_session_order(struct ngd_session *session); /* of its replays */
+struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
 struct ngd_identity *ngd_session_identity(const struct ngd_session *session);
 
 /* Streams that end with the session (rpc_call.c). */

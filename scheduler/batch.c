@@ -14,6 +14,11 @@
 #include "scheduler/model_int.h"
 #include <string.h>
 
+static struct ngd_account *account_of(const struct ngd_seq *seq)
+{
+    return &seq->share->accounts[seq->model->queue->index];
+}
+
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
 static void push_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front) NGD_REQUIRES(model->lock)
@@ -80,10 +85,31 @@ static void abort_all(struct ngd_model *model)
     ngd_model_unref(model);
 }
 
+/*
+ * The model waits in the name of the sequence that has waited longest. That one may go while the item is queued: the
+ * item has a reference of its own to the share.
+ */
+static void choose_share(struct ngd_model *model)
+{
+    struct ngd_share *share = model->sched->own_share;
+    int kind;
+
+    ngd_mutex_lock(&model->lock);
+    kind = model->n_ready[NGD_DECODE] ? NGD_DECODE : NGD_PREFILL;
+    if (model->n_ready[kind])
+        share = ngd_container_of(model->ready[kind].next, struct ngd_seq, link)->share;
+    share = ngd_share_ref(share);
+    ngd_mutex_unlock(&model->lock);
+    ngd_share_unref(model->item_share);
+    model->item_share = share;
+    model->item.account = &share->accounts[model->queue->index];
+}
+
 /* Of a model whose `scheduled` is set. */
 static void push_item(struct ngd_model *model)
 {
     model->item.arrival = ngd_now();
+    choose_share(model);
     if (ngd_queue_push(model->queue, &model->item, NULL))
         abort_all(model);
 }
@@ -309,6 +335,8 @@ static void run_decode(struct ngd_model *model, struct ngd_slot *slot, struct ng
         return;
     size_launch(model, &model->graphs[NGD_DECODE], n, n, true, fill_decode(model, n));
     status = replay(model, slot, NGD_DECODE, entry, n);
+    for (uint32_t i = 0; i < n; i++)
+        ngd_share_charge(model->queue, account_of(model->batch[i]), model->launch.device_time / n, 0);
     if (!status)
         count_batch(model, n);
     for (uint32_t i = 0; i < n; i++) {
@@ -381,6 +409,7 @@ static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct n
     fill_prefill(model, seq, rows);
     size_launch(model, &model->graphs[NGD_PREFILL], rows, 1, last, last && seq->want_logits);
     status = replay(model, slot, NGD_PREFILL, entry, rows);
+    ngd_share_charge(model->queue, account_of(seq), model->launch.device_time, 0);
     if (status) {
         ngd_seq_fail(seq, status, &model->launch.diag);
         return;

@@ -9,6 +9,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/order.c \
 	scheduler/policy.c scheduler/policy.h \
+	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
 	scheduler/program.c scheduler/program.h scheduler/program_int.h \
 	scheduler/queue.c \
@@ -17,6 +18,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/request_park.c \
 	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
 	scheduler/seq.c \
+	scheduler/share.c scheduler/share.h \
 	scheduler/worker.c
 
 EXTRA_DIST += scheduler/policies.def

@@ -185,6 +185,7 @@ static void model_free(struct ngd_model *model)
         ngd_free(model->staging.data[role]);
     ngd_free(model->batch);
     ngd_kv_destroy(model->kv);
+    ngd_share_unref(model->item_share);
     ngd_free(model->stop_tokens);
     ngd_free(model->name);
     ngd_free(model->description);

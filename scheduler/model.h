@@ -88,12 +88,19 @@ struct ngd_step_result {
 };
 typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
 
+struct ngd_seq_params {
+    const int32_t *prompt;
+    uint32_t n_prompt;
+    struct ngd_sampling sampling;
+    bool want_logits;        /* of the prompt's last token, in the open's result */
+    struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
+};
+
 /*
  * Opens a sequence: checks the prompt (TOKEN_RANGE, PROMPT_TOO_LONG), takes KV blocks for it (KV_EXHAUSTED) and queues
  * its prefill. *seq_p is set before done can run. The caller owns one reference and gives it up with close.
  */
-ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n,
-                          const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done, void *user,
+ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
                           struct ngd_seq **seq_p, struct ngd_diag *diag);
 /* Appends forced (>= 0) or the token chosen last (-1), and chooses the next. */
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,

@@ -28,6 +28,7 @@ struct ngd_seq {
     struct ngd_model *model;
     _Atomic uint32_t refs; /* the caller's, and one for the operation under way */
     struct ngd_sampling sampling;
+    struct ngd_share *share; /* a reference */
     uint32_t n_prompt;
     int32_t *prompt;
 
@@ -84,6 +85,7 @@ struct ngd_staging {
 
 struct ngd_model {
     struct ngd_sched_item item;
+    struct ngd_share *item_share;   /* in whose name the item is queued; of who pushes it */
     struct ngd_capture_job capture; /* while an executable is missing */
     int capture_kind;
     struct ngd_key capture_key;

@@ -28,6 +28,24 @@ const struct ngd_sched_policy *ngd_sched_policy_find(const char *name)
 
 void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_item_ops *ops)
 {
-    *item = (struct ngd_sched_item){.ops = ops, .deadline = NGD_NSEC_NEVER};
+    *item = (struct ngd_sched_item){.ops = ops, .deadline = NGD_NSEC_NEVER, .priority = NGD_PRIORITY_NORMAL};
     ngd_list_init(&item->link);
+}
+
+static bool sooner(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
+{
+    const struct ngd_sched_item *x = ngd_container_of(a, struct ngd_sched_item, node);
+    const struct ngd_sched_item *y = ngd_container_of(b, struct ngd_sched_item, node);
+
+    return x->deadline != y->deadline ? x->deadline < y->deadline : x->serial < y->serial;
+}
+
+void ngd_account_init(struct ngd_account *account, uint32_t weight)
+{
+    memset(account, 0, sizeof(*account));
+    account->weight = weight;
+    for (int c = 0; c < NGD_PRIORITIES; c++) {
+        ngd_heap_init(&account->classes[c].items, sooner);
+        ngd_list_init(&account->classes[c].link);
+    }
 }

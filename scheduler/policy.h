@@ -7,15 +7,40 @@
  * policies.def each. An item is a replay request, or a model with sequences that wait for a step.
  *
  * Threads: all calls on one state are made under the queue's lock (rank QUEUE): a policy takes no lock of its own,
- * calls nothing back, and does not allocate in push, pop and remove. Time is given to it, so that tests need not wait.
+ * calls nothing back, and does not allocate but in create. Time is given to it, so that tests need not wait.
  * Memory: items are borrowed while they are queued.
  */
 #include "base/clock.h"
+#include "base/heap.h"
 #include "base/list.h"
 #include "base/status.h"
+#include <stdint.h>
 
 struct ngd_sched_item;
+struct ngd_share;
 struct ngd_slot;
+
+/* Smaller is more urgent. */
+typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY_LOW, NGD_PRIORITIES } ngd_priority_t;
+
+#define NGD_WEIGHT_MAX     1000
+#define NGD_WEIGHT_DEFAULT 100
+
+/* What one identity waits for, and has had, on one device. Its owner keeps it while items name it. */
+struct ngd_account {
+    struct ngd_share *share; /* its owner; NULL in tests of policies */
+    _Atomic uint32_t weight; /* 1..NGD_WEIGHT_MAX: its part of the device's time, beside others' weights */
+    _Atomic int64_t used;    /* device time, nanoseconds */
+    /* The policy's. */
+    int64_t vtime; /* device time over weight; who has least is next */
+    struct {
+        struct ngd_heap items;
+        struct ngd_heap_node node; /* in the policy's heap of accounts, while there are items */
+        struct ngd_list link;      /* and in its list of them */
+        ngd_nsec_t cost;           /* expected device time of the items */
+    } classes[NGD_PRIORITIES];
+};
+void ngd_account_init(struct ngd_account *account, uint32_t weight);
 
 struct ngd_sched_item_ops {
     /* Required. Takes the item; the calling thread owns the slot until it returns. No lock is held. */
@@ -30,6 +55,11 @@ struct ngd_sched_item {
     ngd_nsec_t arrival;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     bool queued;         /* under the queue's lock */
+    struct ngd_account *account;
+    ngd_priority_t priority;
+    ngd_nsec_t cost;           /* expected device time; 0 = unknown */
+    struct ngd_heap_node node; /* the policy's while queued, as link */
+    uint64_t serial;           /* the policy's: order of arrival */
 };
 void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_item_ops *ops);
 
@@ -41,6 +71,12 @@ struct ngd_sched_policy {
     void (*push)(void *state, struct ngd_sched_item *item, ngd_nsec_t now);
     struct ngd_sched_item *(*pop)(void *state, ngd_nsec_t now); /* NULL: nothing is queued */
     void (*remove)(void *state, struct ngd_sched_item *item);   /* of a queued item */
+    /*
+     * Optional: an account has had so much more device time than the costs of its popped items said; may be negative.
+     */
+    void (*charge)(void *state, struct ngd_account *account, ngd_nsec_t more);
+    /* Required. Device time of what is queued and would be taken before an item like this one, were it pushed now. */
+    ngd_nsec_t (*ahead)(void *state, const struct ngd_sched_item *item);
 };
 
 /* NULL = none of that name. */

@@ -3,14 +3,19 @@
 #include "base/mem.h"
 #include "scheduler/policy.h"
 
+struct fifo {
+    struct ngd_list items;
+    ngd_nsec_t cost; /* of all */
+};
+
 static ngd_status_t fifo_create(void **state_p)
 {
-    struct ngd_list *list = NGD_NEW(struct ngd_list);
+    struct fifo *f = NGD_NEW(struct fifo);
 
-    if (!list)
+    if (!f)
         return NGD_ERR_NO_MEMORY;
-    ngd_list_init(list);
-    *state_p = list;
+    ngd_list_init(&f->items);
+    *state_p = f;
     return NGD_OK;
 }
 
@@ -21,22 +26,38 @@ static void fifo_destroy(void *state)
 
 static void fifo_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
 {
-    (void)now;
-    ngd_list_push_back(state, &item->link);
-}
-
-static struct ngd_sched_item *fifo_pop(void *state, ngd_nsec_t now)
-{
-    struct ngd_list *l = ngd_list_pop_front(state);
+    struct fifo *f = state;
 
     (void)now;
-    return l ? ngd_container_of(l, struct ngd_sched_item, link) : NULL;
+    ngd_list_push_back(&f->items, &item->link);
+    f->cost += item->cost;
 }
 
 static void fifo_remove(void *state, struct ngd_sched_item *item)
 {
-    (void)state;
+    struct fifo *f = state;
+
     ngd_list_remove(&item->link);
+    f->cost -= item->cost;
+}
+
+static struct ngd_sched_item *fifo_pop(void *state, ngd_nsec_t now)
+{
+    struct fifo *f = state;
+    struct ngd_sched_item *item;
+
+    (void)now;
+    if (ngd_list_empty(&f->items))
+        return NULL;
+    item = ngd_container_of(f->items.next, struct ngd_sched_item, link);
+    fifo_remove(f, item);
+    return item;
+}
+
+static ngd_nsec_t fifo_ahead(void *state, const struct ngd_sched_item *item)
+{
+    (void)item;
+    return ((const struct fifo *)state)->cost;
 }
 
 extern const struct ngd_sched_policy ngd_sched_policy_fifo;
@@ -47,4 +68,5 @@ const struct ngd_sched_policy ngd_sched_policy_fifo = {
     .push = fifo_push,
     .pop = fifo_pop,
     .remove = fifo_remove,
+    .ahead = fifo_ahead,
 };

@@ -165,6 +165,25 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
     return queued;
 }
 
+ngd_nsec_t ngd_queue_foretell(struct ngd_queue *queue, const struct ngd_sched_item *item)
+{
+    ngd_nsec_t now = ngd_now(), ahead, soonest = NGD_NSEC_NEVER;
+
+    ngd_mutex_lock(&queue->lock);
+    ahead = queue->policy->ahead(queue->state, item);
+    for (uint32_t i = 0; i < queue->n_slots; i++) {
+        const struct ngd_slot *slot = &queue->slots[i];
+        ngd_nsec_t left = slot->busy && slot->until > now ? slot->until - now : 0;
+
+        ahead += left;
+        soonest = left < soonest ? left : soonest;
+    }
+    ngd_mutex_unlock(&queue->lock);
+    /* The work is shared by the slots, but no slot is free before the first one is. */
+    ahead /= queue->n_slots;
+    return now + (ahead > soonest ? ahead : soonest) + item->cost;
+}
+
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)
 {
     struct ngd_slot *claimed = NULL;
@@ -173,8 +192,10 @@ struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)
     for (uint32_t i = 0; i < queue->n_slots && queue->depth == 0 && !queue->stopping && !claimed; i++)
         if (!queue->slots[i].busy)
             claimed = &queue->slots[i];
-    if (claimed)
+    if (claimed) {
         claimed->busy = true;
+        claimed->until = 0;
+    }
     ngd_mutex_unlock(&queue->lock);
     return claimed;
 }

@@ -20,6 +20,7 @@ void ngd_request_init(struct ngd_request *req)
 {
     memset(req, 0, sizeof(*req));
     req->deadline = NGD_NSEC_NEVER;
+    req->priority = NGD_PRIORITY_NORMAL;
     ngd_sched_item_init(&req->item, &ngd_request_item_ops);
     ngd_list_init(&req->order_link);
     ngd_list_init(&req->park_link);
@@ -41,9 +42,12 @@ static void release_executable(struct ngd_request *req)
     req->eager = NULL;
 }
 
-static void stop_waiting(struct ngd_queue *queue)
+static void stop_waiting(struct ngd_request *req)
 {
-    atomic_fetch_sub_explicit(&queue->waiting, 1, memory_order_relaxed);
+    struct ngd_account *account = req->item.account;
+
+    atomic_fetch_sub_explicit(&req->queue->waiting, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&account->share->waiting, 1, memory_order_relaxed);
     ngd_metric_dec(NGD_M_QUEUE_DEPTH);
 }
 
@@ -52,7 +56,7 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
 {
     release_executable(req);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
-        stop_waiting(req->queue);
+        stop_waiting(req);
         if (status == NGD_ERR_CANCELLED)
             ngd_metric_inc(NGD_M_REQUESTS_CANCELLED);
     }
@@ -101,16 +105,18 @@ static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
         ngd_diag_set(&req->launch.diag, NGD_ERR_DEADLINE_EXCEEDED,
                      "the deadline passed %" PRId64 " us ago, before the replay began",
                      (now - req->deadline) / NGD_USEC);
+        ngd_share_charge(slot->queue, item->account, 0, item->cost);
         ngd_request_finish(req, NGD_ERR_DEADLINE_EXCEEDED, &req->launch.diag);
         return;
     }
     set_state(req, NGD_REQUEST_RUNNING);
     req->started = now;
-    stop_waiting(slot->queue);
+    stop_waiting(req);
     ngd_metric_observe(NGD_M_QUEUE_SECONDS, now - req->submitted);
     if (!x->cached)
         req->launch.eager = true;
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
+    ngd_share_charge(slot->queue, item->account, req->launch.device_time, item->cost);
     ngd_request_finish(req, status, &req->launch.diag);
 }
 
@@ -224,6 +230,31 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     return check_launch(req, ngd_entry_executable(req->entry), diag);
 }
 
+/* What cannot be done in time is refused now, and not when the time is over. */
+static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *diag)
+{
+    ngd_nsec_t end;
+
+    if (req->deadline == NGD_NSEC_NEVER || !req->item.cost)
+        return NGD_OK;
+    end = ngd_queue_foretell(req->queue, &req->item);
+    if (end <= req->deadline)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED,
+                        "the replay would end %" PRId64
+                        " us after its deadline, by what waits for device %s before it; "
+                        "give it more time, or try again later",
+                        (end - req->deadline) / NGD_USEC + 1, req->queue->dev_name);
+}
+
+/* The time that the executable is expected to take, once it is known. */
+static ngd_nsec_t cost_of(const struct ngd_request *req)
+{
+    ngd_nsec_t t = req->entry ? ngd_executable_expected(ngd_entry_executable(req->entry)) : NGD_NSEC_NEVER;
+
+    return t == NGD_NSEC_NEVER ? 0 : t;
+}
+
 static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
 {
     ngd_status_t status = check_counts(req, diag);
@@ -234,15 +265,30 @@ static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
         status = ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED, "the deadline had passed when the request arrived");
     if (status == NGD_OK)
         status = look_up(req, diag);
+    req->item.cost = cost_of(req);
+    if (status == NGD_OK)
+        status = check_deadline(req, diag);
     return status;
 }
 
-static ngd_status_t start_waiting(struct ngd_queue *queue, struct ngd_diag *diag)
+/* One place in the queue of the device, one of the share's. */
+static ngd_status_t start_waiting(struct ngd_request *req, struct ngd_diag *diag)
 {
+    struct ngd_queue *queue = req->queue;
+    struct ngd_share *share = req->item.account->share;
     uint32_t limit = queue->sched->params.queue_limit;
+    uint32_t own = atomic_load_explicit(&share->queue_limit, memory_order_relaxed);
+
+    if (atomic_fetch_add_explicit(&share->waiting, 1, memory_order_relaxed) >= own && own > 0) {
+        atomic_fetch_sub_explicit(&share->waiting, 1, memory_order_relaxed);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "%" PRIu32 " requests of %.100s wait, which is its limit; try again later", own,
+                            share->name);
+    }
 
     if (atomic_fetch_add_explicit(&queue->waiting, 1, memory_order_relaxed) >= limit) {
         atomic_fetch_sub_explicit(&queue->waiting, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&share->waiting, 1, memory_order_relaxed);
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
                             "%" PRIu32 " requests wait for device %s, which is the limit; try again later", limit,
                             queue->dev_name);
@@ -267,6 +313,7 @@ static bool run_inline(struct ngd_request *req)
     if (!slot)
         return false;
     req->inline_run = true;
+    req->item.cost = 0; /* nobody takes it from a queue, which would charge for it */
     ngd_metric_inc(NGD_M_INLINE_RUNS);
     request_run(&req->item, slot);
     /* The last look at the queue: stop() waits for it. */
@@ -277,8 +324,7 @@ static bool run_inline(struct ngd_request *req)
 static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_order *order = req->order;
-    struct ngd_queue *queue = req->queue;
-    ngd_status_t status = start_waiting(queue, diag);
+    ngd_status_t status = start_waiting(req, diag);
 
     if (status)
         return status;
@@ -289,7 +335,7 @@ static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
         return NGD_OK;
     status = ngd_request_place(req, diag);
     if (status) {
-        stop_waiting(queue);
+        stop_waiting(req);
         if (order)
             advance(ngd_order_leave(order));
     }
@@ -313,6 +359,8 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     req->queue = req->binding->prog->queue;
     req->submitted = req->item.arrival = ngd_now();
     req->item.deadline = req->deadline;
+    req->item.priority = req->priority;
+    req->item.account = &(req->share ? req->share : sched->own_share)->accounts[req->queue->index];
     req->started = 0;
     req->inline_run = false;
     status = check(req, diag);

@@ -19,7 +19,7 @@ void ngd_sched_params_init(struct ngd_sched_params *params)
         .capture_threads = 1,
         .queue_limit = 4096,
         .inline_limit = 50 * NGD_USEC,
-        .policy = "fifo",
+        .policy = "fair",
     };
 }
 
@@ -73,6 +73,14 @@ static ngd_status_t init_queues(struct ngd_sched *sched, const struct ngd_sched_
     return status;
 }
 
+static ngd_status_t open_own_share(struct ngd_sched *sched, struct ngd_diag *diag)
+{
+    struct ngd_share_params params;
+
+    ngd_share_params_init(&params);
+    return ngd_share_open(sched, "npugraphd", &params, &sched->own_share, diag);
+}
+
 ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag)
 {
     const struct ngd_sched_policy *policy = find_policy(params->policy, diag);
@@ -91,6 +99,8 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     sched->params = *params;
     ngd_mutex_init(&sched->programs_lock, NGD_RANK_PROGRAMS);
     ngd_list_init(&sched->programs);
+    ngd_mutex_init(&sched->shares_lock, NGD_RANK_SHARES);
+    ngd_list_init(&sched->shares);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
     status = ngd_captures_init(&sched->captures, params->capture_threads);
@@ -98,6 +108,8 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
         ngd_diag_set(diag, status, "no host memory for the capture threads");
     else
         status = init_queues(sched, policy, diag);
+    if (status == NGD_OK)
+        status = open_own_share(sched, diag);
     if (status) {
         ngd_sched_destroy(sched);
         return status;
@@ -143,10 +155,12 @@ void ngd_sched_destroy(struct ngd_sched *sched)
 {
     if (!sched)
         return;
+    ngd_share_unref(sched->own_share);
     for (uint32_t i = 0; i < sched->n_queues; i++)
         ngd_queue_fini(&sched->queues[i]);
     ngd_free(sched->queues);
     ngd_captures_fini(&sched->captures);
+    ngd_mutex_fini(&sched->shares_lock);
     ngd_mutex_fini(&sched->programs_lock);
     ngd_free(sched);
 }

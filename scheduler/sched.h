@@ -4,7 +4,7 @@
 
 /*
  * The scheduler: requests wait in a run queue per device; one worker thread per stream slot takes them in an order
- * that a policy decides (policies.def; fifo is the first), and runs them on its stream and in its pool.
+ * that a policy decides (policies.def), and runs them on its stream and in its pool.
  *
  * A request belongs to an order (one logical stream of a session): requests of one order run one after another, in
  * the order of submission; requests of different orders are ordered with nothing else.
@@ -15,10 +15,14 @@
  * Inline runs: a replay whose executable has a short predicted time runs on the submitting thread when the slot is idle
  * and its queue empty, saving two thread hops; params.inline_limit bounds it (0 = never).
  *
+ * Deadlines: a request that is foretold to end after its deadline, by the known times of what is queued before it and
+ * of itself, is refused at submission with DEADLINE_EXCEEDED; one whose time is not known yet is taken.
+ *
  * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
  */
 #include "scheduler/policy.h"
 #include "scheduler/program.h"
+#include "scheduler/share.h"
 
 struct ngd_sched;
 struct ngd_order;
@@ -32,7 +36,7 @@ struct ngd_sched_params {
     uint32_t capture_threads; /* default 1 */
     uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
     ngd_nsec_t inline_limit;  /* default 50 µs */
-    const char *policy;       /* "fifo" */
+    const char *policy;       /* of policies.def; default "fair" */
 };
 
 /*
@@ -56,7 +60,9 @@ typedef enum ngd_request_state {
 struct ngd_request {
     struct ngd_binding *binding; /* borrowed until done */
     struct ngd_order *order;     /* NULL: ordered with nothing */
-    struct ngd_launch launch;    /* sizes are checked at submission */
+    struct ngd_share *share;     /* who asks; borrowed until done; NULL: the scheduler's own */
+    ngd_priority_t priority;
+    struct ngd_launch launch; /* sizes are checked at submission */
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);

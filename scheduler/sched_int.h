@@ -30,7 +30,8 @@ struct ngd_slot {
     /* Under the queue's lock. */
     struct ngd_cond wake;
     bool busy;
-    bool sleeping; /* its worker waits for `wake` and nobody has signalled it */
+    bool sleeping;    /* its worker waits for `wake` and nobody has signalled it */
+    ngd_nsec_t until; /* when what its worker runs is expected to end */
     /* The owner's. */
     uint64_t need;              /* largest pool_bytes of what ran here */
     ngd_nsec_t busy_unreported; /* less than a microsecond of busy time that the metric lacks */
@@ -69,11 +70,28 @@ void ngd_queue_stop(struct ngd_queue *queue);
  */
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled);
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
+/* When the item, were it pushed now, is expected to have run. */
+ngd_nsec_t ngd_queue_foretell(struct ngd_queue *queue, const struct ngd_sched_item *item);
 /* For an inline run: an idle slot, when nothing is queued. The worker that owns it does not start meanwhile. */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
 
 void *ngd_worker_main(void *slot);
+
+/* ---- shares ------------------------------------------------------------------------------------------- */
+
+struct ngd_share {
+    struct ngd_list link; /* in the table; under its lock, like refs */
+    uint32_t refs;
+    struct ngd_sched *sched;
+    char *name;
+    struct ngd_metric_row *seconds;
+    _Atomic uint32_t queue_limit, waiting;
+    struct ngd_account accounts[]; /* by device */
+};
+
+/* Device time that an account has had; `expected` of it was charged when the item was taken. */
+void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected);
 
 /* ---- captures ----------------------------------------------------------------------------------------- */
 
@@ -117,6 +135,9 @@ struct ngd_sched {
     struct ngd_metric_row *miss_rows[4], *eager_rows[3];
     struct ngd_mutex programs_lock; /* rank PROGRAMS */
     struct ngd_list programs;       /* under programs_lock */
+    struct ngd_mutex shares_lock;   /* rank SHARES */
+    struct ngd_list shares;         /* under shares_lock */
+    struct ngd_share *own_share;    /* of requests that name none */
 };
 
 /* Counts a call in, or refuses it: DRAINING, UNAVAILABLE before start. */

@@ -24,6 +24,7 @@ static void release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) 
 
 static void seq_free(struct ngd_seq *seq)
 {
+    ngd_share_unref(seq->share);
     ngd_free(seq->prompt);
     ngd_free(seq->blocks);
     ngd_free(seq);
@@ -50,14 +51,13 @@ static uint32_t blocks_for(const struct ngd_model *model, uint32_t tokens)
     return tokens / model->params.block_size + (tokens % model->params.block_size != 0);
 }
 
-static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *prompt, uint32_t n,
-                               const struct ngd_sampling *sampling)
+static struct ngd_seq *seq_new(struct ngd_model *model, const struct ngd_seq_params *params)
 {
     struct ngd_seq *seq = NGD_NEW(struct ngd_seq);
 
     if (!seq)
         return NULL;
-    seq->prompt = ngd_memdup(prompt, n * sizeof(*prompt));
+    seq->prompt = ngd_memdup(params->prompt, params->n_prompt * sizeof(*params->prompt));
     seq->blocks = NGD_NEW_N(int32_t, blocks_for(model, model->params.max_context));
     if (!seq->prompt || !seq->blocks) {
         seq_free(seq);
@@ -65,8 +65,9 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *prompt, u
     }
     ngd_list_init(&seq->link);
     seq->model = model;
-    seq->n_prompt = n;
-    seq->sampling = *sampling;
+    seq->n_prompt = params->n_prompt;
+    seq->sampling = params->sampling;
+    seq->share = ngd_share_ref(params->share ? params->share : model->sched->own_share);
     seq->state = NGD_SEQ_IDLE;
     atomic_init(&seq->refs, 2); /* the caller's, and the prefill's */
     return seq;
@@ -319,22 +320,21 @@ static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
     return status;
 }
 
-ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32_t n,
-                          const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done, void *user,
+ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
                           struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_seq *seq;
-    ngd_status_t status = check_prompt(model, prompt, n, diag);
+    ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
 
     if (!status)
-        status = check_sampling(model, sampling, diag);
+        status = check_sampling(model, &params->sampling, diag);
     if (!status)
-        status = check_logits(model, want_logits, diag);
+        status = check_logits(model, params->want_logits, diag);
     if (!status)
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
-    seq = seq_new(model, prompt, n, sampling);
+    seq = seq_new(model, params);
     status = seq ? admit(seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
     if (status) {
         if (seq)
@@ -346,7 +346,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const int32_t *prompt, uint32
     ngd_metric_inc(NGD_M_SEQUENCES);
     ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
     seq->op = NGD_SEQ_OPEN;
-    seq->want_logits = want_logits;
+    seq->want_logits = params->want_logits;
     seq->done = done;
     seq->user = user;
     seq->asked = ngd_now();

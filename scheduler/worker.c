@@ -2,16 +2,18 @@
 /* The worker thread of a stream slot: takes items while its slot is free, and sleeps otherwise. */
 #include "scheduler/sched_int.h"
 
-static struct ngd_sched_item *pop_locked(struct ngd_queue *queue) NGD_REQUIRES(queue->lock)
+static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slot *slot) NGD_REQUIRES(queue->lock)
 {
+    ngd_nsec_t now = ngd_now();
     struct ngd_sched_item *item;
 
     if (queue->depth == 0)
         return NULL;
-    item = queue->policy->pop(queue->state, ngd_now());
+    item = queue->policy->pop(queue->state, now);
     if (item) {
         item->queued = false;
         queue->depth--;
+        slot->until = now + item->cost;
     }
     return item;
 }
@@ -23,7 +25,7 @@ void *ngd_worker_main(void *arg)
 
     ngd_mutex_lock(&queue->lock);
     for (;;) {
-        struct ngd_sched_item *item = slot->busy ? NULL : pop_locked(queue);
+        struct ngd_sched_item *item = slot->busy ? NULL : pop_locked(queue, slot);
         bool stopping = queue->stopping;
 
         if (!item) {

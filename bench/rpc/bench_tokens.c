@@ -68,11 +68,11 @@ static void on_end(void *user, struct ngd_seq *seq, const char *finish, ngd_stat
 
 static struct ngd_seq *local_open(struct local_model *m, struct waiter *w, const int32_t *prompt)
 {
-    const struct ngd_sampling greedy = {0};
+    const struct ngd_seq_params params = {.prompt = prompt, .n_prompt = PROMPT};
     struct ngd_diag diag = {0};
     struct ngd_seq *seq = NULL;
 
-    if (ngd_seq_open(m->model, prompt, PROMPT, &greedy, false, on_step, w, &seq, &diag) != NGD_OK)
+    if (ngd_seq_open(m->model, &params, on_step, w, &seq, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
     await(w);
     return seq;

@@ -2,13 +2,17 @@
 EXTRA_DIST += tests/unit/sched_util.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_kv \
+	tests/unit/test_policy \
 	tests/unit/test_program \
-	tests/unit/test_sched
+	tests/unit/test_sched \
+	tests/unit/test_share
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -924,7 +924,7 @@ START_TEST(scheduler_is_not_made_from_nonsense)
     bed_params(&bed, &params);
     params.policy = "magic";
     ck_assert_int_eq(ngd_sched_create(&params, &sched, &diag), NGD_ERR_NOT_FOUND);
-    ck_assert(strstr(diag.text, "there is: fifo"));
+    ck_assert(strstr(diag.text, "there is: fair, fifo"));
     params.policy = "fifo";
     params.slots = 0;
     ck_assert_int_eq(ngd_sched_create(&params, &sched, &diag), NGD_ERR_INVALID_ARGUMENT);

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Weighted fair sharing of a device's time between accounts (identities), with priority classes and deadlines.
+ *
+ *   class     the most urgent one that has items; but a class that has waited AGE_STEP since it was last served counts
+ *             as one more urgent, after two as two more. So a less urgent class gets at least one turn in each AGE_STEP
+ *             or two, however busy the others are, and not more than that: what ages is the class, not its items, or
+ *             a long queue of low priority would overtake everything.
+ *   account   of the class's accounts the one with the least device time per weight (start-time fair queueing). Time is
+ *             charged as expected when an item is taken and put right when it has run, so slots that run side by side
+ *             do not all choose the same account. One account has one virtual time for all classes: urgency decides
+ *             when time is spent, not how much there is.
+ *   item      of the account's items the one with the earliest deadline, then the oldest.
+ *
+ * An account that was idle comes back with the time that the others have reached, less CREDIT: it is served at once,
+ * but cannot save up idle time and then hold the device.
+ */
+#include "base/mem.h"
+#include "scheduler/policy.h"
+
+#define AGE_STEP    (100 * NGD_MSEC)
+#define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
+#define CREDIT      (5 * NGD_MSEC)
+
+struct fair_class {
+    struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */
+    struct ngd_list all;
+    ngd_nsec_t served; /* when it was last served, or got its first item */
+    ngd_nsec_t cost;   /* expected device time of its items */
+};
+
+struct fair {
+    struct fair_class classes[NGD_PRIORITIES];
+    int64_t vtime; /* least virtual time at which an account that was behind has been served */
+    uint64_t serial;
+};
+
+static int64_t scaled(const struct ngd_account *account, ngd_nsec_t t)
+{
+    return t * VTIME_SCALE / (int64_t)account->weight;
+}
+
+/* A heap node is a member of an array: the account is found by the class's number. */
+#define CLASS_BEFORE(c)                                                                  \
+    static bool before_##c(const struct ngd_heap_node *a, const struct ngd_heap_node *b) \
+    {                                                                                    \
+        return ngd_container_of(a, struct ngd_account, classes[c].node)->vtime <         \
+               ngd_container_of(b, struct ngd_account, classes[c].node)->vtime;          \
+    }
+CLASS_BEFORE(0)
+CLASS_BEFORE(1)
+CLASS_BEFORE(2)
+_Static_assert(NGD_PRIORITIES == 3, "an order of accounts for each class");
+
+/* Of a node or link of class c; offset: that of class 0. */
+static struct ngd_account *account_of_class(const void *member, size_t offset, int c)
+{
+    const size_t size = sizeof(((struct ngd_account *)0)->classes[0]);
+
+    return (struct ngd_account *)(void *)((char *)(uintptr_t)member - offset - (size_t)c * size);
+}
+
+static struct ngd_account *first_account(const struct fair *f, int c)
+{
+    return account_of_class(ngd_heap_first(&f->classes[c].accounts), offsetof(struct ngd_account, classes[0].node), c);
+}
+
+static ngd_status_t fair_create(void **state_p)
+{
+    struct fair *f = NGD_NEW(struct fair);
+
+    if (!f)
+        return NGD_ERR_NO_MEMORY;
+    ngd_heap_init(&f->classes[0].accounts, before_0);
+    ngd_heap_init(&f->classes[1].accounts, before_1);
+    ngd_heap_init(&f->classes[2].accounts, before_2);
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        ngd_list_init(&f->classes[c].all);
+    *state_p = f;
+    return NGD_OK;
+}
+
+static void fair_destroy(void *state)
+{
+    ngd_free(state);
+}
+
+static bool is_queued(const struct ngd_account *account)
+{
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        if (!ngd_heap_empty(&account->classes[c].items))
+            return true;
+    return false;
+}
+
+/* The account's time changes its place in the heaps of the classes where it has items. */
+static void set_vtime(struct fair *f, struct ngd_account *account, int64_t vtime)
+{
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        if (!ngd_heap_empty(&account->classes[c].items))
+            ngd_heap_remove(&f->classes[c].accounts, &account->classes[c].node);
+    account->vtime = vtime;
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        if (!ngd_heap_empty(&account->classes[c].items))
+            ngd_heap_push(&f->classes[c].accounts, &account->classes[c].node);
+}
+
+static int64_t vtime_at_push(const struct fair *f, const struct ngd_account *account)
+{
+    const int64_t floor = f->vtime - scaled(account, CREDIT);
+
+    return !is_queued(account) && account->vtime < floor ? floor : account->vtime;
+}
+
+static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    struct fair *f = state;
+    struct ngd_account *account = item->account;
+    struct fair_class *cls = &f->classes[item->priority];
+
+    item->serial = f->serial++;
+    if (ngd_heap_empty(&cls->accounts))
+        cls->served = now;
+    account->vtime = vtime_at_push(f, account);
+    if (ngd_heap_empty(&account->classes[item->priority].items)) {
+        ngd_heap_push(&cls->accounts, &account->classes[item->priority].node);
+        ngd_list_push_back(&cls->all, &account->classes[item->priority].link);
+    }
+    ngd_heap_push(&account->classes[item->priority].items, &item->node);
+    account->classes[item->priority].cost += item->cost;
+    cls->cost += item->cost;
+}
+
+static void fair_remove(void *state, struct ngd_sched_item *item)
+{
+    struct fair *f = state;
+    struct ngd_account *account = item->account;
+    struct fair_class *cls = &f->classes[item->priority];
+
+    ngd_heap_remove(&account->classes[item->priority].items, &item->node);
+    account->classes[item->priority].cost -= item->cost;
+    cls->cost -= item->cost;
+    if (ngd_heap_empty(&account->classes[item->priority].items)) {
+        ngd_heap_remove(&cls->accounts, &account->classes[item->priority].node);
+        ngd_list_remove(&account->classes[item->priority].link);
+    }
+}
+
+/* -1: nothing is queued. */
+static int choose_class(const struct fair *f, ngd_nsec_t now)
+{
+    int64_t best_rank = INT64_MAX;
+    int best = -1;
+
+    for (int c = 0; c < NGD_PRIORITIES; c++) {
+        const struct fair_class *cls = &f->classes[c];
+        int64_t rank = c - (now - cls->served) / AGE_STEP;
+
+        if (ngd_heap_empty(&cls->accounts))
+            continue;
+        if (rank < best_rank || (rank == best_rank && cls->served < f->classes[best].served)) {
+            best_rank = rank;
+            best = c;
+        }
+    }
+    return best;
+}
+
+static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
+{
+    struct fair *f = state;
+    int c = choose_class(f, now);
+    struct ngd_account *account;
+    struct ngd_sched_item *item;
+
+    if (c < 0)
+        return NULL;
+    f->classes[c].served = now;
+    account = first_account(f, c);
+    item = ngd_container_of(ngd_heap_first(&account->classes[c].items), struct ngd_sched_item, node);
+    if (account->vtime > f->vtime)
+        f->vtime = account->vtime;
+    fair_remove(f, item);
+    set_vtime(f, account, account->vtime + scaled(account, item->cost));
+    return item;
+}
+
+static void fair_charge(void *state, struct ngd_account *account, ngd_nsec_t more)
+{
+    set_vtime(state, account, account->vtime + scaled(account, more));
+}
+
+/* Expected device time of an account's items in more urgent classes. */
+static ngd_nsec_t cost_above(const struct ngd_account *account, int priority)
+{
+    ngd_nsec_t cost = 0;
+
+    for (int c = 0; c < priority; c++)
+        cost += account->classes[c].cost;
+    return cost;
+}
+
+/*
+ * All of the more urgent classes; in its own class what the account has queued there (later deadlines too: that errs on
+ * the side of caution), and of each other account what it gets until its virtual time passes that of this item.
+ */
+static ngd_nsec_t fair_ahead(void *state, const struct ngd_sched_item *item)
+{
+    const struct fair *f = state;
+    const struct ngd_account *own = item->account;
+    const int p = item->priority;
+    const ngd_nsec_t mine = own->classes[p].cost;
+    const int64_t turn = vtime_at_push(f, own) + scaled(own, cost_above(own, p) + mine);
+    ngd_nsec_t ahead = mine;
+
+    for (int c = 0; c < p; c++)
+        ahead += f->classes[c].cost;
+    ngd_list_for_each (l, &f->classes[p].all) {
+        const struct ngd_account *other = account_of_class(l, offsetof(struct ngd_account, classes[0].link), p);
+        int64_t behind = turn - other->vtime - scaled(other, cost_above(other, p));
+        ngd_nsec_t t = other == own || behind <= 0 ? 0 : behind / VTIME_SCALE * (int64_t)other->weight;
+
+        ahead += t < other->classes[p].cost ? t : other->classes[p].cost;
+    }
+    return ahead;
+}
+
+extern const struct ngd_sched_policy ngd_sched_policy_fair;
+const struct ngd_sched_policy ngd_sched_policy_fair = {
+    .name = "fair",
+    .create = fair_create,
+    .destroy = fair_destroy,
+    .push = fair_push,
+    .pop = fair_pop,
+    .remove = fair_remove,
+    .charge = fair_charge,
+    .ahead = fair_ahead,
+};

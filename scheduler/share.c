@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/share.h"
+#include "base/mem.h"
+#include "scheduler/sched_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+void ngd_share_params_init(struct ngd_share_params *params)
+{
+    *params = (struct ngd_share_params){.weight = NGD_WEIGHT_DEFAULT};
+}
+
+static struct ngd_share *find_locked(struct ngd_sched *sched, const char *name) NGD_REQUIRES(sched->shares_lock)
+{
+    ngd_list_for_each (l, &sched->shares) {
+        struct ngd_share *share = ngd_container_of(l, struct ngd_share, link);
+
+        if (strcmp(share->name, name) == 0)
+            return share;
+    }
+    return NULL;
+}
+
+static void share_free(struct ngd_share *share)
+{
+    if (!share)
+        return;
+    ngd_free(share->name);
+    ngd_free(share);
+}
+
+static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, uint32_t weight)
+{
+    const size_t n = sched->params.n_devices;
+    struct ngd_share *share = ngd_calloc(1, sizeof(*share) + n * sizeof(share->accounts[0]));
+
+    if (!share)
+        return NULL;
+    share->sched = sched;
+    share->name = ngd_strdup(name);
+    if (!share->name) {
+        share_free(share);
+        return NULL;
+    }
+    share->refs = 1;
+    share->seconds = ngd_metric_row(NGD_M_IDENTITY_DEVICE_SECONDS, name);
+    for (size_t i = 0; i < n; i++) {
+        ngd_account_init(&share->accounts[i], weight);
+        share->accounts[i].share = share;
+    }
+    return share;
+}
+
+/* A weight is a policy's to read under its queue's lock. */
+static void set_params(struct ngd_share *share, const struct ngd_share_params *params)
+{
+    struct ngd_sched *sched = share->sched;
+
+    atomic_store_explicit(&share->queue_limit, params->queue_limit, memory_order_relaxed);
+    for (uint32_t i = 0; i < sched->n_queues; i++) {
+        ngd_mutex_lock(&sched->queues[i].lock);
+        share->accounts[i].weight = params->weight;
+        ngd_mutex_unlock(&sched->queues[i].lock);
+    }
+}
+
+ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const struct ngd_share_params *params,
+                            struct ngd_share **share_p, struct ngd_diag *diag)
+{
+    struct ngd_share *share, *fresh;
+
+    if (params->weight < 1 || params->weight > NGD_WEIGHT_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the weight of %.100s is %" PRIu32 "; it must be 1 to %d",
+                            name, params->weight, NGD_WEIGHT_MAX);
+    fresh = share_new(sched, name, params->weight);
+    if (!fresh)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the account of %.100s", name);
+    ngd_mutex_lock(&sched->shares_lock);
+    share = find_locked(sched, name);
+    if (share) {
+        share->refs++;
+    } else {
+        share = fresh;
+        fresh = NULL;
+        ngd_list_push_back(&sched->shares, &share->link);
+    }
+    ngd_mutex_unlock(&sched->shares_lock);
+    share_free(fresh);
+    set_params(share, params);
+    *share_p = share;
+    return NGD_OK;
+}
+
+struct ngd_share *ngd_share_ref(struct ngd_share *share)
+{
+    ngd_mutex_lock(&share->sched->shares_lock);
+    share->refs++;
+    ngd_mutex_unlock(&share->sched->shares_lock);
+    return share;
+}
+
+struct ngd_share *ngd_share_unref(struct ngd_share *share)
+{
+    struct ngd_sched *sched;
+    bool last;
+
+    if (!share)
+        return NULL;
+    sched = share->sched;
+    ngd_mutex_lock(&sched->shares_lock);
+    last = --share->refs == 0;
+    if (last)
+        ngd_list_remove(&share->link);
+    ngd_mutex_unlock(&sched->shares_lock);
+    if (last)
+        share_free(share);
+    return NULL;
+}
+
+void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p)
+{
+    *stats_p = (struct ngd_share_stats){
+        .name = share->name,
+        .weight = share->accounts[0].weight,
+        .queue_limit = atomic_load_explicit(&share->queue_limit, memory_order_relaxed),
+        .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
+    };
+    for (uint32_t i = 0; i < share->sched->n_queues; i++)
+        stats_p->used += atomic_load_explicit(&share->accounts[i].used, memory_order_relaxed);
+}
+
+void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const struct ngd_share_stats *stats), void *ctx)
+{
+    ngd_mutex_lock(&sched->shares_lock);
+    ngd_list_for_each (l, &sched->shares) {
+        struct ngd_share_stats stats;
+
+        ngd_share_stats(ngd_container_of(l, struct ngd_share, link), &stats);
+        fn(ctx, &stats);
+    }
+    ngd_mutex_unlock(&sched->shares_lock);
+}
+
+void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected)
+{
+    int64_t before = atomic_fetch_add_explicit(&account->used, time, memory_order_relaxed);
+
+    if (account->share)
+        ngd_metric_row_add(account->share->seconds, (uint64_t)((before + time) / NGD_USEC - before / NGD_USEC));
+    if (!queue->policy->charge)
+        return;
+    ngd_mutex_lock(&queue->lock);
+    queue->policy->charge(queue->state, account, time - expected);
+    ngd_mutex_unlock(&queue->lock);
+}

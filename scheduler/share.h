@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_SHARE_H
+#define NGD_SCHEDULER_SHARE_H
+
+/*
+ * Shares: identities as the scheduler sees them. A share has a weight, which decides its part of a device's time when
+ * more is asked for than there is; a bound on what it may have waiting; and an account with each device.
+ *
+ * Threads: any. Memory: reference counted; found by name in the scheduler's table until the last reference goes.
+ */
+#include "scheduler/policy.h"
+
+struct ngd_sched;
+struct ngd_share;
+
+struct ngd_share_params {
+    uint32_t weight;      /* 1..NGD_WEIGHT_MAX */
+    uint32_t queue_limit; /* requests that may wait, on all devices; 0: no bound but the device's */
+};
+void ngd_share_params_init(struct ngd_share_params *params);
+
+/* Finds the share of that name, or makes it with these parameters; an existing one gets them. */
+ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const struct ngd_share_params *params,
+                            struct ngd_share **share_p, struct ngd_diag *diag);
+struct ngd_share *ngd_share_ref(struct ngd_share *share);
+struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NULL is fine */
+
+struct ngd_share_stats {
+    const char *name;
+    uint32_t weight, queue_limit;
+    uint32_t waiting;
+    ngd_nsec_t used; /* device time, all devices */
+};
+void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p);
+/* Under the table's lock: fn must be short and not call back. */
+void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const struct ngd_share_stats *stats), void *ctx);
+
+#endif
