@@ -10,6 +10,9 @@
  * stay valid until it is complete, a captured executable's addresses stay valid until it is destroyed, and
  * host parameters are given with *every* launch.
  *
+ * What hangs is ended by the backend's own time limit with DEVICE_FAULT. tests/backend/ has these rules as tests, for
+ * every backend.
+ *
  * Threads: a stream has one user at a time (its worker); everything else from any thread.
  * Objects are destroyed by their owner after what uses them: instance -> executable, pool; stream -> device.
  */
@@ -175,9 +178,10 @@ void ngd_stream_poison(struct ngd_stream *stream, ngd_status_t status);
 ngd_status_t ngd_event_create(struct ngd_device *dev, struct ngd_event **event_p);
 void ngd_event_destroy(struct ngd_event *event);
 ngd_status_t ngd_event_record(struct ngd_event *event, struct ngd_stream *stream);
-ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream,
-                                   struct ngd_event *event); /* the stream, not the caller, waits */
-bool ngd_event_query(const struct ngd_event *event);         /* complete (or never recorded) */
+/* The stream, not the caller, waits, for the newest record so far: a later one neither prolongs nor shortens the wait,
+ * whatever its stream. */
+ngd_status_t ngd_stream_wait_event(struct ngd_stream *stream, struct ngd_event *event);
+bool ngd_event_query(const struct ngd_event *event); /* complete (or never recorded) */
 ngd_status_t ngd_event_sync(struct ngd_event *event);
 
 #endif

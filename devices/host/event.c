@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events of the host device: two counters. A record takes the next ticket when it is queued; the event is
- * complete when the newest ticket is. A wait is for the ticket that was newest when the wait was queued, so a later
- * record of the same event does not prolong it (as in CUDA and ACL).
+ * Events of the host device: a counter and the tickets that are out. A record takes the next ticket when it is queued
+ * and gives it back when its stream gets there; the event is complete when its newest ticket is back. A wait is for
+ * the ticket that was newest when the wait was queued, so that a later record of the same event neither prolongs it
+ * nor, when it is on a faster stream, cuts it short (as in CUDA and ACL).
+ *
+ * Tickets that are out are few: one for each stream that has a record of this event queued, as a rule one in all.
  */
 #include "base/mem.h"
 #include "devices/host/host.h"
+#include <string.h>
 
 struct host_event {
     struct ngd_mutex lock;
     struct ngd_cond completed;
     _Atomic uint64_t taken;
-    _Atomic uint64_t done;
+    _Atomic uint64_t oldest; /* that is out; UINT64_MAX = none is */
+    uint64_t *out NGD_GUARDED_BY(lock);
+    uint32_t n NGD_GUARDED_BY(lock), cap NGD_GUARDED_BY(lock);
 };
 
 ngd_status_t ngd_host_event_create(void *dev, void **event_p)
@@ -23,6 +29,7 @@ ngd_status_t ngd_host_event_create(void *dev, void **event_p)
         return NGD_ERR_NO_MEMORY;
     ngd_mutex_init(&event->lock, NGD_RANK_STREAM);
     ngd_cond_init(&event->completed);
+    atomic_init(&event->oldest, UINT64_MAX);
     *event_p = event;
     return NGD_OK;
 }
@@ -32,17 +39,70 @@ void ngd_host_event_destroy(void *dev, void *event_v)
     struct host_event *event = event_v;
 
     (void)dev;
-    /* Who completes the event may still hold the lock after a waiter has seen the counter. */
+    /* Who completes the event may still hold the lock after a waiter has seen that it is complete. */
     ngd_mutex_lock(&event->lock);
+    ngd_free(event->out);
+    event->out = NULL;
     ngd_mutex_unlock(&event->lock);
     ngd_cond_fini(&event->completed);
     ngd_mutex_fini(&event->lock);
     ngd_free(event);
 }
 
-uint64_t ngd_host_event_take(struct host_event *event)
+/* ---- tickets ----------------------------------------------------------------------------------------- */
+
+static ngd_status_t make_room(struct host_event *event) NGD_REQUIRES(event->lock)
 {
-    return atomic_fetch_add(&event->taken, 1) + 1;
+    uint32_t cap = event->cap ? event->cap * 2 : 4;
+    uint64_t *out;
+
+    if (event->n < event->cap)
+        return NGD_OK;
+    out = NGD_NEW_N(uint64_t, cap);
+    if (!out)
+        return NGD_ERR_NO_MEMORY;
+    if (event->n)
+        memcpy(out, event->out, event->n * sizeof(*out));
+    ngd_free(event->out);
+    event->out = out;
+    event->cap = cap;
+    return NGD_OK;
+}
+
+static void show_oldest(struct host_event *event) NGD_REQUIRES(event->lock)
+{
+    atomic_store(&event->oldest, event->n ? event->out[0] : UINT64_MAX);
+}
+
+ngd_status_t ngd_host_event_take(struct host_event *event, uint64_t *ticket_p)
+{
+    ngd_status_t status;
+
+    ngd_mutex_lock(&event->lock);
+    status = make_room(event);
+    if (!status) {
+        *ticket_p = atomic_load(&event->taken) + 1;
+        event->out[event->n++] = *ticket_p; /* in order, as they are counted under the lock */
+        show_oldest(event);
+        atomic_store(&event->taken, *ticket_p);
+    }
+    ngd_mutex_unlock(&event->lock);
+    return status;
+}
+
+void ngd_host_event_complete(struct host_event *event, uint64_t ticket)
+{
+    ngd_mutex_lock(&event->lock);
+    for (uint32_t i = 0; i < event->n; i++) {
+        if (event->out[i] != ticket)
+            continue;
+        memmove(&event->out[i], &event->out[i + 1], (event->n - 1 - i) * sizeof(event->out[0]));
+        event->n--;
+        break;
+    }
+    show_oldest(event);
+    ngd_cond_broadcast(&event->completed);
+    ngd_mutex_unlock(&event->lock);
 }
 
 uint64_t ngd_host_event_last(const struct host_event *event)
@@ -50,24 +110,31 @@ uint64_t ngd_host_event_last(const struct host_event *event)
     return atomic_load(&event->taken);
 }
 
-bool ngd_host_event_done(const struct host_event *event, uint64_t ticket)
+static bool is_out(const struct host_event *event, uint64_t ticket) NGD_REQUIRES(event->lock)
 {
-    return atomic_load(&event->done) >= ticket;
+    for (uint32_t i = 0; i < event->n; i++)
+        if (event->out[i] == ticket)
+            return true;
+    return false;
 }
 
-void ngd_host_event_complete(struct host_event *event, uint64_t ticket)
+bool ngd_host_event_done(const struct host_event *event, uint64_t ticket)
 {
-    ngd_mutex_lock(&event->lock);
-    if (atomic_load(&event->done) < ticket)
-        atomic_store(&event->done, ticket);
-    ngd_cond_broadcast(&event->completed);
-    ngd_mutex_unlock(&event->lock);
+    struct host_event *e = (struct host_event *)(uintptr_t)event; /* the lock is not part of its value */
+    bool out;
+
+    if (ticket < atomic_load(&event->oldest))
+        return true;
+    ngd_mutex_lock(&e->lock);
+    out = is_out(e, ticket);
+    ngd_mutex_unlock(&e->lock);
+    return !out;
 }
 
 void ngd_host_event_await(struct host_event *event, uint64_t ticket)
 {
     ngd_mutex_lock(&event->lock);
-    while (!ngd_host_event_done(event, ticket))
+    while (is_out(event, ticket))
         ngd_cond_wait(&event->completed, &event->lock);
     ngd_mutex_unlock(&event->lock);
 }

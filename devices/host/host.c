@@ -4,6 +4,7 @@
  * the rest from anonymous mappings that go back to the system when they are freed. A handle of memory is its address.
  */
 #include "devices/host/host.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "devices/host/cpu.h"
@@ -131,7 +132,7 @@ static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct n
 
     (void)dev;
     errno = ENOMEM;
-    if (bytes > UINT64_MAX - HUGE_PAGE) {
+    if (bytes > UINT64_MAX - HUGE_PAGE || NGD_FAULT(HOST_ALLOC)) {
         p = NULL;
     } else if (bytes < HEAP_BELOW) {
         p = ngd_aligned_alloc(64, bytes);

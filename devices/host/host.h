@@ -56,8 +56,8 @@ ngd_status_t ngd_host_event_create(void *dev, void **event_p);
 void ngd_host_event_destroy(void *dev, void *event);
 bool ngd_host_event_query(const void *event);
 ngd_status_t ngd_host_event_sync(void *event);
-/* A record takes a ticket when it is queued and completes it when the stream gets there. */
-uint64_t ngd_host_event_take(struct host_event *event);
+/* A record takes a ticket when it is queued and completes it when the stream gets there. NO_MEMORY: it took none. */
+ngd_status_t ngd_host_event_take(struct host_event *event, uint64_t *ticket_p);
 void ngd_host_event_complete(struct host_event *event, uint64_t ticket);
 uint64_t ngd_host_event_last(const struct host_event *event); /* the newest ticket; 0 = never recorded */
 bool ngd_host_event_done(const struct host_event *event, uint64_t ticket);

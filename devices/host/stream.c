@@ -12,12 +12,14 @@
  * A device error becomes sticky: launches are refused, queued ones complete with STREAM_ERROR, while events and
  * callbacks go on, so that nobody waits for ever. reset() clears it. Errors in a request's data stay with its launch.
  */
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "devices/host/host.h"
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum item_kind { ITEM_LAUNCH, ITEM_CALLBACK, ITEM_RECORD, ITEM_WAIT };
 
@@ -54,6 +56,32 @@ static bool is_idle(const struct host_stream *s) NGD_REQUIRES(s->lock)
 
 /* ---- executing one item, without the lock, by whoever set `running` ------------------------------------ */
 
+#define HANG_LIMIT_MS 200 /* as if the device had ended a hanging kernel after its time limit */
+
+/* What a CPU never does by itself and a device does: tests ask for it. */
+static ngd_status_t injected(void)
+{
+    if (NGD_FAULT(HOST_FAULT))
+        return NGD_ERR_DEVICE_FAULT;
+    if (NGD_FAULT(HOST_LOST))
+        return NGD_ERR_DEVICE_LOST;
+    if (NGD_FAULT(HOST_HANG)) {
+        nanosleep(&(struct timespec){.tv_nsec = HANG_LIMIT_MS * 1000000L}, NULL);
+        return NGD_ERR_DEVICE_FAULT;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t run_launch(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
+{
+    ngd_status_t status = injected();
+
+    if (status)
+        return launch->status =
+                   ngd_diag_set(&launch->diag, status, "stream %s: a fault that a test asked for", s->name);
+    return launch->eager ? ngd_host_run_eager(inst, s->team, launch) : ngd_host_replay(inst, s->team, launch);
+}
+
 static void execute_launch(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
 {
     ngd_status_t status;
@@ -64,7 +92,7 @@ static void execute_launch(struct host_stream *s, struct host_inst *inst, struct
                          ngd_status_name((ngd_status_t)atomic_load(&s->sticky)));
         return;
     }
-    status = launch->eager ? ngd_host_run_eager(inst, s->team, launch) : ngd_host_replay(inst, s->team, launch);
+    status = run_launch(s, inst, launch);
     if (status && ngd_status_scope(status) == NGD_SCOPE_DEVICE)
         ngd_host_stream_poison(s, status);
 }
@@ -327,10 +355,12 @@ void ngd_host_stream_poison(void *stream, ngd_status_t status)
 ngd_status_t ngd_host_event_record(void *event, void *stream)
 {
     struct host_stream *s = stream;
-    uint64_t ticket = ngd_host_event_take(event);
-    ngd_status_t status = NGD_OK;
+    uint64_t ticket;
+    ngd_status_t status = ngd_host_event_take(event, &ticket);
     bool now;
 
+    if (status)
+        return status;
     ngd_mutex_lock(&s->lock);
     now = is_idle(s);
     if (!now)

@@ -9,4 +9,4 @@ NGD_OPS_TEST_LIBS = $(NGD_DEVICES_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS) -lm
 tests_ops_test_kernels_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_ops_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_simd_math_LDADD = $(NGD_OPS_TEST_LIBS)
-EXTRA_DIST += tests/ops/device_run.h tests/ops/direct.h tests/ops/golden.h
+EXTRA_DIST += tests/ops/device_run.h tests/ops/direct.h tests/ops/golden.h tests/ops/golden_run.h

@@ -8,131 +8,12 @@
  *     test_ops --bench    the time of each operator's first case, and of some calls of a model's sizes
  */
 #include "tests/ops/direct.h"
-#include "tests/ops/golden.h"
+#include "tests/ops/golden_run.h"
 #include "tests/unit/unit.h"
 #include "base/clock.h"
 
 static double worst[NGD_OP_MAX][NGD_ISA_MAX];
 static uint32_t seen[NGD_OP_MAX];
-
-/*
- * Cases that PyTorch takes and this graph language refuses, by design: the case must then be refused, in so many words.
- * A case that is taken is compared, wherever it stands.
- */
-static const struct {
-    ngd_op_id_t op;
-    const char *says;
-} refusals[] = {
-    {NGD_OP_ATEN_ARANGE, "attribute step is -"}, /* ops.def: "below end" */
-};
-
-static bool refused_by_design(const struct golden_case *c, const struct ngd_diag *diag)
-{
-    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
-        if (refusals[i].op == c->op->id && strstr(diag->text, refusals[i].says))
-            return true;
-    return false;
-}
-
-/* ---- one case ---- */
-
-struct launch_data {
-    struct ngd_span inputs[GOLDEN_MAX];
-    struct ngd_host_value hosts[GOLDEN_MAX];
-    struct ngd_out outputs[GOLDEN_MAX];
-    char *room[GOLDEN_MAX];
-};
-
-static void fill_launch(const struct golden_case *c, const struct ready *r, bool params, struct launch_data *d)
-{
-    uint32_t n_inputs = 0, n_hosts = 0, n_params = 0, n_states = r->graph->n_params;
-    struct ngd_diag diag = {0};
-
-    for (uint32_t i = 0; i < c->n_in; i++) {
-        const struct golden_tensor *t = &c->in[i];
-        golden_class_t cls = golden_class(c, i, params);
-
-        if (cls == GOLDEN_INPUT)
-            d->inputs[n_inputs++] = (struct ngd_span){t->data, t->bytes};
-        else if (cls == GOLDEN_HOST)
-            d->hosts[n_hosts++] =
-                (struct ngd_host_value){(const int64_t *)(const void *)t->data, (uint32_t)(t->bytes / 8)};
-        else
-            run_check(
-                ngd_buffer_write(r->bound[cls == GOLDEN_PARAM ? n_params++ : n_states++], 0, t->data, t->bytes, &diag),
-                &diag, c->name);
-    }
-    for (uint32_t i = 0; i < c->n_out; i++) {
-        d->room[i] = calloc(1, c->out[i].bytes + 1);
-        d->outputs[i] = (struct ngd_out){d->room[i], c->out[i].bytes};
-    }
-}
-
-static double compare_states(const struct golden_case *c, const struct ready *r)
-{
-    uint32_t n_states = r->graph->n_params;
-    struct ngd_diag diag = {0};
-    double error = 0;
-    uint64_t at;
-
-    for (uint32_t i = 0; i < c->n_in; i++) {
-        uint64_t bytes = c->in[i].bytes;
-        char *got;
-
-        if (!(c->op->mutates >> i & 1))
-            continue;
-        got = malloc(bytes + 1);
-        run_check(ngd_buffer_read(r->bound[n_states++], 0, got, bytes, &diag), &diag, c->name);
-        error = c->mutated[i] ? fmax(error, golden_compare(c, &c->after[i], got, &at)) : error;
-        free(got);
-    }
-    return error;
-}
-
-/* The largest error; what is wrong is told. */
-static double run_case(struct bench *b, const struct golden_case *c, bool params, bool eager)
-{
-    struct launch_data d = {0};
-    struct ngd_launch launch = {.inputs = d.inputs, .hosts = d.hosts, .outputs = d.outputs, .eager = eager};
-    struct ngd_diag diag = {0};
-    struct ngd_strbuf text;
-    struct ready r;
-    double error = 0;
-
-    ngd_strbuf_init(&text);
-    golden_print(&text, c, params);
-    if (ready_open(&r, b, ngd_strbuf_str(&text), NULL, &diag)) {
-        bool refused = refused_by_design(c, &diag);
-
-        if (!refused)
-            fprintf(stderr, "%s (%s): %s\n%s", c->name, b->name, diag.text, ngd_strbuf_str(&text));
-        ngd_strbuf_fini(&text);
-        return refused ? 0 : INFINITY;
-    }
-    fill_launch(c, &r, params, &d);
-    if (ngd_stream_run(b->stream, r.inst, &launch)) {
-        fprintf(stderr, "%s (%s): %s\n", c->name, b->name, launch.diag.text);
-        error = INFINITY;
-    }
-    for (uint32_t i = 0; i < c->n_out && error < INFINITY; i++) {
-        uint64_t at;
-        double e = golden_compare(c, &c->out[i], d.room[i], &at);
-
-        if (e > 1)
-            fprintf(stderr,
-                    "%s (%s%s%s): result %u, element %llu is %.9g and should be %.9g: %.3g times what is allowed\n",
-                    c->name, b->name, eager ? ", eager" : "", params ? ", params" : "", i, (unsigned long long)at,
-                    golden_value(c->out[i].dtype, d.room[i], at), golden_value(c->out[i].dtype, c->out[i].data, at), e);
-        error = fmax(error, e);
-    }
-    if (error <= 1 && (error = fmax(error, compare_states(c, &r))) > 1)
-        fprintf(stderr, "%s (%s%s): the written operand is wrong\n", c->name, b->name, eager ? ", eager" : "");
-    for (uint32_t i = 0; i < c->n_out; i++)
-        free(d.room[i]);
-    ready_close(&r);
-    ngd_strbuf_fini(&text);
-    return error;
-}
 
 /* ---- all of them ---- */
 
@@ -150,7 +31,7 @@ static uint32_t run_all(ngd_isa_t isa, uint32_t threads, bool params, bool eager
 
         if (!c.op)
             continue;
-        e = run_case(&b, &c, params, eager);
+        e = golden_run(&b, &c, params, eager, NULL);
         wrong += !(e <= 1);
         worst[c.op->id][isa] = fmax(worst[c.op->id][isa], e);
         seen[c.op->id]++;
@@ -259,7 +140,7 @@ static int report(void)
 /* Nanoseconds of a replay, the best of some batches: what a step pays for the operator, with copies in and out. */
 static double time_case(struct bench *b, const struct golden_case *c)
 {
-    struct launch_data d = {0};
+    struct golden_launch d = {0};
     struct ngd_launch launch = {.inputs = d.inputs, .hosts = d.hosts, .outputs = d.outputs};
     struct ngd_diag diag = {0};
     struct ngd_strbuf text;
@@ -269,7 +150,7 @@ static double time_case(struct bench *b, const struct golden_case *c)
     ngd_strbuf_init(&text);
     golden_print(&text, c, false);
     run_check(ready_open(&r, b, ngd_strbuf_str(&text), NULL, &diag), &diag, c->name);
-    fill_launch(c, &r, false, &d);
+    golden_fill(c, &r, false, &d);
     for (int batch = 0; batch < 10; batch++) {
         ngd_nsec_t start = ngd_now();
 

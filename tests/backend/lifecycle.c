@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices: what opening gives and refuses. */
+#include "tests/backend/conform.h"
+
+START_TEST(backend_compiled_in_is_tested_or_the_reason_is_printed)
+{
+    const char *why = conform_why_not(_i);
+
+    if (why) {
+        const struct conform_backend b = {.name = ngd_device_backends()[_i]};
+
+        conform_skip(&b, "all of it", why);
+    }
+}
+END_TEST
+
+START_TEST(device_opened_says_what_it_is)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    const struct ngd_device_info *info;
+    char name[64];
+
+    conform_params(_i, &params);
+    CONFORM_OK(ngd_device_open(&params, &dev, &diag_));
+    info = ngd_device_info(dev);
+    snprintf(name, sizeof(name), "%s:%u", params.backend, params.index);
+    ck_assert_str_eq(info->name, name);
+    ck_assert_str_eq(info->backend, params.backend);
+    ck_assert_uint_gt(strlen(info->arch), strlen(params.backend));
+    ck_assert_int_eq(strncmp(info->arch, params.backend, strlen(params.backend)), 0);
+    ck_assert_uint_gt(strlen(info->description), 0);
+    ck_assert_uint_eq(info->memory_bytes, params.memory_bytes);
+    ck_assert_uint_ge(info->streams_max, 1);
+    ck_assert_str_eq(ngd_device_target(dev)->arch, info->arch);
+    ck_assert_ptr_nonnull(ngd_device_target(dev)->select);
+    ck_assert_uint_eq(ngd_device_used_bytes(dev), 0);
+    ngd_device_close(dev);
+    ngd_device_close(NULL);
+}
+END_TEST
+
+/* The arch is a part of keys on disk: it may not depend on the run, the budget or the index. */
+START_TEST(device_opened_again_has_the_same_arch)
+{
+    char first[128] = "";
+
+    for (int round = 0; round < 8; round++) {
+        struct ngd_device_params params;
+        struct ngd_device *dev = NULL;
+
+        conform_params(_i, &params);
+        params.memory_bytes = (uint64_t)(round + 1) << 20;
+        CONFORM_OK(ngd_device_open(&params, &dev, &diag_));
+        if (round == 0)
+            snprintf(first, sizeof(first), "%s", ngd_device_info(dev)->arch);
+        ck_assert_str_eq(first, ngd_device_info(dev)->arch);
+        ngd_device_close(dev);
+    }
+}
+END_TEST
+
+START_TEST(device_without_a_budget_has_the_one_of_its_backend)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+
+    conform_params(_i, &params);
+    params.memory_bytes = 0;
+    CONFORM_OK(ngd_device_open(&params, &dev, &diag_));
+    ck_assert_uint_gt(ngd_device_info(dev)->memory_bytes, 1u << 20);
+    ngd_device_close(dev);
+}
+END_TEST
+
+/* Two handles of one device share nothing, or the second is refused as in use. */
+START_TEST(device_opened_twice_works_twice_or_says_that_it_is_in_use)
+{
+    struct ngd_device_params params;
+    struct ngd_device *second = NULL;
+    struct conform c;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    conform_open(&c, _i);
+    conform_params(_i, &params);
+    status = ngd_device_open(&params, &second, &diag);
+    if (status) {
+        ck_assert_msg(status == NGD_ERR_BUSY, "%s", ngd_status_name(status));
+        conform_says(diag.text, params.backend);
+    } else {
+        struct ngd_buffer *buf = NULL;
+
+        CONFORM_OK(ngd_buffer_create(second, 100, NGD_BUFFER_GENERAL, "of the second", &buf, &diag_));
+        ck_assert_uint_eq(ngd_device_used_bytes(c.b.dev), 0);
+        ck_assert_uint_eq(ngd_device_used_bytes(second), 128);
+        ngd_buffer_unref(buf);
+        ngd_device_close(second);
+    }
+    conform_close(&c);
+}
+END_TEST
+
+START_TEST(device_number_that_does_not_exist_is_refused_or_served_under_its_name)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    conform_params(_i, &params);
+    params.index = UINT32_MAX;
+    status = ngd_device_open(&params, &dev, &diag);
+    if (status) {
+        ck_assert_ptr_null(dev);
+        ck_assert_msg(status == NGD_ERR_NOT_FOUND || status == NGD_ERR_INVALID_ARGUMENT, "%s: %s",
+                      ngd_status_name(status), diag.text);
+        conform_says(diag.text, "4294967295");
+        ck_assert_int_eq(ngd_device_open(&params, &dev, NULL), status);
+    } else {
+        conform_says(ngd_device_info(dev)->name, ":4294967295");
+        ngd_device_close(dev);
+    }
+}
+END_TEST
+
+START_TEST(backend_that_is_unknown_is_refused_with_the_list_of_known_ones)
+{
+    static const char *const names[] = {"", "hos", "hostess", "HOST", NULL};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct ngd_device_params params;
+        struct ngd_device *dev = NULL;
+        struct ngd_diag diag = {0};
+
+        ngd_device_params_init(&params);
+        params.backend = names[i];
+        ck_assert_int_eq(ngd_device_open(&params, &dev, &diag), NGD_ERR_NOT_FOUND);
+        ck_assert_ptr_null(dev);
+        for (const char *const *p = ngd_device_backends(); *p; p++)
+            conform_says(diag.text, *p);
+        ck_assert_int_eq(ngd_device_open(&params, &dev, NULL), NGD_ERR_NOT_FOUND);
+    }
+}
+END_TEST
+
+TCase *conform_lifecycle(void)
+{
+    TCase *tcase = tcase_create("lifecycle");
+    int all = 0;
+
+    while (ngd_device_backends()[all])
+        all++;
+    tcase_add_loop_test(tcase, backend_compiled_in_is_tested_or_the_reason_is_printed, 0, all);
+    tcase_add_test(tcase, backend_that_is_unknown_is_refused_with_the_list_of_known_ones);
+    CONFORM_ADD(tcase, device_opened_says_what_it_is, device_opened_again_has_the_same_arch,
+                device_without_a_budget_has_the_one_of_its_backend,
+                device_opened_twice_works_twice_or_says_that_it_is_in_use,
+                device_number_that_does_not_exist_is_refused_or_served_under_its_name);
+    return tcase;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operators: every golden case of every operator on every backend, replayed and eager. One check for each operator and
+ * backend; an operator that a backend does not support is printed with the reason that select gives.
+ */
+#include "tests/backend/conform.h"
+#include "tests/ops/golden_run.h"
+
+static bool is_capturable(const struct ngd_op *op)
+{
+    return !(op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE));
+}
+
+/* The n-th operator that can be captured; NULL past the last. */
+static const struct ngd_op *nth_op(int n)
+{
+    for (int id = 0; id < NGD_OP_MAX; id++)
+        if (is_capturable(ngd_op_by_id((ngd_op_id_t)id)) && n-- == 0)
+            return ngd_op_by_id((ngd_op_id_t)id);
+    return NULL;
+}
+
+static int count_ops(void)
+{
+    int n = 0;
+
+    while (nth_op(n))
+        n++;
+    return n;
+}
+
+/* A case replayed with inputs, and eagerly with bound operands; false: it is not supported, and *diag says why. */
+static bool run_forms(struct conform *c, const struct golden_case *g, struct ngd_diag *diag)
+{
+    for (int form = 0; form < 2; form++) {
+        double error = golden_run(&c->b, g, form, form, diag);
+
+        if (diag->status)
+            return false;
+        if (!(error <= c->backend->tolerance))
+            ck_abort_msg("%s on %s%s is %g times what is allowed off", g->name, c->backend->name,
+                         form ? ", eager, with bound operands" : "", error);
+    }
+    return true;
+}
+
+START_TEST(operator_is_within_tolerance_or_refused_by_name)
+{
+    int n = count_ops();
+    const struct ngd_op *op = nth_op(_i % n);
+    static struct golden_case one; /* large */
+    static struct ngd_diag diag, first;
+    uint32_t cases = 0, unsupported = 0;
+    struct conform c;
+    struct golden g;
+
+    conform_open(&c, _i / n);
+    golden_open(&g);
+    for (size_t i = 0; i < json_array_size(g.cases); i++) {
+        one = golden_case(&g, i);
+
+        if (one.op != op)
+            continue;
+        cases++;
+        memset(&diag, 0, sizeof(diag));
+        if (run_forms(&c, &one, &diag))
+            continue;
+        conform_says(diag.text, op->name); /* a refusal names the operator */
+        if (!unsupported++)
+            first = diag;
+    }
+    ck_assert_msg(cases > 0, "%s has no golden case", op->name);
+    if (unsupported) {
+        char what[128];
+
+        snprintf(what, sizeof(what), "%s, %u of %u cases", op->name, unsupported, cases);
+        conform_skip(c.backend, what, first.text);
+    }
+    golden_close(&g);
+    conform_close(&c);
+}
+END_TEST
+
+TCase *conform_operators(void)
+{
+    TCase *tcase = tcase_create("operators");
+
+    tcase_set_timeout(tcase, 120);
+    tcase_add_loop_test(tcase, operator_is_within_tolerance_or_refused_by_name, 0, count_ops() * (int)conform_count());
+    return tcase;
+}
