@@ -15,6 +15,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_SESSION,       /* daemon: one session's objects */
     NGD_RANK_LOADER,        /* daemon: files that are loaded or being loaded */
     NGD_RANK_OBJECTS,       /* daemon: handle tables of buffers, graphs, models, sequences */
+    NGD_RANK_ANSWERS,       /* daemon: one session's request ids */
     NGD_RANK_STREAM_CALL,   /* daemon: outbound queue of one streaming call */
     NGD_RANK_MODELS,        /* scheduler: table of models */
     NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */

@@ -3,6 +3,8 @@
 # All but main is a library, for the unit tests of what needs no gRPC server.
 noinst_LTLIBRARIES += libngddaemon.la
 libngddaemon_la_SOURCES = \
+	daemon/answers.c \
+	daemon/answers.h \
 	daemon/daemon.h \
 	daemon/drain.c \
 	daemon/drain.h \

@@ -13,6 +13,7 @@
  */
 #include "base/log.h"
 #include "base/metrics.h"
+#include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rpc_int.h"
@@ -51,6 +52,7 @@ void rpc_call_init(struct rpc_call *call, struct ngd_rpc_server *server)
     ngd_arena_init(&call->pub.life, ARENA_BLOCK);
     ngd_list_init(&call->open_link);
     ngd_list_init(&call->pub.session_link);
+    ngd_list_init(&call->pub.answer_link);
     grpc_metadata_array_init(&call->metadata);
     grpc_call_details_init(&call->details);
     call->on_close = (struct rpc_tag){on_close, call};
@@ -129,6 +131,8 @@ static void scrub(struct rpc_call *call)
         ngd_arena_reset(&call->pub.life);
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
+    call->pub.leads = false;
+    atomic_store(&call->pub.waits, false);
     call->pub.session = ngd_session_unref(call->pub.session);
     call->pub.identity = ngd_identity_unref(call->pub.identity);
 }
@@ -345,10 +349,24 @@ static void handler_done(struct rpc_call *call)
         unref(call);
 }
 
+/* Those who repeated this call meanwhile get the same end. */
+static void lead_succeeded(struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    if (call->pub.leads)
+        ngd_answers_succeeded(ngd_session_answers(call->pub.session), &call->pub, data, n);
+}
+
+static void lead_failed(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag)
+{
+    if (call->pub.leads)
+        ngd_answers_failed(ngd_session_answers(call->pub.session), &call->pub, status, diag);
+}
+
 void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct rpc_call *call = rpc_call_of(pub);
 
+    lead_failed(call, status, diag);
     fail_call(call, status, diag);
     handler_done(call);
 }
@@ -372,7 +390,7 @@ static void tell_handler(struct rpc_call *call)
     if (!tell)
         return;
     atomic_store(&call->pub.cancelled, true);
-    if (method->ops->cancelled)
+    if (method->ops->cancelled && !atomic_load(&call->pub.waits))
         method->ops->cancelled(&call->pub);
 }
 
@@ -502,6 +520,26 @@ static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, 
     return status;
 }
 
+/* Is it the first with its request id, which the handler has to serve? */
+static bool is_first(struct rpc_call *call, const struct ngd_raw_message *raw, const void *msg)
+{
+    struct ngd_call *pub = &call->pub;
+    struct ngd_raw_message *kept;
+
+    if (!pub->method->ops->once || !pub->session || pub->request_id[0] == '\0')
+        return true;
+    if (ngd_method_is_raw(pub->method)) { /* it may have to wait, and the caller's is on the stack */
+        kept = ngd_arena_alloc(&pub->life, sizeof(*kept));
+        if (!kept) {
+            ngd_call_fail(pub, NGD_ERR_NO_MEMORY, NULL);
+            return false;
+        }
+        *kept = *raw;
+        msg = kept;
+    }
+    return ngd_answers_begin(ngd_session_answers(pub->session), pub, msg, raw->data, raw->n);
+}
+
 /* Hands call->message to the handler, or fails the call. */
 static void deliver(struct rpc_call *call)
 {
@@ -516,7 +554,8 @@ static void deliver(struct rpc_call *call)
     }
     if (call->pub.method->kind != NGD_RPC_CLIENT_STREAM && call->pub.method->kind != NGD_RPC_DUPLEX)
         give_to_handler(call);
-    call->pub.method->ops->request(&call->pub, msg);
+    if (is_first(call, &raw, msg))
+        call->pub.method->ops->request(&call->pub, msg);
 }
 
 static void start_recv(struct rpc_call *call)
@@ -634,18 +673,33 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
     return NGD_OK;
 }
 
+static ngd_status_t pack_slice(struct rpc_call *call, const ProtobufCMessage *msg, grpc_slice *slice_p,
+                               struct ngd_diag *diag)
+{
+    ngd_status_t status = make_slice(call, protobuf_c_message_get_packed_size(msg), slice_p, diag);
+
+    if (status == NGD_OK)
+        protobuf_c_message_pack(msg, GRPC_SLICE_START_PTR(*slice_p));
+    return status;
+}
+
+static grpc_byte_buffer *buffer_of(grpc_slice slice)
+{
+    grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
+
+    grpc_slice_unref(slice);
+    return buffer;
+}
+
 static ngd_status_t pack(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
                          struct ngd_diag *diag)
 {
     grpc_slice slice;
-    ngd_status_t status = make_slice(call, protobuf_c_message_get_packed_size(msg), &slice, diag);
+    ngd_status_t status = pack_slice(call, msg, &slice, diag);
 
-    if (status != NGD_OK)
-        return status;
-    protobuf_c_message_pack(msg, GRPC_SLICE_START_PTR(slice));
-    *buffer_p = grpc_raw_byte_buffer_create(&slice, 1);
-    grpc_slice_unref(slice);
-    return NGD_OK;
+    if (status == NGD_OK)
+        *buffer_p = buffer_of(slice);
+    return status;
 }
 
 uint8_t *ngd_call_reserve(struct ngd_call *pub, size_t max, ngd_status_t *status_p, struct ngd_diag *diag)
@@ -708,22 +762,26 @@ static void answer(struct rpc_call *call, grpc_byte_buffer *buffer)
 void ngd_call_reply(struct ngd_call *pub, const ProtobufCMessage *msg)
 {
     struct rpc_call *call = rpc_call_of(pub);
-    grpc_byte_buffer *buffer;
     struct ngd_diag diag = {0};
-    ngd_status_t status = pack(call, msg, &buffer, &diag);
+    grpc_slice slice;
+    ngd_status_t status = pack_slice(call, msg, &slice, &diag);
 
-    if (status == NGD_OK)
-        end_call(call, NGD_OK, "", buffer);
-    else
-        fail_call(call, status, &diag);
+    if (status != NGD_OK) {
+        ngd_call_fail(pub, status, &diag);
+        return;
+    }
+    lead_succeeded(call, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
+    end_call(call, NGD_OK, "", buffer_of(slice));
     handler_done(call);
 }
 
 void ngd_call_reply_reserved(struct ngd_call *pub, size_t n)
 {
     struct rpc_call *call = rpc_call_of(pub);
-    grpc_byte_buffer *buffer = take_reserved(call, n);
+    grpc_byte_buffer *buffer;
 
+    lead_succeeded(call, GRPC_SLICE_START_PTR(call->reserved), n);
+    buffer = take_reserved(call, n);
     if (pub->method->kind == NGD_RPC_LOCKSTEP) {
         answer(call, buffer);
         return;
@@ -927,6 +985,22 @@ void ngd_call_finish(struct ngd_call *pub)
     ngd_mutex_lock(&call->lock);
     end_when(call, call->sending || call->out_head, NGD_OK, "");
     handler_done(call);
+}
+
+void ngd_call_finish_with(struct ngd_call *pub, const ProtobufCMessage *msg)
+{
+    struct rpc_call *call = rpc_call_of(pub);
+    struct ngd_diag diag = {0};
+    grpc_slice slice;
+    ngd_status_t status = pack_slice(call, msg, &slice, &diag);
+
+    if (status != NGD_OK) {
+        ngd_call_fail(pub, status, &diag);
+        return;
+    }
+    lead_succeeded(call, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
+    send_buffer(call, buffer_of(slice)); /* when the client is gone, nobody misses it */
+    ngd_call_finish(pub);
 }
 
 void ngd_call_end(struct ngd_call *pub, ngd_status_t status, const char *text)

@@ -25,6 +25,7 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/status.h"
+#include "daemon/jobs.h"
 #include <protobuf-c/protobuf-c.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -50,6 +51,13 @@ struct ngd_call {
     char peer[128];
     void *state;                  /* the handler's; usually in `life` */
     struct ngd_list session_link; /* session.c */
+
+    /* answers.c, for calls with a request id */
+    bool leads;         /* its end is told there */
+    _Atomic bool waits; /* began as a repetition of one under way; its handler hears of no cancellation */
+    const void *answer_msg;
+    struct ngd_list answer_link;
+    struct ngd_job answer_job;
 };
 
 /* A message as it came: in pieces, and in one piece for methods without a request descriptor (except CLIENT_STREAM). */
@@ -65,6 +73,9 @@ struct ngd_raw_message {
 };
 
 struct ngd_rpc_ops {
+    /* UNARY, SERVER_STREAM: makes or changes something, so that a repetition under the same request id must not do it
+     * again (answers.h). request() may run on a job thread then. */
+    bool once;
     /* Required. msg: the unpacked message, or a struct ngd_raw_message when the method has no descriptor. */
     void (*request)(struct ngd_call *call, const void *msg);
     /* Streams of the client, required for CLIENT_STREAM and DUPLEX: no more messages. broken: the connection is gone.
@@ -96,6 +107,8 @@ ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
 ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
 /* SERVER_STREAM, DUPLEX: status OK after what is queued. */
 void ngd_call_finish(struct ngd_call *call);
+/* SERVER_STREAM: a last message, which is what a repetition gets, and the end. */
+void ngd_call_finish_with(struct ngd_call *call, const ProtobufCMessage *msg);
 /* Streams, from any thread that holds a reference: an orderly end with this status as soon as nothing is being
  * answered. */
 void ngd_call_end(struct ngd_call *call, ngd_status_t status, const char *text);

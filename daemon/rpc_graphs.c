@@ -163,7 +163,7 @@ static void run_registration(struct registration *r)
         return;
     }
     ngd_metric_add(NGD_M_REGISTRATIONS, 1);
-    ngd_session_reply(call, &reply.base);
+    ngd_call_reply(call, &reply.base);
 }
 
 static void register_job(struct ngd_job *job)
@@ -177,8 +177,6 @@ static void register_graph(struct ngd_call *call, const void *msg)
     struct registration *r;
     struct ngd_diag diag = {0};
 
-    if (ngd_session_answered_before(call))
-        return;
     r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
     if (!r) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
@@ -197,7 +195,7 @@ static void register_graph(struct ngd_call *call, const void *msg)
         run_registration(r);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_register = {.request = register_graph};
+const struct ngd_rpc_ops ngd_rpc_graphs_register = {.once = true, .request = register_graph};
 
 /* ---- capture ------------------------------------------------------------------------------------- */
 
@@ -288,7 +286,7 @@ static void capture_release(struct ngd_call *call)
         ngd_object_unref(&c->object->base);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.request = capture, .release = capture_release};
+const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.once = true, .request = capture, .release = capture_release};
 
 /* ---- describe, list, release --------------------------------------------------------------------- */
 
@@ -432,4 +430,4 @@ static void release_graph(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_release = {.request = release_graph};
+const struct ngd_rpc_ops ngd_rpc_graphs_release = {.once = true, .request = release_graph};

@@ -69,23 +69,22 @@ static void run(struct ngd_job *job)
     struct ngd_call *call = l->call;
     struct ngd_diag diag = {0};
     ngd_status_t status = ngd_load_run(call->daemon->loader, &l->load, &diag);
+    struct ngd_load load;
 
     if (status == NGD_OK) {
         status = add_objects(l, &done, &diag);
         if (status != NGD_OK)
             take_back(l, &done);
     }
-    if (status == NGD_OK) {
-        done.shared = l->load.all_shared;
-        m.bytes_done = m.bytes_total = l->total;
-        m.done = &done;
-        ngd_call_send(call, &m.base);
-    }
-    ngd_load_fini(&l->load);
+    done.shared = l->load.all_shared;
+    m.bytes_done = m.bytes_total = l->total;
+    m.done = &done;
+    load = l->load; /* `l` goes with the call, names and shapes in `done` with the load */
     if (status == NGD_OK)
-        ngd_call_finish(call);
+        ngd_call_finish_with(call, &m.base);
     else
         ngd_call_fail(call, status, &diag);
+    ngd_load_fini(&load);
 }
 
 static void request(struct ngd_call *call, const void *msg)
@@ -110,4 +109,4 @@ static void request(struct ngd_call *call, const void *msg)
     ngd_jobs_add(call->daemon->loads, &l->job);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_load = {.request = request};
+const struct ngd_rpc_ops ngd_rpc_memory_load = {.once = true, .request = request};

@@ -52,16 +52,14 @@ static void allocate(struct ngd_call *call, const void *msg)
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    if (ngd_session_answered_before(call))
-        return;
     status = allocate_checked(call, msg, &reply.buffer, &diag);
     if (status == NGD_OK)
-        ngd_session_reply(call, &reply.base);
+        ngd_call_reply(call, &reply.base);
     else
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.request = allocate};
+const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.once = true, .request = allocate};
 
 /* All ids are looked at; the first that is not there is the answer, the others are free. */
 static void free_buffers(struct ngd_call *call, const void *msg)
@@ -83,7 +81,7 @@ static void free_buffers(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_free = {.request = free_buffers};
+const struct ngd_rpc_ops ngd_rpc_memory_free = {.once = true, .request = free_buffers};
 
 /* ---- write --------------------------------------------------------------------------------------- */
 

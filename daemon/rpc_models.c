@@ -86,7 +86,7 @@ static void finish(struct registration *r, ngd_status_t status, struct ngd_model
         status = NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
     if (status == NGD_OK)
-        ngd_session_reply(call, &reply.base);
+        ngd_call_reply(call, &reply.base);
     else
         ngd_call_fail(call, status, diag);
 }
@@ -145,8 +145,6 @@ static void register_model(struct ngd_call *call, const void *msg)
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    if (ngd_session_answered_before(call))
-        return;
     r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
     if (!r) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
@@ -163,7 +161,7 @@ static void register_model(struct ngd_call *call, const void *msg)
     ngd_jobs_add(call->daemon->jobs, &r->job);
 }
 
-const struct ngd_rpc_ops ngd_rpc_models_register = {.request = register_model};
+const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = register_model};
 
 /* ---- unload, list -------------------------------------------------------------------------------------------------
  */
@@ -203,7 +201,7 @@ static void unload_model(struct ngd_call *call, const void *msg)
     ngd_jobs_add(call->daemon->reaper, &u->job);
 }
 
-const struct ngd_rpc_ops ngd_rpc_models_unload = {.request = unload_model};
+const struct ngd_rpc_ops ngd_rpc_models_unload = {.once = true, .request = unload_model};
 
 struct listing {
     Npugraph__V1__ListModelsResponse reply;

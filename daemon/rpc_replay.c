@@ -363,6 +363,7 @@ static void release(struct ngd_call *call)
         ngd_object_unref(r->object ? &r->object->base : NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_replay = {.request = request, .cancelled = cancelled, .release = release};
+const struct ngd_rpc_ops ngd_rpc_graphs_replay = {
+    .once = true, .request = request, .cancelled = cancelled, .release = release};
 const struct ngd_rpc_ops ngd_rpc_graphs_replay_stream = {
     .request = request, .cancelled = cancelled, .release = release};

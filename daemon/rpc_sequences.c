@@ -94,7 +94,7 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     reply.prefill_ns = (uint64_t)r->device;
     put_logits(&reply.logits, r);
     ngd_session_count_request(call->session, r->device);
-    ngd_session_reply(call, &reply.base);
+    ngd_call_reply(call, &reply.base);
 }
 
 static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
@@ -127,8 +127,6 @@ static void open_sequence(struct ngd_call *call, const void *msg)
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    if (ngd_session_answered_before(call))
-        return;
     status = start_open(call, msg, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
@@ -151,7 +149,7 @@ static void release_state(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_open = {
-    .request = open_sequence, .cancelled = cancel_state, .release = release_state};
+    .once = true, .request = open_sequence, .cancelled = cancel_state, .release = release_state};
 
 /* ---- step -----------------------------------------------------------------------------------------------------------
  */
@@ -198,7 +196,7 @@ static void step(struct ngd_call *call, const void *msg)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_step = {
-    .request = step, .cancelled = cancel_state, .release = release_state};
+    .once = true, .request = step, .cancelled = cancel_state, .release = release_state};
 
 /* ---- steps on a stream --------------------------------------------------------------------------- */
 
@@ -303,7 +301,7 @@ static void close_sequence(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_sequences_close = {.request = close_sequence};
+const struct ngd_rpc_ops ngd_rpc_sequences_close = {.once = true, .request = close_sequence};
 
 struct listing {
     Npugraph__V1__ListSequencesResponse reply;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
@@ -27,23 +28,15 @@
 #include <sys/random.h>
 
 #define OBJECTS_MAX (1u << 20)
-#define ANSWERS     64
-#define ANSWER_MAX  (1u << 20) /* larger answers are not kept */
 
 enum state { OPEN, BROKEN, ENDED };
-
-struct answer {
-    char request_id[NGD_REQUEST_ID_MAX + 1];
-    const struct ngd_method *method;
-    uint8_t *data;
-    size_t n;
-};
 
 struct ngd_session {
     struct ngd_sessions *sessions;
     struct ngd_identity *identity;
     struct ngd_share *share;
     struct ngd_order *order;
+    struct ngd_answers *answers;
     uint64_t id;
     uint8_t token[NGD_SESSION_TOKEN_BYTES];
     char client_name[NGD_SESSION_NAME_MAX + 1], peer[128];
@@ -62,8 +55,6 @@ struct ngd_session {
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
     uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
     uint64_t bytes NGD_GUARDED_BY(lock);
-    struct answer answers[ANSWERS] NGD_GUARDED_BY(lock);
-    uint32_t next_answer NGD_GUARDED_BY(lock);
 };
 
 struct ngd_sessions {
@@ -94,8 +85,7 @@ struct ngd_session *ngd_session_ref(struct ngd_session *s)
 
 static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
 {
-    for (int i = 0; i < ANSWERS; i++)
-        ngd_free(s->answers[i].data);
+    ngd_answers_destroy(s->answers);
     ngd_handle_table_destroy(s->objects);
     ngd_order_destroy(s->order);
     ngd_share_unref(s->share);
@@ -126,6 +116,10 @@ struct ngd_order *ngd_session_order(struct ngd_session *s)
 struct ngd_share *ngd_session_share(struct ngd_session *s)
 {
     return s->share;
+}
+struct ngd_answers *ngd_session_answers(struct ngd_session *s)
+{
+    return s->answers;
 }
 struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
 {
@@ -308,7 +302,8 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
-        open_share(s) != NGD_OK || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
+        ngd_answers_create(&s->answers) != NGD_OK || open_share(s) != NGD_OK ||
+        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;
@@ -645,60 +640,4 @@ void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
     info_p->bytes = s->bytes;
     info_p->broken = s->state == BROKEN;
     ngd_mutex_unlock(&s->lock);
-}
-
-/* ---- idempotence --------------------------------------------------------------------------------- */
-
-bool ngd_session_answered_before(struct ngd_call *call)
-{
-    struct ngd_session *s = call->session;
-    uint8_t *copy = NULL;
-    size_t n = 0;
-
-    if (!s || call->request_id[0] == '\0')
-        return false;
-    ngd_mutex_lock(&s->lock);
-    for (int i = 0; i < ANSWERS; i++) {
-        const struct answer *a = &s->answers[i];
-
-        if (a->method == call->method && strcmp(a->request_id, call->request_id) == 0) {
-            n = a->n;
-            copy = ngd_memdup(a->data, n + 1); /* one more, so that an empty answer has memory too */
-            break;
-        }
-    }
-    ngd_mutex_unlock(&s->lock);
-    if (!copy)
-        return false;
-    ngd_call_reply_encoded(call, copy, n);
-    ngd_free(copy);
-    return true;
-}
-
-static void keep_answer(struct ngd_call *call, const ProtobufCMessage *msg)
-{
-    struct ngd_session *s = call->session;
-    size_t n = protobuf_c_message_get_packed_size(msg);
-    uint8_t *data = n <= ANSWER_MAX ? ngd_malloc(n + 1) : NULL;
-    struct answer *a;
-
-    if (!data)
-        return;
-    protobuf_c_message_pack(msg, data);
-    data[n] = 0;
-    ngd_mutex_lock(&s->lock);
-    a = &s->answers[s->next_answer++ % ANSWERS];
-    ngd_free(a->data);
-    a->data = data;
-    a->n = n;
-    a->method = call->method;
-    memcpy(a->request_id, call->request_id, sizeof(a->request_id));
-    ngd_mutex_unlock(&s->lock);
-}
-
-void ngd_session_reply(struct ngd_call *call, const ProtobufCMessage *msg)
-{
-    if (call->session && call->request_id[0] != '\0')
-        keep_answer(call, msg);
-    ngd_call_reply(call, msg);
 }

@@ -15,6 +15,7 @@
 #include "daemon/object.h"
 #include <protobuf-c/protobuf-c.h>
 
+struct ngd_answers;
 struct ngd_call;
 struct ngd_daemon;
 struct ngd_identity;
@@ -53,6 +54,7 @@ uint64_t ngd_session_id(const struct ngd_session *session);
 const uint8_t *ngd_session_token(const struct ngd_session *session);
 struct ngd_order *ngd_session_order(struct ngd_session *session); /* of its replays */
 struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
+struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
 struct ngd_identity *ngd_session_identity(const struct ngd_session *session);
 
 /* Streams that end with the session (rpc_call.c). */
@@ -87,12 +89,5 @@ struct ngd_session_info {
 };
 void ngd_session_info(struct ngd_session *session, struct ngd_session_info *info_p);
 void ngd_session_count_request(struct ngd_session *session, ngd_nsec_t device_time);
-
-/* ---- idempotence: calls that make something ---- */
-
-/* True when this request id was answered before in this session: the call has its answer again and is over. */
-bool ngd_session_answered_before(struct ngd_call *call);
-/* Replies, and keeps the answer under the call's request id, if it has one. */
-void ngd_session_reply(struct ngd_call *call, const ProtobufCMessage *msg);
 
 #endif

@@ -5,6 +5,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
+	tests/rpc/test_repeats.py \
 	tests/rpc/test_services.py \
 	tests/rpc/test_sessions.py \
 	tests/rpc/test_sharing.py \
