@@ -31,7 +31,12 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_memory.c \
 	graphs/plan_print.c \
 	graphs/plan_views.c \
-	graphs/sizes.c graphs/sizes.h
+	graphs/sizes.c graphs/sizes.h \
+	graphs/store.c graphs/store.h \
+	graphs/store_dir.c \
+	graphs/store_entry.c graphs/store_entry.h \
+	graphs/store_int.h \
+	graphs/store_note.c
 libngdgraphs_la_LIBADD = -lm
 
-EXTRA_DIST += graphs/ops.def
+EXTRA_DIST += graphs/ops.def graphs/store_reasons.def

@@ -7,7 +7,8 @@ NGD_PLAN_TESTS = \
 	tests/unit/test_key \
 	tests/unit/test_memplan \
 	tests/unit/test_plan \
-	tests/unit/test_plan_sim
+	tests/unit/test_plan_sim \
+	tests/unit/test_store
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_PLAN_TESTS)
 TESTS += $(NGD_PLAN_TESTS)
@@ -19,6 +20,7 @@ tests_unit_test_key_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 
 # Expressions, operators, graphs and their text.
 EXTRA_DIST += tests/unit/graph_util.h tests/fuzz/graph_text tests/golden/graphs

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store as a whole: entries by identity, what becomes of bad ones, the budget.
+ *
+ * bytes and n_entries are ours and what we saw of others at the last look through the directory. They decide when to
+ * look again, which every store does that would exceed the budget by them, and every LOOK_EVERY-th.
+ */
+#include "graphs/store_int.h"
+#include "base/mem.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LOOK_EVERY 64
+
+ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_store **store_p, struct ngd_diag *diag)
+{
+    struct ngd_store *store = NGD_NEW(struct ngd_store);
+    struct ngd_store_item *items = NULL;
+    ngd_status_t status;
+    uint32_t n;
+
+    if (!store)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the store");
+    store->root = store->entries = store->notes = store->aside = store->tmp = store->lock_file = -1;
+    store->owner = geteuid();
+    store->budget = params->budget;
+    store->dir = ngd_strdup(params->dir);
+    ngd_mutex_init(&store->lock, NGD_RANK_STORE);
+    status = store->dir ? ngd_store_dir_open(store, diag)
+                        : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the store");
+    if (status == NGD_OK) {
+        ngd_store_dir_sweep(store);
+        status = ngd_store_list(store, &items, &n, diag);
+        ngd_free(items);
+    }
+    if (status) {
+        ngd_store_close(store);
+        return status;
+    }
+    *store_p = store;
+    return NGD_OK;
+}
+
+void ngd_store_close(struct ngd_store *store)
+{
+    if (!store)
+        return;
+    ngd_store_dir_close(store);
+    ngd_mutex_fini(&store->lock);
+    ngd_free(store->dir);
+    ngd_free(store);
+}
+
+const char *ngd_store_dir(const struct ngd_store *store)
+{
+    return store->dir;
+}
+
+void ngd_store_blob_fini(struct ngd_store_blob *blob)
+{
+    ngd_free(blob->data);
+    *blob = (struct ngd_store_blob){.data = NULL};
+}
+
+/* ---- names --------------------------------------------------------------------------------------------- */
+
+static bool is_kind(const char *s)
+{
+    size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz");
+
+    return n > 0 && n < 16 && s[n] == '\0';
+}
+
+bool ngd_store_name(const char *identity, size_t n, char name[NGD_STORE_NAME_MAX])
+{
+    struct ngd_digest digest;
+    char kind[24];
+
+    if (!ngd_store_line(identity, n, "kind", kind, sizeof(kind)) || !is_kind(kind))
+        return false;
+    ngd_digest_of(identity, n, &digest);
+    ngd_digest_hex(&digest, name);
+    name[NGD_DIGEST_HEX - 1] = '.';
+    memcpy(name + NGD_DIGEST_HEX, kind, strlen(kind) + 1);
+    return true;
+}
+
+static bool is_name(const char *name)
+{
+    return strspn(name, "0123456789abcdef") == NGD_DIGEST_HEX - 1 && name[NGD_DIGEST_HEX - 1] == '.' &&
+           is_kind(name + NGD_DIGEST_HEX);
+}
+
+/* ---- reading ------------------------------------------------------------------------------------------- */
+
+static ngd_store_reason_t read_entry(struct ngd_store *store, const char *name, bool mark, struct ngd_store_blob *blob)
+{
+    char said[NGD_STORE_NAME_MAX];
+    ngd_store_reason_t reason;
+
+    *blob = (struct ngd_store_blob){.data = NULL};
+    reason = ngd_store_file_read(store, store->entries, name, mark, &blob->data, &blob->n);
+    if (reason == NGD_STORE_FOUND)
+        reason = ngd_store_entry_parse(blob->data, blob->n, &blob->entry);
+    if (reason == NGD_STORE_FOUND &&
+        (!ngd_store_name(blob->entry.identity, blob->entry.n_identity, said) || strcmp(said, name) != 0))
+        reason = NGD_STORE_FOREIGN;
+    if (reason != NGD_STORE_FOUND)
+        ngd_store_blob_fini(blob);
+    return reason;
+}
+
+static void miss(struct ngd_store *store, ngd_store_reason_t reason)
+{
+    atomic_fetch_add(&store->misses, 1);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_STORE_MISSES, ngd_store_reason_name(reason)), 1);
+}
+
+ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, size_t n, struct ngd_store_blob *blob_p)
+{
+    char name[NGD_STORE_NAME_MAX];
+    ngd_store_reason_t reason = NGD_STORE_ABSENT;
+
+    if (ngd_store_name(identity, n, name))
+        reason = read_entry(store, name, true, blob_p);
+    if (reason == NGD_STORE_FOUND) {
+        atomic_fetch_add(&store->hits, 1);
+        ngd_metric_inc(NGD_M_STORE_HITS);
+        return reason;
+    }
+    if (ngd_store_reason_aside(reason))
+        ngd_store_file_aside(store, store->entries, name, reason);
+    miss(store, reason);
+    return reason;
+}
+
+ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name, struct ngd_store_blob *blob_p)
+{
+    return is_name(name) ? read_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
+}
+
+void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason)
+{
+    char name[NGD_STORE_NAME_MAX];
+
+    if (!ngd_store_name(identity, n, name))
+        return;
+    ngd_store_file_aside(store, store->entries, name, reason);
+    miss(store, reason);
+}
+
+/* ---- listing ------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct ngd_store_item *items;
+    uint32_t n, cap;
+    uint64_t bytes;
+    bool failed;
+};
+
+static void add_item(void *ctx, int dir, const char *name)
+{
+    struct listing *l = ctx;
+    struct stat st;
+
+    if (l->failed || !is_name(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    if (l->n == l->cap) {
+        uint32_t cap = l->cap ? l->cap * 2 : 64;
+        struct ngd_store_item *items = ngd_reallocarray(l->items, cap, sizeof(*items));
+
+        l->failed = !items;
+        if (!items)
+            return;
+        l->items = items;
+        l->cap = cap;
+    }
+    memcpy(l->items[l->n].name, name, strlen(name) + 1);
+    l->items[l->n].bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    l->items[l->n].used = (int64_t)st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+    l->bytes += l->items[l->n++].bytes;
+}
+
+static int by_use(const void *pa, const void *pb)
+{
+    const struct ngd_store_item *a = pa, *b = pb;
+
+    if (a->used != b->used)
+        return a->used > b->used ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+/* Never below zero: other processes remove files that we have counted. */
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static void publish(struct ngd_store *store, uint64_t bytes, uint32_t n)
+{
+    atomic_store(&store->bytes, bytes);
+    atomic_store(&store->n_entries, n);
+    ngd_metric_set(NGD_M_STORE_BYTES, (int64_t)bytes);
+    ngd_metric_set(NGD_M_STORE_ENTRIES, (int64_t)n);
+}
+
+/* Last used first, with times in nanoseconds. */
+static ngd_status_t look(struct ngd_store *store, struct listing *l, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    *l = (struct listing){.items = NULL};
+    status = ngd_store_dir_each(store->entries, add_item, l);
+    if (status == NGD_OK && l->failed)
+        status = NGD_ERR_NO_MEMORY;
+    if (status) {
+        ngd_free(l->items);
+        return ngd_diag_set(diag, status, "%s/entries cannot be read: %s", store->dir, ngd_status_text(status));
+    }
+    qsort(l->items, l->n, sizeof(l->items[0]), by_use);
+    publish(store, l->bytes, l->n);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **items_p, uint32_t *n_p,
+                            struct ngd_diag *diag)
+{
+    struct listing l;
+    ngd_status_t status = look(store, &l, diag);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < l.n; i++)
+        l.items[i].used /= INT64_C(1000000000);
+    *items_p = l.items;
+    *n_p = l.n;
+    return NGD_OK;
+}
+
+/* ---- writing ------------------------------------------------------------------------------------------- */
+
+/* Room for `more` bytes, and a tenth of the budget, so that not every store has to look. */
+static void make_room(struct ngd_store *store, uint64_t more)
+{
+    uint64_t target = store->budget - store->budget / 10;
+    struct listing l;
+    uint32_t left;
+
+    ngd_store_lock(store);
+    ngd_store_dir_sweep(store);
+    if (look(store, &l, NULL) != NGD_OK) {
+        ngd_store_unlock(store);
+        return;
+    }
+    target = target > more ? target - more : 0;
+    left = l.n;
+    for (uint32_t i = l.bytes + more > store->budget ? l.n : 0; i > 0 && l.bytes > target; i--) {
+        if (unlinkat(store->entries, l.items[i - 1].name, 0) != 0 && errno != ENOENT)
+            continue;
+        l.bytes -= l.items[i - 1].bytes;
+        left--;
+        atomic_fetch_add(&store->evictions, 1);
+        ngd_metric_inc(NGD_M_STORE_EVICTIONS);
+    }
+    publish(store, l.bytes, left);
+    ngd_store_unlock(store);
+    ngd_free(l.items);
+}
+
+static ngd_status_t fail_write(struct ngd_store *store, ngd_status_t status)
+{
+    atomic_fetch_add(&store->write_failures, 1);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_STORE_WRITE_FAILURES, ngd_status_name(status)), 1);
+    return status;
+}
+
+static ngd_status_t put(struct ngd_store *store, const char *name, const void *data, size_t n, struct ngd_diag *diag)
+{
+    struct stat st;
+    bool there;
+    ngd_status_t status;
+
+    if (store->budget && n > store->budget - store->budget / 10)
+        return fail_write(store, ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                                              "an entry of %zu bytes does not fit into a store of %" PRIu64, n,
+                                              store->budget));
+    if (store->budget &&
+        (atomic_load(&store->bytes) + n > store->budget || atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
+        make_room(store, n);
+    there = fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+    status = ngd_store_file_write(store, store->entries, name, data, n, diag);
+    if (status)
+        return fail_write(store, status);
+    atomic_fetch_add(&store->writes, 1);
+    ngd_metric_inc(NGD_M_STORE_WRITES);
+    publish(store, less(atomic_load(&store->bytes), there ? (uint64_t)st.st_size : 0) + n,
+            atomic_load(&store->n_entries) + !there);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry *entry, struct ngd_diag *diag)
+{
+    char name[NGD_STORE_NAME_MAX];
+    struct ngd_strbuf bytes;
+    ngd_status_t status;
+
+    if (!ngd_store_name(entry->identity, entry->n_identity, name))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an identity without a kind");
+    ngd_strbuf_init(&bytes);
+    ngd_store_entry_pack(entry, &bytes);
+    if (bytes.failed)
+        status = fail_write(store, ngd_diag_set(diag, NGD_ERR_NO_MEMORY,
+                                                "no host memory for an entry of %zu bytes, or it is too large",
+                                                entry->n_payload));
+    else
+        status = put(store, name, bytes.data, bytes.len, diag);
+    ngd_strbuf_fini(&bytes);
+    return status;
+}
+
+ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t n, char name[NGD_STORE_NAME_MAX],
+                              struct ngd_diag *diag)
+{
+    struct ngd_store_entry entry;
+    ngd_store_reason_t reason = ngd_store_entry_parse(data, n, &entry);
+
+    if (reason != NGD_STORE_FOUND)
+        return ngd_diag_set(diag, reason == NGD_STORE_TRUNCATED ? NGD_ERR_FILE_TRUNCATED : NGD_ERR_FILE_CORRUPT,
+                            "not a good entry of a store: %s", ngd_store_reason_text(reason));
+    if (!ngd_store_name(entry.identity, entry.n_identity, name))
+        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "not a good entry of a store: its identity has no kind");
+    return put(store, name, data, n, diag);
+}
+
+/* ---- care ---------------------------------------------------------------------------------------------- */
+
+static ngd_store_reason_t check_entry(struct ngd_store *store, const char *name)
+{
+    struct ngd_store_blob blob;
+    ngd_store_reason_t reason = read_entry(store, name, false, &blob);
+
+    if (reason == NGD_STORE_FOUND)
+        ngd_store_blob_fini(&blob);
+    return reason;
+}
+
+ngd_status_t ngd_store_verify(struct ngd_store *store,
+                              void (*fn)(void *ctx, const struct ngd_store_item *item, ngd_store_reason_t reason),
+                              void *ctx, uint32_t *good_p, uint32_t *bad_p, struct ngd_diag *diag)
+{
+    struct ngd_store_item *items = NULL;
+    uint32_t n = 0, good = 0, bad = 0;
+    ngd_status_t status = ngd_store_list(store, &items, &n, diag);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < n; i++) {
+        ngd_store_reason_t reason = check_entry(store, items[i].name);
+
+        if (reason == NGD_STORE_ABSENT) /* evicted meanwhile */
+            continue;
+        good += reason == NGD_STORE_FOUND;
+        bad += reason != NGD_STORE_FOUND;
+        if (fn)
+            fn(ctx, &items[i], reason);
+        if (ngd_store_reason_aside(reason))
+            ngd_store_file_aside(store, store->entries, items[i].name, reason);
+    }
+    ngd_free(items);
+    *good_p = good;
+    *bad_p = bad;
+    status = ngd_store_list(store, &items, &n, diag); /* for the gauges */
+    if (status == NGD_OK)
+        ngd_free(items);
+    return status;
+}
+
+ngd_status_t ngd_store_remove(struct ngd_store *store, const char *name, struct ngd_diag *diag)
+{
+    struct stat st;
+
+    if (!is_name(name) || fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "the store has no entry %.80s", name);
+    if (unlinkat(store->entries, name, 0) != 0)
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "entry %s cannot be removed: %s", name,
+                            strerror(errno));
+    publish(store, less(atomic_load(&store->bytes), (uint64_t)st.st_size),
+            (uint32_t)less(atomic_load(&store->n_entries), 1));
+    return NGD_OK;
+}
+
+static void remove_one(void *ctx, int dir, const char *name)
+{
+    uint32_t *removed = ctx;
+
+    if (unlinkat(dir, name, 0) == 0)
+        ++*removed;
+}
+
+ngd_status_t ngd_store_clear(struct ngd_store *store, uint32_t *removed_p, struct ngd_diag *diag)
+{
+    struct ngd_store_item *items = NULL;
+    uint32_t removed = 0, others = 0, n;
+    ngd_status_t status;
+
+    ngd_store_lock(store);
+    status = ngd_store_dir_each(store->entries, remove_one, &removed);
+    if (status == NGD_OK)
+        status = ngd_store_dir_each(store->aside, remove_one, &others);
+    if (status == NGD_OK)
+        status = ngd_store_dir_each(store->notes, remove_one, &others);
+    ngd_store_unlock(store);
+    if (status)
+        return ngd_diag_set(diag, status, "%s cannot be read: %s", store->dir, ngd_status_text(status));
+    *removed_p = removed;
+    status = ngd_store_list(store, &items, &n, diag);
+    if (status == NGD_OK)
+        ngd_free(items);
+    return status;
+}
+
+void ngd_store_stats(const struct ngd_store *store, struct ngd_store_stats *stats_p)
+{
+    *stats_p = (struct ngd_store_stats){
+        .hits = atomic_load(&store->hits),
+        .misses = atomic_load(&store->misses),
+        .set_aside = atomic_load(&store->set_aside),
+        .writes = atomic_load(&store->writes),
+        .write_failures = atomic_load(&store->write_failures),
+        .evictions = atomic_load(&store->evictions),
+        .bytes = atomic_load(&store->bytes),
+        .entries = atomic_load(&store->n_entries),
+        .budget = store->budget,
+    };
+}

@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/metrics.h"
+#include "graphs/store.h"
+#include "tests/unit/unit.h"
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- a directory that goes with its test --------------------------------------------------------------- */
+
+static char base[64], dir[96];
+
+static void remove_tree(const char *path)
+{
+    DIR *d = opendir(path);
+
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        char below[512];
+
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
+        if (unlink(below) != 0)
+            remove_tree(below);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
+static void setup_dir(void)
+{
+    /* In memory where that is possible: thousands of fsyncs on a disk take their time, and show no more. */
+    snprintf(base, sizeof(base), "%s/ngd-store-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    ck_assert_ptr_nonnull(mkdtemp(base));
+    snprintf(dir, sizeof(dir), "%s/store", base);
+}
+
+static void teardown_dir(void)
+{
+    remove_tree(base);
+}
+
+static struct ngd_store *open_store(uint64_t budget)
+{
+    struct ngd_store_params params = {.dir = dir, .budget = budget};
+    struct ngd_store *store = NULL;
+    struct ngd_diag diag = {0};
+
+    if (ngd_store_open(&params, &store, &diag))
+        ck_abort_msg("%s", diag.text);
+    return store;
+}
+
+static void refused(const char *what)
+{
+    struct ngd_store_params params = {.dir = dir};
+    struct ngd_store *store = NULL;
+    struct ngd_diag diag = {0};
+
+    ck_assert_int_ne(ngd_store_open(&params, &store, &diag), NGD_OK);
+    ck_assert_ptr_null(store);
+    ck_assert_msg(strstr(diag.text, dir) && strstr(diag.text, what), "%s", diag.text);
+}
+
+/* ---- entries ------------------------------------------------------------------------------------------- */
+
+struct thing {
+    char identity[128];
+    uint8_t payload[4000];
+    struct ngd_store_entry entry;
+};
+
+static void make(struct thing *t, unsigned number, size_t bytes)
+{
+    snprintf(t->identity, sizeof(t->identity), NGD_STORE_FORMAT "\nkind plan\nnumber %u\n", number);
+    for (size_t i = 0; i < bytes; i++)
+        t->payload[i] = (uint8_t)(number * 31 + i * 7);
+    t->entry = (struct ngd_store_entry){.identity = t->identity,
+                                        .n_identity = strlen(t->identity),
+                                        .notes = "made by a test\n",
+                                        .n_notes = 15,
+                                        .payload = t->payload,
+                                        .n_payload = bytes};
+}
+
+static void put(struct ngd_store *store, struct thing *t, unsigned number, size_t bytes)
+{
+    struct ngd_diag diag = {0};
+
+    make(t, number, bytes);
+    if (ngd_store_put(store, &t->entry, &diag))
+        ck_abort_msg("%s", diag.text);
+}
+
+static ngd_store_reason_t get(struct ngd_store *store, const struct thing *t)
+{
+    struct ngd_store_blob blob = {.data = NULL};
+    ngd_store_reason_t reason = ngd_store_get(store, t->identity, strlen(t->identity), &blob);
+
+    if (reason != NGD_STORE_FOUND) {
+        ck_assert_ptr_null(blob.data);
+        return reason;
+    }
+    ck_assert_uint_eq(blob.entry.n_payload, t->entry.n_payload);
+    ck_assert_mem_eq(blob.entry.payload, t->payload, t->entry.n_payload);
+    ck_assert_uint_eq(blob.entry.n_notes, 15);
+    ngd_store_blob_fini(&blob);
+    return reason;
+}
+
+static void path_of(const struct thing *t, char *path, size_t room)
+{
+    char name[NGD_STORE_NAME_MAX];
+
+    ck_assert(ngd_store_name(t->identity, strlen(t->identity), name));
+    snprintf(path, room, "%s/entries/%s", dir, name);
+}
+
+static size_t read_file(const char *path, uint8_t *data, size_t room)
+{
+    FILE *f = fopen(path, "rb");
+    size_t n;
+
+    ck_assert_ptr_nonnull(f);
+    n = fread(data, 1, room, f);
+    fclose(f);
+    return n;
+}
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+
+    ck_assert_ptr_nonnull(f);
+    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
+    fclose(f);
+}
+
+static unsigned count_files(const char *part)
+{
+    char path[160];
+    unsigned n = 0;
+    DIR *d;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, part);
+    d = opendir(path);
+    ck_assert_ptr_nonnull(d);
+    while (readdir(d))
+        n++;
+    closedir(d);
+    return n - 2;
+}
+
+static void verify_clean(struct ngd_store *store, unsigned entries)
+{
+    uint32_t good = 0, bad = 9;
+
+    ck_assert_int_eq(ngd_store_verify(store, NULL, NULL, &good, &bad, NULL), NGD_OK);
+    ck_assert_uint_eq(bad, 0);
+    if (entries)
+        ck_assert_uint_eq(good, entries);
+}
+
+START_TEST(entry_comes_back_also_for_the_next_process)
+{
+    struct ngd_store *store;
+    struct thing t;
+
+    setup_dir();
+    store = open_store(0);
+    make(&t, 1, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+    put(store, &t, 1, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    put(store, &t, 1, 4000); /* replaced */
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    store = open_store(0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    make(&t, 2, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+    verify_clean(store, 1);
+    ck_assert_uint_eq(count_files("tmp"), 0);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+/* A damaged file: what was asked for is not there, the file is set aside, and a new one takes its place. */
+static void check_damage(struct ngd_store *store, struct thing *t, const char *path, const uint8_t *data, size_t n)
+{
+    struct ngd_store_stats before, after;
+    ngd_store_reason_t reason;
+
+    write_file(path, data, n);
+    ngd_store_stats(store, &before);
+    reason = get(store, t);
+    ngd_store_stats(store, &after);
+    ck_assert_msg(reason == NGD_STORE_TRUNCATED || reason == NGD_STORE_CHECKSUM || reason == NGD_STORE_FORMAT_OTHER,
+                  "%s", ngd_store_reason_name(reason));
+    ck_assert_uint_eq(after.set_aside, before.set_aside + 1);
+    ck_assert_uint_eq(after.misses, before.misses + 1);
+    ck_assert_uint_eq(after.hits, before.hits);
+    ck_assert_int_eq(access(path, F_OK), -1);
+    ck_assert_int_eq(get(store, t), NGD_STORE_ABSENT);
+}
+
+START_TEST(every_changed_byte_sets_the_entry_aside)
+{
+    uint8_t data[1024];
+    struct ngd_store *store;
+    struct thing t;
+    char path[256];
+    size_t n;
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 200);
+    path_of(&t, path, sizeof(path));
+    n = read_file(path, data, sizeof(data));
+    ck_assert_uint_gt(n, 200);
+    for (size_t i = 0; i < n; i++) {
+        data[i] ^= (uint8_t)(1 << i % 8);
+        check_damage(store, &t, path, data, n);
+        data[i] ^= (uint8_t)(1 << i % 8);
+    }
+    put(store, &t, 1, 200);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ck_assert_uint_le(count_files("aside"), NGD_STORE_ASIDE_MAX);
+    ck_assert_uint_ge(ngd_metric_row_get(ngd_metric_row(NGD_M_STORE_SET_ASIDE, "checksum")), 200);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(every_truncation_and_more_bytes_set_the_entry_aside)
+{
+    uint8_t data[1024] = {0};
+    struct ngd_store *store;
+    struct thing t;
+    char path[256];
+    size_t n;
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 100);
+    path_of(&t, path, sizeof(path));
+    n = read_file(path, data, sizeof(data));
+    for (size_t i = 0; i < n; i++)
+        check_damage(store, &t, path, data, i);
+    check_damage(store, &t, path, data, n + 1);
+    write_file(path, data, n);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(what_is_no_file_of_ours_is_set_aside)
+{
+    struct ngd_store *store;
+    static struct thing t, other;
+    char path[256], from[256];
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 100);
+    put(store, &other, 2, 100);
+    path_of(&t, path, sizeof(path));
+    path_of(&other, from, sizeof(from));
+    /* A good entry under the name of another. */
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(link(from, path), 0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOREIGN);
+    ck_assert_int_eq(get(store, &other), NGD_STORE_FOUND);
+    ck_assert_int_eq(symlink(from, path), 0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_NOT_A_FILE);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_NOT_A_FILE);
+    ck_assert_int_eq(mkfifo(path, 0700), 0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_NOT_A_FILE);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+    if (geteuid() == 0) {
+        put(store, &t, 1, 100);
+        ck_assert_int_eq(chown(path, 1, 1), 0);
+        ck_assert_int_eq(get(store, &t), NGD_STORE_FOREIGN);
+    }
+    put(store, &t, 1, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(entry_that_does_not_load_is_set_aside_by_its_user)
+{
+    struct ngd_store *store;
+    struct thing t;
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_OUTDATED);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+    ck_assert_uint_eq(count_files("aside"), 1);
+    ck_assert_uint_eq(ngd_metric_row_get(ngd_metric_row(NGD_M_STORE_MISSES, "outdated")), 1);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+/* ---- directories --------------------------------------------------------------------------------------- */
+
+START_TEST(bad_directories_are_refused_in_words)
+{
+    struct ngd_store *store;
+    char path[160];
+
+    setup_dir();
+    write_file(dir, "x", 1);
+    refused("is a link or no directory");
+    ck_assert_int_eq(unlink(dir), 0);
+    ck_assert_int_eq(symlink(base, dir), 0);
+    refused("is a link or no directory");
+    ck_assert_int_eq(unlink(dir), 0);
+    ck_assert_int_eq(mkdir(dir, 0700), 0);
+    ck_assert_int_eq(chmod(dir, 0770), 0);
+    refused("chmod go-w");
+    ck_assert_int_eq(chmod(dir, 0700), 0);
+    if (geteuid() == 0) {
+        ck_assert_int_eq(chown(dir, 1, 1), 0);
+        refused("belongs to user 1");
+        ck_assert_int_eq(chown(dir, 0, 0), 0);
+    } else {
+        ck_assert_int_eq(chmod(dir, 0500), 0);
+        refused("Permission denied");
+        ck_assert_int_eq(chmod(dir, 0700), 0);
+    }
+    snprintf(path, sizeof(path), "%s/entries", dir);
+    ck_assert_int_eq(symlink(base, path), 0);
+    refused("entries cannot be used");
+    ck_assert_int_eq(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/version", dir);
+    write_file(path, "npugraph-store 99\n", 18);
+    refused("give a directory of its own");
+    ck_assert_int_eq(unlink(path), 0);
+    store = open_store(0);
+    ngd_store_close(store);
+    remove_tree(dir);
+    snprintf(dir, sizeof(dir), "%s/not/there", base);
+    refused("No such file");
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(full_disk_is_counted_and_leaves_no_trace)
+{
+    struct ngd_store *store;
+    struct ngd_store_stats stats;
+    struct ngd_diag diag = {0};
+    struct thing t;
+
+    setup_dir();
+    store = open_store(0);
+    if (NGD_FAULT_COMPILED) {
+        make(&t, 1, 100);
+        ngd_fault_arm(NGD_FAULT_STORE_WRITE, 0, 1);
+        ck_assert_int_eq(ngd_store_put(store, &t.entry, &diag), NGD_ERR_DISK_FULL);
+        ngd_fault_arm(NGD_FAULT_STORE_SYNC, 0, 1);
+        ck_assert_int_eq(ngd_store_put(store, &t.entry, &diag), NGD_ERR_IO);
+        ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+        ck_assert_uint_eq(count_files("tmp"), 0);
+        ngd_store_stats(store, &stats);
+        ck_assert_uint_eq(stats.write_failures, 2);
+        ck_assert_uint_eq(ngd_metric_row_get(ngd_metric_row(NGD_M_STORE_WRITE_FAILURES, "DISK_FULL")), 1);
+    }
+    put(store, &t, 1, 100);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    if (NGD_FAULT_COMPILED) {
+        ngd_fault_arm(NGD_FAULT_STORE_WRITE, 0, 1);
+        refused("No space left");
+    }
+    teardown_dir();
+}
+END_TEST
+
+/* ---- budget -------------------------------------------------------------------------------------------- */
+
+static void set_used(const struct thing *t, time_t when)
+{
+    struct timespec times[2] = {{.tv_sec = when}, {.tv_sec = when}};
+    char path[256];
+
+    path_of(t, path, sizeof(path));
+    ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+START_TEST(least_recently_used_entries_go_when_the_budget_is_full)
+{
+    struct ngd_store *store;
+    struct ngd_store_stats stats;
+    static struct thing t[30];
+    unsigned left = 0;
+
+    setup_dir();
+    store = open_store(20000); /* about 17 of these */
+    for (unsigned i = 0; i < 12; i++) {
+        put(store, &t[i], i, 1000);
+        set_used(&t[i], 1000000 + (time_t)i);
+    }
+    ck_assert_int_eq(get(store, &t[0]), NGD_STORE_FOUND); /* now it is the newest */
+    for (unsigned i = 12; i < 30; i++) {
+        put(store, &t[i], i, 1000);
+        set_used(&t[i], 2000000 + (time_t)i);
+    }
+    ngd_store_stats(store, &stats);
+    ck_assert_uint_le(stats.bytes, 20000);
+    ck_assert_uint_gt(stats.evictions, 10);
+    ck_assert_int_eq(get(store, &t[29]), NGD_STORE_FOUND);
+    ck_assert_int_eq(get(store, &t[0]), NGD_STORE_FOUND);
+    for (unsigned i = 1; i < 12; i++)
+        ck_assert_int_eq(get(store, &t[i]), NGD_STORE_ABSENT);
+    for (unsigned i = 0; i < 30; i++)
+        left += get(store, &t[i]) == NGD_STORE_FOUND;
+    ck_assert_uint_eq(left, stats.entries);
+    ck_assert_uint_ge(left, 13);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(entry_larger_than_the_budget_is_refused_and_evicts_nothing)
+{
+    struct ngd_store *store;
+    struct ngd_diag diag = {0};
+    static struct thing t, large;
+
+    setup_dir();
+    store = open_store(2000);
+    put(store, &t, 1, 500);
+    make(&large, 2, 3000);
+    ck_assert_int_eq(ngd_store_put(store, &large.entry, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(diag.text, "does not fit into a store of 2000"));
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+/* ---- several processes --------------------------------------------------------------------------------- */
+
+static void busy_child(unsigned who)
+{
+    struct ngd_store *store = open_store(60000);
+    struct thing t;
+    uint64_t seed = who + 1;
+
+    for (int i = 0; i < 400; i++) {
+        unsigned number;
+
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        number = (unsigned)(seed >> 33) % 60;
+        make(&t, number, 500 + number * 20);
+        if (get(store, &t) != NGD_STORE_FOUND)
+            put(store, &t, number, 500 + number * 20);
+    }
+    ngd_store_close(store);
+    _exit(0);
+}
+
+START_TEST(processes_that_share_a_store_do_not_hurt_each_other)
+{
+    struct ngd_store *store;
+    pid_t pids[3];
+
+    setup_dir();
+    ngd_store_close(open_store(0));
+    for (unsigned i = 0; i < 3; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0)
+            busy_child(i);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        int status = -1;
+
+        ck_assert_int_eq(waitpid(pids[i], &status, 0), pids[i]);
+        ck_assert_int_eq(status, 0);
+    }
+    store = open_store(0);
+    verify_clean(store, 0);
+    ck_assert_uint_eq(count_files("tmp"), 0);
+    ck_assert_uint_eq(count_files("aside"), 0);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+static void add_line(void *ctx, const char *text, struct ngd_strbuf *changed)
+{
+    ngd_strbuf_printf(changed, "%s%u\n", text, *(unsigned *)ctx);
+}
+
+/* Stores for ever, and says when the first entry is stored. */
+static void storing_child(unsigned round, int tell)
+{
+    struct ngd_store *store = open_store(100000);
+    struct thing t;
+
+    for (unsigned i = 0;; i++) {
+        put(store, &t, (round * 7 + i) % 50, 1500);
+        if (i == 0)
+            ck_assert_int_eq(write(tell, "1", 1), 1);
+        if (i % 8 == 7)
+            ngd_store_note_change(store, "hot", add_line, &i, NULL);
+    }
+}
+
+static void kill_one(unsigned round, uint64_t *seed)
+{
+    struct timespec pause = {.tv_nsec = 0};
+    int ends[2], status = 0;
+    char byte;
+    pid_t pid;
+
+    ck_assert_int_eq(pipe(ends), 0);
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0)
+        storing_child(round, ends[1]);
+    ck_assert_int_eq(read(ends[0], &byte, 1), 1);
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    pause.tv_nsec = (long)((*seed >> 33) % 2000000);
+    nanosleep(&pause, NULL);
+    ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+START_TEST(killed_while_storing_leaves_a_clean_store)
+{
+    uint64_t seed = 99;
+    unsigned swept = 0;
+
+    setup_dir();
+    ngd_store_close(open_store(0));
+    for (unsigned round = 0; round < 500; round++) {
+        struct ngd_store *store;
+
+        kill_one(round, &seed);
+        swept += count_files("tmp") > 0;
+        store = open_store(0);
+        verify_clean(store, 0);
+        ck_assert_uint_eq(count_files("tmp"), 0);
+        ngd_store_close(store);
+    }
+    ck_assert_uint_eq(count_files("aside"), 0);
+    ck_assert_uint_ge(count_files("entries"), 40);
+    ck_assert_uint_gt(swept, 0); /* some were hit in the middle of a write */
+    teardown_dir();
+}
+END_TEST
+
+/* ---- notes, import, care ------------------------------------------------------------------------------- */
+
+START_TEST(notes_are_changed_not_lost_and_checked)
+{
+    struct ngd_store *a, *b;
+    struct ngd_strbuf text;
+    unsigned n = 1;
+    char path[160];
+
+    setup_dir();
+    a = open_store(0);
+    b = open_store(0);
+    ngd_strbuf_init(&text);
+    ck_assert(!ngd_store_note_read(a, "hot", &text));
+    ck_assert_int_eq(ngd_store_note_change(a, "hot", add_line, &n, NULL), NGD_OK);
+    n = 2;
+    ck_assert_int_eq(ngd_store_note_change(b, "hot", add_line, &n, NULL), NGD_OK);
+    ck_assert(ngd_store_note_read(a, "hot", &text));
+    ck_assert_str_eq(ngd_strbuf_str(&text), "1\n2\n");
+    ngd_strbuf_clear(&text);
+    snprintf(path, sizeof(path), "%s/notes/hot", dir);
+    write_file(path, "npgstor1 nonsense", 17);
+    ck_assert(!ngd_store_note_read(a, "hot", &text));
+    ck_assert_uint_eq(count_files("aside"), 1);
+    ck_assert_int_eq(ngd_store_note_change(a, "hot", add_line, &n, NULL), NGD_OK);
+    ck_assert(ngd_store_note_read(a, "hot", &text));
+    ck_assert_str_eq(ngd_strbuf_str(&text), "2\n");
+    ngd_strbuf_fini(&text);
+    ngd_store_close(a);
+    ngd_store_close(b);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(import_takes_good_entries_only)
+{
+    char path[256], name[NGD_STORE_NAME_MAX];
+    struct ngd_diag diag = {0};
+    uint8_t data[1024];
+    struct ngd_store *store;
+    struct thing t;
+    size_t n;
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 100);
+    path_of(&t, path, sizeof(path));
+    n = read_file(path, data, sizeof(data));
+    ck_assert_int_eq(ngd_store_remove(store, strrchr(path, '/') + 1, NULL), NGD_OK);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
+    data[n / 2] ^= 1;
+    ck_assert_int_eq(ngd_store_import(store, data, n, name, &diag), NGD_ERR_FILE_CORRUPT);
+    ck_assert_int_eq(ngd_store_import(store, data, n - 1, name, &diag), NGD_ERR_FILE_TRUNCATED);
+    ck_assert_ptr_nonnull(strstr(diag.text, "not a good entry"));
+    data[n / 2] ^= 1;
+    ck_assert_int_eq(ngd_store_import(store, data, n, name, &diag), NGD_OK);
+    ck_assert_str_eq(name, strrchr(path, '/') + 1);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ck_assert_int_eq(ngd_store_remove(store, "../../etc/passwd", &diag), NGD_ERR_NOT_FOUND);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+struct told {
+    unsigned good, bad;
+};
+
+static void tell(void *ctx, const struct ngd_store_item *item, ngd_store_reason_t reason)
+{
+    struct told *told = ctx;
+
+    ck_assert_uint_eq(strlen(item->name), 69);
+    if (reason == NGD_STORE_FOUND)
+        told->good++;
+    else
+        told->bad++;
+}
+
+START_TEST(verify_finds_what_is_bad_and_clear_removes_all)
+{
+    struct told told = {0, 0};
+    uint32_t good = 0, bad = 0, removed = 0;
+    struct ngd_store *store;
+    struct thing t;
+    char path[256];
+
+    setup_dir();
+    store = open_store(0);
+    for (unsigned i = 0; i < 10; i++)
+        put(store, &t, i, 100);
+    path_of(&t, path, sizeof(path));
+    write_file(path, "short", 5);
+    ck_assert_int_eq(ngd_store_verify(store, tell, &told, &good, &bad, NULL), NGD_OK);
+    ck_assert_uint_eq(good, 9);
+    ck_assert_uint_eq(bad, 1);
+    ck_assert_uint_eq(told.good, 9);
+    ck_assert_uint_eq(told.bad, 1);
+    verify_clean(store, 9);
+    ck_assert_int_eq(ngd_store_clear(store, &removed, NULL), NGD_OK);
+    ck_assert_uint_eq(removed, 9);
+    ck_assert_uint_eq(count_files("entries") + count_files("aside"), 0);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_changed_byte_sets_the_entry_aside,
+          every_truncation_and_more_bytes_set_the_entry_aside, what_is_no_file_of_ours_is_set_aside,
+          entry_that_does_not_load_is_set_aside_by_its_user, bad_directories_are_refused_in_words,
+          full_disk_is_counted_and_leaves_no_trace, least_recently_used_entries_go_when_the_budget_is_full,
+          entry_larger_than_the_budget_is_refused_and_evicts_nothing,
+          processes_that_share_a_store_do_not_hurt_each_other, killed_while_storing_leaves_a_clean_store,
+          notes_are_changed_not_lost_and_checked, import_takes_good_entries_only,
+          verify_finds_what_is_bad_and_clear_removes_all)
