@@ -20,7 +20,7 @@
 #define STREAMS_MAX  64
 #define THREADS_MAX  256
 /* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
-#define HOST_VERSION 1
+#define HOST_VERSION 2
 
 /* ---- lifecycle --------------------------------------------------------------------------------------- */
 
@@ -204,6 +204,7 @@ const struct ngd_backend ngd_backend_host = {
     .memory = {.alloc = host_alloc, .free = host_free, .write = host_write, .read = host_read, .host_ptr = host_ptr},
     .code =
         {
+            .inplace = true, /* element i is read before it is written: tests/ops/test_inplace.c */
             .select = host_select,
             .instantiate = ngd_host_instantiate,
             .destroy = ngd_host_destroy,
