@@ -5,6 +5,7 @@
  */
 #include "daemon/answers.h"
 
+#include "base/digest.h"
 #include "base/lock.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
@@ -62,16 +63,6 @@ void ngd_answers_destroy(struct ngd_answers *answers) NGD_NO_THREAD_SAFETY
         free_entry(ngd_container_of(answers->entries.next, struct entry, link));
     ngd_mutex_fini(&answers->lock);
     ngd_free(answers);
-}
-
-/* FNV-1a: against mistakes, not against an enemy, who could only fool a session of his own. */
-static uint64_t fingerprint(const uint8_t *bytes, size_t n)
-{
-    uint64_t h = 0xcbf29ce484222325u;
-
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ bytes[i]) * 0x100000001b3u;
-    return h;
 }
 
 static struct entry *find(struct ngd_answers *answers, const struct ngd_call *call) NGD_REQUIRES(answers->lock)
@@ -158,7 +149,7 @@ static enum place take_place(struct ngd_answers *answers, struct ngd_call *call,
 bool ngd_answers_begin(struct ngd_answers *answers, struct ngd_call *call, const void *msg, const uint8_t *bytes,
                        size_t n)
 {
-    uint64_t print = fingerprint(bytes, n);
+    uint64_t print = ngd_hash64(bytes, n, 0);
     uint8_t *data = NULL;
     size_t n_data = 0;
     enum place place;

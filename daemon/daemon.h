@@ -30,6 +30,7 @@ struct ngd_sched;
 struct ngd_sdnotify;
 struct ngd_sessions;
 struct ngd_stats_http;
+struct ngd_stop_guard;
 
 /* STARTING -> SERVING -> DRAINING -> STOPPED; draining with "stay" never gets further than DRAINING by itself. */
 typedef enum ngd_daemon_state {
@@ -46,6 +47,7 @@ struct ngd_daemon {
     ngd_nsec_t started;
     _Atomic int state; /* ngd_daemon_state_t */
     int exit_code;
+    struct ngd_stop_guard *stop_guard; /* while it stops */
 
     struct ngd_locks *locks;
     struct ngd_device **devices;

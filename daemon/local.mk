@@ -66,6 +66,8 @@ libngddaemon_la_SOURCES = \
 	daemon/stats.h \
 	daemon/stats_http.c \
 	daemon/stats_http.h \
+	daemon/stop_guard.c \
+	daemon/stop_guard.h \
 	daemon/tls.c \
 	daemon/tls.h \
 	daemon/wire.c \

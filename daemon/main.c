@@ -5,11 +5,12 @@
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
 #include "daemon/startup.h"
+#include "daemon/stop_guard.h"
 #include <stdio.h>
 #include <stdlib.h>
 
 /* Documented in npugraphd(8). */
-enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_OTHER_DAEMON = 3 };
+enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_CONFIG = 2, EXIT_OTHER_DAEMON = 3, EXIT_STUCK = 4 };
 
 static int exit_code_of(ngd_status_t status)
 {
@@ -31,7 +32,10 @@ static int run(struct ngd_daemon *d)
         return exit_code_of(status);
     }
     ngd_reactor_run(d->reactor);
+    if (ngd_stop_guard_start(d, d->options.stop_grace, EXIT_STUCK, &d->stop_guard) != NGD_OK)
+        ngd_warning("daemon", "no thread can be started to watch the stop; it may take for ever");
     ngd_shutdown(d);
+    ngd_stop_guard_stop(d->stop_guard);
     ngd_notice("daemon", "stopped");
     return d->exit_code;
 }

@@ -38,6 +38,7 @@ struct ngd_options {
     bool allow_plaintext;
     struct ngd_config_list admin_identities;
     ngd_nsec_t drain_grace;
+    ngd_nsec_t stop_grace;
     int log_level; /* ngd_log_level_t */
 };
 

@@ -20,6 +20,7 @@
 #include "daemon/session.h"
 #include "daemon/stats.h"
 #include "daemon/stats_http.h"
+#include "daemon/stop_guard.h"
 #include "daemon/tls.h"
 #include "proto/descriptors.h"
 #include "scheduler/sched.h"
@@ -381,6 +382,7 @@ static void stop_from(struct ngd_daemon *d, size_t n)
 {
     while (n-- > 0) {
         ngd_debug("daemon", "stopping %s", parts[n].name);
+        ngd_stop_guard_at(d->stop_guard, parts[n].name);
         if (parts[n].stop)
             parts[n].stop(d);
     }

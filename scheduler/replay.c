@@ -92,6 +92,17 @@ static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct
     return status;
 }
 
+static void say_running(struct ngd_slot *slot, const struct ngd_executable *x)
+{
+    const uint8_t *digest = x->prog->graph->digest.b;
+    uint64_t head = 0;
+
+    for (int i = 0; i < 8; i++)
+        head = head << 8 | digest[i];
+    atomic_store_explicit(&slot->running_since, ngd_now(), memory_order_relaxed);
+    atomic_store_explicit(&slot->running, head, memory_order_relaxed);
+}
+
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch)
 {
@@ -101,8 +112,11 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
     launch->device_time = 0;
     launch->diag.text[0] = '\0';
     status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        say_running(slot, x);
         status = ngd_stream_run(slot->stream, inst, launch);
+        atomic_store_explicit(&slot->running, 0, memory_order_relaxed);
+    }
     if (!x->cached)
         ngd_instance_destroy(inst);
     if (status)

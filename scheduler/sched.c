@@ -217,6 +217,25 @@ ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *na
     return NGD_ERR_NOT_FOUND;
 }
 
+static void tell_running(const struct ngd_slot *slot, void (*fn)(void *ctx, const struct ngd_sched_running *running),
+                         void *ctx)
+{
+    struct ngd_sched_running r = {.device = slot->queue->dev_name, .slot = slot->index};
+
+    r.graph = atomic_load_explicit(&slot->running, memory_order_relaxed);
+    r.since = ngd_now() - atomic_load_explicit(&slot->running_since, memory_order_relaxed);
+    if (r.graph)
+        fn(ctx, &r);
+}
+
+void ngd_sched_for_each_running(const struct ngd_sched *sched,
+                                void (*fn)(void *ctx, const struct ngd_sched_running *running), void *ctx)
+{
+    for (uint32_t q = 0; q < sched->n_queues; q++)
+        for (uint32_t i = 0; i < sched->queues[q].n_slots; i++)
+            tell_running(&sched->queues[q].slots[i], fn, ctx);
+}
+
 void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd_sched_device_stats *stats_p)
 {
     struct ngd_queue *queue = &sched->queues[device];

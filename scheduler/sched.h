@@ -123,6 +123,17 @@ ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *bind
                                             const struct ngd_diag *diag),
                                void *user, struct ngd_diag *diag);
 
+/* What a slot runs at this moment, as far as can be told without stopping it. */
+struct ngd_sched_running {
+    const char *device;
+    uint32_t slot;
+    uint64_t graph;   /* the first 16 digits of its digest */
+    ngd_nsec_t since; /* how long */
+};
+/* Any thread, takes no lock: for finding out what hangs. */
+void ngd_sched_for_each_running(const struct ngd_sched *sched,
+                                void (*fn)(void *ctx, const struct ngd_sched_running *running), void *ctx);
+
 struct ngd_sched_device_stats {
     uint32_t queue_depth, slots;
     uint64_t pool_bytes;

@@ -33,7 +33,10 @@ struct ngd_slot {
     bool sleeping;    /* its worker waits for `wake` and nobody has signalled it */
     ngd_nsec_t until; /* when what its worker runs is expected to end */
     /* The owner's. */
-    uint64_t need;              /* largest pool_bytes of what ran here */
+    uint64_t need; /* largest pool_bytes of what ran here */
+    /* What a replay of the owner runs, for who asks what hangs. 0: nothing. */
+    _Atomic uint64_t running; /* the first 8 bytes of its graph's digest */
+    _Atomic int64_t running_since;
     ngd_nsec_t busy_unreported; /* less than a microsecond of busy time that the metric lacks */
 };
 

@@ -18,6 +18,7 @@
 #include "devices/host/host.h"
 #include <assert.h>
 #include <stdio.h>
+#include <unistd.h>
 #include <string.h>
 #include <time.h>
 
@@ -63,6 +64,9 @@ static ngd_status_t injected(void)
 {
     if (NGD_FAULT(HOST_FAULT))
         return NGD_ERR_DEVICE_FAULT;
+    while (NGD_FAULT(HOST_STUCK))
+        for (;;)
+            pause();
     if (NGD_FAULT(HOST_LOST))
         return NGD_ERR_DEVICE_LOST;
     if (NGD_FAULT(HOST_HANG)) {

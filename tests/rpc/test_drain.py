@@ -93,5 +93,23 @@ def impatient():
     assert d.wait() == 0
 
 
+@test("a kernel that never returns does not hold the process: it logs what is stuck and leaves with status 4")
+def stuck():
+    d = Daemon("--drain-grace=200ms", "--stop-grace=500ms", "--inline-limit=0", env={"NPUGRAPHD_FAULT": "host-stuck"})
+    with contextlib.suppress(grpc.RpcError), Client(d) as c:
+        registered = c.register(GRAPH)
+        future = c.method("Graphs/Replay").future(pb.ReplayRequest(graph=registered.graph, inputs=[bytes(4096)]), metadata=c.metadata())
+        until("it runs", lambda: d.stats()["requests"]["in_flight"] == 2)
+        began = time.monotonic()
+        d.signal(signal.SIGTERM)
+        assert d.wait() == 4, d.log()
+        assert SANITIZER or time.monotonic() - began < 6
+        assert future.exception()
+    log = d.log()
+    assert "part=serving" in log and f"stream slot 0 runs graph {registered.digest[:16]}" in log, log
+    with Daemon(dir=d.dir) as again, Client(again) as c:  # the socket and its lock are free
+        assert c.replay(c.register(GRAPH).graph, [bytes(4096)]).outputs
+
+
 if __name__ == "__main__":
     main()
