@@ -11,6 +11,8 @@ libngddaemon_la_SOURCES = \
 	daemon/graph_info.c \
 	daemon/graph_info.h \
 	daemon/health.h \
+	daemon/http.c \
+	daemon/http.h \
 	daemon/identity.c \
 	daemon/identity.h \
 	daemon/jobs.c \

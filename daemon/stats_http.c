@@ -4,87 +4,48 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/http.h"
 #include "daemon/models.h"
 #include "daemon/reactor.h"
 #include "daemon/session.h"
 #include "daemon/sockets.h"
 #include "daemon/stats.h"
 #include "scheduler/sched.h"
-#include <event2/buffer.h>
-#include <event2/event.h>
-#include <event2/http.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
-
-#define TIMEOUT_S   10
-#define MAX_HEADERS 8192
 
 struct ngd_stats_http {
     struct ngd_daemon *daemon;
-    struct evhttp *http;
+    struct ngd_http *http;
     char address[NGD_ADDRESS_MAX];
 };
 
-static void reply(struct evhttp_request *req, int code, const char *reason, const char *type, struct ngd_strbuf *sb)
+static int on_metrics(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    struct evbuffer *body = evbuffer_new();
-
-    if (!body || sb->failed || evbuffer_add(body, ngd_strbuf_str(sb), sb->len) != 0) {
-        evhttp_send_error(req, HTTP_INTERNAL, "out of memory");
-    } else {
-        struct evkeyvalq *headers = evhttp_request_get_output_headers(req);
-
-        evhttp_add_header(headers, "Content-Type", type);
-        evhttp_add_header(headers, "Cache-Control", "no-store");
-        evhttp_add_header(headers, "X-Content-Type-Options", "nosniff");
-        evhttp_send_reply(req, code, reason, body);
-    }
-    if (body)
-        evbuffer_free(body);
-    ngd_strbuf_fini(sb);
+    ngd_stats_prometheus(d, sb);
+    return 200;
 }
 
-static void on_metrics(struct evhttp_request *req, struct ngd_daemon *d)
+static int on_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    struct ngd_strbuf sb;
-
-    ngd_strbuf_init(&sb);
-    ngd_stats_prometheus(d, &sb);
-    reply(req, HTTP_OK, "OK", "text/plain; version=0.0.4; charset=utf-8", &sb);
-}
-
-static void on_json(struct evhttp_request *req, struct ngd_daemon *d)
-{
-    struct ngd_strbuf sb;
-
-    ngd_strbuf_init(&sb);
-    ngd_stats_json(d, &sb);
-    reply(req, HTTP_OK, "OK", "application/json", &sb);
+    ngd_stats_json(d, sb);
+    return 200;
 }
 
 /* The loop answers, so the process lives. */
-static void on_healthz(struct evhttp_request *req, struct ngd_daemon *d)
+static int on_healthz(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    struct ngd_strbuf sb;
-
     (void)d;
-    ngd_strbuf_init(&sb);
-    ngd_strbuf_append(&sb, "ok\n");
-    reply(req, HTTP_OK, "OK", "text/plain; charset=utf-8", &sb);
+    ngd_strbuf_append(sb, "ok\n");
+    return 200;
 }
 
-static void on_readyz(struct evhttp_request *req, struct ngd_daemon *d)
+static int on_readyz(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    bool ready = ngd_daemon_state(d) == NGD_DAEMON_SERVING;
-    struct ngd_strbuf sb;
-
-    ngd_strbuf_init(&sb);
-    ngd_strbuf_printf(&sb, "%s\n", ngd_state_name(d));
-    reply(req, ready ? HTTP_OK : HTTP_SERVUNAVAIL, ready ? "OK" : "Service Unavailable", "text/plain; charset=utf-8",
-          &sb);
+    ngd_strbuf_printf(sb, "%s\n", ngd_state_name(d));
+    return ngd_daemon_state(d) == NGD_DAEMON_SERVING ? 200 : 503;
 }
 
 /* ---- the page for people -------------------------------------------------------------------------------- */
@@ -133,66 +94,65 @@ static void latency_row(struct ngd_strbuf *sb, const char *name, ngd_metric_t m)
         ngd_metric_quantile(m, 0.9) * 1e6, ngd_metric_quantile(m, 0.99) * 1e6, ngd_metric_get(m));
 }
 
-static void on_page(struct evhttp_request *req, struct ngd_daemon *d)
+static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    struct ngd_strbuf sb;
-
-    ngd_strbuf_init(&sb);
     ngd_strbuf_append(
-        &sb, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>npugraphd</title>"
-             "<meta http-equiv=\"refresh\" content=\"5\">"
-             "<style>body{font:15px sans-serif;margin:2em;max-width:60em}th{text-align:left;padding:.2em 1.5em .2em 0;"
-             "font-weight:normal;color:#555}td{font-variant-numeric:tabular-nums}</style>"
-             "<h1>npugraphd</h1>\n<table>\n");
-    row(&sb, "state", "%s, for %lld s", ngd_state_name(d), (long long)((ngd_now() - d->started) / NGD_SEC));
-    row(&sb, "sessions", "%u", ngd_sessions_count(d->sessions));
-    row(&sb, "replays", "%" PRIu64 " (captures %" PRIu64 ")", ngd_metric_get(NGD_M_REPLAYS),
+        sb, "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>npugraphd</title>"
+            "<meta http-equiv=\"refresh\" content=\"5\">"
+            "<style>body{font:15px sans-serif;margin:2em;max-width:60em}th{text-align:left;padding:.2em 1.5em .2em 0;"
+            "font-weight:normal;color:#555}td{font-variant-numeric:tabular-nums}</style>"
+            "<h1>npugraphd</h1>\n<table>\n");
+    row(sb, "state", "%s, for %lld s", ngd_state_name(d), (long long)((ngd_now() - d->started) / NGD_SEC));
+    row(sb, "sessions", "%u", ngd_sessions_count(d->sessions));
+    row(sb, "replays", "%" PRIu64 " (captures %" PRIu64 ")", ngd_metric_get(NGD_M_REPLAYS),
         ngd_metric_get(NGD_M_CAPTURES));
-    row(&sb, "sequences", "%" PRIu64 " open", ngd_metric_get(NGD_M_SEQUENCES));
-    row(&sb, "failed requests", "%" PRIu64, ngd_metric_get(NGD_M_RPC_ERRORS));
-    ngd_strbuf_append(&sb, "</table><h2>Latency: median / 90 % / 99 % (count)</h2><table>\n");
-    latency_row(&sb, "replay, on the device", NGD_M_REPLAY_SECONDS);
-    latency_row(&sb, "replay, waiting", NGD_M_QUEUE_SECONDS);
-    latency_row(&sb, "decode step", NGD_M_STEP_SECONDS);
-    latency_row(&sb, "first token", NGD_M_TTFT_SECONDS);
-    ngd_strbuf_append(&sb, "</table><h2>Devices</h2><table>\n");
+    row(sb, "sequences", "%" PRIu64 " open", ngd_metric_get(NGD_M_SEQUENCES));
+    row(sb, "failed requests", "%" PRIu64, ngd_metric_get(NGD_M_RPC_ERRORS));
+    ngd_strbuf_append(sb, "</table><h2>Latency: median / 90 % / 99 % (count)</h2><table>\n");
+    latency_row(sb, "replay, on the device", NGD_M_REPLAY_SECONDS);
+    latency_row(sb, "replay, waiting", NGD_M_QUEUE_SECONDS);
+    latency_row(sb, "decode step", NGD_M_STEP_SECONDS);
+    latency_row(sb, "first token", NGD_M_TTFT_SECONDS);
+    ngd_strbuf_append(sb, "</table><h2>Devices</h2><table>\n");
     for (uint32_t i = 0; i < d->n_devices; i++) {
         const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
 
-        row(&sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description,
+        row(sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description,
             ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20);
     }
-    ngd_strbuf_append(&sb, "</table><h2>Models</h2><table>\n");
-    ngd_models_for_each(d->models, model_row, &sb);
+    ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
+    ngd_models_for_each(d->models, model_row, sb);
     ngd_strbuf_append(
-        &sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
-             "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");
-    reply(req, HTTP_OK, "OK", "text/html; charset=utf-8", &sb);
+        sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
+            "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");
+    return 200;
 }
 
 /* ---- dispatch ------------------------------------------------------------------------------------------- */
 
+#define TYPE_TEXT "text/plain; charset=utf-8"
+
 static const struct {
-    const char *path;
-    void (*fn)(struct evhttp_request *req, struct ngd_daemon *d);
+    const char *path, *type;
+    int (*fn)(struct ngd_daemon *d, struct ngd_strbuf *sb);
 } pages[] = {
-    {"/metrics", on_metrics}, {"/healthz", on_healthz}, {"/readyz", on_readyz},
-    {"/stats.json", on_json}, {"/", on_page},
+    {"/metrics", "text/plain; version=0.0.4; charset=utf-8", on_metrics},
+    {"/healthz", TYPE_TEXT, on_healthz},
+    {"/readyz", TYPE_TEXT, on_readyz},
+    {"/stats.json", "application/json", on_json},
+    {"/", "text/html; charset=utf-8", on_page},
 };
 
-static void on_request(struct evhttp_request *req, void *arg)
+static int on_request(void *ctx, const char *path, struct ngd_strbuf *body, const char **type_p)
 {
-    struct ngd_stats_http *http = arg;
-    const struct evhttp_uri *uri = evhttp_request_get_evhttp_uri(req);
-    const char *path = uri ? evhttp_uri_get_path(uri) : NULL;
-
-    for (size_t i = 0; path && i < sizeof(pages) / sizeof(pages[0]); i++) {
+    for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
         if (strcmp(path, pages[i].path) == 0) {
-            pages[i].fn(req, http->daemon);
-            return;
+            *type_p = pages[i].type;
+            return pages[i].fn(ctx, body);
         }
     }
-    evhttp_send_error(req, HTTP_NOTFOUND, "no such page");
+    ngd_strbuf_append(body, "no such page; there are / /metrics /healthz /readyz /stats.json\n");
+    return 404;
 }
 
 static ngd_status_t open_socket(struct ngd_stats_http *http, const char *text, int *fd_p, struct ngd_diag *diag)
@@ -216,25 +176,6 @@ static ngd_status_t open_socket(struct ngd_stats_http *http, const char *text, i
     return status;
 }
 
-static struct evhttp *make_http(struct ngd_stats_http *http, int fd)
-{
-    struct evhttp *h = evhttp_new(ngd_reactor_base(http->daemon->reactor));
-
-    if (!h)
-        return NULL;
-    evhttp_set_allowed_methods(h, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
-    evhttp_set_max_headers_size(h, MAX_HEADERS);
-    evhttp_set_max_body_size(h, 0);
-    evhttp_set_timeout(h, TIMEOUT_S);
-    evhttp_set_default_content_type(h, NULL);
-    evhttp_set_gencb(h, on_request, http);
-    if (evhttp_accept_socket(h, fd) != 0) {
-        evhttp_free(h);
-        return NULL;
-    }
-    return h;
-}
-
 ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     const char *text = d->options.stats_listen;
@@ -252,11 +193,9 @@ ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
         ngd_diag_prefix(diag, "stats-listen: ");
         return status;
     }
-    d->stats_http->http = make_http(d->stats_http, fd);
-    if (!d->stats_http->http) {
-        close(fd);
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "stats-listen: the endpoint cannot be made");
-    }
+    status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->http);
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be made");
     ngd_notice("daemon", "statistics on http://%s/", d->stats_http->address);
     return NGD_OK;
 }
@@ -265,8 +204,7 @@ void ngd_stats_http_stop(struct ngd_daemon *d)
 {
     if (!d->stats_http)
         return;
-    if (d->stats_http->http)
-        evhttp_free(d->stats_http->http); /* closes the socket */
+    ngd_http_stop(d->stats_http->http); /* closes the socket */
     ngd_free(d->stats_http);
     d->stats_http = NULL;
 }

@@ -30,7 +30,7 @@ EXTERNAL = [
     (r"openssl/", {"base/digest.c"}),
     (r"libxsmm", {"devices/host/k_gemm_xsmm.c"}),
     (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),
-    (r"event2/", {"daemon/reactor.c", "daemon/stats_http.c"}),
+    (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),
     (r"systemd/", {"daemon/sdnotify.c"}),
     (r"libsmartcols/", {"client/ctl_table.c"}),
     (r"jansson\.h", {"client/*.[ch]", "daemon/*.[ch]"}),

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The standard services and the statistics endpoint: health, reflection, HTTP."""
 import shutil
+import socket
 import subprocess
 
 from google.protobuf import descriptor_pb2
@@ -78,8 +79,60 @@ def http_pages(daemon):
     assert daemon.http("/nothing")[0] == 404 and daemon.http("/../etc/passwd")[0] == 404 and daemon.http("/metrics/")[0] == 404
     for method in ("POST", "PUT", "DELETE"):
         assert daemon.http("/metrics", method)[0] in (405, 501), method
-    assert daemon.http("/" + "x" * 20000)[0] in (400, 413, 414, 404)
+    assert daemon.http("/" + "x" * 20000)[0] == 431
     assert {"requests", "cache", "devices", "graphs", "models", "latency", "sessions", "sequences", "kv", "tokens"} <= set(daemon.stats())
+
+
+def raw_http(daemon, data=b"", wait=None):
+    """Sends these bytes to the statistics endpoint; the socket, or all that it answers until it closes."""
+    host, port = daemon.log().split("statistics on http://")[1].split("/")[0].rsplit(":", 1)
+    s = socket.create_connection((host, int(port)), timeout=wait or PATIENCE)
+    s.sendall(data)
+    if wait is None:
+        return s
+    answer = b""
+    with contextlib.suppress(ConnectionResetError):
+        while piece := s.recv(1 << 16):
+            answer += piece
+    s.close()
+    return answer
+
+
+@test("HTTP: what is not a request, has a body or is too long is refused by status")
+def http_refusals(daemon):
+    head = b" HTTP/1.1\r\nHost: x\r\n"
+    for request, status in ((b"GET /healthz" + head + b"\r\n", 200), (b"GET http://h/healthz?x=1" + head + b"\r\n", 200),
+                            (b"GET /healthz" + head + b"Content-Length: 0\r\n\r\n", 200),
+                            (b"GET /healthz" + head + b"Content-Length: 5\r\n\r\nhello", 413),
+                            (b"GET /healthz" + head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
+                            (b"GET /" + b"x" * 9000 + head + b"\r\n", 431), (b"GET /" + head + b"A: " + b"x" * 200000, 431),
+                            (b"POST /healthz" + head + b"\r\n", 405), (b"GET /healthz HTTP/2.0\r\n\r\n", 505),
+                            (b"nonsense\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"GET /\0 HTTP/1.1\r\n\r\n", 400),
+                            (b"\x16\x03\x01" + bytes(200) + b"\r\n\r\n", 400)):
+        answer = raw_http(daemon, request, PATIENCE)
+        assert answer.startswith(b"HTTP/1.1 %d " % status), (request[:60], answer[:100])
+    assert raw_http(daemon, b"HEAD /metrics" + head + b"\r\n", PATIENCE).endswith(b"\r\n\r\n")
+
+
+@test("HTTP: slow and many clients are bounded, keep no scraper away, and are closed after 10 s")
+def http_crowd(daemon):
+    count = lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+    before = count()
+    began = time.monotonic()
+    slow = [raw_http(daemon, b"GET /metr") for _ in range(300)]
+    assert daemon.http("/healthz") == (200, "ok\n")
+    until("the oldest are closed", lambda: count() <= before + 65)
+    last = slow[-1]
+    for byte in b"ics HTTP/1.1":  # each byte late, but never too late by itself
+        if time.monotonic() - began > 9:
+            break
+        time.sleep(0.7)
+        last.sendall(bytes([byte]))
+    assert daemon.stats()["state"] == "serving"
+    until("all of them are closed", lambda: count() <= before)
+    assert SANITIZER or 9 < time.monotonic() - began < 20, time.monotonic() - began
+    for s in slow:
+        s.close()
 
 
 @test("/metrics is what promtool accepts, before and after work")
