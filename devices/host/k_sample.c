@@ -18,6 +18,7 @@
  */
 #include "devices/host/k_sample.h"
 #include "base/mem.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -218,7 +219,8 @@ static double sum_kept(const struct sample *s, const struct scratch *w, const ch
 
 static double weigh(const struct sample *s, const struct scratch *w, const char *row, float max, float temperature)
 {
-    const float scale = 1.0f / temperature;
+    /* Finite and not 0: the largest logit must come out as exp(0) and -inf as 0, at any temperature. */
+    const float scale = fminf(fmaxf(1.0f / temperature, FLT_MIN), FLT_MAX);
     double total = 0;
 
     for (int64_t b = 0; b * BLOCK < s->vocab; b++) {

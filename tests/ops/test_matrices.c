@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix products of every operator, dtype, instruction set and way of computing against sums in double, on odd sizes,
+ * turned, sliced and broadcast operands. What is allowed is a few roundings of f32 for the sum's length, and the last
+ * rounding to the result's dtype.
+ */
+#include "tests/ops/reference.h"
+#include "tests/unit/unit.h"
+
+enum layout { PLAIN, TURNED, SLICED }; /* as its shape says; a view of its transpose; columns of a wider matrix */
+enum bias { NO_BIAS, BIAS_COLUMNS, BIAS_FULL, BIAS_ROWS, BIAS_ONE };
+
+struct product {
+    const char *op; /* aten.linear has w[N,K], the others w[K,N] */
+    ngd_dtype_t xt, wt;
+    int64_t batch, m, n, k; /* batch 0: no such dimension */
+    enum layout x_layout, w_layout;
+    enum bias bias;
+    double alpha, beta;
+};
+
+#define MARGIN 3 /* columns before a slice; 2 more behind it */
+
+static bool is_linear(const struct product *p)
+{
+    return strcmp(p->op, "aten.linear") == 0;
+}
+
+/* ---- the graph ---- */
+
+static void print_operand(struct ngd_strbuf *sb, const struct product *p, const char *cls, const char *name,
+                          ngd_dtype_t t, enum layout layout, int64_t rows, int64_t cols)
+{
+    int64_t stored_rows = layout == TURNED ? cols : rows;
+    int64_t stored_cols = layout == TURNED ? rows : layout == SLICED ? cols + MARGIN + 2 : cols;
+
+    ngd_strbuf_printf(sb, "%s %%%s0 : %s[", cls, name, ngd_dtype_name(t));
+    if (p->batch)
+        ngd_strbuf_printf(sb, "%lld,", (long long)p->batch);
+    ngd_strbuf_printf(sb, "%lld,%lld]\n", (long long)stored_rows, (long long)stored_cols);
+}
+
+static void print_view(struct ngd_strbuf *sb, const struct product *p, const char *name, enum layout layout,
+                       int64_t cols)
+{
+    int dim = p->batch ? 1 : 0;
+
+    if (layout == PLAIN)
+        ngd_strbuf_printf(sb, "%%%s = aten.slice.Tensor(%%%s0)\n", name, name);
+    else if (layout == TURNED)
+        ngd_strbuf_printf(sb, "%%%s = aten.transpose.int(%%%s0) {dim0=%d, dim1=%d}\n", name, name, dim, dim + 1);
+    else
+        ngd_strbuf_printf(sb, "%%%s = aten.slice.Tensor(%%%s0) {dim=%d, start=%d, end=%lld}\n", name, name, dim + 1,
+                          MARGIN, (long long)(MARGIN + cols));
+}
+
+static void print_product(struct ngd_strbuf *sb, const struct product *p)
+{
+    static const char *const biases[] = {"", "%lld", "%lld,%lld", "%lld,1", "1"};
+    bool linear = is_linear(p), addmm = strcmp(p->op, "aten.addmm") == 0;
+    int64_t w_rows = linear ? p->n : p->k, w_cols = linear ? p->k : p->n;
+
+    ngd_strbuf_append(sb, "npugraph 1\ngraph \"product\" {\n");
+    print_operand(sb, p, "param", "w", p->wt, p->w_layout, w_rows, w_cols);
+    if (p->bias != NO_BIAS) {
+        ngd_strbuf_printf(sb, "param %%b : %s[", ngd_dtype_name(p->xt));
+        if (p->bias == BIAS_FULL)
+            ngd_strbuf_printf(sb, biases[p->bias], (long long)p->m, (long long)p->n);
+        else
+            ngd_strbuf_printf(sb, biases[p->bias], (long long)(p->bias == BIAS_ROWS ? p->m : p->n));
+        ngd_strbuf_append(sb, "]\n");
+    }
+    print_operand(sb, p, "input", "x", p->xt, p->x_layout, p->m, p->k);
+    print_view(sb, p, "w", p->w_layout, w_cols);
+    print_view(sb, p, "x", p->x_layout, p->k);
+    ngd_strbuf_printf(sb, "%%y = %s(%s%%x, %%w%s)", p->op, addmm ? "%b, " : "",
+                      linear && p->bias != NO_BIAS ? ", %b" : "");
+    if (addmm)
+        ngd_strbuf_printf(sb, " {alpha=%g, beta=%g}", p->alpha, p->beta);
+    ngd_strbuf_append(sb, "\nreturn \"y\" = %y\n}\n");
+}
+
+/* ---- the reference ---- */
+
+static int64_t stored_size(const struct product *p, enum layout layout, int64_t rows, int64_t cols)
+{
+    return (p->batch ? p->batch : 1) * rows * (layout == SLICED ? cols + MARGIN + 2 : cols);
+}
+
+/* Element [b][i][j] of a matrix of rows x cols in its layout. */
+static double element(const struct numbers *t, enum layout layout, int64_t rows, int64_t cols, int64_t b, int64_t i,
+                      int64_t j)
+{
+    if (layout == TURNED)
+        return t->value[(b * cols + j) * rows + i];
+    if (layout == SLICED)
+        return t->value[(b * rows + i) * (cols + MARGIN + 2) + MARGIN + j];
+    return t->value[(b * rows + i) * cols + j];
+}
+
+static double bias_at(const struct product *p, const struct numbers *bias, int64_t i, int64_t j)
+{
+    switch (p->bias) {
+    case BIAS_COLUMNS:
+        return bias->value[j];
+    case BIAS_FULL:
+        return bias->value[i * p->n + j];
+    case BIAS_ROWS:
+        return bias->value[i];
+    case BIAS_ONE:
+        return bias->value[0];
+    default:
+        return 0;
+    }
+}
+
+struct operands {
+    struct numbers x, w, bias;
+    double *want, *allowed;
+    int64_t n_results;
+};
+
+static void operands_open(struct operands *o, const struct product *p, struct random *r)
+{
+    bool linear = is_linear(p);
+    int64_t w_rows = linear ? p->n : p->k, w_cols = linear ? p->k : p->n, batch = p->batch ? p->batch : 1;
+    int64_t n_bias = p->bias == BIAS_FULL ? p->m * p->n : p->bias == BIAS_ROWS ? p->m : p->bias == BIAS_ONE ? 1 : p->n;
+
+    numbers_random(&o->x, p->xt, stored_size(p, p->x_layout, p->m, p->k), 1, r);
+    numbers_random(&o->w, p->wt, stored_size(p, p->w_layout, w_rows, w_cols), 1, r);
+    numbers_random(&o->bias, p->xt, n_bias, 2, r);
+    o->n_results = batch * p->m * p->n;
+    o->want = calloc((size_t)o->n_results + 1, sizeof(double));
+    o->allowed = calloc((size_t)o->n_results + 1, sizeof(double));
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t i = 0; i < p->m; i++)
+            for (int64_t j = 0; j < p->n; j++) {
+                double sum = 0, size = 0, v;
+                int64_t at = (b * p->m + i) * p->n + j;
+
+                for (int64_t k = 0; k < p->k; k++) {
+                    double w = linear ? element(&o->w, p->w_layout, w_rows, w_cols, b, j, k)
+                                      : element(&o->w, p->w_layout, w_rows, w_cols, b, k, j);
+
+                    v = element(&o->x, p->x_layout, p->m, p->k, b, i, k) * w;
+                    sum += v;
+                    size += fabs(v);
+                }
+                v = p->beta * bias_at(p, &o->bias, i, j);
+                o->want[at] = p->alpha * sum + v;
+                size = fabs(p->alpha) * size + fabs(v);
+                o->allowed[at] = (4 + 4 * sqrt((double)p->k)) * 0x1p-24 * size + 1.01 * rounding_of(p->xt, o->want[at]);
+            }
+}
+
+static void operands_close(struct operands *o)
+{
+    numbers_close(&o->x);
+    numbers_close(&o->w);
+    numbers_close(&o->bias);
+    free(o->want);
+    free(o->allowed);
+}
+
+/* ---- running ---- */
+
+static struct bench benches[NGD_ISA_MAX];
+
+static void run_product(struct bench *b, const struct product *p, const struct operands *o, const char *text)
+{
+    char *y = malloc((size_t)o->n_results * ngd_dtype_bytes(p->xt) + 1);
+    struct ngd_span in = {o->x.data, numbers_bytes(&o->x)};
+    struct ngd_out out = {y, (uint64_t)o->n_results * ngd_dtype_bytes(p->xt)};
+    struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+    struct ngd_diag diag = {0};
+    struct ready r;
+
+    run_check(ready_open(&r, b, text, NULL, &diag), &diag, text);
+    run_check(ngd_buffer_write(r.bound[0], 0, o->w.data, numbers_bytes(&o->w), &diag), &diag, "w");
+    if (p->bias != NO_BIAS)
+        run_check(ngd_buffer_write(r.bound[1], 0, o->bias.data, numbers_bytes(&o->bias), &diag), &diag, "bias");
+    run_check(ngd_launch_check(r.plan, &launch, 1, 0, 1, &diag), &diag, text);
+    run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, text);
+    for (int64_t i = 0; i < o->n_results; i++) {
+        double got = numbers_got(p->xt, y, i);
+
+        if (!(fabs(got - o->want[i]) <= o->allowed[i]))
+            ck_abort_msg("%s: element %lld is %.9g, should be %.9g, and may be %.3g off\n%s", b->name, (long long)i,
+                         got, o->want[i], o->allowed[i], text);
+    }
+    ready_close(&r);
+    free(y);
+}
+
+static void check_product(const struct product *p, struct random *r)
+{
+    struct operands o;
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    print_product(&sb, p);
+    operands_open(&o, p, r);
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        run_product(&benches[isa], p, &o, ngd_strbuf_str(&sb));
+    operands_close(&o);
+    ngd_strbuf_fini(&sb);
+}
+
+static void benches_open(void)
+{
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        bench_open(&benches[isa], (ngd_isa_t)isa, 2);
+}
+
+static void benches_close(void)
+{
+    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        bench_close(&benches[isa]);
+}
+
+static const struct {
+    ngd_dtype_t x, w;
+} types[] = {{NGD_F32, NGD_F32}, {NGD_F32, NGD_F16}, {NGD_F32, NGD_BF16}, {NGD_F16, NGD_F16}, {NGD_BF16, NGD_BF16}};
+#define N_TYPES (sizeof(types) / sizeof(types[0]))
+
+/* Sizes on both sides of vectors, tiles and of where another way of computing begins. */
+static const int64_t sizes[][3] = {
+    {1, 1, 1},     {1, 1, 300},   {1, 67, 1},  {1, 64, 64},   {1, 130, 257},  {2, 33, 31},    {3, 5, 129},
+    {4, 65, 70},   {5, 16, 515},  {7, 63, 32}, {8, 129, 33},  {9, 7, 64},     {16, 31, 100},  {17, 66, 255},
+    {24, 64, 256}, {25, 65, 257}, {33, 3, 40}, {65, 70, 130}, {100, 129, 70}, {193, 66, 260}, {200, 1, 17},
+};
+#define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+START_TEST(products_of_any_size_and_type_are_right)
+{
+    struct random r = {1};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < N_SIZES; s++) {
+            struct product p = {.op = "aten.linear",
+                                .xt = types[t].x,
+                                .wt = types[t].w,
+                                .m = sizes[s][0],
+                                .n = sizes[s][1],
+                                .k = sizes[s][2],
+                                .alpha = 1,
+                                .beta = 1};
+
+            check_product(&p, &r);
+            p.bias = BIAS_COLUMNS;
+            check_product(&p, &r);
+            p.bias = NO_BIAS;
+            p.op = "aten.mm";
+            check_product(&p, &r);
+        }
+    benches_close();
+}
+END_TEST
+
+START_TEST(products_of_turned_and_sliced_operands_are_right)
+{
+    static const int64_t some[][3] = {{1, 37, 50}, {3, 64, 33}, {6, 5, 97}, {40, 70, 66}};
+    struct random r = {2};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < 4; s++)
+            for (int x = PLAIN; x <= SLICED; x++)
+                for (int w = PLAIN; w <= SLICED; w++) {
+                    struct product p = {.op = "aten.linear",
+                                        .xt = types[t].x,
+                                        .wt = types[t].w,
+                                        .m = some[s][0],
+                                        .n = some[s][1],
+                                        .k = some[s][2],
+                                        .x_layout = (enum layout)x,
+                                        .w_layout = (enum layout)w,
+                                        .alpha = 1};
+
+                    check_product(&p, &r);
+                    p.op = "aten.mm";
+                    check_product(&p, &r);
+                }
+    benches_close();
+}
+END_TEST
+
+START_TEST(products_of_batches_are_right)
+{
+    static const int64_t some[][4] = {{1, 1, 9, 20}, {3, 2, 65, 40}, {2, 5, 16, 130}, {5, 30, 33, 64}};
+    struct random r = {3};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < 4; s++)
+            for (int w = PLAIN; w <= SLICED; w++) {
+                struct product p = {.op = "aten.bmm",
+                                    .xt = types[t].x,
+                                    .wt = types[t].w,
+                                    .batch = some[s][0],
+                                    .m = some[s][1],
+                                    .n = some[s][2],
+                                    .k = some[s][3],
+                                    .x_layout = (enum layout)((w + (int)s) % 3),
+                                    .w_layout = (enum layout)w,
+                                    .alpha = 1};
+
+                check_product(&p, &r);
+            }
+    benches_close();
+}
+END_TEST
+
+START_TEST(products_with_factors_and_any_bias_are_right)
+{
+    static const int64_t some[][3] = {{1, 40, 33}, {4, 17, 64}, {31, 66, 20}, {70, 65, 129}};
+    static const double factors[][2] = {{1, 1}, {0.5, -2}, {-1, 0}, {0, 1}};
+    struct random r = {4};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < 4; s++)
+            for (int bias = BIAS_COLUMNS; bias <= BIAS_ONE; bias++)
+                for (size_t f = 0; f < 4; f++) {
+                    struct product p = {.op = "aten.addmm",
+                                        .xt = types[t].x,
+                                        .wt = types[t].w,
+                                        .m = some[s][0],
+                                        .n = some[s][1],
+                                        .k = some[s][2],
+                                        .w_layout = (enum layout)(f % 3),
+                                        .bias = (enum bias)bias,
+                                        .alpha = factors[f][0],
+                                        .beta = factors[f][1]};
+
+                    check_product(&p, &r);
+                }
+    benches_close();
+}
+END_TEST
+
+/* K = 0: nothing is summed; M or N = 0: there is no result. */
+START_TEST(products_of_nothing_are_their_bias)
+{
+    static const int64_t some[][3] = {{3, 5, 0}, {40, 70, 0}, {0, 5, 7}, {3, 0, 7}, {1, 1, 0}};
+    struct random r = {5};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < 5; s++) {
+            struct product p = {.op = "aten.addmm",
+                                .xt = types[t].x,
+                                .wt = types[t].w,
+                                .m = some[s][0],
+                                .n = some[s][1],
+                                .k = some[s][2],
+                                .bias = BIAS_COLUMNS,
+                                .alpha = 1,
+                                .beta = 1};
+
+            check_product(&p, &r);
+        }
+    benches_close();
+}
+END_TEST
+
+UNIT_MAIN("ops/matrices", products_of_any_size_and_type_are_right, products_of_turned_and_sliced_operands_are_right,
+          products_of_batches_are_right, products_with_factors_and_any_bias_are_right,
+          products_of_nothing_are_their_bias)
