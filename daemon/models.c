@@ -130,6 +130,17 @@ ngd_status_t ngd_models_get(struct ngd_models *m, const char *name, struct ngd_m
     return status;
 }
 
+bool ngd_models_has(struct ngd_models *m, const struct ngd_model *model)
+{
+    bool found = false;
+
+    ngd_mutex_lock(&m->lock);
+    ngd_list_for_each (pos, &m->all)
+        found |= ngd_container_of(pos, struct entry, link)->model == model;
+    ngd_mutex_unlock(&m->lock);
+    return found;
+}
+
 ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const struct ngd_identity *who, bool force,
                                struct ngd_diag *diag)
 {

@@ -25,6 +25,8 @@ ngd_status_t ngd_models_add(struct ngd_models *models, const char *name, struct 
 ngd_status_t ngd_models_get(struct ngd_models *models, const char *name, struct ngd_model **model_p,
                             struct ngd_diag *diag);
 /* BUSY while sequences are open, unless forced; PERMISSION_DENIED for somebody else's, unless admin. */
+/* Is it loaded, under any name? */
+bool ngd_models_has(struct ngd_models *m, const struct ngd_model *model);
 ngd_status_t ngd_models_remove(struct ngd_models *models, const char *name, const struct ngd_identity *who, bool force,
                                struct ngd_diag *diag);
 /* The session has ended: its unkept models go. */

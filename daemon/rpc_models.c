@@ -6,6 +6,7 @@
 #include "daemon/jobs.h"
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
+#include "daemon/rpc_sequences.h"
 #include "daemon/session.h"
 
 #include <string.h>
@@ -173,13 +174,57 @@ struct unload {
     const Npugraph__V1__UnloadModelRequest *q;
 };
 
+/* Sequences of one model, of one session, some at a time: they are closed without the session's lock. */
+struct sweep {
+    const struct ngd_model *model;
+    uint64_t ids[64];
+    size_t n;
+};
+
+static void find_sequence(void *ctx, uint64_t id, struct ngd_object *object)
+{
+    struct sweep *w = ctx;
+
+    if (object->kind == NGD_OBJECT_SEQUENCE && w->n < sizeof(w->ids) / sizeof(w->ids[0]) &&
+        ngd_seq_model(ngd_container_of(object, struct ngd_sequence_object, base)->seq) == w->model)
+        w->ids[w->n++] = id;
+}
+
+static void close_sequences(void *ctx, struct ngd_session *session)
+{
+    struct sweep w = {.model = ctx};
+
+    do {
+        w.n = 0;
+        ngd_session_for_each(session, find_sequence, &w);
+        for (size_t i = 0; i < w.n; i++)
+            ngd_session_remove(session, w.ids[i], NGD_OBJECT_SEQUENCE, NULL);
+    } while (w.n > 0);
+}
+
+static ngd_status_t unload(struct ngd_call *call, const Npugraph__V1__UnloadModelRequest *q, struct ngd_diag *diag)
+{
+    struct ngd_daemon *d = call->daemon;
+    struct ngd_model *model;
+    ngd_status_t status = ngd_models_get(d->models, q->name, &model, diag);
+
+    if (status != NGD_OK)
+        return status;
+    status = ngd_models_remove(d->models, q->name, call->identity, q->force, diag);
+    /* Those that are being opened find out by themselves. */
+    if (status == NGD_OK && q->force)
+        ngd_sessions_for_each(d->sessions, close_sequences, model);
+    ngd_model_unref(model);
+    return status;
+}
+
 static void unload_job(struct ngd_job *job)
 {
     struct unload *u = ngd_container_of(job, struct unload, job);
     Npugraph__V1__UnloadModelResponse reply = NPUGRAPH__V1__UNLOAD_MODEL_RESPONSE__INIT;
     struct ngd_call *call = u->call;
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_models_remove(call->daemon->models, u->q->name, call->identity, u->q->force, &diag);
+    ngd_status_t status = unload(call, u->q, &diag);
 
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);

@@ -89,6 +89,12 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
         ngd_call_fail(call, status, &diag);
         return;
     }
+    if (!ngd_models_has(call->daemon->models, ngd_seq_model(o->seq))) {
+        status = ngd_diag_set(&diag, NGD_ERR_MODEL_NOT_FOUND, "the model was unloaded while the prompt was processed");
+        ngd_session_remove(call->session, reply.sequence, NGD_OBJECT_SEQUENCE, NULL);
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
     reply.token = r->token;
     reply.position = r->position;
     reply.prefill_ns = (uint64_t)r->device;
@@ -181,6 +187,16 @@ static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_resul
     ngd_call_reply(call, &reply.base);
 }
 
+/* A negative token would mean "the one chosen last" to the scheduler. */
+static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const Npugraph__V1__StepRequest *q,
+                               ngd_step_fn done, struct ngd_diag *diag)
+{
+    if (q->forced && q->forced->token < 0)
+        return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "the forced token is %d; tokens are 0 or more",
+                            (int)q->forced->token);
+    return ngd_seq_step(seq, q->forced ? q->forced->token : -1, q->want_logits, done, call, diag);
+}
+
 static void step(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StepRequest *q = msg;
@@ -190,7 +206,7 @@ static void step(struct ngd_call *call, const void *msg)
 
     call->state = o;
     if (status == NGD_OK)
-        status = ngd_seq_step(o->seq, q->forced ? q->forced->token : -1, q->want_logits, stepped, call, &diag);
+        status = start_step(call, o->seq, q, stepped, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }
@@ -260,8 +276,7 @@ static void stream_step(struct ngd_call *call, const void *msg)
     ngd_status_t status = switch_sequence(call, q->sequence, &diag);
 
     if (status == NGD_OK)
-        status = ngd_seq_step(((struct ngd_stepper *)call->state)->object->seq, q->forced ? q->forced->token : -1,
-                              q->want_logits, stream_stepped, call, &diag);
+        status = start_step(call, ((struct ngd_stepper *)call->state)->object->seq, q, stream_stepped, &diag);
     if (status != NGD_OK)
         answer_error(call, status, &diag);
 }

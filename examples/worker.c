@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A worker in C: opens a sequence with a prompt and streams the text that the daemon generates.
+/* A worker in C: opens a sequence with a prompt and streams the text that the daemon generates.
  *
  *   cc worker.c $(pkg-config --cflags --libs npugraph) -o worker
  *   ./worker --model bible --tokenizer examples/model/tokenizer.json --prompt "In the beginning"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in Python on grpcio alone: a session, a sequence, and the text it generates, streamed.
+"""A worker in Python on grpcio: a session, a sequence, and the text it generates, streamed.
 
     protoc --python_out=DIR -I SOURCE SOURCE/proto/npugraph.proto
     PYTHONPATH=DIR python3 worker.py --address unix:/run/npugraphd/npugraphd.sock --model bible \
@@ -9,6 +9,7 @@
 import argparse
 import json
 import queue
+import subprocess
 import sys
 import time
 
@@ -24,24 +25,18 @@ def byte_alphabet():
 
 
 class Tokenizer:
-    """Decodes any byte-level BPE; encodes greedily by the longest token, which every model accepts."""
+    """Encodes with `npugraphctl tokenize`, the tokenizer of libnpugraph; a longer-lived worker would load a library."""
 
-    def __init__(self, path):
+    def __init__(self, path, npugraphctl):
+        self.encode_with = [npugraphctl, "--json", "tokenize", path]
         with open(path, encoding="utf-8") as f:
             data = json.load(f)
         alphabet = byte_alphabet()
         self.special = {t["id"] for t in data["added_tokens"] if t["special"]}
         self.bytes = {i: bytes(alphabet[c] for c in text if c in alphabet) for text, i in data["model"]["vocab"].items()}
-        self.ids = {text: i for i, text in self.bytes.items() if i not in self.special}
-        self.longest = max(map(len, self.ids))
 
     def encode(self, text):
-        data, ids = text.encode(), []
-        while data:
-            n = next(n for n in range(min(self.longest, len(data)), 0, -1) if data[:n] in self.ids)
-            ids.append(self.ids[data[:n]])
-            data = data[n:]
-        return ids
+        return json.loads(subprocess.run([*self.encode_with, text], check=True, stdout=subprocess.PIPE).stdout)["ids"]
 
     def decode(self, token):
         return b"" if token in self.special else self.bytes.get(token, b"")
@@ -57,11 +52,12 @@ def main():
     args.add_argument("--address", default="unix:/run/npugraphd/npugraphd.sock")
     args.add_argument("--model", default="bible")
     args.add_argument("--tokenizer", default="examples/model/tokenizer.json")
+    args.add_argument("--npugraphctl", default="npugraphctl")
     args.add_argument("--prompt", default="In the beginning")
     args.add_argument("--tokens", type=int, default=64)
     args.add_argument("--seed", type=int, default=1)
     args = args.parse_args()
-    tokenizer = Tokenizer(args.tokenizer)
+    tokenizer = Tokenizer(args.tokenizer, args.npugraphctl)
     with grpc.insecure_channel(args.address) as channel:
         # The session is a stream kept open; ending it frees everything that is ours.
         requests = queue.Queue()
@@ -88,4 +84,8 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except grpc.RpcError as error:
+        reason = dict(error.trailing_metadata() or ()).get("npugraph-reason", error.code().name)
+        sys.exit(f"worker.py: {error.details()} [{reason}]")

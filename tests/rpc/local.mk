@@ -2,10 +2,12 @@
 # Black-box tests against a live daemon; each file starts its own.
 NGD_RPC_TESTS = \
 	tests/rpc/test_drain.py \
+	tests/rpc/test_examples.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
 	tests/rpc/test_repeats.py \
+	tests/rpc/test_sequences.py \
 	tests/rpc/test_services.py \
 	tests/rpc/test_sessions.py \
 	tests/rpc/test_sharing.py \
@@ -15,4 +17,4 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/harness.py $(NGD_RPC_TESTS)
-$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl
+$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl examples/worker

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The example workers, as a reader starts them: each against a live daemon with the bundled model, and both at once."""
+import re
+
+from harness import *
+
+MODEL = SOURCE / "examples" / "model"
+WORKER = BUILD / "examples" / "worker"
+
+if CTL is None or not WORKER.exists() or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl, examples/worker or the bundled model is missing")
+
+# Quotes, a line break and letters beyond ASCII: both must make the same tokens of them.
+PROMPT = "And he said unto them, \"Don't\"\n  go, Esaü 12"
+
+
+def command(daemon, worker, seed, prompt=PROMPT, tokens=60):
+    program = {"c": [str(WORKER)], "python": [sys.executable, str(SOURCE / "examples" / "worker.py"), "--npugraphctl", CTL]}[worker]
+    return [*program, "--address", daemon.address, "--model", "m", "--tokenizer", str(MODEL / "tokenizer.json"), "--prompt", prompt,
+            "--seed", str(seed), "--tokens", str(tokens)]
+
+
+def begin(*args, **kwargs):
+    return subprocess.Popen(command(*args, **kwargs), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            env={**os.environ, "PYTHONPATH": str(SCRATCH / "gen")})
+
+
+def end(process):
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, err.decode()
+    last = re.search(r"\[[\w.]+: (\d+) tokens, first after [\d.]+ ms, then \d+ tokens/s\]", err.decode())
+    assert last, err.decode()
+    return out.decode(), int(last[1])
+
+
+def text_of(*args, **kwargs):
+    return end(begin(*args, **kwargs))
+
+
+@test("the C and the Python worker write the same text from the same seed, and another from another")
+def alone(daemon):
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", "m"], check=True, capture_output=True)
+    texts = {(worker, seed): text_of(daemon, worker, seed) for worker in ("c", "python") for seed in (1, 2)}
+    for seed in (1, 2):
+        text, tokens = texts["c", seed]
+        assert texts["python", seed] == (text, tokens), texts
+        assert text.startswith(PROMPT) and tokens == 60 and len(text) > len(PROMPT) + 60, text
+    assert texts["c", 1] != texts["c", 2]
+
+
+@test("side by side, C and Python, each writes what it writes alone; everything is given back")
+def together(daemon):
+    alone = {key: text_of(daemon, *key) for key in (("c", 3), ("python", 4))}
+    for _ in range(3):
+        running = {key: begin(daemon, *key) for key in (("c", 3), ("python", 4), ("c", 3), ("python", 4))}
+        more = [begin(daemon, "c", seed, tokens=200) for seed in (5, 6)]
+        assert {key: end(process) for key, process in running.items()} == alone
+        for process in more:
+            end(process)
+    stats = daemon.stats()
+    assert stats["sequences"]["open"] == 0 and stats["kv"]["blocks_used"] == 0 and stats["sessions"]["open"] == 0, stats
+    assert sorted(g["captures_total"] for g in stats["graphs"]) == [1, 1]
+
+
+@test("a model that is not there, and a daemon that is not: one line that says so, and a status")
+def mistakes(daemon):
+    for worker in ("c", "python"):
+        line = command(daemon, worker, 1)
+        line[line.index("m")] = "nothing"
+        out = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(SCRATCH / "gen")}, timeout=PATIENCE)
+        assert out.returncode != 0 and "nothing" in out.stderr and "MODEL_NOT_FOUND" in out.stderr, out.stderr
+    line = command(daemon, "c", 1)
+    line[line.index(daemon.address)] = f"unix:{SCRATCH}/nobody"
+    out = subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode != 0 and f"{SCRATCH}/nobody" in out.stderr, out.stderr
+
+
+@test("both stay below a hundred lines")
+def short():
+    for name in ("worker.c", "worker.py"):
+        assert len((SOURCE / "examples" / name).read_text().splitlines()) < 100, name
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={SOURCE / 'examples'}")
