@@ -9,8 +9,18 @@
 #define NGD_TSA(x)
 #endif
 
-#define NGD_LOCKABLE         NGD_TSA(capability("mutex"))
+/*
+ * A field of a struct names a lock of the same struct. In C, clang finds that name, and the object it belongs
+ * to, only in versions later than Debian's (configure probes it). Until then what is checked is that some lock
+ * is held wherever the field is used. The functions' annotations name their lock with every clang.
+ */
+#if defined(NGD_TSA_FIELDS)
 #define NGD_GUARDED_BY(lock) NGD_TSA(guarded_by(lock))
+#else
+#define NGD_GUARDED_BY(lock) NGD_TSA(guarded_var)
+#endif
+
+#define NGD_LOCKABLE         NGD_TSA(capability("mutex"))
 #define NGD_REQUIRES(...)    NGD_TSA(requires_capability(__VA_ARGS__))
 #define NGD_EXCLUDES(...)    NGD_TSA(locks_excluded(__VA_ARGS__))
 #define NGD_ACQUIRE(...)     NGD_TSA(acquire_capability(__VA_ARGS__))

@@ -32,7 +32,8 @@ ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, s
     return NGD_OK;
 }
 
-void ngd_identities_destroy(struct ngd_identities *table)
+/* No other thread has the table any more. */
+void ngd_identities_destroy(struct ngd_identities *table) NGD_NO_THREAD_SAFETY
 {
     if (!table)
         return;

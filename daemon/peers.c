@@ -52,8 +52,9 @@ void ngd_peers_destroy(struct ngd_peers *peers)
     for (size_t fd = 0; fd < peers->cap; fd++)
         if (peers->by_fd[fd])
             drop(peers, fd);
-    ngd_mutex_unlock(&peers->lock);
     ngd_free(peers->by_fd);
+    peers->by_fd = NULL;
+    ngd_mutex_unlock(&peers->lock);
     ngd_mutex_fini(&peers->lock);
     ngd_free(peers);
 }

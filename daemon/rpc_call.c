@@ -97,8 +97,8 @@ static void drop_reserved(struct rpc_call *call)
     call->has_reserved = false;
 }
 
-/* What one use of the object left behind; the object itself goes back to the pool. */
-static void scrub(struct rpc_call *call)
+/* What one use of the object left behind; the object itself goes back to the pool. No other thread has it now. */
+static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
 {
     bool large = call->message_bytes > KEEP_ARENA;
 

@@ -76,6 +76,7 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
 {
     struct generation *g = ngd_arena_calloc(&call->life, 1, sizeof(*g));
     struct ngd_model_stats model;
+    int32_t *waiting;
     uint32_t room;
     ngd_status_t status;
 
@@ -93,9 +94,12 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     room = q->max_tokens < model.max_context
                ? q->max_tokens
                : model.max_context + 1; /* the last token chosen needs no place in the context */
-    g->waiting = ngd_arena_calloc(&call->life, room + 1u, sizeof(*g->waiting));
-    if (!g->waiting)
+    waiting = ngd_arena_calloc(&call->life, room + 1u, sizeof(*waiting));
+    if (!waiting)
         return NGD_ERR_NO_MEMORY;
+    ngd_mutex_lock(&g->lock);
+    g->waiting = waiting;
+    ngd_mutex_unlock(&g->lock);
     return ngd_seq_generate(g->object->seq, room < q->max_tokens ? room : q->max_tokens, q->ignore_stop, on_token, done,
                             g, diag);
 }

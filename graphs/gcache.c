@@ -101,21 +101,20 @@ struct ngd_gcache {
     struct ngd_mutex lock;
     struct ngd_cond done; /* a flight has ended */
 
-    /* Everything below is under the lock. */
-    struct ngd_list records;
-    uint32_t n_known;    /* records in a state other than FAILED */
-    uint32_t n_failures; /* records in state FAILED */
-    uint32_t n_entries;  /* READY */
-    struct ngd_gcache_stats stats;
-    uint64_t freed_hits; /* of entries that are freed */
-    uint64_t gone[GONE_MAX];
-    uint32_t n_gone;
+    struct ngd_list records NGD_GUARDED_BY(lock);
+    uint32_t n_known NGD_GUARDED_BY(lock);    /* records in a state other than FAILED */
+    uint32_t n_failures NGD_GUARDED_BY(lock); /* records in state FAILED */
+    uint32_t n_entries NGD_GUARDED_BY(lock);  /* READY */
+    struct ngd_gcache_stats stats NGD_GUARDED_BY(lock);
+    uint64_t freed_hits NGD_GUARDED_BY(lock); /* of entries that are freed */
+    uint64_t gone[GONE_MAX] NGD_GUARDED_BY(lock);
+    uint32_t n_gone NGD_GUARDED_BY(lock);
 
-    struct ngd_list dead;    /* entries that the current snapshot still has */
-    struct ngd_list fresh;   /* unlinked since the batch began */
-    struct ngd_list batch;   /* unlinked before `seen` was cleared */
-    struct ngd_list zombies; /* entries that no reader can see, still pinned */
-    unsigned seen;           /* bit i: readers[i] was zero since */
+    struct ngd_list dead NGD_GUARDED_BY(lock);    /* entries that the current snapshot still has */
+    struct ngd_list fresh NGD_GUARDED_BY(lock);   /* unlinked since the batch began */
+    struct ngd_list batch NGD_GUARDED_BY(lock);   /* unlinked before `seen` was cleared */
+    struct ngd_list zombies NGD_GUARDED_BY(lock); /* entries that no reader can see, still pinned */
+    unsigned seen NGD_GUARDED_BY(lock);           /* bit i: readers[i] was zero since */
 };
 
 /* ---- pins ---- */

@@ -11,13 +11,13 @@ struct ngd_kv {
     uint32_t total, block_size;
     struct ngd_mutex lock; /* rank KV */
     _Atomic uint32_t used; /* changed under lock */
-    /* Under lock. */
-    uint32_t n_free;
-    int32_t *free;
-    uint32_t *refs; /* by block; 0 = free */
+    uint32_t n_free NGD_GUARDED_BY(lock);
+    int32_t *free NGD_GUARDED_BY(lock);
+    uint32_t *refs NGD_GUARDED_BY(lock); /* by block; 0 = free */
 };
 
-ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_kv **kv_p)
+/* No other thread has the object yet, or any more. */
+ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_kv **kv_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_kv *kv;
 
@@ -43,7 +43,7 @@ ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_
     return NGD_OK;
 }
 
-void ngd_kv_destroy(struct ngd_kv *kv)
+void ngd_kv_destroy(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
 {
     if (!kv)
         return;

@@ -108,11 +108,11 @@ struct ngd_model {
     int last_kind;
 
     struct ngd_mutex lock; /* rank MODEL */
-    /* Under lock. */
-    struct ngd_list ready[2];
-    uint32_t n_ready[2];
-    uint32_t n_seqs;
-    bool scheduled; /* the item is queued or running, or its capture is; then it holds a reference */
+    struct ngd_list ready[2] NGD_GUARDED_BY(lock);
+    uint32_t n_ready[2] NGD_GUARDED_BY(lock);
+    uint32_t n_seqs NGD_GUARDED_BY(lock);
+    /* The item is queued or running, or its capture is; then it holds a reference. */
+    bool scheduled NGD_GUARDED_BY(lock);
 };
 
 extern const struct ngd_sched_item_ops ngd_model_item_ops;

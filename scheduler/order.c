@@ -12,9 +12,8 @@
 struct ngd_order {
     _Atomic uint32_t refs;
     struct ngd_mutex lock;
-    /* Under lock. */
-    bool held;
-    struct ngd_list waiting;
+    bool held NGD_GUARDED_BY(lock);
+    struct ngd_list waiting NGD_GUARDED_BY(lock);
 };
 
 ngd_status_t ngd_order_create(struct ngd_order **order_p)

@@ -36,13 +36,12 @@ struct ngd_program {
     _Atomic uint32_t refs;
     _Atomic uint64_t captures, replays, eager_runs;
     struct ngd_mutex lock; /* rank PROGRAM */
-    /* Under lock. */
-    struct ngd_list bindings;
+    struct ngd_list bindings NGD_GUARDED_BY(lock);
     struct {
         uint64_t hash;
         int reason;
-    } gone[NGD_PROGRAM_GONE_MAX];
-    uint32_t n_gone;
+    } gone[NGD_PROGRAM_GONE_MAX] NGD_GUARDED_BY(lock);
+    uint32_t n_gone NGD_GUARDED_BY(lock);
 };
 
 /* Pins the executable of key; NULL = a miss, which *reason_p (when given) explains. */

@@ -69,8 +69,8 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
     return NGD_OK;
 }
 
-/* Of a queue in any state that ngd_queue_init left. */
-void ngd_queue_fini(struct ngd_queue *queue)
+/* Of a queue in any state that ngd_queue_init left, without workers. */
+void ngd_queue_fini(struct ngd_queue *queue) NGD_NO_THREAD_SAFETY
 {
     if (!queue->sched)
         return;

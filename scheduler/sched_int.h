@@ -54,10 +54,9 @@ struct ngd_queue {
     _Atomic int64_t busy;     /* nanoseconds of device time */
     _Atomic bool healthy;
     struct ngd_mutex lock;
-    /* Under lock. */
-    void *state; /* the policy's */
-    uint32_t depth;
-    bool stopping;
+    void *state NGD_GUARDED_BY(lock); /* the policy's */
+    uint32_t depth NGD_GUARDED_BY(lock);
+    bool stopping NGD_GUARDED_BY(lock);
 };
 
 ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, struct ngd_device *dev, uint32_t index,
@@ -109,11 +108,10 @@ struct ngd_captures {
     uint32_t n_threads, n_started;
     pthread_t *threads;
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
-    /* Under lock. */
     struct ngd_cond wake;
-    struct ngd_list jobs;
-    struct ngd_list parked; /* captures that requests wait for: request_park.c */
-    bool stopping;
+    struct ngd_list jobs NGD_GUARDED_BY(lock);
+    struct ngd_list parked NGD_GUARDED_BY(lock); /* captures that requests wait for: request_park.c */
+    bool stopping NGD_GUARDED_BY(lock);
 };
 
 ngd_status_t ngd_captures_init(struct ngd_captures *captures, uint32_t n_threads);
@@ -137,10 +135,10 @@ struct ngd_sched {
     _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
     struct ngd_metric_row *miss_rows[4], *eager_rows[3];
     struct ngd_mutex programs_lock; /* rank PROGRAMS */
-    struct ngd_list programs;       /* under programs_lock */
-    struct ngd_mutex shares_lock;   /* rank SHARES */
-    struct ngd_list shares;         /* under shares_lock */
-    struct ngd_share *own_share;    /* of requests that name none */
+    struct ngd_list programs NGD_GUARDED_BY(programs_lock);
+    struct ngd_mutex shares_lock; /* rank SHARES */
+    struct ngd_list shares NGD_GUARDED_BY(shares_lock);
+    struct ngd_share *own_share; /* of requests that name none */
 };
 
 /* Counts a call in, or refuses it: DRAINING, UNAVAILABLE before start. */

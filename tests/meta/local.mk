@@ -8,6 +8,7 @@ NGD_META_TESTS = \
 	tests/meta/layers.py \
 	tests/meta/makefiles.py \
 	tests/meta/shell_scripts.sh \
+	tests/meta/thread_safety.py \
 	tests/meta/unit_files.sh
 TESTS += $(NGD_META_TESTS)
-EXTRA_DIST += $(NGD_META_TESTS) tests/meta/meta.py tests/meta/local.mk
+EXTRA_DIST += $(NGD_META_TESTS) tests/meta/meta.py tests/meta/thread_safety.c tests/meta/local.mk
