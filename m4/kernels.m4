@@ -4,6 +4,11 @@
 # with flags of their own and chosen at run time. Where the compiler cannot (or the machine is not an
 # x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain.
 AC_DEFUN([NGD_KERNELS], [
+  # gcc before 14 (PR 110027) puts locals on AddressSanitizer's fake stack at multiples of 32 bytes, also where
+  # AVX-512 needs 64.
+  ngd_kernels_asan=
+  AS_IF([test "x$enable_asan" = xyes],
+    [NGD_CHECK_CFLAGS([--param=asan-use-after-return=0], [ngd_kernels_asan="--param=asan-use-after-return=0"])])
   NGD_KERNEL_ISA([AVX2], [-mavx2 -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c])
@@ -15,7 +20,7 @@ AC_DEFUN([NGD_KERNEL_ISA], [
   NGD_$1_CFLAGS=
   AS_CASE([$host_cpu], [x86_64|amd64], [NGD_CHECK_CFLAGS([$2], [ngd_have_$1=yes])])
   AS_IF([test "x$ngd_have_$1" = xyes], [
-    NGD_$1_CFLAGS="$2"
+    NGD_$1_CFLAGS="$2 $ngd_kernels_asan"
     AC_DEFINE([NGD_HAVE_$1], [1], [kernels for $1 are compiled])
   ])
   AC_SUBST([NGD_$1_CFLAGS])

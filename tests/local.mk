@@ -14,7 +14,14 @@ AM_TESTS_ENVIRONMENT = \
 	NGD_CPPFLAGS='$(AM_CPPFLAGS) -I$(abs_top_srcdir) -I$(abs_top_srcdir)/client -I$(abs_top_builddir)'; export NGD_CPPFLAGS; \
 	NGD_AVX2_CFLAGS='$(NGD_AVX2_CFLAGS)'; export NGD_AVX2_CFLAGS; \
 	NGD_AVX512BF16_CFLAGS='$(NGD_AVX512BF16_CFLAGS)'; export NGD_AVX512BF16_CFLAGS; \
+	$(NGD_SANITIZER_ENVIRONMENT) \
 	. $(top_srcdir)/tests/environment.sh;
+# Slower by a factor: promises about time are not checked, and long sweeps say what they leave out.
+if NGD_SANITIZER
+NGD_SANITIZER_ENVIRONMENT = SANITIZER=1; export SANITIZER;
+else
+NGD_SANITIZER_ENVIRONMENT = unset SANITIZER;
+endif
 EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
 
 include $(top_srcdir)/tests/unit/base.mk
