@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -25,6 +26,14 @@ static void die(const char *what)
 const char *source_dir(void)
 {
     return getenv("top_srcdir") != NULL ? getenv("top_srcdir") : ".";
+}
+
+/* In the child. A test that is killed takes its daemon along. */
+static void end_with(pid_t parent)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) /* it was killed before the signal was asked for */
+        _exit(127);
 }
 
 static void run_daemon(const struct live *live, const char *models_dir, const char *const *extra)
@@ -71,16 +80,26 @@ static bool listens(const struct live *live)
 
 void live_start(struct live *live, const char *models_dir, const char *const *extra)
 {
+    const pid_t parent = getpid();
+    const char *tmp = getenv("TMPDIR");
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* libcheck's child goes with libcheck, and the daemon with it */
     memset(live, 0, sizeof(*live));
-    snprintf(live->dir, sizeof(live->dir), "/tmp/npugraph-live-XXXXXX");
+    if (snprintf(live->dir, sizeof(live->dir), "%s/npugraph-live-XXXXXX", tmp ? tmp : "/tmp") >=
+        (int)sizeof(live->dir)) {
+        errno = ENAMETOOLONG;
+        die("TMPDIR");
+    }
     if (mkdtemp(live->dir) == NULL)
         die("mkdtemp");
     snprintf(live->address, sizeof(live->address), "unix:%s/sock", live->dir);
     live->pid = fork();
     if (live->pid < 0)
         die("fork");
-    if (live->pid == 0)
+    if (live->pid == 0) {
+        end_with(parent);
         run_daemon(live, models_dir, extra);
+    }
     for (int i = 0; i < START_SECONDS * 50; i++) {
         struct timespec pause = {0, 20 * 1000 * 1000};
 

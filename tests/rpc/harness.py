@@ -72,6 +72,12 @@ reflection = importlib.import_module("proto.reflection_pb2")
 rpc_status = importlib.import_module("proto.google_rpc_pb2")
 
 
+# A process of a test that is killed goes with it. (A function for the child would need the fork that gRPC's threads forbid.)
+if shutil.which("setpriv") is None:
+    skip_all("setpriv is missing (Debian: util-linux)")
+END_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"]
+
+
 def _cleanup():
     for daemon in list(Daemon.running):
         daemon.kill()
@@ -112,7 +118,7 @@ class Daemon:
             command.append(f"--listen={listen}")
         command += options
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(END_WITH_US + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env={**os.environ, **(env or {})}, pass_fds=kwargs.get("pass_fds", ()))
         Daemon.running.append(self)
         if env and "NPUGRAPHD_FAULT" in env:
@@ -374,8 +380,8 @@ class Child:
                   f"from harness import *\n" \
                   f"class D:\n    address = {daemon.address!r}\n    channel = Daemon.channel\n" \
                   f"daemon = D()\n"
-        self.process = subprocess.Popen([sys.executable, "-u", "-c", prelude + code], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        text=True)
+        self.process = subprocess.Popen([*END_WITH_US, sys.executable, "-u", "-c", prelude + code], stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
 
     def line(self):
         text = self.process.stdout.readline().strip()

@@ -80,7 +80,14 @@ def print_config():
     conf.write_text("\n".join(l[1:] if l.startswith("#") and " =" in l and not l.startswith("# ") else l for l in conf.read_text().splitlines()) + "\n")
     assert run(f"--config={conf}", "--check-config").returncode == 0
     assert "--listen" in run("--help").stdout and run("--version").stdout.startswith("npugraphd ")
-    assert ".TP" in run("--print-man").stdout
+
+
+@test("the manual page's options are those of the daemon")
+def manual():
+    page = (SOURCE / "man" / "npugraphd.conf.5").read_text()
+    options = page.partition(".SH OPTIONS\n")[2].partition(".SH ")[0]
+    assert ".TP" in options
+    assert options == run("--print-man").stdout, "the list in man/npugraphd.conf.5 is not what npugraphd --print-man prints"
 
 
 @test("plaintext TCP is for loopback addresses only, unless allowed in so many words")
@@ -117,7 +124,7 @@ def activation():
     # LISTEN_PID must be the daemon's own: a shell takes the number and becomes the daemon.
     command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "{DAEMON}" --stats-listen=off --device-memory=64M'
     log = open(SCRATCH / "activated.log", "wb")
-    process = subprocess.Popen(["bash", "-c", command], pass_fds=[listener.fileno()], stdout=log, stderr=log)
+    process = subprocess.Popen([*END_WITH_US, "bash", "-c", command], pass_fds=[listener.fileno()], stdout=log, stderr=log)
     try:
         until("it is ready", lambda: b": ready" in (SCRATCH / "activated.log").read_bytes() or process.poll() is not None)
         text = (SCRATCH / "activated.log").read_text()
