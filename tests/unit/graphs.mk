@@ -23,7 +23,7 @@ tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 
 # Expressions, operators, graphs and their text.
-EXTRA_DIST += tests/unit/graph_util.h tests/fuzz/graph_text tests/golden/graphs
+EXTRA_DIST += tests/unit/graph_util.h tests/unit/random_graph.h tests/fuzz/graph_text tests/golden/graphs
 NGD_GRAPH_TESTS = \
 	tests/fuzz/fuzz_graph_text \
 	tests/unit/test_expr \
