@@ -148,6 +148,7 @@ struct ngd_launch {
     const struct ngd_host_value *hosts; /* graph->n_hosts */
     const struct ngd_out *outputs;      /* graph->n_outputs */
     bool eager;                         /* operator by operator, each through the backend's own launch */
+    uint64_t tag;                       /* the request's, for diagnoses; 0 = none */
     ngd_status_t status;
     struct ngd_diag diag;
     ngd_nsec_t device_time; /* out: time on the device */

@@ -745,7 +745,7 @@ void ngd_gcache_put(struct ngd_gcache_entry *entry)
         release(entry);
 }
 
-void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key)
+static void drop(struct ngd_gcache *cache, const struct ngd_key *key, bool forget)
 {
     struct ngd_gcache_entry *dead = NULL;
     struct record *rec;
@@ -756,6 +756,7 @@ void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key)
         rec->flight->dropped = true;
     } else if (rec && rec->state == FAILED) {
         record_forget_locked(cache, rec); /* asked for again: try at once */
+        rec = NULL;
     } else if (rec && rec->state == READY) {
         struct ngd_gcache_entry *e = rec->entry;
 
@@ -768,9 +769,21 @@ void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key)
         /* Without memory the old snapshot stays: it has the entry, which nobody can pin. */
         (void)publish_locked(cache);
     }
+    if (rec && rec->state == DROPPED && forget)
+        record_forget_locked(cache, rec);
     ngd_mutex_unlock(&cache->lock);
     if (dead)
         release(dead);
+}
+
+void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key)
+{
+    drop(cache, key, false);
+}
+
+void ngd_gcache_forget(struct ngd_gcache *cache, const struct ngd_key *key)
+{
+    drop(cache, key, true);
 }
 
 static uint64_t list_hits(const struct ngd_list *list)

@@ -58,6 +58,8 @@ const struct ngd_key *ngd_gcache_entry_key(const struct ngd_gcache_entry *entry)
 void ngd_gcache_put(struct ngd_gcache_entry *entry);
 /* Drops an entry (poisoned, force_recapture): later lookups miss; it is released when unpinned. */
 void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key);
+/* The same, and the key gives its place in the limit back: for one that cannot be asked for any more. */
+void ngd_gcache_forget(struct ngd_gcache *cache, const struct ngd_key *key);
 void ngd_gcache_stats(struct ngd_gcache *cache, struct ngd_gcache_stats *stats_p);
 /* Calls fn for each entry under the cache lock; fn must be short and not call back. */
 void ngd_gcache_for_each(struct ngd_gcache *cache,

@@ -4,6 +4,7 @@
  * anywhere within the symbols' ranges and buckets, so the ranges are all that a replay has to check.
  */
 #include "graphs/key.h"
+#include "graphs/buckets.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,15 +20,20 @@ static ngd_status_t check_range(const struct ngd_symbol *sym, int64_t value, str
                         sym->name, value, sym->min, sym->max, sym->name, op, limit);
 }
 
-static ngd_status_t pin(const struct ngd_symbol *sym, int64_t value, int64_t *pinned_p, struct ngd_diag *diag)
+/* set: other buckets than the symbol's; NULL or empty = its own. */
+static ngd_status_t pin(const struct ngd_symbol *sym, const struct ngd_bucket_set *set, int64_t value,
+                        int64_t *pinned_p, struct ngd_diag *diag)
 {
+    const int64_t *buckets = set && set->n ? set->sizes : sym->buckets;
+    uint32_t n = set && set->n ? set->n : sym->n_buckets;
+
     if (sym->policy == NGD_SYMBOL_EXACT) {
         *pinned_p = value;
         return NGD_OK;
     }
-    for (uint32_t i = 0; i < sym->n_buckets; i++) {
-        if (sym->buckets[i] >= value) {
-            *pinned_p = sym->buckets[i];
+    for (uint32_t i = 0; i < n; i++) {
+        if (buckets[i] >= value) {
+            *pinned_p = buckets[i];
             return NGD_OK;
         }
     }
@@ -44,8 +50,9 @@ static uint64_t hash_key(const struct ngd_key *key)
     return ngd_hash64(key->symbols, key->n_symbols * sizeof(key->symbols[0]), h);
 }
 
-ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
-                          uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag)
+ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                  const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_key *key_p, struct ngd_diag *diag)
 {
     struct ngd_key key = {.graph = graph->digest, .options = *options, .n_symbols = n_symbols};
     ngd_status_t status;
@@ -57,13 +64,19 @@ ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest
     for (uint32_t i = 0; i < n_symbols; i++) {
         status = check_range(&graph->symbols[i], symbols[i], diag);
         if (!status)
-            status = pin(&graph->symbols[i], symbols[i], &key.symbols[i], diag);
+            status = pin(&graph->symbols[i], sets ? &sets[i] : NULL, symbols[i], &key.symbols[i], diag);
         if (status)
             return status;
     }
     key.hash = hash_key(&key);
     *key_p = key;
     return NGD_OK;
+}
+
+ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
+                          uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag)
+{
+    return ngd_key_make_buckets(graph, options, NULL, symbols, n_symbols, key_p, diag);
 }
 
 bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b)
@@ -82,11 +95,21 @@ static void print_digest(const char *what, const struct ngd_digest *d, struct ng
     ngd_strbuf_printf(sb, "%s=%.12s", what, hex);
 }
 
-void ngd_key_print(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb)
+void ngd_key_print_symbols(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb)
 {
     for (uint32_t i = 0; i < key->n_symbols && i < graph->n_symbols; i++)
-        ngd_strbuf_printf(sb, "%s%s%" PRId64 " ", graph->symbols[i].name,
+        ngd_strbuf_printf(sb, "%s%s%s%" PRId64, i ? " " : "", graph->symbols[i].name,
                           graph->symbols[i].policy == NGD_SYMBOL_BUCKETS ? "<=" : "==", key->symbols[i]);
+    if (key->n_symbols == 0)
+        ngd_strbuf_append(sb, "(no symbols)");
+}
+
+void ngd_key_print(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb)
+{
+    if (key->n_symbols) {
+        ngd_key_print_symbols(graph, key, sb);
+        ngd_strbuf_putc(sb, ' ');
+    }
     print_digest("graph", &key->graph, sb);
     ngd_strbuf_putc(sb, ' ');
     print_digest("options", &key->options, sb);

@@ -24,7 +24,15 @@ struct ngd_key {
 
 ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
                           uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag);
+/* The same with other buckets than the graph's: sets has one for each symbol, of which those with n = 0 are the
+ * graph's. */
+struct ngd_bucket_set;
+ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                  const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_key *key_p, struct ngd_diag *diag);
 bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b);
+/* "B<=16 T==1"; "(no symbols)". */
+void ngd_key_print_symbols(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb);
 void ngd_key_print(const struct ngd_graph *graph, const struct ngd_key *key,
                    struct ngd_strbuf *sb); /* "B<=16 T==1 arch=..." */
 /* Version of the operator table, passes and planner: part of the options digest; bump on a change of results. */

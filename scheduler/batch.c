@@ -455,7 +455,7 @@ static struct ngd_gcache_entry *look_up(struct ngd_model *model, int kind, uint3
     struct ngd_diag diag = {0};
     int64_t symbol = rows;
     int reason;
-    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, &symbol, 1, &model->capture_key, &diag);
+    ngd_status_t status = ngd_program_key(prog, &symbol, 1, &model->capture_key, &diag);
 
     if (status) {
         /* The contract's check has excluded it: a graph that takes one row and max_rows takes what is between. */
@@ -463,11 +463,14 @@ static struct ngd_gcache_entry *look_up(struct ngd_model *model, int kind, uint3
         push_item(model);
         return NULL;
     }
+    ngd_program_note_sizes(prog, &symbol);
     entry = ngd_program_lookup(prog, &model->capture_key, &reason);
     if (entry) {
         ngd_metric_inc(NGD_M_CACHE_HITS);
         return entry;
     }
+    ngd_program_note(prog, ngd_miss_events[reason], &model->capture_key, 0, "%s",
+                     ngd_event_infos[ngd_miss_events[reason]].help);
     ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
     model->capture_kind = kind;
     if (!ngd_captures_push(&model->sched->captures, &model->capture))

@@ -315,7 +315,7 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     struct ngd_gcache_entry *entry;
     struct ngd_executable *x;
     struct ngd_key key;
-    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, symbols, n_symbols, &key, diag);
+    ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
     if (status == NGD_OK && dry_run)
         status = plan_only(prog, &key, &info, diag);

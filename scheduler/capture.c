@@ -163,7 +163,7 @@ ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *bind
     struct ngd_program *prog = ngd_binding_program(binding);
     struct ahead *ahead;
     struct ngd_key key;
-    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, symbols, n_symbols, &key, diag);
+    ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
     if (status == NGD_OK)
         status = ngd_sched_enter(sched, diag);

@@ -12,7 +12,10 @@ libngdscheduler_la_SOURCES = \
 	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
 	scheduler/program.c scheduler/program.h scheduler/program_int.h \
+	scheduler/program_buckets.c \
+	scheduler/program_events.c \
 	scheduler/queue.c \
+	scheduler/recorder.c scheduler/recorder.h \
 	scheduler/replay.c \
 	scheduler/request.c \
 	scheduler/request_park.c \
@@ -21,4 +24,4 @@ libngdscheduler_la_SOURCES = \
 	scheduler/share.c scheduler/share.h \
 	scheduler/worker.c
 
-EXTRA_DIST += scheduler/policies.def
+EXTRA_DIST += scheduler/events.def scheduler/policies.def

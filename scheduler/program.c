@@ -94,6 +94,21 @@ static int miss_reason(struct ngd_program *prog, uint64_t hash)
     return reason;
 }
 
+static void note_capture(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_executable *x)
+{
+    static const ngd_event_reason_t reasons[NGD_MISS_MAX] = {
+        [NGD_MISS_FIRST] = NGD_EVENT_CAPTURED,
+        [NGD_MISS_EVICTED] = NGD_EVENT_RECAPTURED_EVICTED,
+        [NGD_MISS_POISONED] = NGD_EVENT_RECAPTURED_POISONED,
+        [NGD_MISS_FAILED] = NGD_EVENT_RECAPTURED_FAILED,
+    };
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
+
+    ngd_program_note(prog, reasons[miss_reason(prog, key->hash)], key, 0,
+                     "%" PRIu32 " kernels, pool of %" PRIu64 " bytes, in %.3f ms", plan->n_calls, plan->pool_bytes,
+                     (double)x->capture_time / NGD_MSEC);
+}
+
 static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
                                   struct ngd_diag *diag)
 {
@@ -103,10 +118,12 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
 
     if (status) {
         remember_gone(prog, key->hash, NGD_MISS_FAILED);
+        ngd_program_note(prog, NGD_EVENT_CAPTURE_FAILED, key, 0, "%s", diag ? diag->text : ngd_status_text(status));
         ngd_metric_row_add(ngd_metric_row(NGD_M_CAPTURE_FAILURES, ngd_status_name(status)), 1);
         return status;
     }
     x->cached = true;
+    note_capture(prog, key, x);
     atomic_fetch_add_explicit(&prog->captures, 1, memory_order_relaxed);
     ngd_metric_row_add(prog->captures_row, 1);
     ngd_metric_observe(NGD_M_CAPTURE_SECONDS, x->capture_time);
@@ -123,8 +140,15 @@ static void cache_release(void *ctx, void *art)
 
     ngd_program_drop_instances(prog, x);
     /* Without references the program goes, and its cache with it: that is not an eviction. */
-    if (atomic_load(&prog->refs) > 0 && !atomic_load(&x->poisoned)) {
+    if (atomic_load(&prog->refs) > 0 && atomic_load(&x->unreachable)) {
+        ngd_program_note(prog, NGD_EVENT_EVICTED_BUCKETS, &ngd_exec_plan(x->exec)->key, 0,
+                         "no request has this key with the buckets that were applied");
+        ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "buckets"), 1);
+    } else if (atomic_load(&prog->refs) > 0 && !atomic_load(&x->poisoned)) {
         remember_gone(prog, x->key_hash, NGD_MISS_EVICTED);
+        ngd_program_note(prog, NGD_EVENT_EVICTED_LIMIT, &ngd_exec_plan(x->exec)->key, 0,
+                         "%" PRIu32 " replays, last capture took %.3f ms; capture_limit is %" PRIu32,
+                         atomic_load(&x->runs), (double)x->capture_time / NGD_MSEC, prog->options.capture_limit);
         ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "capture_limit"), 1);
     }
     ngd_metric_dec(NGD_M_CACHE_ENTRIES);
@@ -170,6 +194,7 @@ void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
     if (!x->cached || atomic_exchange(&x->poisoned, true))
         return;
     remember_gone(prog, x->key_hash, NGD_MISS_POISONED);
+    ngd_program_note(prog, NGD_EVENT_EVICTED_POISONED, &ngd_exec_plan(x->exec)->key, 0, "after a device fault");
     ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "poisoned"), 1);
     ngd_gcache_drop(prog->cache, &ngd_exec_plan(x->exec)->key);
 }
@@ -297,14 +322,17 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     params.ctx = prog;
     params.limit = options->capture_limit;
     params.policy = options->capture_limit_policy;
-    status = ngd_gcache_create(&params, &prog->cache);
+    prog->sizes = NGD_NEW_N(struct ngd_sizes, graph->n_symbols);
+    status = prog->sizes ? ngd_gcache_create(&params, &prog->cache) : NGD_ERR_NO_MEMORY;
     if (status) {
+        ngd_free(prog->sizes);
         ngd_free(prog);
         return status;
     }
     prog->sched = sched;
     prog->queue = queue;
     prog->graph = ngd_graph_ref(graph);
+    prog->number = atomic_fetch_add(&sched->next_program, 1) + 1;
     prog->options = *options;
     prog->digest = *digest;
     prog->row_symbol = find_row_symbol(graph);
@@ -320,6 +348,8 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
 static void program_free(struct ngd_program *prog)
 {
     ngd_gcache_destroy(prog->cache);
+    ngd_program_free_buckets(prog);
+    ngd_free(prog->sizes);
     ngd_graph_unref(prog->graph);
     ngd_mutex_fini(&prog->lock);
     ngd_free(prog);

@@ -53,6 +53,23 @@ void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct 
 void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb);
 void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx);
 
+/* For the flight recorder: a replay of this program was refused before or at its submission. */
+void ngd_program_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag, uint64_t tag);
+uint64_t ngd_program_number(const struct ngd_program *prog); /* what events name it by */
+
+/* ---- buckets ---- */
+
+struct ngd_bucket_set;
+struct ngd_size_count;
+/* The sizes seen of a symbol, ascending; list has room for NGD_SIZES_MAX. Returns how many. */
+uint32_t ngd_program_sizes(struct ngd_program *prog, uint32_t symbol, struct ngd_size_count *list);
+/* The buckets that a symbol has at present; empty for an exact one. */
+void ngd_program_buckets(struct ngd_program *prog, uint32_t symbol, struct ngd_bucket_set *set_p);
+/* Gives a symbol other buckets: new keys from the next lookup on; executables that no request can reach any more are
+ * dropped. *dropped_p: how many. */
+ngd_status_t ngd_program_apply_buckets(struct ngd_program *prog, uint32_t symbol, const struct ngd_bucket_set *set,
+                                       uint32_t *dropped_p, struct ngd_diag *diag);
+
 /* buffers: graph->n_params + n_states, NULL where unbound; sizes are checked. Takes references. */
 ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers,
                                 struct ngd_binding **binding_p, struct ngd_diag *diag);

@@ -3,10 +3,12 @@
 #define NGD_SCHEDULER_PROGRAM_INT_H
 
 /* What program.c, binding.c and those who run executables share. */
+#include "graphs/buckets.h"
+#include "graphs/sizes.h"
 #include "scheduler/sched_int.h"
 
 enum { NGD_MISS_FIRST, NGD_MISS_EVICTED, NGD_MISS_POISONED, NGD_MISS_FAILED, NGD_MISS_MAX };
-enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_MAX };
+enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_QUARANTINED, NGD_EAGER_MAX };
 
 /* The cache's artefact: an executable with what is known of its runs. */
 struct ngd_executable {
@@ -17,8 +19,10 @@ struct ngd_executable {
     bool cached;        /* false: made for one eager run */
     _Atomic bool fresh; /* nobody has been told yet that it was captured */
     _Atomic bool poisoned;
+    _Atomic bool unreachable; /* no request has its key any more: other buckets */
     _Atomic uint32_t runs;
-    _Atomic int64_t expected; /* moving average of device time */
+    _Atomic uint64_t padded_runs; /* replays of fewer rows than it was captured for */
+    _Atomic int64_t expected;     /* moving average of device time */
 };
 
 #define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
@@ -31,12 +35,18 @@ struct ngd_program {
     struct ngd_program_options options;
     struct ngd_digest digest; /* of the options and of the device: part of each key */
     struct ngd_gcache *cache;
-    uint32_t row_symbol; /* the first bucketed one; n_symbols = none */
+    uint32_t row_symbol;     /* the first bucketed one; n_symbols = none */
+    uint64_t number;         /* unique in this process: what events name it by */
+    struct ngd_sizes *sizes; /* asked for, by symbol */
+    /* Buckets that were applied instead of the graph's, one set for each symbol; NULL = none. Replaced as a whole; the
+     * ones before stay until the program goes, since lookups read them without a lock. */
+    _Atomic(struct ngd_bucket_table *) buckets;
     struct ngd_metric_row *captures_row, *replays_row;
     _Atomic uint32_t refs;
     _Atomic uint64_t captures, replays, eager_runs;
     struct ngd_mutex lock; /* rank PROGRAM */
     struct ngd_list bindings NGD_GUARDED_BY(lock);
+    uint32_t n_applied NGD_GUARDED_BY(lock); /* sets of buckets so far */
     struct {
         uint64_t hash;
         int reason;
@@ -59,6 +69,32 @@ ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_k
 void ngd_executable_destroy(struct ngd_executable *x);
 /* The device spoiled it: the next lookup misses. */
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x);
+
+/* ---- keys, buckets ---- */
+
+struct ngd_bucket_table {
+    struct ngd_bucket_table *before;
+    struct ngd_bucket_set sets[]; /* by symbol */
+};
+#define NGD_PROGRAM_TABLES_MAX 256
+
+/* Guards and pinned values, with the buckets that the program has at present. */
+ngd_status_t ngd_program_key(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                             struct ngd_key *key_p, struct ngd_diag *diag);
+/* What was asked for, once its guards hold. */
+static inline void ngd_program_note_sizes(struct ngd_program *prog, const int64_t *symbols)
+{
+    for (uint32_t i = 0; i < prog->graph->n_symbols; i++)
+        ngd_sizes_note(&prog->sizes[i], symbols[i]);
+}
+void ngd_program_free_buckets(struct ngd_program *prog);
+
+/* ---- events ---- */
+
+extern const ngd_event_reason_t ngd_miss_events[NGD_MISS_MAX];
+/* key NULL: of no key. The key's symbols are put in front of the text. */
+void ngd_program_note(struct ngd_program *prog, ngd_event_reason_t reason, const struct ngd_key *key, uint64_t tag,
+                      const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 /* ---- bindings ---- */
 

@@ -2,6 +2,7 @@
 /* Running an executable on a slot, and what is learned from it: metrics, expected times, poisoned executables. */
 #include "base/log.h"
 #include "scheduler/program_int.h"
+#include <inttypes.h>
 
 #define KNOWN_AFTER 3 /* runs; the first ones meet cold caches and say little */
 
@@ -22,8 +23,9 @@ static void learn(struct ngd_executable *x, ngd_nsec_t t)
     atomic_store_explicit(&x->expected, old + (t - old) / n, memory_order_relaxed);
 }
 
-static void account_rows(const struct ngd_program *prog, const struct ngd_plan *plan, const struct ngd_launch *launch)
+static void account_rows(struct ngd_program *prog, struct ngd_executable *x, const struct ngd_launch *launch)
 {
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
     int64_t rows;
 
     if (prog->row_symbol >= prog->graph->n_symbols)
@@ -31,7 +33,20 @@ static void account_rows(const struct ngd_program *prog, const struct ngd_plan *
     rows = launch->symbols[prog->row_symbol];
     ngd_metric_add(NGD_M_ROWS, (uint64_t)rows);
     ngd_metric_add(NGD_M_PADDED_ROWS, (uint64_t)(plan->symbols[prog->row_symbol] - rows));
+    if (rows == plan->symbols[prog->row_symbol] ||
+        atomic_fetch_add_explicit(&x->padded_runs, 1, memory_order_relaxed) > 0)
+        return;
+    /* The first of its executable: how often it happens is counted there and in the metrics. */
+    ngd_program_note(prog, NGD_EVENT_PADDED, &plan->key, launch->tag, "%s = %" PRId64 " ran in the bucket of %" PRId64,
+                     prog->graph->symbols[prog->row_symbol].name, rows, plan->symbols[prog->row_symbol]);
 }
+
+static const ngd_event_reason_t eager_events[NGD_EAGER_MAX] = {
+    [NGD_EAGER_REQUESTED] = NGD_EVENT_EAGER_REQUESTED,
+    [NGD_EAGER_LIMIT] = NGD_EVENT_EAGER_LIMIT,
+    [NGD_EAGER_FORCED] = NGD_EVENT_EAGER_FORCED,
+    [NGD_EAGER_QUARANTINED] = NGD_EVENT_EAGER_QUARANTINED,
+};
 
 static void account(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch)
 {
@@ -42,9 +57,12 @@ static void account(struct ngd_slot *slot, struct ngd_executable *x, const struc
     slot->busy_unreported += t;
     ngd_metric_row_add(slot->queue->busy_seconds, (uint64_t)(slot->busy_unreported / NGD_USEC));
     slot->busy_unreported %= NGD_USEC;
-    account_rows(prog, ngd_exec_plan(x->exec), launch);
+    account_rows(prog, x, launch);
     if (launch->eager) {
         int why = prog->options.force_eager ? NGD_EAGER_FORCED : x->cached ? NGD_EAGER_REQUESTED : NGD_EAGER_LIMIT;
+
+        ngd_program_note(prog, eager_events[why], &ngd_exec_plan(x->exec)->key, launch->tag, "%s",
+                         ngd_event_infos[eager_events[why]].help);
 
         atomic_fetch_add_explicit(&prog->eager_runs, 1, memory_order_relaxed);
         ngd_metric_row_add(prog->sched->eager_rows[why], 1);
@@ -86,6 +104,8 @@ static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct
     if (!launch->diag.text[0])
         ngd_diag_set(&launch->diag, status, "graph \"%.100s\": %s", x->prog->graph->name, ngd_status_text(status));
     launch->status = status;
+    ngd_program_note(x->prog, NGD_EVENT_REPLAY_FAILED, &ngd_exec_plan(x->exec)->key, launch->tag, "%s",
+                     launch->diag.text);
     ngd_metric_row_add(ngd_metric_row(NGD_M_REPLAY_FAILURES, ngd_status_name(status)), 1);
     if (ngd_stream_status(slot->stream) != NGD_OK)
         recover(slot, x, status);

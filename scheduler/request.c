@@ -151,7 +151,7 @@ static ngd_status_t place_uncaptured(struct ngd_request *req, bool *parked_p, st
 {
     struct ngd_program *prog = req->binding->prog;
     struct ngd_key key;
-    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, req->launch.symbols, req->n_symbols, &key, diag);
+    ngd_status_t status = ngd_program_key(prog, req->launch.symbols, req->n_symbols, &key, diag);
 
     if (status)
         return status;
@@ -212,17 +212,20 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     struct ngd_program *prog = req->binding->prog;
     struct ngd_key key;
     int reason = NGD_MISS_FIRST;
-    ngd_status_t status = ngd_key_make(prog->graph, &prog->digest, req->launch.symbols, req->n_symbols, &key, diag);
+    ngd_status_t status = ngd_program_key(prog, req->launch.symbols, req->n_symbols, &key, diag);
 
     if (status) {
         if (status == NGD_ERR_GUARD_FAILED)
             ngd_metric_inc(NGD_M_GUARD_FAILURES);
         return status;
     }
+    ngd_program_note_sizes(prog, req->launch.symbols);
     if (prog->options.force_eager)
         return NGD_OK;
     req->entry = ngd_program_lookup(prog, &key, &reason);
     if (!req->entry) {
+        ngd_program_note(prog, ngd_miss_events[reason], &key, req->launch.tag, "%s",
+                         ngd_event_infos[ngd_miss_events[reason]].help);
         ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
         return NGD_OK;
     }
@@ -342,8 +345,9 @@ static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
     return status;
 }
 
-static ngd_status_t reject(ngd_status_t status, struct ngd_request *req)
+static ngd_status_t reject(ngd_status_t status, struct ngd_request *req, const struct ngd_diag *diag)
 {
+    ngd_program_refused(req->binding->prog, status, diag, req->launch.tag);
     release_executable(req);
     set_state(req, NGD_REQUEST_IDLE);
     ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, ngd_status_name(status)), 1);
@@ -355,7 +359,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     ngd_status_t status = ngd_sched_enter(sched, diag);
 
     if (status)
-        return reject(status, req);
+        return reject(status, req, diag);
     req->queue = req->binding->prog->queue;
     req->submitted = req->item.arrival = ngd_now();
     req->item.deadline = req->deadline;
@@ -368,7 +372,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
         status = go(req, diag);
     if (status == NGD_OK)
         return NGD_OK;
-    (void)reject(status, req);
+    (void)reject(status, req, diag);
     ngd_sched_leave(sched);
     return status;
 }

@@ -51,6 +51,7 @@ static void find_rows(struct ngd_sched *sched)
         [NGD_EAGER_REQUESTED] = "requested",
         [NGD_EAGER_LIMIT] = "capture_limit",
         [NGD_EAGER_FORCED] = "force_eager",
+        [NGD_EAGER_QUARANTINED] = "quarantined",
     };
 
     for (int i = 0; i < NGD_MISS_MAX; i++)
@@ -104,8 +105,10 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
     status = ngd_captures_init(&sched->captures, params->capture_threads);
+    if (status == NGD_OK)
+        status = ngd_recorder_init(&sched->recorder);
     if (status)
-        ngd_diag_set(diag, status, "no host memory for the capture threads");
+        ngd_diag_set(diag, status, "no host memory for the capture threads and the flight recorder");
     else
         status = init_queues(sched, policy, diag);
     if (status == NGD_OK)
@@ -160,6 +163,7 @@ void ngd_sched_destroy(struct ngd_sched *sched)
         ngd_queue_fini(&sched->queues[i]);
     ngd_free(sched->queues);
     ngd_captures_fini(&sched->captures);
+    ngd_recorder_fini(&sched->recorder);
     ngd_mutex_fini(&sched->shares_lock);
     ngd_mutex_fini(&sched->programs_lock);
     ngd_free(sched);
@@ -178,6 +182,11 @@ ngd_status_t ngd_sched_enter(struct ngd_sched *sched, struct ngd_diag *diag)
     if (phase == NGD_SCHED_CREATED)
         return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "the scheduler has not started yet; try again");
     return ngd_diag_set(diag, NGD_ERR_DRAINING, "%s", ngd_status_text(NGD_ERR_DRAINING));
+}
+
+struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched)
+{
+    return &sched->recorder;
 }
 
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched)

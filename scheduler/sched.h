@@ -28,6 +28,7 @@ struct ngd_sched;
 struct ngd_order;
 struct ngd_executable;
 struct ngd_queue;
+struct ngd_recorder;
 
 struct ngd_sched_params {
     struct ngd_device **devices;
@@ -91,6 +92,8 @@ bool ngd_sched_idle(struct ngd_sched *sched);
 void ngd_sched_stop(struct ngd_sched *sched);
 void ngd_sched_destroy(struct ngd_sched *sched);
 
+/* What happened to keys and requests that did not simply run; recorder.h reads it. */
+struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched);
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
 struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
 /* "" or NULL = the default device; NOT_FOUND lists the names. */

@@ -13,6 +13,7 @@
  */
 #include "base/lock.h"
 #include "base/metrics.h"
+#include "scheduler/recorder.h"
 #include "scheduler/sched.h"
 #include <stdatomic.h>
 
@@ -133,7 +134,9 @@ struct ngd_sched {
     struct ngd_captures captures;
     _Atomic int phase;
     _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
-    struct ngd_metric_row *miss_rows[4], *eager_rows[3];
+    struct ngd_metric_row *miss_rows[4], *eager_rows[4];
+    struct ngd_recorder recorder;
+    _Atomic uint64_t next_program;  /* numbers of programs */
     struct ngd_mutex programs_lock; /* rank PROGRAMS */
     struct ngd_list programs NGD_GUARDED_BY(programs_lock);
     struct ngd_mutex shares_lock; /* rank SHARES */
