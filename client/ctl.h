@@ -106,6 +106,8 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs: list, show, dot, plan. */
+/* Graphs: list, show, dot, plan, map. */
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
+#include <errno.h>
 #include <string.h>
 
 static int list_graphs(struct ctl *ctl)
@@ -43,25 +44,64 @@ static int list_graphs(struct ctl *ctl)
     return 0;
 }
 
-int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
+static int write_file(const char *path, const char *text)
 {
-    const struct ctl_command *command = ctl_find_command(argv[0]);
-    Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
-    Npugraph__V1__DescribeResponse *r;
+    FILE *f = fopen(path, "we");
 
-    if (argc == 1 || (argc == 2 && strcmp(argv[1], "list") == 0))
-        return list_graphs(ctl);
-    if (argc != 3 || (strcmp(argv[1], "show") != 0 && strcmp(argv[1], "dot") != 0 && strcmp(argv[1], "plan") != 0))
-        return ctl_usage(command, "graphs takes list, or show, dot or plan with a digest");
-    req.digest = argv[2];
-    req.form = strcmp(argv[1], "show") == 0 ? (char *)"text" : argv[1];
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Describe", &req.base, &npugraph__v1__describe_response__descriptor);
+    if (f == NULL || fputs(text, f) == EOF || fclose(f) != 0) {
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    printf("%s\n", path);
+    return 0;
+}
+
+static int describe(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const char *file)
+{
+    Npugraph__V1__DescribeResponse *r =
+        (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Describe", &req->base, &npugraph__v1__describe_response__descriptor);
+    int rc = 0;
+
     if (r == NULL)
         return 1;
-    if (ctl->json)
+    if (file != NULL)
+        rc = write_file(file, r->text);
+    else if (ctl->json)
         json_object_set_new(ctl->root, "text", json_string(r->text));
     else
         fputs(r->text, stdout);
     npugraph__free_message(r);
-    return 0;
+    return rc;
+}
+
+int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
+{
+    static const char *const forms[][2] = {{"show", "text"}, {"dot", "dot"}, {"plan", "plan"}, {"map", "map"}};
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 3, argv};
+    Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
+    const char *name, *value, *file = NULL;
+
+    if (argc == 1 || (argc == 2 && strcmp(argv[1], "list") == 0))
+        return list_graphs(ctl);
+    for (size_t i = 0; argc >= 3 && i < sizeof(forms) / sizeof(forms[0]); i++)
+        if (strcmp(argv[1], forms[i][0]) == 0)
+            req.form = (char *)(uintptr_t)forms[i][1];
+    if (req.form[0] == '\0' || argv[2][0] == '-')
+        return ctl_usage(o.command, "graphs takes list, or show, dot, plan or map with a digest");
+    req.digest = argv[2];
+    while ((name = ctl_next_option(&o, "", "key svg", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (strcmp(name, "key") == 0)
+            req.key = (char *)(uintptr_t)value;
+        else
+            file = value;
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "one graph at a time");
+    if (file != NULL && strcmp(req.form, "map") != 0)
+        return ctl_usage(o.command, "--svg belongs to map");
+    if (file != NULL)
+        req.form = (char *)(uintptr_t) "svg";
+    return describe(ctl, &req, file);
 }

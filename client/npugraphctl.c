@@ -14,8 +14,14 @@
 const struct ctl_command ctl_commands[] = {
     {"status", "", "What the daemon is doing", NULL, false, false, ctl_cmd_status},
     {"devices", "", "Devices, their memory and queues", NULL, false, false, ctl_cmd_devices},
-    {"graphs", "[list | show ID | dot ID | plan ID]", "Registered graphs; one as text, Graphviz or plan",
-     "ID is a graph's digest or the first 6 or more digits of it.", false, false, ctl_cmd_graphs},
+    {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
+     "Registered graphs; one as text, Graphviz, plan or map",
+     "ID is a graph's digest or the first 6 or more digits of it. map draws the pool of its executables over the "
+     "steps;\n"
+     "--key chooses one by the first digits of its hash (see explain), --svg writes its map as a picture. `graph` is "
+     "the\n"
+     "same command.",
+     false, false, ctl_cmd_graphs},
     {"models", "", "Loaded models", NULL, false, false, ctl_cmd_models},
     {"sessions", "", "Connected clients and what they own", NULL, false, false, ctl_cmd_sessions},
     {"sequences", "", "Open sequences", NULL, false, false, ctl_cmd_sequences},
@@ -38,6 +44,17 @@ const struct ctl_command ctl_commands[] = {
     {"capture", "FILE [--symbol NAME=N]... [--dry-run]", "Capture a graph file and show its cost",
      "FILE is graph text. --dry-run only plans: bytes, kernels and guards, nothing is kept.", true, false,
      ctl_cmd_capture},
+    {"explain", "[ID | KEY | tag:N] [--limit N]",
+     "Why replays missed, were padded, evicted, ran eagerly or were refused",
+     "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
+     "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
+     false, false, ctl_cmd_explain},
+    {"buckets", "ID [--symbol NAME] [--captures N] [--set N,N,...] [--apply]",
+     "Sizes seen of a symbol, and the buckets that would pad them least",
+     "--captures: how many captures the proposed set may take (default: as many as there are buckets now). --set "
+     "gives\n"
+     "one instead. --apply makes it the graph's; executables that no request can reach any more are dropped.",
+     false, false, ctl_cmd_buckets},
     {"replay", "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--repeat N] [--eager]",
      "Register, capture and replay a graph file",
      "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
@@ -54,6 +71,8 @@ const struct ctl_command ctl_commands[] = {
 
 const struct ctl_command *ctl_find_command(const char *name)
 {
+    if (strcmp(name, "graph") == 0)
+        name = "graphs";
     for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
         if (strcmp(c->name, name) == 0)
             return c;

@@ -39,7 +39,10 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_call.c \
 	daemon/rpc_call.h \
 	daemon/rpc_generate.c \
+	daemon/rpc_buckets.c \
+	daemon/rpc_explain.c \
 	daemon/rpc_graphs.c \
+	daemon/rpc_graphs.h \
 	daemon/rpc_health.c \
 	daemon/rpc_int.h \
 	daemon/rpc_load.c \

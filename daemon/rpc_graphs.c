@@ -5,8 +5,10 @@
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/jobs.h"
+#include "daemon/rpc_graphs.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
+#include "graphs/plan_map.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -309,46 +311,92 @@ static void match_digest(void *ctx, struct ngd_program *prog)
         s->found = ngd_program_ref(prog);
 }
 
-static ngd_status_t find_program(struct ngd_call *call, const Npugraph__V1__DescribeRequest *q,
-                                 struct ngd_program **prog_p, struct ngd_diag *diag)
+ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const char *digest,
+                                  struct ngd_program **prog_p, struct ngd_diag *diag)
 {
-    struct search s = {.prefix = q->digest};
+    struct search s = {.prefix = digest};
     struct ngd_object *o;
     ngd_status_t status;
 
-    if (q->graph) {
+    if (graph) {
         if (!call->session)
             return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,
                                 "a graph's id belongs to a session; without one, name the graph by its digest");
-        status = ngd_session_get(call->session, q->graph, NGD_OBJECT_GRAPH, &o, diag);
+        status = ngd_session_get(call->session, graph, NGD_OBJECT_GRAPH, &o, diag);
         if (status != NGD_OK)
             return status;
         *prog_p = ngd_program_ref(ngd_binding_program(ngd_container_of(o, struct ngd_graph_object, base)->binding));
         ngd_object_unref(o);
         return NGD_OK;
     }
-    if (strlen(q->digest) < 6)
+    if (strlen(digest) < 6)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "name a graph by its id, or by at least 6 digits of its digest");
     ngd_program_for_each(call->daemon->sched, match_digest, &s);
     if (!s.found)
-        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s",
-                            q->digest);
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s", digest);
     *prog_p = s.found; /* of several with one digest (other options) the first: their texts are the same */
     return NGD_OK;
 }
 
-static ngd_status_t print_form(struct ngd_program *prog, const char *form, struct ngd_strbuf *sb, struct ngd_diag *diag)
+struct drawing {
+    struct ngd_strbuf *sb;
+    bool svg;
+    uint32_t n;
+    ngd_status_t status;
+};
+
+/* One after the other as text; an SVG is of one plan. */
+static void draw_map(void *ctx, const struct ngd_plan *plan)
 {
+    struct drawing *d = ctx;
+
+    if (d->n++ > 0 && d->svg)
+        return;
+    if (d->n > 1)
+        ngd_strbuf_putc(d->sb, '\n');
+    if (!d->svg) {
+        ngd_strbuf_append(d->sb, "# key: ");
+        ngd_key_print(plan->graph, &plan->key, d->sb);
+        ngd_strbuf_putc(d->sb, '\n');
+    }
+    if (d->status == NGD_OK)
+        d->status = d->svg ? ngd_plan_map_svg(plan, d->sb) : ngd_plan_map_text(plan, d->sb);
+}
+
+static ngd_status_t print_map(struct ngd_program *prog, const Npugraph__V1__DescribeRequest *q, bool svg,
+                              struct ngd_strbuf *sb, struct ngd_diag *diag)
+{
+    struct drawing d = {.sb = sb, .svg = svg};
+
+    if (ngd_program_for_each_plan(prog, q->key, draw_map, &d) == 0)
+        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "graph \"%.100s\" has no executable%s%.16s; capture one first",
+                            ngd_program_graph(prog)->name, q->key[0] ? " whose key begins with " : "", q->key);
+    if (svg && d.n > 1)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "graph \"%.100s\" has %u executables; say by its key which one to draw",
+                            ngd_program_graph(prog)->name, d.n);
+    return d.status;
+}
+
+static ngd_status_t print_form(struct ngd_program *prog, const Npugraph__V1__DescribeRequest *q, struct ngd_strbuf *sb,
+                               struct ngd_diag *diag)
+{
+    const char *form = q->form;
+    ngd_status_t status = NGD_OK;
+
     if (form[0] == '\0' || strcmp(form, "text") == 0)
         ngd_graph_print(ngd_program_graph(prog), sb);
     else if (strcmp(form, "dot") == 0)
         ngd_graph_print_dot(ngd_program_graph(prog), sb);
     else if (strcmp(form, "plan") == 0)
         ngd_program_print_plans(prog, sb);
+    else if (strcmp(form, "map") == 0 || strcmp(form, "svg") == 0)
+        status = print_map(prog, q, form[0] == 's', sb, diag);
     else
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form must be text, dot or plan, not %.32s", form);
-    return sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form must be text, dot, plan, map or svg, not %.32s",
+                            form);
+    return status ? status : sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
 }
 
 static void describe(struct ngd_call *call, const void *msg)
@@ -358,11 +406,11 @@ static void describe(struct ngd_call *call, const void *msg)
     struct ngd_program *prog = NULL;
     struct ngd_strbuf sb;
     struct ngd_diag diag = {0};
-    ngd_status_t status = find_program(call, q, &prog, &diag);
+    ngd_status_t status = ngd_rpc_find_program(call, q->graph, q->digest, &prog, &diag);
 
     ngd_strbuf_init(&sb);
     if (status == NGD_OK)
-        status = print_form(prog, q->form, &sb, &diag);
+        status = print_form(prog, q, &sb, &diag);
     if (status == NGD_OK && !(reply.info = ngd_graph_info(prog, true, &call->life)))
         status = NGD_ERR_NO_MEMORY;
     reply.text = (char *)(uintptr_t)ngd_strbuf_str(&sb);

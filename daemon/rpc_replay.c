@@ -305,8 +305,10 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     ngd_request_init(&r->request);
     if (status == NGD_OK)
         status = lay_out(r, g, &m, diag);
-    if (status != NGD_OK)
+    if (status != NGD_OK) {
+        ngd_program_refused(ngd_binding_program(r->object->binding), status, diag, m.tag);
         return status;
+    }
     r->request.binding = r->object->binding;
     /* A stream is in order by itself: its next message is read when this one is answered. */
     r->request.order = r->call->method->kind == NGD_RPC_UNARY ? ngd_session_order(r->call->session) : NULL;
@@ -315,6 +317,7 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     r->request.launch.inputs = m.inputs;
     r->request.launch.hosts = m.hosts;
     r->request.launch.eager = m.eager;
+    r->request.launch.tag = m.tag;
     r->request.n_symbols = m.n_symbols;
     r->request.n_inputs = m.n_inputs;
     r->request.n_hosts = m.n_hosts;

@@ -28,6 +28,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_build.c \
 	graphs/plan_cost.c \
 	graphs/plan_int.h \
+	graphs/plan_map.c graphs/plan_map.h \
 	graphs/plan_memory.c \
 	graphs/plan_print.c \
 	graphs/plan_views.c \

@@ -506,6 +506,58 @@ void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct 
     ngd_mutex_unlock(&sched->programs_lock);
 }
 
+struct key_list {
+    uint32_t n, max;
+    struct ngd_key_info *infos;
+    struct ngd_key *keys;
+};
+
+static void add_key(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+{
+    const struct ngd_executable *x = art;
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
+    struct key_list *l = ctx;
+
+    if (l->n == l->max)
+        return;
+    l->keys[l->n] = *key;
+    l->infos[l->n++] = (struct ngd_key_info){
+        .hash = key->hash,
+        .uses = uses,
+        .runs = atomic_load_explicit(&x->runs, memory_order_relaxed),
+        .padded_runs = atomic_load_explicit(&x->padded_runs, memory_order_relaxed),
+        .expected = atomic_load_explicit(&x->expected, memory_order_relaxed),
+        .capture_time = x->capture_time,
+        .pool_bytes = plan->pool_bytes,
+        .kernels = plan->n_calls,
+    };
+}
+
+void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, const struct ngd_key_info *info),
+                              void *ctx)
+{
+    struct ngd_gcache_stats stats;
+    struct key_list l = {0};
+
+    ngd_gcache_stats(prog->cache, &stats);
+    l.max = stats.entries;
+    l.infos = NGD_NEW_N(struct ngd_key_info, l.max);
+    l.keys = NGD_NEW_N(struct ngd_key, l.max);
+    if (l.infos && l.keys)
+        ngd_gcache_for_each(prog->cache, add_key, &l);
+    for (uint32_t i = 0; i < l.n; i++) {
+        struct ngd_strbuf sb;
+
+        ngd_strbuf_init(&sb);
+        ngd_key_print_symbols(prog->graph, &l.keys[i], &sb);
+        l.infos[i].symbols = ngd_strbuf_str(&sb);
+        fn(ctx, &l.infos[i]);
+        ngd_strbuf_fini(&sb);
+    }
+    ngd_free(l.infos);
+    ngd_free(l.keys);
+}
+
 /* Executables are collected under the cache's lock and printed without it. */
 struct collected {
     uint32_t n, max;
@@ -538,6 +590,27 @@ static void collected_fini(struct collected *c)
     for (uint32_t i = 0; i < c->n; i++)
         ngd_exec_unref(c->execs[i]);
     ngd_free(c->execs);
+}
+
+uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
+                                   void (*fn)(void *ctx, const struct ngd_plan *plan), void *ctx)
+{
+    struct collected c;
+    uint32_t n = 0;
+
+    collect_executables(prog, &c);
+    for (uint32_t i = 0; i < c.n; i++) {
+        const struct ngd_plan *plan = ngd_exec_plan(c.execs[i]);
+        char hash[17];
+
+        snprintf(hash, sizeof(hash), "%016" PRIx64, plan->key.hash);
+        if (strncmp(hash, key, strlen(key)) != 0)
+            continue;
+        fn(ctx, plan);
+        n++;
+    }
+    collected_fini(&c);
+    return n;
 }
 
 void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb)

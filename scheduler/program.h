@@ -49,9 +49,28 @@ struct ngd_program_stats {
 void ngd_program_stats(struct ngd_program *prog, struct ngd_program_stats *stats_p);
 /* Under the table's lock: fn must be short and not call back. */
 void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct ngd_program *prog), void *ctx);
+/*
+ * Its executables, or those whose key's hash begins with key (hex digits; "" = all): calls fn with each plan, without a
+ * lock, and returns how many there were.
+ */
+uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
+                                   void (*fn)(void *ctx, const struct ngd_plan *plan), void *ctx);
 /* Text of the keys and plans of its executables. */
 void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb);
 void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx);
+
+/* One executable of the cache, for people. Strings are valid during the call. */
+struct ngd_key_info {
+    const char *symbols; /* "B<=16" */
+    uint64_t hash;
+    uint64_t uses, runs, padded_runs;
+    ngd_nsec_t expected, capture_time;
+    uint64_t pool_bytes;
+    uint32_t kernels;
+};
+/* Calls fn without a lock for each executable that there was at the start. */
+void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, const struct ngd_key_info *info),
+                              void *ctx);
 
 /* For the flight recorder: a replay of this program was refused before or at its submission. */
 void ngd_program_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag, uint64_t tag);

@@ -59,6 +59,8 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
         stop_waiting(req);
         if (status == NGD_ERR_CANCELLED)
             ngd_metric_inc(NGD_M_REQUESTS_CANCELLED);
+        else if (status)
+            ngd_program_refused(req->binding->prog, status, diag, req->launch.tag);
     }
     set_state(req, NGD_REQUEST_DONE);
     req->done(req, status, diag);

@@ -102,10 +102,9 @@ static void park_run(struct ngd_capture_job *job)
     while ((l = ngd_list_pop_front(&requests))) {
         struct ngd_request *req = ngd_container_of(l, struct ngd_request, park_link);
 
-        if (status) {
-            ngd_program_refused(prog, status, &diag, req->launch.tag);
+        if (status)
             ngd_request_finish(req, status, &diag);
-        } else
+        else
             resume(park, req, eager);
     }
     if (entry)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Black-box tests against a live daemon; each file starts its own.
 NGD_RPC_TESTS = \
+	tests/rpc/test_diagnosis.py \
 	tests/rpc/test_drain.py \
 	tests/rpc/test_examples.py \
 	tests/rpc/test_graphs.py \

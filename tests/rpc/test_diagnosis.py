@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the daemon tells about graphs: explain, buckets, maps of pools; over gRPC and with npugraphctl."""
+import struct
+import xml.etree.ElementTree as ElementTree
+
+from harness import *
+
+
+def graph(body, name="g"):
+    return f'npugraph 1\ngraph "{name}" {{\n{body}\n}}\n'
+
+
+def rows(name):
+    return graph('  sym B 1..64 buckets 64\n  input %x : f32[B,4]\n  %y = aten.neg(%x)\n  %z = aten.exp(%y)\n  return "z" = %z', name)
+
+
+def exact(name):
+    return graph('  sym N 1..64\n  input %x : f32[N]\n  %y = aten.neg(%x)\n  return "y" = %y', name)
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def run_rows(c, g, n, **kwargs):
+    return c.replay(g, [floats(*[float(i) for i in range(4 * n)])], [n], **kwargs)
+
+
+def explain(c, **kwargs):
+    return c.call("Graphs/Explain", pb.ExplainRequest(**kwargs))
+
+
+def reasons(answer):
+    return [e.reason for e in answer.events]
+
+
+def ctl(daemon, *arguments, status=0):
+    if CTL is None:
+        raise Skip("npugraphctl was not built")
+    done = subprocess.run([CTL, "--address", daemon.address, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+@test("explain says why a key was missed, captured, evicted, captured again, and what fell back")
+def explains(daemon):
+    with Client(daemon) as c:
+        g = c.register(exact("evicting"), options={"capture_limit": "1"}).graph
+        for n in (3, 4, 3):
+            c.replay(g, [floats(*range(n))], [n], tag=100 + n)
+        c.replay(g, [floats(*range(3))], [3], eager=True, tag=9)
+        got = explain(c, graph=g)
+        assert set(reasons(got)) == {"miss-first", "captured", "evicted-limit", "miss-evicted", "recaptured-evicted", "eager-requested"}, reasons(got)
+        again = next(e for e in got.events if e.reason == "recaptured-evicted")
+        assert again.text.startswith("N==3: ") and again.kind == "recapture" and again.graph == "evicting" and len(again.key) == 16, again
+        assert [k.symbols for k in got.keys] == ["N==3"] and got.keys[0].key == again.key, got.keys
+        by_key = explain(c, key=again.key)
+        assert by_key.events and all(e.key == again.key for e in by_key.events)
+        by_tag = explain(c, tag=9)
+        assert reasons(by_tag) == ["eager-requested"], by_tag
+        assert len(explain(c, graph=g, limit=2).events) == 2
+
+
+@test("a refused replay is explained by the guard that failed and the value it had")
+def refusals(daemon):
+    with Client(daemon) as c:
+        text = rows("refusing")
+        g = c.register(text)
+        got = refused("GUARD_FAILED", "FAILED_PRECONDITION", run_rows, c, g.graph, 65, tag=77)
+        assert "B = 65" in got.text and "B <= 64" in got.text, got.text
+        refused("INPUT_SIZE", "INVALID_ARGUMENT", c.replay, g.graph, [floats(1)], [2], tag=78)
+        events = explain(c, digest=g.digest[:10]).events
+        guard = next(e for e in events if e.reason == "refused-guard")
+        assert guard.tag == 77 and "GUARD_FAILED" in guard.text and "B = 65" in guard.text, guard
+        size = next(e for e in events if e.reason == "refused-request")
+        assert size.tag == 78 and "INPUT_SIZE" in size.text, size
+
+
+@test("repetitions raise a count, and reasons are counted in the metrics")
+def counts(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("counting")).graph
+        before = {x.reason: x.count for x in explain(c).counts}
+        for _ in range(7):
+            refused("GUARD_FAILED", "FAILED_PRECONDITION", run_rows, c, g, 65)
+        events = [e for e in explain(c, graph=g).events if e.reason == "refused-guard"]
+        assert len(events) == 1 and events[0].count == 7, events
+        after = {x.reason: x.count for x in explain(c).counts}
+        assert after["refused-guard"] == before.get("refused-guard", 0) + 7
+        status, text = daemon.http("/metrics")
+        assert f'npugraphd_flight_events_total{{reason="refused-guard"}} {after["refused-guard"]}' in text, status
+
+
+@test("explain refuses what names nothing")
+def explain_refused(daemon):
+    with Client(daemon) as c:
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", explain, c, key="12")
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", explain, c, limit=1001)
+        refused("NOT_FOUND", "NOT_FOUND", explain, c, digest="00000000")
+        refused("UNKNOWN_ID", "NOT_FOUND", explain, c, graph=12345)
+
+
+@test("buckets: sizes seen, padding of the present set, a better one, and its application")
+def buckets(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("learning")).graph
+        want = {}
+        for n, times in ((3, 30), (8, 20), (40, 5)):
+            for _ in range(times):
+                want[n] = run_rows(c, g, n).outputs[0]
+        ask = pb.BucketsRequest(graph=g, captures=3)
+        got = c.call("Graphs/Buckets", ask)
+        assert [(s.size, s.count) for s in got.sizes] == [(3, 30), (8, 20), (40, 5)], got.sizes
+        assert got.symbol == "B" and list(got.present.buckets) == [64] and got.present.captures == 1
+        assert got.present.padding == 30 * 61 + 20 * 56 + 5 * 24 and got.present.rows == 90 + 160 + 200
+        assert list(got.proposed.buckets) == [3, 8, 40, 64] and got.proposed.padding == 0 and got.proposed.captures == 3
+        assert list(c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, captures=2)).proposed.buckets) == [8, 40, 64]
+        assert not got.applied
+        applied = c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, captures=3, apply=True))
+        assert applied.applied and applied.dropped == 0, applied  # 64 is a bucket still
+        for n, outputs in want.items():
+            assert run_rows(c, g, n).outputs[0] == outputs, f"results of {n} rows changed with the buckets"
+        assert {k.symbols for k in explain(c, graph=g).keys} == {"B<=3", "B<=8", "B<=40", "B<=64"}
+        given = c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, set=[16, 64], apply=True))
+        assert given.applied and given.dropped == 3 and list(given.proposed.buckets) == [16, 64]
+        assert run_rows(c, g, 3).outputs[0] == want[3]
+        assert {"buckets-applied", "evicted-buckets"} <= set(reasons(explain(c, graph=g)))
+
+
+@test("padding is invisible: whatever the buckets, a replay of n rows gives the bytes that n rows give alone")
+def padding(daemon):
+    text = graph('  sym B 1..32 buckets 32\n  param %w : f32[6,6] = "w"\n  input %x : f32[B,6]\n  %a = aten.mm(%x, %w)\n'
+                 '  %s = aten._softmax(%a) {dim=-1}\n  %m = aten.sum.dim_IntList(%s) {dim=[1], keepdim=true}\n  %y = aten.mul.Tensor(%s, %m)\n'
+                 '  return "y" = %y', "padding")
+    import random
+    draw = random.Random(5)
+    with Client(daemon) as c:
+        w = c.allocate(6 * 6 * 4)
+        c.write(w, floats(*[draw.uniform(-2, 2) for _ in range(36)]))
+        g = c.register(text, {"w": w}).graph
+        inputs = {n: floats(*[draw.uniform(-3, 3) for _ in range(6 * n)]) for n in range(1, 33)}
+        alone = {}
+        c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, set=list(range(1, 33)), apply=True))
+        for n in inputs:
+            alone[n] = c.replay(g, [inputs[n]], [n]).outputs[0]
+            assert len(alone[n]) == 24 * n
+        for _ in range(6):
+            sizes = sorted(draw.sample(range(1, 32), draw.randint(0, 5))) + [32]
+            c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, set=sizes, apply=True))
+            for n in draw.sample(range(1, 33), 12):
+                got = c.replay(g, [inputs[n]], [n]).outputs[0]
+                assert got == alone[n], f"{n} rows in buckets {sizes}"
+
+
+@test("buckets that a symbol cannot have are refused, and so is a stranger who applies them")
+def buckets_refused(daemon):
+    with Client(daemon) as c, Client(daemon, session=False) as stranger:
+        g = c.register(rows("strict"))
+        plain = c.register(exact("plain"))
+        for bad in ([65], [8, 8, 64], [0, 64], [8], list(range(1, 66))):
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Buckets", pb.BucketsRequest(graph=g.graph, set=bad, apply=True))
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Buckets", pb.BucketsRequest(graph=g.graph, symbol="Z"))
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Buckets", pb.BucketsRequest(graph=plain.graph))
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Buckets",
+                pb.BucketsRequest(graph=plain.graph, symbol="N", set=[64], apply=True))
+        refused("SESSION_REQUIRED", "UNAUTHENTICATED", stranger.call, "Graphs/Buckets", pb.BucketsRequest(graph=g.graph))
+        # by digest anybody may look; on a Unix socket the test's user is the daemon's, who may apply too
+        assert stranger.call("Graphs/Buckets", pb.BucketsRequest(digest=g.digest)).graph == "strict"
+
+
+@test("the map of a pool: text and SVG, of the key that was asked for")
+def maps(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("mapped"))
+        ask = pb.DescribeRequest(graph=g.graph, form="map")
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe", ask)
+        c.call("Graphs/Buckets", pb.BucketsRequest(graph=g.graph, set=[4, 64], apply=True))
+        run_rows(c, g.graph, 2)
+        run_rows(c, g.graph, 50)
+        text = c.call("Graphs/Describe", ask).text
+        assert text.count('pool of graph "mapped"') == 2 and "input x" in text, text
+        keys = {k.symbols: k for k in explain(c, graph=g.graph).keys}
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(graph=g.graph, form="svg"))
+        svg = c.call("Graphs/Describe", pb.DescribeRequest(graph=g.graph, form="svg", key=keys["B<=64"].key)).text
+        root = ElementTree.fromstring(svg)
+        blocks = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if len(e)]
+        titles = [e[0].text for e in blocks]
+        assert any(t.startswith("input x: 1024 bytes at ") for t in titles), titles
+        assert f"pool of {keys['B<=64'].pool_bytes} bytes" in svg
+
+
+@test("npugraphctl: explain, buckets and graph map, as tables and as JSON")
+def commands(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("commanded"))
+        for n in (5, 5, 6, 64):
+            run_rows(c, g.graph, n, tag=500 + n)
+        out = ctl(daemon, "explain", g.digest[:12])
+        assert "padded" in out and "B<=64" in out and "captured" in out, out
+        told = json.loads(ctl(daemon, "--json", "explain", "tag:505"))
+        assert {e["reason"] for e in told["events"]} <= {"miss-first", "padded"} and told["events"], told
+        key = json.loads(ctl(daemon, "--json", "explain", g.digest))["keys"][0]["key"]
+        assert "commanded" in ctl(daemon, "explain", key)
+        assert "captured" in ctl(daemon, "explain")
+        out = ctl(daemon, "buckets", g.digest, "--captures", "2")
+        assert "present" in out and "proposed" in out and "6,64" in out, out
+        told = json.loads(ctl(daemon, "--json", "buckets", g.digest, "--captures", "2", "--apply"))
+        assert told["applied"] is True and told["sets"][1]["buckets"] == "6,64", told
+        assert run_rows(c, g.graph, 5).outputs
+        assert "pool of graph" in ctl(daemon, "graph", "map", g.digest)
+        path = SCRATCH / "map.svg"
+        keys = {k.symbols: k.key for k in explain(c, graph=g.graph).keys}
+        assert ctl(daemon, "graphs", "map", g.digest, "--key", keys["B<=6"][:8], "--svg", str(path)).strip() == str(path)
+        assert path.read_text().startswith("<svg ")
+        for bad in (["explain", "a", "b"], ["explain", "tag:x"], ["explain", "--limit", "0"], ["buckets"], ["buckets", "x", "--set", "1,,2"],
+                    ["buckets", g.digest, "--captures", "0"], ["graph", "map"], ["graph", "show", g.digest, "--svg", "x"]):
+            ctl(daemon, *bad, status=2)
+        ctl(daemon, "explain", "zzzzzzzz", status=1)
+
+
+main()
