@@ -16,6 +16,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_LOADER,        /* daemon: files that are loaded or being loaded */
     NGD_RANK_OBJECTS,       /* daemon: handle tables of buffers, graphs, models, sequences */
     NGD_RANK_ANSWERS,       /* daemon: one session's request ids */
+    NGD_RANK_GRAPH_OBJECT,  /* daemon: what a graph's id is bound to */
     NGD_RANK_STREAM_CALL,   /* daemon: outbound queue of one streaming call */
     NGD_RANK_MODELS,        /* scheduler: table of models */
     NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */
@@ -27,6 +28,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_SHARES,        /* scheduler: table of shares */
     NGD_RANK_ORDER,         /* scheduler: waiting requests of one order */
     NGD_RANK_QUEUE,         /* scheduler: run queue of a device */
+    NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */
     NGD_RANK_KV,            /* scheduler: KV block allocator */
     NGD_RANK_POOL,          /* devices: pool growth and holders */
     NGD_RANK_DEVICE,        /* devices: budget accounting */

@@ -39,6 +39,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_call.c \
 	daemon/rpc_call.h \
 	daemon/rpc_generate.c \
+	daemon/rpc_bind.c \
 	daemon/rpc_buckets.c \
 	daemon/rpc_explain.c \
 	daemon/rpc_graphs.c \
@@ -52,6 +53,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_models.c \
 	daemon/rpc_reflection.c \
 	daemon/rpc_replay.c \
+	daemon/rpc_replay_types.c \
 	daemon/rpc_sequences.c \
 	daemon/rpc_sequences.h \
 	daemon/rpc_server.c \

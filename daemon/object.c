@@ -45,6 +45,7 @@ static void release_graph(struct ngd_object *object)
     struct ngd_graph_object *o = ngd_container_of(object, struct ngd_graph_object, base);
 
     ngd_binding_unref(o->binding);
+    ngd_mutex_fini(&o->lock);
     ngd_free(o);
 }
 
@@ -59,6 +60,28 @@ struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding)
     o->base.kind = NGD_OBJECT_GRAPH;
     o->base.refs = 1;
     o->base.release = release_graph;
+    ngd_mutex_init(&o->lock, NGD_RANK_GRAPH_OBJECT);
     o->binding = binding;
     return o;
+}
+
+struct ngd_binding *ngd_graph_object_binding(struct ngd_graph_object *o)
+{
+    struct ngd_binding *binding;
+
+    ngd_mutex_lock(&o->lock);
+    binding = ngd_binding_ref(o->binding);
+    ngd_mutex_unlock(&o->lock);
+    return binding;
+}
+
+void ngd_graph_object_rebind(struct ngd_graph_object *o, struct ngd_binding *binding)
+{
+    struct ngd_binding *old;
+
+    ngd_mutex_lock(&o->lock);
+    old = o->binding;
+    o->binding = binding;
+    ngd_mutex_unlock(&o->lock);
+    ngd_binding_unref(old);
 }

@@ -7,6 +7,7 @@
  * reference counted: a session's table holds one reference, and so does every request that uses it. Threads: any.
  * close() and release() run on the thread that caused them, with no lock held.
  */
+#include "base/lock.h"
 #include "devices/device.h"
 #include "scheduler/model.h"
 #include <stdatomic.h>
@@ -44,9 +45,14 @@ struct ngd_buffer_object *ngd_buffer_object_create(struct ngd_buffer *buffer);
 
 struct ngd_graph_object {
     struct ngd_object base;
-    struct ngd_binding *binding;
+    struct ngd_mutex lock;       /* rank GRAPH_OBJECT */
+    struct ngd_binding *binding; /* under lock: Graphs.Bind replaces it */
 };
 /* Takes the caller's reference on binding, also when it fails. */
 struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding);
+/* What it is bound to at present; a reference. */
+struct ngd_binding *ngd_graph_object_binding(struct ngd_graph_object *o);
+/* Takes the caller's reference on binding; requests under way keep the one that they have. */
+void ngd_graph_object_rebind(struct ngd_graph_object *o, struct ngd_binding *binding);
 
 #endif

@@ -38,63 +38,6 @@ static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__Regi
     return NGD_OK;
 }
 
-static ngd_status_t find_slot(const struct ngd_graph *g, const char *name, uint32_t *slot_p, struct ngd_diag *diag)
-{
-    int i = ngd_graph_find_input(g, NGD_VALUE_PARAM, name);
-
-    if (i >= 0) {
-        *slot_p = (uint32_t)i;
-        return NGD_OK;
-    }
-    i = ngd_graph_find_input(g, NGD_VALUE_STATE, name);
-    *slot_p = g->n_params + (uint32_t)i;
-    return i >= 0 ? NGD_OK
-                  : ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
-                                 "graph \"%.100s\" has no param or state \"%.200s\" to bind", g->name, name);
-}
-
-/* buffers: n_params + n_states, borrowed from objects, whose references are the caller's to drop. */
-static ngd_status_t collect_buffers(struct registration *r, const struct ngd_graph *g, struct ngd_buffer **buffers,
-                                    struct ngd_object **objects, struct ngd_diag *diag)
-{
-    for (size_t i = 0; i < r->q->n_bindings; i++) {
-        const struct ngd_buffer_object *buffer;
-        uint32_t slot;
-        ngd_status_t status = find_slot(g, r->q->bindings[i]->name, &slot, diag);
-
-        if (status == NGD_OK && buffers[slot])
-            status = ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH, "\"%.200s\" is bound twice", r->q->bindings[i]->name);
-        if (status == NGD_OK)
-            status = ngd_session_get(r->call->session, r->q->bindings[i]->buffer, NGD_OBJECT_BUFFER, &objects[i], diag);
-        if (status != NGD_OK)
-            return status;
-        buffer = ngd_container_of(objects[i], struct ngd_buffer_object, base);
-        if (slot >= g->n_params && buffer->read_only)
-            return ngd_diag_set(
-                diag, NGD_ERR_BINDING_MISMATCH,
-                "state \"%.200s\" would change a tensor of a file, which is shared; bind a buffer of Memory.Allocate",
-                r->q->bindings[i]->name);
-        buffers[slot] = buffer->buffer;
-    }
-    return NGD_OK;
-}
-
-static ngd_status_t list_unbound(struct ngd_call *call, const struct ngd_graph *g, struct ngd_buffer *const *buffers,
-                                 Npugraph__V1__RegisterResponse *reply)
-{
-    uint32_t n = g->n_params + g->n_states;
-
-    reply->unbound = ngd_arena_calloc(&call->life, n + 1u, sizeof(*reply->unbound));
-    for (uint32_t i = 0; reply->unbound && i < n; i++) {
-        const struct ngd_value *v = &g->values[i < g->n_params ? g->params[i] : g->states[i - g->n_params]];
-
-        if (!buffers[i] &&
-            (reply->unbound[reply->n_unbound] = ngd_arena_strdup(&call->life, v->label ? v->label : v->name)))
-            reply->n_unbound++;
-    }
-    return reply->unbound ? NGD_OK : NGD_ERR_NO_MEMORY;
-}
-
 static ngd_status_t bind_program(struct registration *r, struct ngd_program *prog,
                                  Npugraph__V1__RegisterResponse *reply, struct ngd_diag *diag)
 {
@@ -104,19 +47,23 @@ static ngd_status_t bind_program(struct registration *r, struct ngd_program *pro
     struct ngd_object **objects = ngd_arena_calloc(&r->call->life, r->q->n_bindings + 1, sizeof(struct ngd_object *));
     struct ngd_binding *binding = NULL;
     struct ngd_graph_object *o;
-    ngd_status_t status = buffers && objects ? collect_buffers(r, g, buffers, objects, diag) : NGD_ERR_NO_MEMORY;
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
 
-    if (status == NGD_OK)
-        status = list_unbound(r->call, g, buffers, reply);
+    if (buffers && objects)
+        status = ngd_rpc_collect_buffers(r->call, g, r->q->bindings, r->q->n_bindings, buffers, objects, diag);
     if (status == NGD_OK)
         status = ngd_binding_create(prog, buffers, &binding, diag);
     for (size_t i = 0; objects && i < r->q->n_bindings; i++)
         ngd_object_unref(objects[i]);
     if (status != NGD_OK)
         return status;
+    reply->generation = ngd_binding_generation(binding);
+    reply->unbound = ngd_rpc_list_unbound(r->call, binding, &reply->n_unbound);
     o = ngd_graph_object_create(binding);
-    if (!o)
+    if (!o || !reply->unbound) {
+        ngd_object_unref(o ? &o->base : NULL);
         return NGD_ERR_NO_MEMORY;
+    }
     status = ngd_session_add(r->call->session, &o->base, &reply->graph, diag);
     if (status != NGD_OK)
         ngd_object_unref(&o->base);
@@ -202,7 +149,7 @@ const struct ngd_rpc_ops ngd_rpc_graphs_register = {.once = true, .request = reg
 /* ---- capture ------------------------------------------------------------------------------------- */
 
 struct capture {
-    struct ngd_graph_object *object; /* a reference */
+    struct ngd_binding *binding; /* a reference */
     const Npugraph__V1__CaptureRequest *q;
 };
 
@@ -245,7 +192,7 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     struct capture *c = call->state;
 
     if (status == NGD_OK)
-        status = fill_sizes(call, ngd_program_graph(ngd_binding_program(c->object->binding)), c->q->symbols, &reply);
+        status = fill_sizes(call, ngd_program_graph(ngd_binding_program(c->binding)), c->q->symbols, &reply);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, diag);
         return;
@@ -270,9 +217,10 @@ static void capture(struct ngd_call *call, const void *msg)
         status = ngd_session_get(call->session, c->q->graph, NGD_OBJECT_GRAPH, &o, &diag);
     }
     if (status == NGD_OK) {
-        c->object = ngd_container_of(o, struct ngd_graph_object, base);
+        c->binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
+        ngd_object_unref(o);
         call->state = c;
-        status = ngd_sched_capture(call->daemon->sched, c->object->binding, c->q->symbols, (uint32_t)c->q->n_symbols,
+        status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols,
                                    c->q->dry_run, captured, call, &diag);
     }
     if (status != NGD_OK)
@@ -285,7 +233,7 @@ static void capture_release(struct ngd_call *call)
 
     call->state = NULL;
     if (c)
-        ngd_object_unref(&c->object->base);
+        ngd_binding_unref(c->binding);
 }
 
 const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.once = true, .request = capture, .release = capture_release};
@@ -315,6 +263,7 @@ ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const c
                                   struct ngd_program **prog_p, struct ngd_diag *diag)
 {
     struct search s = {.prefix = digest};
+    struct ngd_binding *binding;
     struct ngd_object *o;
     ngd_status_t status;
 
@@ -325,7 +274,9 @@ ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const c
         status = ngd_session_get(call->session, graph, NGD_OBJECT_GRAPH, &o, diag);
         if (status != NGD_OK)
             return status;
-        *prog_p = ngd_program_ref(ngd_binding_program(ngd_container_of(o, struct ngd_graph_object, base)->binding));
+        binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
+        *prog_p = ngd_program_ref(ngd_binding_program(binding));
+        ngd_binding_unref(binding);
         ngd_object_unref(o);
         return NGD_OK;
     }

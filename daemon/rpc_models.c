@@ -59,12 +59,13 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
 {
     struct ngd_model_params params = {0};
     const model_request *q = r->q;
+    ngd_status_t status;
 
     fill_contract(q->contract, &params.contract);
     params.name = q->name;
     params.description = q->description;
-    params.prefill = r->prefill->binding;
-    params.decode = r->decode->binding;
+    params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes references of its own */
+    params.decode = ngd_graph_object_binding(r->decode);
     params.block_size = q->block_size;
     params.num_blocks = q->num_blocks;
     params.max_context = q->max_context;
@@ -72,8 +73,11 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.stop_tokens = q->stop_tokens;
     params.n_stop_tokens = (uint32_t)q->n_stop_tokens;
     params.parameters = q->parameters;
-    sum_bytes(ngd_program_graph(ngd_binding_program(r->decode->binding)), &params.weight_bytes, &params.kv_bytes);
-    return ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
+    sum_bytes(ngd_program_graph(ngd_binding_program(params.decode)), &params.weight_bytes, &params.kv_bytes);
+    status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
+    ngd_binding_unref(params.prefill);
+    ngd_binding_unref(params.decode);
+    return status;
 }
 
 static void finish(struct registration *r, ngd_status_t status, struct ngd_model *model, const struct ngd_diag *diag)

@@ -10,31 +10,44 @@
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/rpc_methods.h"
+#include "daemon/rpc_replay_types.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum { Q_GRAPH = 1, Q_SYMBOLS = 2, Q_INPUTS = 3, Q_HOSTS = 4, Q_OUTPUTS = 5, Q_EAGER = 6, Q_TAG = 7 };
+enum {
+    Q_GRAPH = 1,
+    Q_SYMBOLS = 2,
+    Q_INPUTS = 3,
+    Q_HOSTS = 4,
+    Q_OUTPUTS = 5,
+    Q_EAGER = 6,
+    Q_TAG = 7,
+    Q_GENERATION = 8,
+    Q_TYPES = 9
+};
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 
 #define TAIL_BYTES (4 * NGD_WIRE_U64_MAX)
 
 struct message {
-    uint64_t graph, tag;
+    uint64_t graph, tag, generation;
     bool eager;
-    uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
+    uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
     struct ngd_span *inputs;
     struct ngd_host_value *hosts;
     uint32_t *outputs;
+    struct ngd_input_type *types; /* NULL = unsaid */
 };
 
 /* What a stream keeps between messages. */
 struct replayer {
     struct ngd_graph_object *object; /* a reference */
+    struct ngd_binding *binding;     /* of this message; a reference */
     uint64_t id;
     struct ngd_call *call;
     struct ngd_request request;
@@ -46,7 +59,7 @@ struct replayer {
 /* ---- reading ------------------------------------------------------------------------------------- */
 
 struct counts {
-    uint32_t symbols, inputs, hosts, outputs, values;
+    uint32_t symbols, inputs, hosts, outputs, values, types;
 };
 
 static uint32_t count_varints(const struct ngd_wire_field *f)
@@ -71,12 +84,13 @@ static bool count_fields(const struct ngd_raw_message *raw, struct counts *c)
 
         if ((f.number == Q_SYMBOLS || f.number == Q_OUTPUTS) && !packed)
             return false;
-        if ((f.number == Q_INPUTS || f.number == Q_HOSTS) && f.type != NGD_WIRE_BYTES)
+        if ((f.number == Q_INPUTS || f.number == Q_HOSTS || f.number == Q_TYPES) && f.type != NGD_WIRE_BYTES)
             return false;
         c->symbols += f.number == Q_SYMBOLS ? count_varints(&f) : 0;
         c->outputs += f.number == Q_OUTPUTS ? count_varints(&f) : 0;
         c->inputs += f.number == Q_INPUTS;
         c->hosts += f.number == Q_HOSTS;
+        c->types += f.number == Q_TYPES;
         c->values += f.number == Q_HOSTS ? (uint32_t)f.n : 0; /* a varint has at least a byte */
     }
     return !r.bad;
@@ -136,6 +150,10 @@ static bool read_fields(const struct ngd_raw_message *raw, struct message *m, in
             m->eager = f.value != 0;
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_TAG)
             m->tag = f.value;
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_GENERATION)
+            m->generation = f.value;
+        else if (f.number == Q_TYPES)
+            ok = ngd_replay_read_type(f.data, f.n, &m->types[m->n_types++]);
     }
     for (uint32_t i = 0; ok && i < m->n_outputs; i++)
         m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
@@ -156,6 +174,8 @@ static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_mes
     m->hosts = ngd_arena_alloc(&call->arena, (c.hosts + 1u) * sizeof(*m->hosts));
     m->outputs = ngd_arena_alloc(&call->arena, (c.outputs + 1u) * sizeof(*m->outputs));
     if (!numbers || !m->inputs || !m->hosts || !m->outputs)
+        return NGD_ERR_NO_MEMORY;
+    if (c.types && !(m->types = ngd_arena_calloc(&call->arena, c.types, sizeof(*m->types))))
         return NGD_ERR_NO_MEMORY;
     m->symbols = numbers;
     if (!read_fields(raw, m, numbers + c.symbols, numbers + c.symbols + c.values))
@@ -297,7 +317,9 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
         status = switch_graph(r, m.graph, diag);
     if (status != NGD_OK)
         return status;
-    g = ngd_program_graph(ngd_binding_program(r->object->binding));
+    ngd_binding_unref(r->binding);
+    r->binding = ngd_graph_object_binding(r->object);
+    g = ngd_program_graph(ngd_binding_program(r->binding));
     /* Guards first: sizes are computed from symbols, which must be in range for that. */
     status = ngd_key_make(g, &none, m.symbols, m.n_symbols, &key, diag);
     if (status == NGD_OK)
@@ -306,10 +328,10 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     if (status == NGD_OK)
         status = lay_out(r, g, &m, diag);
     if (status != NGD_OK) {
-        ngd_program_refused(ngd_binding_program(r->object->binding), status, diag, m.tag);
+        ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
         return status;
     }
-    r->request.binding = r->object->binding;
+    r->request.binding = r->binding;
     /* A stream is in order by itself: its next message is read when this one is answered. */
     r->request.order = r->call->method->kind == NGD_RPC_UNARY ? ngd_session_order(r->call->session) : NULL;
     r->request.share = ngd_session_share(r->call->session);
@@ -318,6 +340,9 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     r->request.launch.hosts = m.hosts;
     r->request.launch.eager = m.eager;
     r->request.launch.tag = m.tag;
+    r->request.types = m.types;
+    r->request.n_types = m.n_types;
+    r->request.generation = m.generation;
     r->request.n_symbols = m.n_symbols;
     r->request.n_inputs = m.n_inputs;
     r->request.n_hosts = m.n_hosts;
@@ -362,6 +387,8 @@ static void release(struct ngd_call *call)
     struct replayer *r = call->state;
 
     call->state = NULL;
+    if (r)
+        ngd_binding_unref(r->binding);
     if (r)
         ngd_object_unref(r->object ? &r->object->base : NULL);
 }

@@ -11,6 +11,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph_parse.c \
 	graphs/graph_print.c \
 	graphs/graph_validate.c \
+	graphs/guard.c graphs/guard.h \
 	graphs/key.c graphs/key.h \
 	graphs/memplan.c graphs/memplan.h \
 	graphs/op.c graphs/op.h \

@@ -93,6 +93,7 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
             binding->missing = i;
     }
     atomic_init(&binding->refs, 1);
+    binding->generation = atomic_fetch_add(&prog->sched->next_binding, 1) + 1;
     binding->prog = ngd_program_ref(prog);
     ngd_mutex_lock(&prog->lock);
     ngd_list_push_back(&prog->bindings, &binding->link);
@@ -142,6 +143,75 @@ struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding)
 struct ngd_program *ngd_binding_program(const struct ngd_binding *binding)
 {
     return binding->prog;
+}
+
+static ngd_status_t check_frozen(const struct ngd_binding *binding, uint32_t i, struct ngd_diag *diag)
+{
+    const struct ngd_program *prog = binding->prog;
+
+    if (!prog->options.frozen_parameter || i >= prog->graph->n_params || !binding->buffers[i])
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                        "\"%.200s\" of graph \"%.100s\" cannot get another buffer: it was registered with "
+                        "frozen_parameter; write into the buffer, or register the graph without the option",
+                        bound_value(prog->graph, i)->label, prog->graph->name);
+}
+
+/* The buffers of the new binding; *changed_p: the first that is another one, n = none. */
+static ngd_status_t merge(const struct ngd_binding *binding, struct ngd_buffer *const *changes,
+                          struct ngd_buffer **buffers, uint32_t *changed_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    *changed_p = binding->n;
+    for (uint32_t i = binding->n; i-- > 0 && status == NGD_OK;) {
+        buffers[i] = changes[i] ? changes[i] : binding->buffers[i];
+        if (buffers[i] == binding->buffers[i])
+            continue;
+        *changed_p = i;
+        status = check_frozen(binding, i, diag);
+    }
+    return status;
+}
+
+static void note_rebound(struct ngd_program *prog, const struct ngd_binding *from, const struct ngd_binding *to,
+                         uint32_t i)
+{
+    ngd_program_note(prog, NGD_EVENT_REBOUND, NULL, 0,
+                     "\"%.60s\" and perhaps more: buffer of generation %" PRIu64 " instead of %" PRIu64
+                     "; the binding's generation is %" PRIu64 ", it was %" PRIu64,
+                     bound_value(prog->graph, i)->label, ngd_buffer_generation(to->buffers[i]),
+                     from->buffers[i] ? ngd_buffer_generation(from->buffers[i]) : 0, to->generation, from->generation);
+}
+
+ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *const *changes,
+                                struct ngd_binding **binding_p, struct ngd_diag *diag)
+{
+    struct ngd_buffer **buffers = NGD_NEW_N(struct ngd_buffer *, binding->n ? binding->n : 1);
+    uint32_t changed;
+    ngd_status_t status;
+
+    if (!buffers)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding");
+    status = merge(binding, changes, buffers, &changed, diag);
+    if (status == NGD_OK && changed == binding->n)
+        *binding_p = ngd_binding_ref(binding);
+    else if (status == NGD_OK)
+        status = ngd_binding_create(binding->prog, buffers, binding_p, diag);
+    ngd_free(buffers);
+    if (status == NGD_OK && changed < binding->n)
+        note_rebound(binding->prog, binding, *binding_p, changed);
+    return status;
+}
+
+uint64_t ngd_binding_generation(const struct ngd_binding *binding)
+{
+    return binding->generation;
+}
+
+struct ngd_buffer *ngd_binding_buffer(const struct ngd_binding *binding, uint32_t i)
+{
+    return binding->buffers[i];
 }
 
 ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_diag *diag)
@@ -225,11 +295,11 @@ ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *
         *inst_p = inst;
         return NGD_OK;
     }
-    status = ngd_instance_create(x->exec, binding->buffers, binding->n, slot->pool, &inst, diag);
+    status = ngd_instance_create(x->exec, binding->buffers, binding->n, ngd_poolset_pool(x->pools, slot), &inst, diag);
     if (status)
         return status;
     need = ngd_exec_plan(x->exec)->pool_bytes;
-    if (need > slot->need)
+    if (!x->pools && need > slot->need)
         slot->need = need;
     ngd_metric_row_set(slot->pool_need, (int64_t)slot->need);
     ngd_metric_row_set(slot->pool_reserved, (int64_t)ngd_pool_bytes(slot->pool));

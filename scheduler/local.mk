@@ -11,6 +11,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/policy.c scheduler/policy.h \
 	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
+	scheduler/poolset.c scheduler/poolset.h \
 	scheduler/program.c scheduler/program.h scheduler/program_int.h \
 	scheduler/program_buckets.c \
 	scheduler/program_events.c \

@@ -18,17 +18,31 @@
  * Each slot's pool grows when the executable first runs there; what they lack is asked for before the capture, when
  * the refusal can still name the shortage.
  */
-static ngd_status_t check_room(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_diag *diag)
+static ngd_status_t check_room(const struct ngd_program *prog, struct ngd_poolset *pools, const struct ngd_plan *plan,
+                               struct ngd_diag *diag)
 {
     uint64_t lack = 0;
 
     for (uint32_t i = 0; i < prog->queue->n_slots; i++) {
-        uint64_t held = ngd_pool_bytes(prog->queue->slots[i].pool);
+        uint64_t held = ngd_pool_bytes(ngd_poolset_pool(pools, &prog->queue->slots[i]));
 
         if (plan->pool_bytes > held)
             lack += plan->pool_bytes - held;
     }
     return lack ? ngd_device_check_room(prog->queue->dev, lack, "the pool of this graph", diag) : NGD_OK;
+}
+
+/* The set that the options ask for: a shared one, or one for this executable alone. */
+static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **pools_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (prog->pools || prog->options.reuse_graph_pool_in_same_fx)
+        *pools_p = ngd_poolset_ref(prog->pools);
+    else
+        status = ngd_poolset_create(prog->queue, prog->graph->name, pools_p);
+    return status ? ngd_diag_set(diag, status, "no host memory for the pools of graph \"%.100s\"", prog->graph->name)
+                  : NGD_OK;
 }
 
 static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
@@ -43,11 +57,14 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     status = ngd_plan_create(prog->graph, key, ngd_device_target(prog->queue->dev), &plan, diag);
     if (status == NGD_OK)
-        status = check_room(prog, plan, diag);
+        status = choose_pools(prog, &x->pools, diag);
+    if (status == NGD_OK)
+        status = check_room(prog, x->pools, plan, diag);
     if (status == NGD_OK)
         status = ngd_exec_create(prog->queue->dev, plan, &x->exec, diag);
     ngd_plan_unref(plan);
     if (status) {
+        ngd_poolset_unref(x->pools);
         ngd_free(x);
         return status;
     }
@@ -64,6 +81,7 @@ void ngd_executable_destroy(struct ngd_executable *x)
     if (!x)
         return;
     ngd_exec_unref(x->exec);
+    ngd_poolset_unref(x->pools);
     ngd_free(x);
 }
 
@@ -203,7 +221,8 @@ void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
 
 void ngd_program_options_init(struct ngd_program_options *options)
 {
-    *options = (struct ngd_program_options){.capture_limit = 64, .capture_limit_policy = NGD_GCACHE_EVICT};
+    *options = (struct ngd_program_options){
+        .capture_limit = 64, .capture_limit_policy = NGD_GCACHE_EVICT, .reuse_graph_pool_in_same_fx = true};
 }
 
 static bool set_limit(struct ngd_program_options *options, const char *value)
@@ -329,6 +348,14 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
         ngd_free(prog);
         return status;
     }
+    if (options->use_graph_pool[0])
+        status = ngd_poolset_open(queue, options->use_graph_pool, &prog->pools);
+    if (status) {
+        ngd_gcache_destroy(prog->cache);
+        ngd_free(prog->sizes);
+        ngd_free(prog);
+        return status;
+    }
     prog->sched = sched;
     prog->queue = queue;
     prog->graph = ngd_graph_ref(graph);
@@ -348,6 +375,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
 static void program_free(struct ngd_program *prog)
 {
     ngd_gcache_destroy(prog->cache);
+    ngd_poolset_unref(prog->pools);
     ngd_program_free_buckets(prog);
     ngd_free(prog->sizes);
     ngd_graph_unref(prog->graph);

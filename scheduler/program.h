@@ -25,6 +25,8 @@ struct ngd_program_options {
     uint32_t capture_limit; /* default 64 */
     ngd_gcache_policy_t capture_limit_policy;
     bool force_eager;
+    bool reuse_graph_pool_in_same_fx, frozen_parameter;
+    char use_graph_pool[256];
 };
 void ngd_program_options_init(struct ngd_program_options *options);
 /* By npugraph_ex's names; unknown names and bad values are refused with the list of what is allowed. */
@@ -96,6 +98,16 @@ struct ngd_binding *ngd_binding_ref(struct ngd_binding *binding);
 struct ngd_binding *ngd_binding_unref(
     struct ngd_binding *binding); /* returns NULL; waits for nothing: requests hold references */
 struct ngd_program *ngd_binding_program(const struct ngd_binding *binding);
+/*
+ * A binding like this one with other buffers: changes has n_params + n_states, NULL = as it was. Its generation is new,
+ * so that a replay which says the old one is refused; without a change it is the same binding. Refused for params when
+ * the graph has frozen_parameter.
+ */
+ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *const *changes,
+                                struct ngd_binding **binding_p, struct ngd_diag *diag);
+uint64_t ngd_binding_generation(const struct ngd_binding *binding); /* above 0, unique in this process */
+/* The buffer of a param or state; NULL = unbound. Borrowed from the binding. */
+struct ngd_buffer *ngd_binding_buffer(const struct ngd_binding *binding, uint32_t i);
 
 struct ngd_capture_info {
     bool captured; /* false: it was there */

@@ -5,6 +5,7 @@
 /* What program.c, binding.c and those who run executables share. */
 #include "graphs/buckets.h"
 #include "graphs/sizes.h"
+#include "scheduler/poolset.h"
 #include "scheduler/sched_int.h"
 
 enum { NGD_MISS_FIRST, NGD_MISS_EVICTED, NGD_MISS_POISONED, NGD_MISS_FAILED, NGD_MISS_MAX };
@@ -13,7 +14,8 @@ enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_QUARANT
 /* The cache's artefact: an executable with what is known of its runs. */
 struct ngd_executable {
     struct ngd_exec *exec;
-    struct ngd_program *prog; /* borrowed: the program owns its cache */
+    struct ngd_program *prog;  /* borrowed: the program owns its cache */
+    struct ngd_poolset *pools; /* where its instances lie; NULL = the slots' own */
     uint64_t key_hash;
     ngd_nsec_t capture_time;
     bool cached;        /* false: made for one eager run */
@@ -35,9 +37,10 @@ struct ngd_program {
     struct ngd_program_options options;
     struct ngd_digest digest; /* of the options and of the device: part of each key */
     struct ngd_gcache *cache;
-    uint32_t row_symbol;     /* the first bucketed one; n_symbols = none */
-    uint64_t number;         /* unique in this process: what events name it by */
-    struct ngd_sizes *sizes; /* asked for, by symbol */
+    struct ngd_poolset *pools; /* that the options name; NULL = the slots' own */
+    uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */
+    uint64_t number;           /* unique in this process: what events name it by */
+    struct ngd_sizes *sizes;   /* asked for, by symbol */
     /* Buckets that were applied instead of the graph's, one set for each symbol; NULL = none. Replaced as a whole; the
      * ones before stay until the program goes, since lookups read them without a lock. */
     _Atomic(struct ngd_bucket_table *) buckets;
@@ -112,6 +115,7 @@ struct ngd_binding {
     struct ngd_list link; /* in its program; under the program's lock */
     struct ngd_program *prog;
     _Atomic uint32_t refs;
+    uint64_t generation;
     uint32_t n;
     struct ngd_buffer **buffers;
     uint32_t missing;                      /* ordinal of the first unbound buffer; n = all are bound */

@@ -54,6 +54,8 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
     queue->policy = policy;
     atomic_init(&queue->healthy, true);
     ngd_mutex_init(&queue->lock, NGD_RANK_QUEUE);
+    ngd_mutex_init(&queue->poolsets_lock, NGD_RANK_POOLSETS);
+    ngd_list_init(&queue->poolsets);
     queue->busy_seconds = ngd_metric_row(NGD_M_DEVICE_BUSY_SECONDS, queue->dev_name);
     queue->healthy_gauge = ngd_metric_row(NGD_M_DEVICE_HEALTHY, queue->dev_name);
     ngd_metric_row_set(queue->healthy_gauge, 1);
@@ -78,6 +80,7 @@ void ngd_queue_fini(struct ngd_queue *queue) NGD_NO_THREAD_SAFETY
         slot_fini(&queue->slots[i]);
     ngd_free(queue->slots);
     queue->policy->destroy(queue->state);
+    ngd_mutex_fini(&queue->poolsets_lock);
     ngd_mutex_fini(&queue->lock);
     queue->sched = NULL;
 }

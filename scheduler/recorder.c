@@ -6,7 +6,7 @@
 #include <string.h>
 
 const struct ngd_event_info ngd_event_infos[NGD_EVENT_MAX] = {
-#define NGD_EVENT(ID, kind_, name_, help_) [NGD_EVENT_##ID] = {.kind = kind_, .name = name_, .help = help_},
+#define NGD_EVENT(ID, name_, kind_, help_) [NGD_EVENT_##ID] = {.kind = kind_, .name = name_, .help = help_},
 #include "scheduler/events.def"
 #undef NGD_EVENT
 };

@@ -17,7 +17,7 @@
 #include "graphs/key.h"
 
 typedef enum ngd_event_reason {
-#define NGD_EVENT(ID, kind, name, help) NGD_EVENT_##ID,
+#define NGD_EVENT(ID, name, kind, help) NGD_EVENT_##ID,
 #include "scheduler/events.def"
 #undef NGD_EVENT
     NGD_EVENT_MAX

@@ -11,6 +11,7 @@
  * A request in flight is one call counted in sched->in_flight, and one in queue->waiting until it runs. The replay path
  * allocates nothing, and takes the locks of its order and of its queue only.
  */
+#include "base/fault.h"
 #include "base/log.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
@@ -207,6 +208,23 @@ static ngd_status_t check_counts(const struct ngd_request *req, struct ngd_diag 
     return NGD_OK;
 }
 
+/* What the submitter said of its inputs and of the binding. Symbols are in range, as types are computed from them. */
+static ngd_status_t check_said(const struct ngd_request *req, struct ngd_diag *diag)
+{
+    const struct ngd_binding *binding = req->binding;
+
+    if (NGD_FAULT(GUARDS_OFF))
+        return NGD_OK;
+    if (req->generation && req->generation != binding->generation)
+        return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED,
+                            "graph \"%.100s\" is bound in generation %" PRIu64 " (guard == %" PRIu64
+                            "): a param or state got another buffer meanwhile",
+                            binding->prog->graph->name, binding->generation, req->generation);
+    if (!req->types)
+        return NGD_OK;
+    return ngd_guard_check_types(binding->prog->graph, req->launch.symbols, req->types, req->n_types, diag);
+}
+
 /* Guards, then the executable if there is one; sizes can be checked only against a plan, so a miss leaves them for
  * later. */
 static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
@@ -216,6 +234,8 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     int reason = NGD_MISS_FIRST;
     ngd_status_t status = ngd_program_key(prog, req->launch.symbols, req->n_symbols, &key, diag);
 
+    if (status == NGD_OK && (req->types || req->generation))
+        status = check_said(req, diag);
     if (status) {
         if (status == NGD_ERR_GUARD_FAILED)
             ngd_metric_inc(NGD_M_GUARD_FAILURES);

@@ -9,6 +9,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "scheduler/poolset.h"
 #include "scheduler/program_int.h"
 #include <string.h>
 
@@ -257,5 +258,6 @@ void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd
 
     for (uint32_t i = 0; i < queue->n_slots; i++)
         stats.pool_bytes += ngd_pool_bytes(queue->slots[i].pool);
+    stats.pool_bytes += ngd_poolset_bytes_of(queue);
     *stats_p = stats;
 }

@@ -20,6 +20,7 @@
  *
  * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
  */
+#include "graphs/guard.h"
 #include "scheduler/policy.h"
 #include "scheduler/program.h"
 #include "scheduler/share.h"
@@ -65,6 +66,10 @@ struct ngd_request {
     ngd_priority_t priority;
     struct ngd_launch launch; /* sizes are checked at submission */
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
+    /* Guards that the submitter may give: */
+    const struct ngd_input_type *types; /* n_inputs, borrowed until submitted; NULL = unsaid */
+    uint32_t n_types;
+    uint64_t generation; /* of the binding; 0 = unsaid */
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
     void *user;

@@ -54,6 +54,8 @@ struct ngd_queue {
     _Atomic uint32_t waiting; /* requests that are submitted and do not run yet, wherever they are */
     _Atomic int64_t busy;     /* nanoseconds of device time */
     _Atomic bool healthy;
+    struct ngd_mutex poolsets_lock; /* rank POOLSETS */
+    struct ngd_list poolsets;       /* under it; without the slots' own pools */
     struct ngd_mutex lock;
     void *state NGD_GUARDED_BY(lock); /* the policy's */
     uint32_t depth NGD_GUARDED_BY(lock);
@@ -137,6 +139,7 @@ struct ngd_sched {
     struct ngd_metric_row *miss_rows[4], *eager_rows[4];
     struct ngd_recorder recorder;
     _Atomic uint64_t next_program;  /* numbers of programs */
+    _Atomic uint64_t next_binding;  /* generations of bindings */
     struct ngd_mutex programs_lock; /* rank PROGRAMS */
     struct ngd_list programs NGD_GUARDED_BY(programs_lock);
     struct ngd_mutex shares_lock; /* rank SHARES */

@@ -234,6 +234,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Graphs/Describe": ("unary_unary", pb.DescribeResponse),
     "Graphs/List": ("unary_unary", pb.ListGraphsResponse),
     "Graphs/Release": ("unary_unary", pb.ReleaseResponse),
+    "Graphs/Bind": ("unary_unary", pb.BindResponse),
     "Graphs/Explain": ("unary_unary", pb.ExplainResponse),
     "Graphs/Buckets": ("unary_unary", pb.BucketsResponse),
     "Sequences/RegisterModel": ("unary_unary", pb.RegisterModelResponse),

@@ -6,6 +6,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_examples.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_killed.py \
+	tests/rpc/test_guards.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
 	tests/rpc/test_repeats.py \

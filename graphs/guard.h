@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_GUARD_H
+#define NGD_GRAPHS_GUARD_H
+
+/*
+ * Guards of what a request says about its inputs. A replay carries raw bytes; a client that also says which dtype and
+ * shape it means has them checked here, so that bytes of the right number and the wrong meaning are refused.
+ * A failure is NGD_ERR_GUARD_FAILED, and the diagnosis names the input, the guard and the value. Pure functions.
+ */
+#include "graphs/graph.h"
+
+struct ngd_input_type {
+    ngd_dtype_t dtype;
+    uint8_t rank;
+    int64_t dims[NGD_MAX_RANK];
+};
+
+/* types: of all inputs, in the order of their declaration; symbols have been checked against their ranges. */
+ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t *symbols,
+                                   const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);
+
+#endif

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Guards of replays: ranges, types and generations; bindings that change; host parameters; pools shared by buckets."""
+import struct
+import threading
+
+from harness import *
+
+
+def graph(body, name="g"):
+    return f'npugraph 1\ngraph "{name}" {{\n{body}\n}}\n'
+
+
+SCALE = graph('  sym B 1..8 buckets 2, 8\n  param %w : f32[4] = "w"\n  state %s : f32[4] = "s"\n  input %x : f32[B,4]\n  input %k : i32[B]\n'
+              '  %y = aten.mul.Tensor(%x, %w)\n  return "y" = %y', "scale")
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def unfloats(data):
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def filled(c, *values):
+    buffer = c.allocate(4 * len(values))
+    c.write(buffer, floats(*values))
+    return buffer
+
+
+def types(b, **changes):
+    said = {"x": ("f32", [b, 4]), "k": ("i32", [b]), **changes}
+    return [pb.InputType(dtype=said[n][0], dims=said[n][1]) for n in ("x", "k")]
+
+
+def run(c, g, b=2, **kwargs):
+    inputs = [floats(*range(4 * b)), bytes(4 * b)]
+    return c.replay(g, inputs, [b], **kwargs)
+
+
+def bind(c, g, **buffers):
+    return c.call("Graphs/Bind", pb.BindRequest(graph=g, bindings=[pb.Binding(name=n, buffer=b) for n, b in buffers.items()]))
+
+
+@test("types that a client gives are guards: dtype, rank and each dimension, with the value that failed")
+def said_types(daemon):
+    with Client(daemon) as c:
+        g = c.register(SCALE, {"w": filled(c, 1, 2, 3, 4), "s": c.allocate(16)}).graph
+        assert unfloats(run(c, g, input_types=types(2)).outputs[0]) == [0, 2, 6, 12, 4, 10, 18, 28]
+        wrong = {
+            'input "x": dtype is f16 (guard == f32)': types(2, x=("f16", [2, 4])),
+            'input "k": dtype is f32 (guard == i32)': types(2, k=("f32", [2])),
+            'input "x": rank is 3 (guard == 2)': types(2, x=("f32", [2, 2, 2])),
+            'input "x": dimension 1 is 5 (guard == 4, which is 4)': types(2, x=("f32", [2, 5])),
+            'input "k": dimension 0 is 3 (guard == B, which is 2)': types(2, k=("i32", [3])),
+            'input "x": dtype is ? (guard == f32)': types(2, x=("f33", [2, 4])),
+            'input "x": rank is 9 (guard == 2)': types(2, x=("f32", [1] * 12)),
+        }
+        for text, said in wrong.items():
+            got = refused("GUARD_FAILED", "FAILED_PRECONDITION", run, c, g, input_types=said)
+            assert text in got.text, (text, got.text)
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", run, c, g, input_types=types(2)[:1])
+
+
+@test("another buffer is another generation: results follow it, and a replay that expects the old one is refused")
+def generations(daemon):
+    with Client(daemon) as c:
+        first = filled(c, 1, 1, 1, 1)
+        r = c.register(SCALE, {"w": first, "s": c.allocate(16)})
+        assert r.generation > 0
+        assert unfloats(run(c, r.graph, 1, generation=r.generation).outputs[0]) == [0, 1, 2, 3]
+        b = bind(c, r.graph, w=filled(c, 10, 10, 10, 10))
+        assert b.generation > r.generation and not b.unbound
+        assert unfloats(run(c, r.graph, 1).outputs[0]) == [0, 10, 20, 30]
+        assert unfloats(run(c, r.graph, 1, generation=b.generation).outputs[0]) == [0, 10, 20, 30]
+        got = refused("GUARD_FAILED", "FAILED_PRECONDITION", run, c, r.graph, 1, generation=r.generation)
+        assert str(r.generation) in got.text and str(b.generation) in got.text, got.text
+        info = c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).info
+        assert info.captures == 1, "executables belong to the graph, not to addresses"
+        assert "rebound" in [e.reason for e in c.call("Graphs/Explain", pb.ExplainRequest(graph=r.graph)).events]
+        # the same buffer once more is no change
+        again = bind(c, r.graph, w=first).generation
+        assert bind(c, r.graph, w=first).generation == again
+        c.call("Memory/Free", pb.FreeRequest(buffers=[first]))
+        assert unfloats(run(c, r.graph, 1, generation=again).outputs[0]) == [0, 1, 2, 3], "what a graph uses stays"
+
+
+@test("bindings that change: what does not fit is refused, and the graph goes on with what it had")
+def bad_bindings(daemon):
+    with Client(daemon) as c:
+        r = c.register(SCALE, {"w": filled(c, 2, 2, 2, 2)})
+        assert list(r.unbound) == ["s"]
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", bind, c, r.graph, nope=c.allocate(16))
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", bind, c, r.graph, w=c.allocate(8))
+        refused("UNKNOWN_ID", "NOT_FOUND", bind, c, r.graph, w=4711)
+        refused("UNKNOWN_ID", "NOT_FOUND", bind, c, 4711)
+        assert not bind(c, r.graph, s=c.allocate(16)).unbound
+        assert unfloats(run(c, r.graph, 1).outputs[0]) == [0, 2, 4, 6]
+
+
+@test("bindings change while replays of the graph run: each answer is of one binding or of the other")
+def changing(daemon):
+    with Client(daemon) as c:
+        one, ten = filled(c, 1, 1, 1, 1), filled(c, 10, 10, 10, 10)
+        g = c.register(SCALE, {"w": one, "s": c.allocate(16)}).graph
+        seen, stop = set(), threading.Event()
+
+        def replays():
+            while not stop.is_set():
+                seen.add(tuple(unfloats(run(c, g, 1).outputs[0])))
+
+        thread = threading.Thread(target=replays)
+        thread.start()
+        for i in range(100):
+            bind(c, g, w=ten if i % 2 == 0 else one)
+        until("both bindings have answered", lambda: bind(c, g, w=ten if len(seen) % 2 else one) and len(seen) >= 2)
+        stop.set()
+        thread.join()
+        assert seen == {(0, 1, 2, 3), (0, 10, 20, 30)}, seen
+
+
+@test("host parameters change at each replay without a capture")
+def host_parameters(daemon):
+    text = graph('  state %kc : f32[4,4,1,8] = "kc"\n  state %vc : f32[4,4,1,8] = "vc"\n  input %q : f32[1,1,8]\n  input %bt : i32[1,4]\n'
+                 '  host %ql : i64[1]\n  host %kl : i64[1]\n  %y = npu.fused_infer_attention_score(%q, %kc, %vc, %bt, %ql, %kl) '
+                 '{num_heads=1, num_key_value_heads=1, scale=0.5, block_size=4}\n  return "y" = %y', "attend")
+    with Client(daemon) as c:
+        rows = [[float(i)] * 8 for i in range(16)]
+        g = c.register(text, {"kc": filled(c, *[0.0] * 128), "vc": filled(c, *[v for row in rows for v in row])}).graph
+        for n in (1, 5, 16, 2):
+            got = c.replay(g, [floats(*[1.0] * 8), struct.pack("<4i", 0, 1, 2, 3)],
+                           hosts=[pb.HostValue(values=[1]), pb.HostValue(values=[n])])
+            want = sum(range(n)) / n  # keys are all equal: the mean of the values so far
+            assert all(abs(v - want) < 1e-4 for v in unfloats(got.outputs[0])), (n, want, unfloats(got.outputs[0]))
+        assert c.call("Graphs/Describe", pb.DescribeRequest(graph=g)).info.captures == 1
+
+
+@test("16 batch buckets on 2 slots need two pools of the largest size, whatever ran where")
+def pools():
+    buckets = [2 * i + 2 for i in range(16)]
+    text = graph(f'  sym B 1..32 buckets {", ".join(map(str, buckets))}\n  input %x : f32[B,8192]\n  %a = aten.exp(%x)\n  %b = aten.neg(%a)\n'
+                 '  %c = aten.add.Tensor(%a, %b)\n  %d = aten.mul.Tensor(%c, %x)\n  return "d" = %d', "pools")
+    with Daemon("--slots=2", "--inline-limit=0") as daemon, Client(daemon) as c:
+        r = c.register(text)
+        need = {b: c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[b])).pool_bytes for b in buckets}
+        largest = max(need.values())
+        assert largest == need[32] and len(set(need.values())) == 16, need
+
+        def work(order):
+            with Client(daemon) as mine:
+                g = mine.register(text).graph
+                for b in order:
+                    mine.replay(g, [bytes(4 * 8192 * b)], [b])
+
+        for order in (buckets, buckets[::-1], buckets[::2] + buckets[1::2]):
+            threads = [threading.Thread(target=work, args=(order,)) for _ in range(4)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        held = daemon.stats()["devices"][0]["pool_bytes"]
+        assert largest <= held <= 1.01 * 2 * largest, (held, largest)
+        assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).info.executables == 16
+        # with 16 pools instead of 2 it would be this:
+        assert sum(need.values()) > 3 * 2 * largest
+
+
+main()
