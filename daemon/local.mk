@@ -53,7 +53,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_models.c \
 	daemon/rpc_reflection.c \
 	daemon/rpc_replay.c \
-	daemon/rpc_replay_types.c \
+	daemon/rpc_replay_types.c daemon/rpc_replay_types.h \
 	daemon/rpc_sequences.c \
 	daemon/rpc_sequences.h \
 	daemon/rpc_server.c \

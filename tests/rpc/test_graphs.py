@@ -241,7 +241,7 @@ def describe(daemon):
         c.replay(r.graph, [floats(1, 2)])
         assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph, form="plan")).text
         assert r.digest in [g.digest for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs]
-        for request in (pb.DescribeRequest(graph=r.graph, form="svg"), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
+        for request in (pb.DescribeRequest(graph=r.graph, form="pdf"), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
                         pb.DescribeRequest()):
             got = None
             try:
