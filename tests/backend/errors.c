@@ -383,6 +383,100 @@ START_TEST(memory_that_the_device_refuses_is_not_counted)
 }
 END_TEST
 
+/* ---- no host memory ---- */
+
+static bool is_shortage(ngd_status_t status)
+{
+    return status == NGD_ERR_NO_MEMORY || status == NGD_ERR_NO_DEVICE_MEMORY;
+}
+
+/* Everything that allocates, from a stream to a launch; what was made is taken down again. */
+static ngd_status_t make_all(struct bench *b, struct conform_io *io, struct ngd_diag *diag)
+{
+    struct ngd_event *event = NULL;
+    struct ready r = {0};
+    ngd_status_t status = ngd_stream_create(b->dev, "short", &b->stream, diag);
+
+    if (!status)
+        status = ngd_pool_create(b->dev, "short", &b->pool);
+    if (!status)
+        status = ready_open(&r, b, CONFORM_PICK, NULL, diag);
+    if (!status)
+        status = ngd_event_create(b->dev, &event);
+    if (!status)
+        status = ngd_event_record(event, b->stream);
+    if (!status)
+        status = ngd_stream_run(b->stream, r.inst, &io->launch);
+    io->launch.eager = true;
+    if (!status)
+        status = ngd_stream_run(b->stream, r.inst, &io->launch);
+    io->launch.eager = false;
+    if (!status)
+        status = ngd_stream_launch(b->stream, r.inst, &io->launch);
+    if (!status)
+        status = ngd_stream_sync(b->stream);
+    ngd_event_destroy(event);
+    ready_close(&r);
+    ngd_stream_destroy(b->stream);
+    ngd_pool_destroy(b->pool);
+    b->stream = NULL;
+    b->pool = NULL;
+    return status;
+}
+
+START_TEST(host_memory_that_runs_out_at_any_point_is_told_and_leaves_nothing_behind)
+{
+    const int32_t index[3] = {0, 1, 2};
+    struct conform_io io;
+    struct conform c;
+    struct bench b;
+    float y[6];
+    int64_t n = 0;
+    ngd_status_t status;
+
+    conform_open(&c, _i);
+    conform_io_init(&io, NULL);
+    io.in[0] = (struct ngd_span){index, sizeof(index)};
+    io.out[0] = (struct ngd_out){y, sizeof(y)};
+    b = c.b;
+    b.stream = NULL;
+    b.pool = NULL;
+    do {
+        struct ngd_diag diag = {0};
+
+        ngd_mem_fail_after(n);
+        status = make_all(&b, &io, &diag);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(!status || is_shortage(status), "allocation %lld: %s %s", (long long)n, ngd_status_name(status),
+                      diag.text);
+        ck_assert_uint_eq(ngd_device_used_bytes(c.b.dev), 0);
+    } while (status && ++n < 10000);
+    ck_assert_int_eq(status, NGD_OK);
+    ck_assert_int_gt(n, 20);
+    conform_close(&c);
+}
+END_TEST
+
+START_TEST(device_that_finds_no_host_memory_is_not_opened)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    int64_t n = 0;
+    ngd_status_t status;
+
+    conform_params(_i, &params);
+    do {
+        ngd_mem_fail_after(n);
+        status = ngd_device_open(&params, &dev, NULL);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(!status || is_shortage(status), "%s", ngd_status_name(status));
+        ck_assert_int_eq(dev == NULL, status != NGD_OK);
+    } while (status && ++n < 1000);
+    ck_assert_int_gt(n, 0);
+    ngd_device_close(dev);
+}
+END_TEST
+
 TCase *conform_errors(void)
 {
     TCase *tcase = tcase_create("errors");
@@ -397,6 +491,8 @@ TCase *conform_errors(void)
                 queued_launch_that_the_device_fails_takes_those_behind_it_along,
                 device_that_is_lost_says_so_and_comes_back_or_stays_lost,
                 launch_that_hangs_is_ended_by_a_time_limit_and_holds_up_nobody_else,
-                memory_that_the_device_refuses_is_not_counted);
+                memory_that_the_device_refuses_is_not_counted,
+                host_memory_that_runs_out_at_any_point_is_told_and_leaves_nothing_behind,
+                device_that_finds_no_host_memory_is_not_opened);
     return tcase;
 }

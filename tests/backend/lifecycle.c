@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Devices: what opening gives and refuses. */
+#include "devices/device_int.h"
 #include "tests/backend/conform.h"
 
 START_TEST(backend_compiled_in_is_tested_or_the_reason_is_printed)
@@ -11,6 +12,25 @@ START_TEST(backend_compiled_in_is_tested_or_the_reason_is_printed)
 
         conform_skip(&b, "all of it", why);
     }
+}
+END_TEST
+
+/* backend.h: every slot is required unless its comment says otherwise. */
+START_TEST(backend_fills_every_required_slot)
+{
+    const struct ngd_backend *b = ngd_backend_find(conform_backend(_i)->name);
+
+    ck_assert_ptr_nonnull(b);
+    ck_assert_int_eq(b->api, NGD_BACKEND_API);
+    ck_assert_str_eq(b->name, conform_backend(_i)->name);
+    ck_assert(b->lifecycle.probe && b->lifecycle.open && b->lifecycle.close);
+    ck_assert_int_gt(b->lifecycle.probe(), 0);
+    ck_assert(b->memory.alloc && b->memory.free && b->memory.write && b->memory.read);
+    ck_assert(b->code.select && b->code.instantiate && b->code.destroy && b->code.bind && b->code.unbind);
+    ck_assert(b->stream.create && b->stream.destroy && b->stream.launch && b->stream.callback && b->stream.sync);
+    ck_assert(b->stream.status && b->stream.reset && b->stream.poison);
+    ck_assert(b->stream.event_create && b->stream.event_destroy && b->stream.event_record && b->stream.event_wait);
+    ck_assert(b->stream.event_query && b->stream.event_sync);
 }
 END_TEST
 
@@ -153,8 +173,8 @@ TCase *conform_lifecycle(void)
         all++;
     tcase_add_loop_test(tcase, backend_compiled_in_is_tested_or_the_reason_is_printed, 0, all);
     tcase_add_test(tcase, backend_that_is_unknown_is_refused_with_the_list_of_known_ones);
-    CONFORM_ADD(tcase, device_opened_says_what_it_is, device_opened_again_has_the_same_arch,
-                device_without_a_budget_has_the_one_of_its_backend,
+    CONFORM_ADD(tcase, backend_fills_every_required_slot, device_opened_says_what_it_is,
+                device_opened_again_has_the_same_arch, device_without_a_budget_has_the_one_of_its_backend,
                 device_opened_twice_works_twice_or_says_that_it_is_in_use,
                 device_number_that_does_not_exist_is_refused_or_served_under_its_name);
     return tcase;

@@ -906,6 +906,64 @@ START_TEST(prompt_that_the_device_fails_leaves_only_close)
 }
 END_TEST
 
+/* ---- no host memory ----------------------------------------------------------------------------------- */
+
+START_TEST(model_that_finds_no_host_memory_is_refused_and_leaves_nothing_behind)
+{
+    struct ngd_model_params params;
+    static struct toy t;
+    int64_t n = 0;
+    ngd_status_t status;
+
+    toy_bed(&t, 1);
+    do {
+        struct ngd_diag diag = {0};
+
+        toy_params(&t, &params); /* new programs: a capture that failed is not tried again at once */
+        ngd_mem_fail_after(n);
+        status = ngd_model_create(t.bed.sched, &params, &t.model, &diag);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(!status || status == NGD_ERR_NO_MEMORY || status == NGD_ERR_CAPTURE_FAILED,
+                      "allocation %lld: %s: %s", (long long)n, ngd_status_name(status), diag.text);
+        ck_assert_int_eq(t.model == NULL, status != NGD_OK);
+        toy_params_fini(&params);
+    } while (status && ++n < 20000);
+    ck_assert_int_eq(status, NGD_OK);
+    ck_assert_int_gt(n, 20);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(sequence_that_finds_no_host_memory_is_refused_and_takes_no_blocks)
+{
+    static struct toy t;
+    struct toy_seq s;
+    int64_t n = 0;
+    ngd_status_t status;
+
+    toy_open(&t, 1);
+    do {
+        ngd_mem_fail_after(n);
+        status = toy_try_open(&t, &s, prompt, 5, NULL, false, NULL);
+        ngd_mem_fail_after(-1);
+        ck_assert_msg(!status || status == NGD_ERR_NO_MEMORY, "%s", ngd_status_name(status));
+        if (status)
+            ck_assert_uint_eq(toy_blocks_used(&t), 0);
+    } while (status && ++n < 1000);
+    ck_assert_int_gt(n, 0);
+    toy_wait(&s);
+    toy_ok(&s);
+    ck_assert_int_eq(s.token, toy_next(&t, prompt, 5));
+    ngd_mem_fail_after(0); /* a step allocates nothing on the caller's thread */
+    toy_queue_step(&s, prompt[5]);
+    ngd_mem_fail_after(-1);
+    toy_wait(&s);
+    toy_ok(&s);
+    ngd_seq_close(s.seq);
+    toy_close(&t);
+}
+END_TEST
+
 /* ---- contracts ---------------------------------------------------------------------------------------- */
 
 static void no_tokens(struct ngd_model_params *p)
@@ -1128,6 +1186,9 @@ UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context
           sequence_closed_in_any_state_answers_once_and_frees_its_blocks, sequence_closed_by_its_own_callback_is_gone,
           closed_sequence_that_somebody_still_holds_answers_stale, model_lives_as_long_as_its_sequences,
           scheduler_that_stops_answers_every_operation, step_that_the_device_fails_leaves_the_sequence_where_it_was,
-          prompt_that_the_device_fails_leaves_only_close, contract_that_does_not_fit_its_graphs_is_refused_by_role,
-          model_says_what_it_is, model_without_sampling_or_logits_refuses_who_asks_for_them,
+          prompt_that_the_device_fails_leaves_only_close,
+          model_that_finds_no_host_memory_is_refused_and_leaves_nothing_behind,
+          sequence_that_finds_no_host_memory_is_refused_and_takes_no_blocks,
+          contract_that_does_not_fit_its_graphs_is_refused_by_role, model_says_what_it_is,
+          model_without_sampling_or_logits_refuses_who_asks_for_them,
           clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)
