@@ -43,6 +43,7 @@ static const struct conform_backend rows[] = {
         .params = host_params,
         .arm = host_arm,
         .disarm = host_disarm,
+        .exact_rows = true,
         .tolerance = 1,
     },
 };

@@ -30,6 +30,7 @@ struct conform_backend {
     /* Arms a fault; NULL, or the reason why this backend or build cannot. */
     const char *(*arm)(enum conform_fault fault);
     void (*disarm)(void);
+    bool exact_rows;  /* a row has the same bits however many rows run beside it; else it is within tolerance */
     double tolerance; /* how many times the tolerance of a golden case results may be off; the host device has 1 */
 };
 
@@ -112,6 +113,7 @@ TCase *conform_replay(void);
 TCase *conform_pools(void);
 TCase *conform_errors(void);
 TCase *conform_operators(void);
+TCase *conform_decoder(void);
 
 #define CONFORM_ADD(tcase, ...)                                              \
     do {                                                                     \

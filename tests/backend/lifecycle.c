@@ -121,6 +121,42 @@ START_TEST(device_opened_twice_works_twice_or_says_that_it_is_in_use)
 }
 END_TEST
 
+START_TEST(devices_of_different_numbers_are_different_devices)
+{
+    struct ngd_device_params params;
+    struct ngd_device *second = NULL;
+    struct ngd_diag diag = {0};
+    struct ngd_buffer *buf;
+    struct conform c;
+    ngd_status_t status;
+
+    conform_open(&c, _i);
+    conform_params(_i, &params);
+    params.index++;
+    status = ngd_device_open(&params, &second, &diag);
+    if (status) {
+        ck_assert_int_eq(status, NGD_ERR_NOT_FOUND);
+        conform_skip(c.backend, "a second device", diag.text);
+    } else {
+        struct ngd_instance *inst = NULL;
+        struct ready r = {0};
+        struct conform other = c;
+
+        ck_assert_str_ne(ngd_device_info(second)->name, ngd_device_info(c.b.dev)->name);
+        conform_ready(&r, &c, CONFORM_PICK, NULL);
+        other.b.dev = second;
+        buf = conform_buffer(&other, NULL, 32, "elsewhere");
+        ck_assert_int_eq(ngd_instance_create(r.exec, &buf, 1, c.b.pool, &inst, &diag), NGD_ERR_BINDING_MISMATCH);
+        ck_assert_ptr_null(inst);
+        conform_says(diag.text, "elsewhere|another device");
+        ngd_buffer_unref(buf);
+        ready_close(&r);
+        ngd_device_close(second);
+    }
+    conform_close(&c);
+}
+END_TEST
+
 START_TEST(device_number_that_does_not_exist_is_refused_or_served_under_its_name)
 {
     struct ngd_device_params params;
@@ -176,6 +212,7 @@ TCase *conform_lifecycle(void)
     CONFORM_ADD(tcase, backend_fills_every_required_slot, device_opened_says_what_it_is,
                 device_opened_again_has_the_same_arch, device_without_a_budget_has_the_one_of_its_backend,
                 device_opened_twice_works_twice_or_says_that_it_is_in_use,
+                devices_of_different_numbers_are_different_devices,
                 device_number_that_does_not_exist_is_refused_or_served_under_its_name);
     return tcase;
 }

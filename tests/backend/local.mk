@@ -9,6 +9,7 @@ tests_backend_test_conformance_SOURCES = \
 	tests/backend/backends.c \
 	tests/backend/conform.c \
 	tests/backend/conform.h \
+	tests/backend/decoder.c \
 	tests/backend/errors.c \
 	tests/backend/lifecycle.c \
 	tests/backend/memory.c \

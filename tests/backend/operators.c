@@ -81,9 +81,43 @@ START_TEST(operator_is_within_tolerance_or_refused_by_name)
 }
 END_TEST
 
+/* What cannot run is found out by asking, before anything is captured. */
+START_TEST(operator_without_a_kernel_is_refused_by_name_before_a_capture)
+{
+    static const ngd_op_id_t none[] = {NGD_OP_ATEN_RAND, NGD_OP_ATEN_NONZERO, NGD_OP_HIGHER_ORDER_COND,
+                                       NGD_OP_ATEN_VIEW};
+    const struct ngd_plan_target *target;
+    struct conform_double d;
+    struct conform c;
+
+    conform_open(&c, _i);
+    conform_double_open(&d, &c, 1);
+    target = ngd_device_target(c.b.dev);
+    for (size_t i = 0; i < sizeof(none) / sizeof(none[0]); i++) {
+        struct ngd_plan_call call = d.r.plan->calls[0];
+        struct ngd_diag diag = {0};
+        uint32_t strided = 0;
+        uint64_t workspace = 0;
+
+        ck_assert_int_eq(target->select(target->ctx, d.r.plan, &call, &strided, &workspace, &diag), NGD_OK);
+        call.op = ngd_op_by_id(none[i]);
+        ck_assert_int_eq(target->select(target->ctx, d.r.plan, &call, &strided, &workspace, &diag),
+                         NGD_ERR_OP_UNSUPPORTED);
+        conform_says(diag.text, call.op->name);
+        conform_says(diag.text, c.backend->name);
+        ck_assert_int_eq(target->select(target->ctx, d.r.plan, &call, &strided, &workspace, NULL),
+                         NGD_ERR_OP_UNSUPPORTED);
+    }
+    conform_double_close(&d);
+    conform_close(&c);
+}
+END_TEST
+
 TCase *conform_operators(void)
 {
     TCase *tcase = tcase_create("operators");
+
+    CONFORM_ADD(tcase, operator_without_a_kernel_is_refused_by_name_before_a_capture);
 
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, operator_is_within_tolerance_or_refused_by_name, 0, count_ops() * (int)conform_count());

@@ -471,8 +471,9 @@ START_TEST(rows_that_are_asked_for_are_the_rows_that_are_computed)
             ck_assert_float_eq(p[n][n * 3], -7);
             if (bucket == 9 && n == 9)
                 memcpy(all, p[n], sizeof(all));
-            if (bucket == 9) /* a row does not depend on how many there are */
-                ck_assert_mem_eq(p[n], all, (size_t)n * 12);
+            for (int64_t i = 0; bucket == 9 && i < n * 3; i++) /* a row does not depend on how many there are */
+                ck_assert(c.backend->exact_rows ? p[n][i] == all[i]
+                                                : fabsf(p[n][i] - all[i]) <= 1e-5 * c.backend->tolerance);
         }
         ready_close(&r);
     }

@@ -37,6 +37,7 @@ int main(void)
     suite_add_tcase(suite, conform_pools());
     suite_add_tcase(suite, conform_errors());
     suite_add_tcase(suite, conform_operators());
+    suite_add_tcase(suite, conform_decoder());
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
