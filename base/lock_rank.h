@@ -34,6 +34,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_DEVICE,        /* devices: budget accounting */
     NGD_RANK_STREAM,        /* devices: queue of one stream */
     NGD_RANK_PEERS,         /* daemon: table of connections */
+    NGD_RANK_REFUSALS,      /* daemon: TLS handshakes that failed */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */
     NGD_RANK_REACTOR,       /* daemon: posted messages */

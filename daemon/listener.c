@@ -27,7 +27,8 @@
 
 struct listener {
     struct ngd_daemon *daemon;
-    int fd; /* -1: gRPC's */
+    int fd; /* -1: none yet, or closed */
+    bool tls;
     struct ngd_reactor_watch *watch;
     char address[NGD_ADDRESS_MAX + 8];
     char path[NGD_ADDRESS_MAX]; /* "" unless it is ours to remove */
@@ -53,7 +54,7 @@ static void refuse(int fd, const char *address, const char *reason, const char *
 }
 
 /* The identity that the transport proves, and the peer as people should see it. */
-static bool identify(int fd, char name[NGD_IDENTITY_MAX], char address[NGD_PEER_ADDRESS_MAX])
+static bool identify(int fd, bool tls, char name[NGD_IDENTITY_MAX], char address[NGD_PEER_ADDRESS_MAX])
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
@@ -74,34 +75,36 @@ static bool identify(int fd, char name[NGD_IDENTITY_MAX], char address[NGD_PEER_
     ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
     ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
     snprintf(name, NGD_IDENTITY_MAX, "tcp:%.100s", host);
-    snprintf(address, NGD_PEER_ADDRESS_MAX, "tcp:%.120s", full);
+    snprintf(address, NGD_PEER_ADDRESS_MAX, "%s:%.120s", tls ? "tls" : "tcp", full);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return true;
 }
 
-static void admit(struct ngd_daemon *d, int fd)
+/* Who a TLS peer is, its certificate says with each call. */
+static void admit(struct ngd_daemon *d, int fd, bool tls)
 {
     char name[NGD_IDENTITY_MAX], address[NGD_PEER_ADDRESS_MAX] = "unknown";
     struct ngd_identity *identity;
     ngd_status_t status;
 
-    if (!identify(fd, name, address)) {
+    if (!identify(fd, tls, name, address)) {
         refuse(fd, address, "identity", "the peer cannot be identified");
         return;
     }
-    identity = ngd_identity_get(d->identities, name);
-    if (!identity) {
+    identity = tls ? NULL : ngd_identity_get(d->identities, name);
+    if (!identity && !tls) {
         refuse(fd, address, "memory", "out of memory");
         return;
     }
     status = ngd_peers_add(d->peers, fd, identity, address);
-    ngd_identity_unref(identity);
+    if (identity)
+        ngd_identity_unref(identity);
     if (status == NGD_ERR_RESOURCE_EXHAUSTED)
         refuse(fd, address, "max-connections", "max-connections is reached");
     else if (status != NGD_OK)
         refuse(fd, address, "memory", "out of memory");
     else
-        ngd_rpc_server_add_connection(d->rpc, fd);
+        ngd_rpc_server_add_connection(d->rpc, fd, tls);
 }
 
 static void on_readable(void *arg)
@@ -110,7 +113,7 @@ static void on_readable(void *arg)
     int fd;
 
     while ((fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
-        admit(l->daemon, fd);
+        admit(l->daemon, fd, l->tls);
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         ngd_warning("daemon", "%s cannot accept: %s; trying again in 100 ms", l->address, strerror(errno));
         ngd_reactor_pause(l->watch, PAUSE);
@@ -142,7 +145,7 @@ static void name_tcp(struct listener *l)
     if (getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0)
         return;
     ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
-    snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : "tcp:", text);
+    snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : l->tls ? "tls:" : "tcp:", text);
 }
 
 static ngd_status_t take_lock(struct ngd_daemon *d, const char *path, struct ngd_diag *diag)
@@ -181,49 +184,34 @@ static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, str
     return NGD_OK;
 }
 
-static ngd_status_t listen_plain(struct ngd_listeners *all, const char *text, const struct addrinfo *ai,
-                                 struct ngd_diag *diag)
+/* With certificates, TCP is TLS. */
+static ngd_status_t choose_tls(struct listener *l, const char *text, const struct sockaddr *sa, struct ngd_diag *diag)
 {
-    struct listener *l;
-    ngd_status_t status;
-    int fd;
+    const struct ngd_options *o = &l->daemon->options;
 
-    if (!ngd_sockaddr_is_loopback(ai->ai_addr) && !all->daemon->options.allow_plaintext)
+    l->tls = *o->tls_cert != '\0';
+    if (l->tls)
+        return ngd_rpc_server_serve_tls(l->daemon->rpc, diag);
+    if (!ngd_sockaddr_is_loopback(sa) && !o->allow_plaintext)
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
             "listen %s: plaintext TCP on other than a loopback address; set tls-cert, tls-key and tls-client-ca, or "
             "allow-plaintext",
             text);
-    status = ngd_socket_tcp(ai, &fd, diag);
-    if (status != NGD_OK)
-        return status;
-    l = new_listener(all, diag);
-    if (!l) {
-        close(fd);
-        return NGD_ERR_CONFIG;
-    }
-    l->fd = fd;
-    name_tcp(l);
     return NGD_OK;
 }
 
-static ngd_status_t listen_tls(struct ngd_listeners *all, const struct ngd_address *address, struct ngd_diag *diag)
+static ngd_status_t listen_tcp(struct ngd_listeners *all, const char *text, const struct addrinfo *ai,
+                               struct ngd_diag *diag)
 {
-    bool v6 = strchr(address->host, ':') != NULL;
-    char text[NGD_ADDRESS_MAX + 16];
-    struct listener *l;
-    ngd_status_t status;
-    int port = 0;
+    struct listener *l = new_listener(all, diag);
+    ngd_status_t status = l ? choose_tls(l, text, ai->ai_addr, diag) : NGD_ERR_CONFIG;
 
-    snprintf(text, sizeof(text), v6 ? "[%s]:%s" : "%s:%s", address->host, address->port);
-    status = ngd_rpc_server_add_tls_port(all->daemon->rpc, text, &port, diag);
-    if (status != NGD_OK)
-        return status;
-    l = new_listener(all, diag);
-    if (!l)
-        return NGD_ERR_CONFIG;
-    snprintf(l->address, sizeof(l->address), v6 ? "tls:[%.200s]:%d" : "tls:%.200s:%d", address->host, port);
-    return NGD_OK;
+    if (status == NGD_OK)
+        status = ngd_socket_tcp(ai, &l->fd, diag);
+    if (status == NGD_OK)
+        name_tcp(l);
+    return status;
 }
 
 static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struct ngd_diag *diag)
@@ -236,13 +224,11 @@ static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struc
         return status;
     if (address.kind == NGD_ADDRESS_UNIX)
         return listen_unix(all, address.path, diag);
-    if (*all->daemon->options.tls_cert)
-        return listen_tls(all, &address, diag);
     status = ngd_address_resolve(&address, &list, diag);
     if (status != NGD_OK)
         return status;
     for (const struct addrinfo *ai = list; ai && status == NGD_OK; ai = ai->ai_next)
-        status = listen_plain(all, text, ai, diag);
+        status = listen_tcp(all, text, ai, diag);
     freeaddrinfo(list);
     return status;
 }
@@ -259,10 +245,15 @@ static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *di
         return NGD_ERR_CONFIG;
     if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
-    if (sa.ss_family != AF_UNIX && !ngd_sockaddr_is_loopback((struct sockaddr *)&sa) &&
-        !all->daemon->options.allow_plaintext)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "passed socket %d is plaintext TCP on other than a loopback address",
-                            fd);
+    if (sa.ss_family != AF_UNIX) {
+        char text[NGD_ADDRESS_MAX];
+        ngd_status_t status;
+
+        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+        status = choose_tls(l, text, (struct sockaddr *)&sa, diag);
+        if (status != NGD_OK)
+            return status;
+    }
     /* systemd passes a blocking socket unless told otherwise, and accept would stop the loop. */
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));

@@ -5,9 +5,8 @@
 /*
  * Listening sockets: those of the option `listen`, and those that systemd passes.
  *
- * Unix sockets and plaintext TCP are accepted here, on the loop, so that the peer's credentials are known, connections
- * are counted, and a second daemon cannot steal a path or share a port; the connection is then given to gRPC. TLS
- * ports are gRPC's, because only it can speak TLS there.
+ * Connections are accepted here, on the loop, so that the peer's credentials are known, connections are counted, and a
+ * second daemon cannot steal a path or share a port; they are then given to gRPC, which speaks TLS on those that need it.
  * Threads: the loop (for_each: any, between create and destroy).
  */
 #include "base/status.h"

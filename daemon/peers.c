@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/peers.h"
 #include "base/mem.h"
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#define PORTS        1024
+#define UNPROVEN_MAX 64
+
 struct entry {
-    ino_t inode;     /* 0: empty */
-    uint64_t number; /* in the order of arrival */
-    struct ngd_identity *identity;
+    ino_t inode;                   /* 0: empty */
+    struct ngd_identity *identity; /* NULL: TLS */
+    bool proven;
+    uint16_t port; /* TLS: of the peer */
+    struct entry *next_port;
     char address[NGD_PEER_ADDRESS_MAX];
 };
 
@@ -19,8 +23,10 @@ struct ngd_peers {
     struct ngd_mutex lock;
     struct entry **by_fd NGD_GUARDED_BY(lock);
     size_t cap NGD_GUARDED_BY(lock);
-    uint32_t count NGD_GUARDED_BY(lock); /* entries; at least the open ones */
-    uint64_t next_number NGD_GUARDED_BY(lock);
+    uint32_t count NGD_GUARDED_BY(lock);               /* entries; at least the open ones */
+    struct entry *by_port[PORTS] NGD_GUARDED_BY(lock); /* those with TLS */
+    char unproven[UNPROVEN_MAX][NGD_PEER_ADDRESS_MAX] NGD_GUARDED_BY(lock);
+    size_t n_unproven NGD_GUARDED_BY(lock);
     uint32_t max;
 };
 
@@ -36,10 +42,34 @@ ngd_status_t ngd_peers_create(uint32_t max_connections, struct ngd_peers **peers
     return NGD_OK;
 }
 
+/* Behind the last colon; 0 when there is none. */
+static uint16_t port_of(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+
+    return colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : 0;
+}
+
+static void forget_port(struct ngd_peers *peers, struct entry *entry) NGD_REQUIRES(peers->lock)
+{
+    struct entry **at = &peers->by_port[entry->port % PORTS];
+
+    while (*at != entry)
+        at = &(*at)->next_port;
+    *at = entry->next_port;
+    if (!entry->proven && peers->n_unproven < UNPROVEN_MAX)
+        memcpy(peers->unproven[peers->n_unproven++], entry->address, sizeof(entry->address));
+}
+
 static void drop(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
 {
-    ngd_identity_unref(peers->by_fd[fd]->identity);
-    ngd_free(peers->by_fd[fd]);
+    struct entry *entry = peers->by_fd[fd];
+
+    if (entry->identity)
+        ngd_identity_unref(entry->identity);
+    else
+        forget_port(peers, entry);
+    ngd_free(entry);
     peers->by_fd[fd] = NULL;
     peers->count--;
 }
@@ -103,7 +133,11 @@ static ngd_status_t put_entry(struct ngd_peers *peers, size_t fd, struct entry *
         sweep(peers);
     if (peers->count >= peers->max)
         return NGD_ERR_RESOURCE_EXHAUSTED;
-    entry->number = ++peers->next_number;
+    if (!entry->identity) {
+        entry->port = port_of(entry->address);
+        entry->next_port = peers->by_port[entry->port % PORTS];
+        peers->by_port[entry->port % PORTS] = entry;
+    }
     peers->by_fd[fd] = entry;
     peers->count++;
     return NGD_OK;
@@ -149,30 +183,32 @@ ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *pee
     return status;
 }
 
-/* Shut down by us, or given up by the peer, but its descriptor is still open: what a failed handshake looks like. */
-static bool is_closing(int fd)
+void ngd_peers_prove(struct ngd_peers *peers, const char *grpc_peer)
 {
-    struct tcp_info info;
-    socklen_t n = sizeof(info);
-
-    return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &n) == 0 && info.tcpi_state != TCP_ESTABLISHED;
-}
-
-bool ngd_peers_failed_handshake(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX])
-{
-    uint64_t newest = 0;
+    uint16_t port = port_of(grpc_peer);
 
     ngd_mutex_lock(&peers->lock);
-    for (size_t fd = 0; fd < peers->cap; fd++) {
-        const struct entry *entry = peers->by_fd[fd];
+    /* Connections from the same port of two hosts are proven together, which costs a line of the log at most. */
+    for (struct entry *entry = peers->by_port[port % PORTS]; entry; entry = entry->next_port)
+        entry->proven |= entry->port == port;
+    ngd_mutex_unlock(&peers->lock);
+}
 
-        if (!entry || entry->identity || entry->number < newest || !is_open(entry, fd) || !is_closing((int)fd))
-            continue;
-        newest = entry->number;
-        memcpy(address, entry->address, NGD_PEER_ADDRESS_MAX);
+bool ngd_peers_take_unproven(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX])
+{
+    bool any;
+
+    ngd_mutex_lock(&peers->lock);
+    if (peers->n_unproven == 0)
+        sweep(peers);
+    any = peers->n_unproven > 0;
+    if (any) {
+        memcpy(address, peers->unproven[0], NGD_PEER_ADDRESS_MAX);
+        peers->n_unproven--;
+        memmove(peers->unproven[0], peers->unproven[1], peers->n_unproven * sizeof(peers->unproven[0]));
     }
     ngd_mutex_unlock(&peers->lock);
-    return newest != 0;
+    return any;
 }
 
 uint32_t ngd_peers_count(struct ngd_peers *peers)

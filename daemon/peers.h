@@ -10,7 +10,9 @@
  * holds the descriptor; so whoever asks while holding a call gets the right entry, and an entry is simply
  * replaced when its number comes back. How many are open is found by comparing inodes: a stored socket that is gone
  * has another inode behind its number, or none.
- * Threads: any. Bounds: max_connections.
+ * A TLS connection is unproven until its first call. One that ends before that is remembered until somebody takes it,
+ * which is how refused handshakes get the peer's address: gRPC tells only that one failed.
+ * Threads: any. Bounds: max_connections; 64 that ended unproven.
  */
 #include "daemon/identity.h"
 
@@ -30,8 +32,10 @@ void ngd_peers_destroy(struct ngd_peers *peers); /* NULL is fine */
 ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity *identity, const char *address);
 /* The entry of a connection that a held call belongs to. */
 ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *peer_p);
-/* Address of the newest TLS connection that is being torn down, for a handshake that failed; false: none to be seen. */
-bool ngd_peers_failed_handshake(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX]);
+/* TLS: a call came over the connection from there ("ipv4:HOST:PORT", as gRPC says), so its handshake was good. */
+void ngd_peers_prove(struct ngd_peers *peers, const char *grpc_peer);
+/* TLS: takes the address of a connection that has ended without a call; false: no other has. In order of arrival. */
+bool ngd_peers_take_unproven(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX]);
 /* Counts, and forgets what is closed. */
 uint32_t ngd_peers_count(struct ngd_peers *peers);
 uint32_t ngd_peers_limit(const struct ngd_peers *peers);

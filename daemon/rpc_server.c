@@ -5,7 +5,7 @@
  * One completion queue has one thread, which decodes, checks and hands over; more queues are an option. Requests are
  * always posted: a call that arrives is replaced before it is looked at, and a generic request answers methods that do
  * not exist, since gRPC would let both wait without bound. What may be served at once is counted here.
- * Unix connections (and plaintext TCP) are accepted by listener.c and handed over as descriptors; TLS is gRPC's.
+ * Connections are accepted by listener.c and handed over as descriptors, so that all of them are counted.
  */
 #include "daemon/rpc_server.h"
 
@@ -45,7 +45,8 @@ struct rpc_cq {
 struct ngd_rpc_server {
     struct ngd_daemon *daemon;
     grpc_server *core;
-    void **registered; /* by method index */
+    struct tls_handler *tls; /* the core's; NULL until serve_tls */
+    void **registered;       /* by method index */
     struct ngd_metric_row **rows;
     struct rpc_cq cqs[CQS_MAX];
     size_t n_cqs;
@@ -209,8 +210,10 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
         snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
         call->pub.identity = peer.identity;
     }
-    if (!call->pub.identity && ngd_tls_identity(call->core, name, sizeof(name)))
+    if (!call->pub.identity && ngd_tls_identity(call->core, name, sizeof(name))) {
         call->pub.identity = ngd_identity_get(d->identities, name);
+        ngd_peers_prove(d->peers, call->pub.peer);
+    }
     return call->pub.identity ? NGD_OK
                               : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
 }
@@ -343,12 +346,47 @@ static void *run_cq(void *arg)
     }
 }
 
+/* ---- TLS on descriptors that we accepted ----------------------------------------------------------------------
+ *
+ * grpc_server_add_channel_from_fd takes no TLS credentials. What gRPC's C++ layer uses instead, to let programs accept
+ * by themselves, is an address "external:NAME": no socket is opened for it; the server's argument of that name says
+ * where to put a handler for connections, a C++ object with one method. Its table of functions has two destructors and
+ * then Handle(listener_fd, fd, data), in the ABI that all compilers on Linux share. The core's major version is the
+ * number in the library's name, so a core with another layout would not be loaded; it is checked all the same.
+ */
+#define TLS_ADDRESS "external:npugraphd-tls"
+#define TLS_CORE    "29."
+
+struct tls_handler {
+    const struct {
+        void (*destroy)(struct tls_handler *handler);
+        void (*delete)(struct tls_handler *handler);
+        void (*handle)(struct tls_handler *handler, int listener_fd, int fd, grpc_byte_buffer *data);
+    } * vtable;
+};
+
+static void *keep_pointer(void *p)
+{
+    return p;
+}
+static void drop_pointer(void *p)
+{
+    (void)p;
+}
+static int compare_pointers(void *a, void *b)
+{
+    return a < b ? -1 : a > b;
+}
+
+static const grpc_arg_pointer_vtable pointer_ops = {keep_pointer, drop_pointer, compare_pointers};
+
 /* ---- life ---------------------------------------------------------------------------------------------------- */
 
-static grpc_server *make_core(const struct ngd_options *options)
+static grpc_server *make_core(struct ngd_rpc_server *server)
 {
-    grpc_arg args[12];
+    grpc_arg args[16];
     grpc_channel_args all = {0, args};
+    const struct ngd_options *options = &server->daemon->options;
 
 #define INT_ARG(name, v)   \
     args[all.num_args++] = \
@@ -368,6 +406,8 @@ static grpc_server *make_core(const struct ngd_options *options)
     INT_ARG(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     INT_ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 #undef INT_ARG
+    args[all.num_args++] = (grpc_arg){
+        .type = GRPC_ARG_POINTER, .key = (char *)(uintptr_t)TLS_ADDRESS, .value.pointer = {&server->tls, &pointer_ops}};
     return grpc_server_create(&all, NULL);
 }
 
@@ -404,7 +444,7 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
     ngd_mutex_init(&server->lock, NGD_RANK_CALLS);
     ngd_list_init(&server->streams);
     grpc_init();
-    server->core = make_core(&d->options);
+    server->core = make_core(server);
     status = register_methods(server);
     server->n_cqs = (size_t)(d->options.cqs < CQS_MAX ? d->options.cqs : CQS_MAX);
     for (size_t i = 0; i < server->n_cqs; i++) {
@@ -420,22 +460,22 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
     return NGD_OK;
 }
 
-ngd_status_t ngd_rpc_server_add_tls_port(struct ngd_rpc_server *server, const char *address, int *port_p,
-                                         struct ngd_diag *diag)
+ngd_status_t ngd_rpc_server_serve_tls(struct ngd_rpc_server *server, struct ngd_diag *diag)
 {
     grpc_server_credentials *creds = NULL;
-    ngd_status_t status = ngd_tls_credentials(&server->daemon->options, &creds, diag);
-    int port;
+    ngd_status_t status;
 
+    if (server->tls)
+        return NGD_OK;
+    if (strncmp(grpc_version_string(), TLS_CORE, strlen(TLS_CORE)) != 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "TLS needs gRPC core " TLS_CORE "x, this is %s",
+                            grpc_version_string());
+    status = ngd_tls_credentials(&server->daemon->options, &creds, diag);
     if (status != NGD_OK)
         return status;
-    port = grpc_server_add_http2_port(server->core, address, creds);
+    grpc_server_add_http2_port(server->core, TLS_ADDRESS, creds);
     grpc_server_credentials_release(creds);
-    if (port == 0)
-        return ngd_diag_set(diag, NGD_ERR_BUSY, "cannot listen on %s: the address is in use or not of this machine",
-                            address);
-    *port_p = port;
-    return NGD_OK;
+    return server->tls ? NGD_OK : ngd_diag_set(diag, NGD_ERR_INTERNAL, "gRPC takes no TLS connections from us");
 }
 
 ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag)
@@ -454,10 +494,15 @@ ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag
     return NGD_OK;
 }
 
-void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd)
+void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd, bool tls)
 {
-    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
+    grpc_server_credentials *creds;
 
+    if (tls) {
+        server->tls->vtable->handle(server->tls, -1, fd, NULL);
+        return;
+    }
+    creds = grpc_insecure_server_credentials_create();
     grpc_server_add_channel_from_fd(server->core, fd, creds);
     grpc_server_credentials_release(creds);
 }
@@ -553,6 +598,8 @@ void ngd_rpc_server_destroy(struct ngd_rpc_server *server)
 {
     if (!server)
         return;
+    if (!atomic_load(&server->stopping)) /* the core insists when it has listeners, also when it never started */
+        shut_down_core(server);
     for (size_t i = 0; i < server->n_cqs; i++)
         if (!server->cqs[i].started) { /* never started: nobody has drained it */
             grpc_completion_queue_shutdown(server->cqs[i].cq);

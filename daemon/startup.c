@@ -53,7 +53,7 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return NGD_OK;
-    /* gRPC's own listener (TLS) stops for good when it finds no descriptor, so connections must not use them up. */
+    /* Connections must leave descriptors for files and for gRPC itself. */
     if (limit.rlim_cur < (rlim_t)d->options.max_connections + RESERVED_FDS) {
         d->options.max_connections =
             limit.rlim_cur > 2 * RESERVED_FDS ? (int64_t)limit.rlim_cur - RESERVED_FDS : RESERVED_FDS;
@@ -273,6 +273,7 @@ static void expire(void *arg)
 
     ngd_sessions_expire(d->sessions);
     ngd_loader_forget(d->loader);
+    ngd_tls_report(d->peers);
 }
 
 static ngd_status_t start_expiry(struct ngd_daemon *d, struct ngd_diag *diag)

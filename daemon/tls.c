@@ -5,9 +5,11 @@
  */
 #include "daemon/tls.h"
 
+#include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/peers.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <grpc/grpc_security.h>
@@ -75,7 +77,7 @@ static int64_t newest_change(const struct ngd_options *o)
     return newest;
 }
 
-/* One set of credentials per TLS port, each with what it has seen last; lives as long as the process. */
+/* What the credentials have seen last; lives as long as the process. */
 struct tls_state {
     const struct ngd_options *options;
     int64_t loaded;
@@ -102,8 +104,7 @@ static grpc_ssl_certificate_config_reload_status reload(void *arg, grpc_ssl_serv
 
 ngd_status_t ngd_tls_credentials(const struct ngd_options *o, grpc_server_credentials **creds_p, struct ngd_diag *diag)
 {
-    static struct tls_state states[16];
-    static size_t n_states;
+    static struct tls_state state;
     grpc_ssl_server_credentials_options *options;
     grpc_ssl_server_certificate_config *probe =
         read_config(o, diag); /* a mistake shows at the start, not with the first client */
@@ -111,11 +112,9 @@ ngd_status_t ngd_tls_credentials(const struct ngd_options *o, grpc_server_creden
     if (!probe)
         return NGD_ERR_CONFIG;
     grpc_ssl_server_certificate_config_destroy(probe);
-    if (n_states == sizeof(states) / sizeof(states[0]))
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "more than 16 TLS addresses");
-    states[n_states].options = o;
+    state.options = o;
     options = grpc_ssl_server_credentials_create_options_using_config_fetcher(
-        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, reload, &states[n_states++]);
+        GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, reload, &state);
     *creds_p = grpc_ssl_server_credentials_create_with_options(options);
     return *creds_p ? NGD_OK : ngd_diag_set(diag, NGD_ERR_CONFIG, "the TLS files do not make valid credentials");
 }
@@ -148,22 +147,78 @@ bool ngd_tls_identity(grpc_call *call, char *name, size_t room)
 /* ---- gRPC's log ----------------------------------------------------------------------------------------------------
  */
 
+/*
+ * gRPC tells in its log that a handshake failed and why, but not whose. The text waits here for ngd_tls_report, which
+ * finds out which connections ended without a call. The log has no context, so this is the process's.
+ */
+#define FAILURES_MAX 64
+#define FAILURE_TEXT 256
+
+static struct {
+    struct ngd_mutex lock;
+    pthread_once_t once;
+    size_t n NGD_GUARDED_BY(lock);
+    char text[FAILURES_MAX][FAILURE_TEXT] NGD_GUARDED_BY(lock);
+} failures = {.once = PTHREAD_ONCE_INIT};
+
+static void init_failures(void)
+{
+    ngd_mutex_init(&failures.lock, NGD_RANK_REFUSALS);
+}
+
+static void note_failure(const char *text)
+{
+    ngd_mutex_lock(&failures.lock);
+    if (failures.n < FAILURES_MAX)
+        snprintf(failures.text[failures.n++], FAILURE_TEXT, "%s", text);
+    ngd_mutex_unlock(&failures.lock);
+}
+
+static bool take_failure(char text[FAILURE_TEXT])
+{
+    bool any;
+
+    ngd_mutex_lock(&failures.lock);
+    any = failures.n > 0;
+    if (any) {
+        memcpy(text, failures.text[0], FAILURE_TEXT);
+        failures.n--;
+        memmove(failures.text[0], failures.text[1], failures.n * sizeof(failures.text[0]));
+    }
+    ngd_mutex_unlock(&failures.lock);
+    return any;
+}
+
+/* When several end between two reports, reasons and addresses are matched in order, and may be swapped among them. */
+void ngd_tls_report(struct ngd_peers *peers)
+{
+    char address[NGD_PEER_ADDRESS_MAX], text[FAILURE_TEXT], quoted[NGD_LOG_VALUE_MAX];
+
+    while (ngd_peers_take_unproven(peers, address)) {
+        if (!take_failure(text)) {
+            ngd_info("tls", "a TLS connection ended before its first call peer=%s", ngd_log_value(address, quoted));
+            continue;
+        }
+        ngd_metric_row_add(ngd_metric_row(NGD_M_CONNECTIONS_REFUSED, "tls"), 1);
+        ngd_warning("tls", "a TLS connection was refused: %s peer=%s", text, ngd_log_value(address, quoted));
+    }
+}
+
 static void log_line(gpr_log_func_args *args)
 {
     bool handshake = strstr(args->message, "andshake") != NULL || strstr(args->message, "SSL_ERROR") != NULL;
 
-    if (handshake) {
-        ngd_metric_row_add(ngd_metric_row(NGD_M_CONNECTIONS_REFUSED, "tls"), 1);
-        ngd_warning("tls", "a TLS connection was refused: %s", args->message);
-    } else if (args->severity == GPR_LOG_SEVERITY_ERROR) {
+    if (handshake)
+        note_failure(args->message);
+    else if (args->severity == GPR_LOG_SEVERITY_ERROR)
         ngd_warning("grpc", "%s", args->message);
-    } else {
+    else
         ngd_debug("grpc", "%s", args->message);
-    }
 }
 
 void ngd_tls_log_grpc(void)
 {
+    pthread_once(&failures.once, init_failures);
     gpr_set_log_function(log_line);
     gpr_set_log_verbosity(GPR_LOG_SEVERITY_INFO);
 }

@@ -9,6 +9,7 @@
 
 struct grpc_call;
 struct grpc_server_credentials;
+struct ngd_peers;
 
 /* From tls-cert, tls-key and tls-client-ca; the files are read again when they change. CONFIG says what is wrong with
  * them. */
@@ -16,7 +17,9 @@ ngd_status_t ngd_tls_credentials(const struct ngd_options *options, struct grpc_
                                  struct ngd_diag *diag);
 /* "tls:NAME" of the call's client certificate; false when the call shows none. */
 bool ngd_tls_identity(struct grpc_call *call, char *name, size_t room);
-/* Puts gRPC's own messages into our log, and failed handshakes as a warning. */
+/* Puts gRPC's own messages into our log; those of failed handshakes wait for ngd_tls_report. */
 void ngd_tls_log_grpc(void);
+/* Logs connections that ended without a call, as warnings when their handshake failed; for a timer. */
+void ngd_tls_report(struct ngd_peers *peers);
 
 #endif

@@ -9,6 +9,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_guards.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
+	tests/rpc/test_netns.py \
 	tests/rpc/test_repeats.py \
 	tests/rpc/test_sequences.py \
 	tests/rpc/test_services.py \
@@ -19,5 +20,5 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_vanish.py \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
-EXTRA_DIST += tests/rpc/harness.py $(NGD_RPC_TESTS)
+EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py $(NGD_RPC_TESTS)
 $(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl examples/worker

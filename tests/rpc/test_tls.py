@@ -1,42 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Remote clients over TCP: mutual TLS, with the right, a wrong and no certificate; renewal without a restart."""
-import shutil
+import re
 import socket
 import subprocess
 
+from certs import *
 from harness import *
 
-CERTS = SCRATCH / "certs"
-CERTS.mkdir()
-
-
-def openssl(*arguments):
-    subprocess.run(["openssl", *arguments], cwd=CERTS, check=True, capture_output=True)
-
-
-def authority(name):
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-keyout", f"{name}.key",
-            "-out", f"{name}.pem", "-subj", f"/CN={name}")
-
-
-def certificate(name, ca, alternative):
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
-            "-subj", f"/CN={name}")
-    (CERTS / "ext").write_text(f"subjectAltName={alternative}\n")
-    openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2",
-            "-out", f"{name}.pem", "-extfile", "ext")
-
-
-def credentials(name=None, ca="ca"):
-    read = lambda file: (CERTS / file).read_bytes()
-    if name is None:
-        return grpc.ssl_channel_credentials(read(f"{ca}.pem"))
-    return grpc.ssl_channel_credentials(read(f"{ca}.pem"), read(f"{name}.key"), read(f"{name}.pem"))
-
-
-if shutil.which("openssl") is None:
-    skip_all("openssl is not installed")
 for ca_name in ("ca", "other-ca"):
     authority(ca_name)
 certificate("server", "ca", "DNS:localhost,IP:127.0.0.1")
@@ -49,6 +20,10 @@ OPTIONS = [f"--tls-cert={CERTS}/server.pem", f"--tls-key={CERTS}/server.key", f"
 def client(d, certs, **kwargs):
     address = f"localhost:{d.listening('tls').rsplit(':', 1)[1]}"
     return Client(d, address=address, credentials=certs, **kwargs)
+
+
+def tls_socket(d):
+    return socket.create_connection(("127.0.0.1", int(d.listening("tls").rsplit(":", 1)[1])), timeout=PATIENCE)
 
 
 def unavailable(fn):
@@ -74,22 +49,73 @@ def right():
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls:plain"
 
 
-@test("no certificate, a stranger's, and plaintext are refused and logged")
+REFUSED = r"warning tls: a TLS connection was refused: (.*) peer=tls:127\.0\.0\.1:(\d+)"
+
+
+@test("no certificate, a stranger's, and plaintext are refused, and logged with the reason and the peer's address")
 def wrong():
     with Daemon(*OPTIONS, listen="127.0.0.1:0") as d:
-        for certs in (credentials(), credentials("stranger")):
-            before = d.log().count("TLS connection was refused")
+        logged = lambda: re.findall(REFUSED, d.log())
+        for i, certs in enumerate((credentials(), credentials("stranger"))):
+            before = len(logged())
             unavailable(lambda: client(d, certs))
-            until("it is logged", lambda: d.log().count("TLS connection was refused") > before)
-        s = socket.create_connection(("127.0.0.1", int(d.listening("tls").rsplit(":", 1)[1])))
+            until("it is logged", lambda: len(logged()) > before)
+            assert "certificate" in logged()[-1][0].lower(), logged()
+        s = tls_socket(d)
         s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            while s.recv(1000):
+                pass
+        until("its address is logged", lambda: [p for _, p in logged() if int(p) == s.getsockname()[1]])
+        s.close()
+        count = len(logged())
+        with client(d, credentials("worker")) as c:
+            c.allocate(1)
+        with client(d, credentials("worker")) as c:
+            c.allocate(1)
+        looker = tls_socket(d)  # neither a handshake nor a mistake: a port scanner
+        port = looker.getsockname()[1]
+        looker.close()
+        until("it is mentioned", lambda: f"ended before its first call peer=tls:127.0.0.1:{port}" in d.log())
+        assert len(logged()) == count and d.log().count("ended before its first call") == 1, d.log()
+        refused_total = int(re.search(r'npugraphd_connections_refused_total\{reason="tls"\} (\d+)', d.http("/metrics")[1])[1])
+        assert refused_total == count
+
+
+@test("TLS connections count against max-connections, beside the others")
+def counted():
+    with Daemon(*OPTIONS, f"--listen=unix:{SCRATCH}/both", "--max-connections=4", listen="127.0.0.1:0") as d:
+        local = [Client(d, address=f"unix:{SCRATCH}/both") for _ in range(2)]
+        remote = [client(d, credentials("worker")) for _ in range(2)]
+        assert d.stats()["requests"]["connections"] == 4
+        s = tls_socket(d)
+        with contextlib.suppress(ConnectionError):
+            assert s.recv(1) == b""
+        assert f"max-connections is reached peer=tls:127.0.0.1:{s.getsockname()[1]}" in d.log()
+        s.close()
+        unavailable(lambda: Client(d, address=f"unix:{SCRATCH}/both"))
+        remote.pop().close()
+        until("its place is free", lambda: d.stats()["requests"]["connections"] == 3)
+        with client(d, credentials("worker")) as c:
+            c.allocate(1)
+        for c in local + remote:
+            c.close()
+
+
+@test("a handshake that stalls is given up after 10 s, and its place is free")
+def stalled():
+    with Daemon(*OPTIONS, "--max-connections=1", listen="127.0.0.1:0") as d:
+        began, s = time.monotonic(), tls_socket(d)
+        s.sendall(b"\x16\x03\x01")
         s.settimeout(PATIENCE)
         with contextlib.suppress(ConnectionError):
             while s.recv(1000):
                 pass
-        s.close()
+        assert time.monotonic() - began > 5
+        until("its place is free", lambda: d.stats()["requests"]["connections"] == 0)
         with client(d, credentials("worker")) as c:
             c.allocate(1)
+        s.close()
 
 
 @test("an identity in admin-identities may drain")

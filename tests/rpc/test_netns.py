@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A remote worker: from another network namespace, over a pair of virtual Ethernet devices, with mutual TLS."""
+import os
+import shutil
+import subprocess
+import sys
+
+INSIDE = "NGD_TEST_NETNS"
+
+# Before the harness: everything below runs in a network of its own, which nobody else can meet.
+if INSIDE not in os.environ:
+    make = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
+    tried = "unshare or iproute2 is not installed"
+    if shutil.which("unshare") and shutil.which("ip"):
+        probe = subprocess.run([*make, "sh", "-c", "unshare -n true && ip link add v0 type veth peer name v1"], capture_output=True, text=True)
+        tried = probe.stderr.strip().splitlines()[-1] if probe.returncode else None
+    if tried:
+        print(f"skip - test_netns.py: no network namespace can be made here: {tried}")
+        sys.exit(77)
+    os.execvpe("unshare", [*make, sys.executable, __file__, *sys.argv[1:]], {**os.environ, INSIDE: "1"})
+
+from certs import *
+from harness import *
+
+HERE, THERE = "10.77.0.1", "10.77.0.2"
+MODEL = SOURCE / "examples" / "model"
+
+
+class Elsewhere:
+    """Another network namespace, with a process that keeps it."""
+
+    def __enter__(self):
+        self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
+        mine = os.readlink("/proc/self/ns/net")
+        until("the other namespace is there", lambda: os.readlink(f"/proc/{self.keeper.pid}/ns/net") != mine)
+        for command in ("ip link set lo up", f"ip link add v0 type veth peer name v1 netns {self.keeper.pid}",
+                        f"ip addr add {HERE}/24 dev v0", "ip link set v0 up"):
+            subprocess.run(command.split(), check=True)
+        for command in ("ip link set lo up", f"ip addr add {THERE}/24 dev v1", "ip link set v1 up"):
+            self.run(*command.split(), check=True)
+        return self
+
+    def run(self, *command, **kwargs):
+        return subprocess.run(["nsenter", f"--net=/proc/{self.keeper.pid}/ns/net", *command], timeout=PATIENCE, **kwargs)
+
+    def __exit__(self, *exc):
+        self.keeper.kill()
+        self.keeper.wait()
+
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+authority("ca")
+authority("other-ca")
+certificate("server", "ca", f"IP:{HERE}")
+certificate("worker", "ca", "URI:spiffe://example.org/worker-1")
+certificate("stranger", "other-ca", "URI:spiffe://example.org/worker-1")
+
+
+def ctl(elsewhere, address, *arguments, name="worker"):
+    files = ["--tls-cert", CERTS / f"{name}.pem", "--tls-key", CERTS / f"{name}.key"] if name else []
+    return elsewhere.run(CTL, "--quiet", "--timeout", "10s", "--address", address, "--tls-ca", CERTS / "ca.pem", *files, *arguments,
+                         capture_output=True, text=True)
+
+
+@test("a worker in another network namespace generates over TCP with mutual TLS; without the right certificate it is refused, and logged")
+def remote():
+    with Elsewhere() as elsewhere:
+        with Daemon(f"--tls-cert={CERTS}/server.pem", f"--tls-key={CERTS}/server.key", f"--tls-client-ca={CERTS}/ca.pem",
+                    f"--listen=unix:{SCRATCH}/local", f"--models-dir={SOURCE / 'examples'}", listen=f"{HERE}:0") as d:
+            address = d.listening("tls")
+            generate = ["generate", "m", "--tokenizer", MODEL, "--prompt", "In the beginning", "--tokens", "40", "--seed", "3"]
+            out = ctl(elsewhere, address, "load", MODEL, "--name", "m")
+            assert out.returncode == 0, out.stderr
+            out = ctl(elsewhere, address, *generate)
+            assert out.returncode == 0 and out.stdout.startswith("In the beginning") and len(out.stdout) > 60, out
+            local = subprocess.run([CTL, "--quiet", "--address", f"unix:{SCRATCH}/local", *generate], capture_output=True, text=True)
+            assert local.stdout == out.stdout, (local, out)
+            for name in (None, "stranger"):
+                before = d.log().count("TLS connection was refused")
+                out = ctl(elsewhere, address, "status", name=name)
+                assert out.returncode != 0 and address in out.stderr, out
+                until("it is logged", lambda: d.log().count("TLS connection was refused") > before)
+                assert f"peer=tls:{THERE}:" in d.log()
+            out = elsewhere.run(CTL, "--timeout", "5s", "--address", address, "status", capture_output=True, text=True)
+            assert out.returncode != 0 and address in out.stderr, out
+
+
+if __name__ == "__main__":
+    main()
