@@ -31,6 +31,8 @@ libngddevices_la_SOURCES = \
 	devices/host/k_gemm_scalar.c \
 	devices/host/k_gemm_xsmm.c \
 	devices/host/k_kvcache.c \
+	devices/host/k_linear_fused.c \
+	devices/host/k_qk_scatter.c \
 	devices/host/k_sample.c \
 	devices/host/k_sample.h \
 	devices/host/k_sample_impl.h \

@@ -16,12 +16,14 @@ libngdgraphs_la_SOURCES = \
 	graphs/memplan.c graphs/memplan.h \
 	graphs/op.c graphs/op.h \
 	graphs/op_attention.c \
+	graphs/op_decoder.c \
 	graphs/op_elementwise.c \
 	graphs/op_index.c \
 	graphs/op_int.h \
 	graphs/op_maker.c \
 	graphs/op_matrix.c \
 	graphs/op_norm.c \
+	graphs/op_quant.c \
 	graphs/op_reduce.c \
 	graphs/op_shape.c \
 	graphs/op_view.c \

@@ -3,8 +3,7 @@
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* key_cache and value_cache (operands i, i+1) are float [NB,BS,KH,D] of one dtype. */
-static ngd_status_t check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
+ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
                                  ngd_dim_t d, struct ngd_diag *diag)
 {
     const struct ngd_type *cache = ngd_node_in(graph, node, i);
@@ -41,7 +40,7 @@ ngd_status_t ngd_shape_scatter_pa_kv(struct ngd_graph *graph, struct ngd_node *n
         status = ngd_op_dtype_is(graph, node, 2, "slot_mapping", NGD_I32, diag);
     if (!status)
         status = ngd_op_shape_is(graph, node, 2, "slot_mapping", 1, key->dims, "[T]", diag);
-    return status ? status : check_caches(graph, node, 3, key->dims[1], key->dims[2], diag);
+    return status ? status : ngd_op_check_caches(graph, node, 3, key->dims[1], key->dims[2], diag);
 }
 
 static ngd_status_t check_attention_attrs(struct ngd_graph *graph, struct ngd_node *node, int64_t *kv_heads_p,
@@ -91,7 +90,7 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
     if (!status)
         status = check_attention_attrs(graph, node, &kv_heads, diag);
     if (!status)
-        status = check_caches(graph, node, 1, kv_heads, query->dims[2], diag);
+        status = ngd_op_check_caches(graph, node, 1, kv_heads, query->dims[2], diag);
     if (!status)
         status = ngd_op_dtype_is(graph, node, 3, "block_table", NGD_I32, diag);
     if (!status)

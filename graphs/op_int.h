@@ -98,6 +98,15 @@ ngd_status_t ngd_op_broadcast(const struct ngd_graph *graph, const struct ngd_no
                               const struct ngd_type *b, uint32_t *rank_p, ngd_dim_t dims[NGD_MAX_RANK],
                               struct ngd_diag *diag);
 
+/* key_cache and value_cache (operands i, i+1) are float [NB,BS,KH,D] of one dtype. */
+ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
+                                 ngd_dim_t d, struct ngd_diag *diag);
+/* Operand 0 is float [T,H,D] with an even, constant D; operands i and i+1 are cos and sin of it. */
+ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node, const char *role, uint32_t i,
+                                 struct ngd_diag *diag);
+/* x1, x2 and gamma (operands 0 to 2) of an add_rms_norm. */
+ngd_status_t ngd_op_check_add_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag);
+
 /* Row rules. */
 bool ngd_op_carries(const struct ngd_graph *graph, uint32_t value, uint32_t symbol); /* its type uses the symbol */
 bool ngd_op_in_carries(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, uint32_t symbol);

@@ -133,6 +133,84 @@ bool ngd_rows_linear(const struct ngd_graph *graph, const struct ngd_node *node,
     return ngd_rows_leading(graph, node, symbol, why_p);
 }
 
+/* The attribute as a permutation of three dimensions; empty means the default. */
+static ngd_status_t permutation(struct ngd_graph *graph, struct ngd_node *node, const char *name,
+                                const uint32_t otherwise[3], uint32_t perm[3], struct ngd_diag *diag)
+{
+    const struct ngd_attr_value *a = ngd_op_attr(node, name);
+    uint32_t seen = 0;
+
+    memcpy(perm, otherwise, 3 * sizeof(perm[0]));
+    for (uint32_t i = 0; i < 3 && a->n == 3; i++) {
+        if (a->list[i] < 0 || a->list[i] > 2)
+            break;
+        perm[i] = (uint32_t)a->list[i];
+        seen |= 1u << perm[i];
+    }
+    if (a->n == 0 || seen == 7)
+        return NGD_OK;
+    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                       "attribute %s must be empty or an order of the dimensions 0, 1 and 2", name);
+}
+
+ngd_status_t ngd_shape_transpose_bmm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    static const uint32_t as_is[] = {0, 1, 2}, swapped[] = {1, 0, 2};
+    const struct ngd_type *a = ngd_node_in(graph, node, 0), *b = ngd_node_in(graph, node, 1);
+    uint32_t pa[3], pb[3], py[3];
+    ngd_dim_t product[3], dims[3];
+    char ta[NGD_OP_TEXT], tb[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "input", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 0, "input", 3, "[B,M,K] permuted", diag);
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "weight", 3, "[B,K,N] permuted", diag);
+    if (!status)
+        status = ngd_op_same_or_narrower(graph, node, 1, "weight", diag);
+    if (!status)
+        status = permutation(graph, node, "perm_x1", as_is, pa, diag);
+    if (!status)
+        status = permutation(graph, node, "perm_x2", as_is, pb, diag);
+    if (!status)
+        status = permutation(graph, node, "perm_y", swapped, py, diag);
+    if (!status && (pa[2] != 2 || py[2] != 2 || pb[0] == 2))
+        status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                             "perm_x1 and perm_y must leave the last dimension where it is, and perm_x2 must not make "
+                             "it the batch");
+    if (status)
+        return status;
+    if (a->dims[pa[0]] != b->dims[pb[0]] || a->dims[pa[2]] != b->dims[pb[1]])
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "%%%s is %s and %%%s is %s, which perm_x1 and perm_x2 must make [B,M,K] and [B,K,N]",
+                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, a, ta),
+                           ngd_op_in_name(graph, node, 1), ngd_op_type_text(graph, b, tb));
+    product[0] = a->dims[pa[0]];
+    product[1] = a->dims[pa[1]];
+    product[2] = b->dims[pb[2]];
+    for (uint32_t i = 0; i < 3; i++)
+        dims[i] = product[py[i]];
+    return ngd_op_result(graph, node, 0, a->dtype, 3, dims, diag);
+}
+
+/*
+ * Rows are dimension 0 of what carries the symbol. They stay rows when they are the product's batch (of both
+ * operands) or its M, and dimension 0 of the result again; a weight's own rows are its K or its batch.
+ */
+bool ngd_rows_transpose_bmm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                            const char **why_p)
+{
+    if (ngd_op_in_carries(graph, node, 1, symbol)) {
+        *why_p = "the weight has rows of it";
+        return false;
+    }
+    if (ngd_op_in_carries(graph, node, 0, symbol) && !ngd_op_carries(graph, node->out[0], symbol)) {
+        *why_p = "the product sums over it";
+        return false;
+    }
+    return ngd_rows_leading(graph, node, symbol, why_p);
+}
+
 ngd_status_t ngd_shape_embedding(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *w = ngd_node_in(graph, node, 0), *indices = ngd_node_in(graph, node, 1);

@@ -38,11 +38,9 @@ bool ngd_rows_layer_norm(const struct ngd_graph *graph, const struct ngd_node *n
     return ngd_op_rows_axis(graph, node, symbol, rank - ngd_op_attr(node, "normalized_shape")->n, why_p);
 }
 
-/* x normalised over its last dimension by gamma (operand i), and rstd with a last dimension of 1. */
-static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
+static ngd_status_t check_gamma(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    ngd_dim_t dims[NGD_MAX_RANK];
     ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
 
     if (status)
@@ -50,8 +48,16 @@ static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, 
     if (x->rank == 0)
         return ngd_op_rank_is(graph, node, 0, "x", 1, "[...,D]", diag);
     status = ngd_op_same_or_narrower(graph, node, gamma, "gamma", diag);
-    if (!status)
-        status = ngd_op_shape_is(graph, node, gamma, "gamma", 1, &x->dims[x->rank - 1], "[D]", diag);
+    return status ? status : ngd_op_shape_is(graph, node, gamma, "gamma", 1, &x->dims[x->rank - 1], "[D]", diag);
+}
+
+/* x normalised over its last dimension by gamma (operand i), and rstd with a last dimension of 1. */
+static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = check_gamma(graph, node, gamma, diag);
+
     if (!status)
         status = ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
     memcpy(dims, x->dims, sizeof(dims));
@@ -64,16 +70,42 @@ ngd_status_t ngd_shape_rms_norm(struct ngd_graph *graph, struct ngd_node *node, 
     return rms_results(graph, node, 1, diag);
 }
 
-ngd_status_t ngd_shape_add_rms_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_check_add_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_status_t status = ngd_op_dtype_is(graph, node, 1, "x2", x->dtype, diag);
 
     if (!status)
         status = ngd_op_shape_is(graph, node, 1, "x2", x->rank, x->dims, "of x1's shape", diag);
+    return status ? status : check_gamma(graph, node, 2, diag);
+}
+
+ngd_status_t ngd_shape_add_rms_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_status_t status = ngd_op_check_add_norm(graph, node, diag);
+
     if (!status)
         status = rms_results(graph, node, 2, diag);
     return status ? status : ngd_op_result(graph, node, 2, x->dtype, x->rank, x->dims, diag);
+}
+
+ngd_status_t ngd_shape_add_rms_norm_cast(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_check_add_norm(graph, node, diag);
+
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[x->rank - 1] = 1;
+    status = ngd_op_result(graph, node, 0, NGD_F32, x->rank, x->dims, diag);
+    if (!status)
+        status = ngd_op_result(graph, node, 1, x->dtype, x->rank, x->dims, diag);
+    if (!status)
+        status = ngd_op_result(graph, node, 2, NGD_F32, x->rank, dims, diag);
+    return status ? status : ngd_op_result(graph, node, 3, x->dtype, x->rank, x->dims, diag);
 }
 
 bool ngd_rows_rms_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
@@ -83,6 +115,12 @@ bool ngd_rows_rms_norm(const struct ngd_graph *graph, const struct ngd_node *nod
 
 bool ngd_rows_add_rms_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                            const char **why_p)
+{
+    return ngd_rows_rms_norm(graph, node, symbol, why_p);
+}
+
+bool ngd_rows_add_rms_norm_cast(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                                const char **why_p)
 {
     return ngd_rows_rms_norm(graph, node, symbol, why_p);
 }
@@ -126,28 +164,39 @@ static ngd_status_t check_table(struct ngd_graph *graph, struct ngd_node *node, 
                         : ngd_op_shape_is(graph, node, i, role, 3, three, "[T,1,D] or [T,D]", diag);
 }
 
+ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node, const char *role, uint32_t i,
+                                 struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    char text[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, role, NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 0, role, 3, "[T,H,D]", diag);
+    if (!status)
+        status = check_table(graph, node, i, i == 1 ? "r1" : "cos", diag);
+    if (!status)
+        status = check_table(graph, node, i + 1, i == 1 ? "r2" : "sin", diag);
+    if (status)
+        return status;
+    if (!ngd_dim_is_const(x->dims[2]) || x->dims[2] % 2)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "%s %%%s is %s, but its last dimension must be an even constant", role,
+                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, text));
+    return NGD_OK;
+}
+
 ngd_status_t ngd_shape_rotary(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     const char *mode = ngd_op_str(node, "rotary_mode");
-    char text[NGD_OP_TEXT];
-    ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
+    ngd_status_t status = ngd_op_check_rotary(graph, node, "x", 1, diag);
 
-    if (!status)
-        status = ngd_op_rank_is(graph, node, 0, "x", 3, "[T,H,D]", diag);
-    if (!status)
-        status = check_table(graph, node, 1, "r1", diag);
-    if (!status)
-        status = check_table(graph, node, 2, "r2", diag);
     if (status)
         return status;
     if (strcmp(mode, "half") != 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
                            "attribute rotary_mode is \"%.32s\", but must be \"half\"", mode);
-    if (!ngd_dim_is_const(x->dims[2]) || x->dims[2] % 2)
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                           "x %%%s is %s, but its last dimension must be an even constant",
-                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, x, text));
     return ngd_op_result(graph, node, 0, x->dtype, 3, x->dims, diag);
 }
 

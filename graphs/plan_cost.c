@@ -41,6 +41,18 @@ static double flops_addmm(const struct cost *c)
 {
     return product_of(c, 1);
 }
+/* gate and up */
+static double flops_two(const struct cost *c)
+{
+    return 2 * product_of(c, 0);
+}
+
+static double flops_bmm(const struct cost *c)
+{
+    const struct ngd_attr_value *perm = ngd_call_ints(c->call, "perm_x1");
+
+    return 2 * out_elements(c) * (double)in(c, 0)->dims[perm->n ? perm->list[2] : 2];
+}
 
 /* The context lengths arrive with the replay: half of what the block tables can hold stands for them. */
 static double flops_attention(const struct cost *c)
@@ -60,6 +72,12 @@ static const struct {
     [NGD_OP_ATEN_BMM] = {flops_mm, false},
     [NGD_OP_ATEN_LINEAR] = {flops_mm, false},
     [NGD_OP_ATEN_ADDMM] = {flops_addmm, false},
+    [NGD_OP_NPU_TRANSPOSE_BATCHMATMUL] = {flops_bmm, false},
+    [NGD_OP_NGD_MULTI_LINEAR] = {flops_mm, false},
+    [NGD_OP_NGD_RMS_NORM_LINEAR] = {flops_mm, false},
+    [NGD_OP_NGD_LINEAR_ADD] = {flops_mm, false},
+    [NGD_OP_NGD_LINEAR_SWIGLU] = {flops_two, false},
+    [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {flops_two, false},
     [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {flops_attention, false},
     [NGD_OP_ATEN_EMBEDDING] = {NULL, true},
     [NGD_OP_ATEN_GATHER] = {NULL, true},

@@ -324,8 +324,30 @@ static void copy_out(const struct host_inst *inst, const struct ngd_launch *laun
     }
 }
 
+bool ngd_host_first_part(const struct ngd_host_call *call, const struct ngd_host_run *run)
+{
+    static _Thread_local struct {
+        const struct ngd_host_call *call;
+        uint64_t serial;
+    } last;
+
+    if (run->serial && last.call == call && last.serial == run->serial)
+        return false;
+    last.call = call;
+    last.serial = run->serial;
+    return true;
+}
+
+static uint64_t next_serial(void)
+{
+    static _Atomic uint64_t serial;
+
+    return atomic_fetch_add_explicit(&serial, 1, memory_order_relaxed) + 1;
+}
+
 static void init_run(struct ngd_host_run *run, const struct ngd_launch *launch)
 {
+    run->serial = next_serial();
     run->symbols = launch->symbols;
     run->hosts = launch->hosts;
     atomic_init(&run->error, NGD_OK);
@@ -405,6 +427,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     ngd_status_t status;
 
     ngd_arena_reset(&inst->eager);
+    run->serial = next_serial(); /* the next operator's call may have this one's address */
     status = select_again(inst->exec, call, diag);
     if (status == NGD_OK)
         status = prepare_call(inst->exec->dev, inst->exec->plan, call, &inst->eager, &hc, diag);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * aten.mm, aten.bmm, aten.addmm, aten.linear: shapes and strides of the operands brought to one form (struct
- * ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a team.
+ * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul: shapes and strides of the operands brought to
+ * one form (struct ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a
+ * team.
  *
  * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part
  * takes a run of units, so a thread walks weights in the order of memory.
@@ -44,10 +45,16 @@ static void store(char *p, ngd_dtype_t t, int64_t i, float v)
 void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col, const float *sums,
                   int64_t n)
 {
-    const int64_t at = row * g->ldy + col;
+    const int64_t at = (row - d->row0) * g->ldy + col - d->col0;
 
     if (g->plain_y) {
-        memcpy((float *)(void *)d->y + at, sums, (size_t)n * sizeof(float));
+        float *y = (float *)(void *)d->y + at;
+        const float *residual = (const float *)(const void *)d->residual + at;
+
+        if (!d->residual)
+            memcpy(y, sums, (size_t)n * sizeof(float));
+        for (int64_t i = 0; d->residual && i < n; i++)
+            y[i] = residual[i] + sums[i];
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -56,6 +63,8 @@ void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
         if (d->bias)
             v += g->beta * load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
         store(d->y, g->xt, at + i, v);
+        if (d->residual)
+            store(d->y, g->xt, at + i, load(d->residual, g->xt, at + i) + load(d->y, g->xt, at + i));
     }
 }
 
@@ -119,19 +128,51 @@ static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
             ngd_gemm_put(g, d, m, n, zeros, n1 - n < COLS_PER_UNIT ? n1 - n : COLS_PER_UNIT);
 }
 
-static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+bool ngd_gemm_lays_out(const struct ngd_gemm *g)
 {
-    float *x = (float *)(void *)d->workspace;
-
-    g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, x);
-    g->table->dot[g->wt](g, d, x, rows, n0, n1);
+    return g->way == NGD_GEMM_DOT && g->k > 0;
 }
 
-static void run_units(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
+void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
+{
+    g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
+}
+
+static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    if (!d->laid_out)
+        ngd_gemm_lay_out(g, d, rows);
+    g->table->dot[g->wt](g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
+}
+
+static bool is_wide(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_WIDE && g->k > 0;
+}
+
+struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
+{
+    const int64_t width = is_wide(g) ? NGD_GEMM_NT : COLS_PER_UNIT;
+
+    return (struct ngd_gemm_units){
+        .width = width,
+        .tiles = (g->n + width - 1) / width,
+        .passes = is_wide(g) ? (rows + NGD_GEMM_MC - 1) / NGD_GEMM_MC : 1,
+    };
+}
+
+void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
+{
+    *m0_p = is_wide(g) ? pass * NGD_GEMM_MC : 0;
+    *m1_p = is_wide(g) && rows - *m0_p > NGD_GEMM_MC ? *m0_p + NGD_GEMM_MC : rows;
+}
+
+void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
                       int64_t n1)
 {
-    const int64_t m0 = pass * NGD_GEMM_MC, m1 = rows - m0 < NGD_GEMM_MC ? rows : m0 + NGD_GEMM_MC;
+    int64_t m0, m1;
 
+    ngd_gemm_pass(g, rows, pass, &m0, &m1);
     if (g->k == 0)
         put_zeros(g, d, rows, n0, n1);
     else if (g->way == NGD_GEMM_WIDE)
@@ -145,23 +186,22 @@ static void run_units(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch, uint32_t part,
                   uint32_t parts)
 {
-    const bool is_wide = g->way == NGD_GEMM_WIDE && g->k > 0;
-    const int64_t width = is_wide ? NGD_GEMM_NT : COLS_PER_UNIT;
-    const int64_t tiles = (g->n + width - 1) / width, passes = is_wide ? (rows + NGD_GEMM_MC - 1) / NGD_GEMM_MC : 1;
+    const struct ngd_gemm_units units = ngd_gemm_units(g, rows);
     const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
     int64_t u, end, n;
 
     if (rows <= 0 || g->n == 0)
         return;
-    for (ngd_host_split(batch * passes * tiles, 1, part, parts, &u, &end); u < end; u += n) {
-        const int64_t tile = u % tiles, pass = u / tiles % passes, b = u / tiles / passes;
+    for (ngd_host_split(batch * units.passes * units.tiles, 1, part, parts, &u, &end); u < end; u += n) {
+        const int64_t tile = u % units.tiles, pass = u / units.tiles % units.passes, b = u / units.tiles / units.passes,
+                      last = (tile + end - u) * units.width;
         struct ngd_gemm_data mine = *d;
 
-        n = tiles - tile < end - u ? tiles - tile : end - u;
+        n = units.tiles - tile < end - u ? units.tiles - tile : end - u;
         mine.x += b * g->step_x * xs;
         mine.w += b * g->step_w * ws;
         mine.y += b * g->step_y * xs;
-        run_units(g, &mine, rows, pass, tile * width, (tile + n) * width < g->n ? (tile + n) * width : g->n);
+        ngd_gemm_columns(g, &mine, rows, pass, tile * units.width, last < g->n ? last : g->n);
     }
 }
 
@@ -180,8 +220,21 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
 {
     const struct ngd_gemm *g = call->params;
     struct ngd_gemm_data d = data_of(g, call);
+    const int64_t rows = g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1;
 
-    ngd_gemm_run(g, &d, g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1, 1, part, parts);
+    d.laid_out = ngd_gemm_lays_out(g);
+    if (d.laid_out && ngd_host_first_part(call, run))
+        ngd_gemm_lay_out(g, &d, rows);
+    ngd_gemm_run(g, &d, rows, 1, part, parts);
+}
+
+/* The batch is fixed, and its matrices' rows are what runs. */
+static void run_each(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+    struct ngd_gemm_data d = data_of(g, call);
+
+    ngd_gemm_run(g, &d, ngd_host_rows(call, run), g->batch, part, parts);
 }
 
 static void run_batch(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
@@ -190,6 +243,13 @@ static void run_batch(const struct ngd_host_call *call, struct ngd_host_run *run
     struct ngd_gemm_data d = data_of(g, call);
 
     ngd_gemm_run(g, &d, g->m, ngd_host_rows(call, run), part, parts);
+}
+
+static void run_permuted(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+
+    (g->rows_mult ? run_each : run_batch)(call, run, part, parts);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------------- */
@@ -202,6 +262,13 @@ static uint64_t choose_way(struct ngd_gemm *g)
     if (g->way == NGD_GEMM_DOT)
         return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
     return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
+}
+
+uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
+{
+    struct ngd_gemm copy = *g;
+
+    return choose_way(&copy);
 }
 
 /* All or none: rows of one product must not meet different kernels. */
@@ -230,7 +297,7 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 }
 
 /* Bytes of w at 10 GB/s, or arithmetic at half of what a core can, whichever takes longer. */
-static double cost_of(const struct ngd_gemm *g, ngd_isa_t isa)
+double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
 {
     static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch, size = g->wt == NGD_F32 ? 4 : 2;
@@ -341,24 +408,32 @@ static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call
     set_w(f, w, (uint8_t)(i + 1), false);
 }
 
+void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
+                        struct ngd_gemm *g, uint32_t *strided_p)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *weight = ngd_call_in(plan, call, w);
+    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
+
+    f.g.k = x->dims[x->rank - 1];
+    f.g.n = weight->dims[0];
+    f.g.rows_mult = x->rank > 1 ? product(x->dims + 1, x->rank - 2u) : 0;
+    f.g.xt = x->dtype;
+    f.g.m = product(x->dims, x->rank - 1u);
+    if (row_strides(x, &f.g.m, &f.g.ldx))
+        f.strided |= 1u;
+    else
+        f.g.ldx = f.g.k;
+    f.g.ldy = f.g.n;
+    set_w(&f, weight, w, true);
+    if (bias != 0xff)
+        set_bias(&f, ngd_call_in(plan, call, bias), bias);
+    *g = f.g;
+    *strided_p = f.strided;
+}
+
 static void form_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
 {
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
-    struct ngd_gemm *g = &f->g;
-
-    g->k = x->dims[x->rank - 1];
-    g->n = w->dims[0];
-    g->rows_mult = x->rank > 1 ? product(x->dims + 1, x->rank - 2u) : 0;
-    g->xt = x->dtype;
-    g->i_x = 0;
-    g->m = product(x->dims, x->rank - 1u);
-    if (row_strides(x, &g->m, &g->ldx))
-        f->strided |= 1u;
-    else
-        g->ldx = g->k;
-    g->ldy = g->n;
-    set_w(f, w, 1, true);
-    set_bias(f, ngd_call_in(plan, call, 2), 2);
+    ngd_gemm_of_linear(plan, call, 1, 2, &f->g, &f->strided);
 }
 
 static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
@@ -383,7 +458,61 @@ static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     g->step_y = g->m * g->n;
 }
 
-/* ---- the four operators -------------------------------------------------------------------------------- */
+/* t with its dimensions in another order; without its strides, as if it were contiguous. */
+static struct ngd_plan_tensor permuted(const struct ngd_plan_tensor *t, const struct ngd_attr_value *perm,
+                                       const int64_t otherwise[3], bool contiguous)
+{
+    const int64_t *order = perm->n ? perm->list : otherwise;
+    const int64_t packed[] = {t->dims[1] * t->dims[2], t->dims[2], 1};
+    struct ngd_plan_tensor r = *t;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        r.dims[i] = t->dims[order[i]];
+        r.strides[i] = contiguous ? packed[order[i]] : t->strides[order[i]];
+    }
+    return r;
+}
+
+static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    static const int64_t as_is[] = {0, 1, 2}, swapped[] = {1, 0, 2};
+    const struct ngd_attr_value *pa = ngd_call_ints(call, "perm_x1"), *pb = ngd_call_ints(call, "perm_x2"),
+                                *py = ngd_call_ints(call, "perm_y");
+    struct ngd_plan_tensor x = permuted(ngd_call_in(plan, call, 0), pa, as_is, false),
+                           w = permuted(ngd_call_in(plan, call, 1), pb, as_is, false), y;
+    struct ngd_gemm *g = &f->g;
+    bool by_rows;
+
+    if (matrix_strides(&x, &g->ldx, &by_rows) && by_rows) {
+        f->strided |= 1u;
+    } else {
+        x = permuted(ngd_call_in(plan, call, 0), pa, as_is, true);
+        matrix_strides(&x, &g->ldx, &by_rows);
+    }
+    if (matrix_strides(&w, &g->ldw, &by_rows)) {
+        f->strided |= 2u;
+    } else {
+        w = permuted(ngd_call_in(plan, call, 1), pb, as_is, true);
+        matrix_strides(&w, &g->ldw, &by_rows);
+    }
+    g->nk = !by_rows;
+    g->wt = w.dtype;
+    g->i_w = 1;
+    g->batch = x.dims[0];
+    g->m = x.dims[1];
+    g->k = x.dims[2];
+    g->n = w.dims[2];
+    g->xt = x.dtype;
+    g->step_x = x.strides[0];
+    g->step_w = w.strides[0];
+    /* perm_y is its own inverse: the result's dimensions in the product's order */
+    y = permuted(ngd_call_out(plan, call, 0), py, swapped, true);
+    g->step_y = y.strides[0];
+    g->ldy = y.strides[1];
+    g->rows_mult = (py->n ? py->list[0] : 1) == 1; /* the result's rows are M, or else the batch */
+}
+
+/* ---- the operators -------------------------------------------------------------------------------- */
 
 typedef void (*form_fn)(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f);
 
@@ -430,7 +559,7 @@ static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_p
     ngd_gemm_choose(g, p->isa);
     p->params = g;
     p->fn = fn;
-    p->cost_ns = cost_of(g, p->isa);
+    p->cost_ns = ngd_gemm_cost(g, p->isa);
     return NGD_OK;
 }
 
@@ -452,3 +581,4 @@ GEMM_KERNEL(mm, run_rows);
 GEMM_KERNEL(bmm, run_batch);
 GEMM_KERNEL(addmm, run_rows);
 GEMM_KERNEL(linear, run_rows);
+GEMM_KERNEL(transpose_bmm, run_permuted);

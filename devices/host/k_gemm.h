@@ -31,8 +31,11 @@ typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
 /* A call's operands at a replay, of one matrix of the batch. */
 struct ngd_gemm_data {
     const char *x, *w, *bias;
+    const char *residual; /* added to y after it is rounded: of y's dtype and layout; NULL: none */
     char *y;
-    char *workspace; /* of this thread */
+    int64_t row0, col0; /* of y's first element: not 0 when y is a tile of the result */
+    char *workspace;    /* of this thread */
+    bool laid_out;      /* the workspace holds the rows of x already */
 };
 
 struct ngd_gemm {
@@ -80,6 +83,29 @@ void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
 /* c[RB][64] (+)= x[RB][depth] * tile[depth][64] from LIBXSMM; NULL when it cannot (or is not compiled in). Any thread.
  */
 ngd_gemm_mul_fn ngd_xsmm_mul(int64_t rows, int64_t depth, int64_t ldx, bool add);
+
+/* Columns and passes over rows that make up a product: its units of work, pass by pass. */
+struct ngd_gemm_units {
+    int64_t width, tiles, passes;
+};
+struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows);
+/* Whether the product begins with laying out the rows of x in the workspace; and that alone. */
+bool ngd_gemm_lays_out(const struct ngd_gemm *g);
+void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
+/* Rows of a pass. */
+void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p);
+/* Columns [n0, n1) of the rows of a pass. */
+void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
+                      int64_t n1);
+
+/*
+ * A linear of x (operand 0) with the weight of operand w and the bias of operand bias (0xff: none, or absent), as a
+ * product; strided_p gets the bits of operands whose strides will do.
+ */
+void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
+                        struct ngd_gemm *g, uint32_t *strided_p);
+uint64_t ngd_gemm_workspace(const struct ngd_gemm *g); /* of a thread */
+double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa);
 
 /* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa);

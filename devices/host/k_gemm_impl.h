@@ -200,8 +200,8 @@ SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
 SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t n, const int mb,
                           const int nr, const float *out)
 {
-    if (g->plain_y) {
-        float *y = (float *)(void *)d->y + m * g->ldy + n;
+    if (g->plain_y && !d->residual) {
+        float *y = (float *)(void *)d->y + (m - d->row0) * g->ldy + n - d->col0;
 
         NGD_UNROLL for (int i = 0; i < mb; i++) NGD_UNROLL for (int r = 0; r < nr; r++) y[i * g->ldy + r] =
             out[i * nr + r];

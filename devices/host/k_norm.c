@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rms_norm, npu.add_rms_norm, aten.layer_norm: rows of any outer strides, one row function each. */
+/* npu.rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm: rows of any outer strides, one row function
+ * each. */
 #include "devices/host/k_norm.h"
 #include "base/mem.h"
-#include "devices/host/nd.h"
+#include "devices/host/k_cast.h"
+#include <string.h>
 
 /* A row is contiguous when its last `hold` dimensions are. */
 static bool row_contiguous(const struct ngd_plan_tensor *t, uint32_t hold)
@@ -27,16 +29,28 @@ struct rms_params {
     ngd_rms_fn fn;
     int64_t n, row_bytes;
     float eps;
-    uint8_t gamma, out; /* indices in ptrs */
+    uint8_t gamma, y, rstd, sum, wide; /* indices in ptrs; wide 0: y is not wanted as f32 too */
+    ngd_nd_fn widen;                   /* NULL: y is f32 itself */
     bool add;
 };
+
+static void put_wide(const struct rms_params *r, char *y, float *wide)
+{
+    char *const p[2] = {y, (char *)wide};
+    const int64_t step[2] = {0, 4}; /* both are contiguous: nobody asks */
+
+    if (r->widen)
+        r->widen(p, step, r->n, NULL);
+    else
+        memcpy(wide, y, (size_t)r->row_bytes);
+}
 
 static void run_rms(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct rms_params *r = call->params;
     const uint32_t last = r->rows.rank - 1;
-    char *y = call->ptrs[r->out], *sum = r->add ? call->ptrs[r->out + 2] : NULL;
-    float *rstd = (void *)call->ptrs[r->out + 1];
+    char *y = call->ptrs[r->y], *sum = r->add ? call->ptrs[r->sum] : NULL;
+    float *rstd = (void *)call->ptrs[r->rstd];
     int64_t begin, end, row;
     struct ngd_nd_it it;
 
@@ -49,6 +63,8 @@ static void run_rms(const struct ngd_host_call *call, struct ngd_host_run *run, 
 
             r->fn(it.p[0] + i * r->rows.step[0][last], x2, call->ptrs[r->gamma], y + row * r->row_bytes, rstd + row,
                   r->add ? sum + row * r->row_bytes : NULL, r->n, r->eps);
+            if (r->wide)
+                put_wide(r, y + row * r->row_bytes, (float *)(void *)call->ptrs[r->wide] + row * r->n);
         }
     }
 }
@@ -72,7 +88,13 @@ static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, bool add, struct 
     r->row_bytes = r->n * (int64_t)ngd_dtype_bytes(x->dtype);
     r->eps = (float)ngd_call_float(p->call, "epsilon");
     r->gamma = gamma;
-    r->out = (uint8_t)p->call->n_in;
+    r->y = (uint8_t)p->call->n_in;
+    if (p->call->n_out == 4) { /* add_rms_norm_cast has the f32 form in front */
+        r->wide = r->y++;
+        r->widen = ngd_cast_fn(x->dtype, NGD_F32, p->isa);
+    }
+    r->rstd = (uint8_t)(r->y + 1);
+    r->sum = (uint8_t)(r->y + 2);
     r->add = add;
     p->fn = run_rms;
     p->params = r;
@@ -94,7 +116,7 @@ static ngd_status_t prepare_add_rms(struct ngd_host_prepare *p, struct ngd_diag 
 static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                                 uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    const uint32_t n = call->op->n_out == 3 ? 2 : 1;
+    const uint32_t n = call->op->n_out >= 3 ? 2 : 1;
     const uint32_t hold = call->op->n_out == 1 ? ngd_call_ints(call, "normalized_shape")->n : 1;
 
     (void)threads;
@@ -108,6 +130,7 @@ static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_pl
 }
 
 const struct ngd_host_kernel ngd_host_rms_norm = {.select = select_rows, .prepare = prepare_rms};
+const struct ngd_host_kernel ngd_host_add_rms_norm_cast = {.select = select_rows, .prepare = prepare_add_rms};
 const struct ngd_host_kernel ngd_host_add_rms_norm = {.select = select_rows, .prepare = prepare_add_rms};
 
 /* ---- layer_norm ---- */

@@ -51,6 +51,7 @@ struct ngd_host_call {
 
 /* One replay. */
 struct ngd_host_run {
+    uint64_t serial; /* of the replay, or of the operator's launch when they are launched one by one; 0: none */
     const int64_t *symbols;
     const struct ngd_host_value *hosts;
     _Atomic int error; /* first error: an ngd_status_t */
@@ -62,6 +63,11 @@ static inline int64_t ngd_host_rows(const struct ngd_host_call *c, const struct 
 {
     return c->row_sym == NGD_NO_ROW_SYM ? c->rows : run->symbols[c->row_sym] * c->row_mult;
 }
+/*
+ * True when the running thread has not asked before about this call of this run: its first part of the call. What the
+ * thread has put into its own scratch memory for the call is there from the second time on.
+ */
+bool ngd_host_first_part(const struct ngd_host_call *call, const struct ngd_host_run *run);
 void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, ngd_status_t status, int64_t value);
 
 /* What prepare() gets and fills. */

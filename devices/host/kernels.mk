@@ -28,6 +28,10 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/k_norm.h \
 	devices/host/k_norm_impl.h \
 	devices/host/k_norm_scalar.c \
+	devices/host/k_quant.c \
+	devices/host/k_quant.h \
+	devices/host/k_quant_impl.h \
+	devices/host/k_quant_scalar.c \
 	devices/host/k_reduce.c \
 	devices/host/k_reduce.h \
 	devices/host/k_reduce_impl.h \
@@ -56,6 +60,7 @@ NGD_HOST_KERNEL_SOURCES_AVX2 = \
 	devices/host/k_cast_avx2.c \
 	devices/host/k_elementwise_avx2.c \
 	devices/host/k_norm_avx2.c \
+	devices/host/k_quant_avx2.c \
 	devices/host/k_reduce_avx2.c \
 	devices/host/k_rotary_avx2.c \
 	devices/host/k_softmax_avx2.c
@@ -64,6 +69,7 @@ NGD_HOST_KERNEL_SOURCES_AVX512 = \
 	devices/host/k_cast_avx512.c \
 	devices/host/k_elementwise_avx512.c \
 	devices/host/k_norm_avx512.c \
+	devices/host/k_quant_avx512.c \
 	devices/host/k_reduce_avx512.c \
 	devices/host/k_rotary_avx512.c \
 	devices/host/k_softmax_avx512.c

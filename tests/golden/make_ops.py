@@ -1086,6 +1086,293 @@ def indexing():
     case("aten.full", [], [torch.full((0, 2), 2.0)], {"size": [0, 2], "fill_value": 2.0, "dtype": "f32"})
 
 
+# ---------------------------------------------------------------- quantisation
+
+
+def steady(t, dtype):
+    """t rounded to dtype, and whether an error of f32 sums before that would change nothing."""
+    return rounded(t, dtype), torch.equal(rounded(t * (1 + 1e-5), dtype), rounded(t * (1 - 1e-5), dtype))
+
+
+def whole(t, low, high):
+    """t rounded to integers within low..high, and whether no element is near a half."""
+    clear = ((t - t.floor() - 0.5).abs() > 2e-3) | (t > high) | (t < low)
+    return t.round().clamp(low, high), bool(clear.all())
+
+
+def tries(make):
+    """The first of make()'s results that says it is decided by more than the errors of f32."""
+    for _ in range(1000):
+        result, clear = make()
+        if clear:
+            return result
+    raise AssertionError("no clear case")
+
+
+def dynamic(v, smooth):
+    """v (f64) by rows -> i8, scale, clear."""
+    v = v * (f64(smooth) if smooth is not None else 1)
+    scale = v.abs().amax(-1, keepdim=True) / 127
+    q, clear = whole(torch.where(scale > 0, v / scale.clamp(min=1e-300), torch.zeros_like(v)), -128, 127)
+    return q.to(torch.int8), scale.squeeze(-1).float(), clear
+
+
+def static(v, scale, zero, divide, dtype="i8"):
+    low, high = {"i8": (-128, 127), "u8": (0, 255), "i32": (-(2**31), 2**31 - 1)}[dtype]
+    v = v / f64(scale) if divide else v * f64(scale)
+    q, clear = whole(v + (0 if zero is None else f64(zero)), low, high)
+    return q.to(DTYPES[dtype]), clear
+
+
+def add_norm(x1, x2, gamma, dtype, eps):
+    total = f64(x1) + f64(x2)
+    y = total / torch.sqrt((total * total).mean(-1, keepdim=True) + eps) * f64(gamma)
+    if dtype == "f32":
+        return y, total.float(), True
+    y, clear = steady(y, dtype)
+    return y.double(), rounded(total, dtype), clear
+
+
+def quantised():
+    eps = 1e-5
+    for dtype in FLOATS:
+        exact = tolerance("f32", None, ulps=16)
+        for shape in ((3, 37), (2, 3, 16), (1, 70)):
+            n = shape[-1]
+            for smooth in (None, "f32", dtype):
+
+                def one():
+                    x = randn(*shape, dtype=dtype, scale=2.0)
+                    s = None if smooth is None else randn(n, dtype=smooth, scale=0.2, shift=1.0)
+                    q, scale, clear = dynamic(f64(x), s)
+                    return ([x, s], [q, scale]), clear
+
+                case("npu.dynamic_quant", *tries(one), {}, exact)
+
+                def gated(left, mode):
+                    x = randn(*shape[:-1], 2 * n, dtype=dtype, scale=2.0)
+                    s = None if smooth is None else randn(n, dtype=smooth, scale=2.0, shift=9.0)
+                    z = None if mode or smooth is None else randn(n, scale=3.0)
+                    a, b = f64(x).chunk(2, -1)
+                    v = a * torch.sigmoid(a) * b if left else b * torch.sigmoid(b) * a
+                    v, sure = (v, True) if dtype == "f32" else steady(v, dtype)
+                    if mode:
+                        q, scale, clear = dynamic(f64(v), s)
+                    else:
+                        q, clear = static(f64(v), torch.ones(1) if s is None else s, z, False)
+                        scale = torch.ones(shape[:-1])
+                    return ([x, s, z], [q, scale]), clear and sure
+
+                for left in (False, True):
+                    for mode in (0, 1):
+                        case(
+                            "npu.swiglu_quant",
+                            *tries(lambda: gated(left, mode)),
+                            {"activate_left": left, "quant_mode": mode},
+                            exact,
+                        )
+
+        x = torch.zeros(2, 5, dtype=DTYPES[dtype])
+        case("npu.dynamic_quant", [x], [x.to(torch.int8), torch.zeros(2)], tag="zeros")
+
+        for out in ("i8", "u8", "i32"):
+            for shape, axis, divide, scales, zeros in (
+                ((4, 37), -1, True, dtype, "f32"),
+                ((4, 37), 1, False, "f32", None),
+                ((3, 5, 4), 1, True, "f32", "i32"),
+                ((6, 3), 0, True, "f32", dtype),
+                ((2, 33), -1, True, None, "i32"),
+            ):
+
+                def one():
+                    x = randn(*shape, dtype=dtype, scale=3.0)
+                    n = shape[axis] if scales else 1
+                    s = randn(n, dtype=scales or "f32", scale=0.005, shift=0.05)
+                    s = s if divide else (1 / s.float())
+                    z = None
+                    if zeros:
+                        z = randint(-9, 9, n, dtype="i32") if zeros == "i32" else randn(n, dtype=zeros, scale=5.0)
+                    view = [1] * len(shape)
+                    view[axis] = n
+                    q, clear = static(f64(x), s.view(view), None if z is None else z.view(view), divide, out)
+                    return ([x, s, z], [q]), clear
+
+                case("npu.quantize", *tries(one), {"dtype": out, "axis": axis, "div_mode": divide})
+
+        for shape in ((3, 33), (2, 2, 16), (1, 64)):
+            n = shape[-1]
+
+            def operands():
+                x1, x2 = randn(*shape, dtype=dtype), randn(*shape, dtype=dtype)
+                gamma = randn(n, dtype=dtype, scale=0.3, shift=1.0)
+                return x1, x2, gamma, *add_norm(x1, x2, gamma, dtype, eps)
+
+            x1, x2, gamma, y, total, _ = tries(lambda: ((o := operands()), o[-1]))
+            y = rounded(y, dtype)
+            tol = tolerance(dtype, y, ulps=8, loose=1e-6)
+            rstd = 1 / torch.sqrt(((f64(x1) + f64(x2)) ** 2).mean(-1, keepdim=True) + eps)
+            case(
+                "npu.add_rms_norm_cast",
+                [x1, x2, gamma],
+                [y.float(), y, rstd.float(), total],
+                {"epsilon": eps},
+                (tol[0] * (1 if dtype == "f32" else 2), tol[1]),
+            )
+            for beta, zero, second, divide in (
+                (False, None, False, True),
+                (True, "i32", True, True),
+                (False, "f32", True, False),
+            ):
+
+                def one():
+                    x1, x2, gamma, y, total, sure = operands()
+                    b = randn(n, scale=0.5) if beta else None
+                    y = y if b is None else y + f64(b)
+                    s = [randn(k, scale=0.002, shift=0.03) for k in (n, 1)]
+                    s = s if divide else [1 / t for t in s]
+                    z = None
+                    if zero:
+                        z = randint(-9, 9, n, dtype="i32") if zero == "i32" else randn(n, dtype=zero, scale=5.0)
+                    q1, clear1 = static(y, s[0], z, divide)
+                    q2, clear2 = static(y, s[1], None, divide)
+                    if not second:
+                        q2, clear2 = torch.zeros(0, dtype=torch.int8), True
+                    ins = [x1, x2, gamma, s[0], z, b] + ([s[1]] if second else [])
+                    return (ins, [q1, q2, total]), sure and clear1 and clear2
+
+                case(
+                    "npu.add_rms_norm_quant",
+                    *tries(one),
+                    {"axis": -1, "epsilon": eps, "div_mode": divide},
+                    tolerance(dtype),
+                )
+            for smooth, second, beta, mask in (
+                (0, False, False, []),
+                (1, False, True, [1, 0]),
+                (2, True, False, []),
+                (1, True, False, [1, 1]),
+            ):
+
+                def one():
+                    x1, x2, gamma, y, total, sure = operands()
+                    b = randn(n, scale=0.5) if beta else None
+                    y = y if b is None else y + f64(b)
+                    s = [randn(n, scale=0.2, shift=1.0) if i < smooth else None for i in range(2)]
+                    q1, s1, clear1 = dynamic(y, s[0])
+                    q2, s2, clear2 = dynamic(y, s[1])
+                    if not second:
+                        q2, s2, clear2 = torch.zeros(0, dtype=torch.int8), torch.zeros(0), True
+                    return ([x1, x2, gamma, *s, b], [q1, q2, total, s1, s2]), sure and clear1 and clear2
+
+                case(
+                    "npu.add_rms_norm_dynamic_quant",
+                    *tries(one),
+                    {"epsilon": eps, "output_mask": mask},
+                    tolerance(dtype, None, ulps=16),
+                )
+
+
+# ---------------------------------------------------------------- fused operators of a decoder
+
+
+def linear64(x, w, b, dtype):
+    y = f64(x) @ f64(w).t()
+    return rounded(y if b is None else y + f64(b), dtype)
+
+
+def norm64(x, gamma, dtype, eps):
+    x = f64(x)
+    return rounded(x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * f64(gamma), dtype)
+
+
+def decoder():
+    eps = 1e-5
+    # An intermediate result on the edge of two roundings may go either way.
+    loose = {"f32": 2e-6, "f16": 1e-3, "bf16": 6e-3}
+    for dtype, wtype in (("f32", "f32"), ("f32", "bf16"), ("f32", "f16"), ("bf16", "bf16"), ("f16", "f16")):
+
+        def tol(*outs):
+            top = torch.cat([t.double().reshape(-1) for t in outs])
+            return (2 * tolerance(dtype, None, ulps=8)[0], tolerance(dtype, top, ulps=8, loose=loose[dtype])[1])
+
+        for shape, sizes in (((3, 37), [21, 5, 16]), ((1, 64), [48]), ((2, 2, 33), [7, 70]), ((9, 32), [64, 17])):
+            k = shape[-1]
+            for biased in (False, True):
+                x = randn(*shape, dtype=dtype)
+                gamma = randn(k, dtype=wtype, scale=0.3, shift=1.0)
+                ws = [randn(n, k, dtype=wtype, scale=0.3) for n in sizes]
+                bs = [randn(n, dtype=wtype) for n in sizes] if biased else []
+                none = bs or [None] * len(sizes)
+                outs = [linear64(x, w, b, dtype) for w, b in zip(ws, none)]
+                case("ngd.multi_linear", [x, *ws, *bs], outs, {"sizes": sizes}, tol(*outs))
+                y = norm64(x, gamma, dtype, eps)
+                outs = [linear64(y, w, b, dtype) for w, b in zip(ws, none)]
+                attrs = {"sizes": sizes, "epsilon": eps}
+                case("ngd.rms_norm_linear", [x, gamma, *ws, *bs], outs, attrs, tol(*outs))
+
+                n = sizes[0]
+                w, b, residual = ws[0], none[0], randn(*shape[:-1], n, dtype=dtype)
+                out = rounded(f64(residual) + f64(linear64(x, w, b, dtype)), dtype)
+                case("ngd.linear_add", [x, w, residual, b], [out], {}, tol(out))
+
+                up, ub = randn(n, k, dtype=wtype, scale=0.3), randn(n, dtype=wtype) if biased else None
+                for name, rows, extra, attrs in (
+                    ("ngd.linear_swiglu", x, [], {}),
+                    ("ngd.rms_norm_linear_swiglu", y, [gamma], {"epsilon": eps}),
+                ):
+                    g, u = f64(linear64(rows, w, b, dtype)), f64(linear64(rows, up, ub, dtype))
+                    out = rounded(f64(rounded(g * torch.sigmoid(g), dtype)) * u, dtype)
+                    case(name, [x, *extra, w, up, b, ub], [out], attrs, tol(out))
+
+        for cache_dtype in {dtype, wtype}:
+            for t, heads, kv_heads, d, nb, bs, slots, normed, table in (
+                (3, 4, 2, 16, 3, 4, [5, -1, 0], True, "f32"),
+                (1, 2, 1, 8, 2, 4, [7], False, dtype),
+                (4, 3, 3, 20, 4, 2, [1, 6, 3, 0], True, dtype),
+            ):
+                q, k, v = (randn(t, h, d, dtype=dtype) for h in (heads, kv_heads, kv_heads))
+                gq, gk = (randn(d, dtype=wtype, scale=0.3, shift=1.0) for _ in range(2))
+                angle = randn(t, d // 2, scale=3.0).double().repeat(1, 2)
+                cos, sin = angle.cos().to(DTYPES[table]), angle.sin().to(DTYPES[table])
+                kc, vc = (randn(nb, bs, kv_heads, d, dtype=cache_dtype) for _ in range(2))
+
+                def turned(x, gamma):
+                    x = f64(norm64(x, gamma, dtype, eps) if normed else x)
+                    a, b = x.chunk(2, -1)
+                    return rounded(x * f64(cos)[:, None] + torch.cat((-b, a), -1) * f64(sin)[:, None], dtype)
+
+                out, rotated, k2, v2 = turned(q, gq), turned(k, gk), kc.clone(), vc.clone()
+                for row, slot in enumerate(slots):
+                    if slot >= 0:
+                        k2[slot // bs, slot % bs] = rotated[row].to(k2.dtype)
+                        v2[slot // bs, slot % bs] = v[row].to(v2.dtype)
+                low = cache_dtype if cache_dtype != "f32" else dtype
+                wide = tolerance(low, torch.cat((out.double().reshape(-1), k2.double().reshape(-1))), 8, loose[dtype])
+                case(
+                    "ngd.qk_norm_rope_scatter",
+                    [q, k, v, cos, sin, torch.tensor(slots, dtype=torch.int32), kc, vc] + ([gq, gk] if normed else []),
+                    [out],
+                    {"epsilon": eps},
+                    (2 * wide[0], wide[1]),
+                    mutates=[(6, k2), (7, v2)],
+                    tag=None if cache_dtype == dtype else f"cache_{cache_dtype}",
+                )
+
+    for dtype, wtype in (("f32", "f32"), ("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16")):
+        for shape, wshape, px, pw, py in (
+            ((2, 3, 16), (2, 16, 5), [], [], []),
+            ((3, 2, 16), (2, 16, 5), [1, 0, 2], [0, 1, 2], [1, 0, 2]),
+            ((2, 3, 16), (2, 5, 16), [0, 1, 2], [0, 2, 1], [0, 1, 2]),
+            ((4, 1, 33), (33, 1, 20), [1, 0, 2], [1, 0, 2], [1, 0, 2]),
+            ((2, 50, 32), (2, 32, 40), [0, 1, 2], [0, 1, 2], [1, 0, 2]),
+        ):
+            x, w = randn(*shape, dtype=dtype), randn(*wshape, dtype=wtype, scale=0.3)
+            y = f64(x).permute(px or [0, 1, 2]) @ f64(w).permute(pw or [0, 1, 2])
+            out = rounded(y.permute(py or [1, 0, 2]), dtype)
+            attrs = {"perm_x1": px, "perm_x2": pw, "perm_y": py}
+            case("npu.transpose_batchmatmul", [x, w], [out], attrs, tolerance(dtype, out, ulps=16, loose=1e-6))
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1097,6 +1384,8 @@ def main():
     attention()
     reductions()
     indexing()
+    quantised()
+    decoder()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -115,6 +115,7 @@ struct golden_case {
     json_t *attrs;
     uint32_t n_in, n_out;
     struct golden_tensor in[GOLDEN_MAX], out[GOLDEN_MAX];
+    uint32_t none;            /* bit per operand: an optional one that is not there */
     bool mutated[GOLDEN_MAX]; /* operand is compared afterwards */
     struct golden_tensor after[GOLDEN_MAX];
     double rel, abs;
@@ -135,7 +136,11 @@ GOLDEN struct golden_case golden_case(const struct golden *g, size_t i)
     r.abs = json_number_value(json_object_get(tol, "abs"));
     if (json_array_size(inputs) > GOLDEN_MAX || json_array_size(outputs) > GOLDEN_MAX)
         golden_die("a case has more than 16 operands or results");
-    json_array_foreach(inputs, k, item) r.in[r.n_in++] = golden_tensor(g, json_string_value(item));
+    json_array_foreach(inputs, k, item)
+    {
+        r.in[r.n_in] = json_is_null(item) ? (struct golden_tensor){0} : golden_tensor(g, json_string_value(item));
+        r.none |= (uint32_t)json_is_null(item) << r.n_in++;
+    }
     json_array_foreach(outputs, k, item) r.out[r.n_out++] = golden_tensor(g, json_string_value(item));
     json_array_foreach(mutates, k, item)
     {
@@ -195,10 +200,12 @@ GOLDEN void golden_print_type(struct ngd_strbuf *sb, const struct golden_tensor 
 }
 
 /* How operand i comes in: what is mutated is a state, host operands are host parameters, the rest as asked for. */
-typedef enum golden_class { GOLDEN_INPUT, GOLDEN_PARAM, GOLDEN_STATE, GOLDEN_HOST } golden_class_t;
+typedef enum golden_class { GOLDEN_INPUT, GOLDEN_PARAM, GOLDEN_STATE, GOLDEN_HOST, GOLDEN_NONE } golden_class_t;
 
 GOLDEN golden_class_t golden_class(const struct golden_case *c, uint32_t i, bool params)
 {
+    if (c->none >> i & 1)
+        return GOLDEN_NONE;
     if (c->op->mutates >> i & 1)
         return GOLDEN_STATE;
     if (c->op->host >> i & 1)
@@ -215,8 +222,13 @@ GOLDEN void golden_print_node(struct ngd_strbuf *sb, const struct golden_case *c
     for (uint32_t i = 0; i < c->n_out; i++)
         ngd_strbuf_printf(sb, "%s%%r%u", i ? ", " : "  ", i);
     ngd_strbuf_printf(sb, "%s%s(", c->n_out ? " = " : "  ", c->op->name);
-    for (uint32_t i = 0; i < c->n_in; i++)
-        ngd_strbuf_printf(sb, "%s%%a%u", i ? ", " : "", i);
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        ngd_strbuf_append(sb, i ? ", " : "");
+        if (c->none >> i & 1)
+            ngd_strbuf_append(sb, "none");
+        else
+            ngd_strbuf_printf(sb, "%%a%u", i);
+    }
     ngd_strbuf_append(sb, ")");
     json_object_foreach(c->attrs, name, v)
     {
@@ -237,6 +249,8 @@ GOLDEN void golden_print(struct ngd_strbuf *sb, const struct golden_case *c, boo
 
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"golden\" {\n");
     for (uint32_t i = 0; i < c->n_in; i++) {
+        if (c->none >> i & 1)
+            continue;
         ngd_strbuf_printf(sb, "  %s %%a%u : ", words[golden_class(c, i, params)], i);
         golden_print_type(sb, &c->in[i]);
         ngd_strbuf_append(sb, "\n");

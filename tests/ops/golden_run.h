@@ -43,6 +43,8 @@ GOLDEN void golden_fill(const struct golden_case *c, const struct ready *r, bool
         const struct golden_tensor *t = &c->in[i];
         golden_class_t cls = golden_class(c, i, params);
 
+        if (cls == GOLDEN_NONE)
+            continue;
         if (cls == GOLDEN_INPUT)
             d->inputs[n_inputs++] = (struct ngd_span){t->data, t->bytes};
         else if (cls == GOLDEN_HOST)

@@ -8,6 +8,7 @@
 #include "tests/ops/direct.h"
 #include "tests/ops/golden.h"
 #include "tests/unit/unit.h"
+#include <ctype.h>
 
 static uint64_t rng_state = 88172645463325252u;
 
@@ -131,6 +132,38 @@ static const struct {
      "input %x : f32[B,70]\ninput %x2 : f32[B,70]\ninput %g : f32[70]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
     {NGD_OP_NPU_ADD_RMS_NORM,
      "input %x : f16[B,33]\ninput %x2 : f16[B,33]\ninput %g : f16[33]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},
+    {NGD_OP_NPU_ADD_RMS_NORM_CAST, "input %x : bf16[B,33]\ninput %x2 : bf16[B,33]\ninput %g : bf16[33]\n"
+                                   "%y, %n, %z, %s = npu.add_rms_norm_cast(%x, %x2, %g)"},
+    {NGD_OP_NPU_ADD_RMS_NORM_QUANT,
+     "input %x : f32[B,33]\ninput %x2 : f32[B,33]\ninput %g : f32[33]\ninput %c : f32[33]\ninput %d : f32[1]\n"
+     "%y, %n, %s = npu.add_rms_norm_quant(%x, %x2, %g, %c, none, none, %d)"},
+    {NGD_OP_NPU_ADD_RMS_NORM_QUANT,
+     "input %x : f16[B,2,9]\ninput %x2 : f16[B,2,9]\ninput %g : f16[9]\ninput %c : f32[9]\n"
+     "%y, %n, %s = npu.add_rms_norm_quant(%x, %x2, %g, %c)"},
+    {NGD_OP_NPU_ADD_RMS_NORM_DYNAMIC_QUANT,
+     "input %x : f32[B,33]\ninput %x2 : f32[B,33]\ninput %g : f32[33]\n"
+     "%y, %n, %s, %a, %b = npu.add_rms_norm_dynamic_quant(%x, %x2, %g) {output_mask=[1,1]}"},
+    {NGD_OP_NPU_QUANTIZE, "input %x : f32[B,3,19]\ninput %c : f32[19]\n%y = npu.quantize(%x, %c) {axis=-1}"},
+    {NGD_OP_NPU_QUANTIZE, "input %x : bf16[B,3,19]\ninput %c : f32[3]\n%y = npu.quantize(%x, %c) {dtype=u8}"},
+    {NGD_OP_NPU_DYNAMIC_QUANT, "input %x : bf16[B,3,19]\ninput %c : f32[19]\n%y, %s = npu.dynamic_quant(%x, %c)"},
+    {NGD_OP_NPU_SWIGLU_QUANT, "input %x : f32[B,38]\n%y, %s = npu.swiglu_quant(%x) {quant_mode=1}"},
+    {NGD_OP_NPU_TRANSPOSE_BATCHMATMUL,
+     "input %x : f32[B,3,16]\ninput %w : bf16[3,16,20]\n%y = npu.transpose_batchmatmul(%x, %w) {perm_x1=[1,0,2]}"},
+    {NGD_OP_NGD_MULTI_LINEAR, "input %x : f32[B,70]\ninput %w : bf16[33,70]\ninput %v : bf16[16,70]\n"
+                              "%y, %z = ngd.multi_linear(%x, %w, %v) {sizes=[33,16]}"},
+    {NGD_OP_NGD_RMS_NORM_LINEAR,
+     "input %x : f32[B,2,70]\ninput %g : f32[70]\ninput %w : f16[33,70]\ninput %c : f32[33]\n"
+     "%y = ngd.rms_norm_linear(%x, %g, %w, %c) {sizes=[33]}"},
+    {NGD_OP_NGD_LINEAR_ADD, "input %x : bf16[B,70]\ninput %w : bf16[33,70]\ninput %r : bf16[B,33]\n"
+                            "%y = ngd.linear_add(%x, %w, %r)"},
+    {NGD_OP_NGD_LINEAR_SWIGLU, "input %x : f32[B,70]\ninput %w : bf16[33,70]\ninput %v : bf16[33,70]\n"
+                               "%y = ngd.linear_swiglu(%x, %w, %v)"},
+    {NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU, "input %x : f16[B,70]\ninput %g : f16[70]\ninput %w : f16[33,70]\n"
+                                        "%y = ngd.rms_norm_linear_swiglu(%x, %g, %w, %w)"},
+    {NGD_OP_NGD_QK_NORM_ROPE_SCATTER,
+     "input %q : f32[B,4,16]\ninput %k : f32[B,2,16]\ninput %c : f32[B,16]\ninput %l : i32[B]\ninput %g : f32[16]\n"
+     "state %a : bf16[2,4,2,16]\nstate %b : bf16[2,4,2,16]\n"
+     "%y = ngd.qk_norm_rope_scatter(%q, %k, %k, %c, %c, %l, %a, %b, %g, %g)"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : f32[B,3,19]\n%y = aten._softmax(%x) {dim=-1}"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : bf16[B,3,19]\n%y = aten._softmax(%x) {dim=1, half_to_float=true}"},
     {NGD_OP_ATEN__LOG_SOFTMAX, "input %x : f32[B,19]\n%y = aten._log_softmax(%x) {dim=1}"},
@@ -634,6 +667,133 @@ START_TEST(a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_par
 }
 END_TEST
 
+/* ---- fused operators and their compositions ---- */
+
+/* Inputs and states; the fused node; what it stands for. Both give %y. */
+static const struct {
+    const char *given, *fused, *apart;
+} fusions[] = {
+    {"input %x : T[M,96]\ninput %w : W[40,96]\ninput %v : W[17,96]\ninput %b : W[40]\ninput %c : W[17]",
+     "%p, %q = ngd.multi_linear(%x, %w, %v, %b, %c) {sizes=[40,17]}\n%y = aten.cat(%p, %q) {dim=1}",
+     "%p = aten.linear(%x, %w, %b)\n%q = aten.linear(%x, %v, %c)\n%y = aten.cat(%p, %q) {dim=1}"},
+    {"input %x : T[M,96]\ninput %g : W[96]\ninput %w : W[40,96]\ninput %v : W[64,96]",
+     "%p, %q = ngd.rms_norm_linear(%x, %g, %w, %v) {sizes=[40,64]}\n%y = aten.cat(%p, %q) {dim=1}",
+     "%n, %s = npu.rms_norm(%x, %g)\n%p = aten.linear(%n, %w)\n%q = aten.linear(%n, %v)\n"
+     "%y = aten.cat(%p, %q) {dim=1}"},
+    {"input %x : T[M,96]\ninput %w : W[41,96]\ninput %r : T[M,41]\ninput %b : W[41]",
+     "%y = ngd.linear_add(%x, %w, %r, %b)", "%p = aten.linear(%x, %w, %b)\n%y = aten.add.Tensor(%r, %p)"},
+    {"input %x : T[M,96]\ninput %w : W[48,96]\ninput %r : T[M,48]", "%y = ngd.linear_add(%x, %w, %r)",
+     "%p = aten.linear(%x, %w)\n%y = aten.add.Tensor(%r, %p)"},
+    {"input %x : T[M,96]\ninput %w : W[130,96]\ninput %v : W[130,96]\ninput %b : W[130]",
+     "%y = ngd.linear_swiglu(%x, %w, %v, none, %b)",
+     "%p = aten.linear(%x, %w)\n%q = aten.linear(%x, %v, %b)\n%a = aten.silu(%p)\n%y = aten.mul.Tensor(%a, %q)"},
+    {"input %x : T[M,96]\ninput %g : W[96]\ninput %w : W[130,96]\ninput %v : W[130,96]",
+     "%y = ngd.rms_norm_linear_swiglu(%x, %g, %w, %v)",
+     "%n, %s = npu.rms_norm(%x, %g)\n%p = aten.linear(%n, %w)\n%q = aten.linear(%n, %v)\n%a = aten.silu(%p)\n"
+     "%y = aten.mul.Tensor(%a, %q)"},
+    {"input %x : T[M,96]\ninput %g : W[32]\ninput %c : f32[M,32]\ninput %l : i32[M]\nstate %k : W[2,4,3,32]\n"
+     "state %v : W[2,4,3,32]\n%h = aten.view(%x) {size=[M,3,32]}",
+     "%z = ngd.qk_norm_rope_scatter(%h, %h, %h, %c, %c, %l, %k, %v, %g, %g)\n%zw = aten._to_copy(%z) {dtype=f32}\n"
+     "%kw = aten._to_copy(%k) {dtype=f32}\n%vw = aten._to_copy(%v) {dtype=f32}\n"
+     "%z1 = aten.view(%zw) {size=[M*96]}\n%k1 = aten.view(%kw) {size=[768]}\n%v1 = aten.view(%vw) {size=[768]}\n"
+     "%y = aten.cat(%z1, %k1, %v1)",
+     "%n, %s = npu.rms_norm(%h, %g)\n%z = npu.rotary_mul(%n, %c, %c)\nnpu.scatter_pa_kv_cache(%z, %h, %l, %k, %v)\n"
+     "%zw = aten._to_copy(%z) {dtype=f32}\n%kw = aten._to_copy(%k) {dtype=f32}\n"
+     "%vw = aten._to_copy(%v) {dtype=f32}\n%z1 = aten.view(%zw) {size=[M*96]}\n%k1 = aten.view(%kw) {size=[768]}\n"
+     "%v1 = aten.view(%vw) {size=[768]}\n%y = aten.cat(%z1, %k1, %v1)"},
+    {"input %x : T[M,96]\ninput %g : W[96]\ninput %s : f32[96]",
+     "%q, %e, %r, %d, %f = npu.add_rms_norm_dynamic_quant(%x, %x, %g, %s)\n%y = aten._to_copy(%q) {dtype=f32}",
+     "%n, %t, %r = npu.add_rms_norm(%x, %x, %g)\n%q, %d = npu.dynamic_quant(%n, %s)\n"
+     "%y = aten._to_copy(%q) {dtype=f32}"},
+    {"input %x : T[M,96]\ninput %g : W[96]\ninput %s : f32[96]\ninput %o : f32[1]",
+     "%q, %e, %r = npu.add_rms_norm_quant(%x, %x, %g, %s, %o) {div_mode=false}\n%y = aten._to_copy(%q) {dtype=f32}",
+     "%n, %t, %r = npu.add_rms_norm(%x, %x, %g)\n%q = npu.quantize(%n, %s, %o) {axis=-1, div_mode=false}\n"
+     "%y = aten._to_copy(%q) {dtype=f32}"},
+    {"input %x : T[M,96]", "%q, %d = npu.swiglu_quant(%x) {activate_left=true, quant_mode=1}\n%y = aten.clone(%d)",
+     "%n = npu.swiglu(%x)\n%q, %d = npu.dynamic_quant(%n)\n%y = aten.clone(%d)"},
+    {"input %x : T[M,96]\ninput %w : W[32,8]\n%h = aten.view(%x) {size=[3,M,32]}\n%u = aten.unsqueeze(%w) {dim=0}\n"
+     "%e = aten.expand(%u) {size=[3,32,8]}",
+     "%y = npu.transpose_batchmatmul(%h, %e)",
+     "%p = aten.bmm(%h, %e)\n%q = aten.transpose.int(%p) {dim0=0, dim1=1}\n%y = aten.clone(%q)"},
+};
+
+/* The text with its types and its number of rows: %T of x, %W of weights. */
+static void fusion_text(struct ngd_strbuf *sb, const char *given, const char *node, const char *t, const char *w,
+                        int rows)
+{
+    struct ngd_strbuf body;
+
+    ngd_strbuf_init(&body);
+    for (const char *p = given; p; p = p == given ? node : NULL) {
+        const char *begin = p;
+
+        for (; *p; p++) {
+            const bool word = p > begin && (isalnum((unsigned char)p[-1]) || p[-1] == '_' || p[-1] == '%');
+
+            if (*p == 'T' && p[1] == '[' && !word)
+                ngd_strbuf_append(&body, t);
+            else if (*p == 'W' && p[1] == '[' && !word)
+                ngd_strbuf_append(&body, w);
+            else if (*p == 'M' && !word && !isalpha((unsigned char)p[1]))
+                ngd_strbuf_printf(&body, "%d", rows);
+            else
+                ngd_strbuf_append_n(&body, p, 1);
+        }
+        if (begin == given)
+            ngd_strbuf_append(&body, "\n");
+        p = begin;
+    }
+    run_text(sb, "", ngd_strbuf_str(&body));
+    ngd_strbuf_fini(&body);
+}
+
+static void check_fusion(struct bench *b, size_t f, const char *t, const char *w, int rows)
+{
+    struct ngd_strbuf text[2];
+    struct ready r[2];
+    struct io io[2];
+
+    for (int k = 0; k < 2; k++) {
+        ngd_strbuf_init(&text[k]);
+        fusion_text(&text[k], fusions[f].given, k ? fusions[f].apart : fusions[f].fused, t, w, rows);
+        open_or_abort(&r[k], b, ngd_strbuf_str(&text[k]), NULL);
+        io_open(&io[k], &r[k]);
+        if (k == 0)
+            io_randomize(&io[0], &r[0]);
+        for (uint32_t i = 0; k && i < io[0].n_in; i++)
+            memcpy(io[1].in_room[i], io[0].in_room[i], io[0].in[i].bytes);
+        ck_assert_int_eq(replay(b, &r[k], &io[k], NULL, false, NULL), NGD_OK);
+    }
+    ck_assert_uint_eq(io[0].out[0].bytes, io[1].out[0].bytes);
+    ck_assert_msg(memcmp(io[0].out_room[0], io[1].out_room[0], io[0].out[0].bytes) == 0,
+                  "on %s this\n%sdiffers from\n%s", b->name, ngd_strbuf_str(&text[0]), ngd_strbuf_str(&text[1]));
+    for (int k = 0; k < 2; k++) {
+        io_close(&io[k]);
+        ready_close(&r[k]);
+        ngd_strbuf_fini(&text[k]);
+    }
+}
+
+START_TEST(fused_operators_give_the_bits_of_what_they_stand_for)
+{
+    static const char *const types[][2] = {
+        {"f32", "f32"}, {"f32", "bf16"}, {"f32", "f16"}, {"bf16", "bf16"}, {"f16", "f16"}};
+    static const int rows[] = {1, 5, 8, 60};
+
+    EACH_ISA(isa)
+    {
+        struct bench b;
+
+        bench_open(&b, (ngd_isa_t)isa, 2);
+        for (size_t f = 0; f < sizeof(fusions) / sizeof(fusions[0]); f++)
+            for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++)
+                for (size_t m = 0; m < sizeof(rows) / sizeof(rows[0]); m++)
+                    check_fusion(&b, f, types[t][0], types[t][1], rows[m]);
+        bench_close(&b);
+    }
+}
+END_TEST
+
 /* ---- empty tensors ---- */
 
 static const char *const empty_bodies[] = {
@@ -651,6 +811,13 @@ static const char *const empty_bodies[] = {
     "input %x : f32[0,5]\n%y = aten.layer_norm(%x) {normalized_shape=[5]}",
     "input %x : f32[0,5]\ninput %g : f32[5]\n%y, %z = npu.rms_norm(%x, %g)",
     "input %x : f32[2,0]\n%y = npu.swiglu(%x)",
+    "input %x : f32[2,0]\ninput %g : f32[0]\n%y, %n, %z, %s = npu.add_rms_norm_cast(%x, %x, %g)",
+    "input %x : f32[2,0]\n%y, %s = npu.dynamic_quant(%x)",
+    "input %x : f32[0,4]\n%y, %s = npu.swiglu_quant(%x)",
+    "input %x : f32[0,4]\ninput %s : f32[1]\n%y = npu.quantize(%x, %s)",
+    "input %x : f32[2,0]\ninput %w : f32[3,0]\n%y = ngd.linear_swiglu(%x, %w, %w)",
+    "input %x : f32[0,5]\ninput %w : f32[3,5]\n%y, %z = ngd.multi_linear(%x, %w, %w) {sizes=[3,3]}",
+    "input %x : f32[2,5]\ninput %g : f32[5]\ninput %w : f32[0,5]\n%y = ngd.rms_norm_linear(%x, %g, %w) {sizes=[0]}",
     "input %x : f32[0,2,4]\ninput %c : f32[0,4]\n%y = npu.rotary_mul(%x, %c, %c)",
     "input %x : f32[0,4]\ninput %z : f32[3,4]\n%y = aten.cat(%x, %z, %x) {dim=0}",
     "input %x : f32[3,4]\ninput %i : i64[0]\n%y = aten.index_select(%x, %i) {dim=1}",
@@ -925,7 +1092,7 @@ UNIT_MAIN("ops/kernels", every_golden_case_cut_into_parts_gives_the_same_bits,
           every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding,
           an_index_into_padded_rows_fails_and_one_from_the_end_counts_actual_rows,
           operands_with_strides_give_what_their_contiguous_copies_give,
-          copy_into_a_strided_view_of_a_state_leaves_the_rest,
+          fused_operators_give_the_bits_of_what_they_stand_for, copy_into_a_strided_view_of_a_state_leaves_the_rest,
           a_transposed_clone_of_any_size_and_type_is_exact_in_any_number_of_parts, tensors_without_elements_are_fine,
           an_index_outside_its_dimension_fails_and_writes_nothing_else, a_replay_after_one_with_a_bad_index_is_right,
           vector_functions_of_any_length_agree_with_their_plain_twins_and_write_no_more)

@@ -35,6 +35,8 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
           "%z, %r = npu.rms_norm(%y, %w)\n%s = npu.swiglu(%z)\nreturn %s",
         S "%y = aten.arange.start_step() {end=B}\n%z = aten.full() {size=[B, 2], fill_value=1}\nreturn %y, %z",
         S "input %x : f32[B,4,8]\ninput %y : f32[B,8,2]\n%z = aten.bmm(%x, %y)\nreturn %z",
+        S "input %x : f32[B,8]\nparam %g : f32[8]\nparam %w : bf16[8,8]\n%p, %q = ngd.rms_norm_linear(%x, %g, %w, %w) "
+          "{sizes=[8,8]}\n%u = ngd.linear_swiglu(%p, %w, %w)\n%y = ngd.linear_add(%u, %w, %q)\nreturn %y",
         S "input %a : f32[B,8]\nparam %w : f32[8,4]\nparam %b : f32[4]\n%m = aten.addmm(%b, %a, %w)\n"
           "%n = aten.mm(%a, %w)\nreturn %m, %n",
         /* The last row of each prompt: a table of padded rows, reached by indices below its actual rows. */
@@ -87,6 +89,11 @@ END_TEST
 START_TEST(operators_that_mix_rows_are_refused_by_name)
 {
     static const struct refusal refusals[] = {
+        {S "input %x : f32[5,4]\ninput %w : f32[B,4]\n%y = ngd.multi_linear(%x, %w) {sizes=[B]}\n"
+           "return %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "a weight has rows of it"},
+        {S "input %x : f32[B]\ninput %c : f32[B]\n%y = npu.quantize(%x, %c) {axis=0}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten._softmax(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
          "node %y (aten._softmax, line 5)|symbol B has buckets|along dimension 0|symbol exact"},
         {S "input %x : f32[B,4]\n%y = aten.sum.dim_IntList(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,

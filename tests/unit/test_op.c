@@ -54,6 +54,30 @@ static const struct {
     {"input %x : f16[B,4,8]\ninput %c : f32[B,1,8]\ninput %s : f16[B,8]\n%y = npu.rotary_mul(%x, %c, %s)", "y",
      "f16[B,4,8]"},
     {"input %x : f32[B,C*2]\n%y = npu.swiglu(%x)", "y", "f32[B,C]"},
+    {"input %x : bf16[B,4]\ninput %g : bf16[4]\n%a, %y, %b, %c = npu.add_rms_norm_cast(%x, %x, %g)", "a", "f32[B,4]"},
+    {"input %x : bf16[B,4]\ninput %g : bf16[4]\ninput %s : f32[4]\n"
+     "%a, %b, %c = npu.add_rms_norm_quant(%x, %x, %g, %s, none, none, %s)",
+     "b", "i8[B,4]"},
+    {"input %x : f32[B,3,4]\ninput %g : bf16[4]\n%a, %b, %c, %d, %e = npu.add_rms_norm_dynamic_quant(%x, %x, %g)", "d",
+     "f32[B,3]"},
+    {"input %x : f32[B,C]\ninput %s : f32[C]\n%y = npu.quantize(%x, %s) {dtype=i32}", "y", "i32[B,C]"},
+    {"input %x : f16[B,3,4]\n%a, %y = npu.dynamic_quant(%x)", "y", "f32[B,3]"},
+    {"input %x : f32[B,C*2]\n%y, %a = npu.swiglu_quant(%x)", "y", "i8[B,C]"},
+    {"input %x : f32[B,3,4]\ninput %w : bf16[3,4,C]\n%y = npu.transpose_batchmatmul(%x, %w) {perm_x1=[1,0,2]}", "y",
+     "f32[B,3,C]"},
+    {"input %x : f32[B,4]\ninput %w : bf16[C,4]\ninput %v : f16[7,4]\n%a, %y = ngd.multi_linear(%x, %w, %v) "
+     "{sizes=[C,7]}",
+     "a", "f32[B,C]"},
+    {"input %x : f32[B,3,4]\ninput %g : bf16[4]\ninput %w : bf16[5,4]\ninput %b : f32[5]\n"
+     "%y = ngd.rms_norm_linear(%x, %g, %w, %b) {sizes=[5]}",
+     "y", "f32[B,3,5]"},
+    {"input %x : f16[B,4]\ninput %w : f16[C,4]\ninput %r : f16[B,C]\n%y = ngd.linear_add(%x, %w, %r)", "y", "f16[B,C]"},
+    {"input %x : f16[B,4]\ninput %w : f16[C,4]\n%y = ngd.linear_swiglu(%x, %w, %w)", "y", "f16[B,C]"},
+    {"input %x : f16[B,4]\ninput %g : f16[4]\ninput %w : f16[C,4]\n%y = ngd.rms_norm_linear_swiglu(%x, %g, %w, %w)",
+     "y", "f16[B,C]"},
+    {"state %k : f16[9,16,2,8]\nstate %v : f16[9,16,2,8]\ninput %q : f32[B,6,8]\ninput %x : f32[B,2,8]\n"
+     "input %c : f32[B,8]\ninput %s : i32[B]\n%y = ngd.qk_norm_rope_scatter(%q, %x, %x, %c, %c, %s, %k, %v)",
+     "y", "f32[B,6,8]"},
     {"state %k : f16[9,16,2,8]\nstate %v : f16[9,16,2,8]\ninput %x : f32[B,2,8]\ninput %s : i32[B]\n"
      "npu.scatter_pa_kv_cache(%x, %x, %s, %k, %v)\n%y = aten.select.int(%k) {dim=0, index=-9}",
      "y", "f16[16,2,8]"},
