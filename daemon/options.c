@@ -13,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "0.0.0-dev"
-#endif
-
 #define AT(field) offsetof(struct ngd_options, field)
 #define COUNT(name, field, def, min, max, help)                           \
     {                                                                     \

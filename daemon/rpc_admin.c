@@ -16,10 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "0.0.0-dev"
-#endif
-
 #define ADDRESSES_MAX 32
 #define GRACE_MAX_MS  (24u * 3600 * 1000)
 

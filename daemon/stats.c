@@ -15,10 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "0.0.0-dev"
-#endif
-
 #define KINDS 4 /* of buffers */
 
 static const char *const kind_names[KINDS] = {[NGD_BUFFER_GENERAL] = "general",

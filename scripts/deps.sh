@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci]
+# Installs the Debian packages that are missing: scripts/deps.sh [build] [test] [ci] [cross]
 # Says what it installs, and nothing when all is there.
 set -eu
 
@@ -17,6 +17,8 @@ build=(
 tests=(check python3 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
     systemd shellcheck curl)
 ci=(clang clang-format libclang-rt-14-dev git)
+# (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
+cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -24,8 +26,9 @@ for group in "${@:-build}"; do
     build) wanted+=("${build[@]}") ;;
     test) wanted+=("${tests[@]}") ;;
     ci) wanted+=("${ci[@]}") ;;
+    cross) wanted+=("${cross[@]}") ;;
     *)
-        echo "deps.sh: unknown group $group; allowed: build, test, ci" >&2
+        echo "deps.sh: unknown group $group; allowed: build, test, ci, cross" >&2
         exit 2
         ;;
     esac

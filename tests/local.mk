@@ -24,6 +24,13 @@ NGD_SANITIZER_ENVIRONMENT = unset SANITIZER;
 endif
 EXTRA_DIST += tests/environment.sh tests/lsan.supp tests/tsan.supp
 
+# What is installed, where it is installed; `make distcheck` runs it too.
+EXTRA_DIST += tests/install/installed.sh
+installcheck-local:
+	bindir='$(bindir)' sbindir='$(sbindir)' libdir='$(libdir)' mandir='$(mandir)' bashcompletiondir='$(bashcompletiondir)' \
+		version='$(PACKAGE_VERSION)' top_srcdir='$(abs_top_srcdir)' DESTDIR='$(DESTDIR)' CC='$(CC)' \
+		$(BASH_PROG) $(top_srcdir)/tests/install/installed.sh
+
 include $(top_srcdir)/tests/unit/base.mk
 include $(top_srcdir)/tests/unit/graphs.mk
 include $(top_srcdir)/tests/unit/devices.mk

@@ -7,6 +7,7 @@ NGD_META_TESTS = \
 	tests/meta/headers.py \
 	tests/meta/layers.py \
 	tests/meta/makefiles.py \
+	tests/meta/manual.sh \
 	tests/meta/shell_scripts.sh \
 	tests/meta/thread_safety.py \
 	tests/meta/unit_files.sh

@@ -40,9 +40,14 @@ static void run_daemon(const struct live *live, const char *models_dir, const ch
 {
     const char *argv[64] = {getenv("NPUGRAPHD"), "--listen", live->address, "--stats-listen", "off",
                             "--models-dir",      models_dir};
+    const char *isa = getenv("NGD_TEST_ISA");
     char path[4096], log_path[128];
     int n = 7, log;
 
+    if (isa != NULL) {
+        argv[n++] = "--isa";
+        argv[n++] = isa;
+    }
     if (argv[0] == NULL) {
         snprintf(path, sizeof(path), "%s/npugraphd", getenv("top_builddir") != NULL ? getenv("top_builddir") : ".");
         argv[0] = path;

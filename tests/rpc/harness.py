@@ -28,6 +28,7 @@ BUILD = pathlib.Path(os.environ.get("top_builddir", SOURCE))
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="npugraphd-test-"))
 PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until something that must happen counts as lost
 RELEASE_WITHIN = 1.0  # the promise for what a vanished client held
+ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
 SANITIZER = "SANITIZER" in os.environ  # slower: promises about time are not checked
 
 
@@ -116,6 +117,8 @@ class Daemon:
             command.append(f"--listen=unix:{self.socket}")
         elif listen:
             command.append(f"--listen={listen}")
+        if ISA:
+            command.append(f"--isa={ISA}")
         command += options
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(END_WITH_US + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/clock.h"
 #include "base/mem.h"
 #include "graphs/memplan.h"
 #include "tests/unit/unit.h"
 #include <stdbool.h>
 #include <string.h>
+#include <time.h>
 
 #define ALIGN 64
 
@@ -281,7 +281,7 @@ START_TEST(planning_65536_blocks_takes_seconds_at_most)
     enum { N = 65536 };
     struct ngd_memplan_block *b = NGD_NEW_N(struct ngd_memplan_block, N);
     uint64_t peak, bound;
-    ngd_nsec_t begin;
+    clock_t began;
 
     ck_assert_ptr_nonnull(b);
     rng_state = 99;
@@ -291,10 +291,11 @@ START_TEST(planning_65536_blocks_takes_seconds_at_most)
 
             b[i] = (struct ngd_memplan_block){.bytes = 1 + rng() % 4096, .first = first, .last = first + life};
         }
-        begin = ngd_now();
+        began = clock();
         ck_assert_int_eq(ngd_memplan(b, N, ALIGN, &peak, &bound), NGD_OK);
-        /* Generous: sanitizers and a loaded machine. A quadratic planner takes minutes. */
-        ck_assert_int_lt(ngd_now() - begin, 40 * NGD_SEC);
+        /* Of this process, so that a loaded machine does not count; generous for sanitizers. A quadratic planner
+         * takes minutes. */
+        ck_assert_int_lt((clock() - began) / CLOCKS_PER_SEC, 40);
         if (kind == 0)
             verify_all_live(b, N, peak);
         ck_assert_msg((double)peak <= 1.3 * (double)bound, "kind %d: %f", kind, (double)peak / (double)bound);

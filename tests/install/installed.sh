@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What `make install` left is complete: `make installcheck` runs this with the directories of the installation.
+# A program of a reader's own is compiled against the installed header with pkg-config's words alone.
+# shellcheck disable=SC2317  # functions are called by check()
+set -u
+: "${bindir:?}" "${sbindir:?}" "${libdir:?}" "${mandir:?}" "${bashcompletiondir:?}" "${version:?}" "${top_srcdir:?}"
+# With DESTDIR, what is installed says where it will be, not where it is.
+destdir=${DESTDIR:-}
+status=0
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+check() { # what, command...
+    local what=$1
+    shift
+    if "$@" >"$work/output" 2>&1; then
+        echo "ok - $what"
+    else
+        cat "$work/output"
+        echo "not ok - $what"
+        status=1
+    fi
+}
+
+says_version() { # program
+    [ "$("$1" --version)" = "${1##*/} $version" ] || {
+        echo "it says: $("$1" --version); expected: ${1##*/} $version"
+        return 1
+    }
+}
+
+package() {
+    PKG_CONFIG_PATH=$destdir$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config "$@" npugraph
+}
+
+compile() {
+    local words
+    words=$(package --cflags --libs) || return 1
+    # shellcheck disable=SC2086  # compilers and flags are words
+    (cd "$work" && ${CC:-cc} -Wall -Werror "$top_srcdir/examples/worker.c" $words -o worker)
+}
+
+# The installed daemon and npugraphctl, and the program that was just compiled.
+generate() {
+    local address=unix:$work/sock model=$top_srcdir/examples/model pid status=1
+    "$destdir$sbindir/npugraphd" --listen="$address" --stats-listen=off --models-dir="$model" --device-memory=256M &
+    pid=$!
+    for _ in $(seq 100); do
+        [ -e "$work/sock" ] && break
+        sleep 0.1
+    done
+    "$destdir$bindir/npugraphctl" --address "$address" load "$model" --name bible &&
+        "$work/worker" --address "$address" --model bible --tokenizer "$model/tokenizer.json" \
+            --prompt "In the beginning" --tokens 8 && status=0
+    kill -TERM "$pid" && wait "$pid" || status=1
+    return "$status"
+}
+
+export LD_LIBRARY_PATH=$destdir$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+check "npugraphctl --version answers $version" says_version "$destdir$bindir/npugraphctl"
+check "npugraphd --version answers $version" says_version "$destdir$sbindir/npugraphd"
+check "npugraph.pc has the version" test "$(package --modversion)" = "$version"
+check "the example compiles against the installed header" compile
+check "the example generates text with the installed library and daemon" generate
+check "npugraphd accepts its own sample configuration" \
+    bash -c "'$destdir$sbindir/npugraphd' --print-config >'$work/conf' && '$destdir$sbindir/npugraphd' --config='$work/conf' --check-config"
+for page in man1/npugraphctl.1 man5/npugraphd.conf.5 man8/npugraphd.8; do
+    check "$page is installed" test -s "$destdir$mandir/$page"
+done
+check "the completion is installed and loads" bash -n "$destdir$bashcompletiondir/npugraphctl"
+exit $status
