@@ -29,6 +29,7 @@ static void model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
     ctl_ratio(t, m->num_blocks != 0 ? (double)m->blocks_used / m->num_blocks : 0);
     ctl_int(t, m->max_context);
     ctl_int(t, m->tokens_prefill);
+    ctl_int(t, m->tokens_shared);
     ctl_int(t, m->tokens_decode);
     ctl_int(t, (m->prefill != NULL ? m->prefill->captures : 0) + (m->decode != NULL ? m->decode->captures : 0));
     ctl_int(t, (m->prefill != NULL ? m->prefill->replays : 0) + (m->decode != NULL ? m->decode->replays : 0));
@@ -40,8 +41,8 @@ int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
     static const struct ctl_column columns[] = {
         {"MODEL", "name", false},           {"SEQUENCES", "sequences", true},  {"WEIGHTS", "weight_bytes", true},
         {"KV", "kv_bytes", true},           {"KV USED", "kv_used", true},      {"CONTEXT", "max_context", true},
-        {"PROMPT", "tokens_prefill", true}, {"TOKENS", "tokens_decode", true}, {"CAPTURES", "captures", true},
-        {"REPLAYS", "replays", true},       {"IS", "description", false},
+        {"PROMPT", "tokens_prefill", true}, {"SHARED", "tokens_shared", true}, {"TOKENS", "tokens_decode", true},
+        {"CAPTURES", "captures", true},     {"REPLAYS", "replays", true},      {"DESCRIPTION", "description", false},
     };
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     Npugraph__V1__ListModelsResponse *r;

@@ -210,6 +210,10 @@ NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const ch
                                         size_t n, const struct npugraph_sampling *sampling, bool want_logits,
                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
+/* A copy of an idle sequence that goes its own way; the token after its context is drawn again, with sampling. */
+NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling,
+                                        bool want_logits, struct npugraph_sequence **copy_p,
+                                        struct npugraph_step *first_p, struct npugraph_error *err);
 /* One decode step over the sequence's own stream. forced: a token to append instead of the one chosen last, or -1. */
 NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
                                         struct npugraph_step *step_p, struct npugraph_error *err);

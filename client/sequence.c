@@ -25,31 +25,30 @@ static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
     seq->last = message;
 }
 
-int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
-                           const struct npugraph_sampling *sampling, bool want_logits, struct npugraph_sequence **seq_p,
-                           struct npugraph_step *first_p, struct npugraph_error *err)
+/* NULL: greedy, which is what an absent message means. */
+static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const struct npugraph_sampling *sampling)
 {
-    Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
-    Npugraph__V1__Sampling how = NPUGRAPH__V1__SAMPLING__INIT;
+    npugraph__v1__sampling__init(how);
+    if (sampling == NULL)
+        return NULL;
+    how->temperature = sampling->temperature;
+    how->top_k = sampling->top_k;
+    how->top_p = sampling->top_p;
+    how->seed = sampling->seed;
+    return how;
+}
+
+/* Open and Fork, whose answers are the same. */
+static int begin(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
+                 struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
+{
     struct npugraph_sequence *seq = calloc(1, sizeof(*seq));
     const Npugraph__V1__OpenResponse *r;
     int rc;
 
     if (seq == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
-    req.model = (char *)model;
-    req.prompt = (int32_t *)prompt;
-    req.n_prompt = n;
-    req.want_logits = want_logits;
-    if (sampling != NULL) {
-        how.temperature = sampling->temperature;
-        how.top_k = sampling->top_k;
-        how.top_p = sampling->top_p;
-        how.seed = sampling->seed;
-        req.sampling = &how;
-    }
-    rc = npugraph__unary(client, "/npugraph.v1.Sequences/Open", &req.base, &npugraph__v1__open_response__descriptor,
-                         &seq->last, err);
+    rc = npugraph__unary(client, method, req, &npugraph__v1__open_response__descriptor, &seq->last, err);
     if (rc != 0) {
         free(seq);
         return rc;
@@ -67,6 +66,33 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     }
     *seq_p = seq;
     return 0;
+}
+
+int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
+                           const struct npugraph_sampling *sampling, bool want_logits, struct npugraph_sequence **seq_p,
+                           struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
+    Npugraph__V1__Sampling how;
+
+    req.model = (char *)model;
+    req.prompt = (int32_t *)prompt;
+    req.n_prompt = n;
+    req.want_logits = want_logits;
+    req.sampling = put_sampling(&how, sampling);
+    return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+}
+
+int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling, bool want_logits,
+                           struct npugraph_sequence **copy_p, struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    Npugraph__V1__ForkRequest req = NPUGRAPH__V1__FORK_REQUEST__INIT;
+    Npugraph__V1__Sampling how;
+
+    req.sequence = seq->id;
+    req.want_logits = want_logits;
+    req.sampling = put_sampling(&how, sampling);
+    return begin(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
 }
 
 int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,

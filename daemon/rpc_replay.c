@@ -26,7 +26,8 @@ enum {
     Q_EAGER = 6,
     Q_TAG = 7,
     Q_GENERATION = 8,
-    Q_TYPES = 9
+    Q_TYPES = 9,
+    Q_PRIORITY = 10
 };
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
@@ -34,7 +35,7 @@ enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 #define TAIL_BYTES (4 * NGD_WIRE_U64_MAX)
 
 struct message {
-    uint64_t graph, tag, generation;
+    uint64_t graph, tag, generation, priority;
     bool eager;
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
@@ -154,6 +155,8 @@ static bool read_fields(const struct ngd_raw_message *raw, struct message *m, in
             m->generation = f.value;
         else if (f.number == Q_TYPES)
             ok = ngd_replay_read_type(f.data, f.n, &m->types[m->n_types++]);
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_PRIORITY)
+            m->priority = f.value;
     }
     for (uint32_t i = 0; ok && i < m->n_outputs; i++)
         m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
@@ -304,6 +307,19 @@ static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_dia
     return NGD_OK;
 }
 
+static ngd_status_t read_priority(const struct message *m, ngd_priority_t *priority_p, struct ngd_diag *diag)
+{
+    static const ngd_priority_t priorities[] = {NGD_PRIORITY_NORMAL, NGD_PRIORITY_HIGH, NGD_PRIORITY_LOW};
+
+    if (m->priority >= sizeof(priorities) / sizeof(priorities[0]))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "priority is %" PRIu64 "; it must be 0 (normal), 1 (high) "
+                            "or 2 (low)",
+                            m->priority);
+    *priority_p = priorities[m->priority];
+    return NGD_OK;
+}
+
 static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
 {
     const struct ngd_graph *g;
@@ -325,6 +341,8 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     if (status == NGD_OK)
         status = choose_outputs(g, &m, r->call, diag);
     ngd_request_init(&r->request);
+    if (status == NGD_OK)
+        status = read_priority(&m, &r->request.priority, diag);
     if (status == NGD_OK)
         status = lay_out(r, g, &m, diag);
     if (status != NGD_OK) {

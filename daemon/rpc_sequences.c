@@ -97,10 +97,16 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     }
     reply.token = r->token;
     reply.position = r->position;
+    reply.shared_tokens = r->shared;
     reply.prefill_ns = (uint64_t)r->device;
     put_logits(&reply.logits, r);
     ngd_session_count_request(call->session, r->device);
     ngd_call_reply(call, &reply.base);
+}
+
+static struct ngd_sampling sampling_of(const Npugraph__V1__Sampling *s)
+{
+    return s ? (struct ngd_sampling){s->temperature, s->top_k, s->top_p, s->seed} : (struct ngd_sampling){0};
 }
 
 static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRequest *q, struct ngd_diag *diag)
@@ -108,6 +114,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     struct ngd_seq_params params = {
         .prompt = q->prompt,
         .n_prompt = (uint32_t)q->n_prompt,
+        .sampling = sampling_of(q->sampling),
         .want_logits = q->want_logits,
         .share = ngd_session_share(call->session),
     };
@@ -115,9 +122,6 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     struct ngd_sequence_object *o;
     ngd_status_t status;
 
-    if (q->sampling)
-        params.sampling =
-            (struct ngd_sampling){q->sampling->temperature, q->sampling->top_k, q->sampling->top_p, q->sampling->seed};
     status = ngd_models_get(call->daemon->models, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
@@ -156,6 +160,35 @@ static void release_state(struct ngd_call *call)
 
 const struct ngd_rpc_ops ngd_rpc_sequences_open = {
     .once = true, .request = open_sequence, .cancelled = cancel_state, .release = release_state};
+
+/* ---- fork ------------------------------------------------------------------------------------------- */
+
+static ngd_status_t start_fork(struct ngd_call *call, const Npugraph__V1__ForkRequest *q, struct ngd_diag *diag)
+{
+    const struct ngd_sampling how = sampling_of(q->sampling);
+    struct ngd_sequence_object *parent, *o;
+    ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &parent, diag);
+
+    if (status != NGD_OK)
+        return status;
+    o = make_object();
+    call->state = o; /* the call's reference, given up by release() */
+    status = o ? ngd_seq_fork(parent->seq, &how, q->want_logits, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    ngd_object_unref(&parent->base);
+    return status;
+}
+
+static void fork_sequence(struct ngd_call *call, const void *msg)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status = start_fork(call, msg, &diag);
+
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_fork = {
+    .once = true, .request = fork_sequence, .cancelled = cancel_state, .release = release_state};
 
 /* ---- step -----------------------------------------------------------------------------------------------------------
  */
@@ -347,6 +380,7 @@ static void list_sequence(void *ctx, uint64_t id, struct ngd_object *object)
     info->model = ngd_arena_strdup(&l->call->life, model.name);
     info->position = seq.position;
     info->blocks = seq.blocks;
+    info->shared_tokens = seq.shared;
     info->state = (char *)(uintptr_t)seq.state;
     info->tokens = seq.tokens;
     if (info->model)

@@ -245,7 +245,7 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
             break;
         if (seq->op == NGD_SEQ_GENERATE && !ngd_seq_generate_on(seq))
             continue;
-        status = ngd_seq_grow(seq, &diag);
+        status = ngd_seq_grow(seq, seq->position + 1, &diag);
         if (status)
             ngd_seq_fail(seq, status, &diag);
         else
@@ -264,19 +264,16 @@ static ngd_status_t check_chosen(const struct ngd_model *model, int32_t token, s
                         (int)token, (unsigned)model->params.vocab);
 }
 
-static void advance(struct ngd_seq *seq, uint32_t rows, const int32_t *token)
+static void choose_token(struct ngd_seq *seq, int32_t token)
 {
     ngd_mutex_lock(&seq->model->lock);
-    seq->position += rows;
-    if (token) {
-        seq->chosen = *token;
-        seq->delivered = false;
-        seq->draws++;
-    }
+    seq->chosen = token;
+    seq->delivered = false;
+    seq->draws++;
     ngd_mutex_unlock(&seq->model->lock);
 }
 
-static void finish_row(struct ngd_model *model, uint32_t i, struct ngd_step_result *result)
+static void finish_row(struct ngd_model *model, uint32_t i, uint32_t way, struct ngd_step_result *result)
 {
     struct ngd_seq *seq = model->batch[i];
     int32_t token = STAGED(model, TOKEN, int32_t)[i];
@@ -288,7 +285,8 @@ static void finish_row(struct ngd_model *model, uint32_t i, struct ngd_step_resu
         return;
     }
     result->queue -= seq->ready;
-    advance(seq, 1, &token);
+    ngd_seq_advance(seq, 1, way);
+    choose_token(seq, token);
     if (seq->op == NGD_SEQ_STEP) {
         if (model->staging.data[NGD_ROLE_LOGITS])
             result->logits = STAGED(model, LOGITS, float) + (size_t)i * model->params.vocab;
@@ -306,9 +304,10 @@ static bool fill_decode(struct ngd_model *model, uint32_t n)
     bool logits = false;
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct ngd_seq *seq = model->batch[i];
+        struct ngd_seq *seq = model->batch[i];
 
-        put_row(model, i, seq, seq->position, seq->forced >= 0 ? seq->forced : seq->chosen);
+        seq->tokens[seq->position] = seq->forced >= 0 ? seq->forced : seq->chosen;
+        put_row(model, i, seq, seq->position, seq->tokens[seq->position]);
         put_seq(model, roles, i, seq, i, seq->position + 1);
         put_sampling(model, i, seq);
         logits |= seq->want_logits;
@@ -327,7 +326,7 @@ static void count_batch(struct ngd_model *model, uint32_t n)
 
 static void run_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max)
 {
-    uint32_t n = form_batch(model, max);
+    uint32_t n = form_batch(model, max), way = ngd_model_way(model, NGD_DECODE, max);
     ngd_nsec_t begin = ngd_now();
     ngd_status_t status;
 
@@ -345,7 +344,7 @@ static void run_decode(struct ngd_model *model, struct ngd_slot *slot, struct ng
         if (status)
             ngd_seq_fail(model->batch[i], status, &model->launch.diag);
         else
-            finish_row(model, i, &result);
+            finish_row(model, i, way, &result);
     }
 }
 
@@ -356,7 +355,7 @@ static void fill_prefill(struct ngd_model *model, const struct ngd_seq *seq, uin
     const struct ngd_roles *roles = &model->graphs[NGD_PREFILL].roles;
 
     for (uint32_t i = 0; i < rows; i++)
-        put_row(model, i, seq, seq->position + i, seq->prompt[seq->position + i]);
+        put_row(model, i, seq, seq->position + i, seq->tokens[seq->position + i]);
     put_seq(model, roles, 0, seq, rows - 1, seq->position + rows);
     for (uint32_t i = 0; i < (roles->result_per_row ? rows : 1); i++)
         put_sampling(model, i, seq);
@@ -376,52 +375,45 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, uint32_t
     }
     if (model->staging.data[NGD_ROLE_LOGITS])
         result.logits = STAGED(model, LOGITS, float) + (size_t)last * model->params.vocab;
-    advance(seq, rows, &token);
+    choose_token(seq, token);
     atomic_fetch_add_explicit(&model->tokens_decode, 1, memory_order_relaxed);
     ngd_metric_inc(NGD_M_TOKENS_DECODE);
     ngd_seq_finish_step(seq, &result);
 }
 
-/* Where chunks begin depends on the prompt alone, so that what a sequence says does not depend on the load. */
-static uint32_t chunk_rows(const struct ngd_model *model, const struct ngd_seq *seq)
-{
-    uint32_t left = seq->n_prompt - seq->position, max = model->graphs[NGD_PREFILL].roles.max_rows;
-
-    return left < max ? left : max;
-}
-
-static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t rows)
+static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry,
+                        uint32_t planned)
 {
     struct ngd_seq *seq = take(model, NGD_PREFILL);
     ngd_nsec_t begin = ngd_now();
+    struct ngd_chunk chunk;
     ngd_status_t status;
     bool last;
 
     if (!seq)
         return;
-    if (chunk_rows(model, seq) > rows) {
+    chunk = ngd_seq_chunk(seq);
+    if (chunk.planned != planned) {
         /* The one that the executable was looked up for has been withdrawn. */
         requeue(model, seq, true);
         return;
     }
-    rows = chunk_rows(model, seq);
-    last = seq->position + rows == seq->n_prompt;
-    fill_prefill(model, seq, rows);
-    size_launch(model, &model->graphs[NGD_PREFILL], rows, 1, last, last && seq->want_logits);
-    status = replay(model, slot, NGD_PREFILL, entry, rows);
+    last = seq->position + chunk.rows == seq->fill;
+    fill_prefill(model, seq, chunk.rows);
+    size_launch(model, &model->graphs[NGD_PREFILL], chunk.rows, 1, last, last && seq->want_logits);
+    status = replay(model, slot, NGD_PREFILL, entry, chunk.rows);
     ngd_share_charge(model->queue, account_of(seq), model->launch.device_time, 0);
     if (status) {
         ngd_seq_fail(seq, status, &model->launch.diag);
         return;
     }
-    atomic_fetch_add_explicit(&model->tokens_prefill, rows, memory_order_relaxed);
-    ngd_metric_add(NGD_M_TOKENS_PREFILL, rows);
-    if (last) {
-        finish_prompt(model, seq, rows, begin);
-        return;
-    }
-    advance(seq, rows, NULL);
-    requeue(model, seq, true); /* the oldest prompt first */
+    atomic_fetch_add_explicit(&model->tokens_prefill, chunk.rows, memory_order_relaxed);
+    ngd_metric_add(NGD_M_TOKENS_PREFILL, chunk.rows);
+    ngd_seq_advance(seq, chunk.rows, ngd_model_way(model, NGD_PREFILL, chunk.planned));
+    if (last)
+        finish_prompt(model, seq, chunk.rows, begin);
+    else
+        requeue(model, seq, true); /* the oldest prompt first */
 }
 
 /* ---- the item ----------------------------------------------------------------------------------------- */
@@ -436,7 +428,7 @@ static bool choose(struct ngd_model *model, int *kind_p, uint32_t *rows_p)
     decode = model->n_ready[NGD_DECODE] > 0;
     if (prefill && (!decode || model->last_kind == NGD_DECODE)) {
         *kind_p = NGD_PREFILL;
-        *rows_p = chunk_rows(model, ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link));
+        *rows_p = ngd_seq_chunk(ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link)).planned;
     } else if (decode) {
         *kind_p = NGD_DECODE;
         *rows_p = model->n_ready[NGD_DECODE] < model->max_batch ? model->n_ready[NGD_DECODE] : model->max_batch;

@@ -4,6 +4,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/batch.c \
 	scheduler/binding.c \
 	scheduler/capture.c \
+	scheduler/context.c \
 	scheduler/contract.c scheduler/contract.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \

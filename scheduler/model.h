@@ -14,6 +14,9 @@
  * bucket, or one prefill chunk; prefill and decode alternate when both wait. Rows of a batch are independent, so a
  * sequence's tokens do not depend on who else is in it.
  *
+ * Prefixes: full blocks of computed tokens are found again by their content, so sequences with the same beginning share
+ * them, also after the one that computed them is closed, until the blocks are needed for others.
+ *
  * Sampling is in the graph (temperature, top-k, top-p, seed, offset = number of tokens drawn so far).
  *
  * Threads: calls from any thread; callbacks run on a worker and must be short. One step of a sequence at a time
@@ -50,6 +53,7 @@ struct ngd_model_params {
     uint64_t parameters;
     uint64_t weight_bytes, kv_bytes; /* for people */
     uint32_t max_sequences;          /* default 1024 */
+    bool no_prefix_sharing;
 };
 
 /* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them: blocks. */
@@ -61,8 +65,8 @@ struct ngd_model *ngd_model_unref(struct ngd_model *model); /* returns NULL */
 struct ngd_model_stats {
     const char *name, *description;
     uint64_t parameters, weight_bytes, kv_bytes;
-    uint32_t block_size, num_blocks, blocks_used, max_context, vocab, max_batch, sequences;
-    uint64_t tokens_prefill, tokens_decode, batches;
+    uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
+    uint64_t tokens_prefill, tokens_shared, tokens_decode, batches;
     struct ngd_program *prefill, *decode; /* borrowed from the model */
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
@@ -83,7 +87,8 @@ struct ngd_step_result {
     uint32_t position; /* tokens in the context */
     const float *logits;
     uint32_t vocab;
-    uint32_t batch; /* sequences in the replay */
+    uint32_t batch;  /* sequences in the replay */
+    uint32_t shared; /* open: tokens of the prompt that others had computed */
     ngd_nsec_t queue, device;
 };
 typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
@@ -117,13 +122,19 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ign
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */
 void ngd_seq_close(struct ngd_seq *seq);  /* takes the caller's reference */
+/*
+ * A copy of an idle sequence, which goes its own way: the full blocks are shared, the last one is copied. With other
+ * sampling its next token is drawn anew, from the same logits. done is called as by open.
+ */
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
+                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag);
 /* For who may still call on it while another closes it: calls on a closed sequence answer STALE_ID. */
 struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq);
 void ngd_seq_unref(struct ngd_seq *seq);
 struct ngd_model *ngd_seq_model(const struct ngd_seq *seq);
 
 struct ngd_seq_info {
-    uint32_t position, blocks;
+    uint32_t position, blocks, shared;
     const char *state; /* "prefill", "idle", "queued", "running" */
     uint64_t tokens;
 };

@@ -13,7 +13,7 @@
 #include "scheduler/contract.h"
 #include "scheduler/program_int.h"
 
-typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENERATE } ngd_seq_op_t;
+typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENERATE, NGD_SEQ_FORK } ngd_seq_op_t;
 
 /*
  *   IDLE --step, generate--> READY --batch--> RUNNING --done--> IDLE
@@ -30,21 +30,26 @@ struct ngd_seq {
     struct ngd_sampling sampling;
     struct ngd_share *share; /* a reference */
     uint32_t n_prompt;
-    int32_t *prompt;
+    int32_t *tokens; /* room for a whole context; [0, fill) are known */
 
     ngd_seq_state_t state;
     ngd_seq_op_t op;
     bool cancelled; /* the operation under way shall end after its replay */
     bool closed;
     bool broken;       /* its prompt was not processed to the end: only close is left */
-    uint32_t position; /* tokens in the context */
+    uint32_t position; /* tokens whose keys and values are in the blocks */
+    uint32_t fill;     /* tokens that must be there before the next one is chosen */
+    uint32_t shared;   /* of the prompt's, found in blocks that others computed */
     uint32_t n_blocks;
-    int32_t *blocks;  /* room for a whole context */
-    int32_t chosen;   /* by the last step; not in the context */
-    bool delivered;   /* a generation has delivered `chosen` */
-    uint64_t draws;   /* tokens chosen so far: the offset of the next draw */
-    ngd_nsec_t asked; /* when the operation began */
-    ngd_nsec_t ready; /* when it became ready for its next replay */
+    int32_t *blocks;        /* room for a whole context */
+    uint32_t n_named;       /* of the blocks, from the first on */
+    uint32_t tail_way;      /* how the tokens behind the named blocks were computed: context.c */
+    struct ngd_digest name; /* of the last named one */
+    int32_t chosen;         /* by the last step; not in the context */
+    bool delivered;         /* a generation has delivered `chosen` */
+    uint64_t draws;         /* tokens chosen so far: the offset of the next draw */
+    ngd_nsec_t asked;       /* when the operation began */
+    ngd_nsec_t ready;       /* when it became ready for its next replay */
 
     /* The operation under way. */
     int32_t forced; /* -1: append `chosen` */
@@ -99,7 +104,7 @@ struct ngd_model {
     uint32_t max_batch;
     struct ngd_metric_row *blocks_used_row, *blocks_row;
     _Atomic uint32_t refs;
-    _Atomic uint64_t tokens_prefill, tokens_decode, batches;
+    _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches;
 
     /* Of the worker that runs the item. */
     struct ngd_staging staging;
@@ -117,6 +122,31 @@ struct ngd_model {
 
 extern const struct ngd_sched_item_ops ngd_model_item_ops;
 
+/* ---- context.c ---- */
+
+#define NGD_WAY_MIXED UINT32_MAX /* a block that was computed in more than one way gets no name */
+
+struct ngd_chunk {
+    uint32_t rows;    /* to compute next */
+    uint32_t planned; /* rows of the executable that computes them */
+};
+/* Of a sequence with position < fill. */
+struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
+/* How so many rows of a graph are computed: numbers that differ where bits may. */
+uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
+/* The tokens [position, position + rows) are in the blocks now. */
+void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
+/* Takes the blocks of the prompt's beginning that somebody has computed; the sequence has none yet. */
+void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* Blocks for so many tokens: KV_EXHAUSTED takes none. */
+ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                    struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/* The context is forgotten, its tokens are not. */
+void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
+/* Keys and values of a block that nobody writes to, into one that only the caller knows. */
+ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
+
 /* ---- batch.c ---- */
 
 /* Makes a sequence ready and sees to it that a worker will come. Call without the lock. */
@@ -128,8 +158,8 @@ void ngd_model_capture_abort(struct ngd_capture_job *job);
 
 /* Takes a READY sequence out of its list. */
 void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-/* Makes sure that there is a block for the next token. */
-ngd_status_t ngd_seq_grow(struct ngd_seq *seq, struct ngd_diag *diag);
+/* Makes sure that there are blocks for so many tokens. */
+ngd_status_t ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag);
 /* Ends the operation of a sequence that no list has, and answers it; diag is for a failure. May free the sequence. */
 void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag);
 /* The prompt's last chunk or a step is over, its token is seq->chosen. result has logits, batch and times. */

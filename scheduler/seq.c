@@ -13,19 +13,10 @@
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-static void release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
-{
-    if (!seq->n_blocks)
-        return;
-    ngd_kv_unref(model->kv, seq->blocks, seq->n_blocks);
-    seq->n_blocks = 0;
-    ngd_model_show_blocks(model);
-}
-
 static void seq_free(struct ngd_seq *seq)
 {
     ngd_share_unref(seq->share);
-    ngd_free(seq->prompt);
+    ngd_free(seq->tokens);
     ngd_free(seq->blocks);
     ngd_free(seq);
 }
@@ -46,30 +37,28 @@ struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
     return seq;
 }
 
-static uint32_t blocks_for(const struct ngd_model *model, uint32_t tokens)
-{
-    return tokens / model->params.block_size + (tokens % model->params.block_size != 0);
-}
-
-static struct ngd_seq *seq_new(struct ngd_model *model, const struct ngd_seq_params *params)
+/* A sequence that knows n tokens and has computed none. */
+static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
+                               const struct ngd_sampling *sampling, struct ngd_share *share)
 {
     struct ngd_seq *seq = NGD_NEW(struct ngd_seq);
 
     if (!seq)
         return NULL;
-    seq->prompt = ngd_memdup(params->prompt, params->n_prompt * sizeof(*params->prompt));
-    seq->blocks = NGD_NEW_N(int32_t, blocks_for(model, model->params.max_context));
-    if (!seq->prompt || !seq->blocks) {
+    seq->tokens = NGD_NEW_N(int32_t, model->params.max_context);
+    seq->blocks = NGD_NEW_N(int32_t, ngd_model_blocks_for(model, model->params.max_context));
+    if (!seq->tokens || !seq->blocks) {
         seq_free(seq);
         return NULL;
     }
+    memcpy(seq->tokens, tokens, n * sizeof(*tokens));
     ngd_list_init(&seq->link);
     seq->model = model;
-    seq->n_prompt = params->n_prompt;
-    seq->sampling = params->sampling;
-    seq->share = ngd_share_ref(params->share ? params->share : model->sched->own_share);
+    seq->n_prompt = seq->fill = n;
+    seq->sampling = *sampling;
+    seq->share = ngd_share_ref(share ? share : model->sched->own_share);
     seq->state = NGD_SEQ_IDLE;
-    atomic_init(&seq->refs, 2); /* the caller's, and the prefill's */
+    atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
     return seq;
 }
 
@@ -97,7 +86,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
     seq->cancelled = false;
     closed = seq->closed;
     if (closed)
-        release_blocks_locked(model, seq);
+        ngd_seq_release_blocks_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     return closed;
 }
@@ -160,6 +149,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
     result->stop = ngd_model_is_stop(seq->model, seq->chosen);
     result->position = seq->position;
     result->vocab = seq->model->params.vocab;
+    result->shared = seq->shared;
     if (!seq->want_logits)
         result->logits = NULL;
     if (give_back(seq, false, &end)) {
@@ -225,20 +215,13 @@ void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
     seq->state = NGD_SEQ_IDLE;
 }
 
-ngd_status_t ngd_seq_grow(struct ngd_seq *seq, struct ngd_diag *diag)
+ngd_status_t ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
-    uint32_t need = seq->position / model->params.block_size + 1;
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
 
-    if (seq->n_blocks >= need)
-        return NGD_OK;
     ngd_mutex_lock(&model->lock);
-    status = ngd_kv_alloc(model->kv, 1, &seq->blocks[seq->n_blocks], diag);
-    if (!status) {
-        seq->n_blocks++;
-        ngd_model_show_blocks(model);
-    }
+    status = ngd_seq_reserve_locked(model, seq, tokens, diag);
     ngd_mutex_unlock(&model->lock);
     return status;
 }
@@ -296,28 +279,49 @@ static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *p
 
 /* ---- open --------------------------------------------------------------------------------------------- */
 
+static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+{
+    if (model->n_seqs < model->params.max_sequences)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                        "model \"%.64s\" has %" PRIu32 " sequences, which is the limit; close one, or try again later",
+                        model->name, model->n_seqs);
+}
+
 static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
-    uint32_t n = blocks_for(model, seq->n_prompt);
     ngd_status_t status;
 
     ngd_mutex_lock(&model->lock);
-    if (model->n_seqs >= model->params.max_sequences) {
-        status =
-            ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                         "model \"%.64s\" has %" PRIu32 " sequences, which is the limit; close one, or try again later",
-                         model->name, model->n_seqs);
-    } else {
-        status = ngd_kv_alloc(model->kv, n, seq->blocks, diag);
-    }
+    status = check_count_locked(model, diag);
     if (!status) {
-        seq->n_blocks = n;
-        model->n_seqs++;
-        ngd_model_show_blocks(model);
+        ngd_seq_share_prefix_locked(model, seq);
+        status = ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
     }
+    if (status)
+        ngd_seq_release_blocks_locked(model, seq);
+    else
+        model->n_seqs++;
     ngd_mutex_unlock(&model->lock);
     return status;
+}
+
+/* The first operation of a sequence that has its blocks: its prompt, to a first token. */
+static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, void *user)
+{
+    struct ngd_model *model = ngd_model_ref(seq->model);
+
+    ngd_metric_inc(NGD_M_SEQUENCES);
+    ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
+    ngd_metric_add(NGD_M_TOKENS_SHARED, seq->shared);
+    atomic_fetch_add_explicit(&model->tokens_shared, seq->shared, memory_order_relaxed);
+    seq->op = NGD_SEQ_OPEN;
+    seq->want_logits = want_logits;
+    seq->done = done;
+    seq->user = user;
+    seq->asked = ngd_now();
+    ngd_model_enqueue(model, seq);
 }
 
 ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
@@ -334,7 +338,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
-    seq = seq_new(model, params);
+    seq = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share);
     status = seq ? admit(seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
     if (status) {
         if (seq)
@@ -342,20 +346,10 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         ngd_sched_leave(model->sched);
         return status;
     }
-    ngd_model_ref(model);
-    ngd_metric_inc(NGD_M_SEQUENCES);
-    ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
-    seq->op = NGD_SEQ_OPEN;
-    seq->want_logits = params->want_logits;
-    seq->done = done;
-    seq->user = user;
-    seq->asked = ngd_now();
     *seq_p = seq;
-    ngd_model_enqueue(model, seq);
+    begin_open(seq, params->want_logits, done, user);
     return NGD_OK;
 }
-
-/* ---- step, generate ----------------------------------------------------------------------------------- */
 
 static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, bool needs_room,
                                       struct ngd_diag *diag) NGD_REQUIRES(model->lock)
@@ -373,6 +367,8 @@ static ngd_status_t check_free_locked(const struct ngd_model *model, const struc
                             "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->position);
     return NGD_OK;
 }
+
+/* ---- fork --------------------------------------------------------------------------------------------- */
 
 /* Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down. */
 static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag *diag)
@@ -436,6 +432,89 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ign
     return NGD_OK;
 }
 
+/* ---- fork --------------------------------------------------------------------------------------------- */
+
+/*
+ * The child has all tokens and the blocks of all but the last one, whose row is computed again: its logits are what the
+ * child's first token is drawn from. That row is written, so its block is the child's own, a copy.
+ */
+static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *parent, struct ngd_diag *diag)
+{
+    struct ngd_model *model = child->model;
+    const uint32_t size = model->params.block_size, whole = (parent->position - 1) / size;
+    ngd_status_t status;
+
+    child->n_prompt = parent->n_prompt;
+    child->fill = parent->position;
+    child->position = child->shared = parent->position - 1;
+    child->draws = parent->draws - 1;
+    child->name = parent->name;
+    child->n_named = parent->n_named < whole ? parent->n_named : whole;
+    child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
+    memcpy(child->tokens, parent->tokens, parent->position * sizeof(*child->tokens));
+    memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));
+    ngd_mutex_lock(&model->lock);
+    status = check_count_locked(model, diag);
+    if (!status) {
+        ngd_kv_ref(model->kv, parent->blocks, whole);
+        child->n_blocks = whole;
+        status = ngd_seq_reserve_locked(model, child, parent->position, diag);
+    }
+    if (status)
+        ngd_seq_release_blocks_locked(model, child);
+    else
+        model->n_seqs++;
+    ngd_mutex_unlock(&model->lock);
+    if (!status && child->position % size != 0)
+        status = ngd_model_copy_block(model, parent->blocks[whole], child->blocks[whole], diag);
+    return status;
+}
+
+/* Of a child that nobody knows yet. */
+static void discard(struct ngd_seq *child)
+{
+    struct ngd_model *model = child->model;
+
+    ngd_mutex_lock(&model->lock);
+    if (child->n_blocks)
+        model->n_seqs--;
+    ngd_seq_release_blocks_locked(model, child);
+    ngd_mutex_unlock(&model->lock);
+    seq_free(child);
+}
+
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
+                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    struct ngd_seq_end end;
+    struct ngd_seq *child = NULL;
+    ngd_status_t status = check_sampling(model, sampling, diag);
+
+    if (!status)
+        status = check_logits(model, want_logits, diag);
+    if (!status)
+        status = begin(seq, NGD_SEQ_FORK, diag);
+    if (status)
+        return status;
+    /* While the operation lasts nobody steps the parent or frees its blocks. */
+    child = seq_new(model, seq->tokens, 0, sampling, seq->share);
+    status =
+        child ? take_context(child, seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+    (void)give_back(seq, false, &end);
+    if (status == NGD_OK) {
+        /* What the parent's operation was counted for goes on as the child's. */
+        *seq_p = child;
+        begin_open(child, want_logits, done, user);
+    } else {
+        if (child)
+            discard(child);
+        ngd_sched_leave(model->sched);
+    }
+    ngd_seq_unref(seq);
+    return status;
+}
+
 /* ---- cancel, close ------------------------------------------------------------------------------------ */
 
 /* True: it waited, and the caller answers it. */
@@ -473,7 +552,7 @@ void ngd_seq_close(struct ngd_seq *seq)
     model->n_seqs--;
     waited = withdraw_locked(model, seq);
     if (seq->op == NGD_SEQ_NONE)
-        release_blocks_locked(model, seq);
+        ngd_seq_release_blocks_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     ngd_metric_dec(NGD_M_SEQUENCES);
     if (waited)
@@ -501,6 +580,7 @@ void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
     *info_p = (struct ngd_seq_info){
         .position = seq->position,
         .blocks = seq->n_blocks,
+        .shared = seq->shared,
         .state = seq->op == NGD_SEQ_OPEN ? "prefill" : states[seq->state],
         .tokens = seq->draws,
     };

@@ -4,6 +4,7 @@
  * the rest from anonymous mappings that go back to the system when they are freed. A handle of memory is its address.
  */
 #include "devices/host/host.h"
+#include "devices/host/k_gemm.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -88,6 +89,7 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .memory_bytes = ngd_cpu_memory_bytes() / 4 * 3, /* the rest is for the process, its clients and the system */
         .threads = dev->threads,
         .streams_max = STREAMS_MAX,
+        .wide_rows = NGD_GEMM_WIDE_ROWS,
         .host_memory = true,
     };
     *dev_p = dev;

@@ -15,7 +15,7 @@
  * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
  * decides, not the rows of a replay, so that a row's result does not depend on its company.
  */
-#define WIDE_ROWS     48
+#define WIDE_ROWS     NGD_GEMM_WIDE_ROWS
 #define COLS_PER_UNIT 16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
 #define STREAM_BYTES  (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
 

@@ -23,6 +23,8 @@
 #define NGD_GEMM_MC 192 /* rows per pass over a tile: their sums are 48 KiB */
 #define NGD_GEMM_RB 24  /* rows per call of the multiplying kernel */
 
+#define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on the wide way is taken */
+
 typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE } ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */

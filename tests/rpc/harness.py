@@ -244,6 +244,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Sequences/UnloadModel": ("unary_unary", pb.UnloadModelResponse),
     "Sequences/ListModels": ("unary_unary", pb.ListModelsResponse),
     "Sequences/Open": ("unary_unary", pb.OpenResponse),
+    "Sequences/Fork": ("unary_unary", pb.OpenResponse),
     "Sequences/Step": ("unary_unary", pb.StepResponse),
     "Sequences/StepStream": ("stream_stream", pb.StepResponse),
     "Sequences/Generate": ("unary_stream", pb.GenerateResponse),

@@ -4,6 +4,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_kv \
 	tests/unit/test_model \
 	tests/unit/test_policy \
+	tests/unit/test_prefix \
 	tests/unit/test_program \
 	tests/unit/test_sched \
 	tests/unit/test_share
@@ -15,6 +16,7 @@ NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -26,6 +26,7 @@ struct toy {
     struct bed bed;
     struct ngd_model *model;
     uint32_t blocks;               /* TOY_BLOCKS, or fewer */
+    bool no_sharing;               /* of prefixes */
     bool greedy;                   /* graphs without sampling inputs and logits */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
     float ek[TOY_VOCAB][TOY_DIM], ev[TOY_VOCAB][TOY_DIM], eq[TOY_VOCAB][TOY_DIM], pos[TOY_CONTEXT][TOY_DIM],
@@ -132,6 +133,7 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
         .stop_tokens = toy_stop,
         .n_stop_tokens = 1,
         .max_sequences = 10,
+        .no_prefix_sharing = t->no_sharing,
     };
     if (t->greedy) {
         struct ngd_decode_contract *c = &params->contract;
@@ -198,6 +200,7 @@ static inline void toy_open_few(struct toy *t)
 {
     toy_bed(t, 1);
     t->blocks = TOY_FEW;
+    t->no_sharing = true; /* their numbers are what these tests look at */
     toy_create(t);
 }
 
@@ -274,7 +277,7 @@ struct toy_seq {
     char text[NGD_DIAG_MAX];
     int32_t token;
     bool stop, has_logits;
-    uint32_t position, batch;
+    uint32_t position, batch, shared;
     float logits[TOY_VOCAB];
     /* Of a generation. */
     int32_t tokens[64];
@@ -303,6 +306,7 @@ static inline void toy_done(void *user, struct ngd_seq *seq, const struct ngd_st
     s->stop = r->stop;
     s->position = r->position;
     s->batch = r->batch;
+    s->shared = r->shared;
     s->has_logits = r->logits != NULL;
     if (r->logits)
         memcpy(s->logits, r->logits, sizeof(s->logits));

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences of different clients that have a beginning in common, and forks: what is computed, and what is said."""
+from harness import *
+
+MODEL = SOURCE / "examples" / "model"
+PROMPT = [7 + i * 11 % 1900 for i in range(100)]
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+
+
+def load(daemon, name):
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name], check=True, capture_output=True)
+
+
+def model(c, name):
+    return next(m for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models if m.name == name)
+
+
+def start(c, name, prompt=PROMPT, **sampling):
+    return c.call("Sequences/Open", pb.OpenRequest(model=name, prompt=prompt, sampling=pb.Sampling(**sampling)))
+
+
+def fork(c, sequence, **sampling):
+    return c.call("Sequences/Fork", pb.ForkRequest(sequence=sequence, sampling=pb.Sampling(**sampling)))
+
+
+def generate(c, sequence, tokens=24):
+    request = pb.GenerateRequest(sequence=sequence, max_tokens=tokens, ignore_stop=True)
+    return [t for m in c.call("Sequences/Generate", request) for t in m.tokens]
+
+
+def close(c, sequence):
+    c.call("Sequences/Close", pb.CloseRequest(sequence=sequence))
+
+
+@test("a second client's prompt is found in the first one's blocks, also when that one has gone, and says the same")
+def found_again(daemon):
+    load(daemon, "shared")
+    with Client(daemon) as a:
+        first = start(a, "shared")
+        said = generate(a, first.sequence)
+        assert first.shared_tokens == 0
+    with Client(daemon) as b:
+        until("the first client's blocks are free", lambda: model(b, "shared").blocks_used == 0)
+        before = model(b, "shared")
+        assert before.blocks_cached >= len(PROMPT) // before.block_size
+        second = start(b, "shared")
+        after = model(b, "shared")
+        whole = (len(PROMPT) - 1) // after.block_size * after.block_size
+        assert second.shared_tokens == whole, second.shared_tokens
+        assert after.tokens_prefill - before.tokens_prefill == len(PROMPT) - whole
+        assert after.tokens_shared == whole
+        assert second.token == first.token and generate(b, second.sequence) == said
+
+
+@test("sixteen sequences with one prompt hold its blocks once")
+def once(daemon):
+    load(daemon, "once")
+    clients = [Client(daemon) for _ in range(4)]
+    alone = start(clients[0], "once")
+    used = model(clients[0], "once").blocks_used
+    opened = [start(clients[i % 4], "once") for i in range(15)]
+    assert all(o.token == alone.token for o in opened)
+    # One block of its own for each: the last tokens, and what it will say.
+    assert model(clients[0], "once").blocks_used <= used + 15
+    for c in clients:
+        c.close()
+
+
+@test("forks: the same sampling says the same, other seeds say other things, the parent says what it would have said")
+def forks(daemon):
+    load(daemon, "forks")
+    how = {"temperature": 1.5, "seed": 5}
+    with Client(daemon) as c:
+        undisturbed = start(c, "forks", **how)
+        expected = generate(c, undisturbed.sequence)
+        parent = start(c, "forks", **how)
+        begun = generate(c, parent.sequence, 8)
+        same = fork(c, parent.sequence, **how)
+        others = [fork(c, parent.sequence, temperature=1.5, seed=seed) for seed in range(50, 54)]
+        info = {s.sequence: s for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences}
+        assert info[same.sequence].position == info[parent.sequence].position
+        rest = generate(c, parent.sequence, 16)
+        assert begun + rest == expected, (begun, rest, expected)
+        close(c, parent.sequence)
+        # The parent has sent the token that it chose last; the fork has the same one, and has sent nothing yet.
+        assert generate(c, same.sequence, 17) == begun[-1:] + rest
+        said = [tuple(generate(c, o.sequence, 16)) for o in others]
+        assert len(set(said + [tuple(rest)])) >= 4
+
+
+@test("forks of closed and unknown sequences are refused; priorities are checked")
+def refusals(daemon):
+    load(daemon, "refusals")
+    with Client(daemon) as c:
+        gone = start(c, "refusals").sequence
+        close(c, gone)
+        refused("STALE_ID", "NOT_FOUND", fork, c, gone)
+        refused("UNKNOWN_ID", "NOT_FOUND", fork, c, 12345)
+        alive = start(c, "refusals").sequence
+        refused("SAMPLING", "INVALID_ARGUMENT", fork, c, alive, temperature=-1)
+        graph = c.register('npugraph 1\ngraph "g" { input %x : f32[1] %y = aten.neg(%x) return %y }').graph
+        for priority in range(3):
+            assert c.replay(graph, [b"\0\0\x80\x3f"], priority=priority).outputs[0] == b"\0\0\x80\xbf"
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, graph, [b"\0\0\x80\x3f"], priority=3)
+        assert "0 (normal)" in got.text
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={SOURCE / 'examples'}")
