@@ -50,6 +50,7 @@ struct ctl_table;
 struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct ctl_column *columns, size_t n);
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
+void ctl_bool(struct ctl_table *t, bool value); /* yes, no */
 void ctl_int(struct ctl_table *t, uint64_t value);
 void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
 void ctl_ms(struct ctl_table *t, uint64_t ms);                     /* 3m 12s */
@@ -108,6 +109,7 @@ int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_options(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);

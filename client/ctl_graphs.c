@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs: list, show, dot, plan, map. */
+/* Graphs: list, show, dot, plan, map; options. */
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -104,4 +104,40 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
     if (file != NULL)
         req.form = (char *)(uintptr_t) "svg";
     return describe(ctl, &req, file);
+}
+
+int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"OPTION", "name", false},         {"TYPE", "type", false},     {"DEFAULT", "default", false},
+        {"ALLOWED", "allowed", false},     {"KEY", "in_key", false},    {"PER CAPTURE", "per_capture", false},
+        {"SUPPORTED", "supported", false}, {"EFFECT", "effect", false},
+    };
+    Npugraph__V1__ListOptionsRequest req = NPUGRAPH__V1__LIST_OPTIONS_REQUEST__INIT;
+    Npugraph__V1__ListOptionsResponse *r;
+    struct ctl_table *t;
+
+    if (argc != 1)
+        return ctl_usage(ctl_find_command(argv[0]), "options takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/ListOptions", &req.base,
+                         &npugraph__v1__list_options_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_options; i++) {
+        const Npugraph__V1__OptionInfo *o = r->options[i];
+
+        ctl_row(t);
+        ctl_str(t, o->name);
+        ctl_str(t, o->type);
+        ctl_str(t, o->default_value);
+        ctl_str(t, o->allowed);
+        ctl_bool(t, o->in_key);
+        ctl_bool(t, o->per_capture);
+        ctl_bool(t, o->supported);
+        ctl_str(t, o->effect);
+    }
+    ctl_table_end(t, "No options.");
+    npugraph__free_message(r);
+    return 0;
 }

@@ -88,6 +88,11 @@ void ctl_str(struct ctl_table *t, const char *value)
     cell(t, value, json_string(value));
 }
 
+void ctl_bool(struct ctl_table *t, bool value)
+{
+    cell(t, value ? "yes" : "no", json_boolean(value));
+}
+
 void ctl_int(struct ctl_table *t, uint64_t value)
 {
     char text[32];

@@ -26,7 +26,8 @@ struct run {
     const char *file;
     char *text;
     struct pair symbol[MAX_PAIRS], input[MAX_PAIRS], host[MAX_PAIRS];
-    size_t n_symbol, n_input, n_host;
+    struct npugraph_option option[MAX_PAIRS];
+    size_t n_symbol, n_input, n_host, n_option;
     uint64_t repeat;
     bool dry_run, eager;
     /* learned */
@@ -63,6 +64,17 @@ static const char *find_pair(const struct pair *list, size_t n, const char *name
     return NULL;
 }
 
+static bool add_option(struct run *r, char *text)
+{
+    struct pair pair;
+    size_t n = 0;
+
+    if (r->n_option == MAX_PAIRS || !add_pair(&pair, &n, text))
+        return false;
+    r->option[r->n_option++] = (struct npugraph_option){pair.name, pair.value};
+    return true;
+}
+
 static bool take_option(struct run *r, const char *name, const char *value)
 {
     if (strcmp(name, "symbol") == 0)
@@ -71,6 +83,8 @@ static bool take_option(struct run *r, const char *name, const char *value)
         return add_pair(r->input, &r->n_input, (char *)value);
     if (strcmp(name, "host") == 0)
         return add_pair(r->host, &r->n_host, (char *)value);
+    if (strcmp(name, "option") == 0)
+        return add_option(r, (char *)value);
     if (strcmp(name, "repeat") == 0)
         return ctl_parse_uint(value, 10000000, &r->repeat) && r->repeat > 0;
     if (strcmp(name, "dry-run") == 0)
@@ -152,7 +166,7 @@ static int learn(struct run *r)
     r->text = read_file(r->file, &n);
     if (r->text == NULL)
         return 1;
-    if (npugraph_graph_register(r->ctl->client, r->text, NULL, 0, NULL, 0, &r->graph, &err) != 0)
+    if (npugraph_graph_register(r->ctl->client, r->text, NULL, 0, r->option, r->n_option, &r->graph, &err) != 0)
         return fail(&err);
     describe.graph = r->graph;
     r->described = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Describe", &describe.base,
@@ -181,7 +195,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
 {
     struct run r = {.ctl = ctl, .command = ctl_find_command(argv[0])};
     struct ctl_fields *f;
-    int rc = parse_arguments(&r, argc, argv, "dry-run", "symbol");
+    int rc = parse_arguments(&r, argc, argv, "dry-run", "symbol option");
 
     if (rc == 0)
         rc = learn(&r);
@@ -346,7 +360,8 @@ static int bind_all(struct run *r)
     for (size_t i = 0; rc == 0 && i < n; i++)
         rc = bind_one(r, i < g->n_params ? g->params[i] : g->states[i - g->n_params], r->need->bound_bytes[i], i + 1,
                       &bindings[i]);
-    if (rc == 0 && npugraph_graph_register(r->ctl->client, r->text, bindings, n, NULL, 0, &r->graph, &err) != 0)
+    if (rc == 0 &&
+        npugraph_graph_register(r->ctl->client, r->text, bindings, n, r->option, r->n_option, &r->graph, &err) != 0)
         rc = fail(&err);
     free(bindings);
     return rc;
@@ -475,7 +490,7 @@ static int replay_filled(struct run *r)
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv)
 {
     struct run r = {.ctl = ctl, .command = ctl_find_command(argv[0]), .repeat = 1};
-    int rc = parse_arguments(&r, argc, argv, "eager", "symbol input host repeat");
+    int rc = parse_arguments(&r, argc, argv, "eager", "symbol input host option repeat");
 
     if (rc == 0)
         rc = learn(&r);

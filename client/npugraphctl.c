@@ -22,6 +22,10 @@ const struct ctl_command ctl_commands[] = {
      "the\n"
      "same command.",
      false, false, ctl_cmd_graphs},
+    {"options", "", "Options that graphs are registered and captured with",
+     "KEY: plans depend on the option. PER CAPTURE: a single Graphs.Capture may set it too. An option that is not\n"
+     "supported yet takes its default only.",
+     false, false, ctl_cmd_options},
     {"models", "", "Loaded models", NULL, false, false, ctl_cmd_models},
     {"sessions", "", "Connected clients and what they own", NULL, false, false, ctl_cmd_sessions},
     {"sequences", "", "Open sequences", NULL, false, false, ctl_cmd_sequences},
@@ -41,9 +45,11 @@ const struct ctl_command ctl_commands[] = {
      "Generate text, streamed as it is made",
      "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true, false,
      ctl_cmd_generate},
-    {"capture", "FILE [--symbol NAME=N]... [--dry-run]", "Capture a graph file and show its cost",
-     "FILE is graph text. --dry-run only plans: bytes, kernels and guards, nothing is kept.", true, false,
-     ctl_cmd_capture},
+    {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
+     "Capture a graph file and show its cost",
+     "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "
+     "nothing is kept.",
+     true, false, ctl_cmd_capture},
     {"explain", "[ID | KEY | tag:N] [--limit N]",
      "Why replays missed, were padded, evicted, ran eagerly or were refused",
      "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
@@ -55,7 +61,9 @@ const struct ctl_command ctl_commands[] = {
      "gives\n"
      "one instead. --apply makes it the graph's; executables that no request can reach any more are dropped.",
      false, false, ctl_cmd_buckets},
-    {"replay", "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--repeat N] [--eager]",
+    {"replay",
+     "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--option NAME=VALUE]... [--repeat N] "
+     "[--eager]",
      "Register, capture and replay a graph file",
      "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
      "are\n"

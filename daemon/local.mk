@@ -51,6 +51,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_methods.c \
 	daemon/rpc_methods.h \
 	daemon/rpc_models.c \
+	daemon/rpc_options.c \
 	daemon/rpc_reflection.c \
 	daemon/rpc_replay.c \
 	daemon/rpc_replay_types.c daemon/rpc_replay_types.h \

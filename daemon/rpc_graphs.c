@@ -25,17 +25,17 @@ struct registration {
 };
 
 static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__RegisterRequest *q,
-                                 struct ngd_program_options *options, struct ngd_diag *diag)
+                                 struct ngd_graph_options *options, struct ngd_diag *diag)
 {
-    ngd_program_options_init(options);
-    options->capture_limit = (uint32_t)call->daemon->options.capture_limit;
+    ngd_graph_options_init(options);
+    options->capture_limit = call->daemon->options.capture_limit;
     for (size_t i = 0; i < q->n_options; i++) {
-        ngd_status_t status = ngd_program_options_set(options, q->options[i]->name, q->options[i]->value, diag);
+        ngd_status_t status = ngd_graph_options_set(options, q->options[i]->name, q->options[i]->value, diag);
 
         if (status != NGD_OK)
             return status;
     }
-    return NGD_OK;
+    return ngd_graph_options_check(options, diag);
 }
 
 static ngd_status_t bind_program(struct registration *r, struct ngd_program *prog,
@@ -74,7 +74,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
                                     struct ngd_diag *diag)
 {
     struct ngd_daemon *d = r->call->daemon;
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program *prog;
     struct ngd_device *dev;
     bool shared;
@@ -205,9 +205,25 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     ngd_call_reply(call, &reply.base);
 }
 
+/* The graph's options, with those of this capture in their place. A dry run leaves nothing behind, so it takes any. */
+static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_options *options, struct ngd_diag *diag)
+{
+    *options = *ngd_program_options(ngd_binding_program(c->binding));
+    for (size_t i = 0; i < c->q->n_options; i++) {
+        const char *name = c->q->options[i]->name, *value = c->q->options[i]->value;
+        ngd_status_t status = c->q->dry_run ? ngd_graph_options_set(options, name, value, diag)
+                                            : ngd_graph_options_set_for_capture(options, name, value, diag);
+
+        if (status != NGD_OK)
+            return status;
+    }
+    return ngd_graph_options_check(options, diag);
+}
+
 static void capture(struct ngd_call *call, const void *msg)
 {
     struct capture *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+    struct ngd_graph_options options;
     struct ngd_object *o;
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
@@ -220,9 +236,11 @@ static void capture(struct ngd_call *call, const void *msg)
         c->binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
         ngd_object_unref(o);
         call->state = c;
-        status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols,
-                                   c->q->dry_run, captured, call, &diag);
+        status = capture_options(c, &options, &diag);
     }
+    if (status == NGD_OK)
+        status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols, &options,
+                                   c->q->dry_run, captured, call, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }

@@ -56,6 +56,9 @@ bool ngd_expr_always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim
 bool ngd_expr_is_multiple(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t *symbol_p, int64_t *mult_p);
 bool ngd_expr_uses(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t symbol);
 uint32_t ngd_expr_symbols(const struct ngd_expr_table *table, ngd_dim_t dim); /* bit per symbol that it uses */
+/* The same expression in another table, with map[i] (of that table) in the place of symbol i. */
+ngd_status_t ngd_expr_translate(const struct ngd_expr_table *from, ngd_dim_t dim, struct ngd_expr_table *to,
+                                const ngd_dim_t *map, ngd_dim_t *dim_p);
 void ngd_expr_print(const struct ngd_expr_table *table, ngd_dim_t dim, struct ngd_strbuf *sb); /* "T*8 + 1" */
 
 /* Constants, negative ones included. */

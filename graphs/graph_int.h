@@ -61,6 +61,9 @@ bool ngd_name_ok(struct ngd_slice name);        /* of a value: [A-Za-z0-9_.]+ */
 bool ngd_symbol_name_ok(struct ngd_slice name); /* an identifier that is no word of the language */
 bool ngd_text_ok(const char *s, size_t n);      /* UTF-8 without NUL */
 
+/* Seals what passes made of a sealed graph: symbols may have become unused. */
+ngd_status_t ngd_graph_seal_rewritten(struct ngd_graph *graph, struct ngd_diag *diag);
+
 /* The digest of a graph whose structure is valid; graph_print.c. */
 ngd_status_t ngd_graph_compute_digest(const struct ngd_graph *graph, struct ngd_digest *digest_p);
 const char *ngd_value_class_name(ngd_value_class_t cls); /* "param" */

@@ -5,6 +5,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/expr.c graphs/expr.h \
 	graphs/expr_int.h \
 	graphs/expr_poly.c \
+	graphs/expr_translate.c \
 	graphs/gcache.c graphs/gcache.h \
 	graphs/graph.c graphs/graph.h \
 	graphs/graph_int.h \
@@ -27,6 +28,15 @@ libngdgraphs_la_SOURCES = \
 	graphs/op_reduce.c \
 	graphs/op_shape.c \
 	graphs/op_view.c \
+	graphs/options.c graphs/options.h \
+	graphs/pass.h \
+	graphs/pass_fold_constants.c \
+	graphs/pass_merge_equals.c \
+	graphs/pass_remove_dead.c \
+	graphs/pass_remove_noops.c \
+	graphs/pass_run.c \
+	graphs/pass_simplify_views.c \
+	graphs/pass_support.c \
 	graphs/plan.c graphs/plan.h \
 	graphs/plan_build.c \
 	graphs/plan_cost.c \
@@ -35,6 +45,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_memory.c \
 	graphs/plan_print.c \
 	graphs/plan_views.c \
+	graphs/rewrite.c graphs/rewrite.h \
 	graphs/sizes.c graphs/sizes.h \
 	graphs/store.c graphs/store.h \
 	graphs/store_dir.c \
@@ -44,3 +55,4 @@ libngdgraphs_la_SOURCES = \
 libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def graphs/store_reasons.def
+EXTRA_DIST += graphs/options.def graphs/passes.def

@@ -2,6 +2,7 @@
 /* The life of a plan, and its calls' attributes. How one is made: plan_build.c, plan_views.c, plan_memory.c. */
 #include "graphs/plan.h"
 #include "base/mem.h"
+#include "graphs/pass.h"
 #include "graphs/plan_int.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -31,8 +32,16 @@ static ngd_status_t check_key(const struct ngd_graph *graph, const struct ngd_ke
     return NGD_OK;
 }
 
-ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key, const struct ngd_plan_target *target,
+ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
+                             const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                              struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    return ngd_plan_create_reported(graph, key, options, target, NULL, plan_p, diag);
+}
+
+ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
+                                      const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
     struct holder *h;
     ngd_status_t status = check_key(graph, key, diag);
@@ -45,10 +54,15 @@ ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
     ngd_arena_init(&h->arena, ARENA_BLOCK);
     h->plan.arena = &h->arena;
     h->plan.refs = 1;
-    h->plan.graph = ngd_graph_ref(graph);
+    h->plan.source = ngd_graph_ref(graph);
     h->plan.key = *key;
     memcpy(h->plan.symbols, key->symbols, sizeof(h->plan.symbols));
-    status = ngd_plan_build(&h->plan, target, diag);
+    if (options)
+        status = ngd_passes_run(graph, key->symbols, options, target, report, &h->plan.graph, diag);
+    else
+        h->plan.graph = ngd_graph_ref(graph);
+    if (!status)
+        status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), diag);
     if (status) {
         ngd_plan_unref(&h->plan);
         return status;
@@ -67,6 +81,7 @@ struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan)
 {
     if (plan && __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
         ngd_graph_unref(plan->graph);
+        ngd_graph_unref(plan->source);
         ngd_arena_fini(plan->arena);
         ngd_free(plan); /* the first member of its holder */
     }

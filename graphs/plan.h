@@ -17,6 +17,7 @@
  */
 #include "graphs/graph.h"
 #include "graphs/key.h"
+#include "graphs/options.h"
 
 #define NGD_PLAN_NONE  UINT32_MAX
 #define NGD_NO_ROW_SYM 0xff
@@ -59,7 +60,8 @@ struct ngd_plan_io {
 };
 
 struct ngd_plan {
-    struct ngd_graph *graph; /* a reference */
+    struct ngd_graph *graph;  /* what is planned: the source, or what passes made of it. A reference */
+    struct ngd_graph *source; /* what was registered. A reference */
     struct ngd_key key;
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* planned values: exact, or the bucket */
     uint32_t n_tensors, n_calls;
@@ -92,8 +94,15 @@ struct ngd_plan_target {
     bool inplace;
 };
 
-ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key, const struct ngd_plan_target *target,
+/* Runs the passes that the options leave on (passes.def), then plans. options NULL: no passes, the graph as it is. */
+ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
+                             const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                              struct ngd_plan **plan_p, struct ngd_diag *diag);
+/* The same; report (graphs/pass.h) says what each pass did. */
+struct ngd_pass_report;
+ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
+                                      const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag);
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan);
 struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan);
 void ngd_plan_print(const struct ngd_plan *plan, struct ngd_strbuf *sb); /* calls, tensors, offsets, peaks */

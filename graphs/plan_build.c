@@ -32,6 +32,7 @@ struct build {
     struct ngd_plan *plan;
     const struct ngd_graph *graph;
     const struct ngd_plan_target *target;
+    bool inplace; /* results may take the storage of operands */
     struct ngd_diag *diag;
     bool *value_needed;
     uint32_t *tensor_of; /* by value */
@@ -583,7 +584,7 @@ static ngd_status_t run(struct build *b)
         status = build_io(b);
     if (status)
         return status;
-    status = ngd_plan_assign_memory(b->plan, b->target->inplace);
+    status = ngd_plan_assign_memory(b->plan, b->inplace);
     if (!status)
         status = ngd_plan_estimate(b->plan);
     if (status == NGD_ERR_NO_MEMORY)
@@ -594,9 +595,10 @@ static ngd_status_t run(struct build *b)
 }
 
 /* Runs the build with its own arrays and leaves the plan with the arena's. */
-ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, struct ngd_diag *diag)
+ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
+                            struct ngd_diag *diag)
 {
-    struct build b = {.plan = plan, .graph = plan->graph, .target = target, .diag = diag};
+    struct build b = {.plan = plan, .graph = plan->graph, .target = target, .inplace = inplace, .diag = diag};
     uint32_t n_values = plan->graph->n_values;
     struct ngd_plan_tensor *tensors;
     struct ngd_plan_call *calls;

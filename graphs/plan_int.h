@@ -13,7 +13,8 @@
 #define NGD_PLAN_ALIGN 64
 
 /* Fills a plan that has its graph, key, symbols and an empty arena. On failure the plan is only fit to be destroyed. */
-ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, struct ngd_diag *diag);
+ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
+                            struct ngd_diag *diag);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has

@@ -362,12 +362,13 @@ static void describe_plan(const struct ngd_program *prog, const struct ngd_plan 
     ngd_strbuf_fini(&sb);
 }
 
-static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *key, struct ngd_capture_info *info,
+static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *key,
+                              const struct ngd_graph_options *options, struct ngd_capture_info *info,
                               struct ngd_diag *diag)
 {
     struct ngd_plan *plan;
     ngd_nsec_t begin = ngd_now();
-    ngd_status_t status = ngd_plan_create(prog->graph, key, ngd_device_target(prog->queue->dev), &plan, diag);
+    ngd_status_t status = ngd_plan_create(prog->graph, key, options, ngd_device_target(prog->queue->dev), &plan, diag);
 
     if (status)
         return status;
@@ -377,8 +378,9 @@ static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *ke
     return NGD_OK;
 }
 
-ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols, bool dry_run,
-                                 struct ngd_capture_info *info_p, struct ngd_diag *diag)
+ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols,
+                                 const struct ngd_graph_options *options, bool dry_run, struct ngd_capture_info *info_p,
+                                 struct ngd_diag *diag)
 {
     struct ngd_program *prog = binding->prog;
     struct ngd_capture_info info = {0};
@@ -387,8 +389,12 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     struct ngd_key key;
     ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
+    if (!options)
+        options = &prog->options;
     if (status == NGD_OK && dry_run)
-        status = plan_only(prog, &key, &info, diag);
+        status = plan_only(prog, &key, options, &info, diag);
+    else if (status == NGD_OK && options->force_recapture)
+        status = ngd_program_recapture(prog, &key, &entry, &info.captured, diag);
     else if (status == NGD_OK)
         status = ngd_program_capture(prog, &key, &entry, &info.captured, diag);
     if (status)

@@ -117,6 +117,7 @@ struct ahead {
     struct ngd_binding *binding;
     uint32_t n_symbols;
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
+    struct ngd_graph_options options;
     bool dry_run;
     void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag);
     void *user;
@@ -138,8 +139,8 @@ static void ahead_run(struct ngd_capture_job *job)
     struct ahead *ahead = ngd_container_of(job, struct ahead, job);
     struct ngd_capture_info info = {0};
     struct ngd_diag diag = {0};
-    ngd_status_t status =
-        ngd_binding_capture(ahead->binding, ahead->symbols, ahead->n_symbols, ahead->dry_run, &info, &diag);
+    ngd_status_t status = ngd_binding_capture(ahead->binding, ahead->symbols, ahead->n_symbols, &ahead->options,
+                                              ahead->dry_run, &info, &diag);
 
     ahead_finish(ahead, status, &info, &diag);
 }
@@ -155,7 +156,7 @@ static void ahead_abort(struct ngd_capture_job *job)
 }
 
 ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
-                               uint32_t n_symbols, bool dry_run,
+                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
                                void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
                                             const struct ngd_diag *diag),
                                void *user, struct ngd_diag *diag)
@@ -182,6 +183,7 @@ ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *bind
     ahead->n_symbols = n_symbols;
     for (uint32_t i = 0; i < n_symbols; i++)
         ahead->symbols[i] = symbols[i];
+    ahead->options = options ? *options : prog->options;
     ahead->dry_run = dry_run;
     ahead->done = done;
     ahead->user = user;

@@ -115,9 +115,14 @@ static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, 
 {
     ngd_status_t status;
 
+    if (ngd_binding_program(mg->binding)->options.force_recapture)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the %s graph has the option force_recapture, which is for single replays: a model's steps "
+                            "never wait for a capture; register the graph without it",
+                            which);
     if (size > mg->roles.max_rows)
         size = mg->roles.max_rows;
-    status = ngd_binding_capture(mg->binding, &size, 1, false, NULL, diag);
+    status = ngd_binding_capture(mg->binding, &size, 1, NULL, false, NULL, diag);
     if (status)
         ngd_diag_prefix(diag, "%s graph, %" PRId64 " rows: ", which, size);
     return status;

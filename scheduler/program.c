@@ -7,6 +7,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "graphs/pass.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +56,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
     if (!x)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    status = ngd_plan_create(prog->graph, key, ngd_device_target(prog->queue->dev), &plan, diag);
+    status = ngd_plan_create(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), &plan, diag);
     if (status == NGD_OK)
         status = choose_pools(prog, &x->pools, diag);
     if (status == NGD_OK)
@@ -119,6 +120,7 @@ static void note_capture(struct ngd_program *prog, const struct ngd_key *key, co
         [NGD_MISS_EVICTED] = NGD_EVENT_RECAPTURED_EVICTED,
         [NGD_MISS_POISONED] = NGD_EVENT_RECAPTURED_POISONED,
         [NGD_MISS_FAILED] = NGD_EVENT_RECAPTURED_FAILED,
+        [NGD_MISS_FORCED] = NGD_EVENT_RECAPTURED_FORCED,
     };
     const struct ngd_plan *plan = ngd_exec_plan(x->exec);
 
@@ -165,7 +167,7 @@ static void cache_release(void *ctx, void *art)
     } else if (atomic_load(&prog->refs) > 0 && !atomic_load(&x->poisoned)) {
         remember_gone(prog, x->key_hash, NGD_MISS_EVICTED);
         ngd_program_note(prog, NGD_EVENT_EVICTED_LIMIT, &ngd_exec_plan(x->exec)->key, 0,
-                         "%" PRIu32 " replays, last capture took %.3f ms; capture_limit is %" PRIu32,
+                         "%" PRIu32 " replays, last capture took %.3f ms; capture_limit is %" PRId64,
                          atomic_load(&x->runs), (double)x->capture_time / NGD_MSEC, prog->options.capture_limit);
         ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "capture_limit"), 1);
     }
@@ -201,6 +203,22 @@ ngd_status_t ngd_program_capture(struct ngd_program *prog, const struct ngd_key 
     return NGD_OK;
 }
 
+ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_key *key,
+                                   struct ngd_gcache_entry **entry_p, bool *captured_p, struct ngd_diag *diag)
+{
+    struct ngd_gcache_entry *old = ngd_gcache_lookup(prog->cache, key);
+
+    if (old) {
+        /* No eviction: the release must not take it for one, as with a poisoned executable. */
+        if (!atomic_exchange(&ngd_entry_executable(old)->poisoned, true)) {
+            remember_gone(prog, key->hash, NGD_MISS_FORCED);
+            ngd_gcache_drop(prog->cache, key);
+        }
+        ngd_gcache_put(old);
+    }
+    return ngd_program_capture(prog, key, entry_p, captured_p, diag);
+}
+
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag)
 {
@@ -219,99 +237,20 @@ void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
 
 /* ---- options ------------------------------------------------------------------------------------------ */
 
-void ngd_program_options_init(struct ngd_program_options *options)
+/* Of the planner, the device and the options: all of them, or those that plans depend on. */
+static void digest_of(const struct ngd_graph_options *options, const struct ngd_device_info *info, bool key_only,
+                      struct ngd_digest *digest_p)
 {
-    *options = (struct ngd_program_options){
-        .capture_limit = 64, .capture_limit_policy = NGD_GCACHE_EVICT, .reuse_graph_pool_in_same_fx = true};
-}
+    struct ngd_digest of_options, of_passes;
+    char hex[NGD_DIGEST_HEX], hex_passes[NGD_DIGEST_HEX], text[1200];
+    int n;
 
-static bool set_limit(struct ngd_program_options *options, const char *value)
-{
-    uint64_t limit = 0;
-
-    if (!*value)
-        return false;
-    for (const char *p = value; *p; p++) {
-        if (*p < '0' || *p > '9' || limit > INT64_MAX / 10)
-            return false;
-        limit = limit * 10 + (uint64_t)(*p - '0');
-    }
-    if (limit < 1 || limit > INT64_MAX)
-        return false;
-    options->capture_limit = limit < UINT32_MAX ? (uint32_t)limit : UINT32_MAX;
-    return true;
-}
-
-static bool set_policy(struct ngd_program_options *options, const char *value)
-{
-    static const char *const names[] = {
-        [NGD_GCACHE_EVICT] = "evict",
-        [NGD_GCACHE_EAGER] = "eager",
-        [NGD_GCACHE_REJECT] = "reject",
-    };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(value, names[i]) == 0) {
-            options->capture_limit_policy = (ngd_gcache_policy_t)i;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool set_eager(struct ngd_program_options *options, const char *value)
-{
-    bool yes = strcmp(value, "true") == 0 || strcmp(value, "True") == 0;
-
-    if (!yes && strcmp(value, "false") != 0 && strcmp(value, "False") != 0)
-        return false;
-    options->force_eager = yes;
-    return true;
-}
-
-static const struct option_row {
-    const char *name;
-    const char *allowed;
-    bool (*set)(struct ngd_program_options *options, const char *value);
-} option_rows[] = {
-    {"capture_limit", "an integer from 1 to 2^63-1", set_limit},
-    {"capture_limit_policy", "evict, eager or reject", set_policy},
-    {"force_eager", "true or false", set_eager},
-};
-
-ngd_status_t ngd_program_options_set(struct ngd_program_options *options, const char *name, const char *value,
-                                     struct ngd_diag *diag)
-{
-    struct ngd_strbuf names;
-
-    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++) {
-        const struct option_row *row = &option_rows[i];
-
-        if (strcmp(name, row->name) != 0)
-            continue;
-        if (row->set(options, value))
-            return NGD_OK;
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "option %s cannot be \"%.100s\"; allowed: %s", name, value,
-                            row->allowed);
-    }
-    ngd_strbuf_init(&names);
-    for (size_t i = 0; i < sizeof(option_rows) / sizeof(option_rows[0]); i++)
-        ngd_strbuf_printf(&names, "%s%s", i ? ", " : "", option_rows[i].name);
-    ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "there is no option \"%.100s\"; allowed: %s", name,
-                 ngd_strbuf_str(&names));
-    ngd_strbuf_fini(&names);
-    return NGD_ERR_INVALID_ARGUMENT;
-}
-
-static void options_digest(const struct ngd_program_options *options, const struct ngd_device_info *info,
-                           struct ngd_digest *digest_p)
-{
-    char text[1024];
-    int n = snprintf(text, sizeof(text),
-                     "planner %d\narch %.800s\ncapture_limit %u\ncapture_limit_policy %d\nforce_eager %d\n",
-                     NGD_PLANNER_VERSION, info->arch, (unsigned)options->capture_limit,
-                     (int)options->capture_limit_policy, (int)options->force_eager);
-
+    ngd_graph_options_digest(options, key_only, &of_options);
+    ngd_digest_hex(&of_options, hex);
+    ngd_passes_digest(&of_passes);
+    ngd_digest_hex(&of_passes, hex_passes);
+    n = snprintf(text, sizeof(text), "planner %d\narch %.800s\noptions %s\npasses %s\n", NGD_PLANNER_VERSION,
+                 info->arch, hex, hex_passes);
     ngd_digest_of(text, n > 0 ? (size_t)n : 0, digest_p);
 }
 
@@ -327,8 +266,7 @@ static uint32_t find_row_symbol(const struct ngd_graph *graph)
 }
 
 static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue, struct ngd_graph *graph,
-                                const struct ngd_program_options *options, const struct ngd_digest *digest,
-                                struct ngd_program **prog_p)
+                                const struct ngd_graph_options *options, struct ngd_program **prog_p)
 {
     struct ngd_program *prog = NGD_NEW(struct ngd_program);
     struct ngd_gcache_params params;
@@ -339,8 +277,8 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     ngd_gcache_params_init(&params);
     params.ops = &cache_ops;
     params.ctx = prog;
-    params.limit = options->capture_limit;
-    params.policy = options->capture_limit_policy;
+    params.limit = options->capture_limit < UINT32_MAX ? (uint32_t)options->capture_limit : UINT32_MAX;
+    params.policy = (ngd_gcache_policy_t)options->capture_limit_policy;
     prog->sizes = NGD_NEW_N(struct ngd_sizes, graph->n_symbols);
     status = prog->sizes ? ngd_gcache_create(&params, &prog->cache) : NGD_ERR_NO_MEMORY;
     if (status) {
@@ -361,7 +299,8 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     prog->graph = ngd_graph_ref(graph);
     prog->number = atomic_fetch_add(&sched->next_program, 1) + 1;
     prog->options = *options;
-    prog->digest = *digest;
+    digest_of(options, ngd_device_info(queue->dev), false, &prog->digest);
+    digest_of(options, ngd_device_info(queue->dev), true, &prog->key_digest);
     prog->row_symbol = find_row_symbol(graph);
     atomic_init(&prog->refs, 1);
     ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
@@ -423,24 +362,25 @@ static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd
 }
 
 ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
-                              const struct ngd_program_options *options, struct ngd_program **prog_p, bool *shared_p,
+                              const struct ngd_graph_options *options, struct ngd_program **prog_p, bool *shared_p,
                               struct ngd_diag *diag)
 {
     struct ngd_queue *queue = ngd_sched_queue_of(sched, dev);
     struct ngd_program *fresh = NULL, *prog;
-    struct ngd_digest digest;
     ngd_status_t status;
 
     if (!queue)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %s is not one of the scheduler's",
                             ngd_device_info(dev)->name);
-    options_digest(options, ngd_device_info(dev), &digest);
+    status = ngd_graph_options_check(options, diag);
+    if (status)
+        return status;
     /* Made before the lock is taken, and thrown away when there is one already. */
-    status = program_new(sched, queue, graph, options, &digest, &fresh);
+    status = program_new(sched, queue, graph, options, &fresh);
     if (status)
         return ngd_diag_set(diag, status, "no host memory for graph \"%.100s\"", graph->name);
     ngd_mutex_lock(&sched->programs_lock);
-    prog = find_locked(sched, queue, graph, &digest);
+    prog = find_locked(sched, queue, graph, &fresh->digest);
     if (prog)
         ngd_program_ref(prog);
     else
@@ -498,6 +438,11 @@ struct ngd_graph *ngd_program_graph(const struct ngd_program *prog)
 struct ngd_device *ngd_program_device(const struct ngd_program *prog)
 {
     return prog->queue->dev;
+}
+
+const struct ngd_graph_options *ngd_program_options(const struct ngd_program *prog)
+{
+    return &prog->options;
 }
 
 /* ---- introspection ------------------------------------------------------------------------------------ */

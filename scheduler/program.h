@@ -16,31 +16,21 @@
  */
 #include "devices/device.h"
 #include "graphs/gcache.h"
+#include "graphs/options.h"
 
 struct ngd_sched;
 struct ngd_program;
 struct ngd_binding;
 
-struct ngd_program_options {
-    uint32_t capture_limit; /* default 64 */
-    ngd_gcache_policy_t capture_limit_policy;
-    bool force_eager;
-    bool reuse_graph_pool_in_same_fx, frozen_parameter;
-    char use_graph_pool[256];
-};
-void ngd_program_options_init(struct ngd_program_options *options);
-/* By npugraph_ex's names; unknown names and bad values are refused with the list of what is allowed. */
-ngd_status_t ngd_program_options_set(struct ngd_program_options *options, const char *name, const char *value,
-                                     struct ngd_diag *diag);
-
 /* Finds or makes the program of a sealed graph; *shared_p: it was there. Takes a reference on graph. */
 ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
-                              const struct ngd_program_options *options, struct ngd_program **prog_p, bool *shared_p,
+                              const struct ngd_graph_options *options, struct ngd_program **prog_p, bool *shared_p,
                               struct ngd_diag *diag);
 struct ngd_program *ngd_program_ref(struct ngd_program *prog);
 struct ngd_program *ngd_program_unref(struct ngd_program *prog); /* returns NULL */
 struct ngd_graph *ngd_program_graph(const struct ngd_program *prog);
 struct ngd_device *ngd_program_device(const struct ngd_program *prog);
+const struct ngd_graph_options *ngd_program_options(const struct ngd_program *prog);
 
 struct ngd_program_stats {
     struct ngd_gcache_stats cache;
@@ -116,9 +106,13 @@ struct ngd_capture_info {
     ngd_nsec_t duration;
     char key[512];
 };
-/* Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture.
+/*
+ * Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture.
+ * options: the program's with what ngd_graph_options_set_for_capture changed, or anything for a dry run; NULL = the
+ * program's.
  */
-ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols, bool dry_run,
-                                 struct ngd_capture_info *info_p, struct ngd_diag *diag);
+ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols,
+                                 const struct ngd_graph_options *options, bool dry_run, struct ngd_capture_info *info_p,
+                                 struct ngd_diag *diag);
 
 #endif

@@ -16,7 +16,7 @@ ngd_status_t ngd_program_key(struct ngd_program *prog, const int64_t *symbols, u
 {
     const struct ngd_bucket_table *table = atomic_load_explicit(&prog->buckets, memory_order_acquire);
 
-    return ngd_key_make_buckets(prog->graph, &prog->digest, table ? table->sets : NULL, symbols, n_symbols, key_p,
+    return ngd_key_make_buckets(prog->graph, &prog->key_digest, table ? table->sets : NULL, symbols, n_symbols, key_p,
                                 diag);
 }
 

@@ -5,10 +5,9 @@
 #include <stdio.h>
 
 const ngd_event_reason_t ngd_miss_events[NGD_MISS_MAX] = {
-    [NGD_MISS_FIRST] = NGD_EVENT_MISS_FIRST,
-    [NGD_MISS_EVICTED] = NGD_EVENT_MISS_EVICTED,
-    [NGD_MISS_POISONED] = NGD_EVENT_MISS_POISONED,
-    [NGD_MISS_FAILED] = NGD_EVENT_MISS_FAILED,
+    [NGD_MISS_FIRST] = NGD_EVENT_MISS_FIRST,       [NGD_MISS_EVICTED] = NGD_EVENT_MISS_EVICTED,
+    [NGD_MISS_POISONED] = NGD_EVENT_MISS_POISONED, [NGD_MISS_FAILED] = NGD_EVENT_MISS_FAILED,
+    [NGD_MISS_FORCED] = NGD_EVENT_MISS_FORCED,
 };
 
 void ngd_program_note(struct ngd_program *prog, ngd_event_reason_t reason, const struct ngd_key *key, uint64_t tag,

@@ -8,7 +8,7 @@
 #include "scheduler/poolset.h"
 #include "scheduler/sched_int.h"
 
-enum { NGD_MISS_FIRST, NGD_MISS_EVICTED, NGD_MISS_POISONED, NGD_MISS_FAILED, NGD_MISS_MAX };
+enum { NGD_MISS_FIRST, NGD_MISS_EVICTED, NGD_MISS_POISONED, NGD_MISS_FAILED, NGD_MISS_FORCED, NGD_MISS_MAX };
 enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_QUARANTINED, NGD_EAGER_MAX };
 
 /* The cache's artefact: an executable with what is known of its runs. */
@@ -34,8 +34,9 @@ struct ngd_program {
     struct ngd_sched *sched;
     struct ngd_queue *queue;
     struct ngd_graph *graph;
-    struct ngd_program_options options;
-    struct ngd_digest digest; /* of the options and of the device: part of each key */
+    struct ngd_graph_options options;
+    struct ngd_digest digest;     /* of all options and of the device: programs are found by it */
+    struct ngd_digest key_digest; /* of what plans depend on: part of each key */
     struct ngd_gcache *cache;
     struct ngd_poolset *pools; /* that the options name; NULL = the slots' own */
     uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */
@@ -66,6 +67,9 @@ static inline struct ngd_executable *ngd_entry_executable(const struct ngd_gcach
 /* Pins the executable of key, capturing it if need be: blocks. *captured_p is true for one caller of each capture. */
 ngd_status_t ngd_program_capture(struct ngd_program *prog, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
                                  bool *captured_p, struct ngd_diag *diag);
+/* Drops the executable of key, if there is one, and captures it again. Whoever runs the old one goes on with it. */
+ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_key *key,
+                                   struct ngd_gcache_entry **entry_p, bool *captured_p, struct ngd_diag *diag);
 /* An executable outside the cache, for one eager run: blocks. */
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag);

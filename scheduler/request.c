@@ -158,7 +158,7 @@ static ngd_status_t place_uncaptured(struct ngd_request *req, bool *parked_p, st
 
     if (status)
         return status;
-    if (!prog->options.force_eager)
+    if (!prog->options.force_eager && !prog->options.force_recapture)
         req->entry = ngd_program_lookup(prog, &key, NULL);
     *parked_p = !req->entry;
     if (req->entry)
@@ -244,7 +244,10 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     ngd_program_note_sizes(prog, req->launch.symbols);
     if (prog->options.force_eager)
         return NGD_OK;
-    req->entry = ngd_program_lookup(prog, &key, &reason);
+    if (prog->options.force_recapture)
+        reason = NGD_MISS_FORCED;
+    else
+        req->entry = ngd_program_lookup(prog, &key, &reason);
     if (!req->entry) {
         ngd_program_note(prog, ngd_miss_events[reason], &key, req->launch.tag, "%s",
                          ngd_event_infos[ngd_miss_events[reason]].help);

@@ -91,7 +91,9 @@ static void park_run(struct ngd_capture_job *job)
         park_free(park);
         return;
     }
-    if (!eager)
+    if (!eager && prog->options.force_recapture)
+        status = ngd_program_recapture(prog, &park->key, &entry, NULL, &diag);
+    else if (!eager)
         status = ngd_program_capture(prog, &park->key, &entry, NULL, &diag);
     /* With `evict` too, when all executables are in use at this moment: slower is better than refused. */
     if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT) {

@@ -43,10 +43,8 @@ static const struct ngd_sched_policy *find_policy(const char *name, struct ngd_d
 static void find_rows(struct ngd_sched *sched)
 {
     static const char *const misses[NGD_MISS_MAX] = {
-        [NGD_MISS_FIRST] = "first",
-        [NGD_MISS_EVICTED] = "evicted",
-        [NGD_MISS_POISONED] = "poisoned",
-        [NGD_MISS_FAILED] = "failed",
+        [NGD_MISS_FIRST] = "first",   [NGD_MISS_EVICTED] = "evicted", [NGD_MISS_POISONED] = "poisoned",
+        [NGD_MISS_FAILED] = "failed", [NGD_MISS_FORCED] = "forced",
     };
     static const char *const eager[NGD_EAGER_MAX] = {
         [NGD_EAGER_REQUESTED] = "requested",

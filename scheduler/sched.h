@@ -124,9 +124,9 @@ bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
 ngd_status_t ngd_order_create(struct ngd_order **order_p);
 void ngd_order_destroy(struct ngd_order *order);
 
-/* Capture ahead, on a capture thread. done runs there. */
+/* Capture ahead, on a capture thread. done runs there. options: as in ngd_binding_capture; copied. */
 ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
-                               uint32_t n_symbols, bool dry_run,
+                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
                                void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
                                             const struct ngd_diag *diag),
                                void *user, struct ngd_diag *diag);

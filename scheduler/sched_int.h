@@ -136,7 +136,7 @@ struct ngd_sched {
     struct ngd_captures captures;
     _Atomic int phase;
     _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
-    struct ngd_metric_row *miss_rows[4], *eager_rows[4];
+    struct ngd_metric_row *miss_rows[5], *eager_rows[4];
     struct ngd_recorder recorder;
     _Atomic uint64_t next_program;  /* numbers of programs */
     _Atomic uint64_t next_binding;  /* generations of bindings */

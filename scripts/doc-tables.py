@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators."""
+"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options."""
 import os
 import re
 import sys
@@ -112,7 +112,39 @@ stay apart": accepted when no row of dimension 0 mixes with another, and refused
             operator(m)
 
 
-pages = {"reasons": reasons, "metrics": metrics, "operators": operators}
+OPTION = re.compile(r'^NGD_OPTION\(\w+, (\w+), (\w+), ([^,]+), ([^,]+), "([^"]*)", "([^"]*)", (\w+), (\w+), (\w+),\s*"([^"]*)"\)', re.M)
+
+
+def allowed(kind, low, high, words):
+    if kind == "BOOL":
+        return "`true`, `false`"
+    if kind == "INT":
+        return f"{low} to {'2^63-1' if high == 'INT64_MAX' else high}"
+    return ", ".join(f"`{w}`" for w in words.split()) if kind == "ENUM" else words
+
+
+def options():
+    with open(os.path.join(TOP, "graphs", "options.def"), encoding="utf-8") as f:
+        text = f.read()
+    print("""# Options of graphs
+
+Given by name and value when a graph is registered (`options` of Graphs.Register, `npugraphctl capture --option
+NAME=VALUE`), with npugraph_ex's names, defaults and meaning where it has the option. Unknown names, values that are not
+allowed and options that contradict each other are refused with what would be right. An option that is marked *not yet* takes
+its default only. `npugraphctl options` prints this table as the running daemon has it.
+
+*Key*: plans depend on the option, so it is part of each key, and graphs that differ in it share no executable's plan.
+*Capture*: a single Graphs.Capture may set it too, for that capture. A dry run may set any.""")
+    for section in re.split(r"^/\* (?=[A-Z][a-z]+\. \*/)", text, flags=re.M)[1:]:
+        title, _, rest = section.partition(". */")
+        print(f"\n## {title}\n\n| option | default | allowed | key | capture | effect |\n| --- | --- | --- | --- | --- | --- |")
+        for name, kind, low, high, words, default, key, when, state, effect in OPTION.findall(rest):
+            print(f"| `{name}` | {f'`{default}`' if default else 'none'} | {allowed(kind, low, high, words)}"
+                  f"{' (not yet)' if state == 'PLANNED' else ''} | {'yes' if key == 'PLAN' else ''} "
+                  f"| {'yes' if when == 'CAPTURE' else ''} | {effect} |")
+
+
+pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options}
 if len(sys.argv) != 2 or sys.argv[1] not in pages:
     sys.exit(__doc__)
 pages[sys.argv[1]]()

@@ -111,7 +111,7 @@ static struct ngd_buffer *find_buffer(const struct named *all, size_t n, const c
 
 static struct ngd_binding *make_binding(struct local_model *m, bool prefill, const struct named *all, size_t n)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program *prog = NULL;
     struct ngd_binding *binding = NULL;
     struct ngd_buffer **buffers;
@@ -124,7 +124,7 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
     npugraph__graph_text(&m->config, &m->weights, &m->shape, prefill ? "bench.prefill" : "bench.decode", prefill, &sb);
     check(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
     ngd_strbuf_fini(&sb);
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     check(ngd_program_open(m->sched, m->dev, graph, &options, &prog, NULL, &diag), "program", &diag);
     buffers = calloc(graph->n_params + graph->n_states + 1u, sizeof(*buffers));
     for (uint32_t i = 0; i < graph->n_params; i++)

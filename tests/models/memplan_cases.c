@@ -61,7 +61,7 @@ static struct ngd_plan *plan_text(struct ngd_device *dev, const struct ngd_strbu
     if (ngd_graph_parse(sb->data, sb->len, &graph, diag))
         return NULL;
     if (ngd_key_make(graph, &none, &symbol, graph->n_symbols, &key, diag) == NGD_OK)
-        (void)ngd_plan_create(graph, &key, ngd_device_target(dev), &plan, diag);
+        (void)ngd_plan_create(graph, &key, NULL, ngd_device_target(dev), &plan, diag);
     ngd_graph_unref(graph);
     return plan;
 }

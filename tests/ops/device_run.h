@@ -103,7 +103,7 @@ RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, 
     if (!status)
         status = ngd_key_make(r->graph, &options, symbols, r->graph->n_symbols, &key, diag);
     if (!status)
-        status = ngd_plan_create(r->graph, &key, ngd_device_target(b->dev), &r->plan, diag);
+        status = ngd_plan_create(r->graph, &key, NULL, ngd_device_target(b->dev), &r->plan, diag);
     return status;
 }
 

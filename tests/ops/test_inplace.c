@@ -83,7 +83,7 @@ static struct ngd_plan *form_plan(struct bench *b, const struct form *f, bool in
     form_text(f, &sb);
     if (ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &g, &diag) == NGD_OK) {
         run_check(ngd_key_make(g, &options, NULL, 0, &key, &diag), &diag, ngd_strbuf_str(&sb));
-        run_check(ngd_plan_create(g, &key, &target, &plan, &diag), &diag, ngd_strbuf_str(&sb));
+        run_check(ngd_plan_create(g, &key, NULL, &target, &plan, &diag), &diag, ngd_strbuf_str(&sb));
     } else if (diag.status != NGD_ERR_GRAPH_DTYPE) {
         run_check(diag.status, &diag, ngd_strbuf_str(&sb)); /* only a dtype that the operator does not take */
     }

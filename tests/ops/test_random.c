@@ -61,7 +61,7 @@ static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t 
     ngd_status_t status = ngd_key_make(g, &options, symbols, g->n_symbols, &key, diag);
 
     target.inplace = target.inplace && !apart;
-    return status ? status : ngd_plan_create(g, &key, &target, plan_p, diag);
+    return status ? status : ngd_plan_create(g, &key, NULL, &target, plan_p, diag);
 }
 
 struct any {

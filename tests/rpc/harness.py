@@ -240,6 +240,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Graphs/Bind": ("unary_unary", pb.BindResponse),
     "Graphs/Explain": ("unary_unary", pb.ExplainResponse),
     "Graphs/Buckets": ("unary_unary", pb.BucketsResponse),
+    "Graphs/ListOptions": ("unary_unary", pb.ListOptionsResponse),
     "Sequences/RegisterModel": ("unary_unary", pb.RegisterModelResponse),
     "Sequences/UnloadModel": ("unary_unary", pb.UnloadModelResponse),
     "Sequences/ListModels": ("unary_unary", pb.ListModelsResponse),

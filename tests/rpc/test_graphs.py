@@ -97,6 +97,37 @@ def options(daemon):
                 got = Refusal(e)
             assert got and got.code is grpc.StatusCode.INVALID_ARGUMENT and len(got.text) > 15, bad
         c.register(ADD, options={"capture_limit": "3", "force_eager": "true"})
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.register, ADD, options={"force_eager": "true", "force_recapture": "true"})
+
+
+@test("options: the table is listed, defaults are taken, what is not supported yet is refused")
+def option_table(daemon):
+    with Client(daemon) as c:
+        table = {o.name: o for o in c.call("Graphs/ListOptions", pb.ListOptionsRequest()).options}
+        assert table["capture_limit"].default_value == "64" and table["capture_limit_policy"].allowed == "evict, eager, reject"
+        c.register(ADD, options={name: o.default_value for name, o in table.items()
+                                 if o.default_value and not name.startswith(("data_dump", "reuse_graph_pool"))})
+        for name, o in table.items():
+            if o.type == "bool" and not o.supported:
+                refused("UNIMPLEMENTED", "UNIMPLEMENTED", c.register, ADD, options={name: "false" if o.default_value == "true" else "true"})
+
+
+@test("force_recapture captures again: each replay of such a graph, or one Capture")
+def force_recapture(daemon):
+    with Client(daemon) as c:
+        g = c.register(EXACT, options={"force_recapture": "true", "capture_limit": "2"})
+        for _ in range(4):
+            assert unfloats(c.replay(g.graph, [floats(1, 2)], [2]).outputs[0]) == [-1, -2]
+        info = c.call("Graphs/Describe", pb.DescribeRequest(graph=g.graph)).info
+        assert info.captures == 4 and info.executables == 1 and info.evictions == 0, info
+        h = c.register(EXACT, options={"capture_limit": "3"})
+        again = [pb.GraphOption(name="force_recapture", value="true")]
+        assert c.call("Graphs/Capture", pb.CaptureRequest(graph=h.graph, symbols=[2])).captured
+        assert not c.call("Graphs/Capture", pb.CaptureRequest(graph=h.graph, symbols=[2])).captured
+        assert c.call("Graphs/Capture", pb.CaptureRequest(graph=h.graph, symbols=[2], options=again)).captured
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Capture",
+                pb.CaptureRequest(graph=h.graph, symbols=[2], options=[pb.GraphOption(name="capture_limit", value="3")]))
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=h.graph, symbols=[2], dry_run=True, options=[pb.GraphOption(name="capture_limit", value="3")]))
 
 
 @test("bindings: what does not exist, does not fit, or comes twice is refused; what is unbound is listed")

@@ -104,8 +104,8 @@ def amplification(daemon):
 @test("a message above the method's or the daemon's limit is RESOURCE_EXHAUSTED")
 def too_large(daemon):
     with Client(daemon) as c:
-        got = refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.call, "Graphs/Capture", pb.CaptureRequest(symbols=[1] * 5000))
-        assert "4096" in got.text
+        got = refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", c.call, "Graphs/Capture", pb.CaptureRequest(symbols=[1] * 20000))
+        assert "16384" in got.text
         try:
             c.call("Graphs/Replay", pb.ReplayRequest(graph=1, inputs=[bytes(17 << 20)]))
             raise AssertionError("was accepted")

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Keys, the cache and plans.
-EXTRA_DIST += tests/unit/plan_util.h
+EXTRA_DIST += tests/unit/plan_util.h tests/unit/passes
 NGD_PLAN_TESTS = \
 	tests/unit/test_buckets \
 	tests/unit/test_gcache \
 	tests/unit/test_key \
 	tests/unit/test_memplan \
+	tests/unit/test_options \
+	tests/unit/test_passes \
 	tests/unit/test_plan \
 	tests/unit/test_plan_sim \
 	tests/unit/test_store
@@ -18,6 +20,8 @@ tests_unit_test_buckets_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_gcache_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_key_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_passes_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_options_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)

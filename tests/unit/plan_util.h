@@ -53,7 +53,7 @@ static inline ngd_status_t try_plan(struct ngd_graph *g, const int64_t *symbols,
     struct ngd_key key;
     ngd_status_t status = ngd_key_make(g, &options, symbols, n_symbols, &key, diag);
 
-    return status ? status : ngd_plan_create(g, &key, target, plan_p, diag);
+    return status ? status : ngd_plan_create(g, &key, NULL, target, plan_p, diag);
 }
 
 static inline struct ngd_plan *make_plan(const char *text, const int64_t *symbols, uint32_t n_symbols,

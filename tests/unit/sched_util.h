@@ -173,15 +173,14 @@ static inline struct ngd_graph *bed_graph(const char *text)
     return g;
 }
 
-static inline struct ngd_program *bed_program(struct bed *bed, const char *text,
-                                              const struct ngd_program_options *options)
+static inline struct ngd_program *bed_program(struct bed *bed, const char *text, const struct ngd_graph_options *options)
 {
-    struct ngd_program_options defaults;
+    struct ngd_graph_options defaults;
     struct ngd_program *prog = NULL;
     struct ngd_graph *g = bed_graph(text);
     struct ngd_diag diag = {0};
 
-    ngd_program_options_init(&defaults);
+    ngd_graph_options_init(&defaults);
     if (ngd_program_open(bed->sched, bed->dev, g, options ? options : &defaults, &prog, NULL, &diag))
         ck_abort_msg("%s", diag.text);
     ngd_graph_unref(g);
@@ -199,8 +198,7 @@ static inline struct ngd_binding *bed_bind(struct ngd_program *prog, struct ngd_
 }
 
 /* A graph without buffers; the binding holds the program. */
-static inline struct ngd_binding *bed_binding(struct bed *bed, const char *text,
-                                              const struct ngd_program_options *options)
+static inline struct ngd_binding *bed_binding(struct bed *bed, const char *text, const struct ngd_graph_options *options)
 {
     struct ngd_program *prog = bed_program(bed, text, options);
     struct ngd_binding *binding = bed_bind(prog, NULL);
@@ -347,7 +345,7 @@ static inline void capture_occupy(struct bed *bed, struct ngd_binding *binding, 
     struct ngd_diag diag = {0};
 
     gate_init(gate);
-    if (ngd_sched_capture(bed->sched, binding, &n, 1, true, capture_at_gate, gate, &diag))
+    if (ngd_sched_capture(bed->sched, binding, &n, 1, NULL, true, capture_at_gate, gate, &diag))
         ck_abort_msg("%s", diag.text);
     gate_await(gate, 1);
 }

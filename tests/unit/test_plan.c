@@ -542,17 +542,17 @@ START_TEST(keys_of_other_graphs_and_values_out_of_range_are_refused)
     ck_assert_int_eq(ngd_key_make(g, &options, (int64_t[]){3}, 1, &key, NULL), NGD_OK);
     bad = key;
     bad.graph.b[0] ^= 1;
-    ck_assert_int_eq(ngd_plan_create(g, &bad, &stub_target, &plan, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_str_eq(diag.text, "the key is of another graph than mlp");
     bad = key;
     bad.symbols[0] = 17;
-    ck_assert_int_eq(ngd_plan_create(g, &bad, &stub_target, &plan, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_GUARD_FAILED);
     ck_assert_str_eq(diag.text, "symbol B = 17 is outside 1..16");
     bad.symbols[0] = -1;
-    ck_assert_int_eq(ngd_plan_create(g, &bad, &stub_target, &plan, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_GUARD_FAILED);
     bad = key;
     bad.n_symbols = 0;
-    ck_assert_int_eq(ngd_plan_create(g, &bad, &stub_target, &plan, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_plan_create(g, &bad, NULL, &stub_target, &plan, &diag), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_ptr_null(plan);
     ngd_graph_unref(g);
 }

@@ -5,56 +5,11 @@
     "npugraph 1\ngraph \"mul\" {\n sym N 1..64\n param %w : f32[1]\n input %x : f32[N]\n" \
     " %y = aten.mul.Tensor(%x, %w)\n return \"y\" = %y\n}\n"
 
-/* ---- options ------------------------------------------------------------------------------------------ */
-
-START_TEST(options_have_their_defaults_and_take_good_values)
-{
-    struct ngd_program_options o;
-
-    ngd_program_options_init(&o);
-    ck_assert_uint_eq(o.capture_limit, 64);
-    ck_assert_int_eq(o.capture_limit_policy, NGD_GCACHE_EVICT);
-    ck_assert(!o.force_eager);
-    ck_assert_int_eq(ngd_program_options_set(&o, "capture_limit", "7", NULL), NGD_OK);
-    ck_assert_uint_eq(o.capture_limit, 7);
-    ck_assert_int_eq(ngd_program_options_set(&o, "capture_limit", "9223372036854775807", NULL), NGD_OK);
-    ck_assert_uint_eq(o.capture_limit, UINT32_MAX);
-    ck_assert_int_eq(ngd_program_options_set(&o, "capture_limit_policy", "eager", NULL), NGD_OK);
-    ck_assert_int_eq(o.capture_limit_policy, NGD_GCACHE_EAGER);
-    ck_assert_int_eq(ngd_program_options_set(&o, "capture_limit_policy", "reject", NULL), NGD_OK);
-    ck_assert_int_eq(ngd_program_options_set(&o, "force_eager", "true", NULL), NGD_OK);
-    ck_assert(o.force_eager);
-    ck_assert_int_eq(ngd_program_options_set(&o, "force_eager", "False", NULL), NGD_OK);
-    ck_assert(!o.force_eager);
-}
-END_TEST
-
-START_TEST(unknown_options_and_bad_values_are_refused_with_what_is_allowed)
-{
-    static const char *const bad[][2] = {
-        {"capture_limit", "0"}, {"capture_limit", "-1"}, {"capture_limit", "9223372036854775808"},
-        {"capture_limit", ""},  {"capture_limit", "7x"}, {"capture_limit_policy", "Evict"},
-        {"force_eager", "yes"}, {"force_eager", ""},
-    };
-    struct ngd_program_options o;
-    struct ngd_diag diag;
-
-    ngd_program_options_init(&o);
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        ck_assert_int_eq(ngd_program_options_set(&o, bad[i][0], bad[i][1], &diag), NGD_ERR_INVALID_ARGUMENT);
-        ck_assert(strstr(diag.text, "allowed: "));
-    }
-    ck_assert_int_eq(ngd_program_options_set(&o, "captur_limit", "1", &diag), NGD_ERR_INVALID_ARGUMENT);
-    ck_assert_str_eq(diag.text,
-                     "there is no option \"captur_limit\"; allowed: capture_limit, capture_limit_policy, force_eager");
-}
-END_TEST
-
 /* ---- programs ----------------------------------------------------------------------------------------- */
 
 START_TEST(same_graph_and_options_share_a_program_and_others_do_not)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program *a, *b, *c, *d;
     struct ngd_graph *g;
     struct bed bed;
@@ -62,7 +17,7 @@ START_TEST(same_graph_and_options_share_a_program_and_others_do_not)
 
     bed_open(&bed, 1, 0);
     g = bed_graph(DOUBLE_TEXT);
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, &a, &shared, NULL), NGD_OK);
     ck_assert(!shared);
     b = bed_program(&bed, DOUBLE_TEXT, NULL);
@@ -135,9 +90,9 @@ struct opener {
 static void *open_and_close(void *arg)
 {
     struct opener *o = arg;
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     for (int i = 0; i < 2000; i++) {
         struct ngd_program *prog;
         struct ngd_binding *b;
@@ -251,11 +206,11 @@ END_TEST
 
 START_TEST(instances_go_with_their_executable_and_with_their_binding)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_binding *a, *b;
     struct bed bed;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.capture_limit = 2;
     bed_open(&bed, 1, 0);
     a = bed_binding(&bed, DOUBLE_TEXT, &options);
@@ -308,9 +263,9 @@ START_TEST(capture_that_does_not_fit_the_device_is_refused_before_it_begins)
                     " %a = aten.expand(%x) {size=[67108864, N]}\n %y = aten.add.Tensor(%a, %a)\n"
                     " %z = aten.sum.dim_IntList(%y) {dim=[0]}\n return \"z\" = %z\n}\n",
                     NULL);
-    ck_assert_int_eq(ngd_binding_capture(b, &n, 1, true, &info, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_binding_capture(b, &n, 1, NULL, true, &info, &diag), NGD_OK);
     ck_assert_uint_ge(info.pool_bytes, 256u << 20);
-    ck_assert_int_eq(ngd_binding_capture(b, &n, 1, false, &info, &diag), NGD_ERR_NO_DEVICE_MEMORY);
+    ck_assert_int_eq(ngd_binding_capture(b, &n, 1, NULL, false, &info, &diag), NGD_ERR_NO_DEVICE_MEMORY);
     ck_assert(strstr(diag.text, "the pool of this graph"));
     ck_assert_uint_eq(ngd_device_used_bytes(bed.dev), 0);
     ngd_binding_unref(b);
@@ -318,10 +273,8 @@ START_TEST(capture_that_does_not_fit_the_device_is_refused_before_it_begins)
 }
 END_TEST
 
-UNIT_MAIN("scheduler/program", options_have_their_defaults_and_take_good_values,
-          unknown_options_and_bad_values_are_refused_with_what_is_allowed,
-          same_graph_and_options_share_a_program_and_others_do_not, program_shows_its_keys_and_plans,
-          program_that_is_opened_and_closed_by_many_is_never_lost_or_freed_twice,
+UNIT_MAIN("scheduler/program", same_graph_and_options_share_a_program_and_others_do_not,
+          program_shows_its_keys_and_plans, program_that_is_opened_and_closed_by_many_is_never_lost_or_freed_twice,
           bindings_share_executables_and_keep_their_own_buffers,
           binding_without_a_buffer_can_be_made_and_is_refused_at_a_replay,
           buffer_that_is_too_small_is_refused_with_both_sizes,

@@ -605,12 +605,12 @@ START_TEST(past_the_limit_evict_drops_and_captures_again)
 {
     uint64_t before_evicted = row_count(NGD_M_CACHE_MISSES, "evicted");
     uint64_t before_capture_limit = row_count(NGD_M_CACHE_EVICTIONS, "capture_limit");
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program_stats stats;
     struct bed bed;
     struct ngd_binding *b;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.capture_limit = 1;
     bed_open(&bed, 1, 0);
     b = bed_binding(&bed, DOUBLE_TEXT, &options);
@@ -635,13 +635,13 @@ END_TEST
 START_TEST(past_the_limit_reject_refuses_and_eager_runs_without_a_capture)
 {
     uint64_t before = row_count(NGD_M_EAGER_RUNS, "capture_limit");
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program_stats stats;
     struct bed bed;
     struct ngd_binding *reject, *eager;
     struct call c;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.capture_limit = 1;
     options.capture_limit_policy = NGD_GCACHE_REJECT;
     bed_open(&bed, 1, 0);
@@ -668,14 +668,14 @@ END_TEST
 
 START_TEST(eviction_that_finds_everything_in_use_runs_eagerly_instead)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program_stats stats;
     struct bed bed;
     struct ngd_binding *b;
     struct call busy, queued, c;
     struct gate gate;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.capture_limit = 1;
     bed_open(&bed, 1, 0);
     b = bed_binding(&bed, DOUBLE_TEXT, &options);
@@ -702,12 +702,12 @@ END_TEST
 START_TEST(force_eager_never_captures)
 {
     uint64_t before = row_count(NGD_M_EAGER_RUNS, "force_eager");
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_program_stats stats;
     struct bed bed;
     struct ngd_binding *b;
 
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.force_eager = true;
     bed_open(&bed, 1, 0);
     b = bed_binding(&bed, DOUBLE_TEXT, &options);
@@ -763,7 +763,7 @@ static void ahead_run(struct bed *bed, struct ahead *a, struct ngd_binding *b, i
 {
     memset(a, 0, sizeof(*a));
     gate_init(&a->gate);
-    ck_assert_int_eq(ngd_sched_capture(bed->sched, b, &n, 1, dry_run, ahead_done, a, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_sched_capture(bed->sched, b, &n, 1, NULL, dry_run, ahead_done, a, NULL), NGD_OK);
     gate_pass(&a->gate);
     ck_assert_int_eq(a->status, NGD_OK);
 }
@@ -789,7 +789,7 @@ START_TEST(capture_ahead_says_what_it_did)
     ck_assert(a.info.duration > 0);
     ahead_run(&bed, &a, b, 6, false);
     ck_assert(!a.info.captured);
-    ck_assert_int_eq(ngd_sched_capture(bed.sched, b, &n, 1, false, ahead_done, &a, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_int_eq(ngd_sched_capture(bed.sched, b, &n, 1, NULL, false, ahead_done, &a, &diag), NGD_ERR_GUARD_FAILED);
     /* What a request had captured is there for others too. */
     bed_warm(&bed, b, 7, 1);
     ahead_run(&bed, &a, b, 7, false);
@@ -1015,7 +1015,7 @@ static void *mob_main(void *arg)
 
 START_TEST(many_threads_get_every_answer_once_and_in_order)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_sched_params params;
     struct bed bed;
     struct mob mobs[8];
@@ -1027,7 +1027,7 @@ START_TEST(many_threads_get_every_answer_once_and_in_order)
     params.capture_threads = 2;
     params.inline_limit = 10 * NGD_SEC;
     bed_start(&bed, &params);
-    ngd_program_options_init(&options);
+    ngd_graph_options_init(&options);
     options.capture_limit = 4; /* of six keys: evictions all the time, and eager runs when all four are in use */
     for (int i = 0; i < 8; i++) {
         options.capture_limit_policy = i % 2 ? NGD_GCACHE_EAGER : NGD_GCACHE_EVICT;

@@ -134,7 +134,7 @@ static void teach(struct ngd_binding *b, int64_t n, ngd_nsec_t t)
     struct ngd_gcache_entry *entry;
     struct ngd_key key;
 
-    ck_assert_int_eq(ngd_key_make(b->prog->graph, &b->prog->digest, &n, 1, &key, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_key_make(b->prog->graph, &b->prog->key_digest, &n, 1, &key, NULL), NGD_OK);
     entry = ngd_program_lookup(b->prog, &key, NULL);
     ck_assert_ptr_nonnull(entry);
     atomic_store(&ngd_entry_executable(entry)->runs, 100);

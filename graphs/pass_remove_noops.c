@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
+ * shape and the order, pow 1, cat and split of one, and copies of a state onto itself.
+ *
+ * Correct because the result has the operand's type and, element by element, its value. A result that is read after
+ * the operand's state was written would see the write, so what is of a state that is written later stays. That no
+ * output shares storage with an input or with another output is the planner's affair, which copies where it must.
+ */
+#include "graphs/graph_int.h"
+#include "graphs/pass.h"
+#include <string.h>
+
+static bool keeps_order(const struct ngd_node *n)
+{
+    const struct ngd_attr_value *dims = ngd_op_attr(n, "dims");
+
+    for (uint32_t i = 0; i < dims->n; i++)
+        if (dims->list[i] != i && dims->list[i] + dims->n != i)
+            return false;
+    return true;
+}
+
+static bool swaps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    uint32_t rank = ngd_node_in(g, n, 0)->rank;
+
+    return rank == 0 || ngd_op_known_axis(n, "dim0", rank) == ngd_op_known_axis(n, "dim1", rank);
+}
+
+static bool permutes_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    (void)g;
+    return keeps_order(n);
+}
+
+static bool has_no_matrix(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    return ngd_node_in(g, n, 0)->rank < 2;
+}
+
+static bool is_power_one(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    (void)g;
+    return ngd_op_float(n, "exponent") == 1.0;
+}
+
+static bool has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    (void)g;
+    return n->n_in == 1 && n->n_out == 1;
+}
+
+/* For a node whose result has the type of its operand 0; NULL: then it is one. */
+static const struct {
+    ngd_op_id_t op;
+    bool (*is_noop)(const struct ngd_graph *g, const struct ngd_node *n);
+} noops[] = {
+    {NGD_OP_ATEN_CLONE, NULL},
+    {NGD_OP_ATEN_TO_COPY, NULL},
+    {NGD_OP_ATEN_VIEW, NULL},
+    {NGD_OP_ATEN_RESHAPE, NULL},
+    {NGD_OP_ATEN_EXPAND, NULL},
+    {NGD_OP_ATEN_SQUEEZE_DIM, NULL},
+    {NGD_OP_ATEN_SLICE_TENSOR, NULL},
+    {NGD_OP_ATEN_PERMUTE, permutes_nothing},
+    {NGD_OP_ATEN_TRANSPOSE_INT, swaps_nothing},
+    {NGD_OP_ATEN_T, has_no_matrix},
+    {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
+    {NGD_OP_ATEN_CAT, has_one_part},
+    {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
+};
+
+static bool is_noop(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    if (n->n_in == 0 || n->n_out == 0 || n->in[0] == NGD_VALUE_NONE ||
+        !ngd_type_equal(ngd_node_in(g, n, 0), &g->values[n->out[0]].type))
+        return false;
+    for (size_t i = 0; i < sizeof(noops) / sizeof(noops[0]); i++)
+        if (noops[i].op == n->op->id)
+            return !noops[i].is_noop || noops[i].is_noop(g, n);
+    return false;
+}
+
+static bool copies_onto_itself(const struct ngd_node *n)
+{
+    return n->op->id == NGD_OP_ATEN_COPY_ && n->in[0] == n->in[1];
+}
+
+ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
+{
+    struct ngd_rewrite *rw = ctx->rw;
+    uint32_t next;
+
+    for (uint32_t i = rw->first; i != NGD_NODE_NONE; i = next) {
+        const struct ngd_node *n = ngd_rewrite_node(rw, i);
+
+        next = rw->nodes[i].next;
+        if (is_noop(rw->g, n) && !ngd_rewrite_written_between(rw, n->in[0], i, NGD_NODE_NONE))
+            ngd_rewrite_replace(rw, n->out[0], n->in[0]);
+        else if (!copies_onto_itself(n))
+            continue;
+        ngd_rewrite_remove(rw, i);
+        ctx->changed++;
+    }
+    return NGD_OK;
+}

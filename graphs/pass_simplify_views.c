@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * simplify_views: one view for a chain of views, and none for views that cancel out.
+ *
+ *   - aten.reshape becomes aten.view, and the size of a view is written out (no -1): equal views look equal;
+ *   - a reshaping view (view, unsqueeze, squeeze) of a reshaping view is one view of the first one's operand;
+ *   - a reordering view (permute, transpose, t) of a reordering view is one permute;
+ *   - what has the operand's shape again, and order, is the operand.
+ *
+ * Correct because a reshaping view keeps the elements in row-major order, and reordering views compose. A view of a
+ * state may have to copy, at its place, what its strides cannot express; what is of a state that is written anywhere
+ * is therefore left as it is.
+ */
+#include "graphs/graph_int.h"
+#include "graphs/pass.h"
+#include <string.h>
+
+static bool reshapes(const struct ngd_node *n)
+{
+    return n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE || n->op->id == NGD_OP_ATEN_UNSQUEEZE ||
+           n->op->id == NGD_OP_ATEN_SQUEEZE_DIM;
+}
+
+static bool reorders(const struct ngd_node *n)
+{
+    return n->op->id == NGD_OP_ATEN_PERMUTE || n->op->id == NGD_OP_ATEN_TRANSPOSE_INT || n->op->id == NGD_OP_ATEN_T;
+}
+
+static ngd_status_t no_memory(struct ngd_pass_context *ctx)
+{
+    return ngd_diag_set(ctx->diag, NGD_ERR_NO_MEMORY, "out of host memory");
+}
+
+/* Makes of a node the operator with one attribute, a list. */
+static ngd_status_t become(struct ngd_pass_context *ctx, struct ngd_node *n, ngd_op_id_t op, const int64_t *list,
+                           uint32_t n_list)
+{
+    struct ngd_arena *arena = &ctx->rw->g->priv->arena;
+    struct ngd_attr_value *attrs = ngd_arena_calloc(arena, 1, sizeof(*attrs));
+    int64_t *copy = ngd_arena_calloc(arena, n_list + 1u, sizeof(*copy));
+
+    if (!attrs || !copy)
+        return no_memory(ctx);
+    if (n_list)
+        memcpy(copy, list, n_list * sizeof(*copy));
+    attrs[0] = (struct ngd_attr_value){.list = copy, .n = n_list};
+    n->op = ngd_op_by_id(op);
+    n->attrs = attrs;
+    ctx->changed++;
+    return NGD_OK;
+}
+
+/* A view with the result's dimensions as its size. */
+static ngd_status_t write_out(struct ngd_pass_context *ctx, struct ngd_node *n)
+{
+    const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
+
+    if (n->op->id == NGD_OP_ATEN_VIEW && n->attrs[0].n == type->rank &&
+        memcmp(n->attrs[0].list, type->dims, type->rank * sizeof(type->dims[0])) == 0)
+        return NGD_OK;
+    return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
+}
+
+/* order[i]: the operand's dimension that is the result's dimension i. */
+static void order_of(const struct ngd_graph *g, const struct ngd_node *n, int64_t order[NGD_MAX_RANK])
+{
+    uint32_t rank = ngd_node_in(g, n, 0)->rank, a = 0, b = rank > 1 ? 1 : 0;
+
+    for (uint32_t i = 0; i < rank; i++)
+        order[i] = i;
+    if (n->op->id == NGD_OP_ATEN_PERMUTE) {
+        const struct ngd_attr_value *dims = ngd_op_attr(n, "dims");
+
+        for (uint32_t i = 0; i < rank; i++)
+            order[i] = dims->list[i] < 0 ? dims->list[i] + rank : dims->list[i];
+        return;
+    }
+    if (rank == 0)
+        return;
+    if (n->op->id == NGD_OP_ATEN_TRANSPOSE_INT) {
+        a = ngd_op_known_axis(n, "dim0", rank);
+        b = ngd_op_known_axis(n, "dim1", rank);
+    }
+    order[a] = b;
+    order[b] = a;
+}
+
+static ngd_status_t join_reorders(struct ngd_pass_context *ctx, uint32_t node, const struct ngd_node *inner)
+{
+    struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
+    uint32_t rank = ngd_node_in(ctx->rw->g, n, 0)->rank;
+    int64_t first[NGD_MAX_RANK], second[NGD_MAX_RANK], both[NGD_MAX_RANK];
+
+    order_of(ctx->rw->g, inner, first);
+    order_of(ctx->rw->g, n, second);
+    for (uint32_t i = 0; i < rank; i++)
+        both[i] = first[second[i]];
+    ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
+    return become(ctx, n, NGD_OP_ATEN_PERMUTE, both, rank);
+}
+
+/* The result is the operand: same shape, and the same order. */
+static bool cancels(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    int64_t order[NGD_MAX_RANK];
+
+    if (!ngd_type_equal(ngd_node_in(rw->g, n, 0), ngd_rewrite_type(rw, n->out[0])))
+        return false;
+    if (reshapes(n))
+        return true;
+    order_of(rw->g, n, order);
+    for (uint32_t i = 0; i < ngd_node_in(rw->g, n, 0)->rank; i++)
+        if (order[i] != i)
+            return false;
+    return true;
+}
+
+static ngd_status_t join(struct ngd_pass_context *ctx, uint32_t node)
+{
+    struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
+    uint32_t maker = ngd_rewrite_maker(ctx->rw, n->in[0]);
+    const struct ngd_node *inner = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(ctx->rw, maker);
+
+    if (inner && reshapes(n) && reshapes(inner)) {
+        const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
+
+        ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
+        return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
+    }
+    if (inner && reorders(n) && reorders(inner))
+        return join_reorders(ctx, node, inner);
+    return NGD_OK;
+}
+
+static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
+{
+    struct ngd_rewrite *rw = ctx->rw;
+    struct ngd_node *n = ngd_rewrite_node(rw, node);
+    ngd_status_t status = NGD_OK;
+
+    if (n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE)
+        status = write_out(ctx, n);
+    if (status || ngd_rewrite_written_between(rw, n->in[0], NGD_NODE_NONE, NGD_NODE_NONE))
+        return status;
+    status = join(ctx, node);
+    if (status || !cancels(rw, n))
+        return status;
+    ngd_rewrite_replace(rw, n->out[0], n->in[0]);
+    ngd_rewrite_remove(rw, node);
+    ctx->changed++;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
+{
+    ngd_status_t status = NGD_OK;
+    uint32_t next;
+
+    for (uint32_t n = ctx->rw->first; n != NGD_NODE_NONE && !status; n = next) {
+        const struct ngd_node *node = ngd_rewrite_node(ctx->rw, n);
+
+        next = ctx->rw->nodes[n].next;
+        if (reshapes(node) || reorders(node))
+            status = visit(ctx, n);
+    }
+    return status;
+}
