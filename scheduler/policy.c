@@ -49,3 +49,24 @@ void ngd_account_init(struct ngd_account *account, uint32_t weight)
         ngd_list_init(&account->classes[c].link);
     }
 }
+
+/* The work is shared by the slots, but none is free before the first one is. */
+ngd_nsec_t ngd_sched_foretell(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost)
+{
+    ngd_nsec_t soonest = NGD_NSEC_NEVER;
+
+    for (uint32_t i = 0; i < n; i++) {
+        ahead += left[i];
+        soonest = left[i] < soonest ? left[i] : soonest;
+    }
+    ahead /= n;
+    return (ahead > soonest ? ahead : soonest) + cost;
+}
+
+ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, const struct ngd_sched_item *item,
+                          ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n)
+{
+    if (policy->late)
+        return policy->late(state, item, now, left, n);
+    return now + ngd_sched_foretell(policy->ahead(state, item), left, n, item->cost) - item->deadline;
+}

@@ -23,6 +23,7 @@ struct ngd_slot;
 /* Smaller is more urgent. */
 typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY_LOW, NGD_PRIORITIES } ngd_priority_t;
 
+#define NGD_SLOTS_MAX      64 /* stream slots of a device */
 #define NGD_WEIGHT_MAX     1000
 #define NGD_WEIGHT_DEFAULT 100
 
@@ -58,6 +59,7 @@ struct ngd_sched_item {
     struct ngd_account *account;
     ngd_priority_t priority;
     ngd_nsec_t cost;           /* expected device time; 0 = unknown */
+    ngd_nsec_t doubt;          /* by how much it is wrong, on average */
     struct ngd_heap_node node; /* the policy's while queued, as link */
     uint64_t serial;           /* the policy's: order of arrival */
 };
@@ -77,7 +79,23 @@ struct ngd_sched_policy {
     void (*charge)(void *state, struct ngd_account *account, ngd_nsec_t more);
     /* Required. Device time of what is queued and would be taken before an item like this one, were it pushed now. */
     ngd_nsec_t (*ahead)(void *state, const struct ngd_sched_item *item);
+    /*
+     * Optional: by how much an item with a deadline and a known cost, were it pushed now, would miss that or make
+     * another one miss; 0 or less: it fits. Without it `ahead` decides. left, n: as in ngd_sched_foretell.
+     */
+    ngd_nsec_t (*late)(void *state, const struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+                       uint32_t n);
 };
+
+/* By how much the item would be late, as the policy foretells it; 0 or less: in time. */
+ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, const struct ngd_sched_item *item,
+                          ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n);
+
+/*
+ * How long from now until an item of that cost, behind `ahead` of queued work, has run on one of n slots, of which slot
+ * i is busy for left[i] more.
+ */
+ngd_nsec_t ngd_sched_foretell(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost);
 
 /* NULL = none of that name. */
 const struct ngd_sched_policy *ngd_sched_policy_find(const char *name);

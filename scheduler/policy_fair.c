@@ -6,27 +6,33 @@
  *             as one more urgent, after two as two more. So a less urgent class gets at least one turn in each AGE_STEP
  *             or two, however busy the others are, and not more than that: what ages is the class, not its items, or
  *             a long queue of low priority would overtake everything.
- *   account   of the class's accounts the one with the least device time per weight (start-time fair queueing). Time is
- *             charged as expected when an item is taken and put right when it has run, so slots that run side by side
- *             do not all choose the same account. One account has one virtual time for all classes: urgency decides
- *             when time is spent, not how much there is.
- *   item      of the account's items the one with the earliest deadline, then the oldest.
+ *   deadline  an item that has one and was found to fit (`late`) is taken by it: the earliest first, whoever's it is.
+ *             Since only what fits is taken in, what was taken in ends in time. An account that is LEAD ahead of its
+ * share is refused deadlines, so that they cannot be used to take others' time account   else of the class's accounts
+ * the one with the least device time per weight (start-time fair queueing). Time is charged as expected when an item is
+ * taken and put right when it has run, so slots that run side by side do not all choose the same account. One account
+ * has one virtual time for all classes: urgency decides when time is spent, not how much there is. item      of the
+ * account's items the oldest.
  *
  * An account that was idle comes back with the time that the others have reached, less CREDIT: it is served at once,
  * but cannot save up idle time and then hold the device.
  */
 #include "base/mem.h"
 #include "scheduler/policy.h"
+#include <math.h>
 
 #define AGE_STEP    (100 * NGD_MSEC)
 #define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
 #define CREDIT      (5 * NGD_MSEC)
+#define LEAD        (50 * NGD_MSEC)
+#define SURE 2
 
 struct fair_class {
     struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */
     struct ngd_list all;
-    ngd_nsec_t served; /* when it was last served, or got its first item */
-    ngd_nsec_t cost;   /* expected device time of its items */
+    struct ngd_list deadlines; /* items that have one, the earliest first */
+    ngd_nsec_t served;         /* when it was last served, or got its first item */
+    ngd_nsec_t cost;           /* expected device time of its items */
 };
 
 struct fair {
@@ -74,8 +80,10 @@ static ngd_status_t fair_create(void **state_p)
     ngd_heap_init(&f->classes[0].accounts, before_0);
     ngd_heap_init(&f->classes[1].accounts, before_1);
     ngd_heap_init(&f->classes[2].accounts, before_2);
-    for (int c = 0; c < NGD_PRIORITIES; c++)
+    for (int c = 0; c < NGD_PRIORITIES; c++) {
         ngd_list_init(&f->classes[c].all);
+        ngd_list_init(&f->classes[c].deadlines);
+    }
     *state_p = f;
     return NGD_OK;
 }
@@ -105,6 +113,17 @@ static void set_vtime(struct fair *f, struct ngd_account *account, int64_t vtime
             ngd_heap_push(&f->classes[c].accounts, &account->classes[c].node);
 }
 
+/* From the end: most arrive with a later deadline than those that wait. */
+static void insert_by_deadline(struct fair_class *cls, struct ngd_sched_item *item)
+{
+    struct ngd_list *at = &cls->deadlines;
+
+    while (at->prev != &cls->deadlines &&
+           ngd_container_of(at->prev, struct ngd_sched_item, link)->deadline > item->deadline)
+        at = at->prev;
+    ngd_list_insert_before(at, &item->link);
+}
+
 static int64_t vtime_at_push(const struct fair *f, const struct ngd_account *account)
 {
     const int64_t floor = f->vtime - scaled(account, CREDIT);
@@ -127,6 +146,8 @@ static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
         ngd_list_push_back(&cls->all, &account->classes[item->priority].link);
     }
     ngd_heap_push(&account->classes[item->priority].items, &item->node);
+    if (item->deadline != NGD_NSEC_NEVER)
+        insert_by_deadline(cls, item);
     account->classes[item->priority].cost += item->cost;
     cls->cost += item->cost;
 }
@@ -138,6 +159,7 @@ static void fair_remove(void *state, struct ngd_sched_item *item)
     struct fair_class *cls = &f->classes[item->priority];
 
     ngd_heap_remove(&account->classes[item->priority].items, &item->node);
+    ngd_list_remove(&item->link);
     account->classes[item->priority].cost -= item->cost;
     cls->cost -= item->cost;
     if (ngd_heap_empty(&account->classes[item->priority].items)) {
@@ -166,6 +188,18 @@ static int choose_class(const struct fair *f, ngd_nsec_t now)
     return best;
 }
 
+/* The least virtual time of those that wait, which only grows. */
+static void advance_vtime(struct fair *f)
+{
+    int64_t least = INT64_MAX;
+
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        if (!ngd_heap_empty(&f->classes[c].accounts) && first_account(f, c)->vtime < least)
+            least = first_account(f, c)->vtime;
+    if (least != INT64_MAX && least > f->vtime)
+        f->vtime = least;
+}
+
 static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
 {
     struct fair *f = state;
@@ -176,10 +210,14 @@ static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
     if (c < 0)
         return NULL;
     f->classes[c].served = now;
-    account = first_account(f, c);
-    item = ngd_container_of(ngd_heap_first(&account->classes[c].items), struct ngd_sched_item, node);
-    if (account->vtime > f->vtime)
-        f->vtime = account->vtime;
+    advance_vtime(f);
+    if (!ngd_list_empty(&f->classes[c].deadlines)) {
+        item = ngd_container_of(f->classes[c].deadlines.next, struct ngd_sched_item, link);
+    } else {
+        account = first_account(f, c);
+        item = ngd_container_of(ngd_heap_first(&account->classes[c].items), struct ngd_sched_item, node);
+    }
+    account = item->account;
     fair_remove(f, item);
     set_vtime(f, account, account->vtime + scaled(account, item->cost));
     return item;
@@ -225,6 +263,64 @@ static ngd_nsec_t fair_ahead(void *state, const struct ngd_sched_item *item)
     return ahead;
 }
 
+/* Slots that take items one after another, and how sure that is: the items are independent, so variances add up. */
+struct outlook {
+    ngd_nsec_t free_at[NGD_SLOTS_MAX];
+    uint32_t n;
+    double variance;
+};
+
+/* The next item goes to the slot that is free first. By how much it would miss its deadline. */
+static ngd_nsec_t outlook_add(struct outlook *o, const struct ngd_sched_item *item)
+{
+    uint32_t first = 0;
+
+    for (uint32_t i = 1; i < o->n; i++)
+        first = o->free_at[i] < o->free_at[first] ? i : first;
+    o->free_at[first] += item->cost;
+    o->variance += (double)item->doubt * (double)item->doubt;
+    return o->free_at[first] + (ngd_nsec_t)(SURE * sqrt(o->variance) / o->n) - item->deadline;
+}
+
+/*
+ * All that waits with a deadline, the new item among it, is laid out as it will be taken. Deadlines before the new one
+ * are not touched by it, and were looked at when their items came.
+ */
+static ngd_nsec_t worst_lateness(const struct fair *f, const struct ngd_sched_item *item, struct outlook *o)
+{
+    ngd_nsec_t worst = INT64_MIN, t;
+    bool in = false;
+
+    ngd_list_for_each (l, &f->classes[item->priority].deadlines) {
+        const struct ngd_sched_item *other = ngd_container_of(l, struct ngd_sched_item, link);
+
+        if (!in && item->deadline < other->deadline) {
+            in = true;
+            worst = outlook_add(o, item);
+        }
+        t = outlook_add(o, other);
+        worst = in && t > worst ? t : worst;
+    }
+    return in ? worst : outlook_add(o, item);
+}
+
+static ngd_nsec_t fair_late(void *state, const struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+                            uint32_t n)
+{
+    const struct fair *f = state;
+    const struct ngd_account *account = item->account;
+    const int64_t lead = vtime_at_push(f, account) - f->vtime;
+    struct outlook o = {.n = n};
+    ngd_nsec_t urgent = 0, late;
+
+    for (int c = 0; c < (int)item->priority; c++)
+        urgent += f->classes[c].cost;
+    for (uint32_t i = 0; i < n; i++)
+        o.free_at[i] = now + left[i] + urgent / n;
+    late = worst_lateness(f, item, &o);
+    return late <= 0 && lead > scaled(account, LEAD) ? lead / VTIME_SCALE * (int64_t)account->weight : late;
+}
+
 extern const struct ngd_sched_policy ngd_sched_policy_fair;
 const struct ngd_sched_policy ngd_sched_policy_fair = {
     .name = "fair",
@@ -235,4 +331,5 @@ const struct ngd_sched_policy ngd_sched_policy_fair = {
     .remove = fair_remove,
     .charge = fair_charge,
     .ahead = fair_ahead,
+    .late = fair_late,
 };

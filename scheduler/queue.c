@@ -168,23 +168,16 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
     return queued;
 }
 
-ngd_nsec_t ngd_queue_foretell(struct ngd_queue *queue, const struct ngd_sched_item *item)
+ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item)
 {
-    ngd_nsec_t now = ngd_now(), ahead, soonest = NGD_NSEC_NEVER;
+    ngd_nsec_t now = ngd_now(), late, left[NGD_SLOTS_MAX];
 
     ngd_mutex_lock(&queue->lock);
-    ahead = queue->policy->ahead(queue->state, item);
-    for (uint32_t i = 0; i < queue->n_slots; i++) {
-        const struct ngd_slot *slot = &queue->slots[i];
-        ngd_nsec_t left = slot->busy && slot->until > now ? slot->until - now : 0;
-
-        ahead += left;
-        soonest = left < soonest ? left : soonest;
-    }
+    for (uint32_t i = 0; i < queue->n_slots; i++)
+        left[i] = queue->slots[i].busy && queue->slots[i].until > now ? queue->slots[i].until - now : 0;
+    late = ngd_sched_late(queue->policy, queue->state, item, now, left, queue->n_slots);
     ngd_mutex_unlock(&queue->lock);
-    /* The work is shared by the slots, but no slot is free before the first one is. */
-    ahead /= queue->n_slots;
-    return now + (ahead > soonest ? ahead : soonest) + item->cost;
+    return late;
 }
 
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)

@@ -21,6 +21,11 @@ static void learn(struct ngd_executable *x, ngd_nsec_t t)
     int64_t n = runs < KNOWN_AFTER ? 1 : 8;
 
     atomic_store_explicit(&x->expected, old + (t - old) / n, memory_order_relaxed);
+    if (runs >= KNOWN_AFTER) {
+        int64_t off = t > old ? t - old : old - t, doubt = atomic_load_explicit(&x->doubt, memory_order_relaxed);
+
+        atomic_store_explicit(&x->doubt, doubt + (off - doubt) / n, memory_order_relaxed);
+    }
 }
 
 static void account_rows(struct ngd_program *prog, struct ngd_executable *x, const struct ngd_launch *launch)

@@ -261,26 +261,27 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
 /* What cannot be done in time is refused now, and not when the time is over. */
 static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *diag)
 {
-    ngd_nsec_t end;
+    ngd_nsec_t late;
 
     if (req->deadline == NGD_NSEC_NEVER || !req->item.cost)
         return NGD_OK;
-    end = ngd_queue_foretell(req->queue, &req->item);
-    if (end <= req->deadline)
+    late = ngd_queue_late(req->queue, &req->item);
+    if (late <= 0)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED,
-                        "the replay would end %" PRId64
-                        " us after its deadline, by what waits for device %s before it; "
-                        "give it more time, or try again later",
-                        (end - req->deadline) / NGD_USEC + 1, req->queue->dev_name);
+                        "the replay would end %" PRId64 " us after its deadline, or make others miss theirs, by what "
+                        "waits for device %s; give it more time, or try again later",
+                        late / NGD_USEC + 1, req->queue->dev_name);
 }
 
 /* The time that the executable is expected to take, once it is known. */
-static ngd_nsec_t cost_of(const struct ngd_request *req)
+static void set_cost(struct ngd_request *req)
 {
-    ngd_nsec_t t = req->entry ? ngd_executable_expected(ngd_entry_executable(req->entry)) : NGD_NSEC_NEVER;
+    const struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : NULL;
+    ngd_nsec_t t = x ? ngd_executable_expected(x) : NGD_NSEC_NEVER;
 
-    return t == NGD_NSEC_NEVER ? 0 : t;
+    req->item.cost = t == NGD_NSEC_NEVER ? 0 : t;
+    req->item.doubt = req->item.cost ? atomic_load_explicit(&x->doubt, memory_order_relaxed) : 0;
 }
 
 static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
@@ -293,7 +294,7 @@ static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
         status = ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED, "the deadline had passed when the request arrived");
     if (status == NGD_OK)
         status = look_up(req, diag);
-    req->item.cost = cost_of(req);
+    set_cost(req);
     if (status == NGD_OK)
         status = check_deadline(req, diag);
     return status;

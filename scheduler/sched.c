@@ -89,7 +89,8 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
 
     if (!policy)
         return NGD_ERR_NOT_FOUND;
-    if (!params->n_devices || !params->slots || !params->capture_threads || !params->queue_limit)
+    if (!params->n_devices || !params->slots || params->slots > NGD_SLOTS_MAX || !params->capture_threads ||
+        !params->queue_limit)
         return ngd_diag_set(
             diag, NGD_ERR_INVALID_ARGUMENT,
             "a scheduler needs at least one device, stream slot, capture thread and place in its queue");

@@ -75,8 +75,8 @@ void ngd_queue_stop(struct ngd_queue *queue);
  */
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled);
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
-/* When the item, were it pushed now, is expected to have run. */
-ngd_nsec_t ngd_queue_foretell(struct ngd_queue *queue, const struct ngd_sched_item *item);
+/* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
+ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item);
 /* For an inline run: an idle slot, when nothing is queued. The worker that owns it does not start meanwhile. */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);

@@ -160,8 +160,9 @@ START_TEST(what_cannot_end_in_time_is_refused_at_once)
     ck_assert_int_eq(ngd_sched_submit(bed.sched, &late.req, &late.diag), NGD_ERR_DEADLINE_EXCEEDED);
     ck_assert(strstr(late.diag.text, "after its deadline"));
     call_init(&before, b, 3);
+    before.req.deadline = ngd_now() + 12 * NGD_SEC;
     call_submit(&bed, &before);
-    /* Alone it could be done in 15 s, behind the other one it cannot. */
+    /* Alone it could be done in 15 s, behind the other one it cannot; nor before it, which would then be late. */
     call_init(&late, b, 3);
     late.req.deadline = ngd_now() + 15 * NGD_SEC;
     ck_assert_int_eq(ngd_sched_submit(bed.sched, &late.req, &late.diag), NGD_ERR_DEADLINE_EXCEEDED);

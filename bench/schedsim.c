@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Plans for sizes that no machine here has: the scheduler's policies on virtual time (bench/sim/sim.h).
+ * Without arguments: the cases that docs/benchmarks.md tells of. With arguments: one case, schedsim --help.
+ */
+#include "bench/sim/sim.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_classes(const struct sim_result *r)
+{
+    printf("  %-8s %8s %12s %10s %22s %12s %12s\n", "weight", "clients", "device s", "share", "client / its part",
+           "p50 ms", "p99 ms");
+    for (uint32_t k = 0; k < r->n_classes; k++) {
+        const struct sim_class *c = &r->classes[k];
+        double all = 0;
+
+        for (uint32_t i = 0; i < r->n_classes; i++)
+            all += r->classes[i].used;
+        printf("  %-8u %8u %12.3f %9.2f%% %13.3f..%-7.3f %12.3f %12.3f\n", c->weight, c->clients, c->used,
+               100 * c->used / all, c->least, c->most, (double)c->p50 * 1e-6, (double)c->p99 * 1e-6);
+    }
+}
+
+static void run(const char *title, const struct sim_params *p)
+{
+    static struct sim_result r;
+
+    printf("%s: %u clients on %u devices of %u slots, policy %s, load %.0f %%, %.0f s\n", title, p->clients, p->devices,
+           p->slots, p->policy, p->backlogged ? 100.0 : 100 * p->load, p->seconds);
+    sim_run(p, &r);
+    print_classes(&r);
+    printf("  devices busy %.1f %%; %llu requests, %llu events in %.2f s\n", 100 * r.busy,
+           (unsigned long long)r.requests, (unsigned long long)r.events, r.wall);
+    if (r.with_deadline) {
+        printf("  deadlines: %llu requests, refused %.1f %%; of those taken, %.2f %% missed",
+               (unsigned long long)r.with_deadline, 100.0 * (double)r.refused / (double)r.with_deadline,
+               100.0 * (double)r.missed / (double)(r.with_deadline - r.refused));
+        if (r.refused)
+            printf("; at most %.1f %% of those refused could have been done", 100 * r.wrongly_refused);
+        printf("\n");
+    }
+    printf("\n");
+}
+
+static void run_cases(void)
+{
+    struct sim_params p;
+
+    sim_params_init(&p);
+    p.clients = 30;
+    p.backlogged = true;
+    p.seconds = 30;
+    p.n_weights = 3;
+    p.weights[0] = 100, p.weights[1] = 200, p.weights[2] = 400;
+    run("weights 1:2:4, all backlogged", &p);
+    sim_params_init(&p);
+    p.clients = 40;
+    p.load = 1.5;
+    p.seconds = 20;
+    p.deadline_share = 1;
+    run("deadlines at 150 % load", &p);
+    p.slots = 4;
+    run("deadlines at 150 % load, four slots", &p);
+    sim_params_init(&p);
+    p.clients = 10000;
+    p.devices = 64;
+    p.slots = 2;
+    p.load = 0.9;
+    p.deadline_share = 0.3;
+    p.n_weights = 3;
+    p.weights[0] = 100, p.weights[1] = 200, p.weights[2] = 400;
+    run("10,000 clients on 64 devices", &p);
+    p.load = 1.5;
+    p.deadline_share = 0;
+    run("10,000 clients on 64 devices, overloaded", &p);
+}
+
+/* ---- one case ----------------------------------------------------------------------------------------- */
+
+static void usage(FILE *f)
+{
+    fputs("usage: schedsim [NAME=VALUE ...]\n"
+          "  policy=fair|fifo  devices=N  slots=N  clients=N  seconds=S  load=X  mean_us=N  spread=X\n"
+          "  deadlines=0..1  deadline_min=X  deadline_max=X (in lengths)  backlogged=0|1  weights=A,B,...  seed=N\n"
+          "Without arguments the cases of docs/benchmarks.md are run.\n",
+          f);
+}
+
+static bool set_weights(struct sim_params *p, const char *value)
+{
+    p->n_weights = 0;
+    while (p->n_weights < 8) {
+        char *end;
+        long w = strtol(value, &end, 10);
+
+        if (end == value || w < 1 || w > NGD_WEIGHT_MAX)
+            return false;
+        p->weights[p->n_weights++] = (uint32_t)w;
+        if (*end != ',')
+            return *end == '\0';
+        value = end + 1;
+    }
+    return false;
+}
+
+static bool set_number(struct sim_params *p, const char *name, double v)
+{
+    struct {
+        const char *name;
+        uint32_t *u;
+        double *d;
+        double min, max;
+    } const rows[] = {
+        {"devices", &p->devices, NULL, 1, 4096},
+        {"slots", &p->slots, NULL, 1, 64},
+        {"clients", &p->clients, NULL, 1, 1e6},
+        {"seconds", NULL, &p->seconds, 1e-3, 1e6},
+        {"load", NULL, &p->load, 1e-3, 1e3},
+        {"spread", NULL, &p->spread, 0, 3},
+        {"deadlines", NULL, &p->deadline_share, 0, 1},
+        {"deadline_min", NULL, &p->deadline_min, 0, 1e6},
+        {"deadline_max", NULL, &p->deadline_max, 0, 1e6},
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (strcmp(rows[i].name, name) != 0)
+            continue;
+        if (!(v >= rows[i].min && v <= rows[i].max))
+            return false;
+        if (rows[i].u)
+            *rows[i].u = (uint32_t)v;
+        else
+            *rows[i].d = v;
+        return true;
+    }
+    if (strcmp(name, "mean_us") == 0 && v >= 1 && v <= 1e9)
+        return p->mean_length = (ngd_nsec_t)(v * 1e3), true;
+    if (strcmp(name, "backlogged") == 0 && (v == 0 || v == 1))
+        return p->backlogged = v == 1, true;
+    if (strcmp(name, "seed") == 0 && v >= 0)
+        return p->seed = (uint64_t)v, true;
+    return false;
+}
+
+static bool set(struct sim_params *p, char *arg)
+{
+    char *value = strchr(arg, '='), *end;
+    double v;
+
+    if (!value)
+        return false;
+    *value++ = '\0';
+    if (strcmp(arg, "policy") == 0)
+        return p->policy = value, ngd_sched_policy_find(value) != NULL;
+    if (strcmp(arg, "weights") == 0)
+        return set_weights(p, value);
+    v = strtod(value, &end);
+    return end != value && *end == '\0' && set_number(p, arg, v);
+}
+
+int main(int argc, char **argv)
+{
+    struct sim_params p;
+
+    if (argc < 2 || strcmp(argv[1], "--quick") == 0) {
+        run_cases();
+        return 0;
+    }
+    if (strcmp(argv[1], "--help") == 0) {
+        usage(stdout);
+        return 0;
+    }
+    sim_params_init(&p);
+    for (int i = 1; i < argc; i++) {
+        if (!set(&p, argv[i])) {
+            fprintf(stderr, "schedsim: \"%s\" is not a parameter with a value in its range\n", argv[i]);
+            usage(stderr);
+            return 2;
+        }
+    }
+    run("one case", &p);
+    return 0;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BENCH_SIM_H
+#define NGD_BENCH_SIM_H
+
+/*
+ * The scheduler on virtual time: its own policies and its own foretelling of deadlines, with devices that only take
+ * time. For sizes that no machine here has, and for what must not depend on how busy a machine is.
+ *
+ * A client is an identity with a weight. It sends requests at random times (exponential gaps), each with a length
+ * (log-normal around its client's own mean), some with a deadline. Every client's graph is on one device, as a binding
+ * is. The scheduler knows a request's length as well as the daemon does: as the mean of its client's replays.
+ * Everything is drawn from the seed: two runs with the same parameters are the same.
+ * Threads: one. Memory: the caller keeps the arrays.
+ */
+#include "scheduler/policy.h"
+
+struct sim_params {
+    const char *policy;
+    uint32_t devices, slots, clients;
+    double seconds;                    /* virtual */
+    double load;                       /* what is asked for, of what the devices can do */
+    ngd_nsec_t mean_length;            /* of a replay; clients' own means lie within a factor of four */
+    double spread;                     /* of a client's replays around its mean: sigma of the logarithm */
+    double deadline_share;             /* of requests that have a deadline, 0..1 */
+    double deadline_min, deadline_max; /* in lengths of the request, from its arrival */
+    bool backlogged;                   /* each client keeps two requests waiting instead of sending at random times */
+    uint32_t n_weights;                /* clients have them in turn */
+    uint32_t weights[8];
+    uint64_t seed;
+};
+
+struct sim_class { /* of clients with one weight */
+    uint32_t weight, clients;
+    double used;        /* device seconds */
+    double least, most; /* device time of a client over its part by weight, the worst and the best client */
+    uint64_t requests;
+    ngd_nsec_t p50, p99; /* from arrival to end, of what was taken */
+};
+
+struct sim_result {
+    uint64_t requests, with_deadline, taken, refused, missed;
+    double
+        wrongly_refused; /* of the refused device time, at most so much could have been done in time by who knew all */
+    double busy;         /* share of the slots' time */
+    struct sim_class classes[8];
+    uint32_t n_classes;
+    double wall; /* seconds that the simulation took */
+    uint64_t events;
+};
+
+void sim_params_init(struct sim_params *params);
+void sim_run(const struct sim_params *params, struct sim_result *result_p);
+
+#endif
