@@ -220,6 +220,38 @@ START_TEST(forced_tokens_are_as_good_as_a_prompt)
 }
 END_TEST
 
+/* In one batch some want logits and some do not: each gets its own row, or none. */
+START_TEST(logits_of_a_step_are_those_of_its_context)
+{
+    static struct toy t;
+    static struct toy_seq s[TOY_BATCH];
+    struct hold h;
+
+    toy_open(&t, 1);
+    for (uint32_t i = 0; i < TOY_BATCH; i++)
+        toy_seq_open(&t, &s[i], prompt + i, 2 + i, NULL);
+    hold_begin(&h, &t, WAITING);
+    for (uint32_t i = 0; i < TOY_BATCH; i++) {
+        ck_assert_int_eq(ngd_seq_step(s[i].seq, prompt[2 * i + 2], i % 2, toy_done, &s[i], NULL), NGD_OK);
+    }
+    hold_end(&h);
+    for (uint32_t i = 0; i < TOY_BATCH; i++) {
+        double want[TOY_VOCAB];
+
+        toy_wait(&s[i]);
+        toy_ok(&s[i]);
+        ck_assert_uint_eq(s[i].batch, TOY_BATCH);
+        ck_assert_int_eq(s[i].has_logits, i % 2);
+        toy_logits(&t, prompt + i, 3 + i, want); /* prompt[2 * i + 2] follows prompt[i .. 2 * i + 1] */
+        for (int v = 0; v < TOY_VOCAB && s[i].has_logits; v++)
+            ck_assert_double_eq_tol(s[i].logits[v], want[v], 1e-5);
+        ck_assert_int_eq(s[i].token, toy_next(&t, prompt + i, 3 + i));
+        ngd_seq_close(s[i].seq);
+    }
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(generation_tells_each_token_once_and_ends_at_its_length)
 {
     static struct toy t;
@@ -1172,11 +1204,12 @@ UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context
           prompt_that_cannot_be_is_refused_and_takes_nothing,
           sampling_parameters_outside_their_range_are_refused_by_name,
           steps_follow_the_context_to_its_end_and_not_beyond, forced_tokens_are_as_good_as_a_prompt,
-          generation_tells_each_token_once_and_ends_at_its_length, generation_of_no_tokens_is_refused,
-          generation_ends_at_a_stop_token_unless_told_to_go_on, operation_on_a_busy_sequence_is_refused,
-          greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
-          tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
-          seed_decides_what_is_drawn, prompt_that_finds_no_blocks_is_refused_until_a_sequence_is_closed,
+          logits_of_a_step_are_those_of_its_context, generation_tells_each_token_once_and_ends_at_its_length,
+          generation_of_no_tokens_is_refused, generation_ends_at_a_stop_token_unless_told_to_go_on,
+          operation_on_a_busy_sequence_is_refused, greedy_tokens_together_equal_those_alone,
+          drawn_tokens_together_equal_those_alone, tokens_with_three_workers_equal_those_alone,
+          generations_together_equal_steps_alone, seed_decides_what_is_drawn,
+          prompt_that_finds_no_blocks_is_refused_until_a_sequence_is_closed,
           step_that_finds_no_block_fails_and_works_when_there_is_one, blocks_that_are_used_again_carry_nothing_over,
           sequences_past_the_limit_are_refused,
           step_cancelled_while_it_waits_is_answered_and_leaves_the_sequence_as_it_was,
