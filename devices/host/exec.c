@@ -306,9 +306,10 @@ static void copy_in(const struct host_inst *inst, const struct ngd_launch *launc
 
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++) {
         const struct ngd_plan_io *io = &plan->inputs[i];
+        const uint64_t bytes = io_bytes(io, launch->symbols);
 
-        if (io->tensor != NGD_PLAN_NONE)
-            memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, io_bytes(io, launch->symbols));
+        if (io->tensor != NGD_PLAN_NONE && bytes) /* without elements there need not be an address */
+            memcpy(tensor_address(inst, io->tensor), launch->inputs[i].data, bytes);
     }
 }
 
@@ -318,9 +319,10 @@ static void copy_out(const struct host_inst *inst, const struct ngd_launch *laun
 
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++) {
         const struct ngd_plan_io *io = &plan->outputs[i];
+        const uint64_t bytes = io_bytes(io, launch->symbols);
 
-        if (launch->outputs[i].data)
-            memcpy(launch->outputs[i].data, tensor_address(inst, io->tensor), io_bytes(io, launch->symbols));
+        if (launch->outputs[i].data && bytes)
+            memcpy(launch->outputs[i].data, tensor_address(inst, io->tensor), bytes);
     }
 }
 
@@ -411,8 +413,8 @@ ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, stru
 static ngd_status_t select_again(const struct host_exec *exec, const struct ngd_plan_call *call, struct ngd_diag *diag)
 {
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
-    uint32_t strided;
-    uint64_t workspace;
+    uint32_t strided = 0; /* as host_select: kernels set bits of it */
+    uint64_t workspace = 0;
 
     if (!kernel)
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no kernel for %s", call->op->name);
