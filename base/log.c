@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/utf8.h"
 #include <errno.h>
+#include <stdbool.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -160,6 +162,35 @@ static size_t put_time(char *out, size_t cap)
     return n + (size_t)snprintf(out + n, cap - n, ".%03dZ ", (int)(ts.tv_nsec / NGD_MSEC));
 }
 
+/* Lines that could not be written, on a full disk say. */
+static _Atomic uint64_t lost;
+
+static bool write_all(int fd, const char *line, size_t len)
+{
+    ssize_t n;
+
+    do
+        n = write(fd, line, len);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)len;
+}
+
+/* What was lost is told once there is room again. It begins with a line break: the last line may be a part of one. */
+static void put_line(int fd, const char *line, size_t len)
+{
+    uint64_t n = atomic_load_explicit(&lost, memory_order_relaxed);
+    char text[128];
+    int want;
+
+    if (n > 0 && atomic_compare_exchange_strong(&lost, &n, 0)) {
+        want = snprintf(text, sizeof(text), "\nwarning log: %" PRIu64 " lines could not be written\n", n);
+        if (!write_all(fd, text, (size_t)want))
+            atomic_fetch_add(&lost, n);
+    }
+    if (!write_all(fd, line, len))
+        atomic_fetch_add(&lost, 1);
+}
+
 void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
 {
     int saved_errno = errno; /* callers log between a failed call and their use of errno */
@@ -167,7 +198,6 @@ void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt
     char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
     size_t len = 0, n;
     va_list ap;
-    ssize_t written;
     int want;
 
     if (level > NGD_LOG_DEBUG)
@@ -191,8 +221,6 @@ void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt
         i += put_escaped(line, &len, text + i, n - i, false);
     }
     line[len++] = '\n';
-    do
-        written = write(fd, line, len);
-    while (written < 0 && errno == EINTR);
+    put_line(fd, line, len);
     errno = saved_errno;
 }

@@ -296,7 +296,7 @@ static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, c
     return rc;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     struct ctl_options o = {NULL, argc, 1, argv};
     struct ctl ctl = {0};
@@ -334,6 +334,17 @@ int main(int argc, char **argv)
     rc = run_command(&ctl, c, argc - o.at, argv + o.at);
     json_decref(ctl.root);
     return rc;
+}
+
+/* What was printed must have arrived: on a full disk a script would take half an answer for a whole one. */
+int main(int argc, char **argv)
+{
+    int rc = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return rc;
+    fprintf(stderr, "npugraphctl: the output could not be written: %s\n", strerror(errno));
+    return rc != 0 ? rc : 1;
 }
 
 int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/lockfile.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -46,14 +47,15 @@ static ngd_status_t held_by_other(int fd, const char *path, struct ngd_diag *dia
     return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd holds %s; stop it first, or use another socket", path);
 }
 
-static ngd_status_t write_pid(int fd, const char *path, struct ngd_diag *diag)
+/* For people, and for the message to another daemon: a full disk is no reason not to start. */
+static void write_pid(int fd, const char *path)
 {
     char text[32];
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 
-    if (ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)n, 0) == n)
-        return NGD_OK;
-    return ngd_diag_set(diag, ngd_status_from_errno(errno), "%s cannot be written: %s", path, strerror(errno));
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
+        ngd_warning("daemon", "the process's number cannot be written to %s: %s; the lock holds all the same", path,
+                    strerror(errno));
 }
 
 ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag)
@@ -76,11 +78,7 @@ ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ng
         close(fd);
         return status;
     }
-    status = write_pid(fd, path, diag);
-    if (status != NGD_OK) {
-        close(fd);
-        return status;
-    }
+    write_pid(fd, path);
     fds[locks->n++] = fd;
     return NGD_OK;
 }

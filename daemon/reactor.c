@@ -87,6 +87,7 @@ static int open_signals(void)
     sigaddset(&set, SIGHUP);
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
+    signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to die */
     signal(SIGPIPE, SIG_IGN); /* a client that vanishes is an error of its call, not of ours */
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }

@@ -113,4 +113,4 @@ static void bind(struct ngd_call *call, const void *msg)
     ngd_object_unref(object);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_bind = {.request = bind};
+const struct ngd_rpc_ops ngd_rpc_graphs_bind = {.once = true, .request = bind};

@@ -160,4 +160,4 @@ static void buckets(struct ngd_call *call, const void *msg)
         ngd_program_unref(w->prog);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_buckets = {.request = buckets};
+const struct ngd_rpc_ops ngd_rpc_graphs_buckets = {.once = true, .request = buckets};

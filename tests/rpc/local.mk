@@ -4,6 +4,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_diagnosis.py \
 	tests/rpc/test_drain.py \
 	tests/rpc/test_examples.py \
+	tests/rpc/test_full_disk.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_killed.py \
 	tests/rpc/test_guards.py \

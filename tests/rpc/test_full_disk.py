@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A disk that is full: under the log, the lock, the socket and the checkpoints, and under what npugraphctl prints."""
+import os
+import resource
+import shutil
+import subprocess
+import sys
+
+INSIDE = "NGD_TEST_MOUNTS"
+
+# Before the harness: file systems of our own need a mount namespace. Without one, the tests that need them are skipped.
+if INSIDE not in os.environ:
+    make = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    can = shutil.which("unshare") and subprocess.run([*make, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
+    if can:
+        os.execvpe("unshare", [*make, sys.executable, __file__, *sys.argv[1:]], {**os.environ, INSIDE: "yes"})
+
+import struct
+
+from harness import *
+
+GRAPH = 'npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }'
+
+
+@contextlib.contextmanager
+def tmpfs(name, options):
+    if INSIDE not in os.environ:
+        raise Skip("no file system can be mounted here")
+    path = SCRATCH / name
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(path)], check=True)
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(path):
+    with open(path / "filler", "wb", buffering=0) as f, contextlib.suppress(OSError):
+        while True:
+            f.write(bytes(4096))
+
+
+def works(d):
+    with Client(d) as c:
+        assert c.replay(c.register(GRAPH).graph, [bytes(16)]).outputs[0] == struct.pack("<4f", -0.0, -0.0, -0.0, -0.0)
+        refused("GRAPH_PARSE", "INVALID_ARGUMENT", c.register, "nonsense")  # leaves a line in the log
+
+
+def up(path, process):
+    def there():
+        assert process.poll() is None, process.returncode
+        return path.exists() and CTL and subprocess.run([CTL, "--address", f"unix:{path}", "status"], capture_output=True).returncode == 0
+    until("the daemon serves", there)
+
+
+class Plain:
+    """A daemon whose log tells nothing, for Client."""
+
+    def __init__(self, path):
+        self.address = f"unix:{path}"
+    channel = Daemon.channel
+
+
+def run_daemon(path, log, *options, **kwargs):
+    return subprocess.Popen([DAEMON, f"--listen=unix:{path}", "--stats-listen=off", "--device-memory=64M", *options], stdout=log, stderr=log,
+                            stdin=subprocess.DEVNULL, **kwargs)
+
+
+def stop(process):
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+
+
+@test("socket, lock, log and checkpoints on a full disk: the daemon starts, serves, and says later how much of its log is lost")
+def full():
+    with tmpfs("full", "size=512k") as path:
+        header = json.dumps({"w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}).encode()
+        (path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(range(64)))
+        fill(path)
+        with open(path / "log", "ab", buffering=0) as log:
+            process = run_daemon(path / "s", log, f"--models-dir={path}")
+            up(path / "s", process)
+            d = Plain(path / "s")
+            for _ in range(3):
+                works(d)
+            with Client(d) as c:
+                assert c.read(c.load("w.safetensors").tensors[0].buffer) == bytes(range(64))
+            assert (path / "log").stat().st_size < 4096
+            # The lock holds although no number could be written into it.
+            second = subprocess.run([DAEMON, f"--listen=unix:{path}/s", "--stats-listen=off"], capture_output=True, text=True,
+                                    timeout=PATIENCE)
+            assert second.returncode == 3 and f"{path}/s.lock" in second.stderr, second
+            works(d)
+            (path / "filler").unlink()
+            works(d)
+            text = (path / "log").read_text()
+            assert "lines could not be written\n" in text and "GRAPH_PARSE" in text.split("could not be written")[1], text
+            stop(process)
+            assert "stopped" in (path / "log").read_text().splitlines()[-1] and not (path / "s").exists()
+
+
+@test("no room for the lock file: the daemon does not start, and says which file and why")
+def no_room():
+    with tmpfs("none", "size=64k,nr_inodes=1") as path:
+        out = subprocess.run([DAEMON, f"--listen=unix:{path}/s", "--stats-listen=off"], capture_output=True, text=True, timeout=PATIENCE)
+        assert out.returncode == 1 and f"{path}/s.lock" in out.stderr and "No space left on device" in out.stderr, out
+
+
+@test("a log that may not grow any more does not end the daemon")
+def file_size():
+    directory = SCRATCH / "limit"
+    directory.mkdir()
+    with open(directory / "log", "ab", buffering=0) as log:
+        process = run_daemon(directory / "s", log, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700)))
+        up(directory / "s", process)
+        for _ in range(20):
+            works(Plain(directory / "s"))
+        assert (directory / "log").stat().st_size <= 700
+        stop(process)
+
+
+@test("npugraphctl says so when its output cannot be written")
+def output(daemon):
+    for arguments in (["status"], ["--json", "devices"], ["help"], ["stats"]):
+        with open("/dev/full", "w") as out:
+            got = subprocess.run([CTL, "--address", daemon.address, *arguments], stdout=out, stderr=subprocess.PIPE, text=True)
+        assert got.returncode == 1 and "No space left on device" in got.stderr, (arguments, got)
+
+
+if __name__ == "__main__":
+    main()
