@@ -26,6 +26,8 @@
 
 struct npugraph_client {
     grpc_channel *channel;
+    char *address;
+    bool tls;
     uint32_t timeout_ms;
     char session_text[24];
     struct npugraph__session session;
@@ -35,6 +37,7 @@ enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
 
 struct npugraph__stream {
     grpc_call *call;
+    const struct npugraph_client *client;
     grpc_completion_queue *cq;
     uint32_t timeout_ms;
     bool pending[EV_MAX]; /* a batch with this tag is outstanding */
@@ -69,6 +72,60 @@ static void copy_slice(grpc_slice slice, char *to, size_t room)
     to[n] = '\0';
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* What to do, by what the system or gRPC says. */
+static const char *hint_for(const struct npugraph_client *client, const char *cause)
+{
+    static const struct {
+        const char *end, *hint;
+    } hints[] = {
+        {"No such file or directory",
+         "is npugraphd running? NPUGRAPH_ADDRESS or the address option names another socket"},
+        {"Connection refused", "nothing listens there: is npugraphd running?"},
+        {"Permission denied", "this user may not use the socket; its file's group may"},
+        {"cannot be resolved", "is the host's name right?"},
+    };
+
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+        if (ends_with(cause, hints[i].end))
+            return hints[i].hint;
+    if (strncmp(client->address, "unix", 4) == 0)
+        return "is it npugraphd that listens there?";
+    return client->tls ? "does the daemon accept this certificate, and is it of the authority given? its log says why "
+                         "it refuses"
+                       : "if the daemon speaks TLS there, give an authority, a certificate and a key";
+}
+
+/* gRPC puts the cause behind everything that it tried. */
+static void explain_unavailable(const struct npugraph_client *client, struct npugraph_error *err)
+{
+    static const char last[] = "last error: ", unknown[] = "UNKNOWN: ";
+    char details[sizeof(err->message)];
+    const char *cause = details, *p;
+    size_t n = strlen(client->address);
+
+    memcpy(details, err->message, sizeof(details));
+    if ((p = strstr(details, last)) != NULL)
+        cause = p + sizeof(last) - 1;
+    if (strncmp(cause, unknown, sizeof(unknown) - 1) == 0)
+        cause += sizeof(unknown) - 1;
+    if (strncmp(cause, client->address, n) == 0 && strncmp(cause + n, ": ", 2) == 0)
+        cause += n + 2;
+    else if ((p = strstr(cause, "remote host: ")) != NULL)
+        cause = p + strlen("remote host: ");
+    if (strncmp(cause, "DNS resolution failed", 21) == 0)
+        cause = "the name cannot be resolved";
+    snprintf(err->reason, sizeof(err->reason), "UNREACHABLE");
+    snprintf(err->message, sizeof(err->message), "cannot reach the daemon at %.200s: %.200s; %s", client->address,
+             cause, hint_for(client, cause));
+}
+
 /* The call's final status, with the reason that the daemon put in the trailing metadata. */
 static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
 {
@@ -82,6 +139,8 @@ static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
     for (size_t i = 0; i < st->trailing_md.count; i++)
         if (grpc_slice_str_cmp(st->trailing_md.metadata[i].key, "npugraph-reason") == 0)
             copy_slice(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
+    if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* gRPC says so, not the daemon */
+        explain_unavailable(st->client, err);
     return err->code;
 }
 
@@ -162,6 +221,7 @@ int npugraph__stream_open(struct npugraph_client *client, const char *method, st
     if (st == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
     st->timeout_ms = client->timeout_ms;
+    st->client = client;
     st->details = grpc_empty_slice();
     grpc_metadata_array_init(&st->initial_md);
     grpc_metadata_array_init(&st->trailing_md);
@@ -459,25 +519,61 @@ static const char *choose_address(const struct npugraph_connect_params *params)
     return address != NULL && address[0] != '\0' ? address : DEFAULT_ADDRESS;
 }
 
+/* gRPC would look a word without a port up as a host, and say that there is none. */
+static int check_address(const char *address, struct npugraph_error *err)
+{
+    const char *colon = strrchr(address, ':');
+
+    if ((strncmp(address, "unix:", 5) == 0 && address[5] != '\0') || strncmp(address, "unix-abstract:", 14) == 0)
+        return 0;
+    if (colon != NULL && colon != address && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1))
+        return 0;
+    return npugraph__error(err, GRPC_STATUS_INVALID_ARGUMENT, "INVALID_ARGUMENT",
+                           "\"%.200s\" is no address; give unix:PATH or HOST:PORT", address);
+}
+
+static void client_free(struct npugraph_client *c)
+{
+    free(c->address);
+    free(c);
+}
+
+static int open_channel(struct npugraph_client *c, const struct npugraph_connect_params *params,
+                        struct npugraph_error *err)
+{
+    grpc_channel_credentials *creds;
+    int rc;
+
+    c->timeout_ms = params->timeout_ms;
+    c->tls = params->tls_ca != NULL || params->tls_cert != NULL;
+    c->address = strdup(choose_address(params));
+    if (c->address == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    rc = check_address(c->address, err);
+    if (rc == 0)
+        rc = make_credentials(params, &creds, err);
+    if (rc != 0)
+        return rc;
+    c->channel = make_channel(params, c->address, creds);
+    grpc_channel_credentials_release(creds);
+    return 0;
+}
+
 int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
                      struct npugraph_error *err)
 {
     struct npugraph_client *c = calloc(1, sizeof(*c));
-    grpc_channel_credentials *creds;
     int rc;
 
     if (c == NULL)
         return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
-    c->timeout_ms = params->timeout_ms;
     grpc_init();
-    rc = make_credentials(params, &creds, err);
+    rc = open_channel(c, params, err);
     if (rc != 0) {
         grpc_shutdown();
-        free(c);
+        client_free(c);
         return rc;
     }
-    c->channel = make_channel(params, choose_address(params), creds);
-    grpc_channel_credentials_release(creds);
     if (!params->no_session)
         rc = npugraph__session_start(c, params->client_name, params->grace_ms, err);
     if (rc != 0) {
@@ -495,7 +591,7 @@ void npugraph_disconnect(struct npugraph_client *client)
     npugraph__session_end(client);
     grpc_channel_destroy(client->channel);
     grpc_shutdown();
-    free(client);
+    client_free(client);
 }
 
 struct npugraph__session *npugraph__session_of(struct npugraph_client *client)

@@ -12,7 +12,7 @@
 
 struct ctl {
     struct npugraph_connect_params connect;
-    struct npugraph_client *client;
+    struct npugraph_client *client; /* ctl_connect */
     bool json;
     bool colour;
     bool quiet;
@@ -25,11 +25,13 @@ struct ctl_command {
     const char *help;                                   /* one line */
     const char *details;                                /* more lines of `npugraphctl help NAME`; NULL = none */
     bool session;                                       /* needs one */
-    bool offline;                                       /* needs no daemon */
     int (*run)(struct ctl *ctl, int argc, char **argv); /* argv[0] is the command's name */
 };
 extern const struct ctl_command ctl_commands[]; /* ends with a NULL name */
 
+/* The connection, made when it is first needed, so that mistakes on the command line are found without a daemon. False:
+ * there is none, and that was printed. */
+bool ctl_connect(struct ctl *ctl);
 int ctl_usage(const struct ctl_command *command, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 int ctl_fail(const struct npugraph_error *err); /* prints it; returns 1 */
 const struct ctl_command *ctl_find_command(const char *name);

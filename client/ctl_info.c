@@ -4,6 +4,7 @@
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -119,6 +120,17 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
+/* Largest first: who looks at memory looks for what uses it up. */
+static int compare_buffers(const void *a, const void *b)
+{
+    const Npugraph__V1__BufferInfo *x = *(Npugraph__V1__BufferInfo *const *)a,
+                                   *y = *(Npugraph__V1__BufferInfo *const *)b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->label, y->label);
+}
+
 int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
@@ -137,6 +149,8 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
                          &npugraph__v1__list_buffers_response__descriptor);
     if (r == NULL)
         return 1;
+    if (r->n_buffers > 1)
+        qsort(r->buffers, r->n_buffers, sizeof(*r->buffers), compare_buffers);
     t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < r->n_buffers; i++) {
         ctl_row(t);

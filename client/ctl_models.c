@@ -146,6 +146,8 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
     } while (arg != NULL);
     if (dir == NULL)
         return ctl_usage(o.command, "load needs a checkpoint directory");
+    if (!ctl_connect(ctl))
+        return 1;
     ctl_progress_start(&bar, ctl, "loading");
     rc = npugraph_model_load(ctl->client, dir, &params, ctl_progress_update, &bar, &err);
     ctl_progress_end(&bar);
@@ -179,6 +181,8 @@ int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv)
     } while (arg != NULL);
     if (model == NULL)
         return ctl_usage(o.command, "unload needs a model's name");
+    if (!ctl_connect(ctl))
+        return 1;
     if (npugraph_model_unload(ctl->client, model, force, &err) != 0)
         return ctl_fail(&err);
     if (!ctl->json)
@@ -423,6 +427,8 @@ static int generate(struct generation *g)
     const char *finish = "";
     int rc;
 
+    if (!ctl_connect(g->ctl))
+        return 1;
     if (g->prompt != NULL && !g->ctl->json) {
         fputs(g->prompt, stdout);
         fflush(stdout);

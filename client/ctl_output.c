@@ -59,7 +59,11 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
     t->table = scols_new_table();
     scols_table_enable_colors(t->table, ctl->colour);
     for (size_t i = 0; i < n; i++)
-        scols_table_new_column(t->table, columns[i].title, 0, columns[i].right ? SCOLS_FL_RIGHT : 0);
+        scols_table_new_column(t->table, columns[i].title, 0,
+                               /* On a terminal the last column gives way, so that a row stays a line. */
+                               columns[i].right ? SCOLS_FL_RIGHT
+                               : i == n - 1     ? SCOLS_FL_TRUNC
+                                                : 0);
     if (ctl->json)
         json_object_set(ctl->root, key, t->array);
     return t;

@@ -164,7 +164,7 @@ static int learn(struct run *r)
     size_t n;
 
     r->text = read_file(r->file, &n);
-    if (r->text == NULL)
+    if (r->text == NULL || !ctl_connect(r->ctl))
         return 1;
     if (npugraph_graph_register(r->ctl->client, r->text, NULL, 0, r->option, r->n_option, &r->graph, &err) != 0)
         return fail(&err);

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 const struct ctl_command ctl_commands[] = {
-    {"status", "", "What the daemon is doing", NULL, false, false, ctl_cmd_status},
-    {"devices", "", "Devices, their memory and queues", NULL, false, false, ctl_cmd_devices},
+    {"status", "", "What the daemon is doing", NULL, false, ctl_cmd_status},
+    {"devices", "", "Devices, their memory and queues", NULL, false, ctl_cmd_devices},
     {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
      "Registered graphs; one as text, Graphviz, plan or map",
      "ID is a graph's digest or the first 6 or more digits of it. map draws the pool of its executables over the "
@@ -21,46 +21,46 @@ const struct ctl_command ctl_commands[] = {
      "--key chooses one by the first digits of its hash (see explain), --svg writes its map as a picture. `graph` is "
      "the\n"
      "same command.",
-     false, false, ctl_cmd_graphs},
+     false, ctl_cmd_graphs},
     {"options", "", "Options that graphs are registered and captured with",
      "KEY: plans depend on the option. PER CAPTURE: a single Graphs.Capture may set it too. An option that is not\n"
      "supported yet takes its default only.",
-     false, false, ctl_cmd_options},
-    {"models", "", "Loaded models", NULL, false, false, ctl_cmd_models},
-    {"sessions", "", "Connected clients and what they own", NULL, false, false, ctl_cmd_sessions},
-    {"sequences", "", "Open sequences", NULL, false, false, ctl_cmd_sequences},
-    {"memory", "", "Device memory by holder", NULL, false, false, ctl_cmd_memory},
-    {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, false, ctl_cmd_stats},
+     false, ctl_cmd_options},
+    {"models", "", "Loaded models", NULL, false, ctl_cmd_models},
+    {"sessions", "", "Connected clients and what they own", NULL, false, ctl_cmd_sessions},
+    {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
+    {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
+    {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
     {"load",
      "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
      "TYPE]",
      "Load a Hugging Face checkpoint as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
      "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16.",
-     true, false, ctl_cmd_load},
-    {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, false, ctl_cmd_unload},
+     true, ctl_cmd_load},
+    {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
      "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
      "[--seed N]",
      "Generate text, streamed as it is made",
-     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true, false,
+     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.", true,
      ctl_cmd_generate},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
      "Capture a graph file and show its cost",
      "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "
      "nothing is kept.",
-     true, false, ctl_cmd_capture},
+     true, ctl_cmd_capture},
     {"explain", "[ID | KEY | tag:N] [--limit N]",
      "Why replays missed, were padded, evicted, ran eagerly or were refused",
      "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
      "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
-     false, false, ctl_cmd_explain},
+     false, ctl_cmd_explain},
     {"buckets", "ID [--symbol NAME] [--captures N] [--set N,N,...] [--apply]",
      "Sizes seen of a symbol, and the buckets that would pad them least",
      "--captures: how many captures the proposed set may take (default: as many as there are buckets now). --set "
      "gives\n"
      "one instead. --apply makes it the graph's; executables that no request can reach any more are dropped.",
-     false, false, ctl_cmd_buckets},
+     false, ctl_cmd_buckets},
     {"replay",
      "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--option NAME=VALUE]... [--repeat N] "
      "[--eager]",
@@ -68,13 +68,13 @@ const struct ctl_command ctl_commands[] = {
      "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
      "are\n"
      "made and filled the same way. Prints results and the time of a replay.",
-     true, false, ctl_cmd_replay},
+     true, ctl_cmd_replay},
     {"tokenize", "FILE TEXT | FILE --decode N,N,...", "Text to token ids, or back; needs no daemon",
-     "FILE is a tokenizer.json or a directory that has one.", false, true, ctl_cmd_tokenize},
+     "FILE is a tokenizer.json or a directory that has one.", false, ctl_cmd_tokenize},
     {"drain", "[--grace TIME] [--stay]", "Finish what runs and stop the daemon",
-     "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, false, ctl_cmd_drain},
-    {"completion", "", "List of commands, for shell completion", NULL, false, true, ctl_cmd_completion},
-    {NULL, NULL, NULL, NULL, false, false, NULL},
+     "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, ctl_cmd_drain},
+    {"completion", "", "List of commands, for shell completion", NULL, false, ctl_cmd_completion},
+    {NULL, NULL, NULL, NULL, false, NULL},
 };
 
 const struct ctl_command *ctl_find_command(const char *name)
@@ -107,7 +107,7 @@ static void print_help(FILE *to)
 
 static void print_command_help(const struct ctl_command *c)
 {
-    printf("Usage: npugraphctl %s %s\n\n%s.\n", c->name, c->args, c->help);
+    printf("Usage: npugraphctl %s%s%s\n\n%s.\n", c->name, c->args[0] != '\0' ? " " : "", c->args, c->help);
     if (c->details != NULL)
         printf("%s\n", c->details);
 }
@@ -121,7 +121,8 @@ int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
     vfprintf(stderr, fmt, ap);
     va_end(ap);
     if (command != NULL)
-        fprintf(stderr, "\nUsage: npugraphctl %s %s\n", command->name, command->args);
+        fprintf(stderr, "\nUsage: npugraphctl %s%s%s\n", command->name, command->args[0] != '\0' ? " " : "",
+                command->args);
     else
         fputs("\nTry: npugraphctl --help\n", stderr);
     return 2;
@@ -134,12 +135,24 @@ int ctl_fail(const struct npugraph_error *err)
     return 1;
 }
 
+bool ctl_connect(struct ctl *ctl)
+{
+    struct npugraph_error err = {0};
+
+    if (ctl->client != NULL || npugraph_connect(&ctl->connect, &ctl->client, &err) == 0)
+        return true;
+    ctl_fail(&err);
+    return false;
+}
+
 ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
                            const ProtobufCMessageDescriptor *response_type)
 {
     struct npugraph_error err = {0};
     ProtobufCMessage *reply = NULL;
 
+    if (!ctl_connect(ctl))
+        return NULL;
     if (npugraph__unary(ctl->client, method, request, response_type, &reply, &err) != 0) {
         ctl_fail(&err);
         return NULL;
@@ -264,6 +277,39 @@ static int global_option(struct ctl *ctl, const char *name, const char *value)
     return 0;
 }
 
+#define GLOBAL_FLAGS  "json quiet"
+#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
+
+/* Takes global options out of what stands behind the command, where people write them too. Not behind "--", and not
+ * what is an option's own text: the word after --prompt is never an option. */
+static int hoist_options(struct ctl *ctl, int *argc_p, char **argv)
+{
+    int n = 1, rc = 0;
+
+    for (int i = 1; i < *argc_p; i++) {
+        const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "", *value = strchr(name, '=');
+        size_t len = value != NULL ? (size_t)(value - name) : strlen(name);
+        bool text = strcmp(argv[i - 1], "--prompt") == 0;
+
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc_p)
+                argv[n++] = argv[i++];
+        } else if (rc == 0 && !text && len > 0 && value == NULL && in_list(GLOBAL_FLAGS, name, len)) {
+            rc = global_option(ctl, name, NULL);
+        } else if (rc == 0 && !text && len > 0 && in_list(GLOBAL_VALUED, name, len)) {
+            if (value == NULL && i + 1 == *argc_p)
+                return ctl_usage(NULL, "%s needs a value", argv[i]);
+            if (value != NULL)
+                argv[i][2 + len] = '\0';
+            rc = global_option(ctl, name, value != NULL ? value + 1 : argv[++i]);
+        } else {
+            argv[n++] = argv[i];
+        }
+    }
+    *argc_p = n;
+    return rc;
+}
+
 static int help(int argc, char **argv)
 {
     const struct ctl_command *c = argc > 1 ? ctl_find_command(argv[1]) : NULL;
@@ -279,7 +325,6 @@ static int help(int argc, char **argv)
 
 static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, char **argv)
 {
-    struct npugraph_error err = {0};
     int rc;
 
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -288,8 +333,6 @@ static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, c
     }
     ctl->connect.no_session = !c->session;
     ctl->connect.client_name = "npugraphctl";
-    if (!c->offline && npugraph_connect(&ctl->connect, &ctl->client, &err) != 0)
-        return ctl_fail(&err);
     rc = c->run(ctl, argc, argv);
     ctl_flush(ctl);
     npugraph_disconnect(ctl->client);
@@ -307,8 +350,7 @@ static int run(int argc, char **argv)
     setlocale(LC_ALL, "");
     npugraph_connect_params_init(&ctl.connect);
     ctl.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
-    while ((name = ctl_next_option(&o, "json quiet help version",
-                                   "address timeout tls-ca tls-cert tls-key tls-server-name color", &value)) != NULL) {
+    while ((name = ctl_next_option(&o, GLOBAL_FLAGS " help version", GLOBAL_VALUED, &value)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
         if (strcmp(name, "help") == 0)
@@ -330,8 +372,12 @@ static int run(int argc, char **argv)
     c = ctl_find_command(argv[o.at]);
     if (c == NULL)
         return ctl_usage(NULL, "there is no command %s", argv[o.at]);
+    argc -= o.at;
+    rc = hoist_options(&ctl, &argc, argv + o.at);
+    if (rc != 0)
+        return rc;
     ctl.root = json_object();
-    rc = run_command(&ctl, c, argc - o.at, argv + o.at);
+    rc = run_command(&ctl, c, argc, argv + o.at);
     json_decref(ctl.root);
     return rc;
 }

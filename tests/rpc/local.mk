@@ -2,6 +2,7 @@
 # Black-box tests against a live daemon; each file starts its own.
 NGD_RPC_TESTS = \
 	tests/rpc/test_diagnosis.py \
+	tests/rpc/test_ctl.py \
 	tests/rpc/test_drain.py \
 	tests/rpc/test_examples.py \
 	tests/rpc/test_full_disk.py \

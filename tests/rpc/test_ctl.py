@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""npugraphctl as a new user meets it: help, mistakes, no daemon, tables, --json, and what the shell completes."""
+import pty
+import re
+import shutil
+
+from harness import *
+
+MODEL = SOURCE / "examples" / "model"
+
+if CTL is None or not (MODEL / "model.safetensors").exists():
+    skip_all("npugraphctl or the bundled model is missing")
+
+
+def ctl(*arguments, address=None, env=None):
+    line = [CTL, *(["--address", address] if address else []), *map(str, arguments)]
+    clean = {k: v for k, v in os.environ.items() if k != "NPUGRAPH_ADDRESS"}
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE, env={**clean, **(env or {})})
+
+
+def commands():
+    return ctl("completion").stdout.split()
+
+
+@test("help: every command has a usage line and a sentence; mistakes are told in a line, with the usage, and status 2")
+def usage():
+    out = ctl("help")
+    assert out.returncode == 0 and all(f"  {c} " in out.stdout for c in commands()), out.stdout
+    for command in commands():
+        for out in (ctl("help", command), ctl(command, "--help")):
+            assert out.returncode == 0 and out.stdout.startswith(f"Usage: npugraphctl {command}") and not out.stderr, out
+            assert " \n" not in out.stdout, out.stdout
+    for arguments, says in ((["frobnicate"], "frobnicate"), (["--bogus"], "--bogus"), (["--address"], "--address needs a value"),
+                            (["--timeout", "banana", "status"], "500ms"), (["status", "extra"], "no arguments"), (["load"], "directory"),
+                            (["load", "a", "b"], "one directory"), (["unload"], "name"), (["generate"], "--prompt"),
+                            (["generate", "m", "--ids", "1", "--tokens", "x"], "--tokens"), (["graphs", "frob"], "digest"),
+                            (["tokenize"], "tokenizer.json"), (["help", "frob"], "frob"), (["status", "--timeout"], "needs a value")):
+        out = ctl(*arguments)  # no daemon is needed to find these
+        assert out.returncode == 2 and not out.stdout and says in out.stderr, (arguments, out)
+        assert len(out.stderr.splitlines()) == 2 and out.stderr.startswith("npugraphctl: "), out.stderr
+
+
+@test("no daemon: the address, the reason and what to do; status 1")
+def unreachable():
+    (SCRATCH / "file").write_text("")
+    for address, cause, hint in ((f"unix:{SCRATCH}/none", "No such file or directory", "is npugraphd running?"),
+                                 (f"unix:{SCRATCH}/file", "Connection refused", "is npugraphd running?"),
+                                 ("127.0.0.1:1", "Connection refused", "is npugraphd running?")):
+        out = ctl("status", address=address)
+        assert out.returncode == 1 and not out.stdout, out
+        assert out.stderr.startswith(f"npugraphctl: cannot reach the daemon at {address}: {cause}; ") and hint in out.stderr, out.stderr
+        assert out.stderr.count("\n") == 1 and "failed to connect to all addresses" not in out.stderr
+    for address in ("somewhere", "host:", ":1", "unix:", "host:http"):
+        out = ctl("status", address=address)
+        assert out.returncode == 1 and f'"{address}" is no address' in out.stderr and "HOST:PORT" in out.stderr, out
+
+
+@test("a daemon that goes away while a call is under way is told as such")
+def gone():
+    d = Daemon()
+    child = subprocess.Popen([CTL, "--address", d.address, "drain", "--stay"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child.communicate()
+    d.kill()
+    out = ctl("status", address=d.address)
+    assert out.returncode == 1 and d.address in out.stderr, out
+
+
+@test("every listing is a table for people and JSON for programs, empty and not; options may stand behind the command")
+def listings(daemon):
+    names = ["status", "devices", "models", "sessions", "sequences", "memory", "graphs"]
+    for loaded in (False, True):
+        if loaded:
+            out = ctl("--quiet", "load", MODEL, "--name", "m", address=daemon.address)
+            assert out.returncode == 0 and not out.stderr, out
+        for name in names:
+            table, before, behind = (ctl(*a) for a in (("--address", daemon.address, name), ("--address", daemon.address, "--json", name),
+                                                       (name, "--json", "--address", daemon.address)))
+            assert (table.returncode, before.returncode, behind.returncode) == (0, 0, 0), (table, before, behind)
+            assert table.stdout.strip() and set(json.loads(before.stdout)) == set(json.loads(behind.stdout))
+    sizes = [b["bytes"] for b in json.loads(ctl("memory", "--json", address=daemon.address).stdout)["buffers"]]
+    assert len(sizes) > 50 and sizes == sorted(sizes, reverse=True)
+    out = ctl("generate", "m", "--tokenizer", MODEL, "--prompt", "--json", "--tokens", "4", address=daemon.address)
+    assert out.returncode == 0 and out.stdout.startswith("--json"), out
+    out = ctl("unload", "other", address=daemon.address)
+    assert out.returncode == 1 and "loaded: m" in out.stderr and "[MODEL_NOT_FOUND]" in out.stderr, out
+
+
+@test("on a narrow terminal a row stays a line, and colours come only there")
+def terminal(daemon):
+    master, slave = pty.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
+    subprocess.run([CTL, "--address", daemon.address, "memory"], stdout=slave, stderr=subprocess.PIPE, env=env, check=True)
+    os.close(slave)
+    text = b""
+    with contextlib.suppress(OSError):
+        while piece := os.read(master, 65536):
+            text += piece
+    os.close(master)
+    lines = text.decode().splitlines()
+    assert len(lines) > 5 and max(map(len, lines)) <= 60, max(lines, key=len)
+    assert "\x1b" not in ctl("devices", address=daemon.address).stdout
+
+
+@test("bash completes commands, their options, models' names and files")
+def completion(daemon):
+    if not shutil.which("bash"):
+        raise Skip("bash is not installed")
+    ctl("--quiet", "load", MODEL, "--name", "bible", address=daemon.address)
+
+    def complete(*words):
+        script = f'''
+# What the bash-completion package gives to completions.
+_init_completion() {{ words=("${{COMP_WORDS[@]}}"); cword=$COMP_CWORD; cur=${{words[cword]}}; prev=${{words[cword - 1]}}; }}
+_filedir() {{ :; }}
+source {SOURCE}/client/completion/npugraphctl
+COMP_WORDS=({CTL} {" ".join(f"'{w}'" for w in words)}); COMP_CWORD={len(words)}; COMP_LINE="${{COMP_WORDS[*]}}"; COMP_POINT=${{#COMP_LINE}}
+_npugraphctl; printf "%s\\n" "${{COMPREPLY[@]}}"'''
+        out = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True,
+                             env={**os.environ, "NPUGRAPH_ADDRESS": daemon.address})
+        return out.stdout.split()
+
+    assert set(commands()) <= set(complete("")) and "status" in complete("sta")
+    assert complete("--addr") == ["--address"] and complete("drain", "--g") == ["--grace"]
+    assert "bible" in complete("unload", "bi") and "bible" in complete("--json", "generate", "bi")
+    for command in commands():  # every option of the help is completed, and no other
+        known = set(re.findall(r"--[a-z-]+", ctl("help", command).stdout.split("\n")[0]))
+        offered = {c for c in complete(command, "--") if c.startswith("--")}
+        assert offered == known, (command, offered ^ known)
+
+
+if __name__ == "__main__":
+    main(f"--models-dir={SOURCE / 'examples'}")
