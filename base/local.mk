@@ -16,6 +16,7 @@ libngdbase_la_SOURCES = \
 	base/metrics.c base/metrics.h \
 	base/status.c base/status.h \
 	base/strbuf.c base/strbuf.h \
+	base/tsan.h \
 	base/utf8.h
 
 EXTRA_DIST += base/dtype.def base/fault.def base/metrics.def base/status.def

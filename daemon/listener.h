@@ -6,8 +6,8 @@
  * Listening sockets: those of the option `listen`, and those that systemd passes.
  *
  * Connections are accepted here, on the loop, so that the peer's credentials are known, connections are counted, and a
- * second daemon cannot steal a path or share a port; they are then given to gRPC, which speaks TLS on those that need it.
- * Threads: the loop (for_each: any, between create and destroy).
+ * second daemon cannot steal a path or share a port; they are then given to gRPC, which speaks TLS on those that need
+ * it. Threads: the loop (for_each: any, between create and destroy).
  */
 #include "base/status.h"
 

@@ -13,6 +13,7 @@
  */
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/tsan.h"
 #include "daemon/answers.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
@@ -169,6 +170,7 @@ static bool start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rp
     grpc_call_error error;
 
     ref(call);
+    NGD_TSAN_GIVE(call);
     error = grpc_call_start_batch(call->core, ops, n, tag, NULL);
     if (error == GRPC_CALL_OK)
         return true;
@@ -652,6 +654,13 @@ static void on_recv(struct rpc_call *call, bool ok)
 
 /* ---- messages out -------------------------------------------------------------------------------------- */
 
+/* On whichever thread of gRPC's has sent the bytes. */
+static void free_slice(void *p)
+{
+    NGD_TSAN_TAKE(p);
+    ngd_free(p);
+}
+
 static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slice_p, struct ngd_diag *diag)
 {
     uint64_t limit = call->pub.daemon->options.max_message;
@@ -669,7 +678,7 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
     p = ngd_malloc(n);
     if (!p)
         return no_memory(diag);
-    *slice_p = grpc_slice_new_with_user_data(p, n, ngd_free, p);
+    *slice_p = grpc_slice_new_with_user_data(p, n, free_slice, p);
     return NGD_OK;
 }
 
@@ -687,6 +696,7 @@ static grpc_byte_buffer *buffer_of(grpc_slice slice)
 {
     grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
 
+    NGD_TSAN_GIVE(GRPC_SLICE_START_PTR(slice));
     grpc_slice_unref(slice);
     return buffer;
 }
@@ -720,6 +730,7 @@ static grpc_byte_buffer *take_reserved(struct rpc_call *call, size_t n)
     grpc_byte_buffer *buffer;
 
     GRPC_SLICE_SET_LENGTH(call->reserved, n);
+    NGD_TSAN_GIVE(GRPC_SLICE_START_PTR(call->reserved));
     buffer = grpc_raw_byte_buffer_create(&call->reserved, 1);
     drop_reserved(call);
     return buffer;

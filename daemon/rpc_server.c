@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/metrics.h"
+#include "base/tsan.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/peers.h"
@@ -161,6 +162,7 @@ static void post(struct rpc_cq *cq, size_t method_index)
     atomic_store(&call->refs, 1);
     atomic_fetch_add_explicit(&server->calls, 1, memory_order_relaxed);
     call->metadata.count = 0;
+    NGD_TSAN_GIVE(call);
     if (method_index == ngd_n_methods)
         error = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata, cq->cq, cq->cq,
                                          &call->on_new);
@@ -340,6 +342,7 @@ static void *run_cq(void *arg)
             return NULL;
         if (ev.type != GRPC_OP_COMPLETE || !tag)
             continue;
+        NGD_TSAN_TAKE(tag->call);
         atomic_store_explicit(&cq->event_began, ngd_now(), memory_order_relaxed);
         tag->fn(tag->call, ev.success != 0);
         atomic_store_explicit(&cq->event_began, 0, memory_order_relaxed);
