@@ -49,7 +49,7 @@ struct ngd_device_info {
     uint32_t streams_max;
     uint32_t wide_rows; /* plans of so many rows and more may compute with other kernels, whose last bits differ from
                          * those of fewer rows; 0: bits do not depend on the planned rows */
-    bool host_memory; /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
+    bool host_memory;   /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
 };
 
 void ngd_device_params_init(struct ngd_device_params *params);

@@ -25,7 +25,7 @@
 #define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
 #define CREDIT      (5 * NGD_MSEC)
 #define LEAD        (50 * NGD_MSEC)
-#define SURE 2
+#define SURE        2
 
 struct fair_class {
     struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */

@@ -173,7 +173,8 @@ static inline struct ngd_graph *bed_graph(const char *text)
     return g;
 }
 
-static inline struct ngd_program *bed_program(struct bed *bed, const char *text, const struct ngd_graph_options *options)
+static inline struct ngd_program *bed_program(struct bed *bed, const char *text,
+                                              const struct ngd_graph_options *options)
 {
     struct ngd_graph_options defaults;
     struct ngd_program *prog = NULL;
@@ -198,7 +199,8 @@ static inline struct ngd_binding *bed_bind(struct ngd_program *prog, struct ngd_
 }
 
 /* A graph without buffers; the binding holds the program. */
-static inline struct ngd_binding *bed_binding(struct bed *bed, const char *text, const struct ngd_graph_options *options)
+static inline struct ngd_binding *bed_binding(struct bed *bed, const char *text,
+                                              const struct ngd_graph_options *options)
 {
     struct ngd_program *prog = bed_program(bed, text, options);
     struct ngd_binding *binding = bed_bind(prog, NULL);
