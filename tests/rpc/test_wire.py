@@ -124,7 +124,7 @@ def compressed(daemon):
                 raise AssertionError("was accepted")
             except grpc.RpcError as e:
                 assert e.code() is grpc.StatusCode.UNIMPLEMENTED, e
-        assert peak_rss(daemon) < before + (150 << 20), "it was inflated"
+        assert SANITIZER or peak_rss(daemon) < before + (150 << 20), "it was inflated"  # shadow memory is no measure
 
 
 def peak_rss(daemon):
