@@ -295,6 +295,11 @@ static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "metadata npugraph-request-id is longer than %d characters",
                             NGD_REQUEST_ID_MAX);
     status = find_session(call, diag);
+    /* A drain ends sessions: a client that has not heard of it yet is told of the drain, which is why its session is
+     * gone. */
+    if (status == NGD_ERR_SESSION_GONE && ngd_daemon_state(call->server->daemon) != NGD_DAEMON_SERVING &&
+        !call->pub.method->while_draining)
+        return ngd_diag_set(diag, NGD_ERR_DRAINING, "the daemon is draining; use another one");
     return status == NGD_OK ? admit(call, diag) : status;
 }
 
