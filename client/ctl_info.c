@@ -43,6 +43,23 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
+static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesResponse *r)
+{
+    for (size_t i = 0; i < r->n_devices; i++) {
+        const Npugraph__V1__DeviceInfo *d = r->devices[i];
+        const char *text = d->capabilities[0] != '\0' ? d->capabilities : "all operators of docs/operators.md\n";
+
+        if (ctl->json) {
+            struct ctl_fields *f = ctl_fields_new(ctl, d->name);
+
+            ctl_field_str(f, "", "capabilities", text);
+            ctl_fields_end(f);
+        } else {
+            printf("%s: %s\n%s", d->name, d->description, text);
+        }
+    }
+}
+
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
@@ -53,13 +70,25 @@ int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
     };
     Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
     Npugraph__V1__DevicesResponse *r;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *name, *value;
     struct ctl_table *t;
 
-    if (no_arguments(argc, argv) != 0)
-        return 2;
+    while ((name = ctl_next_option(&o, "capabilities", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        req.capabilities = true;
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "%s takes no arguments", argv[0]);
     r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Devices", &req.base, &npugraph__v1__devices_response__descriptor);
     if (r == NULL)
         return 1;
+    if (req.capabilities) {
+        print_capabilities(ctl, r);
+        npugraph__free_message(r);
+        return 0;
+    }
     t = ctl_table_new(ctl, "devices", columns, sizeof(columns) / sizeof(columns[0]));
     for (size_t i = 0; i < r->n_devices; i++) {
         const Npugraph__V1__DeviceInfo *d = r->devices[i];

@@ -13,7 +13,9 @@
 
 const struct ctl_command ctl_commands[] = {
     {"status", "", "What the daemon is doing", NULL, false, ctl_cmd_status},
-    {"devices", "", "Devices, their memory and queues", NULL, false, ctl_cmd_devices},
+    {"devices", "[--capabilities]", "Devices, their memory and queues",
+     "--capabilities prints what the backend of each device found: libraries, functions, operators.", false,
+     ctl_cmd_devices},
     {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
      "Registered graphs; one as text, Graphviz, plan or map",
      "ID is a graph's digest or the first 6 or more digits of it. map draws the pool of its executables over the "

@@ -43,6 +43,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,
      "Memory budget of each device. 0: what the backend says (host: a share of the machine's memory).", false},
+    {"ascend-libs", NGD_CONFIG_STRING, AT(ascend_libs), "", 0, 0, NULL,
+     "Folder of CANN's libraries (libascendcl.so and others) for ascend devices. Empty: where CANN installs itself "
+     "(ASCEND_HOME_PATH, /usr/local/Ascend).",
+     false},
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16",
      "Instruction set of the host device's kernels; for comparisons.", false},

@@ -16,6 +16,7 @@ struct ngd_options {
     struct ngd_config_list models_dir;
     struct ngd_config_list device;
     uint64_t device_memory;
+    char *ascend_libs;
     int64_t threads;
     int isa; /* index into ngd_isa_names */
     int64_t slots;

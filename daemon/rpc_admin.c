@@ -120,13 +120,25 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->busy_us = (uint64_t)(s.busy / NGD_USEC);
 }
 
+/* False: no memory. */
+static bool fill_capabilities(struct ngd_call *call, struct ngd_device *dev, Npugraph__V1__DeviceInfo *item)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_device_describe(dev, &sb);
+    item->capabilities = ngd_arena_strdup(&call->arena, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return item->capabilities != NULL;
+}
+
 static void devices(struct ngd_call *call, const void *msg)
 {
+    const Npugraph__V1__DevicesRequest *req = msg;
     struct ngd_daemon *d = call->daemon;
     Npugraph__V1__DevicesResponse r = NPUGRAPH__V1__DEVICES_RESPONSE__INIT;
     Npugraph__V1__DeviceInfo *items = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*items));
 
-    (void)msg;
     r.devices = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*r.devices));
     if (!items || !r.devices) {
         no_memory(call);
@@ -134,6 +146,10 @@ static void devices(struct ngd_call *call, const void *msg)
     }
     for (uint32_t i = 0; i < d->n_devices; i++) {
         fill_device(d, i, &items[i]);
+        if (req->capabilities && !fill_capabilities(call, d->devices[i], &items[i])) {
+            no_memory(call);
+            return;
+        }
         r.devices[r.n_devices++] = &items[i];
     }
     ngd_call_reply(call, &r.base);

@@ -161,6 +161,7 @@ static ngd_status_t open_device(struct ngd_daemon *d, const char *text, struct n
     }
     params.memory_bytes = d->options.device_memory;
     params.threads = (uint32_t)d->options.threads;
+    params.ascend_libs = d->options.ascend_libs;
     params.isa = ngd_isa_names[d->options.isa];
     status = ngd_device_open(&params, &d->devices[d->n_devices], diag);
     if (status != NGD_OK) {

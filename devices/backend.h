@@ -19,6 +19,7 @@ struct ngd_backend_lifecycle {
     ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
                          struct ngd_diag *diag);
     void (*close)(void *dev);
+    void (*describe)(void *dev, struct ngd_strbuf *sb); /* optional; any thread */
 };
 
 struct ngd_backend_memory {

@@ -95,6 +95,12 @@ const struct ngd_device_info *ngd_device_info(const struct ngd_device *dev)
     return &dev->info;
 }
 
+void ngd_device_describe(struct ngd_device *dev, struct ngd_strbuf *sb)
+{
+    if (dev->backend->lifecycle.describe)
+        dev->backend->lifecycle.describe(dev->handle, sb);
+}
+
 const struct ngd_plan_target *ngd_device_target(struct ngd_device *dev)
 {
     return &dev->target;

@@ -32,11 +32,12 @@ struct ngd_pool;
 /* ---- device ---------------------------------------------------------------------------------------- */
 
 struct ngd_device_params {
-    const char *backend;   /* "host" */
-    uint32_t index;        /* which device of that backend; the name is "<backend>:<index>" */
-    uint64_t memory_bytes; /* budget for buffers and pools; 0 = what the backend says */
-    uint32_t threads;      /* host: CPUs of a stream's team; 0 = all online */
-    const char *isa;       /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
+    const char *backend;     /* "host", "ascend" */
+    uint32_t index;          /* which device of that backend; the name is "<backend>:<index>" */
+    uint64_t memory_bytes;   /* budget for buffers and pools; 0 = what the backend says */
+    uint32_t threads;        /* host: CPUs of a stream's team; 0 = all online */
+    const char *ascend_libs; /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
+    const char *isa;         /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
 };
 
 struct ngd_device_info {
@@ -56,6 +57,8 @@ void ngd_device_params_init(struct ngd_device_params *params);
 ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_device **dev_p, struct ngd_diag *diag);
 void ngd_device_close(struct ngd_device *dev); /* everything of it must be gone */
 const struct ngd_device_info *ngd_device_info(const struct ngd_device *dev);
+/* What the backend can and has found, for people; nothing when it has nothing to say. */
+void ngd_device_describe(struct ngd_device *dev, struct ngd_strbuf *sb);
 uint64_t ngd_device_used_bytes(const struct ngd_device *dev);
 /* The device's part in planning; valid while the device is open. */
 const struct ngd_plan_target *ngd_device_target(struct ngd_device *dev);

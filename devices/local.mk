@@ -15,9 +15,11 @@ libngddevices_la_SOURCES = \
 	devices/device_int.h \
 	devices/launch.c \
 	devices/pool.c \
+	devices/serial.c \
+	devices/serial.h \
+	devices/serial_event.c \
 	devices/host/cpu.c \
 	devices/host/cpu.h \
-	devices/host/event.c \
 	devices/host/exec.c \
 	devices/host/host.c \
 	devices/host/host.h \

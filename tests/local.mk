@@ -37,6 +37,7 @@ include $(top_srcdir)/tests/unit/devices.mk
 include $(top_srcdir)/tests/unit/scheduler.mk
 include $(top_srcdir)/tests/unit/client.mk
 include $(top_srcdir)/tests/unit/daemon.mk
+include $(top_srcdir)/tests/ascend/local.mk
 include $(top_srcdir)/tests/backend/local.mk
 include $(top_srcdir)/tests/ops/local.mk
 include $(top_srcdir)/tests/rpc/local.mk

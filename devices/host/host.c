@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "devices/host/cpu.h"
+#include "devices/serial.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -216,19 +217,19 @@ const struct ngd_backend ngd_backend_host = {
     .stream =
         {
             .create = ngd_host_stream_create,
-            .destroy = ngd_host_stream_destroy,
-            .launch = ngd_host_stream_launch,
-            .run = ngd_host_stream_run,
-            .callback = ngd_host_stream_callback,
-            .sync = ngd_host_stream_sync,
-            .status = ngd_host_stream_status,
-            .reset = ngd_host_stream_reset,
-            .poison = ngd_host_stream_poison,
-            .event_create = ngd_host_event_create,
-            .event_destroy = ngd_host_event_destroy,
-            .event_record = ngd_host_event_record,
-            .event_wait = ngd_host_event_wait,
-            .event_query = ngd_host_event_query,
-            .event_sync = ngd_host_event_sync,
+            .destroy = ngd_serial_destroy,
+            .launch = ngd_serial_launch,
+            .run = ngd_serial_run,
+            .callback = ngd_serial_callback,
+            .sync = ngd_serial_sync,
+            .status = ngd_serial_status,
+            .reset = ngd_serial_reset,
+            .poison = ngd_serial_poison,
+            .event_create = ngd_serial_event_create,
+            .event_destroy = ngd_serial_event_destroy,
+            .event_record = ngd_serial_event_record,
+            .event_wait = ngd_serial_event_wait,
+            .event_query = ngd_serial_event_query,
+            .event_sync = ngd_serial_event_sync,
         },
 };

@@ -1,61 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Streams of the host device: an ordered queue, and whoever runs it.
- *
- * `running` says that one thread executes outside the lock: the stream's own thread, or a caller of run() that found
- * the stream idle and keeps the work on its own CPU, without a hop. The stream's thread starts with the first thing
- * that has to wait in the queue; a stream that is only run() never has one.
- *
- *   idle --run()--> running (caller) --done--> idle
- *   idle --launch()--> queued --thread--> running (thread) --done--> idle, or the next item
- *
- * A device error becomes sticky: launches are refused, queued ones complete with STREAM_ERROR, while events and
- * callbacks go on, so that nobody waits for ever. reset() clears it. Errors in a request's data stay with its launch.
- */
+/* Streams of the host device: a queue in software (devices/serial.h) with a team of threads. */
 #include "base/fault.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "devices/host/host.h"
-#include <assert.h>
-#include <stdio.h>
-#include <unistd.h>
-#include <string.h>
+#include "devices/serial.h"
 #include <time.h>
-
-enum item_kind { ITEM_LAUNCH, ITEM_CALLBACK, ITEM_RECORD, ITEM_WAIT };
-
-struct item {
-    enum item_kind kind;
-    struct host_inst *inst;
-    struct ngd_launch *launch;
-    bool *done; /* LAUNCH from run(): set under the lock, `idle` is signalled */
-    void (*fn)(void *arg);
-    void *arg;
-    struct host_event *event;
-    uint64_t ticket;
-};
-
-struct host_stream {
-    struct ngd_mutex lock;
-    struct ngd_cond work; /* for the stream's thread */
-    struct ngd_cond idle; /* for who waits for the stream */
-    struct item *ring NGD_GUARDED_BY(lock);
-    uint32_t head NGD_GUARDED_BY(lock), n NGD_GUARDED_BY(lock), cap NGD_GUARDED_BY(lock);
-    bool running NGD_GUARDED_BY(lock);
-    bool stop NGD_GUARDED_BY(lock);
-    bool started NGD_GUARDED_BY(lock);
-    _Atomic int sticky; /* ngd_status_t */
-    pthread_t thread;
-    struct ngd_team *team; /* NULL: one thread; used by whoever is running */
-    char name[16];
-};
-
-static bool is_idle(const struct host_stream *s) NGD_REQUIRES(s->lock)
-{
-    return !s->running && s->n == 0;
-}
-
-/* ---- executing one item, without the lock, by whoever set `running` ------------------------------------ */
+#include <unistd.h>
 
 #define HANG_LIMIT_MS 200 /* as if the device had ended a hanging kernel after its time limit */
 
@@ -76,311 +26,34 @@ static ngd_status_t injected(void)
     return NGD_OK;
 }
 
-static ngd_status_t run_launch(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
+static ngd_status_t run_launch(void *team, void *inst, struct ngd_launch *launch)
 {
     ngd_status_t status = injected();
 
     if (status)
-        return launch->status =
-                   ngd_diag_set(&launch->diag, status, "stream %s: a fault that a test asked for", s->name);
-    return launch->eager ? ngd_host_run_eager(inst, s->team, launch) : ngd_host_replay(inst, s->team, launch);
+        return launch->status = ngd_diag_set(&launch->diag, status, "device host: a fault that a test asked for");
+    return launch->eager ? ngd_host_run_eager(inst, team, launch) : ngd_host_replay(inst, team, launch);
 }
 
-static void execute_launch(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
+static void fini(void *team)
 {
-    ngd_status_t status;
-
-    if (atomic_load_explicit(&s->sticky, memory_order_relaxed)) {
-        launch->status =
-            ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it", s->name,
-                         ngd_status_name((ngd_status_t)atomic_load(&s->sticky)));
-        return;
-    }
-    status = run_launch(s, inst, launch);
-    if (status && ngd_status_scope(status) == NGD_SCOPE_DEVICE)
-        ngd_host_stream_poison(s, status);
+    ngd_team_destroy(team);
 }
 
-static void execute(struct host_stream *s, const struct item *item)
-{
-    switch (item->kind) {
-    case ITEM_LAUNCH:
-        execute_launch(s, item->inst, item->launch);
-        break;
-    case ITEM_CALLBACK:
-        item->fn(item->arg);
-        break;
-    case ITEM_RECORD:
-        ngd_host_event_complete(item->event, item->ticket);
-        break;
-    case ITEM_WAIT:
-        ngd_host_event_await(item->event, item->ticket);
-        break;
-    }
-}
-
-/* ---- the queue --------------------------------------------------------------------------------------- */
-
-static void *stream_main(void *arg)
-{
-    struct host_stream *s = arg;
-
-    ngd_mutex_lock(&s->lock);
-    for (;;) {
-        struct item item;
-
-        while (s->running || (s->n == 0 && !s->stop))
-            ngd_cond_wait(&s->work, &s->lock);
-        if (s->n == 0)
-            break;
-        item = s->ring[s->head];
-        s->head = (s->head + 1) % s->cap;
-        s->n--;
-        s->running = true;
-        ngd_mutex_unlock(&s->lock);
-        execute(s, &item);
-        ngd_mutex_lock(&s->lock);
-        s->running = false;
-        if (item.kind == ITEM_LAUNCH && item.done)
-            *item.done = true;
-        if ((item.kind == ITEM_LAUNCH && item.done) || s->n == 0)
-            ngd_cond_broadcast(&s->idle);
-    }
-    ngd_mutex_unlock(&s->lock);
-    return NULL;
-}
-
-static ngd_status_t grow(struct host_stream *s) NGD_REQUIRES(s->lock)
-{
-    uint32_t cap = s->cap ? s->cap * 2 : 16;
-    struct item *ring = NGD_NEW_N(struct item, cap);
-
-    if (!ring)
-        return NGD_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < s->n; i++)
-        ring[i] = s->ring[(s->head + i) % s->cap];
-    ngd_free(s->ring);
-    s->ring = ring;
-    s->cap = cap;
-    s->head = 0;
-    return NGD_OK;
-}
-
-static ngd_status_t push(struct host_stream *s, const struct item *item) NGD_REQUIRES(s->lock)
-{
-    ngd_status_t status;
-
-    if (s->n == s->cap) {
-        status = grow(s);
-        if (status)
-            return status;
-    }
-    if (!s->started) {
-        int err = ngd_thread_start(&s->thread, s->name, stream_main, s);
-
-        if (err)
-            return ngd_status_from_errno(err);
-        s->started = true;
-    }
-    s->ring[(s->head + s->n++) % s->cap] = *item;
-    ngd_cond_signal(&s->work);
-    return NGD_OK;
-}
-
-static ngd_status_t enqueue(struct host_stream *s, const struct item *item)
-{
-    ngd_status_t status;
-
-    ngd_mutex_lock(&s->lock);
-    status = push(s, item);
-    ngd_mutex_unlock(&s->lock);
-    return status;
-}
-
-/* Waits until nothing is queued and nothing runs. */
-static void drain(struct host_stream *s) NGD_REQUIRES(s->lock)
-{
-    while (!is_idle(s))
-        ngd_cond_wait(&s->idle, &s->lock);
-}
-
-/* ---- lifecycle --------------------------------------------------------------------------------------- */
+static const struct ngd_serial_ops stream_ops = {.launch = run_launch, .fini = fini};
 
 ngd_status_t ngd_host_stream_create(void *dev_v, const char *name, void **stream_p, struct ngd_diag *diag)
 {
     const struct host_device *dev = dev_v;
-    struct host_stream *s = NGD_NEW(struct host_stream);
+    struct ngd_team *team = NULL;
+    ngd_status_t status;
 
-    if (!s)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for stream \"%.100s\"", name);
-    snprintf(s->name, sizeof(s->name), "%s", name);
-    if (dev->threads > 1 && ngd_team_create(dev->threads, name, &s->team)) {
-        ngd_free(s);
+    if (dev->threads > 1 && ngd_team_create(dev->threads, name, &team))
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the team of stream \"%.100s\"", name);
+    status = ngd_serial_create(name, &stream_ops, team, stream_p);
+    if (status) {
+        ngd_team_destroy(team);
+        return ngd_diag_set(diag, status, "no host memory for stream \"%.100s\"", name);
     }
-    ngd_mutex_init(&s->lock, NGD_RANK_STREAM);
-    ngd_cond_init(&s->work);
-    ngd_cond_init(&s->idle);
-    *stream_p = s;
     return NGD_OK;
-}
-
-void ngd_host_stream_destroy(void *dev, void *stream)
-{
-    struct host_stream *s = stream;
-    bool started;
-
-    (void)dev;
-    ngd_mutex_lock(&s->lock);
-    drain(s);
-    s->stop = true;
-    started = s->started;
-    ngd_cond_signal(&s->work);
-    ngd_free(s->ring);
-    s->ring = NULL;
-    ngd_mutex_unlock(&s->lock);
-    if (started)
-        pthread_join(s->thread, NULL);
-    ngd_team_destroy(s->team);
-    ngd_cond_fini(&s->idle);
-    ngd_cond_fini(&s->work);
-    ngd_mutex_fini(&s->lock);
-    ngd_free(s);
-}
-
-/* ---- launches ---------------------------------------------------------------------------------------- */
-
-static ngd_status_t refuse_when_sticky(struct host_stream *s, struct ngd_launch *launch)
-{
-    int sticky = atomic_load(&s->sticky);
-
-    if (!sticky)
-        return NGD_OK;
-    return launch->status =
-               ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
-                            s->name, ngd_status_name((ngd_status_t)sticky));
-}
-
-ngd_status_t ngd_host_stream_launch(void *stream, void *inst, struct ngd_launch *launch)
-{
-    struct host_stream *s = stream;
-    ngd_status_t status = refuse_when_sticky(s, launch);
-
-    if (status)
-        return status;
-    return enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch});
-}
-
-static ngd_status_t run_queued(struct host_stream *s, struct host_inst *inst, struct ngd_launch *launch)
-    NGD_REQUIRES(s->lock)
-{
-    bool done = false;
-    ngd_status_t status = push(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch, .done = &done});
-
-    if (status)
-        return launch->status = status;
-    while (!done)
-        ngd_cond_wait(&s->idle, &s->lock);
-    return launch->status;
-}
-
-ngd_status_t ngd_host_stream_run(void *stream, void *inst, struct ngd_launch *launch)
-{
-    struct host_stream *s = stream;
-    ngd_status_t status = refuse_when_sticky(s, launch);
-
-    if (status)
-        return status;
-    ngd_mutex_lock(&s->lock);
-    if (!is_idle(s)) {
-        status = run_queued(s, inst, launch);
-        ngd_mutex_unlock(&s->lock);
-        return status;
-    }
-    s->running = true;
-    ngd_mutex_unlock(&s->lock);
-    execute_launch(s, inst, launch);
-    ngd_mutex_lock(&s->lock);
-    s->running = false;
-    ngd_cond_broadcast(&s->idle);
-    if (s->n)
-        ngd_cond_signal(&s->work);
-    ngd_mutex_unlock(&s->lock);
-    return launch->status;
-}
-
-ngd_status_t ngd_host_stream_callback(void *stream, void (*fn)(void *arg), void *arg)
-{
-    return enqueue(stream, &(struct item){.kind = ITEM_CALLBACK, .fn = fn, .arg = arg});
-}
-
-/* ---- waiting, errors --------------------------------------------------------------------------------- */
-
-ngd_status_t ngd_host_stream_status(void *stream)
-{
-    struct host_stream *s = stream;
-
-    return (ngd_status_t)atomic_load(&s->sticky);
-}
-
-ngd_status_t ngd_host_stream_sync(void *stream)
-{
-    struct host_stream *s = stream;
-
-    ngd_mutex_lock(&s->lock);
-    drain(s);
-    ngd_mutex_unlock(&s->lock);
-    return ngd_host_stream_status(s);
-}
-
-void ngd_host_stream_reset(void *stream)
-{
-    struct host_stream *s = stream;
-
-    ngd_mutex_lock(&s->lock);
-    drain(s);
-    atomic_store(&s->sticky, NGD_OK);
-    ngd_mutex_unlock(&s->lock);
-}
-
-void ngd_host_stream_poison(void *stream, ngd_status_t status)
-{
-    struct host_stream *s = stream;
-    int none = NGD_OK;
-
-    /* The first error is the cause; what follows are its consequences. */
-    if (atomic_compare_exchange_strong(&s->sticky, &none, (int)status))
-        ngd_error("devices", "stream %s has a device error, it takes no launches until it is reset status=%s", s->name,
-                  ngd_status_name(status));
-}
-
-/* ---- events ------------------------------------------------------------------------------------------ */
-
-ngd_status_t ngd_host_event_record(void *event, void *stream)
-{
-    struct host_stream *s = stream;
-    uint64_t ticket;
-    ngd_status_t status = ngd_host_event_take(event, &ticket);
-    bool now;
-
-    if (status)
-        return status;
-    ngd_mutex_lock(&s->lock);
-    now = is_idle(s);
-    if (!now)
-        status = push(s, &(struct item){.kind = ITEM_RECORD, .event = event, .ticket = ticket});
-    ngd_mutex_unlock(&s->lock);
-    /* A ticket that could not be queued is completed too: somebody may wait for it already. */
-    if (now || status)
-        ngd_host_event_complete(event, ticket);
-    return status;
-}
-
-ngd_status_t ngd_host_event_wait(void *stream, void *event)
-{
-    uint64_t ticket = ngd_host_event_last(event);
-
-    if (ngd_host_event_done(event, ticket))
-        return NGD_OK;
-    return enqueue(stream, &(struct item){.kind = ITEM_WAIT, .event = event, .ticket = ticket});
 }

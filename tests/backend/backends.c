@@ -3,6 +3,7 @@
  */
 #include "tests/backend/conform.h"
 #include "base/fault.h"
+#include "tests/backend/simulator.h"
 
 static const char *nothing_missing(void)
 {
@@ -36,6 +37,31 @@ static void host_disarm(void)
     ngd_fault_disarm_all();
 }
 
+/* ---- ascend, on the simulator of CANN ---- */
+
+static void ascend_params(struct ngd_device_params *params)
+{
+    setenv("NGD_ASCEND_LIMIT_MS", "1000", 1); /* of a replay: what hangs is ended then */
+    params->ascend_libs = simulator_dir();
+}
+
+static const char *ascend_arm(enum conform_fault fault)
+{
+    static const char *const how[] = {[CONFORM_FAULT] = "fault", [CONFORM_LOST] = "lost", [CONFORM_HANG] = "hang"};
+
+    if (fault == CONFORM_ALLOC)
+        SIMULATOR(ngd_aclsim_fail_call)("aclrtMalloc", 0, NGD_ACL_RT_MEMORY_ALLOCATION);
+    else
+        SIMULATOR(ngd_aclsim_break)(0, how[fault]);
+    return NULL;
+}
+
+static void ascend_disarm(void)
+{
+    SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+    SIMULATOR(ngd_aclsim_break)(0, "ok");
+}
+
 static const struct conform_backend rows[] = {
     {
         .name = "host",
@@ -43,7 +69,19 @@ static const struct conform_backend rows[] = {
         .params = host_params,
         .arm = host_arm,
         .disarm = host_disarm,
+        .mixed_tolerance = 1,
+        .model_tolerance = 1,
         .exact_rows = true,
+        .tolerance = 1,
+    },
+    {
+        .name = "ascend",
+        .missing = nothing_missing,
+        .params = ascend_params,
+        .arm = ascend_arm,
+        .disarm = ascend_disarm,
+        .mixed_tolerance = 8192, /* bf16 has 2^13 times the rounding of f32 and two are made */
+        .model_tolerance = 32,
         .tolerance = 1,
     },
 };

@@ -30,7 +30,11 @@ struct conform_backend {
     /* Arms a fault; NULL, or the reason why this backend or build cannot. */
     const char *(*arm)(enum conform_fault fault);
     void (*disarm)(void);
-    bool exact_rows;  /* a row has the same bits however many rows run beside it; else it is within tolerance */
+    bool exact_rows; /* a row has the same bits however many rows run beside it; else it is within tolerance */
+    /* The same where an operand of f32 meets one of half precision: a device whose matrix unit takes one dtype only
+     * multiplies in the narrower one, and has the precision of that. */
+    double mixed_tolerance;
+    double model_tolerance; /* the same of a whole decoder, where the host device has 1 */
     double tolerance; /* how many times the tolerance of a golden case results may be off; the host device has 1 */
 };
 

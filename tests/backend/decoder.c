@@ -137,7 +137,7 @@ START_TEST(decoder_gives_what_the_plain_host_gives)
         decoder_step(&got, &c.b, step, step % 4 == 3);
         decoder_step(&want, &plain, step, true);
         for (int s = 0; s < BATCH; s++)
-            compare_row(&got, &want, s, step, c.backend->tolerance);
+            compare_row(&got, &want, s, step, c.backend->model_tolerance);
     }
     ready_close(&got.r);
     ready_close(&want.r);
@@ -172,7 +172,7 @@ START_TEST(decoder_row_alone_equals_the_row_in_a_batch)
         decoder_step(&batch, &c.b, step, false);
         memcpy(alone.logits[0], seen[step], sizeof(seen[step]));
         alone.chosen[0] = token[step];
-        compare_row(&batch, &alone, 0, step, c.backend->exact_rows ? 0 : c.backend->tolerance);
+        compare_row(&batch, &alone, 0, step, c.backend->exact_rows ? 0 : c.backend->model_tolerance);
     }
     ready_close(&batch.r);
     conform_close(&c);

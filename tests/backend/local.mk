@@ -16,6 +16,7 @@ tests_backend_test_conformance_SOURCES = \
 	tests/backend/operators.c \
 	tests/backend/pools.c \
 	tests/backend/replay.c \
+	tests/backend/simulator.h \
 	tests/backend/streams.c \
 	tests/backend/test_conformance.c
 tests_backend_test_conformance_LDADD = $(NGD_DEVICES_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS) -lm

@@ -29,15 +29,28 @@ static int count_ops(void)
     return n;
 }
 
+static bool is_mixed(const struct golden_case *g)
+{
+    bool wide = false, half = false;
+
+    for (uint32_t i = 0; i < g->n_in; i++) {
+        wide |= !(g->none >> i & 1) && g->in[i].dtype == NGD_F32;
+        half |= !(g->none >> i & 1) && (g->in[i].dtype == NGD_F16 || g->in[i].dtype == NGD_BF16);
+    }
+    return wide && half;
+}
+
 /* A case replayed with inputs, and eagerly with bound operands; false: it is not supported, and *diag says why. */
 static bool run_forms(struct conform *c, const struct golden_case *g, struct ngd_diag *diag)
 {
+    double allowed = is_mixed(g) ? c->backend->mixed_tolerance : c->backend->tolerance;
+
     for (int form = 0; form < 2; form++) {
         double error = golden_run(&c->b, g, form, form, diag);
 
         if (diag->status)
             return false;
-        if (!(error <= c->backend->tolerance))
+        if (!(error <= allowed))
             ck_abort_msg("%s on %s%s is %g times what is allowed off", g->name, c->backend->name,
                          form ? ", eager, with bound operands" : "", error);
     }

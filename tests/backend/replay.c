@@ -302,27 +302,28 @@ END_TEST
 /* ---- host parameters ---- */
 
 #define HEADS 2
-#define DIM   4
-#define BLOCK 2
+#define DIM   16
+#define BLOCK 16 /* devices take blocks of multiples of 16, and caches of half precision */
 #define TABLE 4
+#define CACHE (5 * BLOCK * DIM)
 #define ATTEND                                                                                               \
-    "npugraph 1\ngraph \"attend\" {\n param %k : f32[5,2,1,4]\n param %v : f32[5,2,1,4]\n"                   \
-    " input %q : f32[1,2,4]\n input %bt : i32[1,4]\n host %ql : i64[1]\n host %kl : i64[1]\n"                \
+    "npugraph 1\ngraph \"attend\" {\n param %k : f16[5,16,1,16]\n param %v : f16[5,16,1,16]\n"               \
+    " input %q : f16[1,2,16]\n input %bt : i32[1,4]\n host %ql : i64[1]\n host %kl : i64[1]\n"               \
     " %y = npu.fused_infer_attention_score(%q, %k, %v, %bt, %ql, %kl) {num_heads=2, num_key_value_heads=1, " \
-    "scale=0.5, block_size=2}\n return \"y\" = %y\n}\n"
+    "scale=0.5, block_size=16}\n return \"y\" = %y\n}\n"
 
-static void attend_reference(const float *q, const float *k, const float *v, const int32_t *table, int64_t length,
-                             double *y)
+static void attend_reference(const uint16_t *q, const uint16_t *k, const uint16_t *v, const int32_t *table,
+                             int64_t length, double *y)
 {
     for (int h = 0; h < HEADS; h++) {
         double score[TABLE * BLOCK], sum = 0, top = -INFINITY;
 
         for (int64_t t = 0; t < length; t++) {
-            const float *row = k + (table[t / BLOCK] * BLOCK + t % BLOCK) * DIM;
+            const uint16_t *row = k + (table[t / BLOCK] * BLOCK + t % BLOCK) * DIM;
 
             score[t] = 0;
             for (int d = 0; d < DIM; d++)
-                score[t] += 0.5 * (double)q[h * DIM + d] * row[d];
+                score[t] += 0.5 * (double)ngd_f16_to_f32(q[h * DIM + d]) * (double)ngd_f16_to_f32(row[d]);
             top = fmax(top, score[t]);
         }
         for (int64_t t = 0; t < length; t++)
@@ -330,28 +331,34 @@ static void attend_reference(const float *q, const float *k, const float *v, con
         for (int d = 0; d < DIM; d++) {
             y[h * DIM + d] = 0;
             for (int64_t t = 0; t < length; t++)
-                y[h * DIM + d] += score[t] / sum * v[(table[t / BLOCK] * BLOCK + t % BLOCK) * DIM + d];
+                y[h * DIM + d] +=
+                    score[t] / sum * (double)ngd_f16_to_f32(v[(table[t / BLOCK] * BLOCK + t % BLOCK) * DIM + d]);
         }
     }
+}
+
+static void check_half(uint16_t got, double want, double tolerance)
+{
+    ck_assert_double_eq_tol((double)ngd_f16_to_f32(got), want, 2e-3 * fmax(1, fabs(want)) * tolerance);
 }
 
 /* One executable, one instance: nothing is captured again, and every launch has the lengths that it was given. */
 START_TEST(host_parameters_change_at_each_replay_without_a_capture)
 {
-    static const int64_t lengths[] = {1, 8, 3, 2, 7, 1, 5, 4, 6, 8};
+    static const int64_t lengths[] = {1, 64, 18, 16, 47, 1, 33, 32, 48, 64};
     const int32_t table[TABLE] = {3, 0, 4, 1};
-    float k[5 * BLOCK * DIM], v[5 * BLOCK * DIM], q[HEADS * DIM], y[HEADS * DIM];
+    uint16_t k[CACHE], v[CACHE], q[HEADS * DIM], y[HEADS * DIM];
     int64_t one = 1, length;
     struct conform_io io;
     struct conform c;
     struct ready r;
 
-    for (uint32_t i = 0; i < 5 * BLOCK * DIM; i++) {
-        k[i] = wave(i, 1);
-        v[i] = wave(i + 17, 3);
+    for (uint32_t i = 0; i < CACHE; i++) {
+        k[i] = ngd_f32_to_f16(wave(i, 1));
+        v[i] = ngd_f32_to_f16(wave(i + 17, 3));
     }
     for (uint32_t i = 0; i < HEADS * DIM; i++)
-        q[i] = wave(i + 5, 2);
+        q[i] = ngd_f32_to_f16(wave(i + 5, 2));
     conform_open(&c, _i);
     conform_ready(&r, &c, ATTEND, NULL);
     CONFORM_OK(ngd_buffer_write(r.bound[0], 0, k, sizeof(k), &diag_));
@@ -370,7 +377,7 @@ START_TEST(host_parameters_change_at_each_replay_without_a_capture)
         CONFORM_OK(ngd_stream_run(c.b.stream, r.inst, &io.launch));
         attend_reference(q, k, v, table, length, want);
         for (int e = 0; e < HEADS * DIM; e++)
-            ck_assert_double_eq_tol(y[e], want[e], 1e-5 * c.backend->tolerance);
+            check_half(y[e], want[e], c.backend->tolerance);
     }
     ready_close(&r);
     conform_close(&c);
@@ -382,26 +389,26 @@ START_TEST(host_parameters_of_queued_launches_stay_with_their_launch)
 {
     enum { N = 8 };
     const int32_t table[TABLE] = {0, 1, 2, 3};
-    float k[5 * BLOCK * DIM], v[5 * BLOCK * DIM], q[HEADS * DIM], y[N][HEADS * DIM];
+    uint16_t k[CACHE], v[CACHE], q[HEADS * DIM], y[N][HEADS * DIM];
     int64_t one = 1, lengths[N];
     static struct conform_io io[N];
     struct conform_gate gate;
     struct conform c;
     struct ready r;
 
-    for (uint32_t i = 0; i < 5 * BLOCK * DIM; i++) {
-        k[i] = wave(i, 1);
-        v[i] = (float)i;
+    for (uint32_t i = 0; i < CACHE; i++) {
+        k[i] = ngd_f32_to_f16(wave(i, 1));
+        v[i] = ngd_f32_to_f16((float)i);
     }
     for (uint32_t i = 0; i < HEADS * DIM; i++)
-        q[i] = wave(i, 1);
+        q[i] = ngd_f32_to_f16(wave(i, 1));
     conform_open(&c, _i);
     conform_ready(&r, &c, ATTEND, NULL);
     CONFORM_OK(ngd_buffer_write(r.bound[0], 0, k, sizeof(k), &diag_));
     CONFORM_OK(ngd_buffer_write(r.bound[1], 0, v, sizeof(v), &diag_));
     conform_gate_close_on(&gate, c.b.stream);
     for (int i = 0; i < N; i++) {
-        lengths[i] = 1 + i * 3 % N;
+        lengths[i] = 1 + i * 24 % 64;
         conform_io_init(&io[i], NULL);
         io[i].in[0] = (struct ngd_span){q, sizeof(q)};
         io[i].in[1] = (struct ngd_span){table, sizeof(table)};
@@ -418,7 +425,7 @@ START_TEST(host_parameters_of_queued_launches_stay_with_their_launch)
         CONFORM_OK(io[i].launch.status);
         attend_reference(q, k, v, table, lengths[i], want);
         for (int e = 0; e < HEADS * DIM; e++)
-            ck_assert_double_eq_tol(y[i][e], want[e], 1e-4 * c.backend->tolerance);
+            check_half(y[i][e], want[e], c.backend->tolerance);
     }
     ready_close(&r);
     conform_close(&c);
@@ -527,9 +534,9 @@ START_TEST(launch_whose_data_does_not_fit_is_refused_by_name)
     ready_close(&r);
     conform_ready(&a, &c, ATTEND, NULL);
     conform_io_init(&io, NULL);
-    io.in[0] = (struct ngd_span){x, 32};
+    io.in[0] = (struct ngd_span){x, 64};
     io.in[1] = (struct ngd_span){e, 16};
-    io.out[0] = (struct ngd_out){p, 32};
+    io.out[0] = (struct ngd_out){p, 64};
     io.hosts[0] = (struct ngd_host_value){values, 1};
     io.hosts[1] = (struct ngd_host_value){values, 2};
     ck_assert_int_eq(ngd_launch_check(a.plan, &io.launch, 2, 2, 1, &diag), NGD_ERR_HOST_PARAM);

@@ -2,6 +2,7 @@
 /* What only the host device has: its options, the tickets of its events, replays that allocate nothing. */
 #include "devices/host/cpu.h"
 #include "devices/host/host.h"
+#include "devices/serial.h"
 #include "tests/ops/device_run.h"
 #include "tests/unit/unit.h"
 
@@ -86,30 +87,30 @@ START_TEST(tickets_come_back_in_any_order_and_each_for_itself)
     uint64_t tickets[N];
     void *event = NULL;
 
-    ck_assert_int_eq(ngd_host_event_create(NULL, &event), NGD_OK);
-    ck_assert_uint_eq(ngd_host_event_last(event), 0);
-    ck_assert(ngd_host_event_done(event, 0));
-    ck_assert(ngd_host_event_query(event));
+    ck_assert_int_eq(ngd_serial_event_create(NULL, &event), NGD_OK);
+    ck_assert_uint_eq(ngd_serial_event_last(event), 0);
+    ck_assert(ngd_serial_event_done(event, 0));
+    ck_assert(ngd_serial_event_query(event));
     for (int i = 0; i < N; i++) {
-        ck_assert_int_eq(ngd_host_event_take(event, &tickets[i]), NGD_OK);
+        ck_assert_int_eq(ngd_serial_event_take(event, &tickets[i]), NGD_OK);
         ck_assert_uint_eq(tickets[i], (uint64_t)i + 1);
-        ck_assert_uint_eq(ngd_host_event_last(event), tickets[i]);
-        ck_assert(!ngd_host_event_query(event));
+        ck_assert_uint_eq(ngd_serial_event_last(event), tickets[i]);
+        ck_assert(!ngd_serial_event_query(event));
     }
     for (int i = 0; i < N; i++) {
         bool back[N] = {false};
 
-        ngd_host_event_complete(event, tickets[order[i]]);
-        ngd_host_event_complete(event, tickets[order[i]]); /* twice is once */
+        ngd_serial_event_complete(event, tickets[order[i]]);
+        ngd_serial_event_complete(event, tickets[order[i]]); /* twice is once */
         for (int k = 0; k <= i; k++)
             back[order[k]] = true;
         for (int k = 0; k < N; k++)
-            ck_assert_int_eq(ngd_host_event_done(event, tickets[k]), back[k]);
-        ck_assert_int_eq(ngd_host_event_query(event), back[N - 1]);
+            ck_assert_int_eq(ngd_serial_event_done(event, tickets[k]), back[k]);
+        ck_assert_int_eq(ngd_serial_event_query(event), back[N - 1]);
     }
     for (int i = 0; i < N; i++)
-        ngd_host_event_await(event, tickets[i]);
-    ngd_host_event_destroy(NULL, event);
+        ngd_serial_event_await(event, tickets[i]);
+    ngd_serial_event_destroy(NULL, event);
 }
 END_TEST
 
@@ -118,14 +119,14 @@ START_TEST(ticket_that_finds_no_memory_is_not_taken)
     void *event = NULL;
     uint64_t ticket = 99;
 
-    ck_assert_int_eq(ngd_host_event_create(NULL, &event), NGD_OK);
+    ck_assert_int_eq(ngd_serial_event_create(NULL, &event), NGD_OK);
     ngd_mem_fail_after(0);
-    ck_assert_int_eq(ngd_host_event_take(event, &ticket), NGD_ERR_NO_MEMORY);
+    ck_assert_int_eq(ngd_serial_event_take(event, &ticket), NGD_ERR_NO_MEMORY);
     ngd_mem_fail_after(-1);
     ck_assert_uint_eq(ticket, 99);
-    ck_assert(ngd_host_event_query(event));
-    ck_assert_int_eq(ngd_host_event_sync(event), NGD_OK);
-    ngd_host_event_destroy(NULL, event);
+    ck_assert(ngd_serial_event_query(event));
+    ck_assert_int_eq(ngd_serial_event_sync(event), NGD_OK);
+    ngd_serial_event_destroy(NULL, event);
 }
 END_TEST
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Events of the host device: a counter and the tickets that are out. A record takes the next ticket when it is queued
- * and gives it back when its stream gets there; the event is complete when its newest ticket is back. A wait is for
- * the ticket that was newest when the wait was queued, so that a later record of the same event neither prolongs it
+ * Events of streams in software: a counter and the tickets that are out. A record takes the next ticket when it is
+ * queued and gives it back when its stream gets there; the event is complete when its newest ticket is back. A wait is
+ * for the ticket that was newest when the wait was queued, so that a later record of the same event neither prolongs it
  * nor, when it is on a faster stream, cuts it short (as in CUDA and ACL).
  *
  * Tickets that are out are few: one for each stream that has a record of this event queued, as a rule one in all.
  */
+#include "base/lock.h"
 #include "base/mem.h"
-#include "devices/host/host.h"
+#include "devices/serial.h"
+#include <stdatomic.h>
 #include <string.h>
 
-struct host_event {
+struct ngd_serial_event {
     struct ngd_mutex lock;
     struct ngd_cond completed;
     _Atomic uint64_t taken;
@@ -20,9 +22,9 @@ struct host_event {
     uint32_t n NGD_GUARDED_BY(lock), cap NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_host_event_create(void *dev, void **event_p)
+ngd_status_t ngd_serial_event_create(void *dev, void **event_p)
 {
-    struct host_event *event = NGD_NEW(struct host_event);
+    struct ngd_serial_event *event = NGD_NEW(struct ngd_serial_event);
 
     (void)dev;
     if (!event)
@@ -34,9 +36,9 @@ ngd_status_t ngd_host_event_create(void *dev, void **event_p)
     return NGD_OK;
 }
 
-void ngd_host_event_destroy(void *dev, void *event_v)
+void ngd_serial_event_destroy(void *dev, void *event_v)
 {
-    struct host_event *event = event_v;
+    struct ngd_serial_event *event = event_v;
 
     (void)dev;
     /* Who completes the event may still hold the lock after a waiter has seen that it is complete. */
@@ -51,7 +53,7 @@ void ngd_host_event_destroy(void *dev, void *event_v)
 
 /* ---- tickets ----------------------------------------------------------------------------------------- */
 
-static ngd_status_t make_room(struct host_event *event) NGD_REQUIRES(event->lock)
+static ngd_status_t make_room(struct ngd_serial_event *event) NGD_REQUIRES(event->lock)
 {
     uint32_t cap = event->cap ? event->cap * 2 : 4;
     uint64_t *out;
@@ -69,12 +71,12 @@ static ngd_status_t make_room(struct host_event *event) NGD_REQUIRES(event->lock
     return NGD_OK;
 }
 
-static void show_oldest(struct host_event *event) NGD_REQUIRES(event->lock)
+static void show_oldest(struct ngd_serial_event *event) NGD_REQUIRES(event->lock)
 {
     atomic_store(&event->oldest, event->n ? event->out[0] : UINT64_MAX);
 }
 
-ngd_status_t ngd_host_event_take(struct host_event *event, uint64_t *ticket_p)
+ngd_status_t ngd_serial_event_take(struct ngd_serial_event *event, uint64_t *ticket_p)
 {
     ngd_status_t status;
 
@@ -90,7 +92,7 @@ ngd_status_t ngd_host_event_take(struct host_event *event, uint64_t *ticket_p)
     return status;
 }
 
-void ngd_host_event_complete(struct host_event *event, uint64_t ticket)
+void ngd_serial_event_complete(struct ngd_serial_event *event, uint64_t ticket)
 {
     ngd_mutex_lock(&event->lock);
     for (uint32_t i = 0; i < event->n; i++) {
@@ -105,12 +107,12 @@ void ngd_host_event_complete(struct host_event *event, uint64_t ticket)
     ngd_mutex_unlock(&event->lock);
 }
 
-uint64_t ngd_host_event_last(const struct host_event *event)
+uint64_t ngd_serial_event_last(const struct ngd_serial_event *event)
 {
     return atomic_load(&event->taken);
 }
 
-static bool is_out(const struct host_event *event, uint64_t ticket) NGD_REQUIRES(event->lock)
+static bool is_out(const struct ngd_serial_event *event, uint64_t ticket) NGD_REQUIRES(event->lock)
 {
     for (uint32_t i = 0; i < event->n; i++)
         if (event->out[i] == ticket)
@@ -118,9 +120,9 @@ static bool is_out(const struct host_event *event, uint64_t ticket) NGD_REQUIRES
     return false;
 }
 
-bool ngd_host_event_done(const struct host_event *event, uint64_t ticket)
+bool ngd_serial_event_done(const struct ngd_serial_event *event, uint64_t ticket)
 {
-    struct host_event *e = (struct host_event *)(uintptr_t)event; /* the lock is not part of its value */
+    struct ngd_serial_event *e = (struct ngd_serial_event *)(uintptr_t)event; /* the lock is not part of its value */
     bool out;
 
     if (ticket < atomic_load(&event->oldest))
@@ -131,7 +133,7 @@ bool ngd_host_event_done(const struct host_event *event, uint64_t ticket)
     return !out;
 }
 
-void ngd_host_event_await(struct host_event *event, uint64_t ticket)
+void ngd_serial_event_await(struct ngd_serial_event *event, uint64_t ticket)
 {
     ngd_mutex_lock(&event->lock);
     while (is_out(event, ticket))
@@ -139,17 +141,17 @@ void ngd_host_event_await(struct host_event *event, uint64_t ticket)
     ngd_mutex_unlock(&event->lock);
 }
 
-bool ngd_host_event_query(const void *event_v)
+bool ngd_serial_event_query(const void *event_v)
 {
-    const struct host_event *event = event_v;
+    const struct ngd_serial_event *event = event_v;
 
-    return ngd_host_event_done(event, ngd_host_event_last(event));
+    return ngd_serial_event_done(event, ngd_serial_event_last(event));
 }
 
-ngd_status_t ngd_host_event_sync(void *event_v)
+ngd_status_t ngd_serial_event_sync(void *event_v)
 {
-    struct host_event *event = event_v;
+    struct ngd_serial_event *event = event_v;
 
-    ngd_host_event_await(event, ngd_host_event_last(event));
+    ngd_serial_event_await(event, ngd_serial_event_last(event));
     return NGD_OK;
 }

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Finding CANN: folders, libraries, symbols. */
+#include "base/lock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "devices/ascend/acl.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum library {
+#define NGD_ACL_LIBRARY(id, file, group, required) LIB_##id,
+#include "devices/ascend/acl_libraries.def"
+#undef NGD_ACL_LIBRARY
+    LIB_MAX
+};
+
+enum group { GROUP_ASCENDCL, GROUP_NNOPBASE, GROUP_OPAPI };
+
+static const struct {
+    const char *file;
+    enum group group;
+    bool required;
+} libraries[] = {
+#define NGD_ACL_LIBRARY(id, file, group, required) {file, GROUP_##group, required},
+#include "devices/ascend/acl_libraries.def"
+#undef NGD_ACL_LIBRARY
+};
+
+static const struct symbol {
+    const char *name;
+    size_t at; /* of its pointer in struct ngd_acl */
+    enum group group;
+    const char *since, *instead;
+    bool op; /* optional for the loader: graphs that need it are refused */
+} symbols[] = {
+#define NGD_ACL(name, result, args, library, since, instead) \
+    {#name, offsetof(struct ngd_acl, name), GROUP_##library, since, instead, false},
+#include "devices/ascend/acl_symbols.def"
+#undef NGD_ACL
+#define NGD_ACLNN(name, args, since, instead)                 \
+    {"aclnn" #name "GetWorkspaceSize",                        \
+     offsetof(struct ngd_acl, aclnn##name##GetWorkspaceSize), \
+     GROUP_OPAPI,                                             \
+     since,                                                   \
+     instead,                                                 \
+     true},                                                   \
+        {"aclnn" #name, offsetof(struct ngd_acl, aclnn##name), GROUP_OPAPI, since, instead, true},
+#include "devices/ascend/aclnn_symbols.def"
+#undef NGD_ACLNN
+};
+#define N_SYMBOLS (sizeof(symbols) / sizeof(symbols[0]))
+
+struct loaded {
+    struct ngd_acl acl;
+    char dir[512];
+    void *handles[LIB_MAX];
+    unsigned char from[N_SYMBOLS]; /* library; LIB_MAX = not found */
+    int refs;
+};
+
+static struct loaded loaded;
+static struct ngd_mutex load_lock = NGD_MUTEX_INITIALIZER(NGD_RANK_DEVICE);
+
+/* ---- libraries ----------------------------------------------------------------------------------- */
+
+static void *open_in(const char *dir, const char *file)
+{
+    char path[1024];
+
+    if (!dir || !*dir)
+        return dlopen(file, RTLD_LAZY);
+    snprintf(path, sizeof(path), "%s/%s", dir, file);
+    return dlopen(path, RTLD_LAZY);
+}
+
+/* The folder that has the first library; dir_p is "" when the linker finds it by itself. */
+static bool find_dir(const char *dir, char *dir_p, size_t room)
+{
+    static const char *const homes[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
+    static const char *const fixed[] = {"/usr/local/Ascend/ascend-toolkit/latest/lib64", "/usr/local/Ascend/cann/lib64",
+                                        "/usr/local/Ascend/latest/lib64"};
+
+    if (dir && *dir) {
+        snprintf(dir_p, room, "%s", dir);
+        return open_in(dir_p, libraries[0].file) != NULL;
+    }
+    for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
+        const char *home = getenv(homes[i]);
+
+        if (home && *home) {
+            snprintf(dir_p, room, "%s/lib64", home);
+            if (open_in(dir_p, libraries[0].file))
+                return true;
+        }
+    }
+    for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+        snprintf(dir_p, room, "%s", fixed[i]);
+        if (open_in(dir_p, libraries[0].file))
+            return true;
+    }
+    dir_p[0] = '\0';
+    return open_in(NULL, libraries[0].file) != NULL;
+}
+
+static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd_diag *diag)
+{
+    if (!find_dir(dir, l->dir, sizeof(l->dir))) {
+        const char *why = dlerror();
+
+        return ngd_diag_set(
+            diag, NGD_ERR_UNAVAILABLE,
+            "CANN is not found: %.300s. Install it, or name the folder of libascendcl.so in ascend-libs",
+            why ? why : libraries[0].file);
+    }
+    for (size_t i = 0; i < LIB_MAX; i++) {
+        l->handles[i] = open_in(l->dir, libraries[i].file);
+        if (!l->handles[i] && libraries[i].required) {
+            const char *why = dlerror();
+
+            return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "CANN in \"%.200s\" is not complete: %.300s", l->dir,
+                                why ? why : libraries[i].file);
+        }
+    }
+    return NGD_OK;
+}
+
+/* ---- symbols ------------------------------------------------------------------------------------- */
+
+static void resolve(struct loaded *l, size_t i)
+{
+    void *at = (char *)&l->acl + symbols[i].at, *found;
+
+    l->from[i] = LIB_MAX;
+    memset(at, 0, sizeof(void *));
+    for (size_t lib = 0; lib < LIB_MAX; lib++) {
+        if (!l->handles[lib] || libraries[lib].group != symbols[i].group)
+            continue;
+        found = dlsym(l->handles[lib], symbols[i].name);
+        if (found) {
+            memcpy(at, &found, sizeof(found));
+            l->from[i] = (unsigned char)lib;
+            return;
+        }
+    }
+}
+
+static bool is_phase1(const struct symbol *s)
+{
+    static const char suffix[] = "GetWorkspaceSize";
+    size_t n = strlen(s->name), m = sizeof(suffix) - 1;
+
+    return s->op && n > m && strcmp(s->name + n - m, suffix) == 0;
+}
+
+static bool required(const struct symbol *s)
+{
+    return !s->op && strcmp(s->since, "8.1") == 0;
+}
+
+static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < N_SYMBOLS; i++) {
+        resolve(l, i);
+        if (l->from[i] == LIB_MAX && required(&symbols[i]))
+            return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE,
+                                "CANN in \"%.200s\" has no %s, which its version 8.1.RC1 has: a newer one is needed",
+                                l->dir, symbols[i].name);
+    }
+    /* One phase of an operator without the other is of no use. */
+    for (size_t i = 0; i + 1 < N_SYMBOLS; i++) {
+        if (is_phase1(&symbols[i]) && (l->from[i] == LIB_MAX) != (l->from[i + 1] == LIB_MAX)) {
+            memset((char *)&l->acl + symbols[i].at, 0, 2 * sizeof(void *));
+            l->from[i] = l->from[i + 1] = LIB_MAX;
+        }
+    }
+    return NGD_OK;
+}
+
+/* ---- load, unload -------------------------------------------------------------------------------- */
+
+static ngd_status_t start(struct loaded *l, struct ngd_diag *diag)
+{
+    ngd_acl_error_t code = l->acl.aclInit(NULL);
+
+    /* Another part of the process may have done it already. */
+    if (code && code != NGD_ACL_REPEAT_INITIALIZE)
+        return ngd_acl_fail(&l->acl, code, "CANN cannot be initialised", diag);
+    if (l->acl.aclrtGetVersion(&l->acl.version[0], &l->acl.version[1], &l->acl.version[2]))
+        memset(l->acl.version, 0, sizeof(l->acl.version));
+    return NGD_OK;
+}
+
+ngd_status_t ngd_acl_load(const char *dir, const struct ngd_acl **acl_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    ngd_mutex_lock(&load_lock);
+    if (loaded.refs && dir && *dir && strcmp(dir, loaded.dir) != 0) {
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                              "CANN is loaded from \"%.200s\" already; not from \"%.200s\"", loaded.dir, dir);
+    } else if (!loaded.refs) {
+        status = open_libraries(&loaded, dir, diag);
+        if (status == NGD_OK)
+            status = resolve_all(&loaded, diag);
+        if (status == NGD_OK)
+            status = start(&loaded, diag);
+    }
+    if (status == NGD_OK) {
+        loaded.refs++;
+        *acl_p = &loaded.acl;
+    }
+    ngd_mutex_unlock(&load_lock);
+    return status;
+}
+
+void ngd_acl_unload(const struct ngd_acl *acl)
+{
+    (void)acl;
+    ngd_mutex_lock(&load_lock);
+    if (--loaded.refs == 0)
+        loaded.acl.aclFinalize();
+    ngd_mutex_unlock(&load_lock);
+}
+
+/* ---- for people ---------------------------------------------------------------------------------- */
+
+void ngd_acl_describe(const struct ngd_acl *acl, struct ngd_strbuf *sb)
+{
+    const struct loaded *l = &loaded;
+
+    ngd_strbuf_printf(sb, "CANN runtime %d.%d.%d from %s\n", (int)acl->version[0], (int)acl->version[1],
+                      (int)acl->version[2], l->dir[0] ? l->dir : "the linker's folders");
+    for (size_t i = 0; i < LIB_MAX; i++)
+        ngd_strbuf_printf(sb, "  %-26s %s\n", libraries[i].file,
+                          l->handles[i]           ? "loaded"
+                          : libraries[i].required ? "missing"
+                                                  : "not there");
+    for (size_t i = 0; i < N_SYMBOLS; i++) {
+        const struct symbol *s = &symbols[i];
+
+        if (is_phase1(s))
+            continue; /* the second phase stands for both */
+        ngd_strbuf_printf(sb, "  %-40s %-4s %s%s%s\n", s->name, s->since,
+                          l->from[i] < LIB_MAX ? libraries[l->from[i]].file : "missing",
+                          l->from[i] < LIB_MAX || !s->instead[0] ? "" : ": ", l->from[i] < LIB_MAX ? "" : s->instead);
+    }
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_ASCEND_ASCEND_H
+#define NGD_DEVICES_ASCEND_ASCEND_H
+
+/*
+ * The `ascend` backend's own parts: NPUs through CANN.
+ *
+ * ascend.c has the tables of backend.h and the device's memory, stream.c a context of its own for each stream, exec.c
+ * turns plans into executables and instances, replay.c captures and replays them, issue.c gives operators to CANN,
+ * op_*.c build their calls (ascend_ops.def), check.c reads indices before the device does, epilogue.c runs on the CPU
+ * what ends a graph and has no operator on the device.
+ *
+ * An instance is captured when a stream first launches it: a graph belongs to one context, and each stream has its own.
+ * Captured graphs take streams of the device, of which there are few; when none is left, the graph that was not used
+ * for the longest time is given up and captured again at its next launch (budget.c).
+ */
+#include "base/list.h"
+#include "base/lock.h"
+#include "base/mem.h"
+#include "devices/ascend/acl.h"
+#include "devices/backend.h"
+#include "devices/host/kernel.h"
+#include "devices/serial.h"
+#include <stdatomic.h>
+
+struct ascend_device {
+    const struct ngd_acl *acl;
+    int32_t index;
+    char name[32];
+    char arch[96];
+    char description[192];
+    void *context; /* for what belongs to no stream: memory, copies, first phases while planning */
+    void *mask;    /* causal mask that attention over a paged cache takes, 2048 x 2048 bytes; made when first needed */
+    int limit_ms;  /* of one replay */
+    struct ngd_mutex capture_lock;                 /* one capture at a time; no replay takes it that needs no capture */
+    struct ngd_mutex lock;                         /* of what follows, for a few instructions */
+    struct ngd_list captured NGD_GUARDED_BY(lock); /* instances with a graph, least recently used first */
+    uint32_t streams_used NGD_GUARDED_BY(lock);    /* by this process, as counted */
+    uint32_t streams_total;                        /* what the chip has, when it cannot be asked */
+    _Atomic uint64_t captures, given_up, replays, eager, updates;
+};
+
+struct ascend_inst;
+
+struct ascend_stream {
+    struct ascend_device *dev;
+    char name[64];
+    void *context, *stream;
+    void *update;  /* stream for task updates; made with the first graph that has host parameters */
+    void **events; /* external events, one for each task group of the graph that runs; shared by the stream's graphs */
+    uint32_t n_events;
+    bool broken;              /* the context is spoiled and has to be made anew */
+    struct ngd_list captured; /* instances whose graph lives in this context; under dev->lock */
+};
+
+/* What is read on the host before each launch, because the device would fault on it. */
+enum ascend_check_kind { ASCEND_CHECK_INDEX, ASCEND_CHECK_SLOT, ASCEND_CHECK_TABLE };
+struct ascend_check {
+    enum ascend_check_kind kind;
+    uint32_t input;  /* ordinal of the user input that holds the values */
+    uint32_t tensor; /* the operand: a view of that input */
+    uint32_t node;
+    int64_t limit;     /* values are 0 .. limit-1 */
+    uint8_t limit_sym; /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
+    int64_t limit_mult;
+    const struct ngd_plan_call *call; /* TABLE: its host parameters */
+};
+
+/* An operator of the graph's end that runs on the CPU. */
+struct ascend_tail {
+    struct ngd_host_call host; /* without addresses */
+    const struct ngd_plan_call *call;
+    uint64_t *at; /* offsets of operands, then results, in the staging memory; UINT64_MAX = absent */
+};
+
+struct ascend_exec {
+    struct ascend_device *dev;
+    const struct ngd_plan *plan; /* the device's executable holds the reference */
+    struct ngd_arena arena;
+    uint32_t n_checks, n_tails, n_groups;
+    struct ascend_check *checks;
+    struct ascend_tail *tails;
+    struct ascend_tail **tail_of; /* per call; NULL = the device runs it */
+    uint64_t *in_at;              /* per input: offset in the staging memory */
+    uint64_t *out_at;             /* per output, as *tail->at */
+    bool *out_on_host;            /* per output: a tail makes it */
+    bool *is_slot;                /* per input: padding is -1 */
+    uint64_t *rowmap_at;          /* per input that is_slot: ngd_ascend_map_rows; UINT64_MAX = not needed */
+    uint64_t staging_bytes, scratch_bytes;
+};
+
+struct ascend_inst {
+    struct ascend_exec *exec;
+    char *pool;
+    void **bound;
+    uint32_t n_bound;
+    char *staging; /* pinned */
+    char *scratch; /* of tails */
+    /* The captured graph, under dev->lock; nobody takes it away while `busy`. */
+    struct ascend_stream *owner;
+    void *model;
+    void **groups;
+    uint32_t cost; /* streams that the graph took, as measured */
+    bool busy;
+    struct ngd_list lru; /* in dev->captured */
+    struct ngd_list of_stream;
+};
+
+/* ascend.c */
+ngd_status_t ngd_ascend_enter(const struct ascend_device *dev, void *context, struct ngd_diag *diag);
+/* For releasing something: what is not released now never will be, so once more is tried. */
+bool ngd_ascend_enter_to_release(const struct ascend_device *dev, void *context);
+ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag);
+
+/* exec.c */
+ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
+                                    struct ngd_diag *diag);
+void ngd_ascend_destroy(void *dev, void *exec);
+ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
+                             struct ngd_diag *diag);
+void ngd_ascend_unbind(void *dev, void *inst);
+
+/* check.c */
+ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *diag);
+ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);
+/*
+ * For versions of CANN without an operator that skips slot -1: rows that shall write nothing write what a row that is
+ * valid writes, to its slot. The row map says whose keys and values each row takes; slots are changed in the staging
+ * memory.
+ */
+ngd_status_t ngd_ascend_map_rows(const struct ascend_inst *inst, struct ngd_launch *launch);
+
+/* epilogue.c */
+bool ngd_ascend_is_tail(const struct ngd_plan_call *call);
+ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                                    struct ngd_diag *diag);
+ngd_status_t ngd_ascend_find_tails(struct ascend_exec *exec, struct ngd_diag *diag);
+ngd_status_t ngd_ascend_run_tails(const struct ascend_inst *inst, struct ngd_launch *launch);
+
+/* stream.c */
+ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
+/* The update stream and n external events. */
+ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
+
+/* replay.c */
+ngd_status_t ngd_ascend_launch(void *stream, void *inst, struct ngd_launch *launch);
+
+/* budget.c: graphs that are captured, and the streams they take. */
+uint32_t ngd_ascend_streams_free(struct ascend_device *dev);
+void ngd_ascend_count_streams(struct ascend_device *dev, int n);
+/* The instance has a graph on this stream: it is busy until ngd_ascend_put_graph. */
+bool ngd_ascend_get_graph(struct ascend_inst *inst, const struct ascend_stream *s);
+void ngd_ascend_put_graph(struct ascend_inst *inst);
+void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, void *model, void **groups, uint32_t cost);
+/* Gives up the least recently used graph that does not run; false: there is none. The calling thread's context is
+ * another one afterwards, as after the next two. */
+bool ngd_ascend_give_up_one(struct ascend_device *dev);
+void ngd_ascend_drop_graph(struct ascend_inst *inst);
+/* All of a stream whose context goes. */
+void ngd_ascend_drop_graphs(struct ascend_stream *s);
+
+/* Of a tensor: where its storage begins, and how many bytes before it. */
+struct ascend_place {
+    char *base;
+    uint64_t before;
+};
+static inline struct ascend_place ngd_ascend_place(const struct ascend_inst *inst, uint32_t tensor)
+{
+    const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[tensor], *root = &inst->exec->plan->tensors[t->root];
+    char *begin = t->space == NGD_SPACE_POOL ? inst->pool : (char *)inst->bound[t->bound];
+
+    return (struct ascend_place){begin + root->offset, t->offset - root->offset};
+}
+
+static inline uint64_t ngd_ascend_io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
+{
+    return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(symbols[io->row_sym] * io->row_mult);
+}
+
+static inline uint64_t ngd_ascend_align(uint64_t n)
+{
+    return (n + 63) & ~(uint64_t)63;
+}
+
+#endif

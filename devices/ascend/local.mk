@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# NPUs through CANN, which is loaded at run time; and a simulator of CANN: shared objects with CANN's names, installed where
+# no linker looks, for tests and for trying the daemon without an NPU (npugraphd --device ascend --ascend-libs DIR).
+libngddevices_la_SOURCES += \
+	devices/ascend/acl.h \
+	devices/ascend/acl_abi.h \
+	devices/ascend/acl_error.c \
+	devices/ascend/acl_errors.def \
+	devices/ascend/acl_libraries.def \
+	devices/ascend/acl_load.c \
+	devices/ascend/acl_symbols.def \
+	devices/ascend/aclnn_symbols.def \
+	devices/ascend/ascend.c \
+	devices/ascend/ascend.h \
+	devices/ascend/ascend_ops.def \
+	devices/ascend/budget.c \
+	devices/ascend/check.c \
+	devices/ascend/epilogue.c \
+	devices/ascend/exec.c \
+	devices/ascend/issue.c \
+	devices/ascend/issue.h \
+	devices/ascend/op_basic.c \
+	devices/ascend/op_decoder.c \
+	devices/ascend/op_index.c \
+	devices/ascend/op_matrix.c \
+	devices/ascend/op_reduce.c \
+	devices/ascend/replay.c \
+	devices/ascend/stream.c
+
+aclsimdir = $(libexecdir)/npugraphd/acl-simulator
+aclsim_LTLIBRARIES = \
+	devices/ascend/sim/libascendcl.la \
+	devices/ascend/sim/libnnopbase.la \
+	devices/ascend/sim/libopapi.la
+NGD_ACLSIM_LDFLAGS = $(AM_LDFLAGS) -avoid-version -no-undefined
+
+devices_ascend_sim_libascendcl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
+devices_ascend_sim_libascendcl_la_SOURCES = \
+	devices/ascend/sim/sim.h \
+	devices/ascend/sim/sim_abi.h \
+	devices/ascend/sim/sim_capture.c \
+	devices/ascend/sim/sim_control.c \
+	devices/ascend/sim/sim_device.c \
+	devices/ascend/sim/sim_event.c \
+	devices/ascend/sim/sim_handle.c \
+	devices/ascend/sim/sim_memory.c \
+	devices/ascend/sim/sim_stream.c
+
+devices_ascend_sim_libnnopbase_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
+devices_ascend_sim_libnnopbase_la_LIBADD = devices/ascend/sim/libascendcl.la
+devices_ascend_sim_libnnopbase_la_SOURCES = \
+	devices/ascend/sim/sim_op.h \
+	devices/ascend/sim/sim_operand.c
+
+devices_ascend_sim_libopapi_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
+devices_ascend_sim_libopapi_la_LIBADD = devices/ascend/sim/libnnopbase.la devices/ascend/sim/libascendcl.la -lm
+devices_ascend_sim_libopapi_la_SOURCES = \
+	devices/ascend/sim/sim_op_decoder.c \
+	devices/ascend/sim/sim_op_elementwise.c \
+	devices/ascend/sim/sim_op_index.c \
+	devices/ascend/sim/sim_op_matrix.c \
+	devices/ascend/sim/sim_op_norm.c \
+	devices/ascend/sim/sim_op_reduce.c

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builders of elementwise operators, copies, casts, makers. */
+#include "devices/ascend/issue.h"
+#include <string.h>
+
+#define T(v) ngd_ascend_tensor(c, &(v))
+
+typedef ngd_acl_error_t (*unary_fn)(const struct aclTensor *, struct aclTensor *, NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*binary_fn)(const struct aclTensor *, const struct aclTensor *, struct aclTensor *,
+                                     NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*alpha_fn)(const struct aclTensor *, const struct aclTensor *, const struct aclScalar *,
+                                    struct aclTensor *, NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*scalar_fn)(const struct aclTensor *, const struct aclScalar *, struct aclTensor *,
+                                     NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*alpha_scalar_fn)(const struct aclTensor *, const struct aclScalar *, const struct aclScalar *,
+                                           struct aclTensor *, NGD_ACL_PHASE1);
+
+/* As ASCEND_RUN, of the function that the row names. */
+#define RUN_ROW(type, ...)                                                                     \
+    do {                                                                                       \
+        if (ngd_ascend_wants(c, c->op->name, ASCEND_RUN_OF(c) != NULL)) {                      \
+            ngd_acl_error_t code_ = ASCEND_PHASE1(c, type)(__VA_ARGS__, &c->ws, &c->executor); \
+            ngd_ascend_phase2(c, c->op->name, code_, ASCEND_RUN_OF(c));                        \
+        }                                                                                      \
+    } while (0)
+
+void ngd_ascend_build_unary(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(unary_fn, T(x), T(y));
+}
+
+void ngd_ascend_build_binary(struct ascend_issue *c)
+{
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(binary_fn, T(a), T(b), T(y));
+}
+
+void ngd_ascend_build_alpha(struct ascend_issue *c)
+{
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+    double alpha = ngd_call_float(c->call, "alpha");
+
+    RUN_ROW(alpha_fn, T(a), T(b), ngd_ascend_scalar(c, alpha, a.dtype), T(y));
+}
+
+void ngd_ascend_build_scalar(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32), T(y));
+}
+
+void ngd_ascend_build_alpha_scalar(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(alpha_scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32),
+            ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), NGD_F32), T(y));
+}
+
+void ngd_ascend_build_power(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, PowTensorScalar, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "exponent"), NGD_F32), T(y));
+}
+
+void ngd_ascend_build_gelu(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+    bool by_tanh = strcmp(ngd_call_str(c->call, "approximate"), "tanh") == 0;
+
+    ASCEND_RUN(c, GeluV2, T(x), by_tanh, T(y));
+}
+
+void ngd_ascend_build_clamp(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, Clamp, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "min"), NGD_F32),
+               ngd_ascend_scalar(c, ngd_call_float(c->call, "max"), NGD_F32), T(y));
+}
+
+void ngd_ascend_build_where(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), a = ngd_ascend_in(c, 1), b = ngd_ascend_in(c, 2),
+                       y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, SWhere, T(x), T(a), T(b), T(y));
+}
+
+void ngd_ascend_build_copy(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ngd_ascend_store(c, &x, &y);
+}
+
+void ngd_ascend_build_cast(struct ascend_issue *c)
+{
+    ngd_ascend_build_copy(c);
+}
+
+void ngd_ascend_build_copy_into(struct ascend_issue *c)
+{
+    struct ascend_view y = ngd_ascend_in(c, 0), x = ngd_ascend_in(c, 1);
+
+    if (ngd_ascend_count(&y) == 0)
+        return;
+    x = ngd_ascend_cast(c, &x, y.dtype);
+    ASCEND_RUN(c, InplaceCopy, T(y), T(x));
+}
+
+void ngd_ascend_build_arange(struct ascend_issue *c)
+{
+    struct ascend_view y = ngd_ascend_out(c, 0);
+    int64_t start = ngd_call_int(c->call, "start"), step = ngd_call_int(c->call, "step");
+    int64_t end = start + step * y.dims[0];
+
+    ASCEND_RUN(c, Arange, ngd_ascend_scalar(c, (double)start, NGD_I64), ngd_ascend_scalar(c, (double)end, NGD_I64),
+               ngd_ascend_scalar(c, (double)step, NGD_I64), T(y));
+}
+
+void ngd_ascend_build_full(struct ascend_issue *c)
+{
+    struct ascend_view y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, ngd_call_float(c->call, "fill_value"), y.dtype));
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builders of indexing operators. Indices were read on the host before the launch (check.c): a device would fault. */
+#include "devices/ascend/issue.h"
+#include <string.h>
+
+#define T(v) ngd_ascend_tensor(c, &(v))
+
+/* x[indices] along dimension 0: rows of x, one for each index. */
+void ngd_ascend_build_select_rows(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+    int64_t n = ngd_ascend_count(&i), row = n ? ngd_ascend_count(&y) / n : 0, rows = x.rank ? x.dims[0] : 1;
+
+    i = ngd_ascend_reshape(&i, 1, &n);
+    x = ngd_ascend_reshape(&x, 2, (const int64_t[]){rows, row});
+    y = ngd_ascend_reshape(&y, 2, (const int64_t[]){n, row});
+    if (strcmp(c->op->name, "aclnnEmbedding") == 0)
+        ASCEND_RUN(c, Embedding, T(x), T(i), T(y));
+    else
+        ASCEND_RUN(c, IndexSelect, T(x), 0, T(i), T(y));
+}
+
+void ngd_ascend_build_index_select(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, IndexSelect, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
+}
+
+void ngd_ascend_build_gather(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, Gather, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
+}
+
+void ngd_ascend_build_cat(struct ascend_issue *c)
+{
+    struct ascend_view parts[16], y = ngd_ascend_out(c, 0);
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < c->call->n_in; i++) {
+        struct ascend_view v = ngd_ascend_in(c, i);
+
+        if (ngd_ascend_count(&v) == 0)
+            continue;
+        if (n == 16) {
+            ngd_ascend_refuse(c, "more than 16 tensors");
+            return;
+        }
+        parts[n++] = v;
+    }
+    ASCEND_RUN(c, Cat, ngd_ascend_list(c, parts, n), ngd_call_int(c->call, "dim"), T(y));
+}

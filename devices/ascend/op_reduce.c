@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Builders of reductions, softmax, top-k and norms. */
+#include "devices/ascend/issue.h"
+
+#define T(v) ngd_ascend_tensor(c, &(v))
+
+typedef ngd_acl_error_t (*sum_fn)(const struct aclTensor *, const struct aclIntArray *, bool, int, struct aclTensor *,
+                                  NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*extreme_fn)(const struct aclTensor *, const struct aclIntArray *, bool, struct aclTensor *,
+                                      NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*arg_fn)(const struct aclTensor *, int64_t, bool, struct aclTensor *, NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*softmax_fn)(const struct aclTensor *, int64_t, struct aclTensor *, NGD_ACL_PHASE1);
+
+#define RUN_ROW(type, ...)                                                                     \
+    do {                                                                                       \
+        if (ngd_ascend_wants(c, c->op->name, ASCEND_RUN_OF(c) != NULL)) {                      \
+            ngd_acl_error_t code_ = ASCEND_PHASE1(c, type)(__VA_ARGS__, &c->ws, &c->executor); \
+            ngd_ascend_phase2(c, c->op->name, code_, ASCEND_RUN_OF(c));                        \
+        }                                                                                      \
+    } while (0)
+
+/* An empty list of dimensions means all. */
+static struct aclIntArray *dims_of(struct ascend_issue *c, uint32_t rank)
+{
+    static const int64_t all[NGD_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const struct ngd_attr_value *dims = ngd_call_ints(c->call, "dim");
+
+    return dims->n ? ngd_ascend_ints(c, dims->list, dims->n) : ngd_ascend_ints(c, all, rank);
+}
+
+static bool flag(const struct ascend_issue *c, const char *name)
+{
+    return ngd_call_int(c->call, name) != 0;
+}
+
+void ngd_ascend_build_sum(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(sum_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), ngd_ascend_dtype(y.dtype), T(y));
+}
+
+void ngd_ascend_build_extreme(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(extreme_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), T(y));
+}
+
+void ngd_ascend_build_arg(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(arg_fn, T(x), ngd_call_int(c->call, "dim"), flag(c, "keepdim"), T(y));
+}
+
+void ngd_ascend_build_softmax(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    x = ngd_ascend_cast(c, &x, y.dtype); /* half_to_float */
+    RUN_ROW(softmax_fn, T(x), ngd_call_int(c->call, "dim"), T(y));
+}
+
+void ngd_ascend_build_topk(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), v = ngd_ascend_out(c, 0), i = ngd_ascend_out(c, 1);
+
+    ASCEND_RUN(c, Topk, T(x), ngd_call_int(c->call, "k"), ngd_call_int(c->call, "dim"), flag(c, "largest"), true, T(v),
+               T(i));
+}
+
+/* gamma in the dtype of x: the norm takes no other. It is a vector: the cast costs nothing that can be measured. */
+void ngd_ascend_build_rms_norm(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), g = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
+                       r = ngd_ascend_out(c, 1);
+    double epsilon = ngd_call_float(c->call, "epsilon");
+
+    g = ngd_ascend_cast(c, &g, x.dtype);
+    ASCEND_RUN(c, RmsNorm, T(x), T(g), epsilon, T(y), T(r));
+}
+
+void ngd_ascend_build_add_rms_norm(struct ascend_issue *c)
+{
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), g = ngd_ascend_in(c, 2);
+    struct ascend_view y = ngd_ascend_out(c, 0), r = ngd_ascend_out(c, 1), x = ngd_ascend_out(c, 2);
+    double epsilon = ngd_call_float(c->call, "epsilon");
+
+    g = ngd_ascend_cast(c, &g, a.dtype);
+    ASCEND_RUN(c, AddRmsNorm, T(a), T(b), T(g), epsilon, T(y), T(r), T(x));
+}
+
+void ngd_ascend_build_layer_norm(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), w = {0}, b = {0};
+    const struct ngd_attr_value *shape = ngd_call_ints(c->call, "normalized_shape");
+    bool has_w = ngd_ascend_has(c, 1), has_b = ngd_ascend_has(c, 2);
+
+    if (has_w) {
+        w = ngd_ascend_in(c, 1);
+        w = ngd_ascend_cast(c, &w, x.dtype);
+    }
+    if (has_b) {
+        b = ngd_ascend_in(c, 2);
+        b = ngd_ascend_cast(c, &b, x.dtype);
+    }
+    ASCEND_RUN(c, LayerNorm, T(x), ngd_ascend_ints(c, shape->list, shape->n), has_w ? T(w) : NULL, has_b ? T(b) : NULL,
+               ngd_call_float(c->call, "eps"), T(y), NULL, NULL);
+}

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Capturing and replaying.
+ *
+ * A launch fills the instance's pinned staging memory, checks indices there, and then
+ *
+ *   replay  executes the captured graph (copies of inputs, operators, copies for the CPU's part), and updates the task
+ *           groups whose arguments are host parameters: always, because the graph waits for each update's event;
+ *   eager   gives the same copies and operators to the stream one by one;
+ *
+ * copies wanted outputs to the staging memory, waits with a time limit, runs the CPU's part, and copies results out.
+ * It returns when nothing of it runs any more, so what the launch borrowed is free then; and if the device does not
+ * finish, the stream is broken and its context is destroyed before anything else happens with it.
+ *
+ * Rows beyond the launch's are padding: they get the last row's input, whose indices are valid, and slot -1, which
+ * writes nothing.
+ */
+#include "base/clock.h"
+#include "base/log.h"
+#include "devices/ascend/issue.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MIN_FREE_STREAMS 2 /* a capture takes at least its hidden stream; one more may be needed for many tasks */
+
+static ngd_status_t fail(struct ascend_stream *s, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
+{
+    char what[160];
+
+    snprintf(what, sizeof(what), "device %s, stream %.60s: %s", s->dev->name, s->name, name);
+    return ngd_acl_fail(s->dev->acl, code, what, diag);
+}
+
+/* ---- inputs -------------------------------------------------------------------------------------- */
+
+static void pad_rows(const struct ngd_plan_io *io, char *at, uint64_t actual, bool is_slot)
+{
+    if (is_slot)
+        memset(at + actual, 0xff, io->bytes - actual);
+    else if (actual == 0)
+        memset(at, 0, io->bytes);
+    else
+        for (uint64_t n = actual; n < io->bytes; n += io->row_bytes)
+            memcpy(at + n, at + actual - io->row_bytes, io->row_bytes);
+}
+
+static void fill_inputs(const struct ascend_inst *inst, const struct ngd_launch *launch)
+{
+    const struct ascend_exec *exec = inst->exec;
+
+    for (uint32_t i = 0; i < exec->plan->graph->n_inputs; i++) {
+        const struct ngd_plan_io *io = &exec->plan->inputs[i];
+        uint64_t actual = ngd_ascend_io_bytes(io, launch->symbols);
+        char *at = inst->staging + exec->in_at[i];
+
+        if (io->tensor == NGD_PLAN_NONE)
+            continue;
+        if (actual)
+            memcpy(at, launch->inputs[i].data, actual);
+        if (actual < io->bytes && io->row_bytes)
+            pad_rows(io, at, actual, exec->is_slot[i]);
+    }
+}
+
+/* ---- the body: copies and operators, captured or not --------------------------------------------------------------
+ */
+
+static ngd_status_t copy_to_device(struct ascend_issue *c)
+{
+    const struct ascend_exec *exec = c->inst->exec;
+
+    for (uint32_t i = 0; i < c->plan->graph->n_inputs; i++) {
+        const struct ngd_plan_io *io = &c->plan->inputs[i];
+        struct ascend_place to;
+        ngd_acl_error_t code;
+
+        if (io->tensor == NGD_PLAN_NONE || io->bytes == 0)
+            continue;
+        to = ngd_ascend_place(c->inst, io->tensor);
+        code = c->acl->aclrtMemcpyAsync(to.base + to.before, io->bytes, c->inst->staging + exec->in_at[i], io->bytes,
+                                        NGD_ACL_COPY_H2D, c->stream);
+        if (code)
+            return fail(c->s, code, "a copy of an input", c->diag);
+    }
+    return NGD_OK;
+}
+
+/* From the begin of the tensor's storage, which is aligned as copies want it. `at` is for the tensor's first byte. */
+static ngd_status_t copy_to_host(struct ascend_stream *s, const struct ascend_inst *inst, uint32_t tensor,
+                                 uint64_t bytes, uint64_t at, struct ngd_diag *diag)
+{
+    struct ascend_place from = ngd_ascend_place(inst, tensor);
+    uint64_t n = from.before + bytes;
+    ngd_acl_error_t code;
+
+    if (bytes == 0)
+        return NGD_OK;
+    code =
+        s->dev->acl->aclrtMemcpyAsync(inst->staging + at - from.before, n, from.base, n, NGD_ACL_COPY_D2H, s->stream);
+    return code ? fail(s, code, "a copy of a result", diag) : NGD_OK;
+}
+
+static ngd_status_t copy_for_tail(struct ascend_issue *c, const struct ascend_tail *tail)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < tail->call->n_in && status == NGD_OK; i++)
+        if (tail->at[i] != UINT64_MAX)
+            status = copy_to_host(c->s, c->inst, tail->call->in[i], c->plan->tensors[tail->call->in[i]].bytes,
+                                  tail->at[i], c->diag);
+    return status;
+}
+
+static ngd_status_t issue_body(struct ascend_issue *c)
+{
+    ngd_status_t status = copy_to_device(c);
+
+    for (uint32_t i = 0; i < c->plan->n_calls && status == NGD_OK; i++) {
+        const struct ascend_tail *tail = c->inst->exec->tail_of[i];
+
+        status = tail ? copy_for_tail(c, tail) : ngd_ascend_issue_call(c, &c->plan->calls[i]);
+    }
+    return status;
+}
+
+static struct ascend_issue issue_on(struct ascend_stream *s, const struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    return (struct ascend_issue){.mode = ASCEND_ISSUE,
+                                 .dev = s->dev,
+                                 .acl = s->dev->acl,
+                                 .plan = inst->exec->plan,
+                                 .inst = inst,
+                                 .s = s,
+                                 .stream = s->stream,
+                                 .hosts = launch->hosts,
+                                 .diag = &launch->diag};
+}
+
+/* ---- capture --------------------------------------------------------------------------------------------------------
+ */
+
+/* A call ends a capture in any case: half of one would stay with the stream. */
+static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, void **groups,
+                           void **model_p)
+{
+    struct ascend_issue c = issue_on(s, inst, launch);
+    ngd_acl_error_t code = c.acl->aclmdlRICaptureBegin(s->stream, NGD_ACL_CAPTURE_THREAD_LOCAL);
+    ngd_status_t status;
+    void *model = NULL;
+
+    if (code)
+        return fail(s, code, "aclmdlRICaptureBegin", &launch->diag);
+    c.capturing = true;
+    c.groups = groups;
+    status = issue_body(&c);
+    code = c.acl->aclmdlRICaptureEnd(s->stream, &model);
+    if (code && status == NGD_OK)
+        status = fail(s, code, "aclmdlRICaptureEnd", &launch->diag);
+    if (status && !code && model)
+        c.acl->aclmdlRIDestroy(model);
+    if (status == NGD_OK)
+        *model_p = model;
+    return status;
+}
+
+/* Makes room before, and when the device says that there was none. */
+static ngd_status_t capture_with_room(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                                      void **groups)
+{
+    struct ascend_device *dev = s->dev;
+    uint32_t before, after;
+    ngd_status_t status;
+    void *model = NULL;
+
+    while (ngd_ascend_streams_free(dev) < MIN_FREE_STREAMS && ngd_ascend_give_up_one(dev))
+        ;
+    do {
+        status = ngd_ascend_enter(dev, s->context, &launch->diag);
+        if (status == NGD_OK)
+            status = ngd_ascend_stream_groups(s, inst->exec->n_groups, &launch->diag);
+        before = ngd_ascend_streams_free(dev);
+        if (status == NGD_OK)
+            status = record(s, inst, launch, groups, &model);
+    } while (status == NGD_ERR_NO_STREAMS && ngd_ascend_give_up_one(dev));
+    if (status == NGD_OK) {
+        after = ngd_ascend_streams_free(dev);
+        ngd_ascend_set_graph(inst, s, model, groups, before > after ? before - after : 1);
+        atomic_fetch_add(&dev->captures, 1);
+    }
+    return status;
+}
+
+static ngd_status_t capture(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    void **groups = NGD_NEW_N(void *, inst->exec->n_groups + 1);
+    ngd_nsec_t start = ngd_now();
+    ngd_status_t status;
+
+    if (!groups)
+        return launch->status = ngd_diag_set(&launch->diag, NGD_ERR_NO_MEMORY, "no host memory for a capture");
+    ngd_ascend_drop_graph(inst); /* of another stream */
+    ngd_mutex_lock(&s->dev->capture_lock);
+    status = capture_with_room(s, inst, launch, groups);
+    ngd_mutex_unlock(&s->dev->capture_lock);
+    /* What was given up was of other contexts. */
+    if (status == NGD_OK)
+        status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
+    else
+        ngd_free(groups);
+    ngd_debug("devices", "device %s, stream %s: captured %u operators, %u groups in %" PRId64 " us status=%s",
+              s->dev->name, s->name, inst->exec->plan->n_calls, inst->exec->n_groups,
+              (int64_t)((ngd_now() - start) / NGD_USEC), ngd_status_name(status));
+    return status;
+}
+
+/* ---- replay -------------------------------------------------------------------------------------- */
+
+/* When updates fail, the graph's waits must still end: the events are recorded without them. */
+static void release_waits(struct ascend_stream *s, uint32_t from, uint32_t n)
+{
+    for (uint32_t i = from; i < n; i++)
+        if (s->dev->acl->aclrtRecordEvent(s->events[i], s->update))
+            s->broken = true;
+}
+
+static ngd_status_t update_groups(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    struct ascend_issue c = issue_on(s, inst, launch);
+    uint32_t recorded = 0;
+
+    c.mode = ASCEND_UPDATE;
+    c.stream = s->update;
+    c.groups = inst->groups;
+    for (uint32_t i = 0; i < c.plan->n_calls && c.status == NGD_OK; i++) {
+        ngd_acl_error_t code;
+
+        if (!c.plan->calls[i].op->host || inst->exec->tail_of[i] || ngd_ascend_issue_call(&c, &c.plan->calls[i]))
+            continue;
+        code = c.acl->aclrtRecordEvent(s->events[recorded], s->update);
+        if (code)
+            c.status = fail(s, code, "the event of an update", &launch->diag);
+        else
+            recorded++;
+    }
+    if (c.status)
+        release_waits(s, recorded, inst->exec->n_groups);
+    atomic_fetch_add_explicit(&s->dev->updates, recorded, memory_order_relaxed);
+    return c.status;
+}
+
+static ngd_status_t copy_outputs(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    const struct ascend_exec *exec = inst->exec;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < exec->plan->graph->n_outputs && status == NGD_OK; i++)
+        if (launch->outputs[i].data && !exec->out_on_host[i])
+            status = copy_to_host(s, inst, exec->plan->outputs[i].tensor,
+                                  ngd_ascend_io_bytes(&exec->plan->outputs[i], launch->symbols), exec->out_at[i],
+                                  &launch->diag);
+    return status;
+}
+
+static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    ngd_acl_error_t code = s->dev->acl->aclmdlRIExecuteAsync(inst->model, s->stream);
+    ngd_status_t status;
+
+    /* With newer drivers a graph takes its streams when it first runs. */
+    while (code && ngd_acl_error_find(code)->status == NGD_ERR_NO_STREAMS && ngd_ascend_give_up_one(s->dev)) {
+        status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
+        if (status)
+            return status;
+        code = s->dev->acl->aclmdlRIExecuteAsync(inst->model, s->stream);
+    }
+    if (code)
+        return fail(s, code, "aclmdlRIExecuteAsync", &launch->diag);
+    return inst->exec->n_groups ? update_groups(s, inst, launch) : NGD_OK;
+}
+
+static ngd_status_t replay(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (!ngd_ascend_get_graph(inst, s))
+        status = capture(s, inst, launch);
+    if (status == NGD_OK)
+        status = execute(s, inst, launch);
+    return status;
+}
+
+static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    struct ascend_issue c = issue_on(s, inst, launch);
+
+    atomic_fetch_add_explicit(&s->dev->eager, 1, memory_order_relaxed);
+    return issue_body(&c);
+}
+
+/* ---- the whole of a launch ----------------------------------------------------------------------- */
+
+/* Nothing of the launch runs when this returns, or the stream is broken. */
+static ngd_status_t await(struct ascend_stream *s, ngd_status_t status, struct ngd_launch *launch)
+{
+    ngd_acl_error_t code = s->dev->acl->aclrtSynchronizeStreamWithTimeout(s->stream, s->dev->limit_ms);
+    struct ngd_diag diag = {0};
+    ngd_status_t waited;
+
+    if (code == 0)
+        return status;
+    waited = fail(s, code, "the device's work", &diag);
+    /* Whatever it was: what runs, or still waits, on the stream is not known any more. */
+    s->broken = true;
+    if (ngd_status_scope(waited) != NGD_SCOPE_DEVICE)
+        waited = NGD_ERR_DEVICE_FAULT;
+    if (status == NGD_OK || ngd_status_scope(status) != NGD_SCOPE_DEVICE) {
+        launch->diag = diag;
+        launch->diag.status = waited;
+        return waited;
+    }
+    return status; /* the first error is the cause */
+}
+
+/* After a time limit: the tasks hold addresses of the pool and of the staging memory, which may go away now. */
+static void stop_what_runs(struct ascend_stream *s)
+{
+    if (!ngd_ascend_enter_to_release(s->dev, s->context))
+        return;
+    s->dev->acl->aclrtStreamAbort(s->stream);
+    if (s->update)
+        s->dev->acl->aclrtStreamAbort(s->update);
+}
+
+static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    bool eager = launch->eager;
+    ngd_status_t status = eager ? run_eager(s, inst, launch) : replay(s, inst, launch);
+
+    if (status == NGD_ERR_NO_STREAMS && !eager) {
+        ngd_warning("devices", "device %s, stream %s: no stream is left for a capture, running operator by operator",
+                    s->dev->name, s->name);
+        ngd_ascend_drop_graph(inst);
+        status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
+        if (status == NGD_OK)
+            status = run_eager(s, inst, launch);
+    }
+    if (status == NGD_OK)
+        status = copy_outputs(s, inst, launch);
+    status = await(s, status, launch);
+    if (s->broken)
+        stop_what_runs(s);
+    ngd_ascend_put_graph(inst);
+    return status;
+}
+
+static void copy_out(const struct ascend_inst *inst, const struct ngd_launch *launch)
+{
+    const struct ascend_exec *exec = inst->exec;
+
+    for (uint32_t i = 0; i < exec->plan->graph->n_outputs; i++) {
+        uint64_t n = ngd_ascend_io_bytes(&exec->plan->outputs[i], launch->symbols);
+
+        if (launch->outputs[i].data && n)
+            memcpy(launch->outputs[i].data, inst->staging + exec->out_at[i], n);
+    }
+}
+
+ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *launch)
+{
+    struct ascend_stream *s = stream;
+    struct ascend_inst *inst = inst_v;
+    ngd_nsec_t start = ngd_now();
+    ngd_status_t status;
+
+    if (!s->context || s->broken)
+        return launch->status =
+                   ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", s->name);
+    fill_inputs(inst, launch);
+    status = ngd_ascend_check_inputs(inst, launch);
+    if (status == NGD_OK)
+        status = ngd_ascend_map_rows(inst, launch);
+    if (status == NGD_OK)
+        status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
+    if (status == NGD_OK)
+        status = run(s, inst, launch);
+    if (status == NGD_OK)
+        status = ngd_ascend_run_tails(inst, launch);
+    if (status == NGD_OK) {
+        copy_out(inst, launch);
+        atomic_fetch_add_explicit(&s->dev->replays, 1, memory_order_relaxed);
+    }
+    if (s->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE)
+        status = ngd_diag_set(&launch->diag, NGD_ERR_DEVICE_FAULT, "stream %s is broken", s->name);
+    launch->device_time = ngd_now() - start;
+    return launch->status = status;
+}

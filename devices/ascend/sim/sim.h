@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_ASCEND_SIM_SIM_H
+#define NGD_DEVICES_ASCEND_SIM_SIM_H
+
+/*
+ * A simulator of CANN's C interface: what its shared objects share.
+ *
+ * libascendcl has devices, memory, streams, events, captures; libnnopbase the operands of operators; libopapi operators
+ * in plain C. They are built against acl_abi.h and the tables of ../, so that the simulator and the backend cannot
+ * disagree about a signature. They stand for a vendor's libraries and keep a heap of their own: none of ours is linked.
+ *
+ * Device addresses are not addresses of this process: they are offset by SIM_DEVICE_OFFSET, so that host code that
+ * reads or writes through one faults, as it would on a machine with a device.
+ *
+ * One lock, sim.lock, guards all state; kernels and copies run outside of it, on one thread per stream.
+ * What a program does wrong is an error with the code that a real runtime gives, and a line in the error text
+ * (aclGetRecentErrMsg) that says what a real device would have done.
+ */
+#include "devices/ascend/acl_abi.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define SIM_EXPORT        __attribute__((visibility("default")))
+#define SIM_DEVICE_OFFSET ((uintptr_t)1 << 52)
+#define SIM_MAX_DEVICES   8
+#define SIM_TEXT          1024
+
+struct sim_context;
+struct sim_stream;
+struct sim_event;
+struct sim_model;
+struct sim_group;
+
+/* ---- control: what tests and the daemon's trial runs may set ------------------------------------- */
+
+/* Keys as in the environment, NGD_ACLSIM_<KEY>: devices, hbm, streams, events, api, lazy_bind, empty_kernels, log, ...;
+ * docs/devices/ascend.md lists them. False: no such key or a bad value. */
+SIM_EXPORT bool ngd_aclsim_set(const char *key, const char *value);
+/* The n-th call from now on (0 = the next) of this function (NULL: of any) fails with this code, once. */
+SIM_EXPORT void ngd_aclsim_fail_call(const char *name, int64_t n, int code);
+/* "fault": the next kernel ends with 507015; "hang": it never ends; "lost": every call ends with 507010; "ok". */
+SIM_EXPORT bool ngd_aclsim_break(int device, const char *how);
+/* What is alive: "streams" (with hidden ones), "events", "bytes", "pinned", "contexts", "models", "operands",
+ * "executors"; or counters: "calls", "violations", "replays", "api_ns" (of the calling thread). */
+SIM_EXPORT int64_t ngd_aclsim_count(const char *what);
+/* Names of the calls since the last clear, one a line; NULL unless log is set. Free with free(). */
+SIM_EXPORT char *ngd_aclsim_log(void);
+SIM_EXPORT void ngd_aclsim_log_clear(void);
+
+/* ---- calls: counting, log, injected faults, error text ------------------------------------------- */
+
+/* 0, or a code. */
+struct sim_scope {
+    const char *name;
+    int injected; /* code, 0 = none */
+    uint64_t start;
+};
+SIM_EXPORT struct sim_scope ngd_aclsim_enter(const char *name);
+SIM_EXPORT void ngd_aclsim_leave(struct sim_scope *scope);
+/* Opens a call; an injected fault ends it before it did anything. */
+#define SIM_CALL(name)                                                                                   \
+    __attribute__((cleanup(ngd_aclsim_leave), unused)) struct sim_scope scope_ = ngd_aclsim_enter(name); \
+    if (scope_.injected)                                                                                 \
+    return scope_.injected
+/* The same for what releases something: it does so, and then says that it failed. */
+#define SIM_RELEASE(name) \
+    __attribute__((cleanup(ngd_aclsim_leave), unused)) struct sim_scope scope_ = ngd_aclsim_enter(name)
+#define SIM_RELEASED (scope_.injected)
+
+/* Sets this thread's error text and returns code. `real`: what a real device would have done. */
+SIM_EXPORT int ngd_aclsim_fail(int code, const char *real, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* ---- state --------------------------------------------------------------------------------------- */
+
+struct sim_config {
+    int devices;
+    uint64_t hbm;       /* bytes of each device */
+    uint32_t streams;   /* of each device, hidden ones included */
+    uint32_t events;    /* events with a hardware id, of each device */
+    uint32_t cascade;   /* tasks that one hidden stream holds */
+    bool old_api;       /* symbols that came after 8.1.RC1 are hidden */
+    bool old_driver;    /* no stream left is 207005, not 207008 */
+    bool lazy_bind;     /* hidden streams are taken at the first replay */
+    bool empty_kernels; /* operators do nothing */
+    bool log;
+    uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
+    int version[3];
+};
+
+struct sim_device {
+    uint64_t bytes;
+    uint32_t streams, events, set_count;
+    bool lost;
+    bool hang, fault; /* of the next kernel */
+    struct sim_context *primary;
+};
+
+struct sim {
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* anything that somebody may wait for */
+    struct sim_config config;
+    struct sim_device device[SIM_MAX_DEVICES];
+    bool initialised;
+    struct sim_context *contexts;
+    int32_t next_stream_id;
+    uint64_t live[8];
+};
+extern struct sim sim;
+
+typedef enum sim_kind { SIM_CONTEXT = 0x51a0, SIM_STREAM, SIM_EVENT, SIM_MODEL, SIM_GROUP } sim_kind_t;
+
+/* Every handle is in a set of what is alive: a stale one is an error and not a crash. */
+void sim_handle_add(void *handle, sim_kind_t kind);
+void sim_handle_remove(void *handle);
+bool sim_handle_is(const void *handle, sim_kind_t kind);
+
+struct sim_context {
+    int device;
+    struct sim_stream *default_stream; /* made when first used */
+    struct sim_stream *streams;        /* all, also the default one */
+    struct sim_model *models;
+    struct sim_context *next;
+    int error; /* sticky: a device fault spoils the context */
+};
+
+/* The calling thread's context; NULL and an error when there is none. */
+struct sim_context *sim_current(int *code_p);
+void sim_context_destroy_locked(struct sim_context *ctx);
+int sim_device_state(int device); /* 0, or the code of a lost one */
+
+/* ---- memory -------------------------------------------------------------------------------------- */
+
+typedef enum sim_space { SIM_SPACE_NONE, SIM_SPACE_DEVICE, SIM_SPACE_PINNED } sim_space_t;
+
+SIM_EXPORT sim_space_t ngd_aclsim_space(const void *addr, uint64_t bytes);
+SIM_EXPORT void *ngd_aclsim_host(const void *device_addr); /* where the bytes of a device address are */
+void sim_memory_release_device(int device);
+int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind); /* 0, or the code of a bad address */
+int sim_set_now(void *mem, int value, uint64_t bytes);
+
+/* ---- tasks --------------------------------------------------------------------------------------- */
+
+/* What an operator runs as. Operands are checked before each run; run gets them translated by ngd_aclsim_host. */
+struct sim_kernel {
+    const char *name;
+    void (*run)(struct sim_kernel *kernel);
+    void (*release)(struct sim_kernel *kernel);
+    _Atomic int refs;
+    uint32_t n_spans;
+    struct {
+        const void *addr;
+        uint64_t bytes;
+    } spans[24];
+};
+/* Of a kernel that runs: it ends with an exception. */
+SIM_EXPORT void ngd_aclsim_raise(void);
+/* Takes the kernel. */
+SIM_EXPORT int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream);
+SIM_EXPORT void ngd_aclsim_kernel_unref(struct sim_kernel *kernel);
+
+typedef enum sim_task_kind {
+    SIM_TASK_KERNEL,
+    SIM_TASK_COPY,
+    SIM_TASK_SET,
+    SIM_TASK_RECORD,
+    SIM_TASK_WAIT,
+    SIM_TASK_RESET,
+    SIM_TASK_MODEL,
+    SIM_TASK_UPDATE,
+    SIM_TASK_SYNC, /* sets *flag */
+} sim_task_kind_t;
+
+struct sim_task {
+    sim_task_kind_t kind;
+    struct sim_task *next;
+    struct sim_kernel *kernel;
+    struct sim_event *event;
+    uint64_t ticket;
+    struct sim_model *model;
+    void *dst;
+    const void *src;
+    uint64_t bytes;
+    int value, copy_kind;
+    struct sim_group *group; /* of a captured kernel, and of an update */
+    struct sim_kernel **updates;
+    uint32_t n_updates;
+};
+
+struct sim_stream {
+    struct sim_context *ctx;
+    struct sim_stream *next; /* of the context */
+    int32_t id;
+    bool is_default, stop, running, aborted;
+    pthread_t thread;
+    pthread_cond_t work;
+    struct sim_task *head, **tail;
+    int error; /* of a task, until a sync reports it */
+    char error_text[256];
+    /* capture */
+    struct sim_model *capture;
+    bool origin;
+    struct sim_event *tail_record; /* the last captured task, when it is a record */
+    struct sim_stream *joined;     /* who waited for it */
+    struct sim_group *group;       /* open group of a capture, or of an update */
+    bool updating;
+    struct sim_kernel **updates;
+    uint32_t n_updates, room_updates;
+};
+
+struct sim_event {
+    int device;
+    uint32_t flags;
+    bool hardware; /* has an id of its own, as made without Ex */
+    uint64_t taken, done;
+    bool level; /* of an external event: recorded and not yet reset */
+    struct sim_model *capture;
+    struct sim_stream *capture_stream;
+    uint32_t refs; /* the handle, and tasks */
+    uint64_t when_ns;
+};
+
+struct sim_group {
+    struct sim_model *model;
+    struct sim_group *next;
+    struct sim_task **tasks;
+    uint32_t n, room;
+    bool open, broken;
+    struct sim_stream *user; /* of an update that is under way */
+};
+
+struct sim_model {
+    struct sim_context *ctx;
+    int device;
+    struct sim_model *next;
+    struct sim_task *head, **tail;
+    uint32_t n_tasks, n_streams, hidden;
+    bool capturing, invalid, bound, dead;
+    int mode;
+    pthread_t thread;
+    struct sim_stream *origin;
+    struct sim_group *groups;
+    uint32_t running; /* queued or under way */
+    uint32_t refs;
+};
+
+/* stream.c */
+int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p); /* with the lock held */
+void sim_stream_destroy_locked(struct sim_stream *s);
+/* Resolves a handle (NULL: the default stream) of the calling thread's context. */
+int sim_stream_of(void *handle, struct sim_stream **stream_p);
+/* Queues, or records in a capture; takes the task. With the lock held. */
+int sim_submit(struct sim_stream *s, struct sim_task *task);
+struct sim_task *sim_task_new(sim_task_kind_t kind);
+void sim_task_free(struct sim_task *task);
+void sim_event_put(struct sim_event *event);
+bool sim_take_streams(int device, uint32_t n);
+int sim_no_stream(const char *what);
+uint64_t sim_now_ns(void);
+
+/* capture.c */
+int sim_capture_task(struct sim_stream *s, struct sim_task *task);
+/* Of synchronous or otherwise unsafe calls in the calling thread's context: 0, or the code. */
+int sim_capture_forbids(struct sim_context *ctx, bool async_call);
+int sim_capture_sync(struct sim_stream *s, const char *what); /* 0, or 107027 after invalidating the capture */
+bool sim_context_captures(const struct sim_context *ctx);
+void sim_model_put(struct sim_model *m);
+void sim_model_run(struct sim_stream *s, struct sim_model *m);
+int sim_update_add(struct sim_stream *s, struct sim_kernel *kernel);
+void sim_update_apply(struct sim_task *task);
+void sim_capture_drop(struct sim_stream *s);
+int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model); /* without the lock */
+
+enum {
+    SIM_LIVE_STREAMS,
+    SIM_LIVE_EVENTS,
+    SIM_LIVE_BYTES,
+    SIM_LIVE_PINNED,
+    SIM_LIVE_CONTEXTS,
+    SIM_LIVE_MODELS,
+    SIM_LIVE_OPERANDS,
+    SIM_LIVE_EXECUTORS
+};
+SIM_EXPORT void ngd_aclsim_live(int what, int64_t delta);
+SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
+SIM_EXPORT bool ngd_aclsim_old_api(void);
+
+#endif

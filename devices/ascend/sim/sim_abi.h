@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_ASCEND_SIM_SIM_ABI_H
+#define NGD_DEVICES_ASCEND_SIM_SIM_ABI_H
+
+/* Prototypes of the interface, from the same tables as the backend's function pointers. */
+#include "devices/ascend/sim/sim.h"
+
+#define NGD_ACL(name, result, args, library, since, instead) SIM_EXPORT result name args;
+#include "devices/ascend/acl_symbols.def"
+#undef NGD_ACL
+
+#define NGD_ACLNN(name, args, since, instead)                      \
+    SIM_EXPORT ngd_acl_error_t aclnn##name##GetWorkspaceSize args; \
+    SIM_EXPORT ngd_acl_error_t aclnn##name(void *, uint64_t, struct aclOpExecutor *, void *);
+#include "devices/ascend/aclnn_symbols.def"
+#undef NGD_ACLNN
+
+/* A function that came after 8.1.RC1: with api=8.1, dlsym finds NULL, because that is what its resolver gives. */
+#define SIM_OPTIONAL(name)                                \
+    static __typeof__(name) name##_impl;                  \
+    static __typeof__(name) *name##_resolve(void)         \
+    {                                                     \
+        return ngd_aclsim_old_api() ? NULL : name##_impl; \
+    }                                                     \
+    __typeof__(name) name __attribute__((ifunc(#name "_resolve")))
+
+#endif

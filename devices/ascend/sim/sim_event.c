@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Events. A record takes a ticket when it is queued and completes it when the stream gets there; a wait is for the
+ * newest ticket. An external event has a level instead: it is up from a record to a reset, and a wait for one that
+ * nobody records never ends.
+ */
+#include "devices/ascend/sim/sim_abi.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int create(void **event_p, uint32_t flags, bool hardware)
+{
+    struct sim_context *ctx;
+    struct sim_event *e = NULL;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx && hardware && sim.device[ctx->device].events >= sim.config.events)
+        code = ngd_aclsim_fail(NGD_ACL_RT_NO_EVENT_RESOURCE, "the same", "all %u events of the device are taken",
+                               sim.config.events);
+    if (code == 0) {
+        e = calloc(1, sizeof(*e));
+        if (!e)
+            abort();
+        e->device = ctx->device;
+        e->flags = flags;
+        e->hardware = hardware;
+        e->refs = 1;
+        sim.device[e->device].events += hardware;
+        sim_handle_add(e, SIM_EVENT);
+        ngd_aclsim_live(SIM_LIVE_EVENTS, 1);
+        *event_p = e;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtCreateEvent(void **event_p)
+{
+    SIM_CALL("aclrtCreateEvent");
+    return create(event_p, NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_TIME_LINE, true);
+}
+
+static int check_flags(uint32_t flags)
+{
+    if (flags == 0 || (flags & NGD_ACL_EVENT_EXTERNAL && flags != NGD_ACL_EVENT_EXTERNAL) || flags & ~0x7fu)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "event flags 0x%x", flags);
+    return 0;
+}
+
+ngd_acl_error_t aclrtCreateEventWithFlag(void **event_p, uint32_t flags)
+{
+    int code;
+
+    SIM_CALL("aclrtCreateEventWithFlag");
+    code = check_flags(flags);
+    return code ? code : create(event_p, flags, true);
+}
+
+ngd_acl_error_t aclrtCreateEventExWithFlag(void **event_p, uint32_t flags)
+{
+    int code;
+
+    SIM_CALL("aclrtCreateEventExWithFlag");
+    code = check_flags(flags);
+    return code ? code : create(event_p, flags, false);
+}
+
+void sim_event_put(struct sim_event *e)
+{
+    if (--e->refs)
+        return;
+    if (e->capture)
+        sim_model_put(e->capture);
+    free(e);
+}
+
+static int event_of(void *handle, struct sim_event **event_p)
+{
+    if (!sim_handle_is(handle, SIM_EVENT))
+        return ngd_aclsim_fail(NGD_ACL_RT_INVALID_HANDLE, "crashes or the same", "%p is no living event", handle);
+    *event_p = handle;
+    return 0;
+}
+
+ngd_acl_error_t aclrtDestroyEvent(void *event)
+{
+    struct sim_event *e = NULL;
+    int code;
+
+    SIM_RELEASE("aclrtDestroyEvent");
+    pthread_mutex_lock(&sim.lock);
+    code = event_of(event, &e);
+    if (code == 0) {
+        sim_handle_remove(e);
+        sim.device[e->device].events -= e->hardware;
+        ngd_aclsim_live(SIM_LIVE_EVENTS, -1);
+        sim_event_put(e);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code ? code : SIM_RELEASED;
+}
+
+/* Is it an event of a capture that goes on? */
+static bool captured(const struct sim_event *e)
+{
+    return e->capture && e->capture->capturing;
+}
+
+static int enter(void *event, void *stream, struct sim_event **event_p, struct sim_stream **stream_p)
+{
+    int code = sim_stream_of(stream, stream_p);
+
+    return code ? code : event_of(event, event_p);
+}
+
+static int submit(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind)
+{
+    struct sim_task *t = sim_task_new(kind);
+
+    t->event = e;
+    e->refs++;
+    if (kind == SIM_TASK_RECORD && !s->capture)
+        e->taken++;
+    t->ticket = e->taken;
+    return sim_submit(s, t);
+}
+
+static void mark_captured(struct sim_event *e, struct sim_stream *s)
+{
+    if (e->capture)
+        sim_model_put(e->capture);
+    e->capture = s->capture;
+    e->capture_stream = s;
+    if (s->capture)
+        s->capture->refs++;
+}
+
+ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
+{
+    struct sim_event *e = NULL;
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtRecordEvent");
+    pthread_mutex_lock(&sim.lock);
+    code = enter(event, stream, &e, &s);
+    if (code == 0 && captured(e) && e->capture != s->capture)
+        code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same", "the event belongs to a capture that goes on");
+    if (code == 0)
+        code = submit(s, e, SIM_TASK_RECORD);
+    if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL)) {
+        mark_captured(e, s);
+        if (s->capture)
+            s->tail_record = e;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
+{
+    struct sim_event *e = NULL;
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtResetEvent");
+    pthread_mutex_lock(&sim.lock);
+    code = enter(event, stream, &e, &s);
+    if (code == 0 && !e->hardware)
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "an event that was made with Ex has no reset");
+    if (code == 0)
+        code = submit(s, e, SIM_TASK_RESET);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+/* A stream of a capture waits: the event must be of the same capture. */
+static int join(struct sim_stream *s, struct sim_event *e)
+{
+    struct sim_model *m = e->capture;
+
+    if (!captured(e)) {
+        s->capture->invalid = true;
+        return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_DEPENDENCY, "the same; the capture is spoiled",
+                               "a captured stream waits for an event that was not recorded in the capture");
+    }
+    if (s->capture && s->capture != m) {
+        s->capture->invalid = true;
+        return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_CONFLICT, "the same", "one event joins two captures");
+    }
+    if (!s->capture) {
+        if (s->is_default)
+            return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_IMPLICIT, "the same", "the default stream would join a capture");
+        if (!sim.config.lazy_bind && !sim_take_streams(s->ctx->device, 1)) {
+            m->invalid = true;
+            return sim_no_stream("the side stream of a capture");
+        }
+        m->hidden++;
+        m->n_streams++;
+        m->refs++;
+        s->capture = m;
+        s->origin = false;
+        s->tail_record = NULL;
+    }
+    if (e->capture_stream != s && e->capture_stream->tail_record == e)
+        e->capture_stream->joined = s;
+    return 0;
+}
+
+ngd_acl_error_t aclrtStreamWaitEvent(void *stream, void *event)
+{
+    struct sim_event *e = NULL;
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamWaitEvent");
+    pthread_mutex_lock(&sim.lock);
+    code = enter(event, stream, &e, &s);
+    if (code == 0 && !(e->flags & (NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_EXTERNAL)))
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event was made without ACL_EVENT_SYNC");
+    if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL) && (s->capture || captured(e)))
+        code = join(s, e);
+    if (code == 0)
+        code = submit(s, e, SIM_TASK_WAIT);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+static int check_host_use(const struct sim_event *e)
+{
+    if (captured(e)) {
+        e->capture->invalid = true;
+        return ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same; the capture is spoiled",
+                               "the host asks for an event that was recorded in a capture");
+    }
+    return 0;
+}
+
+ngd_acl_error_t aclrtQueryEventStatus(void *event, int *status_p)
+{
+    struct sim_event *e = NULL;
+    int code;
+
+    SIM_CALL("aclrtQueryEventStatus");
+    pthread_mutex_lock(&sim.lock);
+    code = event_of(event, &e);
+    if (code == 0)
+        code = check_host_use(e);
+    if (code == 0)
+        *status_p = e->done >= e->taken ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+static int synchronize(void *event, int32_t milliseconds)
+{
+    struct sim_event *e = NULL;
+    struct timespec until;
+    int code;
+
+    if (milliseconds == 0 || milliseconds < -1)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a time limit of %d ms", milliseconds);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += milliseconds / 1000;
+    until.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_sec++;
+        until.tv_nsec -= 1000000000;
+    }
+    pthread_mutex_lock(&sim.lock);
+    code = event_of(event, &e);
+    if (code == 0)
+        code = check_host_use(e);
+    while (code == 0 && e->done < e->taken) {
+        if (milliseconds < 0)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+        else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT)
+            code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_SYNC_TIMEOUT, "the same", "not complete after %d ms", milliseconds);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtSynchronizeEvent(void *event)
+{
+    SIM_CALL("aclrtSynchronizeEvent");
+    return synchronize(event, -1);
+}
+
+ngd_acl_error_t aclrtSynchronizeEventWithTimeout(void *event, int32_t milliseconds)
+{
+    SIM_CALL("aclrtSynchronizeEventWithTimeout");
+    return synchronize(event, milliseconds);
+}
+
+ngd_acl_error_t aclrtEventElapsedTime(float *milliseconds_p, void *start, void *end)
+{
+    struct sim_event *a = NULL, *b = NULL;
+    int code;
+
+    SIM_CALL("aclrtEventElapsedTime");
+    pthread_mutex_lock(&sim.lock);
+    code = event_of(start, &a);
+    if (code == 0)
+        code = event_of(end, &b);
+    if (code == 0 && !(a->flags & b->flags & NGD_ACL_EVENT_TIME_LINE))
+        code =
+            ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the events were made without ACL_EVENT_TIME_LINE");
+    if (code == 0)
+        *milliseconds_p = (float)((double)(b->when_ns - a->when_ns) / 1e6);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+SIM_OPTIONAL(aclrtGetEventAvailNum);
+static ngd_acl_error_t aclrtGetEventAvailNum_impl(uint32_t *count_p)
+{
+    struct sim_context *ctx;
+    int code;
+
+    SIM_CALL("aclrtGetEventAvailNum");
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx)
+        *count_p = sim.config.events - sim.device[ctx->device].events;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}

@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory, pinned host memory, copies.
+ *
+ * A block of device memory is 64-byte aligned and has 32 bytes more than asked for, as aclrtMalloc gives on A2 and A3;
+ * fresh memory is filled with a pattern, because a device's is not zero either. Blocks are kept sorted by address, so
+ * that the operands of every kernel and copy can be checked when it runs: memory that was freed after a capture is
+ * found there.
+ */
+#include "devices/ascend/sim/sim_abi.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define PATTERN       0xCB
+#define PATTERN_BYTES ((uint64_t)1 << 20) /* of each block: filling more takes long and finds nothing more */
+#define PAD           32
+
+struct block {
+    uintptr_t begin; /* as the program sees it */
+    uint64_t bytes, counted;
+    int device; /* -1: pinned host memory */
+    void *mem;
+};
+
+static struct block *blocks;
+static size_t n_blocks, room;
+static pthread_rwlock_t blocks_lock = PTHREAD_RWLOCK_INITIALIZER;
+
+/* First block that begins above addr. */
+static size_t above(uintptr_t addr)
+{
+    size_t lo = 0, hi = n_blocks;
+
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+
+        if (blocks[mid].begin <= addr)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static bool insert(struct block b)
+{
+    size_t at;
+
+    if (n_blocks == room) {
+        size_t n = room ? room * 2 : 64;
+        struct block *p = realloc(blocks, n * sizeof(*p));
+
+        if (!p)
+            return false;
+        blocks = p;
+        room = n;
+    }
+    at = above(b.begin);
+    memmove(&blocks[at + 1], &blocks[at], (n_blocks - at) * sizeof(*blocks));
+    blocks[at] = b;
+    n_blocks++;
+    return true;
+}
+
+/* Takes out the block that begins at addr. */
+static bool take(uintptr_t addr, bool pinned, struct block *b_p)
+{
+    size_t at;
+    bool found;
+
+    pthread_rwlock_wrlock(&blocks_lock);
+    at = above(addr);
+    found = at > 0 && blocks[at - 1].begin == addr && (blocks[at - 1].device < 0) == pinned;
+    if (found) {
+        *b_p = blocks[at - 1];
+        memmove(&blocks[at - 1], &blocks[at], (n_blocks - at) * sizeof(*blocks));
+        n_blocks--;
+    }
+    pthread_rwlock_unlock(&blocks_lock);
+    return found;
+}
+
+sim_space_t ngd_aclsim_space(const void *addr, uint64_t bytes)
+{
+    uintptr_t a = (uintptr_t)addr;
+    sim_space_t space = SIM_SPACE_NONE;
+    size_t at;
+
+    pthread_rwlock_rdlock(&blocks_lock);
+    at = above(a);
+    if (at > 0) {
+        const struct block *b = &blocks[at - 1];
+
+        if (a - b->begin <= b->bytes && bytes <= b->bytes - (a - b->begin))
+            space = b->device < 0 ? SIM_SPACE_PINNED : SIM_SPACE_DEVICE;
+    }
+    pthread_rwlock_unlock(&blocks_lock);
+    return space;
+}
+
+void *ngd_aclsim_host(const void *device_addr)
+{
+    return (void *)((uintptr_t)device_addr - SIM_DEVICE_OFFSET);
+}
+
+/* ---- allocation ---------------------------------------------------------------------------------- */
+
+static bool take_bytes(int device, uint64_t bytes)
+{
+    struct sim_device *d = &sim.device[device];
+
+    if (bytes > sim.config.hbm || d->bytes > sim.config.hbm - bytes)
+        return false;
+    d->bytes += bytes;
+    return true;
+}
+
+static void give_bytes(int device, uint64_t bytes)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim.device[device].bytes -= bytes;
+    pthread_mutex_unlock(&sim.lock);
+    ngd_aclsim_live(SIM_LIVE_BYTES, -(int64_t)bytes);
+}
+
+static int reserve(uint64_t bytes, int *device_p)
+{
+    struct sim_context *ctx;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx && !take_bytes(ctx->device, bytes))
+        code = ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, "the same",
+                               "%llu bytes do not fit in device %d, which has %llu and gave %llu",
+                               (unsigned long long)bytes, ctx->device, (unsigned long long)sim.config.hbm,
+                               (unsigned long long)sim.device[ctx->device].bytes);
+    if (ctx)
+        *device_p = ctx->device;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtMalloc(void **mem_p, size_t bytes, int policy)
+{
+    struct block b = {0};
+    bool ok;
+    int code;
+
+    SIM_CALL("aclrtMalloc");
+    if (bytes == 0 || policy < 0 || bytes > SIZE_MAX - 128)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes with policy %d", bytes, policy);
+    b.bytes = ((bytes + 31) & ~(uint64_t)31) + PAD;
+    b.counted = b.bytes;
+    code = reserve(b.counted, &b.device);
+    if (code)
+        return code;
+    b.mem = aligned_alloc(64, (b.bytes + 63) & ~(uint64_t)63);
+    if (b.mem) {
+        memset(b.mem, PATTERN, b.bytes < PATTERN_BYTES ? b.bytes : PATTERN_BYTES);
+        b.begin = (uintptr_t)b.mem + SIM_DEVICE_OFFSET;
+    }
+    pthread_rwlock_wrlock(&blocks_lock);
+    ok = b.mem && insert(b);
+    pthread_rwlock_unlock(&blocks_lock);
+    ngd_aclsim_live(SIM_LIVE_BYTES, (int64_t)b.counted);
+    if (!ok) {
+        free(b.mem);
+        give_bytes(b.device, b.counted);
+        return ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, NULL, "this machine has no %zu bytes", bytes);
+    }
+    *mem_p = (void *)b.begin;
+    return 0;
+}
+
+ngd_acl_error_t aclrtFree(void *mem)
+{
+    struct block b;
+
+    SIM_RELEASE("aclrtFree");
+    if (!take((uintptr_t)mem, false, &b))
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same, or spoils its allocator",
+                               "%p is not the begin of a block of device memory", mem);
+    give_bytes(b.device, b.counted);
+    free(b.mem);
+    return SIM_RELEASED;
+}
+
+ngd_acl_error_t aclrtMallocHost(void **mem_p, size_t bytes)
+{
+    struct block b = {.device = -1, .bytes = bytes, .counted = bytes};
+    bool ok;
+
+    SIM_CALL("aclrtMallocHost");
+    if (bytes == 0)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "0 bytes");
+    b.mem = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
+    b.begin = (uintptr_t)b.mem;
+    pthread_rwlock_wrlock(&blocks_lock);
+    ok = b.mem && insert(b);
+    pthread_rwlock_unlock(&blocks_lock);
+    if (!ok) {
+        free(b.mem);
+        return ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, NULL, "this machine has no %zu bytes", bytes);
+    }
+    ngd_aclsim_live(SIM_LIVE_PINNED, (int64_t)bytes);
+    *mem_p = b.mem;
+    return 0;
+}
+
+ngd_acl_error_t aclrtFreeHost(void *mem)
+{
+    struct block b;
+
+    SIM_RELEASE("aclrtFreeHost");
+    if (!take((uintptr_t)mem, true, &b))
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%p is not pinned memory", mem);
+    ngd_aclsim_live(SIM_LIVE_PINNED, -(int64_t)b.counted);
+    free(b.mem);
+    return SIM_RELEASED;
+}
+
+/* With sim.lock held: what a forced reset takes away. */
+void sim_memory_release_device(int device)
+{
+    size_t kept = 0;
+
+    pthread_rwlock_wrlock(&blocks_lock);
+    for (size_t i = 0; i < n_blocks; i++) {
+        if (blocks[i].device == device) {
+            sim.device[device].bytes -= blocks[i].counted;
+            ngd_aclsim_live(SIM_LIVE_BYTES, -(int64_t)blocks[i].counted);
+            free(blocks[i].mem);
+        } else {
+            blocks[kept++] = blocks[i];
+        }
+    }
+    n_blocks = kept;
+    pthread_rwlock_unlock(&blocks_lock);
+}
+
+ngd_acl_error_t aclrtGetMemInfo(int attribute, size_t *free_p, size_t *total_p)
+{
+    struct sim_context *ctx;
+    int code;
+
+    SIM_CALL("aclrtGetMemInfo");
+    if (attribute < 0 || attribute > 17)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "attribute %d", attribute);
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx) {
+        *total_p = sim.config.hbm;
+        *free_p = sim.config.hbm - sim.device[ctx->device].bytes;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------- */
+
+/* The address in this process of a side of a copy, NULL when it is not what the kind says. */
+static void *side(const void *addr, uint64_t bytes, bool device)
+{
+    if (!device)
+        return ngd_aclsim_space(addr, bytes) == SIM_SPACE_DEVICE ? NULL : (void *)(uintptr_t)addr;
+    return ngd_aclsim_space(addr, bytes) == SIM_SPACE_DEVICE ? ngd_aclsim_host(addr) : NULL;
+}
+
+int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind)
+{
+    bool to = kind == NGD_ACL_COPY_H2D || kind == NGD_ACL_COPY_D2D;
+    bool from = kind == NGD_ACL_COPY_D2H || kind == NGD_ACL_COPY_D2D;
+    void *d = side(dst, bytes, to), *s = side(src, bytes, from);
+
+    if (!d || !s)
+        return NGD_ACL_RT_AICORE_EXCEPTION;
+    memcpy(d, s, bytes);
+    return 0;
+}
+
+int sim_set_now(void *mem, int value, uint64_t bytes)
+{
+    void *d = side(mem, bytes, true);
+
+    if (!d)
+        return NGD_ACL_RT_AICORE_EXCEPTION;
+    memset(d, value, bytes);
+    return 0;
+}
+
+static int check_copy(const void *dst, size_t dst_room, const void *src, size_t bytes, int kind)
+{
+    if (!dst || !src || bytes > dst_room || kind < NGD_ACL_COPY_H2H || kind > NGD_ACL_COPY_D2D)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes to %p (room for %zu) from %p, kind %d",
+                               bytes, dst, dst_room, src, kind);
+    return 0;
+}
+
+/* Of this thread's context: may a synchronous call run now? */
+static int enter_sync(void)
+{
+    struct sim_context *ctx;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx)
+        code = sim_capture_forbids(ctx, false);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtMemcpy(void *dst, size_t dst_room, const void *src, size_t bytes, int kind)
+{
+    int code;
+
+    SIM_CALL("aclrtMemcpy");
+    code = check_copy(dst, dst_room, src, bytes, kind);
+    if (code == 0)
+        code = enter_sync();
+    if (code == 0 && sim_copy_now(dst, src, bytes, kind))
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same, or reads what lies there",
+                               "%zu bytes from %p to %p are not of kind %d", bytes, src, dst, kind);
+    return code;
+}
+
+ngd_acl_error_t aclrtMemset(void *mem, size_t mem_room, int32_t value, size_t bytes)
+{
+    int code;
+
+    SIM_CALL("aclrtMemset");
+    if (!mem || bytes > mem_room)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes in room for %zu", bytes, mem_room);
+    code = enter_sync();
+    if (code == 0 && sim_set_now(mem, value, bytes))
+        code =
+            ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%p is not %zu bytes of device memory", mem, bytes);
+    return code;
+}
+
+/* A copy with pageable memory is a synchronisation and a blocking copy; in a capture it is an error. */
+static int copy_pageable(struct sim_stream *s, void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+    int code;
+
+    if (s->capture)
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a captured copy uses pageable host memory");
+    else
+        code = sim_capture_forbids(s->ctx, true);
+    pthread_mutex_unlock(&sim.lock);
+    if (code == 0)
+        code = aclrtSynchronizeStream(stream);
+    if (code == 0 && sim_copy_now(dst, src, bytes, kind))
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "not memory of kind %d", kind);
+    return code;
+}
+
+ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, size_t bytes, int kind, void *stream)
+{
+    const void *host = kind == NGD_ACL_COPY_H2D ? src : dst;
+    struct sim_stream *s = NULL;
+    struct sim_task *task;
+    int code;
+
+    SIM_CALL("aclrtMemcpyAsync");
+    code = check_copy(dst, dst_room, src, bytes, kind);
+    if (code)
+        return code;
+    if (kind == NGD_ACL_COPY_H2H)
+        return ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same", "an asynchronous copy from host to host");
+    if (((uintptr_t)dst | (uintptr_t)src) % 32)
+        return ngd_aclsim_fail(NGD_ACL_RT_ADDR_UNALIGNED, "the same, or copies slowly",
+                               "%p to %p: both sides of an asynchronous copy must be aligned", src, dst);
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code) {
+        pthread_mutex_unlock(&sim.lock);
+        return code;
+    }
+    if (kind != NGD_ACL_COPY_D2D && ngd_aclsim_space(host, bytes) != SIM_SPACE_PINNED)
+        return copy_pageable(s, dst, src, bytes, kind, stream);
+    task = sim_task_new(SIM_TASK_COPY);
+    task->dst = dst;
+    task->src = src;
+    task->bytes = bytes;
+    task->copy_kind = kind;
+    code = sim_submit(s, task);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtMemsetAsync(void *mem, size_t mem_room, int32_t value, size_t bytes, void *stream)
+{
+    struct sim_stream *s = NULL;
+    struct sim_task *task;
+    int code;
+
+    SIM_CALL("aclrtMemsetAsync");
+    if (!mem || bytes > mem_room)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes in room for %zu", bytes, mem_room);
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0) {
+        task = sim_task_new(SIM_TASK_SET);
+        task->dst = mem;
+        task->bytes = bytes;
+        task->value = value;
+        code = sim_submit(s, task);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}

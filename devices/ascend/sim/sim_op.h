@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_ASCEND_SIM_SIM_OP_H
+#define NGD_DEVICES_ASCEND_SIM_SIM_OP_H
+
+/*
+ * Operators of the simulator. The first phase checks operands and copies all that the kernel needs, host lists too,
+ * into a call: from then on the program may change or free them, as on a device. The second phase queues the call as a
+ * kernel.
+ */
+#include "devices/ascend/sim/sim_abi.h"
+#include <string.h>
+
+#define SIM_MAX_RANK     8
+#define SIM_MAX_OPERANDS 20
+#define SIM_MAX_LIST     64
+
+struct aclTensor {
+    int dtype;
+    uint32_t rank;
+    int64_t dims[SIM_MAX_RANK], strides[SIM_MAX_RANK];
+    int64_t offset, storage; /* elements */
+    void *data;
+};
+
+struct aclScalar {
+    double f;
+    int64_t i;
+    int dtype;
+};
+
+struct aclIntArray {
+    uint64_t n;
+    int64_t v[];
+};
+
+struct aclTensorList {
+    uint64_t n;
+    const struct aclTensor *t[];
+};
+
+/* An operand as the kernel sees it. */
+struct sim_view {
+    int dtype;
+    uint32_t rank;
+    bool present;
+    int64_t dims[SIM_MAX_RANK], strides[SIM_MAX_RANK];
+    char *p; /* first element; a device address until the kernel runs */
+};
+
+struct sim_op {
+    struct sim_kernel kernel;
+    void (*run)(struct sim_op *op);
+    int code; /* first complaint of the checks */
+    uint32_t n;
+    struct sim_view t[SIM_MAX_OPERANDS];
+    int64_t i[8];
+    double f[4];
+    int64_t *list[2];
+    uint64_t n_list[2];
+    int variant;
+    uint64_t workspace;
+};
+
+/* Building. Every function may be called after a complaint and then does nothing. */
+SIM_EXPORT struct sim_op *ngd_aclsim_op(const char *name, void (*run)(struct sim_op *op));
+SIM_EXPORT struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor); /* required */
+SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor);
+SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
+SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);
+SIM_EXPORT int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p);
+/* injected: not 0: it fails with that, and has used the executor up nevertheless, as the real one does. */
+SIM_EXPORT int ngd_aclsim_execute(const char *name, void *workspace, uint64_t bytes, struct aclOpExecutor *executor,
+                                  void *stream, int injected);
+
+/* ---- elements ------------------------------------------------------------------------------------ */
+
+static inline size_t sim_size(int dtype)
+{
+    switch (dtype) {
+    case NGD_ACL_INT64:
+    case NGD_ACL_DOUBLE:
+        return 8;
+    case NGD_ACL_FLOAT:
+    case NGD_ACL_INT32:
+        return 4;
+    case NGD_ACL_FLOAT16:
+    case NGD_ACL_BF16:
+        return 2;
+    case NGD_ACL_INT8:
+    case NGD_ACL_UINT8:
+    case NGD_ACL_BOOL:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static inline bool sim_is_float(int dtype)
+{
+    return dtype == NGD_ACL_FLOAT || dtype == NGD_ACL_FLOAT16 || dtype == NGD_ACL_BF16 || dtype == NGD_ACL_DOUBLE;
+}
+
+static inline bool sim_is_half(int dtype)
+{
+    return dtype == NGD_ACL_FLOAT16 || dtype == NGD_ACL_BF16;
+}
+
+static inline float sim_from_f16(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu, u;
+    float f;
+
+    if (e == 0) {
+        f = (float)m * 0x1p-24f;
+        memcpy(&u, &f, 4);
+        u |= sign;
+    } else {
+        u = sign | (e == 31 ? 0x7f800000u : (e + 112) << 23) | m << 13;
+    }
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static inline uint16_t sim_to_f16(float f)
+{
+    uint32_t u, sign, a;
+    float scaled;
+
+    memcpy(&u, &f, 4);
+    sign = u >> 16 & 0x8000u;
+    a = u & 0x7fffffffu;
+    if (a > 0x7f800000u)
+        return (uint16_t)(sign | 0x7e00u);
+    if (a >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u);
+    if (a < 0x38800000u) { /* subnormal: the addition rounds to nearest even */
+        memcpy(&scaled, &a, 4);
+        scaled += 0.5f;
+        memcpy(&a, &scaled, 4);
+        return (uint16_t)(sign | (a - 0x3f000000u));
+    }
+    a += 0xfffu + (a >> 13 & 1u);
+    return (uint16_t)(sign | ((a - 0x38000000u) >> 13));
+}
+
+static inline float sim_from_bf16(uint16_t h)
+{
+    uint32_t u = (uint32_t)h << 16;
+    float f;
+
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+static inline uint16_t sim_to_bf16(float f)
+{
+    uint32_t u;
+
+    memcpy(&u, &f, 4);
+    if ((u & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(u >> 16 | 0x40u);
+    return (uint16_t)((u + 0x7fffu + (u >> 16 & 1u)) >> 16);
+}
+
+static inline int64_t sim_load_int(const char *p, int dtype)
+{
+    int64_t v64;
+    int32_t v32;
+
+    switch (dtype) {
+    case NGD_ACL_INT64:
+        memcpy(&v64, p, 8);
+        return v64;
+    case NGD_ACL_INT32:
+        memcpy(&v32, p, 4);
+        return v32;
+    case NGD_ACL_INT8:
+        return (int8_t)*p;
+    default:
+        return (uint8_t)*p;
+    }
+}
+
+static inline double sim_load(const char *p, int dtype)
+{
+    uint16_t h;
+    float f;
+    double d;
+
+    switch (dtype) {
+    case NGD_ACL_FLOAT:
+        memcpy(&f, p, 4);
+        return f;
+    case NGD_ACL_FLOAT16:
+        memcpy(&h, p, 2);
+        return sim_from_f16(h);
+    case NGD_ACL_BF16:
+        memcpy(&h, p, 2);
+        return sim_from_bf16(h);
+    case NGD_ACL_DOUBLE:
+        memcpy(&d, p, 8);
+        return d;
+    default:
+        return (double)sim_load_int(p, dtype);
+    }
+}
+
+static inline void sim_store_int(char *p, int dtype, int64_t v)
+{
+    int32_t v32 = (int32_t)v;
+
+    switch (dtype) {
+    case NGD_ACL_INT64:
+        memcpy(p, &v, 8);
+        break;
+    case NGD_ACL_INT32:
+        memcpy(p, &v32, 4);
+        break;
+    case NGD_ACL_BOOL:
+        *p = v != 0;
+        break;
+    default:
+        *p = (char)v;
+    }
+}
+
+static inline void sim_store(char *p, int dtype, double v)
+{
+    float f = (float)v;
+    uint16_t h;
+
+    switch (dtype) {
+    case NGD_ACL_FLOAT:
+        memcpy(p, &f, 4);
+        break;
+    case NGD_ACL_FLOAT16:
+        h = sim_to_f16(f);
+        memcpy(p, &h, 2);
+        break;
+    case NGD_ACL_BF16:
+        h = sim_to_bf16(f);
+        memcpy(p, &h, 2);
+        break;
+    case NGD_ACL_DOUBLE:
+        memcpy(p, &v, 8);
+        break;
+    case NGD_ACL_BOOL:
+        *p = v != 0;
+        break;
+    default:
+        sim_store_int(p, dtype, v != v ? 0 : v >= 0x1p63 ? INT64_MAX : v <= -0x1p63 ? INT64_MIN : (int64_t)v);
+    }
+}
+
+static inline int64_t sim_elements(const struct sim_view *v)
+{
+    int64_t n = 1;
+
+    for (uint32_t i = 0; i < v->rank; i++)
+        n *= v->dims[i];
+    return n;
+}
+
+/* Address of the element with this row-major number. */
+static inline char *sim_at(const struct sim_view *v, int64_t n)
+{
+    int64_t at = 0;
+
+    for (uint32_t i = v->rank; i-- > 0;) {
+        at += n % v->dims[i] * v->strides[i];
+        n /= v->dims[i];
+    }
+    return v->p + at * (int64_t)sim_size(v->dtype);
+}
+
+static inline bool sim_same_shape(const struct sim_view *a, const struct sim_view *b)
+{
+    return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
+}
+
+static inline bool sim_contiguous(const struct sim_view *v)
+{
+    int64_t step = 1;
+
+    for (uint32_t i = v->rank; i-- > 0;) {
+        if (v->dims[i] != 1 && v->strides[i] != step)
+            return false;
+        step *= v->dims[i];
+    }
+    return true;
+}
+
+#endif

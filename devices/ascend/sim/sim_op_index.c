@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Indexing. An index outside its tensor is an address outside it on a device too: the kernel ends with an exception and
+ * spoils the context, or reads what lies there. Here it always ends.
+ */
+#include "devices/ascend/sim/sim_op.h"
+#include <stdlib.h>
+
+static bool bad_index(int64_t index, int64_t n)
+{
+    if (index >= 0 && index < n)
+        return false;
+    ngd_aclsim_raise();
+    return true;
+}
+
+static bool is_index(const struct sim_view *v)
+{
+    return v->dtype == NGD_ACL_INT32 || v->dtype == NGD_ACL_INT64;
+}
+
+static void copy_slice(const struct sim_view *to, int64_t at, const struct sim_view *from, int64_t index)
+{
+    struct sim_view a = *to, b = *from;
+
+    a.p += at * to->strides[0] * (int64_t)sim_size(to->dtype);
+    b.p += index * from->strides[0] * (int64_t)sim_size(from->dtype);
+    for (uint32_t i = 0; i + 1 < to->rank; i++) {
+        a.dims[i] = to->dims[i + 1];
+        a.strides[i] = to->strides[i + 1];
+        b.strides[i] = from->strides[i + 1];
+    }
+    a.rank = b.rank = to->rank - 1;
+    memcpy(b.dims, a.dims, sizeof(a.dims));
+    for (int64_t i = 0, n = sim_elements(&a); i < n; i++)
+        memcpy(sim_at(&a, i), sim_at(&b, i), sim_size(a.dtype));
+}
+
+/* x[index] along dimension 0, index of one dimension: t[0] x, t[1] index, t[2] out. */
+static void run_select(struct sim_op *op)
+{
+    for (int64_t i = 0, n = sim_elements(&op->t[1]); i < n; i++) {
+        int64_t index = sim_load_int(sim_at(&op->t[1], i), op->t[1].dtype);
+
+        if (bad_index(index, op->t[0].dims[0]))
+            return;
+        copy_slice(&op->t[2], i, &op->t[0], index);
+    }
+}
+
+ngd_acl_error_t aclnnIndexSelectGetWorkspaceSize(const struct aclTensor *self, int64_t dim,
+                                                 const struct aclTensor *index, struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnIndexSelectGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnIndexSelect", run_select);
+    ngd_aclsim_operand(op, self);
+    ngd_aclsim_operand(op, index);
+    ngd_aclsim_operand(op, out);
+    if (!op->code) {
+        uint32_t r = op->t[0].rank;
+
+        ngd_aclsim_check(op, is_index(&op->t[1]) && op->t[1].rank == 1, "the index is a vector of int32 or int64");
+        ngd_aclsim_check(op, r > 0 && dim >= -(int64_t)r && dim < (int64_t)r && op->t[2].rank == r, "ranks");
+        dim = dim < 0 ? dim + r : dim;
+        /* The selected dimension first, for all three: only strides change. */
+        for (int i = 0; i < 3 && !op->code; i += 2) {
+            struct sim_view *v = &op->t[i];
+            int64_t d = v->dims[dim], s = v->strides[dim];
+
+            memmove(v->dims + 1, v->dims, (size_t)dim * sizeof(d));
+            memmove(v->strides + 1, v->strides, (size_t)dim * sizeof(s));
+            v->dims[0] = d;
+            v->strides[0] = s;
+        }
+        ngd_aclsim_check(op,
+                         op->code || (op->t[2].dims[0] == op->t[1].dims[0] &&
+                                      memcmp(op->t[2].dims + 1, op->t[0].dims + 1, (r - 1) * sizeof(int64_t)) == 0 &&
+                                      op->t[0].dtype == op->t[2].dtype),
+                         "the result's shape or dtype is another");
+    }
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+static void run_embedding(struct sim_op *op)
+{
+    const struct sim_view *w = &op->t[0], *y = &op->t[2];
+    int64_t d = w->dims[1], size = (int64_t)sim_size(w->dtype);
+
+    for (int64_t i = 0, n = sim_elements(&op->t[1]); i < n; i++) {
+        int64_t index = sim_load_int(sim_at(&op->t[1], i), op->t[1].dtype);
+
+        if (bad_index(index, w->dims[0]))
+            return;
+        for (int64_t j = 0; j < d; j++)
+            memcpy(y->p + (i * d + j) * size, w->p + (index * w->strides[0] + j * w->strides[1]) * size, (size_t)size);
+    }
+}
+
+ngd_acl_error_t aclnnEmbeddingGetWorkspaceSize(const struct aclTensor *weight, const struct aclTensor *indices,
+                                               const struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnEmbeddingGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnEmbedding", run_embedding);
+    ngd_aclsim_operand(op, weight);
+    ngd_aclsim_operand(op, indices);
+    ngd_aclsim_operand(op, out);
+    ngd_aclsim_check(op, op->t[0].rank == 2 && is_index(&op->t[1]), "weight[V,D], indices of int32 or int64");
+    ngd_aclsim_check(op,
+                     op->code || (op->t[0].dtype == op->t[2].dtype && sim_contiguous(&op->t[2]) &&
+                                  sim_elements(&op->t[2]) == sim_elements(&op->t[1]) * op->t[0].dims[1]),
+                     "the result is another");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+/* out[i][j] = x[index[i][j]][j], along dim. */
+static void run_gather(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *ix = &op->t[1];
+    int64_t dim = op->i[0];
+
+    for (int64_t i = 0, n = sim_elements(ix); i < n; i++) {
+        int64_t index = sim_load_int(sim_at(ix, i), ix->dtype), at = 0, rest = i;
+
+        if (bad_index(index, x->dims[dim]))
+            return;
+        for (uint32_t d = ix->rank; d-- > 0;) {
+            at += (d == (uint32_t)dim ? index : rest % ix->dims[d]) * x->strides[d];
+            rest /= ix->dims[d];
+        }
+        memcpy(sim_at(&op->t[2], i), x->p + at * (int64_t)sim_size(x->dtype), sim_size(x->dtype));
+    }
+}
+
+ngd_acl_error_t aclnnGatherGetWorkspaceSize(const struct aclTensor *self, const int64_t dim,
+                                            const struct aclTensor *index, struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnGatherGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnGather", run_gather);
+    ngd_aclsim_operand(op, self);
+    ngd_aclsim_operand(op, index);
+    ngd_aclsim_operand(op, out);
+    op->i[0] = dim < 0 ? dim + op->t[0].rank : dim;
+    ngd_aclsim_check(op,
+                     is_index(&op->t[1]) && op->i[0] >= 0 && op->i[0] < op->t[0].rank && op->t[1].rank == op->t[0].rank,
+                     "dimension, or the index's rank or dtype");
+    ngd_aclsim_check(op, op->code || (sim_same_shape(&op->t[1], &op->t[2]) && op->t[0].dtype == op->t[2].dtype),
+                     "the result is another");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+static void run_cat(struct sim_op *op)
+{
+    struct sim_view y = op->t[op->n - 1];
+    int64_t dim = op->i[0];
+
+    for (uint32_t k = 0; k + 1 < op->n; k++) {
+        const struct sim_view *x = &op->t[k];
+        struct sim_view part = y;
+
+        part.dims[dim] = x->dims[dim];
+        for (int64_t i = 0, n = sim_elements(x); i < n; i++)
+            memcpy(sim_at(&part, i), sim_at(x, i), sim_size(x->dtype));
+        y.p += x->dims[dim] * y.strides[dim] * (int64_t)sim_size(y.dtype);
+    }
+}
+
+ngd_acl_error_t aclnnCatGetWorkspaceSize(const struct aclTensorList *tensors, int64_t dim, struct aclTensor *out,
+                                         NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    int64_t sum = 0;
+
+    SIM_CALL("aclnnCatGetWorkspaceSize");
+    if (!tensors || tensors->n == 0 || tensors->n >= SIM_MAX_OPERANDS)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "takes more", "a list of no or too many tensors");
+    op = ngd_aclsim_op("aclnnCat", run_cat);
+    for (uint64_t i = 0; i < tensors->n; i++)
+        ngd_aclsim_operand(op, tensors->t[i]);
+    ngd_aclsim_operand(op, out);
+    op->i[0] = dim < 0 ? dim + op->t[op->n - 1].rank : dim;
+    ngd_aclsim_check(op, op->i[0] >= 0 && op->i[0] < op->t[op->n - 1].rank, "the dimension is out of range");
+    for (uint32_t i = 0; i + 1 < op->n && !op->code; i++) {
+        sum += op->t[i].dims[op->i[0]];
+        ngd_aclsim_check(op, op->t[i].dtype == op->t[op->n - 1].dtype && op->t[i].rank == op->t[op->n - 1].rank,
+                         "dtypes or ranks differ");
+    }
+    ngd_aclsim_check(op, op->code || sum == op->t[op->n - 1].dims[op->i[0]], "the result's length is another");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+/* var[indices[i][0]] = updates[i] */
+static void run_scatter(struct sim_op *op)
+{
+    for (int64_t i = 0; i < op->t[1].dims[0]; i++) {
+        int64_t index = sim_load_int(sim_at(&op->t[1], i), op->t[1].dtype);
+
+        if (bad_index(index, op->t[0].dims[0]))
+            return;
+        copy_slice(&op->t[0], index, &op->t[2], i);
+    }
+}
+
+ngd_acl_error_t aclnnScatterNdUpdateGetWorkspaceSize(struct aclTensor *var, const struct aclTensor *indices,
+                                                     const struct aclTensor *updates, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnScatterNdUpdateGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnScatterNdUpdate", run_scatter);
+    ngd_aclsim_operand(op, var);
+    ngd_aclsim_operand(op, indices);
+    ngd_aclsim_operand(op, updates);
+    ngd_aclsim_check(op, is_index(&op->t[1]) && op->t[1].rank == 2 && op->t[1].dims[1] == 1, "indices[N,1]");
+    ngd_aclsim_check(op,
+                     op->code || (op->t[0].dtype == op->t[2].dtype && op->t[0].rank == op->t[2].rank &&
+                                  op->t[2].dims[0] == op->t[1].dims[0]),
+                     "updates do not fit");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products: operands of one dtype, sums in f32, as the cube unit does. */
+#include "devices/ascend/sim/sim_op.h"
+#include <stdlib.h>
+
+#define WORKSPACE 4096 /* what a real tiling asks for varies; that it asks is what callers must handle */
+
+static void load_row(const struct sim_view *v, const char *p, int64_t step, int64_t n, float *to)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = (float)sim_load(p + i * step * (int64_t)sim_size(v->dtype), v->dtype);
+}
+
+static float dot(const float *a, const float *b, int64_t n)
+{
+    float sum[8] = {0}, rest = 0;
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++)
+            sum[j] += a[i + j] * b[i + j];
+    for (; i < n; i++)
+        rest += a[i] * b[i];
+    return ((sum[0] + sum[4]) + (sum[1] + sum[5])) + ((sum[2] + sum[6]) + (sum[3] + sum[7])) + rest;
+}
+
+/* One matrix of a batch: y[M,N] = a[M,K] x b[K,N]. */
+static void multiply(const struct sim_view *a, const struct sim_view *b, const struct sim_view *y, int64_t batch)
+{
+    uint32_t r = y->rank;
+    int64_t m = y->dims[r - 2], n = y->dims[r - 1], k = a->dims[r - 1];
+    const char *pa = a->p + (r == 3 ? batch * a->strides[0] : 0) * (int64_t)sim_size(a->dtype);
+    const char *pb = b->p + (r == 3 ? batch * b->strides[0] : 0) * (int64_t)sim_size(b->dtype);
+    char *py = y->p + (r == 3 ? batch * y->strides[0] : 0) * (int64_t)sim_size(y->dtype);
+    float *rows = malloc((size_t)((m + 1) * (k + 1)) * sizeof(float)), *column = rows + m * k;
+
+    if (!rows)
+        abort();
+    for (int64_t i = 0; i < m; i++)
+        load_row(a, pa + i * a->strides[r - 2] * (int64_t)sim_size(a->dtype), a->strides[r - 1], k, rows + i * k);
+    for (int64_t j = 0; j < n; j++) {
+        load_row(b, pb + j * b->strides[r - 1] * (int64_t)sim_size(b->dtype), b->strides[r - 2], k, column);
+        for (int64_t i = 0; i < m; i++)
+            sim_store(py + (i * y->strides[r - 2] + j * y->strides[r - 1]) * (int64_t)sim_size(y->dtype), y->dtype,
+                      (double)dot(rows + i * k, column, k));
+    }
+    free(rows);
+}
+
+static void run(struct sim_op *op)
+{
+    int64_t batches = op->t[2].rank == 3 ? op->t[2].dims[0] : 1;
+
+    for (int64_t i = 0; i < batches; i++)
+        multiply(&op->t[0], &op->t[1], &op->t[2], i);
+}
+
+static int product(const char *name, uint32_t rank, const struct aclTensor *self, const struct aclTensor *mat2,
+                   struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    struct sim_op *op = ngd_aclsim_op(name, run);
+    struct sim_view *a = ngd_aclsim_operand(op, self), *b = ngd_aclsim_operand(op, mat2),
+                    *y = ngd_aclsim_operand(op, out);
+
+    ngd_aclsim_check(op, cube_math_type >= 0 && cube_math_type <= 3, "cubeMathType");
+    ngd_aclsim_check(op, a->rank == rank && b->rank == rank && y->rank == rank, "ranks");
+    if (!op->code) {
+        ngd_aclsim_check(op,
+                         a->dims[rank - 1] == b->dims[rank - 2] && y->dims[rank - 2] == a->dims[rank - 2] &&
+                             y->dims[rank - 1] == b->dims[rank - 1] &&
+                             (rank < 3 || (a->dims[0] == b->dims[0] && a->dims[0] == y->dims[0])),
+                         "shapes do not fit");
+        ngd_aclsim_check(op, sim_is_half(a->dtype) || a->dtype == NGD_ACL_FLOAT, "takes f32, f16 and bf16");
+        ngd_aclsim_check(op, a->dtype == b->dtype && a->dtype == y->dtype, "operands and result are of several dtypes");
+    }
+    op->workspace = WORKSPACE;
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnMatmulGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat2,
+                                            struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnMatmulGetWorkspaceSize");
+    return product("aclnnMatmul", 2, self, mat2, out, cube_math_type, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnBatchMatMulGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat2,
+                                                 struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnBatchMatMulGetWorkspaceSize");
+    return product("aclnnBatchMatMul", 3, self, mat2, out, cube_math_type, workspace_p, executor_p);
+}
+
+/* t[0] bias, which is broadcast; t[1], t[2] matrices; t[3] the result: one rounding at the end. */
+static void run_addmm(struct sim_op *op)
+{
+    const struct sim_view *bias = &op->t[0], *a = &op->t[1], *b = &op->t[2], *y = &op->t[3];
+    int64_t m = y->dims[0], n = y->dims[1], k = a->dims[1], size = (int64_t)sim_size(a->dtype);
+    float *row = malloc((size_t)(2 * k + 1) * sizeof(float)), *column = row + k;
+
+    if (!row)
+        abort();
+    for (int64_t i = 0; i < m; i++) {
+        load_row(a, a->p + i * a->strides[0] * size, a->strides[1], k, row);
+        for (int64_t j = 0; j < n; j++) {
+            int64_t at = (bias->rank == 2 && bias->dims[0] != 1 ? i * bias->strides[0] : 0) +
+                         (bias->dims[bias->rank - 1] != 1 ? j * bias->strides[bias->rank - 1] : 0);
+
+            load_row(b, b->p + j * b->strides[1] * size, b->strides[0], k, column);
+            sim_store(y->p + (i * y->strides[0] + j * y->strides[1]) * size, y->dtype,
+                      op->f[1] * (double)dot(row, column, k) + op->f[0] * sim_load(bias->p + at * size, bias->dtype));
+        }
+    }
+    free(row);
+}
+
+ngd_acl_error_t aclnnAddmmGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat1,
+                                           const struct aclTensor *mat2, const struct aclScalar *beta,
+                                           const struct aclScalar *alpha, struct aclTensor *out, int8_t cube_math_type,
+                                           NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnAddmmGetWorkspaceSize");
+    if (!beta || !alpha)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");
+    op = ngd_aclsim_op("aclnnAddmm", run_addmm);
+    ngd_aclsim_operand(op, self);
+    ngd_aclsim_operand(op, mat1);
+    ngd_aclsim_operand(op, mat2);
+    ngd_aclsim_operand(op, out);
+    op->f[0] = beta->f;
+    op->f[1] = alpha->f;
+    op->workspace = WORKSPACE;
+    ngd_aclsim_check(op, cube_math_type >= 0 && cube_math_type <= 3, "cubeMathType");
+    for (int i = 0; i < 4 && !op->code; i++) {
+        ngd_aclsim_check(op, i == 0 ? op->t[0].rank == 1 || op->t[0].rank == 2 : op->t[i].rank == 2, "ranks");
+        ngd_aclsim_check(op, op->t[i].dtype == op->t[1].dtype, "operands and result are of several dtypes");
+    }
+    ngd_aclsim_check(op,
+                     op->code || (op->t[1].dims[1] == op->t[2].dims[0] && op->t[3].dims[0] == op->t[1].dims[0] &&
+                                  op->t[3].dims[1] == op->t[2].dims[1]),
+                     "shapes do not fit");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}

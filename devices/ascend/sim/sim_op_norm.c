@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Norms over the last dimensions. */
+#include "devices/ascend/sim/sim_op.h"
+#include <math.h>
+
+/* x (t[0]) plus, when given, x2 (t[1]); gamma t[2]; y t[3]; rstd t[4]; sum t[5]. All are contiguous. */
+static void run_rms(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *x2 = &op->t[1], *g = &op->t[2], *y = &op->t[3], *r = &op->t[4],
+                          *s = &op->t[5];
+    int64_t d = sim_elements(g), rows = d ? sim_elements(x) / d : 0;
+    int64_t size = (int64_t)sim_size(x->dtype), gs = (int64_t)sim_size(g->dtype);
+
+    for (int64_t row = 0; row < rows; row++) {
+        const char *p = x->p + row * d * size;
+        double sum = 0, rstd;
+
+        if (x2->present) {
+            for (int64_t i = 0; i < d; i++)
+                sim_store(s->p + (row * d + i) * size, s->dtype,
+                          sim_load(p + i * size, x->dtype) + sim_load(x2->p + (row * d + i) * size, x->dtype));
+            p = s->p + row * d * size;
+        }
+        for (int64_t i = 0; i < d; i++) {
+            double v = sim_load(p + i * size, x->dtype);
+
+            sum += v * v;
+        }
+        rstd = 1 / sqrt(sum / (double)d + op->f[0]);
+        for (int64_t i = 0; i < d; i++)
+            sim_store(y->p + (row * d + i) * size, y->dtype,
+                      sim_load(p + i * size, x->dtype) * rstd * sim_load(g->p + i * gs, g->dtype));
+        sim_store(r->p + row * 4, r->dtype, rstd);
+    }
+}
+
+static int rms(const char *name, const struct aclTensor *x1, const struct aclTensor *x2, const struct aclTensor *gamma,
+               double epsilon, const struct aclTensor *y, const struct aclTensor *rstd, const struct aclTensor *sum,
+               bool adds, NGD_ACL_PHASE1)
+{
+    struct sim_op *op = ngd_aclsim_op(name, run_rms);
+    struct sim_view *x = ngd_aclsim_operand(op, x1), *g;
+
+    adds ? ngd_aclsim_operand(op, x2) : ngd_aclsim_optional(op, NULL);
+    g = ngd_aclsim_operand(op, gamma);
+    ngd_aclsim_operand(op, y);
+    ngd_aclsim_operand(op, rstd);
+    adds ? ngd_aclsim_operand(op, sum) : ngd_aclsim_optional(op, NULL);
+    op->f[0] = epsilon;
+    op->workspace = 512;
+    if (!op->code) {
+        for (uint32_t i = 0; i < op->n; i++)
+            ngd_aclsim_check(op, !op->t[i].present || sim_contiguous(&op->t[i]), "operands are contiguous");
+        ngd_aclsim_check(op, x->rank >= 1 && g->rank == 1 && g->dims[0] == x->dims[x->rank - 1],
+                         "gamma has the last dimension of x");
+        ngd_aclsim_check(op, sim_same_shape(x, &op->t[3]) && x->dtype == op->t[3].dtype, "y is like x");
+        /* Half precision may meet a gamma of f32; f32 meets f32 only. */
+        ngd_aclsim_check(op, x->dtype == g->dtype || (!adds && sim_is_half(x->dtype) && g->dtype == NGD_ACL_FLOAT),
+                         "gamma's dtype is not one that goes with x");
+        ngd_aclsim_check(op, op->t[4].dtype == NGD_ACL_FLOAT, "rstd is f32");
+        ngd_aclsim_check(op,
+                         !adds || (sim_same_shape(x, &op->t[1]) && x->dtype == op->t[1].dtype &&
+                                   sim_same_shape(x, &op->t[5]) && x->dtype == op->t[5].dtype),
+                         "x1, x2 and x differ");
+    }
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnRmsNormGetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *gamma, double epsilon,
+                                             const struct aclTensor *y, const struct aclTensor *rstd, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnRmsNormGetWorkspaceSize");
+    return rms("aclnnRmsNorm", x, NULL, gamma, epsilon, y, rstd, NULL, false, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnAddRmsNormGetWorkspaceSize(const struct aclTensor *x1, const struct aclTensor *x2,
+                                                const struct aclTensor *gamma, double epsilon,
+                                                const struct aclTensor *y, const struct aclTensor *rstd,
+                                                const struct aclTensor *x, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnAddRmsNormGetWorkspaceSize");
+    return rms("aclnnAddRmsNorm", x1, x2, gamma, epsilon, y, rstd, x, true, workspace_p, executor_p);
+}
+
+static void run_layer_norm(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *w = &op->t[1], *b = &op->t[2], *y = &op->t[3];
+    int64_t d = op->i[0], rows = d ? sim_elements(x) / d : 0;
+
+    for (int64_t row = 0; row < rows; row++) {
+        double mean = 0, var = 0;
+
+        for (int64_t i = 0; i < d; i++)
+            mean += sim_load(sim_at(x, row * d + i), x->dtype);
+        mean /= (double)d;
+        for (int64_t i = 0; i < d; i++) {
+            double v = sim_load(sim_at(x, row * d + i), x->dtype) - mean;
+
+            var += v * v;
+        }
+        for (int64_t i = 0; i < d; i++) {
+            double v = (sim_load(sim_at(x, row * d + i), x->dtype) - mean) / sqrt(var / (double)d + op->f[0]);
+
+            v *= w->present ? sim_load(sim_at(w, i), w->dtype) : 1;
+            v += b->present ? sim_load(sim_at(b, i), b->dtype) : 0;
+            sim_store(sim_at(y, row * d + i), y->dtype, v);
+        }
+    }
+}
+
+ngd_acl_error_t aclnnLayerNormGetWorkspaceSize(const struct aclTensor *input, const struct aclIntArray *normalized,
+                                               const struct aclTensor *weight, const struct aclTensor *bias, double eps,
+                                               struct aclTensor *out, struct aclTensor *mean, struct aclTensor *rstd,
+                                               NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnLayerNormGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnLayerNorm", run_layer_norm);
+    ngd_aclsim_operand(op, input);
+    ngd_aclsim_optional(op, weight);
+    ngd_aclsim_optional(op, bias);
+    ngd_aclsim_operand(op, out);
+    ngd_aclsim_list(op, 0, normalized);
+    ngd_aclsim_check(op, !mean && !rstd, "mean and rstd are not computed here");
+    op->f[0] = eps;
+    op->i[0] = 1;
+    for (uint64_t i = 0; i < op->n_list[0]; i++)
+        op->i[0] *= op->list[0][i];
+    op->workspace = 512;
+    for (int i = 1; i < 4; i++)
+        ngd_aclsim_check(op, !op->t[i].present || op->t[i].dtype == op->t[0].dtype, "operands are of several dtypes");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}

@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libnnopbase: tensors, scalars, lists, executors, and the second phase of every operator.
+ *
+ * An executor is used up by its second phase unless it was made repeatable. Those that are alive are in a list, so that
+ * one which is used twice is an error here; a device's runtime would work with freed memory.
+ */
+#include "devices/ascend/sim/sim_op.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+struct aclOpExecutor {
+    struct sim_op *op;
+    bool repeatable;
+    struct aclOpExecutor *next, **at;
+};
+
+static struct aclOpExecutor *executors;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- operands ------------------------------------------------------------------------------------ */
+
+struct aclTensor *aclCreateTensor(const int64_t *dims, uint64_t rank, int dtype, const int64_t *strides, int64_t offset,
+                                  int format, const int64_t *storage_dims, uint64_t storage_rank, void *data)
+{
+    struct sim_scope scope = ngd_aclsim_enter("aclCreateTensor");
+    struct aclTensor *t = NULL;
+    int64_t step = 1;
+
+    if (!scope.injected && rank <= SIM_MAX_RANK && format == NGD_ACL_FORMAT_ND && sim_size(dtype) && (dims || !rank))
+        t = calloc(1, sizeof(*t));
+    else if (!scope.injected)
+        ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "a tensor of rank %llu, dtype %d, format %d",
+                        (unsigned long long)rank, dtype, format);
+    if (t) {
+        t->dtype = dtype;
+        t->rank = (uint32_t)rank;
+        t->offset = offset;
+        t->data = data;
+        t->storage = 1;
+        for (uint64_t i = rank; i-- > 0;) {
+            t->dims[i] = dims[i];
+            t->strides[i] = strides ? strides[i] : step;
+            step *= dims[i];
+        }
+        for (uint64_t i = 0; i < storage_rank; i++)
+            t->storage *= storage_dims[i];
+        ngd_aclsim_live(SIM_LIVE_OPERANDS, 1);
+    }
+    ngd_aclsim_leave(&scope);
+    return t;
+}
+
+static int destroy_operand(const char *name, void *operand)
+{
+    SIM_RELEASE(name);
+    if (!operand)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s of NULL", name);
+    free(operand);
+    ngd_aclsim_live(SIM_LIVE_OPERANDS, -1);
+    return SIM_RELEASED;
+}
+
+ngd_acl_error_t aclDestroyTensor(const struct aclTensor *tensor)
+{
+    return destroy_operand("aclDestroyTensor", (void *)(uintptr_t)tensor);
+}
+
+struct aclScalar *aclCreateScalar(void *value, int dtype)
+{
+    struct sim_scope scope = ngd_aclsim_enter("aclCreateScalar");
+    struct aclScalar *s = NULL;
+
+    if (!scope.injected && value && sim_size(dtype))
+        s = calloc(1, sizeof(*s));
+    if (s) {
+        s->dtype = dtype;
+        s->f = sim_load(value, dtype);
+        s->i = sim_is_float(dtype) ? (int64_t)s->f : sim_load_int(value, dtype);
+        ngd_aclsim_live(SIM_LIVE_OPERANDS, 1);
+    }
+    ngd_aclsim_leave(&scope);
+    return s;
+}
+
+ngd_acl_error_t aclDestroyScalar(const struct aclScalar *scalar)
+{
+    return destroy_operand("aclDestroyScalar", (void *)(uintptr_t)scalar);
+}
+
+struct aclIntArray *aclCreateIntArray(const int64_t *values, uint64_t n)
+{
+    struct sim_scope scope = ngd_aclsim_enter("aclCreateIntArray");
+    struct aclIntArray *a = NULL;
+
+    if (!scope.injected && (values || !n))
+        a = malloc(sizeof(*a) + n * sizeof(a->v[0]));
+    if (a) {
+        a->n = n;
+        if (n)
+            memcpy(a->v, values, n * sizeof(a->v[0]));
+        ngd_aclsim_live(SIM_LIVE_OPERANDS, 1);
+    }
+    ngd_aclsim_leave(&scope);
+    return a;
+}
+
+ngd_acl_error_t aclDestroyIntArray(const struct aclIntArray *array)
+{
+    return destroy_operand("aclDestroyIntArray", (void *)(uintptr_t)array);
+}
+
+struct aclTensorList *aclCreateTensorList(const struct aclTensor *const *tensors, uint64_t n)
+{
+    struct sim_scope scope = ngd_aclsim_enter("aclCreateTensorList");
+    struct aclTensorList *l = NULL;
+
+    if (!scope.injected && (tensors || !n))
+        l = malloc(sizeof(*l) + n * sizeof(l->t[0]));
+    if (l) {
+        l->n = n;
+        if (n)
+            memcpy(l->t, tensors, n * sizeof(l->t[0]));
+        ngd_aclsim_live(SIM_LIVE_OPERANDS, 1);
+    }
+    ngd_aclsim_leave(&scope);
+    return l;
+}
+
+/* A list owns its tensors, and takes them along. */
+ngd_acl_error_t aclDestroyTensorList(const struct aclTensorList *list)
+{
+    for (uint64_t i = 0; list && i < list->n; i++) {
+        free((void *)(uintptr_t)list->t[i]);
+        ngd_aclsim_live(SIM_LIVE_OPERANDS, -1);
+    }
+    return destroy_operand("aclDestroyTensorList", (void *)(uintptr_t)list);
+}
+
+/* ---- calls --------------------------------------------------------------------------------------- */
+
+static void run_op(struct sim_kernel *kernel)
+{
+    struct sim_op *op = (struct sim_op *)(void *)kernel;
+    struct sim_op local = *op; /* a replay must not change what the next one gets */
+
+    for (uint32_t i = 0; i < local.n; i++)
+        if (local.t[i].present)
+            local.t[i].p = ngd_aclsim_host(local.t[i].p);
+    local.run(&local);
+}
+
+static void release_op(struct sim_kernel *kernel)
+{
+    struct sim_op *op = (struct sim_op *)(void *)kernel;
+
+    free(op->list[0]);
+    free(op->list[1]);
+    free(op);
+}
+
+struct sim_op *ngd_aclsim_op(const char *name, void (*run)(struct sim_op *op))
+{
+    struct sim_op *op = calloc(1, sizeof(*op));
+
+    if (!op)
+        abort();
+    op->kernel = (struct sim_kernel){.name = name, .run = run_op, .release = release_op};
+    atomic_init(&op->kernel.refs, 1);
+    op->run = run;
+    return op;
+}
+
+void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what)
+{
+    if (!ok && !op->code)
+        op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "%s: %s", op->kernel.name, what);
+}
+
+/* Elements from the first to the last one that the view touches. */
+static bool inside_storage(const struct aclTensor *t)
+{
+    int64_t last = t->offset;
+
+    for (uint32_t i = 0; i < t->rank; i++) {
+        if (t->dims[i] == 0)
+            return true;
+        if (t->dims[i] < 0 || t->strides[i] < 0)
+            return false;
+        last += (t->dims[i] - 1) * t->strides[i];
+    }
+    return t->offset >= 0 && last < t->storage;
+}
+
+static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool required)
+{
+    struct sim_view *v = &op->t[op->n];
+
+    if (op->n >= SIM_MAX_OPERANDS)
+        abort();
+    op->n++;
+    v->present = t != NULL;
+    if (!t) {
+        if (required && !op->code)
+            op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: operand %u is NULL", op->kernel.name,
+                                       op->n - 1);
+        return v;
+    }
+    ngd_aclsim_check(op, inside_storage(t), "a view reaches outside its storage");
+    ngd_aclsim_check(op, (uintptr_t)t->data % 32 == 0, "a storage address is not 32-byte aligned");
+    v->dtype = t->dtype;
+    v->rank = t->rank;
+    memcpy(v->dims, t->dims, sizeof(v->dims));
+    memcpy(v->strides, t->strides, sizeof(v->strides));
+    v->p = (char *)t->data + t->offset * (int64_t)sim_size(t->dtype);
+    return v;
+}
+
+struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor)
+{
+    return add(op, tensor, true);
+}
+
+struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor)
+{
+    return add(op, tensor, false);
+}
+
+void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array)
+{
+    if (!array) {
+        if (!op->code)
+            op->code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: a list is NULL", op->kernel.name);
+        return;
+    }
+    op->list[which] = malloc((array->n + 1) * sizeof(int64_t));
+    if (!op->list[which])
+        abort();
+    memcpy(op->list[which], array->v, array->n * sizeof(int64_t));
+    op->n_list[which] = array->n;
+}
+
+static void add_span(struct sim_kernel *k, const void *addr, uint64_t bytes)
+{
+    if (bytes && k->n_spans < sizeof(k->spans) / sizeof(k->spans[0])) {
+        k->spans[k->n_spans].addr = addr;
+        k->spans[k->n_spans].bytes = bytes;
+        k->n_spans++;
+    }
+}
+
+static uint64_t extent(const struct sim_view *v)
+{
+    int64_t last = 0;
+
+    for (uint32_t i = 0; i < v->rank; i++) {
+        if (v->dims[i] == 0)
+            return 0;
+        last += (v->dims[i] - 1) * v->strides[i];
+    }
+    return (uint64_t)(last + 1) * sim_size(v->dtype);
+}
+
+int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p)
+{
+    struct aclOpExecutor *e;
+    int code = op->code;
+
+    if (!workspace_p || !executor_p)
+        code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: no room for its results", op->kernel.name);
+    e = code ? NULL : calloc(1, sizeof(*e));
+    if (!e) {
+        release_op(&op->kernel);
+        return code ? code : NGD_ACL_NN_RUNTIME_ERROR;
+    }
+    for (uint32_t i = 0; i < op->n; i++)
+        if (op->t[i].present)
+            add_span(&op->kernel, op->t[i].p, extent(&op->t[i]));
+    e->op = op;
+    pthread_mutex_lock(&lock);
+    e->next = executors;
+    e->at = &executors;
+    if (executors)
+        executors->at = &e->next;
+    executors = e;
+    pthread_mutex_unlock(&lock);
+    ngd_aclsim_live(SIM_LIVE_EXECUTORS, 1);
+    *workspace_p = op->workspace;
+    *executor_p = e;
+    return 0;
+}
+
+static bool alive(const struct aclOpExecutor *executor)
+{
+    for (const struct aclOpExecutor *e = executors; e; e = e->next)
+        if (e == executor)
+            return true;
+    return false;
+}
+
+static void drop(struct aclOpExecutor *e)
+{
+    *e->at = e->next;
+    if (e->next)
+        e->next->at = e->at;
+    ngd_aclsim_kernel_unref(&e->op->kernel);
+    free(e);
+    ngd_aclsim_live(SIM_LIVE_EXECUTORS, -1);
+}
+
+int ngd_aclsim_execute(const char *name, void *workspace, uint64_t bytes, struct aclOpExecutor *executor, void *stream,
+                       int injected)
+{
+    struct sim_op *op = NULL;
+    int code = 0;
+
+    pthread_mutex_lock(&lock);
+    if (!alive(executor)) {
+        code = ngd_aclsim_fail(NGD_ACL_NN_RUNTIME_ERROR, "works with freed memory",
+                               "%s: the executor was used up by an earlier call, or destroyed", name);
+    } else if (strcmp(executor->op->kernel.name, name) != 0) {
+        code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "runs another operator", "%s: the executor is of %s", name,
+                               executor->op->kernel.name);
+    } else if (executor->op->workspace && (!workspace || bytes < executor->op->workspace)) {
+        code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "writes outside its workspace",
+                               "%s: a workspace of %llu bytes, %llu are needed", name, (unsigned long long)bytes,
+                               (unsigned long long)executor->op->workspace);
+    } else if (!injected) {
+        op = executor->op;
+        atomic_fetch_add(&op->kernel.refs, 1);
+        if (op->workspace)
+            add_span(&op->kernel, workspace, op->workspace);
+    }
+    if (!code && !executor->repeatable)
+        drop(executor);
+    pthread_mutex_unlock(&lock);
+    if (code || injected)
+        return code ? code : injected;
+    return ngd_aclsim_launch(&op->kernel, stream);
+}
+
+ngd_acl_error_t aclSetAclOpExecutorRepeatable(struct aclOpExecutor *executor)
+{
+    int code = 0;
+
+    SIM_CALL("aclSetAclOpExecutorRepeatable");
+    pthread_mutex_lock(&lock);
+    if (alive(executor))
+        executor->repeatable = true;
+    else
+        code = ngd_aclsim_fail(NGD_ACL_NN_INNER_NULLPTR, "crashes or the same", "the executor is not alive");
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+ngd_acl_error_t aclDestroyAclOpExecutor(struct aclOpExecutor *executor)
+{
+    int code = 0;
+
+    SIM_RELEASE("aclDestroyAclOpExecutor");
+    pthread_mutex_lock(&lock);
+    if (alive(executor))
+        drop(executor);
+    else
+        code = ngd_aclsim_fail(NGD_ACL_NN_INNER_NULLPTR, "crashes or the same", "the executor is not alive");
+    pthread_mutex_unlock(&lock);
+    return code ? code : SIM_RELEASED;
+}

@@ -1,0 +1,627 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams: a queue of tasks and one thread each.
+ *
+ * A task that fails leaves its code with the stream and with the context: a kernel's exception spoils a real context
+ * too, so kernels and copies that come later do not run, while events go on. A wait for an event that is never recorded
+ * hangs, until the stream is aborted or destroyed by force.
+ */
+#include "devices/ascend/sim/sim_abi.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- tasks --------------------------------------------------------------------------------------- */
+
+struct sim_task *sim_task_new(sim_task_kind_t kind)
+{
+    struct sim_task *task = calloc(1, sizeof(*task));
+
+    if (!task)
+        abort();
+    task->kind = kind;
+    return task;
+}
+
+void ngd_aclsim_kernel_unref(struct sim_kernel *kernel)
+{
+    if (kernel && atomic_fetch_sub(&kernel->refs, 1) == 1)
+        kernel->release(kernel);
+}
+
+void sim_task_free(struct sim_task *task)
+{
+    ngd_aclsim_kernel_unref(task->kernel);
+    if (task->event)
+        sim_event_put(task->event);
+    if (task->model)
+        sim_model_put(task->model);
+    for (uint32_t i = 0; i < task->n_updates; i++)
+        ngd_aclsim_kernel_unref(task->updates[i]);
+    free(task->updates);
+    free(task);
+}
+
+static void set_error(struct sim_stream *s, int code, const char *text)
+{
+    if (!s->error) {
+        s->error = code;
+        snprintf(s->error_text, sizeof(s->error_text), "%s", text);
+    }
+    if (s->ctx && !s->ctx->error)
+        s->ctx->error = code;
+}
+
+/* What the device was told to do to the next kernel. */
+static int check_device(struct sim_stream *s)
+{
+    struct sim_device *d = &sim.device[s->ctx->device];
+    int code = 0;
+
+    pthread_mutex_lock(&sim.lock);
+    if (d->hang) { /* the kernel that meets it, and no other */
+        d->hang = false;
+        while (!s->aborted && !s->stop)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+    }
+    if (d->fault) {
+        d->fault = false;
+        code = NGD_ACL_RT_AICORE_EXCEPTION;
+    } else if (d->lost) {
+        code = NGD_ACL_RT_LOST_HEARTBEAT;
+    } else if (s->aborted || s->stop) {
+        code = NGD_ACL_RT_STREAM_ABORT;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+static _Thread_local bool raised;
+
+void ngd_aclsim_raise(void)
+{
+    raised = true;
+}
+
+int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model)
+{
+    int code = check_device(s);
+    char text[200];
+
+    snprintf(text, sizeof(text), "kernel %s ended with %d", kernel->name, code);
+    for (uint32_t i = 0; i < kernel->n_spans && code == 0; i++) {
+        if (kernel->spans[i].bytes &&
+            ngd_aclsim_space(kernel->spans[i].addr, kernel->spans[i].bytes) != SIM_SPACE_DEVICE) {
+            code = NGD_ACL_RT_AICORE_EXCEPTION;
+            snprintf(text, sizeof(text), "kernel %s: operand %u, %llu bytes at %p, is not device memory (any more)",
+                     kernel->name, i, (unsigned long long)kernel->spans[i].bytes, kernel->spans[i].addr);
+        }
+    }
+    raised = false;
+    if (code == 0 && !sim.config.empty_kernels)
+        kernel->run(kernel);
+    if (raised) {
+        code = NGD_ACL_RT_AICORE_EXCEPTION;
+        snprintf(text, sizeof(text), "kernel %s met an index outside its tensor", kernel->name);
+    }
+    if (code) {
+        pthread_mutex_lock(&sim.lock);
+        set_error(s, in_model && code == NGD_ACL_RT_AICORE_EXCEPTION ? NGD_ACL_RT_MODEL_EXECUTE : code, text);
+        pthread_mutex_unlock(&sim.lock);
+    }
+    return code;
+}
+
+static void await_event(struct sim_stream *s, struct sim_event *e, uint64_t ticket)
+{
+    while (!s->stop && !s->aborted && (e->flags & NGD_ACL_EVENT_EXTERNAL ? !e->level : e->done < ticket))
+        pthread_cond_wait(&sim.changed, &sim.lock);
+}
+
+static void execute(struct sim_stream *s, struct sim_task *t)
+{
+    bool spoiled = s->ctx->error != 0;
+    int code = 0;
+
+    switch (t->kind) {
+    case SIM_TASK_KERNEL:
+    case SIM_TASK_COPY:
+    case SIM_TASK_SET:
+        pthread_mutex_unlock(&sim.lock);
+        if (spoiled)
+            code = 0;
+        else if (t->kind == SIM_TASK_KERNEL)
+            sim_run_kernel(s, t->kernel, false);
+        else if (t->kind == SIM_TASK_COPY)
+            code = sim_copy_now(t->dst, t->src, t->bytes, t->copy_kind);
+        else
+            code = sim_set_now(t->dst, t->value, t->bytes);
+        pthread_mutex_lock(&sim.lock);
+        if (code)
+            set_error(s, code, "an asynchronous copy met memory that is not of its kind (any more)");
+        break;
+    case SIM_TASK_RECORD:
+        if (t->event->done < t->ticket)
+            t->event->done = t->ticket;
+        t->event->level = true;
+        t->event->when_ns = sim_now_ns();
+        break;
+    case SIM_TASK_WAIT:
+        await_event(s, t->event, t->ticket);
+        break;
+    case SIM_TASK_RESET:
+        t->event->level = false;
+        break;
+    case SIM_TASK_MODEL:
+        sim_model_run(s, t->model);
+        break;
+    case SIM_TASK_UPDATE:
+        sim_update_apply(t);
+        break;
+    case SIM_TASK_SYNC:
+        break;
+    }
+}
+
+/* One task of a model, on the thread of the stream that replays it; with the lock held. */
+void sim_model_run(struct sim_stream *s, struct sim_model *m)
+{
+    for (struct sim_task *t = m->head; t && !s->stop && !s->aborted; t = t->next) {
+        if (t->kind == SIM_TASK_KERNEL) {
+            struct sim_kernel *k = t->kernel; /* an update may replace it from now on */
+
+            if (s->ctx->error)
+                continue;
+            atomic_fetch_add(&k->refs, 1);
+            pthread_mutex_unlock(&sim.lock);
+            sim_run_kernel(s, k, true);
+            pthread_mutex_lock(&sim.lock);
+            ngd_aclsim_kernel_unref(k);
+        } else if (t->kind != SIM_TASK_WAIT || t->event->flags & NGD_ACL_EVENT_EXTERNAL) {
+            execute(s, t); /* a wait inside the model is kept by the order in which its tasks were recorded */
+        }
+        pthread_cond_broadcast(&sim.changed);
+    }
+    m->running--;
+}
+
+static void drop_tasks(struct sim_stream *s)
+{
+    while (s->head) {
+        struct sim_task *t = s->head;
+
+        s->head = t->next;
+        if (t->kind == SIM_TASK_MODEL)
+            t->model->running--;
+        sim_task_free(t);
+    }
+    s->tail = &s->head;
+}
+
+static void *stream_main(void *arg)
+{
+    struct sim_stream *s = arg;
+
+    pthread_mutex_lock(&sim.lock);
+    for (;;) {
+        struct sim_task *t;
+
+        while (!s->stop && !s->head)
+            pthread_cond_wait(&s->work, &sim.lock);
+        if (s->stop)
+            break;
+        t = s->head;
+        s->head = t->next;
+        if (!s->head)
+            s->tail = &s->head;
+        s->running = true;
+        execute(s, t);
+        s->running = false;
+        sim_task_free(t);
+        pthread_cond_broadcast(&sim.changed);
+    }
+    drop_tasks(s);
+    pthread_mutex_unlock(&sim.lock);
+    return NULL;
+}
+
+/* ---- life ---------------------------------------------------------------------------------------- */
+
+bool sim_take_streams(int device, uint32_t n)
+{
+    struct sim_device *d = &sim.device[device];
+
+    if (d->streams + n > sim.config.streams)
+        return false;
+    d->streams += n;
+    ngd_aclsim_live(SIM_LIVE_STREAMS, n);
+    return true;
+}
+
+int sim_no_stream(const char *what)
+{
+    return ngd_aclsim_fail(sim.config.old_driver ? NGD_ACL_RT_RESOURCE_ALLOC_FAIL : NGD_ACL_RT_NO_STREAM_RESOURCE,
+                           "the same; the text speaks of memory or disk with an older driver",
+                           "no stream is left for %s: all %u of the device are taken", what, sim.config.streams);
+}
+
+int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p)
+{
+    struct sim_stream *s = NULL;
+
+    if (!sim_take_streams(ctx->device, 1))
+        return sim_no_stream("a stream");
+    s = calloc(1, sizeof(*s));
+    if (!s)
+        abort();
+    s->ctx = ctx;
+    s->id = sim.next_stream_id++;
+    s->tail = &s->head;
+    pthread_cond_init(&s->work, NULL);
+    s->next = ctx->streams;
+    ctx->streams = s;
+    if (pthread_create(&s->thread, NULL, stream_main, s))
+        abort();
+    sim_handle_add(s, SIM_STREAM);
+    *stream_p = s;
+    return 0;
+}
+
+/* Whatever it does: tasks are dropped, waits end. */
+void sim_stream_destroy_locked(struct sim_stream *s)
+{
+    struct sim_stream **at = &s->ctx->streams;
+
+    sim_handle_remove(s);
+    while (*at != s)
+        at = &(*at)->next;
+    *at = s->next;
+    s->stop = true;
+    pthread_cond_broadcast(&s->work);
+    pthread_cond_broadcast(&sim.changed);
+    pthread_mutex_unlock(&sim.lock);
+    pthread_join(s->thread, NULL);
+    pthread_mutex_lock(&sim.lock);
+    if (s->capture)
+        sim_capture_drop(s);
+    for (uint32_t i = 0; i < s->n_updates; i++)
+        ngd_aclsim_kernel_unref(s->updates[i]);
+    free(s->updates);
+    if (s->updating && s->group)
+        s->group->user = NULL;
+    sim.device[s->ctx->device].streams--;
+    ngd_aclsim_live(SIM_LIVE_STREAMS, -1);
+    pthread_cond_destroy(&s->work);
+    free(s);
+}
+
+int sim_stream_of(void *handle, struct sim_stream **stream_p)
+{
+    struct sim_context *ctx;
+    int code;
+
+    ctx = sim_current(&code);
+    if (!ctx)
+        return code;
+    if (!handle) {
+        if (sim_context_captures(ctx))
+            return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_IMPLICIT, "the same",
+                                   "the default stream is used while a stream of its context is captured");
+        if (!ctx->default_stream) {
+            code = sim_stream_create(ctx, &ctx->default_stream);
+            if (code)
+                return code;
+            ctx->default_stream->is_default = true;
+        }
+        *stream_p = ctx->default_stream;
+        return 0;
+    }
+    if (!sim_handle_is(handle, SIM_STREAM))
+        return ngd_aclsim_fail(NGD_ACL_RT_INVALID_HANDLE, "crashes or the same", "%p is no living stream", handle);
+    *stream_p = handle;
+    if ((*stream_p)->ctx != ctx)
+        return ngd_aclsim_fail(NGD_ACL_RT_STREAM_CONTEXT, "the same", "stream %d is of another context",
+                               (*stream_p)->id);
+    return 0;
+}
+
+int sim_submit(struct sim_stream *s, struct sim_task *task)
+{
+    int code = sim_device_state(s->ctx->device);
+
+    if (code == 0 && s->capture)
+        return sim_capture_task(s, task);
+    if (code == 0 && s->updating && task->kind == SIM_TASK_KERNEL) {
+        code = sim_update_add(s, task->kernel);
+        task->kernel = NULL;
+        sim_task_free(task);
+        return code;
+    }
+    if (code) {
+        sim_task_free(task);
+        return code;
+    }
+    if (task->kind == SIM_TASK_MODEL)
+        task->model->running++;
+    *s->tail = task;
+    s->tail = &task->next;
+    pthread_cond_signal(&s->work);
+    return 0;
+}
+
+int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)
+{
+    struct sim_stream *s = NULL;
+    struct sim_task *task;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0) {
+        task = sim_task_new(SIM_TASK_KERNEL);
+        task->kernel = kernel;
+        code = sim_submit(s, task);
+    } else {
+        ngd_aclsim_kernel_unref(kernel);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+/* ---- the interface ------------------------------------------------------------------------------- */
+
+ngd_acl_error_t aclrtCreateStreamWithConfig(void **stream_p, uint32_t priority, uint32_t flags)
+{
+    struct sim_context *ctx;
+    struct sim_stream *s = NULL;
+    int code;
+
+    (void)priority;
+    SIM_CALL("aclrtCreateStreamWithConfig");
+    if (flags & ~0x3fu)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "stream flags 0x%x", flags);
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx)
+        code = sim_stream_create(ctx, &s);
+    pthread_mutex_unlock(&sim.lock);
+    if (code == 0)
+        *stream_p = s;
+    return code;
+}
+
+ngd_acl_error_t aclrtCreateStream(void **stream_p)
+{
+    SIM_CALL("aclrtCreateStream");
+    return aclrtCreateStreamWithConfig(stream_p, 0, 0);
+}
+
+static bool idle(const struct sim_stream *s)
+{
+    return !s->head && !s->running;
+}
+
+/* Waits with the lock held; false: the time is over. milliseconds < 0: no limit. */
+static bool wait_idle(struct sim_stream *s, int32_t milliseconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    if (milliseconds > 0) {
+        until.tv_sec += milliseconds / 1000;
+        until.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
+        }
+    }
+    while (sim_handle_is(s, SIM_STREAM) && !idle(s) && !s->aborted) {
+        if (milliseconds < 0)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+        else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT)
+            return idle(s);
+    }
+    return true;
+}
+
+static int report_error(struct sim_stream *s)
+{
+    int code = s->error ? s->error : s->ctx->error;
+
+    if (!code)
+        return 0;
+    ngd_aclsim_fail(code, "the same; its context is spoiled", "stream %d: %s", s->id,
+                    s->error ? s->error_text : "an earlier task of its context failed");
+    s->error = 0;
+    return code;
+}
+
+static int synchronize(void *stream, int32_t milliseconds)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    if (milliseconds == 0 || milliseconds < -1)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a time limit of %d ms", milliseconds);
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0)
+        code = sim_capture_sync(s, "a stream");
+    if (code == 0 && !wait_idle(s, milliseconds))
+        code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_SYNC_TIMEOUT, "the same; the tasks stay where they are",
+                               "stream %d is not idle after %d ms", s->id, milliseconds);
+    else if (code == 0 && !sim_handle_is(s, SIM_STREAM))
+        code = NGD_ACL_RT_STREAM_ABORT;
+    else if (code == 0 && s->aborted)
+        code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_ABORT, "the same", "stream %d is being aborted", s->id);
+    else if (code == 0)
+        code = report_error(s);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtSynchronizeStreamWithTimeout(void *stream, int32_t milliseconds)
+{
+    SIM_CALL("aclrtSynchronizeStreamWithTimeout");
+    return synchronize(stream, milliseconds);
+}
+
+ngd_acl_error_t aclrtSynchronizeStream(void *stream)
+{
+    SIM_CALL("aclrtSynchronizeStream");
+    return synchronize(stream, -1);
+}
+
+static int synchronize_device(int32_t milliseconds)
+{
+    struct sim_context *ctx;
+    int code;
+
+    if (milliseconds == 0 || milliseconds < -1)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a time limit of %d ms", milliseconds);
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx && sim_context_captures(ctx))
+        code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same", "a stream of the context is captured");
+    for (struct sim_stream *s = ctx && !code ? ctx->streams : NULL; s; s = s->next) {
+        if (!wait_idle(s, milliseconds)) {
+            code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_SYNC_TIMEOUT, "the same", "not idle after %d ms", milliseconds);
+            break;
+        }
+        code = report_error(s);
+        if (code)
+            break;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtSynchronizeDevice(void)
+{
+    SIM_CALL("aclrtSynchronizeDevice");
+    return synchronize_device(-1);
+}
+
+ngd_acl_error_t aclrtSynchronizeDeviceWithTimeout(int32_t milliseconds)
+{
+    SIM_CALL("aclrtSynchronizeDeviceWithTimeout");
+    return synchronize_device(milliseconds);
+}
+
+ngd_acl_error_t aclrtStreamQuery(void *stream, int *status_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamQuery");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0)
+        code = sim_capture_sync(s, "the state of a stream");
+    if (code == 0)
+        *status_p = idle(s) ? NGD_ACL_STREAM_COMPLETE : NGD_ACL_STREAM_PENDING;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+static int destroy(void *stream, bool force)
+{
+    struct sim_stream *s = stream;
+    int code = 0;
+
+    pthread_mutex_lock(&sim.lock);
+    if (!sim_handle_is(s, SIM_STREAM)) {
+        code = ngd_aclsim_fail(NGD_ACL_RT_INVALID_HANDLE, "crashes or the same", "%p is no living stream", stream);
+    } else if (s->capture && !force) {
+        code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same", "stream %d is captured", s->id);
+    } else {
+        if (!force)
+            wait_idle(s, -1);
+        sim_stream_destroy_locked(s);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtDestroyStream(void *stream)
+{
+    int code;
+
+    SIM_RELEASE("aclrtDestroyStream");
+    code = destroy(stream, false);
+    return code ? code : SIM_RELEASED;
+}
+
+ngd_acl_error_t aclrtDestroyStreamForce(void *stream)
+{
+    int code;
+
+    SIM_RELEASE("aclrtDestroyStreamForce");
+    code = destroy(stream, true);
+    return code ? code : SIM_RELEASED;
+}
+
+ngd_acl_error_t aclrtStreamAbort(void *stream)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamAbort");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0) {
+        drop_tasks(s);
+        s->aborted = true;
+        pthread_cond_broadcast(&sim.changed);
+        while (s->running)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+        s->aborted = false;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtSetStreamFailureMode(void *stream, uint64_t mode)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtSetStreamFailureMode");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0 && mode > 1)
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "failure mode %llu", (unsigned long long)mode);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtStreamGetId(void *stream, int32_t *id_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamGetId");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0)
+        *id_p = s->id;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+SIM_OPTIONAL(aclrtGetStreamAvailableNum);
+static ngd_acl_error_t aclrtGetStreamAvailableNum_impl(uint32_t *count_p)
+{
+    struct sim_context *ctx;
+    int code;
+
+    SIM_CALL("aclrtGetStreamAvailableNum");
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx)
+        *count_p = sim.config.streams - sim.device[ctx->device].streams;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}

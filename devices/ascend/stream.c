@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams: each has a context of its own, so that a capture on one forbids nothing to the others, and a fault on one is
+ * mended by making its context anew. The queue in front is devices/serial.h.
+ */
+#include "base/log.h"
+#include "devices/ascend/ascend.h"
+#include <stdio.h>
+#include <string.h>
+
+#define CONTEXT_STREAMS 2 /* a context's default stream, and the one that is made here */
+
+static ngd_status_t fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
+{
+    char what[160];
+
+    snprintf(what, sizeof(what), "device %s, stream %.60s: %s", s->dev->name, s->name, name);
+    return ngd_acl_fail(s->dev->acl, code, what, diag);
+}
+
+static void close_context(struct ascend_stream *s)
+{
+    const struct ngd_acl *acl = s->dev->acl;
+
+    if (!s->context)
+        return;
+    ngd_ascend_drop_graphs(s);
+    if (ngd_ascend_enter_to_release(s->dev, s->context)) {
+        for (uint32_t i = 0; i < s->n_events; i++)
+            acl->aclrtDestroyEvent(s->events[i]);
+        /* By force: what hangs would keep this thread. */
+        if (s->update)
+            acl->aclrtDestroyStreamForce(s->update);
+        if (s->stream)
+            acl->aclrtDestroyStreamForce(s->stream);
+    }
+    acl->aclrtDestroyContext(s->context);
+    ngd_ascend_count_streams(s->dev, -CONTEXT_STREAMS - (s->update != NULL));
+    ngd_free(s->events);
+    s->events = NULL;
+    s->n_events = 0;
+    s->context = s->stream = s->update = NULL;
+}
+
+static ngd_status_t open_context(struct ascend_stream *s, struct ngd_diag *diag)
+{
+    const struct ngd_acl *acl = s->dev->acl;
+    ngd_acl_error_t code = acl->aclrtCreateContext(&s->context, s->dev->index);
+
+    if (code) {
+        s->context = NULL;
+        return fail(s, code, "a context", diag);
+    }
+    ngd_ascend_count_streams(s->dev, CONTEXT_STREAMS);
+    code = acl->aclrtCreateStreamWithConfig(&s->stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
+    if (code) {
+        ngd_status_t status;
+
+        s->stream = NULL;
+        status = fail(s, code, "a stream", diag);
+        close_context(s);
+        return status;
+    }
+    s->broken = false;
+    return NGD_OK;
+}
+
+static ngd_status_t grow_events(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag)
+{
+    void **events = ngd_reallocarray(s->events, n, sizeof(*events));
+
+    if (!events)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for %u events", (unsigned)n);
+    s->events = events;
+    while (s->n_events < n) {
+        ngd_acl_error_t code = s->dev->acl->aclrtCreateEventWithFlag(&s->events[s->n_events], NGD_ACL_EVENT_EXTERNAL);
+
+        if (code)
+            return fail(s, code, "an event for host parameters", diag);
+        s->n_events++;
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag)
+{
+    if (n && !s->update) {
+        ngd_acl_error_t code = s->dev->acl->aclrtCreateStreamWithConfig(&s->update, 0, NGD_ACL_STREAM_FAST_LAUNCH);
+
+        if (code) {
+            s->update = NULL;
+            return fail(s, code, "a stream for host parameters", diag);
+        }
+        ngd_ascend_count_streams(s->dev, 1);
+    }
+    return n > s->n_events ? grow_events(s, n, diag) : NGD_OK;
+}
+
+/* ---- as a stream of devices/serial.h ------------------------------------------------------------- */
+
+static ngd_status_t reset(void *ctx)
+{
+    struct ascend_stream *s = ctx;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (!s->broken && s->context)
+        return NGD_OK; /* an error that was only claimed (a test's) */
+    close_context(s);
+    status = open_context(s, &diag);
+    if (status)
+        ngd_error("devices", "device %s, stream %s: its context cannot be made anew: %s", s->dev->name, s->name,
+                  diag.text);
+    else
+        ngd_notice("devices", "device %s, stream %s: context made anew, its graphs are captured again when needed",
+                   s->dev->name, s->name);
+    return status;
+}
+
+static void fini(void *ctx)
+{
+    struct ascend_stream *s = ctx;
+
+    close_context(s);
+    ngd_free(s);
+}
+
+static const struct ngd_serial_ops stream_ops = {.launch = ngd_ascend_launch, .reset = reset, .fini = fini};
+
+ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag)
+{
+    struct ascend_stream *s = NGD_NEW(struct ascend_stream);
+    ngd_status_t status;
+
+    if (!s)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for stream \"%.100s\"", name);
+    s->dev = dev;
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    ngd_list_init(&s->captured);
+    status = open_context(s, diag);
+    if (status == NGD_OK) {
+        status = ngd_serial_create(name, &stream_ops, s, stream_p);
+        if (status)
+            ngd_diag_set(diag, status, "no host memory for stream \"%.100s\"", name);
+    }
+    if (status)
+        fini(s);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_SERIAL_H
+#define NGD_DEVICES_SERIAL_H
+
+/*
+ * Streams and events in software, for backends whose launch() blocks until its work is done: the stream slots of
+ * backend.h but `create` can point here. The backend says what a launch does.
+ *
+ * Threads: as backend.h says. launch() runs on one thread at a time of a stream: its own, or a caller of run().
+ * Memory: the stream takes ctx, and gives it to fini() when it is destroyed.
+ */
+#include "devices/device.h"
+
+struct ngd_serial;
+struct ngd_serial_event;
+
+struct ngd_serial_ops {
+    /* Runs one launch to its end; fills status, diag and device_time. A status of device scope becomes sticky. */
+    ngd_status_t (*launch)(void *ctx, void *inst, struct ngd_launch *launch);
+    /* Optional. The stream is idle and shall be usable again; not NGD_OK: its error stays. */
+    ngd_status_t (*reset)(void *ctx);
+    void (*fini)(void *ctx);
+};
+
+ngd_status_t ngd_serial_create(const char *name, const struct ngd_serial_ops *ops, void *ctx, void **stream_p);
+void ngd_serial_destroy(void *dev, void *stream);
+ngd_status_t ngd_serial_launch(void *stream, void *inst, struct ngd_launch *launch);
+ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch);
+ngd_status_t ngd_serial_callback(void *stream, void (*fn)(void *arg), void *arg);
+ngd_status_t ngd_serial_sync(void *stream);
+ngd_status_t ngd_serial_status(void *stream);
+void ngd_serial_reset(void *stream);
+void ngd_serial_poison(void *stream, ngd_status_t status);
+ngd_status_t ngd_serial_event_record(void *event, void *stream);
+ngd_status_t ngd_serial_event_wait(void *stream, void *event);
+
+/* serial_event.c */
+ngd_status_t ngd_serial_event_create(void *dev, void **event_p);
+void ngd_serial_event_destroy(void *dev, void *event);
+bool ngd_serial_event_query(const void *event);
+ngd_status_t ngd_serial_event_sync(void *event);
+/* A record takes a ticket when it is queued and completes it when the stream gets there. NO_MEMORY: it took none. */
+ngd_status_t ngd_serial_event_take(struct ngd_serial_event *event, uint64_t *ticket_p);
+void ngd_serial_event_complete(struct ngd_serial_event *event, uint64_t ticket);
+uint64_t ngd_serial_event_last(const struct ngd_serial_event *event); /* the newest ticket; 0 = never recorded */
+bool ngd_serial_event_done(const struct ngd_serial_event *event, uint64_t ticket);
+void ngd_serial_event_await(struct ngd_serial_event *event, uint64_t ticket);
+
+#endif

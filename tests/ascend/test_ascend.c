@@ -1,0 +1,485 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Ascend backend on the simulator: which calls it makes, that streams suffice, and that any call of CANN may fail
+ * once at any place without a crash, a wrong result or a leak.
+ */
+#include "tests/backend/simulator.h"
+#include "tests/ops/device_run.h"
+#include "tests/unit/unit.h"
+#include <math.h>
+
+/* Attention over a paged cache, so that there are host parameters; a product with workspace; a cast. */
+#define BODY(symbol)                                                                                             \
+    "npugraph 1\ngraph \"step\" {\n " symbol "\n param %w : bf16[32,32]\n state %k : bf16[4,16,1,16]\n"          \
+    " state %v : bf16[4,16,1,16]\n input %x : f32[N,32]\n input %slots : i32[N]\n input %bt : i32[1,4]\n"        \
+    " host %ql : i64[1]\n host %kl : i64[1]\n %y = aten.linear(%x, %w)\n %q = aten.view(%y) {size=[N, 2, 16]}\n" \
+    " %h = aten.slice.Tensor(%x) {dim=1, start=0, end=16}\n %n = aten.view(%h) {size=[N, 1, 16]}\n"              \
+    " npu.scatter_pa_kv_cache(%n, %n, %slots, %k, %v)\n"                                                         \
+    " %a = npu.fused_infer_attention_score(%q, %k, %v, %bt, %ql, %kl) {num_heads=2, num_key_value_heads=1, "     \
+    "scale=0.25, block_size=16}\n return \"a\" = %a\n}\n"
+#define GRAPH  BODY("sym N 1..64")
+#define PADDED BODY("sym N 1..64 buckets 4, 16, 64")
+
+static void params_of(struct ngd_device_params *params, uint32_t index)
+{
+    setenv("NGD_ASCEND_LIMIT_MS", "2000", 1);
+    ngd_device_params_init(params);
+    params->backend = "ascend";
+    params->index = index;
+    params->memory_bytes = (uint64_t)1 << 28;
+    params->ascend_libs = simulator_dir();
+}
+
+static ngd_status_t open_device(struct bench *b, uint32_t index, struct ngd_diag *diag)
+{
+    struct ngd_device_params params;
+    ngd_status_t status;
+
+    memset(b, 0, sizeof(*b));
+    params_of(&params, index);
+    status = ngd_device_open(&params, &b->dev, diag);
+    if (!status)
+        status = ngd_stream_create(b->dev, "test", &b->stream, diag);
+    if (!status)
+        status = ngd_pool_create(b->dev, "test", &b->pool);
+    return status;
+}
+
+static void close_device(struct bench *b)
+{
+    ngd_stream_destroy(b->stream);
+    ngd_pool_destroy(b->pool);
+    ngd_device_close(b->dev);
+}
+
+static void must(ngd_status_t status, const struct ngd_diag *diag)
+{
+    ck_assert_msg(status == NGD_OK, "%s: %s", ngd_status_name(status), diag->text);
+}
+
+static void nothing_is_left(const char *when)
+{
+    static const char *const kinds[] = {"streams",  "events", "bytes",    "pinned",
+                                        "contexts", "models", "operands", "executors"};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        ck_assert_msg(simulator_count(kinds[i]) == 0, "%s: %lld %s are left", when,
+                      (long long)simulator_count(kinds[i]), kinds[i]);
+}
+
+/* ---- a launch of GRAPH --------------------------------------------------------------------------- */
+
+struct step {
+    float x[64 * 32], y[64 * 32];
+    int32_t slots[64], table[4];
+    int64_t n, queries, keys;
+    struct ngd_span in[3];
+    struct ngd_host_value hosts[2];
+    struct ngd_out out[1];
+    struct ngd_launch launch;
+};
+
+static void step_init(struct step *s, int64_t n, int64_t keys)
+{
+    memset(s, 0, sizeof(*s));
+    s->n = s->queries = n;
+    s->keys = keys;
+    for (int64_t i = 0; i < n * 32; i++)
+        s->x[i] = sinf((float)i);
+    for (int64_t i = 0; i < n; i++)
+        s->slots[i] = (int32_t)(keys - n + i);
+    for (int i = 0; i < 4; i++)
+        s->table[i] = i;
+    s->in[0] = (struct ngd_span){s->x, (uint64_t)n * 128};
+    s->in[1] = (struct ngd_span){s->slots, (uint64_t)n * 4};
+    s->in[2] = (struct ngd_span){s->table, sizeof(s->table)};
+    s->hosts[0] = (struct ngd_host_value){&s->queries, 1};
+    s->hosts[1] = (struct ngd_host_value){&s->keys, 1};
+    s->out[0] = (struct ngd_out){s->y, sizeof(s->y)};
+    s->launch = (struct ngd_launch){.symbols = &s->n, .inputs = s->in, .hosts = s->hosts, .outputs = s->out};
+}
+
+static ngd_status_t write_weight(struct ready *r)
+{
+    uint16_t w[32 * 32];
+
+    for (int i = 0; i < 32 * 32; i++)
+        w[i] = ngd_f32_to_bf16(cosf((float)i) / 8);
+    return ngd_buffer_write(r->bound[0], 0, w, sizeof(w), NULL);
+}
+
+/* ---- tests --------------------------------------------------------------------------------------------------------
+ */
+
+/* The log between two marks has the word as often as wanted. */
+static int times_in(const char *log, const char *name)
+{
+    size_t n = strlen(name);
+    int found = 0;
+
+    for (const char *p = log; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        found += strncmp(p, name, n) == 0 && p[n] == '\n';
+    return found;
+}
+
+START_TEST(replay_is_one_execution_one_update_for_each_host_parameter_node_and_one_wait)
+{
+    struct ngd_diag diag = {0};
+    struct step *s = malloc(sizeof(*s));
+    struct bench b;
+    struct ready r;
+    char *log;
+
+    must(open_device(&b, 0, &diag), &diag);
+    step_init(s, 2, 20);
+    must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+    must(write_weight(&r), &diag);
+    simulator_set("log", "1");
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    log = SIMULATOR(ngd_aclsim_log)();
+    ck_assert_int_eq(times_in(log, "aclmdlRICaptureBegin"), 1);
+    ck_assert_int_eq(times_in(log, "aclmdlRICaptureEnd"), 1);
+    ck_assert_int_eq(times_in(log, "aclmdlRICaptureTaskGrpBegin"), 1);
+    /* What is forbidden in a capture is not called in it. */
+    *strstr(log, "aclmdlRICaptureEnd") = '\0';
+    ck_assert_ptr_null(strstr(strstr(log, "aclmdlRICaptureBegin"), "aclrtMemcpy\n"));
+    ck_assert_ptr_null(strstr(strstr(log, "aclmdlRICaptureBegin"), "Synchronize"));
+    ck_assert_ptr_null(strstr(strstr(log, "aclmdlRICaptureBegin"), "aclrtMalloc"));
+    free(log);
+    for (int i = 0; i < 3; i++) {
+        const char *execute, *update, *record, *wait;
+
+        s->keys = 20 + i; /* same shapes, other host parameters */
+        SIMULATOR(ngd_aclsim_log_clear)();
+        must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        log = SIMULATOR(ngd_aclsim_log)();
+        ck_assert_int_eq(times_in(log, "aclmdlRICaptureBegin"), 0);
+        ck_assert_int_eq(times_in(log, "aclmdlRIExecuteAsync"), 1);
+        ck_assert_int_eq(times_in(log, "aclmdlRICaptureTaskUpdateBegin"), 1);
+        ck_assert_int_eq(times_in(log, "aclnnMatmul"), 0);
+        ck_assert_int_eq(times_in(log, "aclrtSynchronizeStreamWithTimeout"), 1);
+        execute = strstr(log, "aclmdlRIExecuteAsync");
+        update = strstr(log, "aclmdlRICaptureTaskUpdateEnd");
+        record = strstr(log, "aclrtRecordEvent");
+        wait = strstr(log, "aclrtSynchronizeStreamWithTimeout");
+        ck_assert(execute < update && update < record && record < wait);
+        free(log);
+    }
+    ready_close(&r);
+    close_device(&b);
+    free(s);
+    nothing_is_left("after a replay");
+}
+END_TEST
+
+#define KEYS 200
+
+START_TEST(two_hundred_captured_sizes_on_64_streams_are_all_served)
+{
+    static struct ready r[KEYS];
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf text;
+    struct bench b;
+
+    simulator_set("streams", "64");
+    must(open_device(&b, 0, &diag), &diag);
+    for (int round = 0; round < 2; round++) {
+        for (int64_t i = 0; i < KEYS; i++) {
+            float x[KEYS + 1], y[KEYS + 1];
+            int64_t n = i + 1;
+            struct ngd_span in = {x, (uint64_t)n * 4};
+            struct ngd_out out = {y, (uint64_t)n * 4};
+            struct ngd_launch launch = {.symbols = &n, .inputs = &in, .outputs = &out};
+
+            if (round == 0)
+                must(ready_open(
+                         &r[i], &b,
+                         "npugraph 1\ngraph \"g\" {\n sym N 1..200\n input %x : f32[N]\n %y = aten.add.Tensor(%x, %x)\n"
+                         " return \"y\" = %y\n}\n",
+                         &n, &diag),
+                     &diag);
+            for (int64_t k = 0; k < n; k++)
+                x[k] = (float)(k + round);
+            must(ngd_stream_run(b.stream, r[i].inst, &launch), &launch.diag);
+            for (int64_t k = 0; k < n; k++)
+                ck_assert_float_eq(y[k], 2 * (float)(k + round));
+            ck_assert_int_le(simulator_count("streams"), 64);
+        }
+    }
+    ck_assert_int_gt(simulator_count("models"), 40); /* as many as there is room for stay captured */
+    ngd_strbuf_init(&text);
+    ngd_device_describe(b.dev, &text);
+    ck_assert_msg(strstr(ngd_strbuf_str(&text), "eager 0") != NULL, "%s", ngd_strbuf_str(&text));
+    ngd_strbuf_fini(&text);
+    for (int i = 0; i < KEYS; i++)
+        ready_close(&r[i]);
+    close_device(&b);
+    nothing_is_left("after 200 sizes");
+}
+END_TEST
+
+START_TEST(capture_error_is_answered_in_our_words_and_the_next_launch_works)
+{
+    static const struct {
+        const char *call;
+        int code;
+    } errors[] = {
+        {"aclmdlRICaptureEnd", 107025},
+        {"aclmdlRICaptureBegin", 107027},
+        {"aclnnMatmul", 107028},
+        {"aclmdlRICaptureEnd", 107029},
+        {"aclnnMatmul", 107030},
+        {"aclnnMatmul", 107031},
+        {"aclmdlRICaptureEnd", 107033},
+        {"aclmdlRICaptureTaskGrpBegin", 107033},
+        {"aclmdlRICaptureTaskGrpEnd", 107034},
+        {"aclmdlRICaptureEnd", 107036},
+        {"aclmdlRICaptureEnd", 107038},
+        {"aclmdlRICaptureEnd", 507903},
+        {"aclrtStreamWaitEvent", 107024},
+    };
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
+        struct ready r;
+        char code[16];
+
+        step_init(s, 2, 20);
+        must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+        must(write_weight(&r), &diag);
+        SIMULATOR(ngd_aclsim_fail_call)(errors[i].call, 0, errors[i].code);
+        ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_CAPTURE_FAILED);
+        snprintf(code, sizeof(code), "%d", errors[i].code);
+        ck_assert_msg(strstr(s->launch.diag.text, code) && strstr(s->launch.diag.text, "ascend:0"), "%s",
+                      s->launch.diag.text);
+        ck_assert_int_eq(ngd_stream_status(b.stream), NGD_OK);
+        must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        ready_close(&r);
+    }
+    close_device(&b);
+    free(s);
+    nothing_is_left("after capture errors");
+}
+END_TEST
+
+START_TEST(no_stream_for_a_capture_runs_the_graph_operator_by_operator)
+{
+    static const int codes[] = {NGD_ACL_RT_NO_STREAM_RESOURCE, NGD_ACL_RT_RESOURCE_ALLOC_FAIL};
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (int i = 0; i < 2; i++) {
+        step_init(s, 2, 20);
+        must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+        must(write_weight(&r), &diag);
+        SIMULATOR(ngd_aclsim_fail_call)("aclmdlRICaptureBegin", 0, codes[i]);
+        must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        ck_assert_int_eq(simulator_count("models"), 0);
+        must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        ck_assert_int_eq(simulator_count("models"), 1);
+        ready_close(&r);
+    }
+    close_device(&b);
+    free(s);
+    nothing_is_left("after eager runs");
+}
+END_TEST
+
+/* Everything from open to close; results that are given are right. */
+static ngd_status_t whole_life(const float *want, float *first)
+{
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct ready r = {0};
+    struct bench b;
+    ngd_status_t status = open_device(&b, 0, &diag);
+
+    step_init(s, 3, 20);
+    if (!status)
+        status = ready_open(&r, &b, GRAPH, &s->n, &diag);
+    if (!status)
+        status = write_weight(&r);
+    for (int i = 0; i < 4 && !status; i++) {
+        s->launch.eager = i == 3;
+        status = ngd_stream_run(b.stream, r.inst, &s->launch);
+        if (status && ngd_stream_status(b.stream))
+            ngd_stream_reset(b.stream);
+        if (!status && want)
+            for (int64_t k = 0; k < s->n * 32; k++)
+                ck_assert_msg(s->y[k] == want[k], "launch %d: element %d is %g, not %g", i, (int)k, (double)s->y[k],
+                              (double)want[k]);
+        if (!status && first)
+            memcpy(first, s->y, sizeof(s->y));
+    }
+    if (r.graph)
+        ready_close(&r);
+    if (b.dev)
+        close_device(&b);
+    free(s);
+    return status;
+}
+
+START_TEST(any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak)
+{
+    /* A refused parameter, no memory, no stream, a fault of the device. */
+    static const int codes[] = {107000, 207001, 207008, 507015};
+    static float want[64 * 32];
+    int64_t before = simulator_count("calls"), n;
+    int failed = 0, survived = 0;
+
+    ck_assert_int_eq(whole_life(NULL, want), NGD_OK);
+    nothing_is_left("without a fault");
+    n = simulator_count("calls") - before;
+    ck_assert_int_gt(n, 100);
+    for (int64_t i = 0; i < n; i++) {
+        char when[64];
+        ngd_status_t status;
+
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
+        status = whole_life(want, NULL);
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+        failed += status != NGD_OK;
+        survived += status == NGD_OK;
+        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
+        nothing_is_left(when);
+    }
+    printf("%lld calls, each failed once: %d lives ended with an error, %d went on\n", (long long)n, failed, survived);
+    ck_assert_int_gt(failed, 20);
+    ck_assert_int_gt(survived, 20);
+}
+END_TEST
+
+START_TEST(losing_one_of_two_devices_is_reported_and_the_other_serves_on)
+{
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct bench b[2];
+    struct ready r[2];
+
+    simulator_set("devices", "2");
+    for (uint32_t i = 0; i < 2; i++) {
+        must(open_device(&b[i], i, &diag), &diag);
+        step_init(s, 2, 20);
+        must(ready_open(&r[i], &b[i], GRAPH, &s->n, &diag), &diag);
+        must(write_weight(&r[i]), &diag);
+        must(ngd_stream_run(b[i].stream, r[i].inst, &s->launch), &s->launch.diag);
+    }
+    SIMULATOR(ngd_aclsim_break)(1, "lost");
+    for (int i = 0; i < 3; i++) {
+        ngd_status_t status = ngd_stream_run(b[1].stream, r[1].inst, &s->launch);
+
+        ck_assert_int_eq(status, i == 0 ? NGD_ERR_DEVICE_LOST : NGD_ERR_STREAM_ERROR);
+        must(ngd_stream_run(b[0].stream, r[0].inst, &s->launch), &s->launch.diag);
+    }
+    ngd_stream_reset(b[1].stream);
+    ck_assert_int_ne(ngd_stream_status(b[1].stream), NGD_OK); /* a reset does not bring it back */
+    SIMULATOR(ngd_aclsim_break)(1, "ok");
+    ngd_stream_reset(b[1].stream);
+    ck_assert_int_eq(ngd_stream_status(b[1].stream), NGD_OK);
+    must(ngd_stream_run(b[1].stream, r[1].inst, &s->launch), &s->launch.diag);
+    for (uint32_t i = 0; i < 2; i++) {
+        ready_close(&r[i]);
+        close_device(&b[i]);
+    }
+    free(s);
+    nothing_is_left("after a loss");
+}
+END_TEST
+
+START_TEST(indices_outside_their_tensor_never_reach_the_device)
+{
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+
+    must(open_device(&b, 0, &diag), &diag);
+    step_init(s, 2, 20);
+    must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+    must(write_weight(&r), &diag);
+    s->slots[1] = 64;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    s->slots[1] = -1; /* writes nothing */
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    s->table[1] = 4;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    s->table[1] = 1;
+    s->table[3] = -7; /* beyond the context: not read */
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    s->keys = 65;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    ck_assert_int_eq(simulator_count("violations"), 0);
+    ready_close(&r);
+    close_device(&b);
+    free(s);
+}
+END_TEST
+
+/* A prompt of 5 rows in a graph of 16: the 11 others write nothing, with and without an operator that skips them. */
+START_TEST(rows_of_padding_write_nothing_to_the_cache)
+{
+    static const char *const apis[] = {"9.1", "8.1"};
+    struct step *s = malloc(sizeof(*s));
+    uint16_t cache[2][4 * 16 * 16];
+    float y[2][5 * 32];
+    struct ngd_diag diag = {0};
+
+    for (int api = 0; api < 2; api++) {
+        int64_t bucket = 16;
+        struct bench b;
+        struct ready r;
+
+        simulator_set("api", apis[api]);
+        must(open_device(&b, 0, &diag), &diag);
+        must(ready_open(&r, &b, PADDED, &bucket, &diag), &diag);
+        must(write_weight(&r), &diag);
+        memset(cache[api], 0x11, sizeof(cache[api]));
+        must(ngd_buffer_write(r.bound[1], 0, cache[api], sizeof(cache[api]), &diag), &diag);
+        step_init(s, 5, 20);
+        s->slots[2] = -1;
+        for (int i = 0; i < 2; i++) {
+            s->launch.eager = i;
+            must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        }
+        memcpy(y[api], s->y, sizeof(y[api]));
+        must(ngd_buffer_read(r.bound[1], 0, cache[api], sizeof(cache[api]), &diag), &diag);
+        for (int slot = 0; slot < 64; slot++) {
+            bool written = slot >= 15 && slot < 20 && slot != 17;
+
+            ck_assert_msg((cache[api][slot * 16] != 0x1111) == written, "slot %d of %s", slot, apis[api]);
+        }
+        ready_close(&r);
+        close_device(&b);
+        nothing_is_left(apis[api]);
+    }
+    ck_assert_mem_eq(cache[0], cache[1], sizeof(cache[0]));
+    ck_assert_mem_eq(y[0], y[1], sizeof(y[0]));
+    free(s);
+}
+END_TEST
+
+START_TEST(cann_8_1_gives_the_results_of_newer_versions)
+{
+    static float want[64 * 32];
+
+    ck_assert_int_eq(whole_life(NULL, want), NGD_OK);
+    simulator_set("api", "8.1");
+    ck_assert_int_eq(whole_life(want, NULL), NGD_OK);
+    nothing_is_left("with 8.1");
+}
+END_TEST
+
+UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_parameter_node_and_one_wait,
+          two_hundred_captured_sizes_on_64_streams_are_all_served,
+          capture_error_is_answered_in_our_words_and_the_next_launch_works,
+          no_stream_for_a_capture_runs_the_graph_operator_by_operator,
+          any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
+          losing_one_of_two_devices_is_reported_and_the_other_serves_on,
+          indices_outside_their_tensor_never_reach_the_device, rows_of_padding_write_nothing_to_the_cache,
+          cann_8_1_gives_the_results_of_newer_versions)

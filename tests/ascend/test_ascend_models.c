@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models through a live daemon whose device is the simulated NPU, next to one whose device is the CPU: the bundled
+ * model says the same, and checkpoints give the logits of the reference within what half precision allows.
+ */
+#include "tests/models/live.h"
+#include "tests/unit/unit.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PROMPTS 4
+#define TOKENS  32
+
+static void simulator(char *option, size_t room)
+{
+    const char *top = getenv("top_builddir");
+
+    snprintf(option, room, "--ascend-libs=%s/devices/ascend/sim/.libs", top && *top ? top : ".");
+}
+
+static void start(struct live *live, const char *device, const char *more)
+{
+    char libs[1100], name[64];
+    const char *extra[] = {name, libs, more, NULL};
+
+    snprintf(name, sizeof(name), "--device=%s", device);
+    simulator(libs, sizeof(libs));
+    live_start(live, source_dir(), extra);
+}
+
+static void load(struct npugraph_client *client, const char *checkpoint, const char *kv_dtype, uint32_t chunk)
+{
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+
+    npugraph_model_params_init(&params);
+    params.name = "model";
+    params.max_context = 128;
+    params.max_batch = 4;
+    params.prefill_chunk = chunk;
+    params.kv_dtype = kv_dtype;
+    ck_assert_msg(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err) == 0, "%s: %s", checkpoint,
+                  err.message);
+}
+
+/* A greedy continuation, token by token. */
+static void continue_prompt(struct npugraph_client *client, const int32_t *prompt, size_t n, int32_t *tokens)
+{
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    struct npugraph_step step;
+
+    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n, NULL, false, &seq, &step, &err) == 0, "%s",
+                  err.message);
+    for (int i = 0; i < TOKENS; i++) {
+        tokens[i] = step.token;
+        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], false, &step, &err) == 0, "%s", err.message);
+    }
+    npugraph_sequence_close(seq);
+}
+
+/* Text that the model was made for, cut at several places: where it does not know what it says, another rounding says
+ * something else. */
+START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
+{
+    static const char *const devices[] = {"host", "ascend"};
+    int32_t said[2][PROMPTS][TOKENS];
+    const int32_t *prompt;
+    char path[1024];
+    struct tensors t;
+    size_t n;
+
+    snprintf(path, sizeof(path), "%s/tests/golden/bundled/expect.safetensors", source_dir());
+    tensors_open(&t, path);
+    prompt = tensors_get(&t, "prompt", 4, &n);
+    snprintf(path, sizeof(path), "%s/examples/model", source_dir());
+    for (int d = 0; d < 2; d++) {
+        struct npugraph_client *client;
+        struct live live;
+
+        start(&live, devices[d], NULL);
+        client = live_connect(&live, "test_ascend_models");
+        load(client, path, NULL, 16);
+        for (size_t i = 0; i < PROMPTS; i++)
+            continue_prompt(client, prompt, n * (i + 1) / PROMPTS, said[d][i]);
+        npugraph_disconnect(client);
+        ck_assert_int_eq(live_stop(&live), 0);
+    }
+    for (int i = 0; i < PROMPTS; i++)
+        for (int k = 0; k < TOKENS; k++)
+            ck_assert_msg(said[0][i][k] == said[1][i][k], "prompt %d: token %d is %d on host and %d on ascend", i, k,
+                          said[0][i][k], said[1][i][k]);
+    tensors_close(&t);
+}
+END_TEST
+
+/* ---- checkpoints --------------------------------------------------------------------------------- */
+
+struct report {
+    double worst; /* largest |difference| over largest |logit| */
+    int decided, wrong;
+};
+
+static void compare_row(struct report *r, const float *got, const float *want, size_t n, double scale)
+{
+    size_t best = 0, second = n, mine = 0;
+    float low = want[0];
+
+    for (size_t i = 0; i < n; i++) {
+        r->worst = fmax(r->worst, fabs((double)got[i] - (double)want[i]) / scale);
+        low = fminf(low, want[i]);
+        mine = got[i] > got[mine] ? i : mine;
+        best = want[i] > want[best] ? i : best;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (i != best && (second == n || want[i] > want[second]))
+            second = i;
+    /* Where the reference itself hardly prefers one token, another rounding may. */
+    if ((double)(want[best] - want[second]) > 0.03 * (double)(want[best] - low)) {
+        r->decided++;
+        r->wrong += mine != best;
+    }
+}
+
+static double largest(const float *x, size_t n)
+{
+    double m = 0;
+
+    for (size_t i = 0; i < n; i++)
+        m = fmax(m, fabs((double)x[i]));
+    return m;
+}
+
+static void run_reference(struct npugraph_client *client, const struct tensors *t, struct report *r)
+{
+    size_t n_prompt, n_tokens, vocab, n;
+    const int32_t *prompt = tensors_get(t, "prompt", 4, &n_prompt), *tokens = tensors_get(t, "tokens", 4, &n_tokens);
+    const float *last = tensors_get(t, "last_logits", 4, &vocab), *steps = tensors_get(t, "step_logits", 4, &n);
+    double scale = fmax(largest(last, vocab), largest(steps, n));
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    struct npugraph_step step;
+
+    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s",
+                  err.message);
+    compare_row(r, step.logits, last, vocab, scale);
+    for (size_t i = 0; i < n_tokens; i++) {
+        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], true, &step, &err) == 0, "%s", err.message);
+        compare_row(r, step.logits, steps + i * vocab, vocab, scale);
+    }
+    npugraph_sequence_close(seq);
+}
+
+static void check_model(struct npugraph_client *client, const json_t *m)
+{
+    char checkpoint[1100], expect[1100];
+    const char *name = json_string_value(json_object_get(m, "name")),
+               *dtype = json_string_value(json_object_get(m, "dtype"));
+    struct npugraph_error err = {0};
+    struct report r = {0};
+    struct tensors t;
+
+    snprintf(checkpoint, sizeof(checkpoint), "%s/tests/golden/%s", source_dir(),
+             json_string_value(json_object_get(m, "checkpoint")));
+    snprintf(expect, sizeof(expect), "%s/tests/golden/%s", source_dir(),
+             json_string_value(json_object_get(m, "expect")));
+    load(client, checkpoint, strcmp(dtype, "f32") == 0 ? "f16" : NULL, 16);
+    tensors_open(&t, expect);
+    run_reference(client, &t, &r);
+    tensors_close(&t);
+    ck_assert_int_eq(npugraph_model_unload(client, "model", false, &err), 0);
+    printf("%-28s %s: max |difference| / max |logit| = %.2e, argmax wrong in %d of %d decided rows\n", name, dtype,
+           r.worst, r.wrong, r.decided);
+    fflush(stdout);
+    ck_assert_int_gt(r.decided, 0);
+    ck_assert_msg(r.wrong == 0, "%s: %d of %d decided tokens are wrong", name, r.wrong, r.decided);
+    ck_assert_msg(r.worst <= 0.05, "%s: logits differ by %.2e of the largest", name, r.worst);
+}
+
+START_TEST(checkpoints_give_the_tokens_of_transformers_on_the_npu)
+{
+    char path[1024];
+    struct npugraph_client *client;
+    json_t *manifest, *m;
+    struct live live;
+    size_t i;
+
+    start(&live, "ascend", NULL);
+    client = live_connect(&live, "test_ascend_models");
+    snprintf(path, sizeof(path), "%s/tests/golden/manifest.json", source_dir());
+    manifest = json_load_file(path, 0, NULL);
+    ck_assert_ptr_nonnull(manifest);
+    json_array_foreach(json_object_get(manifest, "models"), i, m) check_model(client, m);
+    json_decref(manifest);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+}
+END_TEST
+
+START_TEST(f32_cache_is_refused_with_what_to_do)
+{
+    struct npugraph_model_params params;
+    struct npugraph_error err = {0};
+    struct npugraph_client *client;
+    char path[1024];
+    struct live live;
+
+    start(&live, "ascend", NULL);
+    client = live_connect(&live, "test_ascend_models");
+    snprintf(path, sizeof(path), "%s/examples/model", source_dir());
+    npugraph_model_params_init(&params);
+    params.name = "wide";
+    params.kv_dtype = "f32";
+    ck_assert_int_ne(npugraph_model_load(client, path, &params, NULL, NULL, &err), 0);
+    ck_assert_msg(strstr(err.message, "kv_dtype") && strstr(err.message, "ascend:0"), "%s", err.message);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+}
+END_TEST
+
+UNIT_MAIN("ascend/models", bundled_model_says_the_same_on_the_npu_as_on_the_cpu,
+          checkpoints_give_the_tokens_of_transformers_on_the_npu, f32_cache_is_refused_with_what_to_do)
