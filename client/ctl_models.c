@@ -104,6 +104,10 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
         p->name = value;
     } else if (strcmp(name, "kv-dtype") == 0) {
         p->kv_dtype = value;
+    } else if (strcmp(name, "kv-policy") == 0) {
+        p->kv_policy = value;
+    } else if (strcmp(name, "no-prefix-sharing") == 0) {
+        p->no_prefix_sharing = true;
     } else if (strcmp(name, "kv-bytes") == 0) {
         if (!ctl_parse_bytes(value, &p->kv_bytes))
             return ctl_usage(command, "--kv-bytes takes a size such as 64M");
@@ -135,7 +139,8 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
 
     npugraph_model_params_init(&params);
     do {
-        while ((name = ctl_next_option(&o, "", "name max-context max-batch chunk block-size kv-bytes kv-dtype",
+        while ((name = ctl_next_option(&o, "no-prefix-sharing",
+                                       "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy",
                                        &value)) != NULL)
             if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
                 return 2;

@@ -304,6 +304,8 @@ static int register_model(struct load *l)
     req.n_stop_tokens = l->config.n_stop;
     req.stop_tokens = l->config.stop;
     req.keep = l->params->keep;
+    req.kv_policy = (char *)(l->params->kv_policy != NULL ? l->params->kv_policy : "");
+    req.no_prefix_sharing = l->params->no_prefix_sharing;
     req.description = description;
     req.parameters = count_parameters(l);
     rc = npugraph__unary(l->client, "/npugraph.v1.Sequences/RegisterModel", &req.base,

@@ -175,6 +175,8 @@ struct npugraph_model_params {
     uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
     const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = that of the weights */
     bool keep;              /* outlives this client; default true */
+    const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
+    bool no_prefix_sharing; /* compute every prompt from its beginning */
 };
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*

@@ -181,6 +181,7 @@ Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_aren
     m->tokens_prefill = s.tokens_prefill;
     m->tokens_decode = s.tokens_decode;
     m->tokens_shared = s.tokens_shared;
+    m->preemptions = s.preemptions;
     m->blocks_cached = s.blocks_cached;
     m->batches = s.batches;
     m->prefill = ngd_graph_info(s.prefill, false, arena);

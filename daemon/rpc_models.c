@@ -73,6 +73,8 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.stop_tokens = q->stop_tokens;
     params.n_stop_tokens = (uint32_t)q->n_stop_tokens;
     params.parameters = q->parameters;
+    params.preempt = strcmp(q->kv_policy, "preempt") == 0;
+    params.no_prefix_sharing = q->no_prefix_sharing;
     sum_bytes(ngd_program_graph(ngd_binding_program(params.decode)), &params.weight_bytes, &params.kv_bytes);
     status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
     ngd_binding_unref(params.prefill);
@@ -132,6 +134,9 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     if (!valid_name(q->name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -",
                             NGD_MODEL_NAME_MAX);
+    if (*q->kv_policy && strcmp(q->kv_policy, "refuse") != 0 && strcmp(q->kv_policy, "preempt") != 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "kv_policy is \"%.64s\"; there is: refuse, preempt",
+                            q->kv_policy);
     if (!q->contract)
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "the request has no decode contract");
     status = ngd_session_get(r->call->session, q->prefill_graph, NGD_OBJECT_GRAPH, &o, diag);

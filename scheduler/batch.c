@@ -21,11 +21,12 @@ static struct ngd_account *account_of(const struct ngd_seq *seq)
 
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
-static void push_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front) NGD_REQUIRES(model->lock)
+void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front)
 {
-    int kind = seq->op == NGD_SEQ_OPEN ? NGD_PREFILL : NGD_DECODE;
+    int kind = seq->op == NGD_SEQ_OPEN || seq->position < seq->fill ? NGD_PREFILL : NGD_DECODE;
 
     seq->state = NGD_SEQ_READY;
+    seq->ready_kind = kind;
     seq->ready = ngd_now();
     if (front)
         ngd_list_push_front(&model->ready[kind], &seq->link);
@@ -67,6 +68,19 @@ static void fail_ready(struct ngd_model *model, int kind, ngd_status_t status, c
         ngd_seq_fail(seq, status, diag);
 }
 
+static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
+{
+    struct ngd_list *l;
+
+    do {
+        ngd_mutex_lock(&model->lock);
+        l = ngd_list_pop_front(&model->starved);
+        ngd_mutex_unlock(&model->lock);
+        if (l)
+            ngd_seq_fail(ngd_container_of(l, struct ngd_seq, link), NGD_ERR_CANCELLED, diag);
+    } while (l);
+}
+
 /* The scheduler stops: everything that waits is answered, and the item gives up its reference. */
 static void abort_all(struct ngd_model *model)
 {
@@ -75,6 +89,7 @@ static void abort_all(struct ngd_model *model)
 
     ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before this step began");
     do {
+        fail_starved(model, &diag);
         fail_ready(model, NGD_PREFILL, NGD_ERR_CANCELLED, &diag);
         fail_ready(model, NGD_DECODE, NGD_ERR_CANCELLED, &diag);
         ngd_mutex_lock(&model->lock);
@@ -114,27 +129,42 @@ static void push_item(struct ngd_model *model)
         abort_all(model);
 }
 
+static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE] || !ngd_list_empty(&model->starved);
+}
+
+void ngd_model_kick(struct ngd_model *model)
+{
+    bool kick;
+
+    ngd_mutex_lock(&model->lock);
+    kick = !model->scheduled && has_work_locked(model);
+    if (kick) {
+        model->scheduled = true;
+        ngd_model_ref(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (kick)
+        push_item(model);
+}
+
 static void requeue(struct ngd_model *model, struct ngd_seq *seq, bool front)
 {
     struct ngd_diag diag;
-    bool stopped, kick = false;
+    bool stopped;
 
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
-    if (!stopped) {
-        push_ready_locked(model, seq, front);
-        kick = !model->scheduled;
-        model->scheduled = true;
-        if (kick)
-            ngd_model_ref(model);
-    }
+    if (!stopped)
+        ngd_seq_ready_locked(model, seq, front);
     ngd_mutex_unlock(&model->lock);
     if (stopped) {
         ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence's operation was cancelled");
         ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
+    } else {
+        ngd_model_kick(model);
     }
-    if (kick)
-        push_item(model);
 }
 
 void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
@@ -238,17 +268,12 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
 
     while (n < max) {
         struct ngd_seq *seq = take(model, NGD_DECODE);
-        struct ngd_diag diag = {0};
-        ngd_status_t status;
 
         if (!seq)
             break;
         if (seq->op == NGD_SEQ_GENERATE && !ngd_seq_generate_on(seq))
             continue;
-        status = ngd_seq_grow(seq, seq->position + 1, &diag);
-        if (status)
-            ngd_seq_fail(seq, status, &diag);
-        else
+        if (ngd_seq_grow(seq, seq->position + 1))
             model->batch[n++] = seq;
     }
     return n;
@@ -392,15 +417,19 @@ static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct n
 
     if (!seq)
         return;
+    ngd_seq_find_again(seq);
     chunk = ngd_seq_chunk(seq);
     if (chunk.planned != planned) {
         /* The one that the executable was looked up for has been withdrawn. */
         requeue(model, seq, true);
         return;
     }
+    if (!ngd_seq_grow(seq, seq->position + chunk.rows))
+        return;
     last = seq->position + chunk.rows == seq->fill;
     fill_prefill(model, seq, chunk.rows);
-    size_launch(model, &model->graphs[NGD_PREFILL], chunk.rows, 1, last, last && seq->want_logits);
+    size_launch(model, &model->graphs[NGD_PREFILL], chunk.rows, 1, last,
+                last && seq->op == NGD_SEQ_OPEN && seq->want_logits);
     status = replay(model, slot, NGD_PREFILL, entry, chunk.rows);
     ngd_share_charge(model->queue, account_of(seq), model->launch.device_time, 0);
     if (status) {
@@ -410,10 +439,10 @@ static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct n
     atomic_fetch_add_explicit(&model->tokens_prefill, chunk.rows, memory_order_relaxed);
     ngd_metric_add(NGD_M_TOKENS_PREFILL, chunk.rows);
     ngd_seq_advance(seq, chunk.rows, ngd_model_way(model, NGD_PREFILL, chunk.planned));
-    if (last)
+    if (last && seq->op == NGD_SEQ_OPEN)
         finish_prompt(model, seq, chunk.rows, begin);
     else
-        requeue(model, seq, true); /* the oldest prompt first */
+        requeue(model, seq, true); /* the oldest prompt first; or the step that the refilled context was needed for */
 }
 
 /* ---- the item ----------------------------------------------------------------------------------------- */
@@ -496,7 +525,7 @@ static void end_turn(struct ngd_model *model)
     bool more;
 
     ngd_mutex_lock(&model->lock);
-    more = model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
+    more = has_work_locked(model);
     model->scheduled = more;
     ngd_mutex_unlock(&model->lock);
     if (more)
@@ -512,6 +541,7 @@ static void model_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     uint32_t rows = 0;
     int kind = NGD_DECODE;
 
+    ngd_model_unstarve(model);
     if (!choose(model, &kind, &rows)) {
         ngd_model_unref(model);
         return;

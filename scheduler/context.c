@@ -123,7 +123,18 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
         seq->name = name;
         seq->n_named++;
     }
-    seq->position = seq->shared = seq->n_named * size;
+    seq->position = seq->n_named * size;
+}
+
+void ngd_seq_find_again(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+
+    if (seq->n_blocks)
+        return;
+    ngd_mutex_lock(&model->lock);
+    ngd_seq_share_prefix_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */

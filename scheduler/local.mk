@@ -13,6 +13,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
 	scheduler/poolset.c scheduler/poolset.h \
+	scheduler/preempt.c \
 	scheduler/program.c scheduler/program.h scheduler/program_int.h \
 	scheduler/program_buckets.c \
 	scheduler/program_events.c \

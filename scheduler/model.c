@@ -216,6 +216,8 @@ static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_mod
     ngd_mutex_init(&model->lock, NGD_RANK_MODEL);
     ngd_list_init(&model->ready[NGD_PREFILL]);
     ngd_list_init(&model->ready[NGD_DECODE]);
+    ngd_list_init(&model->starved);
+    ngd_list_init(&model->seqs);
     return model;
 }
 
@@ -306,6 +308,7 @@ void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p)
         .max_batch = model->max_batch,
         .sequences = sequences,
         .tokens_prefill = atomic_load_explicit(&model->tokens_prefill, memory_order_relaxed),
+        .preemptions = atomic_load_explicit(&model->preemptions, memory_order_relaxed),
         .tokens_shared = atomic_load_explicit(&model->tokens_shared, memory_order_relaxed),
         .tokens_decode = atomic_load_explicit(&model->tokens_decode, memory_order_relaxed),
         .batches = atomic_load_explicit(&model->batches, memory_order_relaxed),

@@ -54,6 +54,7 @@ struct ngd_model_params {
     uint64_t weight_bytes, kv_bytes; /* for people */
     uint32_t max_sequences;          /* default 1024 */
     bool no_prefix_sharing;
+    bool preempt; /* when KV blocks run out, take another sequence's, which computes them again; else refuse */
 };
 
 /* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them: blocks. */
@@ -66,7 +67,7 @@ struct ngd_model_stats {
     const char *name, *description;
     uint64_t parameters, weight_bytes, kv_bytes;
     uint32_t block_size, num_blocks, blocks_used, blocks_cached, max_context, vocab, max_batch, sequences;
-    uint64_t tokens_prefill, tokens_shared, tokens_decode, batches;
+    uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
     struct ngd_program *prefill, *decode; /* borrowed from the model */
 };
 void ngd_model_stats(struct ngd_model *model, struct ngd_model_stats *stats_p);
@@ -135,7 +136,7 @@ struct ngd_model *ngd_seq_model(const struct ngd_seq *seq);
 
 struct ngd_seq_info {
     uint32_t position, blocks, shared;
-    const char *state; /* "prefill", "idle", "queued", "running" */
+    const char *state; /* "prefill", "idle", "queued", "running", "starved" */
     uint64_t tokens;
 };
 void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p);

@@ -21,10 +21,13 @@ typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENE
  *                              +-- next token, --+
  *                                  next chunk
  */
-typedef enum ngd_seq_state { NGD_SEQ_IDLE, NGD_SEQ_READY, NGD_SEQ_RUNNING } ngd_seq_state_t;
+typedef enum ngd_seq_state { NGD_SEQ_IDLE, NGD_SEQ_READY, NGD_SEQ_RUNNING, NGD_SEQ_STARVED } ngd_seq_state_t;
 
 struct ngd_seq {
-    struct ngd_list link; /* in a ready list of the model */
+    struct ngd_list link;     /* in a list of the model: ready, or starved */
+    struct ngd_list all_link; /* in the model's list of all, until it is closed */
+    uint64_t age;             /* when it was opened, as a number: older is smaller */
+    int ready_kind;           /* in which of the ready lists */
     struct ngd_model *model;
     _Atomic uint32_t refs; /* the caller's, and one for the operation under way */
     struct ngd_sampling sampling;
@@ -104,7 +107,7 @@ struct ngd_model {
     uint32_t max_batch;
     struct ngd_metric_row *blocks_used_row, *blocks_row;
     _Atomic uint32_t refs;
-    _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches;
+    _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
 
     /* Of the worker that runs the item. */
     struct ngd_staging staging;
@@ -114,6 +117,9 @@ struct ngd_model {
 
     struct ngd_mutex lock; /* rank MODEL */
     struct ngd_list ready[2] NGD_GUARDED_BY(lock);
+    struct ngd_list starved NGD_GUARDED_BY(lock); /* sequences that wait for blocks: preempt.c */
+    struct ngd_list seqs NGD_GUARDED_BY(lock);    /* all that are not closed, the oldest first */
+    uint64_t next_age NGD_GUARDED_BY(lock);
     uint32_t n_ready[2] NGD_GUARDED_BY(lock);
     uint32_t n_seqs NGD_GUARDED_BY(lock);
     /* The item is queued or running, or its capture is; then it holds a reference. */
@@ -138,6 +144,8 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
 /* Takes the blocks of the prompt's beginning that somebody has computed; the sequence has none yet. */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* The same, for one that has lost its blocks; those that have any are left as they are. */
+void ngd_seq_find_again(struct ngd_seq *seq);
 /* Blocks for so many tokens: KV_EXHAUSTED takes none. */
 ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
                                     struct ngd_diag *diag) NGD_REQUIRES(model->lock);
@@ -147,7 +155,21 @@ uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
 /* Keys and values of a block that nobody writes to, into one that only the caller knows. */
 ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
 
+/* ---- preempt.c ---- */
+
+/* As ngd_seq_reserve_locked; by the model's policy others give up theirs. */
+ngd_status_t ngd_seq_reserve_or_preempt_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                               struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/* A sequence of no list that got no blocks waits aside for others to end. False: that would not help. */
+bool ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* Between batches: the oldest that waits for blocks gets them, if there are any now. By the item's worker. */
+void ngd_model_unstarve(struct ngd_model *model);
+
 /* ---- batch.c ---- */
+
+void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front) NGD_REQUIRES(model->lock);
+/* Sees to it that a worker comes, if something is ready. Call without the lock. */
+void ngd_model_kick(struct ngd_model *model);
 
 /* Makes a sequence ready and sees to it that a worker will come. Call without the lock. */
 void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq);
@@ -158,8 +180,11 @@ void ngd_model_capture_abort(struct ngd_capture_job *job);
 
 /* Takes a READY sequence out of its list. */
 void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-/* Makes sure that there are blocks for so many tokens. */
-ngd_status_t ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag);
+/*
+ * Blocks for so many tokens of a RUNNING sequence, or its operation has failed (answered), or it waits aside for
+ * blocks: false then.
+ */
+bool ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens);
 /* Ends the operation of a sequence that no list has, and answers it; diag is for a failure. May free the sequence. */
 void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag);
 /* The prompt's last chunk or a step is over, its token is seq->chosen. result has logits, batch and times. */

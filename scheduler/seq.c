@@ -53,11 +53,13 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, u
     }
     memcpy(seq->tokens, tokens, n * sizeof(*tokens));
     ngd_list_init(&seq->link);
+    ngd_list_init(&seq->all_link);
     seq->model = model;
     seq->n_prompt = seq->fill = n;
     seq->sampling = *sampling;
     seq->share = ngd_share_ref(share ? share : model->sched->own_share);
     seq->state = NGD_SEQ_IDLE;
+    seq->op = NGD_SEQ_OPEN;
     atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
     return seq;
 }
@@ -68,7 +70,7 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, u
 static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
 {
     struct ngd_model *model = seq->model;
-    bool closed;
+    bool closed, starved;
 
     ngd_mutex_lock(&model->lock);
     *end_p = (struct ngd_seq_end){
@@ -77,7 +79,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
         .generate_done = seq->generate_done,
         .user = seq->user,
         .token = seq->chosen,
-        .position = seq->position,
+        .position = seq->fill,
     };
     if (seq->op == NGD_SEQ_OPEN && failed)
         seq->broken = true;
@@ -87,7 +89,10 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
     closed = seq->closed;
     if (closed)
         ngd_seq_release_blocks_locked(model, seq);
+    starved = !ngd_list_empty(&model->starved);
     ngd_mutex_unlock(&model->lock);
+    if (starved)
+        ngd_model_kick(model);
     return closed;
 }
 
@@ -210,20 +215,26 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
 void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     ngd_list_remove(&seq->link);
-    model->n_ready[seq->op == NGD_SEQ_OPEN ? NGD_PREFILL : NGD_DECODE]--;
+    model->n_ready[seq->ready_kind]--;
     ngd_metric_dec(NGD_M_SEQUENCES_WAITING);
     seq->state = NGD_SEQ_IDLE;
 }
 
-ngd_status_t ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
+bool ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens)
 {
     struct ngd_model *model = seq->model;
+    struct ngd_diag diag = {0};
     ngd_status_t status;
+    bool starved = false;
 
     ngd_mutex_lock(&model->lock);
-    status = ngd_seq_reserve_locked(model, seq, tokens, diag);
+    status = ngd_seq_reserve_or_preempt_locked(model, seq, tokens, &diag);
+    if (status == NGD_ERR_KV_EXHAUSTED && !seq->cancelled && !seq->closed)
+        starved = ngd_seq_starve_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
-    return status;
+    if (status && !starved)
+        ngd_seq_fail(seq, status, &diag);
+    return status == NGD_OK;
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------- */
@@ -288,6 +299,22 @@ static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd
                         model->name, model->n_seqs);
 }
 
+static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    model->n_seqs++;
+    seq->age = model->next_age++;
+    ngd_list_push_back(&model->seqs, &seq->all_link);
+}
+
+/* Where others can be preempted, blocks are taken chunk by chunk, and only what can never be had is refused now. */
+static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
+    NGD_REQUIRES(model->lock)
+{
+    if (model->params.preempt && ngd_model_blocks_for(model, seq->n_prompt) <= model->params.num_blocks)
+        return NGD_OK;
+    return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
+}
+
 static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
@@ -297,12 +324,13 @@ static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
     status = check_count_locked(model, diag);
     if (!status) {
         ngd_seq_share_prefix_locked(model, seq);
-        status = ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
+        seq->shared = seq->position;
+        status = reserve_prompt_locked(model, seq, diag);
     }
     if (status)
         ngd_seq_release_blocks_locked(model, seq);
     else
-        model->n_seqs++;
+        enlist_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     return status;
 }
@@ -316,7 +344,6 @@ static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, 
     ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
     ngd_metric_add(NGD_M_TOKENS_SHARED, seq->shared);
     atomic_fetch_add_explicit(&model->tokens_shared, seq->shared, memory_order_relaxed);
-    seq->op = NGD_SEQ_OPEN;
     seq->want_logits = want_logits;
     seq->done = done;
     seq->user = user;
@@ -362,13 +389,11 @@ static ngd_status_t check_free_locked(const struct ngd_model *model, const struc
     if (seq->broken)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "the sequence's prompt was not processed to its end, so that nothing can follow; close it");
-    if (needs_room && seq->position >= model->params.max_context)
+    if (needs_room && seq->fill >= model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                            "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->position);
+                            "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->fill);
     return NGD_OK;
 }
-
-/* ---- fork --------------------------------------------------------------------------------------------- */
 
 /* Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down. */
 static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag *diag)
@@ -441,31 +466,33 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ign
 static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *parent, struct ngd_diag *diag)
 {
     struct ngd_model *model = child->model;
-    const uint32_t size = model->params.block_size, whole = (parent->position - 1) / size;
+    const uint32_t size = model->params.block_size, n = parent->fill;
+    /* A parent that was preempted has no blocks to share: the child computes its context. */
+    const uint32_t have = parent->position == n ? n - 1 : 0, whole = have / size;
     ngd_status_t status;
 
     child->n_prompt = parent->n_prompt;
-    child->fill = parent->position;
-    child->position = child->shared = parent->position - 1;
+    child->fill = n;
+    child->position = child->shared = have;
     child->draws = parent->draws - 1;
     child->name = parent->name;
     child->n_named = parent->n_named < whole ? parent->n_named : whole;
     child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
-    memcpy(child->tokens, parent->tokens, parent->position * sizeof(*child->tokens));
+    memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
     memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));
     ngd_mutex_lock(&model->lock);
     status = check_count_locked(model, diag);
     if (!status) {
         ngd_kv_ref(model->kv, parent->blocks, whole);
         child->n_blocks = whole;
-        status = ngd_seq_reserve_locked(model, child, parent->position, diag);
+        status = ngd_seq_reserve_or_preempt_locked(model, child, n, diag);
     }
     if (status)
         ngd_seq_release_blocks_locked(model, child);
     else
-        model->n_seqs++;
+        enlist_locked(model, child);
     ngd_mutex_unlock(&model->lock);
-    if (!status && child->position % size != 0)
+    if (!status && have % size != 0)
         status = ngd_model_copy_block(model, parent->blocks[whole], child->blocks[whole], diag);
     return status;
 }
@@ -476,8 +503,9 @@ static void discard(struct ngd_seq *child)
     struct ngd_model *model = child->model;
 
     ngd_mutex_lock(&model->lock);
-    if (child->n_blocks)
+    if (!ngd_list_empty(&child->all_link))
         model->n_seqs--;
+    ngd_list_remove(&child->all_link);
     ngd_seq_release_blocks_locked(model, child);
     ngd_mutex_unlock(&model->lock);
     seq_free(child);
@@ -522,6 +550,10 @@ static bool withdraw_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_RE
 {
     if (seq->op == NGD_SEQ_NONE)
         return false;
+    if (seq->state == NGD_SEQ_STARVED) {
+        ngd_list_remove(&seq->link);
+        return true;
+    }
     if (seq->state != NGD_SEQ_READY) {
         seq->cancelled = true;
         return false;
@@ -545,15 +577,19 @@ void ngd_seq_cancel(struct ngd_seq *seq)
 void ngd_seq_close(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
-    bool waited;
+    bool waited, starved;
 
     ngd_mutex_lock(&model->lock);
     seq->closed = true;
     model->n_seqs--;
+    ngd_list_remove(&seq->all_link);
     waited = withdraw_locked(model, seq);
     if (seq->op == NGD_SEQ_NONE)
         ngd_seq_release_blocks_locked(model, seq);
+    starved = !ngd_list_empty(&model->starved);
     ngd_mutex_unlock(&model->lock);
+    if (starved)
+        ngd_model_kick(model);
     ngd_metric_dec(NGD_M_SEQUENCES);
     if (waited)
         fail_cancelled(seq);
@@ -573,12 +609,13 @@ void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
         [NGD_SEQ_IDLE] = "idle",
         [NGD_SEQ_READY] = "queued",
         [NGD_SEQ_RUNNING] = "running",
+        [NGD_SEQ_STARVED] = "starved",
     };
     struct ngd_model *model = seq->model;
 
     ngd_mutex_lock(&model->lock);
     *info_p = (struct ngd_seq_info){
-        .position = seq->position,
+        .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
         .blocks = seq->n_blocks,
         .shared = seq->shared,
         .state = seq->op == NGD_SEQ_OPEN ? "prefill" : states[seq->state],

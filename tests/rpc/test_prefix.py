@@ -10,8 +10,8 @@ if CTL is None or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl or the bundled model is missing")
 
 
-def load(daemon, name):
-    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name], check=True, capture_output=True)
+def load(daemon, name, *options):
+    subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name, *options], check=True, capture_output=True)
 
 
 def model(c, name):
@@ -106,6 +106,28 @@ def refusals(daemon):
             assert c.replay(graph, [b"\0\0\x80\x3f"], priority=priority).outputs[0] == b"\0\0\x80\xbf"
         got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, graph, [b"\0\0\x80\x3f"], priority=3)
         assert "0 (normal)" in got.text
+
+
+@test("KV blocks for one context, four clients: with kv_policy preempt all get on and say what they would have said")
+def preempted(daemon):
+    load(daemon, "alone")
+    load(daemon, "few", "--max-context", "256", "--max-batch", "1", "--kv-policy", "preempt")
+    prompts = [[7 + (i * 13 + k * 101) % 1900 for i in range(60)] for k in range(4)]
+    with Client(daemon) as c:
+        expected = []
+        for prompt in prompts:
+            expected.append(generate(c, start(c, "alone", prompt).sequence, 40))
+        opened = [start(c, "few", prompt).sequence for prompt in prompts]
+        said = [[] for _ in prompts]
+        for _ in range(4):  # in turns, so that each one loses its blocks to the others again and again
+            for k, sequence in enumerate(opened):
+                said[k] += generate(c, sequence, 10)
+        assert said == expected
+        few = model(c, "few")
+        assert few.num_blocks * few.block_size == 256 and few.preemptions >= 4, few.preemptions
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Sequences/RegisterModel",
+                      pb.RegisterModelRequest(name="x", kv_policy="swap"))
+        assert "refuse, preempt" in got.text
 
 
 if __name__ == "__main__":

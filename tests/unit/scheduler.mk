@@ -4,6 +4,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_kv \
 	tests/unit/test_model \
 	tests/unit/test_policy \
+	tests/unit/test_preempt \
 	tests/unit/test_prefix \
 	tests/unit/test_program \
 	tests/unit/test_sched \
@@ -23,3 +24,4 @@ tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

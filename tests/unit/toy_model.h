@@ -27,6 +27,7 @@ struct toy {
     struct ngd_model *model;
     uint32_t blocks;               /* TOY_BLOCKS, or fewer */
     bool no_sharing;               /* of prefixes */
+    bool preempt;
     bool greedy;                   /* graphs without sampling inputs and logits */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
     float ek[TOY_VOCAB][TOY_DIM], ev[TOY_VOCAB][TOY_DIM], eq[TOY_VOCAB][TOY_DIM], pos[TOY_CONTEXT][TOY_DIM],
@@ -134,6 +135,7 @@ static inline void toy_params(struct toy *t, struct ngd_model_params *params)
         .n_stop_tokens = 1,
         .max_sequences = 10,
         .no_prefix_sharing = t->no_sharing,
+        .preempt = t->preempt,
     };
     if (t->greedy) {
         struct ngd_decode_contract *c = &params->contract;

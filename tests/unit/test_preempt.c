@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models whose sequences take one another's KV blocks: what a sequence says must not show that it lost its own. */
+#include "tests/unit/toy_model.h"
+
+static const int32_t prompt[TOY_CONTEXT] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8, 14, 2};
+
+static void open_toy(struct toy *t, uint32_t blocks)
+{
+    toy_bed(t, 1);
+    t->blocks = blocks;
+    t->preempt = true;
+    toy_create(t);
+}
+
+static struct ngd_model_stats stats_of(struct toy *t)
+{
+    struct ngd_model_stats stats;
+
+    ngd_model_stats(t->model, &stats);
+    return stats;
+}
+
+/* The prompt of a sequence with this number: different from the first token on. */
+static void own_prompt(int number, int32_t *tokens, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = (prompt[i] + 5 * number) % TOY_VOCAB;
+}
+
+START_TEST(an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked)
+{
+    static struct toy t;
+    struct toy_seq a, b;
+    struct ngd_seq_info info;
+    int32_t ours[TOY_CONTEXT], theirs[TOY_CONTEXT];
+
+    open_toy(&t, 7); /* one whole context */
+    own_prompt(0, ours, 9);
+    own_prompt(1, theirs, 10);
+    toy_seq_open(&t, &a, ours, 9, NULL);
+    toy_seq_open(&t, &b, theirs, 10, NULL);
+    ck_assert_int_eq(b.token, toy_next(&t, theirs, 10));
+    ck_assert_uint_eq(stats_of(&t).preemptions, 1);
+    ngd_seq_info(a.seq, &info);
+    ck_assert_uint_eq(info.position, 9);
+    ck_assert_uint_eq(info.blocks, 0);
+    for (uint32_t n = 9; n < 12; n++) {
+        ours[n] = toy_next(&t, ours, n);
+        ck_assert_int_eq(a.token, ours[n]);
+        toy_step(&a, -1);
+        theirs[n + 1] = toy_next(&t, theirs, n + 1);
+        if (n == 9) {
+            theirs[10] = b.token;
+            toy_step(&b, -1);
+            ck_assert_int_eq(b.token, toy_next(&t, theirs, 11));
+        }
+    }
+    ck_assert_int_eq(a.token, toy_next(&t, ours, 12));
+    ck_assert_uint_ge(stats_of(&t).preemptions, 3);
+    ngd_seq_close(a.seq);
+    ngd_seq_close(b.seq);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(generations_that_do_not_fit_together_all_end_as_they_would_alone)
+{
+    enum { N = 4, TOKENS = 9 };
+    static struct toy t;
+    static struct toy_seq seqs[N];
+    int32_t context[TOY_CONTEXT + 1];
+
+    open_toy(&t, 10);
+    for (int i = 0; i < N; i++) {
+        own_prompt(i, context, 4);
+        toy_queue_open(&t, &seqs[i], context, 4, NULL);
+    }
+    for (int i = 0; i < N; i++) {
+        toy_wait(&seqs[i]);
+        toy_ok(&seqs[i]);
+    }
+    for (int i = 0; i < N; i++)
+        toy_queue_generate(&seqs[i], TOKENS, true);
+    for (int i = 0; i < N; i++) {
+        toy_wait(&seqs[i]);
+        toy_ok(&seqs[i]);
+        ck_assert_uint_eq(seqs[i].n_tokens, TOKENS);
+        own_prompt(i, context, 4);
+        for (uint32_t k = 0; k < TOKENS; k++) {
+            context[4 + k] = toy_next(&t, context, 4 + k);
+            ck_assert_int_eq(seqs[i].tokens[k], context[4 + k]);
+        }
+    }
+    ck_assert_uint_gt(stats_of(&t).preemptions, 0);
+    for (int i = 0; i < N; i++)
+        ngd_seq_close(seqs[i].seq);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(what_can_never_be_had_is_refused)
+{
+    static struct toy t;
+    struct toy_seq a, b;
+    struct ngd_diag diag = {0};
+    int32_t context[TOY_CONTEXT];
+
+    open_toy(&t, 4);
+    own_prompt(0, context, 9);
+    ck_assert_int_eq(toy_try_open(&t, &a, context, 9, NULL, false, &diag), NGD_ERR_KV_EXHAUSTED);
+    /* What fits now and does not later fails then, and leaves the sequence as it was. */
+    toy_seq_open(&t, &a, context, 8, NULL);
+    own_prompt(1, context, 3);
+    toy_seq_open(&t, &b, context, 3, NULL);
+    toy_queue_step(&a, -1);
+    toy_wait(&a);
+    ck_assert_int_eq(a.status, NGD_ERR_KV_EXHAUSTED);
+    ck_assert_uint_eq(a.position, 8);
+    ck_assert_int_eq(b.token, toy_next(&t, context, 3));
+    context[3] = b.token;
+    toy_step(&b, -1);
+    ck_assert_int_eq(b.token, toy_next(&t, context, 4));
+    ngd_seq_close(a.seq);
+    ngd_seq_close(b.seq);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(a_preempted_sequence_can_be_forked_and_closed)
+{
+    static struct toy t;
+    static const struct ngd_sampling greedy;
+    struct toy_seq a, b, child;
+    struct ngd_diag diag = {0};
+    int32_t ours[TOY_CONTEXT], theirs[TOY_CONTEXT];
+
+    open_toy(&t, 7);
+    own_prompt(0, ours, 9);
+    own_prompt(1, theirs, 10);
+    toy_seq_open(&t, &a, ours, 9, NULL);
+    toy_seq_open(&t, &b, theirs, 10, NULL);
+    memset(&child, 0, sizeof(child));
+    gate_init(&child.answered);
+    ck_assert_int_eq(ngd_seq_fork(a.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
+    toy_wait(&child);
+    toy_ok(&child);
+    ck_assert_int_eq(child.token, toy_next(&t, ours, 9));
+    ngd_seq_close(a.seq);
+    ours[9] = child.token;
+    toy_step(&child, -1);
+    ck_assert_int_eq(child.token, toy_next(&t, ours, 10));
+    ngd_seq_close(b.seq);
+    ngd_seq_close(child.seq);
+    toy_close(&t);
+}
+END_TEST
+
+static uint32_t draw(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 10;
+}
+
+struct player {
+    struct toy_seq s;
+    int32_t context[TOY_CONTEXT + 1];
+    uint32_t n; /* tokens in the context; 0: no sequence */
+    bool asked;
+};
+
+/* Two operations are under way at any time, so that waiting ones are preempted too. */
+static void settle(struct toy *t, struct player *p)
+{
+    if (!p->asked)
+        return;
+    toy_wait(&p->s);
+    toy_ok(&p->s);
+    ck_assert_int_eq(p->s.token, toy_next(t, p->context, p->n));
+    p->asked = false;
+}
+
+START_TEST(a_thousand_operations_lose_their_blocks_and_nothing_else)
+{
+    enum { PLAYERS = 5 };
+    static struct toy t;
+    static struct player players[PLAYERS];
+    uint32_t state = 9;
+
+    open_toy(&t, 9);
+    for (int step = 0; step < 1500; step++) {
+        struct player *p = &players[draw(&state) % PLAYERS];
+
+        settle(&t, p);
+        if (draw(&state) % 2)
+            settle(&t, &players[draw(&state) % PLAYERS]);
+        if (p->n == 0) {
+            p->n = 3 + draw(&state) % 7;
+            for (uint32_t i = 0; i < p->n; i++)
+                p->context[i] = (int32_t)(draw(&state) % TOY_VOCAB);
+            toy_queue_open(&t, &p->s, p->context, p->n, NULL);
+            p->asked = true;
+        } else if (p->n < TOY_CONTEXT && draw(&state) % 5) {
+            p->context[p->n++] = p->s.token;
+            toy_queue_step(&p->s, -1);
+            p->asked = true;
+        } else {
+            ngd_seq_close(p->s.seq);
+            p->n = 0;
+        }
+    }
+    for (int i = 0; i < PLAYERS; i++) {
+        settle(&t, &players[i]);
+        if (players[i].n)
+            ngd_seq_close(players[i].s.seq);
+    }
+    ck_assert_uint_gt(stats_of(&t).preemptions, 100);
+    toy_close(&t);
+}
+END_TEST
+
+UNIT_MAIN("scheduler/preempt", an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
+          generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
+          a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else)
