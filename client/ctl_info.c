@@ -63,10 +63,11 @@ static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesRespo
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"DEVICE", "name", false},     {"STATE", "state", false},      {"USED", "used_bytes", true},
-        {"POOLS", "pool_bytes", true}, {"OF", "memory_bytes", true},   {"THREADS", "threads", true},
-        {"STREAMS", "streams", true},  {"QUEUE", "queue_depth", true}, {"BUSY", "busy_ms", true},
-        {"IS", "description", false},
+        {"DEVICE", "name", false},    {"STATE", "state", false},
+        {"USED", "used_bytes", true}, {"POOLS", "pool_bytes", true},
+        {"OF", "memory_bytes", true}, {"THREADS", "threads", true},
+        {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true},
+        {"BUSY", "busy_ms", true},    {"DESCRIPTION", "description", false},
     };
     Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
     Npugraph__V1__DevicesResponse *r;
