@@ -61,9 +61,10 @@ static void measure(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_
         ratio[i] = read[i] / product[i];
     }
     printf("%5lld  %-5s %8.1f %8.1f %7.2f %8.1f\n", (long long)rows,
-           s->g.way == NGD_GEMM_WIDE  ? "wide"
-           : s->g.way == NGD_GEMM_DOT ? "dot"
-                                      : "axpy",
+           s->g.way == NGD_GEMM_WIDE    ? "wide"
+           : s->g.way == NGD_GEMM_TILES ? "tiles"
+           : s->g.way == NGD_GEMM_DOT   ? "dot"
+                                        : "axpy",
            bytes / bench_median(read, rounds), bytes / bench_median(product, rounds), bench_median(ratio, rounds),
            2.0 * (double)s->g.n * (double)s->g.k * (double)rows * s->copies / bench_median(product, rounds));
 }
@@ -128,7 +129,7 @@ int main(int argc, char **argv)
     s.d.w = bench_memory(s.bytes * s.copies, s.g.wt);
     s.d.x = bench_memory((uint64_t)(max_rows * s.g.k) * 4, NGD_F32);
     s.d.y = bench_memory((uint64_t)(max_rows * s.g.n) * 4, NGD_F32);
-    s.d.workspace = bench_memory((uint64_t)threads << 20, NGD_F32);
+    s.d.workspace = bench_memory((uint64_t)threads << 22, NGD_F32);
     if (ngd_team_create(threads, "bench", &team))
         bench_fail("no team");
     printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",

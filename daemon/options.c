@@ -19,7 +19,7 @@
         name, NGD_CONFIG_INT, AT(field), def, min, max, NULL, help, false \
     }
 
-const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", NULL};
+const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512bf16", "amx", NULL};
 
 const struct ngd_config_option ngd_options_table[] = {
     {"listen", NGD_CONFIG_LIST, AT(listen), "unix:/run/npugraphd/npugraphd.sock", 0, 0, NULL,
@@ -48,7 +48,7 @@ const struct ngd_config_option ngd_options_table[] = {
      "(ASCEND_HOME_PATH, /usr/local/Ascend).",
      false},
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
-    {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16",
+    {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
      "Instruction set of the host device's kernels; for comparisons.", false},
     COUNT("slots", slots, "1", 1, 64,
           "Stream slots per device: replays that may run at the same time. Each has a memory pool."),

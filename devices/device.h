@@ -37,7 +37,7 @@ struct ngd_device_params {
     uint64_t memory_bytes;   /* budget for buffers and pools; 0 = what the backend says */
     uint32_t threads;        /* host: CPUs of a stream's team; 0 = all online */
     const char *ascend_libs; /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
-    const char *isa;         /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16" */
+    const char *isa;         /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
 };
 
 struct ngd_device_info {

@@ -70,7 +70,14 @@ libngddevices_avx512_la_SOURCES = \
 	$(NGD_HOST_KERNEL_SOURCES_AVX512)
 libngddevices_la_LIBADD += libngddevices_avx512.la
 endif
+if NGD_AMX
+noinst_LTLIBRARIES += libngddevices_amx.la
+libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_AMX_CFLAGS)
+libngddevices_amx_la_SOURCES = devices/host/k_gemm_amx.c
+libngddevices_la_LIBADD += libngddevices_amx.la
+endif
 EXTRA_DIST += \
+	devices/host/k_gemm_amx.c \
 	devices/host/k_attention_avx2.c devices/host/k_attention_avx512.c \
 	devices/host/k_gemm_avx2.c devices/host/k_gemm_avx512.c \
 	devices/host/k_sample_avx2.c devices/host/k_sample_avx512.c

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-# Vector kernels of the host device. The files *_avx2.c, *_avx512.c and *_avx512bf16.c are compiled
+# Vector kernels of the host device. The files *_avx2.c, *_avx512.c and *_amx.c are compiled
 # with flags of their own and chosen at run time. Where the compiler cannot (or the machine is not an
 # x86-64), NGD_HAVE_AVX2 and so on stay undefined and the plain C kernels remain.
 AC_DEFUN([NGD_KERNELS], [
@@ -12,6 +12,7 @@ AC_DEFUN([NGD_KERNELS], [
   NGD_KERNEL_ISA([AVX2], [-mavx2 -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c])
   NGD_KERNEL_ISA([AVX512BF16], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512bf16 -mfma -mf16c])
+  NGD_KERNEL_ISA([AMX], [-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mamx-tile -mamx-bf16])
 ])
 
 # NGD_KERNEL_ISA(NAME, flags): sets the conditional NGD_NAME and NGD_NAME_CFLAGS, defines NGD_HAVE_NAME.

@@ -11,13 +11,18 @@
 #include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+
+/* Of asm/prctl.h since Linux 5.16; older headers do not have them. */
+#ifndef ARCH_REQ_XCOMP_PERM
+#define ARCH_REQ_XCOMP_PERM 0x1023
+#endif
+#define XFEATURE_XTILEDATA 18
 #endif
 
 static const char *const isa_names[NGD_ISA_MAX] = {
-    [NGD_ISA_SCALAR] = "scalar",
-    [NGD_ISA_AVX2] = "avx2",
-    [NGD_ISA_AVX512] = "avx512",
-    [NGD_ISA_AVX512BF16] = "avx512bf16",
+    [NGD_ISA_SCALAR] = "scalar",         [NGD_ISA_AVX2] = "avx2", [NGD_ISA_AVX512] = "avx512",
+    [NGD_ISA_AVX512BF16] = "avx512bf16", [NGD_ISA_AMX] = "amx",
 };
 
 const char *ngd_isa_name(ngd_isa_t isa)
@@ -40,6 +45,18 @@ static bool has_bf16(void)
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 5));
 }
 
+/* Tiles and their bf16 product, and a kernel that saves them and lets this process have them. */
+static bool has_amx(void)
+{
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, saved = 3u << 17;
+    unsigned a, b, c, d, low, high;
+
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (bf16 | tile)) != (bf16 | tile))
+        return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0)); /* AVX-512 is there, so xgetbv is */
+    return (low & saved) == saved && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
 /* __builtin_cpu_supports also asks whether the kernel saves the wide registers. */
 static ngd_isa_t detect(void)
 {
@@ -49,7 +66,9 @@ static ngd_isa_t detect(void)
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return NGD_ISA_AVX2;
-    return has_bf16() ? NGD_ISA_AVX512BF16 : NGD_ISA_AVX512;
+    if (!has_bf16())
+        return NGD_ISA_AVX512;
+    return has_amx() ? NGD_ISA_AMX : NGD_ISA_AVX512BF16;
 }
 #else
 static ngd_isa_t detect(void)
@@ -62,6 +81,9 @@ ngd_isa_t ngd_cpu_isa(void)
 {
     ngd_isa_t isa = detect();
 
+#if !defined(NGD_HAVE_AMX)
+    isa = isa > NGD_ISA_AVX512BF16 ? NGD_ISA_AVX512BF16 : isa;
+#endif
 #if !defined(NGD_HAVE_AVX512BF16)
     isa = isa > NGD_ISA_AVX512 ? NGD_ISA_AVX512 : isa;
 #endif

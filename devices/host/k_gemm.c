@@ -15,9 +15,12 @@
  * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
  * decides, not the rows of a replay, so that a row's result does not depend on its company.
  */
-#define WIDE_ROWS     NGD_GEMM_WIDE_ROWS
-#define COLS_PER_UNIT 16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
-#define STREAM_BYTES  (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
+#define WIDE_ROWS      NGD_GEMM_WIDE_ROWS
+#define COLS_PER_UNIT  16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define COLS_PER_TILES 32          /* of tiles: two of A */
+#define TILES_FROM     (64 << 10)  /* elements of w: with fewer, setting up tiles takes longer than the product */
+#define TILES_ROOM     (1 << 20)   /* bytes of x laid out for one pass: half of an L2 cache */
+#define STREAM_BYTES   (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
 
 #define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
 #define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
@@ -128,14 +131,94 @@ static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
             ngd_gemm_put(g, d, m, n, zeros, n1 - n < COLS_PER_UNIT ? n1 - n : COLS_PER_UNIT);
 }
 
-bool ngd_gemm_lays_out(const struct ngd_gemm *g)
+static bool is_wide(const struct ngd_gemm *g)
 {
-    return g->way == NGD_GEMM_DOT && g->k > 0;
+    return g->way == NGD_GEMM_WIDE && g->k > 0;
 }
+
+static bool has_tiles(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_TILES;
+}
+
+static int64_t tiles_rows(const struct ngd_gemm *g)
+{
+    const int64_t rows = TILES_ROOM / (g->k * (g->xt == NGD_F32 ? 6 : g->xt == NGD_F16 ? 4 : 2)) & ~(int64_t)15;
+
+    return rows < 16 ? 16 : rows > NGD_GEMM_MC ? NGD_GEMM_MC : rows;
+}
+
+/* Rows of x that are done together. */
+static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
+{
+    return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : rows;
+}
+
+struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
+{
+    const int64_t width = is_wide(g)     ? NGD_GEMM_NT
+                          : has_tiles(g) ? COLS_PER_TILES
+                                         : COLS_PER_UNIT,
+                  each = pass_rows(g, rows);
+
+    return (struct ngd_gemm_units){
+        .width = width,
+        .tiles = (g->n + width - 1) / width,
+        .passes = rows > each ? (rows + each - 1) / each : 1,
+    };
+}
+
+void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
+{
+    const int64_t each = pass_rows(g, rows);
+
+    *m0_p = pass * each;
+    *m1_p = rows - *m0_p > each ? *m0_p + each : rows;
+}
+
+bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
+{
+    return g->k > 0 && (g->way == NGD_GEMM_DOT || (has_tiles(g) && rows <= pass_rows(g, rows)));
+}
+
+#if defined(NGD_HAVE_AMX)
+static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    ngd_gemm_amx_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+}
+
+static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                  int64_t n0, int64_t n1)
+{
+    if (d->laid_out != pass + 1)
+        lay_out_tiles(g, d, m0, m1);
+    ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
+}
+#else
+static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    (void)g;
+    (void)d;
+    (void)m0;
+    (void)m1;
+}
+
+static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                  int64_t n0, int64_t n1)
+{
+    (void)pass;
+    (void)n0;
+    (void)n1;
+    lay_out_tiles(g, d, m0, m1);
+}
+#endif
 
 void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
-    g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
+    if (has_tiles(g))
+        lay_out_tiles(g, d, 0, rows);
+    else
+        g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
 }
 
 static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
@@ -143,28 +226,6 @@ static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t
     if (!d->laid_out)
         ngd_gemm_lay_out(g, d, rows);
     g->table->dot[g->wt](g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
-}
-
-static bool is_wide(const struct ngd_gemm *g)
-{
-    return g->way == NGD_GEMM_WIDE && g->k > 0;
-}
-
-struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
-{
-    const int64_t width = is_wide(g) ? NGD_GEMM_NT : COLS_PER_UNIT;
-
-    return (struct ngd_gemm_units){
-        .width = width,
-        .tiles = (g->n + width - 1) / width,
-        .passes = is_wide(g) ? (rows + NGD_GEMM_MC - 1) / NGD_GEMM_MC : 1,
-    };
-}
-
-void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
-{
-    *m0_p = is_wide(g) ? pass * NGD_GEMM_MC : 0;
-    *m1_p = is_wide(g) && rows - *m0_p > NGD_GEMM_MC ? *m0_p + NGD_GEMM_MC : rows;
 }
 
 void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
@@ -175,7 +236,9 @@ void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     ngd_gemm_pass(g, rows, pass, &m0, &m1);
     if (g->k == 0)
         put_zeros(g, d, rows, n0, n1);
-    else if (g->way == NGD_GEMM_WIDE)
+    else if (has_tiles(g))
+        tiles(g, d, pass, m0, m1, n0, n1);
+    else if (is_wide(g))
         wide(g, d, m0, m1, n0, n1);
     else if (g->way == NGD_GEMM_DOT)
         dot(g, d, rows, n0, n1);
@@ -222,7 +285,7 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
     struct ngd_gemm_data d = data_of(g, call);
     const int64_t rows = g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1;
 
-    d.laid_out = ngd_gemm_lays_out(g);
+    d.laid_out = ngd_gemm_lays_out(g, rows);
     if (d.laid_out && ngd_host_first_part(call, run))
         ngd_gemm_lay_out(g, &d, rows);
     ngd_gemm_run(g, &d, rows, 1, part, parts);
@@ -264,11 +327,28 @@ static uint64_t choose_way(struct ngd_gemm *g)
     return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
 }
 
+static bool tiles_fit(const struct ngd_gemm *g)
+{
+    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= TILES_FROM;
+}
+
+static uint64_t tiles_workspace(const struct ngd_gemm *g)
+{
+#if defined(NGD_HAVE_AMX)
+    return ngd_gemm_amx_bytes(g, g->m < tiles_rows(g) ? g->m : tiles_rows(g));
+#else
+    (void)g;
+    return 0;
+#endif
+}
+
+/* Whatever the instruction set will be. */
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
 {
     struct ngd_gemm copy = *g;
+    const uint64_t plain = choose_way(&copy), tiled = tiles_fit(g) ? tiles_workspace(g) : 0;
 
-    return choose_way(&copy);
+    return plain > tiled ? plain : tiled;
 }
 
 /* All or none: rows of one product must not meet different kernels. */
@@ -288,7 +368,10 @@ static void choose_xsmm(struct ngd_gemm *g)
 
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 {
-    g->thread_workspace = choose_way(g);
+    g->thread_workspace = (ngd_gemm_workspace(g) + 63) & ~(uint64_t)63;
+    choose_way(g);
+    if (isa >= NGD_ISA_AMX && tiles_fit(g))
+        g->way = NGD_GEMM_TILES;
     g->table = NGD_BY_ISA(isa, ngd_gemm_table);
     g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
     g->stream = (uint64_t)g->n * (uint64_t)g->k * (g->wt == NGD_F32 ? 4 : 2) > STREAM_BYTES;
@@ -299,9 +382,10 @@ void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
 /* Bytes of w at 10 GB/s, or arithmetic at half of what a core can, whichever takes longer. */
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
 {
-    static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50};
+    static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
     const double weights = (double)g->n * (double)g->k * (double)g->batch, size = g->wt == NGD_F32 ? 4 : 2;
-    const double read = weights * size / 10, math = 2 * weights * (double)g->m / flops_per_ns[isa];
+    const double read = weights * size / 10,
+                 math = 2 * weights * (double)g->m / (has_tiles(g) ? 300 : flops_per_ns[isa]);
 
     return 50 + (read > math ? read : math);
 }
@@ -545,7 +629,7 @@ static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const
     struct form f = form_with(form, plan, call);
 
     *strided_p = f.strided;
-    *workspace_p = choose_way(&f.g) * threads;
+    *workspace_p = ((ngd_gemm_workspace(&f.g) + 63) & ~(uint64_t)63) * threads;
     return NGD_OK;
 }
 

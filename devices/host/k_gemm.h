@@ -6,15 +6,18 @@
  * Matrix products: y[M,N] = alpha * x[M,K] * w + beta * bias, sums in f32.
  *
  * w is stored once, as the client gave it: rows of K ([N,K], a checkpoint's weights) or rows of N ([K,N]).
- * Three ways of computing, chosen at capture from the planned shape, never from the actual rows:
+ * Four ways of computing, chosen at capture from the planned shape, never from the actual rows:
  *
  *   dot   w in rows of K, few rows of x. Weight rows are streamed in the order of memory, each vector of weights is
  *         widened and meets 4 rows of x at a time. An element's sum runs over SIMD_W lanes along K, folded at the end.
  *   axpy  w in rows of N, few rows of x. Lanes are columns; an element's sum is one chain along K.
  *   wide  many rows of x. Tiles of w are widened (and transposed) to f32 [k][64] in a workspace that stays in the
  *         L2 cache, and LIBXSMM, or a kernel of ours without it, multiplies blocks of NGD_GEMM_RB rows with them.
+ *   tiles bf16 w in rows of K on a CPU with AMX, any number of rows of x: k_gemm_amx.c. Chosen by N and K alone.
  *
  * In each of them an element's value depends on its row of x, its column of w and K alone: not on M, not on the split.
+ * dot and axpy serve up to NGD_GEMM_WIDE_ROWS planned rows, wide more; between these two the last bits may differ.
+ * Tiles serve all of them.
  */
 #include "devices/host/by_isa.h"
 
@@ -25,7 +28,7 @@
 
 #define NGD_GEMM_WIDE_ROWS 48 /* planned rows from which on the wide way is taken */
 
-typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE } ngd_gemm_way_t;
+typedef enum ngd_gemm_way { NGD_GEMM_DOT, NGD_GEMM_AXPY, NGD_GEMM_WIDE, NGD_GEMM_TILES } ngd_gemm_way_t;
 
 /* c[rows][64] (+)= x[rows][k], rows of ldx elements, times w[k][64]. */
 typedef void (*ngd_gemm_mul_fn)(const float *w, const float *x, float *c);
@@ -37,7 +40,7 @@ struct ngd_gemm_data {
     char *y;
     int64_t row0, col0; /* of y's first element: not 0 when y is a tile of the result */
     char *workspace;    /* of this thread */
-    bool laid_out;      /* the workspace holds the rows of x already */
+    int64_t laid_out;   /* pass whose rows of x the workspace holds already, from 1; 0: none */
 };
 
 struct ngd_gemm {
@@ -91,8 +94,8 @@ struct ngd_gemm_units {
     int64_t width, tiles, passes;
 };
 struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows);
-/* Whether the product begins with laying out the rows of x in the workspace; and that alone. */
-bool ngd_gemm_lays_out(const struct ngd_gemm *g);
+/* Whether the product begins with laying out all rows of x in the workspace; and that alone: laid_out is 1 then. */
+bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
 /* Rows of a pass. */
 void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p);
@@ -108,6 +111,13 @@ void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call 
                         struct ngd_gemm *g, uint32_t *strided_p);
 uint64_t ngd_gemm_workspace(const struct ngd_gemm *g); /* of a thread */
 double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa);
+
+/* k_gemm_amx.c: bytes that rows of x take laid out; laying them out; columns [n0, n1) of rows [m0, m1), laid out at x.
+ */
+uint64_t ngd_gemm_amx_bytes(const struct ngd_gemm *g, int64_t rows);
+void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows, char *to);
+void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                      int64_t n1, const char *x);
 
 /* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa);

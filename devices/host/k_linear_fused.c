@@ -59,14 +59,14 @@ static struct ngd_gemm_data data_of(const struct fused *f, const struct ngd_host
         .x = f->norm ? room : call->ptrs[0],
         .residual = f->i_residual == 0xff ? NULL : call->ptrs[f->i_residual],
         .workspace = room + f->norm_bytes + 2 * f->tile_bytes,
-        .laid_out = f->one_layout,
+        .laid_out = f->one_layout && ngd_gemm_lays_out(&f->g[0], rows),
     };
 
     if (!ngd_host_first_part(call, run))
         return d;
     if (f->norm)
         normalise(f, call, rows, room);
-    if (f->one_layout)
+    if (d.laid_out)
         ngd_gemm_lay_out(&f->g[0], &d, rows);
     return d;
 }
@@ -110,6 +110,7 @@ static void gate_tile(const struct fused *f, const struct ngd_host_call *call, s
         set_weight(&f->g[i], call, d);
         d->y = tiles[i] = d->workspace - (2 - i) * (int64_t)f->tile_bytes;
         ngd_gemm_columns(&f->g[i], d, rows, pass, n0, n1);
+        d->laid_out = f->one_layout ? pass + 1 : 0;
     }
     for (int64_t m = m0; m < m1; m++)
         f->gate(tiles[0] + (m - m0) * GATE_COLS * size, tiles[1] + (m - m0) * GATE_COLS * size,
@@ -219,7 +220,7 @@ static ngd_status_t select_fused(const struct ngd_plan *plan, const struct ngd_p
 static bool alike(const struct fused *f)
 {
     for (uint32_t i = 0; i < f->n; i++)
-        if (!ngd_gemm_lays_out(&f->g[i]) || f->g[i].way != f->g[0].way || f->g[i].wt != f->g[0].wt)
+        if (!ngd_gemm_lays_out(&f->g[i], 1) || f->g[i].way != f->g[0].way || f->g[i].wt != f->g[0].wt)
             return false;
     return true;
 }

@@ -16,7 +16,14 @@
 #include "devices/device.h"
 #include <stdatomic.h>
 
-typedef enum ngd_isa { NGD_ISA_SCALAR, NGD_ISA_AVX2, NGD_ISA_AVX512, NGD_ISA_AVX512BF16, NGD_ISA_MAX } ngd_isa_t;
+typedef enum ngd_isa {
+    NGD_ISA_SCALAR,
+    NGD_ISA_AVX2,
+    NGD_ISA_AVX512,
+    NGD_ISA_AVX512BF16,
+    NGD_ISA_AMX, /* with AVX-512 and bf16 */
+    NGD_ISA_MAX
+} ngd_isa_t;
 
 struct ngd_host_call;
 struct ngd_host_run;

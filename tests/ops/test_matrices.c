@@ -365,6 +365,90 @@ START_TEST(products_of_nothing_are_their_bias)
 }
 END_TEST
 
+/* Weights that are large enough for tiles, where there are any: rows and columns on both sides of theirs. */
+START_TEST(products_with_large_weights_are_right)
+{
+    static const int64_t some[][3] = {{1, 520, 137},  {2, 257, 512},  {3, 300, 224},  {5, 272, 256},
+                                      {6, 259, 260},  {10, 290, 230}, {11, 272, 288}, {16, 263, 301},
+                                      {17, 272, 256}, {40, 299, 225}, {200, 258, 262}};
+    struct random r = {6};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < sizeof(some) / sizeof(some[0]); s++) {
+            struct product p = {.op = "aten.linear",
+                                .xt = types[t].x,
+                                .wt = types[t].w,
+                                .m = some[s][0],
+                                .n = some[s][1],
+                                .k = some[s][2],
+                                .bias = s % 2 ? BIAS_COLUMNS : NO_BIAS,
+                                .x_layout = s % 3 == 1 ? SLICED : PLAIN,
+                                .w_layout = s % 4 == 3 ? SLICED : PLAIN,
+                                .alpha = 1,
+                                .beta = 1};
+
+            check_product(&p, &r);
+        }
+    benches_close();
+}
+END_TEST
+
+/* A row's results, planned with `m` rows. */
+static void run_gear(struct bench *b, const struct product *p, const struct operands *o, int64_t m, char *y)
+{
+    const uint64_t size = ngd_dtype_bytes(p->xt);
+    struct product gear = *p;
+    struct ngd_span in = {o->x.data, (uint64_t)(m * p->k) * size};
+    struct ngd_out out = {y, (uint64_t)(m * p->n) * size};
+    struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf sb;
+    struct ready r;
+
+    gear.m = m;
+    ngd_strbuf_init(&sb);
+    print_product(&sb, &gear);
+    run_check(ready_open(&r, b, ngd_strbuf_str(&sb), NULL, &diag), &diag, ngd_strbuf_str(&sb));
+    run_check(ngd_buffer_write(r.bound[0], 0, o->w.data, numbers_bytes(&o->w), &diag), &diag, "w");
+    run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, ngd_strbuf_str(&sb));
+    ready_close(&r);
+    ngd_strbuf_fini(&sb);
+}
+
+/* A sequence's steps run in whatever gear its company asks for. */
+START_TEST(a_row_has_the_same_bits_in_every_gear)
+{
+    static const int64_t some[][2] = {{272, 256}, {263, 301}, {70, 65}}, gears[] = {1, 2, 3, 5, 6, 8, 11, 16};
+    struct random r = {7};
+
+    benches_open();
+    for (size_t t = 0; t < N_TYPES; t++)
+        for (size_t s = 0; s < 3; s++) {
+            struct product p = {
+                .op = "aten.linear", .xt = types[t].x, .wt = types[t].w, .m = 16, .n = some[s][0], .k = some[s][1]};
+            const size_t row = (size_t)p.n * ngd_dtype_bytes(p.xt);
+            char *all = malloc(16 * row), *y = malloc(16 * row);
+            struct operands o;
+
+            operands_open(&o, &p, &r);
+            for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++) {
+                run_gear(&benches[isa], &p, &o, 16, all);
+                for (size_t g = 0; g < sizeof(gears) / sizeof(gears[0]); g++) {
+                    run_gear(&benches[isa], &p, &o, gears[g], y);
+                    ck_assert_msg(memcmp(all, y, (size_t)gears[g] * row) == 0, "%s, %s x %s: %lld rows differ from 16",
+                                  benches[isa].name, ngd_dtype_name(p.xt), ngd_dtype_name(p.wt), (long long)gears[g]);
+                }
+            }
+            operands_close(&o);
+            free(all);
+            free(y);
+        }
+    benches_close();
+}
+END_TEST
+
 UNIT_MAIN("ops/matrices", products_of_any_size_and_type_are_right, products_of_turned_and_sliced_operands_are_right,
           products_of_batches_are_right, products_with_factors_and_any_bias_are_right,
-          products_of_nothing_are_their_bias)
+          products_of_nothing_are_their_bias, products_with_large_weights_are_right,
+          a_row_has_the_same_bits_in_every_gear)
