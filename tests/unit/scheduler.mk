@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/sched_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
+	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
 	tests/unit/test_model \
 	tests/unit/test_policy \
@@ -15,6 +16,7 @@ check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
+tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
