@@ -6,6 +6,7 @@ libngdbase_la_SOURCES = \
 	base/config.c base/config.h \
 	base/digest.c base/digest.h \
 	base/dtype.c base/dtype.h \
+	base/dumpdir.c base/dumpdir.h \
 	base/fault.c base/fault.h \
 	base/handle.c base/handle.h \
 	base/heap.c base/heap.h \
@@ -14,6 +15,7 @@ libngdbase_la_SOURCES = \
 	base/log.c base/log.h \
 	base/mem.c base/mem.h \
 	base/metrics.c base/metrics.h \
+	base/npy.c base/npy.h \
 	base/status.c base/status.h \
 	base/strbuf.c base/strbuf.h \
 	base/tsan.h \

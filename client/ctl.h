@@ -109,6 +109,8 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_options(struct ctl *ctl, int argc, char **argv);

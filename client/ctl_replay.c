@@ -205,7 +205,16 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
         ctl_field_str(f, "Digest", "digest", r.described->info->digest);
         ctl_field_str(f, "Guards", "key", r.need->key);
         ctl_field_int(f, "Kernels", "kernels", r.need->kernels);
+        ctl_field_int(f, "Streams", "streams", r.need->streams);
         ctl_field_bytes(f, "Pool", "pool_bytes", r.need->pool_bytes);
+        ctl_field_bytes(f, "Live at once", "live_bytes", r.need->live_bytes);
+        ctl_field_str(f, "Pool is", "pool",
+                      strcmp(r.need->pool, "slots") == 0 ? "shared by the device's graphs" : r.need->pool);
+        ctl_field_int(f, "Pools", "pools", r.need->pools);
+        ctl_field_bytes(f, "They hold", "pool_held_bytes", r.need->pool_held_bytes);
+        ctl_field_bytes(f, "They would grow by", "pool_more_bytes", r.need->pool_more_bytes);
+        ctl_field_int(f, "Executables", "executables", r.need->executables);
+        ctl_field_int(f, "Shared by", "holders", r.need->holders);
         ctl_field_str(f, "Captured", "captured", r.dry_run ? "no (dry run)" : r.need->captured ? "now" : "before");
         ctl_field_us(f, "Took", "capture_us", (double)r.need->nanoseconds / 1000);
         ctl_fields_end(f);

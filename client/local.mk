@@ -31,6 +31,7 @@ libnpugraph_la_LDFLAGS = $(AM_LDFLAGS) -version-info 0:0:0 -export-symbols-regex
 bin_PROGRAMS += npugraphctl
 npugraphctl_SOURCES = \
 	client/ctl.h \
+	client/ctl_doctor.c \
 	client/ctl_explain.c \
 	client/ctl_graphs.c \
 	client/ctl_info.c \

@@ -7,6 +7,7 @@
  * A part is NULL before its start and after its stop. Threads: the pointers change only while no other thread runs.
  */
 #include "base/clock.h"
+#include "base/dumpdir.h"
 #include "base/status.h"
 #include "daemon/options.h"
 #include <stdatomic.h>
@@ -52,6 +53,7 @@ struct ngd_daemon {
     struct ngd_locks *locks;
     struct ngd_device **devices;
     size_t n_devices;
+    struct ngd_dumps dumps; /* directories that diagnostics may write into */
     struct ngd_sched *sched;
     struct ngd_reactor *reactor;
     struct ngd_reactor_watch *expiry; /* of sessions' grace periods */

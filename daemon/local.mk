@@ -41,6 +41,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_generate.c \
 	daemon/rpc_bind.c \
 	daemon/rpc_buckets.c \
+	daemon/rpc_examine.c \
 	daemon/rpc_explain.c \
 	daemon/rpc_graphs.c \
 	daemon/rpc_graphs.h \

@@ -39,6 +39,13 @@ const struct ngd_config_option ngd_options_table[] = {
      false},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory below which clients may have safetensors files loaded. Without one, no file can be loaded.", false},
+    {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,
+     "Directory below which diagnostics may write: data dumps of clients' graphs, and what is kept of a replay that "
+     "was "
+     "found wrong (below the first one). Without one, nothing is written.",
+     false},
+    {"dump-limit", NGD_CONFIG_SIZE, AT(dump_limit), "1G", 0, INT64_C(1) << 50, NULL,
+     "Bytes that diagnostics may write while the daemon runs. 0: no limit.", false},
     {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
      "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,

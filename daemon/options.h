@@ -14,6 +14,8 @@ struct ngd_options {
     char *lock_file;
     char *stats_listen;
     struct ngd_config_list models_dir;
+    struct ngd_config_list dump_dir;
+    uint64_t dump_limit;
     struct ngd_config_list device;
     uint64_t device_memory;
     char *ascend_libs;

@@ -201,6 +201,14 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     reply.captured = info->captured;
     reply.pool_bytes = info->pool_bytes;
     reply.kernels = info->kernels;
+    reply.live_bytes = info->live_bytes;
+    reply.streams = info->streams;
+    reply.holders = info->holders;
+    reply.executables = info->executables;
+    reply.pool = (char *)(uintptr_t)info->pool;
+    reply.pools = info->pools;
+    reply.pool_held_bytes = info->pool_held;
+    reply.pool_more_bytes = info->pool_more;
     reply.nanoseconds = (uint64_t)info->duration;
     ngd_call_reply(call, &reply.base);
 }

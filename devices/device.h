@@ -154,6 +154,8 @@ struct ngd_launch {
     const struct ngd_out *outputs;      /* graph->n_outputs */
     bool eager;                         /* operator by operator, each through the backend's own launch */
     uint64_t tag;                       /* the request's, for diagnoses; 0 = none */
+    ngd_nsec_t
+        *times; /* optional: begin and end of each call of the plan, where the backend can say (zeros: it cannot) */
     ngd_status_t status;
     struct ngd_diag diag;
     ngd_nsec_t device_time; /* out: time on the device */

@@ -114,6 +114,8 @@ struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph);
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph); /* returns NULL; NULL is fine */
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb); /* parses back to the same digest */
+/* The same with a copy of each node's results among its outputs, behind its own: "tap:<value>". Parses. */
+void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb);
 void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb);
 void ngd_type_print(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_strbuf *sb);
 

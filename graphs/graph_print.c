@@ -185,7 +185,7 @@ static void print_node(const struct printer *p, const struct ngd_node *node)
     ngd_strbuf_putc(p->sb, '\n');
 }
 
-static void print_body(const struct printer *p)
+static void print_declarations(const struct printer *p)
 {
     const struct ngd_graph *graph = p->graph;
     const uint32_t *const lists[] = {graph->params, graph->states, graph->inputs, graph->hosts};
@@ -196,16 +196,57 @@ static void print_body(const struct printer *p)
     for (uint32_t c = 0; c < 4; c++)
         for (uint32_t i = 0; i < counts[c]; i++)
             print_input(p, lists[c][i]);
-    for (uint32_t i = 0; i < graph->n_nodes; i++)
-        print_node(p, &graph->nodes[i]);
+}
+
+static void print_outputs(const struct printer *p)
+{
+    const struct ngd_graph *graph = p->graph;
+
     for (uint32_t i = 0; i < graph->n_outputs; i++) {
         ngd_strbuf_append(p->sb, i ? ", " : "  return ");
         ngd_strbuf_json_string(p->sb, graph->outputs[i].name);
         ngd_strbuf_append(p->sb, " = ");
         print_value(p, graph->outputs[i].value);
     }
-    if (graph->n_outputs)
+}
+
+static void print_body(const struct printer *p)
+{
+    print_declarations(p);
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++)
+        print_node(p, &p->graph->nodes[i]);
+    print_outputs(p);
+    if (p->graph->n_outputs)
         ngd_strbuf_putc(p->sb, '\n');
+}
+
+/* Copies stand right behind their nodes, since a view of a state shows later writes to it. */
+void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb)
+{
+    struct printer p = {graph, sb, NULL};
+    bool any = graph->n_outputs > 0;
+
+    ngd_strbuf_append(sb, "npugraph 1\ngraph ");
+    ngd_strbuf_json_string(sb, graph->name);
+    ngd_strbuf_append(sb, " {\n");
+    print_declarations(&p);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        print_node(&p, &graph->nodes[i]);
+        for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
+            ngd_strbuf_printf(sb, "  %%__tap.%u.%u = aten.clone(", i, k);
+            print_value(&p, graph->nodes[i].out[k]);
+            ngd_strbuf_append(sb, ")\n");
+        }
+    }
+    print_outputs(&p);
+    for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
+            ngd_strbuf_printf(sb, "%s\"tap:%s\" = %%__tap.%u.%u", any ? ", " : "  return ",
+                              graph->values[graph->nodes[i].out[k]].name, i, k);
+            any = true;
+        }
+    }
+    ngd_strbuf_append(sb, any ? "\n}\n" : "}\n");
 }
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb)

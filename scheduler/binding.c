@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- life --------------------------------------------------------------------------------------------- */
@@ -350,12 +351,37 @@ void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_execu
 
 /* ---- captures ahead ----------------------------------------------------------------------------------- */
 
+/* What it would share, and what it would cost more. A private pool does not exist before the capture. */
+static void describe_sharing(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_capture_info *info)
+{
+    bool private = !prog->pools && !prog->options.reuse_graph_pool_in_same_fx;
+    struct ngd_gcache_stats cache;
+
+    ngd_gcache_stats(prog->cache, &cache);
+    info->executables = cache.entries;
+    info->holders = atomic_load_explicit(&prog->refs, memory_order_relaxed);
+    info->pools = prog->queue->n_slots;
+    if (prog->pools)
+        snprintf(info->pool, sizeof(info->pool), "named %.64s", prog->options.use_graph_pool);
+    else
+        snprintf(info->pool, sizeof(info->pool), "%s", private ? "private" : "slots");
+    for (uint32_t i = 0; i < prog->queue->n_slots; i++) {
+        uint64_t held = private ? 0 : ngd_pool_bytes(ngd_poolset_pool(prog->pools, &prog->queue->slots[i]));
+
+        info->pool_held += held;
+        info->pool_more += plan->pool_bytes > held ? plan->pool_bytes - held : 0;
+    }
+}
+
 static void describe_plan(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_capture_info *info)
 {
     struct ngd_strbuf sb;
 
     info->pool_bytes = plan->pool_bytes;
+    info->live_bytes = plan->live_peak_bytes;
     info->kernels = plan->n_calls;
+    info->streams = 1;
+    describe_sharing(prog, plan, info);
     ngd_strbuf_init(&sb);
     ngd_key_print(prog->graph, &plan->key, &sb);
     strncpy(info->key, ngd_strbuf_str(&sb), sizeof(info->key) - 1);

@@ -6,6 +6,9 @@ libngdscheduler_la_SOURCES = \
 	scheduler/capture.c \
 	scheduler/context.c \
 	scheduler/contract.c scheduler/contract.h \
+	scheduler/doctor.c \
+	scheduler/dump.c \
+	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/order.c \
@@ -25,6 +28,9 @@ libngdscheduler_la_SOURCES = \
 	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
 	scheduler/seq.c \
 	scheduler/share.c scheduler/share.h \
+	scheduler/trace.c \
+	scheduler/trial.c scheduler/trial.h \
+	scheduler/verify.c \
 	scheduler/worker.c
 
 EXTRA_DIST += scheduler/events.def scheduler/policies.def

@@ -305,6 +305,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     atomic_init(&prog->refs, 1);
     ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
     ngd_list_init(&prog->bindings);
+    ngd_list_init(&prog->quarantined);
     ngd_list_init(&prog->link);
     *prog_p = prog;
     return NGD_OK;
@@ -314,6 +315,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
 static void program_free(struct ngd_program *prog)
 {
     ngd_gcache_destroy(prog->cache);
+    ngd_program_free_quarantine(prog);
     ngd_poolset_unref(prog->pools);
     ngd_program_free_buckets(prog);
     ngd_free(prog->sizes);
@@ -373,6 +375,8 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %s is not one of the scheduler's",
                             ngd_device_info(dev)->name);
     status = ngd_graph_options_check(options, diag);
+    if (status == NGD_OK)
+        status = ngd_dump_check(sched, options, diag);
     if (status)
         return status;
     /* Made before the lock is taken, and thrown away when there is one already. */

@@ -101,9 +101,13 @@ struct ngd_buffer *ngd_binding_buffer(const struct ngd_binding *binding, uint32_
 
 struct ngd_capture_info {
     bool captured; /* false: it was there */
-    uint64_t pool_bytes;
-    uint32_t kernels;
+    uint64_t pool_bytes, live_bytes;
+    uint32_t kernels, streams;
+    uint32_t holders, executables; /* of the program */
+    uint32_t pools;                /* one for each slot */
+    uint64_t pool_held, pool_more; /* by these pools; by which they would grow */
     ngd_nsec_t duration;
+    char pool[80]; /* "slots", "named NAME", "private" */
     char key[512];
 };
 /*

@@ -154,3 +154,64 @@ ngd_status_t ngd_program_apply_buckets(struct ngd_program *prog, uint32_t symbol
         *dropped_p = dropped;
     return NGD_OK;
 }
+
+/* ---- learning ----------------------------------------------------------------------------------------- */
+
+#define WORTH 0.9 /* padding of the new set, at most, over the present one's: captures are not free either */
+
+struct lesson {
+    struct ngd_capture_job job;
+    struct ngd_program *prog; /* a reference */
+};
+
+/* As many captures as the graph declares buckets. */
+static void learn_symbol(struct ngd_program *prog, uint32_t symbol, struct ngd_size_count *list)
+{
+    const struct ngd_symbol *sym = &prog->graph->symbols[symbol];
+    uint32_t n = ngd_program_sizes(prog, symbol, list), captures = sym->n_buckets;
+    struct ngd_bucket_set present, better;
+
+    if (sym->policy != NGD_SYMBOL_BUCKETS || n == 0)
+        return;
+    if (captures >= NGD_MAX_BUCKETS)
+        captures = NGD_MAX_BUCKETS - 1;
+    ngd_program_buckets(prog, symbol, &present);
+    if (ngd_buckets_propose(list, n, captures, sym->max, &better, NULL) == NGD_OK &&
+        (double)ngd_buckets_padding(&better, list, n) < WORTH * (double)ngd_buckets_padding(&present, list, n))
+        (void)ngd_program_apply_buckets(prog, symbol, &better, NULL, NULL);
+}
+
+static void lesson_end(struct lesson *lesson)
+{
+    ngd_program_unref(lesson->prog);
+    ngd_free(lesson);
+}
+
+static void lesson_run(struct ngd_capture_job *job)
+{
+    struct lesson *lesson = ngd_container_of(job, struct lesson, job);
+    struct ngd_size_count *list = NGD_NEW_N(struct ngd_size_count, NGD_SIZES_MAX);
+
+    for (uint32_t i = 0; list && i < lesson->prog->graph->n_symbols; i++)
+        learn_symbol(lesson->prog, i, list);
+    ngd_free(list);
+    lesson_end(lesson);
+}
+
+static void lesson_abort(struct ngd_capture_job *job)
+{
+    lesson_end(ngd_container_of(job, struct lesson, job));
+}
+
+void ngd_program_learn(struct ngd_program *prog)
+{
+    struct lesson *lesson = NGD_NEW(struct lesson);
+
+    if (!lesson)
+        return;
+    lesson->job.run = lesson_run;
+    lesson->job.abort = lesson_abort;
+    lesson->prog = ngd_program_ref(prog);
+    if (!ngd_captures_push(&prog->sched->captures, &lesson->job))
+        lesson_end(lesson);
+}

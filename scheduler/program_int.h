@@ -23,6 +23,7 @@ struct ngd_executable {
     _Atomic bool poisoned;
     _Atomic bool unreachable; /* no request has its key any more: other buckets */
     _Atomic uint32_t runs;
+    _Atomic uint64_t verify_turns; /* replays, for verify_every_n */
     _Atomic uint64_t padded_runs; /* replays of fewer rows than it was captured for */
     _Atomic int64_t expected;     /* moving average of device time */
     _Atomic int64_t doubt;        /* and of how far it was off */
@@ -42,7 +43,10 @@ struct ngd_program {
     struct ngd_poolset *pools; /* that the options name; NULL = the slots' own */
     uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */
     uint64_t number;           /* unique in this process: what events name it by */
-    struct ngd_sizes *sizes;   /* asked for, by symbol */
+    _Atomic uint32_t n_quarantined;
+    _Atomic uint64_t asked;  /* requests that bucket_policy learn has counted */
+    _Atomic uint64_t dumps;  /* runs whose data were written */
+    struct ngd_sizes *sizes; /* asked for, by symbol */
     /* Buckets that were applied instead of the graph's, one set for each symbol; NULL = none. Replaced as a whole; the
      * ones before stay until the program goes, since lookups read them without a lock. */
     _Atomic(struct ngd_bucket_table *) buckets;
@@ -51,7 +55,8 @@ struct ngd_program {
     _Atomic uint64_t captures, replays, eager_runs;
     struct ngd_mutex lock; /* rank PROGRAM */
     struct ngd_list bindings NGD_GUARDED_BY(lock);
-    uint32_t n_applied NGD_GUARDED_BY(lock); /* sets of buckets so far */
+    struct ngd_list quarantined NGD_GUARDED_BY(lock); /* keys: verify.c */
+    uint32_t n_applied NGD_GUARDED_BY(lock);          /* sets of buckets so far */
     struct {
         uint64_t hash;
         int reason;
@@ -89,11 +94,22 @@ struct ngd_bucket_table {
 /* Guards and pinned values, with the buckets that the program has at present. */
 ngd_status_t ngd_program_key(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
                              struct ngd_key *key_p, struct ngd_diag *diag);
+/* With bucket_policy learn: applies a better set on a capture thread, if there is one. */
+void ngd_program_learn(struct ngd_program *prog);
+#define NGD_LEARN_FROM 256 /* requests; and again whenever their number has doubled */
+
 /* What was asked for, once its guards hold. */
 static inline void ngd_program_note_sizes(struct ngd_program *prog, const int64_t *symbols)
 {
+    uint64_t n;
+
     for (uint32_t i = 0; i < prog->graph->n_symbols; i++)
         ngd_sizes_note(&prog->sizes[i], symbols[i]);
+    if (prog->options.bucket_policy != NGD_BUCKETS_LEARN)
+        return;
+    n = atomic_fetch_add_explicit(&prog->asked, 1, memory_order_relaxed) + 1;
+    if (n >= NGD_LEARN_FROM && (n & (n - 1)) == 0)
+        ngd_program_learn(prog);
 }
 void ngd_program_free_buckets(struct ngd_program *prog);
 
@@ -142,6 +158,22 @@ void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_execu
 
 /* Predicted device time; NGD_NSEC_NEVER until it is known. */
 ngd_nsec_t ngd_executable_expected(const struct ngd_executable *x);
+
+/* Runs it, and no more: what the ways below have in common. */
+ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                struct ngd_launch *launch);
+/* The same with a shadow, which is believed when they differ. */
+ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                            struct ngd_launch *launch);
+/* The same with every node's results written to files. */
+ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                          struct ngd_launch *launch);
+ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag);
+/* What runs instead of a key's executable while the key is in quarantine: a reference; NULL = it is not. */
+struct ngd_exec *ngd_program_quarantined(struct ngd_program *prog, const struct ngd_key *key);
+ngd_status_t ngd_quarantine_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_exec *exec,
+                                struct ngd_launch *launch);
+void ngd_program_free_quarantine(struct ngd_program *prog);
 
 /*
  * Runs x with the binding's buffers on a slot that the caller owns, and accounts for it. The answer and its diagnosis

@@ -53,7 +53,7 @@ static const ngd_event_reason_t eager_events[NGD_EAGER_MAX] = {
     [NGD_EAGER_QUARANTINED] = NGD_EVENT_EAGER_QUARANTINED,
 };
 
-static void account(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch)
+static void account(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch, bool quarantined)
 {
     struct ngd_program *prog = x->prog;
     ngd_nsec_t t = launch->device_time;
@@ -63,8 +63,11 @@ static void account(struct ngd_slot *slot, struct ngd_executable *x, const struc
     ngd_metric_row_add(slot->queue->busy_seconds, (uint64_t)(slot->busy_unreported / NGD_USEC));
     slot->busy_unreported %= NGD_USEC;
     account_rows(prog, x, launch);
-    if (launch->eager) {
-        int why = prog->options.force_eager ? NGD_EAGER_FORCED : x->cached ? NGD_EAGER_REQUESTED : NGD_EAGER_LIMIT;
+    if (launch->eager || quarantined) {
+        int why = quarantined                 ? NGD_EAGER_QUARANTINED
+                  : prog->options.force_eager ? NGD_EAGER_FORCED
+                  : x->cached                 ? NGD_EAGER_REQUESTED
+                                              : NGD_EAGER_LIMIT;
 
         ngd_program_note(prog, eager_events[why], &ngd_exec_plan(x->exec)->key, launch->tag, "%s",
                          ngd_event_infos[eager_events[why]].help);
@@ -128,15 +131,12 @@ static void say_running(struct ngd_slot *slot, const struct ngd_executable *x)
     atomic_store_explicit(&slot->running, head, memory_order_relaxed);
 }
 
-ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
-                            struct ngd_launch *launch)
+ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                struct ngd_launch *launch)
 {
     struct ngd_instance *inst = NULL;
-    ngd_status_t status;
+    ngd_status_t status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
 
-    launch->device_time = 0;
-    launch->diag.text[0] = '\0';
-    status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
     if (status == NGD_OK) {
         say_running(slot, x);
         status = ngd_stream_run(slot->stream, inst, launch);
@@ -144,10 +144,50 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
     }
     if (!x->cached)
         ngd_instance_destroy(inst);
+    return status;
+}
+
+static bool verify_is_due(struct ngd_executable *x, const struct ngd_launch *launch)
+{
+    int64_t n = x->prog->options.verify_every_n;
+
+    return n && !launch->eager && x->cached &&
+           (atomic_fetch_add_explicit(&x->verify_turns, 1, memory_order_relaxed) + 1) % (uint64_t)n == 0;
+}
+
+/* In the one way of many that the graph's options, and what is known of the key, ask for. */
+static ngd_status_t run_somehow(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                struct ngd_launch *launch, bool *quarantined_p)
+{
+    struct ngd_exec *exec = ngd_program_quarantined(x->prog, &ngd_exec_plan(x->exec)->key);
+    ngd_status_t status;
+
+    *quarantined_p = exec != NULL;
+    if (exec) {
+        status = ngd_quarantine_run(slot, binding, exec, launch);
+        ngd_exec_unref(exec);
+        return status;
+    }
+    if (x->prog->options.dump_tensor_data)
+        return ngd_dump_run(slot, binding, x, launch);
+    if (verify_is_due(x, launch))
+        return ngd_verify_run(slot, binding, x, launch);
+    return ngd_executable_run(slot, binding, x, launch);
+}
+
+ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                            struct ngd_launch *launch)
+{
+    bool quarantined;
+    ngd_status_t status;
+
+    launch->device_time = 0;
+    launch->diag.text[0] = '\0';
+    status = run_somehow(slot, binding, x, launch, &quarantined);
     if (status)
         return fail(slot, x, launch, status);
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
-    account(slot, x, launch);
+    account(slot, x, launch, quarantined);
     return NGD_OK;
 }

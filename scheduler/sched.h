@@ -29,6 +29,7 @@ struct ngd_sched;
 struct ngd_order;
 struct ngd_executable;
 struct ngd_queue;
+struct ngd_dumps;
 struct ngd_recorder;
 
 struct ngd_sched_params {
@@ -38,6 +39,7 @@ struct ngd_sched_params {
     uint32_t capture_threads; /* default 1 */
     uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
     ngd_nsec_t inline_limit;  /* default 50 µs */
+    struct ngd_dumps *dumps;  /* directories for what diagnostics write; NULL = none. Borrowed */
     const char *policy;       /* of policies.def; default "fair" */
 };
 

@@ -13,6 +13,7 @@
  * eager runs the same plan the way a framework without capture does: for every operator it looks the kernel up, asks
  * it whether it can run, prepares parameters, resolves addresses and dispatches, every time.
  */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "devices/host/host.h"
 #include <inttypes.h>
@@ -391,6 +392,13 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
     return status;
 }
 
+/* For tests of what finds wrong kernels: the first element, which is four times as large when it is an f32. */
+static void spoil_result(const struct ngd_host_call *call)
+{
+    if (call->n_out)
+        call->ptrs[call->n_in][3]++;
+}
+
 ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
@@ -401,8 +409,15 @@ ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, stru
     if (team && exec->shares)
         ngd_team_begin(team);
     copy_in(inst, launch);
-    for (uint32_t i = 0; i < exec->n_calls && !failed(&run); i++)
+    for (uint32_t i = 0; i < exec->n_calls && !failed(&run); i++) {
+        if (launch->times)
+            launch->times[2 * i] = ngd_now();
         run_call(&inst->calls[i], &run, team);
+        if (launch->times)
+            launch->times[2 * i + 1] = ngd_now();
+        if (NGD_FAULT(REPLAY_WRONG))
+            spoil_result(&inst->calls[i]);
+    }
     if (team && exec->shares)
         ngd_team_end(team);
     return conclude(inst, launch, &run, start);

@@ -239,6 +239,8 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Graphs/Release": ("unary_unary", pb.ReleaseResponse),
     "Graphs/Bind": ("unary_unary", pb.BindResponse),
     "Graphs/Explain": ("unary_unary", pb.ExplainResponse),
+    "Graphs/Doctor": ("unary_unary", pb.DoctorResponse),
+    "Graphs/Trace": ("unary_unary", pb.TraceResponse),
     "Graphs/Buckets": ("unary_unary", pb.BucketsResponse),
     "Graphs/ListOptions": ("unary_unary", pb.ListOptionsResponse),
     "Sequences/RegisterModel": ("unary_unary", pb.RegisterModelResponse),

@@ -128,6 +128,22 @@ def buckets(daemon):
         assert {"buckets-applied", "evicted-buckets"} <= set(reasons(explain(c, graph=g)))
 
 
+@test("bucket_policy learn applies a better set by itself, and only where the graph has buckets")
+def learning(daemon):
+    with Client(daemon) as c:
+        g = c.register(rows("learner"), options={"bucket_policy": "learn"}).graph
+        want = run_rows(c, g, 3).outputs[0]
+        for _ in range(300):
+            assert run_rows(c, g, 3).outputs[0] == want
+        present = lambda: list(c.call("Graphs/Buckets", pb.BucketsRequest(graph=g)).present.buckets)
+        until("the buckets are learned", lambda: present() == [3, 64])
+        assert run_rows(c, g, 3).outputs[0] == want
+        assert "B<=3" in {k.symbols for k in explain(c, graph=g).keys}
+        n = c.register(exact("unlearned"), options={"bucket_policy": "learn"}).graph
+        for _ in range(260):
+            c.replay(n, [floats(1, 2)], [2])
+
+
 @test("padding is invisible: whatever the buckets, a replay of n rows gives the bytes that n rows give alone")
 def padding(daemon):
     text = graph('  sym B 1..32 buckets 32\n  param %w : f32[6,6] = "w"\n  input %x : f32[B,6]\n  %a = aten.mm(%x, %w)\n'

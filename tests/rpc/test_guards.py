@@ -145,6 +145,9 @@ def pools():
         r = c.register(text)
         need = {b: c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[b])).pool_bytes for b in buckets}
         largest = max(need.values())
+        dry = c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[32], dry_run=True))
+        assert (dry.pool, dry.pools, dry.streams, dry.executables) == ("slots", 2, 1, 16) and dry.holders >= 1, dry
+        assert dry.live_bytes <= dry.pool_bytes == largest and dry.pool_more_bytes == 2 * largest - dry.pool_held_bytes, dry
         assert largest == need[32] and len(set(need.values())) == 16, need
 
         def work(order):

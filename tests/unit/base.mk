@@ -5,6 +5,7 @@ NGD_BASE_TESTS = \
 	tests/unit/test_config \
 	tests/unit/test_digest \
 	tests/unit/test_dtype \
+	tests/unit/test_dumpdir \
 	tests/unit/test_fault \
 	tests/unit/test_handle \
 	tests/unit/test_heap \
@@ -24,6 +25,7 @@ tests_unit_test_clock_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_config_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_digest_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_dtype_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_dumpdir_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_fault_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_handle_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_heap_LDADD = $(NGD_BASE_TEST_LIBS)

@@ -3,6 +3,7 @@
 EXTRA_DIST += tests/unit/plan_util.h tests/unit/passes
 NGD_PLAN_TESTS = \
 	tests/unit/test_buckets \
+	tests/unit/test_compare \
 	tests/unit/test_gcache \
 	tests/unit/test_key \
 	tests/unit/test_memplan \
@@ -17,6 +18,7 @@ TESTS += $(NGD_PLAN_TESTS)
 endif
 NGD_PLAN_TEST_LIBS = $(NGD_GRAPHS_LIBS) $(CHECK_LIBS)
 tests_unit_test_buckets_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_compare_LDADD = $(NGD_PLAN_TEST_LIBS) -lm
 tests_unit_test_gcache_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_key_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)

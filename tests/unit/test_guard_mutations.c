@@ -90,11 +90,11 @@ static uint32_t draw(struct world *w, uint32_t n)
 
 static struct ngd_program *program_with(struct world *w, const char *name, const char *value)
 {
-    struct ngd_program_options options;
+    struct ngd_graph_options options;
     struct ngd_diag diag = {0};
 
-    ngd_program_options_init(&options);
-    if (name && ngd_program_options_set(&options, name, value, &diag))
+    ngd_graph_options_init(&options);
+    if (name && ngd_graph_options_set(&options, name, value, &diag))
         ck_abort_msg("%s", diag.text);
     return bed_program(&w->bed, TEXT, &options);
 }

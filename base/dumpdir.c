@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/dumpdir.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAME_ROOM 240
+
+/* ---- paths by their text ---- */
+
+/* What of path lies below dir; NULL = it doesn't. */
+static const char *below(const char *dir, const char *path)
+{
+    size_t n = strlen(dir);
+
+    while (n > 1 && dir[n - 1] == '/')
+        n--;
+    if (strncmp(path, dir, n) != 0 || (path[n] != '/' && path[n] != '\0' && n > 1))
+        return NULL;
+    return path + n;
+}
+
+static bool has_parent(const char *path)
+{
+    for (const char *p = path; *p;) {
+        size_t n = strcspn(p, "/");
+
+        if (n == 2 && p[0] == '.' && p[1] == '.')
+            return true;
+        p += n;
+        p += strspn(p, "/");
+    }
+    return false;
+}
+
+static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path, const char **dir_p,
+                                 const char **rest_p, struct ngd_diag *diag)
+{
+    if (dumps->n_allowed == 0)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "no directory is allowed for dumps; the daemon's option dump-dir names some");
+    if (has_parent(path))
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "directory \"%.300s\" goes up with \"..\"", path);
+    if (path[0] != '/') {
+        *dir_p = dumps->allowed[0];
+        *rest_p = path;
+        return NGD_OK;
+    }
+    for (size_t i = 0; i < dumps->n_allowed; i++) {
+        *rest_p = below(dumps->allowed[i], path);
+        *dir_p = dumps->allowed[i];
+        if (*rest_p)
+            return NGD_OK;
+    }
+    return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                        "directory \"%.300s\" is not below one that the daemon's option dump-dir allows", path);
+}
+
+ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
+{
+    const char *dir, *rest;
+
+    return find_allowed(dumps, path, &dir, &rest, diag);
+}
+
+/* ---- directories ---- */
+
+static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
+{
+    if (err == ELOOP || err == ENOTDIR)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "directory \"%.300s\" leads through something that is no directory, or a link", path);
+    return ngd_diag_set(diag, ngd_status_from_errno(err), "directory \"%.300s\": %s", path, strerror(err));
+}
+
+/* The component at *rest_p below fd, which is closed. */
+static int enter(int fd, const char **rest_p)
+{
+    size_t n = strcspn(*rest_p, "/");
+    char name[NAME_ROOM];
+    int next, err;
+
+    if (n >= sizeof(name)) {
+        close(fd);
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(name, *rest_p, n);
+    name[n] = '\0';
+    *rest_p += n;
+    if (mkdirat(fd, name, 0700) != 0 && errno != EEXIST)
+        next = -1;
+    else
+        next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    err = errno;
+    close(fd);
+    errno = err;
+    return next;
+}
+
+ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int *fd_p, struct ngd_diag *diag)
+{
+    const char *dir, *rest;
+    ngd_status_t status = find_allowed(dumps, path, &dir, &rest, diag);
+    int fd;
+
+    if (status)
+        return status;
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/"))
+        fd = enter(fd, &rest);
+    if (fd < 0)
+        return fail(errno, path, diag);
+    *fd_p = fd;
+    return NGD_OK;
+}
+
+/* ---- files ---- */
+
+static void clean_name(const char *name, char *to)
+{
+    size_t n = 0;
+
+    for (; name[n] && n < NAME_ROOM - 1; n++) {
+        char c = name[n];
+        bool fine = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+                    c == '-' || (c == '.' && n > 0);
+
+        to[n] = fine ? c : '_';
+    }
+    to[n] = '\0';
+}
+
+static int write_all(int fd, const char *data, size_t n)
+{
+    while (n) {
+        ssize_t done = write(fd, data, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return done < 0 ? errno : EIO;
+        data += done;
+        n -= (size_t)done;
+    }
+    return 0;
+}
+
+static ngd_status_t take_budget(struct ngd_dumps *dumps, size_t n, struct ngd_diag *diag)
+{
+    uint64_t before = atomic_fetch_add(&dumps->written, n);
+
+    if (!dumps->budget || before + n <= dumps->budget)
+        return NGD_OK;
+    atomic_fetch_sub(&dumps->written, n);
+    return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                        "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
+                        (unsigned long long)before, (unsigned long long)dumps->budget);
+}
+
+ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name, const void *data, size_t n,
+                             struct ngd_diag *diag)
+{
+    char clean[NAME_ROOM];
+    ngd_status_t status = take_budget(dumps, n, diag);
+    int fd, err;
+
+    if (status)
+        return status;
+    clean_name(name, clean);
+    fd = openat(dir, clean, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    err = fd < 0 ? errno : write_all(fd, data, n);
+    if (fd >= 0 && close(fd) != 0 && !err)
+        err = errno;
+    if (err)
+        return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
+                            strerror(err));
+    return NGD_OK;
+}

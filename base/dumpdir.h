@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_BASE_DUMPDIR_H
+#define NGD_BASE_DUMPDIR_H
+
+/*
+ * Directories that the daemon writes diagnostics into, below those that its configuration allows.
+ *
+ * A client names the directory, so nothing of its path is trusted: it has to lie below an allowed one, without "..",
+ * and no component below that may be a link; directories that are missing are made (0700). Files are new ones (0600),
+ * never written through a link and never over another. Threads: any. Bounds: `budget` bytes in all, then
+ * RESOURCE_EXHAUSTED.
+ */
+#include "base/status.h"
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ngd_dumps {
+    const char *const *allowed; /* absolute paths; borrowed */
+    size_t n_allowed;
+    uint64_t budget; /* bytes; 0 = no limit */
+    _Atomic uint64_t written;
+};
+
+/*
+ * Opens (and makes) the directory. path: absolute and below an allowed one, or relative to the first. *fd_p is a
+ * descriptor to close. PERMISSION_DENIED: not below what is allowed, or through a link; CONFIG-like refusals say which.
+ */
+ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int *fd_p, struct ngd_diag *diag);
+/* The check alone, by the path's text: for registrations, before anything is written. */
+ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
+/* One new file; bytes of name other than letters, digits, '.', '_' and '-' become '_'. */
+ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name, const void *data, size_t n,
+                             struct ngd_diag *diag);
+
+#endif

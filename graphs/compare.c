@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graphs/compare.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static double tolerance(ngd_dtype_t dtype)
+{
+    switch (dtype) {
+    case NGD_F32:
+        return NGD_COMPARE_F32;
+    case NGD_F16:
+        return NGD_COMPARE_F16;
+    case NGD_BF16:
+        return NGD_COMPARE_BF16;
+    default:
+        return 0;
+    }
+}
+
+static double element(ngd_dtype_t dtype, const void *data, uint64_t i)
+{
+    float f;
+    uint16_t h;
+    int32_t w;
+    int64_t l;
+
+    switch (dtype) {
+    case NGD_F32:
+        memcpy(&f, (const char *)data + 4 * i, 4);
+        return f;
+    case NGD_F16:
+        memcpy(&h, (const char *)data + 2 * i, 2);
+        return ngd_f16_to_f32(h);
+    case NGD_BF16:
+        memcpy(&h, (const char *)data + 2 * i, 2);
+        return ngd_bf16_to_f32(h);
+    case NGD_I32:
+        memcpy(&w, (const char *)data + 4 * i, 4);
+        return w;
+    case NGD_I64:
+        memcpy(&l, (const char *)data + 8 * i, 8);
+        return (double)l;
+    case NGD_I8:
+        return ((const int8_t *)data)[i];
+    default:
+        return ((const uint8_t *)data)[i];
+    }
+}
+
+static double largest(ngd_dtype_t dtype, const void *data, uint64_t n)
+{
+    double most = 0;
+
+    for (uint64_t i = 0; i < n; i++) {
+        double v = fabs(element(dtype, data, i));
+
+        if (isfinite(v) && v > most)
+            most = v;
+    }
+    return most;
+}
+
+static bool same(double got, double want, double room)
+{
+    if (isnan(got) || isnan(want))
+        return isnan(got) && isnan(want);
+    if (isinf(got) || isinf(want))
+        return got == want;
+    return fabs(got - want) <= room;
+}
+
+static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
+                            struct ngd_difference *diff)
+{
+    size_t size = ngd_dtype_bytes(dtype);
+
+    for (uint64_t i = 0; i < n; i++) {
+        if (memcmp((const char *)got + size * i, (const char *)want + size * i, size) == 0)
+            continue;
+        if (diff->n++ == 0) {
+            diff->index = i;
+            diff->got = element(dtype, got, i);
+            diff->want = element(dtype, want, i);
+        }
+    }
+    return diff->n == 0;
+}
+
+bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p)
+{
+    double share = tolerance(dtype), room;
+
+    memset(diff_p, 0, sizeof(*diff_p));
+    if (n == 0 || memcmp(got, want, n * ngd_dtype_bytes(dtype)) == 0)
+        return true;
+    if (share == 0)
+        return compare_exactly(dtype, got, want, n, diff_p);
+    room = share * largest(dtype, want, n) + 1e-30;
+    for (uint64_t i = 0; i < n; i++) {
+        double g = element(dtype, got, i), w = element(dtype, want, i);
+
+        if (same(g, w, room))
+            continue;
+        if (diff_p->n++ == 0) {
+            diff_p->index = i;
+            diff_p->got = g;
+            diff_p->want = w;
+        }
+    }
+    return diff_p->n == 0;
+}
+
+void ngd_difference_print(const struct ngd_difference *diff, uint64_t n, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_printf(sb, "%" PRIu64 " of %" PRIu64 " elements differ; element %" PRIu64 " is %.9g, not %.9g", diff->n,
+                      n, diff->index, diff->got, diff->want);
+}

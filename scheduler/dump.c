@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Data dumps (dump_tensor_data): every replay of the graph writes the results of every node as .npy files.
+ *
+ * The run is of a copy of the graph whose nodes' results are outputs too: of the graph as it was registered, eagerly
+ * (stage original), or of what the passes made of it (optimized). It is the run: states change once. Files are
+ * <number of the run>.<number of the output>.<value>.npy below DIR/<graph>-<digest>-<stage>/. What cannot be written is
+ * noted, and the replay is answered.
+ */
+#include "base/dumpdir.h"
+#include "base/mem.h"
+#include "base/npy.h"
+#include "scheduler/program_int.h"
+#include "scheduler/trial.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool original(const struct ngd_program *prog)
+{
+    return prog->options.data_dump_stage == NGD_DUMP_ORIGINAL;
+}
+
+ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag)
+{
+    static const struct ngd_dumps none = {0};
+
+    if (!options->dump_tensor_data)
+        return NGD_OK;
+    return ngd_dumps_check(sched->params.dumps ? sched->params.dumps : &none, options->data_dump_dir, diag);
+}
+
+static ngd_status_t open_dir(const struct ngd_program *prog, int *fd_p, struct ngd_diag *diag)
+{
+    char hex[NGD_DIGEST_HEX], name[80], path[NGD_OPTION_TEXT_MAX + 128];
+    size_t n = 0;
+
+    ngd_digest_hex(&prog->graph->digest, hex);
+    for (const char *p = prog->graph->name; *p && n + 1 < sizeof(name); p++)
+        name[n++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ? *p : '_';
+    name[n] = '\0';
+    snprintf(path, sizeof(path), "%s/%s-%.12s-%s", prog->options.data_dump_dir, name, hex,
+             original(prog) ? "original" : "optimized");
+    return ngd_dumps_open(prog->sched->params.dumps, path, fd_p, diag);
+}
+
+static ngd_status_t write_results(const struct ngd_program *prog, const struct ngd_trial_results *results, int dir,
+                                  uint64_t run, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < results->n && status == NGD_OK; i++) {
+        const struct ngd_trial_result *r = &results->list[i];
+        const char *name = strncmp(r->name, "tap:", 4) == 0 ? r->name + 4 : r->name;
+        char file[200];
+        void *npy;
+        size_t n;
+
+        status = ngd_npy_make(r->dtype, r->dims, r->rank, r->data, &npy, &n);
+        if (status) {
+            ngd_diag_set(diag, status, "output \"%.100s\" cannot be written as npy", name);
+            break;
+        }
+        snprintf(file, sizeof(file), "%06" PRIu64 ".%05u.%s%.150s.npy", run, (unsigned)i,
+                 i < prog->graph->n_outputs ? "output." : "", name);
+        status = ngd_dumps_write(prog->sched->params.dumps, dir, file, npy, n, diag);
+        ngd_free(npy);
+    }
+    return status;
+}
+
+static void write_all(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_launch *launch,
+                      const struct ngd_trial_results *results)
+{
+    struct ngd_diag diag = {0};
+    int dir;
+    ngd_status_t status = open_dir(prog, &dir, &diag);
+
+    if (status == NGD_OK) {
+        status = write_results(prog, results, dir, atomic_fetch_add(&prog->dumps, 1), &diag);
+        close(dir);
+    }
+    if (status)
+        ngd_program_note(prog, NGD_EVENT_DUMP_FAILED, key, launch->tag, "%s", diag.text);
+}
+
+static void answer(const struct ngd_program *prog, const struct ngd_launch *launch,
+                   const struct ngd_trial_results *results)
+{
+    for (uint32_t i = 0; i < prog->graph->n_outputs; i++)
+        if (launch->outputs[i].data)
+            memcpy(launch->outputs[i].data, results->list[i].data, results->list[i].bytes);
+}
+
+ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                          struct ngd_launch *launch)
+{
+    struct ngd_program *prog = binding->prog;
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
+    struct ngd_trial_results results = {0};
+    struct ngd_graph *tapped = NULL;
+    ngd_status_t status = ngd_graph_tap(original(prog) ? prog->graph : plan->graph, &tapped, &launch->diag);
+
+    if (status == NGD_OK) {
+        struct ngd_trial trial = {.slot = slot,
+                                  .graph = tapped,
+                                  .key = &plan->key,
+                                  .eager = original(prog) || launch->eager,
+                                  .buffers = binding->buffers,
+                                  .launch = launch};
+
+        status = ngd_trial_run(&trial, &results, &launch->device_time, &launch->diag);
+    }
+    if (status == NGD_OK) {
+        answer(prog, launch, &results);
+        write_all(prog, &plan->key, launch, &results);
+    }
+    ngd_trial_results_fini(&results);
+    ngd_graph_unref(tapped);
+    return status;
+}

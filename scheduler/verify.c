@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Verified replays (verify_every_n), and what becomes of an executable that was found out.
+ *
+ * The shadow of a replay is the graph as it was registered, without passes, run operator by operator on the same inputs
+ * and on copies of the states as they were before. Where the replay differs beyond rounding (graphs/compare.h) the
+ * shadow is believed: its results are the answer, its states replace the replay's, the executable is dropped, and its
+ * key is in quarantine: from then on it runs as the shadow did, which is slow and right. What was seen is kept
+ * below the first directory of dump-dir.
+ */
+#include "base/dumpdir.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/npy.h"
+#include "graphs/compare.h"
+#include "scheduler/program_int.h"
+#include "scheduler/trial.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CHUNK          (1u << 20)
+#define QUARANTINE_MAX 64
+
+struct ngd_quarantined {
+    struct ngd_list link; /* in prog->quarantined; under the program's lock */
+    struct ngd_key key;
+    struct ngd_exec *exec; /* without passes */
+};
+
+/* One verification. */
+struct check {
+    struct ngd_slot *slot;
+    struct ngd_binding *binding;
+    struct ngd_executable *x;
+    struct ngd_launch *launch;
+    struct ngd_buffer **own; /* with copies of the states: the shadow's */
+    struct ngd_trial_results want;
+    char text[300]; /* the first difference */
+};
+
+static void count(const char *result)
+{
+    ngd_metric_row_add(ngd_metric_row(NGD_M_VERIFIED_REPLAYS, result), 1);
+}
+
+/* ---- quarantine --------------------------------------------------------------------------------------- */
+
+static struct ngd_quarantined *find_locked(struct ngd_program *prog, const struct ngd_key *key) NGD_REQUIRES(prog->lock)
+{
+    ngd_list_for_each (l, &prog->quarantined) {
+        struct ngd_quarantined *q = ngd_container_of(l, struct ngd_quarantined, link);
+
+        if (ngd_key_equal(&q->key, key))
+            return q;
+    }
+    return NULL;
+}
+
+struct ngd_exec *ngd_program_quarantined(struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct ngd_quarantined *q;
+    struct ngd_exec *exec;
+
+    if (atomic_load_explicit(&prog->n_quarantined, memory_order_acquire) == 0)
+        return NULL;
+    ngd_mutex_lock(&prog->lock);
+    q = find_locked(prog, key);
+    exec = q ? ngd_exec_ref(q->exec) : NULL;
+    ngd_mutex_unlock(&prog->lock);
+    return exec;
+}
+
+void ngd_program_free_quarantine(struct ngd_program *prog)
+{
+    struct ngd_list *l;
+
+    ngd_mutex_lock(&prog->lock);
+    while ((l = ngd_list_pop_front(&prog->quarantined))) {
+        struct ngd_quarantined *q = ngd_container_of(l, struct ngd_quarantined, link);
+
+        ngd_exec_unref(q->exec);
+        ngd_free(q);
+    }
+    ngd_mutex_unlock(&prog->lock);
+}
+
+static struct ngd_quarantined *quarantined_new(struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct ngd_quarantined *q = NGD_NEW(struct ngd_quarantined);
+    struct ngd_plan *plan = NULL;
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (q)
+        status = ngd_plan_create(prog->graph, key, NULL, ngd_device_target(prog->queue->dev), &plan, NULL);
+    if (status == NGD_OK)
+        status = ngd_exec_create(prog->queue->dev, plan, &q->exec, NULL);
+    ngd_plan_unref(plan);
+    if (status) {
+        ngd_free(q);
+        return NULL;
+    }
+    q->key = *key;
+    return q;
+}
+
+/* False: there is no room for it; the executable is dropped all the same, and the next capture is verified again. */
+static bool quarantine(struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct ngd_quarantined *q = quarantined_new(prog, key);
+    bool kept = false;
+
+    if (!q)
+        return false;
+    ngd_mutex_lock(&prog->lock);
+    if (!find_locked(prog, key) && atomic_load(&prog->n_quarantined) < QUARANTINE_MAX) {
+        ngd_list_push_back(&prog->quarantined, &q->link);
+        atomic_fetch_add_explicit(&prog->n_quarantined, 1, memory_order_release);
+        kept = true;
+    }
+    ngd_mutex_unlock(&prog->lock);
+    if (!kept) {
+        ngd_exec_unref(q->exec);
+        ngd_free(q);
+    }
+    return kept;
+}
+
+ngd_status_t ngd_quarantine_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_exec *exec,
+                                struct ngd_launch *launch)
+{
+    struct ngd_instance *inst = NULL;
+    bool eager = launch->eager;
+    ngd_status_t status = ngd_instance_create(exec, binding->buffers, binding->n, slot->pool, &inst, &launch->diag);
+
+    if (status == NGD_OK) {
+        launch->eager = true;
+        status = ngd_stream_run(slot->stream, inst, launch);
+        launch->eager = eager;
+    }
+    ngd_instance_destroy(inst);
+    return status;
+}
+
+/* ---- comparing ---------------------------------------------------------------------------------------- */
+
+static void say(struct check *c, const char *what, const char *name, const struct ngd_difference *diff, uint64_t n)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_difference_print(diff, n, &sb);
+    snprintf(c->text, sizeof(c->text), "%s \"%.80s\": %s", what, name, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
+
+static bool outputs_same(struct check *c)
+{
+    for (uint32_t i = 0; i < c->want.n; i++) {
+        const struct ngd_trial_result *r = &c->want.list[i];
+        struct ngd_difference diff;
+
+        if (!c->launch->outputs[i].data ||
+            ngd_compare(r->dtype, c->launch->outputs[i].data, r->data, ngd_trial_result_elements(r), &diff))
+            continue;
+        say(c, "output", r->name, &diff, ngd_trial_result_elements(r));
+        return false;
+    }
+    return true;
+}
+
+/* Piece by piece: states may be as large as the device's memory. */
+static bool state_same(struct check *c, uint32_t i, char *got, char *want)
+{
+    const struct ngd_graph *g = c->binding->prog->graph;
+    const struct ngd_value *v = &g->values[g->states[i - g->n_params]];
+    uint64_t size = ngd_dtype_bytes(v->type.dtype), bytes = ngd_buffer_bytes(c->own[i]) / size * size;
+    struct ngd_difference diff;
+
+    for (uint64_t at = 0; at < bytes; at += CHUNK) {
+        uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
+
+        if (ngd_buffer_read(c->binding->buffers[i], at, got, n, NULL) || ngd_buffer_read(c->own[i], at, want, n, NULL))
+            return true; /* unknown is not wrong */
+        if (ngd_compare(v->type.dtype, got, want, n / size, &diff))
+            continue;
+        diff.index += at / size;
+        say(c, "state", v->label, &diff, n / size);
+        return false;
+    }
+    return true;
+}
+
+static bool states_same(struct check *c)
+{
+    const struct ngd_graph *g = c->binding->prog->graph;
+    char *got = ngd_malloc(CHUNK), *want = ngd_malloc(CHUNK);
+    bool same = true;
+
+    for (uint32_t i = g->n_params; got && want && i < g->n_params + g->n_states && same; i++)
+        same = state_same(c, i, got, want);
+    ngd_free(got);
+    ngd_free(want);
+    return same;
+}
+
+/* ---- evidence ----------------------------------------------------------------------------------------- */
+
+struct evidence {
+    struct ngd_dumps *dumps;
+    int dir;
+};
+
+static void keep_text(const struct evidence *e, const char *name, struct ngd_strbuf *sb)
+{
+    (void)ngd_dumps_write(e->dumps, e->dir, name, ngd_strbuf_str(sb), sb->len, NULL);
+    ngd_strbuf_clear(sb);
+}
+
+static void keep_tensor(const struct evidence *e, const char *kind, const char *name, ngd_dtype_t dtype,
+                        const int64_t *dims, uint32_t rank, const void *data)
+{
+    char file[200];
+    void *npy;
+    size_t n;
+
+    if (ngd_npy_make(dtype, dims, rank, data, &npy, &n))
+        return;
+    snprintf(file, sizeof(file), "%s.%.150s.npy", kind, name);
+    (void)ngd_dumps_write(e->dumps, e->dir, file, npy, n, NULL);
+    ngd_free(npy);
+}
+
+static void keep_inputs(const struct evidence *e, const struct check *c)
+{
+    const struct ngd_graph *g = c->binding->prog->graph;
+
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const struct ngd_value *v = &g->values[g->inputs[i]];
+        int64_t dims[NGD_MAX_RANK];
+        bool known = true;
+
+        for (uint32_t d = 0; d < v->type.rank; d++)
+            known = known && ngd_expr_eval(g->exprs, v->type.dims[d], c->launch->symbols, &dims[d]) == NGD_OK;
+        if (known)
+            keep_tensor(e, "input", v->label, v->type.dtype, dims, v->type.rank, c->launch->inputs[i].data);
+    }
+}
+
+static void keep_reason(const struct evidence *e, const struct check *c, struct ngd_strbuf *sb)
+{
+    const struct ngd_graph *g = c->binding->prog->graph;
+
+    ngd_strbuf_printf(sb, "%s\n", c->text);
+    for (uint32_t i = 0; i < g->n_symbols; i++)
+        ngd_strbuf_printf(sb, "symbol %s = %" PRId64 "\n", g->symbols[i].name, c->launch->symbols[i]);
+    for (uint32_t i = 0; i < g->n_hosts; i++) {
+        ngd_strbuf_printf(sb, "host %s =", g->values[g->hosts[i]].label);
+        for (uint32_t k = 0; k < c->launch->hosts[i].n; k++)
+            ngd_strbuf_printf(sb, " %" PRId64, c->launch->hosts[i].values[k]);
+        ngd_strbuf_putc(sb, '\n');
+    }
+    keep_text(e, "why.txt", sb);
+}
+
+static void keep_evidence(struct check *c)
+{
+    struct ngd_program *prog = c->binding->prog;
+    struct evidence e = {.dumps = prog->sched->params.dumps};
+    char hex[NGD_DIGEST_HEX], path[128];
+    struct ngd_strbuf sb;
+
+    if (!e.dumps || e.dumps->n_allowed == 0)
+        return;
+    ngd_digest_hex(&prog->graph->digest, hex);
+    snprintf(path, sizeof(path), "quarantine/%.12s-%016" PRIx64 "-%" PRId64, hex, c->x->key_hash, ngd_now());
+    if (ngd_dumps_open(e.dumps, path, &e.dir, NULL))
+        return;
+    ngd_strbuf_init(&sb);
+    keep_reason(&e, c, &sb);
+    ngd_graph_print(prog->graph, &sb);
+    keep_text(&e, "graph.txt", &sb);
+    ngd_graph_print(ngd_exec_plan(c->x->exec)->graph, &sb);
+    keep_text(&e, "optimized.txt", &sb);
+    ngd_plan_print(ngd_exec_plan(c->x->exec), &sb);
+    keep_text(&e, "plan.txt", &sb);
+    ngd_strbuf_fini(&sb);
+    keep_inputs(&e, c);
+    for (uint32_t i = 0; i < c->want.n; i++) {
+        const struct ngd_trial_result *r = &c->want.list[i];
+
+        keep_tensor(&e, "shadow", r->name, r->dtype, r->dims, r->rank, r->data);
+        if (c->launch->outputs[i].data)
+            keep_tensor(&e, "replay", r->name, r->dtype, r->dims, r->rank, c->launch->outputs[i].data);
+    }
+    close(e.dir);
+}
+
+/* ---- the verdict -------------------------------------------------------------------------------------- */
+
+/* The shadow's results and states instead of the replay's. */
+static ngd_status_t believe_shadow(struct check *c)
+{
+    const struct ngd_graph *g = c->binding->prog->graph;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < c->want.n; i++)
+        if (c->launch->outputs[i].data)
+            memcpy(c->launch->outputs[i].data, c->want.list[i].data, c->want.list[i].bytes);
+    for (uint32_t i = g->n_params; i < g->n_params + g->n_states && status == NGD_OK; i++)
+        status = ngd_buffer_copy_all(c->binding->buffers[i], c->own[i], &c->launch->diag);
+    if (status)
+        ngd_diag_prefix(&c->launch->diag, "the replay was wrong (%s), and its states cannot be put right: ", c->text);
+    return status;
+}
+
+static ngd_status_t condemn(struct check *c)
+{
+    struct ngd_program *prog = c->binding->prog;
+    const struct ngd_key *key = &ngd_exec_plan(c->x->exec)->key;
+    char name[NGD_LOG_VALUE_MAX];
+    bool kept;
+
+    count("different");
+    ngd_error("scheduler", "a replay of graph=%s differs from its shadow, the executable is dropped: %s",
+              ngd_log_value(prog->graph->name, name), c->text);
+    keep_evidence(c);
+    kept = quarantine(prog, key);
+    ngd_program_note(prog, NGD_EVENT_QUARANTINED, key, c->launch->tag, "%s%s", c->text,
+                     kept ? "" : "; no room in quarantine");
+    ngd_program_poison(prog, c->x);
+    return believe_shadow(c);
+}
+
+static void skip(struct check *c, const struct ngd_diag *diag)
+{
+    count("skipped");
+    ngd_program_note(c->binding->prog, NGD_EVENT_VERIFY_SKIPPED, &ngd_exec_plan(c->x->exec)->key, c->launch->tag, "%s",
+                     diag->text);
+}
+
+static ngd_status_t compare_with_shadow(struct check *c)
+{
+    struct ngd_program *prog = c->binding->prog;
+    struct ngd_trial trial = {.slot = c->slot,
+                              .graph = prog->graph,
+                              .key = &ngd_exec_plan(c->x->exec)->key,
+                              .eager = true,
+                              .buffers = c->own,
+                              .launch = c->launch};
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_trial_run(&trial, &c->want, NULL, &diag);
+
+    if (status) {
+        skip(c, &diag);
+        return NGD_OK;
+    }
+    if (outputs_same(c) && states_same(c)) {
+        count("same");
+        return NGD_OK;
+    }
+    return condemn(c);
+}
+
+ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                            struct ngd_launch *launch)
+{
+    struct check c = {.slot = slot, .binding = binding, .x = x, .launch = launch};
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_buffers_with_own_states(binding->prog->graph, binding->buffers, &c.own, &diag);
+
+    if (status) {
+        skip(&c, &diag);
+        return ngd_executable_run(slot, binding, x, launch);
+    }
+    status = ngd_executable_run(slot, binding, x, launch);
+    if (status == NGD_OK)
+        status = compare_with_shadow(&c);
+    ngd_trial_results_fini(&c.want);
+    ngd_buffers_free(c.own, binding->n);
+    return status;
+}

@@ -1,0 +1,285 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor, traces, verified replays and data dumps. Faults are injected where the build has fault points."""
+import struct
+
+from harness import *
+
+PROBE = subprocess.run([DAEMON, "--check-config"], env={**os.environ, "NPUGRAPHD_FAULT": "replay-wrong:9:1"}, capture_output=True, text=True)
+FAULTS = PROBE.returncode == 0
+
+
+def graph(body, name="g"):
+    return f'npugraph 1\ngraph "{name}" {{\n{body}\n}}\n'
+
+
+# Nodes that no pass may change: each is read, and none is a no-op.
+CHAIN = graph('  sym B 1..8 buckets 8\n  param %w : f32[4,4] = "w"\n  state %s : f32[4] = "s"\n  input %x : f32[B,4]\n'
+              '  %a = aten.mm(%x, %w)\n  %b = aten.silu(%a)\n  %c = aten.mul.Tensor(%b, %a)\n  %t = aten.sum.dim_IntList(%w) {dim=[0]}\n'
+              '  %n = aten.add.Tensor(%s, %t)\n  aten.copy_(%s, %n)\n  %d = aten.add.Tensor(%c, %n)\n  return "d" = %d', "chain")
+# What passes change: a double negation, equal nodes, a no-op.
+LOOSE = graph('  input %x : f32[8]\n  %z = aten.clone(%x)\n  %e1 = aten.exp(%z)\n  %e2 = aten.exp(%x)\n  %y = aten.add.Tensor(%e1, %e2)\n  return "y" = %y',
+              "loose")
+
+
+def floats(*values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def unfloats(data):
+    return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+
+def filled(c, *values):
+    buffer = c.allocate(4 * len(values))
+    c.write(buffer, floats(*values))
+    return buffer
+
+
+WEIGHTS = [0.5 + i / 8 for i in range(16)]
+SUMS = [sum(WEIGHTS[i::4]) for i in range(4)]
+
+
+def chain(c, **options):
+    state = filled(c, 0, 0, 0, 0)
+    return c.register(CHAIN, {"w": filled(c, *WEIGHTS), "s": state}, options), state
+
+
+def run(c, g, b=3, **kwargs):
+    return unfloats(c.replay(g, [floats(*[i / 4 for i in range(4 * b)])], [b], **kwargs).outputs[0])
+
+
+def doctor(c, **kwargs):
+    return c.call("Graphs/Doctor", pb.ExamineRequest(**kwargs))
+
+
+def explain(c, g):
+    return [e for e in c.call("Graphs/Explain", pb.ExplainRequest(graph=g)).events]
+
+
+def npy(path):
+    data = path.read_bytes()
+    assert data[:8] == b"\x93NUMPY\x01\x00", path
+    n = struct.unpack("<H", data[8:10])[0]
+    header = eval(data[10:10 + n].decode(), {"__builtins__": {}}, {"True": True, "False": False})
+    assert (10 + n) % 64 == 0 and not header["fortran_order"], header
+    return header["descr"], header["shape"], data[10 + n:]
+
+
+def ctl(daemon, *arguments, status=0):
+    if CTL is None:
+        raise Skip("npugraphctl was not built")
+    done = subprocess.run([CTL, "--address", daemon.address, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout if status in (0, 1) else done.stderr
+
+
+def needs_faults():
+    if not FAULTS:
+        raise Skip("this build has no fault points; configure with --enable-fault")
+
+
+@test("doctor: a healthy graph agrees in every step, whatever passes change, and keeps its states")
+def healthy(daemon):
+    with Client(daemon) as c:
+        r, state = chain(c)
+        run(c, r.graph)
+        before = c.read(state)
+        got = doctor(c, graph=r.graph)
+        names = [s.name for s in got.steps]
+        assert got.healthy and names[0] == "validate" and names[1] == "eager, no passes", got
+        assert {"eager, with passes", "replay of a new capture", "replay of the cached executable"} <= set(names), names
+        assert [s.verdict for s in got.steps][:2] == ["passed", "reference"] and all(s.verdict == "same" for s in got.steps[2:]), got
+        assert c.read(state) == before, "the doctor works on copies"
+        loose = doctor(c, digest=c.register(LOOSE).digest)
+        assert loose.healthy and any(s.name.startswith("pass ") for s in loose.steps), [s.name for s in loose.steps]
+        given = doctor(c, graph=r.graph, symbols=[2], inputs=[floats(*range(8))])
+        assert given.healthy, given
+
+
+@test("doctor: what cannot be examined is refused, and a reference that fails is named")
+def unfit(daemon):
+    text = graph('  param %e : f32[4,2] = "e"\n  input %i : i32[3]\n  %y = aten.embedding(%e, %i)\n  return "y" = %y', "lookup")
+    with Client(daemon) as c:
+        r, _ = chain(c)
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", doctor, c, graph=r.graph, symbols=[1, 2])
+        refused("GUARD_FAILED", "FAILED_PRECONDITION", doctor, c, graph=r.graph, symbols=[9])
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", doctor, c, graph=r.graph, inputs=[b"", b""])
+        refused("NOT_FOUND", "NOT_FOUND", doctor, c, digest="00000000")
+        g = c.register(text).graph
+        assert doctor(c, graph=g).healthy, "drawn indices fit"
+        bad = doctor(c, graph=g, inputs=[struct.pack("<3i", 0, 99, 1)])
+        assert not bad.healthy and bad.step == "eager, no passes" and "99" in bad.verdict, bad
+        short = doctor(c, graph=g, inputs=[b"1234"])
+        assert not short.healthy and "needs 12" in short.verdict, short
+
+
+@test("doctor: a kernel that is wrong in captured replays is found in the replay, at its node")
+def wrong_kernel():
+    needs_faults()
+    # Kernels of captured replays, from the start: mm, silu, ... ; the second is wrong in every replay.
+    with Daemon(env={"NPUGRAPHD_FAULT": "replay-wrong:0:100000"}) as daemon, Client(daemon) as c:
+        r, _ = chain(c)
+        got = doctor(c, graph=r.graph)
+        assert not got.healthy and got.step == "replay of a new capture", got
+        assert got.node == "%a of aten.mm", got.node
+        assert [s.verdict for s in got.steps[:-1]].count("differs") == 0 and got.steps[-1].verdict == "differs"
+        told = json.loads(ctl(daemon, "--json", "doctor", r.digest, "--symbol", "B=4", "--seed", "7", status=1))
+        assert told["healthy"] is False and told["step"] == got.step, told
+        assert "Not healthy" in ctl(daemon, "doctor", r.digest, status=1)
+
+
+@test("doctor: a pass that is wrong is named, with the node")
+def wrong_pass():
+    needs_faults()
+    with Daemon(env={"NPUGRAPHD_FAULT": "pass-wrong:0:100000"}) as daemon, Client(daemon) as c:
+        got = doctor(c, graph=c.register(LOOSE).graph)
+        assert not got.healthy and got.step.startswith("pass ") and "aten.neg" in got.node, got
+
+
+@test("trace: a span for each kernel, in order, with what it reads and makes")
+def traces(daemon):
+    with Client(daemon) as c:
+        r, state = chain(c)
+        before = c.read(state)
+        trace = json.loads(c.call("Graphs/Trace", pb.ExamineRequest(graph=r.graph)).json)
+        spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
+        kernels = c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[8])).kernels
+        assert len(spans) == kernels and [s["args"]["call"] for s in spans] == list(range(kernels)), spans
+        assert {"aten.mm", "aten.silu"} <= {s["name"] for s in spans}
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in zip(spans, spans[1:])), "kernels run one after the other"
+        assert sum(s["dur"] for s in spans) > 0 and c.read(state) == before
+        path = SCRATCH / "trace.json"
+        assert ctl(daemon, "trace", r.digest, "--symbol", "B=2", "--output", str(path)).strip() == str(path)
+        assert json.loads(path.read_text())["traceEvents"]
+        ctl(daemon, "trace", status=2)
+        ctl(daemon, "doctor", r.digest, "--symbol", "Q=2", status=2)
+
+
+@test("verified replays: right ones stay as they are, and are counted")
+def verified(daemon):
+    with Client(daemon) as c:
+        r, state = chain(c, verify_every_n="3")
+        plain, _ = chain(c)
+        assert [run(c, r.graph) for _ in range(9)] == [run(c, plain.graph) for _ in range(9)], "the state is changed once by each"
+        assert unfloats(c.read(state)) == [9 * s for s in SUMS]
+        status, text = daemon.http("/metrics")
+        assert 'npugraphd_graph_verified_replays_total{result="same"} 3' in text, status
+        assert "quarantined" not in [e.reason for e in explain(c, r.graph)]
+
+
+@test("verified replays: a wrong one is answered rightly, its key quarantined, and the evidence kept")
+def quarantine():
+    needs_faults()
+    dumps = SCRATCH / "evidence"
+    dumps.mkdir()
+    with Daemon(f"--dump-dir={dumps}", env={"NPUGRAPHD_FAULT": "replay-wrong:0:100000"}) as daemon, Client(daemon) as c:
+        r, state = chain(c, verify_every_n="1")
+        want, _ = chain(c, force_eager="true")
+        for i in range(4):
+            assert run(c, r.graph) == run(c, want.graph), f"answer {i}"
+            assert unfloats(c.read(state)) == [(i + 1) * s for s in SUMS], f"state after answer {i}"
+        events = {e.reason: e for e in explain(c, r.graph)}
+        assert "differ" in events["quarantined"].text and events["eager-quarantined"].count >= 3, events
+        assert 'npugraphd_graph_verified_replays_total{result="different"} 1' in daemon.http("/metrics")[1]
+        kept = list((dumps / "quarantine").iterdir())
+        assert len(kept) == 1, kept
+        files = {p.name for p in kept[0].iterdir()}
+        assert {"why.txt", "graph.txt", "optimized.txt", "plan.txt", "input.x.npy", "replay.d.npy", "shadow.d.npy"} <= files, files
+        assert "symbol B = 3" in (kept[0] / "why.txt").read_text()
+        assert npy(kept[0] / "shadow.d.npy")[:2] == ("<f4", (3, 4)) and npy(kept[0] / "replay.d.npy")[2] != npy(kept[0] / "shadow.d.npy")[2]
+
+
+@test("data dumps: every node's results, at both stages, below an allowed directory; answers and states as ever")
+def dumps():
+    place = SCRATCH / "dumps"
+    place.mkdir()
+    with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
+        plain, _ = chain(c)
+        want = [run(c, plain.graph) for _ in range(2)]
+        for stage in ("original", "optimized"):
+            r, state = chain(c, dump_tensor_data="true", data_dump_stage=stage, data_dump_dir=f"sub/{stage}")
+            assert [run(c, r.graph) for _ in range(2)] == want, stage
+            assert unfloats(c.read(state)) == [2 * s for s in SUMS]
+            where = list((place / "sub" / stage).iterdir())
+            assert len(where) == 1 and where[0].name.endswith(stage) and where[0].name.startswith("chain-"), where
+            files = sorted(p.name for p in where[0].iterdir())
+            for name in ("a", "b", "c", "t", "n", "d"):
+                assert sum(f.endswith(f".{name}.npy") and "output" not in f for f in files) == 2, (name, files)
+            first = [f for f in files if f.startswith("000000.")]
+            descr, shape, data = npy(where[0] / next(f for f in first if f.endswith(".output.d.npy")))
+            assert (descr, shape) == ("<f4", (3, 4)) and unfloats(data) == want[0], stage
+            assert unfloats(npy(where[0] / next(f for f in first if f.endswith(".t.npy")))[2]) == SUMS
+
+
+@test("data dumps: directories outside, through links and without permission are refused")
+def dumps_refused():
+    place, outside = SCRATCH / "allowed", SCRATCH / "outside"
+    place.mkdir()
+    outside.mkdir()
+    (place / "link").symlink_to(outside)
+    with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
+        for bad in (str(outside), "/", f"{place}/../outside", "../outside", f"{place}x"):
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", chain, c, dump_tensor_data="true", data_dump_dir=bad)
+        r, _ = chain(c, dump_tensor_data="true", data_dump_dir=f"{place}/link")
+        assert run(c, r.graph), "a dump that fails does not fail the replay"
+        failed = next(e for e in explain(c, r.graph) if e.reason == "dump-failed")
+        assert "link" in failed.text, failed
+        assert not list(outside.iterdir())
+    with Daemon() as daemon, Client(daemon) as c:
+        got = refused("PERMISSION_DENIED", "PERMISSION_DENIED", chain, c, dump_tensor_data="true")
+        assert "dump-dir" in got.text
+
+
+@test("data dumps: past dump-limit nothing more is written, and replays go on")
+def dump_limit():
+    place = SCRATCH / "limited"
+    place.mkdir()
+    with Daemon(f"--dump-dir={place}", "--dump-limit=4K") as daemon, Client(daemon) as c:
+        r, _ = chain(c, dump_tensor_data="true")
+        for _ in range(10):
+            run(c, r.graph)
+        written = sum(p.stat().st_size for p in place.rglob("*.npy"))
+        assert 0 < written <= 4096, written
+        assert "dump-limit" in next(e for e in explain(c, r.graph) if e.reason == "dump-failed").text
+
+
+@test("pools: named ones are shared by the graphs that name them, private ones by nobody")
+def pools(daemon):
+    def big(name):
+        return graph(f'  input %x : f32[16384]\n  %y = aten.exp(%x)\n  %z = aten.mul.Tensor(%y, %x)\n  return "z" = %z', name)
+
+    def held():
+        return daemon.stats()["devices"][0]["pool_bytes"]
+
+    with Client(daemon) as c:
+        need = c.call("Graphs/Capture", pb.CaptureRequest(graph=c.register(big("p0")).graph, dry_run=True)).pool_bytes
+        before = held()
+        graphs = []
+        for name, options in (("p1", {"use_graph_pool": "mine"}), ("p2", {"use_graph_pool": "mine"}), ("p3", {"use_graph_pool": "(3,0)"})):
+            graphs.append(c.register(big(name), options=options).graph)
+            assert unfloats(c.replay(graphs[-1], [floats(*[1.0] * 16384)]).outputs[0])[0] == unfloats(floats(2.718281828))[0]
+        slots = len(daemon.stats()["devices"]) and c.call("Admin/Devices", pb.DevicesRequest()).devices[0].streams
+        assert held() - before >= 2 * need and held() - before <= 2 * need * max(slots, 1) + 8192, (held(), before, need)
+        private = c.register(big("p4"), options={"reuse_graph_pool_in_same_fx": "false"}).graph
+        now = held()
+        c.replay(private, [floats(*[1.0] * 16384)])
+        assert held() - now >= need
+        for g in graphs + [private]:
+            c.call("Graphs/Release", pb.ReleaseRequest(graph=g))
+        until("pools go with the last graph that names them", lambda: held() <= before)
+
+
+@test("frozen parameters: another buffer for a param is refused, for a state it is taken")
+def frozen(daemon):
+    with Client(daemon) as c:
+        r, state = chain(c, frozen_parameter="true")
+        bind = lambda **b: c.call("Graphs/Bind", pb.BindRequest(graph=r.graph, bindings=[pb.Binding(name=n, buffer=v) for n, v in b.items()]))
+        assert "frozen_parameter" in refused("BINDING_MISMATCH", "INVALID_ARGUMENT", bind, w=c.allocate(64)).text
+        other = filled(c, 5, 5, 5, 5)
+        bind(s=other)
+        run(c, r.graph)
+        assert unfloats(c.read(other)) == [5 + s for s in SUMS] and unfloats(c.read(state)) == [0] * 4
+
+
+main()
