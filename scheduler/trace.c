@@ -43,7 +43,12 @@ static void print_tensor(const struct ngd_plan *plan, uint32_t tensor, struct ng
     ngd_strbuf_printf(sb, "\"%s[", ngd_dtype_name(t->dtype));
     for (uint32_t i = 0; i < t->rank; i++)
         ngd_strbuf_printf(sb, "%s%" PRId64, i ? "," : "", t->dims[i]);
-    ngd_strbuf_printf(sb, "] %s+%" PRIu64 "\"", t->space == NGD_SPACE_POOL ? "pool" : "bound", t->offset);
+    if (t->space == NGD_SPACE_POOL)
+        ngd_strbuf_append(sb, "] pool");
+    else
+        ngd_strbuf_printf(sb, "] %s %" PRIu32, t->bound < plan->graph->n_params ? "param" : "state",
+                          t->bound < plan->graph->n_params ? t->bound : t->bound - plan->graph->n_params);
+    ngd_strbuf_printf(sb, "+%" PRIu64 "\"", t->offset);
 }
 
 static void print_list(const struct ngd_plan *plan, const char *name, const uint32_t *list, uint32_t n,

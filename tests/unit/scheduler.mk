@@ -8,6 +8,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_preempt \
 	tests/unit/test_prefix \
 	tests/unit/test_program \
+	tests/unit/test_recorder \
 	tests/unit/test_sched \
 	tests/unit/test_schedsim \
 	tests/unit/test_share
@@ -22,6 +23,7 @@ tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/sim.c bench/sim/sim.h
