@@ -16,6 +16,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/guard.c graphs/guard.h \
 	graphs/key.c graphs/key.h \
 	graphs/memplan.c graphs/memplan.h \
+	graphs/memplan_check.c \
 	graphs/op.c graphs/op.h \
 	graphs/op_attention.c \
 	graphs/op_decoder.c \
@@ -44,6 +45,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_int.h \
 	graphs/plan_map.c graphs/plan_map.h \
 	graphs/plan_memory.c \
+	graphs/plan_pack.c graphs/plan_pack.h \
 	graphs/plan_print.c \
 	graphs/plan_views.c \
 	graphs/rewrite.c graphs/rewrite.h \

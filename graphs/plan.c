@@ -39,36 +39,68 @@ ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
     return ngd_plan_create_reported(graph, key, options, target, NULL, plan_p, diag);
 }
 
-ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
-                                      const struct ngd_graph_options *options, const struct ngd_plan_target *target,
-                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag)
+/* With its source and key, and no graph yet. */
+static ngd_status_t holder_new(struct ngd_graph *source, const struct ngd_key *key, struct holder **h_p,
+                               struct ngd_diag *diag)
 {
     struct holder *h;
-    ngd_status_t status = check_key(graph, key, diag);
+    ngd_status_t status = check_key(source, key, diag);
 
     if (status)
         return status;
     h = NGD_NEW(struct holder);
     if (!h)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the plan of graph %s", graph->name);
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the plan of graph %s", source->name);
     ngd_arena_init(&h->arena, ARENA_BLOCK);
     h->plan.arena = &h->arena;
     h->plan.refs = 1;
-    h->plan.source = ngd_graph_ref(graph);
+    h->plan.source = ngd_graph_ref(source);
     h->plan.key = *key;
     memcpy(h->plan.symbols, key->symbols, sizeof(h->plan.symbols));
+    *h_p = h;
+    return NGD_OK;
+}
+
+/* Takes h. */
+static ngd_status_t conclude(struct holder *h, ngd_status_t status, struct ngd_plan **plan_p)
+{
+    if (status)
+        ngd_plan_unref(&h->plan);
+    else
+        *plan_p = &h->plan;
+    return status;
+}
+
+ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
+                                      const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    struct holder *h;
+    ngd_status_t status = holder_new(graph, key, &h, diag);
+
+    if (status)
+        return status;
     if (options)
         status = ngd_passes_run(graph, key->symbols, options, target, report, &h->plan.graph, diag);
     else
         h->plan.graph = ngd_graph_ref(graph);
     if (!status)
-        status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), diag);
-    if (status) {
-        ngd_plan_unref(&h->plan);
+        status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), NULL, diag);
+    return conclude(h, status, plan_p);
+}
+
+ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph, const struct ngd_key *key,
+                              const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                              const struct ngd_plan_layout *layout, struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    struct holder *h;
+    ngd_status_t status = holder_new(source, key, &h, diag);
+
+    if (status)
         return status;
-    }
-    *plan_p = &h->plan;
-    return NGD_OK;
+    h->plan.graph = ngd_graph_ref(graph);
+    status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), layout, diag);
+    return conclude(h, status, plan_p);
 }
 
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan)

@@ -59,6 +59,14 @@ struct ngd_plan_io {
     int64_t row_mult;
 };
 
+/* Where the blocks of a plan lie in its pool: what memory planning decided. Blocks are numbered as plan_memory.c makes
+ * them, which depends on the graph, the key and the target only. */
+struct ngd_plan_layout {
+    uint32_t n_blocks;
+    const uint64_t *offsets;
+    uint64_t pool_bytes, live_peak_bytes;
+};
+
 struct ngd_plan {
     struct ngd_graph *graph;  /* what is planned: the source, or what passes made of it. A reference */
     struct ngd_graph *source; /* what was registered. A reference */
@@ -67,12 +75,13 @@ struct ngd_plan {
     uint32_t n_tensors, n_calls;
     struct ngd_plan_tensor *tensors;
     struct ngd_plan_call *calls;
-    struct ngd_plan_io *inputs;   /* graph->n_inputs, copied into the pool at a replay */
-    struct ngd_plan_io *outputs;  /* graph->n_outputs, copied out */
-    struct ngd_plan_io *bound;    /* graph->n_params + n_states: tensor and the bytes that the buffer must have */
-    uint64_t pool_bytes;          /* need of the pool */
-    uint64_t live_peak_bytes;     /* lower bound: largest sum of live bytes */
-    uint64_t flops, weight_bytes; /* estimates, for scheduling and bench */
+    struct ngd_plan_io *inputs;    /* graph->n_inputs, copied into the pool at a replay */
+    struct ngd_plan_io *outputs;   /* graph->n_outputs, copied out */
+    struct ngd_plan_io *bound;     /* graph->n_params + n_states: tensor and the bytes that the buffer must have */
+    uint64_t pool_bytes;           /* need of the pool */
+    uint64_t live_peak_bytes;      /* lower bound: largest sum of live bytes */
+    uint64_t flops, weight_bytes;  /* estimates, for scheduling and bench */
+    struct ngd_plan_layout layout; /* as it was decided; plan_pack.c stores it */
     int refs;
     struct ngd_arena *arena;
 };

@@ -32,7 +32,8 @@ struct build {
     struct ngd_plan *plan;
     const struct ngd_graph *graph;
     const struct ngd_plan_target *target;
-    bool inplace; /* results may take the storage of operands */
+    bool inplace;                         /* results may take the storage of operands */
+    const struct ngd_plan_layout *layout; /* decided earlier, or NULL */
     struct ngd_diag *diag;
     bool *value_needed;
     uint32_t *tensor_of; /* by value */
@@ -584,11 +585,13 @@ static ngd_status_t run(struct build *b)
         status = build_io(b);
     if (status)
         return status;
-    status = ngd_plan_assign_memory(b->plan, b->inplace);
+    status = ngd_plan_assign_memory(b->plan, b->inplace, b->layout);
     if (!status)
         status = ngd_plan_estimate(b->plan);
     if (status == NGD_ERR_NO_MEMORY)
         return no_memory(b);
+    if (status == NGD_ERR_FILE_CORRUPT)
+        return ngd_diag_set(b->diag, status, "graph %s: the stored memory layout is of another plan", b->graph->name);
     if (status)
         return ngd_diag_set(b->diag, status, "graph %s: the memory that it needs exceeds 62 bits", b->graph->name);
     return NGD_OK;
@@ -596,9 +599,10 @@ static ngd_status_t run(struct build *b)
 
 /* Runs the build with its own arrays and leaves the plan with the arena's. */
 ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
-                            struct ngd_diag *diag)
+                            const struct ngd_plan_layout *layout, struct ngd_diag *diag)
 {
-    struct build b = {.plan = plan, .graph = plan->graph, .target = target, .inplace = inplace, .diag = diag};
+    struct build b = {
+        .plan = plan, .graph = plan->graph, .target = target, .inplace = inplace, .layout = layout, .diag = diag};
     uint32_t n_values = plan->graph->n_values;
     struct ngd_plan_tensor *tensors;
     struct ngd_plan_call *calls;

@@ -12,9 +12,18 @@
 
 #define NGD_PLAN_ALIGN 64
 
+/*
+ * A plan of `graph`, which passes made of `source` at this key earlier, with the memory layout that was decided then. A
+ * layout that does not fit the plan, in number of blocks, alignment, size, or because blocks that live at the same
+ * time would overlap, is NGD_ERR_FILE_CORRUPT: where it comes from is not trusted.
+ */
+ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph, const struct ngd_key *key,
+                              const struct ngd_graph_options *options, const struct ngd_plan_target *target,
+                              const struct ngd_plan_layout *layout, struct ngd_plan **plan_p, struct ngd_diag *diag);
+
 /* Fills a plan that has its graph, key, symbols and an empty arena. On failure the plan is only fit to be destroyed. */
 ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
-                            struct ngd_diag *diag);
+                            const struct ngd_plan_layout *layout, struct ngd_diag *diag);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has
@@ -29,8 +38,8 @@ void ngd_plan_set_contiguous(struct ngd_plan_tensor *t);
 /* Sets bytes, the extent from offset on, and gives dimensions of 1 the strides of a contiguous tensor. */
 ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t);
 
-/* Lifetimes, storage reuse, offsets: sets root, offset, workspace_offset, pool_bytes, live_peak_bytes. */
-ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace);
+/* Lifetimes, storage reuse, offsets: sets root, offset, workspace_offset, pool_bytes, live_peak_bytes, layout. */
+ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const struct ngd_plan_layout *layout);
 
 /* Sets flops and weight_bytes. */
 ngd_status_t ngd_plan_estimate(struct ngd_plan *plan);

@@ -154,23 +154,65 @@ static void take(struct memory *m, const struct ngd_memplan_block *blocks)
     }
 }
 
-static ngd_status_t place(struct memory *m)
+/* The offsets of an earlier plan, once it is shown that they are good for these blocks too. */
+static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layout *layout,
+                               struct ngd_memplan_block *blocks, uint32_t n)
 {
-    struct ngd_memplan_block *blocks =
-        NGD_NEW_N(struct ngd_memplan_block, (size_t)m->plan->n_tensors + m->plan->n_calls);
+    uint64_t top = 0;
     ngd_status_t status;
+
+    if (layout->n_blocks != n)
+        return NGD_ERR_FILE_CORRUPT;
+    for (uint32_t i = 0; i < n; i++)
+        blocks[i].offset = layout->offsets[i];
+    status = ngd_memplan_check(blocks, n, NGD_PLAN_ALIGN, layout->pool_bytes);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < n; i++)
+        if (blocks[i].bytes && top < blocks[i].offset + blocks[i].bytes)
+            top = blocks[i].offset + blocks[i].bytes;
+    /* A pool of any size would be safe; one that is larger than its blocks only takes memory away. */
+    if (layout->pool_bytes - top >= NGD_PLAN_ALIGN)
+        return NGD_ERR_FILE_CORRUPT;
+    plan->pool_bytes = layout->pool_bytes;
+    plan->live_peak_bytes = layout->live_peak_bytes;
+    return NGD_OK;
+}
+
+static ngd_status_t keep_layout(struct ngd_plan *plan, const struct ngd_memplan_block *blocks, uint32_t n)
+{
+    uint64_t *offsets = ngd_arena_calloc(plan->arena, n, sizeof(*offsets));
+
+    if (!offsets)
+        return NGD_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < n; i++)
+        offsets[i] = blocks[i].offset;
+    plan->layout = (struct ngd_plan_layout){
+        .n_blocks = n, .offsets = offsets, .pool_bytes = plan->pool_bytes, .live_peak_bytes = plan->live_peak_bytes};
+    return NGD_OK;
+}
+
+static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout)
+{
+    struct ngd_plan *plan = m->plan;
+    struct ngd_memplan_block *blocks = NGD_NEW_N(struct ngd_memplan_block, (size_t)plan->n_tensors + plan->n_calls);
+    ngd_status_t status;
+    uint32_t n;
 
     if (!blocks)
         return NGD_ERR_NO_MEMORY;
-    status =
-        ngd_memplan(blocks, make_blocks(m, blocks), NGD_PLAN_ALIGN, &m->plan->pool_bytes, &m->plan->live_peak_bytes);
+    n = make_blocks(m, blocks);
+    status = layout ? use_layout(plan, layout, blocks, n)
+                    : ngd_memplan(blocks, n, NGD_PLAN_ALIGN, &plan->pool_bytes, &plan->live_peak_bytes);
+    if (!status)
+        status = keep_layout(plan, blocks, n);
     if (!status)
         take(m, blocks);
     ngd_free(blocks);
     return status;
 }
 
-ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace)
+ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const struct ngd_plan_layout *layout)
 {
     struct memory m = {.plan = plan};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
@@ -181,7 +223,7 @@ ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace)
         find_lives(&m);
         for (uint32_t c = 0; inplace && c < plan->n_calls; c++)
             reuse_operand(&m, c);
-        status = place(&m);
+        status = place(&m, layout);
     }
     ngd_free(m.moved);
     ngd_free(m.life);

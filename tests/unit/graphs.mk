@@ -10,6 +10,7 @@ NGD_PLAN_TESTS = \
 	tests/unit/test_options \
 	tests/unit/test_passes \
 	tests/unit/test_plan \
+	tests/unit/test_plan_pack \
 	tests/unit/test_plan_sim \
 	tests/unit/test_store
 if NGD_UNIT_TESTS
@@ -25,6 +26,7 @@ tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_passes_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_options_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_plan_pack_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 
