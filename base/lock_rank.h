@@ -23,6 +23,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_PROGRAMS,      /* scheduler: table of programs by digest */
     NGD_RANK_PROGRAM,       /* scheduler: one program's instances and counters */
     NGD_RANK_GCACHE,        /* graphs: compiled-graph cache, not on the replay path */
+    NGD_RANK_HOT,           /* scheduler: runs of hot keys that are not written yet */
     NGD_RANK_STORE,         /* graphs: the store's directory, with its I/O: eviction, notes */
     NGD_RANK_CAPTURE_QUEUE, /* scheduler: jobs of the capture threads */
     NGD_RANK_SHARES,        /* scheduler: table of shares */

@@ -265,3 +265,17 @@ int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n)
             return i;
     return -1;
 }
+
+/* The rows as they were written, without the last column. */
+static const char rows_text[] =
+#define NGD_OP(ID, name, min_in, max_in, n_out, shape, rows, flags, mutates, host, attrs, doc)                       \
+#ID " " name " " #min_in " " #max_in " " #n_out " " #shape " " #rows " " #flags " " #mutates " " #host " " attrs \
+        "\n"
+#include "graphs/ops.def"
+#undef NGD_OP
+    ;
+
+void ngd_op_table_digest(struct ngd_digest *digest_p)
+{
+    ngd_digest_of(rows_text, sizeof(rows_text) - 1, digest_p);
+}

@@ -14,6 +14,7 @@
  * An attribute without a default is required. int and ints may be symbolic (dimension expressions).
  * Threads: the table is constant after ngd_op_table_init().
  */
+#include "base/digest.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include <stdint.h>
@@ -100,6 +101,8 @@ struct ngd_op {
 /* Parses the attribute schemas; idempotent, thread-safe. Everything below calls it. */
 void ngd_op_table_init(void);
 const struct ngd_op *ngd_op_by_id(ngd_op_id_t id);
+/* Of everything that the table says of its operators but their descriptions: plans of another table are other plans. */
+void ngd_op_table_digest(struct ngd_digest *digest_p);
 const struct ngd_op *ngd_op_find(const char *name, size_t n); /* NULL = none */
 const char *ngd_op_suggest(const char *name, size_t n);       /* nearest name for a diagnosis; NULL = none near */
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n); /* -1 = none */

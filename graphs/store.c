@@ -144,6 +144,13 @@ ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name
     return is_name(name) ? read_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
 }
 
+bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
+{
+    char name[NGD_STORE_NAME_MAX];
+
+    return ngd_store_name(identity, n, name) && utimensat(store->entries, name, NULL, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
 void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason)
 {
     char name[NGD_STORE_NAME_MAX];

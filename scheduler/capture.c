@@ -23,6 +23,7 @@ ngd_status_t ngd_captures_init(struct ngd_captures *captures, uint32_t n_threads
     ngd_mutex_init(&captures->lock, NGD_RANK_CAPTURE_QUEUE);
     ngd_cond_init(&captures->wake);
     ngd_list_init(&captures->jobs);
+    ngd_list_init(&captures->idle);
     ngd_list_init(&captures->parked);
     return NGD_OK;
 }
@@ -48,6 +49,8 @@ static void *capture_main(void *arg)
         struct ngd_list *l = ngd_list_pop_front(&captures->jobs);
         bool stopping = captures->stopping;
 
+        if (!l)
+            l = ngd_list_pop_front(&captures->idle);
         if (!l) {
             if (stopping)
                 break;
@@ -97,6 +100,20 @@ bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_
     ngd_list_push_back(&captures->jobs, &job->link);
     ngd_cond_signal(&captures->wake);
     return true;
+}
+
+bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job)
+{
+    bool pushed;
+
+    ngd_mutex_lock(&captures->lock);
+    pushed = !captures->stopping;
+    if (pushed) {
+        ngd_list_push_back(&captures->idle, &job->link);
+        ngd_cond_signal(&captures->wake);
+    }
+    ngd_mutex_unlock(&captures->lock);
+    return pushed;
 }
 
 bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job)

@@ -9,6 +9,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/doctor.c \
 	scheduler/dump.c \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
+	scheduler/hot.c scheduler/hot.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/order.c \
@@ -31,6 +32,8 @@ libngdscheduler_la_SOURCES = \
 	scheduler/trace.c \
 	scheduler/trial.c scheduler/trial.h \
 	scheduler/verify.c \
+	scheduler/stored.c scheduler/stored.h \
+	scheduler/stored_show.c \
 	scheduler/worker.c
 
 EXTRA_DIST += scheduler/events.def scheduler/policies.def

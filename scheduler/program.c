@@ -8,7 +8,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
+#include "scheduler/hot.h"
 #include "scheduler/program_int.h"
+#include "scheduler/stored.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,7 +58,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
     if (!x)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    status = ngd_plan_create(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), &plan, diag);
+    status = ngd_stored_plan(prog, key, prog->options.force_recapture, &plan, &x->stored, diag);
     if (status == NGD_OK)
         status = choose_pools(prog, &x->pools, diag);
     if (status == NGD_OK)
@@ -172,6 +174,7 @@ static void cache_release(void *ctx, void *art)
         ngd_metric_row_add(ngd_metric_row(NGD_M_CACHE_EVICTIONS, "capture_limit"), 1);
     }
     ngd_metric_dec(NGD_M_CACHE_ENTRIES);
+    ngd_hot_note(prog->sched->hot, x);
     ngd_executable_destroy(x);
 }
 

@@ -19,11 +19,13 @@ struct ngd_executable {
     uint64_t key_hash;
     ngd_nsec_t capture_time;
     bool cached;        /* false: made for one eager run */
+    bool stored;        /* its plan came from the store */
     _Atomic bool fresh; /* nobody has been told yet that it was captured */
     _Atomic bool poisoned;
     _Atomic bool unreachable; /* no request has its key any more: other buckets */
     _Atomic uint32_t runs;
     _Atomic uint64_t verify_turns; /* replays, for verify_every_n */
+    _Atomic uint32_t noted;       /* runs that the list of hot keys has been told of */
     _Atomic uint64_t padded_runs; /* replays of fewer rows than it was captured for */
     _Atomic int64_t expected;     /* moving average of device time */
     _Atomic int64_t doubt;        /* and of how far it was off */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "scheduler/poolset.h"
+#include "scheduler/hot.h"
 #include "scheduler/program_int.h"
 #include <string.h>
 
@@ -107,6 +108,8 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     status = ngd_captures_init(&sched->captures, params->capture_threads);
     if (status == NGD_OK)
         status = ngd_recorder_init(&sched->recorder);
+    if (status == NGD_OK && params->store)
+        status = ngd_hot_create(sched, &sched->hot);
     if (status)
         ngd_diag_set(diag, status, "no host memory for the capture threads and the flight recorder");
     else
@@ -136,6 +139,16 @@ ngd_status_t ngd_sched_start(struct ngd_sched *sched)
     return NGD_OK;
 }
 
+void ngd_sched_warm(struct ngd_sched *sched)
+{
+    ngd_hot_warm(sched->hot);
+}
+
+void ngd_sched_save_hot(struct ngd_sched *sched)
+{
+    ngd_hot_save(sched->hot);
+}
+
 void ngd_sched_drain(struct ngd_sched *sched)
 {
     atomic_store(&sched->phase, NGD_SCHED_DRAINING);
@@ -152,6 +165,8 @@ void ngd_sched_stop(struct ngd_sched *sched)
     ngd_captures_stop(&sched->captures);
     for (uint32_t i = 0; i < sched->n_queues; i++)
         ngd_queue_stop(&sched->queues[i]);
+    ngd_hot_save(sched->hot);
+    ngd_hot_release(sched->hot);
 }
 
 void ngd_sched_destroy(struct ngd_sched *sched)
@@ -164,6 +179,7 @@ void ngd_sched_destroy(struct ngd_sched *sched)
     ngd_free(sched->queues);
     ngd_captures_fini(&sched->captures);
     ngd_recorder_fini(&sched->recorder);
+    ngd_hot_destroy(sched->hot);
     ngd_mutex_fini(&sched->shares_lock);
     ngd_mutex_fini(&sched->programs_lock);
     ngd_free(sched);

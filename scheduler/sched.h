@@ -21,6 +21,7 @@
  * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
  */
 #include "graphs/guard.h"
+#include "graphs/store.h"
 #include "scheduler/policy.h"
 #include "scheduler/program.h"
 #include "scheduler/share.h"
@@ -41,6 +42,7 @@ struct ngd_sched_params {
     ngd_nsec_t inline_limit;  /* default 50 µs */
     struct ngd_dumps *dumps;  /* directories for what diagnostics write; NULL = none. Borrowed */
     const char *policy;       /* of policies.def; default "fair" */
+    struct ngd_store *store;  /* borrowed; NULL: plans are not kept */
 };
 
 /*
@@ -92,6 +94,11 @@ struct ngd_request {
 void ngd_sched_params_init(struct ngd_sched_params *params);
 ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag);
 ngd_status_t ngd_sched_start(struct ngd_sched *sched);
+/* With a store. warm: captures the keys that were used most before the last stop, in the background. save: writes what
+ * was used since the last call; the scheduler does it when it stops, and a timer should every now and then. Does I/O.
+ */
+void ngd_sched_warm(struct ngd_sched *sched);
+void ngd_sched_save_hot(struct ngd_sched *sched);
 /* Refuses new requests with DRAINING and returns at once; ngd_sched_idle says when all is done. */
 void ngd_sched_drain(struct ngd_sched *sched);
 bool ngd_sched_idle(struct ngd_sched *sched);

@@ -113,6 +113,7 @@ struct ngd_captures {
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
     struct ngd_cond wake;
     struct ngd_list jobs NGD_GUARDED_BY(lock);
+    struct ngd_list idle NGD_GUARDED_BY(lock);   /* jobs that run when there is no other */
     struct ngd_list parked NGD_GUARDED_BY(lock); /* captures that requests wait for: request_park.c */
     bool stopping NGD_GUARDED_BY(lock);
 };
@@ -124,6 +125,8 @@ void ngd_captures_stop(struct ngd_captures *captures);
 /* False when stopping; the job is the caller's then. */
 bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job);
 bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job) NGD_REQUIRES(captures->lock);
+/* For what nobody waits for: it runs when nothing else is to be done. */
+bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job);
 
 /* ---- the scheduler ------------------------------------------------------------------------------------ */
 
@@ -140,6 +143,8 @@ struct ngd_sched {
     struct ngd_recorder recorder;
     _Atomic uint64_t next_program;  /* numbers of programs */
     _Atomic uint64_t next_binding;  /* generations of bindings */
+    _Atomic uint32_t saves;         /* plans on their way to the store */
+    struct ngd_hot *hot;            /* NULL: there is no store */
     struct ngd_mutex programs_lock; /* rank PROGRAMS */
     struct ngd_list programs NGD_GUARDED_BY(programs_lock);
     struct ngd_mutex shares_lock; /* rank SHARES */

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Keys, the cache and plans.
-EXTRA_DIST += tests/unit/plan_util.h tests/unit/passes
+EXTRA_DIST += tests/unit/plan_util.h tests/unit/passes tests/unit/store_util.h
 NGD_PLAN_TESTS = \
 	tests/unit/test_buckets \
 	tests/unit/test_compare \

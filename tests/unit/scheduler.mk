@@ -11,7 +11,8 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_recorder \
 	tests/unit/test_sched \
 	tests/unit/test_schedsim \
-	tests/unit/test_share
+	tests/unit/test_share \
+	tests/unit/test_stored
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
@@ -29,3 +30,4 @@ tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

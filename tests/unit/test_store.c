@@ -3,8 +3,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "graphs/store.h"
-#include "tests/unit/unit.h"
-#include <dirent.h>
+#include "tests/unit/store_util.h"
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,61 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- a directory that goes with its test --------------------------------------------------------------- */
-
-static char base[64], dir[96];
-
-static void remove_tree(const char *path)
-{
-    DIR *d = opendir(path);
-
-    for (const struct dirent *e; d && (e = readdir(d));) {
-        char below[512];
-
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        snprintf(below, sizeof(below), "%s/%s", path, e->d_name);
-        if (unlink(below) != 0)
-            remove_tree(below);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
-}
-
-static void setup_dir(void)
-{
-    /* In memory where that is possible: thousands of fsyncs on a disk take their time, and show no more. */
-    snprintf(base, sizeof(base), "%s/ngd-store-XXXXXX", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(base));
-    snprintf(dir, sizeof(dir), "%s/store", base);
-}
-
-static void teardown_dir(void)
-{
-    remove_tree(base);
-}
-
-static struct ngd_store *open_store(uint64_t budget)
-{
-    struct ngd_store_params params = {.dir = dir, .budget = budget};
-    struct ngd_store *store = NULL;
-    struct ngd_diag diag = {0};
-
-    if (ngd_store_open(&params, &store, &diag))
-        ck_abort_msg("%s", diag.text);
-    return store;
-}
-
 static void refused(const char *what)
 {
-    struct ngd_store_params params = {.dir = dir};
+    struct ngd_store_params params = {.dir = store_dir};
     struct ngd_store *store = NULL;
     struct ngd_diag diag = {0};
 
     ck_assert_int_ne(ngd_store_open(&params, &store, &diag), NGD_OK);
     ck_assert_ptr_null(store);
-    ck_assert_msg(strstr(diag.text, dir) && strstr(diag.text, what), "%s", diag.text);
+    ck_assert_msg(strstr(diag.text, store_dir) && strstr(diag.text, what), "%s", diag.text);
 }
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
@@ -122,42 +75,7 @@ static void path_of(const struct thing *t, char *path, size_t room)
     char name[NGD_STORE_NAME_MAX];
 
     ck_assert(ngd_store_name(t->identity, strlen(t->identity), name));
-    snprintf(path, room, "%s/entries/%s", dir, name);
-}
-
-static size_t read_file(const char *path, uint8_t *data, size_t room)
-{
-    FILE *f = fopen(path, "rb");
-    size_t n;
-
-    ck_assert_ptr_nonnull(f);
-    n = fread(data, 1, room, f);
-    fclose(f);
-    return n;
-}
-
-static void write_file(const char *path, const void *data, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-
-    ck_assert_ptr_nonnull(f);
-    ck_assert_uint_eq(fwrite(data, 1, n, f), n);
-    fclose(f);
-}
-
-static unsigned count_files(const char *part)
-{
-    char path[160];
-    unsigned n = 0;
-    DIR *d;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, part);
-    d = opendir(path);
-    ck_assert_ptr_nonnull(d);
-    while (readdir(d))
-        n++;
-    closedir(d);
-    return n - 2;
+    snprintf(path, room, "%s/entries/%s", store_dir, name);
 }
 
 static void verify_clean(struct ngd_store *store, unsigned entries)
@@ -327,37 +245,37 @@ START_TEST(bad_directories_are_refused_in_words)
     char path[160];
 
     setup_dir();
-    write_file(dir, "x", 1);
+    write_file(store_dir, "x", 1);
     refused("is a link or no directory");
-    ck_assert_int_eq(unlink(dir), 0);
-    ck_assert_int_eq(symlink(base, dir), 0);
+    ck_assert_int_eq(unlink(store_dir), 0);
+    ck_assert_int_eq(symlink(store_base, store_dir), 0);
     refused("is a link or no directory");
-    ck_assert_int_eq(unlink(dir), 0);
-    ck_assert_int_eq(mkdir(dir, 0700), 0);
-    ck_assert_int_eq(chmod(dir, 0770), 0);
+    ck_assert_int_eq(unlink(store_dir), 0);
+    ck_assert_int_eq(mkdir(store_dir, 0700), 0);
+    ck_assert_int_eq(chmod(store_dir, 0770), 0);
     refused("chmod go-w");
-    ck_assert_int_eq(chmod(dir, 0700), 0);
+    ck_assert_int_eq(chmod(store_dir, 0700), 0);
     if (geteuid() == 0) {
-        ck_assert_int_eq(chown(dir, 1, 1), 0);
+        ck_assert_int_eq(chown(store_dir, 1, 1), 0);
         refused("belongs to user 1");
-        ck_assert_int_eq(chown(dir, 0, 0), 0);
+        ck_assert_int_eq(chown(store_dir, 0, 0), 0);
     } else {
-        ck_assert_int_eq(chmod(dir, 0500), 0);
+        ck_assert_int_eq(chmod(store_dir, 0500), 0);
         refused("Permission denied");
-        ck_assert_int_eq(chmod(dir, 0700), 0);
+        ck_assert_int_eq(chmod(store_dir, 0700), 0);
     }
-    snprintf(path, sizeof(path), "%s/entries", dir);
-    ck_assert_int_eq(symlink(base, path), 0);
+    snprintf(path, sizeof(path), "%s/entries", store_dir);
+    ck_assert_int_eq(symlink(store_base, path), 0);
     refused("entries cannot be used");
     ck_assert_int_eq(unlink(path), 0);
-    snprintf(path, sizeof(path), "%s/version", dir);
+    snprintf(path, sizeof(path), "%s/version", store_dir);
     write_file(path, "npugraph-store 99\n", 18);
     refused("give a directory of its own");
     ck_assert_int_eq(unlink(path), 0);
     store = open_store(0);
     ngd_store_close(store);
-    remove_tree(dir);
-    snprintf(dir, sizeof(dir), "%s/not/there", base);
+    remove_tree(store_dir);
+    snprintf(store_dir, sizeof(store_dir), "%s/not/there", store_base);
     refused("No such file");
     teardown_dir();
 }
@@ -593,7 +511,7 @@ START_TEST(notes_are_changed_not_lost_and_checked)
     ck_assert(ngd_store_note_read(a, "hot", &text));
     ck_assert_str_eq(ngd_strbuf_str(&text), "1\n2\n");
     ngd_strbuf_clear(&text);
-    snprintf(path, sizeof(path), "%s/notes/hot", dir);
+    snprintf(path, sizeof(path), "%s/notes/hot", store_dir);
     write_file(path, "npgstor1 nonsense", 17);
     ck_assert(!ngd_store_note_read(a, "hot", &text));
     ck_assert_uint_eq(count_files("aside"), 1);

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Three kinds of entries: "plan" (graphs/plan_pack.h) and "graph", the text of a graph that plans are of, which lets a
+ * restarted daemon capture before a client has registered it, and lets people read an entry.
+ */
+#include "scheduler/stored.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "graphs/pass.h"
+#include "graphs/plan_pack.h"
+#include "scheduler/program_int.h"
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "0.0.0-dev"
+#endif
+
+/* ---- identities ---------------------------------------------------------------------------------------- */
+
+static void put_digest(struct ngd_strbuf *sb, const char *name, const struct ngd_digest *digest)
+{
+    char hex[NGD_DIGEST_HEX];
+
+    ngd_digest_hex(digest, hex);
+    ngd_strbuf_printf(sb, "%s %s\n", name, hex);
+}
+
+static void graph_identity(const struct ngd_digest *digest, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind graph\n");
+    put_digest(sb, "graph", digest);
+}
+
+/* Options that plans depend on, a line each. */
+static void put_options(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
+{
+    for (int i = 0; i < NGD_OPTION_MAX; i++) {
+        const struct ngd_option_info *info = ngd_option_info((ngd_option_id_t)i);
+
+        if (!info->in_key)
+            continue;
+        ngd_strbuf_printf(sb, "option.%s ", info->name);
+        ngd_option_print_value(options, (ngd_option_id_t)i, sb);
+        ngd_strbuf_putc(sb, '\n');
+    }
+}
+
+static void put_passes(struct ngd_strbuf *sb)
+{
+    for (int i = 0; i < NGD_PASS_MAX; i++) {
+        const struct ngd_pass *pass = ngd_pass_info((ngd_pass_id_t)i);
+
+        if (ngd_pass_find(pass->name, strlen(pass->name)) == i) /* one may run several times */
+            ngd_strbuf_printf(sb, "pass.%s %" PRIu32 "\n", pass->name, pass->version);
+    }
+}
+
+/*
+ * `key` is the digest that tells executables apart; it covers options, passes, patterns and the device already. What is
+ * in words besides is for people, and for what a running daemon cannot change: its tables and its toolchain.
+ */
+static void plan_identity(const struct ngd_program *prog, const struct ngd_key *key, struct ngd_strbuf *sb)
+{
+    const struct ngd_device_info *info = ngd_device_info(prog->queue->dev);
+    struct ngd_digest operators;
+
+    ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind plan\n");
+    put_digest(sb, "graph", &key->graph);
+    ngd_strbuf_append(sb, "symbols");
+    for (uint32_t i = 0; i < key->n_symbols; i++)
+        ngd_strbuf_printf(sb, " %s=%" PRId64, prog->graph->symbols[i].name, key->symbols[i]);
+    ngd_strbuf_putc(sb, '\n');
+    put_digest(sb, "key", &key->options);
+    put_options(&prog->options, sb);
+    put_passes(sb);
+    ngd_strbuf_printf(sb, "planner %d\n", NGD_PLANNER_VERSION);
+    ngd_op_table_digest(&operators);
+    put_digest(sb, "operators", &operators);
+    ngd_strbuf_printf(sb, "device %s, %u threads\ntoolchain %s\ndaemon %s\n", info->arch, (unsigned)info->threads,
+                      __VERSION__, PACKAGE_VERSION);
+}
+
+/* ---- to the store -------------------------------------------------------------------------------------- */
+
+struct save {
+    struct ngd_capture_job job;
+    struct ngd_sched *sched;
+    struct ngd_plan *plan;
+    struct ngd_graph *source;
+    struct ngd_strbuf identity, notes;
+};
+
+static void save_free(struct save *save)
+{
+    atomic_fetch_sub(&save->sched->saves, 1);
+    ngd_plan_unref(save->plan);
+    ngd_graph_unref(save->source);
+    ngd_strbuf_fini(&save->identity);
+    ngd_strbuf_fini(&save->notes);
+    ngd_free(save);
+}
+
+static void put(struct ngd_store *store, const struct ngd_strbuf *identity, const struct ngd_strbuf *notes,
+                const struct ngd_strbuf *payload)
+{
+    struct ngd_store_entry entry = {
+        .identity = ngd_strbuf_str(identity),
+        .n_identity = identity->len,
+        .notes = notes ? ngd_strbuf_str(notes) : "",
+        .n_notes = notes ? notes->len : 0,
+        .payload = (const uint8_t *)ngd_strbuf_str(payload),
+        .n_payload = payload->len,
+    };
+    struct ngd_diag diag = {0};
+
+    if (identity->failed || payload->failed || (notes && notes->failed))
+        return;
+    if (ngd_store_put(store, &entry, &diag))
+        ngd_warning("scheduler", "a plan is not stored: %s", diag.text);
+}
+
+static void put_graph(struct ngd_store *store, const struct ngd_graph *graph)
+{
+    struct ngd_strbuf identity, text;
+
+    ngd_strbuf_init(&identity);
+    ngd_strbuf_init(&text);
+    graph_identity(&graph->digest, &identity);
+    if (!identity.failed && !ngd_store_touch(store, identity.data, identity.len)) {
+        ngd_graph_print(graph, &text);
+        put(store, &identity, NULL, &text);
+    }
+    ngd_strbuf_fini(&identity);
+    ngd_strbuf_fini(&text);
+}
+
+/* Also when the scheduler stops: what was made is kept. */
+static void save_run(struct ngd_capture_job *job)
+{
+    struct save *save = ngd_container_of(job, struct save, job);
+    struct ngd_strbuf payload;
+
+    put_graph(save->sched->params.store, save->source);
+    ngd_strbuf_init(&payload);
+    ngd_plan_pack(save->plan, save->source, &payload);
+    put(save->sched->params.store, &save->identity, &save->notes, &payload);
+    ngd_strbuf_fini(&payload);
+    save_free(save);
+}
+
+static void put_notes(const struct ngd_program *prog, const struct ngd_plan *plan, ngd_nsec_t took,
+                      struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "name ");
+    ngd_strbuf_json_string(sb, prog->graph->name);
+    ngd_strbuf_printf(sb,
+                      "\ncreated %lld\non %s\nmicroseconds %lld\nkernels %" PRIu32 "\npool_bytes %" PRIu64
+                      "\nnodes %" PRIu32 "\nsource_nodes %" PRIu32 "\n",
+                      (long long)time(NULL), prog->queue->dev_name, (long long)(took / NGD_USEC), plan->n_calls,
+                      plan->pool_bytes, plan->graph->n_nodes, prog->graph->n_nodes);
+}
+
+/* Past this many that wait, plans are not stored: a burst of captures must not hold memory without bound. */
+#define SAVES_MAX 1024
+
+static void save_later(struct ngd_program *prog, struct ngd_plan *plan, struct ngd_strbuf *identity, ngd_nsec_t took)
+{
+    struct ngd_sched *sched = prog->sched;
+    struct save *save;
+
+    if (atomic_fetch_add(&sched->saves, 1) >= SAVES_MAX || !(save = NGD_NEW(struct save))) {
+        atomic_fetch_sub(&sched->saves, 1);
+        ngd_metric_row_add(ngd_metric_row(NGD_M_STORE_WRITE_FAILURES, "BUSY"), 1);
+        return;
+    }
+    save->job.run = save_run;
+    save->job.abort = save_run;
+    save->sched = sched;
+    save->plan = ngd_plan_ref(plan);
+    save->source = ngd_graph_ref(prog->graph);
+    save->identity = *identity; /* taken over */
+    ngd_strbuf_init(identity);
+    ngd_strbuf_init(&save->notes);
+    put_notes(prog, plan, took, &save->notes);
+    if (!ngd_captures_push_idle(&sched->captures, &save->job))
+        save_run(&save->job);
+}
+
+/* ---- from the store ------------------------------------------------------------------------------------ */
+
+static bool from_store(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_strbuf *identity,
+                       struct ngd_plan **plan_p)
+{
+    struct ngd_store *store = prog->sched->params.store;
+    struct ngd_store_blob blob;
+    struct ngd_diag diag = {0};
+    char name[NGD_LOG_VALUE_MAX];
+    ngd_status_t status;
+
+    if (ngd_store_get(store, identity->data, identity->len, &blob) != NGD_STORE_FOUND)
+        return false;
+    status = ngd_plan_unpack(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), blob.entry.payload,
+                             blob.entry.n_payload, plan_p, &diag);
+    ngd_store_blob_fini(&blob);
+    if (status == NGD_OK)
+        return true;
+    if (status == NGD_ERR_NO_MEMORY)
+        return false;
+    ngd_notice("scheduler", "a stored plan of graph %s does not load, it is set aside and made again: %s",
+               ngd_log_value(prog->graph->name, name), diag.text);
+    ngd_store_set_aside(store, identity->data, identity->len, NGD_STORE_OUTDATED);
+    return false;
+}
+
+static ngd_status_t make(struct ngd_program *prog, const struct ngd_key *key, struct ngd_plan **plan_p,
+                         struct ngd_diag *diag)
+{
+    ngd_status_t status =
+        ngd_plan_create(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), plan_p, diag);
+
+    if (status == NGD_OK)
+        ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "passes"), 1);
+    return status;
+}
+
+ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew, struct ngd_plan **plan_p,
+                             bool *stored_p, struct ngd_diag *diag)
+{
+    struct ngd_strbuf identity;
+    ngd_nsec_t begin = ngd_now();
+    ngd_status_t status;
+
+    *stored_p = false;
+    if (!prog->sched->params.store)
+        return make(prog, key, plan_p, diag);
+    ngd_strbuf_init(&identity);
+    plan_identity(prog, key, &identity);
+    if (!anew && !identity.failed && from_store(prog, key, &identity, plan_p)) {
+        *stored_p = true;
+        ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "store"), 1);
+        ngd_strbuf_fini(&identity);
+        return NGD_OK;
+    }
+    status = make(prog, key, plan_p, diag);
+    if (status == NGD_OK && !identity.failed)
+        save_later(prog, *plan_p, &identity, ngd_now() - begin);
+    ngd_strbuf_fini(&identity);
+    return status;
+}
+
+struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest)
+{
+    struct ngd_graph *graph = NULL;
+    struct ngd_store_blob blob;
+    struct ngd_strbuf identity;
+
+    ngd_strbuf_init(&identity);
+    graph_identity(digest, &identity);
+    if (!identity.failed && ngd_store_get(sched->params.store, identity.data, identity.len, &blob) == NGD_STORE_FOUND) {
+        if (ngd_graph_parse((const char *)blob.entry.payload, blob.entry.n_payload, &graph, NULL) != NGD_OK)
+            graph = NULL;
+        if (graph && !ngd_digest_equal(&graph->digest, digest))
+            graph = ngd_graph_unref(graph);
+        if (!graph)
+            ngd_store_set_aside(sched->params.store, identity.data, identity.len, NGD_STORE_OUTDATED);
+        ngd_store_blob_fini(&blob);
+    }
+    ngd_strbuf_fini(&identity);
+    return graph;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_STORED_H
+#define NGD_SCHEDULER_STORED_H
+
+/*
+ * Plans by way of the store on disk (graphs/store.h): a capture asks it first, and what it had to make goes there when
+ * the capture threads have nothing else to do. The identity of an entry states everything that a plan depends on.
+ *
+ * Threads: those that capture; never the replay path. Without a store everything works, and nothing is written.
+ */
+#include "graphs/store.h"
+#include "scheduler/program.h"
+
+/*
+ * The plan of a key. anew: don't look into the store, but replace what it has. *stored_p: it came from there, and no
+ * pass has run. A stored plan that does not load is set aside, and made again.
+ */
+ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew, struct ngd_plan **plan_p,
+                             bool *stored_p, struct ngd_diag *diag);
+
+/* The graph of a digest, if the store has it. */
+struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest);
+
+/* 64 hexadecimal digits. */
+bool ngd_stored_digest(const char *hex, struct ngd_digest *digest_p);
+/* An entry as text for people: what it depends on, notes, the graph, and the plan when one of the devices is of its
+ * kind. OUTDATED and other reasons not to read it are returned. */
+ngd_store_reason_t ngd_stored_show(struct ngd_sched *sched, const char *name, struct ngd_strbuf *sb);
+
+#endif

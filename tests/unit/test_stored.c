@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Plans that come from the store, and hot keys, on the real host device. */
+#include "graphs/store.h"
+#include "scheduler/stored.h"
+#include "tests/unit/sched_util.h"
+#include "tests/unit/store_util.h"
+#include <sys/stat.h>
+
+struct start {
+    struct bed bed;
+    struct ngd_store *store;
+    uint64_t passes, stored;
+};
+
+static void start_open(struct start *s)
+{
+    struct ngd_sched_params params;
+
+    memset(s, 0, sizeof(*s));
+    s->store = open_store(0);
+    bed_params(&s->bed, &params);
+    params.store = s->store;
+    bed_start(&s->bed, &params);
+    s->passes = row_count(NGD_M_PLANS, "passes");
+    s->stored = row_count(NGD_M_PLANS, "store");
+}
+
+static void start_close(struct start *s)
+{
+    bed_close(&s->bed);
+    ngd_store_close(s->store);
+}
+
+static void check_plans(const struct start *s, uint64_t passes, uint64_t stored)
+{
+    ck_assert_uint_eq(row_count(NGD_M_PLANS, "passes") - s->passes, passes);
+    ck_assert_uint_eq(row_count(NGD_M_PLANS, "store") - s->stored, stored);
+}
+
+static __attribute__((noinline)) void run(struct start *s, struct ngd_binding *binding, int64_t n, uint32_t times)
+{
+    bed_warm(&s->bed, binding, n, times);
+}
+
+/* One start, in which each n of 5 and 7 is replayed. */
+static void first_start(void)
+{
+    struct start s;
+    struct ngd_binding *b;
+
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 3);
+    run(&s, b, 7, 9);
+    check_plans(&s, 2, 0);
+    ngd_binding_unref(b);
+    start_close(&s);
+    ck_assert_uint_eq(count_files("entries"), 3); /* two plans, one graph */
+}
+
+START_TEST(second_start_replays_without_running_the_passes)
+{
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    first_start();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 2);
+    run(&s, b, 7, 2);
+    check_plans(&s, 0, 2);
+    run(&s, b, 9, 1); /* one that was never stored */
+    check_plans(&s, 1, 2);
+    ngd_binding_unref(b);
+    start_close(&s);
+    ck_assert_uint_eq(count_files("entries"), 4);
+    ck_assert_uint_eq(count_files("aside"), 0);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(without_a_store_nothing_is_stored_and_everything_works)
+{
+    struct bed bed;
+    struct ngd_binding *b;
+
+    bed_open(&bed, 1, 0);
+    b = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    bed_warm(&bed, b, 5, 3);
+    ngd_sched_warm(bed.sched);
+    ngd_sched_save_hot(bed.sched);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
+START_TEST(other_options_are_another_entry)
+{
+    struct ngd_graph_options options;
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    first_start();
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "inplace_pass", "false", NULL), NGD_OK);
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
+    run(&s, b, 5, 2);
+    check_plans(&s, 1, 0);
+    ngd_binding_unref(b);
+    /* One that plans do not depend on. */
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "capture_limit", "3", NULL), NGD_OK);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
+    run(&s, b, 5, 2);
+    check_plans(&s, 1, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(forced_recapture_makes_the_plan_anew)
+{
+    struct ngd_graph_options options;
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    first_start();
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "force_recapture", "true", NULL), NGD_OK);
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
+    run(&s, b, 5, 2);
+    check_plans(&s, 2, 0);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+/* ---- damage -------------------------------------------------------------------------------------------- */
+
+/* The file of the only plan in the store. */
+static void find_plan(struct ngd_store *store, char *path, size_t room)
+{
+    struct ngd_store_item *items = NULL;
+    uint32_t n = 0;
+
+    path[0] = '\0';
+    ck_assert_int_eq(ngd_store_list(store, &items, &n, NULL), NGD_OK);
+    for (uint32_t i = 0; i < n; i++)
+        if (strstr(items[i].name, ".plan"))
+            snprintf(path, room, "%s/entries/%s", store_dir, items[i].name);
+    ngd_free(items);
+    ck_assert(path[0]);
+}
+
+static void await_file(const char *path)
+{
+    for (int i = 0; access(path, F_OK) != 0; i++) {
+        ck_assert_int_lt(i, 100000);
+        usleep(100);
+    }
+}
+
+/* Captures with a damaged entry: the result is right, the entry is set aside, made again, and counted. */
+static void damaged(struct start *s, const char *path, const uint8_t *data, size_t n)
+{
+    struct ngd_store_stats before, after;
+    uint64_t made = row_count(NGD_M_PLANS, "passes");
+    struct ngd_binding *b;
+
+    write_file(path, data, n);
+    ngd_store_stats(s->store, &before);
+    b = bed_binding(&s->bed, DOUBLE_TEXT, NULL);
+    run(s, b, 5, 1);
+    ngd_binding_unref(b);
+    await_file(path);
+    ngd_store_stats(s->store, &after);
+    ck_assert_uint_eq(after.set_aside, before.set_aside + 1);
+    ck_assert_uint_eq(after.hits, before.hits);
+    ck_assert_uint_eq(row_count(NGD_M_PLANS, "passes"), made + 1);
+}
+
+START_TEST(every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry)
+{
+    static uint8_t data[16384];
+    struct start s;
+    struct ngd_binding *b;
+    char path[256];
+    size_t n;
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    start_open(&s);
+    find_plan(s.store, path, sizeof(path));
+    n = read_file(path, data, sizeof(data));
+    for (size_t i = 0; i < n; i++) {
+        data[i] ^= (uint8_t)(1 << i % 8);
+        damaged(&s, path, data, n);
+        data[i] ^= (uint8_t)(1 << i % 8);
+    }
+    for (size_t i = 0; i < n; i += i < 64 ? 1 : 7)
+        damaged(&s, path, data, i);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+/* With a good checksum around it, as a bug or an import would bring one. */
+START_TEST(entry_that_does_not_load_is_made_again)
+{
+    static uint8_t data[16384];
+    struct ngd_store_entry entry;
+    struct ngd_strbuf bytes;
+    struct start s;
+    struct ngd_binding *b;
+    uint64_t outdated;
+    char path[256];
+    size_t n;
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    start_open(&s);
+    find_plan(s.store, path, sizeof(path));
+    n = read_file(path, data, sizeof(data));
+    ck_assert_int_eq(ngd_store_entry_parse(data, n, &entry), NGD_STORE_FOUND);
+    entry.n_payload /= 2;
+    ngd_strbuf_init(&bytes);
+    ngd_store_entry_pack(&entry, &bytes);
+    outdated = row_count(NGD_M_STORE_SET_ASIDE, "outdated");
+    write_file(path, bytes.data, bytes.len);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    check_plans(&s, 1, 0);
+    ck_assert_uint_eq(row_count(NGD_M_STORE_SET_ASIDE, "outdated"), outdated + 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    check_plans(&s, 0, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    ngd_strbuf_fini(&bytes);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(store_that_vanishes_stops_nobody)
+{
+    struct start s;
+    struct ngd_binding *b;
+    int failures;
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    remove_tree(store_dir);
+    run(&s, b, 6, 3);
+    ngd_binding_unref(b);
+    bed_close(&s.bed);
+    failures = bed_counted(&s.bed, NGD_M_STORE_WRITE_FAILURES);
+    ck_assert_int_ge(failures, 1);
+    ngd_store_close(s.store);
+    teardown_dir();
+}
+END_TEST
+
+/* ---- hot keys ------------------------------------------------------------------------------------------ */
+
+static void await_warm(uint64_t n)
+{
+    for (int i = 0; ngd_metric_get(NGD_M_WARM_CAPTURES) < n; i++) {
+        ck_assert_int_lt(i, 100000);
+        usleep(100);
+    }
+}
+
+START_TEST(hot_keys_are_captured_before_anyone_asks)
+{
+    struct start s;
+    struct ngd_binding *b;
+    int misses;
+
+    setup_dir();
+    first_start();
+    start_open(&s);
+    ngd_sched_warm(s.bed.sched);
+    await_warm(2);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured"), 2);
+    check_plans(&s, 0, 2);
+    misses = bed_counted(&s.bed, NGD_M_CACHE_MISSES);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    run(&s, b, 7, 1);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_CACHE_MISSES), misses);
+    ngd_sched_save_hot(s.bed.sched);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+/* The runs in the first two lines of the list, and a text in it. */
+static void check_hot(uint64_t first, uint64_t second, const char *part)
+{
+    struct ngd_store *store = open_store(0);
+    struct ngd_strbuf text;
+    const char *line;
+
+    ngd_strbuf_init(&text);
+    ck_assert(ngd_store_note_read(store, "hot", &text));
+    ngd_store_close(store);
+    line = strchr(ngd_strbuf_str(&text), '\n');
+    ck_assert_ptr_nonnull(line);
+    ck_assert_uint_eq(strtoull(text.data, NULL, 10), first);
+    ck_assert_uint_eq(strtoull(line + 1, NULL, 10), second);
+    ck_assert_ptr_nonnull(strstr(text.data, part));
+    ngd_strbuf_fini(&text);
+}
+
+START_TEST(list_of_hot_keys_is_sorted_by_runs_and_adds_up)
+{
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    first_start();
+    check_hot(9, 3, "\t7\t\t\"double\"\n");
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 20);
+    ngd_binding_unref(b);
+    start_close(&s);
+    check_hot(23, 9, "\t5\t\t\"double\"\n");
+    teardown_dir();
+}
+END_TEST
+
+static void put_text(void *ctx, const char *text, struct ngd_strbuf *changed)
+{
+    (void)text;
+    ngd_strbuf_append(changed, ctx);
+}
+
+START_TEST(bad_lines_of_the_list_are_passed_over)
+{
+    static const char *const bad[] = {
+        "1\n",
+        "x\ty\n",
+        "5\tzz\thost:0\t5\t\t\"double\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\t\t\"gone\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\tnpu:9\t5\t\t\"gone\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\tno_such=1\t\"gone\"\n",
+        "18446744073709551616\t\t\t\t\t\n\n\n\t\n",
+    };
+    struct ngd_strbuf all;
+    struct start s;
+
+    setup_dir();
+    ngd_strbuf_init(&all);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        ngd_strbuf_append(&all, bad[i]);
+    start_open(&s);
+    ck_assert_int_eq(ngd_store_note_change(s.store, "hot", put_text, all.data, NULL), NGD_OK);
+    ngd_sched_warm(s.bed.sched);
+    await_warm(4);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_graph"), 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_device"), 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured"), 0);
+    start_close(&s);
+    ngd_strbuf_fini(&all);
+    teardown_dir();
+}
+END_TEST
+
+/* ---- for people ---------------------------------------------------------------------------------------- */
+
+START_TEST(entries_are_readable)
+{
+    static const char *const parts[] = {
+        "kind plan\n",
+        "symbols N=5\n",
+        "option.inplace_pass true\n",
+        "planner ",
+        "operators ",
+        "toolchain ",
+        "name \"double\"",
+        "# graph as it was registered\nnpugraph 1\ngraph \"double\"",
+        "# plan\nplan \"double\" N==5",
+        "call 0 aten.add.Tensor",
+    };
+    struct ngd_strbuf text;
+    struct start s;
+    struct ngd_binding *b;
+    char path[256];
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    start_open(&s);
+    find_plan(s.store, path, sizeof(path));
+    ngd_strbuf_init(&text);
+    ck_assert_int_eq(ngd_stored_show(s.bed.sched, strrchr(path, '/') + 1, &text), NGD_STORE_FOUND);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+        ck_assert_msg(strstr(ngd_strbuf_str(&text), parts[i]) != NULL, "%s is missing in:\n%s", parts[i],
+                      ngd_strbuf_str(&text));
+    ck_assert_int_eq(ngd_stored_show(s.bed.sched, "nothing", &text), NGD_STORE_ABSENT);
+    ngd_strbuf_fini(&text);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
+          without_a_store_nothing_is_stored_and_everything_works, other_options_are_another_entry,
+          forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
+          entry_that_does_not_load_is_made_again, store_that_vanishes_stops_nobody,
+          hot_keys_are_captured_before_anyone_asks, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
+          bad_lines_of_the_list_are_passed_over, entries_are_readable)
