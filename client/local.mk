@@ -33,6 +33,7 @@ npugraphctl_SOURCES = \
 	client/ctl.h \
 	client/ctl_doctor.c \
 	client/ctl_explain.c \
+	client/ctl_cache.c \
 	client/ctl_graphs.c \
 	client/ctl_info.c \
 	client/ctl_models.c \

@@ -83,6 +83,12 @@ const struct ctl_command ctl_commands[] = {
      true, ctl_cmd_replay},
     {"tokenize", "FILE TEXT | FILE --decode N,N,...", "Text to token ids, or back; needs no daemon",
      "FILE is a tokenizer.json or a directory that has one.", false, ctl_cmd_tokenize},
+    {"cache", "[list | show ENTRY | verify | export FILE [ENTRY]... | import FILE | clear [ENTRY]]",
+     "Compiled plans that are kept on disk",
+     "ENTRY is an entry's name or the first 6 or more digits of it. show prints what a plan depends on, its graph,\n"
+     "its kernels and its memory. verify reads everything and sets bad entries aside. export writes entries to a\n"
+     "file here, for import into another daemon.",
+     false, ctl_cmd_cache},
     {"drain", "[--grace TIME] [--stay]", "Finish what runs and stop the daemon",
      "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, ctl_cmd_drain},
     {"completion", "", "List of commands, for shell completion", NULL, false, ctl_cmd_completion},

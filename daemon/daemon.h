@@ -31,6 +31,7 @@ struct ngd_sched;
 struct ngd_sdnotify;
 struct ngd_sessions;
 struct ngd_stats_http;
+struct ngd_store;
 struct ngd_stop_guard;
 
 /* STARTING -> SERVING -> DRAINING -> STOPPED; draining with "stay" never gets further than DRAINING by itself. */
@@ -54,6 +55,8 @@ struct ngd_daemon {
     struct ngd_device **devices;
     size_t n_devices;
     struct ngd_dumps dumps; /* directories that diagnostics may write into */
+    struct ngd_store *store;             /* NULL: plans are not kept */
+    struct ngd_reactor_watch *hot_timer; /* writes the list of hot keys */
     struct ngd_sched *sched;
     struct ngd_reactor *reactor;
     struct ngd_reactor_watch *expiry; /* of sessions' grace periods */

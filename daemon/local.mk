@@ -61,6 +61,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_server.c \
 	daemon/rpc_server.h \
 	daemon/rpc_sessions.c \
+	daemon/rpc_store.c \
 	daemon/safetensors.c \
 	daemon/safetensors.h \
 	daemon/sdnotify.c \

@@ -73,6 +73,13 @@ const struct ngd_config_option ngd_options_table[] = {
      false},
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
           "Captures that one graph may hold unless its own option capture_limit says otherwise."),
+    {"store-dir", NGD_CONFIG_STRING, AT(store_dir), "auto", 0, 0, NULL,
+     "Directory in which compiled plans are kept for the next start; daemons may share it. auto: the one that systemd "
+     "gives the service (CacheDirectory=), else none. off: none. A directory that cannot be used is reported, and the "
+     "daemon goes on without.",
+     false},
+    {"store-budget", NGD_CONFIG_SIZE, AT(store_budget), "1G", 0, INT64_C(1) << 50, NULL,
+     "Bytes of plans that store-dir may hold; past them the least recently used ones go. 0: no limit.", false},
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
      "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go "

@@ -27,6 +27,8 @@ struct ngd_options {
     int64_t queue_limit, queue_limit_per_identity;
     struct ngd_config_list weight;
     int64_t capture_limit;
+    char *store_dir;
+    uint64_t store_budget;
     int64_t cqs;
     uint64_t max_message;
     int64_t max_connections;

@@ -22,8 +22,10 @@
 #include "daemon/stats_http.h"
 #include "daemon/stop_guard.h"
 #include "daemon/tls.h"
+#include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/sched.h"
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +33,10 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#define EXPIRE_EVERY (100 * NGD_MSEC)
+#define EXPIRE_EVERY   (100 * NGD_MSEC)
+#define SAVE_HOT_EVERY (60 * NGD_SEC)
 /* Descriptors that are not connections: gRPC's own, files being loaded, listeners, the log. */
-#define RESERVED_FDS 128
+#define RESERVED_FDS   128
 
 struct part {
     const char *name;
@@ -201,6 +204,47 @@ static void stop_devices(struct ngd_daemon *d)
     d->devices = NULL;
 }
 
+/* "auto": the first directory that systemd names. */
+static const char *store_dir(const struct ngd_daemon *d, char *room, size_t n)
+{
+    const char *given = getenv("CACHE_DIRECTORY");
+
+    if (strcmp(d->options.store_dir, "off") == 0 || !*d->options.store_dir)
+        return NULL;
+    if (strcmp(d->options.store_dir, "auto") != 0)
+        return d->options.store_dir;
+    if (!given || *given != '/' || snprintf(room, n, "%.*s/store", (int)strcspn(given, ":"), given) >= (int)n)
+        return NULL;
+    return room;
+}
+
+/* A bad store costs time at the next start, and nothing else: never a reason not to serve. */
+static ngd_status_t start_store(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    char room[PATH_MAX];
+    struct ngd_store_params params = {.dir = store_dir(d, room, sizeof(room)), .budget = d->options.store_budget};
+    struct ngd_store_stats stats;
+    struct ngd_diag why = {0};
+
+    (void)diag;
+    if (!params.dir)
+        return NGD_OK;
+    if (ngd_store_open(&params, &d->store, &why) != NGD_OK) {
+        ngd_error("daemon", "plans are not kept: %s", why.text);
+        return NGD_OK;
+    }
+    ngd_store_stats(d->store, &stats);
+    ngd_notice("daemon", "plans are kept in %s: %u entries, %llu KiB", params.dir, stats.entries,
+               (unsigned long long)(stats.bytes >> 10));
+    return NGD_OK;
+}
+
+static void stop_store(struct ngd_daemon *d)
+{
+    ngd_store_close(d->store);
+    d->store = NULL;
+}
+
 static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_sched_params params;
@@ -217,6 +261,7 @@ static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
                                   .n_allowed = d->options.dump_dir.n,
                                   .budget = d->options.dump_limit};
     params.dumps = &d->dumps;
+    params.store = d->store;
     status = ngd_sched_create(&params, &d->sched, diag);
     return status == NGD_OK ? ngd_sched_start(d->sched) : status;
 }
@@ -292,6 +337,52 @@ static void stop_expiry(struct ngd_daemon *d)
 {
     ngd_reactor_remove(d->expiry);
     d->expiry = NULL;
+}
+
+/* ---- hot keys ------------------------------------------------------------------------------------------ */
+
+struct hot_job {
+    struct ngd_job job;
+    struct ngd_daemon *daemon;
+};
+
+static void save_hot(struct ngd_job *job)
+{
+    struct hot_job *hot = ngd_container_of(job, struct hot_job, job);
+
+    ngd_sched_save_hot(hot->daemon->sched);
+    ngd_free(hot);
+}
+
+/* On a job thread: it writes a file. */
+static void save_hot_later(void *arg)
+{
+    struct hot_job *hot = NGD_NEW(struct hot_job);
+
+    if (!hot)
+        return;
+    hot->daemon = arg;
+    hot->job.fn = save_hot;
+    ngd_jobs_add(hot->daemon->reaper, &hot->job);
+}
+
+static ngd_status_t start_hot(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    if (!d->store)
+        return NGD_OK;
+    status = ngd_reactor_every(d->reactor, SAVE_HOT_EVERY, save_hot_later, d, &d->hot_timer);
+    if (status != NGD_OK)
+        return ngd_diag_set(diag, status, "a timer cannot be started");
+    ngd_sched_warm(d->sched);
+    return NGD_OK;
+}
+
+static void stop_hot(struct ngd_daemon *d)
+{
+    ngd_reactor_remove(d->hot_timer);
+    d->hot_timer = NULL;
 }
 
 /* ---- the outside --------------------------------------------------------------------------------------- */
@@ -371,6 +462,7 @@ static const struct part parts[] = {
     {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so before any thread */
     {"devices", start_devices, stop_devices},
+    {"store", start_store, stop_store},
     {"scheduler", start_sched, stop_sched},
     {"jobs", start_jobs, stop_jobs},
     {"objects", start_objects, stop_objects},
@@ -378,6 +470,7 @@ static const struct part parts[] = {
     {"rpc", start_server, stop_server},
     {"listeners", start_listeners, stop_listeners},
     {"expiry", start_expiry, stop_expiry},
+    {"hot keys", start_hot, stop_hot},
     {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
     {"watchdog", ngd_sdnotify_start, ngd_sdnotify_stop},
     {"serving", start_serving, stop_serving},

@@ -1106,7 +1106,7 @@ static ngd_status_t parse_graph(struct parser *p)
     return status;
 }
 
-ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
+static ngd_status_t parse(const char *text, size_t n, bool rewritten, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
     struct parser p = {.text = text, .at = text, .end = text + n, .line_start = text, .line = 1, .diag = diag};
     ngd_status_t status;
@@ -1117,7 +1117,7 @@ ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **grap
     ngd_strbuf_init(&p.string);
     status = parse_graph(&p);
     if (!status)
-        status = ngd_graph_seal(p.graph, diag);
+        status = rewritten ? ngd_graph_seal_rewritten(p.graph, diag) : ngd_graph_seal(p.graph, diag);
     ngd_strbuf_fini(&p.string);
     if (status) {
         ngd_graph_unref(p.graph);
@@ -1125,4 +1125,14 @@ ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **grap
     }
     *graph_p = p.graph;
     return NGD_OK;
+}
+
+ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
+{
+    return parse(text, n, false, graph_p, diag);
+}
+
+ngd_status_t ngd_graph_parse_rewritten(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
+{
+    return parse(text, n, true, graph_p, diag);
 }

@@ -184,7 +184,7 @@ static ngd_status_t stored_graph(struct ngd_graph *source, const struct ngd_key 
         *graph_p = ngd_graph_ref(source);
         return NGD_OK;
     }
-    status = ngd_graph_parse((const char *)pack->text, pack->n_text, &graph, diag);
+    status = ngd_graph_parse_rewritten((const char *)pack->text, pack->n_text, &graph, diag);
     if (status)
         return status;
     pair = (struct pair){.a = source, .b = graph, .symbols = key->symbols};

@@ -211,6 +211,7 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
     ngd_notice("scheduler", "a stored plan of graph %s does not load, it is set aside and made again: %s",
                ngd_log_value(prog->graph->name, name), diag.text);
     ngd_store_set_aside(store, identity->data, identity->len, NGD_STORE_OUTDATED);
+    ngd_program_note(prog, NGD_EVENT_STORE_OUTDATED, key, 0, "%s", diag.text);
     return false;
 }
 
@@ -239,6 +240,7 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
     plan_identity(prog, key, &identity);
     if (!anew && !identity.failed && from_store(prog, key, &identity, plan_p)) {
         *stored_p = true;
+        ngd_program_note(prog, NGD_EVENT_STORE_PLAN, key, 0, "%" PRIu32 " kernels, no pass ran", (*plan_p)->n_calls);
         ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "store"), 1);
         ngd_strbuf_fini(&identity);
         return NGD_OK;

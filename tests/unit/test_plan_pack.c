@@ -98,6 +98,49 @@ START_TEST(plan_comes_back_as_it_was)
 }
 END_TEST
 
+/* With the passes: exact symbols have become numbers there, and names of values others. */
+START_TEST(plan_that_passes_made_comes_back_as_it_was)
+{
+    static const char *const exact =
+        "npugraph 1\ngraph \"e\" {\n  sym N 1..64\n  sym B 1..8 buckets 4, 8\n  input %x : f32[N,16]\n"
+        "  input %y : f32[B,16]\n  %a = aten.add.Tensor(%x, %x)\n  %b = aten.view(%a) {size=[N*16]}\n"
+        "  %c = aten.view(%b) {size=[N,16]}\n  %d = aten.silu(%y)\n  return \"c\" = %c, \"d\" = %d\n}\n";
+    char *decoder = decoder_text(&small);
+    const char *const texts[] = {exact, decoder};
+    static const int64_t symbols[2][2] = {{5, 3}, {7, 0}};
+    struct ngd_graph_options options;
+
+    ngd_graph_options_init(&options);
+    for (int i = 0; i < 2; i++) {
+        struct ngd_digest none = {{0}};
+        struct ngd_graph *g = parse_graph(texts[i]);
+        struct ngd_plan *plan = NULL, *again = NULL;
+        struct ngd_strbuf bytes;
+        struct ngd_diag diag = {0};
+        struct ngd_key key;
+        char *a, *b;
+
+        ngd_strbuf_init(&bytes);
+        ck_assert_int_eq(ngd_key_make(g, &none, symbols[i], g->n_symbols, &key, NULL), NGD_OK);
+        ck_assert_int_eq(ngd_plan_create(g, &key, &options, &inplace_target, &plan, NULL), NGD_OK);
+        ck_assert(!ngd_digest_equal(&plan->graph->digest, &g->digest));
+        ngd_plan_pack(plan, g, &bytes);
+        if (ngd_plan_unpack(g, &key, &options, &inplace_target, bytes.data, bytes.len, &again, &diag))
+            ck_abort_msg("%s", diag.text);
+        a = print(plan);
+        b = print(again);
+        ck_assert_str_eq(a, b);
+        ngd_free(a);
+        ngd_free(b);
+        ngd_plan_unref(plan);
+        ngd_plan_unref(again);
+        ngd_strbuf_fini(&bytes);
+        ngd_graph_unref(g);
+    }
+    ngd_free(decoder);
+}
+END_TEST
+
 START_TEST(plan_of_a_changed_graph_brings_the_graph_along)
 {
     const char *text = NULL;
@@ -294,7 +337,7 @@ START_TEST(check_of_layouts_agrees_with_every_pair)
 }
 END_TEST
 
-UNIT_MAIN("graphs/plan_pack", plan_comes_back_as_it_was, plan_of_a_changed_graph_brings_the_graph_along,
-          every_changed_byte_is_refused_or_harmless, every_truncation_is_refused, layout_of_other_kernels_is_refused,
-          plan_of_other_inputs_is_refused, every_failed_allocation_leaves_nothing,
-          check_of_layouts_agrees_with_every_pair)
+UNIT_MAIN("graphs/plan_pack", plan_comes_back_as_it_was, plan_that_passes_made_comes_back_as_it_was,
+          plan_of_a_changed_graph_brings_the_graph_along, every_changed_byte_is_refused_or_harmless,
+          every_truncation_is_refused, layout_of_other_kernels_is_refused, plan_of_other_inputs_is_refused,
+          every_failed_allocation_leaves_nothing, check_of_layouts_agrees_with_every_pair)
