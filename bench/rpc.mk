@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Through a daemon: bench/rpc/bench_*.c start the npugraphd of the build tree.
-NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_eager
+NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_eager \
+	bench/rpc/bench_capture
 NGD_BENCHES += $(NGD_RPC_BENCHES)
 EXTRA_PROGRAMS += $(NGD_RPC_BENCHES) bench/rpc/make_checkpoint
 NGD_RPC_BENCH_SOURCES = \
@@ -25,6 +26,12 @@ bench_rpc_bench_echo_SOURCES = bench/rpc/bench_echo.c $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_echo_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_bench_eager_SOURCES = bench/rpc/bench_eager.c $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_eager_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_capture_SOURCES = \
+	bench/rpc/bench_capture.c \
+	bench/rpc/bench_rpc.c \
+	bench/rpc/bench_rpc.h \
+	bench/rpc/checkpoint.c
+bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS)
 bench_rpc_make_checkpoint_SOURCES = \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \

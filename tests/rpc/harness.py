@@ -258,6 +258,11 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/Devices": ("unary_unary", pb.DevicesResponse),
     "Admin/ListSessions": ("unary_unary", pb.ListSessionsResponse),
     "Admin/Drain": ("unary_unary", pb.DrainResponse),
+    "Admin/ListStore": ("unary_unary", pb.ListStoreResponse),
+    "Admin/ReadStore": ("unary_unary", pb.ReadStoreResponse),
+    "Admin/ImportStore": ("unary_unary", pb.ImportStoreResponse),
+    "Admin/VerifyStore": ("unary_unary", pb.VerifyStoreResponse),
+    "Admin/ClearStore": ("unary_unary", pb.ClearStoreResponse),
 }
 
 

@@ -34,6 +34,7 @@ tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 EXTRA_DIST += tests/unit/graph_util.h tests/unit/random_graph.h tests/fuzz/graph_text tests/golden/graphs
 NGD_GRAPH_TESTS = \
 	tests/fuzz/fuzz_graph_text \
+	tests/fuzz/fuzz_plan_pack \
 	tests/unit/test_expr \
 	tests/unit/test_graph \
 	tests/unit/test_graph_errors \
@@ -46,6 +47,7 @@ TESTS += $(NGD_GRAPH_TESTS)
 endif
 NGD_GRAPH_TEST_LIBS = $(NGD_GRAPHS_LIBS) $(CHECK_LIBS)
 tests_fuzz_fuzz_graph_text_LDADD = $(NGD_GRAPHS_LIBS)
+tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_GRAPHS_LIBS)
 tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_errors_LDADD = $(NGD_GRAPH_TEST_LIBS)

@@ -123,7 +123,8 @@ START_TEST(plan_that_passes_made_comes_back_as_it_was)
         ngd_strbuf_init(&bytes);
         ck_assert_int_eq(ngd_key_make(g, &none, symbols[i], g->n_symbols, &key, NULL), NGD_OK);
         ck_assert_int_eq(ngd_plan_create(g, &key, &options, &inplace_target, &plan, NULL), NGD_OK);
-        ck_assert(!ngd_digest_equal(&plan->graph->digest, &g->digest));
+        if (i == 0) /* N became 5 */
+            ck_assert(!ngd_digest_equal(&plan->graph->digest, &g->digest));
         ngd_plan_pack(plan, g, &bytes);
         if (ngd_plan_unpack(g, &key, &options, &inplace_target, bytes.data, bytes.len, &again, &diag))
             ck_abort_msg("%s", diag.text);

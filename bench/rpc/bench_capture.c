@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a capture costs, cold and after a restart from the store: the decode graph of 28 small layers, from the first
+ * request to its finished replay. Each round makes a device and a scheduler of its own over a store that is empty the
+ * first time and holds the plan the second time; the graph is registered and its buffers are bound before the clock
+ * starts, as a client has done that by then.
+ */
+#include "base/log.h"
+#include "base/strbuf.h"
+#include "bench/rpc/bench_rpc.h"
+#include "client/checkpoint.h"
+#include "graphs/pass.h"
+#include "graphs/store.h"
+#include "scheduler/sched.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CONTEXT 64
+#define BLOCK   16
+
+struct start {
+    struct ngd_store *store;
+    struct ngd_device *dev;
+    struct ngd_sched *sched;
+    struct ngd_binding *binding;
+    pthread_mutex_t lock;
+    pthread_cond_t cond;
+    bool done;
+    ngd_status_t status;
+};
+
+static void must(ngd_status_t status, const struct ngd_diag *diag)
+{
+    if (status)
+        bench_fail("%s: %s", ngd_status_name(status), diag->text);
+}
+
+static char *graph_text(const char *dir)
+{
+    struct npugraph__weights weights;
+    struct npugraph__config config;
+    struct npugraph_error err = {0};
+    struct npugraph__shape shape = {.max_context = CONTEXT,
+                                    .block_size = BLOCK,
+                                    .num_blocks = CONTEXT / BLOCK,
+                                    .table_blocks = CONTEXT / BLOCK,
+                                    .max_batch = 1,
+                                    .prefill_chunk = 1,
+                                    .kv_dtype = "bf16"};
+    struct ngd_strbuf sb;
+
+    if (npugraph__config_read(dir, &config, &err) != 0 || npugraph__weights_list(dir, &config, &weights, &err) != 0)
+        bench_fail("%s", err.message);
+    for (size_t i = 0; i < weights.n; i++)
+        snprintf(weights.items[i].dtype, sizeof(weights.items[i].dtype), "bf16");
+    ngd_strbuf_init(&sb);
+    npugraph__graph_text(&config, &weights, &shape, "bench.decode", false, &sb);
+    npugraph__weights_fini(&weights);
+    return ngd_strbuf_steal(&sb);
+}
+
+static uint64_t bytes_of(const struct ngd_graph *g, uint32_t value)
+{
+    int64_t one[NGD_GRAPH_MAX_SYMBOLS] = {1}, n;
+    uint64_t bytes = ngd_dtype_bytes(g->values[value].type.dtype);
+
+    for (uint32_t i = 0; i < g->values[value].type.rank; i++) {
+        if (ngd_expr_eval(g->exprs, g->values[value].type.dims[i], one, &n))
+            bench_fail("a dimension of %s", g->values[value].name);
+        bytes *= (uint64_t)n;
+    }
+    return bytes;
+}
+
+static void bind_zeros(struct start *s, struct ngd_program *prog)
+{
+    const struct ngd_graph *g = ngd_program_graph(prog);
+    uint32_t n = g->n_params + g->n_states;
+    struct ngd_buffer **buffers = calloc(n, sizeof(*buffers));
+    struct ngd_diag diag = {0};
+
+    for (uint32_t i = 0; i < n; i++)
+        must(ngd_buffer_create(s->dev, bytes_of(g, i < g->n_params ? g->params[i] : g->states[i - g->n_params]),
+                               NGD_BUFFER_WEIGHTS, "w", &buffers[i], &diag),
+             &diag);
+    must(ngd_binding_create(prog, buffers, &s->binding, &diag), &diag);
+    for (uint32_t i = 0; i < n; i++)
+        ngd_buffer_unref(buffers[i]);
+    free(buffers);
+}
+
+static void start_open(struct start *s, const char *dir, const char *text, uint32_t threads)
+{
+    struct ngd_store_params store = {.dir = dir};
+    struct ngd_device_params device;
+    struct ngd_sched_params sched;
+    struct ngd_graph_options options;
+    struct ngd_program *prog = NULL;
+    struct ngd_graph *graph = NULL;
+    struct ngd_diag diag = {0};
+
+    memset(s, 0, sizeof(*s));
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->cond, NULL);
+    must(ngd_store_open(&store, &s->store, &diag), &diag);
+    ngd_device_params_init(&device);
+    device.backend = "host";
+    device.threads = threads;
+    device.memory_bytes = 1u << 30;
+    must(ngd_device_open(&device, &s->dev, &diag), &diag);
+    ngd_sched_params_init(&sched);
+    sched.devices = &s->dev;
+    sched.n_devices = 1;
+    sched.store = s->store;
+    must(ngd_sched_create(&sched, &s->sched, &diag), &diag);
+    must(ngd_sched_start(s->sched), &diag);
+    must(ngd_graph_parse(text, strlen(text), &graph, &diag), &diag);
+    ngd_graph_options_init(&options);
+    must(ngd_program_open(s->sched, s->dev, graph, &options, &prog, NULL, &diag), &diag);
+    bind_zeros(s, prog);
+    ngd_program_unref(prog);
+    ngd_graph_unref(graph);
+}
+
+static void start_close(struct start *s)
+{
+    ngd_binding_unref(s->binding);
+    ngd_sched_stop(s->sched);
+    ngd_sched_destroy(s->sched);
+    ngd_device_close(s->dev);
+    ngd_store_close(s->store);
+}
+
+static void answered(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct start *s = req->user;
+
+    if (status)
+        fprintf(stderr, "%s\n", diag->text);
+    pthread_mutex_lock(&s->lock);
+    s->done = true;
+    s->status = status;
+    pthread_cond_signal(&s->cond);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* From a request to its answer: one row with a context of one token. */
+static double first_replay(struct start *s)
+{
+    static const int64_t one = 1;
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(s->binding));
+    struct ngd_span *inputs = calloc(g->n_inputs, sizeof(*inputs));
+    struct ngd_host_value *hosts = calloc(g->n_hosts, sizeof(*hosts));
+    struct ngd_out *outputs = calloc(g->n_outputs, sizeof(*outputs));
+    struct ngd_request req;
+    struct ngd_diag diag = {0};
+    ngd_nsec_t begin;
+
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        inputs[i] = (struct ngd_span){calloc(1, bytes_of(g, g->inputs[i])), bytes_of(g, g->inputs[i])};
+    for (uint32_t i = 0; i < g->n_hosts; i++)
+        hosts[i] = (struct ngd_host_value){&one, 1};
+    ngd_request_init(&req);
+    req.binding = s->binding;
+    req.launch.symbols = &one;
+    req.launch.inputs = inputs;
+    req.launch.hosts = hosts;
+    req.launch.outputs = outputs;
+    req.n_symbols = g->n_symbols;
+    req.n_inputs = g->n_inputs;
+    req.n_hosts = g->n_hosts;
+    req.n_outputs = g->n_outputs;
+    req.done = answered;
+    req.user = s;
+    s->done = false;
+    begin = ngd_now();
+    must(ngd_sched_submit(s->sched, &req, &diag), &diag);
+    pthread_mutex_lock(&s->lock);
+    while (!s->done)
+        pthread_cond_wait(&s->cond, &s->lock);
+    pthread_mutex_unlock(&s->lock);
+    if (s->status)
+        bench_fail("the replay failed");
+    begin = ngd_now() - begin;
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        free((void *)(uintptr_t)inputs[i].data);
+    free(inputs);
+    free(hosts);
+    free(outputs);
+    return (double)begin;
+}
+
+/* The passes alone, and the whole plan. */
+static void passes(struct start *s, struct samples *in_passes, struct samples *in_plan)
+{
+    static const int64_t one = 1;
+    struct ngd_program *prog = ngd_binding_program(s->binding);
+    struct ngd_graph *g = ngd_program_graph(prog);
+    struct ngd_pass_report *report = calloc(1, sizeof(*report));
+    struct ngd_graph_options options;
+    struct ngd_graph *made = NULL;
+    struct ngd_digest none = {{0}};
+    struct ngd_plan *plan = NULL;
+    struct ngd_diag diag = {0};
+    struct ngd_key key;
+    ngd_nsec_t begin = ngd_now();
+
+    ngd_graph_options_init(&options);
+    must(ngd_passes_run(g, &one, &options, ngd_device_target(s->dev), report, &made, &diag), &diag);
+    samples_add(in_passes, (double)(ngd_now() - begin));
+    ngd_graph_unref(made);
+    must(ngd_key_make(g, &none, &one, g->n_symbols, &key, &diag), &diag);
+    begin = ngd_now();
+    must(ngd_plan_create(g, &key, &options, ngd_device_target(s->dev), &plan, &diag), &diag);
+    samples_add(in_plan, (double)(ngd_now() - begin));
+    ngd_plan_unref(plan);
+    free(report);
+}
+
+static void remove_store(const char *dir)
+{
+    static const char *const parts[] = {"entries", "notes", "aside", "tmp"};
+    struct ngd_store_params params = {.dir = dir};
+    struct ngd_store *store = NULL;
+    char path[4200];
+    uint32_t removed;
+
+    if (ngd_store_open(&params, &store, NULL) == NGD_OK)
+        (void)ngd_store_clear(store, &removed, NULL);
+    ngd_store_close(store);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, parts[i]);
+        rmdir(path);
+    }
+    snprintf(path, sizeof(path), "%s/version", dir);
+    unlink(path);
+    snprintf(path, sizeof(path), "%s/lock", dir);
+    unlink(path);
+    rmdir(dir);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t rounds = 12, threads = 2;
+    const struct bench_option options[] = {{.name = "rounds", .number = &rounds},
+                                           {.name = "threads", .number = &threads}};
+    static struct start s;
+    struct samples cold = {0}, restart = {0}, again = {0}, in_passes = {0}, in_plan = {0};
+    char *dir = bench_dir_make(), *text, path[4096];
+
+    bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
+    ngd_log_set_level(NGD_LOG_ERROR);
+    bench_checkpoint_write(dir, &BENCH_SHAPE_TINY);
+    text = graph_text(dir);
+    for (int64_t i = 0; i < rounds; i++) {
+
+        snprintf(path, sizeof(path), "%s/store%d", dir, (int)i);
+        start_open(&s, path, text, (uint32_t)threads);
+        samples_add(&cold, first_replay(&s));
+        samples_add(&again, first_replay(&s));
+        passes(&s, &in_passes, &in_plan);
+        start_close(&s);
+        start_open(&s, path, text, (uint32_t)threads);
+        samples_add(&restart, first_replay(&s));
+        start_close(&s);
+        remove_store(path);
+    }
+    samples_print(&in_passes, "passes alone", "ms", 1e-6);
+    samples_print(&in_plan, "passes and plan", "ms", 1e-6);
+    samples_print(&cold, "cold, to the first finished replay", "ms", 1e-6);
+    samples_print(&restart, "restart from the store, to the first finished replay", "ms", 1e-6);
+    samples_print(&again, "a second replay", "ms", 1e-6);
+    printf("restart / cold: %.3f, restart / passes: %.3f\n",
+           samples_quantile(&restart, 0.5) / samples_quantile(&cold, 0.5),
+           samples_quantile(&restart, 0.5) / samples_quantile(&in_passes, 0.5));
+    free(text);
+    bench_dir_remove(dir);
+    return 0;
+}

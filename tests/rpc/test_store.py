@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The store of compiled plans: what survives a restart, what is set aside, and npugraphctl cache."""
+import os
+import struct
+import subprocess
+
+from harness import *
+
+TEXT = """npugraph 1
+graph "twice" {
+  sym N 1..64
+  input %x : f32[N]
+  %a = aten.add.Tensor(%x, %x)
+  %b = aten.view(%a) {size=[N]}
+  return "y" = %b
+}
+"""
+
+
+def store_of(name):
+    path = SCRATCH / name
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path / "store"
+
+
+def replay(client, graph, n):
+    values = struct.pack(f"{n}f", *range(n))
+    got = client.replay(graph, [values], [n]).outputs[0]
+    assert struct.unpack(f"{n}f", got) == tuple(2.0 * i for i in range(n)), n
+
+
+def counter(daemon, name, label=None):
+    text = daemon.http("/metrics")[1]
+    total = 0
+    for line in text.splitlines():
+        if line.startswith(f"npugraphd_{name}") and (label is None or f'"{label}"' in line):
+            total += float(line.split()[-1])
+    return total
+
+
+def entries(store, kind="plan"):
+    return sorted((store / "entries").glob(f"*.{kind}"))
+
+
+def run_once(store, sizes=(5, 9)):
+    with Daemon(f"--store-dir={store}") as d:
+        with Client(d) as c:
+            graph = c.register(TEXT).graph
+            for n in sizes:
+                replay(c, graph, n)
+                replay(c, graph, n)
+        until("the plans are stored", lambda: len(entries(store)) >= len(sizes))
+
+
+def ctl(daemon, *arguments, expect=0):
+    out = subprocess.run([CTL, "--address", daemon.address, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode == expect, out
+    return out.stdout if expect == 0 else out.stderr + out.stdout
+
+
+@test("a restarted daemon replays its first step without running a pass")
+def restart():
+    store = store_of("restart")
+    run_once(store)
+    (store / "notes" / "hot").unlink()  # so that it is the request that asks
+    with Daemon(f"--store-dir={store}") as d, Client(d) as c:
+        graph = c.register(TEXT).graph
+        for n in (5, 9):
+            replay(c, graph, n)
+        assert counter(d, "graph_plans_total", "passes") == 0 and counter(d, "graph_plans_total", "store") == 2
+        reasons = {e.reason for e in c.call("Graphs/Explain", pb.ExplainRequest()).events}
+        assert "store-plan" in reasons, reasons
+        replay(c, graph, 11)
+        assert counter(d, "graph_plans_total", "passes") == 1
+
+
+@test("hot keys are captured after a start, before a client comes")
+def hot():
+    store = store_of("hot")
+    run_once(store)
+    with Daemon(f"--store-dir={store}") as d:
+        until("both keys are captured", lambda: counter(d, "warm_captures_total", "captured") == 2)
+        with Client(d) as c:
+            graph = c.register(TEXT).graph
+            replay(c, graph, 5)
+            replay(c, graph, 9)
+            assert counter(d, "graph_cache_misses_total") == 0
+            assert counter(d, "graph_plans_total", "passes") == 0
+
+
+@test("a damaged entry is set aside, counted and made again, and the results are right")
+def damaged():
+    store = store_of("damaged")
+    run_once(store)
+    (store / "notes" / "hot").unlink()
+    first, second = entries(store)
+    data = bytearray(first.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    first.write_bytes(data)
+    second.write_bytes(second.read_bytes()[:-7])
+    with Daemon(f"--store-dir={store}") as d, Client(d) as c:
+        graph = c.register(TEXT).graph
+        replay(c, graph, 5)
+        replay(c, graph, 9)
+        assert counter(d, "graph_plans_total", "passes") == 2
+        assert counter(d, "store_set_aside_total", "checksum") == 1 and counter(d, "store_set_aside_total", "truncated") == 1
+        until("new entries are written", lambda: len(entries(store)) == 2)
+        assert len(list((store / "aside").iterdir())) == 2
+
+
+@test("two daemons share a store: the second one needs no pass")
+def shared():
+    store = store_of("shared")
+    with Daemon(f"--store-dir={store}") as one, Daemon(f"--store-dir={store}") as two:
+        with Client(one) as c:
+            replay(c, c.register(TEXT).graph, 7)
+        until("the plan is stored", lambda: len(entries(store)) == 1)
+        with Client(two) as c:
+            replay(c, c.register(TEXT).graph, 7)
+        assert counter(two, "graph_plans_total", "store") == 1 and counter(two, "graph_plans_total", "passes") == 0
+
+
+@test("a store that cannot be used is reported in words, and the daemon serves without")
+def unusable():
+    target = store_of("target")
+    link = SCRATCH / "link"
+    link.symlink_to(target.parent)
+    writable = SCRATCH / "writable"
+    writable.mkdir()
+    os.chmod(writable, 0o777)
+    a_file = SCRATCH / "a-file"
+    a_file.write_text("x")
+    for path, why in ((link, "is a link"), (writable, "chmod go-w"), (a_file, "no directory"), (SCRATCH / "no" / "parent", "No such file")):
+        with Daemon(f"--store-dir={path}") as d, Client(d) as c:
+            assert "plans are not kept" in d.log() and why in d.log(), d.log()
+            replay(c, c.register(TEXT).graph, 3)
+            refused("NOT_FOUND", "NOT_FOUND", c.call, "Admin/ListStore", pb.ListStoreRequest())
+    with Daemon() as d:
+        assert "plans are kept" not in d.log()
+
+
+@test("CACHE_DIRECTORY, which systemd sets, is where plans go by default")
+def systemd_directory():
+    cache = SCRATCH / "cache"
+    cache.mkdir(mode=0o700)
+    with Daemon(env={"CACHE_DIRECTORY": str(cache)}) as d, Client(d) as c:
+        replay(c, c.register(TEXT).graph, 3)
+        until("the plan is stored", lambda: len(entries(cache / "store")) == 1)
+    with Daemon("--store-dir=off", env={"CACHE_DIRECTORY": str(cache)}) as d:
+        assert "plans are kept" not in d.log()
+
+
+@test("npugraphctl cache lists, shows, verifies, exports, imports and clears")
+def command():
+    if CTL is None:
+        raise Skip("npugraphctl was not built")
+    store, other = store_of("command"), store_of("other")
+    run_once(store)
+    exported = SCRATCH / "plans.npg"
+    with Daemon(f"--store-dir={store}") as d:
+        listed = json.loads(ctl(d, "--json", "cache"))
+        assert {e["kind"] for e in listed["entries"]} == {"plan", "graph"} and len(listed["entries"]) == 3
+        plan = next(e for e in listed["entries"] if e["symbols"] == "N=5")
+        assert plan["graph"] == "twice" and plan["state"] == "good"
+        text = ctl(d, "cache", "show", plan["name"][:12])
+        for part in ("symbols N=5", "option.remove_noop_ops true", "pass.", "toolchain ", "# graph as it was registered", "# plan\nplan \"twice\"",
+                     "aten.add.Tensor"):
+            assert part in text, (part, text)
+        assert "0 entries" in ctl(d, "cache", "show", "000000", expect=1)
+        assert "first 6 digits" in ctl(d, "cache", "show", "00", expect=1)
+        ctl(d, "cache", "verify")
+        ctl(d, "cache", "export", str(exported))
+        ctl(d, "cache", "nonsense", expect=2)
+    with Daemon(f"--store-dir={other}") as d:
+        ctl(d, "cache", "import", str(exported))
+        with Client(d) as c:
+            graph = c.register(TEXT).graph
+            replay(c, graph, 5)
+            replay(c, graph, 9)
+            assert counter(d, "graph_plans_total", "passes") == 0
+        damaged = bytearray(exported.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        (SCRATCH / "bad.npg").write_bytes(damaged)
+        ctl(d, "cache", "import", str(SCRATCH / "bad.npg"), expect=1)
+        (SCRATCH / "short.npg").write_bytes(exported.read_bytes()[:-5])
+        assert "ends in the middle" in ctl(d, "cache", "import", str(SCRATCH / "short.npg"), expect=1)
+        bad = entries(other)[0]
+        bad.write_bytes(b"nonsense")
+        assert "truncated" in ctl(d, "cache", "verify", expect=1)
+        ctl(d, "cache", "verify")
+        ctl(d, "cache", "clear", entries(other)[0].name)
+        assert not entries(other)
+        ctl(d, "cache", "clear")
+        assert not list((other / "entries").iterdir())
+
+
+@test("reading and changing the store needs the admin right; listing does not")
+def rights():
+    store = store_of("rights")
+    run_once(store)
+    name = entries(store)[0].name
+    with Daemon(f"--store-dir={store}", listen="tcp:127.0.0.1:0") as d, Client(d, address=d.listening("tcp")) as c:
+        assert len(c.call("Admin/ListStore", pb.ListStoreRequest()).entries) == 3
+        for method, request in (("ReadStore", pb.ReadStoreRequest(name=name)), ("VerifyStore", pb.VerifyStoreRequest()),
+                                ("ClearStore", pb.ClearStoreRequest()), ("ImportStore", pb.ImportStoreRequest(entry=b"x"))):
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, f"Admin/{method}", request)
+    assert len(entries(store)) == 2
+
+
+main()
