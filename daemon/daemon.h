@@ -54,7 +54,7 @@ struct ngd_daemon {
     struct ngd_locks *locks;
     struct ngd_device **devices;
     size_t n_devices;
-    struct ngd_dumps dumps; /* directories that diagnostics may write into */
+    struct ngd_dumps dumps;              /* directories that diagnostics may write into */
     struct ngd_store *store;             /* NULL: plans are not kept */
     struct ngd_reactor_watch *hot_timer; /* writes the list of hot keys */
     struct ngd_sched *sched;

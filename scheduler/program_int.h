@@ -25,10 +25,10 @@ struct ngd_executable {
     _Atomic bool unreachable; /* no request has its key any more: other buckets */
     _Atomic uint32_t runs;
     _Atomic uint64_t verify_turns; /* replays, for verify_every_n */
-    _Atomic uint32_t noted;       /* runs that the list of hot keys has been told of */
-    _Atomic uint64_t padded_runs; /* replays of fewer rows than it was captured for */
-    _Atomic int64_t expected;     /* moving average of device time */
-    _Atomic int64_t doubt;        /* and of how far it was off */
+    _Atomic uint32_t noted;        /* runs that the list of hot keys has been told of */
+    _Atomic uint64_t padded_runs;  /* replays of fewer rows than it was captured for */
+    _Atomic int64_t expected;      /* moving average of device time */
+    _Atomic int64_t doubt;         /* and of how far it was off */
 };
 
 #define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
