@@ -25,6 +25,13 @@ static ngd_status_t find_subject(struct examination *e, struct ngd_diag *diag)
     struct ngd_object *o;
     ngd_status_t status;
 
+    /* It takes memory for all params and states, and a slot's time, in nobody's name. */
+    if (!e->q->graph && !e->call->identity->admin)
+        return ngd_diag_set(
+            diag, NGD_ERR_PERMISSION_DENIED,
+            "%s may not examine others' graphs: name the graph by its id in your session, or be an admin "
+            "identity",
+            e->call->identity->name);
     if (!e->q->graph)
         return ngd_rpc_find_program(e->call, 0, e->q->digest, &e->prog, diag);
     if (!e->call->session)

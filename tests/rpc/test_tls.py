@@ -133,6 +133,22 @@ def other_identity():
         refused("PERMISSION_DENIED", "PERMISSION_DENIED", b.call, "Memory/Allocate", pb.AllocateRequest(bytes=1), session=a.id)
 
 
+@test("graphs of others: anybody may look and ask, only admin-identities may examine them or change their buckets")
+def others_graphs():
+    text = 'npugraph 1\ngraph "g" {\n sym B 1..8 buckets 8\n input %x : f32[B,2]\n %y = aten.neg(%x)\n return "y" = %y\n}\n'
+    options = "--admin-identities=tls:spiffe://example.org/worker-1"
+    with Daemon(*OPTIONS, options, listen="127.0.0.1:0") as d, client(d, credentials("worker")) as admin, client(d, credentials("plain")) as plain:
+        mine, others = plain.register(text), admin.register(text)
+        assert plain.call("Graphs/Buckets", pb.BucketsRequest(digest=others.digest)).symbol == "B"
+        plain.call("Graphs/Explain", pb.ExplainRequest(digest=others.digest))
+        for method, request in (("Buckets", pb.BucketsRequest(digest=others.digest, apply=True)),
+                                ("Doctor", pb.ExamineRequest(digest=others.digest)), ("Trace", pb.ExamineRequest(digest=others.digest))):
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", plain.call, f"Graphs/{method}", request)
+            admin.call(f"Graphs/{method}", request)
+        assert plain.call("Graphs/Doctor", pb.ExamineRequest(graph=mine.graph)).healthy
+        assert plain.call("Graphs/Buckets", pb.BucketsRequest(graph=mine.graph, set=[2, 8], apply=True)).applied
+
+
 @test("renewed certificates are taken without a restart; broken ones leave the old in use")
 def renewal():
     with Daemon(*OPTIONS, listen="127.0.0.1:0") as d:
