@@ -7,3 +7,7 @@ NGD_BENCHES += bench/bench_memplan
 EXTRA_PROGRAMS += bench/bench_memplan
 bench_bench_memplan_SOURCES = bench/bench_memplan.c $(NGD_MEMPLAN_CASES)
 bench_bench_memplan_LDADD = $(NGD_DEVICES_LIBS) $(NGD_CLIENT_LIBS)
+NGD_BENCHES += bench/bench_ascend
+EXTRA_PROGRAMS += bench/bench_ascend
+bench_bench_ascend_SOURCES = bench/bench_ascend.c
+bench_bench_ascend_LDADD = $(NGD_DEVICES_LIBS)

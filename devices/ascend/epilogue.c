@@ -26,12 +26,15 @@ static bool is_read(const struct ngd_graph *g, uint32_t value)
 ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ngd_plan_call *call,
                                     struct ngd_diag *diag)
 {
-    const struct ngd_node *node = &plan->graph->nodes[call->node];
+    const struct ngd_graph *g = plan->graph;
+    /* A pass may ask about a node that is not in the graph yet. */
+    const struct ngd_node *node =
+        call->node < g->n_nodes && g->nodes[call->node].op == call->op ? &g->nodes[call->node] : NULL;
     uint32_t strided;
     uint64_t workspace;
 
-    for (uint32_t i = 0; i < node->n_out; i++)
-        if (is_read(plan->graph, node->out[i]))
+    for (uint32_t i = 0; node && i < node->n_out; i++)
+        if (is_read(g, node->out[i]))
             return ngd_diag_set(
                 diag, NGD_ERR_OP_UNSUPPORTED,
                 "node %u (%s): on ascend it runs on the CPU behind the graph, so its result must be an output",

@@ -392,6 +392,8 @@ void ngd_ascend_group_end(struct ascend_issue *c)
     if (c->in_group && c->mode == ASCEND_UPDATE) {
         /* An update that was begun is ended, whatever happened in it: its stream would stay in it. */
         code = c->acl->aclmdlRICaptureTaskUpdateEnd(c->stream);
+        if (code)
+            c->s->broken = true; /* the stream may still be in the update: only a new one is sure not to be */
         if (!c->status)
             check_code(c, code, "aclmdlRICaptureTaskUpdateEnd");
     } else if (c->in_group) {

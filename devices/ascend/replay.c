@@ -390,8 +390,11 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
         copy_out(inst, launch);
         atomic_fetch_add_explicit(&s->dev->replays, 1, memory_order_relaxed);
     }
-    if (s->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE)
-        status = ngd_diag_set(&launch->diag, NGD_ERR_DEVICE_FAULT, "stream %s is broken", s->name);
+    if (s->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE) {
+        if (!launch->diag.text[0])
+            ngd_diag_set(&launch->diag, NGD_ERR_DEVICE_FAULT, "stream %s is broken", s->name);
+        status = launch->diag.status = NGD_ERR_DEVICE_FAULT; /* the text has the cause */
+    }
     launch->device_time = ngd_now() - start;
     return launch->status = status;
 }

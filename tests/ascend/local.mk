@@ -11,3 +11,4 @@ tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/backend/simu
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_models_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
+EXTRA_DIST += tests/ascend/acl_headers.py

@@ -34,6 +34,10 @@ void sim_model_put(struct sim_model *m)
         struct sim_group *g = m->groups;
 
         m->groups = g->next;
+        if (g->user) { /* an update that was begun and not ended */
+            g->user->group = NULL;
+            g->user->updating = false;
+        }
         sim_handle_remove(g);
         free(g->tasks);
         free(g);

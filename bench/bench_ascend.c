@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the ascend backend itself adds to a replay: the time of a replay on the simulator with empty kernels, less the
+ * time inside CANN's functions (the wait for the device among them).
+ *
+ *     bench/bench_ascend [replays]
+ */
+#include "devices/ascend/sim/sim.h"
+#include "devices/device.h"
+#include "base/clock.h"
+#include "base/strbuf.h"
+#include <dlfcn.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void check(ngd_status_t status, const struct ngd_diag *diag, const char *what)
+{
+    if (status == NGD_OK)
+        return;
+    fprintf(stderr, "%s: %s: %s\n", what, ngd_status_name(status), diag->text);
+    exit(EXIT_FAILURE);
+}
+
+static void *control(const char *dir, const char *name)
+{
+    char path[1100];
+    void *handle, *symbol;
+
+    snprintf(path, sizeof(path), "%s/libascendcl.so", dir);
+    handle = dlopen(path, RTLD_LAZY);
+    symbol = handle ? dlsym(handle, name) : NULL;
+    if (!symbol) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(EXIT_FAILURE);
+    }
+    return symbol;
+}
+
+/* A chain of attention nodes: each has two host parameters. */
+static void write_graph(struct ngd_strbuf *sb, int nodes)
+{
+    ngd_strbuf_append(sb, "npugraph 1\ngraph \"nodes\" {\n state %k : bf16[4,16,1,16]\n state %v : bf16[4,16,1,16]\n"
+                          " input %a0 : bf16[1,2,16]\n input %bt : i32[1,4]\n host %ql : i64[1]\n host %kl : i64[1]\n");
+    for (int i = 0; i < nodes; i++)
+        ngd_strbuf_printf(sb,
+                          " %%a%d = npu.fused_infer_attention_score(%%a%d, %%k, %%v, %%bt, %%ql, %%kl) {num_heads=2, "
+                          "num_key_value_heads=1, scale=0.25, block_size=16}\n",
+                          i + 1, i);
+    ngd_strbuf_printf(sb, " %%y = aten.add.Tensor(%%a0, %%a%d)\n return \"y\" = %%y\n}\n", nodes);
+}
+
+struct bed {
+    struct ngd_device *dev;
+    struct ngd_stream *stream;
+    struct ngd_pool *pool;
+    int64_t (*count)(const char *what);
+};
+
+static double measure(struct bed *bed, int nodes, int replays)
+{
+    uint16_t x[32] = {0}, y[32];
+    int32_t table[4] = {0, 1, 2, 3};
+    int64_t one = 1, keys = 20, spent;
+    struct ngd_span in[] = {{x, sizeof(x)}, {table, sizeof(table)}};
+    struct ngd_host_value hosts[] = {{&one, 1}, {&keys, 1}};
+    struct ngd_out out = {y, sizeof(y)};
+    struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = &out};
+    struct ngd_buffer *bound[2];
+    struct ngd_digest options = {{0}};
+    struct ngd_diag diag = {0};
+    struct ngd_graph *graph;
+    struct ngd_plan *plan;
+    struct ngd_exec *exec;
+    struct ngd_instance *inst;
+    struct ngd_strbuf sb;
+    struct ngd_key key;
+    ngd_nsec_t start;
+    double own;
+
+    ngd_strbuf_init(&sb);
+    write_graph(&sb, nodes);
+    check(ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &graph, &diag), &diag, "graph");
+    check(ngd_key_make(graph, &options, NULL, 0, &key, &diag), &diag, "key");
+    check(ngd_plan_create(graph, &key, NULL, ngd_device_target(bed->dev), &plan, &diag), &diag, "plan");
+    check(ngd_exec_create(bed->dev, plan, &exec, &diag), &diag, "executable");
+    for (int i = 0; i < 2; i++)
+        check(ngd_buffer_create(bed->dev, plan->bound[i].bytes, NGD_BUFFER_KV, "kv", &bound[i], &diag), &diag,
+              "buffer");
+    check(ngd_instance_create(exec, bound, 2, bed->pool, &inst, &diag), &diag, "instance");
+    for (int i = 0; i < 10; i++)
+        check(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
+    spent = bed->count("api_ns");
+    start = ngd_now();
+    for (int i = 0; i < replays; i++)
+        check(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
+    own = (double)(ngd_now() - start - (bed->count("api_ns") - spent)) / 1000 / replays;
+    ngd_instance_destroy(inst);
+    ngd_exec_unref(exec);
+    for (int i = 0; i < 2; i++)
+        ngd_buffer_unref(bound[i]);
+    ngd_plan_unref(plan);
+    ngd_graph_unref(graph);
+    ngd_strbuf_fini(&sb);
+    return own;
+}
+
+int main(int argc, char **argv)
+{
+    const char *top = getenv("top_builddir");
+    int replays = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 2000;
+    struct ngd_device_params params;
+    struct ngd_diag diag = {0};
+    struct bed bed = {0};
+    char dir[1000];
+    double none, many;
+
+    snprintf(dir, sizeof(dir), "%s/devices/ascend/sim/.libs", top ? top : ".");
+    bed.count = (int64_t(*)(const char *))control(dir, "ngd_aclsim_count");
+    ((bool (*)(const char *, const char *))control(dir, "ngd_aclsim_set"))("empty_kernels", "1");
+    ngd_device_params_init(&params);
+    params.backend = "ascend";
+    params.ascend_libs = dir;
+    check(ngd_device_open(&params, &bed.dev, &diag), &diag, "device");
+    check(ngd_stream_create(bed.dev, "bench", &bed.stream, &diag), &diag, "stream");
+    check(ngd_pool_create(bed.dev, "bench", &bed.pool), &diag, "pool");
+    none = measure(&bed, 0, replays);
+    many = measure(&bed, 32, replays);
+    printf("the backend's own time: %.2f us a replay, and %.2f us for each node with host parameters\n", none,
+           (many - none) / 32);
+    ngd_stream_destroy(bed.stream);
+    ngd_pool_destroy(bed.pool);
+    ngd_device_close(bed.dev);
+    return 0;
+}
