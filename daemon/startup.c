@@ -175,6 +175,20 @@ static ngd_status_t open_device(struct ngd_daemon *d, const char *text, struct n
     return NGD_OK;
 }
 
+/* What is wrong with one device is no reason not to serve with the others; what is wrong with the configuration is. */
+static bool may_go_on_without(const char *text, ngd_status_t status)
+{
+    bool known = false;
+
+    for (const char *const *name = ngd_device_backends(); *name; name++)
+        known |= strncmp(text, *name, strcspn(text, ":")) == 0 && strlen(*name) == strcspn(text, ":");
+    if (!known)
+        return false;
+    return status == NGD_ERR_UNAVAILABLE || status == NGD_ERR_NOT_FOUND || status == NGD_ERR_PERMISSION_DENIED ||
+           status == NGD_ERR_NO_DEVICE_MEMORY || status == NGD_ERR_NO_STREAMS ||
+           ngd_status_scope(status) == NGD_SCOPE_DEVICE;
+}
+
 static ngd_status_t start_devices(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
@@ -184,16 +198,27 @@ static ngd_status_t start_devices(struct ngd_daemon *d, struct ngd_diag *diag)
         return NGD_ERR_NO_MEMORY;
     if (d->options.device.n == 0)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no device; set device");
-    for (size_t i = 0; i < d->options.device.n && status == NGD_OK; i++) {
-        status = open_device(d, d->options.device.items[i], diag);
-        if (status == NGD_OK) {
-            const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+    for (size_t i = 0; i < d->options.device.n; i++) {
+        struct ngd_diag why = {0};
+        ngd_status_t opened = open_device(d, d->options.device.items[i], &why);
+
+        if (opened == NGD_OK) {
+            const struct ngd_device_info *info = ngd_device_info(d->devices[d->n_devices - 1]);
 
             ngd_notice("daemon", "device %s: %s, %llu MiB, %u threads", info->name, info->description,
                        (unsigned long long)(info->memory_bytes >> 20), info->threads);
+            continue;
         }
+        if (status == NGD_OK) {
+            status = opened;
+            if (diag)
+                *diag = why;
+        }
+        if (!may_go_on_without(d->options.device.items[i], opened))
+            return opened;
+        ngd_error("daemon", "%s; going on without it", why.text);
     }
-    return status;
+    return d->n_devices > 0 ? NGD_OK : status;
 }
 
 static void stop_devices(struct ngd_daemon *d)

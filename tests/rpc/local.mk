@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Black-box tests against a live daemon; each file starts its own.
 NGD_RPC_TESTS = \
+	tests/rpc/test_ascend.py \
 	tests/rpc/test_diagnosis.py \
 	tests/rpc/test_ctl.py \
 	tests/rpc/test_doctor.py \
@@ -26,4 +27,4 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py $(NGD_RPC_TESTS)
-$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl examples/worker
+$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl examples/worker $(aclsim_LTLIBRARIES)
