@@ -252,6 +252,40 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
     return status;
 }
 
+/* ---- plans that are not believed any more ---------------------------------------------------------------- */
+
+struct distrust {
+    struct ngd_capture_job job;
+    struct ngd_sched *sched;
+    struct ngd_strbuf identity;
+};
+
+/* After what was queued before it: a plan that is on its way to the store is there then. */
+static void distrust_run(struct ngd_capture_job *job)
+{
+    struct distrust *d = ngd_container_of(job, struct distrust, job);
+
+    if (!d->identity.failed)
+        ngd_store_set_aside(d->sched->params.store, d->identity.data, d->identity.len, NGD_STORE_DISTRUSTED);
+    ngd_strbuf_fini(&d->identity);
+    ngd_free(d);
+}
+
+void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct distrust *d = prog->sched->params.store ? NGD_NEW(struct distrust) : NULL;
+
+    if (!d)
+        return;
+    d->job.run = distrust_run;
+    d->job.abort = distrust_run;
+    d->sched = prog->sched;
+    ngd_strbuf_init(&d->identity);
+    plan_identity(prog, key, &d->identity);
+    if (!ngd_captures_push_idle(&prog->sched->captures, &d->job))
+        distrust_run(&d->job);
+}
+
 struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest)
 {
     struct ngd_graph *graph = NULL;

@@ -18,6 +18,10 @@
 ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew, struct ngd_plan **plan_p,
                              bool *stored_p, struct ngd_diag *diag);
 
+/* A replay of the key's plan was found out to be wrong (verify.c): the store's entry is set aside, soon and on a
+ * capture thread. For any thread; without a store, or without memory, nothing. */
+void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key);
+
 /* The graph of a digest, if the store has it. */
 struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest);
 

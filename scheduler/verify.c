@@ -14,6 +14,7 @@
 #include "base/npy.h"
 #include "graphs/compare.h"
 #include "scheduler/program_int.h"
+#include "scheduler/stored.h"
 #include "scheduler/trial.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -111,6 +112,7 @@ static bool quarantine(struct ngd_program *prog, const struct ngd_key *key)
     struct ngd_quarantined *q = quarantined_new(prog, key);
     bool kept = false;
 
+    ngd_stored_distrust(prog, key);
     if (!q)
         return false;
     ngd_mutex_lock(&prog->lock);

@@ -259,6 +259,39 @@ START_TEST(entry_that_does_not_load_is_made_again)
 }
 END_TEST
 
+START_TEST(plan_that_was_found_out_is_set_aside)
+{
+    static const int64_t n = 5;
+    uint64_t before = row_count(NGD_M_STORE_SET_ASIDE, "distrusted");
+    struct ngd_program *prog;
+    struct ngd_key key;
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    run(&s, b, 7, 1);
+    prog = ngd_binding_program(b);
+    ck_assert_int_eq(ngd_key_make(prog->graph, &prog->key_digest, &n, 1, &key, NULL), NGD_OK);
+    ngd_stored_distrust(prog, &key); /* perhaps before it was written: then it is written first */
+    ngd_binding_unref(b);
+    start_close(&s);
+    ck_assert_uint_eq(row_count(NGD_M_STORE_SET_ASIDE, "distrusted"), before + 1);
+    ck_assert_uint_eq(count_files("entries"), 2); /* the other plan, and the graph */
+    start_open(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    run(&s, b, 5, 1);
+    check_plans(&s, 1, 0);
+    run(&s, b, 7, 1);
+    check_plans(&s, 1, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
 START_TEST(store_that_vanishes_stops_nobody)
 {
     struct start s;
@@ -432,6 +465,6 @@ END_TEST
 UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           without_a_store_nothing_is_stored_and_everything_works, other_options_are_another_entry,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
-          entry_that_does_not_load_is_made_again, store_that_vanishes_stops_nobody,
-          hot_keys_are_captured_before_anyone_asks, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
-          bad_lines_of_the_list_are_passed_over, entries_are_readable)
+          entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
+          store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,
+          list_of_hot_keys_is_sorted_by_runs_and_adds_up, bad_lines_of_the_list_are_passed_over, entries_are_readable)
