@@ -70,12 +70,12 @@ void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, voi
 }
 
 /* Takes the graph out of the lists. */
-static void *unlink_graph(struct ascend_inst *inst, void **context_p) NGD_REQUIRES(inst->exec->dev->lock)
+static void *unlink_graph(struct ascend_device *dev, struct ascend_inst *inst, void **context_p) NGD_REQUIRES(dev->lock)
 {
     void *model = inst->model;
 
     *context_p = inst->owner->context;
-    inst->exec->dev->streams_used -= inst->cost;
+    dev->streams_used -= inst->cost;
     ngd_list_remove(&inst->lru);
     ngd_list_remove(&inst->of_stream);
     inst->model = NULL;
@@ -107,7 +107,7 @@ bool ngd_ascend_give_up_one(struct ascend_device *dev)
         struct ascend_inst *inst = ngd_container_of(pos, struct ascend_inst, lru);
 
         if (!inst->busy) {
-            model = unlink_graph(inst, &context);
+            model = unlink_graph(dev, inst, &context);
             break;
         }
     }
@@ -126,7 +126,7 @@ void ngd_ascend_drop_graph(struct ascend_inst *inst)
 
     ngd_mutex_lock(&dev->lock);
     if (inst->model)
-        model = unlink_graph(inst, &context);
+        model = unlink_graph(dev, inst, &context);
     ngd_mutex_unlock(&dev->lock);
     if (model)
         destroy_graph(dev, model, context);
@@ -142,7 +142,7 @@ void ngd_ascend_drop_graphs(struct ascend_stream *s)
         ngd_mutex_lock(&dev->lock);
         l = ngd_list_empty(&s->captured) ? NULL : s->captured.next;
         if (l)
-            model = unlink_graph(ngd_container_of(l, struct ascend_inst, of_stream), &context);
+            model = unlink_graph(dev, ngd_container_of(l, struct ascend_inst, of_stream), &context);
         ngd_mutex_unlock(&dev->lock);
         if (!model)
             return;

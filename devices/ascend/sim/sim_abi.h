@@ -16,12 +16,12 @@
 #undef NGD_ACLNN
 
 /* A function that came after 8.1.RC1: with api=8.1, dlsym finds NULL, because that is what its resolver gives. */
-#define SIM_OPTIONAL(name)                                \
-    static __typeof__(name) name##_impl;                  \
-    static __typeof__(name) *name##_resolve(void)         \
-    {                                                     \
-        return ngd_aclsim_old_api() ? NULL : name##_impl; \
-    }                                                     \
+#define SIM_OPTIONAL(name)                                              \
+    static __typeof__(name) name##_impl;                                \
+    __attribute__((used)) static __typeof__(name) *name##_resolve(void) \
+    {                                                                   \
+        return ngd_aclsim_old_api() ? NULL : name##_impl;               \
+    }                                                                   \
     __typeof__(name) name __attribute__((ifunc(#name "_resolve")))
 
 #endif
