@@ -14,6 +14,7 @@ static const struct ascend_op ops[NGD_OP_MAX] = {
 #define FLOATS  (1u << NGD_F32 | 1u << NGD_F16 | 1u << NGD_BF16)
 #define NUMBERS (FLOATS | 1u << NGD_I32 | 1u << NGD_I64)
 #define BOOLS   (1u << NGD_BOOL)
+#define BITS    (BOOLS | 1u << NGD_I8 | 1u << NGD_U8 | 1u << NGD_I32 | 1u << NGD_I64)
 #define ALL     (NUMBERS | BOOLS | 1u << NGD_I8 | 1u << NGD_U8)
 #define NGD_ASCEND_OP(id, builder, function, dtypes, strided)                     \
     [NGD_OP_##id] = {"aclnn" #function,                                           \

@@ -93,7 +93,8 @@ enum unary {
     LES,
     GTS,
     GES,
-    COPY
+    COPY,
+    BITNOT,
 };
 
 static double unary(const struct sim_op *op, double x)
@@ -162,6 +163,7 @@ static double unary(const struct sim_op *op, double x)
     case GES:
         return x >= op->f[0];
     case COPY:
+    case BITNOT: /* takes no floats */
         return x;
     }
     return x;
@@ -178,6 +180,8 @@ static int64_t unary_int(const struct sim_op *op, int64_t x)
         return x < 0 ? 0 : x;
     case COPY:
         return x;
+    case BITNOT:
+        return op->t[0].dtype == NGD_ACL_BOOL ? !x : ~x;
     case ADDS:
         return x + (int64_t)op->f[0];
     case MULS:
@@ -249,6 +253,7 @@ UNARY(Silu, SILU, true)
 UNARY(Sin, SIN, true)
 UNARY(Sqrt, SQRT, true)
 UNARY(Tanh, TANH, true)
+UNARY(BitwiseNot, BITNOT, false)
 
 ngd_acl_error_t aclnnLogicalNotGetWorkspaceSize(const struct aclTensor *self, struct aclTensor *out, NGD_ACL_PHASE1)
 {
@@ -354,7 +359,7 @@ ALPHA_SCALAR(Subs, -1)
 
 /* ---- two and three operands ---------------------------------------------------------------------- */
 
-enum binary { ADD, MUL, DIV, MAX, MIN, EQ, NE, LT, LE, GT, GE };
+enum binary { ADD, MUL, DIV, MAX, MIN, EQ, NE, LT, LE, GT, GE, LAND, LOR, LXOR, BAND, BOR, BXOR, REM };
 
 static double binary(const struct sim_op *op, double a, double b)
 {
@@ -381,6 +386,21 @@ static double binary(const struct sim_op *op, double a, double b)
         return a > b;
     case GE:
         return a >= b;
+    case LAND:
+        return a != 0 && b != 0;
+    case LOR:
+        return a != 0 || b != 0;
+    case LXOR:
+        return (a != 0) != (b != 0);
+    case REM: {
+        double r = fmod(a, b);
+
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    }
+    case BAND:
+    case BOR:
+    case BXOR:
+        break; /* take no floats */
     }
     return 0;
 }
@@ -410,6 +430,23 @@ static int64_t binary_int(const struct sim_op *op, int64_t a, int64_t b)
         return a > b;
     case GE:
         return a >= b;
+    case LAND:
+        return a != 0 && b != 0;
+    case LOR:
+        return a != 0 || b != 0;
+    case LXOR:
+        return (a != 0) != (b != 0);
+    case BAND:
+        return a & b;
+    case BOR:
+        return a | b;
+    case BXOR:
+        return a ^ b;
+    case REM: {
+        int64_t r = b ? a % b : 0;
+
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    }
     }
     return 0;
 }
@@ -466,6 +503,13 @@ TWO(LtTensor, LT, true)
 TWO(LeTensor, LE, true)
 TWO(GtTensor, GT, true)
 TWO(GeTensor, GE, true)
+TWO(LogicalAnd, LAND, true)
+TWO(LogicalOr, LOR, true)
+TWO(LogicalXor, LXOR, true)
+TWO(BitwiseAndTensor, BAND, false)
+TWO(BitwiseOrTensor, BOR, false)
+TWO(BitwiseXorTensor, BXOR, false)
+TWO(RemainderTensorTensor, REM, false)
 
 #define ALPHA_TENSOR(Name, sign)                                                                               \
     ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *other, \
