@@ -16,15 +16,18 @@ static json_t *read_json(const char *dir, const char *file, bool required, struc
 {
     char path[PATH_MAX];
     json_error_t e;
+    bool missing;
     json_t *root;
 
     snprintf(path, sizeof(path), "%s/%s", dir, file);
     root = json_load_file(path, 0, &e);
     if (root != NULL && json_is_object(root))
         return root;
-    if (required || json_error_code(&e) != json_error_cannot_open_file)
-        npugraph__error(err, 3, json_error_code(&e) == json_error_cannot_open_file ? "FILE_NOT_FOUND" : "FILE_CORRUPT",
-                        "%s: %s", path, root != NULL ? "is not a JSON object" : e.text);
+    missing =
+        root == NULL && json_error_code(&e) == json_error_cannot_open_file; /* e has a code only after a failure */
+    if (required || !missing)
+        npugraph__error(err, 3, missing ? "FILE_NOT_FOUND" : "FILE_CORRUPT", "%s: %s", path,
+                        root != NULL ? "is not a JSON object" : e.text);
     json_decref(root);
     return NULL;
 }
