@@ -20,7 +20,10 @@ AC_DEFUN([NGD_BUILD_OPTIONS], [
   AS_IF([test "x$enable_asan" = xyes && test "x$enable_tsan" = xyes],
     [AC_MSG_ERROR([--enable-asan and --enable-tsan exclude each other; build twice])])
   AS_IF([test "x$enable_asan" = xyes],
-    [NGD_MODE_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"])
+    [NGD_MODE_CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer"
+     # Checks written out for each access of the unrolled matrix kernels cost gcc minutes; as calls, seconds.
+     NGD_CHECK_CFLAGS([--param=asan-instrumentation-with-call-threshold=500],
+       [NGD_MODE_CFLAGS="$NGD_MODE_CFLAGS --param=asan-instrumentation-with-call-threshold=500"])])
   AS_IF([test "x$enable_tsan" = xyes],
     [NGD_MODE_CFLAGS="-fsanitize=thread -fno-omit-frame-pointer"])
   AM_CONDITIONAL([NGD_SANITIZER], [test "x$enable_asan$enable_tsan" != xnono])
