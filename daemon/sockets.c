@@ -10,7 +10,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 512
+/*
+ * Connections that wait for accept(); the kernel cuts it to net.core.somaxconn, commonly the same. Where it is full,
+ * gRPC's clients on a Unix socket do not wait but fail, with "recvmsg: Invalid argument".
+ */
+#define BACKLOG 4096
 
 static ngd_status_t bad_address(const char *text, const char *why, struct ngd_diag *diag)
 {

@@ -3,6 +3,8 @@
 """What arrives from outside is not what it should be: the traps of gRPC, and bytes that are no messages."""
 import os
 import random
+import resource
+import signal
 import socket
 import struct
 import threading
@@ -225,6 +227,29 @@ def no_leaks(daemon):
             s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         s.close()
     until("the descriptors are closed", lambda: count() <= before + 2)
+
+
+@test("a burst of 1500 clients waits in the socket's queue while the daemon is not at it; none is refused")
+def burst(daemon):
+    somaxconn = int(pathlib.Path("/proc/sys/net/core/somaxconn").read_text())
+    if somaxconn < 1500:
+        raise Skip(f"net.core.somaxconn is {somaxconn}")
+    ours = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, ours[1]), ours[1]))
+    held = []
+    daemon.signal(signal.SIGSTOP)
+    try:
+        for _ in range(1500):
+            held.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            held[-1].connect(str(daemon.socket))  # as gRPC does; EAGAIN where the queue is full
+    finally:
+        daemon.signal(signal.SIGCONT)
+        for s in held:
+            s.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, ours)
+    until("the connections are gone", lambda: daemon.stats()["requests"]["connections"] == 0)
+    with Client(daemon) as c:
+        c.allocate(1)
 
 
 @test("metadata that is too large costs its client the call, and others nothing")
