@@ -90,7 +90,8 @@ void live_start(struct live *live, const char *models_dir, const char *const *ex
 
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* libcheck's child goes with libcheck, and the daemon with it */
     memset(live, 0, sizeof(*live));
-    if (snprintf(live->dir, sizeof(live->dir), "%s/npugraph-live-XXXXXX", tmp ? tmp : "/tmp") >=
+    /* tests/rpc/harness.py removes those of processes that are gone. */
+    if (snprintf(live->dir, sizeof(live->dir), "%s/npugraphd-test-p%d-XXXXXX", tmp ? tmp : "/tmp", (int)parent) >=
         (int)sizeof(live->dir)) {
         errno = ENAMETOOLONG;
         die("TMPDIR");

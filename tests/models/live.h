@@ -8,7 +8,7 @@
 #include <sys/types.h>
 
 struct live {
-    char dir[64];
+    char dir[96];
     char address[128];
     pid_t pid;
 };

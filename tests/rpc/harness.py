@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,9 @@ import traceback
 
 SOURCE = pathlib.Path(os.environ.get("top_srcdir", pathlib.Path(__file__).resolve().parents[2]))
 BUILD = pathlib.Path(os.environ.get("top_builddir", SOURCE))
-SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix="npugraphd-test-"))
+# Named by the process, so that what a killed one left can be told from what is in use. Not below the build folder, whose path
+# may be too long for a socket.
+SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix=f"npugraphd-test-p{os.getpid()}-"))
 PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until something that must happen counts as lost
 RELEASE_WITHIN = 1.0  # the promise for what a vanished client held
 ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
@@ -86,6 +89,18 @@ def _cleanup():
 
 
 atexit.register(_cleanup)
+
+
+def remove_scratch_of_the_dead():
+    """What tests that were killed left: directories of this user, named npugraphd-test-p<process>-..., the process gone."""
+    for path in SCRATCH.parent.glob("npugraphd-test-p*"):
+        name = re.fullmatch(r"npugraphd-test-p(\d+)-\w+", path.name)
+        with contextlib.suppress(FileNotFoundError):  # another test may be at it
+            if name and path.lstat().st_uid == os.getuid() and not pathlib.Path("/proc", name[1]).exists():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+remove_scratch_of_the_dead()
 
 
 def until(what, condition, timeout=None):
