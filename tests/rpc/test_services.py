@@ -137,8 +137,8 @@ def http_crowd(daemon):
 
 @test("/metrics is what promtool accepts, before and after work")
 def promtool(daemon):
-    if shutil.which("promtool") is None:
-        raise Skip("promtool is not installed")
+    if shutil.which("promtool") is None and "CI" not in os.environ:  # there scripts/deps.sh has installed it
+        raise Skip("promtool is not installed (Debian: prometheus)")
     with Client(daemon) as c:
         g = c.register('npugraph 1\ngraph "with \\"quotes\\"" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
         c.replay(g, [bytes(16)])
