@@ -3,13 +3,15 @@
 """Add up the results that `make check` left in a build directory: count-results.py BUILD-DIR.
 
 A program of libcheck counts as its checks; a script counts as its lines "ok - ...", "not ok - ..." and
-"skip - ..."; anything else counts as one. Failures and skips are named; the last line is the sum.
+"skip - ..."; anything else counts as one. Failures, skips and what was done less often under a sanitizer
+are named; the last line is the sum.
 """
 import os
 import re
 import sys
 
 SUMMARY = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
+REDUCED = re.compile(r"^reduced - (.*)$", re.M)  # tests/unit/effort.h
 CASE = re.compile(r"^(ok|not ok|skip) - (.*)$", re.M)
 
 
@@ -57,12 +59,15 @@ def main(build):
             if not name.endswith(".trs"):
                 continue
             stem = os.path.join(where, name[:-4])
-            ok, failures, skips = count(read(stem + ".trs"), read(stem + ".log"))
+            log = read(stem + ".log")
+            ok, failures, skips = count(read(stem + ".trs"), log)
             passed += ok
             failed += len(failures)
             title = os.path.relpath(stem, build)
             for text in skips:
                 print(f"skipped: {title}: {text}")
+            for text in sorted(set(REDUCED.findall(log))):
+                print(f"reduced: {title}: {text}")
             for text in failures:
                 print(f"FAILED: {title}: {text}")
             if failures:

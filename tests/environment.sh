@@ -8,3 +8,5 @@ export TSAN_OPTIONS="suppressions=$top_srcdir/tests/tsan.supp:halt_on_error=1:se
 # Tests must not read the user's or the machine's configuration, nor depend on a language.
 export LC_ALL=C.UTF-8
 unset NPUGRAPHD_FAULT NPUGRAPH_ADDRESS JOURNAL_STREAM NOTIFY_SOCKET http_proxy https_proxy grpc_proxy
+# Where all takes ten times as long, tests that only repeat themselves do it less often (tests/unit/effort.h), in percent.
+[ -z "${SANITIZER:-}" ] || export NGD_TEST_EFFORT="${NGD_TEST_EFFORT:-10}"

@@ -3,6 +3,7 @@
  * Paged attention on every instruction set against the definition in double: groups of heads, block tables in any
  * order, contexts of many chunks, odd head sizes, sequences without rows, and dtypes of queries and cache.
  */
+#include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
 
@@ -158,7 +159,7 @@ static void check_shape(struct bench *benches, const struct shape *s, struct ran
     ngd_strbuf_init(&sb);
     shape_text(s, &sb);
     data_open(s, &d, r);
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         run_shape(&benches[isa], s, &d, ngd_strbuf_str(&sb));
     data_close(&d);
     ngd_strbuf_fini(&sb);
@@ -166,13 +167,13 @@ static void check_shape(struct bench *benches, const struct shape *s, struct ran
 
 static void benches_open(struct bench *benches)
 {
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_open(&benches[isa], (ngd_isa_t)isa, 2);
 }
 
 static void benches_close(struct bench *benches)
 {
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_close(&benches[isa]);
 }
 
@@ -332,7 +333,7 @@ START_TEST(attention_with_extreme_scores_is_right)
         data_open(&s, &d, &r);
         for (int64_t e = 0; e < d.q.n; e++) /* scores of this size carry an error of their own */
             d.size[e] *= 1 + fabs(scales[i]) * 4;
-        for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        EACH_ISA (isa)
             run_shape(&benches[isa], &s, &d, ngd_strbuf_str(&sb));
         data_close(&d);
         ngd_strbuf_fini(&sb);

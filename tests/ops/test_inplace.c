@@ -4,6 +4,7 @@
  * position of the operand, on every instruction set and in several parts, the bits are those of the same call with a
  * result of its own. Sizes end inside a vector, at one, and behind one.
  */
+#include "tests/ops/each_isa.h"
 #include "tests/ops/direct.h"
 #include "tests/unit/unit.h"
 #include "graphs/op.h"
@@ -152,7 +153,7 @@ static uint32_t check_form(struct bench *b, const struct form *f)
     ck_assert(!takes_victim(two, f));
     if (takes_victim(one, f)) {
         ck_assert_uint_lt(one->pool_bytes, two->pool_bytes);
-        for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        EACH_ISA (isa)
             for (uint32_t parts = 1; parts <= 7; parts += 3) {
                 uint64_t bytes = run_plan(two, (ngd_isa_t)isa, parts, apart);
 

@@ -5,6 +5,7 @@
  * replay with INDEX_RANGE and harm nothing; empty tensors are fine.
  */
 #include "devices/host/k_elementwise.h"
+#include "tests/ops/each_isa.h"
 #include "tests/ops/direct.h"
 #include "tests/ops/golden.h"
 #include "tests/unit/unit.h"
@@ -19,8 +20,6 @@ static uint64_t rng(void)
     rng_state ^= rng_state << 17;
     return rng_state >> 11;
 }
-
-#define EACH_ISA(isa) for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
 
 /* ---- parts ---- */
 
@@ -94,8 +93,7 @@ START_TEST(every_golden_case_cut_into_parts_gives_the_same_bits)
     struct golden g;
 
     golden_open(&g);
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         struct bench b;
 
         bench_open(&b, (ngd_isa_t)isa, THREADS);
@@ -404,8 +402,7 @@ static bool is_elementwise(const struct ngd_op *op)
 
 START_TEST(rows_of_a_bucket_that_are_padding_are_invisible)
 {
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         struct bench b;
 
         bench_open(&b, (ngd_isa_t)isa, 2);
@@ -579,8 +576,7 @@ static void check_strided(struct bench *b, size_t view, size_t op)
 
 START_TEST(operands_with_strides_give_what_their_contiguous_copies_give)
 {
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         struct bench b;
 
         bench_open(&b, (ngd_isa_t)isa, 1);
@@ -780,8 +776,7 @@ START_TEST(fused_operators_give_the_bits_of_what_they_stand_for)
         {"f32", "f32"}, {"f32", "bf16"}, {"f32", "f16"}, {"bf16", "bf16"}, {"f16", "f16"}};
     static const int rows[] = {1, 5, 8, 60};
 
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         struct bench b;
 
         bench_open(&b, (ngd_isa_t)isa, 2);
@@ -852,8 +847,7 @@ static void check_empty(struct bench *b, const char *body)
 
 START_TEST(tensors_without_elements_are_fine)
 {
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         struct bench b;
 
         bench_open(&b, (ngd_isa_t)isa, 1);
@@ -1072,8 +1066,7 @@ static void check_binary_twins(const struct ngd_ew_table *fast, int64_t n, int64
 
 START_TEST(vector_functions_of_any_length_agree_with_their_plain_twins_and_write_no_more)
 {
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         const struct ngd_ew_table *fast = NGD_BY_ISA(isa, ngd_ew);
 
         for (int64_t n = 1; n <= LONGEST; n += n < 34 ? 1 : 12) {

@@ -4,6 +4,7 @@
  * turned, sliced and broadcast operands. What is allowed is a few roundings of f32 for the sum's length, and the last
  * rounding to the result's dtype.
  */
+#include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
 
@@ -200,7 +201,7 @@ static void check_product(const struct product *p, struct random *r)
     ngd_strbuf_init(&sb);
     print_product(&sb, p);
     operands_open(&o, p, r);
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         run_product(&benches[isa], p, &o, ngd_strbuf_str(&sb));
     operands_close(&o);
     ngd_strbuf_fini(&sb);
@@ -208,13 +209,13 @@ static void check_product(const struct product *p, struct random *r)
 
 static void benches_open(void)
 {
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_open(&benches[isa], (ngd_isa_t)isa, 2);
 }
 
 static void benches_close(void)
 {
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_close(&benches[isa]);
 }
 
@@ -432,7 +433,7 @@ START_TEST(a_row_has_the_same_bits_in_every_gear)
             struct operands o;
 
             operands_open(&o, &p, &r);
-            for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++) {
+            EACH_ISA (isa) {
                 run_gear(&benches[isa], &p, &o, 16, all);
                 for (size_t g = 0; g < sizeof(gears) / sizeof(gears[0]); g++) {
                     run_gear(&benches[isa], &p, &o, gears[g], y);

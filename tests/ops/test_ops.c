@@ -7,6 +7,7 @@
  *     test_ops --report   the largest error of each operator, in units of its tolerance
  *     test_ops --bench    the time of each operator's first case, and of some calls of a model's sizes
  */
+#include "tests/ops/each_isa.h"
 #include "tests/ops/direct.h"
 #include "tests/ops/golden_run.h"
 #include "tests/unit/unit.h"
@@ -45,7 +46,7 @@ static uint32_t run_every_isa(uint32_t threads, bool params, bool eager)
 {
     uint32_t wrong = 0;
 
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         wrong += run_all((ngd_isa_t)isa, threads, params, eager);
     return wrong;
 }

@@ -7,6 +7,7 @@
  * can be bounded: every instruction set agrees with an interpreter in double, which knows nothing of plans, strides or
  * buckets
  */
+#include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/random_graph.h"
 
@@ -14,7 +15,7 @@ static uint64_t seeds(uint64_t standard)
 {
     const char *env = getenv("NGD_TEST_SEEDS");
 
-    return env ? strtoull(env, NULL, 10) : standard;
+    return env ? strtoull(env, NULL, 10) : effort(standard, "seeds");
 }
 
 /* ---- any graph ---- */
@@ -173,7 +174,7 @@ static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed
 {
     bool ran = false;
 
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++) {
+    EACH_ISA (isa) {
         const struct way ways[] = {{(ngd_isa_t)isa, 1, false, false},
                                    {(ngd_isa_t)isa, 1, true, false},
                                    {(ngd_isa_t)isa, 3, false, false},
@@ -854,7 +855,7 @@ START_TEST(numbers_of_random_graphs_agree_with_an_interpreter_in_double)
     static struct bench b[NGD_ISA_MAX];
     uint64_t n = seeds(250), outputs = 0, nodes = 0;
 
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_open(&b[isa], (ngd_isa_t)isa, 2);
     for (uint64_t seed = 0; seed < n; seed++) {
         struct ngd_strbuf text;
@@ -864,13 +865,13 @@ START_TEST(numbers_of_random_graphs_agree_with_an_interpreter_in_double)
         ngd_strbuf_init(&text);
         outputs += world_text(&w, &text);
         nodes += w.n_values;
-        for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+        EACH_ISA (isa)
             for (int eager = 0; eager < 2; eager++)
                 run_world(&b[isa], &w, ngd_strbuf_str(&text), eager);
         ngd_strbuf_fini(&text);
         world_close(&w);
     }
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         bench_close(&b[isa]);
     if (getenv("NGD_TEST_VERBOSE"))
         printf("%llu nodes, %llu outputs compared\n", (unsigned long long)nodes, (unsigned long long)outputs);

@@ -5,6 +5,7 @@
  * ends.
  */
 #include "devices/host/k_sample.h"
+#include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
 
@@ -108,8 +109,6 @@ static void set_row(struct sampler *s, int i, const double *values)
         numbers_put(&s->logits, (int64_t)i * s->vocab + v, values[v]);
 }
 
-#define EACH_ISA(isa) for (ngd_isa_t isa = NGD_ISA_SCALAR; isa <= ngd_cpu_isa(); isa++)
-
 /* ---- the rule ---- */
 
 struct kept {
@@ -191,35 +190,35 @@ START_TEST(choice_follows_the_rule)
     static const ngd_dtype_t dtypes[] = {NGD_F32, NGD_F16, NGD_BF16};
     struct random r = {21};
 
-    EACH_ISA(isa)
-    for (size_t v = 0; v < 8; v++)
-        for (size_t t = 0; t < 3; t++) {
-            static struct sampler s;
-            uint32_t edges = 0;
+    EACH_ISA (isa)
+        for (size_t v = 0; v < 8; v++)
+            for (size_t t = 0; t < 3; t++) {
+                static struct sampler s;
+                uint32_t edges = 0;
 
-            sampler_open(&s, isa, dtypes[t], vocabs[v]);
-            for (int64_t i = 0; i < ROWS * s.vocab; i++)
-                numbers_put(&s.logits, i, (v % 2 ? 3 : 12) * random_value(&r));
-            for (int i = 0; i < ROWS; i++) {
-                s.temperature[i] = (float)(0.2 + 2 * fabs(random_value(&r)));
-                s.top_k[i] = i % 3 ? (int32_t)random_below(&r, vocabs[v] + 2) : 0;
-                s.top_p[i] = i % 4 ? (float)fabs(random_value(&r)) : 1;
-                s.seed[i] = (int64_t)random_u32(&r) << 20;
-                s.offset[i] = i * 7;
-            }
-            sampler_run(&s);
-            for (int i = 0; i < ROWS; i++) {
-                bool ok = is_chosen(&s, i, 0);
+                sampler_open(&s, (ngd_isa_t)isa, dtypes[t], vocabs[v]);
+                for (int64_t i = 0; i < ROWS * s.vocab; i++)
+                    numbers_put(&s.logits, i, (v % 2 ? 3 : 12) * random_value(&r));
+                for (int i = 0; i < ROWS; i++) {
+                    s.temperature[i] = (float)(0.2 + 2 * fabs(random_value(&r)));
+                    s.top_k[i] = i % 3 ? (int32_t)random_below(&r, vocabs[v] + 2) : 0;
+                    s.top_p[i] = i % 4 ? (float)fabs(random_value(&r)) : 1;
+                    s.seed[i] = (int64_t)random_u32(&r) << 20;
+                    s.offset[i] = i * 7;
+                }
+                sampler_run(&s);
+                for (int i = 0; i < ROWS; i++) {
+                    bool ok = is_chosen(&s, i, 0);
 
-                edges += !ok;
-                ck_assert_msg(ok || is_chosen(&s, i, 1e-5) || is_chosen(&s, i, -1e-5),
-                              "%s, %s, vocabulary %lld, row %d: token %d, temperature %g, top_k %d, top_p %g", s.b.name,
-                              ngd_dtype_name(s.dtype), (long long)s.vocab, i, s.token[i], (double)s.temperature[i],
-                              s.top_k[i], (double)s.top_p[i]);
+                    edges += !ok;
+                    ck_assert_msg(ok || is_chosen(&s, i, 1e-5) || is_chosen(&s, i, -1e-5),
+                                  "%s, %s, vocabulary %lld, row %d: token %d, temperature %g, top_k %d, top_p %g",
+                                  s.b.name, ngd_dtype_name(s.dtype), (long long)s.vocab, i, s.token[i],
+                                  (double)s.temperature[i], s.top_k[i], (double)s.top_p[i]);
+                }
+                ck_assert_uint_le(edges, 2); /* edges are rare, or the rule is another one */
+                sampler_close(&s);
             }
-            ck_assert_uint_le(edges, 2); /* edges are rare, or the rule is another one */
-            sampler_close(&s);
-        }
 }
 END_TEST
 
@@ -365,11 +364,10 @@ static const struct {
 
 START_TEST(ends_of_the_parameters_and_of_the_logits_are_as_the_rule_says)
 {
-    EACH_ISA(isa)
-    {
+    EACH_ISA (isa) {
         static struct sampler s;
 
-        sampler_open(&s, isa, NGD_F32, 8);
+        sampler_open(&s, (ngd_isa_t)isa, NGD_F32, 8);
         for (size_t i = 0; i < sizeof(ends) / sizeof(ends[0]); i++) {
             uint32_t drawn;
 

@@ -5,6 +5,7 @@
  */
 #include "devices/host/cpu.h"
 #include "devices/host/k_elementwise.h"
+#include "tests/ops/each_isa.h"
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <stdio.h>
@@ -79,7 +80,7 @@ static double worst_of(const struct bound *b, ngd_nd_fn fn, float *at_p)
 
 START_TEST(elementary_functions_of_every_f32_stay_within_their_stated_error)
 {
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++) {
+    EACH_ISA (isa) {
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
             float at = 0;
             double worst = worst_of(&bounds[i], NGD_BY_ISA(isa, ngd_ew)->unary[bounds[i].f][NGD_F32], &at);
@@ -108,7 +109,7 @@ START_TEST(elementary_functions_of_special_values_follow_c)
     static const float values[] = {0.0f,       -0.0f,     INFINITY, -INFINITY, NAN,  0x1p-149f,
                                    -0x1p-149f, 0x1p-126f, 3.4e38f,  -3.4e38f,  1.0f, -1.0f};
 
-    for (int isa = NGD_ISA_SCALAR; isa <= (int)ngd_cpu_isa(); isa++)
+    EACH_ISA (isa)
         for (size_t i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++)
             for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++) {
                 float got = special(NGD_BY_ISA(isa, ngd_ew)->unary[bounds[i].f][NGD_F32], values[k]);

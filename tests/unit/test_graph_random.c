@@ -4,6 +4,7 @@
  * parses back to the same digest and text, and keeps both when its values get other names. Seeds are
  * fixed; NGD_TEST_SEEDS sets how many (default 400).
  */
+#include "tests/unit/effort.h"
 #include "tests/unit/random_graph.h"
 
 /* The printed text with every value renamed %3 -> %other.3. */
@@ -63,7 +64,7 @@ static uint32_t check_seed(uint64_t seed)
 START_TEST(random_graphs_print_and_parse_to_the_same_digest)
 {
     const char *env = getenv("NGD_TEST_SEEDS");
-    uint64_t n = env ? strtoull(env, NULL, 10) : 400, nodes = 0, sealed = 0;
+    uint64_t n = env ? strtoull(env, NULL, 10) : effort(400, "seeds"), nodes = 0, sealed = 0;
 
     for (uint64_t seed = 0; seed < n; seed++) {
         uint32_t got = check_seed(seed);
