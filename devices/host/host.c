@@ -47,9 +47,9 @@ static ngd_status_t choose_isa(const char *name, ngd_isa_t *isa_p, struct ngd_di
     ngd_isa_t isa;
 
     if (!ngd_isa_parse(name, &isa))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512, avx512bf16 and amx are known",
-                            name);
+        return ngd_diag_set(
+            diag, NGD_ERR_INVALID_ARGUMENT,
+            "instruction set \"%.50s\" is unknown; auto, scalar, avx2, avx512, avx512bf16 and amx are known", name);
     if (isa > ngd_cpu_isa())
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "instruction set \"%.50s\" is not available here; the best is %s", name,

@@ -25,8 +25,8 @@ enum {
 struct toy {
     struct bed bed;
     struct ngd_model *model;
-    uint32_t blocks;               /* TOY_BLOCKS, or fewer */
-    bool no_sharing;               /* of prefixes */
+    uint32_t blocks; /* TOY_BLOCKS, or fewer */
+    bool no_sharing; /* of prefixes */
     bool preempt;
     bool greedy;                   /* graphs without sampling inputs and logits */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
