@@ -39,6 +39,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_PEERS,         /* daemon: table of connections */
     NGD_RANK_REFUSALS,      /* daemon: TLS handshakes that failed */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
+    NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */
     NGD_RANK_REACTOR,       /* daemon: posted messages */
     NGD_RANK_RECORDER,      /* scheduler: ring of the flight recorder */

@@ -114,6 +114,7 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_options(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_patterns(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);

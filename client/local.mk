@@ -38,6 +38,7 @@ npugraphctl_SOURCES = \
 	client/ctl_info.c \
 	client/ctl_models.c \
 	client/ctl_output.c \
+	client/ctl_patterns.c \
 	client/ctl_replay.c \
 	client/npugraphctl.c
 npugraphctl_LDADD = $(NGD_CLIENT_LIBS) $(SMARTCOLS_LIBS)

@@ -24,6 +24,12 @@ const struct ctl_command ctl_commands[] = {
      "the\n"
      "same command.",
      false, ctl_cmd_graphs},
+    {"patterns", "[list | show NAME | add FILE | remove NAME] [--for-all]",
+     "Fusion patterns: built-in ones and those that were registered",
+     "add registers the patterns of a text file, for the graphs that this identity registers from then on; --for-all, "
+     "with\n"
+     "the admin right, for everybody's.",
+     false, ctl_cmd_patterns},
     {"options", "", "Options that graphs are registered and captured with",
      "KEY: plans depend on the option. PER CAPTURE: a single Graphs.Capture may set it too. An option that is not\n"
      "supported yet takes its default only.",

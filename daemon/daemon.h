@@ -21,6 +21,7 @@ struct ngd_loader;
 struct ngd_locks;
 struct ngd_models;
 struct ngd_identities;
+struct ngd_patterns;
 struct ngd_listeners;
 struct ngd_peers;
 struct ngd_reactor;
@@ -67,6 +68,7 @@ struct ngd_daemon {
     struct ngd_sessions *sessions;
     struct ngd_loader *loader;
     struct ngd_identities *identities;
+    struct ngd_patterns *patterns;
     struct ngd_peers *peers;
     struct ngd_listeners *listeners;
     struct ngd_reflection *reflection;

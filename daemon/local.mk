@@ -29,6 +29,7 @@ libngddaemon_la_SOURCES = \
 	daemon/object.h \
 	daemon/options.c \
 	daemon/options.h \
+	daemon/patterns.c daemon/patterns.h \
 	daemon/peers.c \
 	daemon/peers.h \
 	daemon/reactor.c \
@@ -53,6 +54,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_methods.h \
 	daemon/rpc_models.c \
 	daemon/rpc_options.c \
+	daemon/rpc_patterns.c \
 	daemon/rpc_reflection.c \
 	daemon/rpc_replay.c \
 	daemon/rpc_replay_types.c daemon/rpc_replay_types.h \

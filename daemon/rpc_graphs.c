@@ -5,6 +5,7 @@
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/jobs.h"
+#include "daemon/patterns.h"
 #include "daemon/rpc_graphs.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
@@ -75,6 +76,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
 {
     struct ngd_daemon *d = r->call->daemon;
     struct ngd_graph_options options;
+    struct ngd_pattern_set *patterns = NULL;
     struct ngd_program *prog;
     struct ngd_device *dev;
     bool shared;
@@ -83,7 +85,10 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
     if (status == NGD_OK)
         status = ngd_sched_find_device(d->sched, r->q->device, &dev, diag);
     if (status == NGD_OK)
-        status = ngd_program_open(d->sched, dev, g, &options, &prog, &shared, diag);
+        status = (patterns = ngd_patterns_set_for(d->patterns, r->call->identity)) ? NGD_OK : NGD_ERR_NO_MEMORY;
+    if (status == NGD_OK)
+        status = ngd_program_open(d->sched, dev, g, &options, patterns, &prog, &shared, diag);
+    ngd_pattern_set_unref(patterns);
     if (status != NGD_OK)
         return status;
     reply->shared = shared;

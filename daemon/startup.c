@@ -12,6 +12,7 @@
 #include "daemon/loader.h"
 #include "daemon/lockfile.h"
 #include "daemon/models.h"
+#include "daemon/patterns.h"
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
 #include "daemon/reflection.h"
@@ -318,6 +319,8 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_status_t status = ngd_identities_create(&params, &d->identities);
 
     if (status == NGD_OK)
+        status = ngd_patterns_create(&d->patterns);
+    if (status == NGD_OK)
         status = ngd_peers_create((uint32_t)d->options.max_connections, &d->peers);
     if (status == NGD_OK)
         status = ngd_models_create(d, &d->models);
@@ -334,7 +337,9 @@ static void stop_objects(struct ngd_daemon *d)
     ngd_models_destroy(d->models);
     ngd_loader_destroy(d->loader);
     ngd_peers_destroy(d->peers);
+    ngd_patterns_destroy(d->patterns);
     ngd_identities_destroy(d->identities);
+    d->patterns = NULL;
     d->sessions = NULL;
     d->models = NULL;
     d->loader = NULL;

@@ -33,12 +33,19 @@ libngdgraphs_la_SOURCES = \
 	graphs/options.c graphs/options.h \
 	graphs/pass.h \
 	graphs/pass_fold_constants.c \
+	graphs/pass_fuse.c \
 	graphs/pass_merge_equals.c \
+	graphs/pass_merge_linears.c \
 	graphs/pass_remove_dead.c \
 	graphs/pass_remove_noops.c \
 	graphs/pass_run.c \
 	graphs/pass_simplify_views.c \
 	graphs/pass_support.c \
+	graphs/pattern.h \
+	graphs/pattern_check.c \
+	graphs/pattern_match.c graphs/pattern_match.h \
+	graphs/pattern_parse.c \
+	graphs/pattern_set.c \
 	graphs/plan.c graphs/plan.h \
 	graphs/plan_build.c \
 	graphs/plan_cost.c \
@@ -46,6 +53,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_map.c graphs/plan_map.h \
 	graphs/plan_memory.c \
 	graphs/plan_pack.c graphs/plan_pack.h \
+	graphs/plan_place.c \
 	graphs/plan_print.c \
 	graphs/plan_views.c \
 	graphs/rewrite.c graphs/rewrite.h \
@@ -59,3 +67,11 @@ libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def graphs/store_reasons.def
 EXTRA_DIST += graphs/options.def graphs/passes.def
+
+# The built-in patterns, as a C string.
+EXTRA_DIST += graphs/patterns.txt
+CLEANFILES += graphs/patterns_text.inc
+graphs/patterns_text.inc: $(top_srcdir)/graphs/patterns.txt
+	$(AM_V_GEN)$(MKDIR_P) graphs && $(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/graphs/patterns.txt > $@.tmp && \
+		mv $@.tmp $@
+graphs/pattern_set.lo: graphs/patterns_text.inc

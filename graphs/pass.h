@@ -12,6 +12,7 @@
  * A new pass is one file, one row of passes.def, and a golden test in tests/unit/passes/.
  */
 #include "graphs/options.h"
+#include "graphs/pattern.h"
 #include "graphs/plan.h"
 #include "graphs/rewrite.h"
 
@@ -19,7 +20,8 @@ struct ngd_pass_context {
     struct ngd_rewrite *rw;
     const struct ngd_graph_options *options;
     const struct ngd_plan_target *target;
-    const int64_t *symbols; /* as planned */
+    const struct ngd_pattern_set *patterns; /* NULL: none */
+    const int64_t *symbols;                 /* as planned */
     struct ngd_diag *diag;
     uint32_t changed; /* by the pass that runs */
 };
@@ -59,12 +61,13 @@ struct ngd_pass_report {
 };
 
 /*
- * The graph that is planned: `graph` at these symbols, with the passes that the options leave on. report may be NULL.
- * The caller owns the new graph.
+ * The graph that is planned: `graph` at these symbols, with the passes that the options leave on. report may be NULL;
+ * patterns NULL: those that are built in. The caller owns the new graph.
  */
 ngd_status_t ngd_passes_run(const struct ngd_graph *graph, const int64_t *symbols,
                             const struct ngd_graph_options *options, const struct ngd_plan_target *target,
-                            struct ngd_pass_report *report, struct ngd_graph **graph_p, struct ngd_diag *diag);
+                            struct ngd_pattern_set *patterns, struct ngd_pass_report *report,
+                            struct ngd_graph **graph_p, struct ngd_diag *diag);
 
 /* Whether the target has the operator of a node with these dtypes and shapes; all operands contiguous. */
 bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node);

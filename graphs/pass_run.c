@@ -14,6 +14,11 @@ static bool on_always(const struct ngd_graph_options *options)
     return true;
 }
 
+static bool on_pattern_fusion_pass(const struct ngd_graph_options *options)
+{
+    return options->pattern_fusion_pass;
+}
+
 static bool on_remove_noop_ops(const struct ngd_graph_options *options)
 {
     return options->remove_noop_ops;
@@ -152,10 +157,13 @@ static ngd_status_t run_all(struct ngd_pass_context *ctx, struct ngd_pass_report
 
 ngd_status_t ngd_passes_run(const struct ngd_graph *graph, const int64_t *symbols,
                             const struct ngd_graph_options *options, const struct ngd_plan_target *target,
-                            struct ngd_pass_report *report, struct ngd_graph **graph_p, struct ngd_diag *diag)
+                            struct ngd_pattern_set *patterns, struct ngd_pass_report *report,
+                            struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
+    struct ngd_pattern_set *set = patterns ? ngd_pattern_set_ref(patterns) : ngd_pattern_set_builtin();
     struct ngd_diag why = {0};
-    struct ngd_pass_context ctx = {.options = options, .target = target, .symbols = symbols, .diag = &why};
+    struct ngd_pass_context ctx = {
+        .options = options, .target = target, .patterns = set, .symbols = symbols, .diag = &why};
     ngd_status_t status = ngd_rewrite_create(graph, symbols, &ctx.rw, &why);
 
     if (!status)
@@ -163,6 +171,7 @@ ngd_status_t ngd_passes_run(const struct ngd_graph *graph, const int64_t *symbol
     if (!status)
         status = ngd_rewrite_seal(ctx.rw, graph_p, &why);
     ngd_rewrite_destroy(ctx.rw);
+    ngd_pattern_set_unref(set);
     if (status && diag)
         ngd_diag_set(diag, status, "passes of graph %.100s: %.400s", graph->name, why.text);
     return status;

@@ -36,7 +36,7 @@ ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
                              const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                              struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
-    return ngd_plan_create_reported(graph, key, options, target, NULL, plan_p, diag);
+    return ngd_plan_create_reported(graph, key, options, target, NULL, NULL, plan_p, diag);
 }
 
 /* With its source and key, and no graph yet. */
@@ -73,7 +73,8 @@ static ngd_status_t conclude(struct holder *h, ngd_status_t status, struct ngd_p
 
 ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
                                       const struct ngd_graph_options *options, const struct ngd_plan_target *target,
-                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag)
+                                      struct ngd_pattern_set *patterns, struct ngd_pass_report *report,
+                                      struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
     struct holder *h;
     ngd_status_t status = holder_new(graph, key, &h, diag);
@@ -81,11 +82,11 @@ ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_
     if (status)
         return status;
     if (options)
-        status = ngd_passes_run(graph, key->symbols, options, target, report, &h->plan.graph, diag);
+        status = ngd_passes_run(graph, key->symbols, options, target, patterns, report, &h->plan.graph, diag);
     else
         h->plan.graph = ngd_graph_ref(graph);
     if (!status)
-        status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), NULL, diag);
+        status = ngd_plan_build(&h->plan, options, target, NULL, diag);
     return conclude(h, status, plan_p);
 }
 
@@ -99,7 +100,7 @@ ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph,
     if (status)
         return status;
     h->plan.graph = ngd_graph_ref(graph);
-    status = ngd_plan_build(&h->plan, target, target->inplace && (!options || options->inplace_pass), layout, diag);
+    status = ngd_plan_build(&h->plan, options, target, layout, diag);
     return conclude(h, status, plan_p);
 }
 

@@ -107,11 +107,13 @@ struct ngd_plan_target {
 ngd_status_t ngd_plan_create(struct ngd_graph *graph, const struct ngd_key *key,
                              const struct ngd_graph_options *options, const struct ngd_plan_target *target,
                              struct ngd_plan **plan_p, struct ngd_diag *diag);
-/* The same; report (graphs/pass.h) says what each pass did. */
+/* The same with these patterns (NULL: those that are built in); report (graphs/pass.h) says what each pass did. */
 struct ngd_pass_report;
+struct ngd_pattern_set;
 ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_key *key,
                                       const struct ngd_graph_options *options, const struct ngd_plan_target *target,
-                                      struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag);
+                                      struct ngd_pattern_set *patterns, struct ngd_pass_report *report,
+                                      struct ngd_plan **plan_p, struct ngd_diag *diag);
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan);
 struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan);
 void ngd_plan_print(const struct ngd_plan *plan, struct ngd_strbuf *sb); /* calls, tensors, offsets, peaks */

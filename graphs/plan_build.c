@@ -32,8 +32,11 @@ struct build {
     struct ngd_plan *plan;
     const struct ngd_graph *graph;
     const struct ngd_plan_target *target;
-    bool inplace;                         /* results may take the storage of operands */
-    const struct ngd_plan_layout *layout; /* decided earlier, or NULL */
+    const struct ngd_graph_options *options; /* NULL: no passes */
+    bool inplace;                            /* results may take the storage of operands */
+    const struct ngd_plan_layout *layout;    /* decided earlier, or NULL */
+    struct ngd_place *places;                /* by value */
+    bool *skipped;                           /* by node */
     struct ngd_diag *diag;
     bool *value_needed;
     uint32_t *tensor_of; /* by value */
@@ -373,6 +376,31 @@ static ngd_status_t gather_operands(struct build *b, const struct ngd_node *n, s
     return NGD_OK;
 }
 
+/* A result that goes into the storage of another value: into a part of a cat's, which the first part makes, or a state.
+ */
+static ngd_status_t add_placed(struct build *b, uint32_t value)
+{
+    struct ngd_place place = b->places[value];
+    const struct ngd_plan_tensor *base;
+    struct ngd_plan_tensor t;
+    ngd_status_t status = NGD_OK;
+
+    if (b->tensor_of[place.into] == NGD_PLAN_NONE)
+        status = add_value(b, place.into, NGD_SPACE_POOL, 0);
+    if (!status)
+        status = tensor_of_value(b, value, &t);
+    if (status)
+        return status;
+    base = &b->plan->tensors[b->tensor_of[place.into]];
+    t.root = base->root;
+    t.space = base->space;
+    t.bound = base->bound;
+    t.offset = base->offset + place.offset;
+    if (t.space == NGD_SPACE_BOUND)
+        b->info[t.root].version++;
+    return add_tensor(b, &t, &b->tensor_of[value]);
+}
+
 static ngd_status_t make_results(struct build *b, const struct ngd_node *n, struct ngd_plan_call *call)
 {
     uint32_t *out = ngd_arena_calloc(b->plan->arena, n->n_out, sizeof(*out));
@@ -381,7 +409,8 @@ static ngd_status_t make_results(struct build *b, const struct ngd_node *n, stru
     if (!out)
         return no_memory(b);
     for (uint32_t i = 0; i < n->n_out && !status; i++) {
-        status = add_value(b, n->out[i], NGD_SPACE_POOL, 0);
+        status = b->places[n->out[i]].into == NGD_VALUE_NONE ? add_value(b, n->out[i], NGD_SPACE_POOL, 0)
+                                                             : add_placed(b, n->out[i]);
         out[i] = b->tensor_of[n->out[i]];
     }
     call->n_out = n->n_out;
@@ -483,8 +512,9 @@ static ngd_status_t build_nodes(struct build *b)
     if (!needed)
         return no_memory(b);
     mark_needed(b, needed);
+    ngd_plan_choose_places(b->plan, b->options, b->target->inplace, needed, b->places, b->skipped);
     for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++)
-        if (needed[i])
+        if (needed[i] && !b->skipped[i])
             status = b->graph->nodes[i].op->flags & NGD_OPF_VIEW ? build_view(b, i) : build_call(b, i);
     ngd_free(needed);
     return status;
@@ -598,19 +628,23 @@ static ngd_status_t run(struct build *b)
 }
 
 /* Runs the build with its own arrays and leaves the plan with the arena's. */
-ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
-                            const struct ngd_plan_layout *layout, struct ngd_diag *diag)
+ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_options *options,
+                            const struct ngd_plan_target *target, const struct ngd_plan_layout *layout,
+                            struct ngd_diag *diag)
 {
     struct build b = {
-        .plan = plan, .graph = plan->graph, .target = target, .inplace = inplace, .layout = layout, .diag = diag};
+        .plan = plan, .graph = plan->graph, .target = target, .options = options, .layout = layout, .diag = diag};
     uint32_t n_values = plan->graph->n_values;
     struct ngd_plan_tensor *tensors;
     struct ngd_plan_call *calls;
     ngd_status_t status;
 
+    b.inplace = target->inplace && (!options || options->inplace_pass);
+    b.places = NGD_NEW_N(struct ngd_place, n_values + 1u);
+    b.skipped = ngd_calloc(plan->graph->n_nodes + 1u, sizeof(*b.skipped));
     b.value_needed = ngd_calloc(n_values, sizeof(*b.value_needed));
     b.tensor_of = NGD_NEW_N(uint32_t, n_values);
-    if (b.value_needed && b.tensor_of) {
+    if (b.value_needed && b.tensor_of && b.places && b.skipped) {
         memset(b.tensor_of, 0xff, n_values * sizeof(*b.tensor_of));
         status = run(&b);
     } else {
@@ -627,5 +661,7 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target 
     ngd_free(b.info);
     ngd_free(b.tensor_of);
     ngd_free(b.value_needed);
+    ngd_free(b.places);
+    ngd_free(b.skipped);
     return status;
 }

@@ -22,8 +22,19 @@ ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph,
                               const struct ngd_plan_layout *layout, struct ngd_plan **plan_p, struct ngd_diag *diag);
 
 /* Fills a plan that has its graph, key, symbols and an empty arena. On failure the plan is only fit to be destroyed. */
-ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_plan_target *target, bool inplace,
-                            const struct ngd_plan_layout *layout, struct ngd_diag *diag);
+ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_options *options,
+                            const struct ngd_plan_target *target, const struct ngd_plan_layout *layout,
+                            struct ngd_diag *diag);
+
+/* Where a result goes: into the storage of another value, or of its own. */
+struct ngd_place {
+    uint32_t into;   /* a value; NGD_VALUE_NONE: its own */
+    uint64_t offset; /* bytes */
+};
+/* places by value, skipped by node: nodes that need no call, because of where their operands went. options NULL: none.
+ */
+void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options, bool inplace,
+                            const bool *needed, struct ngd_place *places, bool *skipped);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has

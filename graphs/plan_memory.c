@@ -99,6 +99,8 @@ static void reuse_operand(struct memory *m, uint32_t c)
     if (!(call->op->flags & NGD_OPF_ELEMENTWISE) || call->op->mutates || call->n_out != 1)
         return;
     out = call->out[0];
+    if (m->plan->tensors[out].root != out) /* it is placed already: part of a cat, or a state */
+        return;
     for (uint32_t i = 0; i < call->n_in; i++) {
         uint32_t r = call->in[i] == NGD_PLAN_NONE ? NGD_PLAN_NONE : storage(m, call->in[i]);
 

@@ -394,7 +394,8 @@ static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *ke
 {
     struct ngd_plan *plan;
     ngd_nsec_t begin = ngd_now();
-    ngd_status_t status = ngd_plan_create(prog->graph, key, options, ngd_device_target(prog->queue->dev), &plan, diag);
+    ngd_status_t status = ngd_plan_create_reported(prog->graph, key, options, ngd_device_target(prog->queue->dev),
+                                                   prog->patterns, NULL, &plan, diag);
 
     if (status)
         return status;

@@ -269,7 +269,7 @@ static ngd_status_t collect_stages(struct doctor *d, struct ngd_diag *diag)
     struct ngd_pass_report report = {.look = look, .ctx = d};
     struct ngd_graph *last = NULL;
     ngd_status_t status = ngd_passes_run(prog->graph, d->exam.key.symbols, &prog->options,
-                                         ngd_device_target(prog->queue->dev), &report, &last, diag);
+                                         ngd_device_target(prog->queue->dev), prog->patterns, &report, &last, diag);
 
     ngd_graph_unref(last);
     if (status == NGD_OK && d->look_status)

@@ -389,7 +389,7 @@ static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct n
     struct ngd_program *prog = NULL;
     struct ngd_key key;
     bool captured = false;
-    ngd_status_t status = ngd_program_open(hot->sched, dev, graph, options, &prog, NULL, diag);
+    ngd_status_t status = ngd_program_open(hot->sched, dev, graph, options, NULL, &prog, NULL, diag);
 
     if (status == NGD_OK)
         status = make_key(prog, said, &key, diag);

@@ -241,19 +241,21 @@ void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
 /* ---- options ------------------------------------------------------------------------------------------ */
 
 /* Of the planner, the device and the options: all of them, or those that plans depend on. */
-static void digest_of(const struct ngd_graph_options *options, const struct ngd_device_info *info, bool key_only,
-                      struct ngd_digest *digest_p)
+static void digest_of(const struct ngd_graph_options *options, const struct ngd_pattern_set *patterns,
+                      const struct ngd_device_info *info, bool key_only, struct ngd_digest *digest_p)
 {
     struct ngd_digest of_options, of_passes;
-    char hex[NGD_DIGEST_HEX], hex_passes[NGD_DIGEST_HEX], text[1200];
+    char hex[NGD_DIGEST_HEX], hex_passes[NGD_DIGEST_HEX], hex_patterns[NGD_DIGEST_HEX] = "none", text[1300];
     int n;
 
     ngd_graph_options_digest(options, key_only, &of_options);
     ngd_digest_hex(&of_options, hex);
     ngd_passes_digest(&of_passes);
     ngd_digest_hex(&of_passes, hex_passes);
-    n = snprintf(text, sizeof(text), "planner %d\narch %.800s\noptions %s\npasses %s\n", NGD_PLANNER_VERSION,
-                 info->arch, hex, hex_passes);
+    if (patterns)
+        ngd_digest_hex(&patterns->digest, hex_patterns);
+    n = snprintf(text, sizeof(text), "planner %d\narch %.800s\noptions %s\npasses %s\npatterns %s\n",
+                 NGD_PLANNER_VERSION, info->arch, hex, hex_passes, hex_patterns);
     ngd_digest_of(text, n > 0 ? (size_t)n : 0, digest_p);
 }
 
@@ -269,7 +271,8 @@ static uint32_t find_row_symbol(const struct ngd_graph *graph)
 }
 
 static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue, struct ngd_graph *graph,
-                                const struct ngd_graph_options *options, struct ngd_program **prog_p)
+                                const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
+                                struct ngd_program **prog_p)
 {
     struct ngd_program *prog = NGD_NEW(struct ngd_program);
     struct ngd_gcache_params params;
@@ -302,8 +305,9 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     prog->graph = ngd_graph_ref(graph);
     prog->number = atomic_fetch_add(&sched->next_program, 1) + 1;
     prog->options = *options;
-    digest_of(options, ngd_device_info(queue->dev), false, &prog->digest);
-    digest_of(options, ngd_device_info(queue->dev), true, &prog->key_digest);
+    prog->patterns = patterns ? ngd_pattern_set_ref(patterns) : ngd_pattern_set_builtin();
+    digest_of(options, prog->patterns, ngd_device_info(queue->dev), false, &prog->digest);
+    digest_of(options, prog->patterns, ngd_device_info(queue->dev), true, &prog->key_digest);
     prog->row_symbol = find_row_symbol(graph);
     atomic_init(&prog->refs, 1);
     ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
@@ -323,6 +327,7 @@ static void program_free(struct ngd_program *prog)
     ngd_program_free_buckets(prog);
     ngd_free(prog->sizes);
     ngd_graph_unref(prog->graph);
+    ngd_pattern_set_unref(prog->patterns);
     ngd_mutex_fini(&prog->lock);
     ngd_free(prog);
 }
@@ -366,9 +371,22 @@ static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd
     return NULL;
 }
 
+/* The patterns that the options name are there. */
+static ngd_status_t check_custom(const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
+                                 struct ngd_diag *diag)
+{
+    struct ngd_pattern_set *set = patterns ? ngd_pattern_set_ref(patterns) : ngd_pattern_set_builtin();
+    ngd_status_t status = ngd_pattern_set_check(set, options->post_grad_custom_pre_pass, diag);
+
+    if (!status)
+        status = ngd_pattern_set_check(set, options->post_grad_custom_post_pass, diag);
+    ngd_pattern_set_unref(set);
+    return status;
+}
+
 ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
-                              const struct ngd_graph_options *options, struct ngd_program **prog_p, bool *shared_p,
-                              struct ngd_diag *diag)
+                              const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
+                              struct ngd_program **prog_p, bool *shared_p, struct ngd_diag *diag)
 {
     struct ngd_queue *queue = ngd_sched_queue_of(sched, dev);
     struct ngd_program *fresh = NULL, *prog;
@@ -379,11 +397,13 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
                             ngd_device_info(dev)->name);
     status = ngd_graph_options_check(options, diag);
     if (status == NGD_OK)
+        status = check_custom(options, patterns, diag);
+    if (status == NGD_OK)
         status = ngd_dump_check(sched, options, diag);
     if (status)
         return status;
     /* Made before the lock is taken, and thrown away when there is one already. */
-    status = program_new(sched, queue, graph, options, &fresh);
+    status = program_new(sched, queue, graph, options, patterns, &fresh);
     if (status)
         return ngd_diag_set(diag, status, "no host memory for graph \"%.100s\"", graph->name);
     ngd_mutex_lock(&sched->programs_lock);

@@ -21,11 +21,13 @@
 struct ngd_sched;
 struct ngd_program;
 struct ngd_binding;
+struct ngd_pattern_set;
 
-/* Finds or makes the program of a sealed graph; *shared_p: it was there. Takes a reference on graph. */
+/* Finds or makes the program of a sealed graph; *shared_p: it was there. Takes references on graph and on
+ * patterns (NULL: those that are built in). */
 ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
-                              const struct ngd_graph_options *options, struct ngd_program **prog_p, bool *shared_p,
-                              struct ngd_diag *diag);
+                              const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
+                              struct ngd_program **prog_p, bool *shared_p, struct ngd_diag *diag);
 struct ngd_program *ngd_program_ref(struct ngd_program *prog);
 struct ngd_program *ngd_program_unref(struct ngd_program *prog); /* returns NULL */
 struct ngd_graph *ngd_program_graph(const struct ngd_program *prog);

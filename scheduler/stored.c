@@ -218,8 +218,8 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
 static ngd_status_t make(struct ngd_program *prog, const struct ngd_key *key, struct ngd_plan **plan_p,
                          struct ngd_diag *diag)
 {
-    ngd_status_t status =
-        ngd_plan_create(prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), plan_p, diag);
+    ngd_status_t status = ngd_plan_create_reported(
+        prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), prog->patterns, NULL, plan_p, diag);
 
     if (status == NGD_OK)
         ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "passes"), 1);

@@ -120,7 +120,7 @@ static void start_open(struct start *s, const char *dir, const char *text, uint3
     must(ngd_sched_start(s->sched), &diag);
     must(ngd_graph_parse(text, strlen(text), &graph, &diag), &diag);
     ngd_graph_options_init(&options);
-    must(ngd_program_open(s->sched, s->dev, graph, &options, &prog, NULL, &diag), &diag);
+    must(ngd_program_open(s->sched, s->dev, graph, &options, NULL, &prog, NULL, &diag), &diag);
     bind_zeros(s, prog);
     ngd_program_unref(prog);
     ngd_graph_unref(graph);
@@ -210,7 +210,7 @@ static void passes(struct start *s, struct samples *in_passes, struct samples *i
     ngd_nsec_t begin = ngd_now();
 
     ngd_graph_options_init(&options);
-    must(ngd_passes_run(g, &one, &options, ngd_device_target(s->dev), report, &made, &diag), &diag);
+    must(ngd_passes_run(g, &one, &options, ngd_device_target(s->dev), NULL, report, &made, &diag), &diag);
     samples_add(in_passes, (double)(ngd_now() - begin));
     ngd_graph_unref(made);
     must(ngd_key_make(g, &none, &one, g->n_symbols, &key, &diag), &diag);

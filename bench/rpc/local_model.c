@@ -125,7 +125,7 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
     check(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
     ngd_strbuf_fini(&sb);
     ngd_graph_options_init(&options);
-    check(ngd_program_open(m->sched, m->dev, graph, &options, &prog, NULL, &diag), "program", &diag);
+    check(ngd_program_open(m->sched, m->dev, graph, &options, NULL, &prog, NULL, &diag), "program", &diag);
     buffers = calloc(graph->n_params + graph->n_states + 1u, sizeof(*buffers));
     for (uint32_t i = 0; i < graph->n_params; i++)
         buffers[k++] = find_buffer(all, n, graph->values[graph->params[i]].label);

@@ -2,10 +2,10 @@
 /*
  * Properties of random graphs on the host device. Seeds are fixed; NGD_TEST_SEEDS sets how many.
  *
- *   any graph     of all operators: a replay, an eager run, a run with more threads, and a plan without reuse of
- * storage give the same bits and the same status on each instruction set numbers       graphs of operators whose errors
- * can be bounded: every instruction set agrees with an interpreter in double, which knows nothing of plans, strides or
- * buckets
+ *   any graph     of all operators: a replay, an eager run, a run with more threads, a plan with passes, and a plan
+ * without reuse of storage give the same bits and the same status on each instruction set numbers       graphs of
+ * operators whose errors can be bounded: every instruction set agrees with an interpreter in double, which knows
+ * nothing of plans, strides or buckets
  */
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
@@ -27,6 +27,7 @@ struct way {
     ngd_isa_t isa;
     uint32_t threads;
     bool eager, apart; /* apart: no storage is taken over */
+    bool passes;
 };
 
 struct made {
@@ -53,16 +54,18 @@ static void fill_bytes(char *p, ngd_dtype_t t, uint64_t bytes, uint32_t seed)
     }
 }
 
-static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t *symbols, bool apart,
+static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t *symbols, bool apart, bool passes,
                             struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
+    struct ngd_graph_options with_passes;
     struct ngd_plan_target target = *ngd_device_target(b->dev);
     struct ngd_digest options = {{0}};
     struct ngd_key key;
     ngd_status_t status = ngd_key_make(g, &options, symbols, g->n_symbols, &key, diag);
 
+    ngd_graph_options_init(&with_passes);
     target.inplace = target.inplace && !apart;
-    return status ? status : ngd_plan_create(g, &key, NULL, &target, plan_p, diag);
+    return status ? status : ngd_plan_create(g, &key, passes ? &with_passes : NULL, &target, plan_p, diag);
 }
 
 struct any {
@@ -145,7 +148,7 @@ static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const st
     struct bench b;
 
     bench_open(&b, w->isa, w->threads);
-    run_check(plan_of(&b, g, symbols, w->apart, &plan, &diag), &diag, "plan");
+    run_check(plan_of(&b, g, symbols, w->apart, w->passes, &plan, &diag), &diag, "plan");
     any_open(&a, &b, plan, symbols, &m);
     run_check(ngd_exec_create(b.dev, plan, &exec, &diag), &diag, "exec");
     run_check(ngd_instance_create(exec, a.bound, g->n_params + g->n_states, b.pool, &inst, &diag), &diag, "instance");
@@ -165,8 +168,9 @@ static void compare(const struct made *m, const struct made *first, const struct
     ck_assert_msg(m->status == first->status, "seed %llu: %s and %s", (unsigned long long)seed,
                   ngd_status_name(m->status), ngd_status_name(first->status));
     ck_assert_msg(m->bytes == first->bytes && (m->status || !m->bytes || memcmp(m->data, first->data, m->bytes) == 0),
-                  "seed %llu on %s x%u%s%s is another result", (unsigned long long)seed, ngd_isa_name(w->isa),
-                  w->threads, w->eager ? ", eager" : "", w->apart ? ", storage apart" : "");
+                  "seed %llu on %s x%u%s%s%s is another result", (unsigned long long)seed, ngd_isa_name(w->isa),
+                  w->threads, w->eager ? ", eager" : "", w->apart ? ", storage apart" : "",
+                  w->passes ? ", with passes" : "");
 }
 
 /* True: it ran to its end. */
@@ -175,10 +179,11 @@ static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed
     bool ran = false;
 
     EACH_ISA (isa) {
-        const struct way ways[] = {{(ngd_isa_t)isa, 1, false, false},
-                                   {(ngd_isa_t)isa, 1, true, false},
-                                   {(ngd_isa_t)isa, 3, false, false},
-                                   {(ngd_isa_t)isa, 1, false, true}};
+        const struct way ways[] = {{(ngd_isa_t)isa, 1, false, false, false},
+                                   {(ngd_isa_t)isa, 1, true, false, false},
+                                   {(ngd_isa_t)isa, 3, false, false, false},
+                                   {(ngd_isa_t)isa, 1, false, true, false},
+                                   {(ngd_isa_t)isa, 1, false, false, true}};
         struct made first = run_any(g, symbols, &ways[0]);
 
         ran = first.status == NGD_OK;
@@ -204,7 +209,7 @@ static bool fits(struct ngd_graph *g, const int64_t *symbols)
     if (g->n_hosts || g->n_inputs > 64 || g->n_outputs > 64 || g->n_params + g->n_states > 64)
         return false;
     bench_open(&b, NGD_ISA_SCALAR, 1);
-    ok = plan_of(&b, g, symbols, false, &plan, &diag) == NGD_OK && plan->pool_bytes < ROOM;
+    ok = plan_of(&b, g, symbols, false, false, &plan, &diag) == NGD_OK && plan->pool_bytes < ROOM;
     for (uint32_t i = 0; ok && i < g->n_params + g->n_states; i++)
         ok = plan->bound[i].bytes < ROOM;
     ngd_plan_unref(plan);

@@ -14,6 +14,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
 	tests/rpc/test_netns.py \
+	tests/rpc/test_patterns.py \
 	tests/rpc/test_prefix.py \
 	tests/rpc/test_repeats.py \
 	tests/rpc/test_sequences.py \

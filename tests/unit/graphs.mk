@@ -9,8 +9,10 @@ NGD_PLAN_TESTS = \
 	tests/unit/test_memplan \
 	tests/unit/test_options \
 	tests/unit/test_passes \
+	tests/unit/test_patterns \
 	tests/unit/test_plan \
 	tests/unit/test_plan_pack \
+	tests/unit/test_plan_place \
 	tests/unit/test_plan_sim \
 	tests/unit/test_store
 if NGD_UNIT_TESTS
@@ -23,8 +25,10 @@ tests_unit_test_compare_LDADD = $(NGD_PLAN_TEST_LIBS) -lm
 tests_unit_test_gcache_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_key_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_memplan_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_patterns_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_passes_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_options_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_plan_place_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_pack_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
@@ -35,6 +39,7 @@ EXTRA_DIST += tests/unit/graph_util.h tests/unit/random_graph.h tests/fuzz/graph
 NGD_GRAPH_TESTS = \
 	tests/fuzz/fuzz_graph_text \
 	tests/fuzz/fuzz_plan_pack \
+	tests/fuzz/fuzz_pattern_text \
 	tests/unit/test_expr \
 	tests/unit/test_graph \
 	tests/unit/test_graph_errors \
@@ -46,6 +51,7 @@ check_PROGRAMS += $(NGD_GRAPH_TESTS)
 TESTS += $(NGD_GRAPH_TESTS)
 endif
 NGD_GRAPH_TEST_LIBS = $(NGD_GRAPHS_LIBS) $(CHECK_LIBS)
+tests_fuzz_fuzz_pattern_text_LDADD = $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_graph_text_LDADD = $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_GRAPHS_LIBS)
 tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)

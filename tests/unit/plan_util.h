@@ -120,8 +120,10 @@ static inline void check_call(const struct ngd_plan *p, struct live_block *block
         live_at(p, blocks, call->in[i], c);
     }
     for (uint32_t i = 0; i < call->n_out; i++) {
-        if (!ngd_plan_contiguous(&p->tensors[call->out[i]]) || p->tensors[call->out[i]].space != NGD_SPACE_POOL)
-            ck_abort_msg("call %u: result %u is no contiguous pool tensor", c, i);
+        const struct ngd_plan_tensor *t = &p->tensors[call->out[i]];
+
+        if (!ngd_plan_contiguous(t) || (t->space != NGD_SPACE_POOL && t->bound < p->graph->n_params))
+            ck_abort_msg("call %u: result %u is no contiguous tensor of the pool or of a state", c, i);
         live_at(p, blocks, call->out[i], c);
     }
     blocks[p->n_tensors + c] = (struct live_block){.offset = call->workspace_offset,

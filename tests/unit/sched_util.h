@@ -182,7 +182,7 @@ static inline struct ngd_program *bed_program(struct bed *bed, const char *text,
     struct ngd_diag diag = {0};
 
     ngd_graph_options_init(&defaults);
-    if (ngd_program_open(bed->sched, bed->dev, g, options ? options : &defaults, &prog, NULL, &diag))
+    if (ngd_program_open(bed->sched, bed->dev, g, options ? options : &defaults, NULL, &prog, NULL, &diag))
         ck_abort_msg("%s", diag.text);
     ngd_graph_unref(g);
     return prog;

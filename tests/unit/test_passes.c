@@ -23,7 +23,9 @@ static uint32_t run_pass(const struct ngd_graph *g, const char *name, struct ngd
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
     struct ngd_graph_options options;
     struct ngd_diag diag = {0};
-    struct ngd_pass_context ctx = {.options = &options, .target = &stub_target, .symbols = symbols, .diag = &diag};
+    struct ngd_pattern_set *patterns = ngd_pattern_set_builtin();
+    struct ngd_pass_context ctx = {
+        .options = &options, .target = &stub_target, .symbols = symbols, .diag = &diag, .patterns = patterns};
 
     ngd_graph_options_init(&options);
     planned(g, symbols);
@@ -38,6 +40,7 @@ static uint32_t run_pass(const struct ngd_graph *g, const char *name, struct ngd
     if (ngd_rewrite_seal(ctx.rw, after_p, &diag))
         ck_abort_msg("%s: %s", name, diag.text);
     ngd_rewrite_destroy(ctx.rw);
+    ngd_pattern_set_unref(patterns);
     return ctx.changed;
 }
 
@@ -111,7 +114,7 @@ START_TEST(exact_symbols_become_their_values_and_bucketed_ones_stay)
     char *text;
 
     ngd_graph_options_init(&options);
-    ck_assert_int_eq(ngd_passes_run(g, symbols, &options, &stub_target, NULL, &after, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_passes_run(g, symbols, &options, &stub_target, NULL, NULL, &after, &diag), NGD_OK);
     text = print_graph(after);
     check_says(text, "sym N 1..9|sym B 1..8 buckets 8|input %x : f32[B,6]|start=2, end=4|f32[B,2]", text);
     ngd_free(text);
@@ -138,7 +141,7 @@ START_TEST(a_run_reports_what_each_pass_did_and_can_be_watched)
 
     ngd_strbuf_init(&sb);
     ngd_graph_options_init(&options);
-    ck_assert_int_eq(ngd_passes_run(g, NULL, &options, &stub_target, &report, &after, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_passes_run(g, NULL, &options, &stub_target, NULL, &report, &after, NULL), NGD_OK);
     ck_assert_str_eq(ngd_strbuf_str(&sb), "source:4 remove_noops:3 merge_equals:2 remove_dead:1 ");
     ck_assert_uint_eq(report.nodes_before, 4);
     ck_assert_uint_eq(report.nodes_after, 1);
@@ -149,7 +152,7 @@ START_TEST(a_run_reports_what_each_pass_did_and_can_be_watched)
     ck_assert_int_eq(ngd_graph_options_set(&options, "disable_passes", "remove_dead, merge_equals", NULL), NGD_OK);
     ck_assert_int_eq(ngd_graph_options_set(&options, "remove_noop_ops", "false", NULL), NGD_OK);
     report = (struct ngd_pass_report){.look = note, .ctx = &sb};
-    ck_assert_int_eq(ngd_passes_run(g, NULL, &options, &stub_target, &report, &after, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_passes_run(g, NULL, &options, &stub_target, NULL, &report, &after, NULL), NGD_OK);
     ck_assert_str_eq(ngd_strbuf_str(&sb), "source:4 ");
     ck_assert(!report.of[NGD_PASS_REMOVE_DEAD].ran && !report.of[NGD_PASS_REMOVE_NOOPS].ran);
     ngd_graph_unref(after);
@@ -171,7 +174,7 @@ START_TEST(a_decoders_passes_take_less_than_30_ms)
     ngd_graph_options_init(&options);
     for (int i = 0; i < 5; i++) {
         begin = ngd_now();
-        ck_assert_int_eq(ngd_passes_run(g, &batch, &options, &stub_target, NULL, &after, NULL), NGD_OK);
+        ck_assert_int_eq(ngd_passes_run(g, &batch, &options, &stub_target, NULL, NULL, &after, NULL), NGD_OK);
         best = ngd_now() - begin < best ? ngd_now() - begin : best;
         ngd_graph_unref(after);
     }

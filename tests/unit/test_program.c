@@ -18,15 +18,15 @@ START_TEST(same_graph_and_options_share_a_program_and_others_do_not)
     bed_open(&bed, 1, 0);
     g = bed_graph(DOUBLE_TEXT);
     ngd_graph_options_init(&options);
-    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, &a, &shared, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, NULL, &a, &shared, NULL), NGD_OK);
     ck_assert(!shared);
     b = bed_program(&bed, DOUBLE_TEXT, NULL);
     ck_assert_ptr_eq(a, b);
-    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, &c, &shared, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, NULL, &c, &shared, NULL), NGD_OK);
     ck_assert(shared);
     ck_assert_ptr_eq(a, c);
     options.capture_limit = 3;
-    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, &d, &shared, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_program_open(bed.sched, bed.dev, g, &options, NULL, &d, &shared, NULL), NGD_OK);
     ck_assert(!shared);
     ck_assert_ptr_ne(a, d);
     ck_assert_ptr_eq(ngd_program_graph(a), g);
@@ -97,7 +97,7 @@ static void *open_and_close(void *arg)
         struct ngd_program *prog;
         struct ngd_binding *b;
 
-        ck_assert_int_eq(ngd_program_open(o->bed->sched, o->bed->dev, o->graph, &options, &prog, NULL, NULL), NGD_OK);
+        ck_assert_int_eq(ngd_program_open(o->bed->sched, o->bed->dev, o->graph, &options, NULL, &prog, NULL, NULL), NGD_OK);
         b = bed_bind(prog, NULL);
         ngd_program_unref(prog);
         ngd_binding_unref(b);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where results go when it is not storage of their own (options remove_cat_ops and input_inplace_pass):
+ *
+ *   - the operands of an aten.cat are computed into its result, and nothing is concatenated;
+ *   - the operand of an aten.copy_ is computed into the state, and nothing is copied back.
+ *
+ * A cat goes when each operand is the result of an operator (no view, no input, no output of the graph), comes once,
+ * and is contiguous in the result, at an aligned place: all dimensions before the axis are 1. Operands stay readable:
+ * nobody writes the result's storage but they.
+ *
+ * A copy goes when its operand is the only result of an elementwise operator and has the state's type; when nobody
+ * reads or writes the state between the two nodes; and when nobody reads the operand behind the copy, where the state
+ * may be written again. The operator may read the state itself, element by element, on targets that work in place.
+ */
+#include "base/mem.h"
+#include "graphs/graph_int.h"
+#include "graphs/plan_int.h"
+#include <string.h>
+
+struct placer {
+    const struct ngd_graph *g;
+    const int64_t *symbols;
+    const bool *needed; /* by node */
+    bool *skipped;
+    struct ngd_place *places;
+    bool inplace;
+};
+
+static uint32_t root_of(const struct ngd_graph *g, uint32_t value)
+{
+    while (g->values[value].cls == NGD_VALUE_NODE && (g->nodes[g->values[value].node].op->flags & NGD_OPF_VIEW))
+        value = g->nodes[g->values[value].node].in[0];
+    return value;
+}
+
+static bool is_output(const struct ngd_graph *g, uint32_t value)
+{
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (root_of(g, g->outputs[i].value) == value)
+            return true;
+    return false;
+}
+
+static bool touches(const struct ngd_graph *g, const struct ngd_node *n, uint32_t root)
+{
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (n->in[i] != NGD_VALUE_NONE && root_of(g, n->in[i]) == root)
+            return true;
+    return false;
+}
+
+/* Bytes of a value; false when it has none, or they cannot be computed. */
+static bool bytes_of(const struct placer *p, uint32_t value, uint64_t *bytes_p)
+{
+    const struct ngd_type *type = &p->g->values[value].type;
+    uint64_t bytes = ngd_dtype_bytes(type->dtype);
+
+    for (uint32_t i = 0; i < type->rank; i++) {
+        int64_t dim;
+
+        if (ngd_expr_eval(p->g->exprs, type->dims[i], p->symbols, &dim) || dim <= 0 ||
+            __builtin_mul_overflow(bytes, (uint64_t)dim, &bytes))
+            return false;
+    }
+    *bytes_p = bytes;
+    return true;
+}
+
+/* ---- cats ---- */
+
+static bool may_be_part(const struct placer *p, const struct ngd_node *cat, uint32_t k)
+{
+    const struct ngd_graph *g = p->g;
+    uint32_t value = cat->in[k];
+    const struct ngd_value *v = &g->values[value];
+
+    if (v->cls != NGD_VALUE_NODE || (g->nodes[v->node].op->flags & NGD_OPF_VIEW) || p->skipped[v->node] ||
+        p->places[value].into != NGD_VALUE_NONE || is_output(g, value))
+        return false;
+    for (uint32_t i = 0; i < k; i++)
+        if (cat->in[i] == value)
+            return false;
+    return true;
+}
+
+/* The parts lie one after the other. */
+static bool is_sequential(const struct placer *p, const struct ngd_node *cat)
+{
+    const struct ngd_type *type = &p->g->values[cat->out[0]].type;
+    uint32_t axis = ngd_op_known_axis(cat, "dim", type->rank);
+    int64_t dim;
+
+    for (uint32_t i = 0; i < axis; i++)
+        if (ngd_expr_eval(p->g->exprs, type->dims[i], p->symbols, &dim) || dim != 1)
+            return false;
+    return true;
+}
+
+static void place_cat(struct placer *p, uint32_t node)
+{
+    const struct ngd_node *cat = &p->g->nodes[node];
+    uint64_t offsets[NGD_GRAPH_MAX_OPERANDS], at = 0, bytes;
+
+    if (cat->n_in < 2 || !is_sequential(p, cat))
+        return;
+    for (uint32_t k = 0; k < cat->n_in; k++) {
+        if (at % NGD_PLAN_ALIGN || !may_be_part(p, cat, k) || !bytes_of(p, cat->in[k], &bytes))
+            return;
+        offsets[k] = at;
+        at += bytes;
+    }
+    for (uint32_t k = 0; k < cat->n_in; k++)
+        p->places[cat->in[k]] = (struct ngd_place){cat->out[0], offsets[k]};
+    p->skipped[node] = true;
+}
+
+/* ---- copies back ---- */
+
+/* The operator computes each element of its result from those elements of the state, if it reads the state at all. */
+static bool may_write_state(const struct placer *p, const struct ngd_node *n, uint32_t state)
+{
+    if (!(n->op->flags & NGD_OPF_ELEMENTWISE) || (n->op->flags & NGD_OPF_VIEW) || n->op->mutates || n->n_out != 1)
+        return false;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (n->in[i] != NGD_VALUE_NONE && root_of(p->g, n->in[i]) == state && (n->in[i] != state || !p->inplace))
+            return false;
+    return true;
+}
+
+static void place_copy(struct placer *p, uint32_t node)
+{
+    const struct ngd_graph *g = p->g;
+    uint32_t state = g->nodes[node].in[0], value = g->nodes[node].in[1];
+    uint32_t maker = g->values[value].cls == NGD_VALUE_NODE ? g->values[value].node : NGD_PLAN_NONE;
+
+    if (g->values[state].cls != NGD_VALUE_STATE || maker == NGD_PLAN_NONE || p->places[value].into != NGD_VALUE_NONE ||
+        is_output(g, value) || !ngd_type_equal(&g->values[state].type, &g->values[value].type) ||
+        !may_write_state(p, &g->nodes[maker], state))
+        return;
+    for (uint32_t i = maker + 1; i < node; i++)
+        if (touches(g, &g->nodes[i], state))
+            return;
+    for (uint32_t i = node + 1; i < g->n_nodes; i++)
+        if (touches(g, &g->nodes[i], value))
+            return;
+    p->places[value] = (struct ngd_place){state, 0};
+    p->skipped[node] = true;
+}
+
+void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options, bool inplace,
+                            const bool *needed, struct ngd_place *places, bool *skipped)
+{
+    struct placer p = {plan->graph, plan->symbols, needed, skipped, places, inplace};
+
+    for (uint32_t i = 0; i < p.g->n_values; i++)
+        places[i] = (struct ngd_place){NGD_VALUE_NONE, 0};
+    memset(skipped, 0, p.g->n_nodes * sizeof(*skipped));
+    for (uint32_t i = 0; options && i < p.g->n_nodes; i++) {
+        if (!needed[i])
+            continue;
+        if (options->remove_cat_ops && p.g->nodes[i].op->id == NGD_OP_ATEN_CAT)
+            place_cat(&p, i);
+        else if (options->input_inplace_pass && p.g->nodes[i].op->id == NGD_OP_ATEN_COPY_)
+            place_copy(&p, i);
+    }
+}

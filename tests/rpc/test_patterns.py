@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Patterns: listed, registered, refused, versioned, removed; and graphs that are rewritten with them."""
+import struct
+
+from harness import *
+
+NEG_NEG = '''pattern "neg_neg" {
+  version %d
+  doc "minus minus"
+  dim N
+  input %%x : f32[N]
+  source { %%a = aten.neg(%%x) %%y = aten.neg(%%a) return %%y }
+  replacement { %%y = aten.mul.Scalar(%%x) {other=%s} return %%y }
+}'''
+GRAPH = 'npugraph 1\ngraph "minus" {\n  input %x : f32[2]\n  %a = aten.neg(%x)\n  %b = aten.neg(%a)\n  return "b" = %b\n}\n'
+
+
+def add(c, text, **kwargs):
+    return c.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=text, **kwargs)).patterns
+
+
+def result(c, **kwargs):
+    g = c.register(GRAPH, **kwargs).graph
+    return list(struct.unpack("<2f", c.replay(g, [struct.pack("<2f", 1, 2)]).outputs[0])), g
+
+
+@test("the built-in patterns are listed, and one is shown with its text")
+def builtin(daemon):
+    with Client(daemon) as c:
+        listed = c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns
+        assert {"add_rms_norm", "linear_swiglu", "qk_norm_rope_scatter"} <= {p.name for p in listed}
+        assert all(p.owner == "built-in" and p.version and len(p.digest) == 64 and p.doc and not p.text for p in listed)
+        one = c.call("Graphs/ListPatterns", pb.ListPatternsRequest(name="add_rms_norm")).patterns
+        assert len(one) == 1 and one[0].text.startswith('pattern "add_rms_norm" {')
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/ListPatterns", pb.ListPatternsRequest(name="none"))
+
+
+@test("a pattern applies to graphs that are registered after it, until it is removed; versions rise")
+def life(daemon):
+    with Client(daemon) as c:
+        assert result(c)[0] == [1, 2]
+        before = c.register(GRAPH)
+        p = add(c, NEG_NEG % (1, "3"))
+        assert [(i.name, i.version) for i in p] == [("neg_neg", 1)]
+        got, g = result(c)
+        assert got == [3, 6], got  # the pattern lies, which shows that it is used
+        assert "aten.mul.Scalar" in c.call("Graphs/Describe", pb.DescribeRequest(graph=g, form="plan")).text
+        assert list(struct.unpack("<2f", c.replay(before.graph, [struct.pack("<2f", 1, 2)]).outputs[0])) == [1, 2]
+        assert result(c, options={"pattern_fusion_pass": "false"})[0] == [1, 2]
+        add(c, NEG_NEG % (1, "3"))  # the same again
+        refused("ALREADY_EXISTS", "ALREADY_EXISTS", add, c, NEG_NEG % (1, "4"))
+        add(c, NEG_NEG % (2, "4"))
+        assert result(c)[0] == [4, 8]
+        c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
+        assert result(c)[0] == [1, 2]
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
+
+
+@test("bad patterns are refused in words, and nothing of their text is kept")
+def bad(daemon):
+    with Client(daemon) as c:
+        bad_second = NEG_NEG % (1, "3") + '\npattern "p" { input %x : f32[4] source { %y = aten.neg(%x) return %y } replacement { %y = aten._to_copy(%x) {dtype=bf16} return %y } }'
+        for text, reason in ((bad_second, "GRAPH_TYPE_MISMATCH"), ("", "GRAPH_PARSE"), ("pattern", "GRAPH_PARSE"),
+                             (NEG_NEG % (0, "3"), "OUT_OF_RANGE"), ((NEG_NEG % (1, "3")).replace("neg_neg", "add_rms_norm"), "ALREADY_EXISTS")):
+            got = None
+            try:
+                add(c, text)
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.reason == reason and len(got.text) > 15, (text, got and (got.reason, got.text))
+        assert "neg_neg" not in {p.name for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns}
+
+
+@test("who has the right may register for all")
+def for_all(daemon):
+    with Client(daemon) as c:
+        add(c, NEG_NEG % (1, "5"), for_all=True)  # the daemon's own user
+        listed = {p.name: p.owner for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns}
+        assert listed["neg_neg"] == "all"
+        assert result(c)[0] == [5, 10]
+        c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg", for_all=True))
+
+
+@test("a custom pattern applies only where an option names it, and must be there")
+def custom(daemon):
+    with Client(daemon) as c:
+        add(c, (NEG_NEG % (1, "7")).replace("version 1", "version 1\n  phase custom").replace("neg_neg", "mine"))
+        assert result(c)[0] == [1, 2]
+        assert result(c, options={"post_grad_custom_pre_pass": "mine"})[0] == [7, 14]
+        assert result(c, options={"post_grad_custom_post_pass": "mine"})[0] == [7, 14]
+        refused("NOT_FOUND", "NOT_FOUND", c.register, GRAPH, options={"post_grad_custom_pre_pass": "mine,yours"})
+        c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="mine"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Patterns: what parses, what is refused, what matches, and what the built-in ones make of a decoder. */
+#include "graphs/pass.h"
+#include "graphs/pattern.h"
+#include "graphs/pattern_match.h"
+#include "tests/unit/graph_util.h"
+#include "tests/unit/plan_util.h"
+
+#define PATTERN_MAX 64
+
+static struct ngd_pattern *parse_pattern(const char *text)
+{
+    struct ngd_pattern *p[2];
+    struct ngd_diag diag = {0};
+    uint32_t n;
+
+    if (ngd_patterns_parse(text, strlen(text), p, 2, &n, &diag))
+        ck_abort_msg("%s\n%s", diag.text, text);
+    ck_assert_uint_eq(n, 1);
+    return p[0];
+}
+
+/* ---- refusals ---- */
+
+struct bad_pattern {
+    ngd_status_t status;
+    const char *says; /* words, '|' between */
+    const char *text; /* inside of the braces */
+};
+
+#define TWO_SIDES(source, replacement) "source { " source " } replacement { " replacement " }"
+#define X                              "input %x : f32[4]\n"
+
+static const struct bad_pattern bad_patterns[] = {
+    {NGD_ERR_GRAPH_UNDEFINED, "%b|no cycle",
+     X TWO_SIDES("%a = aten.neg(%b) %b = aten.neg(%a) return %a", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_UNDEFINED, "%a|no cycle", X TWO_SIDES("%a = aten.neg(%a) return %a", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "N|not declared",
+     "input %x : f32[N]\n" TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.exp(%x) return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "M|nothing binds",
+     "dim M\n" X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.exp(%x) return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "eps|float",
+     X TWO_SIDES("%y = aten.mul.Scalar(%x) {other=2} return %y", "%y = aten.mul.Scalar(%x) {other=eps} return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "f|binds",
+     "float f\n" X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.mul.Scalar(%x) {other=f} return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "T|dtype",
+     "dtype T = f32\n" X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten._to_copy(%x) {dtype=T} return %y")},
+    {NGD_ERR_GRAPH_UNDEFINED, "z|does not use",
+     X "input %z : f32[4]\n" TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.neg(%z) return %y")},
+    {NGD_ERR_GRAPH_TYPE_MISMATCH, "another type|f32[4]|bf16[4]",
+     X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten._to_copy(%x) {dtype=bf16} return %y")},
+    {NGD_ERR_GRAPH_TYPE_MISMATCH, "another type",
+     X TWO_SIDES("%y = aten.neg(%x) return %y", "%a = aten.neg(%x) %y = aten.view(%a) {size=[2,2]} return %y")},
+    {NGD_ERR_GRAPH_MUTATION, "alias", X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.neg(%x) return %x")},
+    {NGD_ERR_GRAPH_MUTATION, "view of an input|alias",
+     X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.view(%x) {size=[4]} return %y")},
+    {NGD_ERR_GRAPH_MUTATION, "s|one side",
+     "state %s : f32[4]\n" X TWO_SIDES("aten.copy_(%s, %x) %y = aten.neg(%s) return %y",
+                                       "%y = aten.add.Tensor(%s, %x) return %y")},
+    {NGD_ERR_GRAPH_ARITY, "number of values", X TWO_SIDES("%y = aten.neg(%x) return %y", "%y = aten.neg(%x)")},
+    {NGD_ERR_GRAPH_ARITY, "operands", X TWO_SIDES("%y = aten.neg(%x, %x) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_ARITY, "results|_",
+     "input %g : f32[4]\n" X TWO_SIDES("%y = npu.rms_norm(%x, %g) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_UNKNOWN_OP, "aten.negg", X TWO_SIDES("%y = aten.negg(%x) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_ATTRIBUTE, "no attribute speed",
+     X TWO_SIDES("%y = aten.neg(%x) {speed=1} return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_ATTRIBUTE, "other is required",
+     X TWO_SIDES("%y = aten.mul.Scalar(%x) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_INVALID_ARGUMENT, "falls apart",
+     X "input %z : f32[4]\n" TWO_SIDES("%a = aten.neg(%x) %b = aten.neg(%z) return %a, %b",
+                                       "%a = aten.exp(%x) %b = aten.exp(%z) return %a, %b")},
+    {NGD_ERR_INVALID_ARGUMENT, "a|neither used nor returned",
+     X TWO_SIDES("%a = aten.neg(%x) %b = aten.neg(%x) return %b", "%a = aten.exp(%x) return %a")},
+    {NGD_ERR_GRAPH_REDEFINED, "%y|twice",
+     X TWO_SIDES("%y = aten.neg(%x) %y = aten.neg(%x) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_REDEFINED, "returned twice",
+     X TWO_SIDES("%y = aten.neg(%x) return %y, %y", "%y = aten.neg(%x) return %y, %y")},
+    {NGD_ERR_GRAPH_SHAPE, "accepts none",
+     "input %x : i64[4]\n" TWO_SIDES("%y = aten.silu(%x) return %y", "%y = aten.neg(%x) return %y")},
+    {NGD_ERR_GRAPH_SYMBOL, "no small dimensions",
+     "dim N\n input %x : f32[N]\n where N < 1\n" TWO_SIDES("%y = aten.neg(%x) return %y",
+                                                           "%y = aten.exp(%x) return %y")},
+    {NGD_ERR_GRAPH_PARSE, "source and a replacement", X "source { %y = aten.neg(%x) return %y }"},
+    {NGD_ERR_GRAPH_PARSE, "before source", "source { %y = aten.full() {size=[2], fill_value=1} return %y }\n" X},
+    {NGD_ERR_GRAPH_PARSE, "early, late or custom", "phase never"},
+    {NGD_ERR_OUT_OF_RANGE, "version", "version 0"},
+    {NGD_ERR_OVERFLOW, "overflow", "dim A, B, C, D\n input %x : f32[A*B*C*D]\n"},
+    {NGD_ERR_GRAPH_SYMBOL, "divisor", "dim A, B\n input %x : f32[mod(A,B)]\n"},
+};
+
+START_TEST(bad_patterns_are_refused_in_words)
+{
+    for (size_t i = 0; i < sizeof(bad_patterns) / sizeof(bad_patterns[0]); i++) {
+        struct ngd_pattern *p[2];
+        struct ngd_diag diag = {0};
+        struct ngd_strbuf sb;
+        uint32_t n;
+        ngd_status_t status;
+
+        ngd_strbuf_init(&sb);
+        ngd_strbuf_printf(&sb, "pattern \"bad\" {\n%s\n}\n", bad_patterns[i].text);
+        status = ngd_patterns_parse(ngd_strbuf_str(&sb), sb.len, p, 2, &n, &diag);
+        ck_assert_msg(status == bad_patterns[i].status, "%s, not %s: %s\n%s", ngd_status_name(status),
+                      ngd_status_name(bad_patterns[i].status), diag.text, ngd_strbuf_str(&sb));
+        check_says(ngd_strbuf_str(&sb), bad_patterns[i].says, diag.text);
+        ngd_strbuf_fini(&sb);
+    }
+}
+END_TEST
+
+START_TEST(every_truncation_of_the_built_in_text_is_refused_or_parses)
+{
+    const char *text = ngd_patterns_builtin_text();
+    struct ngd_pattern *p[PATTERN_MAX];
+    size_t n_text = strlen(text) < 6000 ? strlen(text) : 6000;
+
+    for (size_t n = 0; n < n_text; n++) {
+        struct ngd_diag diag = {0};
+        char *part = ngd_strndup(text, n);
+        uint32_t count = 0;
+
+        if (ngd_patterns_parse(part, n, p, PATTERN_MAX, &count, &diag) == NGD_OK)
+            for (uint32_t i = 0; i < count; i++)
+                ngd_pattern_unref(p[i]);
+        else
+            ck_assert(diag.text[0]);
+        ngd_free(part);
+    }
+}
+END_TEST
+
+START_TEST(built_in_patterns_parse_and_have_names_versions_and_sentences)
+{
+    const char *text = ngd_patterns_builtin_text();
+    struct ngd_pattern *p[PATTERN_MAX];
+    struct ngd_diag diag = {0};
+    struct ngd_pattern_set *set;
+    uint32_t n = 0;
+
+    if (ngd_patterns_parse(text, strlen(text), p, PATTERN_MAX, &n, &diag))
+        ck_abort_msg("%s", diag.text);
+    for (uint32_t i = 0; i < n; i++) {
+        ck_assert(p[i]->doc && p[i]->doc[0] && p[i]->version >= 1);
+        ck_assert_msg(strncmp(p[i]->text, "pattern \"", 9) == 0 && p[i]->text[strlen(p[i]->text) - 1] == '}', "%s",
+                      p[i]->text);
+        ngd_pattern_unref(p[i]);
+    }
+    set = ngd_pattern_set_builtin();
+    ck_assert_ptr_nonnull(set);
+    ck_assert_uint_eq(set->n, n);
+    ngd_pattern_set_unref(set);
+}
+END_TEST
+
+/* ---- matching ---- */
+
+/* Applies one pattern wherever it matches and prints the body; the caller frees it. */
+static char *apply_everywhere(const char *pattern, const char *body, uint32_t *n_p)
+{
+    struct ngd_pattern *p = parse_pattern(pattern);
+    struct ngd_graph *g = parse_body(body), *after;
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS] = {0};
+    struct ngd_diag diag = {0};
+    struct ngd_pass_context ctx = {.target = &stub_target, .symbols = symbols, .diag = &diag};
+    char *text;
+
+    for (uint32_t i = 0; i < g->n_symbols; i++)
+        symbols[i] = g->symbols[i].max;
+    ck_assert_int_eq(ngd_rewrite_create(g, symbols, &ctx.rw, &diag), NGD_OK);
+    *n_p = 0;
+    for (uint32_t n = ctx.rw->first; n != NGD_NODE_NONE;) {
+        bool replaced = false;
+        uint32_t next = ctx.rw->nodes[n].next;
+
+        if (p->source.nodes[p->order[0]].op == ngd_rewrite_node(ctx.rw, n)->op)
+            ck_assert_int_eq(ngd_pattern_apply(&ctx, p, n, &replaced), NGD_OK);
+        *n_p += replaced;
+        n = next;
+    }
+    if (ngd_rewrite_seal(ctx.rw, &after, &diag))
+        ck_abort_msg("%s", diag.text);
+    text = print_graph(after);
+    ngd_rewrite_destroy(ctx.rw);
+    ngd_graph_unref(after);
+    ngd_graph_unref(g);
+    ngd_pattern_unref(p);
+    return text;
+}
+
+static void expect_apply(const char *pattern, const char *body, uint32_t times, const char *says)
+{
+    uint32_t n;
+    char *text = apply_everywhere(pattern, body, &n);
+
+    ck_assert_msg(n == times, "%u replacements, not %u\n%s", n, times, text);
+    check_says(body, says, text);
+    ngd_free(text);
+}
+
+static const char square[] = "pattern \"p\" { dim N input %x : f32[*,N] input %z : f32[*,N]\n"
+                             "source { %e = aten.exp(%x) %y = aten.mul.Tensor(%e, %z) return %y }\n"
+                             "replacement { %e = aten.exp(%z) %y = aten.add.Tensor(%x, %e) return %y } }";
+
+START_TEST(commuting_operands_match_either_way_and_names_are_taken_over)
+{
+    expect_apply(square,
+                 "  input %a : f32[3,4]\n  input %b : f32[3,4]\n  %s = aten.exp(%a)\n  %t = aten.mul.Tensor(%b, %s)\n"
+                 "  return \"t\" = %t",
+                 1, "%t = aten.add.Tensor(%a, |aten.exp(%b)");
+}
+END_TEST
+
+START_TEST(what_others_use_is_not_replaced)
+{
+    expect_apply(square,
+                 "  input %a : f32[4]\n  input %b : f32[4]\n  %s = aten.exp(%a)\n  %t = aten.mul.Tensor(%s, %b)\n"
+                 "  return \"t\" = %t, \"s\" = %s",
+                 0, "aten.mul.Tensor(%s, %b)");
+    expect_apply(square,
+                 "  input %a : f32[4]\n  input %b : f32[4]\n  %s = aten.exp(%a)\n  %t = aten.mul.Tensor(%s, %b)\n"
+                 "  %u = aten.neg(%s)\n  return \"t\" = %t, \"u\" = %u",
+                 0, "aten.mul.Tensor(%s, %b)");
+}
+END_TEST
+
+START_TEST(types_attributes_and_constraints_must_hold)
+{
+    static const char scaled[] = "pattern \"p\" { dim N 1..64 multiple 4 float f where f == 2 ~ 1e-3 where N <= 16\n"
+                                 "input %x : f32[N]\n"
+                                 "source { %y = aten.mul.Scalar(%x) {other=f} return %y }\n"
+                                 "replacement { %y = aten.add.Tensor(%x, %x) return %y } }";
+
+    expect_apply(scaled, "  input %a : f32[8]\n  %y = aten.mul.Scalar(%a) {other=2.0001}\n  return \"y\" = %y", 1,
+                 "aten.add.Tensor");
+    expect_apply(scaled, "  input %a : f32[8]\n  %y = aten.mul.Scalar(%a) {other=2.1}\n  return \"y\" = %y", 0, "mul");
+    expect_apply(scaled, "  input %a : f32[6]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
+    expect_apply(scaled, "  input %a : f32[32]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
+    expect_apply(scaled, "  input %a : bf16[8]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
+    expect_apply(scaled, "  input %a : f32[1,8]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
+}
+END_TEST
+
+START_TEST(bucketed_dimensions_match_as_expressions)
+{
+    static const char view[] =
+        "pattern \"p\" { dim T, H 1..4096, D 1..4096 input %x : f32[T,H*D]\n"
+        "source { %v = aten.view(%x) {size=[T,H,D]} %y = aten.neg(%v) return %y }\n"
+        "replacement { %v = aten.neg(%x) %w = aten.view(%v) {size=[T,H,D]} %y = aten.abs(%w) return %y } }";
+
+    expect_apply(view,
+                 "  sym B 1..8 buckets 8\n  input %x : f32[B*2,12]\n  %v = aten.view(%x) {size=[B*2,3,4]}\n"
+                 "  %y = aten.neg(%v)\n  return \"y\" = %y",
+                 1, "size=[B*2, 3, 4]|aten.abs");
+    expect_apply(view,
+                 "  sym B 1..8 buckets 8\n  input %x : f32[B*2,12]\n  %v = aten.view(%x) {size=[B,6,4]}\n"
+                 "  %y = aten.neg(%v)\n  return \"y\" = %y",
+                 0, "size=[B, 6, 4]");
+}
+END_TEST
+
+static const char writes[] =
+    "pattern \"p\" { dim N state %s : f32[N] input %x : f32[N]\n"
+    "source { %e = aten.exp(%s) aten.copy_(%s, %x) %y = aten.mul.Tensor(%e, %x) return %y }\n"
+    "replacement { %e = aten.neg(%s) aten.copy_(%s, %x) %y = aten.mul.Tensor(%e, %x) return %y } }";
+
+START_TEST(nothing_moves_across_a_write_of_its_state)
+{
+    expect_apply(writes,
+                 "  state %s : f32[4]\n  input %x : f32[4]\n  %e = aten.exp(%s)\n  aten.copy_(%s, %x)\n"
+                 "  %y = aten.mul.Tensor(%e, %x)\n  return \"y\" = %y",
+                 1, "aten.neg(%s)");
+    expect_apply(writes, /* the read behind the write is another thing */
+                 "  state %s : f32[4]\n  input %x : f32[4]\n  aten.copy_(%s, %x)\n  %e = aten.exp(%s)\n"
+                 "  %y = aten.mul.Tensor(%e, %x)\n  return \"y\" = %y",
+                 0, "aten.exp(%s)");
+    expect_apply(writes, /* somebody else reads between the write and the place */
+                 "  state %s : f32[4]\n  input %x : f32[4]\n  %e = aten.exp(%s)\n  aten.copy_(%s, %x)\n"
+                 "  %r = aten.neg(%s)\n  %y = aten.mul.Tensor(%e, %x)\n  return \"y\" = %y, \"r\" = %r",
+                 0, "aten.exp(%s)");
+}
+END_TEST
+
+START_TEST(a_result_that_is_used_before_the_last_node_is_made_before_its_user)
+{
+    static const char two[] = "pattern \"p\" { dim N input %x : f32[N]\n"
+                              "source { %a = aten.exp(%x) %b = aten.neg(%a) return %a, %b }\n"
+                              "replacement { %a = aten.exp(%x) %b = aten.abs(%a) return %a, %b } }";
+
+    expect_apply(two,
+                 "  input %x : f32[4]\n  %a = aten.exp(%x)\n  %u = aten.sin(%a)\n  %b = aten.neg(%a)\n"
+                 "  return \"u\" = %u, \"b\" = %b",
+                 1, "aten.abs");
+    expect_apply("pattern \"p\" { dim N input %x : f32[N] input %z : f32[N]\n" /* the user makes an operand */
+                 "source { %a = aten.exp(%x) %b = aten.mul.Tensor(%a, %z) return %a, %b }\n"
+                 "replacement { %a = aten.abs(%x) %b = aten.mul.Tensor(%a, %z) return %a, %b } }",
+                 "  input %x : f32[4]\n  %a = aten.exp(%x)\n  %u = aten.sin(%a)\n  %b = aten.mul.Tensor(%a, %u)\n"
+                 "  return \"b\" = %b",
+                 0, "aten.exp");
+}
+END_TEST
+
+static ngd_status_t refuse_abs(void *ctx, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                               uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    if (call->op->id == NGD_OP_ATEN_ABS)
+        return NGD_ERR_OP_UNSUPPORTED;
+    return stub_select(ctx, plan, call, strided_p, workspace_p, diag);
+}
+
+START_TEST(a_replacement_that_the_target_lacks_is_not_used)
+{
+    const struct ngd_plan_target target = {.arch = "no abs", .select = refuse_abs};
+    struct ngd_pattern *p =
+        parse_pattern("pattern \"p\" { dim N input %x : f32[N] source { %y = aten.neg(%x) return %y }"
+                      " replacement { %y = aten.abs(%x) return %y } }");
+    struct ngd_graph *g = parse_body("  input %x : f32[4]\n  %y = aten.neg(%x)\n  return \"y\" = %y"), *after;
+    struct ngd_diag diag = {0};
+    struct ngd_pass_context ctx = {.target = &target, .symbols = NULL, .diag = &diag};
+    int64_t none[1] = {0};
+    bool replaced;
+    char *text;
+
+    ctx.symbols = none;
+    ck_assert_int_eq(ngd_rewrite_create(g, none, &ctx.rw, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_pattern_apply(&ctx, p, ctx.rw->first, &replaced), NGD_OK);
+    ck_assert(!replaced);
+    ck_assert_int_eq(ngd_rewrite_seal(ctx.rw, &after, &diag), NGD_OK);
+    text = print_graph(after);
+    check_says(text, "aten.neg", text);
+    ngd_free(text);
+    ngd_graph_unref(after);
+    ngd_rewrite_destroy(ctx.rw);
+    ngd_graph_unref(g);
+    ngd_pattern_unref(p);
+}
+END_TEST
+
+/* ---- a decoder ---- */
+
+static uint32_t count_kernels(struct ngd_graph *g, const struct ngd_graph_options *options)
+{
+    struct ngd_digest digest = {{0}};
+    struct ngd_key key;
+    struct ngd_plan *plan;
+    struct ngd_diag diag = {0};
+    int64_t batch = 8;
+    uint32_t n;
+
+    ck_assert_int_eq(ngd_key_make(g, &digest, &batch, 1, &key, &diag), NGD_OK);
+    if (ngd_plan_create(g, &key, options, &stub_target, &plan, &diag))
+        ck_abort_msg("%s", diag.text);
+    check_plan(plan);
+    n = plan->n_calls;
+    ngd_plan_unref(plan);
+    return n;
+}
+
+START_TEST(a_decoders_layer_becomes_six_kernels)
+{
+    const struct decoder_shape shape = {28, 64, 4, 2, 16, 128, 1000};
+    char *text = decoder_text(&shape);
+    struct ngd_graph *g = parse_text(text);
+    struct ngd_graph_options options;
+    uint32_t before = count_kernels(g, NULL), after;
+
+    ngd_graph_options_init(&options);
+    after = count_kernels(g, &options);
+    printf("28-layer decoder: %u kernels, %u after passes\n", before, after);
+    ck_assert_uint_ge(before, 28 * 19);
+    ck_assert_uint_le(after, 28 * 6 + 4);
+    ngd_graph_unref(g);
+    ngd_free(text);
+}
+END_TEST
+
+UNIT_MAIN("graphs/patterns", bad_patterns_are_refused_in_words,
+          every_truncation_of_the_built_in_text_is_refused_or_parses,
+          built_in_patterns_parse_and_have_names_versions_and_sentences,
+          commuting_operands_match_either_way_and_names_are_taken_over, what_others_use_is_not_replaced,
+          types_attributes_and_constraints_must_hold, bucketed_dimensions_match_as_expressions,
+          nothing_moves_across_a_write_of_its_state, a_result_that_is_used_before_the_last_node_is_made_before_its_user,
+          a_replacement_that_the_target_lacks_is_not_used, a_decoders_layer_becomes_six_kernels)

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Results that go into the storage of others: parts of a cat, and states that are copied back to. */
+#include "graphs/plan_int.h"
+#include "tests/unit/graph_util.h"
+#include "tests/unit/plan_util.h"
+
+static struct ngd_plan *plan_body(const char *body, const struct ngd_plan_target *target, const char *without)
+{
+    struct ngd_graph *g = parse_body(body);
+    struct ngd_graph_options options;
+    struct ngd_digest digest = {{0}};
+    struct ngd_key key;
+    struct ngd_plan *plan = NULL;
+    struct ngd_diag diag = {0};
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
+
+    for (uint32_t i = 0; i < g->n_symbols; i++)
+        symbols[i] = g->symbols[i].min;
+    ngd_graph_options_init(&options);
+    if (without)
+        ck_assert_int_eq(ngd_graph_options_set(&options, without, "false", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_key_make(g, &digest, symbols, g->n_symbols, &key, &diag), NGD_OK);
+    if (ngd_plan_create(g, &key, &options, target, &plan, &diag))
+        ck_abort_msg("%s\n%s", diag.text, body);
+    ngd_graph_unref(g);
+    check_plan(plan);
+    return plan;
+}
+
+static uint32_t calls_of(const struct ngd_plan *p, ngd_op_id_t op)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < p->n_calls; i++)
+        n += p->calls[i].op->id == op;
+    return n;
+}
+
+static void expect_calls(const char *body, const struct ngd_plan_target *target, const char *without, ngd_op_id_t op,
+                         uint32_t n)
+{
+    struct ngd_plan *p = plan_body(body, target, without);
+
+    ck_assert_msg(calls_of(p, op) == n, "%u calls of %s, not %u\n%s", calls_of(p, op), ngd_op_by_id(op)->name, n, body);
+    ngd_plan_unref(p);
+}
+
+#define CAT NGD_OP_ATEN_CAT
+
+START_TEST(operands_of_a_cat_are_computed_into_its_result)
+{
+    static const char body[] = "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n"
+                               "  %c = aten.cat(%a, %b) {dim=0}\n  %y = aten.sin(%c)\n  return \"y\" = %y";
+    struct ngd_plan *p = plan_body(body, &stub_target, NULL);
+    const struct ngd_plan_tensor *a = &p->tensors[p->calls[0].out[0]], *b = &p->tensors[p->calls[1].out[0]];
+
+    ck_assert_uint_eq(p->n_calls, 3);
+    ck_assert_uint_eq(a->root, b->root);
+    ck_assert_uint_eq(b->offset - a->offset, 128);
+    ck_assert_uint_eq(p->tensors[p->calls[2].in[0]].root, a->root);
+    ck_assert_uint_eq(p->tensors[a->root].bytes, 256);
+    ngd_plan_unref(p);
+    expect_calls(body, &stub_target, "remove_cat_ops", CAT, 1);
+}
+END_TEST
+
+START_TEST(a_cat_stays_when_its_operands_cannot_be_parts)
+{
+    static const char *const bodies[] = {
+        /* an input */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x)\n  return \"c\" = %c",
+        /* a view */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.exp(%a)\n  %v = aten.view(%b) {size=[2,16,1]}\n"
+        "  %w = aten.view(%v) {size=[1,2,16]}\n  %u = aten.view(%a) {size=[1,2,16]}\n  %c = aten.cat(%u, %w)\n"
+        "  return \"c\" = %c",
+        /* an output of its own */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n"
+        "  return \"c\" = %c, \"a\" = %a",
+        /* twice the same */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %a)\n  return \"c\" = %c",
+        /* not along the outermost dimension */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
+        "  return \"c\" = %c",
+        /* at no aligned place */
+        "  input %x : f32[3]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n  return \"c\" = %c",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        expect_calls(bodies[i], &stub_target, NULL, CAT, 1);
+    /* of two cats that share a part, one goes */
+    expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
+                 "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%b, %d)\n  return \"c\" = %c, \"e\" = %e",
+                 &stub_target, NULL, CAT, 1);
+    /* dimensions of 1 before the axis do not matter */
+    expect_calls("  input %x : f32[1,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=-1}\n"
+                 "  return \"c\" = %c",
+                 &stub_target, NULL, CAT, 0);
+}
+END_TEST
+
+#define COPY_ NGD_OP_ATEN_COPY_
+
+START_TEST(what_is_copied_back_to_a_state_is_computed_into_it)
+{
+    static const char body[] = "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.add.Tensor(%s, %x)\n"
+                               "  aten.copy_(%s, %n)\n  %y = aten.neg(%s)\n  return \"y\" = %y";
+    struct ngd_plan *p = plan_body(body, &inplace_target, NULL);
+
+    ck_assert_uint_eq(p->n_calls, 2);
+    ck_assert_int_eq(p->tensors[p->calls[0].out[0]].space, NGD_SPACE_BOUND);
+    ck_assert_uint_eq(p->tensors[p->calls[0].out[0]].root, p->tensors[p->calls[0].in[0]].root);
+    ngd_plan_unref(p);
+    expect_calls(body, &inplace_target, "input_inplace_pass", COPY_, 1);
+    expect_calls(body, &stub_target, NULL, COPY_, 1); /* the kernel could not write over what it reads */
+    expect_calls("  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n"
+                 "  %y = aten.neg(%s)\n  return \"y\" = %y",
+                 &stub_target, NULL, COPY_, 0);
+}
+END_TEST
+
+START_TEST(a_copy_back_stays_when_somebody_would_see_the_difference)
+{
+    static const char *const bodies[] = {
+        /* the old state is read in between */
+        "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  %old = aten.neg(%s)\n  aten.copy_(%s, %n)\n"
+        "  return \"old\" = %old",
+        /* the value is read later, and is an output */
+        "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  %y = aten.neg(%n)\n"
+        "  return \"y\" = %y",
+        "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  return \"n\" = %n",
+        /* another type, a part of the state, a result that mixes elements, a view of the state */
+        "  state %s : bf16[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  return \"s\" = %s",
+        "  state %s : f32[8]\n  input %x : f32[4]\n  %v = aten.slice.Tensor(%s) {end=4}\n  %n = aten.exp(%x)\n"
+        "  aten.copy_(%v, %n)\n  return \"s\" = %s",
+        "  state %s : f32[4]\n  %n = aten._softmax(%s) {dim=0}\n  aten.copy_(%s, %n)\n  return \"s\" = %s",
+        "  state %s : f32[4,4]\n  %t = aten.t(%s)\n  %n = aten.exp(%t)\n  aten.copy_(%s, %n)\n  return \"s\" = %s",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        expect_calls(bodies[i], &inplace_target, NULL, COPY_, 1);
+}
+END_TEST
+
+UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
+          a_cat_stays_when_its_operands_cannot_be_parts, what_is_copied_back_to_a_state_is_computed_into_it,
+          a_copy_back_stays_when_somebody_would_see_the_difference)
