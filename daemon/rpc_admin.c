@@ -12,6 +12,7 @@
 #include "daemon/stats_http.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/sched.h"
+#include "scheduler/share.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -188,6 +189,7 @@ static void take_session(void *ctx, struct ngd_session *session)
     item->requests = info->requests;
     item->device_us = (uint64_t)(info->device_time / NGD_USEC);
     item->broken = info->broken;
+    item->runs = info->runs;
     list->items[list->n++] = item;
 }
 
@@ -210,6 +212,69 @@ static void list_sessions(struct ngd_call *call, const void *msg)
     }
     r.n_sessions = list.n;
     r.sessions = list.items;
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- ListShares ------------------------------------------------------------------------------------------ */
+
+/* The number of shares is known only after a walk, and a walk holds a lock: filled while there is room, grown outside.
+ */
+struct share_list {
+    struct ngd_arena *arena;
+    Npugraph__V1__ShareInfo **items;
+    size_t n, cap, seen;
+    bool failed;
+};
+
+static void take_share(void *ctx, const struct ngd_share_stats *stats)
+{
+    struct share_list *list = ctx;
+    Npugraph__V1__ShareInfo *item;
+
+    if (list->seen++ >= list->cap)
+        return;
+    item = ngd_arena_alloc(list->arena, sizeof(*item));
+    if (!item) {
+        list->failed = true;
+        return;
+    }
+    npugraph__v1__share_info__init(item);
+    item->identity = ngd_arena_strdup(list->arena, stats->name); /* the share may go before the answer is packed */
+    item->weight = stats->weight;
+    item->queue_limit = stats->queue_limit;
+    item->waiting = stats->waiting;
+    item->device_us = (uint64_t)(stats->used / NGD_USEC);
+    list->failed |= item->identity == NULL;
+    list->items[list->n++] = item;
+}
+
+#define SHARES_SPARE 16 /* that may come between two walks */
+
+static bool take_shares(struct ngd_sched *sched, struct share_list *list)
+{
+    do {
+        list->cap = list->seen + SHARES_SPARE;
+        list->n = list->seen = 0;
+        list->items = ngd_arena_calloc(list->arena, list->cap, sizeof(*list->items));
+        if (!list->items)
+            return false;
+        ngd_share_for_each(sched, take_share, list);
+    } while (list->seen > list->cap && !list->failed);
+    return !list->failed;
+}
+
+static void list_shares(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__ListSharesResponse r = NPUGRAPH__V1__LIST_SHARES_RESPONSE__INIT;
+    struct share_list list = {.arena = &call->arena};
+
+    (void)msg;
+    if (!take_shares(call->daemon->sched, &list)) {
+        no_memory(call);
+        return;
+    }
+    r.n_shares = list.n;
+    r.shares = list.items;
     ngd_call_reply(call, &r.base);
 }
 
@@ -242,4 +307,5 @@ const struct ngd_rpc_ops ngd_rpc_admin_status = {.request = status};
 const struct ngd_rpc_ops ngd_rpc_admin_stats = {.request = stats};
 const struct ngd_rpc_ops ngd_rpc_admin_devices = {.request = devices};
 const struct ngd_rpc_ops ngd_rpc_admin_list_sessions = {.request = list_sessions};
+const struct ngd_rpc_ops ngd_rpc_admin_list_shares = {.request = list_shares};
 const struct ngd_rpc_ops ngd_rpc_admin_drain = {.request = drain};

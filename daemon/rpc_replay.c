@@ -13,6 +13,7 @@
 #include "daemon/rpc_replay_types.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
+#include "scheduler/usage.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -285,7 +286,7 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     p = ngd_wire_put_u64(p, R_TAG, r->tag);
     p = ngd_wire_put_u64(p, R_QUEUE, (uint64_t)(req->started > req->submitted ? req->started - req->submitted : 0));
     p = ngd_wire_put_u64(p, R_DEVICE, (uint64_t)req->launch.device_time);
-    ngd_session_count_request(r->call->session, req->launch.device_time);
+    ngd_usage_add(ngd_session_usage(r->call->session), req->launch.device_time);
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
 

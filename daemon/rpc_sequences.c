@@ -100,7 +100,6 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     reply.shared_tokens = r->shared;
     reply.prefill_ns = (uint64_t)r->device;
     put_logits(&reply.logits, r);
-    ngd_session_count_request(call->session, r->device);
     ngd_call_reply(call, &reply.base);
 }
 
@@ -117,6 +116,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .sampling = sampling_of(q->sampling),
         .want_logits = q->want_logits,
         .share = ngd_session_share(call->session),
+        .usage = ngd_session_usage(call->session),
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
@@ -216,7 +216,6 @@ static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_resul
         return;
     }
     fill_step(&reply, r);
-    ngd_session_count_request(call->session, r->device);
     ngd_call_reply(call, &reply.base);
 }
 
@@ -273,7 +272,6 @@ static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_ste
         return;
     }
     fill_step(&reply, r);
-    ngd_session_count_request(call->session, r->device);
     ngd_call_answer(call, &reply.base);
 }
 

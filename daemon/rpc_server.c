@@ -329,7 +329,7 @@ static void on_new(struct rpc_call *call, bool ok)
         call->details.method = call->details.host = grpc_empty_slice();
     }
     if (status == NGD_OK && call->pub.session)
-        ngd_session_count_request(call->pub.session, 0);
+        ngd_session_count_call(call->pub.session);
     if (atomic_load(&server->stopping) && status == NGD_OK)
         status = NGD_ERR_DRAINING;
     rpc_call_open(call, status, &diag);

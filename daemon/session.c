@@ -22,6 +22,8 @@
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
 #include "proto/npugraph.pb-c.h"
+#include "scheduler/share.h"
+#include "scheduler/usage.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,6 +37,7 @@ struct ngd_session {
     struct ngd_sessions *sessions;
     struct ngd_identity *identity;
     struct ngd_share *share;
+    struct ngd_usage *usage;
     struct ngd_order *order;
     struct ngd_answers *answers;
     uint64_t id;
@@ -43,7 +46,6 @@ struct ngd_session {
     ngd_nsec_t opened, grace;
     _Atomic uint32_t refs;
     _Atomic uint64_t requests;
-    _Atomic int64_t device_time;
     struct ngd_job job;
     struct ngd_list link; /* sessions->all */
 
@@ -89,6 +91,7 @@ static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
     ngd_handle_table_destroy(s->objects);
     ngd_order_destroy(s->order);
     ngd_share_unref(s->share);
+    ngd_usage_unref(s->usage);
     ngd_identity_unref(s->identity);
     ngd_mutex_fini(&s->lock);
     ngd_free(s);
@@ -126,12 +129,14 @@ struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
     return s->identity;
 }
 
-void ngd_session_count_request(struct ngd_session *s, ngd_nsec_t device_time)
+struct ngd_usage *ngd_session_usage(struct ngd_session *s)
 {
-    if (device_time)
-        atomic_fetch_add_explicit(&s->device_time, device_time, memory_order_relaxed);
-    else
-        atomic_fetch_add_explicit(&s->requests, 1, memory_order_relaxed);
+    return s->usage;
+}
+
+void ngd_session_count_call(struct ngd_session *s)
+{
+    atomic_fetch_add_explicit(&s->requests, 1, memory_order_relaxed);
 }
 
 /* ---- ending -------------------------------------------------------------------------------------------------------
@@ -302,7 +307,7 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
-        ngd_answers_create(&s->answers) != NGD_OK || open_share(s) != NGD_OK ||
+        ngd_answers_create(&s->answers) != NGD_OK || open_share(s) != NGD_OK || !(s->usage = ngd_usage_create()) ||
         getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
@@ -633,7 +638,8 @@ void ngd_session_info(struct ngd_session *s, struct ngd_session_info *info_p)
     snprintf(info_p->identity, sizeof(info_p->identity), "%s", s->identity->name);
     snprintf(info_p->peer, sizeof(info_p->peer), "%s", s->peer);
     info_p->age = ngd_now() - s->opened;
-    info_p->device_time = atomic_load_explicit(&s->device_time, memory_order_relaxed);
+    info_p->device_time = atomic_load_explicit(&s->usage->time, memory_order_relaxed);
+    info_p->runs = atomic_load_explicit(&s->usage->runs, memory_order_relaxed);
     info_p->requests = atomic_load_explicit(&s->requests, memory_order_relaxed);
     ngd_mutex_lock(&s->lock);
     memcpy(info_p->objects, s->counts, sizeof(s->counts));

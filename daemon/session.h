@@ -54,6 +54,7 @@ uint64_t ngd_session_id(const struct ngd_session *session);
 const uint8_t *ngd_session_token(const struct ngd_session *session);
 struct ngd_order *ngd_session_order(struct ngd_session *session); /* of its replays */
 struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
+struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
 struct ngd_identity *ngd_session_identity(const struct ngd_session *session);
 
@@ -83,11 +84,12 @@ struct ngd_session_info {
     char client_name[NGD_SESSION_NAME_MAX + 1];
     char identity[160], peer[128];
     ngd_nsec_t age, device_time;
+    uint64_t runs; /* on devices: replays, prompts' chunks, steps */
     uint32_t objects[NGD_OBJECT_KINDS];
     uint64_t bytes, requests;
     bool broken;
 };
 void ngd_session_info(struct ngd_session *session, struct ngd_session_info *info_p);
-void ngd_session_count_request(struct ngd_session *session, ngd_nsec_t device_time);
+void ngd_session_count_call(struct ngd_session *session);
 
 #endif

@@ -9,6 +9,7 @@
 #include "daemon/rpc_server.h"
 #include "daemon/session.h"
 #include "scheduler/sched.h"
+#include "scheduler/share.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -257,6 +258,26 @@ static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
     close_with(sb, ']');
 }
 
+static void put_share(void *ctx, const struct ngd_share_stats *stats)
+{
+    struct ngd_strbuf *sb = ctx;
+
+    open_object(sb, NULL);
+    put_text(sb, "identity", stats->name);
+    put_u64(sb, "weight", stats->weight);
+    put_u64(sb, "queue_limit", stats->queue_limit);
+    put_u64(sb, "waiting", stats->waiting);
+    put_double(sb, "device_s", (double)stats->used / (double)NGD_SEC);
+    close_with(sb, '}');
+}
+
+static void put_shares(struct ngd_daemon *d, struct ngd_strbuf *sb)
+{
+    open_list(sb, "shares");
+    ngd_share_for_each(d->sched, put_share, sb);
+    close_with(sb, ']');
+}
+
 /* References taken under the table's lock, so that printing can do without it. */
 struct programs {
     struct ngd_program **items;
@@ -333,7 +354,9 @@ static void put_model(void *ctx, struct ngd_model *model)
     put_u64(sb, "max_batch", stats.max_batch);
     put_u64(sb, "sequences", stats.sequences);
     put_u64(sb, "tokens_prefill_total", stats.tokens_prefill);
+    put_u64(sb, "tokens_shared_total", stats.tokens_shared);
     put_u64(sb, "tokens_decode_total", stats.tokens_decode);
+    put_u64(sb, "preemptions_total", stats.preemptions);
     put_u64(sb, "batches_total", stats.batches);
     close_with(sb, '}');
 }
@@ -379,6 +402,7 @@ void ngd_stats_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
     put_work(sb, ngd_strbuf_str(&exposition));
     put_generation(d, sb);
     put_devices(d, sb);
+    put_shares(d, sb);
     put_graphs(d, sb);
     ngd_strbuf_append(sb, "}\n");
     ngd_strbuf_fini(&exposition);

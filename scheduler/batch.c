@@ -19,6 +19,13 @@ static struct ngd_account *account_of(const struct ngd_seq *seq)
     return &seq->share->accounts[seq->model->queue->index];
 }
 
+/* It has had so much of a replay, its own or its part of one. */
+static void charge(struct ngd_model *model, const struct ngd_seq *seq, ngd_nsec_t time)
+{
+    ngd_share_charge(model->queue, account_of(seq), time, 0);
+    ngd_usage_add(seq->usage, time);
+}
+
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
 void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front)
@@ -360,7 +367,7 @@ static void run_decode(struct ngd_model *model, struct ngd_slot *slot, struct ng
     size_launch(model, &model->graphs[NGD_DECODE], n, n, true, fill_decode(model, n));
     status = replay(model, slot, NGD_DECODE, entry, n);
     for (uint32_t i = 0; i < n; i++)
-        ngd_share_charge(model->queue, account_of(model->batch[i]), model->launch.device_time / n, 0);
+        charge(model, model->batch[i], model->launch.device_time / n);
     if (!status)
         count_batch(model, n);
     for (uint32_t i = 0; i < n; i++) {
@@ -431,7 +438,7 @@ static void run_prefill(struct ngd_model *model, struct ngd_slot *slot, struct n
     size_launch(model, &model->graphs[NGD_PREFILL], chunk.rows, 1, last,
                 last && seq->op == NGD_SEQ_OPEN && seq->want_logits);
     status = replay(model, slot, NGD_PREFILL, entry, chunk.rows);
-    ngd_share_charge(model->queue, account_of(seq), model->launch.device_time, 0);
+    charge(model, seq, model->launch.device_time);
     if (status) {
         ngd_seq_fail(seq, status, &model->launch.diag);
         return;

@@ -100,6 +100,7 @@ struct ngd_seq_params {
     struct ngd_sampling sampling;
     bool want_logits;        /* of the prompt's last token, in the open's result */
     struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
+    struct ngd_usage *usage; /* counts what it gets; a reference is taken; NULL: nobody does */
 };
 
 /*

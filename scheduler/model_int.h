@@ -12,6 +12,7 @@
  */
 #include "scheduler/contract.h"
 #include "scheduler/program_int.h"
+#include "scheduler/usage.h"
 
 typedef enum ngd_seq_op { NGD_SEQ_NONE, NGD_SEQ_OPEN, NGD_SEQ_STEP, NGD_SEQ_GENERATE, NGD_SEQ_FORK } ngd_seq_op_t;
 
@@ -32,6 +33,7 @@ struct ngd_seq {
     _Atomic uint32_t refs; /* the caller's, and one for the operation under way */
     struct ngd_sampling sampling;
     struct ngd_share *share; /* a reference */
+    struct ngd_usage *usage; /* a reference, or NULL */
     uint32_t n_prompt;
     int32_t *tokens; /* room for a whole context; [0, fill) are known */
 

@@ -16,6 +16,7 @@
 static void seq_free(struct ngd_seq *seq)
 {
     ngd_share_unref(seq->share);
+    ngd_usage_unref(seq->usage);
     ngd_free(seq->tokens);
     ngd_free(seq->blocks);
     ngd_free(seq);
@@ -39,7 +40,7 @@ struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
 
 /* A sequence that knows n tokens and has computed none. */
 static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
-                               const struct ngd_sampling *sampling, struct ngd_share *share)
+                               const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage)
 {
     struct ngd_seq *seq = NGD_NEW(struct ngd_seq);
 
@@ -58,6 +59,7 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, u
     seq->n_prompt = seq->fill = n;
     seq->sampling = *sampling;
     seq->share = ngd_share_ref(share ? share : model->sched->own_share);
+    seq->usage = ngd_usage_ref(usage);
     seq->state = NGD_SEQ_IDLE;
     seq->op = NGD_SEQ_OPEN;
     atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
@@ -365,7 +367,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
-    seq = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share);
+    seq = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage);
     status = seq ? admit(seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
     if (status) {
         if (seq)
@@ -526,7 +528,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampli
     if (status)
         return status;
     /* While the operation lasts nobody steps the parent or frees its blocks. */
-    child = seq_new(model, seq->tokens, 0, sampling, seq->share);
+    child = seq_new(model, seq->tokens, 0, sampling, seq->share, seq->usage);
     status =
         child ? take_context(child, seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
     (void)give_back(seq, false, &end);

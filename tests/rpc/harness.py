@@ -275,6 +275,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/Stats": ("unary_unary", pb.StatsResponse),
     "Admin/Devices": ("unary_unary", pb.DevicesResponse),
     "Admin/ListSessions": ("unary_unary", pb.ListSessionsResponse),
+    "Admin/ListShares": ("unary_unary", pb.ListSharesResponse),
     "Admin/Drain": ("unary_unary", pb.DrainResponse),
     "Admin/ListStore": ("unary_unary", pb.ListStoreResponse),
     "Admin/ReadStore": ("unary_unary", pb.ReadStoreResponse),
