@@ -17,6 +17,7 @@ struct ctl {
     bool colour;
     bool quiet;
     json_t *root; /* --json: what will be printed */
+    FILE *out;    /* where tables go: standard output, or a frame of a screen */
 };
 
 struct ctl_command {
@@ -57,6 +58,8 @@ void ctl_int(struct ctl_table *t, uint64_t value);
 void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
 void ctl_ms(struct ctl_table *t, uint64_t ms);                     /* 3m 12s */
 void ctl_ratio(struct ctl_table *t, double value);                 /* 93 % */
+void ctl_rate(struct ctl_table *t, double value);                  /* 12.5 */
+void ctl_us(struct ctl_table *t, double us);                       /* 850 µs, 12.5 ms */
 void ctl_state(struct ctl_table *t, const char *value, bool good); /* coloured on a terminal */
 void ctl_table_end(struct ctl_table *t, const char *when_empty);
 
@@ -70,8 +73,10 @@ void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint
 void ctl_field_us(struct ctl_fields *f, const char *title, const char *key, double us);
 void ctl_field_rate(struct ctl_fields *f, const char *title, const char *key, double value, const char *unit);
 void ctl_fields_end(struct ctl_fields *f);
-void ctl_flush(struct ctl *ctl); /* prints the JSON, if any */
+void ctl_flush(struct ctl *ctl);      /* prints the JSON, if any */
+void ctl_flush_line(struct ctl *ctl); /* the same on one line, for commands that print it again and again */
 
+void ctl_format_ms(uint64_t ms, char *to, size_t room); /* 3m 12s */
 void ctl_format_bytes(uint64_t value, char *to, size_t room);
 
 /* A progress bar on stderr, only on a terminal; use as npugraph_progress_fn. */
@@ -106,6 +111,8 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that look: status, devices, sessions, memory, stats; and drain. */
+/* Commands that look: status, devices, sessions, shares, memory, stats; and drain. */
 #include "base/config.h"
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
@@ -146,6 +146,38 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
         ctl_state(t, s->broken ? "broken" : "open", !s->broken);
     }
     ctl_table_end(t, "No sessions.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"IDENTITY", "identity", false}, {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
+        {"LIMIT", "queue_limit", true},  {"DEVICE TIME", "device_ms", true},
+    };
+    Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
+    Npugraph__V1__ListSharesResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListShares", &req.base,
+                         &npugraph__v1__list_shares_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "shares", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_shares; i++) {
+        const Npugraph__V1__ShareInfo *s = r->shares[i];
+
+        ctl_row(t);
+        ctl_str(t, s->identity);
+        ctl_int(t, s->weight);
+        ctl_int(t, s->waiting);
+        ctl_int(t, s->queue_limit);
+        ctl_ms(t, s->device_us / 1000);
+    }
+    ctl_table_end(t, "No identities.");
     npugraph__free_message(r);
     return 0;
 }

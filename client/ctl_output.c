@@ -19,7 +19,7 @@ void ctl_format_bytes(uint64_t value, char *to, size_t room)
     snprintf(to, room, u == 0 ? "%.0f %s" : "%.1f %s", v, unit[u]);
 }
 
-static void format_ms(uint64_t ms, char *to, size_t room)
+void ctl_format_ms(uint64_t ms, char *to, size_t room)
 {
     uint64_t s = ms / 1000;
 
@@ -58,6 +58,7 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
     t->array = json_array();
     t->table = scols_new_table();
     scols_table_enable_colors(t->table, ctl->colour);
+    scols_table_set_stream(t->table, ctl->out);
     for (size_t i = 0; i < n; i++)
         scols_table_new_column(t->table, columns[i].title, 0,
                                /* On a terminal the last column gives way, so that a row stays a line. */
@@ -117,7 +118,7 @@ void ctl_ms(struct ctl_table *t, uint64_t ms)
 {
     char text[32];
 
-    format_ms(ms, text, sizeof(text));
+    ctl_format_ms(ms, text, sizeof(text));
     cell(t, text, json_integer((json_int_t)ms));
 }
 
@@ -127,6 +128,27 @@ void ctl_ratio(struct ctl_table *t, double value)
 
     snprintf(text, sizeof(text), "%.0f %%", 100 * value);
     cell(t, text, json_real(value));
+}
+
+void ctl_rate(struct ctl_table *t, double value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), value != 0 && value < 100 ? "%.1f" : "%.0f", value);
+    cell(t, text, json_real(value));
+}
+
+void ctl_us(struct ctl_table *t, double us)
+{
+    char text[32];
+
+    if (us < 1000)
+        snprintf(text, sizeof(text), "%.0f µs", us);
+    else if (us < 1e6)
+        snprintf(text, sizeof(text), us < 1e5 ? "%.1f ms" : "%.0f ms", us / 1000);
+    else
+        snprintf(text, sizeof(text), "%.1f s", us / 1e6);
+    cell(t, text, json_real(us));
 }
 
 void ctl_state(struct ctl_table *t, const char *value, bool good)
@@ -140,7 +162,7 @@ void ctl_table_end(struct ctl_table *t, const char *when_empty)
 {
     if (!t->ctl->json) {
         if (t->rows == 0)
-            printf("%s\n", when_empty);
+            fprintf(t->ctl->out, "%s\n", when_empty);
         else
             scols_print_table(t->table);
     }
@@ -166,6 +188,7 @@ struct ctl_fields *ctl_fields_new(struct ctl *ctl, const char *key)
     f->ctl = ctl;
     f->table = scols_new_table();
     scols_table_enable_noheadings(f->table, 1);
+    scols_table_set_stream(f->table, ctl->out);
     scols_table_enable_colors(f->table, ctl->colour);
     scols_table_new_column(f->table, "NAME", 0, 0);
     scols_table_new_column(f->table, "VALUE", 0, 0);
@@ -216,7 +239,7 @@ void ctl_field_ms(struct ctl_fields *f, const char *title, const char *key, uint
 {
     char text[32];
 
-    format_ms(value, text, sizeof(text));
+    ctl_format_ms(value, text, sizeof(text));
     field(f, title, key, text, json_integer((json_int_t)value));
 }
 
@@ -242,6 +265,15 @@ void ctl_fields_end(struct ctl_fields *f)
         scols_print_table(f->table);
     scols_unref_table(f->table);
     free(f);
+}
+
+void ctl_flush_line(struct ctl *ctl)
+{
+    if (ctl->json) {
+        json_dumpf(ctl->root, stdout, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        putchar('\n');
+        json_object_clear(ctl->root);
+    }
 }
 
 void ctl_flush(struct ctl *ctl)

@@ -36,10 +36,14 @@ npugraphctl_SOURCES = \
 	client/ctl_cache.c \
 	client/ctl_graphs.c \
 	client/ctl_info.c \
+	client/ctl_metrics.c client/ctl_metrics.h \
 	client/ctl_models.c \
 	client/ctl_output.c \
 	client/ctl_patterns.c \
 	client/ctl_replay.c \
+	client/ctl_screen.c client/ctl_screen.h \
+	client/ctl_top.c client/ctl_top.h \
+	client/ctl_top_view.c \
 	client/npugraphctl.c
 npugraphctl_LDADD = $(NGD_CLIENT_LIBS) $(SMARTCOLS_LIBS)
 

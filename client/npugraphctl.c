@@ -36,8 +36,15 @@ const struct ctl_command ctl_commands[] = {
      false, ctl_cmd_options},
     {"models", "", "Loaded models", NULL, false, ctl_cmd_models},
     {"sessions", "", "Connected clients and what they own", NULL, false, ctl_cmd_sessions},
+    {"shares", "", "Identities: weight, what waits, device time used", NULL, false, ctl_cmd_shares},
     {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
     {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
+    {"top", "[--interval TIME] [--count N]", "Live: devices, clients by device time, tokens/s, latencies",
+     "--interval: time between updates, 100ms to 1h (default 1s). --count: how many updates, then it ends. q leaves.\n"
+     "Rates and quantiles are those of the last interval. Not on a terminal updates follow one another, with --json "
+     "one\n"
+     "object a line.",
+     false, ctl_cmd_top},
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
     {"load",
      "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
@@ -401,6 +408,7 @@ static int run(int argc, char **argv)
     if (rc != 0)
         return rc;
     ctl.root = json_object();
+    ctl.out = stdout;
     rc = run_command(&ctl, c, argc, argv + o.at);
     json_decref(ctl.root);
     return rc;

@@ -24,6 +24,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_store.py \
 	tests/rpc/test_tls.py \
+	tests/rpc/test_top.py \
 	tests/rpc/test_vanish.py \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
