@@ -229,7 +229,8 @@ static ngd_status_t look(struct ngd_store *store, struct listing *l, struct ngd_
         ngd_free(l->items);
         return ngd_diag_set(diag, status, "%s/entries cannot be read: %s", store->dir, ngd_status_text(status));
     }
-    qsort(l->items, l->n, sizeof(l->items[0]), by_use);
+    if (l->n > 0)
+        qsort(l->items, l->n, sizeof(l->items[0]), by_use);
     publish(store, l->bytes, l->n);
     return NGD_OK;
 }

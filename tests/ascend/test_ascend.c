@@ -394,6 +394,7 @@ END_TEST
 
 START_TEST(indices_outside_their_tensor_never_reach_the_device)
 {
+    const int64_t violations = simulator_count("violations"); /* those of other tests in the same process */
     struct step *s = malloc(sizeof(*s));
     struct ngd_diag diag = {0};
     struct bench b;
@@ -414,7 +415,7 @@ START_TEST(indices_outside_their_tensor_never_reach_the_device)
     must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
     s->keys = 65;
     ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
-    ck_assert_int_eq(simulator_count("violations"), 0);
+    ck_assert_int_eq(simulator_count("violations"), violations);
     ready_close(&r);
     close_device(&b);
     free(s);

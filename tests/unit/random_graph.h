@@ -95,6 +95,8 @@ static inline void make_attr(struct maker *m, const struct ngd_attr_schema *sche
         list[i] = draw(m, 3) ? m->dims[draw(m, m->n_dims)] : (int64_t)draw(m, 4) - 1;
 }
 
+#define MAX_OPERANDS 16
+
 /* Tries a random operator on random operands; most are refused. */
 static inline void make_node(struct maker *m)
 {
@@ -102,9 +104,10 @@ static inline void make_node(struct maker *m)
     struct ngd_attr_value attrs[NGD_OP_MAX_ATTRS] = {0};
     bool set[NGD_OP_MAX_ATTRS];
     int64_t lists[NGD_OP_MAX_ATTRS][4];
-    uint32_t in[8], results[8] = {0}, n_in, before = m->g->n_nodes;
+    uint32_t in[MAX_OPERANDS], results[8] = {0}, n_in, before = m->g->n_nodes;
 
     n_in = op->max_in == NGD_OP_VARIADIC ? 1 + draw(m, 3) : op->min_in + draw(m, op->max_in - op->min_in + 1u);
+    ck_assert_uint_le(n_in, MAX_OPERANDS);
     for (uint32_t i = 0; i < n_in; i++)
         in[i] = i >= op->min_in && draw(m, 2) ? NGD_VALUE_NONE : m->pool[draw(m, m->n_pool)];
     if (n_in > 1 && draw(m, 2)) /* operands that fit each other */
