@@ -223,9 +223,22 @@ static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
     return item;
 }
 
+static bool is_idle(const struct fair *f)
+{
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        if (!ngd_heap_empty(&f->classes[c].accounts))
+            return false;
+    return true;
+}
+
 static void fair_charge(void *state, struct ngd_account *account, ngd_nsec_t more)
 {
-    set_vtime(state, account, account->vtime + scaled(account, more));
+    struct fair *f = state;
+
+    set_vtime(f, account, account->vtime + scaled(account, more));
+    /* While nobody waits, time moves with who is served: who comes later is not owed what nobody else wanted. */
+    if (is_idle(f) && account->vtime > f->vtime)
+        f->vtime = account->vtime;
 }
 
 /* Expected device time of an account's items in more urgent classes. */
@@ -304,12 +317,27 @@ static ngd_nsec_t worst_lateness(const struct fair *f, const struct ngd_sched_it
     return in ? worst : outlook_add(o, item);
 }
 
+/* How far the account is ahead of who is furthest behind of those that wait; 0: nobody else waits. */
+static int64_t lead_of(const struct fair *f, const struct ngd_account *account)
+{
+    const int64_t own = vtime_at_push(f, account);
+    int64_t lead = 0;
+
+    for (int c = 0; c < NGD_PRIORITIES; c++) {
+        const struct ngd_account *first = ngd_heap_empty(&f->classes[c].accounts) ? account : first_account(f, c);
+
+        if (first != account && own - first->vtime > lead)
+            lead = own - first->vtime;
+    }
+    return lead;
+}
+
 static ngd_nsec_t fair_late(void *state, const struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
                             uint32_t n)
 {
     const struct fair *f = state;
     const struct ngd_account *account = item->account;
-    const int64_t lead = vtime_at_push(f, account) - f->vtime;
+    const int64_t lead = lead_of(f, account);
     struct outlook o = {.n = n};
     ngd_nsec_t urgent = 0, late;
 

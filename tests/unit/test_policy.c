@@ -231,6 +231,37 @@ START_TEST(idle_time_is_not_saved_up)
 }
 END_TEST
 
+/* As runs on the submitting thread are: charged, never queued. */
+START_TEST(time_that_nobody_else_wanted_is_owed_to_nobody)
+{
+    enum { N = 100 };
+    static struct job a[N], b[N];
+    struct ngd_account old, fresh;
+    const ngd_nsec_t none = 0;
+    struct bed bed;
+
+    bed_open(&bed, "fair", 1);
+    bed.ended = push_again;
+    ngd_account_init(&old, 100);
+    ngd_account_init(&fresh, 100);
+    for (int i = 0; i < 100000; i++)
+        bed.policy->charge(bed.state, &old, 100 * NGD_USEC);
+    /* Ten seconds of its own do not cost it a deadline. */
+    job_init(&a[0], &old, NGD_MSEC);
+    a[0].item.deadline = bed.now + 2 * NGD_MSEC;
+    ck_assert_int_le(bed.policy->late(bed.state, &a[0].item, bed.now, &none, 1), 0);
+    for (int i = 0; i < N; i++) {
+        job_init(&b[i], &fresh, NGD_MSEC);
+        push(&bed, &b[i]);
+        job_init(&a[i], &old, NGD_MSEC);
+        push(&bed, &a[i]);
+    }
+    run(&bed, bed.now + NGD_SEC);
+    ck_assert_double_le(fabs((double)old.used / (double)fresh.used - 1), 0.02);
+    bed_close(&bed);
+}
+END_TEST
+
 /* ---- classes, deadlines --------------------------------------------------------------------------------- */
 
 START_TEST(a_more_urgent_class_goes_first_and_the_others_do_not_starve)
@@ -467,6 +498,6 @@ END_TEST
 UNIT_MAIN("scheduler/policy", backlogged_accounts_share_the_device_by_their_weights,
           shares_are_of_time_and_not_of_replays, shares_hold_when_costs_are_known_only_afterwards,
           a_light_account_waits_for_one_replay_beside_a_flooding_one, idle_time_is_not_saved_up,
-          a_more_urgent_class_goes_first_and_the_others_do_not_starve, the_earliest_deadline_of_an_account_goes_first,
-          one_accounts_deadlines_do_not_take_anothers_share, what_was_taken_in_ends_in_time,
-          no_policy_loses_or_repeats_an_item, the_time_ahead_foretells_the_start)
+          time_that_nobody_else_wanted_is_owed_to_nobody, a_more_urgent_class_goes_first_and_the_others_do_not_starve,
+          the_earliest_deadline_of_an_account_goes_first, one_accounts_deadlines_do_not_take_anothers_share,
+          what_was_taken_in_ends_in_time, no_policy_loses_or_repeats_an_item, the_time_ahead_foretells_the_start)
