@@ -58,10 +58,11 @@ static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, 
     ngd_dim_t dims[NGD_MAX_RANK];
     ngd_status_t status = check_gamma(graph, node, gamma, diag);
 
-    if (!status)
-        status = ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+    if (status)
+        return status; /* of rank 0, for one: there is no last dimension then */
     memcpy(dims, x->dims, sizeof(dims));
     dims[x->rank - 1] = 1;
+    status = ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
     return status ? status : ngd_op_result(graph, node, 1, NGD_F32, x->rank, dims, diag);
 }
 

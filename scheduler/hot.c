@@ -99,7 +99,8 @@ static void list_parse(struct list *list, const char *text, uint32_t max)
             list_add(list, end + 1, (size_t)(text + line - end - 1), runs, max);
         text += line + (text[line] == '\n');
     }
-    qsort(list->items, list->n, sizeof(list->items[0]), by_runs);
+    if (list->n)
+        qsort(list->items, list->n, sizeof(list->items[0]), by_runs);
 }
 
 /* ---- counting ------------------------------------------------------------------------------------------ */
@@ -208,7 +209,8 @@ static void merge(void *ctx, const char *text, struct ngd_strbuf *changed)
         all.items[i].runs -= all.items[i].runs / FADE;
     for (uint32_t i = 0; i < fresh->n; i++)
         list_add(&all, fresh->items[i].key, strlen(fresh->items[i].key), fresh->items[i].runs, UINT32_MAX);
-    qsort(all.items, all.n, sizeof(all.items[0]), by_runs);
+    if (all.n)
+        qsort(all.items, all.n, sizeof(all.items[0]), by_runs);
     for (uint32_t i = 0; i < all.n && i < NGD_HOT_KEYS; i++)
         ngd_strbuf_printf(changed, "%" PRIu64 "\t%s\n", all.items[i].runs, all.items[i].key);
     list_fini(&all);

@@ -40,8 +40,8 @@ struct ngd_program {
     struct ngd_graph *graph;
     struct ngd_graph_options options;
     struct ngd_pattern_set *patterns; /* NULL: none are used */
-    struct ngd_digest digest;     /* of all options and of the device: programs are found by it */
-    struct ngd_digest key_digest; /* of what plans depend on: part of each key */
+    struct ngd_digest digest;         /* of all options and of the device: programs are found by it */
+    struct ngd_digest key_digest;     /* of what plans depend on: part of each key */
     struct ngd_gcache *cache;
     struct ngd_poolset *pools; /* that the options name; NULL = the slots' own */
     uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */

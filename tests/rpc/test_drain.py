@@ -98,8 +98,9 @@ def stuck():
     d = Daemon("--drain-grace=200ms", "--stop-grace=500ms", "--inline-limit=0", env={"NPUGRAPHD_FAULT": "host-stuck"})
     with contextlib.suppress(grpc.RpcError), Client(d) as c:
         registered = c.register(GRAPH)
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # which runs nothing, and would be in the way
         future = c.method("Graphs/Replay").future(pb.ReplayRequest(graph=registered.graph, inputs=[bytes(4096)]), metadata=c.metadata())
-        until("it runs", lambda: d.stats()["requests"]["in_flight"] == 2)
+        until("it runs", lambda: d.stats()["requests"]["in_flight"] == 2 and d.stats()["queue_depth"] == 0)
         began = time.monotonic()
         d.signal(signal.SIGTERM)
         assert d.wait() == 4, d.log()

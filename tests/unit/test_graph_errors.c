@@ -95,6 +95,7 @@ START_TEST(operands_results_and_attributes_fit_the_schema)
         {"input %x : f32[4]\n%y, %z = aten.neg(%x)", NGD_ERR_GRAPH_ARITY, "1 results|2 names"},
         {"input %x : f32[4]\naten.neg(%x)", NGD_ERR_GRAPH_ARITY, "1 results|0 names"},
         {"input %x : f32[4]\n%y = aten.topk(%x) {k=2}", NGD_ERR_GRAPH_ARITY, "2 results"},
+        {"input %x : f32[]\ninput %g : f32[4]\n%y, %z = npu.rms_norm(%x, %g)", NGD_ERR_GRAPH_SHAPE, "[...,D]"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4]\n%y = npu.quantize(%x, %w) {dtype=f32}", NGD_ERR_GRAPH_ATTRIBUTE,
          "i8, u8 or i32"},
         {"input %x : f32[2,3,4]\n%y = npu.transpose_batchmatmul(%x, %x) {perm_x1=[0,2,1]}", NGD_ERR_GRAPH_ATTRIBUTE,

@@ -97,7 +97,8 @@ static void *open_and_close(void *arg)
         struct ngd_program *prog;
         struct ngd_binding *b;
 
-        ck_assert_int_eq(ngd_program_open(o->bed->sched, o->bed->dev, o->graph, &options, NULL, &prog, NULL, NULL), NGD_OK);
+        ck_assert_int_eq(ngd_program_open(o->bed->sched, o->bed->dev, o->graph, &options, NULL, &prog, NULL, NULL),
+                         NGD_OK);
         b = bed_bind(prog, NULL);
         ngd_program_unref(prog);
         ngd_binding_unref(b);
