@@ -60,7 +60,8 @@ static void set_alpha(const struct ngd_plan_call *call, struct binary_row *row, 
     if (alpha != 1)
         row->f = NGD_EW_BINARY_ADD_SCALED;
     args->f[0] = (float)(row->alpha * alpha);
-    args->i[0] = row->alpha * (int64_t)alpha; /* whole and below 2^53 for integers: the shape rule's care */
+    /* Whole for integers: the shape rule's care. It wraps, as all of their arithmetic does. */
+    args->i[0] = (int64_t)((uint64_t)(int64_t)row->alpha * (uint64_t)(int64_t)alpha);
 }
 
 static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *diag)

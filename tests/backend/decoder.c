@@ -99,8 +99,9 @@ static double range_of(const float *logits)
     double low = logits[0], high = logits[0];
 
     for (int v = 0; v < VOCAB; v++) {
-        low = fmin(low, logits[v]);
-        high = fmax(high, logits[v]);
+        /* Not fmin and fmax: gcc 12 for aarch64 fails to compile their reduction. */
+        low = logits[v] < low ? logits[v] : low;
+        high = logits[v] > high ? logits[v] : high;
     }
     return high - low;
 }

@@ -75,13 +75,15 @@ END_TEST
 START_TEST(a_daemon_that_was_restarted_counts_from_nothing)
 {
     struct ctl_histogram before, now;
+    uint64_t all;
 
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, 15 * NGD_USEC);
     now = look();
+    all = ctl_histogram_count(&now);
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, 15 * NGD_USEC);
     before = look();
     ctl_histogram_since(&now, &before);
-    ck_assert_uint_eq(ctl_histogram_count(&now), 1);
+    ck_assert_uint_eq(ctl_histogram_count(&now), all);
     ck_assert_uint_eq(ctl_grown(7, 3), 3);
     ck_assert_uint_eq(ctl_grown(3, 7), 4);
 }

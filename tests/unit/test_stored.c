@@ -402,6 +402,10 @@ START_TEST(bad_lines_of_the_list_are_passed_over)
         "18446744073709551616\t\t\t\t\t\n\n\n\t\n",
     };
     struct ngd_strbuf all;
+    /* Counters are the process's, which may have run other tests. */
+    const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES), no_graph = row_count(NGD_M_WARM_CAPTURES, "no_graph"),
+                   no_device = row_count(NGD_M_WARM_CAPTURES, "no_device"),
+                   captured = row_count(NGD_M_WARM_CAPTURES, "captured");
     struct start s;
 
     setup_dir();
@@ -411,10 +415,10 @@ START_TEST(bad_lines_of_the_list_are_passed_over)
     start_open(&s);
     ck_assert_int_eq(ngd_store_note_change(s.store, "hot", put_text, all.data, NULL), NGD_OK);
     ngd_sched_warm(s.bed.sched);
-    await_warm(4);
-    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_graph"), 1);
-    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_device"), 1);
-    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured"), 0);
+    await_warm(warm + 4);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_graph") - no_graph, 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_device") - no_device, 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured") - captured, 0);
     start_close(&s);
     ngd_strbuf_fini(&all);
     teardown_dir();
