@@ -10,6 +10,7 @@ libngdbase_la_SOURCES = \
 	base/fault.c base/fault.h \
 	base/handle.c base/handle.h \
 	base/heap.c base/heap.h \
+	base/le.h \
 	base/list.h \
 	base/lock.c base/lock.h base/lock_rank.h \
 	base/log.c base/log.h \

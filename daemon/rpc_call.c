@@ -770,18 +770,27 @@ static void answer(struct rpc_call *call, grpc_byte_buffer *buffer)
         unref(call);
 }
 
+/* The message that a call succeeds with, told to those that repeat it; false: the call has failed. */
+static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc_slice *slice_p)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status = pack_slice(call, msg, slice_p, &diag);
+
+    if (status != NGD_OK) {
+        ngd_call_fail(&call->pub, status, &diag);
+        return false;
+    }
+    lead_succeeded(call, GRPC_SLICE_START_PTR(*slice_p), GRPC_SLICE_LENGTH(*slice_p));
+    return true;
+}
+
 void ngd_call_reply(struct ngd_call *pub, const ProtobufCMessage *msg)
 {
     struct rpc_call *call = rpc_call_of(pub);
-    struct ngd_diag diag = {0};
     grpc_slice slice;
-    ngd_status_t status = pack_slice(call, msg, &slice, &diag);
 
-    if (status != NGD_OK) {
-        ngd_call_fail(pub, status, &diag);
+    if (!pack_answer(call, msg, &slice))
         return;
-    }
-    lead_succeeded(call, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
     end_call(call, NGD_OK, "", buffer_of(slice));
     handler_done(call);
 }
@@ -1001,15 +1010,10 @@ void ngd_call_finish(struct ngd_call *pub)
 void ngd_call_finish_with(struct ngd_call *pub, const ProtobufCMessage *msg)
 {
     struct rpc_call *call = rpc_call_of(pub);
-    struct ngd_diag diag = {0};
     grpc_slice slice;
-    ngd_status_t status = pack_slice(call, msg, &slice, &diag);
 
-    if (status != NGD_OK) {
-        ngd_call_fail(pub, status, &diag);
+    if (!pack_answer(call, msg, &slice))
         return;
-    }
-    lead_succeeded(call, GRPC_SLICE_START_PTR(slice), GRPC_SLICE_LENGTH(slice));
     send_buffer(call, buffer_of(slice)); /* when the client is gone, nobody misses it */
     ngd_call_finish(pub);
 }

@@ -46,4 +46,15 @@ uint64_t ngd_serial_event_last(const struct ngd_serial_event *event); /* the new
 bool ngd_serial_event_done(const struct ngd_serial_event *event, uint64_t ticket);
 void ngd_serial_event_await(struct ngd_serial_event *event, uint64_t ticket);
 
+/* The stream slots of struct ngd_backend; a backend makes streams with its own `create`. */
+#define NGD_SERIAL_STREAM(create_fn)                                                                              \
+    {                                                                                                             \
+        .create = (create_fn), .destroy = ngd_serial_destroy, .launch = ngd_serial_launch, .run = ngd_serial_run, \
+        .callback = ngd_serial_callback, .sync = ngd_serial_sync, .status = ngd_serial_status,                    \
+        .reset = ngd_serial_reset, .poison = ngd_serial_poison, .event_create = ngd_serial_event_create,          \
+        .event_destroy = ngd_serial_event_destroy, .event_record = ngd_serial_event_record,                       \
+        .event_wait = ngd_serial_event_wait, .event_query = ngd_serial_event_query,                               \
+        .event_sync = ngd_serial_event_sync                                                                       \
+    }
+
 #endif

@@ -116,6 +116,25 @@ typedef enum ngd_pattern_compare {
     NGD_PATTERN_GE
 } ngd_pattern_compare_t;
 
+static inline bool ngd_pattern_compare(ngd_pattern_compare_t c, int64_t a, int64_t b)
+{
+    switch (c) {
+    case NGD_PATTERN_EQ:
+        return a == b;
+    case NGD_PATTERN_NE:
+        return a != b;
+    case NGD_PATTERN_LT:
+        return a < b;
+    case NGD_PATTERN_LE:
+        return a <= b;
+    case NGD_PATTERN_GT:
+        return a > b;
+    case NGD_PATTERN_GE:
+        return a >= b;
+    }
+    return false;
+}
+
 struct ngd_pattern_where {
     ngd_pattern_compare_t compare;
     int variable; /* float variable, or -1: dimensions */

@@ -225,25 +225,6 @@ struct sample {
     uint32_t n_prefix; /* leading dimensions in the place of a * */
 };
 
-static bool compare(ngd_pattern_compare_t c, double a, double b)
-{
-    switch (c) {
-    case NGD_PATTERN_EQ:
-        return a == b;
-    case NGD_PATTERN_NE:
-        return a != b;
-    case NGD_PATTERN_LT:
-        return a < b;
-    case NGD_PATTERN_LE:
-        return a <= b;
-    case NGD_PATTERN_GT:
-        return a > b;
-    case NGD_PATTERN_GE:
-        return a >= b;
-    }
-    return false;
-}
-
 /* Distinct small numbers, others in each sample; a linear congruence, so that every daemon tries the same. */
 static bool choose_dims(const struct ngd_pattern *p, uint32_t number, struct sample *s)
 {
@@ -270,7 +251,7 @@ static bool choose_dims(const struct ngd_pattern *p, uint32_t number, struct sam
         if (w->variable >= 0)
             continue;
         if (ngd_expr_eval(p->exprs, w->a, s->dims, &a) || ngd_expr_eval(p->exprs, w->b, s->dims, &b) ||
-            !compare(w->compare, (double)a, (double)b))
+            !ngd_pattern_compare(w->compare, a, b))
             return false;
     }
     return true;

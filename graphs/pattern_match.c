@@ -281,21 +281,7 @@ static bool check_where(const struct match *m, const struct ngd_pattern_where *w
         ngd_expr_translate(m->p->exprs, w->b, exprs(m), m->dims, &db) ||
         ngd_expr_eval(exprs(m), da, m->ctx->symbols, &a) || ngd_expr_eval(exprs(m), db, m->ctx->symbols, &b))
         return false;
-    switch (w->compare) {
-    case NGD_PATTERN_EQ:
-        return a == b;
-    case NGD_PATTERN_NE:
-        return a != b;
-    case NGD_PATTERN_LT:
-        return a < b;
-    case NGD_PATTERN_LE:
-        return a <= b;
-    case NGD_PATTERN_GT:
-        return a > b;
-    case NGD_PATTERN_GE:
-        return a >= b;
-    }
-    return false;
+    return ngd_pattern_compare(w->compare, a, b);
 }
 
 static bool check_bindings(struct match *m)

@@ -12,6 +12,7 @@
  * layout this is.
  */
 #include "graphs/plan_pack.h"
+#include "base/le.h"
 #include "base/mem.h"
 #include "graphs/plan_int.h"
 #include <inttypes.h>
@@ -27,23 +28,6 @@ struct pack {
     uint64_t pool_bytes, live_peak_bytes;
 };
 
-/* ---- numbers ---- */
-
-static void put(struct ngd_strbuf *out, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        ngd_strbuf_putc(out, (char)(v >> (8 * i)));
-}
-
-static uint64_t get(const uint8_t *p, int bytes)
-{
-    uint64_t v = 0;
-
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 /* ---- pack ---- */
 
 void ngd_plan_pack(const struct ngd_plan *plan, const struct ngd_graph *source, struct ngd_strbuf *out)
@@ -54,15 +38,15 @@ void ngd_plan_pack(const struct ngd_plan *plan, const struct ngd_graph *source, 
     if (plan->graph != source && !ngd_digest_equal(&plan->graph->digest, &source->digest))
         ngd_graph_print(plan->graph, &text);
     ngd_strbuf_append_n(out, magic, sizeof(magic));
-    put(out, text.len, 4);
-    put(out, plan->n_tensors, 4);
-    put(out, plan->n_calls, 4);
-    put(out, plan->layout.n_blocks, 4);
-    put(out, plan->pool_bytes, 8);
-    put(out, plan->live_peak_bytes, 8);
+    ngd_le_put(out, text.len, 4);
+    ngd_le_put(out, plan->n_tensors, 4);
+    ngd_le_put(out, plan->n_calls, 4);
+    ngd_le_put(out, plan->layout.n_blocks, 4);
+    ngd_le_put(out, plan->pool_bytes, 8);
+    ngd_le_put(out, plan->live_peak_bytes, 8);
     ngd_strbuf_append_n(out, ngd_strbuf_str(&text), text.len);
     for (uint32_t i = 0; i < plan->layout.n_blocks; i++)
-        put(out, plan->layout.offsets[i], 8);
+        ngd_le_put(out, plan->layout.offsets[i], 8);
     out->failed = out->failed || text.failed;
     ngd_strbuf_fini(&text);
 }
@@ -79,12 +63,12 @@ static ngd_status_t read_head(const uint8_t *p, size_t n, struct pack *pack, str
     if (memcmp(p, magic, sizeof(magic)) != 0)
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "not a stored plan of this version");
     *pack = (struct pack){
-        .n_text = (uint32_t)get(p + 8, 4),
-        .n_tensors = (uint32_t)get(p + 12, 4),
-        .n_calls = (uint32_t)get(p + 16, 4),
-        .n_blocks = (uint32_t)get(p + 20, 4),
-        .pool_bytes = get(p + 24, 8),
-        .live_peak_bytes = get(p + 32, 8),
+        .n_text = (uint32_t)ngd_le_get(p + 8, 4),
+        .n_tensors = (uint32_t)ngd_le_get(p + 12, 4),
+        .n_calls = (uint32_t)ngd_le_get(p + 16, 4),
+        .n_blocks = (uint32_t)ngd_le_get(p + 20, 4),
+        .pool_bytes = ngd_le_get(p + 24, 8),
+        .live_peak_bytes = ngd_le_get(p + 32, 8),
     };
     want = HEAD_BYTES + (uint64_t)pack->n_text + 8 * (uint64_t)pack->n_blocks;
     if (n != want)
@@ -212,7 +196,7 @@ static ngd_status_t replan(struct ngd_graph *source, const struct ngd_key *key, 
     ngd_status_t status;
 
     for (uint32_t i = 0; i < pack->n_blocks; i++)
-        offsets[i] = get(pack->offsets + 8 * (size_t)i, 8);
+        offsets[i] = ngd_le_get(pack->offsets + 8 * (size_t)i, 8);
     status = stored_graph(source, key, pack, &graph, diag);
     if (status == NGD_OK)
         status = ngd_plan_restore(source, graph, key, options, target, &layout, &plan, diag);

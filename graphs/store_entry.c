@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graphs/store_entry.h"
+#include "base/le.h"
 #include "base/utf8.h"
 #include <string.h>
 
@@ -32,21 +33,6 @@ bool ngd_store_reason_aside(ngd_store_reason_t reason)
     return reason < NGD_STORE_REASON_MAX && reasons[reason].aside;
 }
 
-static void put(struct ngd_strbuf *out, uint64_t v, int bytes)
-{
-    for (int i = 0; i < bytes; i++)
-        ngd_strbuf_putc(out, (char)(v >> (8 * i)));
-}
-
-static uint64_t get(const uint8_t *p, int bytes)
-{
-    uint64_t v = 0;
-
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 void ngd_store_entry_pack(const struct ngd_store_entry *entry, struct ngd_strbuf *out)
 {
     struct ngd_digest sum;
@@ -57,9 +43,9 @@ void ngd_store_entry_pack(const struct ngd_store_entry *entry, struct ngd_strbuf
         return;
     }
     ngd_strbuf_append_n(out, magic, sizeof(magic));
-    put(out, entry->n_identity, 4);
-    put(out, entry->n_notes, 4);
-    put(out, entry->n_payload, 8);
+    ngd_le_put(out, entry->n_identity, 4);
+    ngd_le_put(out, entry->n_notes, 4);
+    ngd_le_put(out, entry->n_payload, 8);
     ngd_strbuf_append_n(out, entry->identity, entry->n_identity);
     ngd_strbuf_append_n(out, entry->notes, entry->n_notes);
     ngd_strbuf_append_n(out, entry->payload, entry->n_payload);
@@ -91,11 +77,11 @@ ngd_store_reason_t ngd_store_entry_parse(const void *data, size_t n, struct ngd_
         return NGD_STORE_TRUNCATED;
     if (memcmp(p, magic, sizeof(magic)) != 0)
         return NGD_STORE_FORMAT_OTHER;
-    e.n_identity = (size_t)get(p + 8, 4);
-    e.n_notes = (size_t)get(p + 12, 4);
-    if (get(p + 16, 8) > NGD_STORE_ENTRY_MAX)
+    e.n_identity = (size_t)ngd_le_get(p + 8, 4);
+    e.n_notes = (size_t)ngd_le_get(p + 12, 4);
+    if (ngd_le_get(p + 16, 8) > NGD_STORE_ENTRY_MAX)
         return NGD_STORE_TRUNCATED;
-    e.n_payload = (size_t)get(p + 16, 8);
+    e.n_payload = (size_t)ngd_le_get(p + 16, 8);
     if (n != HEAD_BYTES + e.n_identity + e.n_notes + e.n_payload + sizeof(sum.b))
         return NGD_STORE_TRUNCATED;
     ngd_digest_of(data, n - sizeof(sum.b), &sum);

@@ -130,21 +130,15 @@ static void unname_locked(struct ngd_kv *kv, int32_t i) NGD_REQUIRES(kv->lock)
 void ngd_kv_name(const struct ngd_kv *kv, const struct ngd_digest *before, const int32_t *tokens, uint32_t way,
                  struct ngd_digest *name_p)
 {
-    static const struct ngd_digest none;
-    const size_t n = kv->block_size * sizeof(*tokens);
-    uint8_t text[sizeof(none) + sizeof(way) + 256 * sizeof(*tokens)];
-    struct ngd_digest of_tokens;
+    struct {
+        struct ngd_digest before, tokens;
+        uint32_t way;
+    } text = {.way = way};
 
-    memcpy(text, before ? before : &none, sizeof(none));
-    memcpy(text + sizeof(none), &way, sizeof(way));
-    if (n <= 256 * sizeof(*tokens)) {
-        memcpy(text + sizeof(none) + sizeof(way), tokens, n);
-        ngd_digest_of(text, sizeof(none) + sizeof(way) + n, name_p);
-        return;
-    }
-    ngd_digest_of(tokens, n, &of_tokens);
-    memcpy(text + sizeof(none) + sizeof(way), &of_tokens, sizeof(of_tokens));
-    ngd_digest_of(text, sizeof(none) + sizeof(way) + sizeof(of_tokens), name_p);
+    if (before)
+        text.before = *before;
+    ngd_digest_of(tokens, kv->block_size * sizeof(*tokens), &text.tokens);
+    ngd_digest_of(&text, sizeof(text), name_p);
 }
 
 void ngd_kv_publish(struct ngd_kv *kv, int32_t block, const struct ngd_digest *name, const int32_t *tokens)

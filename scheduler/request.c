@@ -258,6 +258,18 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     return check_launch(req, ngd_entry_executable(req->entry), diag);
 }
 
+/*
+ * Refused for its own length alone, with nobody before it. What is not run teaches nothing, so an estimate that one
+ * stall has spoiled would be believed for ever: it gives way a little each time, until a run shows what is true.
+ */
+static void doubt_estimate(const struct ngd_request *req)
+{
+    struct ngd_executable *x = ngd_entry_executable(req->entry);
+
+    if (req->item.cost > req->deadline - req->submitted)
+        atomic_store_explicit(&x->expected, req->item.cost - req->item.cost / 8, memory_order_relaxed);
+}
+
 /* What cannot be done in time is refused now, and not when the time is over. */
 static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *diag)
 {
@@ -268,6 +280,7 @@ static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *dia
     late = ngd_queue_late(req->queue, &req->item);
     if (late <= 0)
         return NGD_OK;
+    doubt_estimate(req);
     return ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED,
                         "the replay would end %" PRId64 " us after its deadline, or make others miss theirs, by what "
                         "waits for device %s; give it more time, or try again later",

@@ -319,22 +319,5 @@ const struct ngd_backend ngd_backend_ascend = {
             .bind = ngd_ascend_bind,
             .unbind = ngd_ascend_unbind,
         },
-    .stream =
-        {
-            .create = ngd_ascend_stream_create,
-            .destroy = ngd_serial_destroy,
-            .launch = ngd_serial_launch,
-            .run = ngd_serial_run,
-            .callback = ngd_serial_callback,
-            .sync = ngd_serial_sync,
-            .status = ngd_serial_status,
-            .reset = ngd_serial_reset,
-            .poison = ngd_serial_poison,
-            .event_create = ngd_serial_event_create,
-            .event_destroy = ngd_serial_event_destroy,
-            .event_record = ngd_serial_event_record,
-            .event_wait = ngd_serial_event_wait,
-            .event_query = ngd_serial_event_query,
-            .event_sync = ngd_serial_event_sync,
-        },
+    .stream = NGD_SERIAL_STREAM(ngd_ascend_stream_create),
 };

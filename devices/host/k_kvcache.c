@@ -52,17 +52,6 @@ static void run_scatter(const struct ngd_host_call *call, struct ngd_host_run *r
     }
 }
 
-/* The dimensions from `from` on lie one after the other. */
-static bool inner_contiguous(const struct ngd_plan_tensor *t, uint32_t from)
-{
-    int64_t want = 1;
-
-    for (uint32_t d = t->rank; d-- > from; want *= t->dims[d])
-        if (t->dims[d] != 1 && t->strides[d] != want)
-            return false;
-    return true;
-}
-
 static ngd_status_t scatter_select(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                                    uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
@@ -71,10 +60,10 @@ static ngd_status_t scatter_select(const struct ngd_plan *plan, const struct ngd
     (void)diag;
     *strided_p = 1u << 2;
     for (uint32_t i = 0; i < 2; i++)
-        if (inner_contiguous(ngd_call_in(plan, call, i), 1))
+        if (ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 1))
             *strided_p |= 1u << i;
     for (uint32_t i = 3; i < 5; i++) {
-        if (!inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
+        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
                                 "%s: a cache must have its heads and their elements one after the other",
                                 call->op->name);

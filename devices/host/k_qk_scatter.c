@@ -93,17 +93,6 @@ static void run_qk_scatter(const struct ngd_host_call *call, struct ngd_host_run
     }
 }
 
-/* The dimensions from `from` on lie one after the other. */
-static bool inner_contiguous(const struct ngd_plan_tensor *t, uint32_t from)
-{
-    int64_t want = 1;
-
-    for (uint32_t d = t->rank; d-- > from; want *= t->dims[d])
-        if (t->dims[d] != 1 && t->strides[d] != want)
-            return false;
-    return true;
-}
-
 static uint64_t thread_bytes(const struct ngd_plan_tensor *q)
 {
     return ((uint64_t)q->dims[2] * ngd_dtype_bytes(q->dtype) + 63) & ~(uint64_t)63;
@@ -117,11 +106,11 @@ static ngd_status_t select_qk_scatter(const struct ngd_plan *plan, const struct 
     for (uint32_t i = Q; i < SLOTS; i++) {
         const struct ngd_plan_tensor *t = ngd_call_in(plan, call, i);
 
-        if (inner_contiguous(t, t->rank - 1u))
+        if (ngd_host_inner_contiguous(t, t->rank - 1u))
             *strided_p |= 1u << i;
     }
     for (uint32_t i = KEYS; i <= VALUES; i++) {
-        if (!inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
+        if (!ngd_host_inner_contiguous(ngd_call_in(plan, call, i), 2)) /* it is written in place: a copy would not do */
             return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
                                 "%s: a cache must have its heads and their elements one after the other",
                                 call->op->name);

@@ -103,4 +103,15 @@ static inline bool ngd_tensor_contiguous(const struct ngd_plan_tensor *t)
     return true;
 }
 
+/* The dimensions from `from` on lie one after the other. */
+static inline bool ngd_host_inner_contiguous(const struct ngd_plan_tensor *t, uint32_t from)
+{
+    int64_t want = 1;
+
+    for (uint32_t d = t->rank; d-- > from; want *= t->dims[d])
+        if (t->dims[d] != 1 && t->strides[d] != want)
+            return false;
+    return true;
+}
+
 #endif

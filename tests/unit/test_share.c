@@ -185,6 +185,34 @@ START_TEST(what_cannot_end_in_time_is_refused_at_once)
 }
 END_TEST
 
+START_TEST(an_estimate_that_a_stall_has_spoiled_does_not_refuse_for_ever)
+{
+    struct ngd_binding *b;
+    struct call c;
+    struct bed bed;
+    int refused = 0;
+
+    bed_open(&bed, 1, 0);
+    b = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    bed_warm(&bed, b, 3, 1);
+    bed_settle(&bed);
+    teach(b, 3, 100 * NGD_SEC);
+    for (;; refused++) {
+        call_init(&c, b, 3);
+        c.req.deadline = ngd_now() + 50 * NGD_SEC;
+        if (ngd_sched_submit(bed.sched, &c.req, &c.diag) == NGD_OK)
+            break;
+        ck_assert_int_lt(refused, 20);
+    }
+    ck_assert_int_gt(refused, 0);
+    call_wait(&c);
+    call_check(&c);
+    bed_settle(&bed);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
 START_TEST(urgent_requests_overtake_and_deadlines_order_the_rest)
 {
     struct ngd_binding *b;
@@ -222,4 +250,5 @@ END_TEST
 
 UNIT_MAIN("scheduler/share", a_share_is_found_by_its_name_until_nobody_holds_it,
           one_shares_full_queue_does_not_refuse_anothers_request, device_time_is_on_the_account_of_who_asked,
-          what_cannot_end_in_time_is_refused_at_once, urgent_requests_overtake_and_deadlines_order_the_rest)
+          what_cannot_end_in_time_is_refused_at_once, an_estimate_that_a_stall_has_spoiled_does_not_refuse_for_ever,
+          urgent_requests_overtake_and_deadlines_order_the_rest)
