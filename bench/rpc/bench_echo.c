@@ -8,16 +8,18 @@
 #include "proto/npugraph.pb-c.h"
 #include "tests/models/live.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
-#include <math.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -112,14 +114,18 @@ static void serve(const char *path)
     _exit(0);
 }
 
+/* A process of its own, by exec: gRPC does not live through a fork. */
 static pid_t start_server(const char *path)
 {
     pid_t pid = fork();
 
     if (pid < 0)
         bench_fail("fork fails");
-    if (pid == 0)
-        serve(path);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whichever way the benchmark ends */
+        execl("/proc/self/exe", "bench_echo", "--serve", path, (char *)NULL);
+        _exit(127);
+    }
     for (int i = 0; i < 500 && access(path, F_OK) != 0; i++) {
         struct timespec t = {0, 10 * 1000 * 1000};
 
@@ -249,15 +255,46 @@ static void make_payload(struct echo_client *c, const struct replayer *r)
 /* ---- both in turn ---- */
 
 /*
- * A wake-up costs several times an exchange, and whether one is needed depends on where the scheduler has put the
- * threads: exchanges come in two modes, each lasting for hundreds of them. So they are taken in short turns, one of
- * each kind back to back, and the ratio is that of turns whose two sides met the same mode.
+ * What an exchange takes depends on what the kernel's scheduler does with the two sides, far more than on them: on one
+ * CPU a side may or may not preempt the other when it is told that its socket can be written again, and stays with what
+ * it did first; on two, each is woken up. So the placements are compared one by one, over many starts of both servers,
+ * and short turns of each kind lie back to back.
  */
 #define TURN 20
 
-struct turn {
-    double median[2]; /* echo, replay */
-};
+enum { ANYWHERE = -1 };
+
+/* All threads of a process that there are by now. */
+static void pin_process(pid_t pid, int cpu, const cpu_set_t *all)
+{
+    char path[64];
+    struct dirent *task;
+    cpu_set_t set = *all;
+    DIR *tasks;
+
+    if (cpu != ANYWHERE) {
+        CPU_ZERO(&set);
+        CPU_SET((unsigned)cpu, &set);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)pid);
+    tasks = opendir(path);
+    if (tasks == NULL)
+        bench_fail("%s: cannot be read", path);
+    while ((task = readdir(tasks)) != NULL)
+        if (task->d_name[0] != '.')
+            (void)sched_setaffinity(atoi(task->d_name), sizeof(set), &set); /* a thread that has ended meanwhile */
+    closedir(tasks);
+}
+
+static int nth_cpu(const cpu_set_t *all, int n)
+{
+    if (n == ANYWHERE)
+        return ANYWHERE;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET((unsigned)cpu, all) && n-- == 0)
+            return cpu;
+    bench_fail("there are too few CPUs to place a client beside its server");
+}
 
 static double turn_of(struct echo_client *c, struct replayer *r, bool replays, struct samples *all)
 {
@@ -265,123 +302,119 @@ static double turn_of(struct echo_client *c, struct replayer *r, bool replays, s
     double median;
 
     for (int k = 0; k < TURN; k++) {
-        ngd_nsec_t begin = ngd_now();
+        ngd_nsec_t begin = ngd_now(), took;
 
         if (replays)
             replay_once(r);
         else
             echo_exchange(c);
-        samples_add(&one, (double)(ngd_now() - begin));
-        samples_add(all, (double)(ngd_now() - begin));
+        took = ngd_now() - begin;
+        samples_add(&one, (double)took);
+        samples_add(all, (double)took);
     }
     median = samples_quantile(&one, 0.5);
     samples_free(&one);
     return median;
 }
 
-/* Between the modes, when the turns of a kind lie in two: the geometric mean of their ends. 0: there is one mode. */
-static double border(const struct turn *turns, size_t n, int kind)
+struct placement {
+    const char *name;
+    int client, server; /* which of the CPUs */
+    struct samples all[2], ratios;
+};
+
+static void measure(struct placement *p, struct echo_client *c, struct replayer *r, int64_t each)
 {
-    struct samples s = {0};
-    double low, high;
+    double median[2];
 
-    for (size_t i = 0; i < n; i++)
-        samples_add(&s, turns[i].median[kind]);
-    low = samples_quantile(&s, 0.05);
-    high = samples_quantile(&s, 0.95);
-    samples_free(&s);
-    return high > 2 * low ? sqrt(low * high) : 0;
-}
-
-static void print_mode(const struct turn *turns, size_t n, const double border[2], bool slow, const char *name)
-{
-    struct samples s[2] = {{0}, {0}}, ratios = {0};
-
-    for (size_t i = 0; i < n; i++) {
-        const struct turn *t = &turns[i];
-
-        if ((t->median[0] > border[0]) != slow || (t->median[1] > border[1]) != slow)
-            continue;
-        samples_add(&s[0], t->median[0]);
-        samples_add(&s[1], t->median[1]);
-        samples_add(&ratios, t->median[1] / t->median[0]);
-    }
-    printf("%s: %zu of %zu turns\n", name, ratios.n, n);
-    if (ratios.n > 0) {
-        samples_print(&s[0], "  C-core stream echo, same bytes", "us", 1e-3);
-        samples_print(&s[1], "  replay of one node over the stream", "us", 1e-3);
-        samples_print(&ratios, "  ratio within a turn; wanted <= 1.5", "", 1);
-    }
-    samples_free(&s[0]);
-    samples_free(&s[1]);
-    samples_free(&ratios);
-}
-
-static void measure(struct echo_client *c, struct replayer *r, int64_t rounds, int64_t each)
-{
-    const size_t warm = (size_t)(each / TURN), n = (size_t)(rounds * each / TURN);
-    struct turn *turns = calloc(n + warm, sizeof(*turns));
-    struct samples all[2] = {{0}, {0}};
-    double borders[2];
-
-    if (turns == NULL)
-        bench_fail("no memory for %zu turns", n);
-    for (size_t i = 0; i < n + warm; i++) {
-        const int first = (int)(i % 2);
-
-        if (i == warm)
-            all[0].n = all[1].n = 0;
+    for (int64_t i = 0; i < each / TURN; i++) {
         for (int k = 0; k < 2; k++)
-            turns[i].median[first ^ k] = turn_of(c, r, (first ^ k) != 0, &all[first ^ k]);
+            median[(i ^ k) & 1] = turn_of(c, r, ((i ^ k) & 1) != 0, &p->all[(i ^ k) & 1]);
+        samples_add(&p->ratios, median[1] / median[0]);
     }
-    samples_print(&all[0], "C-core stream echo, all", "us", 1e-3);
-    samples_print(&all[1], "replay of one node over the stream, all", "us", 1e-3);
-    for (int k = 0; k < 2; k++)
-        borders[k] = border(turns + warm, n, k);
-    if (borders[0] > 0 && borders[1] > 0) {
-        print_mode(turns + warm, n, borders, false, "both awake");
-        print_mode(turns + warm, n, borders, true, "both woken up each time");
-    } else {
-        borders[0] = borders[1] = 0;
-        print_mode(turns + warm, n, borders, true, "one mode");
-    }
-    free(turns);
 }
 
-int main(int argc, char **argv)
+static void print_placement(struct placement *p)
 {
-    int64_t rounds = 20, each = 2000;
-    bool quick = false;
-    const struct bench_option options[] = {
-        {"rounds", &rounds, NULL, NULL}, {"each", &each, NULL, NULL}, {"quick", NULL, NULL, &quick}};
+    printf("%s\n", p->name);
+    samples_print(&p->all[0], "  C-core stream echo, same bytes", "us", 1e-3);
+    samples_print(&p->all[1], "  replay of one node over the stream", "us", 1e-3);
+    printf("  ratio of medians %.2f\n", samples_quantile(&p->all[1], 0.5) / samples_quantile(&p->all[0], 0.5));
+    samples_print(&p->ratios, "  ratio within a turn; wanted <= 1.5", "", 1);
+    samples_free(&p->all[0]);
+    samples_free(&p->all[1]);
+    samples_free(&p->ratios);
+}
+
+/* Both servers, new; each placement once. */
+static void round_of(struct placement *placements, size_t n, const char *dir, int64_t each)
+{
     struct npugraph_client *client;
     struct echo_client echo = {0};
     struct replayer r = {0};
-    char path[100], *dir;
+    struct samples warm = {0};
     struct live live;
-    pid_t server;
-    int rc;
+    char path[100];
+    pid_t servers[2];
+    cpu_set_t all;
 
-    bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
-    if (quick)
-        rounds = 4, each = 500;
-    dir = bench_dir_make();
     snprintf(path, sizeof(path), "%s/sock", dir);
-    server = start_server(path); /* before this process has any thread */
+    if (sched_getaffinity(0, sizeof(all), &all) != 0)
+        bench_fail("sched_getaffinity fails");
+    servers[0] = start_server(path);
     live_start(&live, dir, NULL);
+    servers[1] = live.pid;
     client = live_connect(&live, "bench_echo");
     replay_open(&r, client);
     echo_open(&echo, path);
     make_payload(&echo, &r);
-    measure(&echo, &r, rounds, each);
+    for (size_t i = 0; i < n; i++) {
+        pin_process(getpid(), nth_cpu(&all, placements[i].client), &all);
+        for (int k = 0; k < 2; k++)
+            pin_process(servers[k], nth_cpu(&all, placements[i].server), &all);
+        for (int k = 0; k < 2; k++)
+            turn_of(&echo, &r, k != 0, &warm);
+        measure(&placements[i], &echo, &r, each);
+    }
+    pin_process(getpid(), ANYWHERE, &all);
+    samples_free(&warm);
     npugraph_result_free(r.result);
     npugraph_replay_stream_close(r.stream);
     npugraph_disconnect(client);
     echo_close(&echo);
     free(echo.payload);
-    rc = live_stop(&live);
-    kill(server, SIGTERM);
-    waitpid(server, NULL, 0);
+    if (live_stop(&live) != 0)
+        bench_fail("the daemon did not stop cleanly");
+    kill(servers[0], SIGTERM);
+    waitpid(servers[0], NULL, 0);
+    unlink(path);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t rounds = 16, each = 1000;
+    const char *serves = NULL;
+    bool quick = false;
+    const struct bench_option options[] = {{"serve", NULL, &serves, NULL},
+                                           {"rounds", &rounds, NULL, NULL},
+                                           {"each", &each, NULL, NULL},
+                                           {"quick", NULL, NULL, &quick}};
+    struct placement placements[] = {{"both on one CPU", 0, 0, {{0}, {0}}, {0}},
+                                     {"client and servers on a CPU each", 0, 1, {{0}, {0}}, {0}},
+                                     {"where the kernel puts them", ANYWHERE, ANYWHERE, {{0}, {0}}, {0}}};
+    const size_t n = sizeof(placements) / sizeof(placements[0]);
+    char *dir;
+
+    bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
+    if (serves != NULL)
+        serve(serves);
+    if (quick)
+        rounds = 4, each = 400;
+    dir = bench_dir_make();
+    for (int64_t i = 0; i < rounds; i++)
+        round_of(placements, n, dir, each);
+    for (size_t i = 0; i < n; i++)
+        print_placement(&placements[i]);
     bench_dir_remove(dir);
-    return rc != 0;
+    return 0;
 }
