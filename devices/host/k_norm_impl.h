@@ -62,17 +62,20 @@
         *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                    \
         r = simd_set1(*rstd);                                                                                         \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
-            const simd_f v = LOAD_SUM_##X(i, n - i);                                                                  \
-            simd_store_up_to_##X(sum + i, v, n - i);                                                                  \
-            simd_store_up_to_##X(y + i, simd_mul(simd_mul(v, r), simd_load_up_to_##G(g + i, n - i)), n - i);          \
+            const simd_f v = simd_mul(simd_load_up_to_##X(sum + i, n - i), r);                                        \
+            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                       \
         }                                                                                                             \
     }
-#define LOAD_X_f32(i, left)    simd_load_up_to_f32(x + (i), left)
-#define LOAD_X_f16(i, left)    simd_load_up_to_f16(x + (i), left)
-#define LOAD_X_bf16(i, left)   simd_load_up_to_bf16(x + (i), left)
-#define LOAD_SUM_f32(i, left)  simd_add(LOAD_X_f32(i, left), simd_load_up_to_f32(x2 + (i), left))
-#define LOAD_SUM_f16(i, left)  simd_add(LOAD_X_f16(i, left), simd_load_up_to_f16(x2 + (i), left))
-#define LOAD_SUM_bf16(i, left) simd_add(LOAD_X_bf16(i, left), simd_load_up_to_bf16(x2 + (i), left))
+#define LOAD_X_f32(i, left)  simd_load_up_to_f32(x + (i), left)
+#define LOAD_X_f16(i, left)  simd_load_up_to_f16(x + (i), left)
+#define LOAD_X_bf16(i, left) simd_load_up_to_bf16(x + (i), left)
+/* The sum as it is returned, rounded: what is normalised is what rms_norm of that sum would be. */
+#define LOAD_SUM(X, i, left)                                                                                    \
+    (simd_store_up_to_##X(sum + (i), simd_add(LOAD_X_##X(i, left), simd_load_up_to_##X(x2 + (i), left)), left), \
+     simd_load_up_to_##X(sum + (i), left))
+#define LOAD_SUM_f32(i, left)  LOAD_SUM(f32, i, left)
+#define LOAD_SUM_f16(i, left)  LOAD_SUM(f16, i, left)
+#define LOAD_SUM_bf16(i, left) LOAD_SUM(bf16, i, left)
 
 RMS(f32, f32)
 RMS(f32, f16)
