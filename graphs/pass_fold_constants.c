@@ -21,6 +21,8 @@ static bool constant_of(const struct ngd_rewrite *rw, uint32_t value, double *v_
     if (maker == NGD_NODE_NONE || ngd_rewrite_node(rw, maker)->op->id != NGD_OP_ATEN_FULL)
         return false;
     *v_p = ngd_op_float(ngd_rewrite_node(rw, maker), "fill_value");
+    if (!ngd_dtype_is_float(ngd_rewrite_type(rw, value)->dtype))
+        *v_p += 0.0; /* integers have no -0 */
     return true;
 }
 
