@@ -635,7 +635,17 @@ static ngd_status_t make_sum(struct ngd_expr_table *table, int64_t scale, ngd_di
 {
     struct poly p, q;
     ngd_status_t status;
+    int64_t sum;
 
+    if (b == 0 || (a == 0 && scale == 1)) {
+        *dim_p = b == 0 ? a : b;
+        return NGD_OK;
+    }
+    if (ngd_dim_is_const(a) && ngd_dim_is_const(b) && !__builtin_mul_overflow(b, scale, &sum) &&
+        !__builtin_add_overflow(a, sum, &sum) && ngd_dim_is_const(sum)) {
+        *dim_p = sum;
+        return NGD_OK;
+    }
     ngd_poly_of(table, a, &p);
     ngd_poly_of(table, b, &q);
     status = ngd_poly_add(table, &p, scale, &q);
@@ -644,9 +654,20 @@ static ngd_status_t make_sum(struct ngd_expr_table *table, int64_t scale, ngd_di
 
 static ngd_status_t make_product(struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b, ngd_dim_t *dim_p)
 {
-    struct poly p, q, product = {0};
+    struct poly p, q, product;
     ngd_status_t status = NGD_OK;
+    int64_t number;
 
+    if (a == 1 || b == 1) {
+        *dim_p = a == 1 ? b : a;
+        return NGD_OK;
+    }
+    if (ngd_dim_is_const(a) && ngd_dim_is_const(b) && !__builtin_mul_overflow(a, b, &number) &&
+        ngd_dim_is_const(number)) {
+        *dim_p = number;
+        return NGD_OK;
+    }
+    product.n = 0;
     ngd_poly_of(table, a, &p);
     ngd_poly_of(table, b, &q);
     for (uint32_t i = 0; i < p.n && !status; i++)

@@ -73,103 +73,97 @@ static char *copy_slice(struct ngd_graph *graph, struct ngd_slice s)
     return copy;
 }
 
-/* space tells the name spaces of one index apart. */
-static uint32_t *chain_of(const struct ngd_graph *graph, const struct ngd_value_index *index, struct ngd_slice key,
-                          uint64_t space)
+/* space tells the name spaces of one index apart: 0 for names, and each class of inputs for labels. */
+static uint64_t hash_of(const struct ngd_graph *graph, struct ngd_slice key, uint64_t space)
 {
-    return &index->heads[ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space) & (index->n_heads - 1)];
+    return ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space);
 }
 
-static struct ngd_slice key_of(const struct ngd_graph *graph, const struct ngd_value_index *index, uint32_t value,
-                               uint64_t *space_p)
+static uint32_t *chain_of(const struct ngd_value_index *index, uint64_t hash)
 {
-    const struct ngd_value *v = &graph->values[value];
-    bool labels = index == &graph->priv->labels;
-
-    *space_p = labels ? v->cls + 1u : 0;
-    return slice_of(labels ? v->label : v->name);
+    return &index->heads[hash & (index->n_heads - 1)];
 }
 
-/* Grows the index for values below cap; rehashes all that are below n. */
-static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t cap, uint32_t n)
+static void index_put(struct ngd_value_index *index, uint32_t value, uint64_t hash)
 {
-    uint32_t *heads, *next;
-
-    if (cap <= index->cap_next)
-        return NGD_OK;
-    heads = NGD_NEW_N(uint32_t, cap);
-    next = NGD_NEW_N(uint32_t, cap);
-    if (!heads || !next) {
-        ngd_free(heads);
-        ngd_free(next);
-        return NGD_ERR_NO_MEMORY;
-    }
-    ngd_free(index->heads);
-    ngd_free(index->next);
-    *index = (struct ngd_value_index){heads, next, cap, cap};
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t space;
-        uint32_t *head;
-        struct ngd_slice key;
-
-        if (index == &graph->priv->labels && graph->values[i].cls == NGD_VALUE_NODE)
-            continue;
-        key = key_of(graph, index, i, &space);
-        head = chain_of(graph, index, key, space);
-        next[i] = *head;
-        *head = i + 1;
-    }
-    return NGD_OK;
-}
-
-static void index_put(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t value)
-{
-    uint64_t space;
-    struct ngd_slice key = key_of(graph, index, value, &space);
-    uint32_t *head = chain_of(graph, index, key, space);
+    uint32_t *head = chain_of(index, hash);
 
     index->next[value] = *head;
+    index->hashes[value] = hash;
     *head = value + 1;
 }
 
-static void index_remove_last(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t value)
+static void index_free(struct ngd_value_index *index)
 {
-    uint64_t space;
-    struct ngd_slice key = key_of(graph, index, value, &space);
-
-    *chain_of(graph, index, key, space) = index->next[value];
+    ngd_free(index->heads);
+    ngd_free(index->next);
+    ngd_free(index->hashes);
 }
 
-uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name)
+/* Grows the index for values below cap; all that are below n move. */
+static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t cap, uint32_t n)
+{
+    struct ngd_value_index grown = {.n_heads = cap, .cap_next = cap};
+
+    if (cap <= index->cap_next)
+        return NGD_OK;
+    grown.heads = NGD_NEW_N(uint32_t, cap);
+    grown.next = NGD_NEW_N(uint32_t, cap);
+    grown.hashes = NGD_NEW_N(uint64_t, cap);
+    if (!grown.heads || !grown.next || !grown.hashes) {
+        index_free(&grown);
+        return NGD_ERR_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (index == &graph->priv->names || graph->values[i].cls != NGD_VALUE_NODE)
+            index_put(&grown, i, index->hashes[i]);
+    index_free(index);
+    *index = grown;
+    return NGD_OK;
+}
+
+static void index_remove_last(struct ngd_value_index *index, uint32_t value)
+{
+    *chain_of(index, index->hashes[value]) = index->next[value];
+}
+
+static uint32_t find_value(const struct ngd_graph *graph, struct ngd_slice name, uint64_t hash)
 {
     const struct ngd_value_index *index = &graph->priv->names;
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(graph, index, name, 0); at; at = index->next[at - 1])
-        if (slice_is(name, graph->values[at - 1].name))
+    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+        if (index->hashes[at - 1] == hash && slice_is(name, graph->values[at - 1].name))
             return at - 1;
     return NGD_VALUE_NONE;
 }
 
-static uint32_t find_label(const struct ngd_graph *graph, ngd_value_class_t cls, struct ngd_slice label)
+uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name)
+{
+    return find_value(graph, name, hash_of(graph, name, 0));
+}
+
+static uint32_t find_label(const struct ngd_graph *graph, ngd_value_class_t cls, struct ngd_slice label, uint64_t hash)
 {
     const struct ngd_value_index *index = &graph->priv->labels;
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(graph, index, label, cls + 1u); at; at = index->next[at - 1])
-        if (graph->values[at - 1].cls == cls && slice_is(label, graph->values[at - 1].label))
+    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+        if (index->hashes[at - 1] == hash && graph->values[at - 1].cls == cls &&
+            slice_is(label, graph->values[at - 1].label))
             return at - 1;
     return NGD_VALUE_NONE;
 }
 
 int ngd_graph_find_input(const struct ngd_graph *graph, ngd_value_class_t cls, const char *label)
 {
-    uint32_t value = find_label(graph, cls, slice_of(label));
+    struct ngd_slice slice = slice_of(label);
+    uint32_t value = find_label(graph, cls, slice, hash_of(graph, slice, cls + 1u));
 
     if (value == NGD_VALUE_NONE)
-        value = ngd_graph_find_value(graph, slice_of(label));
+        value = ngd_graph_find_value(graph, slice);
     if (value == NGD_VALUE_NONE || graph->values[value].cls != cls || cls == NGD_VALUE_NODE)
         return -1;
     return (int)graph->values[value].ordinal;
@@ -240,10 +234,8 @@ static void destroy(struct ngd_graph *graph)
     ngd_free(graph->states);
     ngd_free(graph->inputs);
     ngd_free(graph->hosts);
-    ngd_free(priv->names.heads);
-    ngd_free(priv->names.next);
-    ngd_free(priv->labels.heads);
-    ngd_free(priv->labels.next);
+    index_free(&priv->names);
+    index_free(&priv->labels);
     ngd_arena_fini(&priv->arena);
     ngd_free(priv);
     ngd_free(graph);
@@ -300,6 +292,24 @@ static ngd_status_t reserve_value(struct ngd_graph *graph, struct ngd_diag *diag
     return NGD_OK;
 }
 
+ngd_status_t ngd_graph_reserve(struct ngd_graph *graph, uint32_t n_values)
+{
+    struct ngd_graph_priv *priv = graph->priv;
+    uint32_t cap = 16;
+    void *values;
+
+    while (cap < n_values && cap < NGD_GRAPH_MAX_VALUES)
+        cap *= 2;
+    if (cap <= priv->cap_values)
+        return NGD_OK;
+    values = ngd_reallocarray(graph->values, cap, sizeof(graph->values[0]));
+    if (!values)
+        return NGD_ERR_NO_MEMORY;
+    graph->values = values;
+    priv->cap_values = cap;
+    return NGD_OK;
+}
+
 /* A name that no value has: the value's number, with underscores while it is taken. */
 static char *make_name(struct ngd_graph *graph)
 {
@@ -312,14 +322,15 @@ static char *make_name(struct ngd_graph *graph)
     return copy_slice(graph, (struct ngd_slice){text, (size_t)n});
 }
 
-static ngd_status_t check_new_name(const struct ngd_graph *graph, struct ngd_slice name, struct ngd_diag *diag)
+static ngd_status_t check_new_name(const struct ngd_graph *graph, struct ngd_slice name, uint64_t hash,
+                                   struct ngd_diag *diag)
 {
     if (name.n > NGD_GRAPH_MAX_NAME)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "value %%%.32s...: a name has at most %d bytes", name.p,
                             NGD_GRAPH_MAX_NAME);
     if (!ngd_name_ok(name))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_PARSE, "a value's name is made of letters, digits, '_' and '.'");
-    if (ngd_graph_find_value(graph, name) != NGD_VALUE_NONE)
+    if (find_value(graph, name, hash) != NGD_VALUE_NONE)
         return ngd_diag_set(
             diag, NGD_ERR_GRAPH_REDEFINED,
             "value %%%.*s is defined twice: every value is assigned once, give the second one another name",
@@ -332,10 +343,11 @@ static ngd_status_t append_value(struct ngd_graph *graph, struct ngd_slice name,
                                  uint32_t *value_p, struct ngd_diag *diag)
 {
     ngd_status_t status = reserve_value(graph, diag);
+    uint64_t hash = name.p ? hash_of(graph, name, 0) : 0;
     struct ngd_value *v;
 
     if (!status && name.p)
-        status = check_new_name(graph, name, diag);
+        status = check_new_name(graph, name, hash, diag);
     if (status)
         return status;
     v = &graph->values[graph->n_values];
@@ -343,14 +355,14 @@ static ngd_status_t append_value(struct ngd_graph *graph, struct ngd_slice name,
     v->name = name.p ? copy_slice(graph, name) : make_name(graph);
     if (!v->name)
         return no_memory(diag);
-    index_put(graph, &graph->priv->names, graph->n_values);
+    index_put(&graph->priv->names, graph->n_values, name.p ? hash : hash_of(graph, slice_of(v->name), 0));
     *value_p = graph->n_values++;
     return NGD_OK;
 }
 
 static void drop_last_value(struct ngd_graph *graph)
 {
-    index_remove_last(graph, &graph->priv->names, --graph->n_values);
+    index_remove_last(&graph->priv->names, --graph->n_values);
 }
 
 /* ---- symbols and inputs ---- */
@@ -454,23 +466,24 @@ static ngd_status_t push_ordinal(struct ngd_graph *graph, ngd_value_class_t cls,
     return NGD_OK;
 }
 
-static ngd_status_t check_label(const struct ngd_graph *graph, ngd_value_class_t cls, const char *label,
-                                struct ngd_diag *diag)
+static ngd_status_t check_label(const struct ngd_graph *graph, ngd_value_class_t cls, struct ngd_slice label,
+                                uint64_t hash, struct ngd_diag *diag)
 {
-    if (strlen(label) > NGD_GRAPH_MAX_STRING)
+    if (label.n > NGD_GRAPH_MAX_STRING)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "a label has at most %d bytes", NGD_GRAPH_MAX_STRING);
-    if (!ngd_text_ok(label, strlen(label)))
+    if (!ngd_text_ok(label.p, label.n))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_PARSE, "a label is not valid UTF-8");
-    if (find_label(graph, cls, slice_of(label)) != NGD_VALUE_NONE)
+    if (find_label(graph, cls, label, hash) != NGD_VALUE_NONE)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_REDEFINED, "two inputs of class %s have the label \"%.64s\"",
-                            ngd_value_class_name(cls), label);
+                            ngd_value_class_name(cls), label.p);
     return NGD_OK;
 }
 
 ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls, const char *name, const char *label,
                                  const struct ngd_type *type, uint32_t *value_p, struct ngd_diag *diag)
 {
-    struct ngd_slice slice = {name, name ? strlen(name) : 0};
+    struct ngd_slice slice = {name, name ? strlen(name) : 0}, said = {label, label ? strlen(label) : 0};
+    uint64_t hash = label ? hash_of(graph, said, cls + 1u) : 0;
     ngd_status_t status = check_open(graph, diag);
     struct ngd_value *v;
     uint32_t value;
@@ -485,22 +498,26 @@ ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls,
         return status;
     }
     if (label)
-        status = check_label(graph, cls, label, diag);
+        status = check_label(graph, cls, said, hash, diag);
     if (!status)
         status = append_value(graph, slice, cls, &value, diag);
     if (status)
         return status;
     v = &graph->values[value];
     v->type = *type;
-    status = label ? NGD_OK : check_label(graph, cls, v->name, diag);
-    v->label = label ? copy_slice(graph, slice_of(label)) : v->name;
+    v->label = label ? copy_slice(graph, said) : v->name;
+    if (!label) {
+        said = slice_of(v->name);
+        hash = hash_of(graph, said, cls + 1u);
+        status = check_label(graph, cls, said, hash, diag);
+    }
     if (!status && (!v->label || push_ordinal(graph, cls, value)))
         status = no_memory(diag);
     if (status) {
         drop_last_value(graph);
         return status;
     }
-    index_put(graph, &graph->priv->labels, value);
+    index_put(&graph->priv->labels, value, hash);
     *value_p = value;
     return NGD_OK;
 }

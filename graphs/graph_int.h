@@ -22,8 +22,9 @@ struct ngd_slice {
 
 /* Chained hash of values; entries are removed in the reverse order of their insertion only. */
 struct ngd_value_index {
-    uint32_t *heads; /* value + 1; 0 ends a chain */
-    uint32_t *next;  /* by value */
+    uint32_t *heads;  /* value + 1; 0 ends a chain */
+    uint32_t *next;   /* by value */
+    uint64_t *hashes; /* by value */
     uint32_t n_heads;
     uint32_t cap_next;
 };
@@ -51,6 +52,8 @@ struct ngd_node_spec {
  */
 ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spec *spec, uint32_t *node_p,
                               struct ngd_diag *diag);
+/* Room for so many values at once; there may come more. */
+ngd_status_t ngd_graph_reserve(struct ngd_graph *graph, uint32_t n_values);
 uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name); /* NGD_VALUE_NONE */
 
 /* Rank, non-negative dimensions and bytes at the symbols' maxima; the text names the type only. */
@@ -63,9 +66,13 @@ bool ngd_text_ok(const char *s, size_t n);      /* UTF-8 without NUL */
 
 /* Seals what passes made of a sealed graph: symbols may have become unused. */
 ngd_status_t ngd_graph_seal_rewritten(struct ngd_graph *graph, struct ngd_diag *diag);
+/* The same, but the digest is taken from the caller: computing it costs more than everything else here. */
+ngd_status_t ngd_graph_seal_claimed(struct ngd_graph *graph, const struct ngd_digest *digest, struct ngd_diag *diag);
 
 /* The digest of a graph whose structure is valid; graph_print.c. */
 ngd_status_t ngd_graph_compute_digest(const struct ngd_graph *graph, struct ngd_digest *digest_p);
+/* The attribute has the value that it has when it is not given. */
+bool ngd_attr_is_default(const struct ngd_attr_schema *schema, const struct ngd_attr_value *a);
 const char *ngd_value_class_name(ngd_value_class_t cls); /* "param" */
 void ngd_print_float(double v, struct ngd_strbuf *sb);   /* shortest text that reads back the same */
 

@@ -88,7 +88,7 @@ static void print_attr_value(const struct ngd_graph *graph, const struct ngd_att
     }
 }
 
-static bool is_default(const struct ngd_attr_schema *schema, const struct ngd_attr_value *a)
+bool ngd_attr_is_default(const struct ngd_attr_schema *schema, const struct ngd_attr_value *a)
 {
     if (schema->required)
         return false;
@@ -152,7 +152,7 @@ static void print_attrs(const struct printer *p, const struct ngd_node *node)
     for (uint32_t i = 0; i < node->op->n_attrs; i++) {
         const struct ngd_attr_schema *schema = &node->op->attrs[i];
 
-        if (!p->numbers && is_default(schema, &node->attrs[i]))
+        if (!p->numbers && ngd_attr_is_default(schema, &node->attrs[i]))
             continue;
         ngd_strbuf_append(p->sb, any ? ", " : " {");
         ngd_strbuf_printf(p->sb, "%s=", schema->name);

@@ -253,7 +253,7 @@ static ngd_status_t check_row_type(const struct ngd_graph *graph, uint32_t value
     int64_t mult;
 
     for (uint32_t i = 0; i < v->type.rank; i++) {
-        if (!ngd_expr_uses(graph->exprs, v->type.dims[i], symbol))
+        if (ngd_dim_is_const(v->type.dims[i]) || !ngd_expr_uses(graph->exprs, v->type.dims[i], symbol))
             continue;
         if (v->cls == NGD_VALUE_PARAM || v->cls == NGD_VALUE_STATE)
             return not_rowwise(graph, v, s, "a bound buffer cannot be padded", diag);
@@ -341,4 +341,15 @@ ngd_status_t ngd_graph_seal(struct ngd_graph *graph, struct ngd_diag *diag)
 ngd_status_t ngd_graph_seal_rewritten(struct ngd_graph *graph, struct ngd_diag *diag)
 {
     return seal(graph, true, diag);
+}
+
+ngd_status_t ngd_graph_seal_claimed(struct ngd_graph *graph, const struct ngd_digest *digest, struct ngd_diag *diag)
+{
+    ngd_status_t status = graph->sealed ? NGD_OK : validate(graph, true, diag);
+
+    if (status)
+        return status;
+    graph->digest = *digest;
+    graph->sealed = true;
+    return NGD_OK;
 }

@@ -11,6 +11,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph.c graphs/graph.h \
 	graphs/graph_int.h \
 	graphs/graph_parse.c \
+	graphs/graph_pack.c graphs/graph_pack.h \
 	graphs/graph_print.c \
 	graphs/graph_validate.c \
 	graphs/guard.c graphs/guard.h \

@@ -23,7 +23,7 @@ ngd_status_t ngd_memplan(struct ngd_memplan_block *blocks, uint32_t n, uint64_t 
 
 /*
  * Whether the blocks' offsets, which may come from a file, are good: aligned, within `peak` bytes, and disjoint while
- * they live. NGD_ERR_FILE_CORRUPT when not. Time: n log n, and for each block the number of those that live with it.
+ * they live. NGD_ERR_FILE_CORRUPT when not. Time: the steps, and for each block the number of those that live with it.
  */
 ngd_status_t ngd_memplan_check(const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align, uint64_t peak);
 

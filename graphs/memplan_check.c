@@ -5,29 +5,14 @@
  */
 #include "base/mem.h"
 #include "graphs/memplan.h"
-#include <stdlib.h>
 #include <string.h>
-
-struct moment {
-    uint32_t step; /* a block's first or last */
-    uint32_t block;
-};
 
 struct sweep {
     const struct ngd_memplan_block *blocks;
-    struct moment *starts, *ends;
-    uint32_t *live; /* blocks, by offset */
+    uint32_t *starts, *ends; /* blocks by their first step, and by their last */
+    uint32_t *live;          /* blocks, by offset */
     uint32_t n, n_live;
 };
-
-static int by_step(const void *pa, const void *pb)
-{
-    const struct moment *a = pa, *b = pb;
-
-    if (a->step != b->step)
-        return a->step < b->step ? -1 : 1;
-    return a->block < b->block ? -1 : a->block > b->block;
-}
 
 /* How many live blocks begin below this offset. */
 static uint32_t rank(const struct sweep *s, uint64_t offset)
@@ -73,9 +58,9 @@ static bool disjoint(struct sweep *s)
     uint32_t ended = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        for (; ended < s->n && s->ends[ended].step < s->starts[i].step; ended++)
-            end(s, s->ends[ended].block);
-        if (!begin(s, s->starts[i].block))
+        for (; ended < s->n && s->blocks[s->ends[ended]].last < s->blocks[s->starts[i]].first; ended++)
+            end(s, s->ends[ended]);
+        if (!begin(s, s->starts[i]))
             return false;
     }
     return true;
@@ -86,35 +71,62 @@ static bool within(const struct ngd_memplan_block *b, uint64_t align, uint64_t p
     return b->offset % align == 0 && b->offset <= peak && b->bytes <= peak - b->offset && b->first <= b->last;
 }
 
-/* Empty blocks take part in nothing but the first check. */
-static ngd_status_t collect(struct sweep *s, uint32_t n, uint64_t align, uint64_t peak)
+/* Empty blocks take part in nothing but the first check. `live` is free until the sweep and holds what is sorted. */
+static ngd_status_t collect(struct sweep *s, uint32_t n, uint64_t align, uint64_t peak, uint32_t *steps_p)
 {
+    uint32_t steps = 0;
+
     for (uint32_t i = 0; i < n; i++) {
         if (!within(&s->blocks[i], align, peak))
             return NGD_ERR_FILE_CORRUPT;
         if (s->blocks[i].bytes == 0)
             continue;
-        s->starts[s->n] = (struct moment){s->blocks[i].first, i};
-        s->ends[s->n++] = (struct moment){s->blocks[i].last, i};
+        s->live[s->n++] = i;
+        if (steps <= s->blocks[i].last)
+            steps = s->blocks[i].last + 1;
     }
-    qsort(s->starts, s->n, sizeof(s->starts[0]), by_step);
-    qsort(s->ends, s->n, sizeof(s->ends[0]), by_step);
+    *steps_p = steps;
     return NGD_OK;
+}
+
+/* Steps are calls of a plan, so there are not many more of them than blocks: they are counted. */
+static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t steps, uint32_t *sorted)
+{
+    uint32_t at = 0;
+
+    memset(counts, 0, steps * sizeof(*counts));
+    for (uint32_t i = 0; i < s->n; i++)
+        counts[by_last ? s->blocks[s->live[i]].last : s->blocks[s->live[i]].first]++;
+    for (uint32_t i = 0; i < steps; i++) {
+        uint32_t n = counts[i];
+
+        counts[i] = at;
+        at += n;
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        sorted[counts[by_last ? s->blocks[s->live[i]].last : s->blocks[s->live[i]].first]++] = s->live[i];
 }
 
 ngd_status_t ngd_memplan_check(const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align, uint64_t peak)
 {
     struct sweep s = {.blocks = blocks};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
+    uint32_t steps = 0, *counts = NULL;
 
-    s.starts = NGD_NEW_N(struct moment, n);
-    s.ends = NGD_NEW_N(struct moment, n);
+    s.starts = NGD_NEW_N(uint32_t, n);
+    s.ends = NGD_NEW_N(uint32_t, n);
     s.live = NGD_NEW_N(uint32_t, n);
-    if (s.starts && s.ends && s.live) {
-        status = collect(&s, n, align, peak);
-        if (!status && !disjoint(&s))
+    if (s.starts && s.ends && s.live)
+        status = collect(&s, n, align, peak, &steps);
+    if (!status && !(counts = NGD_NEW_N(uint32_t, steps)))
+        status = NGD_ERR_NO_MEMORY;
+    if (!status) {
+        sort(&s, false, counts, steps, s.starts);
+        sort(&s, true, counts, steps, s.ends);
+        if (!disjoint(&s))
             status = NGD_ERR_FILE_CORRUPT;
     }
+    ngd_free(counts);
     ngd_free(s.live);
     ngd_free(s.ends);
     ngd_free(s.starts);

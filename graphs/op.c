@@ -44,6 +44,17 @@ static const char *const schemas[] = {
 
 static const struct ngd_op *by_name[NGD_OP_MAX];
 
+/* The rows as they were written, without the last column. */
+static const char rows_text[] =
+#define NGD_OP(ID, name, min_in, max_in, n_out, shape, rows, flags, mutates, host, attrs, doc)                       \
+#ID " " name " " #min_in " " #max_in " " #n_out " " #shape " " #rows " " #flags " " #mutates " " #host " " attrs \
+        "\n"
+#include "graphs/ops.def"
+#undef NGD_OP
+    ;
+
+static struct ngd_digest table_digest;
+
 static void bad_schema(const struct ngd_op *op, const char *at)
 {
     fprintf(stderr, "ops.def: %s: bad attribute schema at \"%s\"\n", op->name, at);
@@ -144,6 +155,7 @@ static void init_table(void)
         by_name[i] = &table[i];
     }
     qsort(by_name, NGD_OP_MAX, sizeof(by_name[0]), compare_names);
+    ngd_digest_of(rows_text, sizeof(rows_text) - 1, &table_digest);
 }
 
 void ngd_op_table_init(void)
@@ -266,16 +278,8 @@ int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n)
     return -1;
 }
 
-/* The rows as they were written, without the last column. */
-static const char rows_text[] =
-#define NGD_OP(ID, name, min_in, max_in, n_out, shape, rows, flags, mutates, host, attrs, doc)                       \
-#ID " " name " " #min_in " " #max_in " " #n_out " " #shape " " #rows " " #flags " " #mutates " " #host " " attrs \
-        "\n"
-#include "graphs/ops.def"
-#undef NGD_OP
-    ;
-
 void ngd_op_table_digest(struct ngd_digest *digest_p)
 {
-    ngd_digest_of(rows_text, sizeof(rows_text) - 1, digest_p);
+    ngd_op_table_init();
+    *digest_p = table_digest;
 }

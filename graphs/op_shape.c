@@ -116,7 +116,7 @@ ngd_status_t ngd_op_result(struct ngd_graph *graph, struct ngd_node *node, uint3
                            const ngd_dim_t *dims, struct ngd_diag *diag)
 {
     struct ngd_type *type = &graph->values[node->out[i]].type;
-    struct ngd_diag why = {0};
+    struct ngd_diag why; /* a kilobyte: filled when it is needed */
     ngd_status_t status;
 
     if (rank > NGD_MAX_RANK)

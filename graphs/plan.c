@@ -115,6 +115,8 @@ struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan)
     if (plan && __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL) == 0) {
         ngd_graph_unref(plan->graph);
         ngd_graph_unref(plan->source);
+        ngd_free(plan->tensors);
+        ngd_free(plan->calls);
         ngd_arena_fini(plan->arena);
         ngd_free(plan); /* the first member of its holder */
     }

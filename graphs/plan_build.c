@@ -63,7 +63,7 @@ static ngd_status_t fail_at(struct build *b, uint32_t node, ngd_status_t status,
 
 static ngd_status_t grow_tensors(struct build *b)
 {
-    uint32_t cap = b->cap_tensors ? b->cap_tensors * 2 : 256;
+    uint32_t cap = b->cap_tensors * 2;
     struct ngd_plan_tensor *tensors;
     struct tensor_info *info;
 
@@ -217,7 +217,7 @@ static ngd_status_t concrete_attrs(struct build *b, uint32_t node, const struct 
 static ngd_status_t append_call(struct build *b, const struct ngd_plan_call *call)
 {
     if (b->plan->n_calls == b->cap_calls) {
-        uint32_t cap = b->cap_calls ? b->cap_calls * 2 : 128;
+        uint32_t cap = b->cap_calls * 2;
         struct ngd_plan_call *calls = ngd_reallocarray(b->plan->calls, cap, sizeof(*calls));
 
         if (!calls)
@@ -232,9 +232,11 @@ static ngd_status_t append_call(struct build *b, const struct ngd_plan_call *cal
 /* Asks the target; its refusal gets the node's name in front. */
 static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint32_t *strided_p)
 {
-    struct ngd_diag why = {0};
+    struct ngd_diag why; /* a kilobyte: only its beginning is cleared */
     ngd_status_t status;
 
+    why.status = NGD_OK;
+    why.text[0] = '\0';
     *strided_p = 0;
     call->workspace_bytes = 0;
     status = b->target->select(b->target->ctx, b->plan, call, strided_p, &call->workspace_bytes, &why);
@@ -595,16 +597,6 @@ static ngd_status_t build_io(struct build *b)
 
 /* ---- the whole ---- */
 
-/* Moves an array of the build to the arena, so that one free ends a plan. */
-static void *settle(struct ngd_arena *arena, const void *array, uint32_t n, size_t size)
-{
-    void *p = ngd_arena_calloc(arena, n, size);
-
-    if (p && n)
-        memcpy(p, array, n * size);
-    return p;
-}
-
 static ngd_status_t run(struct build *b)
 {
     ngd_status_t status = build_inputs(b);
@@ -627,37 +619,39 @@ static ngd_status_t run(struct build *b)
     return NGD_OK;
 }
 
-/* Runs the build with its own arrays and leaves the plan with the arena's. */
+/* Rarely is there more than a tensor for each value and a call for each node. */
+static ngd_status_t make_room(struct build *b)
+{
+    uint32_t n_values = b->graph->n_values, n_nodes = b->graph->n_nodes;
+
+    b->places = ngd_reallocarray(NULL, n_values + 1u, sizeof(*b->places));
+    b->skipped = ngd_calloc(n_nodes + 1u, sizeof(*b->skipped));
+    b->value_needed = ngd_calloc(n_values + 1u, sizeof(*b->value_needed));
+    b->tensor_of = ngd_reallocarray(NULL, n_values + 1u, sizeof(*b->tensor_of));
+    b->cap_tensors = n_values + n_values / 8 + 16;
+    b->cap_calls = n_nodes + n_nodes / 8 + 16;
+    b->plan->tensors = ngd_reallocarray(NULL, b->cap_tensors, sizeof(*b->plan->tensors));
+    b->plan->calls = ngd_reallocarray(NULL, b->cap_calls, sizeof(*b->plan->calls));
+    b->info = ngd_reallocarray(NULL, b->cap_tensors, sizeof(*b->info));
+    if (!b->places || !b->skipped || !b->value_needed || !b->tensor_of || !b->plan->tensors || !b->plan->calls ||
+        !b->info)
+        return no_memory(b);
+    memset(b->tensor_of, 0xff, n_values * sizeof(*b->tensor_of));
+    return NGD_OK;
+}
+
 ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_options *options,
                             const struct ngd_plan_target *target, const struct ngd_plan_layout *layout,
                             struct ngd_diag *diag)
 {
     struct build b = {
         .plan = plan, .graph = plan->graph, .target = target, .options = options, .layout = layout, .diag = diag};
-    uint32_t n_values = plan->graph->n_values;
-    struct ngd_plan_tensor *tensors;
-    struct ngd_plan_call *calls;
     ngd_status_t status;
 
     b.inplace = target->inplace && (!options || options->inplace_pass);
-    b.places = NGD_NEW_N(struct ngd_place, n_values + 1u);
-    b.skipped = ngd_calloc(plan->graph->n_nodes + 1u, sizeof(*b.skipped));
-    b.value_needed = ngd_calloc(n_values, sizeof(*b.value_needed));
-    b.tensor_of = NGD_NEW_N(uint32_t, n_values);
-    if (b.value_needed && b.tensor_of && b.places && b.skipped) {
-        memset(b.tensor_of, 0xff, n_values * sizeof(*b.tensor_of));
+    status = make_room(&b);
+    if (!status)
         status = run(&b);
-    } else {
-        status = no_memory(&b);
-    }
-    tensors = settle(plan->arena, plan->tensors, plan->n_tensors, sizeof(*tensors));
-    calls = settle(plan->arena, plan->calls, plan->n_calls, sizeof(*calls));
-    if (!status && (!tensors || !calls))
-        status = no_memory(&b);
-    ngd_free(plan->tensors);
-    ngd_free(plan->calls);
-    plan->tensors = tensors;
-    plan->calls = calls;
     ngd_free(b.info);
     ngd_free(b.tensor_of);
     ngd_free(b.value_needed);

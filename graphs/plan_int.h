@@ -5,7 +5,7 @@
 /*
  * Inside of a plan: what its parts share (life, build, views, memory, estimates).
  *
- * While a plan is built, its tensors and calls are growing heap arrays; at the end they move to the arena. A
+ * A plan's tensors and calls are arrays of their own, which grow while it is built; everything else is in the arena. A
  * tensor's offset is relative to its root until ngd_plan_assign_memory has placed the roots.
  */
 #include "graphs/plan.h"

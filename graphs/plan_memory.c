@@ -160,7 +160,7 @@ static void take(struct memory *m, const struct ngd_memplan_block *blocks)
 static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layout *layout,
                                struct ngd_memplan_block *blocks, uint32_t n)
 {
-    uint64_t top = 0;
+    uint64_t top = 0, sum = 0;
     ngd_status_t status;
 
     if (layout->n_blocks != n)
@@ -170,11 +170,15 @@ static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layo
     status = ngd_memplan_check(blocks, n, NGD_PLAN_ALIGN, layout->pool_bytes);
     if (status)
         return status;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (blocks[i].bytes && top < blocks[i].offset + blocks[i].bytes)
             top = blocks[i].offset + blocks[i].bytes;
-    /* A pool of any size would be safe; one that is larger than its blocks only takes memory away. */
-    if (layout->pool_bytes - top >= NGD_PLAN_ALIGN)
+        if (__builtin_add_overflow(sum, blocks[i].bytes + NGD_PLAN_ALIGN - 1, &sum))
+            sum = UINT64_MAX;
+    }
+    /* A pool of any size would be safe; one that is larger than its blocks, or has them far apart, only takes memory
+     * away. */
+    if (layout->pool_bytes - top >= NGD_PLAN_ALIGN || layout->pool_bytes > sum)
         return NGD_ERR_FILE_CORRUPT;
     plan->pool_bytes = layout->pool_bytes;
     plan->live_peak_bytes = layout->live_peak_bytes;

@@ -2,11 +2,11 @@
 /*
  * The bytes, all numbers little endian:
  *
- *     0  "npgplan1"
- *     8  u32 bytes of the graph's text; 0: the plan is of the source graph itself
+ *     0  "npgplan2"
+ *     8  u32 bytes of the graph (graphs/graph_pack.h); 0: the plan is of the source graph itself
  *    12  u32 tensors, 16 u32 calls, 20 u32 blocks of the plan that was stored
  *    24  u64 bytes of the pool, 32 u64 lower bound of them
- *    40  the text, then a u64 for each block: its offset in the pool
+ *    40  the graph, then a u64 for each block: its offset in the pool
  *
  * The numbers of tensors and calls only find out early that the planner has come to another plan than the one whose
  * layout this is.
@@ -14,17 +14,18 @@
 #include "graphs/plan_pack.h"
 #include "base/le.h"
 #include "base/mem.h"
+#include "graphs/graph_pack.h"
 #include "graphs/plan_int.h"
 #include <inttypes.h>
 #include <string.h>
 
 #define HEAD_BYTES 40
 
-static const char magic[8] = "npgplan1";
+static const char magic[8] = "npgplan2";
 
 struct pack {
-    const uint8_t *text, *offsets;
-    uint32_t n_text, n_tensors, n_calls, n_blocks;
+    const uint8_t *graph, *offsets;
+    uint32_t n_graph, n_tensors, n_calls, n_blocks;
     uint64_t pool_bytes, live_peak_bytes;
 };
 
@@ -32,23 +33,23 @@ struct pack {
 
 void ngd_plan_pack(const struct ngd_plan *plan, const struct ngd_graph *source, struct ngd_strbuf *out)
 {
-    struct ngd_strbuf text;
+    struct ngd_strbuf graph;
 
-    ngd_strbuf_init(&text);
+    ngd_strbuf_init(&graph);
     if (plan->graph != source && !ngd_digest_equal(&plan->graph->digest, &source->digest))
-        ngd_graph_print(plan->graph, &text);
+        ngd_graph_pack(plan->graph, &graph);
     ngd_strbuf_append_n(out, magic, sizeof(magic));
-    ngd_le_put(out, text.len, 4);
+    ngd_le_put(out, graph.len, 4);
     ngd_le_put(out, plan->n_tensors, 4);
     ngd_le_put(out, plan->n_calls, 4);
     ngd_le_put(out, plan->layout.n_blocks, 4);
     ngd_le_put(out, plan->pool_bytes, 8);
     ngd_le_put(out, plan->live_peak_bytes, 8);
-    ngd_strbuf_append_n(out, ngd_strbuf_str(&text), text.len);
+    ngd_strbuf_append_n(out, ngd_strbuf_str(&graph), graph.len);
     for (uint32_t i = 0; i < plan->layout.n_blocks; i++)
         ngd_le_put(out, plan->layout.offsets[i], 8);
-    out->failed = out->failed || text.failed;
-    ngd_strbuf_fini(&text);
+    out->failed = out->failed || graph.failed;
+    ngd_strbuf_fini(&graph);
 }
 
 /* ---- unpack ---- */
@@ -63,34 +64,34 @@ static ngd_status_t read_head(const uint8_t *p, size_t n, struct pack *pack, str
     if (memcmp(p, magic, sizeof(magic)) != 0)
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "not a stored plan of this version");
     *pack = (struct pack){
-        .n_text = (uint32_t)ngd_le_get(p + 8, 4),
+        .n_graph = (uint32_t)ngd_le_get(p + 8, 4),
         .n_tensors = (uint32_t)ngd_le_get(p + 12, 4),
         .n_calls = (uint32_t)ngd_le_get(p + 16, 4),
         .n_blocks = (uint32_t)ngd_le_get(p + 20, 4),
         .pool_bytes = ngd_le_get(p + 24, 8),
         .live_peak_bytes = ngd_le_get(p + 32, 8),
     };
-    want = HEAD_BYTES + (uint64_t)pack->n_text + 8 * (uint64_t)pack->n_blocks;
+    want = HEAD_BYTES + (uint64_t)pack->n_graph + 8 * (uint64_t)pack->n_blocks;
     if (n != want)
         return ngd_diag_set(diag, n < want ? NGD_ERR_FILE_TRUNCATED : NGD_ERR_FILE_CORRUPT,
                             "the stored plan says that it has %" PRIu64 " bytes; there are %zu", want, n);
     if (pack->live_peak_bytes > pack->pool_bytes)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the stored plan's pool is smaller than what lives in it");
-    pack->text = p + HEAD_BYTES;
-    pack->offsets = pack->text + pack->n_text;
+    pack->graph = p + HEAD_BYTES;
+    pack->offsets = pack->graph + pack->n_graph;
     return NGD_OK;
 }
 
-ngd_status_t ngd_plan_pack_graph(const void *data, size_t n, const char **text_p, size_t *n_p, struct ngd_diag *diag)
+ngd_status_t ngd_plan_unpack_graph(const void *data, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
     struct pack pack;
     ngd_status_t status = read_head(data, n, &pack, diag);
 
-    if (status)
-        return status;
-    *text_p = (const char *)pack.text;
-    *n_p = pack.n_text;
-    return NGD_OK;
+    if (!status && pack.n_graph)
+        return ngd_graph_unpack(pack.graph, pack.n_graph, graph_p, diag);
+    if (!status)
+        *graph_p = NULL;
+    return status;
 }
 
 /* ---- the interface ---- */
@@ -164,11 +165,11 @@ static ngd_status_t stored_graph(struct ngd_graph *source, const struct ngd_key 
     struct pair pair;
     ngd_status_t status;
 
-    if (pack->n_text == 0) {
+    if (pack->n_graph == 0) {
         *graph_p = ngd_graph_ref(source);
         return NGD_OK;
     }
-    status = ngd_graph_parse_rewritten((const char *)pack->text, pack->n_text, &graph, diag);
+    status = ngd_graph_unpack(pack->graph, pack->n_graph, &graph, diag);
     if (status)
         return status;
     pair = (struct pair){.a = source, .b = graph, .symbols = key->symbols};

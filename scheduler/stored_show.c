@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of the store as text for people: guards, options, graph, plan, kernels. */
 #include "base/mem.h"
+#include "graphs/graph_pack.h"
 #include "graphs/plan_pack.h"
 #include "scheduler/program_int.h"
 #include "scheduler/stored.h"
@@ -107,13 +108,28 @@ static void show_plan(struct ngd_sched *sched, const struct ngd_store_entry *e, 
     ngd_plan_unref(plan);
 }
 
+static void show_made(const struct ngd_store_entry *e, struct ngd_strbuf *sb)
+{
+    struct ngd_graph *made = NULL;
+    struct ngd_diag diag = {0};
+
+    ngd_strbuf_append(sb, "\n# graph as the passes left it\n");
+    if (ngd_plan_unpack_graph(e->payload, e->n_payload, &made, &diag))
+        ngd_strbuf_printf(sb, "# it does not load: %s\n", diag.text);
+    else if (!made)
+        ngd_strbuf_append(sb, "# they changed nothing\n");
+    else if (!ngd_graph_digest_holds(made))
+        ngd_strbuf_append(sb, "# it is not the graph that it says it is\n");
+    else
+        ngd_graph_print(made, sb);
+    ngd_graph_unref(made);
+}
+
 static void show_plan_entry(struct ngd_sched *sched, const struct ngd_store_entry *e, struct ngd_strbuf *sb)
 {
     struct ngd_graph *source = NULL;
     struct ngd_digest digest;
     char hex[NGD_DIGEST_HEX + 8];
-    const char *text = NULL;
-    size_t n = 0;
 
     if (ngd_store_line(e->identity, e->n_identity, "graph", hex, sizeof(hex)) && ngd_stored_digest(hex, &digest))
         source = ngd_stored_graph(sched, &digest);
@@ -122,10 +138,7 @@ static void show_plan_entry(struct ngd_sched *sched, const struct ngd_store_entr
         ngd_graph_print(source, sb);
     else
         ngd_strbuf_append(sb, "# not in the store\n");
-    if (ngd_plan_pack_graph(e->payload, e->n_payload, &text, &n, NULL) == NGD_OK && n > 0) {
-        ngd_strbuf_append(sb, "\n# graph as the passes left it\n");
-        ngd_strbuf_append_n(sb, text, n);
-    }
+    show_made(e, sb);
     if (source)
         show_plan(sched, e, source, sb);
     ngd_graph_unref(source);

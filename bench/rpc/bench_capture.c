@@ -76,6 +76,20 @@ static uint64_t bytes_of(const struct ngd_graph *g, uint32_t value)
     return bytes;
 }
 
+/* Written, as a client has loaded its weights by then: memory that nobody has touched costs a page fault at its first
+ * use. */
+static struct ngd_buffer *zeros(struct ngd_device *dev, uint64_t bytes)
+{
+    struct ngd_buffer *buffer = NULL;
+    void *data = calloc(1, bytes);
+    struct ngd_diag diag = {0};
+
+    must(ngd_buffer_create(dev, bytes, NGD_BUFFER_WEIGHTS, "w", &buffer, &diag), &diag);
+    must(ngd_buffer_write(buffer, 0, data, bytes, &diag), &diag);
+    free(data);
+    return buffer;
+}
+
 static void bind_zeros(struct start *s, struct ngd_program *prog)
 {
     const struct ngd_graph *g = ngd_program_graph(prog);
@@ -84,9 +98,7 @@ static void bind_zeros(struct start *s, struct ngd_program *prog)
     struct ngd_diag diag = {0};
 
     for (uint32_t i = 0; i < n; i++)
-        must(ngd_buffer_create(s->dev, bytes_of(g, i < g->n_params ? g->params[i] : g->states[i - g->n_params]),
-                               NGD_BUFFER_WEIGHTS, "w", &buffers[i], &diag),
-             &diag);
+        buffers[i] = zeros(s->dev, bytes_of(g, i < g->n_params ? g->params[i] : g->states[i - g->n_params]));
     must(ngd_binding_create(prog, buffers, &s->binding, &diag), &diag);
     for (uint32_t i = 0; i < n; i++)
         ngd_buffer_unref(buffers[i]);

@@ -43,6 +43,7 @@ NGD_GRAPH_TESTS = \
 	tests/unit/test_expr \
 	tests/unit/test_graph \
 	tests/unit/test_graph_errors \
+	tests/unit/test_graph_pack \
 	tests/unit/test_graph_random \
 	tests/unit/test_graph_rows \
 	tests/unit/test_op
@@ -57,6 +58,7 @@ tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_GRAPHS_LIBS)
 tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_errors_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_pack_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_random_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_rows_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_op_LDADD = $(NGD_GRAPH_TEST_LIBS)
