@@ -212,7 +212,7 @@ ngd_status_t ngd_graph_tap(const struct ngd_graph *graph, struct ngd_graph **tap
     if (sb.failed)
         status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a copy of graph \"%.100s\"", graph->name);
     else
-        status = ngd_graph_parse(sb.data, sb.len, tapped_p, diag);
+        status = ngd_graph_parse_rewritten(sb.data, sb.len, tapped_p, diag);
     ngd_strbuf_fini(&sb);
     return status;
 }
