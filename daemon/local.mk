@@ -39,6 +39,8 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_admin.c \
 	daemon/rpc_call.c \
 	daemon/rpc_call.h \
+	daemon/rpc_recv.c \
+	daemon/rpc_send.c \
 	daemon/rpc_generate.c \
 	daemon/rpc_bind.c \
 	daemon/rpc_buckets.c \

@@ -3,7 +3,7 @@
 #define NGD_DAEMON_RPC_INT_H
 
 /*
- * What rpc_server.c and rpc_call.c share: the whole call, with its gRPC side.
+ * What rpc_server.c, rpc_call.c, rpc_recv.c and rpc_send.c share: the whole call, with its gRPC side.
  *
  * References of a call: one per outstanding batch; the handler's, which it gives up with its answer (UNARY and
  * SERVER_STREAM: for the call; LOCKSTEP: for each message); those of others (ngd_call_ref). The RECV_CLOSE batch is
@@ -20,6 +20,9 @@
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
+
+#define RPC_KEEP_ARENA (64u << 10) /* messages above this give their memory back at once */
+#define RPC_UNSENT_MAX 16
 
 struct ngd_metric_row;
 struct rpc_call;
@@ -101,6 +104,32 @@ void rpc_call_init(struct rpc_call *call, struct ngd_rpc_server *server);
 void rpc_call_fini(struct rpc_call *call);
 /* The call arrived and its method is known: watches for its end and hands it on, or refuses it with status. */
 void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag);
+/* Starts a batch with a reference of its own. False: the call was given up, gRPC refuses only what is our mistake. */
+bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag);
+void rpc_call_unref(struct rpc_call *call);
+void rpc_call_drop_message(struct rpc_call *call);
+void rpc_call_drop_reserved(struct rpc_call *call);
+/* The message is the handler's now, with a reference; and it has answered. */
+void rpc_call_give_to_handler(struct rpc_call *call);
+void rpc_call_handler_done(struct rpc_call *call);
+void rpc_call_lead_succeeded(struct rpc_call *call, const uint8_t *data, size_t n);
+void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock);
+/* Whoever claims the end sends the status, without the lock; later callers are told no. */
+bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock);
+/* The status batch, with a last message or none (taken). Only for who claimed the end. */
+void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last);
+/* The same with the status that ngd_call_end left. */
+void rpc_call_send_end_status(struct rpc_call *call, grpc_byte_buffer *last);
+/* Claims the end and sends it, unless it is claimed. */
+void rpc_call_end(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last);
+void rpc_call_fail(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag);
+/* rpc_recv.c */
+void rpc_start_recv(struct rpc_call *call);
+void rpc_on_recv(struct rpc_call *call, bool ok);
+void rpc_deliver(struct rpc_call *call); /* the message that came, to the handler */
+ngd_status_t rpc_no_memory(struct ngd_diag *diag);
+/* rpc_send.c */
+void rpc_on_send(struct rpc_call *call, bool ok);
 /* rpc_server.c */
 void rpc_server_release(struct rpc_call *call); /* the last reference is gone: back to the pool */
 void rpc_server_opened_stream(struct rpc_call *call);

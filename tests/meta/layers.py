@@ -29,7 +29,7 @@ EXTERNAL = [
     (r"jemalloc/", {"base/mem.c"}),
     (r"openssl/", {"base/digest.c"}),
     (r"libxsmm", {"devices/host/k_gemm_xsmm.c"}),
-    (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),
+    (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_recv.c", "daemon/rpc_send.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),
     (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),
     (r"systemd/", {"daemon/sdnotify.c"}),
     (r"libsmartcols/", {"client/ctl_table.c"}),

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The messages of a call that arrive: checked, unpacked into the call's arena, given to the handler, and when the next
+ * is asked for.
+ */
+#include "daemon/answers.h"
+#include "daemon/daemon.h"
+#include "daemon/rpc_int.h"
+#include "daemon/session.h"
+#include "daemon/wire_check.h"
+#include <string.h>
+
+static void *arena_alloc(void *data, size_t n)
+{
+    return ngd_arena_alloc(data, n);
+}
+
+static void arena_free(void *data, void *p)
+{
+    (void)data;
+    (void)p;
+}
+
+ngd_status_t rpc_no_memory(struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory for a message");
+}
+
+/* Lists the pieces of the message, in the arena. */
+static ngd_status_t list_pieces(struct rpc_call *call, struct ngd_raw_message *raw, struct ngd_diag *diag)
+{
+    size_t cap = call->message->data.raw.slice_buffer.count;
+    struct ngd_piece *pieces = ngd_arena_alloc(&call->pub.arena, (cap + 1) * sizeof(*pieces));
+    grpc_byte_buffer_reader reader;
+    grpc_slice *slice;
+
+    if (!pieces)
+        return rpc_no_memory(diag);
+    if (call->message->data.raw.compression != GRPC_COMPRESS_NONE ||
+        !grpc_byte_buffer_reader_init(&reader, call->message))
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "the message is compressed; send it as it is");
+    while (raw->n_pieces < cap && grpc_byte_buffer_reader_peek(&reader, &slice)) {
+        pieces[raw->n_pieces].data = GRPC_SLICE_START_PTR(*slice);
+        pieces[raw->n_pieces++].n = GRPC_SLICE_LENGTH(*slice);
+    }
+    grpc_byte_buffer_reader_destroy(&reader);
+    raw->pieces = pieces;
+    return NGD_OK;
+}
+
+static ngd_status_t flatten(struct rpc_call *call, struct ngd_raw_message *raw, struct ngd_diag *diag)
+{
+    uint8_t *p;
+
+    if (raw->n_pieces <= 1) {
+        raw->data = raw->n_pieces ? raw->pieces[0].data : (const uint8_t *)"";
+        return NGD_OK;
+    }
+    if (raw->n > RPC_KEEP_ARENA)
+        p = call->flat = ngd_malloc(raw->n);
+    else
+        p = ngd_arena_alloc(&call->pub.arena, raw->n);
+    if (!p)
+        return rpc_no_memory(diag);
+    raw->data = p;
+    for (size_t i = 0; i < raw->n_pieces; i++) {
+        memcpy(p, raw->pieces[i].data, raw->pieces[i].n);
+        p += raw->pieces[i].n;
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p,
+                           struct ngd_diag *diag)
+{
+    ProtobufCAllocator allocator = {arena_alloc, arena_free, &call->pub.arena};
+    const ProtobufCMessageDescriptor *desc = call->pub.method->request;
+    ngd_status_t status = ngd_wire_check(desc, raw->data, raw->n, NGD_WIRE_MAX_FIELDS, diag);
+
+    if (status != NGD_OK)
+        return status;
+    *msg_p = protobuf_c_message_unpack(desc, &allocator, raw->n, raw->data);
+    if (!*msg_p)
+        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s cannot be unpacked", desc->short_name);
+    return NGD_OK;
+}
+
+static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p,
+                            struct ngd_diag *diag)
+{
+    const struct ngd_method *method = call->pub.method;
+    ngd_status_t status;
+
+    raw->n = call->message_bytes = grpc_byte_buffer_length(call->message);
+    if (method->limit && raw->n > method->limit)
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the request has %zu bytes; %s.%s takes at most %u",
+                            raw->n, method->service, method->name, method->limit);
+    status = list_pieces(call, raw, diag);
+    *msg_p = raw;
+    if (status == NGD_OK && method->kind != NGD_RPC_CLIENT_STREAM)
+        status = flatten(call, raw, diag);
+    if (status == NGD_OK && !ngd_method_is_raw(method))
+        status = unpack(call, raw, msg_p, diag);
+    return status;
+}
+
+/* Is it the first with its request id, which the handler has to serve? */
+static bool is_first(struct rpc_call *call, const struct ngd_raw_message *raw, const void *msg)
+{
+    struct ngd_call *pub = &call->pub;
+    struct ngd_raw_message *kept;
+
+    if (!pub->method->ops->once || !pub->session || pub->request_id[0] == '\0')
+        return true;
+    if (ngd_method_is_raw(pub->method)) { /* it may have to wait, and the caller's is on the stack */
+        kept = ngd_arena_alloc(&pub->life, sizeof(*kept));
+        if (!kept) {
+            ngd_call_fail(pub, NGD_ERR_NO_MEMORY, NULL);
+            return false;
+        }
+        *kept = *raw;
+        msg = kept;
+    }
+    return ngd_answers_begin(ngd_session_answers(pub->session), pub, msg, raw->data, raw->n);
+}
+
+/* Hands call->message to the handler, or fails the call. */
+void rpc_deliver(struct rpc_call *call)
+{
+    struct ngd_raw_message raw = {0};
+    const void *msg = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = prepare(call, &raw, &msg, &diag);
+
+    if (status != NGD_OK) {
+        rpc_call_fail(call, status, &diag);
+        return;
+    }
+    if (call->pub.method->kind != NGD_RPC_CLIENT_STREAM && call->pub.method->kind != NGD_RPC_DUPLEX)
+        rpc_call_give_to_handler(call);
+    if (is_first(call, &raw, msg))
+        call->pub.method->ops->request(&call->pub, msg);
+}
+
+void rpc_start_recv(struct rpc_call *call)
+{
+    grpc_op op = {0};
+
+    op.op = GRPC_OP_RECV_MESSAGE;
+    op.data.recv_message.recv_message = &call->received;
+    rpc_call_start(call, &op, 1, &call->on_recv);
+}
+
+/* NULL instead of a message: half-closed, or broken. */
+static void no_more(struct rpc_call *call, bool ok)
+{
+    bool broken = !ok || atomic_load(&call->pub.cancelled) || grpc_call_failed_before_recv_message(call->core);
+    bool over;
+
+    ngd_mutex_lock(&call->lock);
+    over = call->finished || call->finishing;
+    ngd_mutex_unlock(&call->lock);
+    if (over)
+        return;
+    if (call->pub.method->kind != NGD_RPC_LOCKSTEP)
+        call->pub.method->ops->half_closed(&call->pub, broken);
+    else if (broken)
+        rpc_call_fail(call, NGD_ERR_CANCELLED, NULL);
+    else
+        rpc_call_end(call, NGD_OK, "", NULL);
+}
+
+/* Is the stream still open for this message? Marks it busy. */
+static bool take_message(struct rpc_call *call, ngd_status_t *refuse_p)
+{
+    const struct ngd_method *method = call->pub.method;
+    bool open;
+
+    *refuse_p = NGD_OK;
+    ngd_mutex_lock(&call->lock);
+    open = !call->finished;
+    call->busy = open;
+    if (open && method->kind == NGD_RPC_LOCKSTEP) {
+        if (!method->while_draining && ngd_daemon_state(call->pub.daemon) != NGD_DAEMON_SERVING) {
+            *refuse_p = NGD_ERR_DRAINING;
+        } else if (method->class == NGD_RPC_WORK) {
+            call->counted_busy = true;
+            rpc_server_count_busy(call->server, 1);
+        }
+    }
+    ngd_mutex_unlock(&call->lock);
+    return open;
+}
+
+/* CLIENT_STREAM and DUPLEX read on when the handler returns; LOCKSTEP when it answers. */
+static void read_on(struct rpc_call *call)
+{
+    bool read, end;
+
+    rpc_call_drop_message(call);
+    ngd_mutex_lock(&call->lock);
+    call->busy = false;
+    end = call->finishing && !call->sending && !call->out_head && rpc_call_claim_end(call);
+    call->paused = call->n_out >= RPC_UNSENT_MAX; /* a client that sends and does not read */
+    read = !call->finished && !call->paused;
+    ngd_mutex_unlock(&call->lock);
+    if (end)
+        rpc_call_send_end_status(call, NULL);
+    if (read)
+        rpc_start_recv(call);
+}
+
+void rpc_on_recv(struct rpc_call *call, bool ok)
+{
+    ngd_status_t refuse;
+
+    if (call->sent_buffer && call->pub.method->kind == NGD_RPC_LOCKSTEP) {
+        grpc_byte_buffer_destroy(call->sent_buffer);
+        call->sent_buffer = NULL;
+    }
+    call->message = call->received;
+    call->received = NULL;
+    if (!call->message) {
+        no_more(call, ok);
+    } else if (take_message(call, &refuse)) {
+        call->pub.arrived = ngd_now();
+        if (refuse != NGD_OK)
+            rpc_call_fail(call, refuse, NULL);
+        else
+            rpc_deliver(call);
+        if (call->pub.method->kind != NGD_RPC_LOCKSTEP)
+            read_on(call);
+    }
+    rpc_call_unref(call);
+}
