@@ -6,15 +6,9 @@
 
 #define AHEAD 4 /* keys: far enough for memory, near enough for the L1 cache */
 
+#if NGD_SIMD < 16
 /* simd_hsum of nq vectors at once, with the same order of additions. */
-#if NGD_SIMD == 16
-SIMD_INLINE __m128 fold128(simd_f v)
-{
-    const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), simd_fold_hi(v));
-
-    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
-}
-#elif NGD_SIMD == 8
+#if NGD_SIMD == 8
 SIMD_INLINE __m128 fold128(simd_f v)
 {
     return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -22,7 +16,7 @@ SIMD_INLINE __m128 fold128(simd_f v)
 #endif
 SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
 {
-#if NGD_SIMD > 1
+#if NGD_SIMD == 8
     if (nq == 4) {
         __m128 a = fold128(v[0]), b = fold128(v[1]), c = fold128(v[2]), d = fold128(v[3]), r;
         float t[4];
@@ -36,6 +30,7 @@ SIMD_INLINE void sums(const simd_f *v, const int nq, float *out, int64_t step)
 #endif
     NGD_UNROLL for (int i = 0; i < nq; i++) out[i * step] = simd_hsum(v[i]);
 }
+#endif
 
 SIMD_INLINE void fetch(const char *p, int64_t bytes)
 {
@@ -43,6 +38,56 @@ SIMD_INLINE void fetch(const char *p, int64_t bytes)
         __builtin_prefetch(p + l, 0, 3);
 }
 
+#if NGD_SIMD == 16
+/*
+ * Scores of nq queries (1, 2 or 4, a constant after inlining) with keys, 16 of them at once: as many keys as make 16
+ * vectors of sums, which are folded together. Behind the last key there may be other numbers afterwards.
+ */
+#define SCORES(T)                                                                                                     \
+    SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
+                                int64_t begin, int64_t end)                                                           \
+    {                                                                                                                 \
+        const int keys = 16 / nq;                                                                                     \
+        const float *q = s->q + first * dp;                                                                           \
+        float *out = s->scores + first * NGD_ATTN_CHUNK;                                                              \
+                                                                                                                      \
+        for (int64_t j = begin; j < end; j += keys) {                                                                 \
+            const ngd_el_##T *k[16];                                                                                  \
+            simd_f acc[16], qv[4];                                                                                    \
+                                                                                                                      \
+            NGD_UNROLL for (int i = 0; i < keys; i++) k[i] = (const void *)s->k[j + i < end ? j + i : end - 1];       \
+            for (int64_t i = j + keys; first == 0 && i < end && i < j + 2 * keys; i++)                                \
+                fetch(s->k[i], d *(int64_t)sizeof(*k[0]));                                                            \
+            NGD_UNROLL for (int i = 0; i < 16; i++) acc[i] = simd_zero();                                             \
+            for (int64_t c = 0; c < d; c += SIMD_W) {                                                                 \
+                NGD_UNROLL for (int m = 0; m < nq; m++) qv[m] = simd_load_f32(q + m * dp + c);                        \
+                NGD_UNROLL for (int i = 0; i < keys; i++)                                                             \
+                {                                                                                                     \
+                    const simd_f kv = simd_load_up_to_##T(k[i] + c, d - c);                                           \
+                    NGD_UNROLL for (int m = 0; m < nq; m++) acc[m * keys + i] =                                       \
+                        simd_fma(qv[m], kv, acc[m * keys + i]);                                                       \
+                }                                                                                                     \
+            }                                                                                                         \
+            put_scores(simd_hsum_each(acc), nq, end - j, NGD_ATTN_CHUNK - j, out + j);                                \
+        }                                                                                                             \
+    }
+SIMD_INLINE void put_scores(simd_f v, const int nq, int64_t n, int64_t room, float *out)
+{
+    if (nq == 4) {
+        _mm_storeu_ps(out, _mm512_castps512_ps128(v));
+        _mm_storeu_ps(out + NGD_ATTN_CHUNK, _mm512_extractf32x4_ps(v, 1));
+        _mm_storeu_ps(out + 2 * NGD_ATTN_CHUNK, _mm512_extractf32x4_ps(v, 2));
+        _mm_storeu_ps(out + 3 * NGD_ATTN_CHUNK, _mm512_extractf32x4_ps(v, 3));
+    } else if (nq == 2) {
+        _mm256_storeu_ps(out, _mm512_castps512_ps256(v));
+        _mm256_storeu_ps(out + NGD_ATTN_CHUNK, simd_fold_hi(v));
+    } else if (room >= SIMD_W) {
+        simd_store_f32(out, v);
+    } else {
+        simd_store_n_f32(out, v, n);
+    }
+}
+#else
 /* Scores of nq queries (a constant after inlining) with n keys. */
 #define SCORES(T)                                                                                                     \
     SIMD_INLINE void scores_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
@@ -69,6 +114,7 @@ SIMD_INLINE void fetch(const char *p, int64_t bytes)
             sums(acc, nq, out + j, NGD_ATTN_CHUNK);                                                                   \
         }                                                                                                             \
     }
+#endif
 
 /* o += sum over keys of p * v, for nq queries and up to nv vectors of columns from `col` on. */
 #define VALUES(T)                                                                                                      \
@@ -109,26 +155,35 @@ SIMD_INLINE void fetch(const char *p, int64_t bytes)
             values_##T(s, d, dp, first, nq, begin, end, col, 1);                                                       \
     }
 
+/* Scores, -infinity from the n-th on; there is room for a whole vector. */
+SIMD_INLINE simd_f seen(const float *p, int64_t n)
+{
+    return n >= SIMD_W ? simd_load_f32(p) : simd_fill(simd_load_f32(p), n, -INFINITY);
+}
+
 /* Scores become weights, and what was summed before is brought to the new maximum. */
 static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
 {
     float *p = s->scores + query * NGD_ATTN_CHUNK, *o = s->o + query * dp;
-    simd_f top = simd_set1(s->max[query]), total = simd_zero(), fade;
+    const float before = s->max[query];
+    simd_f top = simd_set1(before), total = simd_zero(), fade;
     float max;
 
-    for (int64_t j = n; j % SIMD_W; j++)
-        p[j] = -INFINITY; /* CHUNK is a multiple of SIMD_W */
     for (int64_t j = 0; j < n; j += SIMD_W)
-        top = simd_max(top, simd_load_f32(p + j));
+        top = simd_max(top, seen(p + j, n - j));
     max = simd_hmax(top);
+    s->max[query] = max;
     for (int64_t j = 0; j < n; j += SIMD_W) {
-        const simd_f e = simd_exp(simd_sub(simd_load_f32(p + j), simd_set1(max)));
+        const simd_f e = simd_exp(simd_sub(seen(p + j, n - j), simd_set1(max)));
 
         simd_store_f32(p + j, e);
         total = simd_add(total, e);
     }
-    fade = simd_exp(simd_sub(simd_set1(s->max[query]), simd_set1(max)));
-    s->max[query] = max;
+    if (before == -INFINITY) { /* nothing was summed */
+        s->sum[query] = simd_hsum(total);
+        return;
+    }
+    fade = simd_exp(simd_sub(simd_set1(before), simd_set1(max)));
     s->sum[query] = s->sum[query] * simd_hmax(fade) + simd_hsum(total);
     for (int64_t i = 0; i < dp; i += SIMD_W)
         simd_store_f32(o + i, simd_mul(simd_load_f32(o + i), fade));

@@ -136,7 +136,6 @@ INTERLEAVE(bf16)
 #if NGD_SIMD == 16
 SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
 {
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     float t[16];
 
     if (n < 4) {
@@ -144,14 +143,7 @@ SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
         return;
     }
     NGD_UNROLL for (int i = n; i < 16; i++) v[i] = simd_zero();
-    NGD_UNROLL for (int i = 0; i < 8; i++) v[i] = simd_add(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
-                                                           _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xee));
-    NGD_UNROLL for (int i = 0; i < 4; i++) v[i] = simd_add(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x88),
-                                                           _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xdd));
-    NGD_UNROLL for (int i = 0; i < 2; i++) v[i] =
-        simd_add(_mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44), _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee));
-    v[0] = simd_add(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xdd));
-    _mm512_storeu_ps(n == 16 ? out : t, _mm512_permutexvar_ps(order, v[0]));
+    _mm512_storeu_ps(n == 16 ? out : t, simd_hsum_each(v));
     if (n < 16)
         memcpy(out, t, (size_t)n * sizeof(float));
 }

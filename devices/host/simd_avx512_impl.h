@@ -3,6 +3,7 @@
 #define NGD_DEVICES_HOST_SIMD_AVX512_IMPL_H
 
 /* simd.h for 16 lanes: AVX-512 F, BW, VL, DQ. */
+#include "devices/host/unroll.h"
 #include <immintrin.h>
 
 typedef __m512 simd_f;
@@ -274,6 +275,20 @@ SIMD_INLINE float simd_hsum(simd_f v)
 
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+/* simd_hsum of v[i] in lane i: two vectors that are folded together take as many instructions as one. Uses v up. */
+SIMD_INLINE simd_f simd_hsum_each(simd_f v[16])
+{
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+
+    NGD_UNROLL for (int i = 0; i < 8; i++) v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x44),
+                                                                _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xee));
+    NGD_UNROLL for (int i = 0; i < 4; i++) v[i] = _mm512_add_ps(_mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0x88),
+                                                                _mm512_shuffle_f32x4(v[2 * i], v[2 * i + 1], 0xdd));
+    NGD_UNROLL for (int i = 0; i < 2; i++) v[i] =
+        _mm512_add_ps(_mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0x44), _mm512_shuffle_ps(v[2 * i], v[2 * i + 1], 0xee));
+    v[0] = _mm512_add_ps(_mm512_shuffle_ps(v[0], v[1], 0x88), _mm512_shuffle_ps(v[0], v[1], 0xdd));
+    return _mm512_permutexvar_ps(order, v[0]);
 }
 SIMD_INLINE float simd_hmul(simd_f v)
 {

@@ -51,10 +51,15 @@ SIMD_INLINE simd_f simd_lanes2(simd_f x, simd_f y, float (*fn)(float, float))
 
 SIMD_INLINE simd_f simd_exp(simd_f x)
 {
+    const simd_m none = simd_lt(x, simd_set1(-104.0f));
     simd_f n, r, p;
 
-    /* Beyond these the result is 0 or infinity anyway, and the scaling stays within its range. A NaN passes. */
-    x = simd_min(simd_set1(89.0f), simd_max(simd_set1(-104.0f), x));
+    /*
+     * Beyond these the result is 0 or infinity anyway, and the scaling stays within its range. A NaN passes. What
+     * vanishes is not computed: scaling it down would leave the normal numbers, which takes a CPU a hundred cycles and
+     * more, and masked scores (-inf) are frequent.
+     */
+    x = simd_min(simd_set1(89.0f), simd_select(none, simd_zero(), x));
     n = simd_round(simd_mul(x, simd_set1(1.44269504f)));
     r = simd_fnma(n, simd_set1(0.69287109375f), x);
     r = simd_fnma(n, simd_set1(0.00027608682285f), r);
@@ -64,7 +69,7 @@ SIMD_INLINE simd_f simd_exp(simd_f x)
     p = simd_fma(r, p, simd_set1(0.166666667f));
     p = simd_fma(r, p, simd_set1(0.5f));
     p = simd_fma(simd_mul(r, r), p, r);
-    return simd_scale2(simd_add(p, simd_set1(1.0f)), n);
+    return simd_select(none, simd_zero(), simd_scale2(simd_add(p, simd_set1(1.0f)), n));
 }
 
 /* x = 2^e * m with m in [sqrt(1/2), sqrt(2)); log x = e*ln2 + log1p(m - 1). */
