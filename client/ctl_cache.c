@@ -4,6 +4,7 @@
 #include "proto/npugraph.pb-c.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +16,7 @@
  */
 #define EXPORT_MAGIC "npgexpo1"
 #define ENTRY_MAX    (256u << 20)
+#define IMPORT_CHUNK (32u << 10) /* max-message is 64 KiB at least */
 
 static void fail_at(const char *path, const char *what)
 {
@@ -85,30 +87,95 @@ static int cache_list(struct ctl *ctl)
     return 0;
 }
 
-static Npugraph__V1__ReadStoreResponse *read_entry(struct ctl *ctl, const char *name, bool text)
+/* Progress of several entries as one. */
+struct moved {
+    struct ctl_progress bar;
+    uint64_t done, total; /* bytes */
+};
+
+static void advance(struct moved *moved, uint64_t n)
+{
+    moved->done += n;
+    ctl_progress_update(&moved->bar, moved->done, moved->total);
+}
+
+/* Follows a read; what comes goes to f. */
+static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *moved, uint64_t *total_p,
+                         struct npugraph_error *err)
+{
+    uint64_t got = 0, total = 0;
+    int rc;
+
+    for (;;) {
+        ProtobufCMessage *m = NULL;
+        const Npugraph__V1__ReadStoreResponse *r;
+        bool written;
+
+        rc = npugraph__stream_recv(st, &npugraph__v1__read_store_response__descriptor, &m, err);
+        if (rc != 0 || m == NULL)
+            break;
+        r = (const Npugraph__V1__ReadStoreResponse *)m;
+        total = r->total;
+        got += r->data.len;
+        written = fwrite(r->data.data, 1, r->data.len, f) == r->data.len;
+        if (moved != NULL)
+            advance(moved, r->data.len);
+        npugraph__free_message(m);
+        if (!written)
+            return npugraph__error(err, 13, "", "cannot be written: %s", strerror(errno));
+    }
+    if (rc == 0 && got != total)
+        rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", got, total);
+    *total_p = total;
+    return rc;
+}
+
+/* Prints what went wrong. */
+static int read_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, uint64_t *total_p)
 {
     Npugraph__V1__ReadStoreRequest req = NPUGRAPH__V1__READ_STORE_REQUEST__INIT;
+    struct npugraph__stream *st;
+    struct npugraph_error err = {0};
+    int rc;
 
+    if (!ctl_connect(ctl))
+        return 1;
+    rc = npugraph__stream_open(ctl->client, "/npugraph.v1.Admin/ReadStore", &st, &err);
+    if (rc != 0)
+        return ctl_fail(&err);
     req.name = (char *)name;
     req.text = text;
-    return (void *)ctl_call(ctl, "/npugraph.v1.Admin/ReadStore", &req.base,
-                            &npugraph__v1__read_store_response__descriptor);
+    rc = npugraph__stream_send(st, &req.base, &err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, &err);
+    if (rc == 0)
+        rc = receive_entry(st, f, moved, total_p, &err);
+    npugraph__stream_close(st);
+    return rc != 0 ? ctl_fail(&err) : 0;
 }
 
 static int cache_show(struct ctl *ctl, const char *name)
 {
-    Npugraph__V1__ReadStoreResponse *r = read_entry(ctl, name, true);
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    uint64_t total;
+    int rc;
 
-    if (r == NULL)
+    if (f == NULL) {
+        fail_at("a text in memory", "written");
         return 1;
-    if (ctl->json) {
-        json_object_set_new(ctl->root, "name", json_string(r->name));
-        json_object_set_new(ctl->root, "text", json_string(r->text));
-    } else {
-        fputs(r->text, stdout);
     }
-    npugraph__free_message(r);
-    return 0;
+    rc = read_entry(ctl, name, true, f, NULL, &total);
+    fclose(f);
+    if (rc == 0 && ctl->json) {
+        json_object_set_new(ctl->root, "name", json_string(name));
+        json_object_set_new(ctl->root, "text", json_string(text));
+    } else if (rc == 0) {
+        fputs(text, stdout);
+    }
+    free(text);
+    return rc;
 }
 
 /* ---- verify and clear ------------------------------------------------------------------------------------ */
@@ -179,20 +246,54 @@ static uint64_t get_u64(const uint8_t from[8])
     return v;
 }
 
-static int export_one(struct ctl *ctl, FILE *f, const char *path, const char *name)
+/* The size comes with the entry's first bytes, so it is put in front afterwards. */
+static int export_one(struct ctl *ctl, FILE *f, const char *path, const char *name, struct moved *moved)
 {
-    Npugraph__V1__ReadStoreResponse *r = read_entry(ctl, name, false);
-    uint8_t size[8];
-    bool written;
+    uint8_t size[8] = {0};
+    uint64_t total = 0;
+    off_t at = ftello(f);
 
-    if (r == NULL)
-        return 1;
-    put_u64(size, r->entry.len);
-    written = fwrite(size, 1, 8, f) == 8 && fwrite(r->entry.data, 1, r->entry.len, f) == r->entry.len;
-    npugraph__free_message(r);
-    if (!written)
+    if (at < 0 || fwrite(size, 1, 8, f) != 8) {
         fail_at(path, "written");
-    return written ? 0 : 1;
+        return 1;
+    }
+    if (read_entry(ctl, name, false, f, moved, &total) != 0)
+        return 1;
+    put_u64(size, total);
+    if (fseeko(f, at, SEEK_SET) != 0 || fwrite(size, 1, 8, f) != 8 || fseeko(f, 0, SEEK_END) != 0) {
+        fail_at(path, "written");
+        return 1;
+    }
+    return 0;
+}
+
+static int export_named(struct ctl *ctl, FILE *f, const char *path, char **names, int n, uint64_t *done_p)
+{
+    for (int i = 0; i < n; i++, ++*done_p)
+        if (export_one(ctl, f, path, names[i], NULL) != 0)
+            return 1;
+    return 0;
+}
+
+/* Bad ones stay where they are. */
+static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done_p)
+{
+    Npugraph__V1__ListStoreResponse *r = list_entries(ctl);
+    struct moved moved = {.total = 0};
+    int rc = r == NULL;
+
+    for (size_t i = 0; rc == 0 && i < r->n_entries; i++)
+        moved.total += r->entries[i]->reason[0] == '\0' ? r->entries[i]->bytes : 0;
+    ctl_progress_start(&moved.bar, ctl, "exporting");
+    for (size_t i = 0; rc == 0 && i < r->n_entries; i++) {
+        if (r->entries[i]->reason[0] != '\0')
+            continue;
+        rc = export_one(ctl, f, path, r->entries[i]->name, &moved);
+        *done_p += rc == 0;
+    }
+    ctl_progress_end(&moved.bar);
+    npugraph__free_message(r);
+    return rc;
 }
 
 /* Those that are named, or all; into a file beside it, which takes the name when it is complete. */
@@ -201,35 +302,22 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
     char part[4096];
     FILE *f;
     uint64_t done = 0;
-    int rc = 0;
+    int rc;
 
     snprintf(part, sizeof(part), "%.4000s.part", path);
     f = fopen(part, "wb");
-    if (f == NULL) {
+    if (f == NULL || fwrite(EXPORT_MAGIC, 1, 8, f) != 8) {
         fail_at(part, "written");
-        return 1;
-    }
-    if (fwrite(EXPORT_MAGIC, 1, 8, f) != 8)
         rc = 1;
-    if (n > 0) {
-        for (int i = 0; i < n && rc == 0; i++, done++)
-            rc = export_one(ctl, f, part, names[i]);
     } else {
-        Npugraph__V1__ListStoreResponse *r = list_entries(ctl);
-
-        rc = r == NULL;
-        for (size_t i = 0; rc == 0 && i < r->n_entries; i++) {
-            if (r->entries[i]->reason[0] != '\0')
-                continue; /* bad ones stay where they are */
-            rc = export_one(ctl, f, part, r->entries[i]->name);
-            done++;
-        }
-        npugraph__free_message(r);
+        rc = n > 0 ? export_named(ctl, f, part, names, n, &done) : export_all(ctl, f, part, &done);
     }
-    if ((fflush(f) != 0 || fsync(fileno(f)) != 0) && rc == 0) {
+    if (rc == 0 && (fflush(f) != 0 || fsync(fileno(f)) != 0)) {
         fail_at(part, "written");
         rc = 1;
     }
+    if (f == NULL)
+        return rc;
     fclose(f);
     if (rc == 0 && rename(part, path) != 0) {
         fail_at(path, "written");
@@ -246,58 +334,100 @@ static int export_entries(struct ctl *ctl, const char *path, char **names, int n
     return rc;
 }
 
-static int import_one(struct ctl *ctl, const uint8_t *data, size_t n)
+struct importing {
+    struct ctl *ctl;
+    FILE *f;
+    const char *path;
+    struct moved moved;
+    uint64_t done; /* entries */
+};
+
+/* n bytes of the file, in chunks that every max-message lets through. */
+static int send_entry(struct importing *im, struct npugraph__stream *st, uint64_t n, struct npugraph_error *err)
 {
     Npugraph__V1__ImportStoreRequest req = NPUGRAPH__V1__IMPORT_STORE_REQUEST__INIT;
-    ProtobufCMessage *r;
+    uint8_t chunk[IMPORT_CHUNK];
+    int rc = 0;
 
-    req.entry.data = (uint8_t *)data;
-    req.entry.len = n;
-    r = ctl_call(ctl, "/npugraph.v1.Admin/ImportStore", &req.base, &npugraph__v1__import_store_response__descriptor);
-    npugraph__free_message(r);
-    return r != NULL ? 0 : 1;
+    req.total = n;
+    for (uint64_t left = n; rc == 0 && left > 0; left -= req.data.len) {
+        req.data.data = chunk;
+        req.data.len = left < sizeof(chunk) ? (size_t)left : sizeof(chunk);
+        if (fread(chunk, 1, req.data.len, im->f) != req.data.len)
+            return npugraph__error(err, 3, "", "%s ends in the middle of an entry, or is damaged", im->path);
+        rc = npugraph__stream_send(st, &req.base, err);
+        advance(&im->moved, req.data.len);
+        req.total = 0;
+    }
+    return rc;
 }
 
-static int import_file(struct ctl *ctl, FILE *f, const char *path, uint64_t *done_p)
+static int import_one(struct importing *im, uint64_t n)
+{
+    struct npugraph__stream *st;
+    struct npugraph_error err = {0};
+    ProtobufCMessage *r = NULL;
+    int rc = npugraph__stream_open(im->ctl->client, "/npugraph.v1.Admin/ImportStore", &st, &err);
+
+    if (rc != 0)
+        return ctl_fail(&err);
+    rc = send_entry(im, st, n, &err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, &err);
+    if (rc == 0)
+        rc = npugraph__stream_recv(st, &npugraph__v1__import_store_response__descriptor, &r, &err);
+    if (rc == 0 && r == NULL)
+        rc = npugraph__error(&err, 15, "", "the daemon did not say whether it took an entry");
+    npugraph__free_message(r);
+    npugraph__stream_close(st);
+    return rc != 0 ? ctl_fail(&err) : 0;
+}
+
+static int import_entries(struct importing *im)
 {
     uint8_t head[8];
 
-    if (fread(head, 1, 8, f) != 8 || memcmp(head, EXPORT_MAGIC, 8) != 0) {
-        fprintf(stderr, "npugraphctl: %s is no file of exported entries\n", path);
+    if (fread(head, 1, 8, im->f) != 8 || memcmp(head, EXPORT_MAGIC, 8) != 0) {
+        fprintf(stderr, "npugraphctl: %s is no file of exported entries\n", im->path);
         return 1;
     }
-    for (size_t got; (got = fread(head, 1, 8, f)) > 0;) {
+    for (size_t got; (got = fread(head, 1, 8, im->f)) > 0; im->done++) {
         uint64_t n = got == 8 ? get_u64(head) : 0;
-        uint8_t *data = n > 0 && n <= ENTRY_MAX ? malloc(n) : NULL;
-        int rc = 1;
+        int rc;
 
-        if (data == NULL || fread(data, 1, n, f) != n)
-            fprintf(stderr, "npugraphctl: %s ends in the middle of an entry, or is damaged\n", path);
-        else
-            rc = import_one(ctl, data, n);
-        free(data);
+        if (n == 0 || n > ENTRY_MAX) {
+            fprintf(stderr, "npugraphctl: %s ends in the middle of an entry, or is damaged\n", im->path);
+            return 1;
+        }
+        rc = import_one(im, n);
         if (rc != 0)
             return rc;
-        ++*done_p;
+        advance(&im->moved, 8);
     }
     return 0;
 }
 
 static int cache_import(struct ctl *ctl, const char *path)
 {
-    FILE *f = fopen(path, "rb");
-    uint64_t done = 0;
+    struct importing im = {.ctl = ctl, .path = path, .f = fopen(path, "rb")};
     struct ctl_fields *fields;
     int rc;
 
-    if (f == NULL) {
+    if (im.f == NULL) {
         fail_at(path, "read");
         return 1;
     }
-    rc = import_file(ctl, f, path, &done);
-    fclose(f);
+    if (fseeko(im.f, 0, SEEK_END) == 0)
+        im.moved.total = (uint64_t)ftello(im.f);
+    rewind(im.f);
+    rc = ctl_connect(ctl) ? 0 : 1;
+    ctl_progress_start(&im.moved.bar, ctl, "importing");
+    if (rc == 0)
+        rc = import_entries(&im);
+    ctl_progress_end(&im.moved.bar);
+    fclose(im.f);
     fields = ctl_fields_new(ctl, NULL);
-    ctl_field_int(fields, "Imported", "imported", done);
+    ctl_field_int(fields, "Imported", "imported", im.done);
     ctl_fields_end(fields);
     return rc;
 }

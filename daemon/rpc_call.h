@@ -60,7 +60,8 @@ struct ngd_call {
     struct ngd_job answer_job;
 };
 
-/* A message as it came: in pieces, and in one piece for methods without a request descriptor (except CLIENT_STREAM). */
+/* A message as it came, for methods without a request descriptor: in pieces, and in one piece except for CLIENT_STREAM.
+ */
 struct ngd_piece {
     const uint8_t *data;
     size_t n;

@@ -97,7 +97,7 @@ static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, 
                             raw->n, method->service, method->name, method->limit);
     status = list_pieces(call, raw, diag);
     *msg_p = raw;
-    if (status == NGD_OK && method->kind != NGD_RPC_CLIENT_STREAM)
+    if (status == NGD_OK && (method->kind != NGD_RPC_CLIENT_STREAM || !ngd_method_is_raw(method)))
         status = flatten(call, raw, diag);
     if (status == NGD_OK && !ngd_method_is_raw(method))
         status = unpack(call, raw, msg_p, diag);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of plans for its operator. Each call reads or writes files, so it runs on a job thread. */
+/* The store of plans for its operator. Each call reads or writes files, so it runs on a job thread; entries of any size
+ * travel in chunks. */
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
@@ -8,11 +9,13 @@
 #include "graphs/store.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/stored.h"
+#include <inttypes.h>
 #include <string.h>
 
 #define LIST_MAX   10000 /* entries in one answer */
 #define PREFIX_MIN 6
-#define TEXT_MAX   (8u << 20) /* of one entry for people; gRPC's own limit is larger */
+#define CHUNK_MAX  (256u << 10) /* bytes of an entry in one message, when max-message lets them through */
+#define AHEAD      4            /* chunks that wait to be sent */
 
 struct store_call {
     struct ngd_job job;
@@ -37,10 +40,9 @@ static void run_job(struct ngd_job *job)
         ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
 }
 
-static void begin(struct ngd_call *call, const void *msg, bool admin,
-                  ngd_status_t (*run)(struct store_call *s, struct ngd_diag *diag))
+/* False: it may not, and that was the answer. */
+static bool may(struct ngd_call *call, bool admin)
 {
-    struct store_call *s;
     struct ngd_diag diag = {0};
 
     if (!call->daemon->store)
@@ -49,10 +51,18 @@ static void begin(struct ngd_call *call, const void *msg, bool admin,
         ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
                      "%s may not do this with the store; the daemon's own user, root and admin-identities may",
                      call->identity->name);
-    if (diag.status) {
+    if (diag.status)
         ngd_call_fail(call, diag.status, &diag);
+    return diag.status == NGD_OK;
+}
+
+static void begin(struct ngd_call *call, const void *msg, bool admin,
+                  ngd_status_t (*run)(struct store_call *s, struct ngd_diag *diag))
+{
+    struct store_call *s;
+
+    if (!may(call, admin))
         return;
-    }
     s = ngd_arena_calloc(&call->life, 1, sizeof(*s));
     if (!s) {
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
@@ -158,7 +168,8 @@ static ngd_status_t run_list(struct store_call *s, struct ngd_diag *diag)
 }
 
 /* The one entry whose name begins so. */
-static ngd_status_t find(struct store_call *s, const char *prefix, char name[NGD_STORE_NAME_MAX], struct ngd_diag *diag)
+static ngd_status_t find(struct ngd_call *call, const char *prefix, char name[NGD_STORE_NAME_MAX],
+                         struct ngd_diag *diag)
 {
     size_t len = strlen(prefix);
     struct ngd_store_item *items = NULL;
@@ -169,7 +180,7 @@ static ngd_status_t find(struct store_call *s, const char *prefix, char name[NGD
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "\"%.80s\" is no entry's name; give it, or its first %d digits or more", prefix,
                             PREFIX_MIN);
-    status = ngd_store_list(s->call->daemon->store, &items, &n, diag);
+    status = ngd_store_list(call->daemon->store, &items, &n, diag);
     if (status != NGD_OK)
         return status;
     for (uint32_t i = 0; i < n; i++) {
@@ -193,79 +204,246 @@ static ngd_status_t bad_entry(const char *name, ngd_store_reason_t reason, struc
                         name, ngd_store_reason_text(reason));
 }
 
-static ngd_status_t read_text(struct store_call *s, const char *name, struct ngd_diag *diag)
-{
-    Npugraph__V1__ReadStoreResponse r = NPUGRAPH__V1__READ_STORE_RESPONSE__INIT;
-    struct ngd_strbuf sb;
-    ngd_store_reason_t reason;
-    ngd_status_t status = NGD_OK;
+/*
+ * A read is a job that gets the whole, checked, and then a stream of chunks. The job's last act is to send the first
+ * one: what is sent from then on is sent when that is out, on the receiving thread, which has the rest to itself. Who
+ * gives up is answered by the job while it runs, and by the receiving thread afterwards.
+ */
+enum { READING, SENDING, OVER };
 
-    ngd_strbuf_init(&sb);
-    reason = ngd_stored_show(s->call->daemon->sched, name, &sb);
-    if (reason != NGD_STORE_FOUND)
-        status = bad_entry(name, reason, diag);
-    else if (sb.failed)
-        status = NGD_ERR_NO_MEMORY;
-    else if (sb.len > TEXT_MAX)
-        status =
-            ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "entry %s as text has %zu bytes; export it", name, sb.len);
-    if (status == NGD_OK) {
-        r.name = borrow(name);
-        r.text = borrow(ngd_strbuf_str(&sb));
-        ngd_call_reply(s->call, &r.base);
-    }
-    ngd_strbuf_fini(&sb);
-    return status;
-}
-
-static ngd_status_t read_bytes(struct store_call *s, const char *name, struct ngd_diag *diag)
-{
-    Npugraph__V1__ReadStoreResponse r = NPUGRAPH__V1__READ_STORE_RESPONSE__INIT;
+struct reading {
+    struct ngd_job job;
+    struct ngd_call *call;
+    const Npugraph__V1__ReadStoreRequest *request;
+    char name[NGD_STORE_NAME_MAX];
     struct ngd_store_blob blob;
-    ngd_store_reason_t reason = ngd_store_get_named(s->call->daemon->store, name, &blob);
-    ngd_status_t status = NGD_OK;
+    struct ngd_strbuf text;
+    const char *data; /* of one of the two */
+    uint64_t at, n;
+    _Atomic int state;
+};
 
+static ngd_status_t read_whole(struct reading *r, struct ngd_diag *diag)
+{
+    ngd_store_reason_t reason;
+    ngd_status_t status = find(r->call, r->request->name, r->name, diag);
+
+    if (status != NGD_OK)
+        return status;
+    reason = r->request->text ? ngd_stored_show(r->call->daemon->sched, r->name, &r->text)
+                              : ngd_store_get_named(r->call->daemon->store, r->name, &r->blob);
     if (reason != NGD_STORE_FOUND)
-        return bad_entry(name, reason, diag);
-    if (blob.n > s->call->daemon->options.max_message - 4096) {
-        status = ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE,
-                              "entry %s has %zu bytes, more than max-message lets through", name, blob.n);
-    } else {
-        r.name = borrow(name);
-        r.entry.data = blob.data;
-        r.entry.len = blob.n;
-        ngd_call_reply(s->call, &r.base);
-    }
-    ngd_store_blob_fini(&blob);
-    return status;
-}
-
-static ngd_status_t run_read(struct store_call *s, struct ngd_diag *diag)
-{
-    const Npugraph__V1__ReadStoreRequest *q = s->msg;
-    char name[NGD_STORE_NAME_MAX];
-    ngd_status_t status = find(s, q->name, name, diag);
-
-    if (status != NGD_OK)
-        return status;
-    return q->text ? read_text(s, name, diag) : read_bytes(s, name, diag);
-}
-
-/* ---- changes ------------------------------------------------------------------------------------------- */
-
-static ngd_status_t run_import(struct store_call *s, struct ngd_diag *diag)
-{
-    const Npugraph__V1__ImportStoreRequest *q = s->msg;
-    Npugraph__V1__ImportStoreResponse r = NPUGRAPH__V1__IMPORT_STORE_RESPONSE__INIT;
-    char name[NGD_STORE_NAME_MAX];
-    ngd_status_t status = ngd_store_import(s->call->daemon->store, q->entry.data, q->entry.len, name, diag);
-
-    if (status != NGD_OK)
-        return status;
-    r.name = name;
-    ngd_call_reply(s->call, &r.base);
+        return bad_entry(r->name, reason, diag);
+    if (r->text.failed)
+        return NGD_ERR_NO_MEMORY;
+    r->data = r->request->text ? ngd_strbuf_str(&r->text) : (const char *)r->blob.data;
+    r->n = r->request->text ? r->text.len : r->blob.n;
     return NGD_OK;
 }
+
+/* Each carries the name, so that a client can follow several reads. */
+static ngd_status_t send_chunk(struct reading *r)
+{
+    Npugraph__V1__ReadStoreResponse m = NPUGRAPH__V1__READ_STORE_RESPONSE__INIT;
+    uint64_t most = r->call->daemon->options.max_message / 2;
+    uint64_t n = r->n - r->at;
+
+    if (n > CHUNK_MAX)
+        n = CHUNK_MAX;
+    if (n > most)
+        n = most;
+    m.name = r->name;
+    m.total = r->n;
+    m.data.data = (uint8_t *)(uintptr_t)(r->data + r->at);
+    m.data.len = (size_t)n;
+    r->at += n;
+    return ngd_call_send(r->call, &m.base);
+}
+
+static void run_reading(struct ngd_job *job)
+{
+    struct reading *r = ngd_container_of(job, struct reading, job);
+    struct ngd_call *call = ngd_call_ref(r->call);
+    struct ngd_diag diag = {0};
+    ngd_status_t status = read_whole(r, &diag);
+    int expected = READING;
+
+    if (status != NGD_OK)
+        atomic_store(&r->state, OVER);
+    else if (!atomic_compare_exchange_strong(&r->state, &expected, SENDING))
+        status = NGD_ERR_CANCELLED;
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
+    else
+        (void)send_chunk(r); /* when nobody is there any more, `cancelled` comes */
+    ngd_call_unref(call);
+}
+
+static void read_pump(struct ngd_call *call)
+{
+    struct reading *r = call->state;
+    ngd_status_t status = NGD_OK;
+
+    if (!r || atomic_load(&r->state) != SENDING)
+        return;
+    while (status == NGD_OK && r->at < r->n && ngd_call_unsent(call) < AHEAD)
+        status = send_chunk(r);
+    if (status == NGD_OK && r->at < r->n)
+        return;
+    atomic_store(&r->state, OVER);
+    if (status == NGD_OK)
+        ngd_call_finish(call);
+    else
+        ngd_call_fail(call, status, NULL);
+}
+
+static void read_cancelled(struct ngd_call *call)
+{
+    struct reading *r = call->state;
+
+    if (r && atomic_exchange(&r->state, OVER) == SENDING)
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+}
+
+static void read_release(struct ngd_call *call)
+{
+    struct reading *r = call->state;
+
+    call->state = NULL;
+    if (!r)
+        return;
+    ngd_store_blob_fini(&r->blob);
+    ngd_strbuf_fini(&r->text);
+}
+
+static void read_entry(struct ngd_call *call, const void *msg)
+{
+    struct reading *r;
+
+    if (!may(call, true))
+        return;
+    r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
+    if (!r) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    r->call = call;
+    r->request = msg;
+    ngd_strbuf_init(&r->text);
+    atomic_init(&r->state, READING);
+    r->job.fn = run_reading;
+    call->state = r;
+    ngd_jobs_add(call->daemon->jobs, &r->job);
+}
+
+const struct ngd_rpc_ops ngd_rpc_store_read = {
+    .request = read_entry, .sent = read_pump, .cancelled = read_cancelled, .release = read_release};
+
+/* ---- import -------------------------------------------------------------------------------------------- */
+
+/* One entry, in chunks; its size comes with the first of them. */
+struct importing {
+    struct ngd_job job;
+    struct ngd_call *call;
+    uint64_t total;
+    struct ngd_strbuf data;
+};
+
+static ngd_status_t begin_import(struct ngd_call *call, const Npugraph__V1__ImportStoreRequest *q,
+                                 struct ngd_diag *diag)
+{
+    struct importing *im;
+
+    if (q->total == 0 || q->total > NGD_STORE_ENTRY_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the first message of an import must say the entry's size, 1 to %u bytes, not %" PRIu64,
+                            NGD_STORE_ENTRY_MAX, q->total);
+    im = ngd_arena_calloc(&call->life, 1, sizeof(*im));
+    if (!im)
+        return NGD_ERR_NO_MEMORY;
+    im->call = call;
+    im->total = q->total;
+    ngd_strbuf_init(&im->data);
+    call->state = im;
+    return NGD_OK;
+}
+
+static void import_chunk(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ImportStoreRequest *q = msg;
+    struct importing *im = call->state;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_OK;
+
+    if (!im) {
+        if (!may(call, true))
+            return;
+        status = begin_import(call, q, &diag);
+        im = call->state;
+    }
+    if (status == NGD_OK && q->data.len > im->total - im->data.len)
+        status = ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
+                              "the entry has more than the %" PRIu64 " bytes that its first message said", im->total);
+    if (status == NGD_OK) {
+        ngd_strbuf_append_n(&im->data, q->data.data, q->data.len);
+        if (im->data.failed)
+            status = NGD_ERR_NO_MEMORY;
+    }
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
+}
+
+static void run_import(struct ngd_job *job)
+{
+    struct importing *im = ngd_container_of(job, struct importing, job);
+    Npugraph__V1__ImportStoreResponse r = NPUGRAPH__V1__IMPORT_STORE_RESPONSE__INIT;
+    struct ngd_call *call = im->call;
+    char name[NGD_STORE_NAME_MAX];
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_store_import(call->daemon->store, im->data.data, im->data.len, name, &diag);
+
+    if (status == NGD_OK) {
+        r.name = name;
+        ngd_call_reply(call, &r.base);
+    } else {
+        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
+    }
+    ngd_call_unref(call);
+}
+
+static void import_done(struct ngd_call *call, bool broken)
+{
+    struct importing *im = call->state;
+    struct ngd_diag diag = {0};
+
+    if (broken) {
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+        return;
+    }
+    if (!im || im->data.len != im->total) {
+        ngd_diag_set(&diag, NGD_ERR_FILE_TRUNCATED, "%zu of %" PRIu64 " bytes of the entry came", im ? im->data.len : 0,
+                     im ? im->total : 0);
+        ngd_call_fail(call, diag.status, &diag);
+        return;
+    }
+    im->job.fn = run_import;
+    ngd_call_ref(call); /* the job's */
+    ngd_jobs_add(call->daemon->jobs, &im->job);
+}
+
+static void import_release(struct ngd_call *call)
+{
+    struct importing *im = call->state;
+
+    call->state = NULL;
+    if (im)
+        ngd_strbuf_fini(&im->data);
+}
+
+const struct ngd_rpc_ops ngd_rpc_store_import = {
+    .request = import_chunk, .half_closed = import_done, .release = import_release};
+
+/* ---- changes ------------------------------------------------------------------------------------------- */
 
 struct bad_list {
     struct store_call *s;
@@ -318,7 +496,7 @@ static ngd_status_t run_clear(struct store_call *s, struct ngd_diag *diag)
     ngd_status_t status;
 
     if (*q->name) {
-        status = find(s, q->name, name, diag);
+        status = find(s->call, q->name, name, diag);
         if (status == NGD_OK)
             status = ngd_store_remove(s->call->daemon->store, name, diag);
         r.removed = 1;
@@ -335,16 +513,6 @@ static void list(struct ngd_call *call, const void *msg)
     begin(call, msg, false, run_list);
 }
 
-static void read_entry(struct ngd_call *call, const void *msg)
-{
-    begin(call, msg, true, run_read);
-}
-
-static void import_entry(struct ngd_call *call, const void *msg)
-{
-    begin(call, msg, true, run_import);
-}
-
 static void verify(struct ngd_call *call, const void *msg)
 {
     begin(call, msg, true, run_verify);
@@ -356,7 +524,5 @@ static void clear(struct ngd_call *call, const void *msg)
 }
 
 const struct ngd_rpc_ops ngd_rpc_store_list = {.request = list};
-const struct ngd_rpc_ops ngd_rpc_store_read = {.request = read_entry};
-const struct ngd_rpc_ops ngd_rpc_store_import = {.request = import_entry};
 const struct ngd_rpc_ops ngd_rpc_store_verify = {.request = verify};
 const struct ngd_rpc_ops ngd_rpc_store_clear = {.request = clear};

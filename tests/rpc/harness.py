@@ -278,8 +278,8 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/ListShares": ("unary_unary", pb.ListSharesResponse),
     "Admin/Drain": ("unary_unary", pb.DrainResponse),
     "Admin/ListStore": ("unary_unary", pb.ListStoreResponse),
-    "Admin/ReadStore": ("unary_unary", pb.ReadStoreResponse),
-    "Admin/ImportStore": ("unary_unary", pb.ImportStoreResponse),
+    "Admin/ReadStore": ("unary_stream", pb.ReadStoreResponse),
+    "Admin/ImportStore": ("stream_unary", pb.ImportStoreResponse),
     "Admin/VerifyStore": ("unary_unary", pb.VerifyStoreResponse),
     "Admin/ClearStore": ("unary_unary", pb.ClearStoreResponse),
 }
