@@ -200,7 +200,9 @@ ngd_status_t ngd_graph_create(const char *name, struct ngd_graph **graph_p)
     atomic_init(&graph->priv->refs, 1);
     ngd_arena_init(&graph->priv->arena, 16384);
     graph->name = copy_slice(graph, slice_of(name));
-    if (!graph->name)
+    graph->streams[0] = copy_slice(graph, slice_of(""));
+    graph->n_streams = 1;
+    if (!graph->name || !graph->streams[0])
         goto free_priv;
     status = ngd_expr_table_create(&graph->exprs);
     if (status)
@@ -555,6 +557,61 @@ ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uin
     return NGD_OK;
 }
 
+/* ---- streams ---- */
+
+ngd_status_t ngd_graph_add_stream(struct ngd_graph *graph, const char *name, uint16_t *stream_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_open(graph, diag);
+
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < graph->n_streams; i++) {
+        if (strcmp(graph->streams[i], name) == 0) {
+            *stream_p = (uint16_t)i;
+            return NGD_OK;
+        }
+    }
+    if (strlen(name) > NGD_GRAPH_MAX_NAME || graph->n_streams == NGD_GRAPH_MAX_STREAMS)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE,
+                            "a graph has at most %d streams with the main one, with names of at most %d bytes",
+                            NGD_GRAPH_MAX_STREAMS, NGD_GRAPH_MAX_NAME);
+    if (!ngd_text_ok(name, strlen(name)))
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_PARSE, "a stream's name is not valid UTF-8");
+    graph->streams[graph->n_streams] = copy_slice(graph, slice_of(name));
+    if (!graph->streams[graph->n_streams])
+        return no_memory(diag);
+    *stream_p = (uint16_t)graph->n_streams++;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_node_scope_check(const struct ngd_graph *graph, const struct ngd_node_scope *scope,
+                                  struct ngd_diag *diag)
+{
+    if (scope->stream >= graph->n_streams)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_UNDEFINED, "there is no stream number %u", scope->stream);
+    if (scope->aicore > NGD_GRAPH_MAX_CORES || scope->vectorcore > NGD_GRAPH_MAX_CORES)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE, "a limit of %u AI and %u vector cores: at most %d are taken",
+                            scope->aicore, scope->vectorcore, NGD_GRAPH_MAX_CORES);
+    if (scope->vectorcore && !scope->aicore)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                            "a limit of %u vector cores comes with no limit of AI cores: give both", scope->vectorcore);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_graph_set_scope(struct ngd_graph *graph, const struct ngd_node_scope *scope, struct ngd_diag *diag)
+{
+    static const struct ngd_node_scope none;
+    ngd_status_t status = check_open(graph, diag);
+
+    if (!scope)
+        scope = &none;
+    if (!status)
+        status = ngd_node_scope_check(graph, scope, diag);
+    if (!status)
+        graph->priv->scope = *scope;
+    return status;
+}
+
 /* ---- nodes ---- */
 
 static ngd_status_t check_operand(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i,
@@ -745,7 +802,7 @@ ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spe
     if (grow((void **)&graph->nodes, graph->n_nodes, &graph->priv->cap_nodes, sizeof(graph->nodes[0])))
         return no_memory(diag);
     node = &graph->nodes[graph->n_nodes];
-    *node = (struct ngd_node){.op = spec->op, .line = spec->line};
+    *node = (struct ngd_node){.op = spec->op, .line = spec->line, .scope = spec->scope};
     if (spec->op->flags & NGD_OPF_REFUSED)
         return ngd_op_refuse(spec->op, NULL, spec->line, diag);
     status = set_attrs(graph, node, spec, diag);
@@ -773,7 +830,8 @@ ngd_status_t ngd_graph_add_node(struct ngd_graph *graph, const struct ngd_op *op
                                 const struct ngd_attr_value *attrs, const bool *set, uint32_t *results,
                                 uint32_t max_results, struct ngd_diag *diag)
 {
-    struct ngd_node_spec spec = {.op = op, .in = in, .n_in = n_in, .attrs = attrs, .set = set};
+    struct ngd_node_spec spec = {
+        .op = op, .in = in, .n_in = n_in, .attrs = attrs, .set = set, .scope = graph->priv->scope};
     uint32_t index;
     ngd_status_t status;
 

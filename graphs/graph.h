@@ -19,6 +19,13 @@
  *       %y = aten.linear(%x, %w) : f32[B,128]
  *       %z, %i = aten.topk(%y) {k=4, dim=-1} : f32[B,4], i64[B,4]
  *       %n = aten.cat(%y, %y) {dim=1}
+ *       stream "side" {                        # on a stream of its own; joined at the end
+ *         limit_core_num 8, 16 {               # AI cores, vector cores
+ *           %u = aten.mm(%x, %v)
+ *         }
+ *         npugraph_ex.tagged_event_record() {tag="u is there"}
+ *       }
+ *       npugraph_ex.tagged_event_wait() {tag="u is there"}
  *       return "values" = %z, "indices" = %i
  *     }
  *
@@ -39,6 +46,8 @@
 #define NGD_GRAPH_MAX_OPERANDS     256
 #define NGD_GRAPH_MAX_TEXT         (64u << 20)
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
+#define NGD_GRAPH_MAX_STREAMS      16 /* with the main one */
+#define NGD_GRAPH_MAX_EVENTS       1000
 #define NGD_VALUE_NONE             UINT32_MAX
 
 typedef enum ngd_value_class {
@@ -78,6 +87,16 @@ struct ngd_value {
     uint32_t n_uses;  /* operands and outputs that name it */
 };
 
+/*
+ * Where a node runs. Streams say what may run at the same time, never what results are: those are of the nodes run one
+ * after the other in the order of the graph. What one stream computes and another one reads is waited for.
+ */
+struct ngd_node_scope {
+    uint16_t stream;     /* of the graph; 0 is the main one */
+    uint16_t aicore;     /* cores that its kernels may take; 0: no limit */
+    uint16_t vectorcore; /* with aicore; 0: the device has none */
+};
+
 struct ngd_node {
     const struct ngd_op *op;
     uint32_t n_in, n_out;
@@ -85,6 +104,7 @@ struct ngd_node {
     uint32_t *out;
     struct ngd_attr_value *attrs; /* op->n_attrs, defaults filled in */
     uint32_t line;                /* of the text, for diagnoses; 0 = built by calls */
+    struct ngd_node_scope scope;
 };
 
 struct ngd_graph_output {
@@ -100,6 +120,8 @@ struct ngd_graph {
     struct ngd_value *values;
     struct ngd_node *nodes; /* in a valid order of execution */
     struct ngd_graph_output *outputs;
+    uint32_t n_streams;                   /* 1 at least */
+    char *streams[NGD_GRAPH_MAX_STREAMS]; /* names; that of the main one is "" */
     uint32_t n_params, n_states, n_inputs, n_hosts;
     uint32_t *params, *states, *inputs, *hosts; /* value indices, by ordinal */
     bool sealed;
@@ -133,6 +155,10 @@ ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls,
 ngd_status_t ngd_graph_add_node(struct ngd_graph *graph, const struct ngd_op *op, const uint32_t *in, uint32_t n_in,
                                 const struct ngd_attr_value *attrs, const bool *set, uint32_t *results,
                                 uint32_t max_results, struct ngd_diag *diag);
+/* The stream of that name, which is made at its first mention. */
+ngd_status_t ngd_graph_add_stream(struct ngd_graph *graph, const char *name, uint16_t *stream_p, struct ngd_diag *diag);
+/* Nodes that are added from here on run in this scope; NULL: on the main stream without limits. */
+ngd_status_t ngd_graph_set_scope(struct ngd_graph *graph, const struct ngd_node_scope *scope, struct ngd_diag *diag);
 ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uint32_t value, struct ngd_diag *diag);
 /* Validates the whole and computes the digest. */
 ngd_status_t ngd_graph_seal(struct ngd_graph *graph, struct ngd_diag *diag);
@@ -146,6 +172,11 @@ static inline const struct ngd_type *ngd_node_in(const struct ngd_graph *g, cons
 static inline bool ngd_node_has(const struct ngd_node *n, uint32_t i)
 {
     return i < n->n_in && n->in[i] != NGD_VALUE_NONE;
+}
+
+static inline bool ngd_node_scope_equal(const struct ngd_node_scope *a, const struct ngd_node_scope *b)
+{
+    return a->stream == b->stream && a->aicore == b->aicore && a->vectorcore == b->vectorcore;
 }
 
 /* Index of an input of a class by its label or, failing that, its name; -1 = none. */

@@ -12,6 +12,8 @@
 #define NGD_GRAPH_MAX_STRING  4096 /* bytes of a label, output name or string attribute */
 #define NGD_GRAPH_MAX_OUTPUTS 256
 #define NGD_GRAPH_MAX_LIST    256 /* elements of a list attribute */
+#define NGD_GRAPH_MAX_SCOPES  16  /* within each other, in a text */
+#define NGD_GRAPH_MAX_CORES   1024
 #define NGD_SYMBOL_MAX_VALUE  INT32_MAX
 
 /* A name that need not be terminated. */
@@ -35,6 +37,7 @@ struct ngd_graph_priv {
     struct ngd_value_index names, labels; /* labels: of inputs, one name space per class */
     uint32_t cap_values, cap_nodes, cap_outputs;
     uint32_t cap_params, cap_states, cap_inputs, cap_hosts;
+    struct ngd_node_scope scope; /* of nodes that ngd_graph_add_node adds */
 };
 
 struct ngd_node_spec {
@@ -46,6 +49,7 @@ struct ngd_node_spec {
     const struct ngd_slice *names; /* of the results; NULL: made up */
     uint32_t n_names;
     uint32_t line;
+    struct ngd_node_scope scope;
 };
 
 /* Appends a node with its results and infers their types; *node_p is its index. Leaves the graph as it was on failure.
@@ -63,6 +67,11 @@ bool ngd_type_equal(const struct ngd_type *a, const struct ngd_type *b);
 bool ngd_name_ok(struct ngd_slice name);        /* of a value: [A-Za-z0-9_.]+ */
 bool ngd_symbol_name_ok(struct ngd_slice name); /* an identifier that is no word of the language */
 bool ngd_text_ok(const char *s, size_t n);      /* UTF-8 without NUL */
+
+ngd_status_t ngd_node_scope_check(const struct ngd_graph *graph, const struct ngd_node_scope *scope,
+                                  struct ngd_diag *diag);
+/* Events: each recorded once, above those that wait for it. graph_streams.c. */
+ngd_status_t ngd_graph_check_events(const struct ngd_graph *graph, struct ngd_diag *diag);
 
 /* Seals what passes made of a sealed graph: symbols may have become unused. */
 ngd_status_t ngd_graph_seal_rewritten(struct ngd_graph *graph, struct ngd_diag *diag);

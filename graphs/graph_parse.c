@@ -40,6 +40,8 @@ struct parser {
     struct ngd_diag *diag;
     struct ngd_strbuf string; /* the last unescaped string */
     uint32_t expr_depth;
+    struct ngd_node_scope scope; /* around the statement to come */
+    uint32_t scope_depth;
 };
 
 #define MAX_TOKEN_SHOWN 40
@@ -1013,6 +1015,7 @@ static ngd_status_t parse_node(struct parser *p, struct node_text *node)
     node->spec.attrs = node->attrs;
     node->spec.set = node->set;
     node->spec.names = node->names;
+    node->spec.scope = p->scope;
     status = ngd_graph_append(p->graph, &node->spec, &index, p->diag);
     return status ? status : parse_annotations(p, index);
 }
@@ -1049,17 +1052,96 @@ static ngd_status_t parse_return(struct parser *p)
     return status;
 }
 
-static ngd_status_t parse_statement(struct parser *p, struct node_text *node)
+static ngd_status_t parse_statement(struct parser *p, struct node_text *node);
+
+/* "name": the stream of the scope that begins */
+static ngd_status_t take_stream(struct parser *p)
+{
+    uint32_t line = p->tok.line;
+    ngd_status_t status = take_string(p, "the stream's name, a string", NGD_GRAPH_MAX_NAME);
+
+    if (status)
+        return status;
+    return prefix_line(p, line, ngd_graph_add_stream(p->graph, ngd_strbuf_str(&p->string), &p->scope.stream, p->diag));
+}
+
+static ngd_status_t take_cores(struct parser *p, const char *what, int64_t lo, uint16_t *n_p)
+{
+    struct token where = p->tok;
+    int64_t n;
+    ngd_status_t status = take_int(p, what, &n);
+
+    if (!status && (n < lo || n > NGD_GRAPH_MAX_CORES))
+        status = fail_at(p, &where, NGD_ERR_GRAPH_ATTRIBUTE,
+                         "limit_core_num takes 1 to 1024 AI cores and 0 to 1024 vector cores (0: the device has none)");
+    if (!status)
+        *n_p = (uint16_t)n;
+    return status;
+}
+
+/* ai cores, vector cores */
+static ngd_status_t take_limits(struct parser *p)
+{
+    ngd_status_t status = take_cores(p, "a number of AI cores", 1, &p->scope.aicore);
+
+    if (!status)
+        status = take_punct(p, ',');
+    return status ? status : take_cores(p, "a number of vector cores", 0, &p->scope.vectorcore);
+}
+
+/* (stream "name" | limit_core_num N, N) { statements }; the innermost of each kind holds */
+static ngd_status_t parse_scope(struct parser *p, struct node_text *node)
+{
+    bool stream = at_word(p, "stream");
+    struct ngd_node_scope outer = p->scope;
+    ngd_status_t status;
+
+    if (p->scope_depth >= NGD_GRAPH_MAX_SCOPES)
+        return fail_at(p, &p->tok, NGD_ERR_GRAPH_TOO_LARGE, "scopes are nested too deeply (16 levels at most)");
+    p->scope_depth++;
+    status = advance(p);
+    if (!status)
+        status = stream ? take_stream(p) : take_limits(p);
+    if (!status)
+        status = take_punct(p, '{');
+    while (!status && !at_punct(p, '}'))
+        status = parse_statement(p, node);
+    if (!status)
+        status = advance(p);
+    p->scope_depth--;
+    p->scope = outer;
+    return status;
+}
+
+static ngd_status_t parse_declaration(struct parser *p, bool *taken_p)
 {
     static const ngd_value_class_t classes[] = {NGD_VALUE_PARAM, NGD_VALUE_STATE, NGD_VALUE_INPUT, NGD_VALUE_HOST};
+    bool symbol = at_word(p, "sym"), last = at_word(p, "return");
+    size_t i = 0;
 
-    if (at_word(p, "sym"))
+    while (i < sizeof(classes) / sizeof(classes[0]) && !at_word(p, ngd_value_class_name(classes[i])))
+        i++;
+    *taken_p = symbol || last || i < sizeof(classes) / sizeof(classes[0]);
+    if (*taken_p && p->scope_depth)
+        return fail_at(
+            p, &p->tok, NGD_ERR_GRAPH_PARSE,
+            "declarations and return stand outside of streams and core limits: close the scope with '}' first");
+    if (symbol)
         return parse_symbol(p);
-    for (size_t i = 0; i < sizeof(classes) / sizeof(classes[0]); i++)
-        if (at_word(p, ngd_value_class_name(classes[i])))
-            return parse_input(p, classes[i]);
-    if (at_word(p, "return"))
+    if (last)
         return parse_return(p);
+    return *taken_p ? parse_input(p, classes[i]) : NGD_OK;
+}
+
+static ngd_status_t parse_statement(struct parser *p, struct node_text *node)
+{
+    bool taken;
+    ngd_status_t status = parse_declaration(p, &taken);
+
+    if (status || taken)
+        return status;
+    if (at_word(p, "stream") || at_word(p, "limit_core_num"))
+        return parse_scope(p, node);
     if (p->tok.kind != TOK_VALUE && p->tok.kind != TOK_WORD)
         return expected(p, "a declaration, a node, return or '}'");
     return parse_node(p, node);

@@ -163,9 +163,46 @@ static void print_attrs(const struct printer *p, const struct ngd_node *node)
         ngd_strbuf_putc(p->sb, '}');
 }
 
+static void indent(const struct printer *p, uint32_t depth)
+{
+    for (uint32_t i = 0; i < depth; i++)
+        ngd_strbuf_append(p->sb, "  ");
+}
+
+/* Scopes around a node as they are printed: the stream's, and in it that of its core limits. */
+static uint32_t depth_of(const struct ngd_node_scope *scope)
+{
+    return (scope->stream != 0) + (scope->aicore != 0);
+}
+
+/* Closes what `from` has and `to` does not, and opens what it lacks. */
+static void print_scopes(const struct printer *p, const struct ngd_node_scope *from, const struct ngd_node_scope *to)
+{
+    bool same_stream = from->stream == to->stream;
+    uint32_t depth = depth_of(from), keep;
+
+    if (ngd_node_scope_equal(from, to))
+        return;
+    keep = same_stream && from->stream ? 1 : 0;
+    for (; depth > keep; depth--) {
+        indent(p, depth);
+        ngd_strbuf_append(p->sb, "}\n");
+    }
+    if (!same_stream && to->stream) {
+        indent(p, ++depth);
+        ngd_strbuf_append(p->sb, "stream ");
+        ngd_strbuf_json_string(p->sb, p->graph->streams[to->stream]);
+        ngd_strbuf_append(p->sb, " {\n");
+    }
+    if (to->aicore) {
+        indent(p, depth + 1);
+        ngd_strbuf_printf(p->sb, "limit_core_num %u, %u {\n", to->aicore, to->vectorcore);
+    }
+}
+
 static void print_node(const struct printer *p, const struct ngd_node *node)
 {
-    ngd_strbuf_append(p->sb, "  ");
+    indent(p, 1 + depth_of(&node->scope));
     for (uint32_t i = 0; i < node->n_out; i++) {
         print_value(p, node->out[i]);
         ngd_strbuf_append(p->sb, i + 1 < node->n_out ? ", " : " = ");
@@ -210,11 +247,23 @@ static void print_outputs(const struct printer *p)
     }
 }
 
+/* The scopes between node i and the one before it; i = n_nodes: what is still open. */
+static void print_scopes_before(const struct printer *p, uint32_t i)
+{
+    static const struct ngd_node_scope none;
+
+    print_scopes(p, i ? &p->graph->nodes[i - 1].scope : &none,
+                 i < p->graph->n_nodes ? &p->graph->nodes[i].scope : &none);
+}
+
 static void print_body(const struct printer *p)
 {
     print_declarations(p);
-    for (uint32_t i = 0; i < p->graph->n_nodes; i++)
+    for (uint32_t i = 0; i < p->graph->n_nodes; i++) {
+        print_scopes_before(p, i);
         print_node(p, &p->graph->nodes[i]);
+    }
+    print_scopes_before(p, p->graph->n_nodes);
     print_outputs(p);
     if (p->graph->n_outputs)
         ngd_strbuf_putc(p->sb, '\n');
@@ -231,6 +280,7 @@ void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb
     ngd_strbuf_append(sb, " {\n");
     print_declarations(&p);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
+        print_scopes_before(&p, i);
         print_node(&p, &graph->nodes[i]);
         for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
             ngd_strbuf_printf(sb, "  %%__tap.%u.%u = aten.clone(", i, k);
@@ -238,6 +288,7 @@ void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb
             ngd_strbuf_append(sb, ")\n");
         }
     }
+    print_scopes_before(&p, graph->n_nodes);
     print_outputs(&p);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
@@ -304,6 +355,15 @@ static const char *const class_colours[] = {
     [NGD_VALUE_HOST] = "#fff2cc",  [NGD_VALUE_NODE] = "#eeeeee",
 };
 
+/* A border for each side stream; past eight they come again, and the label has the name. */
+static const char *stream_colour(uint32_t stream)
+{
+    static const char *const colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                          "#ff7f0e", "#17becf", "#8c564b", "#e377c2"};
+
+    return colours[(stream - 1) % (sizeof(colours) / sizeof(colours[0]))];
+}
+
 /* Appends text as the inside of a dot string. */
 static void dot_escape(struct ngd_strbuf *sb, const char *text)
 {
@@ -346,8 +406,19 @@ static void dot_node(const struct ngd_graph *graph, uint32_t index, struct ngd_s
 
     ngd_strbuf_init(&attrs);
     print_attrs(&p, node);
-    ngd_strbuf_printf(sb, "  n%u [fillcolor=\"%s\", label=\"%s", index,
-                      class_colours[node->op->mutates ? NGD_VALUE_STATE : NGD_VALUE_NODE], node->op->name);
+    ngd_strbuf_printf(sb, "  n%u [fillcolor=\"%s\", ", index,
+                      class_colours[node->op->mutates ? NGD_VALUE_STATE : NGD_VALUE_NODE]);
+    if (node->scope.stream)
+        ngd_strbuf_printf(sb, "color=\"%s\", penwidth=3, ", stream_colour(node->scope.stream));
+    if (node->op->flags & NGD_OPF_EVENT)
+        ngd_strbuf_append(sb, "shape=cds, ");
+    ngd_strbuf_printf(sb, "label=\"%s", node->op->name);
+    if (node->scope.stream) {
+        ngd_strbuf_append(sb, "\\nstream ");
+        dot_escape(sb, graph->streams[node->scope.stream]);
+    }
+    if (node->scope.aicore)
+        ngd_strbuf_printf(sb, "\\n%u AI cores, %u vector cores", node->scope.aicore, node->scope.vectorcore);
     if (attrs.len) {
         ngd_strbuf_append(sb, "\\n");
         dot_escape(sb, attrs.data + 1);
@@ -370,6 +441,19 @@ static void dot_node(const struct ngd_graph *graph, uint32_t index, struct ngd_s
     }
 }
 
+/* From each record to the waits for it; a graph has few. */
+static void dot_events(const struct ngd_graph *graph, struct ngd_strbuf *sb)
+{
+    for (uint32_t r = 0; r < graph->n_nodes; r++) {
+        if (!(graph->nodes[r].op->flags & NGD_OPF_RECORD))
+            continue;
+        for (uint32_t w = r + 1; w < graph->n_nodes; w++)
+            if ((graph->nodes[w].op->flags & NGD_OPF_WAIT) &&
+                strcmp(graph->nodes[r].attrs[0].s, graph->nodes[w].attrs[0].s) == 0)
+                ngd_strbuf_printf(sb, "  n%u -> n%u [style=dashed];\n", r, w);
+    }
+}
+
 void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, "digraph \"");
@@ -382,6 +466,7 @@ void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb)
             dot_input(graph, i, sb);
     for (uint32_t i = 0; i < graph->n_nodes; i++)
         dot_node(graph, i, sb);
+    dot_events(graph, sb);
     for (uint32_t i = 0; i < graph->n_outputs; i++) {
         ngd_strbuf_printf(sb, "  o%u [shape=ellipse, fillcolor=\"#d9d2e9\", label=\"return\\n", i);
         dot_escape(sb, graph->outputs[i].name);

@@ -305,6 +305,8 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
     if (!status && !rewritten)
         status = check_symbols(graph, diag);
     if (!status)
+        status = ngd_graph_check_events(graph, diag);
+    if (!status)
         status = check_mutation(graph, diag);
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)
         if (graph->symbols[i].policy == NGD_SYMBOL_BUCKETS)

@@ -13,6 +13,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph_parse.c \
 	graphs/graph_pack.c graphs/graph_pack.h \
 	graphs/graph_print.c \
+	graphs/graph_streams.c \
 	graphs/graph_validate.c \
 	graphs/guard.c graphs/guard.h \
 	graphs/key.c graphs/key.h \

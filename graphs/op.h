@@ -37,7 +37,10 @@ typedef enum ngd_op_flags {
     NGD_OPF_DATA_SHAPE = 1 << 4,  /* result shape depends on data: refused */
     NGD_OPF_COMMUTES = 1 << 5,
     NGD_OPF_IDENTITY = 1 << 6, /* result equals operand 0 when types are equal */
+    NGD_OPF_RECORD = 1 << 7,   /* records an event of its stream: no kernel */
+    NGD_OPF_WAIT = 1 << 8,     /* its stream waits for an event: no kernel */
 } ngd_op_flags_t;
+#define NGD_OPF_EVENT (NGD_OPF_RECORD | NGD_OPF_WAIT)
 
 /* How rows (index of dimension 0) of results depend on rows of operands: what makes padding invisible. */
 typedef enum ngd_rows {

@@ -99,6 +99,13 @@ ngd_status_t ngd_shape_copy_into(struct ngd_graph *graph, struct ngd_node *node,
     return ngd_op_shape_is(graph, node, 1, "operand", into->rank, into->dims, "of the written tensor's shape", diag);
 }
 
+ngd_status_t ngd_shape_event(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    if (ngd_op_attr(node, "tag")->s[0] == '\0')
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute tag is empty: an event has a name");
+    return NGD_OK;
+}
+
 ngd_status_t ngd_shape_refused(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     (void)graph;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * merge_equals: computes equal things once. Two nodes are equal when they have the same operator, operands and
- * attributes.
+ * attributes, and run on one stream within the same core limits.
  *
  * Correct because operators are functions of those: none is random, and one that writes a state is left alone. What
  * reads a state is equal only if nobody writes that state between the two.
@@ -52,7 +52,7 @@ static uint64_t hash_node(const struct ngd_node *n)
 
 static bool same_node(const struct ngd_node *a, const struct ngd_node *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out ||
+    if (a->op != b->op || !ngd_node_scope_equal(&a->scope, &b->scope) || a->n_in != b->n_in || a->n_out != b->n_out ||
         (a->n_in && memcmp(a->in, b->in, a->n_in * sizeof(a->in[0])) != 0))
         return false;
     for (uint32_t i = 0; i < a->op->n_attrs; i++)

@@ -4,7 +4,8 @@
  *
  * Correct because ngd.multi_linear computes each result as aten.linear does. The operator stands where the first of
  * them stood, so weights and biases must be defined there, and no state that one of them reads may be written in
- * between. Merged are those of one dtype of weights that all have a bias or all have none; at most 8.
+ * between. Merged are those of one dtype of weights that all have a bias or all have none, in one segment of one
+ * stream; at most 8.
  */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
@@ -56,7 +57,7 @@ static void find_group(const struct ngd_rewrite *rw, uint32_t first, struct grou
         uint32_t node = rw->uses[u].node, at;
 
         if (rw->uses[u].operand != 0 || g->n == MAX_MERGED || !is_linear(rw, node, x) ||
-            !ngd_rewrite_before(rw, first, node) ||
+            !ngd_rewrite_same_segment(rw, first, node) || !ngd_rewrite_before(rw, first, node) ||
             !alike(rw, ngd_rewrite_node(rw, first), ngd_rewrite_node(rw, node)) || !may_move_up(rw, node, first))
             continue;
         for (at = g->n++; ngd_rewrite_before(rw, node, g->nodes[at - 1]); at--)

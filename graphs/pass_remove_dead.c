@@ -2,7 +2,8 @@
 /*
  * remove_dead: removes nodes whose results nobody reads.
  *
- * Correct because such a node has no effect: an operator that writes a state stays whatever its results are.
+ * Correct because such a node has no effect: an operator that writes a state stays whatever its results are, and so
+ * does an event.
  */
 #include "graphs/pass.h"
 
@@ -10,7 +11,7 @@ static bool is_dead(const struct ngd_rewrite *rw, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
 
-    if (n->op->mutates)
+    if (n->op->mutates || (n->op->flags & NGD_OPF_EVENT))
         return false;
     for (uint32_t i = 0; i < n->n_out; i++)
         if (ngd_rewrite_n_uses(rw, n->out[i]))

@@ -509,8 +509,10 @@ static ngd_status_t replace(const struct match *m, uint32_t place, bool *replace
     struct built b = {.n = 0};
     ngd_status_t status = NGD_OK;
 
+    ngd_rewrite_scope_as(m->ctx->rw, m->node_of[0]);
     for (uint32_t i = 0; i < m->p->replacement.n_nodes && !status; i++)
         status = build_node(m, &m->p->replacement.nodes[i], place, &b);
+    ngd_rewrite_scope_as(m->ctx->rw, NGD_NODE_NONE);
     if (status || !same_returns(m, &b)) {
         while (b.n > 0)
             ngd_rewrite_remove(m->ctx->rw, b.nodes[--b.n]);
@@ -534,6 +536,8 @@ static ngd_status_t try_node(const struct match *m, uint32_t depth, uint32_t nod
     ngd_status_t status = NGD_OK;
 
     if (n->op != m->p->source.nodes[of_pattern].op || ++*m->steps > MAX_STEPS)
+        return NGD_OK;
+    if (depth && !ngd_rewrite_same_segment(m->ctx->rw, m->node_of[m->p->order[0]], node))
         return NGD_OK;
     for (int swapped = 0; swapped < 2 && !status && !*replaced_p; swapped++) {
         struct match next = *m;

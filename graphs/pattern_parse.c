@@ -605,6 +605,9 @@ static ngd_status_t parse_op(struct parser *p, struct ngd_pattern_node *n)
     if (p->tok.kind != TOK_WORD)
         return expected(p, "an operator (aten.mm, ...)");
     n->op = ngd_op_find(p->tok.p, p->tok.n);
+    if (n->op && (n->op->flags & NGD_OPF_EVENT))
+        return about(p, NGD_ERR_INVALID_ARGUMENT, "%.*s is not of a pattern: what matches is between events", p->tok.p,
+                     p->tok.n);
     if (!n->op) {
         near = ngd_op_suggest(p->tok.p, p->tok.n);
         return near ? ngd_diag_set(p->diag, NGD_ERR_GRAPH_UNKNOWN_OP, "line %u: there is no operator %.*s; is it %s?",

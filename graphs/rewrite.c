@@ -60,6 +60,17 @@ static ngd_status_t copy_type(const struct copy *c, const struct ngd_type *from,
     return status;
 }
 
+/* All of them, so that they keep their numbers. */
+static ngd_status_t copy_streams(const struct copy *c)
+{
+    ngd_status_t status = NGD_OK;
+    uint16_t made;
+
+    for (uint32_t i = 1; i < c->from->n_streams && !status; i++)
+        status = ngd_graph_add_stream(c->to, c->from->streams[i], &made, c->diag);
+    return status;
+}
+
 /* In the order of their values, so that the copy's text declares them in the same order. */
 static ngd_status_t copy_inputs(struct copy *c)
 {
@@ -120,6 +131,7 @@ static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_re
     ngd_status_t status = copy_attrs(c, n, s);
 
     spec.line = n->line;
+    spec.scope = n->scope;
     for (uint32_t i = 0; i < n->n_in; i++)
         s->in[i] = n->in[i] == NGD_VALUE_NONE ? NGD_VALUE_NONE : c->values[n->in[i]];
     for (uint32_t i = 0; i < n->n_out; i++) {
@@ -274,6 +286,29 @@ void ngd_rewrite_remove(struct ngd_rewrite *rw, uint32_t node)
     rw->n_live--;
 }
 
+/* A segment of a stream ends where its limits change, and at an event, which is one of its own. */
+static void number_segments(struct ngd_rewrite *rw)
+{
+    struct {
+        struct ngd_node_scope scope;
+        uint32_t segment;
+        bool open;
+    } at[NGD_GRAPH_MAX_STREAMS] = {{.open = false}};
+
+    for (uint32_t i = 0; i < rw->n_nodes; i++) {
+        const struct ngd_node *n = &rw->g->nodes[i];
+        uint16_t s = n->scope.stream;
+        bool event = n->op->flags & NGD_OPF_EVENT;
+
+        if (!at[s].open || event || !ngd_node_scope_equal(&at[s].scope, &n->scope)) {
+            at[s].scope = n->scope;
+            at[s].segment = rw->n_segments++;
+        }
+        at[s].open = !event;
+        rw->nodes[i].segment = at[s].segment;
+    }
+}
+
 /* ---- life ---- */
 
 void ngd_rewrite_destroy(struct ngd_rewrite *rw)
@@ -297,6 +332,8 @@ static ngd_status_t copy_in(struct ngd_rewrite *rw, const struct ngd_graph *grap
     c.values = NGD_NEW_N(uint32_t, graph->n_values + 1u);
     status = c.values && s ? copy_symbols(&c, symbols) : no_memory(diag);
     if (!status)
+        status = copy_streams(&c);
+    if (!status)
         status = copy_inputs(&c);
     for (uint32_t i = 0; i < graph->n_nodes && !status; i++)
         status = copy_node(&c, i, NULL, s);
@@ -315,7 +352,7 @@ ngd_status_t ngd_rewrite_create(const struct ngd_graph *graph, const int64_t *sy
 
     if (!rw)
         return no_memory(diag);
-    rw->first = rw->last = NGD_NODE_NONE;
+    rw->first = rw->last = rw->like = NGD_NODE_NONE;
     status = ngd_graph_create(graph->name, &rw->g);
     if (status) {
         ngd_free(rw);
@@ -333,6 +370,7 @@ ngd_status_t ngd_rewrite_create(const struct ngd_graph *graph, const int64_t *sy
         insert(rw, i, NGD_NODE_NONE);
     for (uint32_t i = 0; i < rw->g->n_outputs; i++)
         rw->values[rw->g->outputs[i].value].n_outputs++;
+    number_segments(rw);
     *rw_p = rw;
     return NGD_OK;
 }
@@ -344,6 +382,8 @@ static ngd_status_t copy_out(const struct ngd_rewrite *rw, struct copy *c)
 
     c->values = NGD_NEW_N(uint32_t, rw->g->n_values + 1u);
     status = c->values && s ? copy_symbols(c, NULL) : no_memory(c->diag);
+    if (!status)
+        status = copy_streams(c);
     if (!status)
         status = copy_inputs(c);
     for (uint32_t n = rw->first; n != NGD_NODE_NONE && !status; n = rw->nodes[n].next)
@@ -379,17 +419,20 @@ ngd_status_t ngd_rewrite_add(struct ngd_rewrite *rw, uint32_t before, const stru
                              uint32_t n_in, const struct ngd_attr_value *attrs, uint32_t *node_p, struct ngd_diag *diag)
 {
     struct ngd_node_spec spec = {.op = op, .in = in, .n_in = n_in, .attrs = attrs};
-    uint32_t node;
+    uint32_t node, like = rw->like != NGD_NODE_NONE ? rw->like : before;
     ngd_status_t status;
 
     if (before != NGD_NODE_NONE)
         spec.line = rw->g->nodes[before].line;
+    if (like != NGD_NODE_NONE)
+        spec.scope = rw->g->nodes[like].scope;
     status = ngd_graph_append(rw->g, &spec, &node, diag);
     if (status)
         return status;
     if (take_up(rw))
         return no_memory(diag);
     insert(rw, node, before);
+    rw->nodes[node].segment = like != NGD_NODE_NONE ? rw->nodes[like].segment : rw->n_segments++;
     *node_p = node;
     return NGD_OK;
 }

@@ -13,6 +13,10 @@
  * into a new graph, through the builder and the validator, so that a pass cannot make what a client could not.
  * A new value that replaces one takes its name over.
  *
+ * A node that a pass adds runs in the scope of the one that it stands before, or of the one that ngd_rewrite_scope_as
+ * names. What is made of several nodes is made of those of one segment, so that scopes hold and nothing moves past an
+ * event.
+ *
  * Order matters for states only: a node that reads or writes a state's storage sees what was written before it.
  *
  * Threads: one owner.
@@ -30,6 +34,7 @@ struct ngd_rewrite_node {
     uint32_t next, prev; /* in the order of execution */
     uint64_t position;   /* ascends in that order */
     uint32_t first_use;  /* of operand 0; the others follow */
+    uint32_t segment;    /* nodes of one scope without an event of its stream between them */
     bool dead;
 };
 
@@ -49,6 +54,8 @@ struct ngd_rewrite {
     struct ngd_rewrite_value *values;
     struct ngd_rewrite_use *uses;
     uint32_t n_nodes, n_values, n_uses, cap_nodes, cap_values, cap_uses;
+    uint32_t n_segments;
+    uint32_t like; /* the node whose scope new ones take; NGD_NODE_NONE: that of the one behind them */
 };
 
 /* symbols: a value for each symbol of the graph, as planned. */
@@ -65,6 +72,11 @@ ngd_status_t ngd_rewrite_seal(const struct ngd_rewrite *rw, struct ngd_graph **g
 ngd_status_t ngd_rewrite_add(struct ngd_rewrite *rw, uint32_t before, const struct ngd_op *op, const uint32_t *in,
                              uint32_t n_in, const struct ngd_attr_value *attrs, uint32_t *node_p,
                              struct ngd_diag *diag);
+/* Nodes that are added from here on run where this one does; NGD_NODE_NONE: as the one that they stand before. */
+static inline void ngd_rewrite_scope_as(struct ngd_rewrite *rw, uint32_t node)
+{
+    rw->like = node;
+}
 /* All uses and outputs that are `old` become `new`, which must be defined before them. */
 void ngd_rewrite_replace(struct ngd_rewrite *rw, uint32_t old, uint32_t new_value);
 void ngd_rewrite_set_operand(struct ngd_rewrite *rw, uint32_t node, uint32_t operand, uint32_t value);
@@ -87,6 +99,10 @@ static inline uint32_t ngd_rewrite_maker(const struct ngd_rewrite *rw, uint32_t 
 static inline bool ngd_rewrite_before(const struct ngd_rewrite *rw, uint32_t a, uint32_t b)
 {
     return rw->nodes[a].position < rw->nodes[b].position;
+}
+static inline bool ngd_rewrite_same_segment(const struct ngd_rewrite *rw, uint32_t a, uint32_t b)
+{
+    return rw->nodes[a].segment == rw->nodes[b].segment;
 }
 /* Operands and outputs that are this value. */
 static inline uint32_t ngd_rewrite_n_uses(const struct ngd_rewrite *rw, uint32_t value)

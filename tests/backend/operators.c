@@ -8,7 +8,7 @@
 
 static bool is_capturable(const struct ngd_op *op)
 {
-    return !(op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE));
+    return !(op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE | NGD_OPF_EVENT));
 }
 
 /* The n-th operator that can be captured; NULL past the last. */

@@ -46,6 +46,7 @@ NGD_GRAPH_TESTS = \
 	tests/unit/test_graph_pack \
 	tests/unit/test_graph_random \
 	tests/unit/test_graph_rows \
+	tests/unit/test_graph_streams \
 	tests/unit/test_op
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_GRAPH_TESTS)
@@ -57,6 +58,7 @@ tests_fuzz_fuzz_graph_text_LDADD = $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_GRAPHS_LIBS)
 tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_graph_streams_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_errors_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_pack_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_random_LDADD = $(NGD_GRAPH_TEST_LIBS)

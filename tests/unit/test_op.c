@@ -128,6 +128,9 @@ static const struct {
     {"%y = aten.arange.start_step() {start=5, end=2}", "y", "i64[0]"},
     {"%y = aten.full() {size=[B, 2], fill_value=-1.5, dtype=bf16}", "y", "bf16[B,2]"},
     {"state %s : bf16[8]\ninput %x : f32[8]\naten.copy_(%s, %x)\n%y = aten.neg(%s)", "y", "bf16[8]"},
+    {"input %x : f32[B]\nnpugraph_ex.tagged_event_record() {tag=\"e\"}\n"
+     "npugraph_ex.tagged_event_wait() {tag=\"e\"}\n%y = aten.neg(%x)",
+     "y", "f32[B]"},
 };
 
 START_TEST(every_operator_gives_the_type_that_its_row_says)
