@@ -2,17 +2,18 @@
 /*
  * The bytes, all numbers little endian; a string is a u16 of its bytes, the bytes, and a zero:
  *
- *     "npggraf1", 32 bytes of the operator table's digest, 32 of the graph's
+ *     "npggraf2", 32 bytes of the operator table's digest, 32 of the graph's
  *     the name, a string
  *     u32 values
  *     u8 symbols, each: string name, i64 min, i64 max, u8 buckets, an i64 for each
+ *     u8 side streams, each: string name
  *     u32 expressions, each: u8 kind (enum expr_kind) and
  *         a symbol: u8 its number; floordiv, mod, min, max: two dimensions; a polynomial: u8 terms, each
  *         i64 coefficient, u8 degree, a u32 for each factor: the number of an expression before
  *     u32 inputs, each: u8 class, string name, u8 whether a label follows, string label, u8 dtype, u8 rank, dimensions
- *     u32 nodes, each: u16 operator, u32 line, u16 operands, a u32 for each, u16 attributes given (a bit each), their
- *         values, u16 results, a string for each
- *     u16 outputs, each: string name, u32 value
+ *     u32 nodes, each: u16 operator, u32 line, u8 stream, u16 AI cores, u16 vector cores, u16 operands, a u32 for each,
+ * u16 attributes given (a bit each), their values, u16 results, a string for each u16 outputs, each: string name, u32
+ * value
  *
  * A dimension is an i64: a constant, or DIM_OF(number of an expression). Values are numbered in the order in which they
  * come here. Expressions are made again by ngd_expr_make, which finds their canonical form.
@@ -25,7 +26,7 @@
 
 #define MAGIC_BYTES 8
 
-static const char magic[MAGIC_BYTES] = "npggraf1";
+static const char magic[MAGIC_BYTES] = "npggraf2";
 
 /* ---- pack ---------------------------------------------------------------------------------------------- */
 
@@ -183,6 +184,9 @@ static void put_node(struct packer *p, const struct ngd_node *node)
 
     ngd_le_put(p->out, node->op->id, 2);
     ngd_le_put(p->out, node->line, 4);
+    ngd_le_put(p->out, node->scope.stream, 1);
+    ngd_le_put(p->out, node->scope.aicore, 2);
+    ngd_le_put(p->out, node->scope.vectorcore, 2);
     ngd_le_put(p->out, node->n_in, 2);
     for (uint32_t i = 0; i < node->n_in; i++)
         ngd_le_put(p->out, node->in[i] == NGD_VALUE_NONE ? NGD_VALUE_NONE : p->value_number[node->in[i]], 4);
@@ -224,6 +228,9 @@ static void put_head(struct packer *p)
     ngd_le_put(p->out, p->graph->n_symbols, 1);
     for (uint32_t i = 0; i < p->graph->n_symbols; i++)
         put_symbol(p, &p->graph->symbols[i]);
+    ngd_le_put(p->out, p->graph->n_streams - 1, 1);
+    for (uint32_t i = 1; i < p->graph->n_streams; i++)
+        put_string(p, p->graph->streams[i]);
 }
 
 /* Expressions come before what needs them, but which are needed is known behind it. */
@@ -356,6 +363,15 @@ static ngd_status_t read_symbol(struct reader *r)
     if (!status && n)
         status = ngd_graph_set_buckets(r->graph, symbol, buckets, n, r->diag);
     return status;
+}
+
+static ngd_status_t read_stream(struct reader *r)
+{
+    const char *name = take_string(r).p;
+    uint16_t stream;
+    ngd_status_t status = bytes_status(r);
+
+    return status ? status : ngd_graph_add_stream(r->graph, name, &stream, r->diag);
 }
 
 static ngd_status_t read_poly(struct reader *r, ngd_dim_t *dim_p)
@@ -495,9 +511,14 @@ static ngd_status_t read_node(struct reader *r)
     struct ngd_node_spec spec = {.in = in, .attrs = attrs, .set = set, .names = r->names, .line = line};
     ngd_status_t status;
 
+    spec.scope.stream = (uint16_t)take(r, 1);
+    spec.scope.aicore = (uint16_t)take(r, 2);
+    spec.scope.vectorcore = (uint16_t)take(r, 2);
     n_in = (uint32_t)take(r, 2);
     r->corrupt = r->corrupt || id >= NGD_OP_MAX || n_in > NGD_GRAPH_MAX_OPERANDS;
     status = bytes_status(r);
+    if (!status)
+        status = ngd_node_scope_check(r->graph, &spec.scope, r->diag);
     if (status)
         return status;
     spec.op = ngd_op_by_id((ngd_op_id_t)id);
@@ -577,11 +598,13 @@ static ngd_status_t read_graph(struct reader *r)
         return ngd_diag_set(r->diag, status, "a stored graph: %s", ngd_status_text(status));
     status = read_each(r, 1, 20, read_symbol);
     if (!status)
+        status = read_each(r, 1, 3, read_stream);
+    if (!status)
         status = read_exprs(r);
     if (!status)
         status = read_each(r, 4, 7, read_input);
     if (!status)
-        status = read_each(r, 4, 12, read_node);
+        status = read_each(r, 4, 17, read_node);
     if (!status)
         status = read_each(r, 2, 7, read_output);
     if (!status && r->at != r->end)

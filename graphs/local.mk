@@ -54,9 +54,11 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_int.h \
 	graphs/plan_map.c graphs/plan_map.h \
 	graphs/plan_memory.c \
+	graphs/plan_order.c graphs/plan_order.h \
 	graphs/plan_pack.c graphs/plan_pack.h \
 	graphs/plan_place.c \
 	graphs/plan_print.c \
+	graphs/plan_streams.c graphs/plan_streams.h \
 	graphs/plan_views.c \
 	graphs/rewrite.c graphs/rewrite.h \
 	graphs/sizes.c graphs/sizes.h \

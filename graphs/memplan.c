@@ -16,6 +16,9 @@
  * Steps 2 and 3 look at the neighbours in time of every block. A segment tree finds them without looking at the
  * others, but in a graph whose blocks all live at once there are n of them for each block: the budget (counted
  * in neighbours) ends the search there, and the best complete answer stands.
+ *
+ * With several streams (memplan.h) the tree finds those that may be neighbours, by how long each may last, and of them
+ * those that happen before or after the block are left out. The online allocator takes them all for neighbours.
  */
 #include "graphs/memplan.h"
 #include "base/mem.h"
@@ -32,6 +35,7 @@ struct item {
     uint64_t bytes; /* rounded up */
     uint64_t offset;
     uint32_t first, last;
+    uint32_t until; /* last, or later with several streams */
     uint32_t block; /* of the caller */
 };
 
@@ -50,8 +54,10 @@ struct planner {
     uint64_t *tree;
     uint32_t leaves;
     struct span *near; /* memory of the neighbours in time of the item that is being placed */
-    uint32_t n_near;
+    uint32_t n_near, n_seen;
     uint64_t budget;
+    const struct ngd_memplan_order *time; /* NULL: one stream */
+    uint32_t placing;                     /* the item */
 };
 
 /* ---- orders ---- */
@@ -135,6 +141,15 @@ static void tree_set(struct planner *p, uint32_t item, uint64_t value)
     }
 }
 
+/* They never live at the same time although their steps do not say so. */
+static bool ordered(const struct planner *p, uint32_t a, uint32_t b)
+{
+    const struct ngd_memplan_order *o = p->time;
+    uint32_t x = p->items[a].block, y = p->items[b].block;
+
+    return o && (o->before(o->ctx, x, y) || o->before(o->ctx, y, x));
+}
+
 /* Collects the placed items among the first `end` ones below node (which covers [lo, lo + width)) that are
  * still live at step `from`. Depth is log2(n), so recursion is bounded. */
 static void collect(struct planner *p, uint32_t node, uint32_t lo, uint32_t width, uint32_t end, uint32_t from)
@@ -144,6 +159,9 @@ static void collect(struct planner *p, uint32_t node, uint32_t lo, uint32_t widt
     if (width == 1) {
         const struct item *it = &p->items[lo];
 
+        p->n_seen++;
+        if (ordered(p, lo, p->placing))
+            return;
         p->near[p->n_near++] = (struct span){it->offset, it->offset + it->bytes};
         return;
     }
@@ -195,8 +213,9 @@ static void place(struct planner *p, uint32_t item)
     struct item *it = &p->items[item];
     uint64_t at = 0, best = UINT64_MAX, best_gap = UINT64_MAX;
 
-    p->n_near = 0;
-    collect(p, 1, 0, p->leaves, items_until(p, it->last), it->first);
+    p->n_near = p->n_seen = 0;
+    p->placing = item;
+    collect(p, 1, 0, p->leaves, items_until(p, it->until), it->first);
     sort_near(p);
     for (uint32_t i = 0; i < p->n_near; i++) {
         const struct span *s = &p->near[i];
@@ -209,7 +228,7 @@ static void place(struct planner *p, uint32_t item)
             at = s->end;
     }
     it->offset = best != UINT64_MAX ? best : at;
-    tree_set(p, item, (uint64_t)it->last + 1);
+    tree_set(p, item, (uint64_t)it->until + 1);
 }
 
 static uint64_t peak_of(const struct planner *p)
@@ -237,9 +256,9 @@ static bool attempt(struct planner *p)
     memset(p->tree, 0, 2 * (size_t)p->leaves * sizeof(p->tree[0]));
     for (uint32_t i = 0; i < p->n; i++) {
         place(p, p->order[i]);
-        if (p->budget < p->n_near + 1)
+        if (p->budget < p->n_seen + 1)
             return false;
-        p->budget -= p->n_near + 1;
+        p->budget -= p->n_seen + 1;
     }
     keep_if_better(p, peak_of(p));
     return true;
@@ -465,7 +484,7 @@ static ngd_status_t online(struct planner *p)
     if (!ends || !chunk_of || !o.chunks)
         goto free_all;
     for (uint32_t i = 0; i < p->n; i++)
-        ends[i] = (struct ending){p->items[i].last, i};
+        ends[i] = (struct ending){p->items[i].until, i};
     qsort(ends, p->n, sizeof(*ends), cmp_ending);
     online_run(p, &o, ends, chunk_of);
     status = NGD_OK;
@@ -531,8 +550,11 @@ static ngd_status_t load(struct planner *p, const struct ngd_memplan_block *bloc
         if (__builtin_add_overflow(total, bytes, &total) || total > INT64_MAX / 2)
             return NGD_ERR_OVERFLOW;
         if (bytes)
-            p->items[p->n++] =
-                (struct item){.bytes = bytes, .first = blocks[i].first, .last = blocks[i].last, .block = i};
+            p->items[p->n++] = (struct item){.bytes = bytes,
+                                             .first = blocks[i].first,
+                                             .last = blocks[i].last,
+                                             .until = p->time ? p->time->until[i] : blocks[i].last,
+                                             .block = i};
     }
     qsort(p->items, p->n, sizeof(p->items[0]), cmp_item_start);
     return NGD_OK;
@@ -576,7 +598,13 @@ static ngd_status_t run(struct planner *p)
 ngd_status_t ngd_memplan(struct ngd_memplan_block *blocks, uint32_t n, uint64_t align, uint64_t *peak_p,
                          uint64_t *lower_bound_p)
 {
-    struct planner p = {0};
+    return ngd_memplan_streams(blocks, n, align, NULL, peak_p, lower_bound_p);
+}
+
+ngd_status_t ngd_memplan_streams(struct ngd_memplan_block *blocks, uint32_t n, uint64_t align,
+                                 const struct ngd_memplan_order *order, uint64_t *peak_p, uint64_t *lower_bound_p)
+{
+    struct planner p = {.time = order};
     ngd_status_t status;
 
     if (align == 0 || (align & (align - 1)) != 0 || n > (1u << 30))

@@ -2,6 +2,9 @@
 /*
  * The check of a memory plan: a sweep over time. The blocks that live at the step under the sweep are kept by offset;
  * a block that begins must fit between its two neighbours there, and leaves when its last step has passed.
+ *
+ * With several streams a block stays until nothing can run before its last use any more, and what is kept may overlap
+ * where one block happens before the other: then each that begins is compared with all that are kept.
  */
 #include "base/mem.h"
 #include "graphs/memplan.h"
@@ -9,8 +12,9 @@
 
 struct sweep {
     const struct ngd_memplan_block *blocks;
-    uint32_t *starts, *ends; /* blocks by their first step, and by their last */
-    uint32_t *live;          /* blocks, by offset */
+    const struct ngd_memplan_order *order; /* NULL: one stream */
+    uint32_t *starts, *ends;               /* blocks by their first step, and by their last */
+    uint32_t *live;                        /* blocks, by offset */
     uint32_t n, n_live;
 };
 
@@ -30,11 +34,46 @@ static uint32_t rank(const struct sweep *s, uint64_t offset)
     return low;
 }
 
+/* The last step at which the block may be in use. */
+static uint32_t end_of(const struct sweep *s, uint32_t block)
+{
+    return s->order ? s->order->until[block] : s->blocks[block].last;
+}
+
+static bool may_share(const struct sweep *s, uint32_t a, uint32_t b)
+{
+    const struct ngd_memplan_block *x = &s->blocks[a], *y = &s->blocks[b];
+
+    return x->offset + x->bytes <= y->offset || y->offset + y->bytes <= x->offset ||
+           s->order->before(s->order->ctx, a, b) || s->order->before(s->order->ctx, b, a);
+}
+
+static bool begin_beside(struct sweep *s, uint32_t block)
+{
+    for (uint32_t i = 0; i < s->n_live; i++)
+        if (!may_share(s, s->live[i], block))
+            return false;
+    s->live[s->n_live++] = block;
+    return true;
+}
+
+static void end_beside(struct sweep *s, uint32_t block)
+{
+    uint32_t at = 0;
+
+    while (s->live[at] != block)
+        at++;
+    s->live[at] = s->live[--s->n_live];
+}
+
 static bool begin(struct sweep *s, uint32_t block)
 {
     const struct ngd_memplan_block *b = &s->blocks[block];
-    uint32_t at = rank(s, b->offset);
+    uint32_t at;
 
+    if (s->order)
+        return begin_beside(s, block);
+    at = rank(s, b->offset);
     if (at < s->n_live && s->blocks[s->live[at]].offset < b->offset + b->bytes)
         return false;
     if (at > 0 && s->blocks[s->live[at - 1]].offset + s->blocks[s->live[at - 1]].bytes > b->offset)
@@ -47,8 +86,13 @@ static bool begin(struct sweep *s, uint32_t block)
 
 static void end(struct sweep *s, uint32_t block)
 {
-    uint32_t at = rank(s, s->blocks[block].offset);
+    uint32_t at;
 
+    if (s->order) {
+        end_beside(s, block);
+        return;
+    }
+    at = rank(s, s->blocks[block].offset);
     s->n_live--;
     memmove(&s->live[at], &s->live[at + 1], (s->n_live - at) * sizeof(s->live[0]));
 }
@@ -58,7 +102,7 @@ static bool disjoint(struct sweep *s)
     uint32_t ended = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        for (; ended < s->n && s->blocks[s->ends[ended]].last < s->blocks[s->starts[i]].first; ended++)
+        for (; ended < s->n && end_of(s, s->ends[ended]) < s->blocks[s->starts[i]].first; ended++)
             end(s, s->ends[ended]);
         if (!begin(s, s->starts[i]))
             return false;
@@ -82,8 +126,8 @@ static ngd_status_t collect(struct sweep *s, uint32_t n, uint64_t align, uint64_
         if (s->blocks[i].bytes == 0)
             continue;
         s->live[s->n++] = i;
-        if (steps <= s->blocks[i].last)
-            steps = s->blocks[i].last + 1;
+        if (steps <= end_of(s, i))
+            steps = end_of(s, i) + 1;
     }
     *steps_p = steps;
     return NGD_OK;
@@ -96,7 +140,7 @@ static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t
 
     memset(counts, 0, steps * sizeof(*counts));
     for (uint32_t i = 0; i < s->n; i++)
-        counts[by_last ? s->blocks[s->live[i]].last : s->blocks[s->live[i]].first]++;
+        counts[by_last ? end_of(s, s->live[i]) : s->blocks[s->live[i]].first]++;
     for (uint32_t i = 0; i < steps; i++) {
         uint32_t n = counts[i];
 
@@ -104,12 +148,18 @@ static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t
         at += n;
     }
     for (uint32_t i = 0; i < s->n; i++)
-        sorted[counts[by_last ? s->blocks[s->live[i]].last : s->blocks[s->live[i]].first]++] = s->live[i];
+        sorted[counts[by_last ? end_of(s, s->live[i]) : s->blocks[s->live[i]].first]++] = s->live[i];
 }
 
 ngd_status_t ngd_memplan_check(const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align, uint64_t peak)
 {
-    struct sweep s = {.blocks = blocks};
+    return ngd_memplan_check_streams(blocks, n, align, NULL, peak);
+}
+
+ngd_status_t ngd_memplan_check_streams(const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align,
+                                       const struct ngd_memplan_order *order, uint64_t peak)
+{
+    struct sweep s = {.blocks = blocks, .order = order};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
     uint32_t steps = 0, *counts = NULL;
 

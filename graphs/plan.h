@@ -13,6 +13,10 @@
  * (row_sym, row_mult): a device may then run only symbols[row_sym]*row_mult rows of it at a replay. Memory and
  * strides do not depend on the actual rows, and validation has shown that rows do not mix.
  *
+ * Streams: calls are in an order in which they may run one after the other, and whose results are the plan's. Calls on
+ * different streams may also run at the same time, when each begins after those that its list of waits names; side
+ * streams begin with the launch, inputs are there before any call, and outputs are read when all streams have ended.
+ *
  * Threads: immutable after creation. Reference counted.
  */
 #include "graphs/graph.h"
@@ -49,6 +53,9 @@ struct ngd_plan_call {
     const struct ngd_attr_value *attrs; /* all concrete */
     uint64_t workspace_offset;          /* in the pool, valid during this call */
     uint64_t workspace_bytes;
+    struct ngd_node_scope scope; /* of the node */
+    uint32_t n_waits;
+    const uint32_t *waits; /* calls before this one, each on another stream, that end before it begins */
 };
 
 struct ngd_plan_io {
@@ -80,6 +87,8 @@ struct ngd_plan {
     struct ngd_plan_io *bound;     /* graph->n_params + n_states: tensor and the bytes that the buffer must have */
     uint64_t pool_bytes;           /* need of the pool */
     uint64_t live_peak_bytes;      /* lower bound: largest sum of live bytes */
+    uint32_t n_streams;            /* that calls are on; 1: all on the main one */
+    const uint32_t *clocks;        /* with several: calls x streams, see ngd_plan_before */
     uint64_t flops, weight_bytes;  /* estimates, for scheduling and bench */
     struct ngd_plan_layout layout; /* as it was decided; plan_pack.c stores it */
     int refs;
@@ -117,6 +126,15 @@ ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan);
 struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan);
 void ngd_plan_print(const struct ngd_plan *plan, struct ngd_strbuf *sb); /* calls, tensors, offsets, peaks */
+
+/* Call a has ended whenever call b begins. The clock of a call says for each stream up to which call, + 1, that is so.
+ */
+static inline bool ngd_plan_before(const struct ngd_plan *plan, uint32_t a, uint32_t b)
+{
+    if (!plan->clocks || a >= b)
+        return a < b;
+    return plan->clocks[(size_t)b * plan->n_streams + plan->calls[a].scope.stream] > a;
+}
 
 /* Elements lie in row-major order without gaps; true for no elements. */
 bool ngd_plan_contiguous(const struct ngd_plan_tensor *t);

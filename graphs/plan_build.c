@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "graphs/op_int.h"
 #include "graphs/plan_int.h"
+#include "graphs/plan_streams.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -42,6 +43,8 @@ struct build {
     uint32_t *tensor_of; /* by value */
     struct tensor_info *info;
     uint32_t cap_tensors, cap_calls;
+    struct ngd_node_scope scope;  /* of the calls that are being made */
+    struct ngd_plan_syncs *syncs; /* NULL: one stream */
 };
 
 /* ---- diagnoses ---- */
@@ -225,7 +228,11 @@ static ngd_status_t append_call(struct build *b, const struct ngd_plan_call *cal
         b->plan->calls = calls;
         b->cap_calls = cap;
     }
-    b->plan->calls[b->plan->n_calls++] = *call;
+    b->plan->calls[b->plan->n_calls] = *call;
+    b->plan->calls[b->plan->n_calls].scope = b->scope;
+    if (b->syncs && ngd_plan_syncs_call(b->syncs, b->plan->n_calls, b->scope.stream))
+        return fail_at(b, call->node, NGD_ERR_INTERNAL, "its stream waits more often than the graph says");
+    b->plan->n_calls++;
     return NGD_OK;
 }
 
@@ -506,6 +513,21 @@ static void mark_needed(struct build *b, bool *node_needed)
     }
 }
 
+static ngd_status_t build_node(struct build *b, uint32_t node)
+{
+    const struct ngd_node *n = &b->graph->nodes[node];
+
+    b->scope = n->scope;
+    return n->op->flags & NGD_OPF_VIEW ? build_view(b, node) : build_call(b, node);
+}
+
+static ngd_status_t build_event(struct build *b, uint32_t node)
+{
+    if (b->syncs && ngd_plan_syncs_node(b->syncs, &b->graph->nodes[node]))
+        return fail_at(b, node, NGD_ERR_INTERNAL, "its event is not recorded above");
+    return NGD_OK;
+}
+
 static ngd_status_t build_nodes(struct build *b)
 {
     bool *needed = ngd_calloc(b->graph->n_nodes, sizeof(*needed));
@@ -515,9 +537,13 @@ static ngd_status_t build_nodes(struct build *b)
         return no_memory(b);
     mark_needed(b, needed);
     ngd_plan_choose_places(b->plan, b->options, b->target->inplace, needed, b->places, b->skipped);
-    for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++)
-        if (needed[i] && !b->skipped[i])
-            status = b->graph->nodes[i].op->flags & NGD_OPF_VIEW ? build_view(b, i) : build_call(b, i);
+    for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++) {
+        if (b->graph->nodes[i].op->flags & NGD_OPF_EVENT)
+            status = build_event(b, i);
+        else if (needed[i] && !b->skipped[i])
+            status = build_node(b, i);
+    }
+    b->scope = (struct ngd_node_scope){0}; /* what follows is for outputs, after the streams have joined */
     ngd_free(needed);
     return status;
 }
@@ -607,11 +633,18 @@ static ngd_status_t run(struct build *b)
         status = build_io(b);
     if (status)
         return status;
-    status = ngd_plan_assign_memory(b->plan, b->inplace, b->layout);
+    status = ngd_plan_place_waits(b->plan, b->syncs);
+    if (!status)
+        status = ngd_plan_assign_memory(b->plan, b->inplace, b->layout);
     if (!status)
         status = ngd_plan_estimate(b->plan);
     if (status == NGD_ERR_NO_MEMORY)
         return no_memory(b);
+    if (status == NGD_ERR_INTERNAL)
+        return ngd_diag_set(b->diag, status,
+                            "graph %s: its streams' memory was planned so that they would share what both "
+                            "use; please report it",
+                            b->graph->name);
     if (status == NGD_ERR_FILE_CORRUPT)
         return ngd_diag_set(b->diag, status, "graph %s: the stored memory layout is of another plan", b->graph->name);
     if (status)
@@ -637,6 +670,8 @@ static ngd_status_t make_room(struct build *b)
         !b->info)
         return no_memory(b);
     memset(b->tensor_of, 0xff, n_values * sizeof(*b->tensor_of));
+    if (b->graph->n_streams > 1 && ngd_plan_syncs_create(b->graph, &b->syncs))
+        return no_memory(b);
     return NGD_OK;
 }
 
@@ -652,6 +687,7 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_option
     status = make_room(&b);
     if (!status)
         status = run(&b);
+    ngd_plan_syncs_destroy(b.syncs);
     ngd_free(b.info);
     ngd_free(b.tensor_of);
     ngd_free(b.value_needed);

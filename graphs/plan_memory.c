@@ -9,10 +9,14 @@
  * touches afterwards. Element i of the result must then need element i of that storage only: every operand in that
  * storage has the result's dtype and shape and covers it from its first byte on. The result's root becomes the
  * operand's root, so that both are one block with one lifetime.
+ *
+ * With several streams the order of steps is one of many. Who uses a root when, on each stream, is kept besides
+ * (plan_order.h): a root is over when all its uses have ended on all streams, whichever is faster.
  */
 #include "base/mem.h"
 #include "graphs/memplan.h"
 #include "graphs/plan_int.h"
+#include "graphs/plan_order.h"
 #include <string.h>
 
 struct life {
@@ -21,8 +25,10 @@ struct life {
 
 struct memory {
     struct ngd_plan *plan;
-    struct life *life; /* by root */
-    uint32_t *moved;   /* by root: the root whose storage it uses; itself by default */
+    struct life *life;         /* by root */
+    uint32_t *moved;           /* by root: the root whose storage it uses; itself by default */
+    struct ngd_plan_uses uses; /* with several streams: by root, then those of calls' workspaces */
+    uint32_t *storage_of;      /* with several streams: by block, as in `uses` */
 };
 
 static uint32_t storage(const struct memory *m, uint32_t tensor)
@@ -30,17 +36,39 @@ static uint32_t storage(const struct memory *m, uint32_t tensor)
     return m->moved[m->plan->tensors[tensor].root];
 }
 
-static void touch(struct memory *m, uint32_t tensor, uint32_t step)
+static bool has_streams(const struct memory *m)
 {
-    struct life *l;
+    return m->plan->n_streams > 1;
+}
 
-    if (tensor == NGD_PLAN_NONE)
-        return;
-    l = &m->life[storage(m, tensor)];
+static void touch_step(struct memory *m, uint32_t tensor, uint32_t step)
+{
+    struct life *l = &m->life[storage(m, tensor)];
     if (l->first > step)
         l->first = step;
     if (l->last < step)
         l->last = step;
+}
+
+static void touch(struct memory *m, uint32_t tensor, uint32_t call)
+{
+    if (tensor == NGD_PLAN_NONE)
+        return;
+    if (has_streams(m))
+        ngd_plan_uses_add(&m->uses, m->plan, storage(m, tensor), call);
+    touch_step(m, tensor, call);
+}
+
+/* An input is there before the first call, on whatever stream; an output is read after all. */
+static void touch_io(struct memory *m, uint32_t tensor, uint32_t step)
+{
+    if (tensor == NGD_PLAN_NONE)
+        return;
+    if (has_streams(m) && step == 0)
+        m->uses.comes[storage(m, tensor)] = true;
+    if (has_streams(m) && step == m->plan->n_calls)
+        m->uses.stays[storage(m, tensor)] = true;
+    touch_step(m, tensor, step);
 }
 
 static void find_lives(struct memory *m)
@@ -52,7 +80,7 @@ static void find_lives(struct memory *m)
         m->moved[i] = i;
     }
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++)
-        touch(m, plan->inputs[i].tensor, 0);
+        touch_io(m, plan->inputs[i].tensor, 0);
     for (uint32_t c = 0; c < plan->n_calls; c++) {
         for (uint32_t i = 0; i < plan->calls[c].n_in; i++)
             touch(m, plan->calls[c].in[i], c);
@@ -60,7 +88,7 @@ static void find_lives(struct memory *m)
             touch(m, plan->calls[c].out[i], c);
     }
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++)
-        touch(m, plan->outputs[i].tensor, plan->n_calls);
+        touch_io(m, plan->outputs[i].tensor, plan->n_calls);
 }
 
 /* ---- in place ---- */
@@ -78,6 +106,8 @@ static bool can_take(const struct memory *m, uint32_t c, const struct ngd_plan_t
     const struct ngd_plan_tensor *root = &m->plan->tensors[r];
 
     if (root->space != NGD_SPACE_POOL || m->life[r].last != c || root->bytes != out->bytes || out->bytes == 0)
+        return false;
+    if (has_streams(m) && !ngd_plan_uses_end_with(&m->uses, m->plan, r, c))
         return false;
     for (uint32_t i = 0; i < call->n_in; i++) {
         const struct ngd_plan_tensor *t;
@@ -108,6 +138,8 @@ static void reuse_operand(struct memory *m, uint32_t c)
             continue;
         m->moved[out] = r;
         m->life[r].last = m->life[out].last;
+        if (has_streams(m))
+            ngd_plan_uses_merge(&m->uses, r, out);
         return;
     }
 }
@@ -122,18 +154,69 @@ static bool is_pool_root(const struct memory *m, uint32_t t)
 
 /* The blocks of roots in the order of tensors, then those of workspaces in the order of calls; take() reads them back.
  */
-static uint32_t make_blocks(const struct memory *m, struct ngd_memplan_block *blocks)
+static uint32_t make_blocks(struct memory *m, struct ngd_memplan_block *blocks)
 {
     uint32_t n = 0;
 
-    for (uint32_t t = 0; t < m->plan->n_tensors; t++)
-        if (is_pool_root(m, t))
-            blocks[n++] = (struct ngd_memplan_block){
-                .bytes = m->plan->tensors[t].bytes, .first = m->life[t].first, .last = m->life[t].last};
-    for (uint32_t c = 0; c < m->plan->n_calls; c++)
-        if (m->plan->calls[c].workspace_bytes)
-            blocks[n++] = (struct ngd_memplan_block){.bytes = m->plan->calls[c].workspace_bytes, .first = c, .last = c};
+    for (uint32_t t = 0; t < m->plan->n_tensors; t++) {
+        if (!is_pool_root(m, t))
+            continue;
+        if (has_streams(m))
+            m->storage_of[n] = t;
+        blocks[n++] = (struct ngd_memplan_block){
+            .bytes = m->plan->tensors[t].bytes, .first = m->life[t].first, .last = m->life[t].last};
+    }
+    for (uint32_t c = 0; c < m->plan->n_calls; c++) {
+        if (!m->plan->calls[c].workspace_bytes)
+            continue;
+        if (has_streams(m)) {
+            m->storage_of[n] = m->plan->n_tensors + c;
+            ngd_plan_uses_add(&m->uses, m->plan, m->plan->n_tensors + c, c);
+        }
+        blocks[n++] = (struct ngd_memplan_block){.bytes = m->plan->calls[c].workspace_bytes, .first = c, .last = c};
+    }
     return n;
+}
+
+/* ---- several streams ---- */
+
+static bool block_before(const void *ctx, uint32_t a, uint32_t b)
+{
+    const struct memory *m = ctx;
+
+    return ngd_plan_uses_before(&m->uses, m->plan, m->storage_of[a], m->storage_of[b]);
+}
+
+/* The calls of each stream, in their order. */
+static void list_calls(const struct ngd_plan *plan, uint32_t *calls, const uint32_t **calls_of, uint32_t *n_of)
+{
+    for (uint32_t u = 0; u < plan->n_streams; u++) {
+        calls_of[u] = calls;
+        n_of[u] = 0;
+        for (uint32_t c = 0; c < plan->n_calls; c++)
+            if (plan->calls[c].scope.stream == u)
+                calls[n_of[u]++] = c;
+        calls += n_of[u];
+    }
+}
+
+/* until: by block. */
+static ngd_status_t find_order(const struct memory *m, const struct ngd_memplan_block *blocks, uint32_t n,
+                               uint32_t *until)
+{
+    const uint32_t *calls_of[NGD_GRAPH_MAX_STREAMS];
+    uint32_t *calls = NGD_NEW_N(uint32_t, m->plan->n_calls), n_of[NGD_GRAPH_MAX_STREAMS];
+
+    if (!calls)
+        return NGD_ERR_NO_MEMORY;
+    list_calls(m->plan, calls, calls_of, n_of);
+    for (uint32_t i = 0; i < n; i++) {
+        until[i] = ngd_plan_uses_until(&m->uses, m->plan, calls_of, n_of, m->storage_of[i]);
+        if (until[i] < blocks[i].last) /* an input that nobody reads */
+            until[i] = blocks[i].last;
+    }
+    ngd_free(calls);
+    return NGD_OK;
 }
 
 static void take(struct memory *m, const struct ngd_memplan_block *blocks)
@@ -158,7 +241,7 @@ static void take(struct memory *m, const struct ngd_memplan_block *blocks)
 
 /* The offsets of an earlier plan, once it is shown that they are good for these blocks too. */
 static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layout *layout,
-                               struct ngd_memplan_block *blocks, uint32_t n)
+                               const struct ngd_memplan_order *order, struct ngd_memplan_block *blocks, uint32_t n)
 {
     uint64_t top = 0, sum = 0;
     ngd_status_t status;
@@ -167,7 +250,7 @@ static ngd_status_t use_layout(struct ngd_plan *plan, const struct ngd_plan_layo
         return NGD_ERR_FILE_CORRUPT;
     for (uint32_t i = 0; i < n; i++)
         blocks[i].offset = layout->offsets[i];
-    status = ngd_memplan_check(blocks, n, NGD_PLAN_ALIGN, layout->pool_bytes);
+    status = ngd_memplan_check_streams(blocks, n, NGD_PLAN_ALIGN, order, layout->pool_bytes);
     if (status)
         return status;
     for (uint32_t i = 0; i < n; i++) {
@@ -198,22 +281,49 @@ static ngd_status_t keep_layout(struct ngd_plan *plan, const struct ngd_memplan_
     return NGD_OK;
 }
 
-static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout)
+/* New offsets. What several streams share is looked at a second time, from the other side. */
+static ngd_status_t make_layout(struct ngd_plan *plan, const struct ngd_memplan_order *order,
+                                struct ngd_memplan_block *blocks, uint32_t n)
 {
-    struct ngd_plan *plan = m->plan;
-    struct ngd_memplan_block *blocks = NGD_NEW_N(struct ngd_memplan_block, (size_t)plan->n_tensors + plan->n_calls);
-    ngd_status_t status;
-    uint32_t n;
+    ngd_status_t status =
+        ngd_memplan_streams(blocks, n, NGD_PLAN_ALIGN, order, &plan->pool_bytes, &plan->live_peak_bytes);
 
-    if (!blocks)
-        return NGD_ERR_NO_MEMORY;
-    n = make_blocks(m, blocks);
-    status = layout ? use_layout(plan, layout, blocks, n)
-                    : ngd_memplan(blocks, n, NGD_PLAN_ALIGN, &plan->pool_bytes, &plan->live_peak_bytes);
+    if (!status && order && ngd_memplan_check_streams(blocks, n, NGD_PLAN_ALIGN, order, plan->pool_bytes))
+        status = NGD_ERR_INTERNAL;
+    return status;
+}
+
+static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout, struct ngd_memplan_block *blocks,
+                          uint32_t *until)
+{
+    struct ngd_memplan_order order = {.until = until, .before = block_before, .ctx = m}, *o = until ? &order : NULL;
+    uint32_t n = make_blocks(m, blocks);
+    ngd_status_t status = o ? find_order(m, blocks, n, until) : NGD_OK;
+
+    if (status)
+        return status;
+    status = layout ? use_layout(m->plan, layout, o, blocks, n) : make_layout(m->plan, o, blocks, n);
     if (!status)
-        status = keep_layout(plan, blocks, n);
+        status = keep_layout(m->plan, blocks, n);
     if (!status)
         take(m, blocks);
+    return status;
+}
+
+static ngd_status_t assign(struct memory *m, bool inplace, const struct ngd_plan_layout *layout)
+{
+    size_t most = (size_t)m->plan->n_tensors + m->plan->n_calls;
+    struct ngd_memplan_block *blocks = NGD_NEW_N(struct ngd_memplan_block, most);
+    uint32_t *until = has_streams(m) ? NGD_NEW_N(uint32_t, most) : NULL;
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (blocks && (until || !has_streams(m))) {
+        find_lives(m);
+        for (uint32_t c = 0; inplace && c < m->plan->n_calls; c++)
+            reuse_operand(m, c);
+        status = place(m, layout, blocks, until);
+    }
+    ngd_free(until);
     ngd_free(blocks);
     return status;
 }
@@ -221,16 +331,21 @@ static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout
 ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const struct ngd_plan_layout *layout)
 {
     struct memory m = {.plan = plan};
-    ngd_status_t status = NGD_ERR_NO_MEMORY;
+    uint32_t most = plan->n_tensors + plan->n_calls;
+    ngd_status_t status = NGD_OK;
 
     m.life = NGD_NEW_N(struct life, plan->n_tensors);
     m.moved = NGD_NEW_N(uint32_t, plan->n_tensors);
-    if (m.life && m.moved) {
-        find_lives(&m);
-        for (uint32_t c = 0; inplace && c < plan->n_calls; c++)
-            reuse_operand(&m, c);
-        status = place(&m, layout);
+    if (has_streams(&m)) {
+        m.storage_of = NGD_NEW_N(uint32_t, most);
+        status = ngd_plan_uses_init(&m.uses, most, plan->n_streams);
     }
+    if (!m.life || !m.moved || (has_streams(&m) && !m.storage_of))
+        status = NGD_ERR_NO_MEMORY;
+    if (!status)
+        status = assign(&m, inplace, layout);
+    ngd_plan_uses_fini(&m.uses);
+    ngd_free(m.storage_of);
     ngd_free(m.moved);
     ngd_free(m.life);
     return status;

@@ -13,6 +13,7 @@
  *       <- t0 bf16[128,64] param 0
  *       -> t2 f32[16,128] pool+0x1000
  *
+ * With several streams a call has `, stream "NAME"` and `, after 1 4`: the calls that it waits for.
  * Strides are shown where a tensor is not contiguous, the root where it is another tensor ("of t1").
  */
 #include "graphs/plan_int.h"
@@ -99,12 +100,26 @@ static void print_call_name(const struct ngd_plan *plan, const struct ngd_plan_c
         ngd_strbuf_printf(sb, " %s", n->op->name);
 }
 
+/* Its stream, the cores that it may have, and the calls of other streams that it waits for. */
+static void print_scope(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_strbuf *sb)
+{
+    if (call->scope.stream) {
+        ngd_strbuf_append(sb, ", stream ");
+        ngd_strbuf_json_string(sb, plan->graph->streams[call->scope.stream]);
+    }
+    if (call->scope.aicore)
+        ngd_strbuf_printf(sb, ", at most %u AI cores and %u vector cores", call->scope.aicore, call->scope.vectorcore);
+    for (uint32_t k = 0; k < call->n_waits; k++)
+        ngd_strbuf_printf(sb, "%s%" PRIu32, k ? " " : ", after ", call->waits[k]);
+}
+
 static void print_call(const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_call *call = &plan->calls[i];
 
     ngd_strbuf_printf(sb, "call %" PRIu32 " %s", i, call->op->name);
     print_call_name(plan, call, sb);
+    print_scope(plan, call, sb);
     if (call->workspace_bytes)
         ngd_strbuf_printf(sb, ", workspace pool+0x%" PRIx64 " %" PRIu64 " bytes", call->workspace_offset,
                           call->workspace_bytes);

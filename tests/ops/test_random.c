@@ -28,6 +28,8 @@ struct way {
     uint32_t threads;
     bool eager, apart; /* apart: no storage is taken over */
     bool passes;
+    uint32_t streams; /* 0: as the graph is */
+    uint32_t shuffle; /* runs in another order that the waits allow, one call after the other; 0: as planned */
 };
 
 static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t *symbols, bool apart, bool passes,
@@ -44,6 +46,48 @@ static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t 
     return status ? status : ngd_plan_create(g, &key, passes ? &with_passes : NULL, &target, plan_p, diag);
 }
 
+/*
+ * Puts the calls into another order, drawn from those that streams and waits allow, as if some streams were as slow as
+ * they can be; then there is one stream. Memory stays where it is.
+ */
+static void shuffle(struct ngd_plan *plan, uint32_t seed)
+{
+    uint32_t n = plan->n_calls, *next = calloc(n + 1, sizeof(*next)), n_done = 0;
+    struct ngd_plan_call *calls = calloc(n + 1, sizeof(*calls));
+    bool *done = calloc(n + 1, 1);
+    struct random r = {seed};
+
+    while (n_done < n) {
+        uint32_t n_ready = 0;
+
+        for (uint32_t c = 0; c < n; c++) {
+            bool ready = !done[c];
+
+            for (uint32_t i = 0; i < c && ready; i++) /* the calls above it on its stream */
+                ready = done[i] || plan->calls[i].scope.stream != plan->calls[c].scope.stream;
+            for (uint32_t i = 0; i < plan->calls[c].n_waits && ready; i++)
+                ready = done[plan->calls[c].waits[i]];
+            if (ready)
+                next[n_ready++] = c;
+        }
+        ck_assert_uint_gt(n_ready, 0);
+        /* Mostly the last stream that can go on: the others fall far behind. */
+        next[0] = next[random_below(&r, 4) ? n_ready - 1 : random_below(&r, n_ready)];
+        done[next[0]] = true;
+        calls[n_done++] = plan->calls[next[0]];
+    }
+    for (uint32_t c = 0; c < n; c++) {
+        plan->calls[c] = calls[c];
+        plan->calls[c].n_waits = 0;
+        plan->calls[c].scope = (struct ngd_node_scope){0};
+    }
+    plan->n_streams = 1;
+    plan->clocks = NULL;
+    free(next);
+    free(calls);
+    free(done);
+}
+
 static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const struct way *w)
 {
     struct made m;
@@ -53,6 +97,8 @@ static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const st
 
     bench_open(&b, w->isa, w->threads);
     run_check(plan_of(&b, g, symbols, w->apart, w->passes, &plan, &diag), &diag, "plan");
+    if (w->shuffle)
+        shuffle(plan, w->shuffle);
     m = run_plan(&b, plan, symbols, NULL, w->eager);
     ngd_plan_unref(plan);
     bench_close(&b);
@@ -65,9 +111,9 @@ static void compare(const struct made *m, const struct made *first, const struct
     ck_assert_msg(m->status == first->status, "seed %llu: %s and %s", (unsigned long long)seed,
                   ngd_status_name(m->status), ngd_status_name(first->status));
     ck_assert_msg(m->bytes == first->bytes && (m->status || !m->bytes || memcmp(m->data, first->data, m->bytes) == 0),
-                  "seed %llu on %s x%u%s%s%s is another result", (unsigned long long)seed, ngd_isa_name(w->isa),
-                  w->threads, w->eager ? ", eager" : "", w->apart ? ", storage apart" : "",
-                  w->passes ? ", with passes" : "");
+                  "seed %llu on %s x%u%s%s%s, %u streams, order %u is another result", (unsigned long long)seed,
+                  ngd_isa_name(w->isa), w->threads, w->eager ? ", eager" : "", w->apart ? ", storage apart" : "",
+                  w->passes ? ", with passes" : "", w->streams, w->shuffle);
 }
 
 /* True: it ran to its end. */
@@ -76,11 +122,11 @@ static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed
     bool ran = false;
 
     EACH_ISA (isa) {
-        const struct way ways[] = {{(ngd_isa_t)isa, 1, false, false, false},
-                                   {(ngd_isa_t)isa, 1, true, false, false},
-                                   {(ngd_isa_t)isa, 3, false, false, false},
-                                   {(ngd_isa_t)isa, 1, false, true, false},
-                                   {(ngd_isa_t)isa, 1, false, false, true}};
+        const struct way ways[] = {{.isa = (ngd_isa_t)isa, .threads = 1},
+                                   {.isa = (ngd_isa_t)isa, .threads = 1, .eager = true},
+                                   {.isa = (ngd_isa_t)isa, .threads = 3},
+                                   {.isa = (ngd_isa_t)isa, .threads = 1, .apart = true},
+                                   {.isa = (ngd_isa_t)isa, .threads = 1, .passes = true}};
         struct made first = run_any(g, symbols, &ways[0]);
 
         ran = first.status == NGD_OK;
@@ -93,6 +139,37 @@ static bool check_any(struct ngd_graph *g, const int64_t *symbols, uint64_t seed
         free(first.data);
     }
     return ran;
+}
+
+/* The same graph on several streams, run as planned and in orders that the waits allow. */
+static void check_streams(struct ngd_graph *g, const int64_t *symbols, uint64_t seed)
+{
+    const ngd_isa_t isa = ngd_cpu_isa();
+    const struct way plain = {.isa = isa, .threads = 1};
+    struct made first = run_any(g, symbols, &plain);
+
+    for (uint32_t n = 2; n <= 4; n++) {
+        struct ngd_graph *streamed = make_streamed_graph(seed, n);
+        const struct way ways[] = {
+            {.isa = isa, .threads = 1, .streams = n},
+            {.isa = isa, .threads = 3, .streams = n},
+            {.isa = isa, .threads = 3, .passes = true, .streams = n},
+            {.isa = isa, .threads = 2, .eager = true, .passes = true, .streams = n},
+            {.isa = isa, .threads = 1, .passes = true, .streams = n, .shuffle = 1},
+            {.isa = isa, .threads = 1, .streams = n, .shuffle = 2},
+            {.isa = isa, .threads = 1, .apart = true, .passes = true, .streams = n, .shuffle = 3},
+            {.isa = isa, .threads = 1, .passes = true, .streams = n, .shuffle = 4}};
+
+        ck_assert_int_eq(ngd_graph_seal(streamed, NULL), NGD_OK);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+            struct made m = run_any(streamed, symbols, &ways[i]);
+
+            compare(&m, &first, &ways[i], seed);
+            free(m.data);
+        }
+        ngd_graph_unref(streamed);
+    }
+    free(first.data);
 }
 
 /* Graphs that fit: no host parameters (their values have a meaning), and not too large. */
@@ -138,6 +215,29 @@ START_TEST(any_graph_gives_the_same_bits_in_every_way_of_running_it)
                (unsigned long long)ran);
     ck_assert_msg(ran > n / 40, "only %llu graphs of %llu seeds ran to their end", (unsigned long long)ran,
                   (unsigned long long)n);
+}
+END_TEST
+
+START_TEST(any_graph_gives_the_same_bits_on_several_streams_in_any_order_that_they_may_take)
+{
+    uint64_t n = seeds(600), tried = 0;
+
+    for (uint64_t seed = 0; seed < n; seed++) {
+        struct ngd_graph *g = make_graph(seed);
+        int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
+
+        if (ngd_graph_seal(g, NULL) == NGD_OK) {
+            for (uint32_t i = 0; i < g->n_symbols; i++)
+                symbols[i] =
+                    g->symbols[i].min + (int64_t)(seed / (i + 1)) % (g->symbols[i].max - g->symbols[i].min + 1);
+            if (fits(g, symbols)) {
+                check_streams(g, symbols, seed);
+                tried++;
+            }
+        }
+        ngd_graph_unref(g);
+    }
+    ck_assert_uint_gt(tried, n / 20);
 }
 END_TEST
 
@@ -782,4 +882,5 @@ START_TEST(numbers_of_random_graphs_agree_with_an_interpreter_in_double)
 END_TEST
 
 UNIT_MAIN("ops/random", any_graph_gives_the_same_bits_in_every_way_of_running_it,
+          any_graph_gives_the_same_bits_on_several_streams_in_any_order_that_they_may_take,
           numbers_of_random_graphs_agree_with_an_interpreter_in_double)

@@ -14,6 +14,7 @@ NGD_PLAN_TESTS = \
 	tests/unit/test_plan_pack \
 	tests/unit/test_plan_place \
 	tests/unit/test_plan_sim \
+	tests/unit/test_plan_streams \
 	tests/unit/test_store
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_PLAN_TESTS)
@@ -32,6 +33,7 @@ tests_unit_test_plan_place_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_pack_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_plan_sim_LDADD = $(NGD_PLAN_TEST_LIBS)
+tests_unit_test_plan_streams_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 
 # Expressions, operators, graphs and their text.

@@ -3,6 +3,7 @@
 #define NGD_TESTS_RANDOM_GRAPH_H
 
 /* Random graphs, built from the operator table itself: nodes that the builder refuses are left out. */
+#include "graphs/graph_int.h"
 #include "tests/unit/graph_util.h"
 
 #define MAX_POOL 64
@@ -14,6 +15,8 @@ struct maker {
     uint32_t n_dims;
     uint32_t pool[MAX_POOL]; /* tensors to choose operands from */
     uint32_t n_pool;
+    uint64_t streams; /* seed of scopes and events, which leave everything else as it is; 0: none */
+    uint32_t n_events;
 };
 
 static inline uint32_t draw(struct maker *m, uint32_t n)
@@ -124,15 +127,67 @@ static inline void make_node(struct maker *m)
         pool_add(m, results[i]);
 }
 
-static inline struct ngd_graph *make_graph(uint64_t seed)
+static inline uint32_t draw_scope(struct maker *m, uint32_t n)
 {
-    struct maker m = {.seed = seed * 2654435761u + 1};
+    m->streams = m->streams * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(m->streams >> 33) % n;
+}
+
+static inline void add_event(struct maker *m, ngd_op_id_t op, uint32_t event)
+{
+    char tag[16];
+    struct ngd_attr_value attr = {.s = tag};
+
+    snprintf(tag, sizeof(tag), "e%u", event);
+    ck_assert_int_eq(ngd_graph_add_node(m->g, ngd_op_by_id(op), NULL, 0, &attr, NULL, NULL, 0, NULL), NGD_OK);
+}
+
+/* Another stream now and then, limits, and events that were recorded or not. */
+static inline void make_scope(struct maker *m)
+{
+    struct ngd_node_scope scope = m->g->priv->scope;
+
+    if (draw_scope(m, 3) == 0) {
+        scope.stream = (uint16_t)draw_scope(m, m->g->n_streams);
+        scope.aicore = draw_scope(m, 4) ? 0 : (uint16_t)(1 + draw_scope(m, 3));
+        scope.vectorcore = 0;
+        ck_assert_int_eq(ngd_graph_set_scope(m->g, &scope, NULL), NGD_OK);
+    }
+    if (draw_scope(m, 6) == 0)
+        add_event(m, NGD_OP_NPUGRAPH_EX_TAGGED_EVENT_RECORD, m->n_events++);
+    if (m->n_events && draw_scope(m, 6) == 0)
+        add_event(m, NGD_OP_NPUGRAPH_EX_TAGGED_EVENT_WAIT, draw_scope(m, m->n_events));
+}
+
+static inline uint32_t count_computing(const struct ngd_graph *g)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        n += !(g->nodes[i].op->flags & NGD_OPF_EVENT);
+    return n;
+}
+
+/* The graph of that seed, on that many streams. */
+static inline struct ngd_graph *make_streamed_graph(uint64_t seed, uint32_t n_streams)
+{
+    struct maker m = {.seed = seed * 2654435761u + 1, .streams = n_streams > 1 ? seed * 40503u + n_streams : 0};
 
     ck_assert_int_eq(ngd_graph_create("random \"graph\"", &m.g), NGD_OK);
     make_dims(&m);
     make_inputs(&m);
-    for (uint32_t i = 0; i < 300 && m.n_pool && m.g->n_nodes < 40; i++)
+    for (uint32_t i = 1; i < n_streams; i++) {
+        char name[16];
+        uint16_t stream;
+
+        snprintf(name, sizeof(name), "s%u", i);
+        ck_assert_int_eq(ngd_graph_add_stream(m.g, name, &stream, NULL), NGD_OK);
+    }
+    for (uint32_t i = 0; i < 300 && m.n_pool && count_computing(m.g) < 40; i++) {
+        if (n_streams > 1)
+            make_scope(&m);
         make_node(&m);
+    }
     for (uint32_t i = 0; i < m.n_pool; i++) {
         char name[16];
 
@@ -141,6 +196,11 @@ static inline struct ngd_graph *make_graph(uint64_t seed)
             ck_assert_int_eq(ngd_graph_add_output(m.g, name, m.pool[i], NULL), NGD_OK);
     }
     return m.g;
+}
+
+static inline struct ngd_graph *make_graph(uint64_t seed)
+{
+    return make_streamed_graph(seed, 1);
 }
 
 #endif

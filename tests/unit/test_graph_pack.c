@@ -53,7 +53,7 @@ START_TEST(random_graphs_come_back_as_they_were)
     uint64_t n = effort(400, "random graphs"), good = 0;
 
     for (uint64_t seed = 1; seed <= n; seed++) {
-        struct ngd_graph *g = make_graph(seed);
+        struct ngd_graph *g = make_streamed_graph(seed, 1 + (uint32_t)(seed % 3));
 
         if (ngd_graph_seal(g, NULL) == NGD_OK) {
             check_comes_back(g);
