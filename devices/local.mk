@@ -23,6 +23,8 @@ libngddevices_la_SOURCES = \
 	devices/host/exec.c \
 	devices/host/host.c \
 	devices/host/host.h \
+	devices/host/lanes.c \
+	devices/host/lanes.h \
 	devices/host/k_attention.c \
 	devices/host/k_attention.h \
 	devices/host/k_attention_impl.h \

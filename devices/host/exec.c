@@ -10,6 +10,8 @@
  * Calls whose estimated time is above SHARE_NS are split in parts for the team. The number of parts is
  * fixed here; results do not depend on it (kernel.h).
  *
+ * A plan with several streams may run them at the same time (lanes.c).
+ *
  * eager runs the same plan the way a framework without capture does: for every operator it looks the kernel up, asks
  * it whether it can run, prepares parameters, resolves addresses and dispatches, every time.
  */
@@ -40,6 +42,7 @@ struct host_exec {
     struct source *sources;      /* of all calls' ptrs, one after the other */
     uint32_t n_calls, n_ptrs;
     bool shares;
+    struct ngd_host_lanes *lanes; /* streams that run at the same time; NULL: calls run one after the other */
 };
 
 struct host_inst {
@@ -48,6 +51,7 @@ struct host_inst {
     void **bound;
     struct ngd_host_call *calls;
     char **ptrs;
+    struct ngd_host_progress *progress; /* with lanes */
     struct ngd_arena eager;
 };
 
@@ -81,20 +85,28 @@ static void set_rows(struct ngd_host_call *hc, const struct ngd_plan *plan, uint
     hc->rows = t && t->rank ? t->dims[0] : 1;
 }
 
-static uint8_t choose_parts(const struct ngd_host_prepare *p)
+uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads)
 {
-    double parts = p->cost_ns / PART_NS;
-    uint32_t max = ngd_host_max_parts(p->threads);
+    double parts = cost->ns / PART_NS;
+    uint32_t max = ngd_host_max_parts(threads);
 
-    if (p->serial || p->threads < 2 || p->cost_ns < SHARE_NS)
+    if (cost->serial || threads < 2 || cost->ns < SHARE_NS)
         return 1;
-    return (uint8_t)(parts < p->threads ? p->threads : parts > max ? max : (uint32_t)parts);
+    return (uint8_t)(parts < threads ? threads : parts > max ? max : (uint32_t)parts);
+}
+
+/* Within a limit of cores there are as many parts as cores, so that no more threads find one. */
+static uint8_t choose_parts(const struct ngd_plan_call *call, const struct ngd_host_cost *cost, uint32_t threads)
+{
+    uint32_t cores = ngd_host_cores(call, threads), parts = ngd_host_parts(cost, cores);
+
+    return (uint8_t)(cores < threads && parts > cores ? cores : parts);
 }
 
 /* Fills everything but the addresses. */
 static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd_plan *plan,
                                  const struct ngd_plan_call *call, struct ngd_arena *arena, struct ngd_host_call *hc,
-                                 struct ngd_diag *diag)
+                                 struct ngd_host_cost *cost, struct ngd_diag *diag)
 {
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
     struct ngd_host_prepare p = {
@@ -120,7 +132,8 @@ static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd
     hc->n_out = (uint8_t)call->n_out;
     hc->n_ptrs = call->n_in + call->n_out;
     hc->node = call->node;
-    hc->shared = choose_parts(&p);
+    *cost = (struct ngd_host_cost){p.cost_ns, p.serial};
+    hc->shared = choose_parts(call, cost, dev->threads);
     set_rows(hc, plan, p.row_tensor);
     return NGD_OK;
 }
@@ -134,14 +147,14 @@ static uint32_t count_ptrs(const struct ngd_plan *plan)
     return n;
 }
 
-static ngd_status_t fill(struct host_exec *exec, struct ngd_diag *diag)
+static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = exec->plan;
     struct source *src = exec->sources;
 
     for (uint32_t i = 0; i < plan->n_calls; i++) {
         const struct ngd_plan_call *call = &plan->calls[i];
-        ngd_status_t status = prepare_call(exec->dev, plan, call, &exec->arena, &exec->calls[i], diag);
+        ngd_status_t status = prepare_call(exec->dev, plan, call, &exec->arena, &exec->calls[i], &costs[i], diag);
 
         if (status)
             return status;
@@ -153,6 +166,34 @@ static ngd_status_t fill(struct host_exec *exec, struct ngd_diag *diag)
             *src++ = source_of(plan, call->out[j]);
     }
     return NGD_OK;
+}
+
+/* With lanes a call has its lane's threads. */
+static ngd_status_t lay_lanes(struct host_exec *exec, const struct ngd_host_cost *costs, struct ngd_diag *diag)
+{
+    const struct ngd_plan *plan = exec->plan;
+    ngd_status_t status = ngd_host_lanes_create(plan, costs, exec->dev->threads, &exec->arena, &exec->lanes);
+
+    if (status)
+        return ngd_diag_set(diag, status, "no host memory for the streams of an executable");
+    for (uint32_t i = 0; exec->lanes && i < plan->n_calls; i++)
+        exec->calls[i].shared =
+            choose_parts(&plan->calls[i], &costs[i], ngd_host_lanes_threads(exec->lanes, &plan->calls[i]));
+    return NGD_OK;
+}
+
+static ngd_status_t fill_all(struct host_exec *exec, struct ngd_diag *diag)
+{
+    struct ngd_host_cost *costs = NGD_NEW_N(struct ngd_host_cost, exec->n_calls);
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (!costs)
+        return ngd_diag_set(diag, status, "no host memory for an executable of %u calls", exec->n_calls);
+    status = fill(exec, costs, diag);
+    if (!status)
+        status = lay_lanes(exec, costs, diag);
+    ngd_free(costs);
+    return status;
 }
 
 ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
@@ -172,7 +213,7 @@ ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void *
     exec->workspaces = NGD_NEW_N(uint64_t, plan->n_calls);
     exec->sources = NGD_NEW_N(struct source, exec->n_ptrs);
     if (exec->calls && exec->workspaces && exec->sources)
-        status = fill(exec, diag);
+        status = fill_all(exec, diag);
     else
         ngd_diag_set(diag, status, "no host memory for an executable of %u calls", plan->n_calls);
     if (status) {
@@ -246,7 +287,9 @@ static struct host_inst *new_inst(struct host_exec *exec, uint32_t n)
     inst->calls = ngd_aligned_alloc(64, bytes);
     inst->ptrs = NGD_NEW_N(char *, exec->n_ptrs);
     inst->bound = NGD_NEW_N(void *, n);
-    if (!inst->calls || !inst->ptrs || !inst->bound) {
+    if (exec->lanes)
+        inst->progress = ngd_host_progress_create(exec->lanes);
+    if (!inst->calls || !inst->ptrs || !inst->bound || (exec->lanes && !inst->progress)) {
         ngd_host_unbind(NULL, inst);
         return NULL;
     }
@@ -281,6 +324,7 @@ void ngd_host_unbind(void *dev, void *inst_v)
     ngd_free(inst->calls);
     ngd_free(inst->ptrs);
     ngd_free(inst->bound);
+    ngd_host_progress_destroy(inst->progress);
     ngd_free(inst);
 }
 
@@ -399,6 +443,37 @@ static void spoil_result(const struct ngd_host_call *call)
         call->ptrs[call->n_in][3]++;
 }
 
+static inline void run_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
+                            const struct ngd_launch *launch, uint32_t i)
+{
+    if (launch->times)
+        launch->times[2 * i] = ngd_now();
+    run_call(call, run, team);
+    if (launch->times)
+        launch->times[2 * i + 1] = ngd_now();
+    if (NGD_FAULT(REPLAY_WRONG))
+        spoil_result(call);
+}
+
+void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
+                   const struct ngd_launch *launch, uint32_t i)
+{
+    run_step(call, run, team, launch, i);
+}
+
+static void run_in_order(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
+                         const struct ngd_launch *launch)
+{
+    const struct host_exec *exec = inst->exec;
+
+    if (team && exec->shares)
+        ngd_team_begin(team);
+    for (uint32_t i = 0; i < exec->n_calls && !failed(run); i++)
+        run_step(&inst->calls[i], run, team, launch, i);
+    if (team && exec->shares)
+        ngd_team_end(team);
+}
+
 ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
@@ -406,20 +481,9 @@ ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, stru
     struct ngd_host_run run;
 
     init_run(&run, launch);
-    if (team && exec->shares)
-        ngd_team_begin(team);
     copy_in(inst, launch);
-    for (uint32_t i = 0; i < exec->n_calls && !failed(&run); i++) {
-        if (launch->times)
-            launch->times[2 * i] = ngd_now();
-        run_call(&inst->calls[i], &run, team);
-        if (launch->times)
-            launch->times[2 * i + 1] = ngd_now();
-        if (NGD_FAULT(REPLAY_WRONG))
-            spoil_result(&inst->calls[i]);
-    }
-    if (team && exec->shares)
-        ngd_team_end(team);
+    if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
+        run_in_order(inst, team, &run, launch);
     return conclude(inst, launch, &run, start);
 }
 
@@ -441,13 +505,14 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
                               struct ngd_host_run *run, struct ngd_diag *diag)
 {
     struct ngd_host_call hc;
+    struct ngd_host_cost cost;
     ngd_status_t status;
 
     ngd_arena_reset(&inst->eager);
     run->serial = next_serial(); /* the next operator's call may have this one's address */
     status = select_again(inst->exec, call, diag);
     if (status == NGD_OK)
-        status = prepare_call(inst->exec->dev, inst->exec->plan, call, &inst->eager, &hc, diag);
+        status = prepare_call(inst->exec->dev, inst->exec->plan, call, &inst->eager, &hc, &cost, diag);
     if (status)
         return status;
     hc.ptrs = ngd_arena_calloc(&inst->eager, hc.n_ptrs ? hc.n_ptrs : 1, sizeof(char *));

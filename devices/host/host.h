@@ -11,6 +11,7 @@
 #include "base/lock.h"
 #include "devices/backend.h"
 #include "devices/host/kernel.h"
+#include "devices/host/lanes.h"
 #include "devices/host/team.h"
 
 struct host_device {
@@ -35,6 +36,12 @@ void ngd_host_unbind(void *dev, void *inst);
 ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
 /* The same, operator by operator. */
 ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
+
+/* Parts in which the team runs a call of that cost, with so many threads. */
+uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);
+/* Call i of the launch. */
+void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
+                   const struct ngd_launch *launch, uint32_t i);
 
 /* stream.c; the rest of a stream is devices/serial.h */
 ngd_status_t ngd_host_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);

@@ -15,6 +15,11 @@
  * Waiting is bounded everywhere: spin, then yield, then sleep on a futex. The machine runs client processes on the
  * same CPUs, and a helper that spins for a leader which is not running would only keep it from running.
  *
+ * Lanes: the leader gives each helper that is needed a seat (a lane, and a number in it), opens the seats, and rings. A
+ * helper takes its seat by compare-and-swap from open to taken; the first of a lane runs the lane's function, the
+ * others serve it as they would serve the leader, through a team of the lane's own that has no threads. At the end the
+ * leader closes the seats of those that have not come, and waits for the others to leave.
+ *
  * Sleep and wake follow Dekker: a helper raises `sleepers` and then looks at the word; the leader writes the
  * word and then looks at `sleepers`; both sequentially consistent, so at least one of them sees the other.
  */
@@ -60,12 +65,24 @@ struct ngd_team {
     uint32_t started;             /* helpers */
     bool tried;
     char name[16];
+    struct {
+        alignas(64) _Atomic uint32_t epoch; /* of the seats that are open, or were last */
+        ngd_lane_fn *fn;
+        void *arg;
+        struct ngd_team *parts[NGD_LANES_MAX]; /* the lanes' teams */
+    } lanes;
     struct helper {
         struct ngd_team *team;
         uint32_t index; /* in the team, from 1 */
         pthread_t thread;
+        _Atomic uint64_t seat; /* SEAT(epoch, state) */
+        uint32_t lane, in_lane;
+        uint32_t seen; /* epoch; the helper's own */
     } helpers[];
 };
+
+enum seat { SEAT_OPEN, SEAT_TAKEN, SEAT_CLOSED };
+#define SEAT(epoch, state) ((uint64_t)(epoch) << 2 | (uint64_t)(state))
 
 _Thread_local uint32_t ngd_host_thread;
 
@@ -88,6 +105,11 @@ static inline void relax(uint32_t spin)
 #endif
     if (spin > SPINS_YIELD && spin % YIELD_EACH == 0)
         sched_yield();
+}
+
+void ngd_team_relax(uint32_t spin)
+{
+    relax(spin);
 }
 
 static bool has_part(uint64_t word)
@@ -140,22 +162,18 @@ static void serve(struct ngd_team *team)
     }
 }
 
-static void *helper_main(void *arg)
+/* Serves a lane until it ends. */
+static void serve_lane(struct ngd_team *part)
 {
-    const struct helper *self = arg;
-    struct ngd_team *team = self->team;
+    while (atomic_load(&part->running)) {
+        uint32_t bell = atomic_load(&part->bell);
 
-    ngd_host_thread = self->index;
-    while (!atomic_load(&team->stop)) {
-        uint32_t bell = atomic_load(&team->bell);
-
-        serve(team);
-        atomic_fetch_add(&team->sleepers, 1);
-        if (!has_part(atomic_load(&team->word)) && !atomic_load(&team->stop))
-            futex_wait(&team->bell, bell); /* returns at once if it was rung since */
-        atomic_fetch_sub(&team->sleepers, 1);
+        serve(part);
+        atomic_fetch_add(&part->sleepers, 1);
+        if (!has_part(atomic_load(&part->word)) && atomic_load(&part->running))
+            futex_wait(&part->bell, bell);
+        atomic_fetch_sub(&part->sleepers, 1);
     }
-    return NULL;
 }
 
 static void ring(struct ngd_team *team)
@@ -163,6 +181,56 @@ static void ring(struct ngd_team *team)
     atomic_fetch_add(&team->bell, 1);
     if (atomic_load(&team->sleepers))
         futex_wake(&team->bell, INT_MAX);
+}
+
+static void run_lane(struct ngd_team *team, uint32_t lane)
+{
+    struct ngd_team *part = team->lanes.parts[lane];
+
+    team->lanes.fn(team->lanes.arg, lane, part->threads > 1 ? part : NULL);
+    atomic_store(&part->running, false);
+    ring(part);
+}
+
+static void take_seat(struct helper *self, uint32_t epoch)
+{
+    struct ngd_team *team = self->team;
+    uint64_t open = SEAT(epoch, SEAT_OPEN);
+
+    if (!atomic_compare_exchange_strong(&self->seat, &open, SEAT(epoch, SEAT_TAKEN)))
+        return; /* it has none, or comes too late */
+    ngd_host_thread = self->in_lane;
+    if (self->in_lane == 0)
+        run_lane(team, self->lane);
+    else
+        serve_lane(team->lanes.parts[self->lane]);
+    ngd_host_thread = self->index;
+    atomic_fetch_add(&team->done, 1);
+    if (atomic_load(&team->leader_sleeps))
+        futex_wake(&team->done, 1);
+}
+
+static void *helper_main(void *arg)
+{
+    struct helper *self = arg;
+    struct ngd_team *team = self->team;
+
+    ngd_host_thread = self->index;
+    while (!atomic_load(&team->stop)) {
+        uint32_t bell = atomic_load(&team->bell), epoch = atomic_load(&team->lanes.epoch);
+
+        if (epoch != self->seen) {
+            self->seen = epoch;
+            take_seat(self, epoch);
+            continue;
+        }
+        serve(team);
+        atomic_fetch_add(&team->sleepers, 1);
+        if (!has_part(atomic_load(&team->word)) && !atomic_load(&team->stop))
+            futex_wait(&team->bell, bell); /* returns at once if it was rung since */
+        atomic_fetch_sub(&team->sleepers, 1);
+    }
+    return NULL;
 }
 
 ngd_status_t ngd_team_create(uint32_t threads, const char *name, struct ngd_team **team_p)
@@ -187,6 +255,8 @@ void ngd_team_destroy(struct ngd_team *team)
     ring(team);
     for (uint32_t i = 0; i < team->started; i++)
         pthread_join(team->helpers[i].thread, NULL);
+    for (uint32_t i = 0; i < NGD_LANES_MAX; i++)
+        ngd_free(team->lanes.parts[i]);
     ngd_free(team);
 }
 
@@ -255,4 +325,68 @@ void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, str
     while (claim(team, &part, &parts))
         work(team, part, parts);
     wait_done(team, parts);
+}
+
+/* ---- lanes ---- */
+
+/* A lane's team: it has no threads of its own. */
+static bool make_parts(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes)
+{
+    for (uint32_t l = 0; l < n_lanes; l++) {
+        if (!team->lanes.parts[l] && ngd_team_create(0, team->name, &team->lanes.parts[l]))
+            return false;
+        team->lanes.parts[l]->tried = true;
+        team->lanes.parts[l]->threads = threads[l];
+    }
+    return true;
+}
+
+static void seat_helpers(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes, uint32_t epoch)
+{
+    struct helper *h = team->helpers;
+
+    for (uint32_t l = 0; l < n_lanes; l++) {
+        atomic_store(&team->lanes.parts[l]->running, true);
+        for (uint32_t i = l ? 0 : 1; i < threads[l]; i++, h++) {
+            h->lane = l;
+            h->in_lane = i;
+            atomic_store(&h->seat, SEAT(epoch, SEAT_OPEN));
+        }
+    }
+}
+
+/* How many have taken their seats; the first of a lane always will. */
+static uint32_t close_seats(struct ngd_team *team, uint32_t n, uint32_t epoch)
+{
+    uint32_t taken = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t open = SEAT(epoch, SEAT_OPEN);
+
+        if (team->helpers[i].in_lane == 0 ||
+            !atomic_compare_exchange_strong(&team->helpers[i].seat, &open, SEAT(epoch, SEAT_CLOSED)))
+            taken++;
+    }
+    return taken;
+}
+
+bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes, ngd_lane_fn *fn, void *arg)
+{
+    uint32_t epoch = atomic_load(&team->lanes.epoch) + 1, n = 0;
+
+    if (!team->tried)
+        start_helpers(team);
+    for (uint32_t l = 0; l < n_lanes; l++)
+        n += threads[l];
+    if (n - 1 > team->started || n_lanes > NGD_LANES_MAX || !make_parts(team, threads, n_lanes))
+        return false;
+    team->lanes.fn = fn;
+    team->lanes.arg = arg;
+    atomic_store(&team->done, 0);
+    seat_helpers(team, threads, n_lanes, epoch);
+    atomic_store(&team->lanes.epoch, epoch);
+    ring(team);
+    run_lane(team, 0);
+    wait_done(team, close_seats(team, n - 1, epoch));
+    return true;
 }

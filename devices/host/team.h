@@ -25,4 +25,17 @@ void ngd_team_end(struct ngd_team *team);
 /* Calls call->fn for parts 0..parts-1, some of them on helpers; returns when all are done. */
 void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t parts);
 
+/*
+ * Divides the team in lanes of threads[i] threads each, together at most as many as the team has, and calls fn for all
+ * lanes at the same time; the caller's thread is the first of lane 0. A lane's team is for ngd_team_share within fn;
+ * NULL when the lane is one thread. Returns when all have ended; false, and nothing was called, when helpers are
+ * missing.
+ */
+#define NGD_LANES_MAX 16
+typedef void ngd_lane_fn(void *arg, uint32_t lane, struct ngd_team *team);
+bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes, ngd_lane_fn *fn, void *arg);
+
+/* One turn of a loop that waits for another CPU. */
+void ngd_team_relax(uint32_t spin);
+
 #endif

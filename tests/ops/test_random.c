@@ -7,6 +7,7 @@
  * operators whose errors can be bounded: every instruction set agrees with an interpreter in double, which knows
  * nothing of plans, strides or buckets
  */
+#include "base/fault.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/run_plan.h"
 #include "tests/unit/random_graph.h"
@@ -29,6 +30,7 @@ struct way {
     bool eager, apart; /* apart: no storage is taken over */
     bool passes;
     uint32_t streams; /* 0: as the graph is */
+    bool lanes;       /* streams run at the same time */
     uint32_t shuffle; /* runs in another order that the waits allow, one call after the other; 0: as planned */
 };
 
@@ -99,7 +101,10 @@ static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const st
     run_check(plan_of(&b, g, symbols, w->apart, w->passes, &plan, &diag), &diag, "plan");
     if (w->shuffle)
         shuffle(plan, w->shuffle);
+    if (w->lanes)
+        ngd_fault_arm(NGD_FAULT_HOST_LANES, 0, UINT32_MAX);
     m = run_plan(&b, plan, symbols, NULL, w->eager);
+    ngd_fault_disarm_all();
     ngd_plan_unref(plan);
     bench_close(&b);
     return m;
@@ -111,9 +116,9 @@ static void compare(const struct made *m, const struct made *first, const struct
     ck_assert_msg(m->status == first->status, "seed %llu: %s and %s", (unsigned long long)seed,
                   ngd_status_name(m->status), ngd_status_name(first->status));
     ck_assert_msg(m->bytes == first->bytes && (m->status || !m->bytes || memcmp(m->data, first->data, m->bytes) == 0),
-                  "seed %llu on %s x%u%s%s%s, %u streams, order %u is another result", (unsigned long long)seed,
+                  "seed %llu on %s x%u%s%s%s, %u streams%s, order %u is another result", (unsigned long long)seed,
                   ngd_isa_name(w->isa), w->threads, w->eager ? ", eager" : "", w->apart ? ", storage apart" : "",
-                  w->passes ? ", with passes" : "", w->streams, w->shuffle);
+                  w->passes ? ", with passes" : "", w->streams, w->lanes ? " at once" : "", w->shuffle);
 }
 
 /* True: it ran to its end. */
@@ -152,8 +157,8 @@ static void check_streams(struct ngd_graph *g, const int64_t *symbols, uint64_t 
         struct ngd_graph *streamed = make_streamed_graph(seed, n);
         const struct way ways[] = {
             {.isa = isa, .threads = 1, .streams = n},
-            {.isa = isa, .threads = 3, .streams = n},
-            {.isa = isa, .threads = 3, .passes = true, .streams = n},
+            {.isa = isa, .threads = 2, .streams = n, .lanes = true},
+            {.isa = isa, .threads = 3, .passes = true, .streams = n, .lanes = true},
             {.isa = isa, .threads = 2, .eager = true, .passes = true, .streams = n},
             {.isa = isa, .threads = 1, .passes = true, .streams = n, .shuffle = 1},
             {.isa = isa, .threads = 1, .streams = n, .shuffle = 2},
