@@ -15,7 +15,7 @@ build=(
 # the remote worker; man page and unit file checks.
 # (ci) the other compiler with its analysis and format tool, memory errors, scripts.
 tests=(check python3 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
-    systemd shellcheck curl)
+    systemd procps shellcheck curl)
 ci=(clang clang-format libclang-rt-14-dev git)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
