@@ -178,6 +178,7 @@ static void form_run(void *arg, struct ngd_slot *slot)
                               .graph = f->graph,
                               .key = &f->d->exam.key,
                               .options = f->options,
+                              .patterns = f->d->exam.prog->patterns,
                               .eager = f->eager,
                               .buffers = f->own,
                               .launch = &f->d->exam.launch};
@@ -235,8 +236,8 @@ static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
     ngd_strbuf_init(&sb);
     ngd_graph_print(graph, &sb);
     if (d->look_status == NGD_OK)
-        d->look_status =
-            sb.failed ? NGD_ERR_NO_MEMORY : ngd_graph_parse(sb.data, sb.len, &d->stages[d->n_stages].plain, NULL);
+        d->look_status = sb.failed ? NGD_ERR_NO_MEMORY
+                                   : ngd_graph_parse_rewritten(sb.data, sb.len, &d->stages[d->n_stages].plain, NULL);
     ngd_strbuf_fini(&sb);
     d->n_stages++;
 }

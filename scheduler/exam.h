@@ -45,6 +45,8 @@ struct ngd_doctor_report {
 };
 
 /*
+ * With the passes, options and patterns of the program: those that its client had when it registered the graph.
+ *
  * The ladder: validate; eager without passes, which is the reference; eager after each pass that changed something;
  * eager with all passes; replay of a new capture; replay of the executable in the cache, if there is one. It ends with
  * the first step that differs. Not OK only when the examination itself cannot be made.

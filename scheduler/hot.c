@@ -3,7 +3,8 @@
  * A line of the note is a key, its fields separated by tabs:
  *
  *     runs, digest of the graph, device, values of the symbols ("16,1", "-" without any), options that are not at their
- *     defaults ("name=value", separated by the unit separator), name of the graph
+ *     defaults ("name=value", separated by the unit separator), digest of the patterns ("-": the built-in ones), name
+ * of the graph
  *
  * What follows the first field tells keys apart. In memory the same text is kept with the runs since the last write.
  */
@@ -159,7 +160,12 @@ static void put_key(const struct ngd_program *prog, const struct ngd_key *key, s
         ngd_strbuf_printf(sb, "%s%" PRId64, i ? "," : "", key->symbols[i]);
     ngd_strbuf_putc(sb, '\t');
     put_options(&prog->options, sb);
-    ngd_strbuf_putc(sb, '\t');
+    if (ngd_stored_registered(prog->patterns)) {
+        ngd_digest_hex(&prog->patterns->digest, hex);
+        ngd_strbuf_printf(sb, "\t%s\t", hex);
+    } else {
+        ngd_strbuf_append(sb, "\t-\t");
+    }
     ngd_strbuf_json_string(sb, prog->graph->name);
 }
 
@@ -385,13 +391,14 @@ static ngd_status_t make_key(struct ngd_program *prog, const struct ngd_key *sai
 }
 
 static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct ngd_graph *graph,
-                           const struct ngd_key *said, const struct ngd_graph_options *options, struct ngd_diag *diag)
+                           const struct ngd_key *said, const struct ngd_graph_options *options,
+                           struct ngd_pattern_set *patterns, struct ngd_diag *diag)
 {
     struct ngd_gcache_entry *entry = NULL;
     struct ngd_program *prog = NULL;
     struct ngd_key key;
     bool captured = false;
-    ngd_status_t status = ngd_program_open(hot->sched, dev, graph, options, NULL, &prog, NULL, diag);
+    ngd_status_t status = ngd_program_open(hot->sched, dev, graph, options, patterns, &prog, NULL, diag);
 
     if (status == NGD_OK)
         status = make_key(prog, said, &key, diag);
@@ -404,25 +411,40 @@ static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct n
     return status ? "failed" : captured ? "captured" : "present";
 }
 
+/* NULL: those that are built in. False: the store does not have them, or they are others with this build. */
+static bool patterns_of(struct ngd_sched *sched, const struct ngd_digest *digest, bool registered,
+                        struct ngd_pattern_set **set_p)
+{
+    *set_p = registered ? ngd_stored_patterns(sched, digest) : NULL;
+    return *set_p || !registered;
+}
+
 static const char *warm_up(struct warm *warm, struct ngd_diag *diag)
 {
-    char *at = warm->key, *hex = field(&at), *device = field(&at), *symbols = field(&at), *options_text = field(&at);
+    char *at = warm->key, *hex = field(&at), *device = field(&at), *symbols = field(&at), *options_text = field(&at),
+         *patterns_hex = field(&at);
+    struct ngd_digest digest, patterns_digest = {{0}};
+    struct ngd_pattern_set *patterns = NULL;
     struct ngd_graph_options options;
-    struct ngd_device *dev;
-    struct ngd_digest digest;
-    struct ngd_graph *graph;
     struct ngd_key said = {.n_symbols = 0};
+    bool registered = strcmp(patterns_hex, "-") != 0;
+    struct ngd_device *dev;
+    struct ngd_graph *graph;
     const char *result = "unreadable";
 
-    if (!ngd_stored_digest(hex, &digest) || !parse_options(options_text, &options))
+    if (!ngd_stored_digest(hex, &digest) || !parse_options(options_text, &options) ||
+        (registered && !ngd_stored_digest(patterns_hex, &patterns_digest)))
         return result;
     if (ngd_sched_find_device(warm->hot->sched, device, &dev, diag) != NGD_OK)
         return "no_device";
     graph = graph_of(warm->hot->sched, &digest);
     if (!graph)
         return "no_graph";
-    if (parse_symbols(symbols, graph, &said))
-        result = capture(warm->hot, dev, graph, &said, &options, diag);
+    if (!patterns_of(warm->hot->sched, &patterns_digest, registered, &patterns))
+        result = "no_patterns";
+    else if (parse_symbols(symbols, graph, &said))
+        result = capture(warm->hot, dev, graph, &said, &options, patterns, diag);
+    ngd_pattern_set_unref(patterns);
     ngd_graph_unref(graph);
     return result;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three kinds of entries: "plan" (graphs/plan_pack.h) and "graph", the text of a graph that plans are of, which lets a
- * restarted daemon capture before a client has registered it, and lets people read an entry.
+ * Three kinds of entries: "plan" (graphs/plan_pack.h); "graph", the text of a graph that plans are of; and "patterns",
+ * the texts of registered patterns that plans were made with. The last two let a restarted daemon capture before a
+ * client has registered anything, and let people read an entry.
  */
 #include "scheduler/stored.h"
+#include "base/le.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
@@ -31,6 +33,12 @@ static void graph_identity(const struct ngd_digest *digest, struct ngd_strbuf *s
 {
     ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind graph\n");
     put_digest(sb, "graph", digest);
+}
+
+static void patterns_identity(const struct ngd_digest *digest, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind patterns\n");
+    put_digest(sb, "patterns", digest);
 }
 
 /* Options that plans depend on, a line each. */
@@ -89,6 +97,7 @@ struct save {
     struct ngd_sched *sched;
     struct ngd_plan *plan;
     struct ngd_graph *source;
+    struct ngd_pattern_set *patterns; /* NULL: none */
     struct ngd_strbuf identity, notes;
 };
 
@@ -97,6 +106,7 @@ static void save_free(struct save *save)
     atomic_fetch_sub(&save->sched->saves, 1);
     ngd_plan_unref(save->plan);
     ngd_graph_unref(save->source);
+    ngd_pattern_set_unref(save->patterns);
     ngd_strbuf_fini(&save->identity);
     ngd_strbuf_fini(&save->notes);
     ngd_free(save);
@@ -136,6 +146,46 @@ static void put_graph(struct ngd_store *store, const struct ngd_graph *graph)
     ngd_strbuf_fini(&text);
 }
 
+static bool is_in(const struct ngd_pattern_set *set, const struct ngd_pattern *p)
+{
+    for (uint32_t i = 0; set && i < set->n; i++)
+        if (ngd_digest_equal(&set->patterns[i]->digest, &p->digest))
+            return true;
+    return false;
+}
+
+/* Those that are not built in, which stand in front: a u32 of its bytes before each text. */
+static void put_patterns(struct ngd_store *store, const struct ngd_pattern_set *set)
+{
+    struct ngd_pattern_set *builtin = ngd_pattern_set_builtin();
+    struct ngd_strbuf identity, texts;
+
+    ngd_strbuf_init(&identity);
+    ngd_strbuf_init(&texts);
+    patterns_identity(&set->digest, &identity);
+    if (!identity.failed && !ngd_store_touch(store, identity.data, identity.len)) {
+        for (uint32_t i = 0; i < set->n; i++) {
+            if (is_in(builtin, set->patterns[i]))
+                continue;
+            ngd_le_put(&texts, strlen(set->patterns[i]->text), 4);
+            ngd_strbuf_append(&texts, set->patterns[i]->text);
+        }
+        put(store, &identity, NULL, &texts);
+    }
+    ngd_strbuf_fini(&identity);
+    ngd_strbuf_fini(&texts);
+    ngd_pattern_set_unref(builtin);
+}
+
+bool ngd_stored_registered(const struct ngd_pattern_set *set)
+{
+    struct ngd_pattern_set *builtin = ngd_pattern_set_builtin();
+    bool registered = set && (!builtin || !ngd_digest_equal(&set->digest, &builtin->digest));
+
+    ngd_pattern_set_unref(builtin);
+    return registered;
+}
+
 /* Also when the scheduler stops: what was made is kept. */
 static void save_run(struct ngd_capture_job *job)
 {
@@ -143,6 +193,8 @@ static void save_run(struct ngd_capture_job *job)
     struct ngd_strbuf payload;
 
     put_graph(save->sched->params.store, save->source);
+    if (ngd_stored_registered(save->patterns))
+        put_patterns(save->sched->params.store, save->patterns);
     ngd_strbuf_init(&payload);
     ngd_plan_pack(save->plan, save->source, &payload);
     put(save->sched->params.store, &save->identity, &save->notes, &payload);
@@ -180,6 +232,7 @@ static void save_later(struct ngd_program *prog, struct ngd_plan *plan, struct n
     save->sched = sched;
     save->plan = ngd_plan_ref(plan);
     save->source = ngd_graph_ref(prog->graph);
+    save->patterns = prog->patterns ? ngd_pattern_set_ref(prog->patterns) : NULL;
     save->identity = *identity; /* taken over */
     ngd_strbuf_init(identity);
     ngd_strbuf_init(&save->notes);
@@ -305,4 +358,67 @@ struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_dig
     }
     ngd_strbuf_fini(&identity);
     return graph;
+}
+
+/* ---- patterns ------------------------------------------------------------------------------------------ */
+
+#define PATTERNS_MAX 256
+
+/* Appends the patterns of one text, which are checked like a client's. */
+static bool add_text(struct ngd_pattern_set *set, const char *text, size_t n)
+{
+    struct ngd_pattern *patterns[PATTERNS_MAX];
+    bool good = set->n < PATTERNS_MAX;
+    uint32_t count = 0;
+
+    if (!good || ngd_patterns_parse(text, n, patterns, PATTERNS_MAX, &count, NULL) != NGD_OK)
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        good = good && ngd_pattern_set_add(set, patterns[i]) == NGD_OK;
+        ngd_pattern_unref(patterns[i]);
+    }
+    return good;
+}
+
+static bool add_texts(struct ngd_pattern_set *set, const uint8_t *p, size_t n)
+{
+    while (n >= 4) {
+        size_t len = (size_t)ngd_le_get(p, 4);
+
+        if (len > n - 4 || !add_text(set, (const char *)p + 4, len))
+            return false;
+        p += 4 + len;
+        n -= 4 + len;
+    }
+    return n == 0;
+}
+
+/* The registered ones and then the built-in ones, as clients' sets are made. */
+static struct ngd_pattern_set *make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest)
+{
+    struct ngd_pattern_set *builtin = ngd_pattern_set_builtin(), *set = NULL;
+    bool good = builtin && ngd_pattern_set_create(&set) == NGD_OK && add_texts(set, e->payload, e->n_payload);
+
+    for (uint32_t i = 0; good && i < builtin->n; i++)
+        good = ngd_pattern_set_add(set, builtin->patterns[i]) == NGD_OK;
+    ngd_pattern_set_unref(builtin);
+    return good && ngd_digest_equal(&set->digest, digest) ? set : ngd_pattern_set_unref(set);
+}
+
+struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struct ngd_digest *digest)
+{
+    struct ngd_pattern_set *set = NULL;
+    struct ngd_store_blob blob;
+    struct ngd_strbuf identity;
+
+    ngd_strbuf_init(&identity);
+    patterns_identity(digest, &identity);
+    if (!identity.failed && ngd_store_get(sched->params.store, identity.data, identity.len, &blob) == NGD_STORE_FOUND) {
+        set = make_set(&blob.entry, digest);
+        if (!set)
+            ngd_store_set_aside(sched->params.store, identity.data, identity.len, NGD_STORE_OUTDATED);
+        ngd_store_blob_fini(&blob);
+    }
+    ngd_strbuf_fini(&identity);
+    return set;
 }

@@ -8,6 +8,7 @@
  *
  * Threads: those that capture; never the replay path. Without a store everything works, and nothing is written.
  */
+#include "graphs/pattern.h"
 #include "graphs/store.h"
 #include "scheduler/program.h"
 
@@ -24,6 +25,13 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key);
 
 /* The graph of a digest, if the store has it. */
 struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest);
+
+/* The set of patterns of a digest, which is not the built-in one, if the store has it and it is the same with the
+ * built-in patterns of this build. A reference. */
+struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struct ngd_digest *digest);
+
+/* The set has others than the built-in ones, or not all of these. */
+bool ngd_stored_registered(const struct ngd_pattern_set *set);
 
 /* 64 hexadecimal digits. */
 bool ngd_stored_digest(const char *hex, struct ngd_digest *digest_p);

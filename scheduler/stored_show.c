@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Entries of the store as text for people: guards, options, graph, plan, kernels. */
+#include "base/le.h"
 #include "base/mem.h"
 #include "graphs/graph_pack.h"
 #include "graphs/plan_pack.h"
@@ -144,6 +145,22 @@ static void show_plan_entry(struct ngd_sched *sched, const struct ngd_store_entr
     ngd_graph_unref(source);
 }
 
+/* Texts with their sizes in front; stored.c. */
+static void show_patterns(const struct ngd_store_entry *e, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "\n# patterns\n");
+    for (size_t at = 0; e->n_payload - at >= 4;) {
+        size_t n = (size_t)ngd_le_get(e->payload + at, 4);
+
+        at += 4;
+        if (n > e->n_payload - at)
+            break;
+        ngd_strbuf_append_n(sb, e->payload + at, n);
+        ngd_strbuf_putc(sb, '\n');
+        at += n;
+    }
+}
+
 ngd_store_reason_t ngd_stored_show(struct ngd_sched *sched, const char *name, struct ngd_strbuf *sb)
 {
     struct ngd_store_blob blob;
@@ -162,6 +179,8 @@ ngd_store_reason_t ngd_stored_show(struct ngd_sched *sched, const char *name, st
         } else if (strcmp(kind, "graph") == 0) {
             ngd_strbuf_append(sb, "\n# graph\n");
             ngd_strbuf_append_n(sb, blob.entry.payload, blob.entry.n_payload);
+        } else if (strcmp(kind, "patterns") == 0) {
+            show_patterns(&blob.entry, sb);
         }
     }
     ngd_store_blob_fini(&blob);

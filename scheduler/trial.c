@@ -126,7 +126,8 @@ ngd_status_t ngd_trial_run(const struct ngd_trial *trial, struct ngd_trial_resul
 
     memset(results_p, 0, sizeof(*results_p));
     key.graph = trial->graph->digest;
-    status = ngd_plan_create(trial->graph, &key, trial->options, ngd_device_target(dev), &plan, diag);
+    status = ngd_plan_create_reported(trial->graph, &key, trial->options, ngd_device_target(dev), trial->patterns, NULL,
+                                      &plan, diag);
     if (status == NGD_OK)
         status = ngd_exec_create(dev, plan, &exec, diag);
     if (status == NGD_OK)

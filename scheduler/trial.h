@@ -32,6 +32,7 @@ struct ngd_trial {
     struct ngd_graph *graph;
     const struct ngd_key *key; /* whose pinned values are planned for; of any graph with the same symbols */
     const struct ngd_graph_options *options; /* NULL = no passes */
+    struct ngd_pattern_set *patterns;        /* for the passes; NULL = those that are built in */
     bool eager;
     struct ngd_buffer *const *buffers; /* params, then states */
     const struct ngd_launch *launch;   /* symbols, inputs and hosts are taken from it */

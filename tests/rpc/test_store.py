@@ -89,6 +89,46 @@ def hot():
             assert counter(d, "graph_plans_total", "passes") == 0
 
 
+LIE = """pattern "triple" {
+  version 1
+  doc "a lie, which shows that it is used"
+  dim N
+  input %x : f32[N]
+  source { %y = aten.add.Tensor(%x, %x) return %y }
+  replacement { %y = aten.mul.Scalar(%x) {other=3} return %y }
+}"""
+
+
+@test("hot keys that were captured with registered patterns are captured with them again")
+def hot_patterns():
+    store = store_of("hot-patterns")
+
+    def three_times(client, graph):
+        got = client.replay(graph, [struct.pack("5f", *range(5))], [5]).outputs[0]
+        assert struct.unpack("5f", got) == (0, 3, 6, 9, 12), got
+
+    with Daemon(f"--store-dir={store}") as d:
+        with Client(d) as c:
+            c.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=LIE))
+            three_times(c, c.register(TEXT).graph)
+        until("the patterns are stored", lambda: entries(store, "patterns") and entries(store))
+    with Daemon(f"--store-dir={store}") as d:
+        until("the key is captured", lambda: counter(d, "warm_captures_total", "captured") == 1)
+        with Client(d) as c:
+            listed = c.call("Admin/ListStore", pb.ListStoreRequest()).entries
+            name = next(e.name for e in listed if e.kind == "patterns")
+            shown = b"".join(p.data for p in c.call("Admin/ReadStore", pb.ReadStoreRequest(name=name, text=True))).decode()
+            assert 'pattern "triple" {' in shown, shown
+            replay(c, c.register(TEXT).graph, 5)  # the pattern is not registered yet: another key
+            assert counter(d, "graph_plans_total", "passes") == 1 and counter(d, "graph_cache_misses_total") == 1
+            c.call("Graphs/RegisterPattern", pb.RegisterPatternRequest(text=LIE))
+            three_times(c, c.register(TEXT).graph)
+            assert counter(d, "graph_plans_total", "passes") == 1 and counter(d, "graph_cache_misses_total") == 1
+    entries(store, "patterns")[0].unlink()
+    with Daemon(f"--store-dir={store}") as d:
+        until("the key is passed over", lambda: counter(d, "warm_captures_total", "no_patterns") == 1)
+
+
 @test("a damaged entry is set aside, counted and made again, and the results are right")
 def damaged():
     store = store_of("damaged")

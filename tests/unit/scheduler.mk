@@ -12,7 +12,8 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_sched \
 	tests/unit/test_schedsim \
 	tests/unit/test_share \
-	tests/unit/test_stored
+	tests/unit/test_stored \
+	tests/unit/test_trial
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
@@ -31,3 +32,4 @@ tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/sim.c be
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_trial_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans that come from the store, and hot keys, on the real host device. */
+#include "base/le.h"
+#include "graphs/pattern.h"
 #include "graphs/store.h"
 #include "scheduler/stored.h"
 #include "tests/unit/sched_util.h"
@@ -348,6 +350,168 @@ START_TEST(hot_keys_are_captured_before_anyone_asks)
 }
 END_TEST
 
+/* ---- hot keys with registered patterns ---- */
+
+/* It lies, which shows that it is used. */
+static const char *const triple = "pattern \"triple\" {\n  version 1\n  dim N\n  input %x : f32[N]\n  source { %y = "
+                                  "aten.add.Tensor(%x, %x) return %y }\n"
+                                  "  replacement { %y = aten.mul.Scalar(%x) {other=3} return %y }\n}\n";
+
+static struct ngd_pattern_set *registered(const char *text)
+{
+    struct ngd_pattern_set *builtin = ngd_pattern_set_builtin(), *set = NULL;
+    struct ngd_pattern *p = NULL;
+    struct ngd_diag diag = {0};
+    uint32_t n = 0;
+
+    if (ngd_patterns_parse(text, strlen(text), &p, 1, &n, &diag))
+        ck_abort_msg("%s", diag.text);
+    ck_assert_int_eq(ngd_pattern_set_create(&set), NGD_OK);
+    ck_assert_int_eq(ngd_pattern_set_add(set, p), NGD_OK);
+    ngd_pattern_unref(p);
+    for (uint32_t i = 0; i < builtin->n; i++)
+        ck_assert_int_eq(ngd_pattern_set_add(set, builtin->patterns[i]), NGD_OK);
+    ngd_pattern_set_unref(builtin);
+    return set;
+}
+
+static struct ngd_binding *with_patterns(struct start *s, const char *text)
+{
+    struct ngd_pattern_set *set = registered(text);
+    struct ngd_graph *g = bed_graph(DOUBLE_TEXT);
+    struct ngd_graph_options options;
+    struct ngd_program *prog = NULL;
+    struct ngd_binding *b;
+
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_program_open(s->bed.sched, s->bed.dev, g, &options, set, &prog, NULL, NULL), NGD_OK);
+    b = bed_bind(prog, NULL);
+    ngd_program_unref(prog);
+    ngd_graph_unref(g);
+    ngd_pattern_set_unref(set);
+    return b;
+}
+
+/* A capture of its own, since replays are checked to be doubled. */
+static void capture_five(struct ngd_binding *b)
+{
+    static const int64_t n = 5;
+    struct ngd_program *prog = ngd_binding_program(b);
+    struct ngd_gcache_entry *entry = NULL;
+    struct ngd_key key;
+
+    ck_assert_int_eq(ngd_program_key(prog, &n, 1, &key, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_program_capture(prog, &key, &entry, NULL, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_exec_plan(ngd_entry_executable(entry)->exec)->calls[0].op->id, NGD_OP_ATEN_MUL_SCALAR);
+    atomic_fetch_add(&ngd_entry_executable(entry)->runs, 7);
+    ngd_gcache_put(entry);
+}
+
+static void store_with_patterns(void)
+{
+    struct start s;
+    struct ngd_binding *b;
+
+    start_open(&s);
+    b = with_patterns(&s, triple);
+    capture_five(b);
+    ngd_sched_save_hot(s.bed.sched);
+    ngd_binding_unref(b);
+    start_close(&s);
+    ck_assert_uint_eq(count_files("entries"), 3); /* plan, graph, patterns */
+}
+
+START_TEST(hot_key_with_registered_patterns_is_captured_with_them)
+{
+    const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES), captured = row_count(NGD_M_WARM_CAPTURES, "captured");
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    store_with_patterns();
+    start_open(&s);
+    ngd_sched_warm(s.bed.sched);
+    await_warm(warm + 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured") - captured, 1);
+    check_plans(&s, 0, 1);
+    b = with_patterns(&s, triple); /* the client registers its patterns, and its graph, again */
+    capture_five(b);
+    check_plans(&s, 0, 1);
+    ngd_binding_unref(b);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL); /* another client, without them */
+    run(&s, b, 5, 1);
+    check_plans(&s, 1, 1);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+static void spoil_patterns(struct ngd_store *store, const char *with)
+{
+    struct ngd_store_item *items = NULL;
+    struct ngd_store_blob blob;
+    struct ngd_strbuf payload, bytes;
+    char path[300] = "";
+    uint32_t n = 0;
+
+    ck_assert_int_eq(ngd_store_list(store, &items, &n, NULL), NGD_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!strstr(items[i].name, ".patterns"))
+            continue;
+        snprintf(path, sizeof(path), "%s/entries/%s", store_dir, items[i].name);
+        ck_assert_int_eq(ngd_store_get_named(store, items[i].name, &blob), NGD_STORE_FOUND);
+    }
+    ck_assert(path[0]);
+    ngd_free(items);
+    if (!with) {
+        ck_assert_int_eq(unlink(path), 0);
+        ngd_store_blob_fini(&blob);
+        return;
+    }
+    ngd_strbuf_init(&payload);
+    ngd_strbuf_init(&bytes);
+    ngd_le_put(&payload, strlen(with), 4);
+    ngd_strbuf_append(&payload, with);
+    blob.entry.payload = (const uint8_t *)payload.data;
+    blob.entry.n_payload = payload.len;
+    ngd_store_entry_pack(&blob.entry, &bytes); /* with a good checksum */
+    write_file(path, bytes.data, bytes.len);
+    ngd_strbuf_fini(&payload);
+    ngd_strbuf_fini(&bytes);
+    ngd_store_blob_fini(&blob);
+}
+
+START_TEST(hot_key_whose_patterns_are_gone_or_others_is_passed_over)
+{
+    char *other = ngd_strdup(triple);
+    const char *const with[] = {NULL, other, "nonsense", ""};
+
+    memcpy(strstr(other, "other=3"), "other=4", 7);
+    for (size_t i = 0; i < sizeof(with) / sizeof(with[0]); i++) {
+        const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES), none = row_count(NGD_M_WARM_CAPTURES, "no_patterns");
+        struct start s;
+        struct ngd_binding *b;
+
+        setup_dir();
+        store_with_patterns();
+        start_open(&s);
+        spoil_patterns(s.store, with[i]);
+        ngd_sched_warm(s.bed.sched);
+        await_warm(warm + 1);
+        ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "no_patterns") - none, 1);
+        check_plans(&s, 0, 0);
+        ck_assert_uint_eq(count_files("aside"), with[i] ? 1 : 0);
+        b = with_patterns(&s, triple);
+        capture_five(b);
+        ngd_binding_unref(b);
+        start_close(&s);
+        teardown_dir();
+    }
+    ngd_free(other);
+}
+END_TEST
+
 /* The runs in the first two lines of the list, and a text in it. */
 static void check_hot(uint64_t first, uint64_t second, const char *part)
 {
@@ -373,13 +537,13 @@ START_TEST(list_of_hot_keys_is_sorted_by_runs_and_adds_up)
 
     setup_dir();
     first_start();
-    check_hot(9, 3, "\t7\t\t\"double\"\n");
+    check_hot(9, 3, "\t7\t\t-\t\"double\"\n");
     start_open(&s);
     b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
     run(&s, b, 5, 20);
     ngd_binding_unref(b);
     start_close(&s);
-    check_hot(23, 9, "\t5\t\t\"double\"\n");
+    check_hot(23, 9, "\t5\t\t-\t\"double\"\n");
     teardown_dir();
 }
 END_TEST
@@ -396,9 +560,9 @@ START_TEST(bad_lines_of_the_list_are_passed_over)
         "1\n",
         "x\ty\n",
         "5\tzz\thost:0\t5\t\t\"double\"\n",
-        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\t\t\"gone\"\n",
-        "5\t0000000000000000000000000000000000000000000000000000000000000000\tnpu:9\t5\t\t\"gone\"\n",
-        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\tno_such=1\t\"gone\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\t\t-\t\"gone\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\tnpu:9\t5\t\t-\t\"gone\"\n",
+        "5\t0000000000000000000000000000000000000000000000000000000000000000\thost:0\t5\tno_such=1\t-\t\"gone\"\n",
         "18446744073709551616\t\t\t\t\t\n\n\n\t\n",
     };
     struct ngd_strbuf all;
@@ -471,4 +635,6 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
           entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
           store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,
-          list_of_hot_keys_is_sorted_by_runs_and_adds_up, bad_lines_of_the_list_are_passed_over, entries_are_readable)
+          hot_key_with_registered_patterns_is_captured_with_them,
+          hot_key_whose_patterns_are_gone_or_others_is_passed_over, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
+          bad_lines_of_the_list_are_passed_over, entries_are_readable)
