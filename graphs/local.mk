@@ -30,6 +30,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/op_norm.c \
 	graphs/op_quant.c \
 	graphs/op_reduce.c \
+	graphs/op_scatter.c \
 	graphs/op_shape.c \
 	graphs/op_view.c \
 	graphs/options.c graphs/options.h \

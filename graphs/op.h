@@ -39,6 +39,8 @@ typedef enum ngd_op_flags {
     NGD_OPF_IDENTITY = 1 << 6, /* result equals operand 0 when types are equal */
     NGD_OPF_RECORD = 1 << 7,   /* records an event of its stream: no kernel */
     NGD_OPF_WAIT = 1 << 8,     /* its stream waits for an event: no kernel */
+    NGD_OPF_UPDATE = 1 << 9,   /* the result is operand 0, of its type, with some elements replaced or added to: it may
+                                  lie over operand 0, and over no other */
 } ngd_op_flags_t;
 #define NGD_OPF_EVENT (NGD_OPF_RECORD | NGD_OPF_WAIT)
 

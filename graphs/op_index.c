@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of concatenation, slicing, gathering and scattering. */
+/* Shape rules of concatenation, slicing and gathering. */
 #include "graphs/op_int.h"
 #include <string.h>
 
@@ -141,10 +141,11 @@ static ngd_status_t slice_length(struct ngd_graph *graph, ngd_dim_t start, ngd_d
     return status;
 }
 
-ngd_status_t ngd_shape_slice(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_slice_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                               struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    ngd_dim_t dims[NGD_MAX_RANK], start, end;
+    ngd_dim_t start, end;
     int64_t step;
     uint32_t axis;
     ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
@@ -153,16 +154,23 @@ ngd_status_t ngd_shape_slice(struct ngd_graph *graph, struct ngd_node *node, str
         status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
     if (status)
         return status;
-    memcpy(dims, x->dims, sizeof(dims));
+    memcpy(dims, x->dims, sizeof(x->dims));
     status = clamp_bound(graph, node, "start", dims[axis], &start, diag);
     if (!status)
         status = clamp_bound(graph, node, "end", dims[axis], &end, diag);
     if (status)
         return status;
     status = slice_length(graph, start, end, step, &dims[axis]);
-    if (status)
-        return ngd_op_expr_fail(graph, node, diag, status, "the slice's length");
-    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+    return status ? ngd_op_expr_fail(graph, node, diag, status, "the slice's length") : NGD_OK;
+}
+
+ngd_status_t ngd_shape_slice(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_slice_dims(graph, node, dims, diag);
+
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
 }
 
 /* A slice that keeps all rows is none. */
@@ -175,10 +183,11 @@ bool ngd_rows_slice(const struct ngd_graph *graph, const struct ngd_node *node, 
     return rows_dim(graph, node, symbol, why_p);
 }
 
-ngd_status_t ngd_shape_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_select_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                                struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    ngd_dim_t dims[NGD_MAX_RANK], index = ngd_op_int(node, "index"), last, past;
+    ngd_dim_t index = ngd_op_int(node, "index"), last, past;
     char ti[NGD_OP_TEXT], td[NGD_OP_TEXT];
     uint32_t axis;
     ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
@@ -196,9 +205,18 @@ ngd_status_t ngd_shape_select(struct ngd_graph *graph, struct ngd_node *node, st
                            "attribute index, %s, is not within dimension %u of %%%s, %s, for all symbol values",
                            ngd_op_dim_text(graph, index, ti), axis, ngd_op_in_name(graph, node, 0),
                            ngd_op_dim_text(graph, x->dims[axis], td));
-    memcpy(dims, x->dims, sizeof(dims));
+    memcpy(dims, x->dims, sizeof(x->dims));
     memmove(&dims[axis], &dims[axis + 1], (x->rank - axis - 1u) * sizeof(dims[0]));
-    return ngd_op_result(graph, node, 0, x->dtype, x->rank - 1u, dims, diag);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shape_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_select_dims(graph, node, dims, diag);
+
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank - 1u, dims, diag);
 }
 
 bool ngd_rows_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
@@ -208,9 +226,8 @@ bool ngd_rows_select(const struct ngd_graph *graph, const struct ngd_node *node,
 
 /* ---- by index tensors ---- */
 
-/* a.dims[k] <= b.dims[k] for all k but `except`. */
-static ngd_status_t check_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a,
-                                 uint32_t b, const char *role_b, uint32_t except, struct ngd_diag *diag)
+ngd_status_t ngd_op_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a, uint32_t b,
+                           const char *role_b, uint32_t except, struct ngd_diag *diag)
 {
     const struct ngd_type *s = ngd_node_in(graph, node, a), *t = ngd_node_in(graph, node, b);
     char ts[NGD_OP_TEXT], tt[NGD_OP_TEXT];
@@ -237,7 +254,7 @@ ngd_status_t ngd_shape_gather(struct ngd_graph *graph, struct ngd_node *node, st
     if (!status)
         status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
     if (!status)
-        status = check_within(graph, node, 1, "index", 0, "x", axis, diag);
+        status = ngd_op_within(graph, node, 1, "index", 0, "x", axis, diag);
     return status ? status : ngd_op_result(graph, node, 0, x->dtype, index->rank, index->dims, diag);
 }
 
@@ -299,52 +316,4 @@ bool ngd_rows_index(const struct ngd_graph *graph, const struct ngd_node *node, 
     if (!ngd_op_in_carries(graph, node, 1, symbol))
         return true;
     return ngd_rows_embedding(graph, node, symbol, why_p);
-}
-
-ngd_status_t ngd_shape_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
-{
-    const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    uint32_t axis;
-    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
-
-    if (!status)
-        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
-    if (!status)
-        status = ngd_op_dtype_is(graph, node, 2, "src", x->dtype, diag);
-    if (!status)
-        status = check_within(graph, node, 1, "index", 2, "src", NGD_MAX_RANK, diag);
-    if (!status)
-        status = check_within(graph, node, 1, "index", 0, "x", axis, diag);
-    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
-}
-
-bool ngd_rows_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
-{
-    bool others = ngd_op_in_carries(graph, node, 1, symbol) || ngd_op_in_carries(graph, node, 2, symbol);
-
-    if (others && !ngd_op_in_carries(graph, node, 0, symbol)) {
-        *why_p = "rows of it are written into a tensor that has none";
-        return false;
-    }
-    return rows_dim(graph, node, symbol, why_p);
-}
-
-ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
-{
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
-    ngd_dim_t dims[NGD_MAX_RANK];
-    ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
-
-    if (!status)
-        status = ngd_op_rank_is(graph, node, 1, "indices", 1, "[N]", diag);
-    if (!status && x->rank == 0)
-        status = ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
-    if (!status)
-        status = ngd_op_dtype_is(graph, node, 2, "values", x->dtype, diag);
-    if (status)
-        return status;
-    memcpy(dims, x->dims, sizeof(dims));
-    dims[0] = index->dims[0];
-    status = ngd_op_shape_is(graph, node, 2, "values", x->rank, dims, "[N, rest of x]", diag);
-    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
 }

@@ -79,6 +79,10 @@ ngd_status_t ngd_op_axis_value(const struct ngd_graph *graph, const struct ngd_n
 /* The axis again, after the shape rule has accepted it. */
 uint32_t ngd_op_known_axis(const struct ngd_node *node, const char *name, uint32_t rank);
 
+/* A float attribute that fills tensors of a dtype is a value that it has: GRAPH_ATTRIBUTE. */
+ngd_status_t ngd_op_fills(const struct ngd_graph *graph, const struct ngd_node *node, const char *name,
+                          ngd_dtype_t dtype, struct ngd_diag *diag);
+
 /* Operands. `role` is what the schema calls it ("weight"). */
 enum { NGD_TAKES_FLOAT = 1, NGD_TAKES_INT = 2, NGD_TAKES_BOOL = 4, NGD_TAKES_ALL = 7, NGD_TAKES_INDEX = 8 };
 ngd_status_t ngd_op_takes(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t i, const char *role,
@@ -97,6 +101,15 @@ ngd_status_t ngd_op_shape_is(const struct ngd_graph *graph, const struct ngd_nod
 ngd_status_t ngd_op_broadcast(const struct ngd_graph *graph, const struct ngd_node *node, const struct ngd_type *a,
                               const struct ngd_type *b, uint32_t *rank_p, ngd_dim_t dims[NGD_MAX_RANK],
                               struct ngd_diag *diag);
+
+/* The dimensions of the slice (dim, start, end, step), or of the one index (dim, index), of operand 0. */
+ngd_status_t ngd_op_slice_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                               struct ngd_diag *diag);
+ngd_status_t ngd_op_select_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                                struct ngd_diag *diag);
+/* Operand a lies within operand b in every dimension but `except` (NGD_MAX_RANK: in all). */
+ngd_status_t ngd_op_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a, uint32_t b,
+                           const char *role_b, uint32_t except, struct ngd_diag *diag);
 
 /* key_cache and value_cache (operands i, i+1) are float [NB,BS,KH,D] of one dtype. */
 ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,

@@ -72,19 +72,26 @@ static bool fill_fits(ngd_dtype_t dtype, double v)
     return ngd_dtype_is_float(dtype) || (v == floor(v) && v >= range[dtype].min && v <= range[dtype].max);
 }
 
+ngd_status_t ngd_op_fills(const struct ngd_graph *graph, const struct ngd_node *node, const char *name,
+                          ngd_dtype_t dtype, struct ngd_diag *diag)
+{
+    double v = ngd_op_float(node, name);
+
+    if (fill_fits(dtype, v))
+        return NGD_OK;
+    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s, %g, cannot be held by %s", name, v,
+                       ngd_dtype_name(dtype));
+}
+
 ngd_status_t ngd_shape_full(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_attr_value *size = ngd_op_attr(node, "size");
-    double v = ngd_op_float(node, "fill_value");
     ngd_dtype_t dtype = NGD_F32;
     ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
 
-    if (status)
-        return status;
-    if (!fill_fits(dtype, v))
-        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute fill_value, %g, cannot be held by %s",
-                           v, ngd_dtype_name(dtype));
-    return ngd_op_result(graph, node, 0, dtype, size->n, size->list, diag);
+    if (!status)
+        status = ngd_op_fills(graph, node, "fill_value", dtype, diag);
+    return status ? status : ngd_op_result(graph, node, 0, dtype, size->n, size->list, diag);
 }
 
 bool ngd_rows_full(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
- * shape and the order, pow 1, cat and split of one, and copies of a state onto itself.
+ * shape and the order, padding by nothing, pow 1, cat and split of one, and copies of a state onto itself.
  *
  * Correct because the result has the operand's type and, element by element, its value. A result that is read after
  * the operand's state was written would see the write, so what is of a state that is written later stays. That no
@@ -63,6 +63,7 @@ static const struct {
     {NGD_OP_ATEN_EXPAND, NULL},
     {NGD_OP_ATEN_SQUEEZE_DIM, NULL},
     {NGD_OP_ATEN_SLICE_TENSOR, NULL},
+    {NGD_OP_ATEN_CONSTANT_PAD_ND, NULL},
     {NGD_OP_ATEN_PERMUTE, permutes_nothing},
     {NGD_OP_ATEN_TRANSPOSE_INT, swaps_nothing},
     {NGD_OP_ATEN_T, has_no_matrix},

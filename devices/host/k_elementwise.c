@@ -115,6 +115,12 @@ static void args_clamp(const struct ngd_host_prepare *p, struct unary_row *row, 
     args->i[1] = to_int(max);
 }
 
+static void args_leaky_relu(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
+{
+    (void)row;
+    args->f[0] = (float)ngd_call_float(p->call, "negative_slope");
+}
+
 static void args_gelu(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     (void)args;
@@ -175,6 +181,11 @@ static const struct unary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_FLOOR] = {NGD_EW_FLOOR, 0, 0, false, NULL},
     [NGD_OP_ATEN_CEIL] = {NGD_EW_CEIL, 0, 0, false, NULL},
     [NGD_OP_ATEN_ROUND] = {NGD_EW_ROUND, 0, 0, false, NULL},
+    [NGD_OP_ATEN_SIGN] = {NGD_EW_SIGN, NGD_EI_SIGN, 0, false, NULL},
+    [NGD_OP_ATEN_TRUNC] = {NGD_EW_TRUNC, 0, 0, false, NULL},
+    [NGD_OP_ATEN_ISNAN] = {NGD_EW_TEST_IS_NAN, NGD_EI_TEST_NEVER, NGD_EI_TEST_NEVER, true, NULL},
+    [NGD_OP_ATEN_ISINF] = {NGD_EW_TEST_IS_INF, NGD_EI_TEST_NEVER, NGD_EI_TEST_NEVER, true, NULL},
+    [NGD_OP_ATEN_LEAKY_RELU] = {NGD_EW_LEAKY_RELU, 0, 0, false, args_leaky_relu},
     [NGD_OP_ATEN_GELU] = {NGD_EW_GELU, 0, 0, false, args_gelu},
     [NGD_OP_ATEN_CLAMP] = {NGD_EW_CLAMP, NGD_EI_CLAMP, 0, false, args_clamp},
     [NGD_OP_ATEN_LOGICAL_NOT] = {NGD_EW_TEST_NOT, NGD_EI_TEST_NOT, NGD_EI_TEST_NOT, true, NULL},

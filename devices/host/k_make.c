@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* aten.arange, aten.full, aten.tril, aten.triu. */
+#include "devices/host/k_make.h"
 #include "base/mem.h"
 #include "devices/host/nd.h"
 #include "devices/host/typed.h"
@@ -59,22 +60,25 @@ struct full_params {
     char value[8];
 };
 
-static void run_full(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+void ngd_constant_fill(char *dst, int64_t bytes, const char *value, int64_t size)
 {
-    const struct full_params *f = call->params;
-    int64_t begin, end, bytes, done;
-    char *dst;
-
-    if (!ngd_nd_part(call, run, f->total, f->inner, 256, part, parts, &begin, &end))
+    if (bytes <= 0)
         return;
-    dst = call->ptrs[0] + begin * f->size;
-    bytes = (end - begin) * f->size;
-    memcpy(dst, f->value, f->size);
-    for (done = f->size; done < bytes; done *= 2) /* what is there doubles */
+    memcpy(dst, value, (size_t)size);
+    for (int64_t done = size; done < bytes; done *= 2) /* what is there doubles */
         memcpy(dst + done, dst, (size_t)(done < bytes - done ? done : bytes - done));
 }
 
-static void to_bytes(ngd_dtype_t t, double v, char *dst)
+static void run_full(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct full_params *f = call->params;
+    int64_t begin, end;
+
+    if (ngd_nd_part(call, run, f->total, f->inner, 256, part, parts, &begin, &end))
+        ngd_constant_fill(call->ptrs[0] + begin * f->size, (end - begin) * f->size, f->value, f->size);
+}
+
+void ngd_constant_put(ngd_dtype_t t, double v, char *dst)
 {
     int64_t i = ngd_float_to_int(v, INT64_MIN, INT64_MAX);
     uint16_t half = t == NGD_F16 ? ngd_f32_to_f16((float)v) : ngd_f32_to_bf16((float)v);
@@ -101,7 +105,7 @@ static ngd_status_t prepare_full(struct ngd_host_prepare *p, struct ngd_diag *di
     f->total = ngd_tensor_count(out);
     f->inner = out->rank && out->dims[0] ? f->total / out->dims[0] : f->total;
     f->size = (uint32_t)ngd_dtype_bytes(out->dtype);
-    to_bytes(out->dtype, ngd_call_float(p->call, "fill_value"), f->value);
+    ngd_constant_put(out->dtype, ngd_call_float(p->call, "fill_value"), f->value);
     p->fn = run_full;
     p->params = f;
     p->cost_ns = 15 + (double)f->total * f->size * 0.05;

@@ -6,6 +6,7 @@
 NGD_HOST_KERNEL_SOURCES = \
 	devices/host/axis.h \
 	devices/host/by_isa.h \
+	devices/host/indices.h \
 	devices/host/k_argmax.c \
 	devices/host/k_binary.c \
 	devices/host/k_cast.c \
@@ -24,6 +25,7 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/k_elementwise_scalar.c \
 	devices/host/k_index.c \
 	devices/host/k_make.c \
+	devices/host/k_make.h \
 	devices/host/k_norm.c \
 	devices/host/k_norm.h \
 	devices/host/k_norm_impl.h \
@@ -40,6 +42,7 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/k_rotary.h \
 	devices/host/k_rotary_impl.h \
 	devices/host/k_rotary_scalar.c \
+	devices/host/k_scatter.c \
 	devices/host/k_softmax.c \
 	devices/host/k_softmax.h \
 	devices/host/k_softmax_impl.h \

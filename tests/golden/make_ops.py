@@ -1371,6 +1371,75 @@ def decoder():
             case("npu.transpose_batchmatmul", [x, w], [out], attrs, tolerance(dtype, out, ulps=16, loose=1e-6))
 
 
+# ---------------------------------------------------------------- updates of a tensor, padding, and what came later
+
+
+def updates():
+    """Appended: operators above keep their random numbers."""
+    for dtype in ("f32", "bf16", "f16", "i64", "u8", "bool"):
+        x = sample_of(dtype, 4, 5, 6)
+        floats = dtype in FLOATS
+        fill = 2.5 if floats else 1
+        for dim in (0, 1, -1):
+            index = randint(0, x.shape[dim], 3, 4, 5)
+            case("aten.scatter.value", [x, index], [x.scatter(dim, index, fill)], {"dim": dim, "value": fill})
+            for start, end, step in ((1, 3, 1), (0, 2**63 - 1, 2), (-3, -1, 1), (3, 2, 1), (-100, 100, 3)):
+                at = [slice(None)] * 3
+                at[dim] = slice(start, end, step)
+                src = sample_of(dtype, *x[tuple(at)].shape)
+                out = torch.slice_scatter(x, src, dim, start, end, step)
+                attrs = {"dim": dim, "start": start, "end": end, "step": step}
+                case("aten.slice_scatter", [x, src], [out], attrs)
+            for index in (0, 2, -1):
+                src = sample_of(dtype, *x.select(dim, 0).shape)
+                case(
+                    "aten.select_scatter",
+                    [x, src],
+                    [torch.select_scatter(x, src, dim, index)],
+                    {"dim": dim, "index": index},
+                )
+        for pad in ([], [1, 2], [0, 3, 2, 0], [1, 0, 0, 1, 2, 3]):
+            out = torch.nn.functional.pad(x, pad, value=fill) if pad else x
+            case("aten.constant_pad_nd", [x], [out], {"pad": pad, "value": fill})
+        case("aten.constant_pad_nd", [x[:0]], [torch.nn.functional.pad(x[:0], [1, 1, 0, 0, 2, 0])], {"pad": [1, 1, 0, 0, 2, 0]})
+        where, values = torch.tensor([[3, 2], [0, -3]]), sample_of(dtype, 2, 2, 5, 6)  # no place twice
+        case("aten.index_put", [x, where.int(), values], [x.index_put((where,), values)])
+        if dtype == "bool":
+            continue
+        loose = tolerance(dtype) if floats else (0.0, 0.0)
+        # sums in order, each rounded
+        rows, values, out = torch.tensor([2, 0, 2, -1, 2]), sample_of(dtype, 5, 5, 6), x.clone()
+        for i, row in enumerate(rows):
+            out[row] += values[i]
+        case("aten.index_put", [x, rows, values], [out], {"accumulate": True}, loose)
+        for dim in (0, 1, -1):
+            index, src, out = randint(0, x.shape[dim], 3, 4, 5), sample_of(dtype, 3, 5, 5), x.clone()
+            for i in range(3):
+                for j in range(4):
+                    for k in range(5):
+                        at = [i, j, k]
+                        at[dim] = int(index[i, j, k])
+                        out[tuple(at)] += src[i, j, k]
+            case("aten.scatter_add", [x, index, src], [out], {"dim": dim}, loose)
+    for dtype in FLOATS:
+        x = value([0.0, -0.0, 0.5, -0.5, 1.5, -1.5, 7.9, -7.9, INF, -INF, NAN, 1e-3, -1e-3], dtype)
+        wide = randn(3, 37, dtype=dtype, scale=3.0)
+        for t in (x, wide):
+            case("aten.sign", [t], [torch.sign(t)])
+            case("aten.trunc", [t], [torch.trunc(t)])
+            case("aten.isnan", [t], [torch.isnan(t)])
+            case("aten.isinf", [t], [torch.isinf(t)])
+            for slope in (0.01, 0.3, 0.0):
+                out = rounded(torch.nn.functional.leaky_relu(f64(t), slope), dtype)
+                attrs = {} if slope == 0.01 else {"negative_slope": slope}
+                case("aten.leaky_relu", [t], [out], attrs, tolerance(dtype, out))
+    for dtype in INTS:
+        x = value([0, 1, 5, 100], dtype) if dtype == "u8" else value([0, 1, -1, 100, -100], dtype)
+        case("aten.sign", [x], [torch.sign(x)])
+        case("aten.isnan", [x], [torch.isnan(x)])
+        case("aten.isinf", [x], [torch.isinf(x)])
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1384,6 +1453,7 @@ def main():
     indexing()
     quantised()
     decoder()
+    updates()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -190,6 +190,15 @@ static const struct {
     {NGD_OP_ATEN_INDEX_TENSOR, "input %x : f32[3,5]\ninput %i : i64[B,2]\n%y = aten.index.Tensor(%x, %i)"},
     {NGD_OP_ATEN_SCATTER_SRC,
      "input %x : f32[B,5]\ninput %i : i64[B,2]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}"},
+    {NGD_OP_ATEN_SCATTER_VALUE,
+     "input %x : f32[B,5]\ninput %i : i64[B,2]\n%y = aten.scatter.value(%x, %i) {dim=1, value=3}"},
+    {NGD_OP_ATEN_SCATTER_ADD,
+     "input %x : bf16[B,5]\ninput %i : i32[B,4]\ninput %s : bf16[B,4]\n%y = aten.scatter_add(%x, %i, %s) {dim=1}"},
+    {NGD_OP_ATEN_SLICE_SCATTER,
+     "input %x : f32[B,9]\ninput %s : f32[B,3]\n%y = aten.slice_scatter(%x, %s) {dim=1, start=2, end=7, step=2}"},
+    {NGD_OP_ATEN_SELECT_SCATTER,
+     "input %x : f32[B,5,2]\ninput %s : f32[B,2]\n%y = aten.select_scatter(%x, %s) {dim=1, index=3}"},
+    {NGD_OP_ATEN_CONSTANT_PAD_ND, "input %x : f32[B,5]\n%y = aten.constant_pad_nd(%x) {pad=[2, 1], value=7}"},
     {NGD_OP_ATEN_CLONE, "input %x : f32[B,5,7]\n%v = aten.permute(%x) {dims=[0,2,1]}\n%y = aten.clone(%v)"},
     {NGD_OP_ATEN_CLONE, "input %x : bf16[B,20,18]\n%v = aten.transpose.int(%x) {dim0=1, dim1=2}\n%y = aten.clone(%v)"},
     {NGD_OP_ATEN_ADD_TENSOR,
@@ -197,9 +206,20 @@ static const struct {
     {NGD_OP_ATEN_MUL_TENSOR, "input %x : f32[B,1,6]\ninput %z : f32[B,4,1]\n%y = aten.mul.Tensor(%x, %z)"},
 };
 
+/* Whose rows end up in something that has none: compared with a plan of so many rows. */
+static const struct {
+    ngd_op_id_t op;
+    const char *text;
+} sink_cases[] = {
+    {NGD_OP_ATEN_INDEX_PUT,
+     "input %x : f32[3,5]\ninput %i : i64[B]\ninput %s : f32[B,5]\n%y = aten.index_put(%x, %i, %s) {accumulate=true}"},
+    {NGD_OP_ATEN_INDEX_PUT,
+     "input %x : i32[3,5]\ninput %i : i32[B,2]\ninput %s : i32[B,2,5]\n%y = aten.index_put(%x, %i, %s)"},
+};
+
 /* Of kernels_basic.def, those whose operands cannot carry a bucketed symbol, or carry no rows. */
-static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_INDEX_PUT, NGD_OP_ATEN_TRIL, NGD_OP_ATEN_TRIU,
-                                      NGD_OP_ATEN_COPY_,     NGD_OP_ATEN_FULL, NGD_OP_ATEN_ARANGE};
+static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL, NGD_OP_ATEN_TRIU, NGD_OP_ATEN_COPY_, NGD_OP_ATEN_FULL,
+                                      NGD_OP_ATEN_ARANGE};
 
 static const char *attrs_of(const struct ngd_op *op)
 {
@@ -395,6 +415,62 @@ static void check_elementwise_rows(struct bench *b, const struct ngd_op *op, con
     ngd_strbuf_fini(&body);
 }
 
+/* The plan for the bucket, with padding of 0xff, and one for exactly these rows. */
+static void check_sink(struct bench *b, const struct ready *padded, const char *body, int64_t rows)
+{
+    const int64_t full = BUCKET;
+    struct io poison, some, want;
+    struct ready exact;
+    struct ngd_strbuf text;
+    struct ngd_diag diag = {0};
+
+    ngd_strbuf_init(&text);
+    run_text(&text, "sym B 0..8\n", body);
+    open_or_abort(&exact, b, ngd_strbuf_str(&text), &rows);
+    io_open(&poison, padded);
+    io_open(&some, padded);
+    io_open(&want, &exact);
+    for (uint32_t i = 0; i < poison.n_in; i++)
+        memset(poison.in_room[i], 0xff, poison.in[i].bytes);
+    (void)replay(b, padded, &poison, &full, false, NULL);
+    io_randomize(&want, &exact);
+    for (uint32_t i = 0; i < some.n_in; i++) {
+        some.in[i].bytes = want.in[i].bytes;
+        memcpy(some.in_room[i], want.in_room[i], want.in[i].bytes);
+    }
+    if (replay(b, &exact, &want, &rows, false, &diag) || replay(b, padded, &some, &rows, false, &diag))
+        ck_abort_msg("%lld rows: %s\n%s", (long long)rows, diag.text, body);
+    ck_assert_msg(memcmp(some.out_room[0], want.out_room[0], want.out[0].bytes) == 0,
+                  "%lld of %d rows are not what %lld rows are\n%s", (long long)rows, BUCKET, (long long)rows, body);
+    io_close(&poison);
+    io_close(&some);
+    io_close(&want);
+    ready_close(&exact);
+    ngd_strbuf_fini(&text);
+}
+
+START_TEST(rows_of_padding_go_nowhere)
+{
+    const int64_t full = BUCKET;
+    struct bench b;
+
+    bench_open(&b, ngd_cpu_isa(), 2);
+    for (size_t i = 0; i < sizeof(sink_cases) / sizeof(sink_cases[0]); i++) {
+        struct ngd_strbuf text;
+        struct ready r;
+
+        ngd_strbuf_init(&text);
+        run_text(&text, "sym B 0..8 buckets 8\n", sink_cases[i].text);
+        open_or_abort(&r, &b, ngd_strbuf_str(&text), &full);
+        for (int64_t rows = 0; rows <= BUCKET; rows++)
+            check_sink(&b, &r, sink_cases[i].text, rows);
+        ready_close(&r);
+        ngd_strbuf_fini(&text);
+    }
+    bench_close(&b);
+}
+END_TEST
+
 static bool is_elementwise(const struct ngd_op *op)
 {
     return (op->flags & NGD_OPF_ELEMENTWISE) && ngd_host_kernel_of(op->id) != NULL;
@@ -430,6 +506,8 @@ START_TEST(every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding
 #undef NGD_HOST_KERNEL
     for (size_t i = 0; i < sizeof(row_cases) / sizeof(row_cases[0]); i++)
         tested[row_cases[i].op] = true;
+    for (size_t i = 0; i < sizeof(sink_cases) / sizeof(sink_cases[0]); i++)
+        tested[sink_cases[i].op] = true;
     for (size_t i = 0; i < sizeof(rowless) / sizeof(rowless[0]); i++)
         tested[rowless[i]] = true;
     for (int id = 0; id < NGD_OP_MAX; id++) {
@@ -888,6 +966,12 @@ static const struct {
     {"input %x : u8[2,9]\ninput %s : u8[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}", 9,
      false},
     {"input %x : f32[9,6]\ninput %s : f32[4,6]\ninput %i : i64[4]\n%y = aten.index_put(%x, %i, %s)", 9, true},
+    {"input %x : f32[9,6]\ninput %s : f32[2,2,6]\ninput %i : i32[2,2]\n%y = aten.index_put(%x, %i, %s) "
+     "{accumulate=true}",
+     9, true},
+    {"input %x : bf16[2,9]\ninput %s : bf16[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter_add(%x, %i, %s) {dim=1}", 9,
+     false},
+    {"input %x : i8[9,2]\ninput %i : i64[2,2]\n%y = aten.scatter.value(%x, %i) {dim=0, value=-3}", 9, false},
 };
 
 static void put_index(char *p, bool wide, uint32_t at, int64_t v)
@@ -1080,7 +1164,7 @@ START_TEST(vector_functions_of_any_length_agree_with_their_plain_twins_and_write
 }
 END_TEST
 
-UNIT_MAIN("ops/kernels", every_golden_case_cut_into_parts_gives_the_same_bits,
+UNIT_MAIN("ops/kernels", rows_of_padding_go_nowhere, every_golden_case_cut_into_parts_gives_the_same_bits,
           rows_of_a_bucket_that_are_padding_are_invisible,
           every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding,
           an_index_into_padded_rows_fails_and_one_from_the_end_counts_actual_rows,

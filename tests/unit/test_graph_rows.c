@@ -29,6 +29,9 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
         S "param %t : f32[100,8]\ninput %i : i32[B]\n%y = aten.index_select(%t, %i) {dim=0}\n%e = aten.embedding(%t, "
           "%i)\n"
           "%x = aten.index.Tensor(%t, %i)\nreturn %y, %e, %x",
+        S "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
+        S "input %x : f32[B,8]\ninput %s : f32[B,3]\n%y = aten.slice_scatter(%x, %s) {dim=1, end=3}\nreturn %y",
+        S "input %x : f32[B,8]\n%y = aten.constant_pad_nd(%x) {pad=[1,2]}\nreturn %y",
         S "input %x : f32[B,8]\ninput %i : i64[B,3]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}\n"
           "return %y",
         S "input %x : f32[B,8]\nparam %w : f32[8]\n%y = aten.layer_norm(%x, %w) {normalized_shape=[8]}\n"
@@ -125,8 +128,12 @@ START_TEST(operators_that_mix_rows_are_refused_by_name)
         {S "param %x : f32[16,8]\ninput %i : i64[B,3]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}\n"
            "return %y",
          NGD_ERR_GRAPH_NOT_ROWWISE, "tensor that has none"},
-        {S "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
-         NGD_ERR_GRAPH_NOT_ROWWISE, "mixes rows"},
+        {S "input %x : f32[B,8]\ninput %i : i64[4]\ninput %v : f32[4,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "any of which may be written"},
+        {S "input %x : f32[B,8]\ninput %s : f32[8]\n%y = aten.select_scatter(%x, %s) {dim=0, index=0}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "works along dimension 0"},
+        {S "input %x : f32[B,8]\n%y = aten.constant_pad_nd(%x) {pad=[0,0,1,0]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.tril(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "mixes rows"},
         {S "input %x : f32[B]\nparam %w : f32[4]\n%v = aten.view(%x) {size=[B]}\n"
            "%y = aten.layer_norm(%v) {normalized_shape=[B]}\nreturn %y",

@@ -108,6 +108,20 @@ static const struct {
     {"input %x : u8[B*4,9]\n%y = aten.slice.Tensor(%x) {step=4}", "y", "u8[B,9]"},
     {"input %x : u8[B,9]\n%y = aten.select.int(%x) {dim=0, index=B - 1}", "y", "u8[9]"},
     {"input %x : f32[8,9]\ninput %i : i32[B,9]\n%y = aten.gather(%x, %i) {dim=0}", "y", "f32[B,9]"},
+    {"input %x : f32[8,9]\ninput %i : i32[8,2]\ninput %s : f32[8,4]\n%a = aten.scatter_add(%x, %i, %s) {dim=1}\n"
+     "%y = aten.scatter.value(%a, %i) {dim=-1, value=-inf}",
+     "y", "f32[8,9]"},
+    {"input %x : f16[B,9]\ninput %s : f16[B,3]\ninput %t : f16[B]\n"
+     "%a = aten.slice_scatter(%x, %s) {dim=1, start=2, end=-1, step=2}\n"
+     "%y = aten.select_scatter(%a, %t) {dim=1, index=-1}",
+     "y", "f16[B,9]"},
+    {"input %x : i32[B,2]\n%y = aten.constant_pad_nd(%x) {pad=[1, 3], value=7}", "y", "i32[B,6]"},
+    {"input %x : f32[8,9]\ninput %i : i64[B,2]\ninput %s : f32[B,2,9]\n"
+     "%y = aten.index_put(%x, %i, %s) {accumulate=true}",
+     "y", "f32[8,9]"},
+    {"input %x : bf16[B]\n%a = aten.sign(%x)\n%b = aten.trunc(%a)\n%y = aten.leaky_relu(%b) {negative_slope=0.2}", "y",
+     "bf16[B]"},
+    {"input %x : i64[B]\n%s = aten.sign(%x)\n%a = aten.isnan(%s)\n%y = aten.isinf(%x)", "y", "bool[B]"},
     {"input %x : f32[8,9]\ninput %i : i32[B]\n%y = aten.index_select(%x, %i) {dim=1}", "y", "f32[8,B]"},
     {"input %x : f32[8,9]\ninput %i : i32[B,C]\n%y = aten.index.Tensor(%x, %i)", "y", "f32[B,C,9]"},
     {"input %x : f32[8,9]\ninput %i : i32[8,2]\ninput %s : f32[8,4]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}", "y",

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shape rules of what is operand 0 with some elements replaced or added to, and of padding. */
+#include "graphs/op_int.h"
+#include <string.h>
+
+static ngd_status_t as_x(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
+}
+
+/* Operand 1 is indices that lie within x, but along dim. */
+static ngd_status_t check_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", ngd_node_in(graph, node, 0)->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
+    return status ? status : ngd_op_within(graph, node, 1, "index", 0, "x", axis, diag);
+}
+
+static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    for (uint32_t i = 1; i < node->n_in; i++) {
+        if (ngd_op_in_carries(graph, node, i, symbol) && !ngd_op_in_carries(graph, node, 0, symbol)) {
+            *why_p = "rows of it are written into a tensor that has none";
+            return false;
+        }
+    }
+    return ngd_op_rows_axis(graph, node, symbol, ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank),
+                            why_p);
+}
+
+ngd_status_t ngd_shape_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 2, "src", ngd_node_in(graph, node, 0)->dtype, diag);
+
+    if (!status)
+        status = check_index(graph, node, diag);
+    if (!status)
+        status = ngd_op_within(graph, node, 1, "index", 2, "src", NGD_MAX_RANK, diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+bool ngd_rows_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_scatter_value(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_index(graph, node, diag);
+
+    if (!status)
+        status = ngd_op_fills(graph, node, "value", ngd_node_in(graph, node, 0)->dtype, diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+bool ngd_rows_scatter_value(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                            const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_dim_t dims[2 * NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
+
+    if (!status && x->rank == 0)
+        status = ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
+    if (!status)
+        status = ngd_op_dtype_is(graph, node, 2, "values", x->dtype, diag);
+    if (status)
+        return status;
+    memcpy(dims, index->dims, index->rank * sizeof(dims[0]));
+    memcpy(dims + index->rank, x->dims + 1, (x->rank - 1u) * sizeof(dims[0]));
+    status = ngd_op_shape_is(graph, node, 2, "values", index->rank + x->rank - 1u, dims,
+                             "[dimensions of indices, rest of x]", diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+/* Rows of indices and values go where they go one by one: those of padding go nowhere. That is how a cache is written.
+ */
+bool ngd_rows_index_put(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    if (ngd_op_in_carries(graph, node, 0, symbol)) {
+        *why_p = "x has rows of it, any of which may be written";
+        return false;
+    }
+    if (ngd_op_in_carries(graph, node, 1, symbol) != ngd_op_in_carries(graph, node, 2, symbol)) {
+        *why_p = "indices and values must both have rows of it";
+        return false;
+    }
+    return true;
+}
+
+ngd_status_t ngd_shape_slice_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 1, "src", x->dtype, diag);
+
+    if (!status)
+        status = ngd_op_slice_dims(graph, node, dims, diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 1, "src", x->rank, dims, "of the slice's shape", diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+bool ngd_rows_slice_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                            const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_select_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 1, "src", x->dtype, diag);
+
+    if (!status)
+        status = ngd_op_select_dims(graph, node, dims, diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 1, "src", x->rank - 1u, dims, "of x's shape without dim", diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+bool ngd_rows_select_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                             const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+/* ---- padding ---- */
+
+static ngd_status_t add_pad(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t pad, ngd_dim_t *dim,
+                            struct ngd_diag *diag)
+{
+    char text[NGD_OP_TEXT];
+    ngd_status_t status;
+
+    if (!ngd_dim_is_const(pad) || pad < 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute pad has %s, but takes constants from 0 on: aten.slice.Tensor cuts off",
+                           ngd_op_dim_text(graph, pad, text));
+    status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, *dim, pad, dim);
+    return status ? ngd_op_expr_fail(graph, node, diag, status, "a padded dimension") : NGD_OK;
+}
+
+ngd_status_t ngd_shape_pad(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const struct ngd_attr_value *pad = ngd_op_attr(node, "pad");
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_fills(graph, node, "value", x->dtype, diag);
+
+    if (!status && (pad->n % 2 || pad->n > 2u * x->rank))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute pad has %u numbers, but %%%s of rank %u takes two for each dimension, up to %u",
+                           pad->n, ngd_op_in_name(graph, node, 0), x->rank, 2u * x->rank);
+    memcpy(dims, x->dims, sizeof(dims));
+    for (uint32_t i = 0; i < pad->n && !status; i++)
+        status = add_pad(graph, node, pad->list[i], &dims[x->rank - 1 - i / 2], diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+}
+
+bool ngd_rows_pad(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *y = &graph->values[node->out[0]].type;
+
+    if (ngd_op_in_carries(graph, node, 0, symbol) && x->dims[0] != y->dims[0]) {
+        *why_p = "it pads dimension 0";
+        return false;
+    }
+    return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
+}
