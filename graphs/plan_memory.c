@@ -7,8 +7,9 @@
  *
  * Reuse in place: the result of an elementwise call may take over the storage of an operand whose root nobody
  * touches afterwards. Element i of the result must then need element i of that storage only: every operand in that
- * storage has the result's dtype and shape and covers it from its first byte on. The result's root becomes the
- * operand's root, so that both are one block with one lifetime.
+ * storage has the result's dtype and shape and covers it from its first byte on. The result of an update
+ * (NGD_OPF_UPDATE) may take that of operand 0, if no other operand is in it. The result's root becomes the operand's
+ * root, so that both are one block with one lifetime.
  *
  * With several streams the order of steps is one of many. Who uses a root when, on each stream, is kept besides
  * (plan_order.h): a root is over when all its uses have ended on all streams, whichever is faster.
@@ -115,7 +116,7 @@ static bool can_take(const struct memory *m, uint32_t c, const struct ngd_plan_t
         if (call->in[i] == NGD_PLAN_NONE || storage(m, call->in[i]) != r)
             continue;
         t = &m->plan->tensors[call->in[i]];
-        if (t->offset != 0 || !same_elements(t, out))
+        if (t->offset != 0 || !same_elements(t, out) || (i > 0 && (call->op->flags & NGD_OPF_UPDATE)))
             return false;
     }
     return true;
@@ -126,7 +127,7 @@ static void reuse_operand(struct memory *m, uint32_t c)
     const struct ngd_plan_call *call = &m->plan->calls[c];
     uint32_t out;
 
-    if (!(call->op->flags & NGD_OPF_ELEMENTWISE) || call->op->mutates || call->n_out != 1)
+    if (!(call->op->flags & (NGD_OPF_ELEMENTWISE | NGD_OPF_UPDATE)) || call->op->mutates || call->n_out != 1)
         return;
     out = call->out[0];
     if (m->plan->tensors[out].root != out) /* it is placed already: part of a cat, or a state */

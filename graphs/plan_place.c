@@ -9,9 +9,14 @@
  * and is contiguous in the result, at an aligned place: all dimensions before the axis are 1. Operands stay readable:
  * nobody writes the result's storage but they.
  *
- * A copy goes when its operand is the only result of an elementwise operator and has the state's type; when nobody
- * reads or writes the state between the two nodes; and when nobody reads the operand behind the copy, where the state
- * may be written again. The operator may read the state itself, element by element, on targets that work in place.
+ * A copy goes when its operand is the only result of an elementwise operator, or of an update (NGD_OPF_UPDATE: scatter,
+ * index_put, ...), and has the state's type; when nobody touches the state between the two nodes; and when nobody reads
+ * the operand after the state was written again. An elementwise operator may read the state itself, element by
+ * element, and an update may have it as what it updates, on targets that work in place; what an update updates may
+ * itself be made in the state, by the same rules, if nobody else reads it behind. Other operands of the state's
+ * storage, views above all, forbid it.
+ *
+ * Storage counts, not names: a value that was placed in a state is the state.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
@@ -42,10 +47,31 @@ static bool is_output(const struct ngd_graph *g, uint32_t value)
     return false;
 }
 
-static bool touches(const struct ngd_graph *g, const struct ngd_node *n, uint32_t root)
+/* The value whose storage a value is in, as far as that has been decided. */
+static uint32_t storage_of(const struct placer *p, uint32_t value)
+{
+    uint32_t root = root_of(p->g, value);
+
+    while (p->places[root].into != NGD_VALUE_NONE)
+        root = root_of(p->g, p->places[root].into);
+    return root;
+}
+
+static bool touches(const struct placer *p, const struct ngd_node *n, uint32_t storage)
 {
     for (uint32_t i = 0; i < n->n_in; i++)
-        if (n->in[i] != NGD_VALUE_NONE && root_of(g, n->in[i]) == root)
+        if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == storage)
+            return true;
+    return false;
+}
+
+static bool writes(const struct placer *p, const struct ngd_node *n, uint32_t storage)
+{
+    for (uint32_t i = 0; i < n->n_in && i < 32; i++)
+        if ((n->op->mutates >> i & 1) && n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == storage)
+            return true;
+    for (uint32_t i = 0; i < n->n_out; i++)
+        if (p->places[n->out[i]].into != NGD_VALUE_NONE && storage_of(p, n->out[i]) == storage)
             return true;
     return false;
 }
@@ -117,35 +143,89 @@ static void place_cat(struct placer *p, uint32_t node)
 
 /* ---- copies back ---- */
 
-/* The operator computes each element of its result from those elements of the state, if it reads the state at all. */
+static uint32_t maker_of(const struct placer *p, uint32_t value)
+{
+    return p->g->values[value].cls == NGD_VALUE_NODE ? p->g->values[value].node : NGD_PLAN_NONE;
+}
+
+/*
+ * The operator can compute its result in the state's storage: it reads that nowhere, or, in place, as what it updates
+ * or element by element.
+ */
 static bool may_write_state(const struct placer *p, const struct ngd_node *n, uint32_t state)
 {
-    if (!(n->op->flags & NGD_OPF_ELEMENTWISE) || (n->op->flags & NGD_OPF_VIEW) || n->op->mutates || n->n_out != 1)
+    bool updates = n->op->flags & NGD_OPF_UPDATE;
+
+    if (!(n->op->flags & (NGD_OPF_ELEMENTWISE | NGD_OPF_UPDATE)) || (n->op->flags & NGD_OPF_VIEW) || n->op->mutates ||
+        n->n_out != 1)
         return false;
-    for (uint32_t i = 0; i < n->n_in; i++)
-        if (n->in[i] != NGD_VALUE_NONE && root_of(p->g, n->in[i]) == state && (n->in[i] != state || !p->inplace))
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        if (n->in[i] == NGD_VALUE_NONE || storage_of(p, n->in[i]) != state)
+            continue;
+        if (!p->inplace || (updates && i > 0) || (n->in[i] != state && p->places[n->in[i]].into != state))
             return false;
+    }
     return true;
+}
+
+static bool may_be_in(const struct placer *p, uint32_t value, uint32_t state)
+{
+    uint32_t maker = maker_of(p, value);
+
+    return maker != NGD_PLAN_NONE && p->places[value].into == NGD_VALUE_NONE && !is_output(p->g, value) &&
+           ngd_type_equal(&p->g->values[state].type, &p->g->values[value].type) &&
+           may_write_state(p, &p->g->nodes[maker], state);
+}
+
+static bool touched_between(const struct placer *p, uint32_t storage, uint32_t after, uint32_t before)
+{
+    for (uint32_t i = after + 1; i < before; i++)
+        if (touches(p, &p->g->nodes[i], storage) || writes(p, &p->g->nodes[i], storage))
+            return true;
+    return false;
+}
+
+/* Somebody reads the value behind the node when the state has been written again. */
+static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state, uint32_t node)
+{
+    bool written = false;
+
+    for (uint32_t i = node + 1; i < p->g->n_nodes; i++) {
+        if (written && touches(p, &p->g->nodes[i], value))
+            return true;
+        written = written || writes(p, &p->g->nodes[i], state);
+    }
+    return false;
+}
+
+/* What an update in the state updates: in the state too, if it is free. `first` is the node of the update. */
+static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
+{
+    const struct ngd_node *n = &p->g->nodes[first];
+    uint32_t value = n->in[0];
+
+    if (!(n->op->flags & NGD_OPF_UPDATE) || !p->inplace || value == NGD_VALUE_NONE || !may_be_in(p, value, state) ||
+        touched_between(p, state, maker_of(p, value), first) || touched_between(p, value, first, p->g->n_nodes))
+        return NGD_PLAN_NONE;
+    for (uint32_t i = 1; i < n->n_in; i++)
+        if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == value)
+            return NGD_PLAN_NONE;
+    p->places[value] = (struct ngd_place){state, 0};
+    return maker_of(p, value);
 }
 
 static void place_copy(struct placer *p, uint32_t node)
 {
     const struct ngd_graph *g = p->g;
     uint32_t state = g->nodes[node].in[0], value = g->nodes[node].in[1];
-    uint32_t maker = g->values[value].cls == NGD_VALUE_NODE ? g->values[value].node : NGD_PLAN_NONE;
 
-    if (g->values[state].cls != NGD_VALUE_STATE || maker == NGD_PLAN_NONE || p->places[value].into != NGD_VALUE_NONE ||
-        is_output(g, value) || !ngd_type_equal(&g->values[state].type, &g->values[value].type) ||
-        !may_write_state(p, &g->nodes[maker], state))
+    if (g->values[state].cls != NGD_VALUE_STATE || !may_be_in(p, value, state) ||
+        touched_between(p, state, maker_of(p, value), node) || read_too_late(p, value, state, node))
         return;
-    for (uint32_t i = maker + 1; i < node; i++)
-        if (touches(g, &g->nodes[i], state))
-            return;
-    for (uint32_t i = node + 1; i < g->n_nodes; i++)
-        if (touches(g, &g->nodes[i], value))
-            return;
     p->places[value] = (struct ngd_place){state, 0};
     p->skipped[node] = true;
+    for (uint32_t first = maker_of(p, value); first != NGD_PLAN_NONE;)
+        first = place_updated(p, state, first);
 }
 
 void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options, bool inplace,

@@ -637,6 +637,40 @@ static void some_write(struct world *w)
         add(w, 1, "aten.abs(%%%s)", name(w, random_below(&w->r, 2) ? s : v));
 }
 
+/* A part of a tensor replaced, of a state mostly, which it is copied back into; what is put may be of the state too. */
+static void some_update(struct world *w)
+{
+    uint32_t s = some_state(w), x = random_below(&w->r, 4) ? s : random_below(&w->r, 2) ? recent_value(w) : like(w, s);
+    const char *src = name(w, random_below(&w->r, 3) ? w->g->inputs[random_below(&w->r, w->g->n_inputs)] : x);
+    bool added = false;
+
+    switch (random_below(&w->r, 6)) {
+    case 0:
+        added = add(w, 1, "aten.index_put(%%%s, %%i0, %%v0) {accumulate=%s}", name(w, x),
+                    random_below(&w->r, 2) ? "true" : "false");
+        break;
+    case 1:
+        added = add(w, 1, "aten.index_put(%%%s, %%i1, %%%s)", name(w, x), src);
+        break;
+    case 2:
+        added = add(w, 1, "aten.scatter.value(%%%s, %%x5) {dim=1, value=2}", name(w, x));
+        break;
+    case 3:
+        added = add(w, 1, "aten.scatter_add(%%%s, %%x5, %%%s) {dim=1}", name(w, x), src);
+        break;
+    case 4:
+        added = add(w, 1, "aten.slice_scatter(%%%s, %%v0) {start=1, end=3}", name(w, x));
+        break;
+    default:
+        added = add(w, 1, "aten.slice_scatter(%%%s, %%%s)", name(w, x), src);
+        break;
+    }
+    if (added && random_below(&w->r, 3) == 0)
+        add(w, 1, "aten.abs(%%%s)", name(w, random_below(&w->r, 2) ? s : newest(w)));
+    if (added && random_below(&w->r, 5))
+        add(w, 0, "aten.copy_(%%%s, %%%s)", name(w, s), name(w, random_below(&w->r, 4) ? newest(w) : like(w, s)));
+}
+
 static void some_linears(struct world *w)
 {
     static const char *const weights[] = {"w0", "w1", "w2", "sw"};
@@ -706,8 +740,9 @@ static void some_equal(struct world *w)
         add(w, 1, "%s", w->lines[random_below(&w->r, w->n_lines)]);
 }
 
-static void (*const makers[])(struct world *w) = {some_unary, some_binary, some_cat,   some_write,    some_linears,
-                                                  some_view,  some_view,   some_split, some_constant, some_equal};
+static void (*const makers[])(struct world *w) = {some_update, some_update, some_unary,    some_binary,
+                                                  some_cat,    some_write,  some_linears,  some_view,
+                                                  some_view,   some_split,  some_constant, some_equal};
 
 static struct ngd_graph *some_graph(uint64_t seed)
 {
@@ -715,7 +750,8 @@ static struct ngd_graph *some_graph(uint64_t seed)
         "npugraph 1\ngraph \"some\" {\n  sym B 1..6 buckets 2, 6\n  param %w0 : f32[16,16]\n  param %w1 : f32[16,16]\n"
         "  param %w2 : bf16[8,16]\n  param %b0 : f32[16]\n  state %s0 : f32[4,16]\n  state %s1 : f32[1,16]\n"
         "  state %s2 : bf16[4,16]\n  state %sw : f32[16,16]\n  input %x0 : f32[4,16]\n  input %x1 : f32[4,16]\n"
-        "  input %x2 : f32[1,16]\n  input %x3 : bf16[4,16]\n  input %x4 : f32[B,16]\n  input %x5 : i32[4,16]\n";
+        "  input %x2 : f32[1,16]\n  input %x3 : bf16[4,16]\n  input %x4 : f32[B,16]\n  input %x5 : i32[4,16]\n"
+        "  input %v0 : f32[2,16]\n  input %i0 : i32[2]\n  input %i1 : i64[4]\n";
     struct world w = {.r = {seed}};
     struct ngd_graph *g;
     char returns[400] = "  return";

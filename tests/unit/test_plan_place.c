@@ -124,9 +124,7 @@ START_TEST(a_copy_back_stays_when_somebody_would_see_the_difference)
         /* the old state is read in between */
         "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  %old = aten.neg(%s)\n  aten.copy_(%s, %n)\n"
         "  return \"old\" = %old",
-        /* the value is read later, and is an output */
-        "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  %y = aten.neg(%n)\n"
-        "  return \"y\" = %y",
+        /* the value is an output */
         "  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  return \"n\" = %n",
         /* another type, a part of the state, a result that mixes elements, a view of the state */
         "  state %s : bf16[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n  return \"s\" = %s",
@@ -141,6 +139,99 @@ START_TEST(a_copy_back_stays_when_somebody_would_see_the_difference)
 }
 END_TEST
 
+START_TEST(a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again)
+{
+    expect_calls("  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n"
+                 "  %y = aten.neg(%n)\n  return \"y\" = %y",
+                 &stub_target, NULL, COPY_, 0);
+    /* the second copy goes: the first value is read behind what writes the state again */
+    expect_calls("  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n"
+                 "  %m = aten.sin(%x)\n  aten.copy_(%s, %m)\n  %y = aten.neg(%n)\n  return \"y\" = %y",
+                 &stub_target, NULL, COPY_, 1);
+    /* the first goes: the second value would be there before the first is read */
+    expect_calls("  state %s : f32[4]\n  input %x : f32[4]\n  %n = aten.exp(%x)\n  aten.copy_(%s, %n)\n"
+                 "  %m = aten.sin(%x)\n  %y = aten.neg(%n)\n  aten.copy_(%s, %m)\n  return \"y\" = %y",
+                 &stub_target, NULL, COPY_, 1);
+}
+END_TEST
+
+#define PUT_INPUTS "  state %s : f32[8,4]\n  input %x : f32[8,4]\n  input %i : i32[2]\n  input %v : f32[2,4]\n"
+
+/* The bytes that a replay moves into states besides the rows of an update: none when it works in place. */
+static void expect_update(const char *body, uint32_t calls, bool in_place)
+{
+    struct ngd_plan *p = plan_body(body, &inplace_target, NULL);
+    const struct ngd_plan_call *c = NULL;
+
+    for (uint32_t i = 0; i < p->n_calls && !c; i++)
+        c = p->calls[i].op->flags & NGD_OPF_UPDATE ? &p->calls[i] : NULL;
+    ck_assert_msg(p->n_calls == calls, "%u calls, not %u\n%s", p->n_calls, calls, body);
+    ck_assert_msg((p->tensors[c->in[0]].root == p->tensors[c->out[0]].root) == in_place, "%s\n%s",
+                  in_place ? "copies" : "works in place", body);
+    ngd_plan_unref(p);
+}
+
+START_TEST(updates_of_a_state_that_are_copied_back_work_in_it)
+{
+    static const char *const updates[] = {"aten.index_put(%s, %i, %v)", "aten.index_put(%s, %i, %v) {accumulate=true}",
+                                          "aten.slice_scatter(%s, %v) {start=2, end=4}",
+                                          "aten.scatter.value(%s, %j) {dim=0, value=1}",
+                                          "aten.scatter.src(%s, %j, %v) {dim=0}"};
+
+    for (size_t i = 0; i < sizeof(updates) / sizeof(updates[0]); i++) {
+        char body[512];
+
+        snprintf(body, sizeof(body), "%s  input %%j : i64[2,4]\n  %%n = %s\n%s", PUT_INPUTS, updates[i],
+                 "  %y = aten.sin(%n)\n  aten.copy_(%s, %n)\n  return \"y\" = %y");
+        expect_update(body, 2, true);
+    }
+    /* one after the other, all in the state */
+    expect_update(PUT_INPUTS
+                  "  input %w : f32[4]\n  %n = aten.index_put(%s, %i, %v)\n"
+                  "  %m = aten.select_scatter(%n, %w) {dim=0, index=7}\n  aten.copy_(%s, %m)\n  return \"s\" = %s",
+                  3, true);
+    /* of something else: it is copied into the state, once */
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%x, %i, %v)\n  aten.copy_(%s, %n)", 1, false);
+    /* intermediates, too */
+    expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.index_put(%e, %i, %v)\n  return \"n\" = %n", 2, true);
+}
+END_TEST
+
+START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
+{
+    /* the old state is read in between */
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  %old = aten.neg(%s)\n  aten.copy_(%s, %n)\n"
+                             "  return \"old\" = %old",
+                  3, false);
+    /* what is put is of the state itself */
+    expect_update(PUT_INPUTS "  %w = aten.slice.Tensor(%s) {start=3, end=5}\n  %n = aten.index_put(%s, %i, %w)\n"
+                             "  aten.copy_(%s, %n)",
+                  2, false);
+    expect_update(PUT_INPUTS "  %n = aten.slice_scatter(%s, %s)\n  aten.copy_(%s, %n)", 2, false);
+    /* what is updated is a view of the state */
+    expect_update("  state %s : f32[4,4]\n  input %v : f32[2,4]\n  %t = aten.t(%s)\n"
+                  "  %n = aten.slice_scatter(%t, %v) {end=2}\n  aten.copy_(%s, %n)",
+                  3, false);
+    /* the updated value is an output, or is read when the state was written again */
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  aten.copy_(%s, %n)\n  return \"n\" = %n", 2, false);
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  aten.copy_(%s, %n)\n  aten.copy_(%s, %x)\n"
+                             "  %y = aten.neg(%n)\n  return \"y\" = %y",
+                  4, false);
+    /* of two updates in a row the first is read behind the second */
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  %m = aten.index_put(%n, %i, %v)\n"
+                             "  %y = aten.neg(%n)\n  aten.copy_(%s, %m)\n  return \"y\" = %y",
+                  3, false);
+    /* an intermediate that is read later, or put into itself */
+    expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.index_put(%e, %i, %v)\n  %y = aten.add.Tensor(%e, %n)\n"
+                             "  return \"y\" = %y",
+                  3, false);
+    expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.slice_scatter(%e, %e)\n  return \"n\" = %n", 2, false);
+}
+END_TEST
+
 UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
           a_cat_stays_when_its_operands_cannot_be_parts, what_is_copied_back_to_a_state_is_computed_into_it,
-          a_copy_back_stays_when_somebody_would_see_the_difference)
+          a_copy_back_stays_when_somebody_would_see_the_difference,
+          a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again,
+          updates_of_a_state_that_are_copied_back_work_in_it,
+          an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
