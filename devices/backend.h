@@ -31,7 +31,7 @@ struct ngd_backend_memory {
 };
 
 struct ngd_backend_code {
-    bool inplace; /* as ngd_plan_target.inplace */
+    bool inplace, strided_results; /* as in struct ngd_plan_target */
     /* As ngd_plan_target.select. */
     ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
                            uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);

@@ -66,8 +66,11 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
     dev->backend = backend;
     if (params->memory_bytes)
         dev->info.memory_bytes = params->memory_bytes;
-    dev->target = (struct ngd_plan_target){
-        .ctx = dev, .arch = dev->info.arch, .select = target_select, .inplace = backend->code.inplace};
+    dev->target = (struct ngd_plan_target){.ctx = dev,
+                                           .arch = dev->info.arch,
+                                           .select = target_select,
+                                           .inplace = backend->code.inplace,
+                                           .strided_results = backend->code.strided_results};
     ngd_mutex_init(&dev->lock, NGD_RANK_DEVICE);
     ngd_list_init(&dev->holders);
     atomic_init(&dev->next_generation, 1);

@@ -400,6 +400,9 @@ ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *o, struct n
     if (o->force_eager && o->verify_every_n)
         return contradiction(diag, "verify_every_n compares replays with eager runs, and with force_eager there are "
                                    "no others; give one of them");
+    if (o->dump_tensor_data && o->verify_every_n)
+        return contradiction(diag, "dump_tensor_data runs a copy of the graph at every replay, so that verify_every_n "
+                                   "would compare nothing; give one of them");
     if (o->use_graph_pool[0] && o->reuse_graph_pool_in_same_fx && given(o, NGD_OPTION_REUSE_GRAPH_POOL_IN_SAME_FX))
         return contradiction(diag, "use_graph_pool names the pool, so reuse_graph_pool_in_same_fx=true contradicts "
                                    "it; leave one of them out");

@@ -110,6 +110,9 @@ struct ngd_plan_target {
     /* Kernels of elementwise operators may write over an operand of the result's dtype and shape: the plan then lets
      * a result take the storage of an operand that is not read again (the same root). */
     bool inplace;
+    /* Kernels of elementwise operators may write a result with any strides, at any address that its elements allow: the
+     * plan then lets operands of a cat along any dimension be computed into its result. */
+    bool strided_results;
 };
 
 /* Runs the passes that the options leave on (passes.def), then plans. options NULL: no passes, the graph as it is. */

@@ -405,6 +405,12 @@ static ngd_status_t add_placed(struct build *b, uint32_t value)
     t.space = base->space;
     t.bound = base->bound;
     t.offset = base->offset + place.offset;
+    if (place.strided) {
+        memcpy(t.strides, base->strides, sizeof(t.strides));
+        if (ngd_plan_set_extent(&t))
+            return ngd_diag_set(b->diag, NGD_ERR_OVERFLOW, "%%%s: its extent exceeds 63 bits",
+                                b->graph->values[value].name);
+    }
     if (t.space == NGD_SPACE_BOUND)
         b->info[t.root].version++;
     return add_tensor(b, &t, &b->tensor_of[value]);
@@ -536,7 +542,7 @@ static ngd_status_t build_nodes(struct build *b)
     if (!needed)
         return no_memory(b);
     mark_needed(b, needed);
-    ngd_plan_choose_places(b->plan, b->options, b->target->inplace, needed, b->places, b->skipped);
+    ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->skipped);
     for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++) {
         if (b->graph->nodes[i].op->flags & NGD_OPF_EVENT)
             status = build_event(b, i);
@@ -635,7 +641,7 @@ static ngd_status_t run(struct build *b)
         return status;
     status = ngd_plan_place_waits(b->plan, b->syncs);
     if (!status)
-        status = ngd_plan_assign_memory(b->plan, b->inplace, b->layout);
+        status = ngd_plan_assign_memory(b->plan, b->inplace, b->options && !b->options->clone_input, b->layout);
     if (!status)
         status = ngd_plan_estimate(b->plan);
     if (status == NGD_ERR_NO_MEMORY)

@@ -30,11 +30,13 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_option
 struct ngd_place {
     uint32_t into;   /* a value; NGD_VALUE_NONE: its own */
     uint64_t offset; /* bytes */
+    bool strided;    /* with the strides of what it goes into, instead of in one piece */
 };
 /* places by value, skipped by node: nodes that need no call, because of where their operands went. options NULL: none.
  */
-void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options, bool inplace,
-                            const bool *needed, struct ngd_place *places, bool *skipped);
+void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
+                            const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
+                            bool *skipped);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has
@@ -49,8 +51,12 @@ void ngd_plan_set_contiguous(struct ngd_plan_tensor *t);
 /* Sets bytes, the extent from offset on, and gives dimensions of 1 the strides of a contiguous tensor. */
 ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t);
 
-/* Lifetimes, storage reuse, offsets: sets root, offset, workspace_offset, pool_bytes, live_peak_bytes, layout. */
-ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const struct ngd_plan_layout *layout);
+/*
+ * Lifetimes, storage reuse, offsets: sets root, offset, workspace_offset, pool_bytes, live_peak_bytes, layout.
+ * keep_inputs: user inputs keep their storage to the end.
+ */
+ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, bool keep_inputs,
+                                    const struct ngd_plan_layout *layout);
 
 /* Sets flops and weight_bytes. */
 ngd_status_t ngd_plan_estimate(struct ngd_plan *plan);

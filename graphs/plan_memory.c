@@ -3,7 +3,8 @@
  * Memory of a plan.
  *
  * Step i is call i; inputs are copied into the pool before step 0, and outputs are read after the last call,
- * at step n_calls. A root lives from the step that makes it to the last step that touches it or a view of it.
+ * at step n_calls; so are inputs that keep their storage (option clone_input). A root lives from the step that makes it
+ * to the last step that touches it or a view of it.
  *
  * Reuse in place: the result of an elementwise call may take over the storage of an operand whose root nobody
  * touches afterwards. Element i of the result must then need element i of that storage only: every operand in that
@@ -72,7 +73,7 @@ static void touch_io(struct memory *m, uint32_t tensor, uint32_t step)
     touch_step(m, tensor, step);
 }
 
-static void find_lives(struct memory *m)
+static void find_lives(struct memory *m, bool keep_inputs)
 {
     struct ngd_plan *plan = m->plan;
 
@@ -82,6 +83,8 @@ static void find_lives(struct memory *m)
     }
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++)
         touch_io(m, plan->inputs[i].tensor, 0);
+    for (uint32_t i = 0; i < plan->graph->n_inputs && keep_inputs; i++)
+        touch_io(m, plan->inputs[i].tensor, plan->n_calls);
     for (uint32_t c = 0; c < plan->n_calls; c++) {
         for (uint32_t i = 0; i < plan->calls[c].n_in; i++)
             touch(m, plan->calls[c].in[i], c);
@@ -311,7 +314,7 @@ static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout
     return status;
 }
 
-static ngd_status_t assign(struct memory *m, bool inplace, const struct ngd_plan_layout *layout)
+static ngd_status_t assign(struct memory *m, bool inplace, bool keep_inputs, const struct ngd_plan_layout *layout)
 {
     size_t most = (size_t)m->plan->n_tensors + m->plan->n_calls;
     struct ngd_memplan_block *blocks = NGD_NEW_N(struct ngd_memplan_block, most);
@@ -319,7 +322,7 @@ static ngd_status_t assign(struct memory *m, bool inplace, const struct ngd_plan
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
     if (blocks && (until || !has_streams(m))) {
-        find_lives(m);
+        find_lives(m, keep_inputs);
         for (uint32_t c = 0; inplace && c < m->plan->n_calls; c++)
             reuse_operand(m, c);
         status = place(m, layout, blocks, until);
@@ -329,7 +332,8 @@ static ngd_status_t assign(struct memory *m, bool inplace, const struct ngd_plan
     return status;
 }
 
-ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const struct ngd_plan_layout *layout)
+ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, bool keep_inputs,
+                                    const struct ngd_plan_layout *layout)
 {
     struct memory m = {.plan = plan};
     uint32_t most = plan->n_tensors + plan->n_calls;
@@ -344,7 +348,7 @@ ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, const s
     if (!m.life || !m.moved || (has_streams(&m) && !m.storage_of))
         status = NGD_ERR_NO_MEMORY;
     if (!status)
-        status = assign(&m, inplace, layout);
+        status = assign(&m, inplace, keep_inputs, layout);
     ngd_plan_uses_fini(&m.uses);
     ngd_free(m.storage_of);
     ngd_free(m.moved);

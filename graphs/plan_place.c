@@ -7,7 +7,9 @@
  *
  * A cat goes when each operand is the result of an operator (no view, no input, no output of the graph), comes once,
  * and is contiguous in the result, at an aligned place: all dimensions before the axis are 1. Operands stay readable:
- * nobody writes the result's storage but they.
+ * nobody writes the result's storage but they. Elsewhere an operand has strides: then it must be the only result of an
+ * elementwise operator, the target must write those, and nobody but the cat may read it, who might want it in one
+ * piece.
  *
  * A copy goes when its operand is the only result of an elementwise operator, or of an update (NGD_OPF_UPDATE: scatter,
  * index_put, ...), and has the state's type; when nobody touches the state between the two nodes; and when nobody reads
@@ -29,7 +31,7 @@ struct placer {
     const bool *needed; /* by node */
     bool *skipped;
     struct ngd_place *places;
-    bool inplace;
+    bool inplace, strided_results; /* of the target */
 };
 
 static uint32_t root_of(const struct ngd_graph *g, uint32_t value)
@@ -110,15 +112,37 @@ static bool may_be_part(const struct placer *p, const struct ngd_node *cat, uint
     return true;
 }
 
-/* The parts lie one after the other. */
-static bool is_sequential(const struct placer *p, const struct ngd_node *cat)
+/* The parts lie one after the other; *inner_p: bytes of one index of the axis. False: dimensions cannot be computed. */
+static bool lie_apart(const struct placer *p, const struct ngd_node *cat, bool *sequential_p, uint64_t *inner_p)
 {
     const struct ngd_type *type = &p->g->values[cat->out[0]].type;
     uint32_t axis = ngd_op_known_axis(cat, "dim", type->rank);
     int64_t dim;
 
-    for (uint32_t i = 0; i < axis; i++)
-        if (ngd_expr_eval(p->g->exprs, type->dims[i], p->symbols, &dim) || dim != 1)
+    *sequential_p = true;
+    *inner_p = ngd_dtype_bytes(type->dtype);
+    for (uint32_t i = 0; i < type->rank; i++) {
+        if (i == axis)
+            continue;
+        if (ngd_expr_eval(p->g->exprs, type->dims[i], p->symbols, &dim) || dim <= 0)
+            return false;
+        if (i < axis)
+            *sequential_p = *sequential_p && dim == 1;
+        else if (__builtin_mul_overflow(*inner_p, (uint64_t)dim, inner_p))
+            return false;
+    }
+    return true;
+}
+
+/* The part's maker can write it with strides, and the cat is all that reads it. */
+static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value)
+{
+    const struct ngd_node *maker = &p->g->nodes[p->g->values[value].node];
+
+    if (!p->strided_results || !(maker->op->flags & NGD_OPF_ELEMENTWISE) || maker->op->mutates || maker->n_out != 1)
+        return false;
+    for (uint32_t i = 0; i < p->g->n_nodes; i++)
+        if (i != node && p->needed[i] && touches(p, &p->g->nodes[i], value))
             return false;
     return true;
 }
@@ -126,18 +150,26 @@ static bool is_sequential(const struct placer *p, const struct ngd_node *cat)
 static void place_cat(struct placer *p, uint32_t node)
 {
     const struct ngd_node *cat = &p->g->nodes[node];
-    uint64_t offsets[NGD_GRAPH_MAX_OPERANDS], at = 0, bytes;
+    uint32_t axis = ngd_op_known_axis(cat, "dim", p->g->values[cat->out[0]].type.rank);
+    struct ngd_place places[NGD_GRAPH_MAX_OPERANDS];
+    uint64_t at = 0, inner, bytes;
+    bool sequential;
 
-    if (cat->n_in < 2 || !is_sequential(p, cat))
+    if (cat->n_in < 2 || !lie_apart(p, cat, &sequential, &inner))
         return;
     for (uint32_t k = 0; k < cat->n_in; k++) {
-        if (at % NGD_PLAN_ALIGN || !may_be_part(p, cat, k) || !bytes_of(p, cat->in[k], &bytes))
+        int64_t n;
+
+        if (!may_be_part(p, cat, k) || !bytes_of(p, cat->in[k], &bytes) ||
+            ngd_expr_eval(p->g->exprs, p->g->values[cat->in[k]].type.dims[axis], p->symbols, &n))
             return;
-        offsets[k] = at;
-        at += bytes;
+        places[k] = (struct ngd_place){cat->out[0], at, !sequential || at % NGD_PLAN_ALIGN};
+        if (places[k].strided && !may_be_strided(p, node, cat->in[k]))
+            return;
+        at += inner * (uint64_t)n;
     }
     for (uint32_t k = 0; k < cat->n_in; k++)
-        p->places[cat->in[k]] = (struct ngd_place){cat->out[0], offsets[k]};
+        p->places[cat->in[k]] = places[k];
     p->skipped[node] = true;
 }
 
@@ -210,7 +242,7 @@ static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
     for (uint32_t i = 1; i < n->n_in; i++)
         if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == value)
             return NGD_PLAN_NONE;
-    p->places[value] = (struct ngd_place){state, 0};
+    p->places[value] = (struct ngd_place){state, 0, false};
     return maker_of(p, value);
 }
 
@@ -222,19 +254,20 @@ static void place_copy(struct placer *p, uint32_t node)
     if (g->values[state].cls != NGD_VALUE_STATE || !may_be_in(p, value, state) ||
         touched_between(p, state, maker_of(p, value), node) || read_too_late(p, value, state, node))
         return;
-    p->places[value] = (struct ngd_place){state, 0};
+    p->places[value] = (struct ngd_place){state, 0, false};
     p->skipped[node] = true;
     for (uint32_t first = maker_of(p, value); first != NGD_PLAN_NONE;)
         first = place_updated(p, state, first);
 }
 
-void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options, bool inplace,
-                            const bool *needed, struct ngd_place *places, bool *skipped)
+void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
+                            const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
+                            bool *skipped)
 {
-    struct placer p = {plan->graph, plan->symbols, needed, skipped, places, inplace};
+    struct placer p = {plan->graph, plan->symbols, needed, skipped, places, target->inplace, target->strided_results};
 
     for (uint32_t i = 0; i < p.g->n_values; i++)
-        places[i] = (struct ngd_place){NGD_VALUE_NONE, 0};
+        places[i] = (struct ngd_place){NGD_VALUE_NONE, 0, false};
     memset(skipped, 0, p.g->n_nodes * sizeof(*skipped));
     for (uint32_t i = 0; options && i < p.g->n_nodes; i++) {
         if (!needed[i])

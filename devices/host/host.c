@@ -207,7 +207,8 @@ const struct ngd_backend ngd_backend_host = {
     .memory = {.alloc = host_alloc, .free = host_free, .write = host_write, .read = host_read, .host_ptr = host_ptr},
     .code =
         {
-            .inplace = true, /* element i is read before it is written: tests/ops/test_inplace.c */
+            .inplace = true,         /* element i is read before it is written: tests/ops/test_inplace.c */
+            .strided_results = true, /* nd.h walks results as it walks operands */
             .select = host_select,
             .instantiate = ngd_host_instantiate,
             .destroy = ngd_host_destroy,

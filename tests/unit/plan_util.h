@@ -33,6 +33,8 @@ static inline ngd_status_t stub_select(void *ctx, const struct ngd_plan *plan, c
 }
 
 static const struct ngd_plan_target stub_target = {.arch = "stub", .select = stub_select};
+static const struct ngd_plan_target strided_target
+    __attribute__((unused)) = {.arch = "stub", .select = stub_select, .strided_results = true};
 static const struct ngd_plan_target inplace_target = {.arch = "stub", .select = stub_select, .inplace = true};
 
 static inline struct ngd_graph *parse_graph(const char *text)
@@ -122,7 +124,8 @@ static inline void check_call(const struct ngd_plan *p, struct live_block *block
     for (uint32_t i = 0; i < call->n_out; i++) {
         const struct ngd_plan_tensor *t = &p->tensors[call->out[i]];
 
-        if (!ngd_plan_contiguous(t) || (t->space != NGD_SPACE_POOL && t->bound < p->graph->n_params))
+        if ((!ngd_plan_contiguous(t) && !(call->op->flags & NGD_OPF_ELEMENTWISE)) ||
+            (t->space != NGD_SPACE_POOL && t->bound < p->graph->n_params))
             ck_abort_msg("call %u: result %u is no contiguous tensor of the pool or of a state", c, i);
         live_at(p, blocks, call->out[i], c);
     }

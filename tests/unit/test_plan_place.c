@@ -15,7 +15,7 @@ static struct ngd_plan *plan_body(const char *body, const struct ngd_plan_target
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
 
     for (uint32_t i = 0; i < g->n_symbols; i++)
-        symbols[i] = g->symbols[i].min;
+        symbols[i] = g->symbols[i].policy == NGD_SYMBOL_BUCKETS ? g->symbols[i].buckets[0] : g->symbols[i].min;
     ngd_graph_options_init(&options);
     if (without)
         ck_assert_int_eq(ngd_graph_options_set(&options, without, "false", NULL), NGD_OK);
@@ -95,6 +95,70 @@ START_TEST(a_cat_stays_when_its_operands_cannot_be_parts)
     expect_calls("  input %x : f32[1,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=-1}\n"
                  "  return \"c\" = %c",
                  &stub_target, NULL, CAT, 0);
+}
+END_TEST
+
+START_TEST(operands_of_a_cat_along_any_dimension_are_computed_into_it_where_results_may_have_strides)
+{
+    static const char body[] =
+        "  sym B 1..8 buckets 4, 8\n  input %x : f32[B,3,5]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n"
+        "  %c = aten.cat(%a, %b) {dim=1}\n  return \"c\" = %c";
+    struct ngd_plan *p = plan_body(body, &strided_target, NULL),
+                    *with = plan_body(body, &strided_target, "remove_cat_ops");
+    const struct ngd_plan_tensor *a = &p->tensors[p->calls[0].out[0]], *b = &p->tensors[p->calls[1].out[0]];
+
+    ck_assert_uint_eq(p->n_calls, 2);
+    ck_assert_uint_eq(a->root, b->root);
+    ck_assert_uint_eq(b->offset - a->offset, 3 * 5 * 4);
+    ck_assert_int_eq(a->strides[0], 30);
+    ck_assert_int_eq(b->strides[1], 5);
+    ck_assert(a->row_sym != NGD_NO_ROW_SYM && b->row_sym == a->row_sym);
+    ck_assert_uint_eq(p->tensors[p->outputs[0].tensor].root, a->root);
+    /* one call less, and the parts are not there twice */
+    ck_assert_uint_eq(with->n_calls, 3);
+    ck_assert_uint_lt(p->pool_bytes, with->pool_bytes);
+    ngd_plan_unref(p);
+    ngd_plan_unref(with);
+    /* at no aligned place */
+    expect_calls("  input %x : f32[3]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n"
+                 "  return \"c\" = %c",
+                 &strided_target, NULL, CAT, 0);
+}
+END_TEST
+
+START_TEST(a_cat_stays_when_an_operand_cannot_have_strides)
+{
+    static const char *const bodies[] = {
+        /* not elementwise */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten._softmax(%x) {dim=1}\n"
+        "  %c = aten.cat(%a, %b) {dim=1}\n  return \"c\" = %c",
+        /* somebody else reads a part */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
+        "  %y = aten._softmax(%b) {dim=1}\n  return \"c\" = %c, \"y\" = %y",
+        /* an output, an input, twice the same */
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
+        "  return \"c\" = %c, \"b\" = %b",
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x) {dim=1}\n  return \"c\" = %c",
+        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %a) {dim=1}\n  return \"c\" = %c",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
+        expect_calls(bodies[i], &strided_target, NULL, CAT, 1);
+}
+END_TEST
+
+START_TEST(inputs_keep_their_storage_when_they_are_not_cloned)
+{
+    static const char body[] = "  input %x : f32[1024]\n  %a = aten.exp(%x)\n  %b = aten.neg(%a)\n  return \"b\" = %b";
+    struct ngd_plan *cloned = plan_body(body, &inplace_target, NULL),
+                    *kept = plan_body(body, &inplace_target, "clone_input");
+
+    ck_assert_uint_eq(cloned->pool_bytes, 4096); /* all of it is computed over the input */
+    ck_assert_uint_eq(kept->pool_bytes, 8192);
+    for (uint32_t i = 0; i < kept->n_calls; i++)
+        ck_assert_uint_ne(kept->tensors[kept->calls[i].out[0]].root, kept->tensors[kept->inputs[0].tensor].root);
+    ngd_plan_unref(cloned);
+    ngd_plan_unref(kept);
 }
 END_TEST
 
@@ -208,10 +272,10 @@ START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_differ
                              "  aten.copy_(%s, %n)",
                   2, false);
     expect_update(PUT_INPUTS "  %n = aten.slice_scatter(%s, %s)\n  aten.copy_(%s, %n)", 2, false);
-    /* what is updated is a view of the state */
+    /* what is updated is a view of the state: a copy of that is, and all of it is copied back */
     expect_update("  state %s : f32[4,4]\n  input %v : f32[2,4]\n  %t = aten.t(%s)\n"
                   "  %n = aten.slice_scatter(%t, %v) {end=2}\n  aten.copy_(%s, %n)",
-                  3, false);
+                  3, true);
     /* the updated value is an output, or is read when the state was written again */
     expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  aten.copy_(%s, %n)\n  return \"n\" = %n", 2, false);
     expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  aten.copy_(%s, %n)\n  aten.copy_(%s, %x)\n"
@@ -230,8 +294,10 @@ START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_differ
 END_TEST
 
 UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
-          a_cat_stays_when_its_operands_cannot_be_parts, what_is_copied_back_to_a_state_is_computed_into_it,
-          a_copy_back_stays_when_somebody_would_see_the_difference,
+          a_cat_stays_when_its_operands_cannot_be_parts,
+          operands_of_a_cat_along_any_dimension_are_computed_into_it_where_results_may_have_strides,
+          a_cat_stays_when_an_operand_cannot_have_strides, inputs_keep_their_storage_when_they_are_not_cloned,
+          what_is_copied_back_to_a_state_is_computed_into_it, a_copy_back_stays_when_somebody_would_see_the_difference,
           a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again,
           updates_of_a_state_that_are_copied_back_work_in_it,
           an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
