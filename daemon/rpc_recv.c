@@ -214,7 +214,8 @@ void rpc_on_recv(struct rpc_call *call, bool ok)
 {
     ngd_status_t refuse;
 
-    if (call->sent_buffer && call->pub.method->kind == NGD_RPC_LOCKSTEP) {
+    /* The other kinds send at the same time. */
+    if (call->pub.method->kind == NGD_RPC_LOCKSTEP && call->sent_buffer) {
         grpc_byte_buffer_destroy(call->sent_buffer);
         call->sent_buffer = NULL;
     }
