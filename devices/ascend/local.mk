@@ -39,13 +39,19 @@ devices_ascend_sim_libascendcl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libascendcl_la_SOURCES = \
 	devices/ascend/sim/sim.h \
 	devices/ascend/sim/sim_abi.h \
+	devices/ascend/sim/sim_callback.c \
 	devices/ascend/sim/sim_capture.c \
 	devices/ascend/sim/sim_control.c \
 	devices/ascend/sim/sim_device.c \
 	devices/ascend/sim/sim_event.c \
 	devices/ascend/sim/sim_handle.c \
 	devices/ascend/sim/sim_memory.c \
-	devices/ascend/sim/sim_stream.c
+	devices/ascend/sim/sim_notify.c \
+	devices/ascend/sim/sim_op.h \
+	devices/ascend/sim/sim_query.c \
+	devices/ascend/sim/sim_reduce.c \
+	devices/ascend/sim/sim_stream.c \
+	devices/ascend/sim/sim_symbols.def
 
 devices_ascend_sim_libnnopbase_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libnnopbase_la_LIBADD = devices/ascend/sim/libascendcl.la

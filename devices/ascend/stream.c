@@ -54,10 +54,14 @@ static ngd_status_t open_context(struct ascend_stream *s, struct ngd_diag *diag)
     ngd_ascend_count_streams(s->dev, CONTEXT_STREAMS);
     code = acl->aclrtCreateStreamWithConfig(&s->stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
     if (code) {
-        ngd_status_t status;
-
         s->stream = NULL;
-        status = fail(s, code, "a stream", diag);
+    } else {
+        /* Without it, what comes after a failed operator would run on what that left: caches are written in place. */
+        code = acl->aclrtSetStreamFailureMode(s->stream, NGD_ACL_STOP_ON_FAILURE);
+    }
+    if (code) {
+        ngd_status_t status = fail(s, code, "a stream that stops on failure", diag);
+
         close_context(s);
         return status;
     }

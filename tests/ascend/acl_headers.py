@@ -37,7 +37,11 @@ VALUES = {
     "NGD_ACL_EVENT_PENDING": "ACL_EVENT_RECORDED_STATUS_NOT_READY", "NGD_ACL_EVENT_COMPLETE": "ACL_EVENT_RECORDED_STATUS_COMPLETE",
     "NGD_ACL_STREAM_FAST_LAUNCH": "ACL_STREAM_FAST_LAUNCH", "NGD_ACL_STREAM_FAST_SYNC": "ACL_STREAM_FAST_SYNC",
     "NGD_ACL_EVENT_SYNC": "ACL_EVENT_SYNC", "NGD_ACL_EVENT_TIME_LINE": "ACL_EVENT_TIME_LINE",
-    "NGD_ACL_EVENT_EXTERNAL": "ACL_EVENT_EXTERNAL",
+    "NGD_ACL_EVENT_EXTERNAL": "ACL_EVENT_EXTERNAL", "NGD_ACL_STOP_ON_FAILURE": "ACL_STOP_ON_FAILURE",
+    "NGD_ACL_EVENT_SEEN_OUTSIDE": "ACL_EVENT_RECORD_EXTERNAL", "NGD_ACL_INVALID_PARAM": "ACL_ERROR_INVALID_PARAM",
+    "NGD_ACL_RT_STREAM_SUBSCRIBE": "ACL_ERROR_RT_STREAM_SUBSCRIBE", "NGD_ACL_RT_STREAM_NO_CB_REG": "ACL_ERROR_RT_STREAM_NO_CB_REG",
+    "NGD_ACL_RT_WAIT_TIMEOUT": "ACL_ERROR_RT_WAIT_TIMEOUT", "NGD_ACL_RT_TASK_TIMEOUT": "ACL_ERROR_RT_TASK_TIMEOUT",
+    "NGD_ACL_RT_EVENT_TIMESTAMP_INVALID": "ACL_ERROR_RT_EVENT_TIMESTAMP_INVALID",
     "NGD_ACL_CAPTURE_GLOBAL": "ACL_MODEL_RI_CAPTURE_MODE_GLOBAL", "NGD_ACL_CAPTURE_THREAD_LOCAL": "ACL_MODEL_RI_CAPTURE_MODE_THREAD_LOCAL",
     "NGD_ACL_CAPTURE_RELAXED": "ACL_MODEL_RI_CAPTURE_MODE_RELAXED", "NGD_ACL_CAPTURE_NONE": "ACL_MODEL_RI_CAPTURE_STATUS_NONE",
     "NGD_ACL_CAPTURE_ACTIVE": "ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE", "NGD_ACL_CAPTURE_INVALID": "ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED",
@@ -103,7 +107,7 @@ def main():
         with open(path, encoding="utf-8", errors="replace") as f:
             for word in set(re.findall(r"\b(acl\w+)\s*\(", f.read())):
                 where.setdefault(word, name)
-    runtime = rows("acl_symbols.def", "NGD_ACL")
+    runtime = rows("acl_symbols.def", "NGD_ACL") + rows("sim/sim_symbols.def", "NGD_ACL")
     ops = [f"aclnn{op}GetWorkspaceSize" for op in rows("aclnn_symbols.def", "NGD_ACLNN")]
     known = [s for s in runtime + ops if s in where]
     absent = [s for s in runtime + ops if s not in where]
@@ -111,7 +115,7 @@ def main():
             if any(os.path.exists(os.path.join(d, h)) for d in folders)]
     includes = "".join(f'#include "{h}"\n' for h in dict.fromkeys(base + [where[s] for s in known]))
     ours = ("#define NGD_ACL(name, result, args, library, since, instead) using our_##name = result(*) args;\n"
-            '#include "devices/ascend/acl_symbols.def"\n#undef NGD_ACL\n'
+            '#include "devices/ascend/acl_symbols.def"\n#include "devices/ascend/sim/sim_symbols.def"\n#undef NGD_ACL\n'
             "#define NGD_ACLNN(name, args, since, instead) using our_aclnn##name##GetWorkspaceSize = ngd_acl_error_t(*) args;\n"
             '#include "devices/ascend/aclnn_symbols.def"\n')
     checks = "".join(f'static_assert(fits<our_{s}, decltype(&::{s})>::value, "{s} of {where[s]}");\n' for s in known)

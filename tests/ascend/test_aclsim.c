@@ -480,13 +480,14 @@ START_TEST(update_reaches_the_replay_that_waits_for_it_and_a_missing_record_hang
 }
 END_TEST
 
-START_TEST(freed_operand_is_found_at_replay_and_spoils_the_context)
+START_TEST(freed_operand_is_found_at_replay_and_spoils_a_context_that_stops_on_failure)
 {
     void *x, *y, *model;
 
     open_simulator();
     x = device_floats(1);
     y = device_floats(0);
+    ck_assert_int_eq(acl->aclrtSetStreamFailureMode(stream, NGD_ACL_STOP_ON_FAILURE), 0);
     begin();
     ck_assert_int_eq(twice(x, y, stream), 0);
     ck_assert_int_eq(acl->aclmdlRICaptureEnd(stream, &model), 0);
@@ -606,6 +607,7 @@ UNIT_MAIN("ascend/simulator", captured_work_runs_only_when_it_is_replayed, defau
           no_stream_left_is_207008_or_207005_with_an_old_driver,
           task_groups_are_107033_when_they_are_open_twice_unclosed_or_updated_twice,
           update_reaches_the_replay_that_waits_for_it_and_a_missing_record_hangs,
-          freed_operand_is_found_at_replay_and_spoils_the_context, executor_serves_once_unless_it_is_made_repeatable,
+          freed_operand_is_found_at_replay_and_spoils_a_context_that_stops_on_failure,
+          executor_serves_once_unless_it_is_made_repeatable,
           copies_need_pinned_memory_in_a_capture_and_alignment_always, memory_ends_where_the_device_ends,
           symbols_that_came_after_8_1_can_be_hidden, library_that_is_missing_is_named_with_what_to_do)

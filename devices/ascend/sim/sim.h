@@ -30,6 +30,7 @@ struct sim_stream;
 struct sim_event;
 struct sim_model;
 struct sim_group;
+struct sim_notify;
 
 /* ---- control: what tests and the daemon's trial runs may set ------------------------------------- */
 
@@ -91,7 +92,9 @@ struct sim_device {
     uint64_t bytes;
     uint32_t streams, events, set_count;
     bool lost;
-    bool hang, fault; /* of the next kernel */
+    bool hang, fault;       /* of the next kernel */
+    uint32_t core_limit[2]; /* cube, vector; 0 = all */
+    _Atomic uint32_t peers; /* one bit for each device whose memory is reached */
     struct sim_context *primary;
 };
 
@@ -107,7 +110,7 @@ struct sim {
 };
 extern struct sim sim;
 
-typedef enum sim_kind { SIM_CONTEXT = 0x51a0, SIM_STREAM, SIM_EVENT, SIM_MODEL, SIM_GROUP } sim_kind_t;
+typedef enum sim_kind { SIM_CONTEXT = 0x51a0, SIM_STREAM, SIM_EVENT, SIM_MODEL, SIM_GROUP, SIM_NOTIFY } sim_kind_t;
 
 /* Every handle is in a set of what is alive: a stale one is an error and not a crash. */
 void sim_handle_add(void *handle, sim_kind_t kind);
@@ -120,7 +123,8 @@ struct sim_context {
     struct sim_stream *streams;        /* all, also the default one */
     struct sim_model *models;
     struct sim_context *next;
-    int error; /* sticky: a device fault spoils the context */
+    bool stop; /* on failure, as a stream of it was told: then an error is sticky, and nothing new is taken */
+    int error; /* of a failure in that mode, or of a lost device */
 };
 
 /* The calling thread's context; NULL and an error when there is none. */
@@ -135,6 +139,9 @@ typedef enum sim_space { SIM_SPACE_NONE, SIM_SPACE_DEVICE, SIM_SPACE_PINNED } si
 SIM_EXPORT sim_space_t ngd_aclsim_space(const void *addr, uint64_t bytes);
 SIM_EXPORT void *ngd_aclsim_host(const void *device_addr); /* where the bytes of a device address are */
 void sim_memory_release_device(int device);
+/* With sim.lock held: memory that was freed while a kernel or copy uses it lives until that ends. */
+struct sim_grave;
+void sim_memory_unbury(struct sim_stream *s);
 int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind); /* 0, or the code of a bad address */
 int sim_set_now(void *mem, int value, uint64_t bytes);
 
@@ -167,7 +174,12 @@ typedef enum sim_task_kind {
     SIM_TASK_RESET,
     SIM_TASK_MODEL,
     SIM_TASK_UPDATE,
-    SIM_TASK_SYNC, /* sets *flag */
+    SIM_TASK_HOST,     /* calls a function of the program, on the stream's thread */
+    SIM_TASK_CALLBACK, /* the same, on the thread that the program lent */
+    SIM_TASK_NOTIFY,
+    SIM_TASK_NOTIFY_WAIT,
+    SIM_TASK_VALUE_WRITE,
+    SIM_TASK_VALUE_WAIT,
 } sim_task_kind_t;
 
 struct sim_task {
@@ -184,16 +196,33 @@ struct sim_task {
     struct sim_group *group; /* of a captured kernel, and of an update */
     struct sim_kernel **updates;
     uint32_t n_updates;
+    bool external;     /* a captured record or wait of an event that is seen outside of its graph */
+    uint64_t *tickets; /* of a replay: for each external task, in their order */
+    void (*call)(void *arg);
+    void *arg;
+    bool block;
+    struct sim_notify *notify;
+    uint64_t word; /* of a value */
+    uint32_t compare;
+    uint32_t seconds; /* of a notify's wait; 0 = no limit */
+    uint32_t id;
+    uint64_t thread; /* that launched it */
 };
 
 struct sim_stream {
     struct sim_context *ctx;
     struct sim_stream *next; /* of the context */
     int32_t id;
+    uint32_t flags, priority;
     bool is_default, stop, running, aborted;
+    uint64_t reports_to; /* a thread of the program that runs this stream's callbacks, or 0 */
+    bool owns_reports;   /* aclrtLaunchHostFunc did */
     pthread_t thread;
     pthread_cond_t work;
     struct sim_task *head, **tail;
+    const struct sim_kernel *kernel; /* that runs, without the lock */
+    const struct sim_task *copy;     /* or this */
+    struct sim_grave *graves;
     int error; /* of a task, until a sync reports it */
     char error_text[256];
     /* capture */
@@ -217,6 +246,13 @@ struct sim_event {
     struct sim_stream *capture_stream;
     uint32_t refs; /* the handle, and tasks */
     uint64_t when_ns;
+    int record_flag, wait_flag; /* of the first record and wait; -1: there was none */
+};
+
+struct sim_notify {
+    int device;
+    uint32_t id, refs;
+    bool up;
 };
 
 struct sim_group {
@@ -253,6 +289,11 @@ int sim_submit(struct sim_stream *s, struct sim_task *task);
 struct sim_task *sim_task_new(sim_task_kind_t kind);
 void sim_task_free(struct sim_task *task);
 void sim_event_put(struct sim_event *event);
+void sim_notify_put(struct sim_notify *notify);
+/* Waits on sim.changed with the lock held; false when seconds (0 = no limit) are over. */
+bool sim_await(const struct sim_stream *s, uint32_t seconds, bool (*ready)(const struct sim_task *),
+               const struct sim_task *task);
+void sim_set_error(struct sim_stream *s, int code, const char *text);
 bool sim_take_streams(int device, uint32_t n);
 int sim_no_stream(const char *what);
 uint64_t sim_now_ns(void);
@@ -264,11 +305,25 @@ int sim_capture_forbids(struct sim_context *ctx, bool async_call);
 int sim_capture_sync(struct sim_stream *s, const char *what); /* 0, or 107027 after invalidating the capture */
 bool sim_context_captures(const struct sim_context *ctx);
 void sim_model_put(struct sim_model *m);
-void sim_model_run(struct sim_stream *s, struct sim_model *m);
+void sim_model_run(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets);
 int sim_update_add(struct sim_stream *s, struct sim_kernel *kernel);
 void sim_update_apply(struct sim_task *task);
 void sim_capture_drop(struct sim_stream *s);
 int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model); /* without the lock */
+
+/* notify.c: with the lock held, on the stream's thread. */
+void sim_notify_wait(struct sim_stream *s, struct sim_task *task);
+void sim_value_write(struct sim_stream *s, const struct sim_task *task);
+void sim_value_wait(struct sim_stream *s, const struct sim_task *task);
+
+/* callback.c: with the lock held; functions of the program are called without it. */
+void sim_call_host(struct sim_stream *s, struct sim_task *task);
+void sim_call_back(struct sim_stream *s, struct sim_task *task);
+void sim_tell_stream(struct sim_stream *s, int state);
+void sim_tell_exception(const struct sim_stream *s, uint32_t task, uint64_t thread, int code);
+
+/* device.c */
+uint32_t sim_next_task_id(void);
 
 enum {
     SIM_LIVE_STREAMS,

@@ -2,11 +2,12 @@
 #ifndef NGD_DEVICES_ASCEND_SIM_SIM_ABI_H
 #define NGD_DEVICES_ASCEND_SIM_SIM_ABI_H
 
-/* Prototypes of the interface, from the same tables as the backend's function pointers. */
+/* Prototypes of the interface, from the same table as the backend's function pointers, and from the simulator's own. */
 #include "devices/ascend/sim/sim.h"
 
 #define NGD_ACL(name, result, args, library, since, instead) SIM_EXPORT result name args;
 #include "devices/ascend/acl_symbols.def"
+#include "devices/ascend/sim/sim_symbols.def"
 #undef NGD_ACL
 
 #define NGD_ACLNN(name, args, since, instead)                      \

@@ -12,6 +12,7 @@
  * ones, counted against the device's; another one for every `cascade` tasks.
  */
 #include "devices/ascend/sim/sim_abi.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -370,6 +371,32 @@ static int bind(struct sim_model *m)
     return 0;
 }
 
+/* What the graph records for others is pending from its launch on; what it waits for of others is what is pending then.
+ */
+static uint64_t *take_tickets(struct sim_model *m)
+{
+    uint64_t *tickets;
+    uint32_t n = 0;
+
+    for (const struct sim_task *t = m->head; t; t = t->next)
+        n += t->external;
+    tickets = n ? calloc(n, sizeof(*tickets)) : NULL;
+    if (n && !tickets)
+        abort();
+    n = 0;
+    for (const struct sim_task *t = m->head; t; t = t->next)
+        if (t->external)
+            tickets[n++] = t->kind == SIM_TASK_RECORD ? ++t->event->taken : t->event->taken;
+    return tickets;
+}
+
+static void give_tickets_back(struct sim_model *m)
+{
+    for (const struct sim_task *t = m->head; t; t = t->next)
+        if (t->external && t->kind == SIM_TASK_RECORD)
+            t->event->taken--;
+}
+
 ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
 {
     struct sim_stream *s = NULL;
@@ -387,8 +414,11 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
     if (code == 0 && m) {
         t = sim_task_new(SIM_TASK_MODEL);
         t->model = m;
+        t->tickets = take_tickets(m);
         m->refs++;
         code = sim_submit(s, t);
+        if (code)
+            give_tickets_back(m);
     }
     pthread_mutex_unlock(&sim.lock);
     return code;
@@ -421,6 +451,57 @@ ngd_acl_error_t aclmdlRIDestroy(void *model)
     }
     pthread_mutex_unlock(&sim.lock);
     return code ? code : SIM_RELEASED;
+}
+
+/* For people: one object for each task, in the order in which a replay runs them. */
+static void print_tasks(FILE *f, const struct sim_model *m)
+{
+    static const char *const kinds[] = {
+        [SIM_TASK_KERNEL] = "kernel",
+        [SIM_TASK_COPY] = "copy",
+        [SIM_TASK_SET] = "set",
+        [SIM_TASK_RECORD] = "record",
+        [SIM_TASK_WAIT] = "wait",
+        [SIM_TASK_RESET] = "reset",
+        [SIM_TASK_HOST] = "host function",
+        [SIM_TASK_NOTIFY] = "notify",
+        [SIM_TASK_NOTIFY_WAIT] = "notify wait",
+        [SIM_TASK_VALUE_WRITE] = "value write",
+        [SIM_TASK_VALUE_WAIT] = "value wait",
+    };
+
+    fprintf(f, "{\"streams\": %u, \"tasks\": [", m->hidden);
+    for (const struct sim_task *t = m->head; t; t = t->next)
+        fprintf(f, "%s\n  {\"id\": %u, \"kind\": \"%s\", \"name\": \"%s\"}", t == m->head ? "" : ",", t->id,
+                kinds[t->kind], t->kernel ? t->kernel->name : "");
+    fprintf(f, "\n]}\n");
+}
+
+SIM_OPTIONAL(aclmdlRIDebugJsonPrint);
+static ngd_acl_error_t aclmdlRIDebugJsonPrint_impl(void *model, const char *path, uint32_t flags)
+{
+    struct sim_context *ctx;
+    struct sim_model *m = NULL;
+    FILE *f = NULL;
+    int code;
+
+    SIM_CALL("aclmdlRIDebugJsonPrint");
+    if (!path || flags > 1)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "no path, or flags 0x%x", flags);
+    pthread_mutex_lock(&sim.lock);
+    ctx = sim_current(&code);
+    if (ctx)
+        code = model_of(model, ctx, &m);
+    if (code == 0)
+        f = fopen(path, "w");
+    if (code == 0 && !f)
+        code = ngd_aclsim_fail(NGD_ACL_RT_FILE_OPEN, "the same", "%.200s cannot be written", path);
+    if (f) {
+        print_tasks(f, m);
+        fclose(f);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
 }
 
 /* ---- task groups --------------------------------------------------------------------------------- */

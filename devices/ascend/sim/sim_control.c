@@ -5,7 +5,7 @@
  * Settings come from the environment when the library is loaded, and from ngd_aclsim_set() afterwards. Every function
  * of the interface opens with SIM_CALL, which counts it, logs it and may end it with an injected fault.
  */
-#include "devices/ascend/sim/sim.h"
+#include "devices/ascend/sim/sim_abi.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@ struct sim sim = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INI
 
 static _Thread_local char recent[SIM_TEXT], given[SIM_TEXT];
 static _Thread_local uint64_t api_ns;
+static _Thread_local int last_error;
 static _Thread_local int depth;
 static _Atomic int64_t calls, violations, live[8];
 /* The log and the one injected fault have a lock of their own: calls are opened with and without sim.lock. */
@@ -243,6 +244,7 @@ int ngd_aclsim_fail(int code, const char *real, const char *fmt, ...)
     int n;
 
     atomic_fetch_add(&violations, 1);
+    last_error = code;
     va_start(ap, fmt);
     n = vsnprintf(recent, sizeof(recent), fmt, ap);
     va_end(ap);
@@ -252,14 +254,28 @@ int ngd_aclsim_fail(int code, const char *real, const char *fmt, ...)
     return code;
 }
 
-const char *aclGetRecentErrMsg(void);
-SIM_EXPORT const char *aclGetRecentErrMsg(void)
+const char *aclGetRecentErrMsg(void)
 {
     if (!recent[0])
         return NULL;
     memcpy(given, recent, sizeof(given));
     recent[0] = '\0';
     return given;
+}
+
+ngd_acl_error_t aclrtPeekAtLastError(int level)
+{
+    (void)level;
+    return last_error;
+}
+
+ngd_acl_error_t aclrtGetLastError(int level)
+{
+    int code = last_error;
+
+    (void)level;
+    last_error = 0;
+    return code;
 }
 
 /* ---- counters ------------------------------------------------------------------------------------ */

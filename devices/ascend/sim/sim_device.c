@@ -5,7 +5,7 @@
 #include <string.h>
 
 static _Thread_local struct sim_context *current;
-static _Thread_local int last_error;
+static _Thread_local uint32_t last_task;
 
 /* ---- process ------------------------------------------------------------------------------------- */
 
@@ -49,23 +49,29 @@ const char *aclrtGetSocName(void)
 ngd_acl_error_t aclrtGetRunMode(int *mode_p)
 {
     SIM_CALL("aclrtGetRunMode");
+    if (!mode_p)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "nowhere to put the mode");
     *mode_p = NGD_ACL_RUN_HOST;
     return 0;
 }
 
-ngd_acl_error_t aclrtPeekAtLastError(int level)
+/* Tasks are numbered, and a thread can ask for the number of the last one that it queued. */
+uint32_t sim_next_task_id(void)
 {
-    (void)level;
-    return last_error;
+    static uint32_t next;
+
+    last_task = ++next;
+    return last_task;
 }
 
-ngd_acl_error_t aclrtGetLastError(int level)
+SIM_OPTIONAL(aclrtGetThreadLastTaskId);
+static ngd_acl_error_t aclrtGetThreadLastTaskId_impl(uint32_t *task_p)
 {
-    int code = last_error;
-
-    (void)level;
-    last_error = 0;
-    return code;
+    SIM_CALL("aclrtGetThreadLastTaskId");
+    if (!task_p)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "nowhere to put the number");
+    *task_p = last_task;
+    return 0;
 }
 
 /* ---- devices ------------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ static int create(void **event_p, uint32_t flags, bool hardware)
         e->device = ctx->device;
         e->flags = flags;
         e->hardware = hardware;
+        e->record_flag = e->wait_flag = -1;
         e->refs = 1;
         sim.device[e->device].events += hardware;
         sim_handle_add(e, SIM_EVENT);
@@ -117,15 +118,47 @@ static int enter(void *event, void *stream, struct sim_event **event_p, struct s
     return code ? code : event_of(event, event_p);
 }
 
-static int submit(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind)
+static int submit(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind, uint32_t seconds)
 {
     struct sim_task *t = sim_task_new(kind);
 
     t->event = e;
+    t->seconds = seconds;
     e->refs++;
     if (kind == SIM_TASK_RECORD && !s->capture)
         e->taken++;
     t->ticket = e->taken;
+    return sim_submit(s, t);
+}
+
+/* The first record of an event says how all are made, and the first wait. */
+static int keep_flag(int *first, uint32_t flag, const char *what)
+{
+    if (*first >= 0 && *first != (int)flag)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event had a %s with flag %d before", what,
+                               *first);
+    *first = (int)flag;
+    return 0;
+}
+
+/* In a capture: a record that others see, or a wait for what others record. */
+static int submit_external(struct sim_stream *s, struct sim_event *e, sim_task_kind_t kind)
+{
+    struct sim_task *t;
+
+    if (e->hardware || e->flags != NGD_ACL_EVENT_SYNC)
+        return ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same",
+                               "only an event made with Ex and ACL_EVENT_SYNC is seen outside of a graph");
+    if (!s->capture)
+        return ngd_aclsim_fail(NGD_ACL_RT_STREAM_NOT_CAPTURED, "the same", "stream %d is not captured", s->id);
+    for (t = s->capture->head; t; t = t->next)
+        if (t->external && t->event == e)
+            return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same",
+                                   "the graph has a record or a wait of this event for others already");
+    t = sim_task_new(kind);
+    t->event = e;
+    t->external = true;
+    e->refs++;
     return sim_submit(s, t);
 }
 
@@ -139,19 +172,25 @@ static void mark_captured(struct sim_event *e, struct sim_stream *s)
         s->capture->refs++;
 }
 
-ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
+static int record(void *event, void *stream, uint32_t flag)
 {
     struct sim_event *e = NULL;
     struct sim_stream *s = NULL;
     int code;
 
-    SIM_CALL("aclrtRecordEvent");
     pthread_mutex_lock(&sim.lock);
     code = enter(event, stream, &e, &s);
+    if (code == 0)
+        code = keep_flag(&e->record_flag, flag, "record");
+    if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
+        code = submit_external(s, e, SIM_TASK_RECORD);
+        pthread_mutex_unlock(&sim.lock);
+        return code;
+    }
     if (code == 0 && captured(e) && e->capture != s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same", "the event belongs to a capture that goes on");
     if (code == 0)
-        code = submit(s, e, SIM_TASK_RECORD);
+        code = submit(s, e, SIM_TASK_RECORD, 0);
     if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL)) {
         mark_captured(e, s);
         if (s->capture)
@@ -159,6 +198,21 @@ ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
     }
     pthread_mutex_unlock(&sim.lock);
     return code;
+}
+
+ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
+{
+    SIM_CALL("aclrtRecordEvent");
+    return record(event, stream, 0);
+}
+
+SIM_OPTIONAL(aclrtRecordEventWithFlag);
+static ngd_acl_error_t aclrtRecordEventWithFlag_impl(void *event, void *stream, uint32_t flag)
+{
+    SIM_CALL("aclrtRecordEventWithFlag");
+    if (flag > NGD_ACL_EVENT_SEEN_OUTSIDE)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "flag %u of a record", flag);
+    return record(event, stream, flag);
 }
 
 ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
@@ -173,7 +227,7 @@ ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
     if (code == 0 && !e->hardware)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "an event that was made with Ex has no reset");
     if (code == 0)
-        code = submit(s, e, SIM_TASK_RESET);
+        code = submit(s, e, SIM_TASK_RESET, 0);
     pthread_mutex_unlock(&sim.lock);
     return code;
 }
@@ -211,33 +265,63 @@ static int join(struct sim_stream *s, struct sim_event *e)
     return 0;
 }
 
-ngd_acl_error_t aclrtStreamWaitEvent(void *stream, void *event)
+static int wait_event(void *stream, void *event, uint32_t seconds, uint32_t flag)
 {
     struct sim_event *e = NULL;
     struct sim_stream *s = NULL;
     int code;
 
-    SIM_CALL("aclrtStreamWaitEvent");
     pthread_mutex_lock(&sim.lock);
     code = enter(event, stream, &e, &s);
+    if (code == 0)
+        code = keep_flag(&e->wait_flag, flag, "wait");
+    if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
+        code = submit_external(s, e, SIM_TASK_WAIT);
+        pthread_mutex_unlock(&sim.lock);
+        return code;
+    }
     if (code == 0 && !(e->flags & (NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_EXTERNAL)))
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event was made without ACL_EVENT_SYNC");
     if (code == 0 && !(e->flags & NGD_ACL_EVENT_EXTERNAL) && (s->capture || captured(e)))
         code = join(s, e);
     if (code == 0)
-        code = submit(s, e, SIM_TASK_WAIT);
+        code = submit(s, e, SIM_TASK_WAIT, seconds);
     pthread_mutex_unlock(&sim.lock);
     return code;
 }
 
+ngd_acl_error_t aclrtStreamWaitEvent(void *stream, void *event)
+{
+    SIM_CALL("aclrtStreamWaitEvent");
+    return wait_event(stream, event, 0, 0);
+}
+
+SIM_OPTIONAL(aclrtStreamWaitEventWithFlag);
+static ngd_acl_error_t aclrtStreamWaitEventWithFlag_impl(void *stream, void *event, uint32_t seconds, uint32_t flag)
+{
+    SIM_CALL("aclrtStreamWaitEventWithFlag");
+    if (flag > NGD_ACL_EVENT_SEEN_OUTSIDE || (flag == NGD_ACL_EVENT_SEEN_OUTSIDE && seconds))
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "flag %u of a wait, with a limit of %u s", flag,
+                               seconds);
+    return wait_event(stream, event, seconds, flag);
+}
+
 static int check_host_use(const struct sim_event *e)
 {
+    if (e->flags == NGD_ACL_EVENT_EXTERNAL)
+        return ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same", "the host asks for an external event");
     if (captured(e)) {
         e->capture->invalid = true;
         return ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same; the capture is spoiled",
                                "the host asks for an event that was recorded in a capture");
     }
     return 0;
+}
+
+/* One with a hardware id is pending until its first record; one without is complete. */
+static bool is_complete(const struct sim_event *e)
+{
+    return e->done >= e->taken && (!e->hardware || e->level);
 }
 
 ngd_acl_error_t aclrtQueryEventStatus(void *event, int *status_p)
@@ -251,7 +335,7 @@ ngd_acl_error_t aclrtQueryEventStatus(void *event, int *status_p)
     if (code == 0)
         code = check_host_use(e);
     if (code == 0)
-        *status_p = e->done >= e->taken ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
+        *status_p = is_complete(e) ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
     pthread_mutex_unlock(&sim.lock);
     return code;
 }
@@ -310,8 +394,30 @@ ngd_acl_error_t aclrtEventElapsedTime(float *milliseconds_p, void *start, void *
     if (code == 0 && !(a->flags & b->flags & NGD_ACL_EVENT_TIME_LINE))
         code =
             ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the events were made without ACL_EVENT_TIME_LINE");
+    if (code == 0 && (!a->when_ns || !b->when_ns))
+        code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_TIMESTAMP_INVALID, "the same", "an event was not recorded yet");
     if (code == 0)
-        *milliseconds_p = (float)((double)(b->when_ns - a->when_ns) / 1e6);
+        *milliseconds_p = (float)(((double)b->when_ns - (double)a->when_ns) / 1e6);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+ngd_acl_error_t aclrtEventGetTimestamp(void *event, uint64_t *microseconds_p)
+{
+    struct sim_event *e = NULL;
+    int code;
+
+    SIM_CALL("aclrtEventGetTimestamp");
+    pthread_mutex_lock(&sim.lock);
+    code = event_of(event, &e);
+    if (code == 0)
+        code = check_host_use(e);
+    if (code == 0 && !(e->flags & NGD_ACL_EVENT_TIME_LINE))
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event was made without ACL_EVENT_TIME_LINE");
+    if (code == 0 && !e->when_ns)
+        code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_TIMESTAMP_INVALID, "the same", "the event was not recorded yet");
+    if (code == 0)
+        *microseconds_p = e->when_ns / 1000;
     pthread_mutex_unlock(&sim.lock);
     return code;
 }

@@ -173,6 +173,67 @@ ngd_acl_error_t aclrtMalloc(void **mem_p, size_t bytes, int policy)
     return 0;
 }
 
+/*
+ * A device would go on with memory that was given to somebody else. Here that is the heap of the program, so what is
+ * in use is kept until its user ends.
+ */
+struct sim_grave {
+    struct sim_grave *next;
+    struct block block;
+};
+
+static bool overlaps(const struct block *b, const void *addr, uint64_t bytes)
+{
+    return (uintptr_t)addr < b->begin + b->bytes && b->begin < (uintptr_t)addr + bytes;
+}
+
+static bool uses(const struct sim_stream *s, const struct block *b)
+{
+    for (uint32_t i = 0; s->kernel && i < s->kernel->n_spans; i++)
+        if (overlaps(b, s->kernel->spans[i].addr, s->kernel->spans[i].bytes))
+            return true;
+    return s->copy && (overlaps(b, s->copy->dst, s->copy->bytes) || overlaps(b, s->copy->src, s->copy->bytes));
+}
+
+static struct sim_stream *user_of(const struct block *b)
+{
+    for (struct sim_context *c = sim.contexts; c; c = c->next)
+        for (struct sim_stream *s = c->streams; s; s = s->next)
+            if (uses(s, b))
+                return s;
+    return NULL;
+}
+
+static void bury(const struct block *b)
+{
+    struct sim_stream *s = user_of(b);
+    struct sim_grave *grave;
+
+    if (!s) {
+        free(b->mem);
+        return;
+    }
+    grave = malloc(sizeof(*grave));
+    if (!grave)
+        abort();
+    *grave = (struct sim_grave){s->graves, *b};
+    s->graves = grave;
+}
+
+void sim_memory_unbury(struct sim_stream *s)
+{
+    struct sim_grave *graves = s->graves;
+
+    s->graves = NULL;
+    while (graves) {
+        struct sim_grave *next = graves->next;
+
+        bury(&graves->block); /* another stream may use it too */
+        free(graves);
+        graves = next;
+    }
+}
+
 ngd_acl_error_t aclrtFree(void *mem)
 {
     struct block b;
@@ -182,7 +243,9 @@ ngd_acl_error_t aclrtFree(void *mem)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same, or spoils its allocator",
                                "%p is not the begin of a block of device memory", mem);
     give_bytes(b.device, b.counted);
-    free(b.mem);
+    pthread_mutex_lock(&sim.lock);
+    bury(&b);
+    pthread_mutex_unlock(&sim.lock);
     return SIM_RELEASED;
 }
 
@@ -267,13 +330,35 @@ static void *side(const void *addr, uint64_t bytes, bool device)
     return ngd_aclsim_space(addr, bytes) == SIM_SPACE_DEVICE ? ngd_aclsim_host(addr) : NULL;
 }
 
+/* Of a block that is there: the device it is of. */
+static int device_of(const void *addr)
+{
+    int device = -1;
+    size_t at;
+
+    pthread_rwlock_rdlock(&blocks_lock);
+    at = above((uintptr_t)addr);
+    if (at > 0)
+        device = blocks[at - 1].device;
+    pthread_rwlock_unlock(&blocks_lock);
+    return device;
+}
+
+/* A device reaches another's memory when it was told so; either of the two may copy. */
+static bool reach(const void *dst, const void *src)
+{
+    int to = device_of(dst), from = device_of(src);
+
+    return to == from || sim.device[to].peers & 1u << from || sim.device[from].peers & 1u << to;
+}
+
 int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind)
 {
     bool to = kind == NGD_ACL_COPY_H2D || kind == NGD_ACL_COPY_D2D;
     bool from = kind == NGD_ACL_COPY_D2H || kind == NGD_ACL_COPY_D2D;
     void *d = side(dst, bytes, to), *s = side(src, bytes, from);
 
-    if (!d || !s)
+    if (!d || !s || (kind == NGD_ACL_COPY_D2D && !reach(dst, src)))
         return NGD_ACL_RT_AICORE_EXCEPTION;
     memcpy(d, s, bytes);
     return 0;
@@ -281,7 +366,7 @@ int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind)
 
 int sim_set_now(void *mem, int value, uint64_t bytes)
 {
-    void *d = side(mem, bytes, true);
+    void *d = side(mem, bytes, ngd_aclsim_space(mem, bytes) != SIM_SPACE_PINNED);
 
     if (!d)
         return NGD_ACL_RT_AICORE_EXCEPTION;
@@ -334,8 +419,8 @@ ngd_acl_error_t aclrtMemset(void *mem, size_t mem_room, int32_t value, size_t by
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes in room for %zu", bytes, mem_room);
     code = enter_sync();
     if (code == 0 && sim_set_now(mem, value, bytes))
-        code =
-            ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%p is not %zu bytes of device memory", mem, bytes);
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%p is not %zu bytes of device or pinned memory",
+                               mem, bytes);
     return code;
 }
 
@@ -361,6 +446,7 @@ ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, si
     const void *host = kind == NGD_ACL_COPY_H2D ? src : dst;
     struct sim_stream *s = NULL;
     struct sim_task *task;
+    bool pageable;
     int code;
 
     SIM_CALL("aclrtMemcpyAsync");
@@ -369,7 +455,8 @@ ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, si
         return code;
     if (kind == NGD_ACL_COPY_H2H)
         return ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same", "an asynchronous copy from host to host");
-    if (((uintptr_t)dst | (uintptr_t)src) % 32)
+    pageable = kind != NGD_ACL_COPY_D2D && ngd_aclsim_space(host, bytes) != SIM_SPACE_PINNED;
+    if (!pageable && ((uintptr_t)dst | (uintptr_t)src) % 32)
         return ngd_aclsim_fail(NGD_ACL_RT_ADDR_UNALIGNED, "the same, or copies slowly",
                                "%p to %p: both sides of an asynchronous copy must be aligned", src, dst);
     pthread_mutex_lock(&sim.lock);
@@ -378,7 +465,7 @@ ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, si
         pthread_mutex_unlock(&sim.lock);
         return code;
     }
-    if (kind != NGD_ACL_COPY_D2D && ngd_aclsim_space(host, bytes) != SIM_SPACE_PINNED)
+    if (pageable)
         return copy_pageable(s, dst, src, bytes, kind, stream);
     task = sim_task_new(SIM_TASK_COPY);
     task->dst = dst;

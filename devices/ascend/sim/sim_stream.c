@@ -2,9 +2,10 @@
 /*
  * Streams: a queue of tasks and one thread each.
  *
- * A task that fails leaves its code with the stream and with the context: a kernel's exception spoils a real context
- * too, so kernels and copies that come later do not run, while events go on. A wait for an event that is never recorded
- * hangs, until the stream is aborted or destroyed by force.
+ * A task that fails leaves its code with the stream, until a synchronisation reports it, and the tasks after it run:
+ * that is how a device starts. Once a stream of a context is told to stop on failure, the code stays with the context:
+ * kernels and copies that come later do not run, while events go on, and new ones are refused. A wait for an event that
+ * is never recorded hangs, until the stream is aborted or destroyed by force.
  */
 #include "devices/ascend/sim/sim_abi.h"
 #include <errno.h>
@@ -12,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+/* aclrtStreamState: what listeners are told. */
+#define STATE_CREATED 1
+#define STATE_ENDS    2
 
 /* ---- tasks --------------------------------------------------------------------------------------- */
 
@@ -38,19 +43,22 @@ void sim_task_free(struct sim_task *task)
         sim_event_put(task->event);
     if (task->model)
         sim_model_put(task->model);
+    if (task->notify)
+        sim_notify_put(task->notify);
+    free(task->tickets);
     for (uint32_t i = 0; i < task->n_updates; i++)
         ngd_aclsim_kernel_unref(task->updates[i]);
     free(task->updates);
     free(task);
 }
 
-static void set_error(struct sim_stream *s, int code, const char *text)
+void sim_set_error(struct sim_stream *s, int code, const char *text)
 {
     if (!s->error) {
         s->error = code;
         snprintf(s->error_text, sizeof(s->error_text), "%s", text);
     }
-    if (s->ctx && !s->ctx->error)
+    if (s->ctx && (s->ctx->stop || code == NGD_ACL_RT_LOST_HEARTBEAT) && !s->ctx->error)
         s->ctx->error = code;
 }
 
@@ -108,39 +116,50 @@ int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_mode
     }
     if (code) {
         pthread_mutex_lock(&sim.lock);
-        set_error(s, in_model && code == NGD_ACL_RT_AICORE_EXCEPTION ? NGD_ACL_RT_MODEL_EXECUTE : code, text);
+        sim_set_error(s, in_model && code == NGD_ACL_RT_AICORE_EXCEPTION ? NGD_ACL_RT_MODEL_EXECUTE : code, text);
         pthread_mutex_unlock(&sim.lock);
     }
     return code;
 }
 
-static void await_event(struct sim_stream *s, struct sim_event *e, uint64_t ticket)
+static bool is_recorded(const struct sim_task *t)
 {
-    while (!s->stop && !s->aborted && (e->flags & NGD_ACL_EVENT_EXTERNAL ? !e->level : e->done < ticket))
-        pthread_cond_wait(&sim.changed, &sim.lock);
+    return t->event->flags & NGD_ACL_EVENT_EXTERNAL ? t->event->level : t->event->done >= t->ticket;
+}
+
+static void used_memory(struct sim_stream *s)
+{
+    s->kernel = NULL;
+    s->copy = NULL;
+    sim_memory_unbury(s);
 }
 
 static void execute(struct sim_stream *s, struct sim_task *t)
 {
     bool spoiled = s->ctx->error != 0;
-    int code = 0;
+    int code = 0, failed = 0;
 
     switch (t->kind) {
     case SIM_TASK_KERNEL:
     case SIM_TASK_COPY:
     case SIM_TASK_SET:
+        s->kernel = t->kernel;
+        s->copy = t->kernel ? NULL : t;
         pthread_mutex_unlock(&sim.lock);
         if (spoiled)
             code = 0;
         else if (t->kind == SIM_TASK_KERNEL)
-            sim_run_kernel(s, t->kernel, false);
+            failed = sim_run_kernel(s, t->kernel, false);
         else if (t->kind == SIM_TASK_COPY)
             code = sim_copy_now(t->dst, t->src, t->bytes, t->copy_kind);
         else
             code = sim_set_now(t->dst, t->value, t->bytes);
         pthread_mutex_lock(&sim.lock);
+        used_memory(s);
         if (code)
-            set_error(s, code, "an asynchronous copy met memory that is not of its kind (any more)");
+            sim_set_error(s, code, "an asynchronous copy met memory that is not of its kind (any more)");
+        if (failed)
+            sim_tell_exception(s, t->id, t->thread, failed);
         break;
     case SIM_TASK_RECORD:
         if (t->event->done < t->ticket)
@@ -149,36 +168,72 @@ static void execute(struct sim_stream *s, struct sim_task *t)
         t->event->when_ns = sim_now_ns();
         break;
     case SIM_TASK_WAIT:
-        await_event(s, t->event, t->ticket);
+        if (!sim_await(s, t->seconds, is_recorded, t))
+            sim_set_error(s, NGD_ACL_RT_TASK_TIMEOUT, "an event was not recorded in time");
         break;
     case SIM_TASK_RESET:
         t->event->level = false;
         break;
     case SIM_TASK_MODEL:
-        sim_model_run(s, t->model);
+        sim_model_run(s, t->model, t->tickets);
         break;
     case SIM_TASK_UPDATE:
         sim_update_apply(t);
         break;
-    case SIM_TASK_SYNC:
+    case SIM_TASK_HOST:
+        sim_call_host(s, t);
+        break;
+    case SIM_TASK_CALLBACK:
+        if (!spoiled)
+            sim_call_back(s, t);
+        break;
+    case SIM_TASK_NOTIFY:
+        t->notify->up = true;
+        break;
+    case SIM_TASK_NOTIFY_WAIT:
+        sim_notify_wait(s, t);
+        break;
+    case SIM_TASK_VALUE_WRITE:
+        sim_value_write(s, t);
+        break;
+    case SIM_TASK_VALUE_WAIT:
+        sim_value_wait(s, t);
         break;
     }
 }
 
-/* One task of a model, on the thread of the stream that replays it; with the lock held. */
-void sim_model_run(struct sim_stream *s, struct sim_model *m)
+/* One kernel of a model. A failure ends the model's kernels, whatever the mode of the stream. */
+static int run_in_model(struct sim_stream *s, struct sim_task *t)
 {
+    struct sim_kernel *k = t->kernel; /* an update may replace it from now on */
+    int code;
+
+    atomic_fetch_add(&k->refs, 1);
+    s->kernel = k;
+    pthread_mutex_unlock(&sim.lock);
+    code = sim_run_kernel(s, k, true);
+    pthread_mutex_lock(&sim.lock);
+    used_memory(s);
+    ngd_aclsim_kernel_unref(k);
+    if (code)
+        sim_tell_exception(s, t->id, t->thread, code);
+    return code;
+}
+
+/* The tasks of a model, on the thread of the stream that replays it; with the lock held. */
+void sim_model_run(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
+{
+    int failed = 0;
+
     for (struct sim_task *t = m->head; t && !s->stop && !s->aborted; t = t->next) {
         if (t->kind == SIM_TASK_KERNEL) {
-            struct sim_kernel *k = t->kernel; /* an update may replace it from now on */
+            if (!failed && !s->ctx->error)
+                failed = run_in_model(s, t);
+        } else if (t->external) {
+            struct sim_task now = *t; /* each replay has tickets of its own */
 
-            if (s->ctx->error)
-                continue;
-            atomic_fetch_add(&k->refs, 1);
-            pthread_mutex_unlock(&sim.lock);
-            sim_run_kernel(s, k, true);
-            pthread_mutex_lock(&sim.lock);
-            ngd_aclsim_kernel_unref(k);
+            now.ticket = *tickets++;
+            execute(s, &now);
         } else if (t->kind != SIM_TASK_WAIT || t->event->flags & NGD_ACL_EVENT_EXTERNAL) {
             execute(s, t); /* a wait inside the model is kept by the order in which its tasks were recorded */
         }
@@ -266,6 +321,7 @@ int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p)
         abort();
     sim_handle_add(s, SIM_STREAM);
     *stream_p = s;
+    sim_tell_stream(s, STATE_CREATED);
     return 0;
 }
 
@@ -274,6 +330,7 @@ void sim_stream_destroy_locked(struct sim_stream *s)
 {
     struct sim_stream **at = &s->ctx->streams;
 
+    sim_tell_stream(s, STATE_ENDS);
     sim_handle_remove(s);
     while (*at != s)
         at = &(*at)->next;
@@ -327,10 +384,25 @@ int sim_stream_of(void *handle, struct sim_stream **stream_p)
     return 0;
 }
 
+/* After a failure, where a stream was told to stop on one, nothing that does work is taken any more. */
+static int refuse_after_failure(const struct sim_stream *s, const struct sim_task *task)
+{
+    bool works = task->kind == SIM_TASK_KERNEL || task->kind == SIM_TASK_COPY || task->kind == SIM_TASK_SET ||
+                 task->kind == SIM_TASK_MODEL;
+
+    if (!works || !s->ctx->stop || !s->ctx->error)
+        return 0;
+    return ngd_aclsim_fail(s->ctx->error, "the same", "a task of the context failed, and it stops on failure");
+}
+
 int sim_submit(struct sim_stream *s, struct sim_task *task)
 {
     int code = sim_device_state(s->ctx->device);
 
+    task->id = sim_next_task_id();
+    task->thread = (uint64_t)pthread_self();
+    if (code == 0)
+        code = refuse_after_failure(s, task);
     if (code == 0 && s->capture)
         return sim_capture_task(s, task);
     if (code == 0 && s->updating && task->kind == SIM_TASK_KERNEL) {
@@ -378,14 +450,17 @@ ngd_acl_error_t aclrtCreateStreamWithConfig(void **stream_p, uint32_t priority, 
     struct sim_stream *s = NULL;
     int code;
 
-    (void)priority;
     SIM_CALL("aclrtCreateStreamWithConfig");
-    if (flags & ~0x3fu)
-        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "stream flags 0x%x", flags);
+    if (!stream_p || flags & ~0x3fu || priority > 7)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "stream flags 0x%x, priority %u", flags, priority);
     pthread_mutex_lock(&sim.lock);
     ctx = sim_current(&code);
     if (ctx)
         code = sim_stream_create(ctx, &s);
+    if (code == 0) {
+        s->flags = flags;
+        s->priority = priority;
+    }
     pthread_mutex_unlock(&sim.lock);
     if (code == 0)
         *stream_p = s;
@@ -591,8 +666,10 @@ ngd_acl_error_t aclrtSetStreamFailureMode(void *stream, uint64_t mode)
     SIM_CALL("aclrtSetStreamFailureMode");
     pthread_mutex_lock(&sim.lock);
     code = sim_stream_of(stream, &s);
-    if (code == 0 && mode > 1)
+    if (code == 0 && mode > NGD_ACL_STOP_ON_FAILURE)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "failure mode %llu", (unsigned long long)mode);
+    if (code == 0 && mode == NGD_ACL_STOP_ON_FAILURE)
+        s->ctx->stop = true;
     pthread_mutex_unlock(&sim.lock);
     return code;
 }
@@ -624,4 +701,129 @@ static ngd_acl_error_t aclrtGetStreamAvailableNum_impl(uint32_t *count_p)
         *count_p = sim.config.streams - sim.device[ctx->device].streams;
     pthread_mutex_unlock(&sim.lock);
     return code;
+}
+
+/* ---- what programs of others ask for ------------------------------------------------------------- */
+
+SIM_OPTIONAL(aclrtStreamGetFlags);
+static ngd_acl_error_t aclrtStreamGetFlags_impl(void *stream, uint32_t *flags_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamGetFlags");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0)
+        *flags_p = s->flags;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+SIM_OPTIONAL(aclrtStreamGetPriority);
+static ngd_acl_error_t aclrtStreamGetPriority_impl(void *stream, uint32_t *priority_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamGetPriority");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0)
+        *priority_p = s->priority;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+SIM_OPTIONAL(aclrtCtxGetCurrentDefaultStream);
+static ngd_acl_error_t aclrtCtxGetCurrentDefaultStream_impl(void **stream_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtCtxGetCurrentDefaultStream");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(NULL, &s);
+    if (code == 0)
+        *stream_p = s;
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+/* The task that runs is ended, those behind it stay. A kernel here is a C function, which runs to its end. */
+SIM_OPTIONAL(aclrtStreamStop);
+static ngd_acl_error_t aclrtStreamStop_impl(void *stream)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtStreamStop");
+    if (!stream)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the default stream cannot be stopped");
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0 && s->running) {
+        s->aborted = true;
+        pthread_cond_broadcast(&sim.changed);
+        while (s->running)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+        s->aborted = false;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+struct stream_config {
+    void *work;
+    size_t bytes, flags;
+    uint32_t priority;
+};
+
+void *aclrtCreateStreamConfigHandle(void)
+{
+    return calloc(1, sizeof(struct stream_config));
+}
+
+ngd_acl_error_t aclrtDestroyStreamConfigHandle(void *config)
+{
+    SIM_RELEASE("aclrtDestroyStreamConfigHandle");
+    if (!config)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "no configuration");
+    free(config);
+    return SIM_RELEASED;
+}
+
+ngd_acl_error_t aclrtSetStreamConfigOpt(void *config, int attribute, const void *value, size_t bytes)
+{
+    static const size_t sizes[] = {sizeof(void *), sizeof(size_t), sizeof(uint32_t), sizeof(uint32_t)};
+    struct stream_config *c = config;
+    uint32_t word;
+
+    SIM_CALL("aclrtSetStreamConfigOpt");
+    if (!c || !value || attribute < 0 || attribute > 3 || bytes != sizes[attribute])
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same", "attribute %d of a stream in %zu bytes", attribute,
+                               bytes);
+    if (attribute == 0) {
+        memcpy(&c->work, value, bytes);
+    } else if (attribute == 1) {
+        memcpy(&c->bytes, value, bytes);
+    } else {
+        memcpy(&word, value, sizeof(word));
+        if (attribute == 2)
+            c->flags = word;
+        else
+            c->priority = word;
+    }
+    return 0;
+}
+
+ngd_acl_error_t aclrtCreateStreamV2(void **stream_p, const void *config)
+{
+    const struct stream_config *c = config;
+
+    SIM_CALL("aclrtCreateStreamV2");
+    if (!stream_p || !c || c->work)
+        return ngd_aclsim_fail(NGD_ACL_INVALID_PARAM, "the same, except for memory of one's own",
+                               "no configuration, or one with memory of its own");
+    return aclrtCreateStreamWithConfig(stream_p, c->priority, (uint32_t)c->flags);
 }
