@@ -7,6 +7,7 @@
  * inputs and states get the same. What comes back is everything that a replay changes.
  */
 #include "tests/ops/reference.h"
+#include "tests/unit/unit.h"
 
 struct made {
     ngd_status_t status;
@@ -97,6 +98,48 @@ REFERENCE void any_close(struct any *a, const struct ngd_plan *plan, struct made
     }
     for (uint32_t i = 0; i < g->n_inputs; i++)
         free((void *)(uintptr_t)a->in[i].data);
+}
+
+/*
+ * Puts the calls into another order, drawn from those that streams and waits allow, as if some streams were as slow as
+ * they can be; then there is one stream. Memory stays where it is.
+ */
+REFERENCE void shuffle_plan(struct ngd_plan *plan, uint32_t seed)
+{
+    uint32_t n = plan->n_calls, *next = calloc(n + 1, sizeof(*next)), n_done = 0;
+    struct ngd_plan_call *calls = calloc(n + 1, sizeof(*calls));
+    bool *done = calloc(n + 1, 1);
+    struct random r = {seed};
+
+    while (n_done < n) {
+        uint32_t n_ready = 0;
+
+        for (uint32_t c = 0; c < n; c++) {
+            bool ready = !done[c];
+
+            for (uint32_t i = 0; i < c && ready; i++) /* the calls above it on its stream */
+                ready = done[i] || plan->calls[i].scope.stream != plan->calls[c].scope.stream;
+            for (uint32_t i = 0; i < plan->calls[c].n_waits && ready; i++)
+                ready = done[plan->calls[c].waits[i]];
+            if (ready)
+                next[n_ready++] = c;
+        }
+        ck_assert_uint_gt(n_ready, 0);
+        /* Mostly the last stream that can go on: the others fall far behind. */
+        next[0] = next[random_below(&r, 4) ? n_ready - 1 : random_below(&r, n_ready)];
+        done[next[0]] = true;
+        calls[n_done++] = plan->calls[next[0]];
+    }
+    for (uint32_t c = 0; c < n; c++) {
+        plan->calls[c] = calls[c];
+        plan->calls[c].n_waits = 0;
+        plan->calls[c].scope = (struct ngd_node_scope){0};
+    }
+    plan->n_streams = 1;
+    plan->clocks = NULL;
+    free(next);
+    free(calls);
+    free(done);
 }
 
 /* One replay of the plan on a device; hosts: values of its host parameters, or NULL if it has none. Free data. */

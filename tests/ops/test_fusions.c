@@ -8,7 +8,8 @@
  *              user, another dtype, another attribute, something in between.
  *   passes     graphs of what the passes and the planner look for (cats, copies back into states, linears of one
  *              operand, chains of views, constants, equal nodes, what changes nothing), next to what looks like it:
- *              the same bits with all passes, with each one left out, and with each one alone
+ *              the same bits with all passes, with each one left out, and with the planner's steps alone; half of them
+ * on several streams, in orders that those allow
  */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
@@ -478,6 +479,7 @@ struct world {
     struct ngd_strbuf text;
     struct ngd_graph *g;
     uint32_t n_lines;
+    bool streams;        /* some nodes are put on side streams */
     char lines[64][160]; /* of nodes without an effect, for equal ones; without their results */
 };
 
@@ -498,17 +500,18 @@ static struct ngd_graph *parse_so_far(const char *text, const char *more, const 
 static bool add(struct world *w, uint32_t n_out, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 static bool add(struct world *w, uint32_t n_out, const char *fmt, ...)
 {
-    char node[160], line[320];
+    const char *stream = !w->streams || random_below(&w->r, 2) ? "" : random_below(&w->r, 2) ? "a" : "b";
+    char node[160], line[360];
     struct ngd_graph *g;
     va_list ap;
-    int at = 0;
+    int at = *stream ? snprintf(line, sizeof(line), "  stream \"%s\" {\n", stream) : 0;
 
     va_start(ap, fmt);
     vsnprintf(node, sizeof(node), fmt, ap);
     va_end(ap);
     for (uint32_t i = 0; i < n_out; i++)
         at += snprintf(line + at, sizeof(line) - (size_t)at, "%s%%n%u.%u", i ? ", " : "  ", w->g->n_nodes, i);
-    snprintf(line + at, sizeof(line) - (size_t)at, "%s%s\n", n_out ? " = " : "  ", node);
+    snprintf(line + at, sizeof(line) - (size_t)at, "%s%s\n%s", n_out ? " = " : "  ", node, *stream ? "  }\n" : "");
     g = parse_so_far(ngd_strbuf_str(&w->text), line, "  return \"x\" = %x0");
     if (!g)
         return false;
@@ -682,6 +685,8 @@ static void some_linears(struct world *w)
             biased && random_below(&w->r, 6) ? ", %b0" : "");
         if (random_below(&w->r, 4) == 0)
             some_write(w);
+        else if (random_below(&w->r, 4) == 0)
+            add(w, 1, "aten.add.Tensor(%%%s, %%%s)", name(w, newest(w)), name(w, like(w, newest(w))));
     }
 }
 
@@ -752,7 +757,7 @@ static struct ngd_graph *some_graph(uint64_t seed)
         "  state %s2 : bf16[4,16]\n  state %sw : f32[16,16]\n  input %x0 : f32[4,16]\n  input %x1 : f32[4,16]\n"
         "  input %x2 : f32[1,16]\n  input %x3 : bf16[4,16]\n  input %x4 : f32[B,16]\n  input %x5 : i32[4,16]\n"
         "  input %v0 : f32[2,16]\n  input %i0 : i32[2]\n  input %i1 : i64[4]\n";
-    struct world w = {.r = {seed}};
+    struct world w = {.r = {seed}, .streams = seed % 2};
     struct ngd_graph *g;
     char returns[400] = "  return";
     int64_t nodes, outputs;
@@ -802,8 +807,15 @@ static void check_way(struct bench *b, struct ngd_graph *g, uint64_t seed, const
     got = run_plan(b, plan, rows, NULL, false);
     if (!same_bits(want, &got))
         fail_on(g, seed, way);
-    *calls_p = plan->n_calls;
     free(got.data);
+    *calls_p = plan->n_calls;
+    for (uint32_t order = 1; order < 4 && plan->n_streams > 1; order++) { /* shuffling makes one stream of them */
+        shuffle_plan(plan, order);
+        got = run_plan(b, plan, rows, NULL, false);
+        if (!same_bits(want, &got))
+            fail_on(g, seed, "some streams slower than others");
+        free(got.data);
+    }
     ngd_plan_unref(plan);
 }
 

@@ -48,48 +48,6 @@ static ngd_status_t plan_of(struct bench *b, struct ngd_graph *g, const int64_t 
     return status ? status : ngd_plan_create(g, &key, passes ? &with_passes : NULL, &target, plan_p, diag);
 }
 
-/*
- * Puts the calls into another order, drawn from those that streams and waits allow, as if some streams were as slow as
- * they can be; then there is one stream. Memory stays where it is.
- */
-static void shuffle(struct ngd_plan *plan, uint32_t seed)
-{
-    uint32_t n = plan->n_calls, *next = calloc(n + 1, sizeof(*next)), n_done = 0;
-    struct ngd_plan_call *calls = calloc(n + 1, sizeof(*calls));
-    bool *done = calloc(n + 1, 1);
-    struct random r = {seed};
-
-    while (n_done < n) {
-        uint32_t n_ready = 0;
-
-        for (uint32_t c = 0; c < n; c++) {
-            bool ready = !done[c];
-
-            for (uint32_t i = 0; i < c && ready; i++) /* the calls above it on its stream */
-                ready = done[i] || plan->calls[i].scope.stream != plan->calls[c].scope.stream;
-            for (uint32_t i = 0; i < plan->calls[c].n_waits && ready; i++)
-                ready = done[plan->calls[c].waits[i]];
-            if (ready)
-                next[n_ready++] = c;
-        }
-        ck_assert_uint_gt(n_ready, 0);
-        /* Mostly the last stream that can go on: the others fall far behind. */
-        next[0] = next[random_below(&r, 4) ? n_ready - 1 : random_below(&r, n_ready)];
-        done[next[0]] = true;
-        calls[n_done++] = plan->calls[next[0]];
-    }
-    for (uint32_t c = 0; c < n; c++) {
-        plan->calls[c] = calls[c];
-        plan->calls[c].n_waits = 0;
-        plan->calls[c].scope = (struct ngd_node_scope){0};
-    }
-    plan->n_streams = 1;
-    plan->clocks = NULL;
-    free(next);
-    free(calls);
-    free(done);
-}
-
 static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const struct way *w)
 {
     struct made m;
@@ -100,7 +58,7 @@ static struct made run_any(struct ngd_graph *g, const int64_t *symbols, const st
     bench_open(&b, w->isa, w->threads);
     run_check(plan_of(&b, g, symbols, w->apart, w->passes, &plan, &diag), &diag, "plan");
     if (w->shuffle)
-        shuffle(plan, w->shuffle);
+        shuffle_plan(plan, w->shuffle);
     if (w->lanes)
         ngd_fault_arm(NGD_FAULT_HOST_LANES, 0, UINT32_MAX);
     m = run_plan(&b, plan, symbols, NULL, w->eager);

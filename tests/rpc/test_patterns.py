@@ -72,6 +72,72 @@ def bad(daemon):
         assert "neg_neg" not in {p.name for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns}
 
 
+PATTERN = 'pattern "p" { %s source { %s } replacement { %s } }'
+X, NEG = "input %x : f32[4]", "%y = aten.neg(%x) return %y"
+BAD = (
+    # cycles
+    ((X, "%a = aten.neg(%b) %b = aten.neg(%a) return %a", NEG), "GRAPH_UNDEFINED", "no cycle"),
+    ((X, "%a = aten.neg(%a) return %a", NEG), "GRAPH_UNDEFINED", "no cycle"),
+    ((X, NEG, "%a = aten.neg(%b) %b = aten.neg(%a) return %a"), "GRAPH_UNDEFINED", "no cycle"),
+    # unbound symbols, scalars, dtypes, operands
+    (("input %x : f32[N]", NEG, NEG), "GRAPH_SYMBOL", "not declared"),
+    (("dim M " + X, NEG, NEG), "GRAPH_SYMBOL", "nothing binds"),
+    (("float f " + X, NEG, "%y = aten.mul.Scalar(%x) {other=f} return %y"), "GRAPH_SYMBOL", "binds"),
+    (("dtype T = f32 " + X, NEG, "%y = aten._to_copy(%x) {dtype=T} return %y"), "GRAPH_SYMBOL", "dtype"),
+    ((X + " input %z : f32[4]", NEG, "%y = aten.neg(%z) return %y"), "GRAPH_UNDEFINED", "does not use"),
+    # replacements of another type or number
+    ((X, NEG, "%y = aten._to_copy(%x) {dtype=bf16} return %y"), "GRAPH_TYPE_MISMATCH", "another type"),
+    ((X, NEG, "%a = aten.neg(%x) %y = aten.view(%a) {size=[2,2]} return %y"), "GRAPH_TYPE_MISMATCH", "another type"),
+    (("dim N input %x : f32[N]", NEG, "%a = aten.neg(%x) %y = aten.cat(%a, %a) return %y"), "GRAPH_TYPE_MISMATCH", "another type"),
+    ((X, NEG, "%y = aten.neg(%x)"), "GRAPH_ARITY", "number of values"),
+    # replacements that would alias
+    ((X, NEG, "%y = aten.neg(%x) return %x"), "GRAPH_MUTATION", "alias"),
+    ((X, NEG, "%y = aten.view(%x) {size=[4]} return %y"), "GRAPH_MUTATION", "alias"),
+    ((X, "%a = aten.neg(%x) %b = aten.abs(%a) return %a, %b", "%a = aten.neg(%x) return %a, %a"), "GRAPH_REDEFINED", "returned twice"),
+    (("state %s : f32[4] " + X, "aten.copy_(%s, %x) %y = aten.neg(%s) return %y", "%y = aten.add.Tensor(%s, %x) return %y"), "GRAPH_MUTATION", "one side"),
+    (("state %s : f32[4] " + X, "%y = aten.add.Tensor(%s, %x) return %y", "aten.copy_(%s, %x) %y = aten.neg(%x) return %y"), "GRAPH_MUTATION", "one side"),
+)
+
+
+@test("cycles, unbound names, other types and aliases are refused each in words, and the daemon goes on")
+def bad_kinds(daemon):
+    with Client(daemon) as c:
+        for parts, reason, says in BAD:
+            got = None
+            try:
+                add(c, PATTERN % parts)
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.reason == reason and says in got.text, (parts, got and (got.reason, got.text))
+        refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", add, c, "# " + "x" * (1 << 20))
+        assert result(c)[0] == [1, 2]
+
+
+@test("a pattern that matches its own replacement ends")
+def endless(daemon):
+    with Client(daemon) as c:
+        add(c, PATTERN.replace('"p"', '"grows"') % ("dim N input %x : f32[N]", NEG, "%a = aten.neg(%x) %b = aten.neg(%a) %y = aten.neg(%b) return %y"))
+        assert result(c)[0] == [1, 2]
+        c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="grows"))
+
+
+@test("options that contradict each other are refused in words")
+def contradictions(daemon):
+    with Client(daemon) as c:
+        for options, says in (({"force_eager": "true", "force_recapture": "true"}, "contradicts"),
+                              ({"force_eager": "true", "verify_every_n": "2"}, "no others"),
+                              ({"dump_tensor_data": "true", "verify_every_n": "2"}, "compare nothing"),
+                              ({"use_graph_pool": "mine", "reuse_graph_pool_in_same_fx": "true"}, "leave one of them out"),
+                              ({"data_dump_stage": "original"}, "without dump_tensor_data")):
+            got = None
+            try:
+                c.register(GRAPH, options=options)
+            except grpc.RpcError as e:
+                got = Refusal(e)
+            assert got and got.reason == "INVALID_ARGUMENT" and says in got.text, (options, got and (got.reason, got.text))
+        assert result(c, options={"clone_input": "false", "clone_output": "true"})[0] == [1, 2]
+
+
 @test("who has the right may register for all")
 def for_all(daemon):
     with Client(daemon) as c:
