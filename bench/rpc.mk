@@ -2,7 +2,9 @@
 #
 # Through a daemon: bench/rpc/bench_*.c start the npugraphd of the build tree.
 NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_eager \
-	bench/rpc/bench_capture
+	bench/rpc/bench_capture $(NGD_CROWD_BENCHES)
+NGD_CROWD_BENCHES = bench/rpc/bench_scale bench/rpc/bench_fair bench/rpc/bench_expiry bench/rpc/bench_killed \
+	bench/rpc/bench_soak
 NGD_BENCHES += $(NGD_RPC_BENCHES)
 EXTRA_PROGRAMS += $(NGD_RPC_BENCHES) bench/rpc/make_checkpoint
 NGD_RPC_BENCH_SOURCES = \
@@ -32,6 +34,18 @@ bench_rpc_bench_capture_SOURCES = \
 	bench/rpc/bench_rpc.h \
 	bench/rpc/checkpoint.c
 bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS)
+# With client processes of their own.
+NGD_CROWD_SOURCES = bench/rpc/crowd.c bench/rpc/crowd.h $(NGD_RPC_BENCH_SOURCES)
+bench_rpc_bench_scale_SOURCES = bench/rpc/bench_scale.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_scale_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_fair_SOURCES = bench/rpc/bench_fair.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_fair_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_expiry_SOURCES = bench/rpc/bench_expiry.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_expiry_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_killed_SOURCES = bench/rpc/bench_killed.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_killed_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_soak_SOURCES = bench/rpc/bench_soak.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_soak_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_make_checkpoint_SOURCES = \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \

@@ -219,6 +219,7 @@ static void put_work(struct ngd_strbuf *sb, const char *exposition)
     open_object(sb, "latency");
     put_latency(sb, "replay", NGD_M_REPLAY_SECONDS);
     put_latency(sb, "queue", NGD_M_QUEUE_SECONDS);
+    put_latency(sb, "expiry_late", NGD_M_EXPIRY_SECONDS);
     put_latency(sb, "rpc", NGD_M_RPC_SECONDS);
     put_latency(sb, "capture", NGD_M_CAPTURE_SECONDS);
     put_latency(sb, "step", NGD_M_STEP_SECONDS);

@@ -9,6 +9,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/doctor.c \
 	scheduler/dump.c \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
+	scheduler/expiry.c \
 	scheduler/hot.c scheduler/hot.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \

@@ -54,6 +54,7 @@ bool ngd_order_enter(struct ngd_order *order, struct ngd_request *req)
     order->held = true;
     if (!first) {
         atomic_store_explicit(&req->state, NGD_REQUEST_ORDERED, memory_order_relaxed);
+        ngd_expiry_watch(&req->queue->sched->expiry, req);
         ngd_list_push_back(&order->waiting, &req->order_link);
     }
     ngd_mutex_unlock(&order->lock);

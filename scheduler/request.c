@@ -47,6 +47,7 @@ static void stop_waiting(struct ngd_request *req)
 {
     struct ngd_account *account = req->item.account;
 
+    ngd_expiry_forget(&req->queue->sched->expiry, req);
     atomic_fetch_sub_explicit(&req->queue->waiting, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&account->share->waiting, 1, memory_order_relaxed);
     ngd_metric_dec(NGD_M_QUEUE_DEPTH);
@@ -58,6 +59,8 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
     release_executable(req);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
         stop_waiting(req);
+        if (status == NGD_ERR_DEADLINE_EXCEEDED)
+            ngd_metric_observe(NGD_M_EXPIRY_SECONDS, ngd_now() - req->deadline);
         if (status == NGD_ERR_CANCELLED)
             ngd_metric_inc(NGD_M_REQUESTS_CANCELLED);
         else if (status)
@@ -366,6 +369,7 @@ static bool run_inline(struct ngd_request *req)
 static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_order *order = req->order;
+    struct ngd_queue *queue = req->queue;
     ngd_status_t status = start_waiting(req, diag);
 
     if (status)
@@ -375,6 +379,7 @@ static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
         return NGD_OK;
     if (run_inline(req))
         return NGD_OK;
+    ngd_expiry_watch(&queue->sched->expiry, req);
     status = ngd_request_place(req, diag);
     if (status) {
         stop_waiting(req);
@@ -406,6 +411,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     req->item.account = &(req->share ? req->share : sched->own_share)->accounts[req->queue->index];
     req->started = 0;
     req->inline_run = false;
+    req->watched = false;
     status = check(req, diag);
     if (status == NGD_OK)
         status = go(req, diag);

@@ -103,6 +103,7 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     ngd_list_init(&sched->programs);
     ngd_mutex_init(&sched->shares_lock, NGD_RANK_SHARES);
     ngd_list_init(&sched->shares);
+    ngd_expiry_init(&sched->expiry);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
     status = ngd_captures_init(&sched->captures, params->capture_threads);
@@ -128,6 +129,8 @@ ngd_status_t ngd_sched_start(struct ngd_sched *sched)
 {
     ngd_status_t status = ngd_captures_start(&sched->captures);
 
+    if (status == NGD_OK)
+        status = ngd_expiry_start(&sched->expiry);
     for (uint32_t i = 0; i < sched->n_queues && status == NGD_OK; i++)
         status = ngd_queue_start(&sched->queues[i]);
     if (status) {
@@ -165,6 +168,7 @@ void ngd_sched_stop(struct ngd_sched *sched)
     ngd_captures_stop(&sched->captures);
     for (uint32_t i = 0; i < sched->n_queues; i++)
         ngd_queue_stop(&sched->queues[i]);
+    ngd_expiry_stop(&sched->expiry);
     ngd_hot_save(sched->hot);
     ngd_hot_release(sched->hot);
 }
@@ -180,6 +184,7 @@ void ngd_sched_destroy(struct ngd_sched *sched)
     ngd_captures_fini(&sched->captures);
     ngd_recorder_fini(&sched->recorder);
     ngd_hot_destroy(sched->hot);
+    ngd_expiry_fini(&sched->expiry);
     ngd_mutex_fini(&sched->shares_lock);
     ngd_mutex_fini(&sched->programs_lock);
     ngd_free(sched);

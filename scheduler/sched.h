@@ -82,6 +82,10 @@ struct ngd_request {
     struct ngd_queue *queue;
     struct ngd_list order_link; /* ORDERED; under the order's lock */
     struct ngd_list park_link;  /* WAITING_CAPTURE; under the capture queue's lock */
+    struct ngd_heap_node expiry_node;
+    bool watched;       /* by the expiry thread; written before others can see the request */
+    bool in_expiry;     /* in its heap; under its lock */
+    ngd_nsec_t look_at; /* when it is looked at; under its lock */
     _Atomic int state;
     _Atomic bool cancelled;
     bool parked;     /* under the capture queue's lock */
@@ -125,7 +129,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
  * will complete), or is done. The caller keeps req and its order valid during the call.
  */
 bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req);
-/* The same with DEADLINE_EXCEEDED, once req->deadline has passed: for the timer of who watches it. */
+/* The same with DEADLINE_EXCEEDED, once req->deadline has passed; the expiry thread does it for what waits. */
 bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
 
 /* Orders: one per logical stream of a session. destroy needs all of its requests to be done (from the last done() on).

@@ -128,6 +128,28 @@ bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_
 /* For what nobody waits for: it runs when nothing else is to be done. */
 bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job);
 
+/* ---- expiry: expiry.c ---------------------------------------------------------------------------------- */
+
+struct ngd_expiry {
+    pthread_t thread;
+    bool started;
+    struct ngd_mutex lock; /* rank EXPIRY */
+    struct ngd_cond wake, idle;
+    struct ngd_heap requests NGD_GUARDED_BY(lock);           /* by look_at */
+    const struct ngd_request *expiring NGD_GUARDED_BY(lock); /* in the hands of the thread */
+    ngd_nsec_t asleep_until NGD_GUARDED_BY(lock);
+    bool stopping NGD_GUARDED_BY(lock);
+};
+
+void ngd_expiry_init(struct ngd_expiry *expiry);
+void ngd_expiry_fini(struct ngd_expiry *expiry);
+ngd_status_t ngd_expiry_start(struct ngd_expiry *expiry);
+void ngd_expiry_stop(struct ngd_expiry *expiry);
+/* A request with a deadline begins to wait; before others can find it. */
+void ngd_expiry_watch(struct ngd_expiry *expiry, struct ngd_request *req);
+/* It waits no longer. Before it is the submitter's again; by the thread that has it in its hands. */
+void ngd_expiry_forget(struct ngd_expiry *expiry, struct ngd_request *req);
+
 /* ---- the scheduler ------------------------------------------------------------------------------------ */
 
 enum { NGD_SCHED_CREATED, NGD_SCHED_RUNNING, NGD_SCHED_DRAINING };
@@ -141,6 +163,7 @@ struct ngd_sched {
     _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
     struct ngd_metric_row *miss_rows[5], *eager_rows[4];
     struct ngd_recorder recorder;
+    struct ngd_expiry expiry;
     _Atomic uint64_t next_program;  /* numbers of programs */
     _Atomic uint64_t next_binding;  /* generations of bindings */
     _Atomic uint32_t saves;         /* plans on their way to the store */
@@ -163,7 +186,8 @@ struct ngd_queue *ngd_sched_queue_of(struct ngd_sched *sched,
 
 /* ---- orders ------------------------------------------------------------------------------------------- */
 
-/* True: req may go on. False: it waits in the order. ECANCELLED is not looked at: the mover does that next. */
+/* True: req may go on. False: it waits in the order, watched for its deadline. ECANCELLED is not looked at: the mover
+ * does that next. */
 bool ngd_order_enter(struct ngd_order *order, struct ngd_request *req);
 bool ngd_order_remove(struct ngd_order *order, struct ngd_request *req);
 /* After the done() of the request that held the order: the next one to move, or NULL. May free the order. */

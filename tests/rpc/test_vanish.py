@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clients that are killed in the middle of something: what they held is free within a second, and others notice nothing."""
 import os
+import random
+import struct
 import subprocess
 import time
 
@@ -111,6 +113,50 @@ def many(daemon):
         child.kill()
     until("what they held is free", lambda: daemon.used_bytes() <= before, WITHIN)
     until("their connections are closed", lambda: count() <= descriptors + 1)
+
+
+@test("fifty clients killed at random moments: all counters return to their start, and another client's results stay right")
+def fifty(daemon):
+    if CTL is None or not (MODEL / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    subprocess.run([CTL, "--address", daemon.address, "load", str(MODEL), "--name", "m"], capture_output=True, check=False)
+    graph = daemon.dir / "killed.npugraph"
+    graph.write_text('npugraph 1\ngraph "killed" { param %w : f32[64,64] = "w" input %x : f32[8,64] %y = aten.mm(%x, %w) return %y }\n')
+    commands = [["replay", str(graph), "--repeat", "10000000"],
+                ["generate", "m", "--ids", "5,6,7,8", "--tokens", "100000"]]
+    settled(daemon)
+
+    def counters():
+        stats = daemon.stats()
+        return (stats["sessions"]["open"], stats["sequences"]["open"], stats["sequences"]["waiting"], stats["kv"]["blocks_used"],
+                stats["queue_depth"], stats["requests"]["in_flight"], daemon.used_bytes(), len(stats["shares"]))
+
+    draw = random.Random(7)
+    with Client(daemon) as other:
+        g = other.register('npugraph 1\ngraph "other" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
+        ask = lambda: other.replay(g, [struct.pack("<4f", 1, 2, 3, 4)]).outputs[0]
+        assert ask() == struct.pack("<4f", -1, -2, -3, -4)
+        before = counters()
+        alive, killed = [], 0
+        replays = daemon.stats()["replays_total"]
+        while killed < 50:
+            while len(alive) < 5:
+                process = subprocess.Popen([*END_WITH_US, CTL, "--address", daemon.address, *commands[draw.randrange(2)]],
+                                           stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                alive.append((time.monotonic() + draw.random() * 0.3, process))
+            assert ask() == struct.pack("<4f", -1, -2, -3, -4)
+            due = [c for c in alive if c[0] < time.monotonic()]
+            for c in due:
+                assert c[1].poll() in (None, 0), "a client failed by itself"
+                c[1].kill()
+                c[1].wait()
+                alive.remove(c)
+                killed += 1
+        for _, process in alive:
+            process.kill()
+            process.wait()
+        assert daemon.stats()["replays_total"] > replays + 100, "the clients did not get to work"
+        until(f"the counters return to {before}", lambda: counters() == before, WITHIN)
 
 
 if __name__ == "__main__":
