@@ -29,7 +29,7 @@ struct run {
     struct npugraph_option option[MAX_PAIRS];
     size_t n_symbol, n_input, n_host, n_option;
     uint64_t repeat;
-    bool dry_run, eager;
+    bool dry_run, eager, timing;
     /* learned */
     uint64_t graph;
     Npugraph__V1__DescribeResponse *described;
@@ -89,6 +89,8 @@ static bool take_option(struct run *r, const char *name, const char *value)
         return ctl_parse_uint(value, 10000000, &r->repeat) && r->repeat > 0;
     if (strcmp(name, "dry-run") == 0)
         return (r->dry_run = true);
+    if (strcmp(name, "timing") == 0)
+        return (r->timing = true);
     return (r->eager = true);
 }
 
@@ -409,6 +411,16 @@ static void print_values(char *to, size_t room, const Npugraph__V1__ValueInfo *v
         snprintf(to + at, room - at, " ... (%zu in all)", n);
 }
 
+/* Of the last replay. */
+static void print_timing(struct ctl_fields *f, const struct npugraph_timing *t)
+{
+    ctl_field_us(f, "waited", "queue_us", (double)t->queue_ns / 1000);
+    ctl_field_us(f, "copy in", "copy_in_us", (double)t->copy_in_ns / 1000);
+    ctl_field_us(f, "replay", "replay_us", (double)t->replay_ns / 1000);
+    ctl_field_us(f, "copy out", "copy_out_us", (double)t->copy_out_ns / 1000);
+    ctl_field_us(f, "of it padding", "padding_us", (double)t->padding_ns / 1000);
+}
+
 static void print_result(struct run *r, const struct npugraph_result *result, const uint64_t *times)
 {
     static const struct ctl_column columns[] = {
@@ -430,6 +442,8 @@ static void print_result(struct run *r, const struct npugraph_result *result, co
     f = ctl_fields_new(r->ctl, NULL);
     ctl_field_us(f, r->eager ? "Eager run" : "Replay", "median_us", (double)times[r->repeat / 2] / 1000);
     ctl_field_us(f, "on the device", "device_us", (double)result->device_ns / 1000);
+    if (r->timing)
+        print_timing(f, &result->timing);
     ctl_fields_end(f);
 }
 
@@ -471,7 +485,7 @@ static int replay_filled(struct run *r)
     struct npugraph_input *inputs = calloc(g->n_inputs + 1, sizeof(*inputs));
     struct npugraph_host_value *hosts = calloc(g->n_hosts + 1, sizeof(*hosts));
     struct npugraph_replay replay = {
-        .graph = r->graph, .symbols = r->symbols, .n_symbols = r->n_symbols, .eager = r->eager};
+        .graph = r->graph, .symbols = r->symbols, .n_symbols = r->n_symbols, .eager = r->eager, .timing = r->timing};
     int rc = inputs != NULL && hosts != NULL && r->need->n_input_bytes == g->n_inputs ? 0 : 1;
 
     for (size_t i = 0; rc == 0 && i < g->n_inputs; i++) {
@@ -499,7 +513,7 @@ static int replay_filled(struct run *r)
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv)
 {
     struct run r = {.ctl = ctl, .command = ctl_find_command(argv[0]), .repeat = 1};
-    int rc = parse_arguments(&r, argc, argv, "eager", "symbol input host option repeat");
+    int rc = parse_arguments(&r, argc, argv, "eager timing", "symbol input host option repeat");
 
     if (rc == 0)
         rc = learn(&r);

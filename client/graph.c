@@ -144,6 +144,7 @@ static int replay_message_init(struct replay_message *m, const struct npugraph_r
     m->req.n_outputs = r->n_outputs;
     m->req.outputs = (uint32_t *)r->outputs;
     m->req.eager = r->eager;
+    m->req.timing = r->timing;
     return 0;
 }
 
@@ -177,6 +178,10 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
         outputs[i] = (struct npugraph_output){r->outputs[i].data, r->outputs[i].len};
     res->queue_ns = r->queue_ns;
     res->device_ns = r->device_ns;
+    res->timing = r->timing == NULL
+                      ? (struct npugraph_timing){0}
+                      : (struct npugraph_timing){r->timing->queue_ns, r->timing->copy_in_ns, r->timing->replay_ns,
+                                                 r->timing->copy_out_ns, r->timing->padding_ns};
     *result_p = res;
     return 0;
 }

@@ -139,10 +139,19 @@ struct npugraph_replay {
     const uint32_t *outputs; /* indices; n_outputs = 0 for all */
     size_t n_outputs;
     bool eager;
+    bool timing; /* fills npugraph_result.timing */
 };
 struct npugraph_output {
     const void *data;
     size_t bytes;
+};
+/* Where the daemon's time for a replay went, in nanoseconds; one after another, and padding is a part of replay. */
+struct npugraph_timing {
+    uint64_t queue_ns;    /* waited for its turn and for a stream slot */
+    uint64_t copy_in_ns;  /* inputs to where the device reads them */
+    uint64_t replay_ns;   /* on the device */
+    uint64_t copy_out_ns; /* results into the answer */
+    uint64_t padding_ns;  /* on rows by which the bucket exceeds what was asked for */
 };
 /* Valid until the next replay into the same object, or npugraph_result_free. */
 struct npugraph_result {
@@ -150,6 +159,7 @@ struct npugraph_result {
     size_t n;
     uint64_t queue_ns, device_ns;
     void *priv;
+    struct npugraph_timing timing; /* zeros unless it was asked for */
 };
 /* *result_p may be NULL or a result to reuse. */
 NPUGRAPH_API int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,

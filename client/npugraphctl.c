@@ -88,7 +88,7 @@ const struct ctl_command ctl_commands[] = {
      false, ctl_cmd_buckets},
     {"replay",
      "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--option NAME=VALUE]... [--repeat N] "
-     "[--eager]",
+     "[--eager] [--timing]",
      "Register, capture and replay a graph file",
      "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
      "are\n"

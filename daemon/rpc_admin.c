@@ -226,6 +226,21 @@ struct share_list {
     bool failed;
 };
 
+static Npugraph__V1__Timing *make_timing(struct ngd_arena *arena, const struct ngd_split *split)
+{
+    Npugraph__V1__Timing *t = ngd_arena_alloc(arena, sizeof(*t));
+
+    if (!t)
+        return NULL;
+    npugraph__v1__timing__init(t);
+    t->queue_ns = (uint64_t)split->part[NGD_SPLIT_QUEUE];
+    t->copy_in_ns = (uint64_t)split->part[NGD_SPLIT_COPY_IN];
+    t->replay_ns = (uint64_t)split->part[NGD_SPLIT_REPLAY];
+    t->copy_out_ns = (uint64_t)split->part[NGD_SPLIT_COPY_OUT];
+    t->padding_ns = (uint64_t)split->part[NGD_SPLIT_PADDING];
+    return t;
+}
+
 static void take_share(void *ctx, const struct ngd_share_stats *stats)
 {
     struct share_list *list = ctx;
@@ -244,7 +259,9 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     item->queue_limit = stats->queue_limit;
     item->waiting = stats->waiting;
     item->device_us = (uint64_t)(stats->used / NGD_USEC);
-    list->failed |= item->identity == NULL;
+    item->replays = stats->replays;
+    item->timing = make_timing(list->arena, &stats->split);
+    list->failed |= item->identity == NULL || item->timing == NULL;
     list->items[list->n++] = item;
 }
 

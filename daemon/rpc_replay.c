@@ -28,16 +28,19 @@ enum {
     Q_TAG = 7,
     Q_GENERATION = 8,
     Q_TYPES = 9,
-    Q_PRIORITY = 10
+    Q_PRIORITY = 10,
+    Q_TIMING = 15
 };
-enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5 };
+enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
+/* In the order of splits.def. */
+enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 
-#define TAIL_BYTES (4 * NGD_WIRE_U64_MAX)
+#define TAIL_BYTES ((5 + NGD_SPLIT_PARTS) * NGD_WIRE_U64_MAX)
 
 struct message {
     uint64_t graph, tag, generation, priority;
-    bool eager;
+    bool eager, timing;
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
     struct ngd_span *inputs;
@@ -54,6 +57,7 @@ struct replayer {
     struct ngd_call *call;
     struct ngd_request request;
     uint64_t tag;
+    bool timing;
     uint8_t *reply; /* reserved */
     uint8_t *tail;  /* behind the outputs */
 };
@@ -158,6 +162,8 @@ static bool read_fields(const struct ngd_raw_message *raw, struct message *m, in
             ok = ngd_replay_read_type(f.data, f.n, &m->types[m->n_types++]);
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_PRIORITY)
             m->priority = f.value;
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_TIMING)
+            m->timing = f.value != 0;
     }
     for (uint32_t i = 0; ok && i < m->n_outputs; i++)
         m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
@@ -274,6 +280,20 @@ static void answer_error(struct replayer *r, ngd_status_t status, const struct n
     ngd_call_reply_reserved(r->call, (size_t)(p - begin));
 }
 
+static uint8_t *put_timing(uint8_t *p, const struct ngd_split *split)
+{
+    static const uint32_t fields[NGD_SPLIT_PARTS] = {[NGD_SPLIT_QUEUE] = T_QUEUE,
+                                                     [NGD_SPLIT_COPY_IN] = T_COPY_IN,
+                                                     [NGD_SPLIT_REPLAY] = T_REPLAY,
+                                                     [NGD_SPLIT_COPY_OUT] = T_COPY_OUT,
+                                                     [NGD_SPLIT_PADDING] = T_PADDING};
+    uint8_t inner[NGD_SPLIT_PARTS * NGD_WIRE_U64_MAX], *end = inner;
+
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        end = ngd_wire_put_u64(end, fields[i], (uint64_t)split->part[i]);
+    return ngd_wire_put_bytes(p, R_TIMING, inner, (size_t)(end - inner));
+}
+
 static void replayed(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct replayer *r = req->user;
@@ -286,6 +306,8 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     p = ngd_wire_put_u64(p, R_TAG, r->tag);
     p = ngd_wire_put_u64(p, R_QUEUE, (uint64_t)(req->started > req->submitted ? req->started - req->submitted : 0));
     p = ngd_wire_put_u64(p, R_DEVICE, (uint64_t)req->launch.device_time);
+    if (r->timing)
+        p = put_timing(p, &req->split);
     ngd_usage_add(ngd_session_usage(r->call->session), req->launch.device_time);
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
@@ -330,6 +352,7 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     ngd_status_t status = read_message(r->call, raw, &m, diag);
 
     r->tag = m.tag;
+    r->timing = m.timing;
     if (status == NGD_OK)
         status = switch_graph(r, m.graph, diag);
     if (status != NGD_OK)

@@ -269,6 +269,11 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     put_u64(sb, "queue_limit", stats->queue_limit);
     put_u64(sb, "waiting", stats->waiting);
     put_double(sb, "device_s", (double)stats->used / (double)NGD_SEC);
+    put_u64(sb, "replays_total", stats->replays);
+    open_object(sb, "replay_s"); /* where their time went */
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
+    close_with(sb, '}');
     close_with(sb, '}');
 }
 

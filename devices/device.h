@@ -154,6 +154,8 @@ struct ngd_launch {
     const struct ngd_out *outputs;      /* graph->n_outputs */
     bool eager;                         /* operator by operator, each through the backend's own launch */
     uint64_t tag;                       /* the request's, for diagnoses; 0 = none */
+    /* out, parts of device_time: on the host, before and after the device's own work; 0 where it cannot be told */
+    ngd_nsec_t copy_in_time, copy_out_time;
     ngd_nsec_t
         *times; /* optional: begin and end of each call of the plan, where the backend can say (zeros: it cannot) */
     ngd_status_t status;

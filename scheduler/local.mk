@@ -38,4 +38,4 @@ libngdscheduler_la_SOURCES = \
 	scheduler/usage.h \
 	scheduler/worker.c
 
-EXTRA_DIST += scheduler/events.def scheduler/policies.def
+EXTRA_DIST += scheduler/events.def scheduler/policies.def scheduler/splits.def

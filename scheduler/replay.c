@@ -181,7 +181,7 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
     bool quarantined;
     ngd_status_t status;
 
-    launch->device_time = 0;
+    launch->device_time = launch->copy_in_time = launch->copy_out_time = 0;
     launch->diag.text[0] = '\0';
     status = run_somehow(slot, binding, x, launch, &quarantined);
     if (status)

@@ -100,6 +100,29 @@ void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const stru
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
+/* Where the time went. What padding took is reckoned by rows. */
+static void split(struct ngd_request *req, const struct ngd_executable *x)
+{
+    const struct ngd_program *prog = x->prog;
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
+    const struct ngd_launch *launch = &req->launch;
+    ngd_nsec_t *part = req->split.part;
+
+    part[NGD_SPLIT_QUEUE] = req->started > req->submitted ? req->started - req->submitted : 0;
+    part[NGD_SPLIT_COPY_IN] = launch->copy_in_time;
+    part[NGD_SPLIT_COPY_OUT] = launch->copy_out_time;
+    part[NGD_SPLIT_REPLAY] = launch->device_time - launch->copy_in_time - launch->copy_out_time;
+    part[NGD_SPLIT_PADDING] = 0;
+    if (prog->row_symbol < prog->graph->n_symbols) {
+        int64_t rows = launch->symbols[prog->row_symbol], bucket = plan->symbols[prog->row_symbol];
+
+        if (rows < bucket)
+            part[NGD_SPLIT_PADDING] =
+                (ngd_nsec_t)((double)part[NGD_SPLIT_REPLAY] * (double)(bucket - rows) / (double)bucket);
+    }
+    ngd_share_note_split(req->item.account->share, &req->split);
+}
+
 static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 {
     struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
@@ -123,6 +146,8 @@ static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
         req->launch.eager = true;
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
     ngd_share_charge(slot->queue, item->account, req->launch.device_time, item->cost);
+    if (status == NGD_OK)
+        split(req, x);
     ngd_request_finish(req, status, &req->launch.diag);
 }
 

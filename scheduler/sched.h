@@ -91,6 +91,7 @@ struct ngd_request {
     bool parked;     /* under the capture queue's lock */
     bool inline_run; /* it ran on the submitting thread */
     ngd_nsec_t submitted, started;
+    struct ngd_split split;         /* for done(), of a replay that ran well */
     struct ngd_gcache_entry *entry; /* pinned executable; NULL while it waits for a capture, and in eager runs */
     struct ngd_executable *eager;   /* its own, past the capture limit or with force_eager */
 };

@@ -5,6 +5,20 @@
 #include <inttypes.h>
 #include <string.h>
 
+static const struct {
+    const char *name;
+    ngd_metric_t metric;
+} parts[NGD_SPLIT_PARTS] = {
+#define NGD_SPLIT(ID, name_, metric_, help) [NGD_SPLIT_##ID] = {.name = name_, .metric = metric_},
+#include "scheduler/splits.def"
+#undef NGD_SPLIT
+};
+
+const char *ngd_split_name(ngd_split_part_t part)
+{
+    return parts[part].name;
+}
+
 void ngd_share_params_init(struct ngd_share_params *params)
 {
     *params = (struct ngd_share_params){.weight = NGD_WEIGHT_DEFAULT};
@@ -44,6 +58,9 @@ static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, ui
     }
     share->refs = 1;
     share->seconds = ngd_metric_row(NGD_M_IDENTITY_DEVICE_SECONDS, name);
+    share->replays_row = ngd_metric_row(NGD_M_IDENTITY_REPLAYS, name);
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        share->split_rows[i] = ngd_metric_row(parts[i].metric, name);
     for (size_t i = 0; i < n; i++) {
         ngd_account_init(&share->accounts[i], weight);
         share->accounts[i].share = share;
@@ -125,6 +142,9 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
         .queue_limit = atomic_load_explicit(&share->queue_limit, memory_order_relaxed),
         .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
     };
+    stats_p->replays = atomic_load_explicit(&share->replays, memory_order_relaxed);
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        stats_p->split.part[i] = atomic_load_explicit(&share->split[i], memory_order_relaxed);
     for (uint32_t i = 0; i < share->sched->n_queues; i++)
         stats_p->used += atomic_load_explicit(&share->accounts[i].used, memory_order_relaxed);
 }
@@ -139,6 +159,25 @@ void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const str
         fn(ctx, &stats);
     }
     ngd_mutex_unlock(&sched->shares_lock);
+}
+
+/* Adds to a time, and to its metric what became whole microseconds. */
+static void add_time(_Atomic int64_t *sum, struct ngd_metric_row *row, ngd_nsec_t time)
+{
+    int64_t before = atomic_fetch_add_explicit(sum, time, memory_order_relaxed);
+    uint64_t us = (uint64_t)((before + time) / NGD_USEC - before / NGD_USEC);
+
+    if (us)
+        ngd_metric_row_add(row, us);
+}
+
+void ngd_share_note_split(struct ngd_share *share, const struct ngd_split *split)
+{
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        if (split->part[i] > 0)
+            add_time(&share->split[i], share->split_rows[i], split->part[i]);
+    atomic_fetch_add_explicit(&share->replays, 1, memory_order_relaxed);
+    ngd_metric_row_add(share->replays_row, 1);
 }
 
 void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected)

@@ -25,11 +25,28 @@ ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const str
 struct ngd_share *ngd_share_ref(struct ngd_share *share);
 struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NULL is fine */
 
+/* Where the time of replays went. */
+typedef enum ngd_split_part {
+#define NGD_SPLIT(ID, name, metric, help) NGD_SPLIT_##ID,
+#include "scheduler/splits.def"
+#undef NGD_SPLIT
+    NGD_SPLIT_PARTS
+} ngd_split_part_t;
+
+struct ngd_split {
+    ngd_nsec_t part[NGD_SPLIT_PARTS];
+};
+const char *ngd_split_name(ngd_split_part_t part);
+/* A replay of the share's has taken that. */
+void ngd_share_note_split(struct ngd_share *share, const struct ngd_split *split);
+
 struct ngd_share_stats {
     const char *name;
     uint32_t weight, queue_limit;
     uint32_t waiting;
     ngd_nsec_t used; /* device time, all devices */
+    uint64_t replays;
+    struct ngd_split split; /* of the replays; steps of sequences are not among them */
 };
 void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p);
 /* Under the table's lock: fn must be short and not call back. */

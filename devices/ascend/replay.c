@@ -370,13 +370,14 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
 {
     struct ascend_stream *s = stream;
     struct ascend_inst *inst = inst_v;
-    ngd_nsec_t start = ngd_now();
+    ngd_nsec_t start = ngd_now(), computed;
     ngd_status_t status;
 
     if (!s->context || s->broken)
         return launch->status =
                    ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", s->name);
     fill_inputs(inst, launch);
+    launch->copy_in_time = ngd_now() - start;
     status = ngd_ascend_check_inputs(inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_map_rows(inst, launch);
@@ -387,7 +388,9 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
     if (status == NGD_OK)
         status = ngd_ascend_run_tails(inst, launch);
     if (status == NGD_OK) {
+        computed = ngd_now();
         copy_out(inst, launch);
+        launch->copy_out_time = ngd_now() - computed;
         atomic_fetch_add_explicit(&s->dev->replays, 1, memory_order_relaxed);
     }
     if (s->broken && ngd_status_scope(status) != NGD_SCOPE_DEVICE) {

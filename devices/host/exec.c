@@ -421,6 +421,8 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
     const struct ngd_graph *g = inst->exec->plan->graph;
     ngd_status_t status = (ngd_status_t)atomic_load(&run->error);
     uint32_t node = atomic_load(&run->error_node);
+    const ngd_nsec_t computed = ngd_now();
+    ngd_nsec_t end;
 
     if (status == NGD_ERR_INDEX_RANGE)
         ngd_diag_set(&launch->diag, status, "node %u (%s): index %" PRId64 " is outside its tensor", node,
@@ -431,7 +433,9 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
                      atomic_load(&run->error_value));
     else
         copy_out(inst, launch);
-    launch->device_time = ngd_now() - start;
+    end = ngd_now();
+    launch->copy_out_time = end - computed;
+    launch->device_time = end - start;
     launch->status = status;
     return status;
 }
@@ -482,6 +486,7 @@ ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, stru
 
     init_run(&run, launch);
     copy_in(inst, launch);
+    launch->copy_in_time = ngd_now() - start;
     if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
         run_in_order(inst, team, &run, launch);
     return conclude(inst, launch, &run, start);
@@ -539,6 +544,7 @@ ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, s
 
     init_run(&run, launch);
     copy_in(inst, launch);
+    launch->copy_in_time = ngd_now() - start;
     for (uint32_t i = 0; i < plan->n_calls && !failed(&run); i++) {
         ngd_status_t status = launch_op(inst, team, &plan->calls[i], &run, &launch->diag);
 

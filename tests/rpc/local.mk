@@ -23,6 +23,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_sharing.py \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_store.py \
+	tests/rpc/test_timing.py \
 	tests/rpc/test_tls.py \
 	tests/rpc/test_top.py \
 	tests/rpc/test_vanish.py \
