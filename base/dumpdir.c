@@ -176,6 +176,8 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name,
     err = fd < 0 ? errno : write_all(fd, data, n);
     if (fd >= 0 && close(fd) != 0 && !err)
         err = errno;
+    if (err && fd >= 0)
+        (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
     if (err)
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));

@@ -410,6 +410,10 @@ ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *o, struct n
         return contradiction(diag, "disable_static_kernel_compile_cache means nothing without static_kernel_compile");
     if (!o->dump_tensor_data && (given(o, NGD_OPTION_DATA_DUMP_STAGE) || given(o, NGD_OPTION_DATA_DUMP_DIR)))
         return contradiction(diag, "data_dump_stage and data_dump_dir mean nothing without dump_tensor_data");
+    if (!o->debug_dump && given(o, NGD_OPTION_DEBUG_DUMP_DIR))
+        return contradiction(diag, "debug_dump_dir means nothing without debug_dump");
+    if (o->force_eager && o->debug_dump)
+        return contradiction(diag, "debug_dump saves what captures make, and force_eager makes none; give one of them");
     return NGD_OK;
 }
 

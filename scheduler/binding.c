@@ -8,6 +8,7 @@
  * so nobody searches for it. Chunks of places are only added.
  */
 #include "base/mem.h"
+#include "scheduler/debug.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -414,13 +415,17 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     struct ngd_gcache_entry *entry;
     struct ngd_executable *x;
     struct ngd_key key;
+    bool asked;
     ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
     if (!options)
         options = &prog->options;
+    asked = options->debug_dump && !prog->options.debug_dump; /* with this capture only */
+    if (status == NGD_OK && asked && !dry_run)
+        ngd_debug_ask(prog, &key, options);
     if (status == NGD_OK && dry_run)
         status = plan_only(prog, &key, options, &info, diag);
-    else if (status == NGD_OK && options->force_recapture)
+    else if (status == NGD_OK && (options->force_recapture || asked))
         status = ngd_program_recapture(prog, &key, &entry, &info.captured, diag);
     else if (status == NGD_OK)
         status = ngd_program_capture(prog, &key, &entry, &info.captured, diag);

@@ -183,6 +183,8 @@ ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *bind
     struct ngd_key key;
     ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
+    if (status == NGD_OK && options)
+        status = ngd_dump_check(sched, options, diag);
     if (status == NGD_OK)
         status = ngd_sched_enter(sched, diag);
     if (status)

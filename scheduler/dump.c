@@ -25,21 +25,31 @@ static bool original(const struct ngd_program *prog)
 ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag)
 {
     static const struct ngd_dumps none = {0};
+    const struct ngd_dumps *dumps = sched->params.dumps ? sched->params.dumps : &none;
+    ngd_status_t status = NGD_OK;
 
-    if (!options->dump_tensor_data)
-        return NGD_OK;
-    return ngd_dumps_check(sched->params.dumps ? sched->params.dumps : &none, options->data_dump_dir, diag);
+    if (options->dump_tensor_data)
+        status = ngd_dumps_check(dumps, options->data_dump_dir, diag);
+    if (!status && options->debug_dump)
+        status = ngd_dumps_check(dumps, options->debug_dump_dir, diag);
+    return status;
+}
+
+void ngd_dump_clean(const char *name, char *to, size_t room)
+{
+    size_t n = 0;
+
+    for (const char *p = name; *p && n + 1 < room; p++)
+        to[n++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ? *p : '_';
+    to[n] = '\0';
 }
 
 static ngd_status_t open_dir(const struct ngd_program *prog, int *fd_p, struct ngd_diag *diag)
 {
     char hex[NGD_DIGEST_HEX], name[80], path[NGD_OPTION_TEXT_MAX + 128];
-    size_t n = 0;
 
     ngd_digest_hex(&prog->graph->digest, hex);
-    for (const char *p = prog->graph->name; *p && n + 1 < sizeof(name); p++)
-        name[n++] = (*p >= 'a' && *p <= 'z') || (*p >= 'A' && *p <= 'Z') || (*p >= '0' && *p <= '9') ? *p : '_';
-    name[n] = '\0';
+    ngd_dump_clean(prog->graph->name, name, sizeof(name));
     snprintf(path, sizeof(path), "%s/%s-%.12s-%s", prog->options.data_dump_dir, name, hex,
              original(prog) ? "original" : "optimized");
     return ngd_dumps_open(prog->sched->params.dumps, path, fd_p, diag);

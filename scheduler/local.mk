@@ -6,6 +6,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/capture.c \
 	scheduler/context.c \
 	scheduler/contract.c scheduler/contract.h \
+	scheduler/debug.c scheduler/debug.h \
 	scheduler/doctor.c \
 	scheduler/dump.c \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \

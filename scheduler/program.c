@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
+#include "scheduler/debug.h"
 #include "scheduler/hot.h"
 #include "scheduler/program_int.h"
 #include "scheduler/stored.h"
@@ -48,8 +49,9 @@ static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **
                   : NGD_OK;
 }
 
-static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
-                                    struct ngd_diag *diag)
+/* debug: NULL, or what this capture's dump is written with; then its passes run, so that there is something to see. */
+static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, struct ngd_debug *debug,
+                                    struct ngd_executable **x_p, struct ngd_diag *diag)
 {
     ngd_nsec_t begin = ngd_now();
     struct ngd_executable *x = NGD_NEW(struct ngd_executable);
@@ -58,7 +60,10 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
     if (!x)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    status = ngd_stored_plan(prog, key, prog->options.force_recapture, &plan, &x->stored, diag);
+    status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : NULL, &plan,
+                             &x->stored, diag);
+    if (status == NGD_OK && debug)
+        ngd_debug_plan(debug, plan);
     if (status == NGD_OK)
         status = choose_pools(prog, &x->pools, diag);
     if (status == NGD_OK)
@@ -136,8 +141,12 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
 {
     struct ngd_program *prog = ctx;
     struct ngd_executable *x;
-    ngd_status_t status = make_executable(prog, key, &x, diag);
+    struct ngd_debug debug;
+    bool dumped = ngd_debug_begin(&debug, prog, key);
+    ngd_status_t status = make_executable(prog, key, dumped ? &debug : NULL, &x, diag);
 
+    if (dumped)
+        ngd_debug_end(&debug, status, diag);
     if (status) {
         remember_gone(prog, key->hash, NGD_MISS_FAILED);
         ngd_program_note(prog, NGD_EVENT_CAPTURE_FAILED, key, 0, "%s", diag ? diag->text : ngd_status_text(status));
@@ -225,7 +234,7 @@ ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_ke
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag)
 {
-    return make_executable(prog, key, x_p, diag);
+    return make_executable(prog, key, NULL, x_p, diag);
 }
 
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)

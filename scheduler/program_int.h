@@ -60,6 +60,9 @@ struct ngd_program {
     struct ngd_list bindings NGD_GUARDED_BY(lock);
     struct ngd_list quarantined NGD_GUARDED_BY(lock); /* keys: verify.c */
     uint32_t n_applied NGD_GUARDED_BY(lock);          /* sets of buckets so far */
+    bool debug_asked NGD_GUARDED_BY(lock);            /* the next capture of debug_key is dumped: debug.h */
+    uint64_t debug_key NGD_GUARDED_BY(lock);
+    char debug_dir[NGD_OPTION_TEXT_MAX] NGD_GUARDED_BY(lock);
     struct {
         uint64_t hash;
         int reason;
@@ -171,7 +174,10 @@ ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, 
 /* The same with every node's results written to files. */
 ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                           struct ngd_launch *launch);
+/* The directories that the options name lie below what is allowed. */
 ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag);
+/* A graph's name as a part of a directory's: letters and digits, others as '_'. */
+void ngd_dump_clean(const char *name, char *to, size_t room);
 /* What runs instead of a key's executable while the key is in quarantine: a reference; NULL = it is not. */
 struct ngd_exec *ngd_program_quarantined(struct ngd_program *prog, const struct ngd_key *key);
 ngd_status_t ngd_quarantine_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_exec *exec,

@@ -268,19 +268,20 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
     return false;
 }
 
-static ngd_status_t make(struct ngd_program *prog, const struct ngd_key *key, struct ngd_plan **plan_p,
-                         struct ngd_diag *diag)
+static ngd_status_t make(struct ngd_program *prog, const struct ngd_key *key, struct ngd_pass_report *report,
+                         struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_plan_create_reported(
-        prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), prog->patterns, NULL, plan_p, diag);
+        prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), prog->patterns, report, plan_p, diag);
 
     if (status == NGD_OK)
         ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "passes"), 1);
     return status;
 }
 
-ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew, struct ngd_plan **plan_p,
-                             bool *stored_p, struct ngd_diag *diag)
+ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew,
+                             struct ngd_pass_report *report, struct ngd_plan **plan_p, bool *stored_p,
+                             struct ngd_diag *diag)
 {
     struct ngd_strbuf identity;
     ngd_nsec_t begin = ngd_now();
@@ -288,7 +289,7 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
 
     *stored_p = false;
     if (!prog->sched->params.store)
-        return make(prog, key, plan_p, diag);
+        return make(prog, key, report, plan_p, diag);
     ngd_strbuf_init(&identity);
     plan_identity(prog, key, &identity);
     if (!anew && !identity.failed && from_store(prog, key, &identity, plan_p)) {
@@ -298,7 +299,7 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
         ngd_strbuf_fini(&identity);
         return NGD_OK;
     }
-    status = make(prog, key, plan_p, diag);
+    status = make(prog, key, report, plan_p, diag);
     if (status == NGD_OK && !identity.failed)
         save_later(prog, *plan_p, &identity, ngd_now() - begin);
     ngd_strbuf_fini(&identity);

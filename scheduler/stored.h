@@ -13,11 +13,13 @@
 #include "scheduler/program.h"
 
 /*
- * The plan of a key. anew: don't look into the store, but replace what it has. *stored_p: it came from there, and no
- * pass has run. A stored plan that does not load is set aside, and made again.
+ * The plan of a key. anew: don't look into the store, but replace what it has; report: for the passes, may be NULL.
+ * *stored_p: it came from there, and no pass has run. A stored plan that does not load is set aside, and made again.
  */
-ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew, struct ngd_plan **plan_p,
-                             bool *stored_p, struct ngd_diag *diag);
+struct ngd_pass_report;
+ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key, bool anew,
+                             struct ngd_pass_report *report, struct ngd_plan **plan_p, bool *stored_p,
+                             struct ngd_diag *diag);
 
 /* A replay of the key's plan was found out to be wrong (verify.c): the store's entry is set aside, soon and on a
  * capture thread. For any thread; without a store, or without memory, nothing. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A trace of one replay, in Chrome's format: a span for each kernel of the executable, with what it reads and makes. */
 #include "base/mem.h"
+#include "scheduler/debug.h"
 #include "scheduler/exam_int.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -63,10 +64,9 @@ static void print_list(const struct ngd_plan *plan, const char *name, const uint
     ngd_strbuf_putc(sb, ']');
 }
 
-static void print_call(const struct trace *t, const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
+static void print_call(const struct ngd_plan *plan, uint32_t i, ngd_nsec_t begin, ngd_nsec_t end, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_call *call = &plan->calls[i];
-    ngd_nsec_t begin = t->times[2 * i] - t->times[0];
     const char *value = "";
 
     if (call->node != NGD_PLAN_NONE && plan->graph->nodes[call->node].n_out)
@@ -74,29 +74,31 @@ static void print_call(const struct trace *t, const struct ngd_plan *plan, uint3
     ngd_strbuf_append(sb, ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":");
     ngd_strbuf_json_string(sb, call->op->name);
     ngd_strbuf_printf(sb, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"call\":%" PRIu32 ",\"node\":", (double)begin / 1000,
-                      (double)(t->times[2 * i + 1] - t->times[2 * i]) / 1000, i);
+                      (double)(end - begin) / 1000, i);
     ngd_strbuf_json_string(sb, value);
     print_list(plan, "in", call->in, call->n_in, sb);
     print_list(plan, "out", call->out, call->n_out, sb);
     ngd_strbuf_printf(sb, ",\"workspace\":%" PRIu64 "}}", call->workspace_bytes);
 }
 
-static void print_trace(const struct trace *t, struct ngd_strbuf *sb)
+void ngd_trace_print(const struct ngd_plan *plan, const char *device, const ngd_nsec_t *times, struct ngd_strbuf *sb)
 {
-    const struct ngd_plan *plan = ngd_exec_plan(t->exec);
     struct ngd_strbuf key;
 
     ngd_strbuf_init(&key);
-    ngd_strbuf_printf(&key, "%s ", t->exam.prog->graph->name);
-    ngd_key_print_symbols(t->exam.prog->graph, &plan->key, &key);
+    ngd_strbuf_printf(&key, "%s ", plan->source->name);
+    ngd_key_print_symbols(plan->source, &plan->key, &key);
     ngd_strbuf_append(sb, "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n"
                           "{\"ph\":\"M\",\"pid\":1,\"name\":\"process_name\",\"args\":{\"name\":");
     ngd_strbuf_json_string(sb, ngd_strbuf_str(&key));
     ngd_strbuf_append(sb, "}},\n{\"ph\":\"M\",\"pid\":1,\"tid\":1,\"name\":\"thread_name\",\"args\":{\"name\":");
-    ngd_strbuf_json_string(sb, t->exam.prog->queue->dev_name);
+    ngd_strbuf_json_string(sb, device);
     ngd_strbuf_append(sb, "}}");
-    for (uint32_t i = 0; i < plan->n_calls; i++)
-        print_call(t, plan, i, sb);
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        ngd_nsec_t begin = times ? times[2 * i] - times[0] : i * NGD_USEC;
+
+        print_call(plan, i, begin, times ? times[2 * i + 1] - times[0] : begin + NGD_USEC, sb);
+    }
     ngd_strbuf_append(sb, "\n]}\n");
     ngd_strbuf_fini(&key);
 }
@@ -132,7 +134,7 @@ ngd_status_t ngd_exam_trace(const struct ngd_exam_params *params, struct ngd_str
     if (status == NGD_OK)
         status = trace(&t, diag);
     if (status == NGD_OK)
-        print_trace(&t, json);
+        ngd_trace_print(ngd_exec_plan(t.exec), t.exam.prog->queue->dev_name, t.times, json);
     ngd_buffers_free(t.own, t.exam.n_bound);
     ngd_free(t.times);
     ngd_exec_unref(t.exec);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What the daemon tells about graphs: explain, buckets, maps of pools; over gRPC and with npugraphctl."""
+import itertools
 import struct
 import xml.etree.ElementTree as ElementTree
 
@@ -204,6 +205,102 @@ def maps(daemon):
         titles = [e[0].text for e in blocks]
         assert any(t.startswith("input x: 1024 bytes at ") for t in titles), titles
         assert f"pool of {keys['B<=64'].pool_bytes} bytes" in svg
+
+
+PROBE = subprocess.run([DAEMON, "--check-config"], env={**os.environ, "NPUGRAPHD_FAULT": "host-fault:9:1"}, capture_output=True, text=True)
+FAULTS = PROBE.returncode == 0
+
+
+def by_reason(c, g):
+    return {e.reason: e for e in explain(c, graph=g).events}
+
+
+@test("explain: forced captures and eager runs, and limits with each policy")
+def forced(daemon):
+    with Client(daemon) as c:
+        three = [floats(*range(3))]
+        g = c.register(exact("forced"), options={"force_recapture": "true"}).graph
+        for _ in range(2):
+            c.replay(g, three, [3], tag=41)
+        got = by_reason(c, g)
+        assert got["miss-forced"].kind == "miss" and got["recaptured-forced"].text.startswith("N==3: "), got
+        assert got["recaptured-forced"].key == got["captured"].key
+        assert reasons(explain(c, tag=41)).count("miss-forced") == 1
+        g = c.register(exact("eager"), options={"force_eager": "true"}).graph
+        c.replay(g, three, [3], tag=42)
+        assert by_reason(c, g)["eager-forced"].tag == 42
+        g = c.register(exact("full"), options={"capture_limit": "1", "capture_limit_policy": "eager"}).graph
+        c.replay(g, three, [3])
+        c.replay(g, [floats(1, 2)], [2], tag=43)
+        assert by_reason(c, g)["eager-limit"].tag == 43 and "N==2" in by_reason(c, g)["eager-limit"].text
+        g = c.register(exact("rejecting"), options={"capture_limit": "1", "capture_limit_policy": "reject"}).graph
+        c.replay(g, three, [3])
+        refused("CAPTURE_LIMIT", "RESOURCE_EXHAUSTED", c.replay, g, [floats(1, 2)], [2], tag=44)
+        got = by_reason(c, g)
+        assert {"capture-failed", "refused-limit"} & set(got) and "capture_limit" in "".join(e.text for e in got.values()), got
+        assert [e.tag for e in explain(c, tag=44).events] and all(e.tag == 44 for e in explain(c, tag=44).events)
+
+
+@test("explain: bindings that are missing, replays that fail, captures that fail and succeed later, deadlines")
+def failing():
+    lookup = graph('  param %e : f32[4,2] = "e"\n  input %i : i32[3]\n  %y = aten.embedding(%e, %i)\n  return "y" = %y', "lookup")
+    large = graph('  input %x : f32[8388608]\n  %y = aten.exp(%x)\n  %s = aten.sum.dim_IntList(%y) {dim=[0]}\n  return "s" = %s', "large")
+    with Daemon("--device-memory=96M", "--max-message=64M") as d, Client(d) as c:
+        unbound = c.register(lookup).graph
+        refused("BINDING_MISSING", "FAILED_PRECONDITION", c.replay, unbound, [struct.pack("<3i", 0, 1, 2)], tag=51)
+        assert by_reason(c, unbound)["refused-binding"].tag == 51
+        e = c.allocate(32)
+        c.write(e, bytes(32))
+        g = c.register(lookup, {"e": e}).graph
+        refused("INDEX_RANGE", "OUT_OF_RANGE", c.replay, g, [struct.pack("<3i", 0, 99, 2)], tag=52)
+        assert "99" in by_reason(c, g)["replay-failed"].text and by_reason(c, g)["replay-failed"].tag == 52
+        held = c.allocate(70 << 20)
+        g = c.register(large).graph
+        data = bytes(4 * 8388608)
+        refused("NO_DEVICE_MEMORY", "RESOURCE_EXHAUSTED", c.replay, g, [data], tag=53)
+        assert "capture-failed" in by_reason(c, g) and explain(c, tag=53).events
+        c.call("Memory/Free", pb.FreeRequest(buffers=[held]))
+
+        def again():  # a capture that failed is not tried again at once
+            with contextlib.suppress(grpc.RpcError):
+                return struct.unpack("<f", c.replay(g, [data]).outputs[0]) == (8388608.0,)
+
+        until("it is captured after all", again)
+        got = by_reason(c, g)
+        assert {"miss-first", "miss-failed", "recaptured-failed"} <= set(got), got
+        assert all(got[r].key == got["capture-failed"].key for r in ("miss-failed", "recaptured-failed"))
+        patience = itertools.cycle(0.004 * 1.5 ** i for i in range(12))
+
+        def late():
+            """A request that is too late for the daemon, and not for gRPC to bring it there."""
+            with contextlib.suppress(grpc.RpcError):
+                c.call("Graphs/Replay", pb.ReplayRequest(graph=g, inputs=[data], tag=54), timeout=next(patience))
+            return [e for e in explain(c, tag=54).events if e.reason == "refused-deadline"]
+
+        until("a deadline has passed", late)
+
+
+@test("explain: shadows that cannot be run, and device faults with what follows")
+def faulty():
+    stateful = graph('  state %s : f32[8388608] = "s"\n  input %x : f32[1]\n  %y = aten.add.Tensor(%s, %x)\n  aten.copy_(%s, %y)\n  return "x" = %x',
+                     "stateful")
+    with Daemon("--device-memory=80M") as d, Client(d) as c:
+        g = c.register(stateful, {"s": c.allocate(4 * 8388608)}, {"verify_every_n": "1"}).graph
+        c.replay(g, [floats(1)], tag=61)
+        c.replay(g, [floats(1)], tag=61)
+        got = by_reason(c, g)
+        assert got["verify-skipped"].tag == 61 and len(got["verify-skipped"].text) > 20, got
+    if not FAULTS:
+        raise Skip("this build has no fault points; configure with --enable-fault")
+    with Daemon(env={"NPUGRAPHD_FAULT": "host-fault:1:1"}) as d, Client(d) as c:
+        g = c.register(exact("poisoned")).graph
+        three = [floats(*range(3))]
+        want = c.replay(g, three, [3]).outputs[0]
+        refused("DEVICE_FAULT", "INTERNAL", c.replay, g, three, [3], tag=62)
+        assert c.replay(g, three, [3], tag=63).outputs[0] == want
+        got = by_reason(c, g)
+        assert {"replay-failed", "evicted-poisoned", "miss-poisoned", "recaptured-poisoned"} <= set(got), got
+        assert got["replay-failed"].tag == 62 and got["miss-poisoned"].tag == 63 and len({e.key for e in got.values()}) == 1, got
 
 
 @test("npugraphctl: explain, buckets and graph map, as tables and as JSON")

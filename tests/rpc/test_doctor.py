@@ -244,6 +244,75 @@ def dump_limit():
         assert "dump-limit" in next(e for e in explain(c, r.graph) if e.reason == "dump-failed").text
 
 
+def dumped(place):
+    """The files of each directory of debug dumps, by the order of captures."""
+    return [{f.name: f.read_text() for f in sorted(d.iterdir())} for d in sorted(place.iterdir(), key=lambda d: int(d.name.rsplit("-", 1)[1]))]
+
+
+@test("debug dumps: each capture leaves its graphs, plan, map and trace in a directory of its own, from the store too")
+def debug_dumps():
+    place, store = SCRATCH / "debug", SCRATCH / "debug-store"
+    place.mkdir()
+    store.mkdir(mode=0o700)
+    for start in range(2):
+        with Daemon(f"--dump-dir={place}", f"--store-dir={store}/s") as daemon, Client(daemon) as c:
+            r = c.register(LOOSE, options={"debug_dump": "true", "debug_dump_dir": f"each{start}"})
+            want = c.replay(r.graph, [floats(*range(8))]).outputs[0]
+            assert c.replay(r.graph, [floats(*range(8))]).outputs[0] == want
+            found = dumped(place / f"each{start}")
+            assert len(found) == 1 and next((place / f"each{start}").iterdir()).name.startswith(f"loose-{r.digest[:12]}-"), found
+            files = found[0]
+            graphs = [n for n in files if n[:3].isdigit()]
+            assert graphs[0] == "000.registered.txt" and len(graphs) >= 3 and all(".after_" in n for n in graphs[1:]), graphs
+            assert files[graphs[0]].count("aten.exp") == 2 and files[graphs[-1]].count("aten.exp") == 1, files
+            assert all(files[n].startswith("npugraph 1\ngraph") for n in graphs)
+            assert "remove_noops" in files["passes.txt"] and files["plan.txt"].startswith('plan "loose"')
+            assert "<svg" in files["pool.svg"] and files["pool.svg"].rstrip().endswith("</svg>")
+            spans = [e for e in json.loads(files["executable.json"])["traceEvents"] if e["ph"] == "X"]
+            assert [e["ts"] for e in spans] == list(range(len(spans))) and "aten.exp" in [e["name"] for e in spans], spans
+            assert "result captured" in files["capture.txt"] and "debug_dump=true" in files["capture.txt"], files["capture.txt"]
+            # One capture of a graph that has been captured: again, and only then.
+            plain = c.register(LOOSE).graph
+            assert c.replay(plain, [floats(*range(8))]).outputs[0] == want
+            options = [pb.GraphOption(name="debug_dump", value="true"), pb.GraphOption(name="debug_dump_dir", value=f"once{start}")]
+            assert c.call("Graphs/Capture", pb.CaptureRequest(graph=plain, options=options)).captured
+            assert c.replay(plain, [floats(*range(8))]).outputs[0] == want
+            assert not c.call("Graphs/Capture", pb.CaptureRequest(graph=plain)).captured
+            once = dumped(place / f"once{start}")
+            assert len(once) == 1 and {n for n in once[0]} == set(files), once
+            assert "debug_dump=false" in once[0]["capture.txt"]  # the graph's own
+    assert not list(place.rglob("*.part")) and all(f.stat().st_mode & 0o777 == 0o600 for f in place.rglob("*.txt"))
+
+
+@test("debug dumps: directories that are not allowed and contradictions are refused; what cannot be written is lost and told")
+def debug_dumps_refused():
+    place, outside = SCRATCH / "debug-allowed", SCRATCH / "debug-outside"
+    place.mkdir()
+    outside.mkdir()
+    (place / "link").symlink_to(outside)
+    with Daemon(f"--dump-dir={place}", "--dump-limit=3K") as daemon, Client(daemon) as c:
+        plain = c.register(LOOSE).graph
+        for bad in (str(outside), "/", f"{place}/../debug-outside", "../debug-outside", f"{place}x"):
+            options = {"debug_dump": "true", "debug_dump_dir": bad}
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.register, LOOSE, options=options)
+            request = pb.CaptureRequest(graph=plain, options=[pb.GraphOption(name=n, value=v) for n, v in options.items()])
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Graphs/Capture", request)
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.register, LOOSE, options={"debug_dump_dir": "x"})
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.register, LOOSE, options={"debug_dump": "true", "force_eager": "true"})
+        want = c.replay(plain, [floats(*range(8))]).outputs[0]
+        for where, why in (("link", "link"), ("much", "dump-limit")):
+            r = c.register(LOOSE, options={"debug_dump": "true", "debug_dump_dir": where})
+            assert c.replay(r.graph, [floats(*range(8))]).outputs[0] == want, "a dump that fails does not fail the capture"
+            failed = [e.text for e in explain(c, r.graph) if e.reason == "dump-failed"]
+            assert len(failed) == 1 and why in failed[0] and "debug_dump" in failed[0], failed
+        assert daemon.log().count("debug dump of a capture of graph loose is not complete") == 2, daemon.log()
+        assert 'npugraphd_flight_events_total{reason="dump-failed"} 2' in daemon.http("/metrics")[1]
+        assert not list(outside.iterdir())
+        assert 0 < sum(p.stat().st_size for p in (place / "much").rglob("*.*") if p.is_file()) <= 3072
+    with Daemon() as daemon, Client(daemon) as c:
+        assert "dump-dir" in refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.register, LOOSE, options={"debug_dump": "true"}).text
+
+
 @test("pools: named ones are shared by the graphs that name them, private ones by nobody")
 def pools(daemon):
     def big(name):

@@ -121,6 +121,23 @@ def file_size():
         stop(process)
 
 
+@test("a full disk below dump-dir loses debug dumps, and nothing else; it is told and counted")
+def debug_dumps():
+    with tmpfs("dumps", "size=64k") as path:
+        fill(path)
+        with Daemon(f"--dump-dir={path}") as d, Client(d) as c:
+            for _ in range(2):
+                r = c.register(GRAPH, options={"debug_dump": "true"})
+                assert c.replay(r.graph, [bytes(16)]).outputs[0] == struct.pack("<4f", -0.0, -0.0, -0.0, -0.0)
+            events = [e.text for e in c.call("Graphs/Explain", pb.ExplainRequest(graph=r.graph)).events if e.reason == "dump-failed"]
+            assert len(events) == 1 and "No space left on device" in events[0], events
+            assert "debug dump of a capture" in d.log()
+            (path / "filler").unlink()
+            c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, options=[pb.GraphOption(name="force_recapture", value="true")]))
+            left = list(path.rglob("*.*"))
+            assert "plan.txt" in {f.name for f in left} and all(f.stat().st_size > 0 for f in left), left
+
+
 @test("npugraphctl says so when its output cannot be written")
 def output(daemon):
     for arguments in (["status"], ["--json", "devices"], ["help"], ["stats"]):

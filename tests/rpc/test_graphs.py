@@ -106,7 +106,7 @@ def option_table(daemon):
         table = {o.name: o for o in c.call("Graphs/ListOptions", pb.ListOptionsRequest()).options}
         assert table["capture_limit"].default_value == "64" and table["capture_limit_policy"].allowed == "evict, eager, reject"
         c.register(ADD, options={name: o.default_value for name, o in table.items()
-                                 if o.default_value and not name.startswith(("data_dump", "reuse_graph_pool"))})
+                                 if o.default_value and not name.startswith(("data_dump", "debug_dump_dir", "reuse_graph_pool"))})
         for name, o in table.items():
             if o.type == "bool" and not o.supported:
                 refused("UNIMPLEMENTED", "UNIMPLEMENTED", c.register, ADD, options={name: "false" if o.default_value == "true" else "true"})

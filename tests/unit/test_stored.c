@@ -225,7 +225,7 @@ START_TEST(entry_that_does_not_load_is_made_again)
     struct ngd_strbuf bytes;
     struct start s;
     struct ngd_binding *b;
-    uint64_t outdated;
+    uint64_t outdated, events;
     char path[256];
     size_t n;
 
@@ -243,11 +243,13 @@ START_TEST(entry_that_does_not_load_is_made_again)
     ngd_strbuf_init(&bytes);
     ngd_store_entry_pack(&entry, &bytes);
     outdated = row_count(NGD_M_STORE_SET_ASIDE, "outdated");
+    events = row_count(NGD_M_FLIGHT_EVENTS, "store-outdated");
     write_file(path, bytes.data, bytes.len);
     b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
     run(&s, b, 5, 1);
     check_plans(&s, 1, 0);
     ck_assert_uint_eq(row_count(NGD_M_STORE_SET_ASIDE, "outdated"), outdated + 1);
+    ck_assert_uint_eq(row_count(NGD_M_FLIGHT_EVENTS, "store-outdated"), events + 1); /* which explain tells */
     ngd_binding_unref(b);
     start_close(&s);
     start_open(&s);
