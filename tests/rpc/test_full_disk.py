@@ -121,6 +121,70 @@ def file_size():
         stop(process)
 
 
+def tree(path):
+    return {str(f.relative_to(path)): f.read_bytes() for f in sorted(path.rglob("*")) if f.is_file()}
+
+
+def metric(d, name, label=""):
+    return sum(float(line.split()[-1]) for line in d.http("/metrics")[1].splitlines() if line.startswith(f"npugraphd_{name}") and label in line)
+
+
+@test("a store on a disk that is full, at the start or later: told in words, counted, nothing is lost, and plans are kept again when there is room")
+def store_full():
+    with tmpfs("store-full", "size=256k") as path:
+        fill(path)
+        with Daemon(f"--store-dir={path}/s") as d:
+            works(d)
+            assert "plans are not kept" in d.log() and "No space left on device" in d.log(), d.log()
+        (path / "filler").unlink()
+        shutil.rmtree(path / "s", ignore_errors=True)
+        with Daemon(f"--store-dir={path}/s") as d:
+            works(d)
+            until("the plan is stored", lambda: list((path / "s").glob("entries/*.plan")))
+            fill(path)
+            with Client(d) as c:
+                g = c.register(GRAPH.replace("neg", "exp")).graph
+                assert c.replay(g, [bytes(16)]).outputs[0] == struct.pack("<4f", 1, 1, 1, 1)
+                until("it is counted", lambda: metric(d, "store_write_failures_total", "DISK_FULL") >= 1)
+                assert "a plan is not stored" in d.log() and "No space left on device" in d.log()
+                (path / "filler").unlink()
+                c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=[pb.GraphOption(name="force_recapture", value="true")]))
+                works(d)
+                c.replay(c.register(GRAPH.replace("neg", "abs")).graph, [bytes(16)])
+            until("plans are stored again", lambda: len(list((path / "s").glob("entries/*.plan"))) >= 2)
+            assert not list((path / "s" / "tmp").iterdir())
+        with Daemon(f"--store-dir={path}/s") as d:
+            works(d)
+            assert metric(d, "store_hits_total") >= 1 and metric(d, "store_set_aside_total") == 0
+
+
+@test("a store that may not be written, or belongs to somebody else: told in words, left as it is, and the daemon serves")
+def store_unusable():
+    with tmpfs("store-fixed", "size=256k") as path:
+        with Daemon(f"--store-dir={path}/s") as d:
+            works(d)
+            until("the plan is stored", lambda: list((path / "s").glob("entries/*.plan")))
+        before = tree(path / "s")
+        subprocess.run(["mount", "-o", "remount,ro", str(path)], check=True)
+        with Daemon(f"--store-dir={path}/s") as d:
+            works(d)
+            assert "plans are not kept" in d.log() and "Read-only file system" in d.log(), d.log()
+        subprocess.run(["mount", "-o", "remount,rw", str(path)], check=True)
+        assert tree(path / "s") == before
+        for part in (path / "s", path / "s" / "entries"):
+            try:
+                os.chown(part, 12345, -1)
+            except OSError:
+                print("reduced - nobody else can own a directory in this user namespace")
+                break
+            before = tree(path / "s")
+            with Daemon(f"--store-dir={path}/s") as d:
+                works(d)
+                assert "plans are not kept" in d.log() and "belongs to user 12345" in d.log(), d.log()
+            assert tree(path / "s") == before
+            os.chown(part, os.geteuid(), -1)
+
+
 @test("a full disk below dump-dir loses debug dumps, and nothing else; it is told and counted")
 def debug_dumps():
     with tmpfs("dumps", "size=64k") as path:

@@ -281,6 +281,50 @@ START_TEST(bad_directories_are_refused_in_words)
 }
 END_TEST
 
+/* In the place of each part of the store: refused, not followed, and what the store has is still there afterwards. */
+START_TEST(links_inside_are_refused_and_not_followed)
+{
+    static const char *const parts[] = {"entries", "notes", "aside", "tmp", "lock", "version"};
+    struct ngd_store *store;
+    char outside[128], path[160], kept[160];
+    struct thing t;
+
+    setup_dir();
+    store = open_store(0);
+    put(store, &t, 1, 100);
+    ngd_store_close(store);
+    snprintf(outside, sizeof(outside), "%s/outside", store_base);
+    snprintf(kept, sizeof(kept), "%s/kept", store_base);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        bool dir = i < 4;
+
+        if (dir)
+            ck_assert_int_eq(mkdir(outside, 0700), 0);
+        else
+            write_file(outside, "theirs", 6);
+        snprintf(path, sizeof(path), "%s/%s", store_dir, parts[i]);
+        ck_assert_int_eq(rename(path, kept), 0);
+        ck_assert_int_eq(symlink(outside, path), 0);
+        refused(parts[i]);
+        ck_assert_int_eq(unlink(path), 0);
+        ck_assert_int_eq(rename(kept, path), 0);
+        if (dir) {
+            ck_assert_int_eq(rmdir(outside), 0); /* nothing was written into it */
+        } else {
+            uint8_t data[16];
+
+            ck_assert_uint_eq(read_file(outside, data, sizeof(data)), 6);
+            ck_assert_mem_eq(data, "theirs", 6);
+            ck_assert_int_eq(unlink(outside), 0);
+        }
+    }
+    store = open_store(0);
+    ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
 START_TEST(full_disk_is_counted_and_leaves_no_trace)
 {
     struct ngd_store *store;
@@ -601,7 +645,8 @@ END_TEST
 UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_changed_byte_sets_the_entry_aside,
           every_truncation_and_more_bytes_set_the_entry_aside, what_is_no_file_of_ours_is_set_aside,
           entry_that_does_not_load_is_set_aside_by_its_user, bad_directories_are_refused_in_words,
-          full_disk_is_counted_and_leaves_no_trace, least_recently_used_entries_go_when_the_budget_is_full,
+          links_inside_are_refused_and_not_followed, full_disk_is_counted_and_leaves_no_trace,
+          least_recently_used_entries_go_when_the_budget_is_full,
           entry_larger_than_the_budget_is_refused_and_evicts_nothing,
           processes_that_share_a_store_do_not_hurt_each_other, killed_while_storing_leaves_a_clean_store,
           notes_are_changed_not_lost_and_checked, import_takes_good_entries_only,
