@@ -117,6 +117,7 @@ int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv);
+int ctl_doctor_device(struct ctl *ctl, int argc, char **argv); /* argv[1] is "device" */
 int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);

@@ -182,8 +182,11 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
 {
     struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
     Npugraph__V1__DoctorResponse *r = NULL;
-    int rc = parse(&x, argc, argv, "symbol input seed");
+    int rc;
 
+    if (argc > 1 && strcmp(argv[1], "device") == 0)
+        return ctl_doctor_device(ctl, argc, argv);
+    rc = parse(&x, argc, argv, "symbol input seed");
     if (rc == 0)
         rc = learn(&x);
     if (rc == 0) {

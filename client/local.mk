@@ -32,6 +32,7 @@ bin_PROGRAMS += npugraphctl
 npugraphctl_SOURCES = \
 	client/ctl.h \
 	client/ctl_doctor.c \
+	client/ctl_doctor_device.c \
 	client/ctl_explain.c \
 	client/ctl_cache.c \
 	client/ctl_graphs.c \

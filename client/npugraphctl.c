@@ -71,11 +71,14 @@ const struct ctl_command ctl_commands[] = {
      "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
      "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
      false, ctl_cmd_explain},
-    {"doctor", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N]",
-     "Find the step at which a graph's results go wrong",
+    {"doctor", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE]",
+     "Find the step at which a graph's results go wrong; or check a device",
      "Runs the graph without passes, after each pass, eagerly and as a replay, on random inputs (from --seed) or on "
      "those of\n"
-     "files (raw bytes, all of them), and names the first step and node that differ. Exit status 1 when there is one.",
+     "files (raw bytes, all of them), and names the first step and node that differ. Exit status 1 when there is one.\n"
+     "device: memory, a decoder's operators against the host's, replays, mistakes and times of a device (the first, or "
+     "NAME);\n"
+     "--report writes all that with the libraries and functions that were found to a file, which can be sent.",
      false, ctl_cmd_doctor},
     {"trace", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE]",
      "One replay of a graph as a Chrome trace", "A span for each kernel; open it in Perfetto or chrome://tracing.",

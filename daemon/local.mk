@@ -39,6 +39,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_admin.c \
 	daemon/rpc_call.c \
 	daemon/rpc_call.h \
+	daemon/rpc_checkup.c \
 	daemon/rpc_recv.c \
 	daemon/rpc_send.c \
 	daemon/rpc_generate.c \

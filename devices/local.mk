@@ -10,6 +10,9 @@ libngddevices_la_SOURCES = \
 	devices/backends.c \
 	devices/backends.def \
 	devices/buffer.c \
+	devices/checkup.c \
+	devices/checkup.def \
+	devices/checkup.h \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \

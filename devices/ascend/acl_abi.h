@@ -4,7 +4,7 @@
 
 /*
  * CANN's C interface as this project calls it: handles, values and structs, declared here in plain C so that no vendor
- * header is needed to build. acl_symbols.def has the functions; tests/devices/acl_headers.py compares both with a
+ * header is needed to build. acl_symbols.def has the functions; tests/ascend/acl_headers.py compares both with a
  * directory of vendor headers.
  *
  * All handles are void *. Statuses are 32-bit integers, 0 is success. Values are those of CANN 8.1.RC1 to 9.1.

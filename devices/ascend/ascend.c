@@ -11,7 +11,8 @@
 #define STREAMS_TOTAL   1984 /* of an A2 or A3, in all processes together */
 #define SLOTS_MAX       64
 #define MASK_SIDE       2048
-#define LIMIT_MS        60000 /* of one replay; a device's own limit of one operator is 18 minutes */
+#define LEAST_FREE      ((size_t)16 << 20) /* of a device that is opened: below it nothing can be served */
+#define LIMIT_MS        60000              /* of one replay; a device's own limit of one operator is 18 minutes */
 /* Part of the cache key: raise it when results or a plan's layout change. */
 #define BACKEND_VERSION 1
 
@@ -93,6 +94,14 @@ static ngd_status_t open_context(struct ascend_device *dev, uint64_t *memory_p, 
     code = acl->aclrtGetMemInfo(NGD_ACL_MEM_HBM, &free_bytes, &total);
     if (code)
         return fail(dev, code, "aclrtGetMemInfo", diag);
+    if (free_bytes < LEAST_FREE)
+        return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY,
+                            "device %s: others use all but %zu MiB of its %zu MiB; npu-smi info shows who", dev->name,
+                            free_bytes >> 20, total >> 20);
+    if (free_bytes < total / 2)
+        ngd_warning("devices",
+                    "device %s: others use %zu of its %zu MiB (npu-smi info shows who); what is left is served",
+                    dev->name, (total - free_bytes) >> 20, total >> 20);
     *memory_p = free_bytes / 10 * 9; /* graphs, operators and CANN itself take memory of their own */
     return NGD_OK;
 }

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A daemon whose devices are NPUs, on the simulator of CANN: which of them it starts with, and what it says of them."""
 import contextlib
+import os
+import shutil
 import struct
 import subprocess
 
@@ -41,6 +43,52 @@ def no_device():
         run = subprocess.run([DAEMON, *options, f"--listen=unix:{SCRATCH}/none", "--stats-listen=off"], capture_output=True,
                              text=True, timeout=PATIENCE)
         assert run.returncode not in (0, -11, -6) and word in run.stderr, run
+
+
+def served(d, device="ascend:1"):
+    """The log of a daemon that serves on that device and no other."""
+    with Client(d) as c:
+        names = [i.name for i in c.call("Admin/Devices", pb.DevicesRequest()).devices]
+        g = c.register('npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n')
+        assert names == [device] and unfloats(c.replay(g.graph, [floats(1, 2)]).outputs[0]) == [2, 4], names
+    return d.log()
+
+
+@test("no permission on a device node, and a device that others hold: a sentence, and the others serve")
+def not_ours():
+    for code, words in ((207006, ("HwHiAiUser", "group")), (507033, ("another container or process", "npu-smi"))):
+        with ascend("--device=ascend:0", "--device=ascend:1", DEVICES="2", FAIL=f"aclrtCreateContext:0:{code}") as d:
+            log = served(d)
+            assert "ascend:0" in log and all(w in log for w in words), log
+
+
+@test("memory that others use is not promised: little left is said, next to nothing is an error")
+def used_by_others():
+    with ascend("--device=ascend:0", HBM="1G", TAKEN="800M") as d:
+        assert "others use 800 of its 1024 MiB" in served(d, "ascend:0")
+    run = subprocess.run([DAEMON, "--device=ascend:0", f"--ascend-libs={LIBS}", f"--listen=unix:{SCRATCH}/full", "--stats-listen=off"],
+                         capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "NGD_ACLSIM_HBM": "1G", "NGD_ACLSIM_TAKEN": "1020M"})
+    assert run.returncode not in (0, -11, -6) and "others use all but" in run.stderr and "npu-smi" in run.stderr, run
+
+
+@test("libraries that are not CANN's, or of a version that lacks what is needed, are named with the function")
+def other_libraries():
+    place = SCRATCH / "other"
+    place.mkdir()
+    for name in ("libascendcl.so", "libnnopbase.so", "libopapi.so"):
+        shutil.copy(BUILD / ".libs" / "libnpugraph.so", place / name)
+    run = subprocess.run([DAEMON, "--device=ascend", f"--ascend-libs={place}", f"--listen=unix:{SCRATCH}/other.s", "--stats-listen=off"],
+                         capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode not in (0, -11, -6) and "acl" in run.stderr and "8.1" in run.stderr, run
+
+
+@test("an operator that this CANN lacks is refused by name when a graph needs it, and others run")
+def missing_operator():
+    with ascend("--device=ascend") as d, Client(d) as c:
+        body = 'npugraph 1\ngraph "g" {\n input %x : f32[4]\n %y = aten.cumsum(%x) {dim=0}\n return "y" = %y\n}\n'
+        got = refused("OP_UNSUPPORTED", "UNIMPLEMENTED", lambda: c.replay(c.register(body).graph, [floats(1, 2, 3, 4)]))
+        assert "cumsum" in got.text, got
+        served(d, "ascend:0")
 
 
 @test("capabilities name libraries, functions, what stands in for missing ones, and operators")

@@ -45,6 +45,7 @@ def right():
             assert c.read(buffer) == data
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls:spiffe://example.org/worker-1"
             refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/Drain", pb.DrainRequest())
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/ExamineDevice", pb.ExamineDeviceRequest())
         with client(d, credentials("plain")) as c:
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls:plain"
 

@@ -76,6 +76,7 @@ SIM_EXPORT int ngd_aclsim_fail(int code, const char *real, const char *fmt, ...)
 struct sim_config {
     int devices;
     uint64_t hbm;       /* bytes of each device */
+    uint64_t taken;     /* of these, by other processes */
     uint32_t streams;   /* of each device, hidden ones included */
     uint32_t events;    /* events with a hardware id, of each device */
     uint32_t cascade;   /* tasks that one hidden stream holds */

@@ -74,6 +74,8 @@ static bool set_number(const char *key, uint64_t v)
         c->devices = (int)v;
     else if (strcmp(key, "hbm") == 0)
         c->hbm = v;
+    else if (strcmp(key, "taken") == 0)
+        c->taken = v;
     else if (strcmp(key, "streams") == 0)
         c->streams = (uint32_t)v;
     else if (strcmp(key, "events") == 0)
@@ -149,11 +151,19 @@ static void fail_from_environment(void)
         fprintf(stderr, "acl simulator: NGD_ACLSIM_FAIL is FUNCTION:N:CODE, or *:N:CODE; ignoring it\n");
 }
 
+static void break_from_environment(void)
+{
+    const char *how = getenv("NGD_ACLSIM_BREAK");
+
+    if (how && !ngd_aclsim_break(0, how))
+        fprintf(stderr, "acl simulator: NGD_ACLSIM_BREAK is fault, hang, lost or ok; ignoring it\n");
+}
+
 __attribute__((constructor)) static void load(void)
 {
-    static const char *const keys[] = {"devices",    "hbm",       "streams",       "events", "cascade",
-                                       "old_driver", "lazy_bind", "empty_kernels", "log",    "destroy_wait_ms",
-                                       "api"};
+    static const char *const keys[] = {"devices",       "hbm",     "taken",           "streams",
+                                       "events",        "cascade", "old_driver",      "lazy_bind",
+                                       "empty_kernels", "log",     "destroy_wait_ms", "api"};
 
     sim.config = (struct sim_config){
         .devices = 1,
@@ -167,6 +177,7 @@ __attribute__((constructor)) static void load(void)
     for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         set_from_environment(keys[i]);
     fail_from_environment();
+    break_from_environment();
 }
 
 /* ---- calls --------------------------------------------------------------------------------------- */

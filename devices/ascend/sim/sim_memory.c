@@ -109,7 +109,9 @@ static bool take_bytes(int device, uint64_t bytes)
 {
     struct sim_device *d = &sim.device[device];
 
-    if (bytes > sim.config.hbm || d->bytes > sim.config.hbm - bytes)
+    uint64_t all = sim.config.hbm > sim.config.taken ? sim.config.hbm - sim.config.taken : 0;
+
+    if (bytes > all || d->bytes > all - bytes)
         return false;
     d->bytes += bytes;
     return true;
@@ -314,7 +316,7 @@ ngd_acl_error_t aclrtGetMemInfo(int attribute, size_t *free_p, size_t *total_p)
     ctx = sim_current(&code);
     if (ctx) {
         *total_p = sim.config.hbm;
-        *free_p = sim.config.hbm - sim.device[ctx->device].bytes;
+        *free_p = sim.config.hbm - sim.config.taken - sim.device[ctx->device].bytes;
     }
     pthread_mutex_unlock(&sim.lock);
     return code;
