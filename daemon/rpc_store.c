@@ -267,15 +267,17 @@ static void run_reading(struct ngd_job *job)
     struct ngd_diag diag = {0};
     ngd_status_t status = read_whole(r, &diag);
     int expected = READING;
+    bool owed = true;
 
-    if (status != NGD_OK)
-        atomic_store(&r->state, OVER);
-    else if (!atomic_compare_exchange_strong(&r->state, &expected, SENDING))
+    if (status == NGD_OK && !atomic_compare_exchange_strong(&r->state, &expected, SENDING)) {
         status = NGD_ERR_CANCELLED;
-    if (status != NGD_OK)
+    } else if (status == NGD_OK) {
+        status = send_chunk(r);
+        /* A chunk that is not sent calls nobody back; who gave up meanwhile has been answered. */
+        owed = status != NGD_OK && atomic_exchange(&r->state, OVER) == SENDING;
+    }
+    if (status != NGD_OK && owed)
         ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
-    else
-        (void)send_chunk(r); /* when nobody is there any more, `cancelled` comes */
     ngd_call_unref(call);
 }
 
@@ -300,8 +302,11 @@ static void read_pump(struct ngd_call *call)
 static void read_cancelled(struct ngd_call *call)
 {
     struct reading *r = call->state;
+    int expected = READING;
 
-    if (r && atomic_exchange(&r->state, OVER) == SENDING)
+    if (!r || atomic_compare_exchange_strong(&r->state, &expected, OVER))
+        return; /* the job answers */
+    if (expected == SENDING && atomic_exchange(&r->state, OVER) == SENDING)
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
 }
 

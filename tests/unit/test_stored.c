@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans that come from the store, and hot keys, on the real host device. */
+#include "base/dumpdir.h"
 #include "base/le.h"
 #include "graphs/pattern.h"
 #include "graphs/store.h"
@@ -449,6 +450,38 @@ START_TEST(hot_key_with_registered_patterns_is_captured_with_them)
 }
 END_TEST
 
+START_TEST(graphs_that_are_debugged_leave_no_hot_keys)
+{
+    const char *const allowed[] = {store_base};
+    struct ngd_dumps dumps = {.allowed = allowed, .n_allowed = 1};
+    struct ngd_sched_params params;
+    struct ngd_graph_options options;
+    struct ngd_strbuf text;
+    struct start s;
+    struct ngd_binding *b;
+
+    setup_dir();
+    memset(&s, 0, sizeof(s));
+    s.store = open_store(0);
+    bed_params(&s.bed, &params);
+    params.store = s.store;
+    params.dumps = &dumps;
+    bed_start(&s.bed, &params);
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "debug_dump", "true", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_graph_options_set(&options, "debug_dump_dir", store_base, NULL), NGD_OK);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
+    run(&s, b, 5, 3);
+    ngd_sched_save_hot(s.bed.sched);
+    ngd_strbuf_init(&text);
+    ck_assert(!ngd_store_note_read(s.store, "hot", &text) || !strstr(ngd_strbuf_str(&text), "double"));
+    ngd_strbuf_fini(&text);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
 static void spoil_patterns(struct ngd_store *store, const char *with)
 {
     struct ngd_store_item *items = NULL;
@@ -637,6 +670,6 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
           entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
           store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,
-          hot_key_with_registered_patterns_is_captured_with_them,
+          hot_key_with_registered_patterns_is_captured_with_them, graphs_that_are_debugged_leave_no_hot_keys,
           hot_key_whose_patterns_are_gone_or_others_is_passed_over, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
           bad_lines_of_the_list_are_passed_over, entries_are_readable)
