@@ -10,6 +10,8 @@ libngdgraphs_la_SOURCES = \
 	graphs/gcache.c graphs/gcache.h \
 	graphs/graph.c graphs/graph.h \
 	graphs/graph_int.h \
+	graphs/graph_lex.c \
+	graphs/graph_lex.h \
 	graphs/graph_parse.c \
 	graphs/graph_pack.c graphs/graph_pack.h \
 	graphs/graph_print.c \
@@ -47,6 +49,8 @@ libngdgraphs_la_SOURCES = \
 	graphs/pattern.h \
 	graphs/pattern_check.c \
 	graphs/pattern_match.c graphs/pattern_match.h \
+	graphs/pattern_lex.c \
+	graphs/pattern_lex.h \
 	graphs/pattern_parse.c \
 	graphs/pattern_set.c \
 	graphs/plan.c graphs/plan.h \

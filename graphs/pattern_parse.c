@@ -1,259 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text -> patterns: a lexer and a recursive-descent parser (docs/patterns.md has the grammar).
+ * Text -> patterns: a recursive-descent parser (docs/patterns.md has the grammar).
  *
  * The text comes from clients. The lexer never reads past the end, every table of a pattern has a fixed size that is
  * checked, and recursion is only in expressions and bounded.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
-#include "graphs/pattern.h"
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "graphs/pattern_lex.h"
 #include <string.h>
 
 #define EXPR_DEPTH 16
 
-enum token_kind { TOK_END, TOK_WORD, TOK_VALUE, TOK_INT, TOK_FLOAT, TOK_STRING, TOK_PUNCT };
-
-struct token {
-    enum token_kind kind;
-    const char *p;
-    size_t n;
-    uint32_t line;
-};
-
 struct parser {
-    const char *at, *end;
-    uint32_t line;
-    struct token tok; /* the token to come */
+    struct ngd_pattern_lexer lex;
     struct ngd_pattern *pattern;
     struct ngd_pattern_side *side; /* being parsed */
     uint32_t first_result;         /* values from here on are the side's results */
     uint32_t depth;
     bool samples; /* patterns are tried on sample types */
-    struct ngd_diag *diag;
 };
-
-/* ---- diagnoses ---- */
-
-static ngd_status_t fail(struct parser *p, ngd_status_t status, const char *what)
-{
-    if (p->pattern && p->pattern->name[0])
-        return ngd_diag_set(p->diag, status, "line %u: pattern \"%s\": %s", p->tok.line, p->pattern->name, what);
-    return ngd_diag_set(p->diag, status, "line %u: %s", p->tok.line, what);
-}
-
-static ngd_status_t expected(struct parser *p, const char *what)
-{
-    char text[200];
-    int n = p->tok.n > 40 ? 40 : (int)p->tok.n;
-
-    if (p->tok.kind == TOK_END)
-        snprintf(text, sizeof(text), "expected %s, found the end of the text", what);
-    else
-        snprintf(text, sizeof(text), "expected %s, found %s%.*s", what, p->tok.kind == TOK_VALUE ? "%" : "", n,
-                 p->tok.p);
-    return fail(p, NGD_ERR_GRAPH_PARSE, text);
-}
-
-static ngd_status_t about(struct parser *p, ngd_status_t status, const char *fmt, const char *name, size_t n)
-{
-    char text[300];
-
-    snprintf(text, sizeof(text), fmt, n > 60 ? 60 : (int)n, name);
-    return fail(p, status, text);
-}
-
-/* ---- lexer ---- */
-
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-static bool is_name(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || is_digit(c);
-}
-
-static char peek(const struct parser *p, size_t ahead)
-{
-    return (size_t)(p->end - p->at) > ahead ? p->at[ahead] : '\0';
-}
-
-static void skip_blanks(struct parser *p)
-{
-    for (; p->at < p->end; p->at++) {
-        if (*p->at == '#')
-            while (p->at < p->end && *p->at != '\n')
-                p->at++;
-        if (p->at == p->end)
-            return;
-        if (*p->at == '\n')
-            p->line++;
-        else if (*p->at != ' ' && *p->at != '\t' && *p->at != '\r')
-            return;
-    }
-}
-
-/* digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
-static void lex_number(struct parser *p)
-{
-    p->tok.kind = TOK_INT;
-    while (is_digit(peek(p, 0)))
-        p->at++;
-    if (peek(p, 0) == '.' && peek(p, 1) != '.') {
-        p->tok.kind = TOK_FLOAT;
-        for (p->at++; is_digit(peek(p, 0));)
-            p->at++;
-    }
-    if (peek(p, 0) == 'e' &&
-        (is_digit(peek(p, 1)) || ((peek(p, 1) == '-' || peek(p, 1) == '+') && is_digit(peek(p, 2))))) {
-        p->tok.kind = TOK_FLOAT;
-        for (p->at += 2; is_digit(peek(p, 0));)
-            p->at++;
-    }
-}
-
-/* Without escapes: names and sentences need none. */
-static ngd_status_t lex_string(struct parser *p)
-{
-    for (p->at++; p->at < p->end && *p->at != '"'; p->at++)
-        if ((unsigned char)*p->at < 0x20 || *p->at == '\\')
-            return fail(p, NGD_ERR_GRAPH_PARSE, "a string has no escapes and no line breaks");
-    if (p->at == p->end)
-        return fail(p, NGD_ERR_GRAPH_PARSE, "a string has no end");
-    p->at++;
-    p->tok.kind = TOK_STRING;
-    p->tok.p++;
-    p->tok.n = (size_t)(p->at - p->tok.p) - 1;
-    if (!ngd_text_ok(p->tok.p, p->tok.n))
-        return fail(p, NGD_ERR_GRAPH_PARSE, "a string is not valid UTF-8");
-    return NGD_OK;
-}
-
-static ngd_status_t lex_punct(struct parser *p)
-{
-    static const char *const pairs[] = {"..", "==", "!=", "<=", ">="};
-
-    p->tok.kind = TOK_PUNCT;
-    for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-        if (peek(p, 0) == pairs[i][0] && peek(p, 1) == pairs[i][1]) {
-            p->at += 2;
-            return NGD_OK;
-        }
-    }
-    if (!strchr("{}()[],:=|*+-<>~", *p->at))
-        return ngd_diag_set(p->diag, NGD_ERR_GRAPH_PARSE, "line %u: byte 0x%02x does not belong here", p->line,
-                            (unsigned char)*p->at);
-    p->at++;
-    return NGD_OK;
-}
-
-static ngd_status_t advance(struct parser *p)
-{
-    ngd_status_t status = NGD_OK;
-
-    skip_blanks(p);
-    p->tok = (struct token){.kind = TOK_END, .p = p->at, .line = p->line};
-    if (p->at == p->end)
-        return NGD_OK;
-    if (*p->at == '"')
-        return lex_string(p);
-    if (is_digit(*p->at)) {
-        lex_number(p);
-    } else if (is_name(*p->at) && *p->at != '.') {
-        p->tok.kind = TOK_WORD;
-        while (is_name(peek(p, 0)))
-            p->at++;
-    } else if (*p->at == '%' && is_name(peek(p, 1))) {
-        p->tok.kind = TOK_VALUE;
-        for (p->tok.p = ++p->at; is_name(peek(p, 0));)
-            p->at++;
-    } else {
-        status = *p->at ? lex_punct(p) : fail(p, NGD_ERR_GRAPH_PARSE, "a byte 0 does not belong here");
-    }
-    p->tok.n = (size_t)(p->at - p->tok.p);
-    return status;
-}
-
-static bool at(const struct parser *p, enum token_kind kind, const char *text)
-{
-    return p->tok.kind == kind && p->tok.n == strlen(text) && memcmp(p->tok.p, text, p->tok.n) == 0;
-}
-
-static bool at_punct(const struct parser *p, const char *text)
-{
-    return at(p, TOK_PUNCT, text);
-}
-
-static bool at_word(const struct parser *p, const char *text)
-{
-    return at(p, TOK_WORD, text);
-}
-
-static ngd_status_t take(struct parser *p, const char *text)
-{
-    char what[16];
-
-    if (at_punct(p, text) || at_word(p, text))
-        return advance(p);
-    snprintf(what, sizeof(what), "'%s'", text);
-    return expected(p, what);
-}
-
-static ngd_status_t take_int(struct parser *p, int64_t *v_p)
-{
-    int64_t v = 0;
-
-    if (p->tok.kind != TOK_INT)
-        return expected(p, "an integer");
-    for (size_t i = 0; i < p->tok.n; i++)
-        if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, p->tok.p[i] - '0', &v))
-            return fail(p, NGD_ERR_OVERFLOW, "a number does not fit 64 bits");
-    *v_p = v;
-    return advance(p);
-}
-
-static ngd_status_t take_float(struct parser *p, double *v_p)
-{
-    bool negative = at_punct(p, "-");
-    ngd_status_t status = negative ? advance(p) : NGD_OK;
-    char text[64];
-
-    if (status)
-        return status;
-    if ((p->tok.kind != TOK_INT && p->tok.kind != TOK_FLOAT) || p->tok.n >= sizeof(text))
-        return expected(p, "a number");
-    memcpy(text, p->tok.p, p->tok.n);
-    text[p->tok.n] = '\0';
-    *v_p = negative ? -strtod(text, NULL) : strtod(text, NULL);
-    if (!isfinite(*v_p))
-        return fail(p, NGD_ERR_OVERFLOW, "a number is too large");
-    return advance(p);
-}
-
-static ngd_status_t take_name(struct parser *p, enum token_kind kind, const char *what, char to[NGD_PATTERN_MAX_NAME])
-{
-    if (p->tok.kind != kind || p->tok.n == 0)
-        return expected(p, what);
-    if (p->tok.n >= NGD_PATTERN_MAX_NAME)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a name has at most 63 bytes");
-    memcpy(to, p->tok.p, p->tok.n);
-    to[p->tok.n] = '\0';
-    return advance(p);
-}
 
 /* ---- variables ---- */
 
-static bool named(const struct token *t, const char *name)
+static bool named(const struct ngd_pattern_token *t, const char *name)
 {
     return strlen(name) == t->n && memcmp(name, t->p, t->n) == 0;
 }
 
-static int find_dim(const struct parser *p, const struct token *t)
+static int find_dim(const struct parser *p, const struct ngd_pattern_token *t)
 {
     for (uint32_t i = 0; i < p->pattern->n_dims; i++)
         if (named(t, p->pattern->dims[i].name))
@@ -261,7 +36,7 @@ static int find_dim(const struct parser *p, const struct token *t)
     return -1;
 }
 
-static int find_float(const struct parser *p, const struct token *t)
+static int find_float(const struct parser *p, const struct ngd_pattern_token *t)
 {
     for (uint32_t i = 0; i < p->pattern->n_floats; i++)
         if (named(t, p->pattern->floats[i]))
@@ -269,7 +44,7 @@ static int find_float(const struct parser *p, const struct token *t)
     return -1;
 }
 
-static int find_dtype_variable(const struct parser *p, const struct token *t)
+static int find_dtype_variable(const struct parser *p, const struct ngd_pattern_token *t)
 {
     for (uint32_t i = 0; i < p->pattern->n_dtypes; i++)
         if (named(t, p->pattern->dtypes[i].name))
@@ -277,7 +52,7 @@ static int find_dtype_variable(const struct parser *p, const struct token *t)
     return -1;
 }
 
-static int find_dtype(const struct token *t)
+static int find_dtype(const struct ngd_pattern_token *t)
 {
     for (int i = 0; i < NGD_DTYPE_MAX; i++)
         if (named(t, ngd_dtype_name((ngd_dtype_t)i)))
@@ -287,12 +62,14 @@ static int find_dtype(const struct token *t)
 
 static ngd_status_t check_new(struct parser *p)
 {
-    if (find_dim(p, &p->tok) >= 0 || find_float(p, &p->tok) >= 0 || find_dtype_variable(p, &p->tok) >= 0)
-        return about(p, NGD_ERR_GRAPH_REDEFINED, "%.*s is declared twice", p->tok.p, p->tok.n);
-    if (p->tok.kind == TOK_WORD &&
-        (find_dtype(&p->tok) >= 0 || !ngd_symbol_name_ok((struct ngd_slice){p->tok.p, p->tok.n})))
-        return about(p, NGD_ERR_GRAPH_SYMBOL, "%.*s cannot name a variable: it is a word of the language", p->tok.p,
-                     p->tok.n);
+    if (find_dim(p, &p->lex.tok) >= 0 || find_float(p, &p->lex.tok) >= 0 || find_dtype_variable(p, &p->lex.tok) >= 0)
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_REDEFINED, "%.*s is declared twice", p->lex.tok.p,
+                                          p->lex.tok.n);
+    if (p->lex.tok.kind == NGD_PATTERN_TOK_WORD &&
+        (find_dtype(&p->lex.tok) >= 0 || !ngd_symbol_name_ok((struct ngd_slice){p->lex.tok.p, p->lex.tok.n})))
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_SYMBOL,
+                                          "%.*s cannot name a variable: it is a word of the language", p->lex.tok.p,
+                                          p->lex.tok.n);
     return NGD_OK;
 }
 
@@ -305,28 +82,29 @@ static ngd_status_t make(struct parser *p, ngd_expr_op_t op, ngd_dim_t a, ngd_di
     ngd_status_t status = ngd_expr_make(p->pattern->exprs, op, a, b, dim_p);
 
     if (status == NGD_ERR_OVERFLOW)
-        return fail(p, status,
-                    "an expression may overflow 64 bits: bound its dimensions (dim D 1..4096), or split the product");
+        return ngd_pattern_lex_fail(
+            &p->lex, status,
+            "an expression may overflow 64 bits: bound its dimensions (dim D 1..4096), or split the product");
     if (status == NGD_ERR_GRAPH_SYMBOL)
-        return fail(p, status, "a divisor may be 0: declare its dimension from 1 on (dim D 1..)");
-    return status ? fail(p, status, ngd_status_text(status)) : NGD_OK;
+        return ngd_pattern_lex_fail(&p->lex, status, "a divisor may be 0: declare its dimension from 1 on (dim D 1..)");
+    return status ? ngd_pattern_lex_fail(&p->lex, status, ngd_status_text(status)) : NGD_OK;
 }
 
 static ngd_status_t parse_call(struct parser *p, ngd_expr_op_t op, ngd_dim_t *dim_p)
 {
     ngd_dim_t a, b;
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     if (!status)
-        status = take(p, "(");
+        status = ngd_pattern_lex_take(&p->lex, "(");
     if (!status)
         status = parse_sum(p, &a);
     if (!status)
-        status = take(p, ",");
+        status = ngd_pattern_lex_take(&p->lex, ",");
     if (!status)
         status = parse_sum(p, &b);
     if (!status)
-        status = take(p, ")");
+        status = ngd_pattern_lex_take(&p->lex, ")");
     return status ? status : make(p, op, a, b, dim_p);
 }
 
@@ -335,35 +113,36 @@ static ngd_status_t parse_atom(struct parser *p, ngd_dim_t *dim_p)
     ngd_status_t status;
     int i;
 
-    if (p->tok.kind == TOK_INT)
-        return take_int(p, dim_p);
-    if (at_word(p, "floordiv"))
+    if (p->lex.tok.kind == NGD_PATTERN_TOK_INT)
+        return ngd_pattern_lex_take_int(&p->lex, dim_p);
+    if (ngd_pattern_lex_at_word(&p->lex, "floordiv"))
         return parse_call(p, NGD_EXPR_FLOORDIV, dim_p);
-    if (at_word(p, "mod"))
+    if (ngd_pattern_lex_at_word(&p->lex, "mod"))
         return parse_call(p, NGD_EXPR_MOD, dim_p);
-    if (at_punct(p, "(")) {
-        status = advance(p);
+    if (ngd_pattern_lex_at_punct(&p->lex, "(")) {
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
             status = parse_sum(p, dim_p);
-        return status ? status : take(p, ")");
+        return status ? status : ngd_pattern_lex_take(&p->lex, ")");
     }
-    if (p->tok.kind != TOK_WORD)
-        return expected(p, "a number or a dimension");
-    i = find_dim(p, &p->tok);
+    if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD)
+        return ngd_pattern_lex_expected(&p->lex, "a number or a dimension");
+    i = find_dim(p, &p->lex.tok);
     if (i < 0)
-        return about(p, NGD_ERR_GRAPH_SYMBOL, "%.*s is not declared: add a line `dim`", p->tok.p, p->tok.n);
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_SYMBOL, "%.*s is not declared: add a line `dim`",
+                                          p->lex.tok.p, p->lex.tok.n);
     *dim_p = p->pattern->dims[i].dim;
-    return advance(p);
+    return ngd_pattern_lex_advance(&p->lex);
 }
 
 static ngd_status_t parse_product(struct parser *p, ngd_dim_t *dim_p)
 {
     ngd_status_t status = parse_atom(p, dim_p);
 
-    while (!status && at_punct(p, "*")) {
+    while (!status && ngd_pattern_lex_at_punct(&p->lex, "*")) {
         ngd_dim_t right;
 
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
             status = parse_atom(p, &right);
         if (!status)
@@ -374,20 +153,20 @@ static ngd_status_t parse_product(struct parser *p, ngd_dim_t *dim_p)
 
 static ngd_status_t parse_sum(struct parser *p, ngd_dim_t *dim_p)
 {
-    bool negative = at_punct(p, "-");
-    ngd_status_t status = negative ? advance(p) : NGD_OK;
+    bool negative = ngd_pattern_lex_at_punct(&p->lex, "-");
+    ngd_status_t status = negative ? ngd_pattern_lex_advance(&p->lex) : NGD_OK;
 
     if (++p->depth > EXPR_DEPTH)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "an expression is nested too deeply");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "an expression is nested too deeply");
     if (!status)
         status = parse_product(p, dim_p);
     if (!status && negative)
         status = make(p, NGD_EXPR_SUB, 0, *dim_p, dim_p);
-    while (!status && (at_punct(p, "+") || at_punct(p, "-"))) {
-        ngd_expr_op_t op = at_punct(p, "+") ? NGD_EXPR_ADD : NGD_EXPR_SUB;
+    while (!status && (ngd_pattern_lex_at_punct(&p->lex, "+") || ngd_pattern_lex_at_punct(&p->lex, "-"))) {
+        ngd_expr_op_t op = ngd_pattern_lex_at_punct(&p->lex, "+") ? NGD_EXPR_ADD : NGD_EXPR_SUB;
         ngd_dim_t right;
 
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
             status = parse_product(p, &right);
         if (!status)
@@ -406,29 +185,30 @@ static ngd_status_t parse_dim(struct parser *p)
     ngd_status_t status = check_new(p);
 
     if (p->pattern->n_dims == NGD_PATTERN_MAX_DIMS)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 16 dimensions");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 16 dimensions");
     *d = (struct ngd_pattern_dim){.min = 0, .max = NGD_PATTERN_DIM_MAX, .multiple = 1};
     if (!status)
-        status = take_name(p, TOK_WORD, "a dimension's name", d->name);
-    if (!status && p->tok.kind == TOK_INT) {
-        status = take_int(p, &d->min);
+        status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_WORD, "a dimension's name", d->name);
+    if (!status && p->lex.tok.kind == NGD_PATTERN_TOK_INT) {
+        status = ngd_pattern_lex_take_int(&p->lex, &d->min);
         if (!status)
-            status = take(p, "..");
-        if (!status && p->tok.kind == TOK_INT)
-            status = take_int(p, &d->max);
+            status = ngd_pattern_lex_take(&p->lex, "..");
+        if (!status && p->lex.tok.kind == NGD_PATTERN_TOK_INT)
+            status = ngd_pattern_lex_take_int(&p->lex, &d->max);
     }
-    if (!status && at_word(p, "multiple")) {
-        status = advance(p);
+    if (!status && ngd_pattern_lex_at_word(&p->lex, "multiple")) {
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
-            status = take_int(p, &d->multiple);
+            status = ngd_pattern_lex_take_int(&p->lex, &d->multiple);
     }
     if (status)
         return status;
     if (d->max > INT32_MAX || d->min > d->max || d->multiple < 1 || d->multiple > NGD_PATTERN_DIM_MAX)
-        return fail(p, NGD_ERR_GRAPH_SYMBOL, "a dimension needs min <= max < 2^31 and a multiple from 1 to 2^20");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_SYMBOL,
+                                    "a dimension needs min <= max < 2^31 and a multiple from 1 to 2^20");
     status = ngd_expr_declare(p->pattern->exprs, d->name, d->min, d->max, &d->dim);
     if (status)
-        return fail(p, status, ngd_status_text(status));
+        return ngd_pattern_lex_fail(&p->lex, status, ngd_status_text(status));
     p->pattern->n_dims++;
     return NGD_OK;
 }
@@ -440,22 +220,22 @@ static ngd_status_t parse_dtype(struct parser *p)
     ngd_status_t status = check_new(p);
 
     if (p->pattern->n_dtypes == NGD_PATTERN_MAX_DTYPES)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 6 dtype variables");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 6 dtype variables");
     d->allowed = 0;
     if (!status)
-        status = take_name(p, TOK_WORD, "a dtype variable's name", d->name);
+        status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_WORD, "a dtype variable's name", d->name);
     if (!status)
-        status = take(p, "=");
+        status = ngd_pattern_lex_take(&p->lex, "=");
     while (!status) {
-        int dtype = find_dtype(&p->tok);
+        int dtype = find_dtype(&p->lex.tok);
 
-        if (p->tok.kind != TOK_WORD || dtype < 0)
-            return expected(p, "a dtype (f32, bf16, ...)");
+        if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD || dtype < 0)
+            return ngd_pattern_lex_expected(&p->lex, "a dtype (f32, bf16, ...)");
         d->allowed |= 1u << dtype;
-        status = advance(p);
-        if (status || !at_punct(p, "|"))
+        status = ngd_pattern_lex_advance(&p->lex);
+        if (status || !ngd_pattern_lex_at_punct(&p->lex, "|"))
             break;
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
     }
     if (!status)
         p->pattern->n_dtypes++;
@@ -467,9 +247,10 @@ static ngd_status_t parse_float(struct parser *p)
     ngd_status_t status = check_new(p);
 
     if (p->pattern->n_floats == NGD_PATTERN_MAX_FLOATS)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 6 float variables");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 6 float variables");
     if (!status)
-        status = take_name(p, TOK_WORD, "a float variable's name", p->pattern->floats[p->pattern->n_floats]);
+        status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_WORD, "a float variable's name",
+                                           p->pattern->floats[p->pattern->n_floats]);
     if (!status)
         p->pattern->n_floats++;
     return status;
@@ -478,12 +259,12 @@ static ngd_status_t parse_float(struct parser *p)
 /* A list of what one line declares. */
 static ngd_status_t parse_several(struct parser *p, ngd_status_t (*parse)(struct parser *p))
 {
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     if (!status)
         status = parse(p);
-    while (!status && at_punct(p, ",")) {
-        status = advance(p);
+    while (!status && ngd_pattern_lex_at_punct(&p->lex, ",")) {
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
             status = parse(p);
     }
@@ -493,34 +274,34 @@ static ngd_status_t parse_several(struct parser *p, ngd_status_t (*parse)(struct
 /* DTYPE [ [*,] EXPR, ... ] */
 static ngd_status_t parse_type(struct parser *p, struct ngd_pattern_value *v)
 {
-    int variable = find_dtype_variable(p, &p->tok), dtype = find_dtype(&p->tok);
+    int variable = find_dtype_variable(p, &p->lex.tok), dtype = find_dtype(&p->lex.tok);
     ngd_status_t status;
     bool first = true;
 
-    if (p->tok.kind != TOK_WORD || (variable < 0 && dtype < 0))
-        return expected(p, "a dtype or a dtype variable");
+    if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD || (variable < 0 && dtype < 0))
+        return ngd_pattern_lex_expected(&p->lex, "a dtype or a dtype variable");
     v->dtype = variable >= 0 ? variable : -1 - dtype;
     v->typed = true;
-    status = advance(p);
+    status = ngd_pattern_lex_advance(&p->lex);
     if (!status)
-        status = take(p, "[");
-    while (!status && !at_punct(p, "]")) {
+        status = ngd_pattern_lex_take(&p->lex, "[");
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, "]")) {
         if (!first)
-            status = take(p, ",");
-        if (!status && first && at_punct(p, "*")) {
+            status = ngd_pattern_lex_take(&p->lex, ",");
+        if (!status && first && ngd_pattern_lex_at_punct(&p->lex, "*")) {
             v->prefix = true;
-            status = advance(p);
+            status = ngd_pattern_lex_advance(&p->lex);
         } else if (!status) {
             if (v->rank == NGD_MAX_RANK)
-                return fail(p, NGD_ERR_GRAPH_RANK, "a tensor has at most 8 dimensions");
+                return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_RANK, "a tensor has at most 8 dimensions");
             status = parse_sum(p, &v->dims[v->rank++]);
         }
         first = false;
     }
-    return status ? status : take(p, "]");
+    return status ? status : ngd_pattern_lex_take(&p->lex, "]");
 }
 
-static uint32_t find_value(const struct parser *p, const struct token *t)
+static uint32_t find_value(const struct parser *p, const struct ngd_pattern_token *t)
 {
     const struct ngd_pattern *pattern = p->pattern;
 
@@ -533,9 +314,10 @@ static uint32_t find_value(const struct parser *p, const struct token *t)
 static ngd_status_t new_value(struct parser *p, struct ngd_pattern_value **v_p)
 {
     if (p->pattern->n_values == NGD_PATTERN_MAX_VALUES)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 96 values");
-    if (find_value(p, &p->tok) != NGD_PATTERN_NONE)
-        return about(p, NGD_ERR_GRAPH_REDEFINED, "%%%.*s is defined twice", p->tok.p, p->tok.n);
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 96 values");
+    if (find_value(p, &p->lex.tok) != NGD_PATTERN_NONE)
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_REDEFINED, "%%%.*s is defined twice", p->lex.tok.p,
+                                          p->lex.tok.n);
     *v_p = &p->pattern->values[p->pattern->n_values];
     **v_p = (struct ngd_pattern_value){0};
     return NGD_OK;
@@ -545,17 +327,17 @@ static ngd_status_t new_value(struct parser *p, struct ngd_pattern_value **v_p)
 static ngd_status_t parse_input(struct parser *p, uint32_t classes)
 {
     struct ngd_pattern_value *v;
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     p->first_result = p->pattern->n_values;
-    if (!status && p->tok.kind != TOK_VALUE)
-        status = expected(p, "a value, %name");
+    if (!status && p->lex.tok.kind != NGD_PATTERN_TOK_VALUE)
+        status = ngd_pattern_lex_expected(&p->lex, "a value, %name");
     if (!status)
         status = new_value(p, &v);
     if (!status)
-        status = take_name(p, TOK_VALUE, "a value", v->name);
+        status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_VALUE, "a value", v->name);
     if (!status)
-        status = take(p, ":");
+        status = ngd_pattern_lex_take(&p->lex, ":");
     if (status)
         return status;
     v->is_input = true;
@@ -572,101 +354,107 @@ static ngd_status_t parse_results(struct parser *p, struct ngd_pattern_node *n)
 {
     ngd_status_t status = NGD_OK;
 
-    while (!status && (p->tok.kind == TOK_VALUE || at_word(p, "_"))) {
+    while (!status && (p->lex.tok.kind == NGD_PATTERN_TOK_VALUE || ngd_pattern_lex_at_word(&p->lex, "_"))) {
         struct ngd_pattern_value *v;
 
         if (n->n_out == NGD_PATTERN_MAX_OUT)
-            return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a node of a pattern has at most 8 results");
-        if (at_word(p, "_")) {
+            return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a node of a pattern has at most 8 results");
+        if (ngd_pattern_lex_at_word(&p->lex, "_")) {
             n->out[n->n_out++] = NGD_PATTERN_NONE;
-            status = advance(p);
+            status = ngd_pattern_lex_advance(&p->lex);
         } else {
             status = new_value(p, &v);
             if (!status)
-                status = take_name(p, TOK_VALUE, "a value", v->name);
+                status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_VALUE, "a value", v->name);
             if (status)
                 return status;
             v->node = p->side->n_nodes;
             v->result = n->n_out;
             n->out[n->n_out++] = p->pattern->n_values++;
         }
-        if (!status && !at_punct(p, ","))
+        if (!status && !ngd_pattern_lex_at_punct(&p->lex, ","))
             break;
         if (!status)
-            status = advance(p);
+            status = ngd_pattern_lex_advance(&p->lex);
     }
-    return status || n->n_out == 0 ? status : take(p, "=");
+    return status || n->n_out == 0 ? status : ngd_pattern_lex_take(&p->lex, "=");
 }
 
 static ngd_status_t parse_op(struct parser *p, struct ngd_pattern_node *n)
 {
     const char *near;
 
-    if (p->tok.kind != TOK_WORD)
-        return expected(p, "an operator (aten.mm, ...)");
-    n->op = ngd_op_find(p->tok.p, p->tok.n);
+    if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD)
+        return ngd_pattern_lex_expected(&p->lex, "an operator (aten.mm, ...)");
+    n->op = ngd_op_find(p->lex.tok.p, p->lex.tok.n);
     if (n->op && (n->op->flags & NGD_OPF_EVENT))
-        return about(p, NGD_ERR_INVALID_ARGUMENT, "%.*s is not of a pattern: what matches is between events", p->tok.p,
-                     p->tok.n);
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_INVALID_ARGUMENT,
+                                          "%.*s is not of a pattern: what matches is between events", p->lex.tok.p,
+                                          p->lex.tok.n);
     if (!n->op) {
-        near = ngd_op_suggest(p->tok.p, p->tok.n);
-        return near ? ngd_diag_set(p->diag, NGD_ERR_GRAPH_UNKNOWN_OP, "line %u: there is no operator %.*s; is it %s?",
-                                   p->tok.line, p->tok.n > 60 ? 60 : (int)p->tok.n, p->tok.p, near)
-                    : about(p, NGD_ERR_GRAPH_UNKNOWN_OP, "there is no operator %.*s", p->tok.p, p->tok.n);
+        near = ngd_op_suggest(p->lex.tok.p, p->lex.tok.n);
+        return near ? ngd_diag_set(p->lex.diag, NGD_ERR_GRAPH_UNKNOWN_OP,
+                                   "line %u: there is no operator %.*s; is it %s?", p->lex.tok.line,
+                                   p->lex.tok.n > 60 ? 60 : (int)p->lex.tok.n, p->lex.tok.p, near)
+                    : ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_UNKNOWN_OP, "there is no operator %.*s",
+                                                 p->lex.tok.p, p->lex.tok.n);
     }
-    return advance(p);
+    return ngd_pattern_lex_advance(&p->lex);
 }
 
 static ngd_status_t parse_operands(struct parser *p, struct ngd_pattern_node *n)
 {
-    ngd_status_t status = take(p, "(");
+    ngd_status_t status = ngd_pattern_lex_take(&p->lex, "(");
 
-    while (!status && !at_punct(p, ")")) {
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, ")")) {
         uint32_t value = NGD_PATTERN_NONE;
 
         if (n->n_in == NGD_PATTERN_MAX_IN)
-            return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a node of a pattern has at most 24 operands");
+            return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE,
+                                        "a node of a pattern has at most 24 operands");
         if (n->n_in)
-            status = take(p, ",");
+            status = ngd_pattern_lex_take(&p->lex, ",");
         if (status)
             return status;
-        if (!at_word(p, "none")) {
-            if (p->tok.kind != TOK_VALUE)
-                return expected(p, "a value or none");
-            value = find_value(p, &p->tok);
+        if (!ngd_pattern_lex_at_word(&p->lex, "none")) {
+            if (p->lex.tok.kind != NGD_PATTERN_TOK_VALUE)
+                return ngd_pattern_lex_expected(&p->lex, "a value or none");
+            value = find_value(p, &p->lex.tok);
             if (value == NGD_PATTERN_NONE ||
                 (!p->pattern->values[value].is_input && p->pattern->values[value].node >= p->side->n_nodes))
-                return about(p, NGD_ERR_GRAPH_UNDEFINED,
-                             "%%%.*s is not defined before it is used: a pattern has no cycle", p->tok.p, p->tok.n);
+                return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_UNDEFINED,
+                                                  "%%%.*s is not defined before it is used: a pattern has no cycle",
+                                                  p->lex.tok.p, p->lex.tok.n);
             p->pattern->values[value].n_uses++;
         }
         n->in[n->n_in++] = value;
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
     }
     while (n->n_in > n->op->min_in && n->in[n->n_in - 1] == NGD_PATTERN_NONE)
         n->n_in--;
-    return status ? status : take(p, ")");
+    return status ? status : ngd_pattern_lex_take(&p->lex, ")");
 }
 
 static ngd_status_t parse_ints(struct parser *p, struct ngd_attr_value *a)
 {
     ngd_dim_t list[NGD_PATTERN_MAX_IN];
     int64_t *copy;
-    ngd_status_t status = take(p, "[");
+    ngd_status_t status = ngd_pattern_lex_take(&p->lex, "[");
 
-    while (!status && !at_punct(p, "]")) {
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, "]")) {
         if (a->n == NGD_PATTERN_MAX_IN)
-            return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a list in a pattern has at most 24 elements");
+            return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE,
+                                        "a list in a pattern has at most 24 elements");
         if (a->n)
-            status = take(p, ",");
+            status = ngd_pattern_lex_take(&p->lex, ",");
         if (!status)
             status = parse_sum(p, &list[a->n++]);
     }
     if (!status)
-        status = take(p, "]");
+        status = ngd_pattern_lex_take(&p->lex, "]");
     copy = status ? NULL : ngd_arena_calloc(p->pattern->arena, a->n + 1u, sizeof(*copy));
     if (!copy)
-        return status ? status : fail(p, NGD_ERR_NO_MEMORY, "out of host memory");
+        return status ? status : ngd_pattern_lex_fail(&p->lex, NGD_ERR_NO_MEMORY, "out of host memory");
     memcpy(copy, list, a->n * sizeof(*copy));
     a->list = copy;
     return NGD_OK;
@@ -676,18 +464,19 @@ static ngd_status_t parse_float_value(struct parser *p, struct ngd_pattern_attr 
 {
     ngd_status_t status;
 
-    a->variable = p->tok.kind == TOK_WORD ? find_float(p, &p->tok) : -1;
+    a->variable = p->lex.tok.kind == NGD_PATTERN_TOK_WORD ? find_float(p, &p->lex.tok) : -1;
     if (a->variable >= 0) {
         a->kind = NGD_PATTERN_ATTR_FLOAT;
-        return advance(p);
+        return ngd_pattern_lex_advance(&p->lex);
     }
-    if (p->tok.kind == TOK_WORD)
-        return about(p, NGD_ERR_GRAPH_SYMBOL, "%.*s is no float variable: add a line `float`", p->tok.p, p->tok.n);
-    status = take_float(p, &a->value.f);
-    if (!status && at_punct(p, "~")) {
-        status = advance(p);
+    if (p->lex.tok.kind == NGD_PATTERN_TOK_WORD)
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_SYMBOL,
+                                          "%.*s is no float variable: add a line `float`", p->lex.tok.p, p->lex.tok.n);
+    status = ngd_pattern_lex_take_float(&p->lex, &a->value.f);
+    if (!status && ngd_pattern_lex_at_punct(&p->lex, "~")) {
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
-            status = take_float(p, &a->tolerance);
+            status = ngd_pattern_lex_take_float(&p->lex, &a->tolerance);
     }
     return status;
 }
@@ -705,50 +494,53 @@ static ngd_status_t parse_attr_value(struct parser *p, ngd_attr_type_t type, str
     case NGD_ATTR_FLOAT:
         return parse_float_value(p, a);
     case NGD_ATTR_BOOL:
-        if (!at_word(p, "true") && !at_word(p, "false"))
-            return expected(p, "true or false");
-        a->value.i = at_word(p, "true");
-        return advance(p);
+        if (!ngd_pattern_lex_at_word(&p->lex, "true") && !ngd_pattern_lex_at_word(&p->lex, "false"))
+            return ngd_pattern_lex_expected(&p->lex, "true or false");
+        a->value.i = ngd_pattern_lex_at_word(&p->lex, "true");
+        return ngd_pattern_lex_advance(&p->lex);
     case NGD_ATTR_STR:
-        if (p->tok.kind != TOK_STRING)
-            return expected(p, "a string");
-        s = ngd_arena_calloc(p->pattern->arena, p->tok.n + 1, 1);
+        if (p->lex.tok.kind != NGD_PATTERN_TOK_STRING)
+            return ngd_pattern_lex_expected(&p->lex, "a string");
+        s = ngd_arena_calloc(p->pattern->arena, p->lex.tok.n + 1, 1);
         if (!s)
-            return fail(p, NGD_ERR_NO_MEMORY, "out of host memory");
-        memcpy(s, p->tok.p, p->tok.n);
+            return ngd_pattern_lex_fail(&p->lex, NGD_ERR_NO_MEMORY, "out of host memory");
+        memcpy(s, p->lex.tok.p, p->lex.tok.n);
         a->value.s = s;
-        return advance(p);
+        return ngd_pattern_lex_advance(&p->lex);
     case NGD_ATTR_DTYPE:
-        i = find_dtype_variable(p, &p->tok);
+        i = find_dtype_variable(p, &p->lex.tok);
         if (i >= 0) {
             a->kind = NGD_PATTERN_ATTR_DTYPE;
             a->variable = i;
-            return advance(p);
+            return ngd_pattern_lex_advance(&p->lex);
         }
-        a->value.i = at_word(p, "none") ? -1 : find_dtype(&p->tok);
-        return a->value.i >= 0 || at_word(p, "none") ? advance(p) : expected(p, "a dtype");
+        a->value.i = ngd_pattern_lex_at_word(&p->lex, "none") ? -1 : find_dtype(&p->lex.tok);
+        return a->value.i >= 0 || ngd_pattern_lex_at_word(&p->lex, "none")
+                   ? ngd_pattern_lex_advance(&p->lex)
+                   : ngd_pattern_lex_expected(&p->lex, "a dtype");
     }
     return NGD_ERR_INTERNAL;
 }
 
 static ngd_status_t parse_attr(struct parser *p, struct ngd_pattern_node *n)
 {
-    int i = p->tok.kind == TOK_WORD ? ngd_op_attr_index(n->op, p->tok.p, p->tok.n) : -1;
+    int i = p->lex.tok.kind == NGD_PATTERN_TOK_WORD ? ngd_op_attr_index(n->op, p->lex.tok.p, p->lex.tok.n) : -1;
     struct ngd_pattern_attr *a = i < 0 ? NULL : &n->attrs[i];
     ngd_status_t status;
 
     if (!a)
-        return about(p, NGD_ERR_GRAPH_ATTRIBUTE, "the operator has no attribute %.*s", p->tok.p, p->tok.n);
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ATTRIBUTE, "the operator has no attribute %.*s",
+                                          p->lex.tok.p, p->lex.tok.n);
     if (a->kind != NGD_PATTERN_ATTR_DEFAULT)
-        return fail(p, NGD_ERR_GRAPH_ATTRIBUTE, "an attribute is given twice");
-    status = advance(p);
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_ATTRIBUTE, "an attribute is given twice");
+    status = ngd_pattern_lex_advance(&p->lex);
     if (!status)
-        status = take(p, "=");
+        status = ngd_pattern_lex_take(&p->lex, "=");
     if (status)
         return status;
-    if (at_punct(p, "*") && p->side == &p->pattern->source) {
+    if (ngd_pattern_lex_at_punct(&p->lex, "*") && p->side == &p->pattern->source) {
         a->kind = NGD_PATTERN_ATTR_ANY;
-        return advance(p);
+        return ngd_pattern_lex_advance(&p->lex);
     }
     a->kind = NGD_PATTERN_ATTR_GIVEN;
     return parse_attr_value(p, n->op->attrs[i].type, a);
@@ -759,17 +551,17 @@ static ngd_status_t parse_attrs(struct parser *p, struct ngd_pattern_node *n)
     ngd_status_t status;
     bool first = true;
 
-    if (!at_punct(p, "{"))
+    if (!ngd_pattern_lex_at_punct(&p->lex, "{"))
         return NGD_OK;
-    status = advance(p);
-    while (!status && !at_punct(p, "}")) {
+    status = ngd_pattern_lex_advance(&p->lex);
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, "}")) {
         if (!first)
-            status = take(p, ",");
+            status = ngd_pattern_lex_take(&p->lex, ",");
         if (!status)
             status = parse_attr(p, n);
         first = false;
     }
-    return status ? status : take(p, "}");
+    return status ? status : ngd_pattern_lex_take(&p->lex, "}");
 }
 
 static ngd_status_t check_counts(struct parser *p, const struct ngd_pattern_node *n)
@@ -777,14 +569,16 @@ static ngd_status_t check_counts(struct parser *p, const struct ngd_pattern_node
     uint32_t max = n->op->max_in == NGD_OP_VARIADIC ? NGD_PATTERN_MAX_IN : n->op->max_in;
 
     if (n->n_in < n->op->min_in || n->n_in > max)
-        return about(p, NGD_ERR_GRAPH_ARITY, "%.*s has another number of operands", n->op->name, strlen(n->op->name));
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ARITY, "%.*s has another number of operands",
+                                          n->op->name, strlen(n->op->name));
     if (n->op->n_out != NGD_OP_VARIADIC && n->n_out != n->op->n_out)
-        return about(p, NGD_ERR_GRAPH_ARITY, "%.*s has another number of results (_ stands for one that nobody uses)",
-                     n->op->name, strlen(n->op->name));
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ARITY,
+                                          "%.*s has another number of results (_ stands for one that nobody uses)",
+                                          n->op->name, strlen(n->op->name));
     for (uint32_t i = 0; i < n->op->n_attrs; i++)
         if (n->op->attrs[i].required && n->attrs[i].kind == NGD_PATTERN_ATTR_DEFAULT)
-            return about(p, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %.*s is required", n->op->attrs[i].name,
-                         strlen(n->op->attrs[i].name));
+            return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %.*s is required",
+                                              n->op->attrs[i].name, strlen(n->op->attrs[i].name));
     return NGD_OK;
 }
 
@@ -794,7 +588,7 @@ static ngd_status_t parse_node(struct parser *p)
     ngd_status_t status;
 
     if (p->side->n_nodes == NGD_PATTERN_MAX_NODES)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "each side of a pattern has at most 32 nodes");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "each side of a pattern has at most 32 nodes");
     status = parse_results(p, n);
     if (!status)
         status = parse_op(p, n);
@@ -811,46 +605,49 @@ static ngd_status_t parse_node(struct parser *p)
 static ngd_status_t parse_return(struct parser *p)
 {
     struct ngd_pattern_side *s = p->side;
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
-    while (!status && p->tok.kind == TOK_VALUE) {
-        uint32_t value = find_value(p, &p->tok);
+    while (!status && p->lex.tok.kind == NGD_PATTERN_TOK_VALUE) {
+        uint32_t value = find_value(p, &p->lex.tok);
 
         if (value == NGD_PATTERN_NONE)
-            return about(p, NGD_ERR_GRAPH_UNDEFINED, "%%%.*s is returned, but not defined", p->tok.p, p->tok.n);
+            return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_UNDEFINED, "%%%.*s is returned, but not defined",
+                                              p->lex.tok.p, p->lex.tok.n);
         if (p->pattern->values[value].is_input)
-            return about(p, NGD_ERR_GRAPH_MUTATION, "%%%.*s is an input: returning it would make an alias", p->tok.p,
-                         p->tok.n);
+            return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_MUTATION,
+                                              "%%%.*s is an input: returning it would make an alias", p->lex.tok.p,
+                                              p->lex.tok.n);
         if (p->pattern->values[value].returned)
-            return about(p, NGD_ERR_GRAPH_REDEFINED, "%%%.*s is returned twice", p->tok.p, p->tok.n);
+            return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_REDEFINED, "%%%.*s is returned twice",
+                                              p->lex.tok.p, p->lex.tok.n);
         if (s->n_returns == NGD_PATTERN_MAX_OUT)
-            return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern returns at most 8 values");
+            return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern returns at most 8 values");
         p->pattern->values[value].returned = true;
         s->returns[s->n_returns++] = value;
-        status = advance(p);
-        if (!status && !at_punct(p, ","))
+        status = ngd_pattern_lex_advance(&p->lex);
+        if (!status && !ngd_pattern_lex_at_punct(&p->lex, ","))
             break;
         if (!status)
-            status = advance(p);
+            status = ngd_pattern_lex_advance(&p->lex);
     }
     return status;
 }
 
 static ngd_status_t parse_side(struct parser *p, struct ngd_pattern_side *side)
 {
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     if (side->n_nodes)
-        return fail(p, NGD_ERR_GRAPH_REDEFINED, "source and replacement are given once each");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_REDEFINED, "source and replacement are given once each");
     p->side = side;
     p->first_result = p->pattern->n_values;
     if (!status)
-        status = take(p, "{");
-    while (!status && !at_punct(p, "}"))
-        status = at_word(p, "return") ? parse_return(p) : parse_node(p);
+        status = ngd_pattern_lex_take(&p->lex, "{");
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, "}"))
+        status = ngd_pattern_lex_at_word(&p->lex, "return") ? parse_return(p) : parse_node(p);
     if (!status && side->n_nodes == 0)
-        return fail(p, NGD_ERR_GRAPH_PARSE, "source and replacement need a node each");
-    return status ? status : take(p, "}");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE, "source and replacement need a node each");
+    return status ? status : ngd_pattern_lex_take(&p->lex, "}");
 }
 
 /* ---- where ---- */
@@ -861,12 +658,12 @@ static ngd_status_t parse_compare(struct parser *p, ngd_pattern_compare_t *c_p)
                                         [NGD_PATTERN_LE] = "<=", [NGD_PATTERN_GT] = ">",  [NGD_PATTERN_GE] = ">="};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (at_punct(p, names[i])) {
+        if (ngd_pattern_lex_at_punct(&p->lex, names[i])) {
             *c_p = (ngd_pattern_compare_t)i;
-            return advance(p);
+            return ngd_pattern_lex_advance(&p->lex);
         }
     }
-    return expected(p, "==, !=, <, <=, > or >=");
+    return ngd_pattern_lex_expected(&p->lex, "==, !=, <, <=, > or >=");
 }
 
 static ngd_status_t parse_where(struct parser *p)
@@ -875,20 +672,21 @@ static ngd_status_t parse_where(struct parser *p)
     ngd_status_t status = NGD_OK;
 
     if (p->pattern->n_wheres == NGD_PATTERN_MAX_WHERES)
-        return fail(p, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 16 constraints");
-    *w = (struct ngd_pattern_where){.variable = p->tok.kind == TOK_WORD ? find_float(p, &p->tok) : -1};
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 16 constraints");
+    *w = (struct ngd_pattern_where){.variable =
+                                        p->lex.tok.kind == NGD_PATTERN_TOK_WORD ? find_float(p, &p->lex.tok) : -1};
     if (w->variable >= 0)
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
     else
         status = parse_sum(p, &w->a);
     if (!status)
         status = parse_compare(p, &w->compare);
     if (!status)
-        status = w->variable >= 0 ? take_float(p, &w->value) : parse_sum(p, &w->b);
-    if (!status && w->variable >= 0 && at_punct(p, "~")) {
-        status = advance(p);
+        status = w->variable >= 0 ? ngd_pattern_lex_take_float(&p->lex, &w->value) : parse_sum(p, &w->b);
+    if (!status && w->variable >= 0 && ngd_pattern_lex_at_punct(&p->lex, "~")) {
+        status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
-            status = take_float(p, &w->tolerance);
+            status = ngd_pattern_lex_take_float(&p->lex, &w->tolerance);
     }
     p->pattern->n_wheres++;
     return status;
@@ -899,27 +697,27 @@ static ngd_status_t parse_where(struct parser *p)
 static ngd_status_t parse_version(struct parser *p)
 {
     int64_t v = 0;
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     if (!status)
-        status = take_int(p, &v);
+        status = ngd_pattern_lex_take_int(&p->lex, &v);
     if (!status && (v < 1 || v > UINT32_MAX))
-        return fail(p, NGD_ERR_OUT_OF_RANGE, "a version is from 1 on");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_OUT_OF_RANGE, "a version is from 1 on");
     p->pattern->version = (uint32_t)v;
     return status;
 }
 
 static ngd_status_t parse_doc(struct parser *p)
 {
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
-    if (status || p->tok.kind != TOK_STRING)
-        return status ? status : expected(p, "a sentence in quotes");
-    p->pattern->doc = ngd_arena_calloc(p->pattern->arena, p->tok.n + 1, 1);
+    if (status || p->lex.tok.kind != NGD_PATTERN_TOK_STRING)
+        return status ? status : ngd_pattern_lex_expected(&p->lex, "a sentence in quotes");
+    p->pattern->doc = ngd_arena_calloc(p->pattern->arena, p->lex.tok.n + 1, 1);
     if (!p->pattern->doc)
-        return fail(p, NGD_ERR_NO_MEMORY, "out of host memory");
-    memcpy(p->pattern->doc, p->tok.p, p->tok.n);
-    return advance(p);
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_NO_MEMORY, "out of host memory");
+    memcpy(p->pattern->doc, p->lex.tok.p, p->lex.tok.n);
+    return ngd_pattern_lex_advance(&p->lex);
 }
 
 static const char *const phases[] = {
@@ -932,15 +730,15 @@ const char *ngd_pattern_phase_name(ngd_pattern_phase_t phase)
 
 static ngd_status_t parse_phase(struct parser *p)
 {
-    ngd_status_t status = advance(p);
+    ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
     for (int i = 0; !status && i < 3; i++) {
-        if (at_word(p, phases[i])) {
+        if (ngd_pattern_lex_at_word(&p->lex, phases[i])) {
             p->pattern->phase = (ngd_pattern_phase_t)i;
-            return advance(p);
+            return ngd_pattern_lex_advance(&p->lex);
         }
     }
-    return status ? status : expected(p, "early, late or custom");
+    return status ? status : ngd_pattern_lex_expected(&p->lex, "early, late or custom");
 }
 
 static ngd_status_t parse_statement(struct parser *p)
@@ -948,37 +746,39 @@ static ngd_status_t parse_statement(struct parser *p)
     const uint32_t tensor =
         1u << NGD_VALUE_PARAM | 1u << NGD_VALUE_STATE | 1u << NGD_VALUE_INPUT | 1u << NGD_VALUE_NODE;
 
-    if (at_word(p, "version"))
+    if (ngd_pattern_lex_at_word(&p->lex, "version"))
         return parse_version(p);
-    if (at_word(p, "phase"))
+    if (ngd_pattern_lex_at_word(&p->lex, "phase"))
         return parse_phase(p);
-    if (at_word(p, "doc"))
+    if (ngd_pattern_lex_at_word(&p->lex, "doc"))
         return parse_doc(p);
-    if (at_word(p, "dim"))
+    if (ngd_pattern_lex_at_word(&p->lex, "dim"))
         return parse_several(p, parse_dim);
-    if (at_word(p, "dtype"))
+    if (ngd_pattern_lex_at_word(&p->lex, "dtype"))
         return parse_several(p, parse_dtype);
-    if (at_word(p, "float"))
+    if (ngd_pattern_lex_at_word(&p->lex, "float"))
         return parse_several(p, parse_float);
-    if (at_word(p, "where"))
+    if (ngd_pattern_lex_at_word(&p->lex, "where"))
         return parse_several(p, parse_where);
-    if (at_word(p, "source"))
+    if (ngd_pattern_lex_at_word(&p->lex, "source"))
         return parse_side(p, &p->pattern->source);
-    if (at_word(p, "replacement"))
+    if (ngd_pattern_lex_at_word(&p->lex, "replacement"))
         return parse_side(p, &p->pattern->replacement);
-    if ((at_word(p, "input") || at_word(p, "param") || at_word(p, "state") || at_word(p, "host")) &&
+    if ((ngd_pattern_lex_at_word(&p->lex, "input") || ngd_pattern_lex_at_word(&p->lex, "param") ||
+         ngd_pattern_lex_at_word(&p->lex, "state") || ngd_pattern_lex_at_word(&p->lex, "host")) &&
         p->pattern->source.n_nodes + p->pattern->replacement.n_nodes > 0)
-        return fail(p, NGD_ERR_GRAPH_PARSE, "inputs are declared before source and replacement");
-    if (at_word(p, "input"))
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE, "inputs are declared before source and replacement");
+    if (ngd_pattern_lex_at_word(&p->lex, "input"))
         return parse_input(p, tensor);
-    if (at_word(p, "param"))
+    if (ngd_pattern_lex_at_word(&p->lex, "param"))
         return parse_input(p, 1u << NGD_VALUE_PARAM);
-    if (at_word(p, "state"))
+    if (ngd_pattern_lex_at_word(&p->lex, "state"))
         return parse_input(p, 1u << NGD_VALUE_STATE);
-    if (at_word(p, "host"))
+    if (ngd_pattern_lex_at_word(&p->lex, "host"))
         return parse_input(p, 1u << NGD_VALUE_HOST);
-    return expected(p, "version, phase, doc, dim, dtype, float, input, param, state, host, where, source, replacement "
-                       "or '}'");
+    return ngd_pattern_lex_expected(
+        &p->lex, "version, phase, doc, dim, dtype, float, input, param, state, host, where, source, replacement "
+                 "or '}'");
 }
 
 struct holder {
@@ -1019,13 +819,13 @@ struct ngd_pattern *ngd_pattern_unref(struct ngd_pattern *p)
 
 static ngd_status_t keep_text(struct parser *p, const char *start)
 {
-    size_t n = (size_t)(p->tok.p - start);
+    size_t n = (size_t)(p->lex.tok.p - start);
 
     while (n > 0 && start[n - 1] != '}') /* up to its own brace: the token to come is the next pattern's */
         n--;
     p->pattern->text = ngd_arena_calloc(p->pattern->arena, n + 1, 1);
     if (!p->pattern->text)
-        return fail(p, NGD_ERR_NO_MEMORY, "out of host memory");
+        return ngd_pattern_lex_fail(&p->lex, NGD_ERR_NO_MEMORY, "out of host memory");
     memcpy(p->pattern->text, start, n);
     ngd_digest_of(start, n, &p->pattern->digest);
     return NGD_OK;
@@ -1033,26 +833,28 @@ static ngd_status_t keep_text(struct parser *p, const char *start)
 
 static ngd_status_t parse_pattern(struct parser *p)
 {
-    const char *start = p->tok.p;
-    ngd_status_t status = take(p, "pattern");
+    const char *start = p->lex.tok.p;
+    ngd_status_t status = ngd_pattern_lex_take(&p->lex, "pattern");
 
     if (!status)
-        status = take_name(p, TOK_STRING, "the pattern's name in quotes", p->pattern->name);
+        status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_STRING, "the pattern's name in quotes",
+                                           p->pattern->name);
     for (const char *c = p->pattern->name; !status && *c; c++)
-        if (!is_name(*c) && *c != '-')
-            status = fail(p, NGD_ERR_GRAPH_PARSE, "a pattern's name is made of letters, digits, '_', '-' and '.'");
+        if (!ngd_pattern_lex_is_name(*c) && *c != '-')
+            status = ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE,
+                                          "a pattern's name is made of letters, digits, '_', '-' and '.'");
     p->pattern->version = 1;
     if (!status)
-        status = take(p, "{");
-    while (!status && !at_punct(p, "}"))
+        status = ngd_pattern_lex_take(&p->lex, "{");
+    while (!status && !ngd_pattern_lex_at_punct(&p->lex, "}"))
         status = parse_statement(p);
     if (!status)
-        status = advance(p);
+        status = ngd_pattern_lex_advance(&p->lex);
     if (!status && (p->pattern->source.n_nodes == 0 || p->pattern->replacement.n_nodes == 0))
-        status = fail(p, NGD_ERR_GRAPH_PARSE, "it needs a source and a replacement");
+        status = ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE, "it needs a source and a replacement");
     if (!status)
         status = keep_text(p, start);
-    return status ? status : ngd_pattern_check(p->pattern, p->samples, p->diag);
+    return status ? status : ngd_pattern_check(p->pattern, p->samples, p->lex.diag);
 }
 
 static bool name_taken(struct ngd_pattern *const *patterns, uint32_t n, const char *name)
@@ -1066,7 +868,8 @@ static bool name_taken(struct ngd_pattern *const *patterns, uint32_t n, const ch
 static ngd_status_t parse_all(const char *text, size_t n, bool samples, struct ngd_pattern **patterns, uint32_t max,
                               uint32_t *n_p, struct ngd_diag *diag)
 {
-    struct parser p = {.at = text, .end = text + n, .line = 1, .samples = samples, .diag = diag};
+    struct parser p = {.lex = {.at = text, .end = text + n, .line = 1, .pattern = "", .diag = diag},
+                       .samples = samples};
     ngd_status_t status = NGD_OK;
     uint32_t count = 0;
 
@@ -1074,10 +877,10 @@ static ngd_status_t parse_all(const char *text, size_t n, bool samples, struct n
     if (n > NGD_PATTERN_MAX_TEXT)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "a text of patterns has at most %u bytes",
                             NGD_PATTERN_MAX_TEXT);
-    status = advance(&p);
-    if (!status && p.tok.kind == TOK_END)
-        status = expected(&p, "pattern");
-    while (!status && p.tok.kind != TOK_END) {
+    status = ngd_pattern_lex_advance(&p.lex);
+    if (!status && p.lex.tok.kind == NGD_PATTERN_TOK_END)
+        status = ngd_pattern_lex_expected(&p.lex, "pattern");
+    while (!status && p.lex.tok.kind != NGD_PATTERN_TOK_END) {
         if (count == max) {
             status = ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the text has more than %u patterns", max);
             break;
@@ -1088,9 +891,10 @@ static ngd_status_t parse_all(const char *text, size_t n, bool samples, struct n
             break;
         }
         count++;
+        p.lex.pattern = p.pattern->name;
         status = parse_pattern(&p);
         if (!status && name_taken(patterns, count - 1, p.pattern->name))
-            status = fail(&p, NGD_ERR_GRAPH_REDEFINED, "two patterns of the text have this name");
+            status = ngd_pattern_lex_fail(&p.lex, NGD_ERR_GRAPH_REDEFINED, "two patterns of the text have this name");
     }
     if (status) {
         for (uint32_t i = 0; i < count; i++)

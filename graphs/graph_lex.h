@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_GRAPHS_GRAPH_LEX_H
+#define NGD_GRAPHS_GRAPH_LEX_H
+
+/*
+ * The tokens of graph text, one looked ahead: what graph_parse.c reads.
+ *
+ * Never reads past the end and takes the text as bytes. Errors are set once, where they are found, with line and
+ * column.
+ */
+#include "graphs/graph_int.h"
+
+#define NGD_GRAPH_LEX_SHOWN 40 /* bytes of a token in a diagnosis */
+
+enum ngd_graph_token_kind {
+    NGD_GRAPH_TOK_END,
+    NGD_GRAPH_TOK_WORD,  /* letter or _, then letters, digits, _ and . : keywords, symbols, operators, dtypes */
+    NGD_GRAPH_TOK_VALUE, /* %name */
+    NGD_GRAPH_TOK_INT,
+    NGD_GRAPH_TOK_FLOAT,
+    NGD_GRAPH_TOK_STRING, /* still quoted */
+    NGD_GRAPH_TOK_DOTDOT,
+    NGD_GRAPH_TOK_PUNCT, /* one character, in ch */
+};
+
+struct ngd_graph_token {
+    enum ngd_graph_token_kind kind;
+    char ch;
+    struct ngd_slice text; /* VALUE: the name; STRING: without the quotes */
+    uint32_t line, column;
+};
+
+struct ngd_graph_lexer {
+    const char *text, *end, *at;
+    const char *line_start;
+    uint32_t line;
+    struct ngd_graph_token tok; /* the token to come */
+    struct ngd_diag *diag;
+    struct ngd_strbuf string; /* the last unescaped string */
+};
+
+void ngd_graph_lex_init(struct ngd_graph_lexer *l, const char *text, size_t n, struct ngd_diag *diag);
+void ngd_graph_lex_fini(struct ngd_graph_lexer *l);
+
+ngd_status_t ngd_graph_lex_fail_at(struct ngd_graph_lexer *l, const struct ngd_graph_token *tok, ngd_status_t status,
+                                   const char *what);
+/* "expected X, found Y" at the token to come. */
+ngd_status_t ngd_graph_lex_expected(struct ngd_graph_lexer *l, const char *what);
+
+/* To the next token. */
+ngd_status_t ngd_graph_lex_advance(struct ngd_graph_lexer *l);
+bool ngd_graph_lex_at_punct(const struct ngd_graph_lexer *l, char c);
+bool ngd_graph_lex_is(struct ngd_slice s, const char *word);
+bool ngd_graph_lex_at_word(const struct ngd_graph_lexer *l, const char *word);
+/* What must come, and on. */
+ngd_status_t ngd_graph_lex_take_punct(struct ngd_graph_lexer *l, char c);
+ngd_status_t ngd_graph_lex_take_word(struct ngd_graph_lexer *l, const char *word);
+/* Unescaped, in l->string; of max bytes at most. */
+ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *what, size_t max);
+ngd_status_t ngd_graph_lex_take_int(struct ngd_graph_lexer *l, const char *what, int64_t *v_p);
+ngd_status_t ngd_graph_lex_take_float(struct ngd_graph_lexer *l, double *v_p);
+
+#endif
