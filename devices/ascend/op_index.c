@@ -34,6 +34,65 @@ void ngd_ascend_build_gather(struct ascend_issue *c)
     ASCEND_RUN(c, Gather, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
+/* ---- a region of the result is replaced: x is copied, then the region is ---- */
+
+static void put_region(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *region)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    if (ngd_ascend_count(&y) == 0)
+        return;
+    ngd_ascend_store(c, &x, &y);
+    if (ngd_ascend_count(src) > 0)
+        ngd_ascend_store(c, src, region);
+}
+
+void ngd_ascend_build_slice_scatter(struct ascend_issue *c)
+{
+    struct ascend_view src = ngd_ascend_in(c, 1), region = ngd_ascend_out(c, 0);
+    int64_t dim = ngd_call_int(c->call, "dim"), start = ngd_call_int(c->call, "start"), n;
+
+    dim += dim < 0 ? region.rank : 0;
+    n = region.dims[dim];
+    start += start < 0 ? n : 0;
+    start = start < 0 ? 0 : start > n ? n : start;
+    region.offset += start * region.strides[dim];
+    region.strides[dim] *= ngd_call_int(c->call, "step");
+    region.dims[dim] = src.dims[dim];
+    put_region(c, &src, &region);
+}
+
+void ngd_ascend_build_select_scatter(struct ascend_issue *c)
+{
+    struct ascend_view src = ngd_ascend_in(c, 1), region = ngd_ascend_out(c, 0);
+    int64_t dim = ngd_call_int(c->call, "dim"), index = ngd_call_int(c->call, "index");
+
+    dim += dim < 0 ? region.rank : 0;
+    index += index < 0 ? region.dims[dim] : 0;
+    region.offset += index * region.strides[dim];
+    region.rank--;
+    for (uint32_t i = (uint32_t)dim; i < region.rank; i++) {
+        region.dims[i] = region.dims[i + 1];
+        region.strides[i] = region.strides[i + 1];
+    }
+    put_region(c, &src, &region);
+}
+
+void ngd_ascend_build_pad(struct ascend_issue *c)
+{
+    const struct ngd_attr_value *pad = ngd_call_ints(c->call, "pad");
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), region = y;
+
+    if (ngd_ascend_count(&y) == 0)
+        return;
+    ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), y.dtype));
+    for (uint32_t i = 0; i < pad->n; i += 2) /* of the last dimension first */
+        region.offset += pad->list[i] * y.strides[y.rank - 1 - i / 2];
+    memcpy(region.dims, x.dims, sizeof(region.dims));
+    if (ngd_ascend_count(&x) > 0)
+        ngd_ascend_store(c, &x, &region);
+}
+
 void ngd_ascend_build_cat(struct ascend_issue *c)
 {
     struct ascend_view parts[16], y = ngd_ascend_out(c, 0);
