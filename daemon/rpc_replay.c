@@ -343,6 +343,18 @@ static ngd_status_t read_priority(const struct message *m, ngd_priority_t *prior
     return NGD_OK;
 }
 
+/* The graph's device has failed: on another one from now on, if nothing of it is lost with the device. */
+static void move(struct replayer *r)
+{
+    struct ngd_binding *moved = ngd_binding_move(r->binding);
+
+    if (!moved)
+        return;
+    ngd_binding_unref(r->binding);
+    r->binding = ngd_binding_ref(moved);
+    ngd_graph_object_rebind(r->object, moved);
+}
+
 static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
 {
     const struct ngd_graph *g;
@@ -359,6 +371,8 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
         return status;
     ngd_binding_unref(r->binding);
     r->binding = ngd_graph_object_binding(r->object);
+    if (ngd_binding_is_stranded(r->binding))
+        move(r);
     g = ngd_program_graph(ngd_binding_program(r->binding));
     /* Guards first: sizes are computed from symbols, which must be in range for that. */
     status = ngd_key_make(g, &none, m.symbols, m.n_symbols, &key, diag);

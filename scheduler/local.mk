@@ -14,6 +14,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/hot.c scheduler/hot.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
+	scheduler/move.c \
 	scheduler/order.c \
 	scheduler/policy.c scheduler/policy.h \
 	scheduler/policy_fair.c \

@@ -97,6 +97,11 @@ struct ngd_program *ngd_binding_program(const struct ngd_binding *binding);
  */
 ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *const *changes,
                                 struct ngd_binding **binding_p, struct ngd_diag *diag);
+/* Does its device not serve? One load: for each replay. */
+bool ngd_binding_is_stranded(const struct ngd_binding *binding);
+/* A binding of the same graph with the same options on a device that serves; NULL: there is none, or the graph has
+ * params or states, which are on its device. */
+struct ngd_binding *ngd_binding_move(const struct ngd_binding *binding);
 uint64_t ngd_binding_generation(const struct ngd_binding *binding); /* above 0, unique in this process */
 /* The buffer of a param or state; NULL = unbound. Borrowed from the binding. */
 struct ngd_buffer *ngd_binding_buffer(const struct ngd_binding *binding, uint32_t i);

@@ -233,6 +233,13 @@ ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *na
 {
     struct ngd_strbuf names;
 
+    /* The default device is the first that serves, if any does. */
+    for (uint32_t i = 0; i < sched->n_queues && (!name || !*name); i++) {
+        if (atomic_load_explicit(&sched->queues[i].healthy, memory_order_relaxed)) {
+            *dev_p = sched->queues[i].dev;
+            return NGD_OK;
+        }
+    }
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         if (!name || !*name || strcmp(sched->queues[i].dev_name, name) == 0) {
             *dev_p = sched->queues[i].dev;

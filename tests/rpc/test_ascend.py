@@ -3,6 +3,7 @@
 """A daemon whose devices are NPUs, on the simulator of CANN: which of them it starts with, and what it says of them."""
 import contextlib
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -123,6 +124,54 @@ graph "double" {
         with Client(d) as c:
             busy = [i.busy_us for i in c.call("Admin/Devices", pb.DevicesRequest()).devices]
         assert all(b > 0 for b in busy), busy
+
+
+@test("200 sizes on 64 streams: no failed replay, never more streams than there are, and graphs given up are counted")
+def stream_budget():
+    text = 'npugraph 1\ngraph "g" {\n sym N 1..200\n input %x : f32[N]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
+    with ascend("--device=ascend", "--slots=2", STREAMS="64") as d, Client(d) as c:
+        g = c.register(text, options={"capture_limit": "256"}).graph
+        for k in range(2):
+            for n in range(1, 201):
+                assert unfloats(c.replay(g, [floats(*[k + 1] * n)], [n]).outputs[0]) == [2 * k + 2] * n
+                if n % 20 == 0:
+                    found = c.call("Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0].capabilities
+                    assert 0 < int(re.search(r"streams taken by this process: (\d+)", found)[1]) <= 64, found
+        assert int(re.search(r"graphs given up for streams (\d+)", found)[1]) > 100, found
+        assert "eager 0" in found, found
+
+
+@test("losing one of two devices: what keeps nothing there goes on on the other, the rest is answered clearly")
+def lost_device():
+    free = 'npugraph 1\ngraph "free" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
+    bound = ('npugraph 1\ngraph "bound" {\n param %w : f32[2] = "w"\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %w)\n'
+             ' return "y" = %y\n}\n')
+    with ascend("--device=ascend:0", "--device=ascend:1", DEVICES="2", LOSE="0:24") as d, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(d)) for _ in range(8)]
+        stuck = clients[0].register(bound, {"w": clients[0].allocate(8)}).graph
+        assert unfloats(clients[0].replay(stuck, [floats(1, 2)]).outputs[0]) == [1, 2]
+        graphs = [c.call("Graphs/Register", pb.RegisterRequest(text=free, device=f"ascend:{i % 2}")).graph for i, c in enumerate(clients)]
+        failed = 0
+        for k in range(20):
+            for i, c in enumerate(clients):
+                try:
+                    assert unfloats(c.replay(graphs[i], [floats(i, k)]).outputs[0]) == [2 * i, 2 * k]
+                except grpc.RpcError as e:
+                    assert i % 2 == 0 and k < 10 and "ascend:0" in e.details(), (i, k, e)
+                    failed += 1
+        assert 1 <= failed <= 8, failed  # those that ran when it was lost; afterwards none
+        try:
+            clients[0].replay(stuck, [floats(1, 2)])
+        except grpc.RpcError as e:
+            assert "ascend:0" in e.details(), e
+        else:
+            raise AssertionError("a graph with a buffer on the lost device was served")
+        states = {i.name: i.state for i in clients[1].call("Admin/Devices", pb.DevicesRequest()).devices}
+        assert states == {"ascend:0": "quarantined", "ascend:1": "healthy"}, states
+        events = [e.reason for e in clients[0].call("Graphs/Explain", pb.ExplainRequest()).events]
+        assert "moved" in events, events
+        late = clients[2].register(free).graph  # no device was named: not the lost one
+        assert unfloats(clients[2].replay(late, [floats(3, 4)]).outputs[0]) == [6, 8]
 
 
 if __name__ == "__main__":

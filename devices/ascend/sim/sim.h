@@ -94,6 +94,7 @@ struct sim_device {
     uint32_t streams, events, set_count;
     bool lost;
     bool hang, fault;       /* of the next kernel */
+    int64_t lose_after;     /* replays; -1: it stays */
     uint32_t core_limit[2]; /* cube, vector; 0 = all */
     _Atomic uint32_t peers; /* one bit for each device whose memory is reached */
     struct sim_context *primary;

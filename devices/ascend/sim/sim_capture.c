@@ -411,6 +411,8 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
         code = model_of(model, s->ctx, &m);
     if (code == 0 && m)
         code = bind(m);
+    if (code == 0 && m && sim.device[m->device].lose_after >= 0 && sim.device[m->device].lose_after-- == 0)
+        sim.device[m->device].lost = true;
     if (code == 0 && m) {
         t = sim_task_new(SIM_TASK_MODEL);
         t->model = m;

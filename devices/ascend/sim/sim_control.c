@@ -159,6 +159,20 @@ static void break_from_environment(void)
         fprintf(stderr, "acl simulator: NGD_ACLSIM_BREAK is fault, hang, lost or ok; ignoring it\n");
 }
 
+static void lose_from_environment(void)
+{
+    const char *text = getenv("NGD_ACLSIM_LOSE");
+    unsigned device;
+    long long n;
+
+    for (size_t i = 0; i < SIM_MAX_DEVICES; i++)
+        sim.device[i].lose_after = -1;
+    if (text && sscanf(text, "%u:%lld", &device, &n) == 2 && device < SIM_MAX_DEVICES)
+        sim.device[device].lose_after = n;
+    else if (text)
+        fprintf(stderr, "acl simulator: NGD_ACLSIM_LOSE is DEVICE:N; ignoring it\n");
+}
+
 __attribute__((constructor)) static void load(void)
 {
     static const char *const keys[] = {"devices",       "hbm",     "taken",           "streams",
@@ -178,6 +192,7 @@ __attribute__((constructor)) static void load(void)
         set_from_environment(keys[i]);
     fail_from_environment();
     break_from_environment();
+    lose_from_environment();
 }
 
 /* ---- calls --------------------------------------------------------------------------------------- */
