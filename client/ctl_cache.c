@@ -99,8 +99,14 @@ static void advance(struct moved *moved, uint64_t n)
     ctl_progress_update(&moved->bar, moved->done, moved->total);
 }
 
+/* What a read said of its entry. */
+struct entry {
+    char name[128]; /* in full */
+    uint64_t total; /* bytes */
+};
+
 /* Follows a read; what comes goes to f. */
-static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *moved, uint64_t *total_p,
+static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *moved, struct entry *entry,
                          struct npugraph_error *err)
 {
     uint64_t got = 0, total = 0;
@@ -116,6 +122,7 @@ static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *mov
             break;
         r = (const Npugraph__V1__ReadStoreResponse *)m;
         total = r->total;
+        snprintf(entry->name, sizeof(entry->name), "%s", r->name);
         got += r->data.len;
         written = fwrite(r->data.data, 1, r->data.len, f) == r->data.len;
         if (moved != NULL)
@@ -126,12 +133,12 @@ static int receive_entry(struct npugraph__stream *st, FILE *f, struct moved *mov
     }
     if (rc == 0 && got != total)
         rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", got, total);
-    *total_p = total;
+    entry->total = total;
     return rc;
 }
 
 /* Prints what went wrong. */
-static int read_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, uint64_t *total_p)
+static int read_entry(struct ctl *ctl, const char *name, bool text, FILE *f, struct moved *moved, struct entry *entry)
 {
     Npugraph__V1__ReadStoreRequest req = NPUGRAPH__V1__READ_STORE_REQUEST__INIT;
     struct npugraph__stream *st;
@@ -149,7 +156,7 @@ static int read_entry(struct ctl *ctl, const char *name, bool text, FILE *f, str
     if (rc == 0)
         rc = npugraph__stream_half_close(st, &err);
     if (rc == 0)
-        rc = receive_entry(st, f, moved, total_p, &err);
+        rc = receive_entry(st, f, moved, entry, &err);
     npugraph__stream_close(st);
     return rc != 0 ? ctl_fail(&err) : 0;
 }
@@ -159,17 +166,17 @@ static int cache_show(struct ctl *ctl, const char *name)
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    uint64_t total;
+    struct entry entry = {.total = 0};
     int rc;
 
     if (f == NULL) {
         fail_at("a text in memory", "written");
         return 1;
     }
-    rc = read_entry(ctl, name, true, f, NULL, &total);
+    rc = read_entry(ctl, name, true, f, NULL, &entry);
     fclose(f);
     if (rc == 0 && ctl->json) {
-        json_object_set_new(ctl->root, "name", json_string(name));
+        json_object_set_new(ctl->root, "name", json_string(entry.name));
         json_object_set_new(ctl->root, "text", json_string(text));
     } else if (rc == 0) {
         fputs(text, stdout);
@@ -250,16 +257,16 @@ static uint64_t get_u64(const uint8_t from[8])
 static int export_one(struct ctl *ctl, FILE *f, const char *path, const char *name, struct moved *moved)
 {
     uint8_t size[8] = {0};
-    uint64_t total = 0;
+    struct entry entry = {.total = 0};
     off_t at = ftello(f);
 
     if (at < 0 || fwrite(size, 1, 8, f) != 8) {
         fail_at(path, "written");
         return 1;
     }
-    if (read_entry(ctl, name, false, f, moved, &total) != 0)
+    if (read_entry(ctl, name, false, f, moved, &entry) != 0)
         return 1;
-    put_u64(size, total);
+    put_u64(size, entry.total);
     if (fseeko(f, at, SEEK_SET) != 0 || fwrite(size, 1, 8, f) != 8 || fseeko(f, 0, SEEK_END) != 0) {
         fail_at(path, "written");
         return 1;
@@ -346,7 +353,7 @@ struct importing {
 static int send_entry(struct importing *im, struct npugraph__stream *st, uint64_t n, struct npugraph_error *err)
 {
     Npugraph__V1__ImportStoreRequest req = NPUGRAPH__V1__IMPORT_STORE_REQUEST__INIT;
-    uint8_t chunk[IMPORT_CHUNK];
+    static uint8_t chunk[IMPORT_CHUNK]; /* too large for the stack; there is one thread */
     int rc = 0;
 
     req.total = n;

@@ -207,6 +207,8 @@ def command():
         for part in ("symbols N=5", "option.remove_noop_ops true", "pass.", "toolchain ", "# graph as it was registered", "# plan\nplan \"twice\"",
                      "aten.add.Tensor"):
             assert part in text, (part, text)
+        shown = json.loads(ctl(d, "--json", "cache", "show", plan["name"][:12]))
+        assert shown["name"] == plan["name"] and shown["text"] == text
         assert "0 entries" in ctl(d, "cache", "show", "000000", expect=1)
         assert "first 6 digits" in ctl(d, "cache", "show", "00", expect=1)
         ctl(d, "cache", "verify")
