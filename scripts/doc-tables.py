@@ -67,8 +67,14 @@ def attribute(text):
     return f"`{name}` {kind}" + (f" = {default or 'empty'}" if eq else "")
 
 
-def operator(match):
-    _, name, least, most, results, _, rows, flags, mutates, host, attrs, text = match.groups()
+def on_ascend():
+    """Identifiers of the operators that the backend maps; views need no operator of the device's."""
+    with open(os.path.join(TOP, "devices", "ascend", "ascend_ops.def"), encoding="utf-8") as f:
+        return set(re.findall(r"^NGD_ASCEND_OP\((\w+),", f.read(), re.M))
+
+
+def operator(match, mapped):
+    ident, name, least, most, results, _, rows, flags, mutates, host, attrs, text = match.groups()
     if "_RANDOM" in flags or "_SYNC" in flags or "_DATA_SHAPE" in flags:
         return
     for numbers, what in ((bits(mutates), "mutates"), (bits(host), "host parameters:")):
@@ -78,7 +84,8 @@ def operator(match):
         results = "one per element of its list"
     attrs = ", ".join(map(attribute, attrs.split()))
     rows = "yes" if "_ELEMENTWISE" in flags else ROWS[rows]
-    print(f"| `{name}` | {arity(least, most)} | {results} | {attrs} | {rows} | {text.replace('|', chr(92) + '|')} |")
+    ascend = "yes" if ident in mapped or "_VIEW" in flags or "_RECORD" in flags or "_WAIT" in flags else ""
+    print(f"| `{name}` | {arity(least, most)} | {results} | {attrs} | {rows} | {ascend} | {text.replace('|', chr(92) + '|')} |")
 
 
 def operators():
@@ -91,7 +98,9 @@ host parameters where that is said, in the order of the schema; everything else 
 without a default is required. How a graph is written: [graph-text.md](graph-text.md).
 
 *Buckets* says whether the operator may meet a bucketed symbol, whose padding must stay invisible. "Where rows
-stay apart": accepted when no row of dimension 0 mixes with another, and refused with GRAPH_NOT_ROWWISE otherwise.""")
+stay apart": accepted when no row of dimension 0 mixes with another, and refused with GRAPH_NOT_ROWWISE otherwise. Device `host` runs
+all of them, device `ascend` those with a yes, in the dtypes that its libraries take.""")
+    mapped = on_ascend()
     for section in re.split(r"^/\* (?=[A-Z])", text, flags=re.M)[1:]:
         title, _, rest = section.partition("*/")
         title = " ".join(title.replace("*", " ").split())
@@ -107,9 +116,10 @@ stay apart": accepted when no row of dimension 0 mixes with another, and refused
                     "GRAPH_DATA_DEPENDENT"
                 print(f"| `{m.group(2)}` | {m.group(12)} | `{reason}` |")
             continue
-        print("| operator | operands | results | attributes | buckets | meaning |\n| --- | --- | --- | --- | --- | --- |")
+        print("| operator | operands | results | attributes | buckets | ascend | meaning |\n"
+              "| --- | --- | --- | --- | --- | --- | --- |")
         for m in OPERATOR.finditer(rest):
-            operator(m)
+            operator(m, mapped)
 
 
 OPTION = re.compile(r'^NGD_OPTION\(\w+, (\w+), (\w+), ([^,]+), ([^,]+), "([^"]*)", "([^"]*)", (\w+), (\w+), (\w+),\s*"([^"]*)"\)', re.M)

@@ -431,7 +431,7 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     c->op = ngd_ascend_op_of(call->op->id);
     c->temps = c->largest = 0;
     if (!c->op) {
-        ngd_ascend_refuse(c, "there is no operator for it; docs/devices/ascend.md lists those that there are");
+        ngd_ascend_refuse(c, "there is no operator for it; docs/operators.md says which there are");
         return c->status;
     }
     if (c->mode == ASCEND_MEASURE)
