@@ -106,9 +106,21 @@ static void recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_
     set_health(slot->queue, ngd_stream_status(slot->stream) == NGD_OK);
 }
 
+/* What the stream says of an earlier error is of no use to a client. */
+static ngd_status_t say_lost(const struct ngd_slot *slot, const struct ngd_executable *x, struct ngd_launch *launch)
+{
+    return ngd_diag_set(
+        &launch->diag, NGD_ERR_DEVICE_LOST,
+        "device %s has failed and does not recover, so what graph \"%.100s\" has on it is lost: load it on "
+        "another device (npugraphctl devices lists them), or have this one reset",
+        slot->queue->dev_name, x->prog->graph->name);
+}
+
 static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
                          ngd_status_t status)
 {
+    if (status == NGD_ERR_STREAM_ERROR && !atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
+        status = say_lost(slot, x, launch);
     if (!launch->diag.text[0])
         ngd_diag_set(&launch->diag, status, "graph \"%.100s\": %s", x->prog->graph->name, ngd_status_text(status));
     launch->status = status;

@@ -46,12 +46,12 @@ def no_device():
         assert run.returncode not in (0, -11, -6) and word in run.stderr, run
 
 
-def served(d, device="ascend:1"):
-    """The log of a daemon that serves on that device and no other."""
+def served(d, *devices):
+    """The log of a daemon that has these devices and serves on one of them."""
     with Client(d) as c:
         names = [i.name for i in c.call("Admin/Devices", pb.DevicesRequest()).devices]
         g = c.register('npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n')
-        assert names == [device] and unfloats(c.replay(g.graph, [floats(1, 2)]).outputs[0]) == [2, 4], names
+        assert names == list(devices) and unfloats(c.replay(g.graph, [floats(1, 2)]).outputs[0]) == [2, 4], names
     return d.log()
 
 
@@ -59,7 +59,7 @@ def served(d, device="ascend:1"):
 def not_ours():
     for code, words in ((207006, ("HwHiAiUser", "group")), (507033, ("another container or process", "npu-smi"))):
         with ascend("--device=ascend:0", "--device=ascend:1", DEVICES="2", FAIL=f"aclrtCreateContext:0:{code}") as d:
-            log = served(d)
+            log = served(d, "ascend:1")
             assert "ascend:0" in log and all(w in log for w in words), log
 
 
@@ -163,7 +163,8 @@ def lost_device():
         try:
             clients[0].replay(stuck, [floats(1, 2)])
         except grpc.RpcError as e:
-            assert "ascend:0" in e.details(), e
+            assert e.code() is grpc.StatusCode.UNAVAILABLE and "device ascend:0 has failed" in e.details(), e
+            assert "npugraphctl devices" in e.details(), e
         else:
             raise AssertionError("a graph with a buffer on the lost device was served")
         states = {i.name: i.state for i in clients[1].call("Admin/Devices", pb.DevicesRequest()).devices}
@@ -172,6 +173,25 @@ def lost_device():
         assert "moved" in events, events
         late = clients[2].register(free).graph  # no device was named: not the lost one
         assert unfloats(clients[2].replay(late, [floats(3, 4)]).outputs[0]) == [6, 8]
+
+
+@test("sequences whose device is lost are answered with its name, and the daemon and the other device go on")
+def lost_sequences():
+    model = SOURCE / "examples" / "model"
+    if CTL is None or not (model / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    with ascend("--device=ascend:0", "--device=ascend:1", f"--models-dir={SOURCE / 'examples'}", DEVICES="2", LOSE="0:12") as d, Client(d) as c:
+        subprocess.run([CTL, "--quiet", f"--address={d.address}", "load", str(model), "--name", "m", "--kv-dtype", "bf16"], check=True,
+                       capture_output=True, timeout=PATIENCE)
+        sequence = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7])).sequence
+        try:
+            for _ in range(40):
+                c.call("Sequences/Step", pb.StepRequest(sequence=sequence))
+        except grpc.RpcError as e:
+            assert "ascend:0" in e.details() and e.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.INTERNAL), e
+        else:
+            raise AssertionError("the device was lost, and the sequence went on")
+        served(d, "ascend:0", "ascend:1")
 
 
 if __name__ == "__main__":
