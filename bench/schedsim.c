@@ -84,6 +84,8 @@ static void usage(FILE *f)
     fputs("usage: schedsim [NAME=VALUE ...]\n"
           "  policy=fair|fifo  devices=N  slots=N  clients=N  seconds=S  load=X  mean_us=N  spread=X\n"
           "  deadlines=0..1  deadline_min=X  deadline_max=X (in lengths)  backlogged=0|1  weights=A,B,...  seed=N\n"
+          "  arrivals=FILE  what a daemon recorded (npugraphctl trace stop --form arrivals) instead of what is drawn;\n"
+          "                 it gives clients, devices, weights and the time, the rest may be chosen\n"
           "Without arguments the cases of docs/benchmarks.md are run.\n",
           f);
 }
@@ -144,6 +146,35 @@ static bool set_number(struct sim_params *p, const char *name, double v)
     return false;
 }
 
+static struct sim_arrivals arrivals;
+
+/* Classes are by weight; a recording with more weights than there are classes has the rest in the last one. */
+static bool read_arrivals(struct sim_params *p, const char *path)
+{
+    char error[200] = "cannot be opened";
+    FILE *f = fopen(path, "re");
+
+    if (f == NULL || !sim_arrivals_read(f, &arrivals, error, sizeof(error))) {
+        fprintf(stderr, "schedsim: %s: %s\n", path, error);
+        exit(1);
+    }
+    fclose(f);
+    p->arrivals = &arrivals;
+    p->clients = arrivals.n_clients;
+    p->devices = arrivals.n_devices;
+    p->seconds = (double)(arrivals.items[arrivals.n - 1].at + NGD_SEC) * 1e-9;
+    p->n_weights = 0;
+    for (uint32_t i = 0; i < arrivals.n_clients && p->n_weights < 8; i++) {
+        uint32_t k = 0;
+
+        while (k < p->n_weights && p->weights[k] != arrivals.clients[i].weight)
+            k++;
+        if (k == p->n_weights)
+            p->weights[p->n_weights++] = arrivals.clients[i].weight;
+    }
+    return true;
+}
+
 static bool set(struct sim_params *p, char *arg)
 {
     char *value = strchr(arg, '='), *end;
@@ -154,6 +185,8 @@ static bool set(struct sim_params *p, char *arg)
     *value++ = '\0';
     if (strcmp(arg, "policy") == 0)
         return p->policy = value, ngd_sched_policy_find(value) != NULL;
+    if (strcmp(arg, "arrivals") == 0)
+        return read_arrivals(p, value);
     if (strcmp(arg, "weights") == 0)
         return set_weights(p, value);
     v = strtod(value, &end);
@@ -181,5 +214,6 @@ int main(int argc, char **argv)
         }
     }
     run("one case", &p);
+    sim_arrivals_free(&arrivals);
     return 0;
 }

@@ -119,6 +119,8 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv);
 int ctl_doctor_device(struct ctl *ctl, int argc, char **argv); /* argv[1] is "device" */
 int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
+bool ctl_is_timeline(int argc, char **argv); /* of trace: start or stop */
+int ctl_cmd_timeline(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_buckets(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_options(struct ctl *ctl, int argc, char **argv);

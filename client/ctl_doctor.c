@@ -210,8 +210,11 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
     struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
     Npugraph__V1__TraceResponse *r = NULL;
     FILE *f = stdout;
-    int rc = parse(&x, argc, argv, "symbol input seed output");
+    int rc;
 
+    if (ctl_is_timeline(argc, argv))
+        return ctl_cmd_timeline(ctl, argc, argv);
+    rc = parse(&x, argc, argv, "symbol input seed output");
     if (rc == 0)
         rc = learn(&x);
     if (rc == 0) {

@@ -77,29 +77,39 @@ static struct ctl_table *section(const struct view *v, const char *key, const st
 
 /* ---- devices --------------------------------------------------------------------------------------------- */
 
-static uint64_t device_busy_before(const struct view *v, const char *name)
+static const Npugraph__V1__DeviceInfo *device_before(const struct view *v, const char *name)
 {
+    static const Npugraph__V1__DeviceInfo none = NPUGRAPH__V1__DEVICE_INFO__INIT;
+
     for (size_t i = 0; i < v->before->devices->n_devices; i++)
         if (strcmp(v->before->devices->devices[i]->name, name) == 0)
-            return v->before->devices->devices[i]->busy_us;
-    return 0;
+            return v->before->devices->devices[i];
+    return &none;
 }
 
 /* Of the time of all of its stream slots. */
 static double busy(const struct view *v, const Npugraph__V1__DeviceInfo *d)
 {
     const double slots = d->streams != 0 ? d->streams : 1;
-    const double r = rate(v, device_busy_before(v, d->name), d->busy_us) / 1e6 / slots;
+    const double r = rate(v, device_before(v, d->name)->busy_us, d->busy_us) / 1e6 / slots;
 
     return r < 1 ? r : 1; /* a replay that began before the interval is counted whole */
+}
+
+/* Of the interval: a stream slot was idle though something was queued. */
+static double bubble(const struct view *v, const Npugraph__V1__DeviceInfo *d)
+{
+    const double r = rate(v, device_before(v, d->name)->bubble_us, d->bubble_us) / 1e6;
+
+    return r < 1 ? r : 1;
 }
 
 static void put_devices(const struct view *v)
 {
     static const struct ctl_column columns[] = {
-        {"DEVICE", "name", false},    {"STATE", "state", false},      {"BUSY", "busy", true},
-        {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true}, {"POOLS", "pool_bytes", true},
-        {"USED", "used_bytes", true}, {"OF", "memory_bytes", true},
+        {"DEVICE", "name", false},     {"STATE", "state", false},    {"BUSY", "busy", true},
+        {"BUBBLE", "bubble", true},    {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true},
+        {"POOLS", "pool_bytes", true}, {"USED", "used_bytes", true}, {"OF", "memory_bytes", true},
     };
     struct ctl_table *t = section(v, "devices", columns, N_COLUMNS(columns));
 
@@ -110,6 +120,7 @@ static void put_devices(const struct view *v)
         ctl_str(t, d->name);
         ctl_state(t, d->state, strcmp(d->state, "healthy") == 0);
         ctl_ratio(t, busy(v, d));
+        ctl_ratio(t, bubble(v, d));
         ctl_int(t, d->streams);
         ctl_int(t, d->queue_depth);
         ctl_bytes(t, d->pool_bytes);

@@ -42,6 +42,7 @@ npugraphctl_SOURCES = \
 	client/ctl_output.c \
 	client/ctl_patterns.c \
 	client/ctl_replay.c \
+	client/ctl_timeline.c \
 	client/ctl_screen.c client/ctl_screen.h \
 	client/ctl_top.c client/ctl_top.h \
 	client/ctl_top_view.c \

@@ -80,8 +80,13 @@ const struct ctl_command ctl_commands[] = {
      "NAME);\n"
      "--report writes all that with the libraries and functions that were found to a file, which can be sent.",
      false, ctl_cmd_doctor},
-    {"trace", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE]",
-     "One replay of a graph as a Chrome trace", "A span for each kernel; open it in Perfetto or chrome://tracing.",
+    {"trace",
+     "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE] | start [--events N] | "
+     "stop [--form chrome|arrivals] [--output FILE]",
+     "One replay of a graph, or all that the devices do, as a Chrome trace",
+     "Of ID a span for each kernel. From start to stop what each stream slot ran, and for how long that waited, in a "
+     "ring\n"
+     "of --events; --form arrivals gives what bench/schedsim replays. Open traces in Perfetto or chrome://tracing.",
      false, ctl_cmd_trace},
     {"buckets", "ID [--symbol NAME] [--captures N] [--set N,N,...] [--apply]",
      "Sizes seen of a symbol, and the buckets that would pad them least",

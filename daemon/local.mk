@@ -67,6 +67,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_server.h \
 	daemon/rpc_sessions.c \
 	daemon/rpc_store.c \
+	daemon/rpc_timeline.c \
 	daemon/safetensors.c \
 	daemon/safetensors.h \
 	daemon/sdnotify.c \

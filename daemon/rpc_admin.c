@@ -119,6 +119,7 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->streams = s.slots;
     item->queue_depth = s.queue_depth;
     item->busy_us = (uint64_t)(s.busy / NGD_USEC);
+    item->bubble_us = (uint64_t)(s.bubble / NGD_USEC);
 }
 
 /* False: no memory. */

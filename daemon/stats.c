@@ -254,6 +254,8 @@ static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
         put_u64(sb, "queue_depth", stats.queue_depth);
         put_u64(sb, "slots", stats.slots);
         put_double(sb, "busy_s", (double)stats.busy / (double)NGD_SEC);
+        put_double(sb, "bubble_s", (double)stats.bubble / (double)NGD_SEC);
+        put_double(sb, "bubble_ratio", (double)stats.bubble / (double)(ngd_now() - d->started));
         close_with(sb, '}');
     }
     close_with(sb, ']');

@@ -32,6 +32,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
 	scheduler/seq.c \
 	scheduler/share.c scheduler/share.h \
+	scheduler/timeline.c scheduler/timeline.h \
 	scheduler/trace.c \
 	scheduler/trial.c scheduler/trial.h \
 	scheduler/verify.c \

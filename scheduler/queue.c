@@ -57,6 +57,7 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
     ngd_mutex_init(&queue->poolsets_lock, NGD_RANK_POOLSETS);
     ngd_list_init(&queue->poolsets);
     queue->busy_seconds = ngd_metric_row(NGD_M_DEVICE_BUSY_SECONDS, queue->dev_name);
+    queue->bubble_seconds = ngd_metric_row(NGD_M_DEVICE_BUBBLE_SECONDS, queue->dev_name);
     queue->healthy_gauge = ngd_metric_row(NGD_M_DEVICE_HEALTHY, queue->dev_name);
     ngd_metric_row_set(queue->healthy_gauge, 1);
     queue->slots = NGD_NEW_N(struct ngd_slot, n_slots);
@@ -128,6 +129,22 @@ static struct ngd_slot *sleeper_locked(struct ngd_queue *queue) NGD_REQUIRES(que
     return NULL;
 }
 
+void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now)
+{
+    const bool open = queue->depth > 0 && queue->n_busy < queue->n_slots;
+    ngd_nsec_t before = queue->bubble;
+
+    if (open == (queue->bubble_since != 0))
+        return;
+    if (open) {
+        queue->bubble_since = now;
+        return;
+    }
+    queue->bubble += now - queue->bubble_since;
+    queue->bubble_since = 0;
+    ngd_metric_row_add(queue->bubble_seconds, (uint64_t)(queue->bubble / NGD_USEC - before / NGD_USEC));
+}
+
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled)
 {
     ngd_nsec_t now = ngd_now();
@@ -144,6 +161,7 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
         item->queued = true;
         queue->policy->push(queue->state, item, now);
         queue->depth++;
+        ngd_queue_note_bubble(queue, now);
         if (slot) {
             slot->sleeping = false;
             ngd_cond_signal(&slot->wake);
@@ -163,6 +181,8 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
         queue->policy->remove(queue->state, item);
         item->queued = false;
         queue->depth--;
+        if (queue->bubble_since)
+            ngd_queue_note_bubble(queue, ngd_now());
     }
     ngd_mutex_unlock(&queue->lock);
     return queued;
@@ -191,6 +211,7 @@ struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)
     if (claimed) {
         claimed->busy = true;
         claimed->until = 0;
+        queue->n_busy++;
     }
     ngd_mutex_unlock(&queue->lock);
     return claimed;
@@ -200,6 +221,9 @@ void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot)
 {
     ngd_mutex_lock(&queue->lock);
     slot->busy = false;
+    queue->n_busy--;
+    if (queue->depth > 0)
+        ngd_queue_note_bubble(queue, ngd_now());
     if (queue->depth > 0 || queue->stopping) {
         slot->sleeping = false;
         ngd_cond_signal(&slot->wake);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 #define KNOWN_AFTER 3 /* runs; the first ones meet cold caches and say little */
 
@@ -187,6 +188,35 @@ static ngd_status_t run_somehow(struct ngd_slot *slot, struct ngd_binding *bindi
     return ngd_executable_run(slot, binding, x, launch);
 }
 
+static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch)
+{
+    const struct ngd_request *req = slot->asker;
+    const ngd_nsec_t expected = ngd_executable_expected(x);
+    struct ngd_timeline_event e = {.ended = ngd_now(),
+                                   .device_time = launch->device_time,
+                                   .copy_in = launch->copy_in_time,
+                                   .copy_out = launch->copy_out_time,
+                                   .deadline = NGD_NSEC_NEVER,
+                                   .tag = launch->tag,
+                                   .device = slot->queue->index,
+                                   .slot = slot->index,
+                                   .priority = NGD_PRIORITY_NORMAL};
+
+    snprintf(e.graph, sizeof(e.graph), "%s", x->prog->graph->name);
+    if (req) {
+        const struct ngd_account *account = req->item.account;
+
+        e.submitted = req->submitted;
+        e.started = req->started;
+        e.expected = expected == NGD_NSEC_NEVER ? 0 : expected;
+        e.deadline = req->deadline;
+        e.priority = req->priority;
+        e.weight = account->weight;
+        snprintf(e.identity, sizeof(e.identity), "%s", account->share->name);
+    }
+    ngd_timeline_note(&slot->queue->sched->timeline, &e);
+}
+
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch)
 {
@@ -201,5 +231,7 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
     account(slot, x, launch, quarantined);
+    if (ngd_timeline_on(&slot->queue->sched->timeline))
+        note_timeline(slot, x, launch);
     return NGD_OK;
 }

@@ -144,7 +144,9 @@ static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     ngd_metric_observe(NGD_M_QUEUE_SECONDS, now - req->submitted);
     if (!x->cached)
         req->launch.eager = true;
+    slot->asker = req;
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
+    slot->asker = NULL;
     ngd_share_charge(slot->queue, item->account, req->launch.device_time, item->cost);
     if (status == NGD_OK)
         split(req, x);

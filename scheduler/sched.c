@@ -104,6 +104,7 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     ngd_mutex_init(&sched->shares_lock, NGD_RANK_SHARES);
     ngd_list_init(&sched->shares);
     ngd_expiry_init(&sched->expiry);
+    ngd_timeline_init(&sched->timeline);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
     status = ngd_captures_init(&sched->captures, params->capture_threads);
@@ -185,6 +186,7 @@ void ngd_sched_destroy(struct ngd_sched *sched)
     ngd_recorder_fini(&sched->recorder);
     ngd_hot_destroy(sched->hot);
     ngd_expiry_fini(&sched->expiry);
+    ngd_timeline_fini(&sched->timeline);
     ngd_mutex_fini(&sched->shares_lock);
     ngd_mutex_fini(&sched->programs_lock);
     ngd_free(sched);
@@ -283,6 +285,9 @@ void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd
         .healthy = atomic_load_explicit(&queue->healthy, memory_order_relaxed),
     };
 
+    ngd_mutex_lock(&queue->lock);
+    stats.bubble = queue->bubble + (queue->bubble_since ? ngd_now() - queue->bubble_since : 0);
+    ngd_mutex_unlock(&queue->lock);
     for (uint32_t i = 0; i < queue->n_slots; i++)
         stats.pool_bytes += ngd_pool_bytes(queue->slots[i].pool);
     stats.pool_bytes += ngd_poolset_bytes_of(queue);

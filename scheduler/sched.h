@@ -160,6 +160,7 @@ struct ngd_sched_device_stats {
     uint32_t queue_depth, slots;
     uint64_t pool_bytes;
     ngd_nsec_t busy;
+    ngd_nsec_t bubble; /* time in which a slot was idle while something was queued */
     bool healthy;
 };
 void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd_sched_device_stats *stats_p);

@@ -15,6 +15,7 @@
 #include "base/metrics.h"
 #include "scheduler/recorder.h"
 #include "scheduler/sched.h"
+#include "scheduler/timeline.h"
 #include <stdatomic.h>
 
 /* ---- run queues and slots ----------------------------------------------------------------------------- */
@@ -38,7 +39,8 @@ struct ngd_slot {
     /* What a replay of the owner runs, for who asks what hangs. 0: nothing. */
     _Atomic uint64_t running; /* the first 8 bytes of its graph's digest */
     _Atomic int64_t running_since;
-    ngd_nsec_t busy_unreported; /* less than a microsecond of busy time that the metric lacks */
+    const struct ngd_request *asker; /* whose request runs, for the timeline; NULL: a model's batch */
+    ngd_nsec_t busy_unreported;      /* less than a microsecond of busy time that the metric lacks */
 };
 
 /* The run queue of one device. */
@@ -50,7 +52,7 @@ struct ngd_queue {
     uint32_t n_slots;
     struct ngd_slot *slots;
     const struct ngd_sched_policy *policy;
-    struct ngd_metric_row *busy_seconds, *healthy_gauge;
+    struct ngd_metric_row *busy_seconds, *bubble_seconds, *healthy_gauge;
     _Atomic uint32_t waiting; /* requests that are submitted and do not run yet, wherever they are */
     _Atomic int64_t busy;     /* nanoseconds of device time */
     _Atomic bool healthy;
@@ -59,6 +61,9 @@ struct ngd_queue {
     struct ngd_mutex lock;
     void *state NGD_GUARDED_BY(lock); /* the policy's */
     uint32_t depth NGD_GUARDED_BY(lock);
+    uint32_t n_busy NGD_GUARDED_BY(lock);         /* slots */
+    ngd_nsec_t bubble_since NGD_GUARDED_BY(lock); /* a slot has been idle, and something queued; 0: not now */
+    ngd_nsec_t bubble NGD_GUARDED_BY(lock);       /* for how long in all, before that */
     bool stopping NGD_GUARDED_BY(lock);
 };
 
@@ -80,6 +85,8 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *
 /* For an inline run: an idle slot, when nothing is queued. The worker that owns it does not start meanwhile. */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
+/* After each change of what is queued and of which slots are busy. */
+void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock);
 
 void *ngd_worker_main(void *slot);
 
@@ -166,6 +173,7 @@ struct ngd_sched {
     struct ngd_metric_row *miss_rows[5], *eager_rows[4];
     struct ngd_recorder recorder;
     struct ngd_expiry expiry;
+    struct ngd_timeline timeline;
     _Atomic uint64_t next_program;  /* numbers of programs */
     _Atomic uint64_t next_binding;  /* generations of bindings */
     _Atomic uint32_t saves;         /* plans on their way to the store */

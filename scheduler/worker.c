@@ -14,6 +14,9 @@ static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slo
         item->queued = false;
         queue->depth--;
         slot->until = now + item->cost;
+        slot->busy = true;
+        queue->n_busy++;
+        ngd_queue_note_bubble(queue, now);
     }
     return item;
 }
@@ -37,7 +40,6 @@ void *ngd_worker_main(void *arg)
             slot->sleeping = false;
             continue;
         }
-        slot->busy = true;
         ngd_mutex_unlock(&queue->lock);
         if (stopping)
             item->ops->abort(item);
@@ -45,6 +47,7 @@ void *ngd_worker_main(void *arg)
             item->ops->run(item, slot);
         ngd_mutex_lock(&queue->lock);
         slot->busy = false;
+        queue->n_busy--;
     }
     ngd_mutex_unlock(&queue->lock);
     return NULL;

@@ -72,6 +72,7 @@ struct latencies {
 
 struct world {
     const struct sim_params *p;
+    const struct sim_arrival *next_recorded, *end_recorded;
     const struct ngd_sched_policy *policy;
     struct sim_result *result;
     struct device *devices;
@@ -119,6 +120,29 @@ static void make_devices(struct world *w)
     }
 }
 
+static uint32_t class_of(const struct sim_params *p, uint32_t weight)
+{
+    uint32_t k = 0;
+
+    while (k + 1 < p->n_weights && p->weights[k] != weight)
+        k++;
+    return k;
+}
+
+static void make_recorded_clients(struct world *w)
+{
+    const struct sim_arrivals *a = w->p->arrivals;
+
+    w->clients = need(NGD_NEW_N(struct client, w->p->clients));
+    for (uint32_t i = 0; i < w->p->clients; i++) {
+        w->clients[i].class = class_of(w->p, a->clients[i].weight);
+        w->clients[i].device = &w->devices[a->clients[i].device];
+        ngd_account_init(&w->clients[i].account, a->clients[i].weight);
+    }
+    w->next_recorded = a->items;
+    w->end_recorded = a->items + a->n;
+}
+
 static void make_clients(struct world *w)
 {
     const struct sim_params *p = w->p;
@@ -142,9 +166,8 @@ static void make_clients(struct world *w)
 
 /* ---- requests ----------------------------------------------------------------------------------------- */
 
-static struct request *new_request(struct world *w, struct client *c)
+static struct request *blank_request(struct world *w, struct client *c)
 {
-    const struct sim_params *p = w->p;
     struct request *r = w->spare;
 
     if (r)
@@ -153,9 +176,28 @@ static struct request *new_request(struct world *w, struct client *c)
         r = need(NGD_NEW(struct request));
     ngd_sched_item_init(&r->item, NULL);
     r->client = c;
-    r->length = (ngd_nsec_t)(c->mean * exp(p->spread * normal(&c->chance) - p->spread * p->spread / 2)) + 1;
     r->item.account = &c->account;
     r->item.arrival = w->now;
+    return r;
+}
+
+static struct request *recorded_request(struct world *w, const struct sim_arrival *a)
+{
+    struct request *r = blank_request(w, &w->clients[a->client]);
+
+    r->length = a->length;
+    r->item.cost = a->cost;
+    r->item.deadline = a->deadline;
+    r->item.priority = a->priority;
+    return r;
+}
+
+static struct request *new_request(struct world *w, struct client *c)
+{
+    const struct sim_params *p = w->p;
+    struct request *r = blank_request(w, c);
+
+    r->length = (ngd_nsec_t)(c->mean * exp(p->spread * normal(&c->chance) - p->spread * p->spread / 2)) + 1;
     r->item.cost = (ngd_nsec_t)c->mean;
     r->item.doubt = (ngd_nsec_t)(c->mean * p->spread * 0.8); /* the mean deviation of a normal distribution */
     if (uniform(&c->chance) <= p->deadline_share)
@@ -209,20 +251,25 @@ static void start(struct world *w, struct device *d)
     }
 }
 
-static void submit(struct world *w, struct client *c)
+static void submit_request(struct world *w, struct request *r)
 {
-    struct request *r = new_request(w, c);
+    struct client *c = r->client;
     const bool bound = r->item.deadline != NGD_NSEC_NEVER;
 
     w->result->requests++;
     w->result->with_deadline += bound;
-    if (bound && !in_time(w, r)) {
+    if (bound && r->item.cost && !in_time(w, r)) {
         refuse(w, r);
         return;
     }
     w->result->taken++;
     w->policy->push(c->device->state, &r->item, w->now);
     start(w, c->device);
+}
+
+static void submit(struct world *w, struct client *c)
+{
+    submit_request(w, new_request(w, c));
 }
 
 static void note_latency(struct latencies *l, ngd_nsec_t t)
@@ -269,6 +316,12 @@ static bool step(struct world *w)
     struct slot *slot = e ? ngd_container_of(e, struct slot, node) : NULL;
 
     w->result->events++;
+    if (w->next_recorded < w->end_recorded && (!slot || w->next_recorded->at <= slot->end) &&
+        w->next_recorded->at < w->until) {
+        w->now = w->next_recorded->at;
+        submit_request(w, recorded_request(w, w->next_recorded++));
+        return true;
+    }
     if (c && (!slot || c->next <= slot->end) && c->next < w->until) {
         ngd_heap_remove(&w->arrivals, &c->node);
         w->now = c->next;
@@ -305,9 +358,11 @@ static void sum_class(struct world *w, uint32_t k, struct sim_class *cls)
     for (uint32_t i = 0; i < w->p->clients; i++)
         weights += w->clients[i].account.weight;
     part = (double)w->busy * cls->weight / weights;
-    for (uint32_t i = k; i < w->p->clients; i += w->p->n_weights) {
+    for (uint32_t i = 0; i < w->p->clients; i++) {
         const double used = (double)w->clients[i].used;
 
+        if (w->clients[i].class != k)
+            continue;
         cls->clients++;
         cls->used += used * 1e-9;
         cls->least = fmin(cls->least, used / part);
@@ -376,7 +431,10 @@ void sim_run(const struct sim_params *params, struct sim_result *result_p)
     for (uint32_t k = 0; k < params->n_weights; k++)
         w.latencies[k] = (struct latencies){.step = 1, .values = need(NGD_NEW_N(ngd_nsec_t, LATENCIES_MAX))};
     make_devices(&w);
-    make_clients(&w);
+    if (params->arrivals)
+        make_recorded_clients(&w);
+    else
+        make_clients(&w);
     while (step(&w))
         ;
     result_p->busy = (double)w.busy / ((double)w.until * params->devices * params->slots);

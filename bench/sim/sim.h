@@ -13,6 +13,26 @@
  * Threads: one. Memory: the caller keeps the arrays.
  */
 #include "scheduler/policy.h"
+#include <stdio.h>
+
+/* What a daemon recorded (npugraphctl trace stop --form arrivals), instead of what is drawn. */
+struct sim_arrival {
+    ngd_nsec_t at, length, cost; /* cost: as the daemon expected it; 0 = unknown */
+    ngd_nsec_t deadline;         /* NGD_NSEC_NEVER */
+    uint32_t client;
+    ngd_priority_t priority;
+};
+struct sim_arrivals {
+    struct sim_arrival *items; /* by time */
+    size_t n;
+    struct {
+        uint32_t weight, device;
+    } * clients; /* an identity on a device */
+    uint32_t n_clients, n_devices;
+};
+/* False: error has a sentence about the line. */
+bool sim_arrivals_read(FILE *f, struct sim_arrivals *arrivals_p, char *error, size_t room);
+void sim_arrivals_free(struct sim_arrivals *arrivals);
 
 struct sim_params {
     const char *policy;
@@ -27,6 +47,7 @@ struct sim_params {
     uint32_t n_weights;                /* clients have them in turn */
     uint32_t weights[8];
     uint64_t seed;
+    const struct sim_arrivals *arrivals; /* NULL: drawn; else they give clients, devices, weights and requests */
 };
 
 struct sim_class { /* of clients with one weight */

@@ -24,6 +24,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_sharing.py \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_store.py \
+	tests/rpc/test_timeline.py \
 	tests/rpc/test_timing.py \
 	tests/rpc/test_tls.py \
 	tests/rpc/test_top.py \
@@ -31,4 +32,4 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_wire.py
 TESTS += $(NGD_RPC_TESTS)
 EXTRA_DIST += tests/rpc/certs.py tests/rpc/harness.py $(NGD_RPC_TESTS)
-$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl examples/worker $(aclsim_LTLIBRARIES)
+$(NGD_RPC_TESTS:.py=.log): npugraphd npugraphctl bench/schedsim examples/worker $(aclsim_LTLIBRARIES)

@@ -159,6 +159,7 @@ def plausible(daemon):
             assert 0.3 <= seconds <= took, look
             device, = look["devices"]
             assert 0 < device["busy"] <= 1 and device["state"] == "healthy" and 0 < device["used_bytes"] <= device["memory_bytes"]
+            assert 0 <= device["bubble"] <= 1
             model, = look["models"]
             assert model["name"] == "m" and model["tokens_per_s"] > 0 and 0 <= model["kv_used"] <= 1
             assert look["tokens_per_s"] > 0 and look["replays_per_s"] > 0

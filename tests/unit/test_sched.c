@@ -446,6 +446,58 @@ START_TEST(what_waits_expires_while_the_device_is_busy)
 }
 END_TEST
 
+static void never_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+{
+    (void)item;
+    (void)slot;
+    ck_abort_msg("no worker was started");
+}
+
+START_TEST(a_bubble_is_time_in_which_a_slot_is_idle_and_something_queued)
+{
+    static const struct ngd_sched_item_ops ops = {.run = never_run};
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_sched_device_stats stats;
+    struct ngd_sched_params params;
+    struct ngd_sched_item item[2];
+    struct ngd_diag diag = {0};
+    struct ngd_queue *queue;
+    struct ngd_slot *slot;
+    struct bed bed;
+
+    ngd_clock_set_fake(t0);
+    bed_params(&bed, &params);
+    if (ngd_sched_create(&params, &bed.sched, &diag)) /* not started: nobody takes anything */
+        ck_abort_msg("%s", diag.text);
+    queue = &bed.sched->queues[0];
+    for (int i = 0; i < 2; i++) {
+        ngd_sched_item_init(&item[i], &ops);
+        item[i].account = &bed.sched->own_share->accounts[0];
+    }
+    slot = ngd_queue_claim(queue);
+    ngd_clock_set_fake(t0 + 1 * NGD_SEC); /* busy, nothing queued */
+    ck_assert_int_eq(ngd_queue_push(queue, &item[0], NULL), NGD_OK);
+    ngd_clock_set_fake(t0 + 2 * NGD_SEC); /* busy, one queued */
+    ngd_sched_device_stats(bed.sched, 0, &stats);
+    ck_assert_int_eq(stats.bubble, 0);
+    ngd_queue_release(queue, slot);
+    ngd_clock_set_fake(t0 + 5 * NGD_SEC); /* idle, one queued: three seconds */
+    ck_assert_int_eq(ngd_queue_push(queue, &item[1], NULL), NGD_OK);
+    ngd_sched_device_stats(bed.sched, 0, &stats);
+    ck_assert_int_eq(stats.bubble, 3 * NGD_SEC);
+    ck_assert(ngd_queue_remove(queue, &item[0]));
+    ngd_clock_set_fake(t0 + 6 * NGD_SEC); /* idle, the other queued: one more */
+    ck_assert(ngd_queue_remove(queue, &item[1]));
+    ngd_clock_set_fake(t0 + 9 * NGD_SEC); /* idle, nothing queued */
+    ngd_sched_device_stats(bed.sched, 0, &stats);
+    ck_assert_int_eq(stats.bubble, 4 * NGD_SEC);
+    ck_assert_int_eq(bed_counted(&bed, NGD_M_DEVICE_BUBBLE_SECONDS), 4 * NGD_SEC / NGD_USEC);
+    ngd_sched_destroy(bed.sched);
+    ngd_device_close(bed.dev);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
 START_TEST(queue_refuses_what_exceeds_its_limit)
 {
     struct ngd_sched_params params;
@@ -1098,11 +1150,11 @@ UNIT_MAIN("scheduler/sched", request_runs_and_its_times_are_told, requests_of_on
           done_may_submit_the_next_request, cancel_of_a_queued_request_answers_it_at_once,
           cancel_of_a_request_behind_another_leaves_the_order_intact,
           cancel_during_a_capture_gives_the_order_to_the_next, deadline_that_has_passed_is_refused_or_answered_in_time,
-          what_waits_expires_while_the_device_is_busy, queue_refuses_what_exceeds_its_limit,
-          drained_scheduler_refuses_and_becomes_idle, stop_answers_everything_exactly_once,
-          eight_threads_with_the_same_graph_capture_it_once, requests_that_miss_wait_together_for_one_capture,
-          capture_whose_requests_are_all_cancelled_is_not_made, past_the_limit_evict_drops_and_captures_again,
-          past_the_limit_reject_refuses_and_eager_runs_without_a_capture,
+          what_waits_expires_while_the_device_is_busy, a_bubble_is_time_in_which_a_slot_is_idle_and_something_queued,
+          queue_refuses_what_exceeds_its_limit, drained_scheduler_refuses_and_becomes_idle,
+          stop_answers_everything_exactly_once, eight_threads_with_the_same_graph_capture_it_once,
+          requests_that_miss_wait_together_for_one_capture, capture_whose_requests_are_all_cancelled_is_not_made,
+          past_the_limit_evict_drops_and_captures_again, past_the_limit_reject_refuses_and_eager_runs_without_a_capture,
           eviction_that_finds_everything_in_use_runs_eagerly_instead, force_eager_never_captures,
           request_that_asks_for_it_runs_the_captured_plan_eagerly, capture_ahead_says_what_it_did,
           bad_requests_are_refused_with_a_reason, index_out_of_range_fails_its_request_and_nothing_else,

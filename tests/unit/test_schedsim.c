@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the policies promise at sizes and times that only virtual time has (bench/sim). */
 #include "bench/sim/sim.h"
+#include <string.h>
 #include "tests/unit/unit.h"
 #include <math.h>
 
@@ -84,6 +85,79 @@ START_TEST(ten_thousand_clients_on_64_devices_are_served)
 }
 END_TEST
 
+static bool read_text(const char *text, struct sim_arrivals *a, char *error, size_t room)
+{
+    FILE *f = fmemopen((char *)(uintptr_t)text, strlen(text), "r");
+    bool ok = sim_arrivals_read(f, a, error, room);
+
+    fclose(f);
+    return ok;
+}
+
+START_TEST(recorded_arrivals_are_replayed)
+{
+    static const char text[] = "npugraph-arrivals 1\n# a comment\n"
+                               "2000.000 1000.000 1000.000 - 1 100 host:0 uid:1\n"
+                               "0.000 1000.000 1000.000 - 1 100 host:0 uid:1\n"
+                               "0.500 1000.000 1000.000 2900.000 1 200 host:0 tls:CN=a b\n"
+                               "0.750 1000.000 1000.000 2500.000 1 100 host:0 uid:1\n"
+                               "0.750 1000.000 0.000 - 2 100 host:1 uid:1\n";
+    struct sim_arrivals a;
+    struct sim_params p;
+    char error[200];
+
+    ck_assert_msg(read_text(text, &a, error, sizeof(error)), "%s", error);
+    ck_assert_uint_eq(a.n, 5);
+    ck_assert_uint_eq(a.n_clients, 3); /* uid:1 on two devices */
+    ck_assert_uint_eq(a.n_devices, 2);
+    sim_params_init(&p);
+    p.arrivals = &a;
+    p.clients = a.n_clients;
+    p.devices = a.n_devices;
+    p.seconds = 1;
+    p.n_weights = 2;
+    p.weights[0] = 100, p.weights[1] = 200;
+    sim_run(&p, &result);
+    ck_assert_uint_eq(result.requests, 5);
+    ck_assert_uint_eq(result.with_deadline, 2);
+    ck_assert_uint_eq(result.refused, 1); /* it would end in time, but make the other one late */
+    ck_assert_uint_eq(result.missed, 0);
+    ck_assert_double_eq_tol(result.classes[0].used, 0.003, 1e-6);
+    ck_assert_double_eq_tol(result.classes[1].used, 0.001, 1e-6);
+    sim_arrivals_free(&a);
+}
+END_TEST
+
+START_TEST(bad_recordings_are_refused_by_line)
+{
+    static const char *const bad[] = {
+        "",
+        "npugraph-arrivals 2\n",
+        "npugraph-arrivals 1\n",
+        "npugraph-arrivals 1\n1 2 3\n",
+        "npugraph-arrivals 1\n-1 2 3 - 1 100 host:0 uid:1\n",
+        "npugraph-arrivals 1\n1 nan 3 - 1 100 host:0 uid:1\n",
+        "npugraph-arrivals 1\n1 2 3 x 1 100 host:0 uid:1\n",
+        "npugraph-arrivals 1\n1 2 3 - 3 100 host:0 uid:1\n",
+        "npugraph-arrivals 1\n1 2 3 - 1 0 host:0 uid:1\n",
+        "npugraph-arrivals 1\n1 2 3 - 1 100 host:0 uid:1", /* cut off */
+    };
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        struct sim_arrivals a;
+        char error[200] = "";
+        FILE *f = tmpfile();
+
+        fputs(bad[i], f);
+        rewind(f);
+        ck_assert_msg(!sim_arrivals_read(f, &a, error, sizeof(error)), "%zu", i);
+        ck_assert_msg(strncmp(error, "line ", 5) == 0, "%s", error);
+        fclose(f);
+    }
+}
+END_TEST
+
 UNIT_MAIN("scheduler/sim", shares_are_within_three_percent_of_the_weights,
           deadlines_that_are_accepted_are_met_and_no_time_is_wasted, below_its_capacity_nothing_is_refused,
-          ten_thousand_clients_on_64_devices_are_served)
+          ten_thousand_clients_on_64_devices_are_served, recorded_arrivals_are_replayed,
+          bad_recordings_are_refused_by_line)
