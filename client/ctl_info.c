@@ -150,11 +150,34 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
+/* Two columns: used, and of how much; 0 is no limit. */
+static void put_quota(struct ctl_table *t, const Npugraph__V1__ShareInfo *s, const char *name)
+{
+    uint64_t used = 0, limit = 0;
+
+    for (size_t i = 0; i < s->n_quotas; i++) {
+        if (strcmp(s->quotas[i]->name, name) == 0) {
+            used = s->quotas[i]->used;
+            limit = s->quotas[i]->limit;
+        }
+    }
+    if (strcmp(name, "bytes") == 0) {
+        ctl_bytes(t, used);
+        ctl_bytes(t, limit);
+        return;
+    }
+    ctl_int(t, used);
+    ctl_int(t, limit);
+}
+
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"IDENTITY", "identity", false}, {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
-        {"LIMIT", "queue_limit", true},  {"DEVICE TIME", "device_ms", true},
+        {"IDENTITY", "identity", false},   {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
+        {"LIMIT", "queue_limit", true},    {"DEVICE TIME", "device_ms", true}, {"REPLAYS", "replays", true},
+        {"QUEUED EACH", "queue_us", true}, {"SESSIONS", "sessions", true},     {"OF", "sessions_limit", true},
+        {"GRAPHS", "graphs", true},        {"OF", "graphs_limit", true},       {"SEQUENCES", "sequences", true},
+        {"OF", "sequences_limit", true},   {"BYTES", "bytes", true},           {"OF", "bytes_limit", true},
     };
     Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
     Npugraph__V1__ListSharesResponse *r;
@@ -176,6 +199,10 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
         ctl_int(t, s->waiting);
         ctl_int(t, s->queue_limit);
         ctl_ms(t, s->device_us / 1000);
+        ctl_int(t, s->replays);
+        ctl_us(t, s->replays != 0 && s->timing != NULL ? (double)s->timing->queue_ns / 1000 / (double)s->replays : 0);
+        for (int q = 0; q < 4; q++)
+            put_quota(t, s, (const char *const[]){"sessions", "graphs", "sequences", "bytes"}[q]);
     }
     ctl_table_end(t, "No identities.");
     npugraph__free_message(r);

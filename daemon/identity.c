@@ -12,12 +12,19 @@ struct ngd_identities {
     struct ngd_identity *first NGD_GUARDED_BY(lock);
 };
 
-static const char *const quota_names[] = {
-    [NGD_QUOTA_SESSIONS] = "open sessions (max-sessions-per-identity)",
-    [NGD_QUOTA_GRAPHS] = "registered graphs (max-graphs-per-identity)",
-    [NGD_QUOTA_SEQUENCES] = "open sequences (max-sequences-per-identity)",
-    [NGD_QUOTA_BYTES] = "bytes in buffers (max-bytes-per-identity)",
+static const struct {
+    const char *name, *what;
+} quotas[] = {
+    [NGD_QUOTA_SESSIONS] = {"sessions", "open sessions (max-sessions-per-identity)"},
+    [NGD_QUOTA_GRAPHS] = {"graphs", "registered graphs (max-graphs-per-identity)"},
+    [NGD_QUOTA_SEQUENCES] = {"sequences", "open sequences (max-sequences-per-identity)"},
+    [NGD_QUOTA_BYTES] = {"bytes", "bytes in buffers (max-bytes-per-identity)"},
 };
+
+const char *ngd_quota_name(ngd_quota_t kind)
+{
+    return quotas[kind].name;
+}
 
 ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, struct ngd_identities **table_p)
 {
@@ -118,7 +125,7 @@ ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, 
     do {
         if (__builtin_add_overflow(used, n, &sum) || (limit && sum > limit))
             return ngd_diag_set(diag, NGD_ERR_QUOTA, "%s has %llu of %llu %s; %llu more do not fit: free some first",
-                                identity->name, (unsigned long long)used, (unsigned long long)limit, quota_names[kind],
+                                identity->name, (unsigned long long)used, (unsigned long long)limit, quotas[kind].what,
                                 (unsigned long long)n);
     } while (!atomic_compare_exchange_weak(&identity->used[kind], &used, sum));
     return NGD_OK;
@@ -127,4 +134,19 @@ ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, 
 void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n)
 {
     atomic_fetch_sub(&identity->used[kind], n);
+}
+
+bool ngd_identities_usage(struct ngd_identities *table, const char *name,
+                          struct ngd_quota_usage usage_p[NGD_QUOTA_KINDS])
+{
+    const struct ngd_identity *identity;
+
+    ngd_mutex_lock(&table->lock);
+    for (identity = table->first; identity; identity = identity->next)
+        if (strcmp(identity->name, name) == 0)
+            break;
+    for (int i = 0; identity && i < NGD_QUOTA_KINDS; i++)
+        usage_p[i] = (struct ngd_quota_usage){atomic_load(&identity->used[i]), table->params.limits[i]};
+    ngd_mutex_unlock(&table->lock);
+    return identity != NULL;
 }

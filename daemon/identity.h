@@ -51,6 +51,15 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
 struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity);
 struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity); /* returns NULL; NULL is fine */
 
+/* What the identity of that name has of each quota, and may have (0: no limit). False: there is none of that name. */
+struct ngd_quota_usage {
+    uint64_t used, limit;
+};
+bool ngd_identities_usage(struct ngd_identities *table, const char *name,
+                          struct ngd_quota_usage usage_p[NGD_QUOTA_KINDS]);
+/* "sessions", "graphs", ... */
+const char *ngd_quota_name(ngd_quota_t kind);
+
 /* QUOTA names what is used up; nothing is taken then. */
 ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n, struct ngd_diag *diag);
 void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n);

@@ -222,6 +222,7 @@ static void list_sessions(struct ngd_call *call, const void *msg)
  */
 struct share_list {
     struct ngd_arena *arena;
+    struct ngd_identities *identities;
     Npugraph__V1__ShareInfo **items;
     size_t n, cap, seen;
     bool failed;
@@ -240,6 +241,28 @@ static Npugraph__V1__Timing *make_timing(struct ngd_arena *arena, const struct n
     t->copy_out_ns = (uint64_t)split->part[NGD_SPLIT_COPY_OUT];
     t->padding_ns = (uint64_t)split->part[NGD_SPLIT_PADDING];
     return t;
+}
+
+/* False: no memory. */
+static bool fill_quotas(struct share_list *list, Npugraph__V1__ShareInfo *item)
+{
+    struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
+    Npugraph__V1__QuotaInfo *infos;
+
+    if (!item->identity || !ngd_identities_usage(list->identities, item->identity, usage))
+        return item->identity != NULL;
+    infos = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*infos));
+    item->quotas = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*item->quotas));
+    if (!infos || !item->quotas)
+        return false;
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        npugraph__v1__quota_info__init(&infos[i]);
+        infos[i].name = borrow(ngd_quota_name((ngd_quota_t)i));
+        infos[i].used = usage[i].used;
+        infos[i].limit = usage[i].limit;
+        item->quotas[item->n_quotas++] = &infos[i];
+    }
+    return true;
 }
 
 static void take_share(void *ctx, const struct ngd_share_stats *stats)
@@ -262,7 +285,7 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     item->device_us = (uint64_t)(stats->used / NGD_USEC);
     item->replays = stats->replays;
     item->timing = make_timing(list->arena, &stats->split);
-    list->failed |= item->identity == NULL || item->timing == NULL;
+    list->failed |= item->timing == NULL || !fill_quotas(list, item);
     list->items[list->n++] = item;
 }
 
@@ -284,7 +307,7 @@ static bool take_shares(struct ngd_sched *sched, struct share_list *list)
 static void list_shares(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListSharesResponse r = NPUGRAPH__V1__LIST_SHARES_RESPONSE__INIT;
-    struct share_list list = {.arena = &call->arena};
+    struct share_list list = {.arena = &call->arena, .identities = call->daemon->identities};
 
     (void)msg;
     if (!take_shares(call->daemon->sched, &list)) {

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/models.h"
 #include "daemon/peers.h"
 #include "daemon/rpc_server.h"
@@ -261,9 +262,31 @@ static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
     close_with(sb, ']');
 }
 
+struct shares {
+    struct ngd_strbuf *sb;
+    struct ngd_identities *identities;
+};
+
+static void put_quotas(const struct shares *shares, const char *identity)
+{
+    struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
+
+    if (!ngd_identities_usage(shares->identities, identity, usage))
+        return;
+    open_object(shares->sb, "quotas");
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        open_object(shares->sb, ngd_quota_name((ngd_quota_t)i));
+        put_u64(shares->sb, "used", usage[i].used);
+        put_u64(shares->sb, "limit", usage[i].limit);
+        close_with(shares->sb, '}');
+    }
+    close_with(shares->sb, '}');
+}
+
 static void put_share(void *ctx, const struct ngd_share_stats *stats)
 {
-    struct ngd_strbuf *sb = ctx;
+    const struct shares *shares = ctx;
+    struct ngd_strbuf *sb = shares->sb;
 
     open_object(sb, NULL);
     put_text(sb, "identity", stats->name);
@@ -276,13 +299,16 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
     close_with(sb, '}');
+    put_quotas(shares, stats->name);
     close_with(sb, '}');
 }
 
 static void put_shares(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
+    struct shares shares = {sb, d->identities};
+
     open_list(sb, "shares");
-    ngd_share_for_each(d->sched, put_share, sb);
+    ngd_share_for_each(d->sched, put_share, &shares);
     close_with(sb, ']');
 }
 

@@ -164,5 +164,28 @@ def quotas():
             a.allocate(1 << 20)
 
 
+@test("quotas of an identity: sessions; what is used of each, and the limit, in ListShares, /stats.json and npugraphctl shares")
+def usage():
+    me = f"uid:{os.getuid()}"
+    with Daemon("--max-sessions-per-identity=2", "--max-graphs-per-identity=3", "--max-sequences-per-identity=5",
+                "--max-bytes-per-identity=1M") as d:
+        with Client(d) as a, Client(d) as b:
+            got = refused("QUOTA", "RESOURCE_EXHAUSTED", Client, d)
+            assert "max-sessions-per-identity" in got.text and "2 of 2" in got.text, got.text
+            a.allocate(1000)
+            b.allocate(24)
+            b.register('npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }')
+            share, = [s for s in a.call("Admin/ListShares", pb.ListSharesRequest()).shares if s.identity == me]
+            said = {q.name: (q.used, q.limit) for q in share.quotas}
+            assert said == {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20)}, said
+            own, share = d.stats()["shares"]
+            assert "quotas" not in own and {k: (q["used"], q["limit"]) for k, q in share["quotas"].items()} == said, share
+            if CTL is not None:
+                out = subprocess.run([CTL, "--address", d.address, "--json", "shares"], capture_output=True, text=True, timeout=PATIENCE)
+                row, = [s for s in json.loads(out.stdout)["shares"] if s["identity"] == me]
+                assert (row["sessions"], row["sessions_limit"], row["graphs"], row["graphs_limit"]) == (2, 2, 1, 3), row
+        until("the sessions are gone", lambda: len(d.stats()["shares"]) == 1)
+
+
 if __name__ == "__main__":
     main()
