@@ -70,7 +70,9 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
                                            .arch = dev->info.arch,
                                            .select = target_select,
                                            .inplace = backend->code.inplace,
-                                           .strided_results = backend->code.strided_results};
+                                           .strided_results = backend->code.strided_results,
+                                           .aicores = dev->info.aicores,
+                                           .vectorcores = dev->info.vectorcores};
     ngd_mutex_init(&dev->lock, NGD_RANK_DEVICE);
     ngd_list_init(&dev->holders);
     atomic_init(&dev->next_generation, 1);

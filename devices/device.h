@@ -48,6 +48,7 @@ struct ngd_device_info {
     uint64_t memory_bytes;   /* budget */
     uint32_t threads;
     uint32_t streams_max;
+    uint32_t aicores, vectorcores; /* that graphs' core limits are about; on a CPU both are its threads; 0: not known */
     uint32_t wide_rows; /* plans of so many rows and more may compute with other kernels, whose last bits differ from
                          * those of fewer rows; 0: bits do not depend on the planned rows */
     bool host_memory;   /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */

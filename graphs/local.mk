@@ -37,6 +37,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/op_view.c \
 	graphs/options.c graphs/options.h \
 	graphs/pass.h \
+	graphs/pass_assign_streams.c \
 	graphs/pass_fold_constants.c \
 	graphs/pass_fuse.c \
 	graphs/pass_merge_equals.c \
@@ -56,6 +57,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan.c graphs/plan.h \
 	graphs/plan_build.c \
 	graphs/plan_cost.c \
+	graphs/plan_deadlock.c graphs/plan_deadlock.h \
 	graphs/plan_int.h \
 	graphs/plan_map.c graphs/plan_map.h \
 	graphs/plan_memory.c \

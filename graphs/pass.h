@@ -72,6 +72,9 @@ ngd_status_t ngd_passes_run(const struct ngd_graph *graph, const int64_t *symbol
 /* Whether the target has the operator of a node with these dtypes and shapes; all operands contiguous. */
 bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node);
 
+/* Estimates of a node's kernel: floating-point operations, bytes read and written; zeros where they cannot be had. */
+void ngd_pass_work(struct ngd_pass_context *ctx, uint32_t node, double *flops_p, double *bytes_p);
+
 #define NGD_PASS(ID, name, version, option, doc) ngd_pass_fn ngd_pass_##name;
 #include "graphs/passes.def"
 #undef NGD_PASS

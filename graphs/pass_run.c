@@ -24,6 +24,11 @@ static bool on_remove_noop_ops(const struct ngd_graph_options *options)
     return options->remove_noop_ops;
 }
 
+static bool on_assign_streams(const struct ngd_graph_options *options)
+{
+    return options->assign_streams > 0;
+}
+
 static const struct ngd_pass passes[] = {
 #define NGD_PASS(ID, name, version, option, doc) \
     [NGD_PASS_##ID] = {#name, doc, #option, version, ngd_pass_##name, on_##option},

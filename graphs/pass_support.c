@@ -65,24 +65,22 @@ static bool add_attrs(struct ngd_pass_context *ctx, struct question *q, const st
     return true;
 }
 
-bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node)
+/* A plan of that one call; NULL: no memory, or a dimension cannot be computed. Free it. */
+static struct question *ask(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
-    struct question *q;
-    uint32_t strided = 0;
-    uint64_t workspace = 0;
-    bool yes;
+    struct question *q = ngd_malloc(sizeof(*q));
 
-    if (n->op->flags & NGD_OPF_VIEW)
-        return true;
-    q = ngd_malloc(sizeof(*q));
     if (!q)
-        return false;
+        return NULL;
     memset(&q->plan, 0, sizeof(q->plan));
     q->plan.graph = ctx->rw->g;
     q->plan.tensors = q->tensors;
     memcpy(q->plan.symbols, ctx->symbols, ctx->rw->g->n_symbols * sizeof(ctx->symbols[0]));
-    yes = add_operands(ctx, q, n) && add_attrs(ctx, q, n);
+    if (!add_operands(ctx, q, n) || !add_attrs(ctx, q, n)) {
+        ngd_free(q);
+        return NULL;
+    }
     q->call = (struct ngd_plan_call){.op = n->op,
                                      .node = node,
                                      .n_in = n->n_in,
@@ -91,7 +89,30 @@ bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node)
                                      .out = q->out,
                                      .host = q->host,
                                      .attrs = q->attrs};
-    yes = yes && !ctx->target->select(ctx->target->ctx, &q->plan, &q->call, &strided, &workspace, NULL);
+    return q;
+}
+
+bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node)
+{
+    struct question *q;
+    uint32_t strided = 0;
+    uint64_t workspace = 0;
+    bool yes;
+
+    if (ngd_rewrite_node(ctx->rw, node)->op->flags & NGD_OPF_VIEW)
+        return true;
+    q = ask(ctx, node);
+    yes = q && !ctx->target->select(ctx->target->ctx, &q->plan, &q->call, &strided, &workspace, NULL);
     ngd_free(q);
     return yes;
+}
+
+void ngd_pass_work(struct ngd_pass_context *ctx, uint32_t node, double *flops_p, double *bytes_p)
+{
+    struct question *q = ask(ctx, node);
+
+    *flops_p = *bytes_p = 0;
+    if (q)
+        ngd_plan_call_work(&q->plan, &q->call, flops_p, bytes_p);
+    ngd_free(q);
 }

@@ -113,6 +113,8 @@ struct ngd_plan_target {
     /* Kernels of elementwise operators may write a result with any strides, at any address that its elements allow: the
      * plan then lets operands of a cat along any dimension be computed into its result. */
     bool strided_results;
+    /* Of the device, for scopes that limit them: on a CPU both are its threads. 0: not known. */
+    uint32_t aicores, vectorcores;
 };
 
 /* Runs the passes that the options leave on (passes.def), then plans. options NULL: no passes, the graph as it is. */

@@ -17,6 +17,7 @@
  */
 #include "base/mem.h"
 #include "graphs/op_int.h"
+#include "graphs/plan_deadlock.h"
 #include "graphs/plan_int.h"
 #include "graphs/plan_streams.h"
 #include <inttypes.h>
@@ -640,6 +641,11 @@ static ngd_status_t run(struct build *b)
     if (status)
         return status;
     status = ngd_plan_place_waits(b->plan, b->syncs);
+    if (!status && b->options && b->options->deadlock_check) {
+        status = ngd_plan_check_deadlock(b->plan, b->target, b->diag);
+        if (status == NGD_ERR_GRAPH_DEADLOCK)
+            return status;
+    }
     if (!status)
         status = ngd_plan_assign_memory(b->plan, b->inplace, b->options && !b->options->clone_input, b->layout);
     if (!status)

@@ -113,6 +113,21 @@ static void add_call(const struct cost *c, uint64_t *read, double *flops)
     }
 }
 
+void ngd_plan_call_work(const struct ngd_plan *plan, const struct ngd_plan_call *call, double *flops_p, double *bytes_p)
+{
+    const struct cost c = {plan, call};
+    double (*rule)(const struct cost *) = rules[call->op->id].flops;
+    double bytes = 0;
+
+    for (uint32_t i = 0; i < call->n_in; i++)
+        if (call->in[i] != NGD_PLAN_NONE)
+            bytes += (double)bytes_read(&c, i);
+    for (uint32_t i = 0; i < call->n_out; i++)
+        bytes += (double)plan->tensors[call->out[i]].bytes;
+    *flops_p = rule ? rule(&c) : out_elements(&c);
+    *bytes_p = bytes;
+}
+
 ngd_status_t ngd_plan_estimate(struct ngd_plan *plan)
 {
     uint64_t *read = NGD_NEW_N(uint64_t, plan->graph->n_params);

@@ -58,6 +58,9 @@ ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t);
 ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, bool keep_inputs,
                                     const struct ngd_plan_layout *layout);
 
+/* Estimates for one call: floating-point operations, and bytes read and written. */
+void ngd_plan_call_work(const struct ngd_plan *plan, const struct ngd_plan_call *call, double *flops_p,
+                        double *bytes_p);
 /* Sets flops and weight_bytes. */
 ngd_status_t ngd_plan_estimate(struct ngd_plan *plan);
 

@@ -180,6 +180,46 @@ static ngd_status_t raster(const struct ngd_plan *plan, const struct ngd_plan_bl
     return NGD_OK;
 }
 
+/* ---- streams ---- */
+
+static const char *stream_name(const struct ngd_plan *plan, uint32_t stream)
+{
+    return stream ? plan->graph->streams[stream] : "(main)";
+}
+
+static uint32_t count_calls(const struct ngd_plan *plan, uint32_t stream, uint32_t *waits_p)
+{
+    uint32_t n = 0, waits = 0;
+
+    for (uint32_t c = 0; c < plan->n_calls; c++) {
+        if (plan->calls[c].scope.stream != stream)
+            continue;
+        n++;
+        waits += plan->calls[c].n_waits;
+    }
+    *waits_p = waits;
+    return n;
+}
+
+/* A line for each stream, on the raster's columns: where it has calls, and (<) where the first of them waits. */
+static void put_streams(const struct ngd_plan *plan, struct ngd_strbuf *sb)
+{
+    uint32_t columns = plan->n_calls + 1 < COLUMNS ? plan->n_calls + 1 : COLUMNS, waits;
+
+    for (uint32_t s = 0; s < plan->n_streams && plan->n_streams > 1; s++) {
+        char line[COLUMNS + 1];
+
+        memset(line, ' ', columns);
+        line[columns] = '\0';
+        for (uint32_t c = plan->n_calls; c-- > 0;)
+            if (plan->calls[c].scope.stream == s)
+                line[(uint64_t)c * columns / (plan->n_calls + 1)] = plan->calls[c].n_waits ? '<' : '#';
+        ngd_strbuf_printf(sb, "%12.12s |%s| ", stream_name(plan, s), line);
+        ngd_strbuf_printf(sb, "%" PRIu32 " calls", count_calls(plan, s, &waits));
+        ngd_strbuf_printf(sb, ", %" PRIu32 " waits\n", waits);
+    }
+}
+
 #define LISTED 20
 
 static int cmp_bytes(const void *pa, const void *pb)
@@ -219,6 +259,7 @@ ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *s
                       plan->graph->name, plan->pool_bytes, n, plan->n_calls, plan->live_peak_bytes);
     if (n)
         status = raster(plan, list, n, sb);
+    put_streams(plan, sb);
     if (n && status == NGD_OK)
         put_largest(plan, list, n, sb);
     ngd_free(list);
@@ -233,6 +274,7 @@ ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *s
 #define HEIGHT 560.0
 #define CURVE  110.0 /* height of the curve of live bytes */
 #define GAP    34.0
+#define LANE   18.0 /* height of a stream's, when there are several */
 
 static void put_escaped(const char *s, struct ngd_strbuf *sb)
 {
@@ -324,6 +366,32 @@ static ngd_status_t put_curve(const struct ngd_plan *plan, const struct ngd_plan
     return NGD_OK;
 }
 
+/* A lane for each stream below the curve, with its calls. */
+static void put_lanes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
+{
+    double top = TOP + HEIGHT + GAP + CURVE + 10, steps = (double)plan->n_calls + 1;
+
+    for (uint32_t s = 0; s < plan->n_streams; s++) {
+        ngd_strbuf_printf(sb, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, top + LANE * s + LANE - 5);
+        put_escaped(stream_name(plan, s), sb);
+        ngd_strbuf_append(sb, "</text>\n");
+    }
+    for (uint32_t c = 0; c < plan->n_calls; c++) {
+        const struct ngd_plan_call *call = &plan->calls[c];
+
+        ngd_strbuf_printf(sb,
+                          "<rect x=\"%.2f\" y=\"%.2f\" width=\"%.2f\" height=\"%.1f\" "
+                          "fill=\"hsl(%" PRIu32 ",58%%,62%%)\"><title>",
+                          LEFT + WIDTH * c / steps, top + LANE * call->scope.stream, WIDTH / steps, LANE - 2,
+                          (uint32_t)((uint64_t)call->op->id * 137u % 360u));
+        put_escaped(call->op->name, sb);
+        ngd_strbuf_printf(sb, ", step %" PRIu32, c);
+        for (uint32_t i = 0; i < call->n_waits; i++)
+            ngd_strbuf_printf(sb, "%s%" PRIu32, i ? ", " : ", after ", call->waits[i]);
+        ngd_strbuf_append(sb, "</title></rect>\n");
+    }
+}
+
 ngd_status_t ngd_plan_map_svg(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     struct ngd_plan_block *list;
@@ -337,7 +405,8 @@ ngd_status_t ngd_plan_map_svg(const struct ngd_plan *plan, struct ngd_strbuf *sb
                       "font-size=\"12\">\n<style>.g{stroke:#ddd}.l{fill:#4a7fb5;fill-opacity:.5}rect:hover{stroke:#000}"
                       "rect{stroke:#fff;stroke-width:.3}</style>\n<rect width=\"100%%\" height=\"100%%\" "
                       "fill=\"#fff\"/>\n<text x=\"%.0f\" y=\"26\" font-size=\"16\">",
-                      LEFT + WIDTH + 30, TOP + HEIGHT + GAP + CURVE + 20, LEFT);
+                      LEFT + WIDTH + 30,
+                      TOP + HEIGHT + GAP + CURVE + 20 + (plan->n_streams > 1 ? LANE * plan->n_streams : 0), LEFT);
     put_escaped(plan->graph->name, sb);
     put_key(plan, sb);
     ngd_strbuf_printf(sb,
@@ -349,6 +418,8 @@ ngd_status_t ngd_plan_map_svg(const struct ngd_plan *plan, struct ngd_strbuf *sb
         put_block(plan, &list[i], sb);
     if (n)
         status = put_curve(plan, list, n, sb);
+    if (plan->n_streams > 1)
+        put_lanes(plan, sb);
     ngd_strbuf_append(sb, "</svg>\n");
     ngd_free(list);
     return status ? status : sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;

@@ -381,7 +381,7 @@ static void describe_plan(const struct ngd_program *prog, const struct ngd_plan 
     info->pool_bytes = plan->pool_bytes;
     info->live_bytes = plan->live_peak_bytes;
     info->kernels = plan->n_calls;
-    info->streams = 1;
+    info->streams = plan->n_streams;
     describe_sharing(prog, plan, info);
     ngd_strbuf_init(&sb);
     ngd_key_print(prog->graph, &plan->key, &sb);

@@ -89,6 +89,8 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .description = dev->description,
         .memory_bytes = ngd_cpu_memory_bytes() / 4 * 3, /* the rest is for the process, its clients and the system */
         .threads = dev->threads,
+        .aicores = dev->threads,
+        .vectorcores = dev->threads,
         .streams_max = STREAMS_MAX,
         .wide_rows = NGD_GEMM_WIDE_ROWS,
         .host_memory = true,

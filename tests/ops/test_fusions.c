@@ -871,7 +871,8 @@ START_TEST(what_passes_look_for_and_what_looks_like_it_gives_the_same_bits_with_
 
         if (getenv("NGD_TEST_VERBOSE"))
             fprintf(stderr, "%s: %llu changes\n", pass->name, (unsigned long long)e.changed[i]);
-        if (n >= 100 && i != NGD_PASS_CUSTOM_PRE && i != NGD_PASS_CUSTOM_POST && i != NGD_PASS_FUSE_LATE)
+        if (n >= 100 && i != NGD_PASS_CUSTOM_PRE && i != NGD_PASS_CUSTOM_POST && i != NGD_PASS_FUSE_LATE &&
+            i != NGD_PASS_ASSIGN_STREAMS)
             ck_assert_msg(e.changed[i] > 0, "pass %s has never changed anything", pass->name);
     }
     ck_assert_msg(n < 100 || e.placed > 0, "no result went into other storage");

@@ -2,6 +2,7 @@
 /*
  * Streams of a plan that run at the same time on the host device: many replays in a row of graphs whose streams hand
  * values to and fro, against the same graph on one stream. Whether it pays is not asked here: lanes are forced.
+ * `test_lanes --bench` prints times of branches with and without.
  */
 #include "base/fault.h"
 #include "tests/ops/each_isa.h"
@@ -36,7 +37,7 @@ struct runner {
     struct ngd_instance *inst;
 };
 
-static void runner_open(struct runner *r, const char *text, uint32_t threads)
+static void runner_open_with(struct runner *r, const char *text, uint32_t threads, const struct ngd_graph_options *with)
 {
     struct ngd_diag diag = {0};
     struct ngd_graph *g = NULL;
@@ -47,12 +48,17 @@ static void runner_open(struct runner *r, const char *text, uint32_t threads)
     bench_open(&r->b, ngd_cpu_isa(), threads);
     run_check(ngd_graph_parse(text, strlen(text), &g, &diag), &diag, "parse");
     run_check(ngd_key_make(g, &options, NULL, 0, &key, &diag), &diag, "key");
-    run_check(ngd_plan_create(g, &key, NULL, ngd_device_target(r->b.dev), &r->plan, &diag), &diag, "plan");
+    run_check(ngd_plan_create(g, &key, with, ngd_device_target(r->b.dev), &r->plan, &diag), &diag, "plan");
     any_open(&r->a, &r->b, r->plan, NULL, &r->made);
     run_check(ngd_exec_create(r->b.dev, r->plan, &r->exec, &diag), &diag, "exec");
     run_check(ngd_instance_create(r->exec, r->a.bound, g->n_params + g->n_states, r->b.pool, &r->inst, &diag), &diag,
               "instance");
     ngd_graph_unref(g);
+}
+
+static void runner_open(struct runner *r, const char *text, uint32_t threads)
+{
+    runner_open_with(r, text, threads, NULL);
 }
 
 static ngd_status_t runner_run(struct runner *r)
@@ -98,6 +104,65 @@ START_TEST(many_replays_on_lanes_give_what_one_stream_gives)
 {
     for (uint32_t threads = 1; threads <= 5; threads++)
         check_many(threads);
+}
+END_TEST
+
+/* Products of values and of a state, which is written now and then. */
+static char *some_products(uint32_t seed)
+{
+    struct random r = {seed};
+    struct ngd_strbuf sb;
+    uint32_t n = 1;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append(&sb, HEAD "param %w : f32[128,128]\nstate %s : f32[8,128]\ninput %v0 : f32[8,128]\n");
+    for (; n < 24; n++) {
+        uint32_t from = (uint32_t)random_below(&r, n);
+
+        if (random_below(&r, 6) == 0)
+            ngd_strbuf_printf(&sb, "aten.copy_(%%s, %%v%u)\n", from);
+        if (random_below(&r, 5) == 0)
+            ngd_strbuf_printf(&sb, "%%v%u = aten.linear(%%s, %%w)\n", n);
+        else if (random_below(&r, 4) == 0)
+            ngd_strbuf_printf(&sb, "%%v%u = aten.add.Tensor(%%v%u, %%v%u)\n", n, from, (uint32_t)random_below(&r, n));
+        else
+            ngd_strbuf_printf(&sb, "%%v%u = aten.linear(%%v%u, %%w)\n", n, from);
+    }
+    ngd_strbuf_append(&sb, "return ");
+    for (uint32_t i = 12; i < n; i++)
+        ngd_strbuf_printf(&sb, "%s%%v%u", i == 12 ? "" : ", ", i);
+    ngd_strbuf_append(&sb, "\n}");
+    return ngd_strbuf_steal(&sb);
+}
+
+START_TEST(streams_that_the_pass_assigns_give_the_same_bits)
+{
+    struct ngd_graph_options options;
+    uint32_t assigned = 0;
+
+    ngd_graph_options_init(&options);
+    for (uint32_t seed = 1; seed <= 40; seed++) {
+        char *text = some_products(seed);
+        struct runner one, many;
+
+        runner_open(&one, text, 1);
+        options.assign_streams = 1 + seed % 3;
+        ngd_fault_arm(NGD_FAULT_HOST_LANES, 0, UINT32_MAX);
+        runner_open_with(&many, text, 2 + seed % 2, &options);
+        ngd_fault_disarm_all();
+        assigned += many.plan->n_streams > 1;
+        for (int i = 0; i < 5; i++) {
+            ck_assert_int_eq(runner_run(&one), NGD_OK);
+            ck_assert_int_eq(runner_run(&many), NGD_OK);
+        }
+        runner_close(&one);
+        runner_close(&many);
+        ck_assert_msg(memcmp(one.made.data, many.made.data, one.made.bytes) == 0, "seed %u", seed);
+        free(one.made.data);
+        free(many.made.data);
+        ngd_free(text);
+    }
+    ck_assert_uint_gt(assigned, 20);
 }
 END_TEST
 
@@ -157,5 +222,82 @@ START_TEST(error_on_a_side_stream_ends_the_replay_and_the_next_one_runs)
 }
 END_TEST
 
-UNIT_MAIN("ops/lanes", many_replays_on_lanes_give_what_one_stream_gives, more_streams_than_threads_take_turns,
-          error_on_a_side_stream_ends_the_replay_and_the_next_one_runs)
+/* ---- is it worth it? ---- */
+
+static int by_time(const void *a, const void *b)
+{
+    const ngd_nsec_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+/* Median of replays, in microseconds. */
+static double time_of(const char *text, int64_t streams, bool forced)
+{
+    enum { RUNS = 400 };
+    static ngd_nsec_t times[RUNS];
+    struct ngd_graph_options options;
+    struct runner r;
+
+    ngd_graph_options_init(&options);
+    options.assign_streams = streams;
+    if (forced)
+        ngd_fault_arm(NGD_FAULT_HOST_LANES, 0, UINT32_MAX);
+    runner_open_with(&r, text, 2, &options);
+    ngd_fault_disarm_all();
+    for (int i = 0; i < RUNS; i++) {
+        ngd_nsec_t begin = ngd_now();
+
+        (void)runner_run(&r);
+        times[i] = ngd_now() - begin;
+    }
+    runner_close(&r);
+    free(r.made.data);
+    qsort(times, RUNS, sizeof(times[0]), by_time);
+    return (double)times[RUNS / 2] / 1000;
+}
+
+/* Two branches of so many products each, which meet in the end. */
+static char *two_branches(uint32_t length, uint32_t width)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_printf(&sb, HEAD "param %%w : f32[%u,%u]\ninput %%a0 : f32[1,%u]\n%%b0 = aten.neg(%%a0)\n", width, width,
+                      width);
+    for (uint32_t i = 0; i < length; i++)
+        ngd_strbuf_printf(&sb, "%%a%u = aten.linear(%%a%u, %%w)\n%%b%u = aten.linear(%%b%u, %%w)\n", i + 1, i, i + 1,
+                          i);
+    ngd_strbuf_printf(&sb, "%%y = aten.add.Tensor(%%a%u, %%b%u)\nreturn %%y\n}", length, length);
+    return ngd_strbuf_steal(&sb);
+}
+
+static int bench(void)
+{
+    static const uint32_t shapes[][2] = {{20, 64}, {20, 128}, {20, 256}, {20, 512}, {20, 1024}, {200, 128}, {200, 256}};
+
+    printf("two branches of linears, two threads, us per replay (median)\n%-16s %10s %14s %14s\n", "", "one stream",
+           "assign_streams", "lanes forced");
+    for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
+        char *text = two_branches(shapes[i][0], shapes[i][1]);
+
+        printf("%4u x %4ux%-5u %10.1f %14.1f %14.1f\n", shapes[i][0], shapes[i][1], shapes[i][1],
+               time_of(text, 0, false), time_of(text, 1, false), time_of(text, 1, true));
+        ngd_free(text);
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const TTest *const tests[] = {
+        many_replays_on_lanes_give_what_one_stream_gives,
+        streams_that_the_pass_assigns_give_the_same_bits,
+        more_streams_than_threads_take_turns,
+        error_on_a_side_stream_ends_the_replay_and_the_next_one_runs,
+    };
+
+    if (argc > 1 && strcmp(argv[1], "--bench") == 0)
+        return bench();
+    return unit_run("ops/lanes", tests, sizeof(tests) / sizeof(tests[0]));
+}

@@ -28,6 +28,7 @@ static uint32_t run_pass(const struct ngd_graph *g, const char *name, struct ngd
         .options = &options, .target = &stub_target, .symbols = symbols, .diag = &diag, .patterns = patterns};
 
     ngd_graph_options_init(&options);
+    options.assign_streams = 1;
     planned(g, symbols);
     ck_assert_int_eq(ngd_rewrite_create(g, symbols, &ctx.rw, &diag), NGD_OK);
     for (int i = 0; i < NGD_PASS_MAX; i++) {

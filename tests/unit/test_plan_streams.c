@@ -4,6 +4,8 @@
  * that one of them writes. tests/ops/test_random runs such plans.
  */
 #include "graphs/memplan.h"
+#include "graphs/plan_deadlock.h"
+#include "graphs/plan_map.h"
 #include "tests/unit/plan_util.h"
 #include "tests/unit/random_graph.h"
 
@@ -282,12 +284,101 @@ START_TEST(whatever_may_run_together_shares_no_byte_that_is_written)
             planned++;
             streamed += plan->n_streams > 1;
             check_apart(plan, seed);
+            ck_assert_int_eq(ngd_plan_check_deadlock(plan, &stub_target, NULL), NGD_OK);
             ngd_plan_unref(plan);
         }
         ngd_graph_unref(g);
     }
     ck_assert_uint_gt(planned, 200);
     ck_assert_uint_gt(streamed, 200);
+}
+END_TEST
+
+START_TEST(map_shows_streams)
+{
+    struct ngd_plan *plan =
+        make_plan(HEAD "input %x : f32[64]\n%a = aten.neg(%x)\nstream \"<s>\" {\n%b = aten.exp(%a)\n}\n"
+                       "%c = aten.sin(%b)\nreturn %c\n}",
+                  NULL, 0, &stub_target);
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ck_assert_int_eq(ngd_plan_map_text(plan, &sb), NGD_OK);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "      (main) |# < | 2 calls, 1 waits\n"));
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), " <s> | <  | 1 calls, 1 waits\n"));
+    ngd_strbuf_clear(&sb);
+    ck_assert_int_eq(ngd_plan_map_svg(plan, &sb), NGD_OK);
+    check_says("", "&lt;s></text>|aten.exp, step 1, after 0</title>", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    ngd_plan_unref(plan);
+}
+END_TEST
+
+/* ---- deadlock_check ---- */
+
+static ngd_status_t plan_checked(const char *text, uint32_t cores, struct ngd_plan **plan_p, struct ngd_diag *diag)
+{
+    struct ngd_plan_target target = stub_target;
+    struct ngd_graph *g = parse_graph(text);
+    struct ngd_digest digest = {{0}};
+    struct ngd_graph_options options;
+    struct ngd_key key;
+    ngd_status_t status = ngd_key_make(g, &digest, NULL, 0, &key, diag);
+
+    ngd_graph_options_init(&options);
+    options.deadlock_check = true;
+    target.aicores = target.vectorcores = cores;
+    if (!status)
+        status = ngd_plan_create(g, &key, &options, &target, plan_p, diag);
+    ngd_graph_unref(g);
+    return status;
+}
+
+#define SIDE_BY_SIDE(BETWEEN, WAITS)                                                                          \
+    HEAD "input %x : f32[64]\nlimit_core_num 2, 4 {\n%a = aten.neg(%x)\n}\n" BETWEEN "stream \"s\" {\n" WAITS \
+         "limit_core_num 3, 5 {\n%b = aten.exp(%x)\n}\n}\nreturn %a, %b\n}"
+
+START_TEST(core_limits_that_exceed_the_device_together_are_refused_with_the_nodes)
+{
+    struct ngd_plan *plan = NULL;
+    struct ngd_diag diag = {0};
+
+    ck_assert_int_eq(plan_checked(SIDE_BY_SIDE("", ""), 8, &plan, &diag), NGD_ERR_GRAPH_DEADLOCK);
+    check_says("", "%a (aten.neg) on stream \"(main)\", with 4 vector|%b (aten.exp) on stream \"s\", with 5|has 8",
+               diag.text);
+    ck_assert_int_eq(plan_checked(SIDE_BY_SIDE("", ""), 9, &plan, &diag), NGD_OK);
+    ngd_plan_unref(plan);
+    ck_assert_int_eq(plan_checked(SIDE_BY_SIDE("", ""), 0, &plan, &diag), NGD_OK); /* not known */
+    ngd_plan_unref(plan);
+    ck_assert_int_eq(plan_checked(SIDE_BY_SIDE(RECORD("e"), WAIT("e")), 8, &plan, &diag),
+                     NGD_OK); /* one after the other */
+    ngd_plan_unref(plan);
+}
+END_TEST
+
+START_TEST(streams_that_never_end_are_found_without_believing_the_planner)
+{
+    struct ngd_plan *plan =
+        make_plan(HEAD "input %x : f32[64]\n%a = aten.neg(%x)\nstream \"s\" {\n%b = aten.exp(%x)\n}\n"
+                       "%c = aten.sin(%x)\nreturn %a, %b, %c\n}",
+                  NULL, 0, &stub_target);
+    struct ngd_diag diag = {0};
+    uint32_t a = call_of(plan, "a"), b = call_of(plan, "b"), c = call_of(plan, "c"), none = 99;
+
+    ck_assert_int_eq(ngd_plan_check_deadlock(plan, &stub_target, &diag), NGD_OK);
+    plan->calls[b].n_waits = 1; /* b waits for c, and a, which is above c, for b */
+    plan->calls[b].waits = &c;
+    plan->calls[a].n_waits = 1;
+    plan->calls[a].waits = &b;
+    ck_assert_int_eq(ngd_plan_check_deadlock(plan, &stub_target, &diag), NGD_ERR_GRAPH_DEADLOCK);
+    check_says("", "%a (aten.neg) on stream \"(main)\" waits for %b|%b (aten.exp) on stream \"s\" waits for %c",
+               diag.text);
+    plan->calls[a].n_waits = 0;
+    ck_assert_int_eq(ngd_plan_check_deadlock(plan, &stub_target, &diag), NGD_OK);
+    plan->calls[b].waits = &none;
+    ck_assert_int_eq(ngd_plan_check_deadlock(plan, &stub_target, &diag), NGD_ERR_GRAPH_DEADLOCK);
+    check_says("", "a call that does not exist", diag.text);
+    ngd_plan_unref(plan);
 }
 END_TEST
 
@@ -316,5 +407,7 @@ UNIT_MAIN("graphs/plan streams", graph_on_one_stream_has_no_waits,
           calls_wait_for_data_and_events_of_other_streams_and_for_nothing_twice,
           states_are_read_and_written_in_the_order_of_the_graph, parts_of_a_state_on_different_streams_do_not_wait,
           streams_that_may_run_together_share_no_memory, a_long_side_stream_does_not_stop_reuse_on_the_main_one,
-          whatever_may_run_together_shares_no_byte_that_is_written,
+          whatever_may_run_together_shares_no_byte_that_is_written, map_shows_streams,
+          core_limits_that_exceed_the_device_together_are_refused_with_the_nodes,
+          streams_that_never_end_are_found_without_believing_the_planner,
           check_refuses_memory_that_is_shared_at_the_same_time)
