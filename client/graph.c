@@ -145,6 +145,11 @@ static int replay_message_init(struct replay_message *m, const struct npugraph_r
     m->req.outputs = (uint32_t *)r->outputs;
     m->req.eager = r->eager;
     m->req.timing = r->timing;
+    m->req.stream = r->stream;
+    if (r->wait_event != NULL)
+        m->req.wait_event = (char *)r->wait_event;
+    if (r->record_event != NULL)
+        m->req.record_event = (char *)r->record_event;
     return 0;
 }
 

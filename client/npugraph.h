@@ -140,6 +140,11 @@ struct npugraph_replay {
     size_t n_outputs;
     bool eager;
     bool timing; /* fills npugraph_result.timing */
+    /* npugraph_replay: the session's logical stream, 0 to 15; replays of one run in their order. */
+    uint32_t stream;
+    /* Between logical streams of the session, by name; NULL: none. It begins when the replay that records wait_event,
+     * and was received before, has ended; record_event comes when this one ends. */
+    const char *wait_event, *record_event;
 };
 struct npugraph_output {
     const void *data;

@@ -29,6 +29,9 @@ enum {
     Q_GENERATION = 8,
     Q_TYPES = 9,
     Q_PRIORITY = 10,
+    Q_STREAM = 11,
+    Q_WAIT_EVENT = 12,
+    Q_RECORD_EVENT = 13,
     Q_TIMING = 15
 };
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
@@ -39,8 +42,9 @@ enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 #define TAIL_BYTES ((5 + NGD_SPLIT_PARTS) * NGD_WIRE_U64_MAX)
 
 struct message {
-    uint64_t graph, tag, generation, priority;
+    uint64_t graph, tag, generation, priority, stream;
     bool eager, timing;
+    struct ngd_event_name wait_event, record_event;
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
     struct ngd_span *inputs;
@@ -164,6 +168,12 @@ static bool read_fields(const struct ngd_raw_message *raw, struct message *m, in
             m->priority = f.value;
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_TIMING)
             m->timing = f.value != 0;
+        else if (f.type == NGD_WIRE_VARINT && f.number == Q_STREAM)
+            m->stream = f.value;
+        else if (f.type == NGD_WIRE_BYTES && f.number == Q_WAIT_EVENT)
+            m->wait_event = (struct ngd_event_name){(const char *)f.data, f.n};
+        else if (f.type == NGD_WIRE_BYTES && f.number == Q_RECORD_EVENT)
+            m->record_event = (struct ngd_event_name){(const char *)f.data, f.n};
     }
     for (uint32_t i = 0; ok && i < m->n_outputs; i++)
         m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
@@ -355,6 +365,26 @@ static void move(struct replayer *r)
     ngd_graph_object_rebind(r->object, moved);
 }
 
+/* A ReplayStream is in order by itself: its next message is read when this one is answered. */
+static ngd_status_t choose_stream(struct replayer *r, const struct message *m, struct ngd_diag *diag)
+{
+    bool unary = r->call->method->kind == NGD_RPC_UNARY;
+
+    if (m->stream >= NGD_SESSION_STREAMS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "stream is %" PRIu64 "; a session has the logical streams 0 to %d", m->stream,
+                            NGD_SESSION_STREAMS - 1);
+    if (!unary && m->stream)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "stream is %" PRIu64 "; a ReplayStream is a logical stream by itself: leave it out",
+                            m->stream);
+    r->request.order = unary ? ngd_session_order(r->call->session, (uint32_t)m->stream) : NULL;
+    r->request.events = ngd_session_events(r->call->session);
+    r->request.wait_event = m->wait_event;
+    r->request.record_event = m->record_event;
+    return NGD_OK;
+}
+
 static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
 {
     const struct ngd_graph *g;
@@ -382,14 +412,14 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     if (status == NGD_OK)
         status = read_priority(&m, &r->request.priority, diag);
     if (status == NGD_OK)
+        status = choose_stream(r, &m, diag);
+    if (status == NGD_OK)
         status = lay_out(r, g, &m, diag);
     if (status != NGD_OK) {
         ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
         return status;
     }
     r->request.binding = r->binding;
-    /* A stream is in order by itself: its next message is read when this one is answered. */
-    r->request.order = r->call->method->kind == NGD_RPC_UNARY ? ngd_session_order(r->call->session) : NULL;
     r->request.share = ngd_session_share(r->call->session);
     r->request.launch.symbols = m.symbols;
     r->request.launch.inputs = m.inputs;

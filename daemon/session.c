@@ -38,7 +38,8 @@ struct ngd_session {
     struct ngd_identity *identity;
     struct ngd_share *share;
     struct ngd_usage *usage;
-    struct ngd_order *order;
+    struct ngd_order *orders[NGD_SESSION_STREAMS];
+    struct ngd_events *events;
     struct ngd_answers *answers;
     uint64_t id;
     uint8_t token[NGD_SESSION_TOKEN_BYTES];
@@ -89,7 +90,9 @@ static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
 {
     ngd_answers_destroy(s->answers);
     ngd_handle_table_destroy(s->objects);
-    ngd_order_destroy(s->order);
+    for (int i = 0; i < NGD_SESSION_STREAMS; i++)
+        ngd_order_destroy(s->orders[i]);
+    ngd_events_destroy(s->events);
     ngd_share_unref(s->share);
     ngd_usage_unref(s->usage);
     ngd_identity_unref(s->identity);
@@ -112,9 +115,14 @@ const uint8_t *ngd_session_token(const struct ngd_session *s)
 {
     return s->token;
 }
-struct ngd_order *ngd_session_order(struct ngd_session *s)
+struct ngd_order *ngd_session_order(struct ngd_session *s, uint32_t stream)
 {
-    return s->order;
+    return s->orders[stream];
+}
+
+struct ngd_events *ngd_session_events(struct ngd_session *s)
+{
+    return s->events;
 }
 struct ngd_share *ngd_session_share(struct ngd_session *s)
 {
@@ -283,6 +291,15 @@ void ngd_sessions_expire(struct ngd_sessions *all)
  */
 
 /* All sessions of an identity have one share. */
+static ngd_status_t open_streams(struct ngd_session *s)
+{
+    ngd_status_t status = ngd_events_create(&s->events);
+
+    for (int i = 0; i < NGD_SESSION_STREAMS && status == NGD_OK; i++)
+        status = ngd_order_create(&s->orders[i]);
+    return status;
+}
+
 static ngd_status_t open_share(struct ngd_session *s)
 {
     const struct ngd_daemon *d = s->sessions->daemon;
@@ -306,7 +323,7 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->calls);
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
-    if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || ngd_order_create(&s->order) != NGD_OK ||
+    if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || open_streams(s) != NGD_OK ||
         ngd_answers_create(&s->answers) != NGD_OK || open_share(s) != NGD_OK || !(s->usage = ngd_usage_create()) ||
         getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {

@@ -52,7 +52,9 @@ struct ngd_session *ngd_session_ref(struct ngd_session *session);
 struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
 uint64_t ngd_session_id(const struct ngd_session *session);
 const uint8_t *ngd_session_token(const struct ngd_session *session);
-struct ngd_order *ngd_session_order(struct ngd_session *session); /* of its replays */
+#define NGD_SESSION_STREAMS 16
+struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of its replays there */
+struct ngd_events *ngd_session_events(struct ngd_session *session);                /* between them */
 struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
 struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */

@@ -9,6 +9,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/debug.c scheduler/debug.h \
 	scheduler/doctor.c \
 	scheduler/dump.c \
+	scheduler/event.c scheduler/event.h \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
 	scheduler/expiry.c \
 	scheduler/hot.c scheduler/hot.h \

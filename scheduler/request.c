@@ -5,7 +5,8 @@
  *   submit: checks, lookup --> first of its order? --no--> waits in the order --> place
  *                              | yes
  *                              +--> short, slot idle, nothing queued? --> runs here
- *                              +--> place: executable there? --yes--> run queue --> worker
+ *                              +--> place: waits for an event? --> until that has come
+ *                                        executable there? --yes--> run queue --> worker
  *                                                            --no---> capture (request_park.c) --> run queue --> worker
  *
  * A request in flight is one call counted in sched->in_flight, and one in queue->waiting until it runs. The replay path
@@ -24,6 +25,8 @@ void ngd_request_init(struct ngd_request *req)
     req->priority = NGD_PRIORITY_NORMAL;
     ngd_sched_item_init(&req->item, &ngd_request_item_ops);
     ngd_list_init(&req->order_link);
+    ngd_list_init(&req->event_link);
+    ngd_list_init(&req->ready_link);
     ngd_list_init(&req->park_link);
 }
 
@@ -53,10 +56,11 @@ static void stop_waiting(struct ngd_request *req)
     ngd_metric_dec(NGD_M_QUEUE_DEPTH);
 }
 
-/* req is the submitter's again when this returns. */
-static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+/* req is the submitter's again when this returns. Requests that waited for its event are added to `ready`. */
+static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag, struct ngd_list *ready)
 {
     release_executable(req);
+    ngd_event_leave(req, status, ready);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
         stop_waiting(req);
         if (status == NGD_ERR_DEADLINE_EXCEEDED)
@@ -71,7 +75,7 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
 }
 
 /* Moves the request that has become the first of its order; those that cannot go on are answered, without recursion. */
-static void advance(struct ngd_request *req)
+static void advance(struct ngd_request *req, struct ngd_list *ready)
 {
     while (req) {
         struct ngd_sched *sched = req->queue->sched;
@@ -81,20 +85,32 @@ static void advance(struct ngd_request *req)
 
         if (status == NGD_OK)
             return;
-        answer(req, status, &diag);
-        req = ngd_order_leave(order);
+        answer(req, status, &diag, ready);
+        req = order ? ngd_order_leave(order) : NULL;
         ngd_sched_leave(sched);
     }
+}
+
+/* Moves those that an event has let go, and those that they let go by failing. */
+static void settle(struct ngd_list *ready)
+{
+    struct ngd_list *l;
+
+    while ((l = ngd_list_pop_front(ready)))
+        advance(ngd_container_of(l, struct ngd_request, ready_link), ready);
 }
 
 void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct ngd_sched *sched = req->queue->sched;
     struct ngd_order *order = req->order;
+    struct ngd_list ready;
 
-    answer(req, status, diag);
+    ngd_list_init(&ready);
+    answer(req, status, diag, &ready);
     if (order)
-        advance(ngd_order_leave(order));
+        advance(ngd_order_leave(order), &ready);
+    settle(&ready);
     ngd_sched_leave(sched);
 }
 
@@ -203,6 +219,10 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
 
     if (atomic_load(&req->cancelled))
         return cancelled(diag);
+    if (req->waits)
+        status = ngd_event_await(req, &parked, diag);
+    if (status || parked)
+        return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
     if (!req->entry && !req->eager)
         status = place_uncaptured(req, &parked, diag);
     if (status || parked)
@@ -373,7 +393,7 @@ static bool may_run_inline(const struct ngd_request *req)
 {
     ngd_nsec_t limit = req->queue->sched->params.inline_limit;
 
-    return limit > 0 && req->entry && !req->launch.eager &&
+    return limit > 0 && req->entry && !req->waits && !req->launch.eager &&
            ngd_executable_expected(ngd_entry_executable(req->entry)) <= limit;
 }
 
@@ -409,15 +429,24 @@ static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
     ngd_expiry_watch(&queue->sched->expiry, req);
     status = ngd_request_place(req, diag);
     if (status) {
+        struct ngd_list ready;
+
+        ngd_list_init(&ready);
         stop_waiting(req);
         if (order)
-            advance(ngd_order_leave(order));
+            advance(ngd_order_leave(order), &ready);
+        settle(&ready);
     }
     return status;
 }
 
 static ngd_status_t reject(ngd_status_t status, struct ngd_request *req, const struct ngd_diag *diag)
 {
+    struct ngd_list ready;
+
+    ngd_list_init(&ready);
+    ngd_event_leave(req, status, &ready);
+    settle(&ready);
     ngd_program_refused(req->binding->prog, status, diag, req->launch.tag);
     release_executable(req);
     set_state(req, NGD_REQUEST_IDLE);
@@ -440,6 +469,8 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     req->inline_run = false;
     req->watched = false;
     status = check(req, diag);
+    if (status == NGD_OK && (req->wait_event.n || req->record_event.n))
+        status = ngd_event_enter(req, diag);
     if (status == NGD_OK)
         status = go(req, diag);
     if (status == NGD_OK)
@@ -461,11 +492,15 @@ static bool withdraw(struct ngd_request *req, ngd_status_t status, const struct 
     sched = queue->sched;
     if (req->order && ngd_order_remove(req->order, req)) {
         /* It did not hold the order: whoever does moves the next one. */
-        answer(req, status, diag);
+        struct ngd_list ready;
+
+        ngd_list_init(&ready);
+        answer(req, status, diag, &ready);
+        settle(&ready);
         ngd_sched_leave(sched);
         return true;
     }
-    if (!ngd_request_unpark(req) && !ngd_queue_remove(queue, &req->item))
+    if (!ngd_event_unpark(req) && !ngd_request_unpark(req) && !ngd_queue_remove(queue, &req->item))
         return false;
     ngd_request_finish(req, status, diag);
     return true;

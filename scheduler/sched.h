@@ -22,6 +22,7 @@
  */
 #include "graphs/guard.h"
 #include "graphs/store.h"
+#include "scheduler/event.h"
 #include "scheduler/policy.h"
 #include "scheduler/program.h"
 #include "scheduler/share.h"
@@ -47,6 +48,7 @@ struct ngd_sched_params {
 
 /*
  *   IDLE -> MOVING -+-> ORDERED: behind an earlier one of its order --+
+ *             |     +-> WAITING_EVENT: another one will record it ----+
  *             ^     +-> WAITING_CAPTURE ------------------------------+-> MOVING ... -> DONE
  *             |     +-> QUEUED ---------------------------------------+
  *             |     +-> RUNNING -> DONE
@@ -56,11 +58,18 @@ typedef enum ngd_request_state {
     NGD_REQUEST_IDLE,
     NGD_REQUEST_MOVING,
     NGD_REQUEST_ORDERED,
+    NGD_REQUEST_WAITING_EVENT,
     NGD_REQUEST_WAITING_CAPTURE,
     NGD_REQUEST_QUEUED,
     NGD_REQUEST_RUNNING,
     NGD_REQUEST_DONE,
 } ngd_request_state_t;
+
+/* Need not be terminated; n = 0: none. */
+struct ngd_event_name {
+    const char *p;
+    size_t n;
+};
 
 /* One replay. The submitter fills the first part and keeps it (and all that launch points to) until done. */
 struct ngd_request {
@@ -74,6 +83,9 @@ struct ngd_request {
     const struct ngd_input_type *types; /* n_inputs, borrowed until submitted; NULL = unsaid */
     uint32_t n_types;
     uint64_t generation; /* of the binding; 0 = unsaid */
+    /* Events of the session (event.h), borrowed until submitted, with the names. */
+    struct ngd_events *events;
+    struct ngd_event_name wait_event, record_event;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
     void *user;
@@ -81,6 +93,10 @@ struct ngd_request {
     struct ngd_sched_item item;
     struct ngd_queue *queue;
     struct ngd_list order_link; /* ORDERED; under the order's lock */
+    struct ngd_list event_link; /* WAITING_EVENT; under the events' lock */
+    struct ngd_list ready_link; /* of the thread that moves what an event let go */
+    struct ngd_event *waits, *records;
+    bool in_events;
     struct ngd_list park_link;  /* WAITING_CAPTURE; under the capture queue's lock */
     struct ngd_heap_node expiry_node;
     bool watched;       /* by the expiry thread; written before others can see the request */

@@ -244,6 +244,59 @@ def streams(daemon):
             requests.put(None)
 
 
+@test("logical streams of a session wait for each other's events, and say why they cannot")
+def events(daemon):
+    with Client(daemon) as c, Client(daemon) as other:
+        g = c.register(ADD).graph
+        data = [floats(1, 2, 3, 4)] * 2
+        refused("EVENT_UNKNOWN", "FAILED_PRECONDITION", c.replay, g, data, wait_event="start")
+        c.replay(g, data, stream=3, record_event="start")
+        assert unfloats(c.replay(g, data, stream=15, wait_event="start", record_event="next").outputs[0]) == [2, 4, 6, 8]
+        c.replay(g, data, wait_event="next")
+        refused("EVENT_UNKNOWN", "FAILED_PRECONDITION", other.replay, other.register(ADD).graph, data, wait_event="start")
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, g, data, stream=16)
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, g, data, record_event="n" * 65)
+        refused("INPUT_COUNT", "INVALID_ARGUMENT", c.replay, g, data[:1], stream=1, record_event="refused")
+        refused("EVENT_UNKNOWN", "FAILED_PRECONDITION", c.replay, g, data, wait_event="refused")
+        requests = [pb.ReplayRequest(graph=g, inputs=data, wait_event="next", record_event="streamed"),
+                    pb.ReplayRequest(inputs=data, wait_event="gone"), pb.ReplayRequest(inputs=data, stream=1)]
+        answers = list(c.call("Graphs/ReplayStream", iter(requests)))
+        assert [a.error.reason for a in answers] == ["", "EVENT_UNKNOWN", "INVALID_ARGUMENT"]
+        c.replay(g, data, stream=2, wait_event="streamed")
+
+
+@test("who waits for an event learns that its replay failed, and a session may end with waits pending")
+def failed_events():
+    with Daemon("--inline-limit=0", env={"NPUGRAPHD_FAULT": "host-hang:0:1"}) as d, Client(d) as c:
+        g = c.register(ADD).graph
+        data = [floats(1, 2, 3, 4)] * 2
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=g))
+        send = c.method("Graphs/Replay").future
+        first = send(pb.ReplayRequest(graph=g, inputs=data, stream=1, record_event="e"), metadata=c.metadata())
+        until("it runs", lambda: d.stats()["latency"]["queue"]["count"] == 1)
+        second = send(pb.ReplayRequest(graph=g, inputs=data, stream=2, wait_event="e", record_event="f"), metadata=c.metadata())
+        refused("DEVICE_FAULT", "INTERNAL", first.result)
+        refused("EVENT_FAILED", "FAILED_PRECONDITION", second.result)
+        c.replay(g, data, record_event="e")
+        c.replay(g, data, stream=1, wait_event="e")
+    with Daemon("--inline-limit=0", env={"NPUGRAPHD_FAULT": "host-hang:0:1"}) as d:
+        with Client(d) as c:
+            g = c.register(ADD).graph
+            c.call("Graphs/Capture", pb.CaptureRequest(graph=g))
+            send = c.method("Graphs/Replay").future
+            calls = [send(pb.ReplayRequest(graph=g, inputs=data, record_event="e"), metadata=c.metadata())]
+            until("it runs", lambda: d.stats()["latency"]["queue"]["count"] == 1)
+            calls += [send(pb.ReplayRequest(graph=g, inputs=data, stream=1 + i, wait_event="e"), metadata=c.metadata()) for i in range(5)]
+            calls[2].cancel()
+            c.end_session()
+            for call in calls:
+                with contextlib.suppress(grpc.RpcError, grpc.FutureCancelledError):
+                    call.result()
+        until("nothing is left", lambda: d.stats()["queue_depth"] == 0)
+        with Client(d) as c:
+            assert unfloats(c.replay(c.register(ADD).graph, data).outputs[0]) == [2, 4, 6, 8]
+
+
 @test("captures: one per key, counted; a repetition is cheap; a dry run keeps nothing; the limit holds")
 def captures(daemon):
     with Client(daemon) as c:

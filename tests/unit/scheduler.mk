@@ -11,6 +11,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_recorder \
 	tests/unit/test_sched \
 	tests/unit/test_schedsim \
+	tests/unit/test_events \
 	tests/unit/test_share \
 	tests/unit/test_stored \
 	tests/unit/test_trial
@@ -27,6 +28,7 @@ tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_events_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/arrivals.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
