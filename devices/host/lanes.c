@@ -4,6 +4,9 @@
  * the most expensive first, to the lane with the least to do, and threads go where there is most to do for each, up to
  * the lane's limit of cores.
  *
+ * A lane that no helper has begun when the launching thread has to wait for it, because helpers sleep or the machine is
+ * busy, is run by that thread, so lanes cost little where they cannot run at the same time.
+ *
  * How far a stream has come is one number, the last call that others wait for, + 1. It is written by the stream's lane
  * only. A wait within a lane needs nothing.
  */
@@ -270,12 +273,23 @@ void ngd_host_progress_destroy(struct ngd_host_progress *progress)
 struct lanes_run {
     const struct ngd_host_lanes *lanes;
     struct ngd_host_progress *progress;
+    struct ngd_team *team;
     const struct ngd_host_call *calls;
     struct ngd_host_run *run;
     struct ngd_launch *launch;
+    uint32_t at[NGD_LANES_MAX]; /* by lane: the next step; of the thread that runs the lane */
+    bool own[NGD_LANES_MAX];    /* side lanes that the launching thread has taken over */
 };
 
-static void await(struct ngd_host_progress *p, uint32_t done)
+/* Sequentially consistent, like the sleeper's side: one of the two sees the other. */
+static void signal_done(struct ngd_host_progress *p, uint32_t done)
+{
+    atomic_store(&p->done, done);
+    if (atomic_load(&p->sleepers))
+        syscall(SYS_futex, &p->done, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static void sleep_until(struct ngd_host_progress *p, uint32_t done)
 {
     uint32_t seen;
 
@@ -290,24 +304,45 @@ static void await(struct ngd_host_progress *p, uint32_t done)
     atomic_fetch_sub(&p->sleepers, 1);
 }
 
-/* Sequentially consistent, like the sleeper's side: one of the two sees the other. */
-static void signal_done(struct ngd_host_progress *p, uint32_t done)
+static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end);
+
+/* The launching thread runs the lane from now on, unless a helper has begun it. */
+static bool take_over(struct lanes_run *r, uint32_t lane)
 {
-    atomic_store(&p->done, done);
-    if (atomic_load(&p->sleepers))
-        syscall(SYS_futex, &p->done, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    if (!r->own[lane])
+        r->own[lane] = ngd_team_claim_lane(r->team, lane);
+    return r->own[lane];
 }
 
-static void run_lane(void *arg, uint32_t lane, struct ngd_team *part)
+/*
+ * Before it waits for a call, the launching thread runs what stands above that call in all lanes that it has: another
+ * lane may wait for any of it. Each call that is run there waits for earlier ones only, so this comes to an end.
+ */
+static void await(struct lanes_run *r, const struct wait *wait, bool launching)
 {
-    const struct lanes_run *r = arg;
+    struct ngd_host_progress *p = &r->progress[wait->stream];
+    uint32_t lane = r->lanes->lane_of[wait->stream];
+
+    if (atomic_load_explicit(&p->done, memory_order_acquire) >= wait->done)
+        return;
+    if (launching && lane)
+        (void)take_over(r, lane);
+    for (uint32_t l = 1; launching && l < r->lanes->n_lanes; l++)
+        if (r->own[l])
+            run_until(r, l, true, NULL, wait->done);
+    sleep_until(p, wait->done);
+}
+
+/* Steps whose calls are below `end`. */
+static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct ngd_team *part, uint32_t end)
+{
     const struct lane *l = &r->lanes->lanes[lane];
 
-    for (uint32_t i = 0; i < l->n_steps; i++) {
-        const struct step *step = &l->steps[i];
+    while (r->at[lane] < l->n_steps && l->steps[r->at[lane]].call < end) {
+        const struct step *step = &l->steps[r->at[lane]++];
 
         for (uint32_t k = 0; k < step->n_waits; k++)
-            await(&r->progress[step->waits[k].stream], step->waits[k].done);
+            await(r, &step->waits[k], launching);
         if (atomic_load_explicit(&r->run->error, memory_order_relaxed) == NGD_OK)
             ngd_host_step(&r->calls[step->call], r->run, part, r->launch, step->call);
         if (step->signals)
@@ -315,10 +350,25 @@ static void run_lane(void *arg, uint32_t lane, struct ngd_team *part)
     }
 }
 
+static void run_lane(void *arg, uint32_t lane, struct ngd_team *part)
+{
+    struct lanes_run *r = arg;
+
+    run_until(r, lane, lane == 0, part, UINT32_MAX);
+    if (lane)
+        return;
+    for (uint32_t l = 1; l < r->lanes->n_lanes; l++)
+        (void)take_over(r, l);
+    for (uint32_t l = 1; l < r->lanes->n_lanes; l++)
+        if (r->own[l])
+            run_until(r, l, true, NULL, UINT32_MAX);
+}
+
 bool ngd_host_lanes_run(const struct ngd_host_lanes *lanes, struct ngd_host_progress *progress, struct ngd_team *team,
                         const struct ngd_host_call *calls, struct ngd_host_run *run, struct ngd_launch *launch)
 {
-    struct lanes_run r = {lanes, progress, calls, run, launch};
+    struct lanes_run r = {
+        .lanes = lanes, .progress = progress, .team = team, .calls = calls, .run = run, .launch = launch};
 
     for (uint32_t s = 0; s < lanes->n_streams; s++)
         atomic_store_explicit(&progress[s].done, 0, memory_order_relaxed);

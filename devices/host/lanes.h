@@ -12,6 +12,7 @@
  * Cores: a call within a limit of cores is given to no more threads than that, in a lane or not.
  * Waiting: a lane spins for another one, then sleeps. No lane can wait for ever: each runs its calls in the order of
  * the plan, in which a call waits for earlier ones only, and after an error calls are passed over, not left out.
+ * A lane that no helper has come for is run by who waits for it.
  */
 #include "devices/host/kernel.h"
 #include "devices/host/team.h"

@@ -18,7 +18,8 @@
  * Lanes: the leader gives each helper that is needed a seat (a lane, and a number in it), opens the seats, and rings. A
  * helper takes its seat by compare-and-swap from open to taken; the first of a lane runs the lane's function, the
  * others serve it as they would serve the leader, through a team of the lane's own that has no threads. At the end the
- * leader closes the seats of those that have not come, and waits for the others to leave.
+ * leader closes the seats of those that have not come, and waits for the others to leave. A lane whose first helper has
+ * not come can be claimed in the same way.
  *
  * Sleep and wake follow Dekker: a helper raises `sleepers` and then looks at the word; the leader writes the
  * word and then looks at `sleepers`; both sequentially consistent, so at least one of them sees the other.
@@ -183,13 +184,18 @@ static void ring(struct ngd_team *team)
         futex_wake(&team->bell, INT_MAX);
 }
 
+static void end_part(struct ngd_team *part)
+{
+    atomic_store(&part->running, false);
+    ring(part);
+}
+
 static void run_lane(struct ngd_team *team, uint32_t lane)
 {
     struct ngd_team *part = team->lanes.parts[lane];
 
     team->lanes.fn(team->lanes.arg, lane, part->threads > 1 ? part : NULL);
-    atomic_store(&part->running, false);
-    ring(part);
+    end_part(part);
 }
 
 static void take_seat(struct helper *self, uint32_t epoch)
@@ -355,18 +361,39 @@ static void seat_helpers(struct ngd_team *team, const uint32_t *threads, uint32_
     }
 }
 
-/* How many have taken their seats; the first of a lane always will. */
+/* False: somebody sits there, or the seat is closed already. */
+static bool close_seat(struct helper *h, uint32_t epoch)
+{
+    uint64_t open = SEAT(epoch, SEAT_OPEN);
+
+    return atomic_compare_exchange_strong(&h->seat, &open, SEAT(epoch, SEAT_CLOSED));
+}
+
+bool ngd_team_claim_lane(struct ngd_team *team, uint32_t lane)
+{
+    uint32_t epoch = atomic_load(&team->lanes.epoch);
+
+    for (uint32_t i = 0; i < team->started; i++) {
+        struct helper *h = &team->helpers[i];
+
+        if (atomic_load(&h->seat) >> 2 != epoch || h->lane != lane || h->in_lane != 0)
+            continue;
+        if (!close_seat(h, epoch))
+            return false;
+        end_part(team->lanes.parts[lane]); /* its other helpers are not needed */
+        return true;
+    }
+    return false;
+}
+
+/* How many have taken their seats. */
 static uint32_t close_seats(struct ngd_team *team, uint32_t n, uint32_t epoch)
 {
     uint32_t taken = 0;
 
-    for (uint32_t i = 0; i < n; i++) {
-        uint64_t open = SEAT(epoch, SEAT_OPEN);
-
-        if (team->helpers[i].in_lane == 0 ||
-            !atomic_compare_exchange_strong(&team->helpers[i].seat, &open, SEAT(epoch, SEAT_CLOSED)))
-            taken++;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        taken +=
+            !close_seat(&team->helpers[i], epoch) && atomic_load(&team->helpers[i].seat) != SEAT(epoch, SEAT_CLOSED);
     return taken;
 }
 

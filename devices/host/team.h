@@ -35,6 +35,9 @@ void ngd_team_share(struct ngd_team *team, const struct ngd_host_call *call, str
 typedef void ngd_lane_fn(void *arg, uint32_t lane, struct ngd_team *team);
 bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t n_lanes, ngd_lane_fn *fn, void *arg);
 
+/* Within fn of lane 0: nobody has begun this lane, and nobody will; its work is the caller's. */
+bool ngd_team_claim_lane(struct ngd_team *team, uint32_t lane);
+
 /* One turn of a loop that waits for another CPU. */
 void ngd_team_relax(uint32_t spin);
 
