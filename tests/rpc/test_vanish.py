@@ -136,6 +136,7 @@ def fifty(daemon):
         g = other.register('npugraph 1\ngraph "other" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
         ask = lambda: other.replay(g, [struct.pack("<4f", 1, 2, 3, 4)]).outputs[0]
         assert ask() == struct.pack("<4f", -1, -2, -3, -4)
+        until("the call of that replay has ended", lambda: daemon.stats()["requests"]["in_flight"] == 1)
         before = counters()
         alive, killed = [], 0
         replays = daemon.stats()["replays_total"]
