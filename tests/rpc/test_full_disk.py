@@ -152,7 +152,7 @@ def store_full():
                 works(d)
                 c.replay(c.register(GRAPH.replace("neg", "abs")).graph, [bytes(16)])
             until("plans are stored again", lambda: len(list((path / "s").glob("entries/*.plan"))) >= 2)
-            assert not list((path / "s" / "tmp").iterdir())
+            until("what was being written is in its place", lambda: not list((path / "s" / "tmp").iterdir()))
         with Daemon(f"--store-dir={path}/s") as d:
             works(d)
             assert metric(d, "store_hits_total") >= 1 and metric(d, "store_set_aside_total") == 0
