@@ -64,6 +64,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. "
      "0: never.",
      false},
+    COUNT("prompt-share", prompt_share, "40", 0, 1000,
+          "Percent of a decode step's time by which prompts that are processed meanwhile may delay it. 0: no bound, "
+          "steps "
+          "and chunks of prompts take turns."),
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
     COUNT("queue-limit-per-identity", queue_limit_per_identity, "0", 0, 1 << 20,
           "Replays of one identity that may wait; more are refused. 0: no bound but queue-limit."),

@@ -52,6 +52,7 @@ struct ngd_device_info {
     uint32_t wide_rows; /* plans of so many rows and more may compute with other kernels, whose last bits differ from
                          * those of fewer rows; 0: bits do not depend on the planned rows */
     bool host_memory;   /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
+    bool pauses;        /* launches stop at their pause_at */
 };
 
 void ngd_device_params_init(struct ngd_device_params *params);
@@ -159,9 +160,20 @@ struct ngd_launch {
     ngd_nsec_t copy_in_time, copy_out_time;
     ngd_nsec_t
         *times; /* optional: begin and end of each call of the plan, where the backend can say (zeros: it cannot) */
+    /*
+     * Optional, where the device can (info.pauses), and not in eager launches: stop between two calls of the plan
+     * rather than go past this time; one call at least is made. `paused` says that the launch is not complete: given to
+     * ngd_stream_run again, on any stream of the device, it goes on. Until then its pool is used by nobody else, and
+     * what it points to stays, but for the inputs, which have been copied. To give up, just do not go on. 0: never
+     * stop.
+     */
+    ngd_nsec_t pause_at;
+    bool paused;        /* false before the first run */
+    uint32_t resume;    /* the backend's, while paused */
+    ngd_nsec_t longest; /* out, with pause_at: the longest stretch of this run without a place to stop */
     ngd_status_t status;
     struct ngd_diag diag;
-    ngd_nsec_t device_time; /* out: time on the device */
+    ngd_nsec_t device_time; /* out: time on the device, of this run */
 };
 
 /* Checks counts, byte lengths and host parameters against the plan at launch->symbols: INPUT_COUNT, INPUT_SIZE, ... */

@@ -20,22 +20,26 @@ static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int ki
 /* ---- chunks ------------------------------------------------------------------------------------------- */
 
 /*
- * Where chunks of a prompt end depends on the prompt alone, and a chunk whose first rows were found in shared blocks is
- * planned as if it were whole, so that the rest is computed as it would have been.
+ * Where chunks of a prompt end depends on the prompt alone, and a chunk whose first rows were found in shared blocks,
+ * or that is done in pieces because decode steps wait, is planned as if it were whole, so that each row is computed as
+ * it would have been.
  */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
 {
     const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows;
-    uint32_t begin = seq->position, end;
+    uint32_t begin = seq->position, end, rows;
 
     if (begin < seq->n_prompt)
         begin -= begin % max;
     end = seq->fill - begin < max ? seq->fill : begin + max;
     if (seq->position < seq->n_prompt && end > seq->n_prompt)
         end = seq->n_prompt;
+    rows = end - seq->position;
     if (row_symbol(seq->model, NGD_PREFILL)->policy == NGD_SYMBOL_EXACT)
         begin = seq->position; /* such an executable computes so many rows and no fewer */
-    return (struct ngd_chunk){.rows = end - seq->position, .planned = end - begin};
+    else if (rows > seq->model->pace.rows)
+        rows = seq->model->pace.rows;
+    return (struct ngd_chunk){.rows = rows, .planned = end - begin};
 }
 
 /* ---- names -------------------------------------------------------------------------------------------- */

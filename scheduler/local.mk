@@ -7,6 +7,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/context.c \
 	scheduler/contract.c scheduler/contract.h \
 	scheduler/debug.c scheduler/debug.h \
+	scheduler/decode.c \
 	scheduler/doctor.c \
 	scheduler/dump.c \
 	scheduler/event.c scheduler/event.h \
@@ -17,6 +18,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/move.c \
 	scheduler/order.c \
+	scheduler/pace.c scheduler/pace.h \
 	scheduler/policy.c scheduler/policy.h \
 	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
@@ -25,11 +27,13 @@ libngdscheduler_la_SOURCES = \
 	scheduler/program.c scheduler/program.h scheduler/program_int.h \
 	scheduler/program_buckets.c \
 	scheduler/program_events.c \
+	scheduler/prompt.c \
 	scheduler/queue.c \
 	scheduler/recorder.c scheduler/recorder.h \
 	scheduler/replay.c \
 	scheduler/request.c \
 	scheduler/request_park.c \
+	scheduler/rows.c \
 	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
 	scheduler/seq.c \
 	scheduler/share.c scheduler/share.h \

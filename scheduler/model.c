@@ -7,15 +7,17 @@
 
 /* ---- staging ------------------------------------------------------------------------------------------ */
 
-static uint64_t role_count(const struct ngd_staging *st, const struct ngd_role_info *info, uint32_t vocab)
+static uint64_t role_count(const struct ngd_model_graph *mg, const struct ngd_role_info *info, uint32_t vocab)
 {
+    const struct ngd_staging *st = &mg->staging;
+
     switch (info->shape) {
     case NGD_PER_ROW:
         return st->rows;
     case NGD_PER_SEQ:
         return st->seqs;
     case NGD_PER_SEQ_TABLE:
-        return (uint64_t)st->seqs * st->table_width;
+        return (uint64_t)st->seqs * mg->roles.table_width;
     case NGD_PER_RESULT:
         return st->results;
     case NGD_PER_RESULT_VOCAB:
@@ -24,35 +26,27 @@ static uint64_t role_count(const struct ngd_staging *st, const struct ngd_role_i
     return 0;
 }
 
-static uint32_t max_u32(uint32_t a, uint32_t b)
+static ngd_status_t staging_init(struct ngd_model_graph *mg, uint32_t seqs, uint32_t vocab)
 {
-    return a > b ? a : b;
-}
+    struct ngd_staging *st = &mg->staging;
 
-static ngd_status_t staging_init(struct ngd_model *model)
-{
-    struct ngd_staging *st = &model->staging;
-    const struct ngd_roles *prefill = &model->graphs[NGD_PREFILL].roles, *decode = &model->graphs[NGD_DECODE].roles;
-
-    st->rows = max_u32(prefill->max_rows, decode->max_rows);
-    st->seqs = model->max_batch;
-    st->results = prefill->result_per_row ? st->rows : model->max_batch;
-    st->table_width = max_u32(prefill->table_width, decode->table_width);
+    st->rows = mg->roles.max_rows;
+    st->seqs = seqs;
+    st->results = mg->roles.result_per_row ? st->rows : seqs;
     for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
         const struct ngd_role_info *info = &ngd_role_infos[role];
 
-        if (prefill->index[role] < 0 && decode->index[role] < 0)
+        if (mg->roles.index[role] < 0)
             continue;
-        st->data[role] = ngd_calloc(role_count(st, info, model->params.vocab), ngd_dtype_bytes(info->dtype));
+        st->data[role] = ngd_calloc(role_count(mg, info, vocab), ngd_dtype_bytes(info->dtype));
         if (!st->data[role])
             return NGD_ERR_NO_MEMORY;
     }
-    model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
-    return model->batch ? NGD_OK : NGD_ERR_NO_MEMORY;
+    return NGD_OK;
 }
 
 /* The lists of a launch: where each input lies is known now, how long it is only at a replay. */
-static ngd_status_t graph_lists_init(struct ngd_model_graph *mg, const struct ngd_staging *st)
+static ngd_status_t graph_lists_init(struct ngd_model_graph *mg)
 {
     const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(mg->binding));
 
@@ -65,9 +59,9 @@ static ngd_status_t graph_lists_init(struct ngd_model_graph *mg, const struct ng
         int i = mg->roles.index[role];
 
         if (i >= 0 && ngd_role_infos[role].kind == NGD_ROLE_INPUT)
-            mg->inputs[i].data = st->data[role];
+            mg->inputs[i].data = mg->staging.data[role];
         else if (i >= 0 && ngd_role_infos[role].kind == NGD_ROLE_HOST)
-            mg->hosts[i].values = st->data[role];
+            mg->hosts[i].values = mg->staging.data[role];
     }
     return NGD_OK;
 }
@@ -107,6 +101,7 @@ static ngd_status_t resolve(struct ngd_model *model, const struct ngd_model_para
     if (!status)
         status = ngd_contract_check_states(p, diag);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
+    ngd_pace_init(&model->pace, model->sched->params.prompt_share, model->graphs[NGD_PREFILL].roles.max_rows);
     return status;
 }
 
@@ -169,15 +164,20 @@ static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_par
 
     if (!status)
         status = ngd_kv_create(p->num_blocks, p->block_size, &model->kv);
-    if (!status)
-        status = staging_init(model);
     for (int kind = 0; kind < 2 && !status; kind++)
-        status = graph_lists_init(&model->graphs[kind], &model->staging);
+        status = staging_init(&model->graphs[kind], kind == NGD_DECODE ? model->max_batch : 1, p->vocab);
+    for (int kind = 0; kind < 2 && !status; kind++)
+        status = graph_lists_init(&model->graphs[kind]);
+    if (!status) {
+        model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
+        status = model->batch ? NGD_OK : NGD_ERR_NO_MEMORY;
+    }
     return status;
 }
 
 static void model_free(struct ngd_model *model)
 {
+    ngd_prompt_fini(&model->prompt);
     for (int kind = 0; kind < 2; kind++) {
         struct ngd_model_graph *mg = &model->graphs[kind];
 
@@ -185,9 +185,9 @@ static void model_free(struct ngd_model *model)
         ngd_free(mg->inputs);
         ngd_free(mg->hosts);
         ngd_free(mg->outputs);
+        for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++)
+            ngd_free(mg->staging.data[role]);
     }
-    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++)
-        ngd_free(model->staging.data[role]);
     ngd_free(model->batch);
     ngd_kv_destroy(model->kv);
     ngd_share_unref(model->item_share);

@@ -3,7 +3,7 @@
 #define NGD_SCHEDULER_MODEL_INT_H
 
 /*
- * What model.c, seq.c and batch.c share.
+ * What model.c, seq.c, batch.c and their neighbours share.
  *
  * A sequence's fields belong to the model's lock while it is not running. A worker that takes it into a batch sets
  * RUNNING; from then on the worker alone changes position, blocks and tokens, still under the lock because others read
@@ -11,6 +11,7 @@
  * replay.
  */
 #include "scheduler/contract.h"
+#include "scheduler/pace.h"
 #include "scheduler/program_int.h"
 #include "scheduler/usage.h"
 
@@ -79,18 +80,41 @@ struct ngd_seq_end {
 
 enum { NGD_PREFILL, NGD_DECODE };
 
-struct ngd_model_graph {
-    struct ngd_binding *binding;
-    struct ngd_roles roles;
-    struct ngd_span *inputs;
-    struct ngd_host_value *hosts;
-    struct ngd_out *outputs;
-};
-
 /* Host memory that a replay reads and writes, made once: one array for each role. */
 struct ngd_staging {
     void *data[NGD_ROLE_MAX];
-    uint32_t rows, seqs, results, table_width; /* room */
+    uint32_t rows, seqs, results; /* room */
+};
+#define NGD_STAGED(mg, role, type) ((type *)(mg)->staging.data[NGD_ROLE_##role])
+
+struct ngd_chunk {
+    uint32_t rows;    /* to compute next */
+    uint32_t planned; /* rows of the executable that computes them */
+};
+
+/* One of the two graphs, and its launch: a prompt's may be paused while steps are made. */
+struct ngd_model_graph {
+    struct ngd_binding *binding;
+    struct ngd_roles roles;
+    struct ngd_staging staging;
+    struct ngd_span *inputs;
+    struct ngd_host_value *hosts;
+    struct ngd_out *outputs;
+    int64_t symbol;
+    struct ngd_launch launch;
+};
+
+/* A chunk of a prompt under way, which goes on slice by slice: prompt.c. */
+struct ngd_prompt {
+    struct ngd_seq *seq;            /* RUNNING; NULL: none is under way */
+    struct ngd_gcache_entry *entry; /* pinned until it is over */
+    struct ngd_chunk chunk;
+    bool last;                       /* of its prompt */
+    ngd_nsec_t begin, time, longest; /* when, device time so far, and the longest stretch without a place to stop */
+    /* Kept from chunk to chunk: an instance apart from the slots' pools, which others use between slices. */
+    struct ngd_pool *pool;
+    struct ngd_instance *inst;
+    bool no_room; /* for the pool: chunks run in one piece, in the slot's */
 };
 
 struct ngd_model {
@@ -112,9 +136,9 @@ struct ngd_model {
     _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
 
     /* Of the worker that runs the item. */
-    struct ngd_staging staging;
-    struct ngd_launch launch;
     struct ngd_seq **batch; /* max_batch */
+    struct ngd_prompt prompt;
+    struct ngd_pace pace;
     int last_kind;
 
     struct ngd_mutex lock; /* rank MODEL */
@@ -134,10 +158,6 @@ extern const struct ngd_sched_item_ops ngd_model_item_ops;
 
 #define NGD_WAY_MIXED UINT32_MAX /* a block that was computed in more than one way gets no name */
 
-struct ngd_chunk {
-    uint32_t rows;    /* to compute next */
-    uint32_t planned; /* rows of the executable that computes them */
-};
 /* Of a sequence with position < fill. */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq);
 /* How so many rows of a graph are computed: numbers that differ where bits may. */
@@ -167,7 +187,45 @@ bool ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQ
 /* Between batches: the oldest that waits for blocks gets them, if there are any now. By the item's worker. */
 void ngd_model_unstarve(struct ngd_model *model);
 
+/* ---- rows.c ---- */
+
+/* One token row of a sequence: where it stands, and where its key and value go. */
+void ngd_rows_put(struct ngd_model_graph *mg, uint32_t row, const struct ngd_seq *seq, uint32_t position,
+                  int32_t token);
+/* Sequence i of the launch, whose rows end with last_row and see so much context with them. */
+void ngd_rows_put_seq(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t last_row,
+                      uint32_t context);
+/* The token of this result is the sequence's draw number `draws`. */
+void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const struct ngd_seq *seq, uint64_t draws);
+/* How long the inputs and outputs are this time, and which outputs are wanted. */
+void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
+                   bool logits);
+
+/* ---- decode.c, prompt.c: by the item's worker ---- */
+
+/* One decode step of up to max ready sequences, with an executable for so many. */
+void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t max);
+/* Begins the next chunk of the first prompt, with an executable of so many rows, and runs its first slice. */
+void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ngd_gcache_entry *entry, uint32_t planned,
+                       bool steps_wait);
+/* The next slice of the chunk that is under way. */
+void ngd_model_prefill_on(struct ngd_model *model, struct ngd_slot *slot, bool steps_wait);
+/* Gives the chunk that is under way up, and its sequence to the caller, who answers it. NULL: there was none. */
+struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model);
+void ngd_prompt_fini(struct ngd_prompt *prompt);
+
 /* ---- batch.c ---- */
+
+/* The first that is ready, RUNNING now; NULL: none. */
+struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
+/* A RUNNING sequence waits again, if nobody has stopped it meanwhile; front: before the others. */
+void ngd_seq_requeue(struct ngd_seq *seq, bool front);
+/* It has had so much of the device: its own replay, or its part of one. */
+void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time);
+/* The token is in the graph's hands, and one outside the vocabulary would fail the next batch for all. */
+ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag);
+/* The next token of a RUNNING sequence. */
+void ngd_seq_choose(struct ngd_seq *seq, int32_t token);
 
 void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front) NGD_REQUIRES(model->lock);
 /* Sees to it that a worker comes, if something is ready. Call without the lock. */

@@ -190,5 +190,13 @@ void ngd_program_free_quarantine(struct ngd_program *prog);
  */
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
+/* The graph's options, and what is known of its keys, let a replay be made in slices on this device. */
+bool ngd_executable_may_pause(const struct ngd_executable *x);
+/*
+ * The same up to launch->pause_at, with the caller's own instance, whose pool nobody else uses until launch->paused is
+ * false. Adds the device time to *time; the replay is accounted for when it is complete.
+ */
+ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, struct ngd_executable *x,
+                              struct ngd_launch *launch, ngd_nsec_t *time);
 
 #endif

@@ -54,15 +54,19 @@ static const ngd_event_reason_t eager_events[NGD_EAGER_MAX] = {
     [NGD_EAGER_QUARANTINED] = NGD_EVENT_EAGER_QUARANTINED,
 };
 
-static void account(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch, bool quarantined)
+static void account_busy(struct ngd_slot *slot, ngd_nsec_t t)
 {
-    struct ngd_program *prog = x->prog;
-    ngd_nsec_t t = launch->device_time;
-
     atomic_fetch_add_explicit(&slot->queue->busy, t, memory_order_relaxed);
     slot->busy_unreported += t;
     ngd_metric_row_add(slot->queue->busy_seconds, (uint64_t)(slot->busy_unreported / NGD_USEC));
     slot->busy_unreported %= NGD_USEC;
+}
+
+/* A replay that is complete; t: its device time in all. */
+static void account(struct ngd_executable *x, const struct ngd_launch *launch, ngd_nsec_t t, bool quarantined)
+{
+    struct ngd_program *prog = x->prog;
+
     account_rows(prog, x, launch);
     if (launch->eager || quarantined) {
         int why = quarantined                 ? NGD_EAGER_QUARANTINED
@@ -230,8 +234,38 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
         return fail(slot, x, launch, status);
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
-    account(slot, x, launch, quarantined);
+    account_busy(slot, launch->device_time);
+    account(x, launch, launch->device_time, quarantined);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
         note_timeline(slot, x, launch);
+    return NGD_OK;
+}
+
+bool ngd_executable_may_pause(const struct ngd_executable *x)
+{
+    const struct ngd_program *prog = x->prog;
+
+    return ngd_device_info(prog->queue->dev)->pauses && !prog->options.force_eager && !prog->options.dump_tensor_data &&
+           !prog->options.verify_every_n && !atomic_load_explicit(&prog->n_quarantined, memory_order_relaxed);
+}
+
+ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, struct ngd_executable *x,
+                              struct ngd_launch *launch, ngd_nsec_t *time)
+{
+    ngd_status_t status;
+
+    say_running(slot, x);
+    status = ngd_stream_run(slot->stream, inst, launch);
+    atomic_store_explicit(&slot->running, 0, memory_order_relaxed);
+    if (status)
+        return fail(slot, x, launch, status);
+    if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
+        set_health(slot->queue, true);
+    account_busy(slot, launch->device_time);
+    *time += launch->device_time;
+    if (!launch->paused)
+        account(x, launch, *time, false);
+    if (ngd_timeline_on(&slot->queue->sched->timeline))
+        note_timeline(slot, x, launch); /* each slice is one of its own there */
     return NGD_OK;
 }

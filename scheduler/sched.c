@@ -21,6 +21,7 @@ void ngd_sched_params_init(struct ngd_sched_params *params)
         .capture_threads = 1,
         .queue_limit = 4096,
         .inline_limit = 50 * NGD_USEC,
+        .prompt_share = NGD_PACE_PERCENT_DEFAULT,
         .policy = "fair",
     };
 }

@@ -23,6 +23,7 @@
 #include "graphs/guard.h"
 #include "graphs/store.h"
 #include "scheduler/event.h"
+#include "scheduler/pace.h"
 #include "scheduler/policy.h"
 #include "scheduler/program.h"
 #include "scheduler/share.h"
@@ -41,6 +42,7 @@ struct ngd_sched_params {
     uint32_t capture_threads; /* default 1 */
     uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
     ngd_nsec_t inline_limit;  /* default 50 µs */
+    uint32_t prompt_share;    /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */
     struct ngd_dumps *dumps;  /* directories for what diagnostics write; NULL = none. Borrowed */
     const char *policy;       /* of policies.def; default "fair" */
     struct ngd_store *store;  /* borrowed; NULL: plans are not kept */

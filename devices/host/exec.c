@@ -52,6 +52,7 @@ struct host_inst {
     struct ngd_host_call *calls;
     char **ptrs;
     struct ngd_host_progress *progress; /* with lanes */
+    uint32_t *took; /* nanoseconds that each call is reckoned to take, learnt where launches may pause */
     struct ngd_arena eager;
 };
 
@@ -289,7 +290,8 @@ static struct host_inst *new_inst(struct host_exec *exec, uint32_t n)
     inst->bound = NGD_NEW_N(void *, n);
     if (exec->lanes)
         inst->progress = ngd_host_progress_create(exec->lanes);
-    if (!inst->calls || !inst->ptrs || !inst->bound || (exec->lanes && !inst->progress)) {
+    inst->took = NGD_NEW_N(uint32_t, exec->n_calls);
+    if (!inst->calls || !inst->ptrs || !inst->bound || !inst->took || (exec->lanes && !inst->progress)) {
         ngd_host_unbind(NULL, inst);
         return NULL;
     }
@@ -325,6 +327,7 @@ void ngd_host_unbind(void *dev, void *inst_v)
     ngd_free(inst->ptrs);
     ngd_free(inst->bound);
     ngd_host_progress_destroy(inst->progress);
+    ngd_free(inst->took);
     ngd_free(inst);
 }
 
@@ -478,18 +481,74 @@ static void run_in_order(struct host_inst *inst, struct ngd_team *team, struct n
         ngd_team_end(team);
 }
 
+/* What a call took weighs at once when it is more than it was reckoned to take, and by and by when it is less. */
+static void learn(uint32_t *took, ngd_nsec_t t)
+{
+    if (t >= *took)
+        *took = t < UINT32_MAX ? (uint32_t)t : UINT32_MAX;
+    else
+        *took -= (*took - (uint32_t)t) / 8;
+}
+
+/* True: stopped before the call launch->resume, which would have gone past pause_at. */
+static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
+                            struct ngd_launch *launch)
+{
+    const uint32_t n = inst->exec->n_calls, first = launch->paused ? launch->resume : 0;
+    ngd_nsec_t now = ngd_now();
+
+    launch->longest = 0;
+    for (uint32_t i = first; i < n && !failed(run); i++) {
+        const ngd_nsec_t before = now;
+
+        if (i > first && now + inst->took[i] > launch->pause_at) {
+            launch->resume = i;
+            return true;
+        }
+        run_step(&inst->calls[i], run, team, launch, i);
+        now = ngd_now();
+        learn(&inst->took[i], now - before);
+        if (now - before > launch->longest)
+            launch->longest = now - before;
+    }
+    return false;
+}
+
+/* In the order of the plan, which every plan allows: lanes have no place where all of them could stop. */
+static bool run_until(struct host_inst *inst, struct ngd_team *team, struct ngd_host_run *run,
+                      struct ngd_launch *launch)
+{
+    const bool shares = team && inst->exec->shares;
+    bool paused;
+
+    if (shares)
+        ngd_team_begin(team);
+    paused = run_calls_until(inst, team, run, launch);
+    if (shares)
+        ngd_team_end(team);
+    return paused;
+}
+
 ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
     ngd_nsec_t start = ngd_now();
     struct ngd_host_run run;
+    bool paused = false;
 
     init_run(&run, launch);
-    copy_in(inst, launch);
+    if (!launch->paused)
+        copy_in(inst, launch);
     launch->copy_in_time = ngd_now() - start;
-    if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
+    if (launch->pause_at)
+        paused = run_until(inst, team, &run, launch);
+    else if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
         run_in_order(inst, team, &run, launch);
-    return conclude(inst, launch, &run, start);
+    launch->paused = paused;
+    if (!paused)
+        return conclude(inst, launch, &run, start);
+    launch->device_time = ngd_now() - start;
+    return launch->status = NGD_OK;
 }
 
 /* ---- eager ------------------------------------------------------------------------------------------- */

@@ -94,6 +94,7 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .streams_max = STREAMS_MAX,
         .wide_rows = NGD_GEMM_WIDE_ROWS,
         .host_memory = true,
+        .pauses = true,
     };
     *dev_p = dev;
     return NGD_OK;

@@ -548,17 +548,66 @@ START_TEST(launch_whose_data_does_not_fit_is_refused_by_name)
 }
 END_TEST
 
+START_TEST(launch_that_pauses_lets_others_run_and_goes_on_to_the_same_bits)
+{
+    struct chain whole, k, other;
+    struct conform c;
+    struct ngd_stream *stream = NULL;
+    uint32_t pauses = 0;
+
+    conform_open(&c, _i);
+    chain_open(&whole, &c);
+    chain_open(&k, &c);
+    chain_open(&other, &c);
+    CONFORM_OK(ngd_stream_create(c.b.dev, "goes on", &stream, &diag_));
+    CONFORM_OK(ngd_stream_run(c.b.stream, whole.ready.inst, &whole.io.launch));
+    for (int round = 0; round < 2; round++) {
+        k.io.launch.pause_at = 1; /* gone by: after each call */
+        pauses = 0;
+        do {
+            CONFORM_OK(ngd_stream_run(pauses % 2 ? c.b.stream : stream, k.ready.inst, &k.io.launch));
+            ck_assert_int_gt(k.io.launch.device_time, 0);
+            memset(k.x, 0xff, sizeof(k.x)); /* the inputs have been copied */
+            if (!k.io.launch.paused)
+                break;
+            pauses++;
+            CONFORM_OK(ngd_stream_run(c.b.stream, other.ready.inst, &other.io.launch));
+            chain_check(&other, c.backend->tolerance);
+        } while (pauses < 1000);
+        ck_assert_mem_eq(k.p, whole.p, sizeof(k.p));
+        ck_assert_mem_eq(k.u, whole.u, sizeof(k.u));
+        ck_assert_mem_eq(k.n, whole.n, sizeof(k.n));
+        memcpy(k.x, whole.x, sizeof(k.x));
+        memset(k.p, 0, sizeof(k.p));
+    }
+    if (ngd_device_info(c.b.dev)->pauses)
+        ck_assert_uint_ge(pauses, 3);
+    /* Time enough: no pause. */
+    k.io.launch.pause_at = NGD_NSEC_NEVER;
+    CONFORM_OK(ngd_stream_run(c.b.stream, k.ready.inst, &k.io.launch));
+    ck_assert(!k.io.launch.paused);
+    chain_check(&k, c.backend->tolerance);
+    ngd_stream_destroy(stream);
+    ready_close(&k.ready);
+    ready_close(&whole.ready);
+    ready_close(&other.ready);
+    conform_close(&c);
+}
+END_TEST
+
 TCase *conform_replay(void)
 {
     TCase *tcase = tcase_create("replay");
 
-    CONFORM_ADD(
-        tcase, replay_of_a_chain_of_operators_is_right_each_time, eager_run_gives_the_bits_of_the_replay,
-        result_that_is_not_wanted_is_not_copied, output_room_that_is_larger_than_the_result_keeps_its_rest,
-        state_written_by_a_replay_is_there_for_the_next_and_for_a_read,
-        instances_of_one_executable_keep_their_buffers_apart, instance_keeps_its_executable_and_its_plan_alive,
-        buffers_that_do_not_fit_a_graph_are_refused_by_name, host_parameters_change_at_each_replay_without_a_capture,
-        host_parameters_of_queued_launches_stay_with_their_launch,
-        rows_that_are_asked_for_are_the_rows_that_are_computed, launch_whose_data_does_not_fit_is_refused_by_name);
+    CONFORM_ADD(tcase, replay_of_a_chain_of_operators_is_right_each_time, eager_run_gives_the_bits_of_the_replay,
+                result_that_is_not_wanted_is_not_copied, output_room_that_is_larger_than_the_result_keeps_its_rest,
+                state_written_by_a_replay_is_there_for_the_next_and_for_a_read,
+                instances_of_one_executable_keep_their_buffers_apart, instance_keeps_its_executable_and_its_plan_alive,
+                buffers_that_do_not_fit_a_graph_are_refused_by_name,
+                host_parameters_change_at_each_replay_without_a_capture,
+                host_parameters_of_queued_launches_stay_with_their_launch,
+                rows_that_are_asked_for_are_the_rows_that_are_computed,
+                launch_that_pauses_lets_others_run_and_goes_on_to_the_same_bits,
+                launch_whose_data_does_not_fit_is_refused_by_name);
     return tcase;
 }

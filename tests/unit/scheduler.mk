@@ -4,6 +4,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
 	tests/unit/test_model \
+	tests/unit/test_pace \
 	tests/unit/test_policy \
 	tests/unit/test_preempt \
 	tests/unit/test_prefix \
@@ -13,6 +14,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_schedsim \
 	tests/unit/test_events \
 	tests/unit/test_share \
+	tests/unit/test_slices \
 	tests/unit/test_stored \
 	tests/unit/test_trial
 if NGD_UNIT_TESTS
@@ -23,6 +25,7 @@ NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
@@ -30,6 +33,7 @@ tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_events_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_slices_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/arrivals.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

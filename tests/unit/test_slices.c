@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Prompts whose chunks are done in slices, between which steps of others are made: on the toy model. */
+#include "tests/unit/toy_model.h"
+#include "base/fault.h"
+
+static const int32_t prompt[] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8};
+#define N_PROMPT 11
+
+/* So small a share that each slice is one call of the plan. */
+static void slice_thin(struct toy *t)
+{
+    struct ngd_pace *pace = &t->model->pace;
+
+    pace->percent = 1;
+    ngd_pace_stepped(pace, ngd_now(), 100);
+    pace->allowance = 1;
+}
+
+/* Counts tokens that come while a chunk of another sequence is under way. */
+struct watched {
+    struct toy_seq s;
+    struct ngd_model *model;
+    struct gate gate; /* the first token waits here */
+    uint32_t between;
+    bool cancel; /* the sequence whose chunk it is */
+};
+
+static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position)
+{
+    struct watched *w = user;
+    struct ngd_seq *other = w->model->prompt.seq;
+
+    if (w->s.n_tokens == 0)
+        gate_pass(&w->gate);
+    /* A step earns next to nothing here; the chunks shall get on all the same. */
+    if (w->model->pace.allowance < 1)
+        w->model->pace.allowance = 1;
+    toy_on_token(&w->s, seq, token, position);
+    if (!other)
+        return;
+    w->between++;
+    if (w->cancel)
+        ngd_seq_cancel(other);
+    w->cancel = false;
+}
+
+static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status, const struct ngd_diag *diag)
+{
+    toy_generated(&((struct watched *)user)->s, seq, finish, status, diag);
+}
+
+/* A generation, and a prompt that comes while it is under way. */
+static void run_together(struct toy *t, struct watched *w, struct toy_seq *other, uint32_t n_other)
+{
+    struct ngd_diag diag = {0};
+
+    slice_thin(t);
+    w->model = t->model;
+    gate_init(&w->gate);
+    if (ngd_seq_generate(w->s.seq, 9, true, on_token, done, w, &diag))
+        ck_abort_msg("%s", diag.text);
+    gate_await(&w->gate, 1);
+    toy_queue_open(t, other, prompt, n_other, NULL);
+    gate_open(&w->gate);
+    toy_wait(&w->s);
+    toy_wait(other);
+}
+
+static void check_generation(const struct toy *t, const struct watched *w, const int32_t *begin, uint32_t n)
+{
+    int32_t context[TOY_CONTEXT];
+
+    memcpy(context, begin, n * sizeof(*begin));
+    toy_ok(&w->s);
+    ck_assert_uint_eq(w->s.n_tokens, 9);
+    for (uint32_t i = 0; i < 9; i++) {
+        ck_assert_int_eq(w->s.tokens[i], toy_next(t, context, n));
+        context[n++] = w->s.tokens[i];
+    }
+}
+
+START_TEST(steps_are_made_between_the_slices_of_a_chunk_and_both_say_what_they_would)
+{
+    for (uint32_t slots = 1; slots <= 3; slots++) {
+        static struct toy t;
+        struct watched w = {0};
+        struct toy_seq other;
+
+        toy_open(&t, slots);
+        toy_seq_open(&t, &w.s, prompt + 4, 3, NULL);
+        run_together(&t, &w, &other, N_PROMPT);
+        check_generation(&t, &w, prompt + 4, 3);
+        ck_assert_uint_ge(w.between, 5); /* of nine */
+        toy_ok(&other);
+        ck_assert_int_eq(other.token, toy_next(&t, prompt, N_PROMPT));
+        ck_assert_uint_eq(other.position, N_PROMPT);
+        ngd_seq_close(other.seq);
+        ngd_seq_close(w.s.seq);
+        toy_close(&t);
+    }
+}
+END_TEST
+
+START_TEST(prompts_of_any_length_in_slices_give_their_token_and_logits)
+{
+    static struct toy t;
+
+    toy_open(&t, 1);
+    for (uint32_t n = 1; n <= N_PROMPT; n++) {
+        struct toy_seq s;
+        double want[TOY_VOCAB];
+        struct ngd_diag diag = {0};
+
+        slice_thin(&t);
+        if (toy_try_open(&t, &s, prompt, n, NULL, true, &diag))
+            ck_abort_msg("%s", diag.text);
+        toy_wait(&s);
+        toy_ok(&s);
+        ck_assert_int_eq(s.token, toy_next(&t, prompt, n));
+        toy_logits(&t, prompt, n, want);
+        for (int v = 0; v < TOY_VOCAB; v++)
+            ck_assert_double_eq_tol(s.logits[v], want[v], 1e-5);
+        ngd_seq_close(s.seq);
+    }
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(chunks_of_fewer_rows_give_the_bits_of_whole_ones)
+{
+    static struct toy t;
+    float whole[TOY_VOCAB];
+
+    toy_bed(&t, 1);
+    t.no_sharing = true;
+    toy_create(&t);
+    for (uint32_t rows = TOY_CHUNK; rows >= 1; rows--) {
+        struct toy_seq s;
+        struct ngd_diag diag = {0};
+
+        slice_thin(&t);
+        t.model->pace.percent = 1000;
+        t.model->pace.step = NGD_SEC; /* of which nothing here takes the share, nor so little that rows were added */
+        t.model->pace.rows = rows;
+        t.model->pace.max_rows = rows;
+        if (toy_try_open(&t, &s, prompt, N_PROMPT, NULL, true, &diag))
+            ck_abort_msg("%s", diag.text);
+        toy_wait(&s);
+        toy_ok(&s);
+        if (rows == TOY_CHUNK)
+            memcpy(whole, s.logits, sizeof(whole));
+        ck_assert_mem_eq(s.logits, whole, sizeof(whole));
+        ngd_seq_close(s.seq);
+    }
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(prompt_cancelled_between_two_slices_ends_at_once_and_its_blocks_come_back)
+{
+    static struct toy t;
+    struct watched w = {.cancel = true};
+    struct toy_seq other;
+
+    toy_open(&t, 1);
+    toy_seq_open(&t, &w.s, prompt + 4, 3, NULL);
+    run_together(&t, &w, &other, N_PROMPT);
+    check_generation(&t, &w, prompt + 4, 3);
+    ck_assert_uint_eq(w.between, 1); /* it was not gone on with */
+    ck_assert_int_eq(other.status, NGD_ERR_CANCELLED);
+    ngd_seq_close(other.seq);
+    ngd_seq_close(w.s.seq);
+    toy_close(&t); /* which counts the blocks */
+}
+END_TEST
+
+START_TEST(slice_that_the_device_fails_fails_its_prompt_and_nobody_else)
+{
+    static struct toy t;
+    struct toy_seq s, again;
+
+    if (!NGD_FAULT_COMPILED) {
+        printf("skip - slice_that_the_device_fails: this build has no fault points; configure with --enable-fault\n");
+        return;
+    }
+    toy_open(&t, 1);
+    slice_thin(&t);
+    ngd_fault_arm(NGD_FAULT_HOST_FAULT, 2, 1); /* the third slice */
+    toy_queue_open(&t, &s, prompt, N_PROMPT, NULL);
+    toy_wait(&s);
+    ngd_fault_disarm_all();
+    ck_assert_int_eq(s.status, NGD_ERR_DEVICE_FAULT);
+    ngd_seq_close(s.seq);
+    toy_seq_open(&t, &again, prompt, N_PROMPT, NULL);
+    ck_assert_int_eq(again.token, toy_next(&t, prompt, N_PROMPT));
+    ngd_seq_close(again.seq);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(scheduler_that_stops_between_two_slices_answers_the_prompt)
+{
+    static struct toy t;
+    struct toy_seq s;
+
+    toy_open(&t, 1);
+    slice_thin(&t);
+    toy_queue_open(&t, &s, prompt, N_PROMPT, NULL);
+    ngd_sched_drain(t.bed.sched);
+    ngd_sched_stop(t.bed.sched);
+    toy_wait(&s);
+    ck_assert(s.status == NGD_OK || s.status == NGD_ERR_CANCELLED);
+    ngd_seq_close(s.seq);
+    toy_close(&t);
+}
+END_TEST
+
+UNIT_MAIN("scheduler/slices", steps_are_made_between_the_slices_of_a_chunk_and_both_say_what_they_would,
+          prompts_of_any_length_in_slices_give_their_token_and_logits, chunks_of_fewer_rows_give_the_bits_of_whole_ones,
+          prompt_cancelled_between_two_slices_ends_at_once_and_its_blocks_come_back,
+          slice_that_the_device_fails_fails_its_prompt_and_nobody_else,
+          scheduler_that_stops_between_two_slices_answers_the_prompt)
