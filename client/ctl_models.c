@@ -310,12 +310,32 @@ struct generation {
     const char *model, *prompt, *ids_text, *tokenizer;
     struct npugraph_tokenizer *tok;
     struct npugraph_sampling sampling;
+    const char *stop[NPUGRAPH_STOPS_MAX];
+    size_t n_stop;
+    struct npugraph_stops *stops; /* NULL: none are looked for */
+    bool stopped;
+    bool logprobs;
+    uint64_t top;
+    enum npugraph_priority priority;
     uint64_t tokens, got;
     uint64_t begin, first, last;
     int32_t *ids;
     size_t n_ids;
-    json_t *out;
+    json_t *out, *out_logprobs;
+    char *text; /* what was shown, for --json with a tokenizer */
+    size_t n_text;
 };
+
+static bool read_priority(struct generation *g, const char *value)
+{
+    static const char *const names[] = {
+        [NPUGRAPH_PRIORITY_HIGH] = "high", [NPUGRAPH_PRIORITY_LOW] = "low", [NPUGRAPH_PRIORITY_NORMAL] = "normal"};
+
+    for (int i = NPUGRAPH_PRIORITY_HIGH; i <= NPUGRAPH_PRIORITY_NORMAL; i++)
+        if (strcmp(value, names[i]) == 0)
+            return (g->priority = (enum npugraph_priority)i) != NPUGRAPH_PRIORITY_DEFAULT;
+    return false;
+}
 
 static bool generate_option(struct generation *g, const char *name, const char *value)
 {
@@ -328,6 +348,12 @@ static bool generate_option(struct generation *g, const char *name, const char *
         return (g->ids_text = value) != NULL;
     if (strcmp(name, "tokenizer") == 0)
         return (g->tokenizer = value) != NULL;
+    if (strcmp(name, "priority") == 0)
+        return read_priority(g, value);
+    if (strcmp(name, "stop") == 0 && g->n_stop < NPUGRAPH_STOPS_MAX)
+        return (g->stop[g->n_stop++] = value) != NULL;
+    if (strcmp(name, "logprobs") == 0)
+        return g->logprobs = ctl_parse_uint(value, NPUGRAPH_LOGPROBS_MAX, &g->top);
     if (strcmp(name, "temperature") == 0 || strcmp(name, "top-p") == 0) {
         if (!ctl_parse_float(value, &d) || d < 0)
             return false;
@@ -351,8 +377,9 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
     const char *name, *value, *arg;
 
     do {
-        while ((name = ctl_next_option(&o, "", "tokenizer prompt ids tokens temperature top-k top-p seed", &value)) !=
-               NULL) {
+        while ((name = ctl_next_option(
+                    &o, "", "tokenizer prompt ids tokens temperature top-k top-p seed stop logprobs priority",
+                    &value)) != NULL) {
             if (strcmp(name, "?") == 0)
                 return 2;
             if (!generate_option(g, name, value))
@@ -367,6 +394,8 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
         return ctl_usage(o.command, "generate needs a model and either --prompt or --ids");
     if (g->prompt != NULL && g->tokenizer == NULL)
         return ctl_usage(o.command, "--prompt needs --tokenizer");
+    if (g->n_stop != 0 && g->tokenizer == NULL)
+        return ctl_usage(o.command, "--stop needs --tokenizer");
     return 0;
 }
 
@@ -385,7 +414,49 @@ static int make_prompt(struct generation *g)
                : ctl_fail(&err);
 }
 
-static bool show_token(void *user, int32_t token)
+static void show_text(struct generation *g, const char *text, size_t n)
+{
+    char *more;
+
+    if (!g->ctl->json) {
+        fwrite(text, 1, n, stdout);
+        return;
+    }
+    more = realloc(g->text, g->n_text + n + 1);
+    if (more == NULL)
+        return;
+    memcpy(more + g->n_text, text, n);
+    g->text = more;
+    g->n_text += n;
+    g->text[g->n_text] = '\0';
+}
+
+/* True: the text is over. */
+static bool show_bytes(struct generation *g, const char *bytes, size_t n)
+{
+    const char *text = bytes;
+    bool over = false;
+
+    if (g->stops != NULL)
+        over = npugraph_stops_add(g->stops, bytes, n, &text, &n);
+    show_text(g, text, n);
+    return over;
+}
+
+static void note_logprobs(struct generation *g, const struct npugraph_logprobs *lp)
+{
+    json_t *one = json_object(), *top = json_array();
+
+    for (size_t i = 0; i < lp->n_top; i++)
+        json_array_append_new(
+            top, json_pack("{s:i, s:f}", "token", (int)lp->top[i].token, "logprob", (double)lp->top[i].logprob));
+    json_object_set_new(one, "token", json_integer(lp->token));
+    json_object_set_new(one, "logprob", json_real((double)lp->logprob));
+    json_object_set_new(one, "top", top);
+    json_array_append_new(g->out_logprobs, one);
+}
+
+static bool show_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct generation *g = user;
     bool special = false;
@@ -395,14 +466,16 @@ static bool show_token(void *user, int32_t token)
     g->last = now_ns();
     g->got++;
     json_array_append_new(g->out, json_integer(token));
-    if (g->ctl->json)
-        return true;
-    if (g->tok == NULL)
+    if (logprobs != NULL)
+        note_logprobs(g, logprobs);
+    if (g->tok == NULL && !g->ctl->json)
         printf("%s%d", g->got > 1 ? "," : "", token);
-    else if (bytes != NULL && !special)
-        fwrite(bytes, 1, n, stdout);
+    if (g->tok == NULL && !g->ctl->json && logprobs != NULL)
+        printf(" (%.4f)", (double)logprobs->logprob);
+    if (bytes != NULL && !special)
+        g->stopped = show_bytes(g, bytes, n);
     fflush(stdout);
-    return true;
+    return !g->stopped;
 }
 
 static void print_summary(struct generation *g, const char *finish)
@@ -419,40 +492,74 @@ static void print_summary(struct generation *g, const char *finish)
     }
     f = ctl_fields_new(g->ctl, NULL);
     json_object_set(g->ctl->root, "tokens", g->out);
+    if (g->tok != NULL)
+        json_object_set_new(g->ctl->root, "text", json_stringn(g->text != NULL ? g->text : "", g->n_text));
+    if (g->logprobs)
+        json_object_set(g->ctl->root, "logprobs", g->out_logprobs);
     ctl_field_str(f, "Finish", "finish", finish);
     ctl_field_us(f, "First token", "first_token_us", (double)(g->first - g->begin) / 1e3);
     ctl_field_rate(f, "Speed", "tokens_per_second", decode_s > 0 ? (double)(g->got - 1) / decode_s : 0, "tokens/s");
     ctl_fields_end(f);
 }
 
-static int generate(struct generation *g)
+/* What might have been the beginning of a stop string was none. */
+static void show_rest(struct generation *g)
+{
+    const char *text;
+    size_t n;
+
+    if (g->stops == NULL)
+        return;
+    npugraph_stops_end(g->stops, &text, &n);
+    show_text(g, text, n);
+}
+
+static int run_generation(struct generation *g, const char **finish_p, struct npugraph_error *err)
 {
     struct npugraph_sequence *seq = NULL;
-    struct npugraph_error err = {0};
-    const char *finish = "";
+    struct npugraph_open_params open;
+    struct npugraph_generate_params say;
     int rc;
 
+    npugraph_open_params_init(&open);
+    open.sampling = &g->sampling;
+    open.priority = g->priority;
+    npugraph_generate_params_init(&say);
+    say.max_tokens = (uint32_t)g->tokens;
+    open.want_logprobs = say.want_logprobs = g->logprobs;
+    open.top = say.top = (uint32_t)g->top;
+    g->begin = now_ns();
+    rc = npugraph_sequence_begin(g->ctl->client, g->model, g->ids, g->n_ids, &open, &seq, NULL, err);
+    g->first = g->last = now_ns();
+    if (rc == 0)
+        rc = npugraph_sequence_say(seq, &say, show_token, g, finish_p, err);
+    npugraph_sequence_close(seq);
+    show_rest(g);
+    return rc;
+}
+
+static int generate(struct generation *g)
+{
+    struct npugraph_error err = {0};
+    const char *finish = "";
+
+    if (g->n_stop != 0 && npugraph_stops_create(g->stop, g->n_stop, &g->stops, &err) != 0)
+        return ctl_fail(&err);
     if (!ctl_connect(g->ctl))
         return 1;
     if (g->prompt != NULL && !g->ctl->json) {
         fputs(g->prompt, stdout);
         fflush(stdout);
     }
-    g->begin = now_ns();
-    rc = npugraph_sequence_open(g->ctl->client, g->model, g->ids, g->n_ids, &g->sampling, false, &seq, NULL, &err);
-    g->first = g->last = now_ns();
-    if (rc == 0)
-        rc = npugraph_sequence_generate(seq, (uint32_t)g->tokens, false, show_token, g, &finish, &err);
-    npugraph_sequence_close(seq);
-    if (rc != 0)
+    if (run_generation(g, &finish, &err) != 0)
         return ctl_fail(&err);
-    print_summary(g, finish);
+    print_summary(g, g->stopped ? "stop" : finish);
     return 0;
 }
 
 int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv)
 {
-    struct generation g = {.ctl = ctl, .tokens = 64, .out = json_array()};
+    struct generation g = {.ctl = ctl, .tokens = 64, .out = json_array(), .out_logprobs = json_array()};
     int rc = generate_arguments(&g, argc, argv);
 
     if (rc == 0)
@@ -461,6 +568,9 @@ int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv)
         rc = generate(&g);
     free(g.ids);
     npugraph_tokenizer_close(g.tok);
+    npugraph_stops_destroy(g.stops);
+    free(g.text);
     json_decref(g.out);
+    json_decref(g.out_logprobs);
     return rc;
 }

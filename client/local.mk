@@ -16,6 +16,7 @@ libngdclient_la_SOURCES = \
 	client/model.c \
 	client/npugraph.h \
 	client/sequence.c \
+	client/stops.c \
 	client/session.c \
 	client/tokenizer.c \
 	client/tokenizer_int.h \

@@ -211,11 +211,36 @@ struct npugraph_sampling {
     float top_p;       /* 0 or 1 = off */
     uint64_t seed;
 };
+/* How probable tokens were by the logits alone, before temperature, top_k and top_p. */
+struct npugraph_token_logprob {
+    int32_t token;
+    float logprob;
+};
+struct npugraph_logprobs {
+    int32_t token; /* chosen */
+    float logprob;
+    const struct npugraph_token_logprob *top; /* the most probable first */
+    size_t n_top;
+};
+#define NPUGRAPH_LOGPROBS_MAX 20 /* that `top` can ask for */
+
+/* Who goes first when the device is busy, and who keeps KV blocks when they run out. */
+enum npugraph_priority {
+    NPUGRAPH_PRIORITY_DEFAULT, /* normal; of a step or a generation: that of its sequence */
+    NPUGRAPH_PRIORITY_HIGH,
+    NPUGRAPH_PRIORITY_LOW,
+    NPUGRAPH_PRIORITY_NORMAL
+};
+
 struct npugraph_step {
     int32_t token;     /* chosen, not yet part of the context */
     uint32_t position; /* tokens in the context */
     bool stop;
-    uint32_t batch;      /* sequences that shared the replay */
+    uint32_t batch;    /* sequences that shared the replay */
+    uint32_t accepted; /* tokens of the draft that are in the context now */
+    /* When asked for, of the accepted tokens and of `token`; valid as logits are. */
+    const struct npugraph_logprobs *logprobs;
+    size_t n_logprobs;
     const float *logits; /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
     size_t vocab;
     uint64_t queue_ns, device_ns;
@@ -227,6 +252,18 @@ NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const ch
                                         size_t n, const struct npugraph_sampling *sampling, bool want_logits,
                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
                                         struct npugraph_error *err);
+struct npugraph_open_params {
+    const struct npugraph_sampling *sampling; /* NULL = greedy */
+    bool want_logits, want_logprobs;          /* of the first token */
+    uint32_t top;                             /* logprobs of so many of the most probable tokens too */
+    enum npugraph_priority priority;
+};
+NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
+/* As npugraph_sequence_open, with all that it can be asked for. */
+NPUGRAPH_API int npugraph_sequence_begin(struct npugraph_client *client, const char *model, const int32_t *prompt,
+                                         size_t n, const struct npugraph_open_params *params,
+                                         struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
+                                         struct npugraph_error *err);
 /* A copy of an idle sequence that goes its own way; the token after its context is drawn again, with sampling. */
 NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling,
                                         bool want_logits, struct npugraph_sequence **copy_p,
@@ -234,6 +271,22 @@ NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const str
 /* One decode step over the sequence's own stream. forced: a token to append instead of the one chosen last, or -1. */
 NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
                                         struct npugraph_step *step_p, struct npugraph_error *err);
+struct npugraph_step_params {
+    int32_t forced; /* a token to append instead of the one chosen last, or -1 */
+    /*
+     * What the caller thinks comes next (speculation): the longest beginning of it that plain steps would have chosen
+     * is appended too, in the same step. What the sequence says does not depend on the draft.
+     */
+    const int32_t *draft;
+    size_t n_draft;
+    bool want_logits, want_logprobs;
+    uint32_t top;
+    enum npugraph_priority priority; /* of this step */
+};
+NPUGRAPH_API void npugraph_step_params_init(struct npugraph_step_params *params);
+/* As npugraph_sequence_step, with all that it can be asked for. */
+NPUGRAPH_API int npugraph_sequence_advance(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
+                                           struct npugraph_step *step_p, struct npugraph_error *err);
 /* Called for each token; return false to stop (the sequence stays usable). */
 typedef bool (*npugraph_token_fn)(void *user, int32_t token);
 /* Up to max_tokens; the first is the token chosen last. *finish_p (optional): "length", "stop", "context" or
@@ -241,6 +294,22 @@ typedef bool (*npugraph_token_fn)(void *user, int32_t token);
 NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,
                                             npugraph_token_fn fn, void *user, const char **finish_p,
                                             struct npugraph_error *err);
+struct npugraph_generate_params {
+    uint32_t max_tokens;
+    bool ignore_stop;           /* go on past the model's stop tokens */
+    const int32_t *stop_tokens; /* end at these too, at most 16 */
+    size_t n_stop_tokens;
+    bool want_logprobs;
+    uint32_t top;
+    enum npugraph_priority priority; /* of this generation */
+};
+NPUGRAPH_API void npugraph_generate_params_init(struct npugraph_generate_params *params);
+/* logprobs: NULL unless asked for, and of a first token that was chosen without being asked. */
+typedef bool (*npugraph_generated_fn)(void *user, int32_t token, const struct npugraph_logprobs *logprobs);
+/* As npugraph_sequence_generate, with all that it can be asked for. */
+NPUGRAPH_API int npugraph_sequence_say(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                                       npugraph_generated_fn fn, void *user, const char **finish_p,
+                                       struct npugraph_error *err);
 NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
 
 /* ---- tokenizer (no daemon needed) ---------------------------------------------------------------- */
@@ -257,6 +326,27 @@ NPUGRAPH_API int npugraph_tokenizer_encode(const struct npugraph_tokenizer *tok,
 NPUGRAPH_API const char *npugraph_tokenizer_bytes(const struct npugraph_tokenizer *tok, int32_t id, size_t *n_p,
                                                   bool *special_p);
 NPUGRAPH_API size_t npugraph_tokenizer_size(const struct npugraph_tokenizer *tok);
+
+/* ---- stop strings (no daemon needed) ------------------------------------------------------------- */
+
+/*
+ * Finds strings at which a text shall end, in a text that comes in pieces (tokens): what might be the beginning of one
+ * is held back until it is known. The daemon knows tokens only, so who has the tokenizer looks for strings.
+ */
+#define NPUGRAPH_STOPS_MAX       16   /* strings */
+#define NPUGRAPH_STOP_LENGTH_MAX 1024 /* bytes of each */
+struct npugraph_stops;
+NPUGRAPH_API int npugraph_stops_create(const char *const *strings, size_t n, struct npugraph_stops **stops_p,
+                                       struct npugraph_error *err);
+/*
+ * The next piece. *text_p, *n_p: what can be shown now, valid until the next call. True: a stop string was met, *text_p
+ * is all that was before it, and later pieces give nothing.
+ */
+NPUGRAPH_API bool npugraph_stops_add(struct npugraph_stops *stops, const char *piece, size_t n, const char **text_p,
+                                     size_t *n_p);
+/* The text is over: what was held back. */
+NPUGRAPH_API void npugraph_stops_end(struct npugraph_stops *stops, const char **text_p, size_t *n_p);
+NPUGRAPH_API void npugraph_stops_destroy(struct npugraph_stops *stops); /* NULL is fine */
 
 #ifdef __cplusplus
 }

@@ -9,9 +9,63 @@
 struct npugraph_sequence {
     struct npugraph_client *client;
     uint64_t id;
-    struct npugraph__stream *steps; /* opened by the first step */
-    ProtobufCMessage *last;         /* holds the logits of the last step */
+    struct npugraph__stream *steps;     /* opened by the first step */
+    ProtobufCMessage *last;             /* holds the logits of the last step */
+    struct npugraph_logprobs *logprobs; /* of the last step */
 };
+
+/* ---- log-probabilities ---- */
+
+static void fill_logprobs(struct npugraph_logprobs *to, const Npugraph__V1__Logprobs *from,
+                          struct npugraph_token_logprob *top)
+{
+    *to = (struct npugraph_logprobs){.token = from->token, .logprob = from->logprob, .top = top, .n_top = from->n_top};
+    for (size_t i = 0; i < from->n_top; i++)
+        top[i] = (struct npugraph_token_logprob){from->top[i]->token, from->top[i]->logprob};
+}
+
+/* All in one piece of memory. */
+static struct npugraph_logprobs *take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n)
+{
+    struct npugraph_token_logprob *top;
+    struct npugraph_logprobs *list;
+    size_t all = 0;
+
+    for (size_t i = 0; i < n; i++)
+        all += from[i]->n_top;
+    list = calloc(1, n * sizeof(*list) + all * sizeof(*top));
+    if (list == NULL)
+        return NULL;
+    top = (struct npugraph_token_logprob *)(void *)(list + n);
+    for (size_t i = 0; i < n; top += from[i++]->n_top)
+        fill_logprobs(&list[i], from[i], top);
+    return list;
+}
+
+/* Of the answer to a step; they live as long as its logits. */
+static int keep_logprobs(struct npugraph_sequence *seq, struct npugraph_step *step, Npugraph__V1__Logprobs *const *from,
+                         size_t n, struct npugraph_error *err)
+{
+    free(seq->logprobs);
+    seq->logprobs = NULL;
+    if (n == 0)
+        return 0;
+    seq->logprobs = take_logprobs(from, n);
+    if (seq->logprobs == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    step->logprobs = seq->logprobs;
+    step->n_logprobs = n;
+    return 0;
+}
+
+static Npugraph__V1__LogprobsRequest *put_logprobs(Npugraph__V1__LogprobsRequest *q, bool want, uint32_t top)
+{
+    npugraph__v1__logprobs_request__init(q);
+    q->top = top;
+    return want ? q : NULL;
+}
+
+/* ---- open, fork ---- */
 
 static void take_logits(struct npugraph_step *step, const ProtobufCBinaryData *logits)
 {
@@ -56,6 +110,7 @@ static int begin(struct npugraph_client *client, const char *method, const Proto
     r = (const Npugraph__V1__OpenResponse *)seq->last;
     seq->client = client;
     seq->id = r->sequence;
+    *seq_p = seq;
     if (first_p != NULL) {
         memset(first_p, 0, sizeof(*first_p));
         first_p->token = r->token;
@@ -63,24 +118,43 @@ static int begin(struct npugraph_client *client, const char *method, const Proto
         first_p->device_ns = r->prefill_ns;
         first_p->batch = 1;
         take_logits(first_p, &r->logits);
+        rc = keep_logprobs(seq, first_p, &r->logprobs, r->logprobs != NULL, err);
     }
-    *seq_p = seq;
-    return 0;
+    if (rc != 0)
+        npugraph_sequence_close(seq);
+    return rc;
+}
+
+void npugraph_open_params_init(struct npugraph_open_params *params)
+{
+    memset(params, 0, sizeof(*params));
+}
+
+int npugraph_sequence_begin(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
+                            const struct npugraph_open_params *params, struct npugraph_sequence **seq_p,
+                            struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
+    Npugraph__V1__Sampling how;
+
+    req.model = (char *)model;
+    req.prompt = (int32_t *)prompt;
+    req.n_prompt = n;
+    req.want_logits = params->want_logits;
+    req.sampling = put_sampling(&how, params->sampling);
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
+    return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
 }
 
 int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
                            const struct npugraph_sampling *sampling, bool want_logits, struct npugraph_sequence **seq_p,
                            struct npugraph_step *first_p, struct npugraph_error *err)
 {
-    Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
-    Npugraph__V1__Sampling how;
+    const struct npugraph_open_params params = {.sampling = sampling, .want_logits = want_logits};
 
-    req.model = (char *)model;
-    req.prompt = (int32_t *)prompt;
-    req.n_prompt = n;
-    req.want_logits = want_logits;
-    req.sampling = put_sampling(&how, sampling);
-    return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+    return npugraph_sequence_begin(client, model, prompt, n, &params, seq_p, first_p, err);
 }
 
 int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling, bool want_logits,
@@ -95,42 +169,76 @@ int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_
     return begin(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
 }
 
-int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
-                           struct npugraph_step *step_p, struct npugraph_error *err)
+/* ---- steps ---- */
+
+void npugraph_step_params_init(struct npugraph_step_params *params)
 {
-    Npugraph__V1__StepRequest req = NPUGRAPH__V1__STEP_REQUEST__INIT;
-    Npugraph__V1__TokenChoice choice = NPUGRAPH__V1__TOKEN_CHOICE__INIT;
+    memset(params, 0, sizeof(*params));
+    params->forced = -1;
+}
+
+static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req, struct npugraph_error *err)
+{
     ProtobufCMessage *reply = NULL;
-    const Npugraph__V1__StepResponse *r;
     int rc = 0;
 
     if (seq->steps == NULL)
         rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/StepStream", &seq->steps, err);
     if (rc != 0)
         return rc;
-    req.sequence = seq->id;
-    req.want_logits = want_logits;
-    choice.token = forced;
-    req.forced = forced >= 0 ? &choice : NULL;
-    rc = npugraph__stream_exchange(seq->steps, &req.base, &npugraph__v1__step_response__descriptor, &reply, err);
+    rc = npugraph__stream_exchange(seq->steps, &req->base, &npugraph__v1__step_response__descriptor, &reply, err);
     if (rc != 0) {
         npugraph__stream_close(seq->steps); /* the call is over: the next step begins another */
         seq->steps = NULL;
         return rc;
     }
     keep_last(seq, reply);
-    r = (const Npugraph__V1__StepResponse *)reply;
+    return 0;
+}
+
+int npugraph_sequence_advance(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
+                              struct npugraph_step *step_p, struct npugraph_error *err)
+{
+    Npugraph__V1__StepRequest req = NPUGRAPH__V1__STEP_REQUEST__INIT;
+    Npugraph__V1__TokenChoice choice = NPUGRAPH__V1__TOKEN_CHOICE__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
+    const Npugraph__V1__StepResponse *r;
+    int rc;
+
+    req.sequence = seq->id;
+    req.want_logits = params->want_logits;
+    choice.token = params->forced;
+    req.forced = params->forced >= 0 ? &choice : NULL;
+    req.draft = (int32_t *)params->draft;
+    req.n_draft = params->n_draft;
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
+    rc = exchange(seq, &req, err);
+    if (rc != 0)
+        return rc;
+    r = (const Npugraph__V1__StepResponse *)seq->last;
     if (r->error != NULL)
         return npugraph__error(err, r->error->code, r->error->reason, "%s", r->error->message);
     *step_p = (struct npugraph_step){.token = r->token,
                                      .position = r->position,
                                      .stop = r->stop,
                                      .batch = r->batch,
+                                     .accepted = r->accepted,
                                      .queue_ns = r->queue_ns,
                                      .device_ns = r->device_ns};
     take_logits(step_p, &r->logits);
-    return 0;
+    return keep_logprobs(seq, step_p, r->logprobs, r->n_logprobs, err);
 }
+
+int npugraph_sequence_step(struct npugraph_sequence *seq, int32_t forced, bool want_logits,
+                           struct npugraph_step *step_p, struct npugraph_error *err)
+{
+    const struct npugraph_step_params params = {.forced = forced, .want_logits = want_logits};
+
+    return npugraph_sequence_advance(seq, &params, step_p, err);
+}
+
+/* ---- generations ---- */
 
 static const char *finish_name(const char *name)
 {
@@ -142,8 +250,36 @@ static const char *finish_name(const char *name)
     return "";
 }
 
-/* Reads the stream to its end or until fn has enough. */
-static int follow_generation(struct npugraph__stream *st, npugraph_token_fn fn, void *user, const char **finish_p,
+/* Whoever is told of tokens: with or without log-probabilities. */
+struct listener {
+    npugraph_token_fn plain;
+    npugraph_generated_fn fn;
+    void *user;
+};
+
+static bool tell(const struct listener *l, int32_t token, const struct npugraph_logprobs *logprobs)
+{
+    return l->fn != NULL ? l->fn(l->user, token, logprobs) : l->plain(l->user, token);
+}
+
+/* *more_p: false when the listener has enough. */
+static int tell_all(const struct listener *l, const Npugraph__V1__GenerateResponse *r, bool *more_p,
+                    struct npugraph_error *err)
+{
+    const size_t without = r->n_tokens > r->n_logprobs ? r->n_tokens - r->n_logprobs : 0;
+    struct npugraph_logprobs *list = r->n_logprobs != 0 ? take_logprobs(r->logprobs, r->n_logprobs) : NULL;
+
+    if (r->n_logprobs != 0 && list == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    *more_p = true;
+    for (size_t i = 0; *more_p && i < r->n_tokens; i++)
+        *more_p = tell(l, r->tokens[i], i < without || list == NULL ? NULL : &list[i - without]);
+    free(list);
+    return 0;
+}
+
+/* Reads the stream to its end or until the listener has enough. */
+static int follow_generation(struct npugraph__stream *st, const struct listener *l, const char **finish_p,
                              struct npugraph_error *err)
 {
     for (;;) {
@@ -155,11 +291,12 @@ static int follow_generation(struct npugraph__stream *st, npugraph_token_fn fn, 
         if (rc != 0 || m == NULL)
             return rc;
         r = (const Npugraph__V1__GenerateResponse *)m;
-        for (size_t i = 0; more && i < r->n_tokens; i++)
-            more = fn(user, r->tokens[i]);
+        rc = tell_all(l, r, &more, err);
         if (r->finish[0] != '\0')
             *finish_p = finish_name(r->finish);
         npugraph__free_message(m);
+        if (rc != 0)
+            return rc;
         if (!more) {
             *finish_p = "cancelled";
             return 0;
@@ -167,10 +304,16 @@ static int follow_generation(struct npugraph__stream *st, npugraph_token_fn fn, 
     }
 }
 
-int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,
-                               npugraph_token_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
+void npugraph_generate_params_init(struct npugraph_generate_params *params)
+{
+    memset(params, 0, sizeof(*params));
+}
+
+static int generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                    const struct listener *l, const char **finish_p, struct npugraph_error *err)
 {
     Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__stream *st;
     const char *finish = "";
     int rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/Generate", &st, err);
@@ -178,17 +321,35 @@ int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_token
     if (rc != 0)
         return rc;
     req.sequence = seq->id;
-    req.max_tokens = max_tokens;
-    req.ignore_stop = ignore_stop;
+    req.max_tokens = params->max_tokens;
+    req.ignore_stop = params->ignore_stop;
+    req.stop_tokens = (int32_t *)params->stop_tokens;
+    req.n_stop_tokens = params->n_stop_tokens;
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
     rc = npugraph__stream_send(st, &req.base, err);
     if (rc == 0)
         rc = npugraph__stream_half_close(st, err);
     if (rc == 0)
-        rc = follow_generation(st, fn, user, &finish, err);
+        rc = follow_generation(st, l, &finish, err);
     npugraph__stream_close(st);
     if (rc == 0 && finish_p != NULL)
         *finish_p = finish;
     return rc;
+}
+
+int npugraph_sequence_say(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                          npugraph_generated_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
+{
+    return generate(seq, params, &(struct listener){.fn = fn, .user = user}, finish_p, err);
+}
+
+int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,
+                               npugraph_token_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
+{
+    const struct npugraph_generate_params params = {.max_tokens = max_tokens, .ignore_stop = ignore_stop};
+
+    return generate(seq, &params, &(struct listener){.plain = fn, .user = user}, finish_p, err);
 }
 
 void npugraph_sequence_close(struct npugraph_sequence *seq)
@@ -207,5 +368,6 @@ void npugraph_sequence_close(struct npugraph_sequence *seq)
                     &reply, NULL);
     npugraph__free_message(reply);
     npugraph__free_message(seq->last);
+    free(seq->logprobs);
     free(seq);
 }

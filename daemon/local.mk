@@ -23,6 +23,8 @@ libngddaemon_la_SOURCES = \
 	daemon/loader.h \
 	daemon/lockfile.c \
 	daemon/lockfile.h \
+	daemon/logprobs.c \
+	daemon/logprobs.h \
 	daemon/models.c \
 	daemon/models.h \
 	daemon/object.c \

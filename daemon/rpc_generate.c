@@ -5,10 +5,13 @@
  */
 #include "base/lock.h"
 #include "daemon/daemon.h"
+#include "daemon/logprobs.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/rpc_sequences.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+
+#define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
 
 struct generation {
     struct ngd_call *call;
@@ -17,21 +20,30 @@ struct generation {
     int32_t *waiting NGD_GUARDED_BY(lock); /* room for all that may come */
     uint32_t n_waiting NGD_GUARDED_BY(lock);
     uint32_t position NGD_GUARDED_BY(lock);
+    struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last of them; NULL: not wanted */
+    uint32_t n_logprobs NGD_GUARDED_BY(lock);
 };
 
 static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
 {
     Npugraph__V1__GenerateResponse m = NPUGRAPH__V1__GENERATE_RESPONSE__INIT;
+    struct ngd_logprob_list list;
 
+    if (ngd_logprob_list_make(g->logprobs, g->n_logprobs, &list) != NGD_OK)
+        ngd_seq_cancel(g->object->seq); /* the client asked for them, so it is not told less and nothing else */
+    m.logprobs = list.items;
+    m.n_logprobs = list.n;
     m.tokens = g->waiting;
     m.n_tokens = g->n_waiting;
     m.position = g->position;
     m.finish = (char *)(uintptr_t)finish;
     ngd_call_send(g->call, &m.base); /* a client that is gone is told to us by cancelled() */
-    g->n_waiting = 0;
+    ngd_logprob_list_free(&list);
+    g->n_waiting = g->n_logprobs = 0;
 }
 
-static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position)
+static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                     const struct ngd_logprobs *logprobs)
 {
     struct generation *g = user;
 
@@ -39,7 +51,9 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     ngd_mutex_lock(&g->lock);
     g->waiting[g->n_waiting++] = token;
     g->position = position;
-    if (ngd_call_unsent(g->call) == 0)
+    if (logprobs && g->logprobs)
+        g->logprobs[g->n_logprobs++] = *logprobs;
+    if (ngd_call_unsent(g->call) == 0 || g->n_logprobs == LOGPROBS_ROOM)
         send_waiting(g, "");
     ngd_mutex_unlock(&g->lock);
 }
@@ -72,11 +86,39 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     ngd_call_finish(call);
 }
 
+/* Room for what may be collected. */
+static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logprobs)
+{
+    int32_t *waiting = ngd_arena_calloc(&g->call->life, tokens + 1u, sizeof(*waiting));
+    struct ngd_logprobs *lp = logprobs ? ngd_arena_calloc(&g->call->life, LOGPROBS_ROOM, sizeof(*lp)) : NULL;
+
+    if (!waiting || (logprobs && !lp))
+        return NGD_ERR_NO_MEMORY;
+    ngd_mutex_lock(&g->lock);
+    g->waiting = waiting;
+    g->logprobs = lp;
+    ngd_mutex_unlock(&g->lock);
+    return NGD_OK;
+}
+
+static ngd_status_t read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room,
+                                struct ngd_generate_params *params, struct ngd_diag *diag)
+{
+    ngd_generate_params_init(params);
+    params->max_tokens = room < q->max_tokens ? room : q->max_tokens;
+    params->ignore_stop = q->ignore_stop;
+    params->stop_tokens = q->stop_tokens;
+    params->n_stop_tokens = q->n_stop_tokens < UINT32_MAX ? (uint32_t)q->n_stop_tokens : UINT32_MAX;
+    params->want_logprobs = q->logprobs != NULL;
+    params->top = q->logprobs ? q->logprobs->top : 0;
+    return ngd_sequence_priority(q->priority, true, &params->priority, diag);
+}
+
 static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)
 {
     struct generation *g = ngd_arena_calloc(&call->life, 1, sizeof(*g));
+    struct ngd_generate_params params;
     struct ngd_model_stats model;
-    int32_t *waiting;
     uint32_t room;
     ngd_status_t status;
 
@@ -94,14 +136,10 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     room = q->max_tokens < model.max_context
                ? q->max_tokens
                : model.max_context + 1; /* the last token chosen needs no place in the context */
-    waiting = ngd_arena_calloc(&call->life, room + 1u, sizeof(*waiting));
-    if (!waiting)
-        return NGD_ERR_NO_MEMORY;
-    ngd_mutex_lock(&g->lock);
-    g->waiting = waiting;
-    ngd_mutex_unlock(&g->lock);
-    return ngd_seq_generate(g->object->seq, room < q->max_tokens ? room : q->max_tokens, q->ignore_stop, on_token, done,
-                            g, diag);
+    status = make_room(g, room, q->logprobs != NULL);
+    if (status == NGD_OK)
+        status = read_params(q, room, &params, diag);
+    return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
 }
 
 static void request(struct ngd_call *call, const void *msg)

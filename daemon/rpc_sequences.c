@@ -3,6 +3,7 @@
 #include "daemon/rpc_sequences.h"
 
 #include "daemon/daemon.h"
+#include "daemon/logprobs.h"
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
@@ -67,6 +68,21 @@ static void put_logits(ProtobufCBinaryData *to, const struct ngd_step_result *r)
 /* ---- open ----------------------------------------------------------------------------------------------------------
  */
 
+static void reply_opened(struct ngd_call *call, Npugraph__V1__OpenResponse *reply, const struct ngd_step_result *r)
+{
+    struct ngd_logprob_list list;
+    ngd_status_t status = ngd_logprob_list_make(r->logprobs, 1, &list);
+
+    if (status != NGD_OK) {
+        ngd_session_remove(call->session, reply->sequence, NGD_OBJECT_SEQUENCE, NULL);
+        ngd_call_fail(call, status, NULL);
+        return;
+    }
+    reply->logprobs = list.n ? list.items[0] : NULL;
+    ngd_call_reply(call, &reply->base);
+    ngd_logprob_list_free(&list);
+}
+
 static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
     struct ngd_call *call = user;
@@ -100,7 +116,7 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     reply.shared_tokens = r->shared;
     reply.prefill_ns = (uint64_t)r->device;
     put_logits(&reply.logits, r);
-    ngd_call_reply(call, &reply.base);
+    reply_opened(call, &reply, r);
 }
 
 static struct ngd_sampling sampling_of(const Npugraph__V1__Sampling *s)
@@ -115,14 +131,17 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .n_prompt = (uint32_t)q->n_prompt,
         .sampling = sampling_of(q->sampling),
         .want_logits = q->want_logits,
+        .want_logprobs = q->logprobs != NULL,
+        .top = q->logprobs ? q->logprobs->top : 0,
         .share = ngd_session_share(call->session),
         .usage = ngd_session_usage(call->session),
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
-    ngd_status_t status;
+    ngd_status_t status = ngd_sequence_priority(q->priority, false, &params.priority, diag);
 
-    status = ngd_models_get(call->daemon->models, q->model, &model, diag);
+    if (status == NGD_OK)
+        status = ngd_models_get(call->daemon->models, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();
@@ -193,8 +212,11 @@ const struct ngd_rpc_ops ngd_rpc_sequences_fork = {
 /* ---- step -----------------------------------------------------------------------------------------------------------
  */
 
-static void fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_result *r)
+static ngd_status_t fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_result *r,
+                              struct ngd_logprob_list *list)
 {
+    ngd_status_t status = ngd_logprob_list_make(r->logprobs, (size_t)r->accepted + 1, list);
+
     npugraph__v1__step_response__init(reply);
     reply->token = r->token;
     reply->position = r->position;
@@ -202,31 +224,52 @@ static void fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_r
     reply->batch = r->batch;
     reply->queue_ns = (uint64_t)r->queue;
     reply->device_ns = (uint64_t)r->device;
+    reply->accepted = r->accepted;
+    reply->logprobs = list->items;
+    reply->n_logprobs = list->n;
     put_logits(&reply->logits, r);
+    return status;
 }
 
 static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
     struct ngd_call *call = user;
+    struct ngd_logprob_list list;
     Npugraph__V1__StepResponse reply;
+    ngd_status_t status;
 
     (void)seq;
     if (r->status != NGD_OK) {
         ngd_call_fail(call, r->status, r->diag);
         return;
     }
-    fill_step(&reply, r);
-    ngd_call_reply(call, &reply.base);
+    status = fill_step(&reply, r, &list);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, NULL);
+    ngd_logprob_list_free(&list);
 }
 
 /* A negative token would mean "the one chosen last" to the scheduler. */
 static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const Npugraph__V1__StepRequest *q,
                                ngd_step_fn done, struct ngd_diag *diag)
 {
+    struct ngd_step_params params;
+    ngd_status_t status;
+
     if (q->forced && q->forced->token < 0)
         return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "the forced token is %d; tokens are 0 or more",
                             (int)q->forced->token);
-    return ngd_seq_step(seq, q->forced ? q->forced->token : -1, q->want_logits, done, call, diag);
+    ngd_step_params_init(&params);
+    params.forced = q->forced ? q->forced->token : -1;
+    params.draft = q->draft;
+    params.n_draft = q->n_draft < UINT32_MAX ? (uint32_t)q->n_draft : UINT32_MAX;
+    params.want_logits = q->want_logits;
+    params.want_logprobs = q->logprobs != NULL;
+    params.top = q->logprobs ? q->logprobs->top : 0;
+    status = ngd_sequence_priority(q->priority, true, &params.priority, diag);
+    return status ? status : ngd_seq_advance_by(seq, &params, done, call, diag);
 }
 
 static void step(struct ngd_call *call, const void *msg)
@@ -264,15 +307,21 @@ static void answer_error(struct ngd_call *call, ngd_status_t status, const struc
 static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
     struct ngd_call *call = user;
+    struct ngd_logprob_list list;
     Npugraph__V1__StepResponse reply;
+    ngd_status_t status;
 
     (void)seq;
     if (r->status != NGD_OK) {
         answer_error(call, r->status, r->diag);
         return;
     }
-    fill_step(&reply, r);
-    ngd_call_answer(call, &reply.base);
+    status = fill_step(&reply, r, &list);
+    if (status == NGD_OK)
+        ngd_call_answer(call, &reply.base);
+    else
+        answer_error(call, status, NULL);
+    ngd_logprob_list_free(&list);
 }
 
 static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct ngd_diag *diag)

@@ -26,17 +26,40 @@ void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
 
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
-void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front)
+/*
+ * When it would be next if all were served at once, one after another: a step when it became ready; a prompt when its
+ * work could be over, so that a short one does not wait for a long one that came a little earlier, and the long one not
+ * for those that come after that. Each less urgent class counts as if it had come AGE_STEP later: it waits behind the
+ * others for so long, and not for ever.
+ */
+static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *seq, int kind)
+{
+    const ngd_nsec_t behind = (ngd_nsec_t)seq->priority * NGD_PRIORITY_AGE_STEP;
+
+    if (kind == NGD_DECODE)
+        return seq->ready + behind;
+    return seq->asked + behind + (ngd_nsec_t)(seq->fill - seq->position) * model->row_time;
+}
+
+/* From the end: most come after those that wait. */
+static void insert_by_turn(struct ngd_list *list, struct ngd_seq *seq)
+{
+    struct ngd_list *at = list;
+
+    while (at->prev != list && ngd_container_of(at->prev, struct ngd_seq, link)->turn > seq->turn)
+        at = at->prev;
+    ngd_list_insert_before(at, &seq->link);
+}
+
+void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     int kind = seq->op == NGD_SEQ_OPEN || seq->position < seq->fill ? NGD_PREFILL : NGD_DECODE;
 
     seq->state = NGD_SEQ_READY;
     seq->ready_kind = kind;
     seq->ready = ngd_now();
-    if (front)
-        ngd_list_push_front(&model->ready[kind], &seq->link);
-    else
-        ngd_list_push_back(&model->ready[kind], &seq->link);
+    seq->turn = turn_of(model, seq, kind);
+    insert_by_turn(&model->ready[kind], seq);
     model->n_ready[kind]++;
     ngd_metric_inc(NGD_M_SEQUENCES_WAITING);
 }
@@ -108,22 +131,29 @@ static void abort_all(struct ngd_model *model)
     ngd_model_unref(model);
 }
 
+static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
+        if (model->n_ready[kind])
+            return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
+    return NULL;
+}
+
 /*
- * The model waits in the name of the sequence that has waited longest. That one may go while the item is queued: the
- * item has a reference of its own to the share.
+ * The model waits in the name of the sequence whose turn is next, and in its class. That one may go while the item is
+ * queued: the item has a reference of its own to the share.
  */
 static void choose_share(struct ngd_model *model)
 {
-    struct ngd_share *share = model->sched->own_share;
-    int kind;
+    const struct ngd_seq *first;
+    struct ngd_share *share;
 
     ngd_mutex_lock(&model->lock);
-    kind = model->n_ready[NGD_DECODE] ? NGD_DECODE : NGD_PREFILL;
-    if (model->n_ready[kind])
-        share = ngd_container_of(model->ready[kind].next, struct ngd_seq, link)->share;
-    else if (model->prompt.seq)
-        share = model->prompt.seq->share;
-    share = ngd_share_ref(share);
+    first = next_locked(model);
+    if (!first)
+        first = model->prompt.seq;
+    share = ngd_share_ref(first ? first->share : model->sched->own_share);
+    model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
     ngd_mutex_unlock(&model->lock);
     ngd_share_unref(model->item_share);
     model->item_share = share;
@@ -159,7 +189,21 @@ void ngd_model_kick(struct ngd_model *model)
         push_item(model);
 }
 
-void ngd_seq_requeue(struct ngd_seq *seq, bool front)
+/* The item waits in a class less urgent than that of what is ready now: it goes to its place in that one. */
+static void hurry(struct ngd_model *model)
+{
+    const struct ngd_seq *first;
+    bool urgent;
+
+    ngd_mutex_lock(&model->lock);
+    first = next_locked(model);
+    urgent = model->scheduled && first && first->priority < model->item.priority;
+    ngd_mutex_unlock(&model->lock);
+    if (urgent && ngd_queue_remove(model->queue, &model->item))
+        push_item(model);
+}
+
+void ngd_seq_requeue(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
     struct ngd_diag diag;
@@ -168,7 +212,7 @@ void ngd_seq_requeue(struct ngd_seq *seq, bool front)
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
     if (!stopped)
-        ngd_seq_ready_locked(model, seq, front);
+        ngd_seq_ready_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     if (stopped) {
         ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence's operation was cancelled");
@@ -180,8 +224,13 @@ void ngd_seq_requeue(struct ngd_seq *seq, bool front)
 
 void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
 {
-    (void)model;
-    ngd_seq_requeue(seq, false);
+    const bool urgent = seq->priority < NGD_PRIORITY_LOW;
+
+    ngd_model_ref(model);
+    ngd_seq_requeue(seq); /* which may be the end of it, and of its reference */
+    if (urgent)
+        hurry(model);
+    ngd_model_unref(model);
 }
 
 /* ---- chosen tokens ------------------------------------------------------------------------------------ */
@@ -195,12 +244,15 @@ ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token
                         (int)token, (unsigned)model->params.vocab);
 }
 
-void ngd_seq_choose(struct ngd_seq *seq, int32_t token)
+void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits)
 {
+    seq->has_logprobs = seq->want_logprobs && logits;
+    if (seq->has_logprobs)
+        ngd_logprobs_of(logits, seq->model->params.vocab, token, seq->top, &seq->logprobs);
     ngd_mutex_lock(&seq->model->lock);
     seq->chosen = token;
     seq->delivered = false;
-    seq->draws++;
+    seq->draws = draws + 1;
     ngd_mutex_unlock(&seq->model->lock);
 }
 
@@ -213,6 +265,18 @@ struct turn {
     bool steps_wait; /* sequences wait for a decode step */
     uint32_t rows;   /* of the executable that it needs, when it begins something */
 };
+
+static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    uint32_t rows = 0;
+
+    ngd_list_for_each (l, &model->ready[NGD_DECODE]) {
+        rows += ngd_seq_rows_wanted(ngd_container_of(l, struct ngd_seq, link));
+        if (rows >= model->max_batch)
+            return model->max_batch;
+    }
+    return rows;
+}
 
 /* False: nothing is ready, and the item is no longer scheduled. */
 static bool choose(struct ngd_model *model, struct turn *turn)
@@ -227,7 +291,7 @@ static bool choose(struct ngd_model *model, struct turn *turn)
     if (ngd_pace_may_run(&model->pace, decode) && prefill && (!decode || model->last_kind == NGD_DECODE))
         turn->kind = NGD_PREFILL;
     if (turn->kind == NGD_DECODE)
-        turn->rows = model->n_ready[NGD_DECODE] < model->max_batch ? model->n_ready[NGD_DECODE] : model->max_batch;
+        turn->rows = rows_wanted_locked(model);
     else if (!turn->goes_on)
         turn->rows = ngd_seq_chunk(ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link)).planned;
     model->scheduled = prefill || decode;

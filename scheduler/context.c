@@ -164,6 +164,20 @@ ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq
     return status;
 }
 
+void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens)
+{
+    struct ngd_model *model = seq->model;
+    const uint32_t need = ngd_model_blocks_for(model, tokens);
+
+    ngd_mutex_lock(&model->lock);
+    if (seq->n_blocks > need) {
+        ngd_kv_unref(model->kv, seq->blocks + need, seq->n_blocks - need);
+        seq->n_blocks = need;
+        ngd_model_show_blocks(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+}
+
 void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     if (seq->n_blocks)

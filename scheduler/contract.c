@@ -376,3 +376,25 @@ ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, st
     status = check_state_count(params, params->prefill, "prefill", diag);
     return status ? status : check_state_count(params, params->decode, "decode", diag);
 }
+
+/* ---- drafts ------------------------------------------------------------------------------------------- */
+
+/* Of the nodes that use the value, the first one writes to it. */
+static bool written_first(const struct ngd_graph *g, uint32_t value)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
+            if (g->nodes[i].in[k] == value)
+                return g->nodes[i].op->mutates >> k & 1;
+    return false;
+}
+
+bool ngd_contract_writes_first(const struct ngd_model_params *params)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(params->decode));
+
+    for (uint32_t i = 0; i < g->n_states; i++)
+        if (!written_first(g, g->states[i]))
+            return false;
+    return true;
+}

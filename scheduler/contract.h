@@ -55,6 +55,11 @@ struct ngd_roles {
 
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
                                   struct ngd_diag *diag);
+/*
+ * The decode graph writes each KV state before anything reads it. Rows of one sequence can then be in one replay: each
+ * finds the keys and values of those before it.
+ */
+bool ngd_contract_writes_first(const struct ngd_model_params *params);
 /* The KV states are the same buffers in both bindings. */
 ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag);
 

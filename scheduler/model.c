@@ -100,6 +100,7 @@ static ngd_status_t resolve(struct ngd_model *model, const struct ngd_model_para
         status = ngd_contract_resolve(p, true, &model->graphs[NGD_DECODE].roles, diag);
     if (!status)
         status = ngd_contract_check_states(p, diag);
+    model->drafts = !status && ngd_contract_writes_first(p);
     model->max_batch = model->graphs[NGD_DECODE].roles.max_rows;
     ngd_pace_init(&model->pace, model->sched->params.prompt_share, model->graphs[NGD_PREFILL].roles.max_rows);
     return status;
@@ -170,7 +171,8 @@ static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_par
         status = graph_lists_init(&model->graphs[kind]);
     if (!status) {
         model->batch = NGD_NEW_N(struct ngd_seq *, model->max_batch);
-        status = model->batch ? NGD_OK : NGD_ERR_NO_MEMORY;
+        model->logprobs = NGD_NEW_N(struct ngd_logprobs, model->max_batch);
+        status = model->batch && model->logprobs ? NGD_OK : NGD_ERR_NO_MEMORY;
     }
     return status;
 }
@@ -189,6 +191,7 @@ static void model_free(struct ngd_model *model)
             ngd_free(mg->staging.data[role]);
     }
     ngd_free(model->batch);
+    ngd_free(model->logprobs);
     ngd_kv_destroy(model->kv);
     ngd_share_unref(model->item_share);
     ngd_free(model->stop_tokens);

@@ -79,6 +79,19 @@ struct ngd_sampling {
     uint64_t seed;
 };
 
+#define NGD_LOGPROBS_MAX 20 /* most probable tokens that can be asked for beside the chosen one */
+
+/* How probable tokens were by the logits alone, before temperature, top-k and top-p. */
+struct ngd_logprobs {
+    int32_t token; /* chosen */
+    float logprob;
+    uint32_t n_top; /* the most probable ones, in order; of equals the smaller token first */
+    struct {
+        int32_t token;
+        float logprob;
+    } top[NGD_LOGPROBS_MAX];
+};
+
 /* What a step gives. logits are valid during the callback only; NULL unless wanted. */
 struct ngd_step_result {
     ngd_status_t status;
@@ -87,6 +100,9 @@ struct ngd_step_result {
     bool stop;         /* one of the stop tokens */
     uint32_t position; /* tokens in the context */
     const float *logits;
+    uint32_t accepted; /* tokens of the draft that are in the context now */
+    const struct ngd_logprobs
+        *logprobs; /* of the accepted tokens and of `token`; valid as logits are; NULL unless wanted */
     uint32_t vocab;
     uint32_t batch;  /* sequences in the replay */
     uint32_t shared; /* open: tokens of the prompt that others had computed */
@@ -99,6 +115,9 @@ struct ngd_seq_params {
     uint32_t n_prompt;
     struct ngd_sampling sampling;
     bool want_logits;        /* of the prompt's last token, in the open's result */
+    bool want_logprobs;      /* of the first token */
+    uint32_t top;            /* with n_top so many, at most NGD_LOGPROBS_MAX */
+    ngd_priority_t priority; /* of what does not say otherwise */
     struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
     struct ngd_usage *usage; /* counts what it gets; a reference is taken; NULL: nobody does */
 };
@@ -109,17 +128,51 @@ struct ngd_seq_params {
  */
 ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
                           struct ngd_seq **seq_p, struct ngd_diag *diag);
-/* Appends forced (>= 0) or the token chosen last (-1), and chooses the next. */
+#define NGD_PRIORITY_OWN NGD_PRIORITIES /* that of the sequence */
+
+struct ngd_step_params {
+    int32_t forced; /* >= 0: appended instead of the token chosen last; else -1 */
+    /*
+     * What the caller thinks comes next. The longest beginning of it that the model would have chosen, token by token,
+     * is appended as well (`accepted`), up to a stop token; fewer are looked at when the batch has no room. What the
+     * sequence says is the same with any draft.
+     */
+    const int32_t *draft;
+    uint32_t n_draft;
+    bool want_logits, want_logprobs; /* logits: those that the last token was chosen from */
+    uint32_t top;
+    ngd_priority_t priority;
+};
+void ngd_step_params_init(struct ngd_step_params *params);
+/* Appends a token, and those of the draft that are right, and chooses the next. */
+ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_params *params, ngd_step_fn done, void *user,
+                                struct ngd_diag *diag);
+/* The same without a draft. */
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
                           struct ngd_diag *diag);
 /*
  * Up to max_tokens steps without the caller between: each token goes to on_token as it is made; finish is "length",
  * "stop", "context", or NULL with a status when it failed or was cancelled; exactly one done. The step in flight at a
- * cancel completes first. The first token delivered is the one chosen last, before any new step.
+ * cancel completes first. The first token delivered is the one chosen last, before any new step; it has logprobs if
+ * what chose it was asked for them.
  */
-typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uint32_t position);
+typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                             const struct ngd_logprobs *logprobs);
 typedef void (*ngd_generate_done_fn)(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,
                                      const struct ngd_diag *diag);
+#define NGD_STOP_TOKENS_MAX 16
+struct ngd_generate_params {
+    uint32_t max_tokens;
+    bool ignore_stop;           /* go on past the model's stop tokens */
+    const int32_t *stop_tokens; /* of this generation, beside the model's; copied */
+    uint32_t n_stop_tokens;
+    bool want_logprobs;
+    uint32_t top;
+    ngd_priority_t priority;
+};
+void ngd_generate_params_init(struct ngd_generate_params *params);
+ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *params, ngd_token_fn on_token,
+                                 ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */

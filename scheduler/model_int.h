@@ -47,19 +47,28 @@ struct ngd_seq {
     uint32_t fill;     /* tokens that must be there before the next one is chosen */
     uint32_t shared;   /* of the prompt's, found in blocks that others computed */
     uint32_t n_blocks;
-    int32_t *blocks;        /* room for a whole context */
-    uint32_t n_named;       /* of the blocks, from the first on */
-    uint32_t tail_way;      /* how the tokens behind the named blocks were computed: context.c */
-    struct ngd_digest name; /* of the last named one */
-    int32_t chosen;         /* by the last step; not in the context */
-    bool delivered;         /* a generation has delivered `chosen` */
-    uint64_t draws;         /* tokens chosen so far: the offset of the next draw */
-    ngd_nsec_t asked;       /* when the operation began */
-    ngd_nsec_t ready;       /* when it became ready for its next replay */
+    int32_t *blocks;                       /* room for a whole context */
+    uint32_t n_named;                      /* of the blocks, from the first on */
+    uint32_t tail_way;                     /* how the tokens behind the named blocks were computed: context.c */
+    struct ngd_digest name;                /* of the last named one */
+    int32_t chosen;                        /* by the last step; not in the context */
+    bool delivered;                        /* a generation has delivered `chosen` */
+    uint64_t draws;                        /* tokens chosen so far: the offset of the next draw */
+    ngd_nsec_t asked;                      /* when the operation began */
+    ngd_nsec_t ready;                      /* when it became ready for its next replay */
+    ngd_nsec_t turn;                       /* its place in the ready list: batch.c */
+    ngd_priority_t priority, own_priority; /* of the operation under way; of those that do not say */
 
     /* The operation under way. */
-    int32_t forced; /* -1: append `chosen` */
-    bool want_logits;
+    int32_t forced;   /* -1: append `chosen` */
+    uint32_t n_draft; /* their tokens are in `tokens`, behind the place of the one that is appended */
+    uint32_t rows;    /* of the batch that it is in: the appended token's and some of the draft's */
+    bool want_logits, want_logprobs;
+    uint32_t top;
+    struct ngd_logprobs logprobs; /* of `chosen`, when has_logprobs */
+    bool has_logprobs;
+    int32_t stop_tokens[NGD_STOP_TOKENS_MAX]; /* of a generation */
+    uint32_t n_stop_tokens;
     bool ignore_stop;
     uint32_t remaining; /* tokens to deliver */
     ngd_step_fn done;
@@ -131,15 +140,18 @@ struct ngd_model {
     struct ngd_model_graph graphs[2];
     struct ngd_kv *kv;
     uint32_t max_batch;
+    bool drafts; /* one replay can take several rows of one sequence: contract.c */
     struct ngd_metric_row *blocks_used_row, *blocks_row;
     _Atomic uint32_t refs;
     _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
 
     /* Of the worker that runs the item. */
-    struct ngd_seq **batch; /* max_batch */
+    struct ngd_seq **batch;        /* max_batch */
+    struct ngd_logprobs *logprobs; /* max_batch: of the rows of one sequence's step */
     struct ngd_prompt prompt;
     struct ngd_pace pace;
     int last_kind;
+    _Atomic int64_t row_time; /* device time of a prompt's row, a moving average */
 
     struct ngd_mutex lock; /* rank MODEL */
     struct ngd_list ready[2] NGD_GUARDED_BY(lock);
@@ -171,6 +183,8 @@ void ngd_seq_find_again(struct ngd_seq *seq);
 /* Blocks for so many tokens: KV_EXHAUSTED takes none. */
 ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
                                     struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/* Gives back the blocks behind those that so many tokens need. */
+void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens);
 /* The context is forgotten, its tokens are not. */
 void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
@@ -201,6 +215,10 @@ void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const st
 void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
                    bool logits);
 
+/* ---- logprobs.c ---- */
+
+void ngd_logprobs_of(const float *logits, uint32_t vocab, int32_t token, uint32_t top, struct ngd_logprobs *lp);
+
 /* ---- decode.c, prompt.c: by the item's worker ---- */
 
 /* One decode step of up to max ready sequences, with an executable for so many. */
@@ -218,16 +236,21 @@ void ngd_prompt_fini(struct ngd_prompt *prompt);
 
 /* The first that is ready, RUNNING now; NULL: none. */
 struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
-/* A RUNNING sequence waits again, if nobody has stopped it meanwhile; front: before the others. */
-void ngd_seq_requeue(struct ngd_seq *seq, bool front);
+/* A RUNNING sequence waits again, if nobody has stopped it meanwhile. */
+void ngd_seq_requeue(struct ngd_seq *seq);
 /* It has had so much of the device: its own replay, or its part of one. */
 void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time);
 /* The token is in the graph's hands, and one outside the vocabulary would fail the next batch for all. */
 ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag);
-/* The next token of a RUNNING sequence. */
-void ngd_seq_choose(struct ngd_seq *seq, int32_t token);
+/* The next token of a RUNNING sequence, draw number draws, from these logits (NULL: not known). */
+void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits);
+/* Rows that it has for a decode step. */
+static inline uint32_t ngd_seq_rows_wanted(const struct ngd_seq *seq)
+{
+    return seq->op == NGD_SEQ_STEP && seq->model->drafts ? 1 + seq->n_draft : 1;
+}
 
-void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq, bool front) NGD_REQUIRES(model->lock);
+void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Sees to it that a worker comes, if something is ready. Call without the lock. */
 void ngd_model_kick(struct ngd_model *model);
 

@@ -23,6 +23,9 @@ struct ngd_slot;
 /* Smaller is more urgent. */
 typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY_LOW, NGD_PRIORITIES } ngd_priority_t;
 
+/* A class that waits counts as one more urgent after so long. */
+#define NGD_PRIORITY_AGE_STEP (100 * NGD_MSEC)
+
 #define NGD_SLOTS_MAX      64 /* stream slots of a device */
 #define NGD_WEIGHT_MAX     1000
 #define NGD_WEIGHT_DEFAULT 100

@@ -21,7 +21,7 @@
 #include "scheduler/policy.h"
 #include <math.h>
 
-#define AGE_STEP    (100 * NGD_MSEC)
+#define AGE_STEP    NGD_PRIORITY_AGE_STEP
 #define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
 #define CREDIT      (5 * NGD_MSEC)
 #define LEAD        (50 * NGD_MSEC)

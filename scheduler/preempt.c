@@ -3,11 +3,12 @@
  * When KV blocks run out and the model's policy is `preempt`: another sequence gives up its blocks and computes them
  * again when its turn comes. Its client sees latency, nothing else; its tokens are kept.
  *
- *   who gives   idle sequences before waiting ones, the youngest first; a waiting one only to an older one. So the
- *               oldest that has work always gets on, and with it, one after another, all
+ *   who gives   the least urgent class first; in it idle sequences before waiting ones, the youngest first. A waiting
+ *               one gives only to a more urgent one, or to an older one of its class. So the oldest of the most urgent
+ *               that has work always gets on, and with it, one after another, all
  *   who waits   one that finds nobody to take from gives up its own blocks and waits aside (starved) until an operation
  *               ends or a sequence is closed, since that is when there may be more. One that no other keeps from what
- * it needs has asked for more than there is: KV_EXHAUSTED
+ *               it needs has asked for more than there is: KV_EXHAUSTED
  */
 #include "scheduler/model_int.h"
 
@@ -16,7 +17,14 @@ static bool rather(const struct ngd_seq *a, const struct ngd_seq *b)
 {
     const bool a_idle = a->op == NGD_SEQ_NONE, b_idle = b->op == NGD_SEQ_NONE;
 
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
     return a_idle != b_idle ? a_idle : a->age > b->age;
+}
+
+static bool goes_before(const struct ngd_seq *a, const struct ngd_seq *b)
+{
+    return a->priority != b->priority ? a->priority < b->priority : a->age < b->age;
 }
 
 static struct ngd_seq *choose_victim_locked(struct ngd_model *model, const struct ngd_seq *needy)
@@ -28,7 +36,7 @@ static struct ngd_seq *choose_victim_locked(struct ngd_model *model, const struc
         struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, all_link);
         const bool idle = seq->op == NGD_SEQ_NONE && !seq->broken;
 
-        if (seq == needy || !seq->n_blocks || !(idle || (seq->state == NGD_SEQ_READY && seq->age > needy->age)))
+        if (seq == needy || !seq->n_blocks || !(idle || (seq->state == NGD_SEQ_READY && goes_before(needy, seq))))
             continue;
         if (!best || rather(seq, best))
             best = seq;
@@ -46,7 +54,7 @@ static void preempt_locked(struct ngd_model *model, struct ngd_seq *victim) NGD_
     ngd_metric_inc(NGD_M_PREEMPTIONS);
     atomic_fetch_add_explicit(&model->preemptions, 1, memory_order_relaxed);
     if (ready)
-        ngd_seq_ready_locked(model, victim, false);
+        ngd_seq_ready_locked(model, victim);
 }
 
 /* Somebody else has blocks and work: there will be more when that is done. */
@@ -87,17 +95,17 @@ bool ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq)
     return true;
 }
 
-static struct ngd_seq *oldest_starved_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+static struct ngd_seq *first_starved_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
-    struct ngd_seq *oldest = NULL;
+    struct ngd_seq *first = NULL;
 
     ngd_list_for_each (l, &model->starved) {
         struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
 
-        if (!oldest || seq->age < oldest->age)
-            oldest = seq;
+        if (!first || goes_before(seq, first))
+            first = seq;
     }
-    return oldest;
+    return first;
 }
 
 /* Of a starved sequence. What it can find again need not be computed. */
@@ -122,14 +130,14 @@ void ngd_model_unstarve(struct ngd_model *model)
     bool fail = false;
 
     ngd_mutex_lock(&model->lock);
-    seq = oldest_starved_locked(model);
+    seq = first_starved_locked(model);
     if (seq) {
         status = reserve_again_locked(model, seq, &diag);
         fail = status && !others_work_locked(model, seq);
         if (!status || fail)
             ngd_list_remove(&seq->link);
         if (!status)
-            ngd_seq_ready_locked(model, seq, true);
+            ngd_seq_ready_locked(model, seq);
     }
     ngd_mutex_unlock(&model->lock);
     if (fail)

@@ -82,7 +82,9 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, const st
     }
     if (mg->staging.data[NGD_ROLE_LOGITS])
         result.logits = NGD_STAGED(mg, LOGITS, float) + (size_t)at * model->params.vocab;
-    ngd_seq_choose(seq, token);
+    ngd_seq_choose(seq, token, seq->draws, result.logits);
+    if (seq->has_logprobs)
+        result.logprobs = &seq->logprobs;
     atomic_fetch_add_explicit(&model->tokens_decode, 1, memory_order_relaxed);
     ngd_metric_inc(NGD_M_TOKENS_DECODE);
     ngd_seq_finish_step(seq, &result);
@@ -102,12 +104,20 @@ struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model)
     return seq;
 }
 
+static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
+{
+    const int64_t old = atomic_load_explicit(&model->row_time, memory_order_relaxed);
+
+    atomic_store_explicit(&model->row_time, old ? old + (t - old) / 8 : t, memory_order_relaxed);
+}
+
 /* The chunk's rows are in the blocks. */
 static void finish_chunk(struct ngd_model *model)
 {
     struct ngd_prompt *p = &model->prompt;
     struct ngd_seq *seq = ngd_model_prefill_abort(model);
 
+    learn_row_time(model, p->time / p->chunk.rows);
     ngd_pace_chunk(&model->pace, ngd_now(), p->chunk.rows, p->longest);
     atomic_fetch_add_explicit(&model->tokens_prefill, p->chunk.rows, memory_order_relaxed);
     ngd_metric_add(NGD_M_TOKENS_PREFILL, p->chunk.rows);
@@ -115,7 +125,7 @@ static void finish_chunk(struct ngd_model *model)
     if (p->last && seq->op == NGD_SEQ_OPEN)
         finish_prompt(model, seq, p);
     else
-        ngd_seq_requeue(seq, true); /* the oldest prompt first; or the step that the refilled context was needed for */
+        ngd_seq_requeue(seq); /* the rest of it; or the step that the refilled context was needed for */
 }
 
 /* ---- slices ------------------------------------------------------------------------------------------- */
@@ -160,7 +170,7 @@ void ngd_model_prefill_on(struct ngd_model *model, struct ngd_slot *slot, bool s
     ngd_status_t status;
 
     if (is_stopped(model->prompt.seq)) {
-        ngd_seq_requeue(ngd_model_prefill_abort(model), true); /* which answers it */
+        ngd_seq_requeue(ngd_model_prefill_abort(model)); /* which answers it */
         return;
     }
     status = run_slice(model, slot, ngd_pace_slice(&model->pace, ngd_now(), steps_wait));
@@ -182,7 +192,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
         ngd_seq_find_again(seq);
     chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
     if (seq && chunk.planned != planned)
-        ngd_seq_requeue(seq, true); /* the one that the executable was looked up for has been withdrawn */
+        ngd_seq_requeue(seq); /* the one that the executable was looked up for has been withdrawn */
     if (!seq || chunk.planned != planned || !ngd_seq_grow(seq, seq->position + chunk.rows)) {
         ngd_gcache_put(entry);
         return;
@@ -194,7 +204,8 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
     p->begin = ngd_now();
     p->time = p->longest = 0;
     fill(model, seq, chunk.rows);
-    ngd_rows_size(model, mg, chunk.rows, 1, p->last, p->last && seq->op == NGD_SEQ_OPEN && seq->want_logits);
+    ngd_rows_size(model, mg, chunk.rows, 1, p->last,
+                  p->last && seq->op == NGD_SEQ_OPEN && (seq->want_logits || seq->want_logprobs));
     mg->launch.paused = false;
     ngd_model_prefill_on(model, slot, steps_wait);
 }

@@ -87,6 +87,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
         seq->broken = true;
     seq->op = NGD_SEQ_NONE;
     seq->state = NGD_SEQ_IDLE;
+    seq->priority = seq->own_priority;
     seq->cancelled = false;
     closed = seq->closed;
     if (closed)
@@ -163,6 +164,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
         result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
         result->diag = &diag;
         result->logits = NULL;
+        result->logprobs = NULL;
     }
     end.done(end.user, seq, result);
     end_operation(seq);
@@ -182,6 +184,24 @@ static void finish_generate(struct ngd_seq *seq, const char *finish)
     end_operation(seq);
 }
 
+/* A generation asks for as many as it likes of what may have been computed for somebody else. */
+static const struct ngd_logprobs *wanted_logprobs(struct ngd_seq *seq)
+{
+    if (!seq->want_logprobs || !seq->has_logprobs)
+        return NULL;
+    if (seq->logprobs.n_top > seq->top)
+        seq->logprobs.n_top = seq->top;
+    return &seq->logprobs;
+}
+
+static bool stops(const struct ngd_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->n_stop_tokens; i++)
+        if (seq->stop_tokens[i] == seq->chosen)
+            return true;
+    return !seq->ignore_stop && ngd_model_is_stop(seq->model, seq->chosen);
+}
+
 bool ngd_seq_generate_on(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
@@ -196,10 +216,10 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
         return false;
     }
     if (!seq->delivered) {
-        seq->on_token(seq->user, seq, seq->chosen, seq->position);
+        seq->on_token(seq->user, seq, seq->chosen, seq->position, wanted_logprobs(seq));
         seq->delivered = true;
         seq->remaining--;
-        if (!seq->ignore_stop && ngd_model_is_stop(model, seq->chosen))
+        if (stops(seq))
             finish = "stop";
         else if (seq->remaining == 0)
             finish = "length";
@@ -272,6 +292,22 @@ static ngd_status_t check_logits(const struct ngd_model *model, bool want, struc
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                         "model \"%.64s\" gives no logits: its contract has no logits_output", model->name);
+}
+
+static ngd_status_t check_logprobs(const struct ngd_model *model, bool want, uint32_t top, struct ngd_diag *diag)
+{
+    if (want && top > NGD_LOGPROBS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%" PRIu32 " most probable tokens are asked for; at most %d can be had", top,
+                            NGD_LOGPROBS_MAX);
+    return check_logits(model, want, diag);
+}
+
+static ngd_status_t check_priority(ngd_priority_t priority, bool own, struct ngd_diag *diag)
+{
+    if (priority < NGD_PRIORITIES || (own && priority == NGD_PRIORITY_OWN))
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "there is no priority %d", (int)priority);
 }
 
 static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *prompt, uint32_t n,
@@ -364,6 +400,10 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     if (!status)
         status = check_logits(model, params->want_logits, diag);
     if (!status)
+        status = check_logprobs(model, params->want_logprobs, params->top, diag);
+    if (!status)
+        status = check_priority(params->priority, false, diag);
+    if (!status)
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
@@ -375,12 +415,15 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         ngd_sched_leave(model->sched);
         return status;
     }
+    seq->want_logprobs = params->want_logprobs;
+    seq->top = params->top;
+    seq->priority = seq->own_priority = params->priority;
     *seq_p = seq;
     begin_open(seq, params->want_logits, done, user);
     return NGD_OK;
 }
 
-static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, bool needs_room,
+static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, uint64_t room,
                                       struct ngd_diag *diag) NGD_REQUIRES(model->lock)
 {
     if (seq->op != NGD_SEQ_NONE)
@@ -391,14 +434,23 @@ static ngd_status_t check_free_locked(const struct ngd_model *model, const struc
     if (seq->broken)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "the sequence's prompt was not processed to its end, so that nothing can follow; close it");
-    if (needs_room && seq->fill >= model->params.max_context)
+    if (room && seq->fill >= model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
                             "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->fill);
+    if (seq->fill + room > model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                            "the draft has %" PRIu64 " tokens, and behind the next one there is room for %" PRIu32
+                            " in the model's context",
+                            room - 1, model->params.max_context - seq->fill - 1);
     return NGD_OK;
 }
 
-/* Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down. */
-static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag *diag)
+/*
+ * Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down.
+ * room: tokens that it may append.
+ */
+static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
+                          struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     ngd_status_t status = ngd_sched_enter(model->sched, diag);
@@ -406,9 +458,10 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag 
     if (status)
         return status;
     ngd_mutex_lock(&model->lock);
-    status = check_free_locked(model, seq, op == NGD_SEQ_STEP, diag);
+    status = check_free_locked(model, seq, room, diag);
     if (!status) {
         seq->op = op;
+        seq->priority = priority == NGD_PRIORITY_OWN ? seq->own_priority : priority;
         atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
     }
     ngd_mutex_unlock(&model->lock);
@@ -419,20 +472,100 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, struct ngd_diag 
     return status;
 }
 
+void ngd_step_params_init(struct ngd_step_params *params)
+{
+    *params = (struct ngd_step_params){.forced = -1, .priority = NGD_PRIORITY_OWN};
+}
+
+static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_step_params *p, struct ngd_diag *diag)
+{
+    ngd_status_t status = p->forced == -1 ? NGD_OK : check_token(model, p->forced, "forced token", 0, diag);
+
+    if (!status && p->n_draft >= model->params.max_context)
+        status = ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                              "the draft has %" PRIu32 " tokens, the context of model \"%.64s\" has room for %" PRIu32,
+                              p->n_draft, model->name, model->params.max_context);
+    for (uint32_t i = 0; i < p->n_draft && !status; i++)
+        status = check_token(model, p->draft[i], "draft token", i, diag);
+    if (!status)
+        status = check_logits(model, p->want_logits, diag);
+    if (!status)
+        status = check_logprobs(model, p->want_logprobs, p->top, diag);
+    return status ? status : check_priority(p->priority, true, diag);
+}
+
+ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status = check_step(seq->model, p, diag);
+
+    if (!status)
+        status = begin(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+    if (status)
+        return status;
+    seq->forced = p->forced;
+    seq->n_draft = p->n_draft;
+    if (p->n_draft)
+        memcpy(seq->tokens + seq->fill + 1, p->draft, p->n_draft * sizeof(*p->draft));
+    seq->want_logits = p->want_logits;
+    seq->want_logprobs = p->want_logprobs;
+    seq->top = p->top;
+    seq->done = done;
+    seq->user = user;
+    ngd_model_enqueue(seq->model, seq);
+    return NGD_OK;
+}
+
 ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
                           struct ngd_diag *diag)
 {
-    ngd_status_t status = forced == -1 ? NGD_OK : check_token(seq->model, forced, "forced token", 0, diag);
+    const struct ngd_step_params params = {.forced = forced, .want_logits = want_logits, .priority = NGD_PRIORITY_OWN};
+
+    return ngd_seq_advance_by(seq, &params, done, user, diag);
+}
+
+void ngd_generate_params_init(struct ngd_generate_params *params)
+{
+    *params = (struct ngd_generate_params){.priority = NGD_PRIORITY_OWN};
+}
+
+static ngd_status_t check_generate(const struct ngd_model *model, const struct ngd_generate_params *p,
+                                   struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (p->max_tokens == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens is 0; it must be at least 1");
+    if (p->n_stop_tokens > NGD_STOP_TOKENS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%" PRIu32 " stop tokens; a generation takes at most %d",
+                            p->n_stop_tokens, NGD_STOP_TOKENS_MAX);
+    for (uint32_t i = 0; i < p->n_stop_tokens && !status; i++)
+        status = check_token(model, p->stop_tokens[i], "stop token", i, diag);
+    if (!status)
+        status = check_logprobs(model, p->want_logprobs, p->top, diag);
+    return status ? status : check_priority(p->priority, true, diag);
+}
+
+ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
+                                 ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_generate(seq->model, p, diag);
 
     if (!status)
-        status = check_logits(seq->model, want_logits, diag);
-    if (!status)
-        status = begin(seq, NGD_SEQ_STEP, diag);
+        status = begin(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
     if (status)
         return status;
-    seq->forced = forced;
-    seq->want_logits = want_logits;
-    seq->done = done;
+    seq->forced = -1;
+    seq->want_logits = false;
+    seq->want_logprobs = p->want_logprobs;
+    seq->top = p->top;
+    seq->ignore_stop = p->ignore_stop;
+    seq->n_stop_tokens = p->n_stop_tokens;
+    if (p->n_stop_tokens)
+        memcpy(seq->stop_tokens, p->stop_tokens, p->n_stop_tokens * sizeof(*p->stop_tokens));
+    seq->remaining = p->max_tokens;
+    seq->on_token = on_token;
+    seq->generate_done = done;
     seq->user = user;
     ngd_model_enqueue(seq->model, seq);
     return NGD_OK;
@@ -441,22 +574,10 @@ ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits,
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
 {
-    ngd_status_t status;
+    const struct ngd_generate_params params = {
+        .max_tokens = max_tokens, .ignore_stop = ignore_stop, .priority = NGD_PRIORITY_OWN};
 
-    if (max_tokens == 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens is 0; it must be at least 1");
-    status = begin(seq, NGD_SEQ_GENERATE, diag);
-    if (status)
-        return status;
-    seq->forced = -1;
-    seq->want_logits = false;
-    seq->ignore_stop = ignore_stop;
-    seq->remaining = max_tokens;
-    seq->on_token = on_token;
-    seq->generate_done = done;
-    seq->user = user;
-    ngd_model_enqueue(seq->model, seq);
-    return NGD_OK;
+    return ngd_seq_generate_by(seq, &params, on_token, done, user, diag);
 }
 
 /* ---- fork --------------------------------------------------------------------------------------------- */
@@ -524,7 +645,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampli
     if (!status)
         status = check_logits(model, want_logits, diag);
     if (!status)
-        status = begin(seq, NGD_SEQ_FORK, diag);
+        status = begin(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
     /* While the operation lasts nobody steps the parent or frees its blocks. */
@@ -535,6 +656,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampli
     if (status == NGD_OK) {
         /* What the parent's operation was counted for goes on as the child's. */
         *seq_p = child;
+        child->priority = child->own_priority = seq->own_priority;
         begin_open(child, want_logits, done, user);
     } else {
         if (child)

@@ -54,9 +54,10 @@ static void on_step(void *user, struct ngd_seq *seq, const struct ngd_step_resul
     wake(w, result->status, result->diag);
 }
 
-static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position)
+static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                     const struct ngd_logprobs *logprobs)
 {
-    (void)user, (void)seq, (void)token, (void)position;
+    (void)user, (void)seq, (void)token, (void)position, (void)logprobs;
 }
 
 static void on_end(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status,

@@ -49,7 +49,33 @@ static double largest(const float *x, size_t n)
     return m;
 }
 
-static void run_reference(struct npugraph_client *client, const char *model, const struct tensors *t, struct report *r)
+/* Log-probabilities of an answer, from the reference's logits: they differ by no more than twice what logits may. */
+static void compare_logprobs(const struct npugraph_step *step, const float *want, size_t n, double scale)
+{
+    const struct npugraph_logprobs *lp = &step->logprobs[0];
+    double most = want[0], sum = 0;
+
+    for (size_t i = 1; i < n; i++)
+        most = fmax(most, (double)want[i]);
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)want[i] - most);
+    sum = most + log(sum);
+    ck_assert_uint_eq(step->n_logprobs, 1);
+    ck_assert_int_eq(lp->token, step->token);
+    ck_assert_double_eq_tol(lp->logprob, want[lp->token] - sum, 2e-4 * scale);
+    ck_assert_uint_eq(lp->n_top, 5);
+    for (size_t i = 0; i < lp->n_top; i++) {
+        size_t larger = 0;
+
+        ck_assert_double_eq_tol(lp->top[i].logprob, want[lp->top[i].token] - sum, 2e-4 * scale);
+        for (size_t k = 0; k < n; k++)
+            larger += (double)want[k] > (double)want[lp->top[i].token] + 2e-4 * scale;
+        ck_assert_uint_le(larger, i);
+    }
+}
+
+static void run_reference(struct npugraph_client *client, const char *model, const struct tensors *t, bool exact,
+                          struct report *r)
 {
     size_t n_prompt, n_tokens, vocab, n;
     const int32_t *prompt = tensors_get(t, "prompt", 4, &n_prompt), *tokens = tensors_get(t, "tokens", 4, &n_tokens);
@@ -57,17 +83,24 @@ static void run_reference(struct npugraph_client *client, const char *model, con
     double scale = fmax(largest(last, vocab), largest(steps, n));
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
+    const struct npugraph_open_params open = {.want_logits = true, .want_logprobs = true, .top = 5};
+    struct npugraph_step_params ask = {.want_logits = true, .want_logprobs = true, .top = 5};
     struct npugraph_step step;
 
     ck_assert_uint_eq(n, n_tokens * vocab);
-    ck_assert_msg(npugraph_sequence_open(client, model, prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s: %s",
+    ck_assert_msg(npugraph_sequence_begin(client, model, prompt, n_prompt, &open, &seq, &step, &err) == 0, "%s: %s",
                   model, err.message);
     ck_assert_uint_eq(step.vocab, vocab);
     compare_row(r, step.logits, last, vocab, scale);
+    if (exact)
+        compare_logprobs(&step, last, vocab, scale);
     for (size_t i = 0; i < n_tokens; i++) {
-        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], true, &step, &err) == 0, "%s: %s", model, err.message);
+        ask.forced = tokens[i];
+        ck_assert_msg(npugraph_sequence_advance(seq, &ask, &step, &err) == 0, "%s: %s", model, err.message);
         ck_assert_uint_eq(step.position, n_prompt + i + 1);
         compare_row(r, step.logits, steps + i * vocab, vocab, scale);
+        if (exact)
+            compare_logprobs(&step, steps + i * vocab, vocab, scale);
     }
     npugraph_sequence_close(seq);
 }
@@ -88,7 +121,7 @@ static void check_model(struct npugraph_client *client, const char *checkpoint, 
     ck_assert_msg(npugraph_model_load(client, checkpoint, &params, NULL, NULL, &err) == 0, "%s: %s", checkpoint,
                   err.message);
     tensors_open(&t, expect);
-    run_reference(client, name, &t, &r);
+    run_reference(client, name, &t, strcmp(rule, "f32") == 0, &r);
     tensors_close(&t);
     ck_assert_int_eq(npugraph_model_unload(client, name, false, &err), 0);
     printf("%-28s chunk %-3u max |difference| / max |logit| = %.2e, argmax wrong in %d of %d decided rows\n", name,

@@ -82,6 +82,20 @@ def listings(daemon):
     assert len(sizes) > 50 and sizes == sorted(sizes, reverse=True)
     out = ctl("generate", "m", "--tokenizer", MODEL, "--prompt", "--json", "--tokens", "4", address=daemon.address)
     assert out.returncode == 0 and out.stdout.startswith("--json"), out
+    say = lambda *more: ctl("--json", "generate", "m", "--tokenizer", MODEL, "--prompt", "In the beginning", "--tokens", "40", *more,
+                            address=daemon.address)
+    whole = json.loads(say().stdout)
+    word = whole["text"][12:15]
+    stopped = json.loads(say("--stop", "~~never~~", "--stop", word, "--priority", "high").stdout)
+    assert stopped["text"] == whole["text"][:whole["text"].index(word)] and stopped["finish"] == "stop", stopped
+    assert whole["tokens"][:len(stopped["tokens"])] == stopped["tokens"] and len(stopped["tokens"]) < 40
+    given = json.loads(say("--logprobs", "3").stdout)
+    assert given["tokens"] == whole["tokens"] == [p["token"] for p in given["logprobs"]]
+    assert all(len(p["top"]) == 3 and p["logprob"] <= 0 and p["top"][0]["logprob"] >= p["logprob"] for p in given["logprobs"])
+    out = say("--stop", "a" * 100_000)
+    assert out.returncode == 1 and "longer than 1024 bytes" in out.stderr, out
+    for bad in (["--priority", "urgent"], ["--logprobs", "21"], ["--stop"]):
+        assert say(*bad).returncode == 2
     out = ctl("unload", "other", address=daemon.address)
     assert out.returncode == 1 and "loaded: m" in out.stderr and "[MODEL_NOT_FOUND]" in out.stderr, out
 

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of the bundled model: what is refused and by which reason, and unloading a model that is in use."""
+import math
+import struct
 import threading
 
 from harness import *
@@ -232,6 +234,233 @@ def unload_race(daemon):
     for t in threads:
         t.join()
     assert set(outcomes) <= {"ok", "MODEL_NOT_FOUND", "STALE_ID", "CANCELLED"}, set(outcomes)
+
+
+HOW = ({}, {"temperature": 0.8, "top_k": 40, "seed": 11})  # greedy, and drawn
+
+
+def say(c, n, **how):
+    """The first n tokens after the prompt, by plain steps."""
+    opened = start(c, **how)
+    tokens = [opened.token]
+    while len(tokens) < n:
+        tokens.append(step(c, opened.sequence).token)
+    close(c, opened.sequence)
+    return tokens
+
+
+@test("Steps with drafts, right, wrong and partly right: the tokens are those of plain steps, also on a stream beside others")
+@undisturbed
+def drafts(daemon, c):
+    for how in HOW:
+        whole = say(c, 40, **how)
+        stop = threading.Event()
+
+        def others():
+            with Client(daemon) as other:
+                sequence = start(other).sequence
+                while not stop.is_set():
+                    list(generate(other, sequence, 5))
+
+        threads = [threading.Thread(target=others) for _ in range(2)]
+        for t in threads:
+            t.start()
+        try:
+            for wrong_at, on in ((99, False), (0, False), (2, False), (99, True), (3, True)):
+                opened, at, accepted = start(c, **how), 0, 0
+                assert opened.token == whole[0]
+                while at + 6 < len(whole):
+                    draft = [(t + 1) % VOCAB if i >= wrong_at else t for i, t in enumerate(whole[at + 1:at + 6])]
+                    request = pb.StepRequest(sequence=opened.sequence, draft=draft)
+                    got = on_stream(c, request)[0] if on else c.call("Sequences/Step", request)
+                    assert not got.error.reason and got.accepted <= min(wrong_at, 5)
+                    at, accepted = at + got.accepted + 1, accepted + got.accepted
+                    assert got.token == whole[at] and got.position == len(PROMPT) + at
+                assert (accepted > 0) == (wrong_at > 0)
+                close(c, opened.sequence)
+        finally:
+            stop.set()
+            for t in threads:
+                t.join()
+
+
+@test("Drafts longer than the context, and of tokens outside the vocabulary, are refused and leave the sequence as it was")
+@undisturbed
+def bad_drafts(daemon, c):
+    opened = start(c)
+    room = CONTEXT - len(PROMPT) - 1  # behind the token that is appended
+    for length in (room + 1, CONTEXT, 100_000):
+        got = refused("CONTEXT_FULL", "OUT_OF_RANGE", step, c, opened.sequence, draft=[5] * length)
+        assert "draft" in got.text and str(length) in got.text, got.text
+    for bad in (-1, VOCAB, 2**31 - 1):
+        got = refused("TOKEN_RANGE", "INVALID_ARGUMENT", step, c, opened.sequence, draft=[5, bad])
+        assert "draft token 1" in got.text and str(bad) in got.text
+        answer = on_stream(c, pb.StepRequest(sequence=opened.sequence, draft=[bad]))
+        assert answer[0].error.reason == "TOKEN_RANGE"
+    assert step(c, opened.sequence, draft=[5] * room).position >= len(PROMPT) + 1
+
+
+def log_softmax(logits):
+    values = struct.unpack(f"<{len(logits) // 4}f", logits)
+    most = max(values)
+    total = most + math.log(sum(math.exp(v - most) for v in values))
+    return [v - total for v in values]
+
+
+def check_logprobs(got, token, expected, top):
+    assert got.token == token and abs(got.logprob - expected[token]) < 1e-4
+    assert len(got.top) == top
+    best = sorted(range(len(expected)), key=lambda i: -expected[i])[:top]
+    for entry, i in zip(got.top, best):
+        assert abs(entry.logprob - expected[i]) < 1e-4 and abs(entry.logprob - expected[entry.token]) < 1e-4
+
+
+@test("Log-probabilities: of the logits that come with them; with generations too; more than 20 are refused")
+@undisturbed
+def logprobs(daemon, c):
+    ask = lambda top: pb.LogprobsRequest(top=top)
+    for how in HOW:
+        opened = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT, want_logits=True, logprobs=ask(20),
+                                                         sampling=pb.Sampling(**how)))
+        check_logprobs(opened.logprobs, opened.token, log_softmax(opened.logits), 20)
+        for top in (0, 1, 5, 20):
+            got = step(c, opened.sequence, want_logits=True, logprobs=ask(top))
+            assert len(got.logprobs) == 1
+            check_logprobs(got.logprobs[0], got.token, log_softmax(got.logits), top)
+        assert not step(c, opened.sequence).logprobs
+        # Of a generation: what steps of the same sampling say. Its first token was chosen without being asked.
+        again = start(c, **how)
+        said = list(generate(c, again.sequence, 6, logprobs=ask(3)))
+        tokens, given = [t for m in said for t in m.tokens], [p for m in said for p in m.logprobs]
+        assert [p.token for p in given] == tokens[1:] and len(tokens) == 6
+        plain = start(c, **how)
+        for p in given:
+            got = step(c, plain.sequence, want_logits=True)
+            check_logprobs(p, got.token, log_softmax(got.logits), 3)
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", step, c, opened.sequence, logprobs=ask(21))
+    refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", generate, c, opened.sequence, logprobs=ask(2**32 - 1))
+    got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT, logprobs=ask(21)))
+    assert "at most 20" in got.text
+
+
+@test("Stop tokens of a generation: it ends with the first of them; too many, and those outside the vocabulary, are refused")
+@undisturbed
+def stop_tokens(daemon, c):
+    whole = say(c, 20)
+    end = whole[12]
+    said = list(generate(c, start(c).sequence, 20, stop_tokens=[VOCAB - 1, end]))
+    assert [t for m in said for t in m.tokens] == whole[:whole.index(end) + 1] and said[-1].finish == "stop"
+    sequence = start(c).sequence
+    got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", generate, c, sequence, stop_tokens=[1] * 17)
+    assert "at most 16" in got.text
+    refused("MESSAGE_TOO_LARGE", "RESOURCE_EXHAUSTED", generate, c, sequence, stop_tokens=[1] * 1_000_000)
+    for bad in (-1, VOCAB):
+        refused("TOKEN_RANGE", "INVALID_ARGUMENT", generate, c, sequence, stop_tokens=[bad])
+    assert step(c, sequence).token == whole[1]
+
+
+@test("Priorities: the three classes are taken everywhere and change no token; others are refused")
+@undisturbed
+def priorities(daemon, c):
+    whole = say(c, 6)
+    for priority in (0, 1, 2, 3):
+        opened = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT, priority=priority))
+        assert [opened.token, step(c, opened.sequence, priority=priority).token] == whole[:2]
+        assert on_stream(c, pb.StepRequest(sequence=opened.sequence, priority=priority))[0].token == whole[2]
+        assert [t for m in generate(c, opened.sequence, 3, priority=priority) for t in m.tokens] == whole[2:5]
+    for bad in (4, 2**32 - 1):
+        for name, request in (("Open", pb.OpenRequest(model="m", prompt=PROMPT, priority=bad)),
+                              ("Step", pb.StepRequest(sequence=opened.sequence, priority=bad)),
+                              ("Generate", pb.GenerateRequest(sequence=opened.sequence, max_tokens=1, priority=bad))):
+            got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, f"Sequences/{name}", request)
+            assert str(bad) in got.text and "high" in got.text
+        answer = on_stream(c, pb.StepRequest(sequence=opened.sequence, priority=bad))
+        assert answer[0].error.reason == "INVALID_ARGUMENT"
+
+
+@test("Deadlines that are over, or pass during a generation: DEADLINE_EXCEEDED, and the sequence goes on where it was")
+@undisturbed
+def deadlines(daemon, c):
+    whole = say(c, 8)
+    sequence = start(c).sequence
+
+    def late(name, request, timeout):
+        try:
+            answer = c.call(f"Sequences/{name}", request, timeout=timeout)
+            for _ in answer if hasattr(answer, "__next__") else ():
+                pass
+        except grpc.RpcError as e:
+            assert e.code() is grpc.StatusCode.DEADLINE_EXCEEDED, e
+            return
+        raise AssertionError("was in time")
+
+    for timeout in (-1, -3600):
+        late("Step", pb.StepRequest(sequence=sequence), timeout)
+        late("Open", pb.OpenRequest(model="m", prompt=PROMPT), timeout)
+    late("Generate", pb.GenerateRequest(sequence=sequence, max_tokens=1000, ignore_stop=True), 0.05)
+    state = lambda: [s for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == sequence][0]
+    until("it is idle", lambda: state().state == "idle")
+    at = state().position - len(PROMPT)
+    if at + 1 < len(whole):
+        assert step(c, sequence).token == whole[at + 1]
+    else:
+        assert step(c, sequence).position == len(PROMPT) + at + 1
+
+
+@test("Forks and sequences beyond the quota of an identity are refused; those that it has go on, and a close makes room")
+def fork_quota(daemon):
+    with Daemon("--max-sequences-per-identity=3", f"--models-dir={SOURCE / 'examples'}") as d:
+        load(d)
+        fork = lambda c, sequence: c.call("Sequences/Fork", pb.ForkRequest(sequence=sequence))
+        with Client(d) as c, Client(d) as other:
+            first = start(c).sequence
+            copies = [fork(c, first).sequence for _ in range(2)]
+            for _ in range(2):
+                got = refused("QUOTA", "RESOURCE_EXHAUSTED", fork, c, first)
+                assert "3 of 3 open sequences" in got.text
+                refused("QUOTA", "RESOURCE_EXHAUSTED", start, other)
+            assert len({step(c, s).token for s in [first, *copies]}) == 1
+            close(c, copies[0])
+            assert fork(c, first).sequence
+            until("three are open", lambda: d.stats()["sequences"]["open"] == 3)
+
+
+@test("A worker that is killed and comes back within its grace period goes on with its sequences, idle or generating")
+def resumed(daemon):
+    load(daemon)
+    with Client(daemon) as c:
+        whole = {i: say(c, 60, **how) for i, how in enumerate(HOW)}
+    child = Child(daemon, """
+c = Client(daemon, grace_ms=20000, name="comes back")
+opened = [c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7], sampling=pb.Sampling(**how)))
+          for how in ({}, {"temperature": 0.8, "top_k": 40, "seed": 11})]
+for o in opened:
+    for _ in range(5):
+        c.call("Sequences/Step", pb.StepRequest(sequence=o.sequence))
+running = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7])).sequence
+stream = c.call("Sequences/Generate", pb.GenerateRequest(sequence=running, max_tokens=1000, ignore_stop=True))
+next(stream)
+print(c.id, c.token.hex(), *[o.sequence for o in opened], running)
+import time; time.sleep(60)
+""")
+    session, token, *sequences = child.line().split()
+    child.kill()
+    until("the session is seen as broken", lambda: [s.broken for s in Client(daemon, session=False).call(
+        "Admin/ListSessions", pb.ListSessionsRequest()).sessions if s.client_name == "comes back"] == [True])
+    with Client(daemon, resume=pb.SessionResume(session=int(session), token=bytes.fromhex(token))) as c:
+        assert c.opened.resumed
+        listed = lambda: {s.sequence: s for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence}
+        assert set(listed()) == {int(s) for s in sequences}
+        for i, sequence in enumerate(sequences[:2]):
+            assert [step(c, int(sequence)).token for _ in range(10)] == whole[i][6:16]
+        running = int(sequences[2])
+        until("its generation has ended with the connection", lambda: listed()[running].state == "idle")
+        at = listed()[running].position - len(PROMPT)
+        assert at > 0
+        for n in range(at + 1, min(at + 5, 60)):
+            assert step(c, running).token == whole[0][n]
+        assert step(c, running).position > len(PROMPT) + at
+    until("its blocks are free", lambda: daemon.stats()["sequences"]["open"] == 0)
 
 
 if __name__ == "__main__":

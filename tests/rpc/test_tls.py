@@ -150,6 +150,28 @@ def others_graphs():
         assert plain.call("Graphs/Buckets", pb.BucketsRequest(graph=mine.graph, set=[2, 8], apply=True)).applied
 
 
+@test("a model of another identity: it can be used, not unloaded, not even with force; it and its sequences stay")
+def others_model():
+    model = SOURCE / "examples" / "model"
+    if CTL is None or not (model / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    with Daemon(*OPTIONS, "--listen=127.0.0.1:0", f"--models-dir={model.parent}") as d:
+        subprocess.run([CTL, "--quiet", "--address", d.address, "load", str(model), "--name", "m"], check=True, capture_output=True)
+        with Client(d) as owner, client(d, credentials("plain")) as other:
+            start = lambda c: c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7]))
+            step = lambda c, sequence: c.call("Sequences/Step", pb.StepRequest(sequence=sequence))
+            mine, theirs = start(owner), start(other)
+            before = owner.call("Sequences/ListModels", pb.ListModelsRequest()).models[0]
+            for force in (False, True):
+                got = refused("PERMISSION_DENIED", "PERMISSION_DENIED", other.call, "Sequences/UnloadModel",
+                              pb.UnloadModelRequest(name="m", force=force))
+                assert '"m"' in got.text and "uid:" in got.text, got.text
+            assert owner.call("Sequences/ListModels", pb.ListModelsRequest()).models[0] == before
+            assert step(owner, mine.sequence).token == step(other, theirs.sequence).token
+            owner.call("Sequences/UnloadModel", pb.UnloadModelRequest(name="m", force=True))
+            refused("STALE_ID", "NOT_FOUND", step, other, theirs.sequence)
+
+
 @test("renewed certificates are taken without a restart; broken ones leave the old in use")
 def renewal():
     with Daemon(*OPTIONS, listen="127.0.0.1:0") as d:

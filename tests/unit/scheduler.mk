@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/sched_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
+	tests/unit/test_drafts \
 	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
 	tests/unit/test_model \
@@ -9,6 +10,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_preempt \
 	tests/unit/test_prefix \
 	tests/unit/test_program \
+	tests/unit/test_turns \
 	tests/unit/test_recorder \
 	tests/unit/test_sched \
 	tests/unit/test_schedsim \
@@ -22,6 +24,8 @@ check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
+tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

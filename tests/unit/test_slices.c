@@ -25,7 +25,8 @@ struct watched {
     bool cancel; /* the sequence whose chunk it is */
 };
 
-static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position)
+static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                     const struct ngd_logprobs *logprobs)
 {
     struct watched *w = user;
     struct ngd_seq *other = w->model->prompt.seq;
@@ -35,7 +36,7 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     /* A step earns next to nothing here; the chunks shall get on all the same. */
     if (w->model->pace.allowance < 1)
         w->model->pace.allowance = 1;
-    toy_on_token(&w->s, seq, token, position);
+    toy_on_token(&w->s, seq, token, position, logprobs);
     if (!other)
         return;
     w->between++;

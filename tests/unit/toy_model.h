@@ -279,8 +279,10 @@ struct toy_seq {
     char text[NGD_DIAG_MAX];
     int32_t token;
     bool stop, has_logits;
-    uint32_t position, batch, shared;
+    uint32_t position, batch, shared, accepted;
     float logits[TOY_VOCAB];
+    struct ngd_logprobs logprobs[64]; /* of each token of the answer, or of the generation */
+    bool has_logprobs[64];
     /* Of a generation. */
     int32_t tokens[64];
     uint32_t n_tokens, cancel_at;
@@ -309,18 +311,28 @@ static inline void toy_done(void *user, struct ngd_seq *seq, const struct ngd_st
     s->position = r->position;
     s->batch = r->batch;
     s->shared = r->shared;
+    s->accepted = r->accepted;
     s->has_logits = r->logits != NULL;
+    memset(s->has_logprobs, 0, sizeof(s->has_logprobs));
+    for (uint32_t i = 0; r->logprobs && i <= r->accepted; i++) {
+        s->has_logprobs[i] = true;
+        s->logprobs[i] = r->logprobs[i];
+    }
     if (r->logits)
         memcpy(s->logits, r->logits, sizeof(s->logits));
     toy_answer(s);
 }
 
-static inline void toy_on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position)
+static inline void toy_on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                                const struct ngd_logprobs *logprobs)
 {
     struct toy_seq *s = user;
 
     ck_assert_ptr_eq(seq, s->seq);
     s->position = position;
+    s->has_logprobs[s->n_tokens % 64] = logprobs != NULL;
+    if (logprobs)
+        s->logprobs[s->n_tokens % 64] = *logprobs;
     if (s->n_tokens < 64)
         s->tokens[s->n_tokens] = token;
     s->n_tokens++;
