@@ -4,4 +4,4 @@ noinst_PROGRAMS += examples/worker
 examples_worker_SOURCES = examples/worker.c
 examples_worker_LDADD = libnpugraph.la
 
-EXTRA_DIST += examples/model examples/train_model.py examples/worker.py
+EXTRA_DIST += examples/model examples/train_model.py examples/speculate.py examples/worker.py

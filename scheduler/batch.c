@@ -266,16 +266,20 @@ struct turn {
     uint32_t rows;   /* of the executable that it needs, when it begins something */
 };
 
+/* With drafts, unless kernels for so many rows would compute other bits than steps without them get. */
 static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
+    const uint32_t most = model->max_batch,
+                   steps = model->n_ready[NGD_DECODE] < most ? model->n_ready[NGD_DECODE] : most;
     uint32_t rows = 0;
 
     ngd_list_for_each (l, &model->ready[NGD_DECODE]) {
         rows += ngd_seq_rows_wanted(ngd_container_of(l, struct ngd_seq, link));
-        if (rows >= model->max_batch)
-            return model->max_batch;
+        if (rows >= most)
+            break;
     }
-    return rows;
+    rows = rows < most ? rows : most;
+    return ngd_model_way(model, NGD_DECODE, rows) == ngd_model_way(model, NGD_DECODE, steps) ? rows : steps;
 }
 
 /* False: nothing is ready, and the item is no longer scheduled. */

@@ -117,7 +117,7 @@ struct ngd_seq_params {
     bool want_logits;        /* of the prompt's last token, in the open's result */
     bool want_logprobs;      /* of the first token */
     uint32_t top;            /* with n_top so many, at most NGD_LOGPROBS_MAX */
-    ngd_priority_t priority; /* of what does not say otherwise */
+    ngd_priority_t priority; /* of what does not say otherwise; 0 is the most urgent class */
     struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
     struct ngd_usage *usage; /* counts what it gets; a reference is taken; NULL: nobody does */
 };

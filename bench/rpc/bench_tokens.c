@@ -69,7 +69,7 @@ static void on_end(void *user, struct ngd_seq *seq, const char *finish, ngd_stat
 
 static struct ngd_seq *local_open(struct local_model *m, struct waiter *w, const int32_t *prompt)
 {
-    const struct ngd_seq_params params = {.prompt = prompt, .n_prompt = PROMPT};
+    const struct ngd_seq_params params = {.prompt = prompt, .n_prompt = PROMPT, .priority = NGD_PRIORITY_NORMAL};
     struct ngd_diag diag = {0};
     struct ngd_seq *seq = NULL;
 

@@ -49,6 +49,23 @@ def alone(daemon):
     assert texts["c", 1] != texts["c", 2]
 
 
+@test("the speculating worker writes that text too, token by token, in fewer steps")
+def speculating(daemon):
+    repeated = "And God said, Let there be light. And God said, Let there be"
+    steps = 0
+    for prompt, seed, draft in ((PROMPT, 1, 4), (repeated, 2, 6), (repeated, 3, 0)):
+        plain, tokens = end(begin(daemon, "python", seed, prompt, 80))
+        args = command(daemon, "python", seed, prompt, 80)
+        args[1] = str(SOURCE / "examples" / "speculate.py")
+        out = subprocess.run([*args, "--draft", str(draft)], capture_output=True, timeout=PATIENCE,
+                             env={**os.environ, "PYTHONPATH": str(SCRATCH / "gen")})
+        assert out.returncode == 0 and out.stdout.decode() == plain, out
+        said, took = map(int, re.search(r"\[speculate.py: (\d+) tokens in (\d+) steps\]", out.stderr.decode()).groups())
+        assert said == tokens and took <= tokens - 1 and (draft or took == tokens - 1)
+        steps += tokens - 1 - took
+    assert steps > 0, "no draft was right"
+
+
 @test("side by side, C and Python, each writes what it writes alone; everything is given back")
 def together(daemon):
     alone = {key: text_of(daemon, *key) for key in (("c", 3), ("python", 4))}
