@@ -10,7 +10,7 @@
  */
 #include "devices/device.h"
 
-#define NGD_BACKEND_API 1
+#define NGD_BACKEND_API 2
 
 struct ngd_backend_lifecycle {
     /* 0 = not usable on this machine, larger is better. Any thread. */
@@ -30,13 +30,21 @@ struct ngd_backend_memory {
     void *(*host_ptr)(void *dev, void *mem); /* optional: NULL slot or NULL result = not addressable */
 };
 
+/* What an executable's collectives of one group use. */
+struct ngd_backend_group {
+    const char *name; /* group_name of the calls; lives as long as the executable */
+    void *comm;       /* of ngd_backend_comm.create */
+    uint32_t rank, size;
+};
+
 struct ngd_backend_code {
     bool inplace, strided_results; /* as in struct ngd_plan_target */
     /* As ngd_plan_target.select. */
     ngd_status_t (*select)(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
                            uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
-    ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
-                                struct ngd_diag *diag);
+    /* groups: those that the plan's collectives name; copied. Communicators outlive the executable. */
+    ngd_status_t (*instantiate)(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
+                                uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
     void (*destroy)(void *dev, void *exec);
     /* Binds addresses: pool base and one base per bound buffer. Called again with the same *inst_p to move to a new
      * pool base. */
@@ -63,6 +71,23 @@ struct ngd_backend_stream {
     ngd_status_t (*event_sync)(void *event);
 };
 
+/*
+ * Communicators, as devices/comm.h has them; a handle is of all ranks. All slots NULL: the backend has none.
+ *
+ * A rank that fails before it has come to all collectives of a launch (because of its data, a fault, an error of its
+ * stream) makes its groups broken, so that no rank waits for it.
+ */
+struct ngd_backend_comm {
+    /* Made and warmed up: the first collective costs no more than the next. name lives as long as the handle. */
+    ngd_status_t (*create)(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit, void **comm_p,
+                           struct ngd_diag *diag);
+    void (*destroy)(void *comm); /* no executable uses it */
+    /* Whoever waits, and whoever comes, ends with this status. What was broken before stays as it is. Any thread. */
+    void (*abort)(void *comm, ngd_status_t status, const char *why);
+    ngd_status_t (*status)(void *comm, struct ngd_diag *diag); /* why it is broken */
+    ngd_status_t (*reset)(void *comm, struct ngd_diag *diag);  /* BUSY while a rank is in a collective */
+};
+
 struct ngd_backend {
     int api;
     const char *name;
@@ -70,6 +95,7 @@ struct ngd_backend {
     struct ngd_backend_memory memory;
     struct ngd_backend_code code;
     struct ngd_backend_stream stream;
+    struct ngd_backend_comm comm;
 };
 
 #endif

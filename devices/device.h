@@ -112,9 +112,15 @@ uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
 
 /* ---- executables -------------------------------------------------------------------------------------- */
 
-/* Captures a plan: chooses kernels, prepares their arguments. Takes a reference on the plan. */
+/* Captures a plan: chooses kernels, prepares their arguments. Takes a reference on the plan. One with collectives is
+ * refused with GROUP_UNBOUND. */
 ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p,
                              struct ngd_diag *diag);
+/* The same of a plan with collectives: each group that they name is among comms, and the device is a rank of it
+ * (GROUP_UNBOUND). Takes references on those that it uses. */
+struct ngd_comm;
+ngd_status_t ngd_exec_create_in(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_comm *const *comms,
+                                uint32_t n_comms, struct ngd_exec **exec_p, struct ngd_diag *diag);
 struct ngd_exec *ngd_exec_ref(struct ngd_exec *exec);
 struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec);
 const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec);

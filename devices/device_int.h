@@ -61,6 +61,8 @@ struct ngd_exec {
     struct ngd_plan *plan;
     void *handle;
     uint64_t bytes;
+    uint32_t n_comms;
+    struct ngd_comm *comms[NGD_GRAPH_MAX_GROUPS];
     _Atomic uint32_t refs;
 };
 
@@ -92,6 +94,16 @@ ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holde
 void ngd_device_release(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes) NGD_EXCLUDES(dev->lock);
 /* What an allocation counts in the budget; UINT64_MAX when it cannot be. */
 uint64_t ngd_device_rounded(uint64_t bytes);
+
+/*
+ * The communicators of a plan's collectives on this device, each of which is checked against its own: used_p and
+ * groups get one per group that the plan names.
+ */
+ngd_status_t ngd_comm_match(struct ngd_device *dev, const struct ngd_plan *plan, struct ngd_comm *const *comms,
+                            uint32_t n_comms, struct ngd_comm **used, struct ngd_backend_group *groups, uint32_t *n_p,
+                            struct ngd_diag *diag);
+struct ngd_comm *ngd_comm_ref(struct ngd_comm *comm);
+void ngd_comm_unref(struct ngd_comm *comm);
 
 /* Makes the pool hold at least `bytes`; the caller knows that nothing runs in it. */
 ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag);

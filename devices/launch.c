@@ -7,6 +7,7 @@
  * rebind, which touches no other instance. Only the stream's user launches, and nothing else of that pool runs then.
  */
 #include "base/mem.h"
+#include "devices/comm.h"
 #include "devices/device_int.h"
 #include <assert.h>
 #include <inttypes.h>
@@ -17,12 +18,22 @@
 ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_exec **exec_p,
                              struct ngd_diag *diag)
 {
+    return ngd_exec_create_in(dev, plan, NULL, 0, exec_p, diag);
+}
+
+ngd_status_t ngd_exec_create_in(struct ngd_device *dev, struct ngd_plan *plan, struct ngd_comm *const *comms,
+                                uint32_t n_comms, struct ngd_exec **exec_p, struct ngd_diag *diag)
+{
     struct ngd_exec *exec = NGD_NEW(struct ngd_exec);
+    struct ngd_backend_group groups[NGD_GRAPH_MAX_GROUPS];
     ngd_status_t status;
 
     if (!exec)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    status = dev->backend->code.instantiate(dev->handle, plan, &exec->handle, &exec->bytes, diag);
+    status = ngd_comm_match(dev, plan, comms, n_comms, exec->comms, groups, &exec->n_comms, diag);
+    if (status == NGD_OK)
+        status =
+            dev->backend->code.instantiate(dev->handle, plan, groups, exec->n_comms, &exec->handle, &exec->bytes, diag);
     if (status) {
         ngd_free(exec);
         return status;
@@ -30,6 +41,8 @@ ngd_status_t ngd_exec_create(struct ngd_device *dev, struct ngd_plan *plan, stru
     exec->bytes += sizeof(*exec);
     exec->dev = dev;
     exec->plan = ngd_plan_ref(plan);
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        ngd_comm_ref(exec->comms[i]);
     atomic_init(&exec->refs, 1);
     *exec_p = exec;
     return NGD_OK;
@@ -46,6 +59,8 @@ struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec)
     if (!exec || atomic_fetch_sub_explicit(&exec->refs, 1, memory_order_acq_rel) != 1)
         return NULL;
     exec->dev->backend->code.destroy(exec->dev->handle, exec->handle);
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        ngd_comm_unref(exec->comms[i]);
     ngd_plan_unref(exec->plan);
     ngd_free(exec);
     return NULL;
@@ -353,7 +368,10 @@ static ngd_status_t prepare(struct ngd_instance *inst, struct ngd_launch *launch
     launch->device_time = 0;
     if (inst->pool_generation == atomic_load_explicit(&inst->pool->generation, memory_order_acquire))
         return NGD_OK;
-    return launch->status = bind(inst, &launch->diag);
+    launch->status = bind(inst, &launch->diag);
+    for (uint32_t i = 0; launch->status && i < inst->exec->n_comms; i++) /* other ranks wait for this one */
+        ngd_comm_abort(inst->exec->comms[i], NGD_ERR_GROUP_BROKEN, "the launch of a rank has no memory");
+    return launch->status;
 }
 
 ngd_status_t ngd_stream_launch(struct ngd_stream *stream, struct ngd_instance *inst, struct ngd_launch *launch)

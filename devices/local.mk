@@ -13,6 +13,8 @@ libngddevices_la_SOURCES = \
 	devices/checkup.c \
 	devices/checkup.def \
 	devices/checkup.h \
+	devices/comm.c \
+	devices/comm.h \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \
@@ -28,10 +30,13 @@ libngddevices_la_SOURCES = \
 	devices/host/host.h \
 	devices/host/lanes.c \
 	devices/host/lanes.h \
+	devices/host/meeting.c \
+	devices/host/meeting.h \
 	devices/host/k_attention.c \
 	devices/host/k_attention.h \
 	devices/host/k_attention_impl.h \
 	devices/host/k_attention_scalar.c \
+	devices/host/k_collective.c \
 	devices/host/k_gemm.c \
 	devices/host/k_gemm.h \
 	devices/host/k_gemm_impl.h \

@@ -57,16 +57,30 @@ static bool is_idle(const struct ngd_serial *s) NGD_REQUIRES(s->lock)
 
 /* ---- executing one item, without the lock, by whoever set `running` ------------------------------------ */
 
+static ngd_status_t refuse(struct ngd_serial *s, void *inst, ngd_status_t status)
+{
+    if (status && s->ops->refused)
+        s->ops->refused(s->ctx, inst, status);
+    return status;
+}
+
+static ngd_status_t refuse_when_sticky(struct ngd_serial *s, void *inst, struct ngd_launch *launch)
+{
+    int sticky = atomic_load(&s->sticky);
+
+    if (!sticky)
+        return NGD_OK;
+    launch->status = ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
+                                  s->name, ngd_status_name((ngd_status_t)sticky));
+    return refuse(s, inst, launch->status);
+}
+
 static void execute_launch(struct ngd_serial *s, void *inst, struct ngd_launch *launch)
 {
     ngd_status_t status;
 
-    if (atomic_load_explicit(&s->sticky, memory_order_relaxed)) {
-        launch->status =
-            ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it", s->name,
-                         ngd_status_name((ngd_status_t)atomic_load(&s->sticky)));
+    if (refuse_when_sticky(s, inst, launch))
         return;
-    }
     status = s->ops->launch(s->ctx, inst, launch);
     if (status && ngd_status_scope(status) == NGD_SCOPE_DEVICE)
         ngd_serial_poison(s, status);
@@ -218,43 +232,31 @@ void ngd_serial_destroy(void *dev, void *stream)
 
 /* ---- launches ---------------------------------------------------------------------------------------- */
 
-static ngd_status_t refuse_when_sticky(struct ngd_serial *s, struct ngd_launch *launch)
-{
-    int sticky = atomic_load(&s->sticky);
-
-    if (!sticky)
-        return NGD_OK;
-    return launch->status =
-               ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has an earlier error (%s); reset it",
-                            s->name, ngd_status_name((ngd_status_t)sticky));
-}
-
 ngd_status_t ngd_serial_launch(void *stream, void *inst, struct ngd_launch *launch)
 {
     struct ngd_serial *s = stream;
-    ngd_status_t status = refuse_when_sticky(s, launch);
+    ngd_status_t status = refuse_when_sticky(s, inst, launch);
 
     if (status)
         return status;
-    return enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch});
+    return refuse(s, inst, enqueue(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch}));
 }
 
+/* Not NGD_OK: it is not queued. */
 static ngd_status_t run_queued(struct ngd_serial *s, void *inst, struct ngd_launch *launch) NGD_REQUIRES(s->lock)
 {
     bool done = false;
     ngd_status_t status = push(s, &(struct item){.kind = ITEM_LAUNCH, .inst = inst, .launch = launch, .done = &done});
 
-    if (status)
-        return launch->status = status;
-    while (!done)
+    while (!status && !done)
         ngd_cond_wait(&s->idle, &s->lock);
-    return launch->status;
+    return status;
 }
 
 ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch)
 {
     struct ngd_serial *s = stream;
-    ngd_status_t status = refuse_when_sticky(s, launch);
+    ngd_status_t status = refuse_when_sticky(s, inst, launch);
 
     if (status)
         return status;
@@ -262,7 +264,9 @@ ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch)
     if (!is_idle(s)) {
         status = run_queued(s, inst, launch);
         ngd_mutex_unlock(&s->lock);
-        return status;
+        if (status)
+            launch->status = refuse(s, inst, status);
+        return launch->status;
     }
     s->running = true;
     ngd_mutex_unlock(&s->lock);

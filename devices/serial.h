@@ -17,6 +17,8 @@ struct ngd_serial_event;
 struct ngd_serial_ops {
     /* Runs one launch to its end; fills status, diag and device_time. A status of device scope becomes sticky. */
     ngd_status_t (*launch)(void *ctx, void *inst, struct ngd_launch *launch);
+    /* Optional. This launch will not run: the stream has an error, or it could not be queued. Any thread. */
+    void (*refused)(void *ctx, void *inst, ngd_status_t status);
     /* Optional. The stream is idle and shall be usable again; not NGD_OK: its error stays. */
     ngd_status_t (*reset)(void *ctx);
     void (*fini)(void *ctx);

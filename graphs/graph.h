@@ -48,6 +48,9 @@
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
 #define NGD_GRAPH_MAX_STREAMS      16 /* with the main one */
 #define NGD_GRAPH_MAX_EVENTS       1000
+#define NGD_GRAPH_MAX_GROUPS       8  /* that collectives name */
+#define NGD_GROUP_MAX_RANKS        16 /* devices of a group */
+#define NGD_GROUP_NAME_MAX         64
 #define NGD_VALUE_NONE             UINT32_MAX
 
 typedef enum ngd_value_class {

@@ -74,7 +74,7 @@ static ngd_status_t check_effect(const struct ngd_graph *graph, struct ngd_diag 
     if (graph->n_outputs)
         return NGD_OK;
     for (uint32_t i = 0; i < graph->n_nodes; i++)
-        if (graph->nodes[i].op->mutates)
+        if (graph->nodes[i].op->mutates || (graph->nodes[i].op->flags & NGD_OPF_COLLECTIVE))
             return NGD_OK;
     return ngd_diag_set(
         diag, NGD_ERR_INVALID_ARGUMENT,
@@ -306,6 +306,8 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
         status = check_symbols(graph, diag);
     if (!status)
         status = ngd_graph_check_events(graph, diag);
+    if (!status)
+        status = ngd_graph_check_collectives(graph, diag);
     if (!status)
         status = check_mutation(graph, diag);
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)

@@ -23,6 +23,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/memplan_check.c \
 	graphs/op.c graphs/op.h \
 	graphs/op_attention.c \
+	graphs/op_collective.c \
 	graphs/op_decoder.c \
 	graphs/op_elementwise.c \
 	graphs/op_index.c \

@@ -41,6 +41,9 @@ typedef enum ngd_op_flags {
     NGD_OPF_WAIT = 1 << 8,     /* its stream waits for an event: no kernel */
     NGD_OPF_UPDATE = 1 << 9,   /* the result is operand 0, of its type, with some elements replaced or added to: it may
                                   lie over operand 0, and over no other */
+    /* Other devices take part: it runs as often and in the order that the graph says, whether its result is read or
+     * not. Has an attribute group_name. */
+    NGD_OPF_COLLECTIVE = 1 << 10,
 } ngd_op_flags_t;
 #define NGD_OPF_EVENT (NGD_OPF_RECORD | NGD_OPF_WAIT)
 

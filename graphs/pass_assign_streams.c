@@ -9,7 +9,8 @@
  * graph stays as it was. Records and waits are put in where a value, or a state, goes from one stream to another.
  *
  * Correct because streams never change results (docs/graph-text.md): the planner lets wait what must. A graph with
- * scopes or events of its client's own is left alone. A second run finds the scopes of the first.
+ * scopes or events of its client's own is left alone, and so is one with collectives, whose order ranks rely on. A
+ * second run finds the scopes of the first.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
@@ -277,7 +278,8 @@ static bool has_scopes(const struct ngd_rewrite *rw)
     for (uint32_t n = rw->first; n != NGD_NODE_NONE; n = rw->nodes[n].next) {
         const struct ngd_node_scope *scope = &ngd_rewrite_node(rw, n)->scope;
 
-        if (scope->stream || scope->aicore || is_event(rw, n))
+        if (scope->stream || scope->aicore || is_event(rw, n) ||
+            (ngd_rewrite_node(rw, n)->op->flags & NGD_OPF_COLLECTIVE))
             return true;
     }
     return false;

@@ -92,7 +92,7 @@ static void visit(struct ngd_pass_context *ctx, const struct table *t, uint32_t 
     const struct ngd_node *n = ngd_rewrite_node(rw, node), *before;
     uint32_t *place;
 
-    if (n->op->mutates || n->n_out == 0)
+    if (n->op->mutates || n->n_out == 0 || (n->op->flags & NGD_OPF_COLLECTIVE))
         return;
     place = place_of(t, rw, node);
     if (!*place || !sees_the_same(rw, *place - 1, node)) {

@@ -11,7 +11,7 @@ static bool is_dead(const struct ngd_rewrite *rw, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
 
-    if (n->op->mutates || (n->op->flags & NGD_OPF_EVENT))
+    if (n->op->mutates || (n->op->flags & (NGD_OPF_EVENT | NGD_OPF_COLLECTIVE)))
         return false;
     for (uint32_t i = 0; i < n->n_out; i++)
         if (ngd_rewrite_n_uses(rw, n->out[i]))

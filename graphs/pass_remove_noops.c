@@ -70,6 +70,7 @@ static const struct {
     {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
     {NGD_OP_ATEN_CAT, has_one_part},
     {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
+    {NGD_OP_C10D_WAIT_TENSOR, NULL},
 };
 
 static bool is_noop(const struct ngd_graph *g, const struct ngd_node *n)

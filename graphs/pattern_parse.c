@@ -391,6 +391,11 @@ static ngd_status_t parse_op(struct parser *p, struct ngd_pattern_node *n)
         return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_INVALID_ARGUMENT,
                                           "%.*s is not of a pattern: what matches is between events", p->lex.tok.p,
                                           p->lex.tok.n);
+    if (n->op && (n->op->flags & NGD_OPF_COLLECTIVE))
+        return ngd_pattern_lex_fail_about(
+            &p->lex, NGD_ERR_INVALID_ARGUMENT,
+            "%.*s is not of a pattern: other devices take part in it, and rely on the graph's order", p->lex.tok.p,
+            p->lex.tok.n);
     if (!n->op) {
         near = ngd_op_suggest(p->lex.tok.p, p->lex.tok.n);
         return near ? ngd_diag_set(p->lex.diag, NGD_ERR_GRAPH_UNKNOWN_OP,

@@ -511,7 +511,7 @@ static void mark_needed(struct build *b, bool *node_needed)
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct ngd_node *n = &g->nodes[i];
 
-        node_needed[i] = n->op->mutates != 0;
+        node_needed[i] = n->op->mutates != 0 || (n->op->flags & NGD_OPF_COLLECTIVE);
         for (uint32_t k = 0; k < n->n_out; k++)
             node_needed[i] = node_needed[i] || b->value_needed[n->out[k]];
         for (uint32_t k = 0; node_needed[i] && k < n->n_in; k++)

@@ -181,6 +181,13 @@ static bool view_squeeze(struct view *v)
     return true;
 }
 
+static bool view_same(struct view *v)
+{
+    for (uint32_t i = 0; i < v->dst->rank; i++)
+        v->dst->strides[i] = v->src->strides[i];
+    return true;
+}
+
 static bool view_slice(struct view *v)
 {
     uint32_t dim = axis(v, "dim", v->src->rank);
@@ -234,6 +241,7 @@ static bool (*const rules[NGD_OP_MAX])(struct view *v) = {
     [NGD_OP_ATEN_SLICE_TENSOR] = view_slice,
     [NGD_OP_ATEN_SELECT_INT] = view_select,
     [NGD_OP_ATEN_SPLIT_WITH_SIZES] = view_split,
+    [NGD_OP_C10D_WAIT_TENSOR] = view_same,
 };
 
 bool ngd_plan_view_known(const struct ngd_op *op)

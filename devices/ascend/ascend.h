@@ -113,8 +113,8 @@ bool ngd_ascend_enter_to_release(const struct ascend_device *dev, void *context)
 ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag);
 
 /* exec.c */
-ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
-                                    struct ngd_diag *diag);
+ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
+                                    uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
 void ngd_ascend_destroy(void *dev, void *exec);
 ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                              struct ngd_diag *diag);

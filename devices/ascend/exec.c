@@ -51,12 +51,14 @@ static bool needs_mask(const struct ngd_plan *plan)
     return false;
 }
 
-ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
-                                    struct ngd_diag *diag)
+ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
+                                    uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag)
 {
     struct ascend_exec *exec = NGD_NEW(struct ascend_exec);
     ngd_status_t status;
 
+    (void)groups; /* select refuses collectives */
+    (void)n_groups;
     if (!exec)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     ngd_arena_init(&exec->arena, 16 << 10);

@@ -18,7 +18,9 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "devices/host/host.h"
+#include "devices/host/meeting.h"
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Handing a call to a helper that spins costs about a microsecond, to and fro; below 10 it does not pay. */
@@ -43,6 +45,9 @@ struct host_exec {
     uint32_t n_calls, n_ptrs;
     bool shares;
     struct ngd_host_lanes *lanes; /* streams that run at the same time; NULL: calls run one after the other */
+    struct ngd_backend_group groups[NGD_GRAPH_MAX_GROUPS];
+    uint32_t collectives[NGD_GRAPH_MAX_GROUPS]; /* calls of each */
+    uint32_t n_groups;
 };
 
 struct host_inst {
@@ -105,10 +110,12 @@ static uint8_t choose_parts(const struct ngd_plan_call *call, const struct ngd_h
 }
 
 /* Fills everything but the addresses. */
-static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd_plan *plan,
-                                 const struct ngd_plan_call *call, struct ngd_arena *arena, struct ngd_host_call *hc,
-                                 struct ngd_host_cost *cost, struct ngd_diag *diag)
+static ngd_status_t prepare_call(const struct host_exec *exec, const struct ngd_plan_call *call,
+                                 struct ngd_arena *arena, struct ngd_host_call *hc, struct ngd_host_cost *cost,
+                                 struct ngd_diag *diag)
 {
+    const struct host_device *dev = exec->dev;
+    const struct ngd_plan *plan = exec->plan;
     const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
     struct ngd_host_prepare p = {
         .plan = plan,
@@ -116,6 +123,8 @@ static ngd_status_t prepare_call(const struct host_device *dev, const struct ngd
         .isa = dev->isa,
         .threads = dev->threads,
         .arena = arena,
+        .groups = exec->groups,
+        .n_groups = exec->n_groups,
         .row_tensor = default_row_tensor(call),
     };
     ngd_status_t status;
@@ -155,7 +164,7 @@ static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, st
 
     for (uint32_t i = 0; i < plan->n_calls; i++) {
         const struct ngd_plan_call *call = &plan->calls[i];
-        ngd_status_t status = prepare_call(exec->dev, plan, call, &exec->arena, &exec->calls[i], &costs[i], diag);
+        ngd_status_t status = prepare_call(exec, call, &exec->arena, &exec->calls[i], &costs[i], diag);
 
         if (status)
             return status;
@@ -197,8 +206,17 @@ static ngd_status_t fill_all(struct host_exec *exec, struct ngd_diag *diag)
     return status;
 }
 
-ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
-                                  struct ngd_diag *diag)
+static void take_groups(struct host_exec *exec, const struct ngd_backend_group *groups, uint32_t n)
+{
+    memcpy(exec->groups, groups, n * sizeof(groups[0]));
+    exec->n_groups = n;
+    for (uint32_t i = 0; i < exec->plan->n_calls; i++)
+        for (uint32_t g = 0; g < n && (exec->plan->calls[i].op->flags & NGD_OPF_COLLECTIVE); g++)
+            exec->collectives[g] += strcmp(ngd_call_str(&exec->plan->calls[i], "group_name"), groups[g].name) == 0;
+}
+
+ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
+                                  uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag)
 {
     struct host_exec *exec = NGD_NEW(struct host_exec);
     ngd_status_t status = NGD_ERR_NO_MEMORY;
@@ -210,6 +228,7 @@ ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void *
     exec->dev = dev;
     exec->n_calls = plan->n_calls;
     exec->n_ptrs = count_ptrs(plan);
+    take_groups(exec, groups, n_groups);
     exec->calls = NGD_NEW_N(struct ngd_host_call, plan->n_calls);
     exec->workspaces = NGD_NEW_N(uint64_t, plan->n_calls);
     exec->sources = NGD_NEW_N(struct source, exec->n_ptrs);
@@ -418,6 +437,45 @@ static inline void run_call(const struct ngd_host_call *call, struct ngd_host_ru
         call->fn(call, run, 0, 1);
 }
 
+/* ---- groups of ranks ---- */
+
+/* The reason why a group that this launch needs is broken, when that is what it ended with. */
+static bool say_broken(const struct host_inst *inst, struct ngd_launch *launch, ngd_status_t status)
+{
+    for (uint32_t i = 0; i < inst->exec->n_groups; i++)
+        if (ngd_meeting_status(inst->exec->groups[i].comm, &launch->diag) == status)
+            return true;
+    return false;
+}
+
+/* *n_p: how many groups know that the launch has begun; all, or those before the one that refuses. */
+static ngd_status_t begin_groups(const struct host_exec *exec, uint32_t *n_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (*n_p = 0; *n_p < exec->n_groups && !status; *n_p += !status)
+        status = ngd_meeting_begin(exec->groups[*n_p].comm, exec->groups[*n_p].rank, diag);
+    return status;
+}
+
+static void end_groups(const struct host_exec *exec, uint32_t n, const struct ngd_launch *launch)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ngd_meeting_end(exec->groups[i].comm, exec->groups[i].rank, exec->collectives[i], launch->diag.text);
+}
+
+void ngd_host_not_run(struct host_inst *inst, const char *why)
+{
+    const struct host_exec *exec = inst->exec;
+
+    for (uint32_t i = 0; i < exec->n_groups; i++) {
+        char text[NGD_DIAG_MAX];
+
+        snprintf(text, sizeof(text), "rank %u does not run: %.900s", exec->groups[i].rank, why);
+        ngd_meeting_abort(exec->groups[i].comm, NGD_ERR_GROUP_BROKEN, text);
+    }
+}
+
 static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *launch, const struct ngd_host_run *run,
                              ngd_nsec_t start)
 {
@@ -430,11 +488,11 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
     if (status == NGD_ERR_INDEX_RANGE)
         ngd_diag_set(&launch->diag, status, "node %u (%s): index %" PRId64 " is outside its tensor", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", atomic_load(&run->error_value));
-    else if (status)
+    else if (status && !say_broken(inst, launch, status))
         ngd_diag_set(&launch->diag, status, "node %u (%s): %s (%" PRId64 ")", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", ngd_status_text(status),
                      atomic_load(&run->error_value));
-    else
+    else if (!status)
         copy_out(inst, launch);
     end = ngd_now();
     launch->copy_out_time = end - computed;
@@ -529,7 +587,7 @@ static bool run_until(struct host_inst *inst, struct ngd_team *team, struct ngd_
     return paused;
 }
 
-ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+static ngd_status_t replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
     ngd_nsec_t start = ngd_now();
@@ -540,7 +598,7 @@ ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, stru
     if (!launch->paused)
         copy_in(inst, launch);
     launch->copy_in_time = ngd_now() - start;
-    if (launch->pause_at)
+    if (launch->pause_at && !exec->n_groups) /* ranks do not keep each other waiting */
         paused = run_until(inst, team, &run, launch);
     else if (!exec->lanes || !team || !ngd_host_lanes_run(exec->lanes, inst->progress, team, inst->calls, &run, launch))
         run_in_order(inst, team, &run, launch);
@@ -576,7 +634,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     run->serial = next_serial(); /* the next operator's call may have this one's address */
     status = select_again(inst->exec, call, diag);
     if (status == NGD_OK)
-        status = prepare_call(inst->exec->dev, inst->exec->plan, call, &inst->eager, &hc, &cost, diag);
+        status = prepare_call(inst->exec, call, &inst->eager, &hc, &cost, diag);
     if (status)
         return status;
     hc.ptrs = ngd_arena_calloc(&inst->eager, hc.n_ptrs ? hc.n_ptrs : 1, sizeof(char *));
@@ -595,7 +653,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     return NGD_OK;
 }
 
-ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = inst->exec->plan;
     ngd_nsec_t start = ngd_now();
@@ -611,4 +669,22 @@ ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, s
             return launch->status = status;
     }
     return conclude(inst, launch, &run, start);
+}
+
+/* ---- a launch ---------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
+{
+    const struct host_exec *exec = inst->exec;
+    uint32_t n = 0;
+
+    launch->status = begin_groups(exec, &n, &launch->diag);
+    if (launch->status)
+        ngd_host_not_run(inst, launch->diag.text);
+    else if (launch->eager)
+        run_eager(inst, team, launch);
+    else
+        replay(inst, team, launch);
+    end_groups(exec, n, launch);
+    return launch->status;
 }

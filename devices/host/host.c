@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "devices/host/cpu.h"
+#include "devices/host/meeting.h"
 #include "devices/serial.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -202,6 +203,41 @@ static ngd_status_t host_select(void *dev_v, const struct ngd_plan *plan, const 
     return kernel->select(plan, call, dev->threads, strided_p, workspace_p, diag);
 }
 
+/* ---- groups ------------------------------------------------------------------------------------------ */
+
+static ngd_status_t comm_create(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit, void **comm_p,
+                                struct ngd_diag *diag)
+{
+    struct ngd_meeting *m;
+    ngd_status_t status = ngd_meeting_create(n, name, time_limit, &m);
+
+    (void)devs; /* all of one memory */
+    if (status)
+        return ngd_diag_set(diag, status, "no host memory for the %u ranks of group \"%s\"", n, name);
+    *comm_p = m;
+    return NGD_OK;
+}
+
+static void comm_destroy(void *comm)
+{
+    ngd_meeting_destroy(comm);
+}
+
+static void comm_abort(void *comm, ngd_status_t status, const char *why)
+{
+    ngd_meeting_abort(comm, status, why);
+}
+
+static ngd_status_t comm_status(void *comm, struct ngd_diag *diag)
+{
+    return ngd_meeting_status(comm, diag);
+}
+
+static ngd_status_t comm_reset(void *comm, struct ngd_diag *diag)
+{
+    return ngd_meeting_reset(comm, diag);
+}
+
 extern const struct ngd_backend ngd_backend_host;
 const struct ngd_backend ngd_backend_host = {
     .api = NGD_BACKEND_API,
@@ -219,4 +255,9 @@ const struct ngd_backend ngd_backend_host = {
             .unbind = ngd_host_unbind,
         },
     .stream = NGD_SERIAL_STREAM(ngd_host_stream_create),
+    .comm = {.create = comm_create,
+             .destroy = comm_destroy,
+             .abort = comm_abort,
+             .status = comm_status,
+             .reset = comm_reset},
 };

@@ -26,16 +26,16 @@ struct host_exec;
 struct host_inst;
 
 /* exec.c */
-ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, void **exec_p, uint64_t *bytes_p,
-                                  struct ngd_diag *diag);
+ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
+                                  uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);
 void ngd_host_destroy(void *dev, void *exec);
 ngd_status_t ngd_host_bind(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                            struct ngd_diag *diag);
 void ngd_host_unbind(void *dev, void *inst);
 /* Runs a launch on the calling thread and on the team's helpers; fills status, diag and device_time. */
-ngd_status_t ngd_host_replay(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
-/* The same, operator by operator. */
-ngd_status_t ngd_host_run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
+ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch);
+/* A launch that will not run: other ranks of its groups do not wait for it. */
+void ngd_host_not_run(struct host_inst *inst, const char *why);
 
 /* Parts in which the team runs a call of that cost, with so many threads. */
 uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);

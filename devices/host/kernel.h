@@ -25,6 +25,7 @@ typedef enum ngd_isa {
     NGD_ISA_MAX
 } ngd_isa_t;
 
+struct ngd_backend_group;
 struct ngd_host_call;
 struct ngd_host_run;
 typedef void (*ngd_host_fn)(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts);
@@ -81,9 +82,11 @@ void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, n
 struct ngd_host_prepare {
     const struct ngd_plan *plan;
     const struct ngd_plan_call *call;
-    ngd_isa_t isa;           /* best one allowed on this device */
-    uint32_t threads;        /* of the team */
-    struct ngd_arena *arena; /* for params; lives as long as the executable */
+    ngd_isa_t isa;                          /* best one allowed on this device */
+    uint32_t threads;                       /* of the team */
+    struct ngd_arena *arena;                /* for params; lives as long as the executable */
+    const struct ngd_backend_group *groups; /* of collectives; valid as long */
+    uint32_t n_groups;
     /* out */
     ngd_host_fn fn;
     const void *params;

@@ -30,9 +30,18 @@ static ngd_status_t run_launch(void *team, void *inst, struct ngd_launch *launch
 {
     ngd_status_t status = injected();
 
-    if (status)
-        return launch->status = ngd_diag_set(&launch->diag, status, "device host: a fault that a test asked for");
-    return launch->eager ? ngd_host_run_eager(inst, team, launch) : ngd_host_replay(inst, team, launch);
+    if (status) {
+        launch->status = ngd_diag_set(&launch->diag, status, "device host: a fault that a test asked for");
+        ngd_host_not_run(inst, launch->diag.text);
+        return status;
+    }
+    return ngd_host_launch(inst, team, launch);
+}
+
+static void refused(void *team, void *inst, ngd_status_t status)
+{
+    (void)team;
+    ngd_host_not_run(inst, ngd_status_text(status));
 }
 
 static void fini(void *team)
@@ -40,7 +49,7 @@ static void fini(void *team)
     ngd_team_destroy(team);
 }
 
-static const struct ngd_serial_ops stream_ops = {.launch = run_launch, .fini = fini};
+static const struct ngd_serial_ops stream_ops = {.launch = run_launch, .refused = refused, .fini = fini};
 
 ngd_status_t ngd_host_stream_create(void *dev_v, const char *name, void **stream_p, struct ngd_diag *diag)
 {

@@ -118,6 +118,8 @@ TCase *conform_pools(void);
 TCase *conform_errors(void);
 TCase *conform_operators(void);
 TCase *conform_decoder(void);
+TCase *conform_collectives(void);
+TCase *conform_groups(void);
 
 #define CONFORM_ADD(tcase, ...)                                              \
     do {                                                                     \

@@ -7,14 +7,18 @@ TESTS += $(NGD_BACKEND_TESTS)
 endif
 tests_backend_test_conformance_SOURCES = \
 	tests/backend/backends.c \
+	tests/backend/collectives.c \
 	tests/backend/conform.c \
 	tests/backend/conform.h \
 	tests/backend/decoder.c \
 	tests/backend/errors.c \
+	tests/backend/groups.c \
 	tests/backend/lifecycle.c \
 	tests/backend/memory.c \
 	tests/backend/operators.c \
 	tests/backend/pools.c \
+	tests/backend/ranks.c \
+	tests/backend/ranks.h \
 	tests/backend/replay.c \
 	tests/backend/simulator.h \
 	tests/backend/streams.c \

@@ -11,11 +11,17 @@ static bool is_capturable(const struct ngd_op *op)
     return !(op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE | NGD_OPF_EVENT));
 }
 
-/* The n-th operator that can be captured; NULL past the last. */
+/* Collectives have tests of their own: collectives.c. */
+static bool is_alone(const struct ngd_op *op)
+{
+    return is_capturable(op) && strncmp(op->name, "_c10d_functional.", 17) != 0;
+}
+
+/* The n-th operator that one device can run; NULL past the last. */
 static const struct ngd_op *nth_op(int n)
 {
     for (int id = 0; id < NGD_OP_MAX; id++)
-        if (is_capturable(ngd_op_by_id((ngd_op_id_t)id)) && n-- == 0)
+        if (is_alone(ngd_op_by_id((ngd_op_id_t)id)) && n-- == 0)
             return ngd_op_by_id((ngd_op_id_t)id);
     return NULL;
 }

@@ -38,6 +38,8 @@ int main(void)
     suite_add_tcase(suite, conform_errors());
     suite_add_tcase(suite, conform_operators());
     suite_add_tcase(suite, conform_decoder());
+    suite_add_tcase(suite, conform_collectives());
+    suite_add_tcase(suite, conform_groups());
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

@@ -108,15 +108,15 @@ RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, 
 }
 
 /* Makes everything but contents of bound buffers, which are zero. On failure the rest is closed. */
-RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
-                            struct ngd_diag *diag)
+RUN ngd_status_t ready_open_in(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
+                               const char *text, const int64_t *symbols, struct ngd_diag *diag)
 {
     ngd_status_t status;
 
     memset(r, 0, sizeof(*r));
     status = ready_plan(r, b, text, symbols, diag);
     if (!status)
-        status = ngd_exec_create(b->dev, r->plan, &r->exec, diag);
+        status = ngd_exec_create_in(b->dev, r->plan, comms, n_comms, &r->exec, diag);
     for (uint32_t i = 0; !status && i < r->graph->n_params + r->graph->n_states; i++) {
         uint64_t bytes = r->plan->bound[i].bytes;
 
@@ -128,6 +128,12 @@ RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, 
     if (status)
         ready_close(r);
     return status;
+}
+
+RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
+                            struct ngd_diag *diag)
+{
+    return ready_open_in(r, b, NULL, 0, text, symbols, diag);
 }
 
 #endif

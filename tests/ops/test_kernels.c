@@ -513,7 +513,7 @@ START_TEST(every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding
     for (int id = 0; id < NGD_OP_MAX; id++) {
         const struct ngd_op *op = ngd_op_by_id((ngd_op_id_t)id);
 
-        if (ngd_host_kernel_of(op->id) && !tested[id] && !is_elementwise(op))
+        if (ngd_host_kernel_of(op->id) && !tested[id] && !is_elementwise(op) && !(op->flags & NGD_OPF_COLLECTIVE))
             ck_abort_msg("%s has no row in row_cases[]", op->name);
     }
 }

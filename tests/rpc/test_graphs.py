@@ -187,6 +187,18 @@ def bad_replays(daemon):
         refused("STALE_ID", "NOT_FOUND", c.call, "Graphs/Release", pb.ReleaseRequest(graph=g))
 
 
+@test("a graph with a collective, which nothing binds to a group, registers, and is captured by no policy")
+def collectives(daemon):
+    text = graph('  input %x : f32[4]\n  %y = _c10d_functional.all_reduce(%x) {reduce_op="sum", group_name="tp"}\n  return "y" = %y')
+    with Client(daemon) as c:
+        for options in ({}, {"force_eager": "true"}, {"capture_limit": "1"}):
+            g = c.register(text, options=options).graph
+            for _ in range(2):
+                refused("GROUP_UNBOUND", "FAILED_PRECONDITION", c.replay, g, [floats(1, 2, 3, 4)])
+            c.call("Graphs/Release", pb.ReleaseRequest(graph=g))
+        assert unfloats(c.replay(c.register(TWO).graph, [floats(0, 0)]).outputs[1]) == [1, 1]
+
+
 @test("a shape outside the guards is refused")
 def guards(daemon):
     with Client(daemon) as c:

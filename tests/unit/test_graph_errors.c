@@ -412,11 +412,53 @@ START_TEST(more_symbols_inputs_or_outputs_than_the_limits_are_refused)
 }
 END_TEST
 
+#define GROUP ", group_name=\"tp\"}"
+
+START_TEST(a_collective_says_what_its_group_cannot_do)
+{
+    static const struct refusal refusals[] = {
+        {"input %x : f32[4]\n%y = _c10d_functional.all_reduce(%x) {reduce_op=\"band\"" GROUP, NGD_ERR_GRAPH_ATTRIBUTE,
+         "reduce_op \"band\"|sum, avg, product, min, max"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_reduce(%x) {reduce_op=\"sum\"}", NGD_ERR_GRAPH_ATTRIBUTE,
+         "group_name"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_reduce(%x) {reduce_op=\"sum\", group_name=\"\"}",
+         NGD_ERR_GRAPH_ATTRIBUTE, "group_name has 0 bytes"},
+        {"input %x : i8[4]\n%y = _c10d_functional.all_reduce(%x) {reduce_op=\"sum\"" GROUP, NGD_ERR_GRAPH_DTYPE,
+         "%x is i8|i32"},
+        {"input %x : i32[4]\n%y = _c10d_functional.all_reduce(%x) {reduce_op=\"avg\"" GROUP, NGD_ERR_GRAPH_DTYPE,
+         "takes floats"},
+        {"input %x : f32[]\n%y = _c10d_functional.all_gather_into_tensor(%x) {group_size=2" GROUP, NGD_ERR_GRAPH_RANK,
+         "view it as [1]"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_gather_into_tensor(%x) {group_size=0" GROUP,
+         NGD_ERR_GRAPH_ATTRIBUTE, "group_size"},
+        {"input %x : f32[4]\n%y = _c10d_functional.reduce_scatter_tensor(%x) {reduce_op=\"sum\", group_size=3" GROUP,
+         NGD_ERR_GRAPH_SHAPE, "4, does not divide by group_size, 3"},
+        {"input %x : f32[4]\n%y = _c10d_functional.broadcast(%x) {src=-1" GROUP, NGD_ERR_GRAPH_ATTRIBUTE, "src"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[2, 2], "
+         "input_split_sizes=[2, 3]" GROUP,
+         NGD_ERR_GRAPH_SHAPE, "input_split_sizes are 5 together|%x is 4"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[4], "
+         "input_split_sizes=[2, 2]" GROUP,
+         NGD_ERR_GRAPH_ATTRIBUTE, "one number for each rank, not 2 and 1"},
+        {"input %x : f32[4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[2, 2], "
+         "input_split_sizes=[-1, 5]" GROUP,
+         NGD_ERR_GRAPH_SHAPE, "number 0 of input_split_sizes may be negative"},
+        {"input %x : f32[4]\n%a = _c10d_functional.broadcast(%x) {src=0" GROUP
+         "\nstream \"side\" {\n%y = _c10d_functional.broadcast(%x) {src=0" GROUP "\n}\nreturn %y",
+         NGD_ERR_GRAPH_DEADLOCK, "group \"tp\"|(main)|one stream"},
+    };
+
+    CHECK_REFUSALS(refusals);
+    /* Taking part is an effect. */
+    ngd_graph_unref(parse_body("input %x : f32[4]\n%y = _c10d_functional.broadcast(%x) {src=0" GROUP));
+}
+END_TEST
+
 UNIT_MAIN("graphs/graph errors", a_text_that_does_not_parse_says_where,
-          an_unknown_operator_is_answered_with_the_nearest, values_are_defined_once_and_before_their_use,
-          operands_results_and_attributes_fit_the_schema, dtypes_and_shapes_are_checked_and_the_right_ones_named,
-          ranks_above_eight_are_refused_where_they_arise, sizes_that_overflow_are_refused,
-          what_cannot_be_captured_is_refused_with_a_way_out, symbols_are_known_used_and_bounded,
-          only_states_and_their_aliases_are_written, a_graph_without_effect_is_refused,
-          attention_names_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
+          an_unknown_operator_is_answered_with_the_nearest, a_collective_says_what_its_group_cannot_do,
+          values_are_defined_once_and_before_their_use, operands_results_and_attributes_fit_the_schema,
+          dtypes_and_shapes_are_checked_and_the_right_ones_named, ranks_above_eight_are_refused_where_they_arise,
+          sizes_that_overflow_are_refused, what_cannot_be_captured_is_refused_with_a_way_out,
+          symbols_are_known_used_and_bounded, only_states_and_their_aliases_are_written,
+          a_graph_without_effect_is_refused, attention_names_what_does_not_fit, texts_made_to_hurt_are_refused_cheaply,
           more_symbols_inputs_or_outputs_than_the_limits_are_refused)

@@ -142,6 +142,17 @@ static const struct {
     {"%y = aten.arange.start_step() {start=5, end=2}", "y", "i64[0]"},
     {"%y = aten.full() {size=[B, 2], fill_value=-1.5, dtype=bf16}", "y", "bf16[B,2]"},
     {"state %s : bf16[8]\ninput %x : f32[8]\naten.copy_(%s, %x)\n%y = aten.neg(%s)", "y", "bf16[8]"},
+    {"input %x : bf16[B,4]\n%a = _c10d_functional.all_reduce(%x) {reduce_op=\"avg\", group_name=\"tp\"}\n"
+     "%b = _c10d_functional.wait_tensor(%a)\n%y = _c10d_functional.broadcast(%b) {src=1, group_name=\"tp\"}",
+     "y", "bf16[B,4]"},
+    {"input %x : bool[B,4]\n%y = _c10d_functional.all_gather_into_tensor(%x) {group_size=3, group_name=\"tp\"}", "y",
+     "bool[B*3,4]"},
+    {"input %x : i64[B*4,4]\n%y = _c10d_functional.reduce_scatter_tensor(%x) {reduce_op=\"max\", group_size=2, "
+     "group_name=\"tp\"}",
+     "y", "i64[B*2,4]"},
+    {"input %x : u8[B + 3,4]\n%y = _c10d_functional.all_to_all_single(%x) {output_split_sizes=[B, 0], "
+     "input_split_sizes=[3, B], group_name=\"tp\"}",
+     "y", "u8[B,4]"},
     {"input %x : f32[B]\nnpugraph_ex.tagged_event_record() {tag=\"e\"}\n"
      "npugraph_ex.tagged_event_wait() {tag=\"e\"}\n%y = aten.neg(%x)",
      "y", "f32[B]"},

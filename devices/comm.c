@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: arguments and references above a backend, and what a plan's collectives must have of their group. */
+#include "devices/comm.h"
+#include "base/mem.h"
+#include "devices/device_int.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct ngd_comm {
+    const struct ngd_backend *backend;
+    void *handle;
+    _Atomic uint32_t refs;
+    uint32_t n;
+    struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
+    char name[NGD_GROUP_NAME_MAX + 1];
+};
+
+void ngd_comm_params_init(struct ngd_comm_params *params)
+{
+    *params = (struct ngd_comm_params){.time_limit = NGD_COMM_TIME_LIMIT};
+}
+
+/* ---- made of what -------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_devices(const struct ngd_comm_params *p, struct ngd_diag *diag)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        if (p->devices[i]->backend != p->devices[0]->backend)
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                "group \"%s\" has %s and %s: its devices must be of one backend", p->name,
+                                p->devices[0]->info.name, p->devices[i]->info.name);
+        for (uint32_t k = 0; k < i; k++)
+            if (p->devices[i] == p->devices[k])
+                return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has %s twice, as ranks %u and %u",
+                                    p->name, p->devices[i]->info.name, k, i);
+    }
+    if (!p->devices[0]->backend->comm.create)
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED, "device backend \"%s\" has no collectives",
+                            p->devices[0]->backend->name);
+    return NGD_OK;
+}
+
+static ngd_status_t check_params(const struct ngd_comm_params *p, struct ngd_diag *diag)
+{
+    size_t n = p->name ? strlen(p->name) : 0;
+
+    if (n == 0 || n > NGD_GROUP_NAME_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a group's name has 1 to %d bytes, not %zu",
+                            NGD_GROUP_NAME_MAX, n);
+    if (p->n == 0 || p->n > NGD_GROUP_MAX_RANKS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has %u devices; allowed: 1 to %d", p->name,
+                            p->n, NGD_GROUP_MAX_RANKS);
+    if (p->time_limit <= 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%s\" has no time limit", p->name);
+    return check_devices(p, diag);
+}
+
+static void **handles_of(const struct ngd_comm *comm, void *handles[static NGD_GROUP_MAX_RANKS])
+{
+    for (uint32_t i = 0; i < comm->n; i++)
+        handles[i] = comm->devices[i]->handle;
+    return handles;
+}
+
+ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_comm **comm_p, struct ngd_diag *diag)
+{
+    void *handles[NGD_GROUP_MAX_RANKS];
+    struct ngd_comm *comm;
+    ngd_status_t status = check_params(params, diag);
+
+    if (status)
+        return status;
+    comm = NGD_NEW(struct ngd_comm);
+    if (!comm)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", params->name);
+    comm->backend = params->devices[0]->backend;
+    comm->n = params->n;
+    memcpy(comm->devices, params->devices, params->n * sizeof(comm->devices[0]));
+    snprintf(comm->name, sizeof(comm->name), "%s", params->name);
+    atomic_init(&comm->refs, 1);
+    status = comm->backend->comm.create(handles_of(comm, handles), comm->n, comm->name, params->time_limit,
+                                        &comm->handle, diag);
+    if (status) {
+        ngd_free(comm);
+        return status;
+    }
+    *comm_p = comm;
+    return NGD_OK;
+}
+
+struct ngd_comm *ngd_comm_ref(struct ngd_comm *comm)
+{
+    atomic_fetch_add_explicit(&comm->refs, 1, memory_order_relaxed);
+    return comm;
+}
+
+void ngd_comm_unref(struct ngd_comm *comm)
+{
+    if (atomic_fetch_sub_explicit(&comm->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    comm->backend->comm.destroy(comm->handle);
+    ngd_free(comm);
+}
+
+void ngd_comm_destroy(struct ngd_comm *comm)
+{
+    if (!comm)
+        return;
+    ngd_comm_abort(comm, NGD_ERR_GROUP_BROKEN, "it was destroyed");
+    ngd_comm_unref(comm);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------------- */
+
+const char *ngd_comm_name(const struct ngd_comm *comm)
+{
+    return comm->name;
+}
+
+uint32_t ngd_comm_size(const struct ngd_comm *comm)
+{
+    return comm->n;
+}
+
+int ngd_comm_rank(const struct ngd_comm *comm, const struct ngd_device *dev)
+{
+    for (uint32_t i = 0; i < comm->n; i++)
+        if (comm->devices[i] == dev)
+            return (int)i;
+    return -1;
+}
+
+void ngd_comm_abort(struct ngd_comm *comm, ngd_status_t status, const char *why)
+{
+    comm->backend->comm.abort(comm->handle, status, why);
+}
+
+ngd_status_t ngd_comm_status(struct ngd_comm *comm, struct ngd_diag *diag)
+{
+    return comm->backend->comm.status(comm->handle, diag);
+}
+
+ngd_status_t ngd_comm_reset(struct ngd_comm *comm, struct ngd_diag *diag)
+{
+    return comm->backend->comm.reset(comm->handle, diag);
+}
+
+/* ---- a plan's collectives ------------------------------------------------------------------------------ */
+
+static ngd_status_t find_comm(struct ngd_device *dev, const struct ngd_plan_call *call, struct ngd_comm *const *comms,
+                              uint32_t n, struct ngd_comm **comm_p, struct ngd_diag *diag)
+{
+    const char *name = ngd_call_str(call, "group_name");
+
+    for (uint32_t i = 0; i < n; i++) {
+        if (strcmp(comms[i]->name, name) != 0)
+            continue;
+        if (ngd_comm_rank(comms[i], dev) < 0)
+            return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND, "node %u (%s): device %s is not in group \"%s\"",
+                                call->node, call->op->name, dev->info.name, name);
+        *comm_p = comms[i];
+        return NGD_OK;
+    }
+    return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
+                        "node %u (%s) is of group \"%s\", which is not among those that the graph is captured for: "
+                        "its ranks have to be captured and replayed together",
+                        call->node, call->op->name, name);
+}
+
+static bool has_attr(const struct ngd_plan_call *call, const char *name)
+{
+    return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
+}
+
+/* What the call says of its group's size is so. */
+static ngd_status_t check_size(const struct ngd_plan_call *call, const struct ngd_comm *comm, struct ngd_diag *diag)
+{
+    if (has_attr(call, "group_size") && ngd_call_int(call, "group_size") != comm->n)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                            "node %u (%s): group_size is %" PRId64 ", group \"%s\" has %u ranks", call->node,
+                            call->op->name, ngd_call_int(call, "group_size"), comm->name, comm->n);
+    if (has_attr(call, "src") && ngd_call_int(call, "src") >= comm->n)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                            "node %u (%s): src is %" PRId64 ", group \"%s\" has ranks 0 to %u", call->node,
+                            call->op->name, ngd_call_int(call, "src"), comm->name, comm->n - 1);
+    if (has_attr(call, "input_split_sizes") && ngd_call_ints(call, "input_split_sizes")->n != comm->n)
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                            "node %u (%s): input_split_sizes has %u numbers, group \"%s\" has %u ranks", call->node,
+                            call->op->name, ngd_call_ints(call, "input_split_sizes")->n, comm->name, comm->n);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_comm_match(struct ngd_device *dev, const struct ngd_plan *plan, struct ngd_comm *const *comms,
+                            uint32_t n_comms, struct ngd_comm **used, struct ngd_backend_group *groups, uint32_t *n_p,
+                            struct ngd_diag *diag)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        const struct ngd_plan_call *call = &plan->calls[i];
+        struct ngd_comm *comm = NULL;
+        uint32_t g = 0;
+        ngd_status_t status;
+
+        if (!(call->op->flags & NGD_OPF_COLLECTIVE))
+            continue;
+        status = find_comm(dev, call, comms, n_comms, &comm, diag);
+        if (!status)
+            status = check_size(call, comm, diag);
+        if (status)
+            return status;
+        while (g < n && used[g] != comm)
+            g++;
+        if (g == NGD_GRAPH_MAX_GROUPS) /* validation counts them too */
+            return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph names more than %d groups",
+                                NGD_GRAPH_MAX_GROUPS);
+        if (g < n)
+            continue;
+        used[n] = comm;
+        groups[n++] = (struct ngd_backend_group){comm->name, comm->handle, (uint32_t)ngd_comm_rank(comm, dev), comm->n};
+    }
+    *n_p = n;
+    return NGD_OK;
+}

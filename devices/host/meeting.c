@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rounds. `posted` of a rank is the number of rounds that it has come to; a rank waits until all others' are as large
+ * as its own. All rounds of a group have one number, since each rank has checked in the first round of a collective
+ * that all do the same, which takes the same number of rounds.
+ *
+ * A sleeper counts itself, notes the bell, looks again, and sleeps on the bell; who posts rings it when there are
+ * sleepers. All of that is sequentially consistent: one of the two sees the other.
+ *
+ * Broken: the first who finds a reason writes it down, makes it known, and rings the bell. A verdict on what ranks do
+ * is reached by each of them from the same words, so that it does not matter who is first.
+ */
+#include "devices/host/meeting.h"
+#include "base/mem.h"
+#include "devices/host/team.h"
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SPINS 4000
+#define NAP   (20 * NGD_MSEC) /* how late a sleeper sees an error of its own launch */
+
+enum { WHOLE, BREAKING, BROKEN };
+enum { AWAY, LAUNCHED, RESETTING }; /* whose a rank is */
+
+struct rank {
+    alignas(64) _Atomic uint32_t posted;
+    _Atomic int owner;
+    alignas(64) uint32_t round; /* this rank's own from here on: the next one */
+    bool first;                 /* of its collective */
+    uint64_t entered, begun;    /* collectives, and those before this launch */
+    char *stages;
+    const struct ngd_collective *doing;
+    struct ngd_collective what[2]; /* by round, as stages: for all to read */
+};
+
+struct ngd_meeting {
+    const char *name;
+    uint32_t n;
+    ngd_nsec_t time_limit;
+    _Atomic int state;
+    struct ngd_diag why; /* written while BREAKING */
+    alignas(64) _Atomic uint32_t bell;
+    _Atomic uint32_t sleepers;
+    struct rank ranks[];
+};
+
+ngd_status_t ngd_meeting_create(uint32_t n, const char *name, ngd_nsec_t time_limit, struct ngd_meeting **m_p)
+{
+    size_t bytes = (sizeof(struct ngd_meeting) + n * sizeof(struct rank) + 63) & ~(size_t)63;
+    struct ngd_meeting *m = ngd_aligned_alloc(64, bytes);
+
+    if (!m)
+        return NGD_ERR_NO_MEMORY;
+    memset(m, 0, bytes);
+    m->name = name;
+    m->n = n;
+    m->time_limit = time_limit;
+    for (uint32_t i = 0; i < n; i++) {
+        m->ranks[i].stages = ngd_aligned_alloc(64, 2 * NGD_MEETING_STAGE);
+        if (!m->ranks[i].stages) {
+            ngd_meeting_destroy(m);
+            return NGD_ERR_NO_MEMORY;
+        }
+        memset(m->ranks[i].stages, 0, 2 * NGD_MEETING_STAGE); /* so that its pages are there */
+    }
+    *m_p = m;
+    return NGD_OK;
+}
+
+void ngd_meeting_destroy(struct ngd_meeting *m)
+{
+    for (uint32_t i = 0; i < m->n; i++)
+        ngd_free(m->ranks[i].stages);
+    ngd_free(m);
+}
+
+uint32_t ngd_meeting_size(const struct ngd_meeting *m)
+{
+    return m->n;
+}
+
+/* ---- broken -------------------------------------------------------------------------------------------- */
+
+static void ring(struct ngd_meeting *m)
+{
+    atomic_fetch_add(&m->bell, 1);
+    syscall(SYS_futex, &m->bell, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool is_broken(const struct ngd_meeting *m)
+{
+    int state = atomic_load_explicit(&m->state, memory_order_acquire);
+
+    for (uint32_t spin = 0; state == BREAKING; state = atomic_load_explicit(&m->state, memory_order_acquire))
+        ngd_team_relax(spin++);
+    return state == BROKEN;
+}
+
+void ngd_meeting_abort(struct ngd_meeting *m, ngd_status_t status, const char *why)
+{
+    int whole = WHOLE;
+
+    if (!atomic_compare_exchange_strong(&m->state, &whole, BREAKING))
+        return;
+    ngd_diag_set(&m->why, status, "group \"%s\": %s", m->name, why);
+    atomic_store(&m->state, BROKEN);
+    ring(m);
+}
+
+ngd_status_t ngd_meeting_status(const struct ngd_meeting *m, struct ngd_diag *diag)
+{
+    if (!is_broken(m))
+        return NGD_OK;
+    return ngd_diag_set(diag, m->why.status, "%s", m->why.text);
+}
+
+/* A launch that begins meanwhile waits for the end of it. */
+ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+    uint32_t n = 0;
+
+    for (; n < m->n; n++) {
+        int away = AWAY;
+
+        if (!atomic_compare_exchange_strong(&m->ranks[n].owner, &away, RESETTING)) {
+            status = ngd_diag_set(diag, NGD_ERR_BUSY, "group \"%s\": rank %u is in a launch", m->name, n);
+            break;
+        }
+    }
+    for (uint32_t i = 0; i < n && !status; i++) {
+        atomic_store(&m->ranks[i].posted, 0);
+        m->ranks[i].round = 0;
+        m->ranks[i].entered = 0;
+    }
+    if (!status)
+        atomic_store(&m->state, WHOLE);
+    while (n > 0)
+        atomic_store(&m->ranks[--n].owner, AWAY);
+    return status;
+}
+
+/* ---- what ranks do -------------------------------------------------------------------------------------- */
+
+static void describe(const struct ngd_collective *c, char *text, size_t n)
+{
+    size_t at = (size_t)snprintf(text, n, "%s of %s[", c->op, ngd_dtype_name(c->dtype));
+
+    for (uint32_t i = 0; i < c->rank && at < n; i++)
+        at += (size_t)snprintf(text + at, n - at, "%s%" PRId64, i ? "," : "", c->dims[i]);
+    if (at < n)
+        at += (size_t)snprintf(text + at, n - at, "]%s%s", *c->reduce ? ", " : "", c->reduce);
+    if (at < n && c->src)
+        snprintf(text + at, n - at, ", from rank %u", c->src);
+}
+
+static bool same(const struct ngd_collective *a, const struct ngd_collective *b)
+{
+    uint32_t first = a->split ? 1 : 0;
+
+    if (a->op != b->op || strcmp(a->reduce, b->reduce) != 0 || a->dtype != b->dtype || a->rank != b->rank ||
+        a->split != b->split || a->src != b->src)
+        return false;
+    for (uint32_t i = first; i < a->rank; i++)
+        if (a->dims[i] != b->dims[i])
+            return false;
+    return true;
+}
+
+static void break_different(struct ngd_meeting *m, uint32_t at, uint32_t other)
+{
+    char zero[200], one[200], why[NGD_DIAG_MAX];
+
+    describe(&m->ranks[0].what[at], zero, sizeof(zero));
+    describe(&m->ranks[other].what[at], one, sizeof(one));
+    snprintf(why, sizeof(why), "rank 0 does %s, rank %u does %s: all ranks call the same collectives in one order",
+             zero, other, one);
+    ngd_meeting_abort(m, NGD_ERR_COLLECTIVE_MISMATCH, why);
+}
+
+static bool parts_fit(struct ngd_meeting *m, uint32_t at)
+{
+    char why[NGD_DIAG_MAX];
+
+    for (uint32_t i = 0; i < m->n; i++) {
+        for (uint32_t k = 0; k < m->n; k++) {
+            uint64_t sent = m->ranks[i].what[at].sends[k], expected = m->ranks[k].what[at].receives[i];
+
+            if (sent == expected)
+                continue;
+            snprintf(why, sizeof(why),
+                     "%s: rank %u sends %" PRIu64 " bytes to rank %u, whose output_split_sizes expect %" PRIu64,
+                     m->ranks[i].what[at].op, i, sent, k, expected);
+            ngd_meeting_abort(m, NGD_ERR_COLLECTIVE_MISMATCH, why);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All ranks look at the same words and come to the same verdict. */
+static bool fit(struct ngd_meeting *m, uint32_t at)
+{
+    for (uint32_t i = 1; i < m->n; i++) {
+        if (same(&m->ranks[0].what[at], &m->ranks[i].what[at]))
+            continue;
+        break_different(m, at, i);
+        return false;
+    }
+    return !m->ranks[0].what[at].split || parts_fit(m, at);
+}
+
+/* ---- a collective --------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_meeting_begin(struct ngd_meeting *m, uint32_t rank, struct ngd_diag *diag)
+{
+    struct rank *me = &m->ranks[rank];
+    char why[100];
+    int owner = AWAY;
+
+    for (uint32_t spin = 0; !atomic_compare_exchange_weak(&me->owner, &owner, LAUNCHED) && owner != LAUNCHED; spin++) {
+        ngd_team_relax(spin);
+        owner = AWAY;
+    }
+    if (owner == LAUNCHED) {
+        snprintf(why, sizeof(why), "rank %u has two launches at the same time; one goes after the other", rank);
+        ngd_meeting_abort(m, NGD_ERR_GROUP_BROKEN, why);
+        return ngd_diag_set(diag, NGD_ERR_GROUP_BROKEN, "group \"%s\": %s", m->name, why);
+    }
+    me->begun = me->entered;
+    return NGD_OK;
+}
+
+void ngd_meeting_end(struct ngd_meeting *m, uint32_t rank, uint32_t expected, const char *why)
+{
+    struct rank *me = &m->ranks[rank];
+    char text[NGD_DIAG_MAX];
+
+    if (me->entered - me->begun < expected) {
+        snprintf(text, sizeof(text), "rank %u failed: %.900s", rank, why);
+        ngd_meeting_abort(m, NGD_ERR_GROUP_BROKEN, text);
+    }
+    atomic_store(&me->owner, AWAY);
+}
+
+bool ngd_meeting_enter(struct ngd_meeting *m, uint32_t rank, const struct ngd_collective *what)
+{
+    struct rank *me = &m->ranks[rank];
+
+    if (is_broken(m))
+        return false;
+    me->doing = what;
+    me->first = true;
+    me->entered++;
+    return true;
+}
+
+char *ngd_meeting_stage(struct ngd_meeting *m, uint32_t rank)
+{
+    return m->ranks[rank].stages + (m->ranks[rank].round & 1) * NGD_MEETING_STAGE;
+}
+
+const char *ngd_meeting_staged(const struct ngd_meeting *m, uint32_t rank, uint32_t other)
+{
+    return m->ranks[other].stages + ((m->ranks[rank].round - 1) & 1) * NGD_MEETING_STAGE;
+}
+
+const struct ngd_collective *ngd_meeting_said(const struct ngd_meeting *m, uint32_t rank, uint32_t other)
+{
+    return &m->ranks[other].what[(m->ranks[rank].round - 1) & 1];
+}
+
+/* ---- a round -------------------------------------------------------------------------------------------- */
+
+/* A rank that has not come; m->n: all have. Numbers go round, and differ by one at most. */
+static uint32_t find_missing(const struct ngd_meeting *m, uint32_t want)
+{
+    uint32_t i = 0;
+
+    while (i < m->n && (int32_t)(atomic_load(&m->ranks[i].posted) - want) >= 0)
+        i++;
+    return i;
+}
+
+static void nap(struct ngd_meeting *m, uint32_t want)
+{
+    const struct timespec limit = {.tv_nsec = NAP};
+    uint32_t bell;
+
+    atomic_fetch_add(&m->sleepers, 1);
+    bell = atomic_load(&m->bell);
+    if (find_missing(m, want) < m->n && atomic_load(&m->state) == WHOLE)
+        syscall(SYS_futex, &m->bell, FUTEX_WAIT_PRIVATE, bell, &limit, NULL, 0);
+    atomic_fetch_sub(&m->sleepers, 1);
+}
+
+static void give_up(struct ngd_meeting *m, uint32_t rank, uint32_t missing)
+{
+    char why[NGD_DIAG_MAX];
+
+    snprintf(why, sizeof(why), "rank %u did not come to collective %" PRIu64 " of rank %u, %s, within %g s", missing,
+             m->ranks[rank].entered, rank, m->ranks[rank].doing->op, (double)m->time_limit / (double)NGD_SEC);
+    ngd_meeting_abort(m, NGD_ERR_COLLECTIVE_TIMEOUT, why);
+}
+
+static bool wait_for_all(struct ngd_meeting *m, uint32_t rank, uint32_t want, const _Atomic int *own_error)
+{
+    ngd_nsec_t end = 0;
+    char why[100];
+
+    for (uint32_t spin = 0;; spin++) {
+        uint32_t missing = find_missing(m, want);
+
+        if (missing == m->n)
+            return true;
+        if (is_broken(m))
+            return false;
+        if (spin < SPINS) {
+            ngd_team_relax(spin);
+            continue;
+        }
+        if (atomic_load_explicit(own_error, memory_order_relaxed)) {
+            snprintf(why, sizeof(why), "rank %u failed on another stream of its graph", rank);
+            ngd_meeting_abort(m, NGD_ERR_GROUP_BROKEN, why);
+            return false;
+        }
+        if (end == 0)
+            end = ngd_now() + m->time_limit;
+        else if (ngd_now() >= end)
+            give_up(m, rank, missing);
+        nap(m, want);
+    }
+}
+
+bool ngd_meeting_round(struct ngd_meeting *m, uint32_t rank, const _Atomic int *own_error)
+{
+    struct rank *me = &m->ranks[rank];
+    uint32_t at = me->round & 1;
+    bool first = me->first;
+
+    if (first)
+        me->what[at] = *me->doing;
+    me->first = false;
+    me->round++;
+    atomic_store(&me->posted, me->round);
+    if (atomic_load(&m->sleepers))
+        ring(m);
+    if (!wait_for_all(m, rank, me->round, own_error))
+        return false;
+    return !first || fit(m, at);
+}
