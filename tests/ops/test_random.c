@@ -112,7 +112,7 @@ static void check_streams(struct ngd_graph *g, const int64_t *symbols, uint64_t 
     struct made first = run_any(g, symbols, &plain);
 
     for (uint32_t n = 2; n <= 4; n++) {
-        struct ngd_graph *streamed = make_streamed_graph(seed, n);
+        struct ngd_graph *streamed = make_lone_graph(seed, n);
         const struct way ways[] = {
             {.isa = isa, .threads = 1, .streams = n},
             {.isa = isa, .threads = 2, .streams = n, .lanes = true},
@@ -159,7 +159,7 @@ START_TEST(any_graph_gives_the_same_bits_in_every_way_of_running_it)
     uint64_t n = seeds(1000), ran = 0, tried = 0;
 
     for (uint64_t seed = 0; seed < n; seed++) {
-        struct ngd_graph *g = make_graph(seed);
+        struct ngd_graph *g = make_lone_graph(seed, 1);
         int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
 
         if (ngd_graph_seal(g, NULL) == NGD_OK) {
@@ -186,7 +186,7 @@ START_TEST(any_graph_gives_the_same_bits_on_several_streams_in_any_order_that_th
     uint64_t n = seeds(600), tried = 0;
 
     for (uint64_t seed = 0; seed < n; seed++) {
-        struct ngd_graph *g = make_graph(seed);
+        struct ngd_graph *g = make_lone_graph(seed, 1);
         int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
 
         if (ngd_graph_seal(g, NULL) == NGD_OK) {

@@ -17,6 +17,7 @@ struct maker {
     uint32_t n_pool;
     uint64_t streams; /* seed of scopes and events, which leave everything else as it is; 0: none */
     uint32_t n_events;
+    bool lone; /* no collectives, which need a group to run in */
 };
 
 static inline uint32_t draw(struct maker *m, uint32_t n)
@@ -109,8 +110,8 @@ static inline void make_node(struct maker *m)
     int64_t lists[NGD_OP_MAX_ATTRS][4];
     uint32_t in[MAX_OPERANDS], results[8] = {0}, n_in, before = m->g->n_nodes;
 
-    if (op->flags & NGD_OPF_EVENT) /* of graphs with streams: random_streams.h */
-        return;
+    if ((op->flags & NGD_OPF_EVENT) || (m->lone && (op->flags & NGD_OPF_COLLECTIVE)))
+        return; /* events: make_scope */
     n_in = op->max_in == NGD_OP_VARIADIC ? 1 + draw(m, 3) : op->min_in + draw(m, op->max_in - op->min_in + 1u);
     ck_assert_uint_le(n_in, MAX_OPERANDS);
     for (uint32_t i = 0; i < n_in; i++)
@@ -168,10 +169,10 @@ static inline uint32_t count_computing(const struct ngd_graph *g)
     return n;
 }
 
-/* The graph of that seed, on that many streams. */
-static inline struct ngd_graph *make_streamed_graph(uint64_t seed, uint32_t n_streams)
+static inline struct ngd_graph *make_any_graph(uint64_t seed, uint32_t n_streams, bool lone)
 {
-    struct maker m = {.seed = seed * 2654435761u + 1, .streams = n_streams > 1 ? seed * 40503u + n_streams : 0};
+    struct maker m = {
+        .seed = seed * 2654435761u + 1, .streams = n_streams > 1 ? seed * 40503u + n_streams : 0, .lone = lone};
 
     ck_assert_int_eq(ngd_graph_create("random \"graph\"", &m.g), NGD_OK);
     make_dims(&m);
@@ -198,9 +199,21 @@ static inline struct ngd_graph *make_streamed_graph(uint64_t seed, uint32_t n_st
     return m.g;
 }
 
+/* The graph of that seed, on that many streams. */
+static inline struct ngd_graph *make_streamed_graph(uint64_t seed, uint32_t n_streams)
+{
+    return make_any_graph(seed, n_streams, false);
+}
+
 static inline struct ngd_graph *make_graph(uint64_t seed)
 {
-    return make_streamed_graph(seed, 1);
+    return make_any_graph(seed, 1, false);
+}
+
+/* One that runs by itself. */
+static inline struct ngd_graph *make_lone_graph(uint64_t seed, uint32_t n_streams)
+{
+    return make_any_graph(seed, n_streams, true);
 }
 
 #endif

@@ -142,8 +142,11 @@ ngd_acl_error_t aclDestroyTensorList(const struct aclTensorList *list)
 static void run_op(struct sim_kernel *kernel)
 {
     struct sim_op *op = (struct sim_op *)(void *)kernel;
-    struct sim_op local = *op; /* a replay must not change what the next one gets */
+    struct sim_op local = {0}; /* a replay must not change what the next one gets */
 
+    /* All but the kernel, whose references others count meanwhile. */
+    memcpy((char *)&local + sizeof(local.kernel), (char *)op + sizeof(op->kernel),
+           sizeof(local) - sizeof(local.kernel));
     for (uint32_t i = 0; i < local.n; i++)
         if (local.t[i].present)
             local.t[i].p = ngd_aclsim_host(local.t[i].p);
