@@ -82,7 +82,7 @@ static uint32_t find(const struct ngd_events *events, const struct ngd_event_nam
 
 static ngd_status_t check_name(const struct ngd_event_name *name, struct ngd_diag *diag)
 {
-    if (name->n > NGD_EVENT_NAME_MAX || memchr(name->p, '\0', name->n))
+    if (name->n > NGD_EVENT_NAME_MAX || (name->n && memchr(name->p, '\0', name->n)))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an event's name has 1 to %d bytes and no zero byte",
                             NGD_EVENT_NAME_MAX);
     return NGD_OK;

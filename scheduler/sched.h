@@ -99,7 +99,7 @@ struct ngd_request {
     struct ngd_list ready_link; /* of the thread that moves what an event let go */
     struct ngd_event *waits, *records;
     bool in_events;
-    struct ngd_list park_link;  /* WAITING_CAPTURE; under the capture queue's lock */
+    struct ngd_list park_link; /* WAITING_CAPTURE; under the capture queue's lock */
     struct ngd_heap_node expiry_node;
     bool watched;       /* by the expiry thread; written before others can see the request */
     bool in_expiry;     /* in its heap; under its lock */

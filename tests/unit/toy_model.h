@@ -361,7 +361,8 @@ static inline void toy_wait(struct toy_seq *s)
 static inline ngd_status_t toy_try_open(struct toy *t, struct toy_seq *s, const int32_t *prompt, uint32_t n,
                                         const struct ngd_sampling *sampling, bool logits, struct ngd_diag *diag)
 {
-    struct ngd_seq_params params = {.prompt = prompt, .n_prompt = n, .want_logits = logits, .priority = NGD_PRIORITY_NORMAL};
+    struct ngd_seq_params params = {
+        .prompt = prompt, .n_prompt = n, .want_logits = logits, .priority = NGD_PRIORITY_NORMAL};
 
     memset(s, 0, sizeof(*s));
     gate_init(&s->answered);
