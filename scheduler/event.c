@@ -29,7 +29,8 @@ struct ngd_events {
     struct ngd_event *latest[NGD_EVENTS_MAX] NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_events_create(struct ngd_events **events_p)
+/* Nobody else has it yet. */
+ngd_status_t ngd_events_create(struct ngd_events **events_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_events *events = NGD_NEW(struct ngd_events);
 
@@ -88,9 +89,9 @@ static ngd_status_t check_name(const struct ngd_event_name *name, struct ngd_dia
     return NGD_OK;
 }
 
-static ngd_status_t find_wait(struct ngd_request *req, struct ngd_diag *diag) NGD_REQUIRES(req->events->lock)
+static ngd_status_t find_wait(struct ngd_events *events, struct ngd_request *req, struct ngd_diag *diag)
+    NGD_REQUIRES(events->lock)
 {
-    struct ngd_events *events = req->events;
     uint32_t i = find(events, &req->wait_event);
 
     if (i == events->n)
@@ -103,9 +104,9 @@ static ngd_status_t find_wait(struct ngd_request *req, struct ngd_diag *diag) NG
     return NGD_OK;
 }
 
-static ngd_status_t add_record(struct ngd_request *req, struct ngd_diag *diag) NGD_REQUIRES(req->events->lock)
+static ngd_status_t add_record(struct ngd_events *events, struct ngd_request *req, struct ngd_diag *diag)
+    NGD_REQUIRES(events->lock)
 {
-    struct ngd_events *events = req->events;
     uint32_t i = find(events, &req->record_event);
     struct ngd_event *event;
 
@@ -138,9 +139,9 @@ ngd_status_t ngd_event_enter(struct ngd_request *req, struct ngd_diag *diag)
     ngd_mutex_lock(&events->lock);
     events->refs++;
     if (req->wait_event.n)
-        status = find_wait(req, diag);
+        status = find_wait(events, req, diag);
     if (status == NGD_OK && req->record_event.n)
-        status = add_record(req, diag);
+        status = add_record(events, req, diag);
     ngd_mutex_unlock(&events->lock);
     req->in_events = true;
     return status;
