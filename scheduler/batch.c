@@ -282,6 +282,19 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
     return ngd_model_way(model, NGD_DECODE, rows) == ngd_model_way(model, NGD_DECODE, steps) ? rows : steps;
 }
 
+/*
+ * What it can find again is found before its rows are counted. Were it found after the executable has been looked up,
+ * the rows could be others, and the sequence would wait for another turn, before which a starved one may take all from
+ * it.
+ */
+static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    struct ngd_seq *seq = ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
+
+    ngd_seq_find_again_locked(model, seq);
+    return ngd_seq_chunk(seq).planned;
+}
+
 /* False: nothing is ready, and the item is no longer scheduled. */
 static bool choose(struct ngd_model *model, struct turn *turn)
 {
@@ -297,7 +310,7 @@ static bool choose(struct ngd_model *model, struct turn *turn)
     if (turn->kind == NGD_DECODE)
         turn->rows = rows_wanted_locked(model);
     else if (!turn->goes_on)
-        turn->rows = ngd_seq_chunk(ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link)).planned;
+        turn->rows = rows_of_prompt_locked(model);
     model->scheduled = prefill || decode;
     ngd_mutex_unlock(&model->lock);
     return prefill || decode;

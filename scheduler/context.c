@@ -130,15 +130,10 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
     seq->position = seq->n_named * size;
 }
 
-void ngd_seq_find_again(struct ngd_seq *seq)
+void ngd_seq_find_again_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
-    struct ngd_model *model = seq->model;
-
-    if (seq->n_blocks)
-        return;
-    ngd_mutex_lock(&model->lock);
-    ngd_seq_share_prefix_locked(model, seq);
-    ngd_mutex_unlock(&model->lock);
+    if (!seq->n_blocks)
+        ngd_seq_share_prefix_locked(model, seq);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */

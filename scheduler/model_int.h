@@ -179,7 +179,7 @@ void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
 /* Takes the blocks of the prompt's beginning that somebody has computed; the sequence has none yet. */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* The same, for one that has lost its blocks; those that have any are left as they are. */
-void ngd_seq_find_again(struct ngd_seq *seq);
+void ngd_seq_find_again_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Blocks for so many tokens: KV_EXHAUSTED takes none. */
 ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
                                     struct ngd_diag *diag) NGD_REQUIRES(model->lock);

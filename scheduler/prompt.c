@@ -188,8 +188,6 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
     struct ngd_prompt *p = &model->prompt;
     struct ngd_chunk chunk;
 
-    if (seq)
-        ngd_seq_find_again(seq);
     chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
     if (seq && chunk.planned != planned)
         ngd_seq_requeue(seq); /* the one that the executable was looked up for has been withdrawn */
