@@ -10,11 +10,17 @@
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
-#define NGD_TSAN_GIVE(object) __tsan_release(object)
-#define NGD_TSAN_TAKE(object) __tsan_acquire(object)
+void __tsan_ignore_thread_begin(void);
+void __tsan_ignore_thread_end(void);
+#define NGD_TSAN_GIVE(object)   __tsan_release(object)
+#define NGD_TSAN_TAKE(object)   __tsan_acquire(object)
+#define NGD_TSAN_UNSEEN_BEGIN() __tsan_ignore_thread_begin()
+#define NGD_TSAN_UNSEEN_END()   __tsan_ignore_thread_end()
 #else
-#define NGD_TSAN_GIVE(object) ((void)(object))
-#define NGD_TSAN_TAKE(object) ((void)(object))
+#define NGD_TSAN_GIVE(object)   ((void)(object))
+#define NGD_TSAN_TAKE(object)   ((void)(object))
+#define NGD_TSAN_UNSEEN_BEGIN() ((void)0)
+#define NGD_TSAN_UNSEEN_END()   ((void)0)
 #endif
 
 #endif
