@@ -20,6 +20,7 @@ libngdbase_la_SOURCES = \
 	base/status.c base/status.h \
 	base/strbuf.c base/strbuf.h \
 	base/tsan.h \
-	base/utf8.h
+	base/utf8.h \
+	base/wakeup.c base/wakeup.h
 
 EXTRA_DIST += base/dtype.def base/fault.def base/metrics.def base/status.def

@@ -32,6 +32,7 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; i < r->n_listen; i++)
         ctl_field_str(f, i == 0 ? "Listens on" : "", i == 0 ? "listen" : "listen_more", r->listen[i]);
     ctl_field_str(f, "Statistics", "stats_address", r->stats_address[0] != '\0' ? r->stats_address : "off");
+    ctl_field_str(f, "Wake-up", "wakeup", r->wakeup);
     ctl_field_int(f, "Sessions", "sessions", r->sessions);
     ctl_field_int(f, "Graphs", "graphs", r->graphs);
     ctl_field_int(f, "Models", "models", r->models);

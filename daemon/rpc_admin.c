@@ -7,6 +7,7 @@
 #include "daemon/listener.h"
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
+#include "daemon/rpc_server.h"
 #include "daemon/session.h"
 #include "daemon/stats.h"
 #include "daemon/stats_http.h"
@@ -51,8 +52,11 @@ static void status(struct ngd_call *call, const void *msg)
     struct ngd_daemon *d = call->daemon;
     Npugraph__V1__StatusResponse r = NPUGRAPH__V1__STATUS_RESPONSE__INIT;
     struct addresses all = {.n = 0};
+    char wakeup[64];
 
     (void)msg;
+    snprintf(wakeup, sizeof(wakeup), "expiry %s, rpc %s", ngd_wakeup_name(ngd_sched_expiry_wakeup(d->sched)),
+             ngd_wakeup_name(ngd_rpc_server_wakeup(d->rpc)));
     ngd_stats_gauges(d);
     ngd_listeners_for_each(d->listeners, take_address, &all);
     r.version = borrow(PACKAGE_VERSION);
@@ -68,6 +72,7 @@ static void status(struct ngd_call *call, const void *msg)
     r.n_listen = all.n;
     r.listen = all.items;
     r.stats_address = borrow(ngd_stats_http_address(d));
+    r.wakeup = wakeup;
     ngd_call_reply(call, &r.base);
 }
 

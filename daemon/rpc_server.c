@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/tsan.h"
+#include "base/wakeup.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/peers.h"
@@ -41,6 +42,7 @@ struct rpc_cq {
     pthread_t thread;
     bool started;
     _Atomic int64_t event_began; /* 0: waiting */
+    _Atomic int wakeup;          /* ngd_wakeup_t */
 };
 
 struct ngd_rpc_server {
@@ -339,6 +341,9 @@ static void *run_cq(void *arg)
 {
     struct rpc_cq *cq = arg;
 
+    /* Calls must get in, and answers out, while the device has all CPUs. Not in real time: it also runs short replays.
+     */
+    atomic_store_explicit(&cq->wakeup, (int)ngd_wakeup_ask(NGD_WAKEUP_SLICE), memory_order_relaxed);
     for (;;) {
         grpc_event ev = grpc_completion_queue_next(cq->cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         struct rpc_tag *tag = ev.tag;
@@ -546,6 +551,11 @@ uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server)
 uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server)
 {
     return atomic_load(&server->inflight);
+}
+
+ngd_wakeup_t ngd_rpc_server_wakeup(const struct ngd_rpc_server *server)
+{
+    return (ngd_wakeup_t)atomic_load_explicit(&server->cqs[0].wakeup, memory_order_relaxed);
 }
 
 ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server)

@@ -10,6 +10,7 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/wakeup.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -30,6 +31,8 @@ uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server);
 uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server);
 /* How long the event that is being handled longest has taken so far; 0: all threads wait. */
 ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server);
+/* How soon its threads run when something arrives; ORDINARY until they have started. */
+ngd_wakeup_t ngd_rpc_server_wakeup(const struct ngd_rpc_server *server);
 
 /* Refuses new calls, ends what is left, and waits until the last call is gone. */
 void ngd_rpc_server_stop(struct ngd_rpc_server *server);

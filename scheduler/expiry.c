@@ -4,8 +4,10 @@
  *
  * Only requests with a deadline that do not run at once come here. Who takes a request out of its place makes sure that
  * it is forgotten before it is answered: until then the thread may look at it. The thread finds a request between two
- * places for a moment, and looks again soon.
+ * places for a moment, and looks again soon. It is woken soon itself (base/wakeup.h): the device's threads may have all
+ * CPUs.
  */
+#include "base/wakeup.h"
 #include "scheduler/sched_int.h"
 
 #define LOOK_AGAIN (100 * NGD_USEC)
@@ -91,6 +93,7 @@ static void *expiry_main(void *arg)
 {
     struct ngd_expiry *expiry = arg;
 
+    atomic_store_explicit(&expiry->wakeup, (int)ngd_wakeup_ask(NGD_WAKEUP_REALTIME), memory_order_relaxed);
     ngd_mutex_lock(&expiry->lock);
     while (!expiry->stopping) {
         struct ngd_heap_node *first = ngd_heap_first(&expiry->requests);

@@ -213,6 +213,11 @@ struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched)
     return &sched->recorder;
 }
 
+ngd_wakeup_t ngd_sched_expiry_wakeup(const struct ngd_sched *sched)
+{
+    return (ngd_wakeup_t)atomic_load_explicit(&sched->expiry.wakeup, memory_order_relaxed);
+}
+
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched)
 {
     return sched->n_queues;

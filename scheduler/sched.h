@@ -20,6 +20,7 @@
  *
  * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
  */
+#include "base/wakeup.h"
 #include "graphs/guard.h"
 #include "graphs/store.h"
 #include "scheduler/event.h"
@@ -131,6 +132,8 @@ void ngd_sched_destroy(struct ngd_sched *sched);
 
 /* What happened to keys and requests that did not simply run; recorder.h reads it. */
 struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched);
+/* How soon the thread runs that answers what expires; ORDINARY until it has started. */
+ngd_wakeup_t ngd_sched_expiry_wakeup(const struct ngd_sched *sched);
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
 struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
 /* "" or NULL = the default device, the first that serves; NOT_FOUND lists the names. */

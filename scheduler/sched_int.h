@@ -153,6 +153,7 @@ bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_jo
 struct ngd_expiry {
     pthread_t thread;
     bool started;
+    _Atomic int wakeup;    /* ngd_wakeup_t that the thread has */
     struct ngd_mutex lock; /* rank EXPIRY */
     struct ngd_cond wake, idle;
     struct ngd_heap requests NGD_GUARDED_BY(lock);           /* by look_at */

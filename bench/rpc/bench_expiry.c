@@ -6,6 +6,7 @@
  * The device is kept busy by long replays. The requests that expire are of a lower priority, so they wait, and of a
  * graph that has never run, so that nothing is known about them for which they could be refused at once.
  */
+#include "base/wakeup.h"
 #include "bench/rpc/crowd.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -220,6 +221,7 @@ int main(int argc, char **argv)
 
     crowd_member_main(argc, argv, roles);
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
+    (void)ngd_wakeup_ask(NGD_WAKEUP_SLICE); /* what it measures is the daemon, not when it wakes up itself */
     if (quick)
         rounds = 40;
     snprintf(n_threads, sizeof(n_threads), "%d", (int)threads);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The standard services and the statistics endpoint: health, reflection, HTTP."""
+import re
 import shutil
 import socket
 import subprocess
@@ -155,6 +156,7 @@ def admin(daemon):
         s = c.call("Admin/Status", pb.StatusRequest())
         assert s.state == "serving" and s.pid == daemon.process.pid and s.sessions == 1 and s.stats_address
         assert list(s.listen) == [daemon.address]
+        assert re.fullmatch(r"expiry (realtime|slice|nice|ordinary), rpc (slice|ordinary)", s.wakeup), s.wakeup
         d = c.call("Admin/Devices", pb.DevicesRequest()).devices
         assert [x.name for x in d] == ["host:0"] and d[0].state == "healthy" and d[0].memory_bytes == 256 << 20
         sessions = c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions

@@ -15,7 +15,8 @@ NGD_BASE_TESTS = \
 	tests/unit/test_mem \
 	tests/unit/test_metrics \
 	tests/unit/test_status \
-	tests/unit/test_strbuf
+	tests/unit/test_strbuf \
+	tests/unit/test_wakeup
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_BASE_TESTS)
 TESTS += $(NGD_BASE_TESTS)
@@ -37,3 +38,4 @@ tests_unit_test_mem_LDADD = $(NGD_BASE_TEST_LIBS) $(JEMALLOC_LIBS)
 tests_unit_test_metrics_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_status_LDADD = $(NGD_BASE_TEST_LIBS)
 tests_unit_test_strbuf_LDADD = $(NGD_BASE_TEST_LIBS)
+tests_unit_test_wakeup_LDADD = $(NGD_BASE_TEST_LIBS)
