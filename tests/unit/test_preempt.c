@@ -218,6 +218,93 @@ START_TEST(a_thousand_operations_lose_their_blocks_and_nothing_else)
 }
 END_TEST
 
+/* A sequence that is robbed again and again is never answered: that many times are for ever. */
+static void await_without_ping_pong(struct toy *t, struct toy_seq *s)
+{
+    bool answered = false;
+
+    s->expected++;
+    while (!answered) {
+        ck_assert_uint_lt(stats_of(t).preemptions, 100);
+        ngd_mutex_lock(&s->answered.lock);
+        answered = s->answered.arrived >= s->expected;
+        ngd_mutex_unlock(&s->answered.lock);
+        if (!answered)
+            sched_yield();
+    }
+    toy_ok(s);
+}
+
+/* A request behind what is queued now, which holds the worker. */
+static void queue_hold(struct toy *t, struct call *c, struct ngd_binding *binding, struct gate *gate)
+{
+    gate_init(gate);
+    call_init(c, binding, 2);
+    c->gate = gate;
+    call_submit(&t->bed, c);
+}
+
+/*
+ * The one that waits for blocks (`starved`) could take those of a third (`robbed`) and would not get on with them,
+ * since that one has nothing of its own: they are the oldest's too. The oldest has no turn before the third, whose
+ * prompt is short.
+ */
+START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever)
+{
+    static struct toy t;
+    static struct toy_seq donor, oldest, starved, robbed;
+    static struct call first, second, third;
+    struct gate gates[3], answered;
+    struct ngd_binding *binding;
+    int32_t theirs[TOY_CONTEXT], ours[TOY_CONTEXT], ends_otherwise[6];
+
+    open_toy(&t, 7);
+    binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    own_prompt(0, theirs, TOY_CONTEXT);
+    own_prompt(1, ours, 10);
+    memcpy(ends_otherwise, theirs, sizeof(ends_otherwise));
+    ends_otherwise[4]++;
+    toy_seq_open(&t, &donor, theirs, 5, NULL);
+    ngd_seq_close(donor.seq);
+    call_occupy(&t.bed, &first, binding, &gates[0]);
+    atomic_store(&t.model->row_time, NGD_SEC); /* so that its turn is after the others' */
+    toy_queue_open(&t, &oldest, theirs, TOY_CONTEXT, NULL);
+    atomic_store(&t.model->row_time, 0);
+    toy_queue_open(&t, &starved, ours, 10, NULL);
+    gate_init(&answered);
+    starved.hold = &answered;
+    gate_open(&gates[0]);
+    gate_await(&answered, 1); /* seven blocks are held: two by the oldest, which has found them */
+    starved.hold = NULL;
+    ours[10] = starved.token;
+    toy_queue_step(&starved, -1);
+    queue_hold(&t, &second, binding, &gates[1]);
+    gate_open(&answered);
+    gate_await(&gates[1], 1);
+    queue_hold(&t, &third, binding, &gates[2]);
+    gate_open(&gates[1]);
+    gate_await(&gates[2], 1); /* the step has had its turn, and found no block */
+    toy_queue_open(&t, &robbed, ends_otherwise, 6, NULL);
+    gate_open(&gates[2]);
+    await_without_ping_pong(&t, &robbed);
+    await_without_ping_pong(&t, &oldest);
+    starved.expected++;
+    await_without_ping_pong(&t, &starved);
+    ck_assert_int_eq(robbed.token, toy_next(&t, ends_otherwise, 6));
+    ck_assert_int_eq(oldest.token, toy_next(&t, theirs, TOY_CONTEXT));
+    ck_assert_int_eq(starved.token, toy_next(&t, ours, 11));
+    ngd_seq_close(robbed.seq);
+    ngd_seq_close(oldest.seq);
+    ngd_seq_close(starved.seq);
+    call_wait(&first);
+    call_wait(&second);
+    call_wait(&third);
+    ngd_binding_unref(binding);
+    toy_close(&t);
+}
+END_TEST
+
 UNIT_MAIN("scheduler/preempt", an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
           generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
-          a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else)
+          a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else,
+          sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever)
