@@ -53,8 +53,11 @@ static void insert_by_turn(struct ngd_list *list, struct ngd_seq *seq)
 
 void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
-    int kind = seq->op == NGD_SEQ_OPEN || seq->position < seq->fill ? NGD_PREFILL : NGD_DECODE;
+    int kind = NGD_DECODE;
 
+    /* A step for which there are too few blocks in all is refused where steps are made, and needs no context before. */
+    if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
+        kind = NGD_PREFILL;
     seq->state = NGD_SEQ_READY;
     seq->ready_kind = kind;
     seq->ready = ngd_now();
@@ -136,7 +139,7 @@ static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(m
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         if (model->n_ready[kind])
             return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
-    return NULL;
+    return ngd_model_first_starved_locked(model);
 }
 
 /*
@@ -283,37 +286,45 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
 }
 
 /*
- * What it can find again is found before its rows are counted. Were it found after the executable has been looked up,
- * the rows could be others, and the sequence would wait for another turn, before which a starved one may take all from
- * it.
+ * Of the first prompt that has its blocks or gets them now; those before it that do not wait aside. 0: none has. How
+ * many rows there are depends on what is found in blocks that others computed, so they are counted after that.
  */
 static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
-    struct ngd_seq *seq = ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
+    while (model->n_ready[NGD_PREFILL] > 0) {
+        struct ngd_seq *seq = ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
 
-    ngd_seq_find_again_locked(model, seq);
-    return ngd_seq_chunk(seq).planned;
+        if (ngd_seq_get_blocks_locked(model, seq))
+            return ngd_seq_chunk(seq).planned;
+        ngd_seq_unready_locked(model, seq);
+        ngd_seq_starve_locked(model, seq);
+    }
+    return 0;
 }
 
 /* False: nothing is ready, and the item is no longer scheduled. */
 static bool choose(struct ngd_model *model, struct turn *turn)
 {
-    bool prefill, decode;
+    bool prefill, decode, something;
 
     ngd_mutex_lock(&model->lock);
     turn->goes_on = model->prompt.seq != NULL;
     prefill = turn->goes_on || model->n_ready[NGD_PREFILL] > 0;
-    turn->steps_wait = decode = model->n_ready[NGD_DECODE] > 0;
+    decode = model->n_ready[NGD_DECODE] > 0;
     turn->kind = NGD_DECODE;
     if (ngd_pace_may_run(&model->pace, decode) && prefill && (!decode || model->last_kind == NGD_DECODE))
         turn->kind = NGD_PREFILL;
+    if (turn->kind == NGD_PREFILL && !turn->goes_on) {
+        turn->rows = rows_of_prompt_locked(model);
+        turn->kind = turn->rows ? NGD_PREFILL : NGD_DECODE;
+    }
+    turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* the prompt may have taken their blocks */
     if (turn->kind == NGD_DECODE)
         turn->rows = rows_wanted_locked(model);
-    else if (!turn->goes_on)
-        turn->rows = rows_of_prompt_locked(model);
-    model->scheduled = prefill || decode;
+    something = turn->kind == NGD_PREFILL || turn->steps_wait;
+    model->scheduled = something;
     ngd_mutex_unlock(&model->lock);
-    return prefill || decode;
+    return something;
 }
 
 /* Pins the executable for so many rows, or starts its capture; the item comes back when that is done. */

@@ -130,12 +130,6 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
     seq->position = seq->n_named * size;
 }
 
-void ngd_seq_find_again_locked(struct ngd_model *model, struct ngd_seq *seq)
-{
-    if (!seq->n_blocks)
-        ngd_seq_share_prefix_locked(model, seq);
-}
-
 /* ---- blocks ------------------------------------------------------------------------------------------- */
 
 uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens)

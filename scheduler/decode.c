@@ -15,7 +15,7 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
         if (seq->op == NGD_SEQ_GENERATE && !ngd_seq_generate_on(seq))
             continue;
         seq->rows = 1;
-        if (ngd_seq_grow(seq, seq->position + 1))
+        if (ngd_seq_grow(seq))
             model->batch[n++] = seq;
     }
     return n;
@@ -33,7 +33,7 @@ static uint32_t add_drafts(struct ngd_model *model, uint32_t n, uint32_t max)
 
         if (more > max - rows)
             more = max - rows;
-        if (more && ngd_seq_reserve_locked(model, seq, seq->position + 1 + more, NULL))
+        if (more && ngd_seq_take_spare_locked(model, seq, seq->position + 1 + more, NULL))
             more = 0;
         seq->rows += more;
         rows += more;

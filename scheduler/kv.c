@@ -13,7 +13,8 @@
 #include <string.h>
 
 struct block {
-    uint32_t refs; /* 0 = free, or kept for its name */
+    uint32_t refs;   /* 0 = free, or kept for its name */
+    uint32_t leaves; /* supposed to be given up */
     bool named;
     int32_t next;         /* in its chain of the hash table; -1 ends it */
     struct ngd_list link; /* in `kept`, when it is named and nobody holds it */
@@ -248,6 +249,36 @@ void ngd_kv_unref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
             let_go_locked(kv, blocks[i]);
     }
     ngd_mutex_unlock(&kv->lock);
+}
+
+uint32_t ngd_kv_suppose(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
+{
+    uint32_t gain = 0;
+
+    ngd_mutex_lock(&kv->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &kv->blocks[blocks[i]];
+
+        assert(b->leaves < b->refs);
+        gain += ++b->leaves == b->refs;
+    }
+    ngd_mutex_unlock(&kv->lock);
+    return gain;
+}
+
+uint32_t ngd_kv_suppose_not(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
+{
+    uint32_t loss = 0;
+
+    ngd_mutex_lock(&kv->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        struct block *b = &kv->blocks[blocks[i]];
+
+        assert(b->leaves > 0);
+        loss += b->leaves-- == b->refs;
+    }
+    ngd_mutex_unlock(&kv->lock);
+    return loss;
 }
 
 uint32_t ngd_kv_used(const struct ngd_kv *kv)

@@ -24,6 +24,13 @@ void ngd_kv_destroy(struct ngd_kv *kv);
 ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct ngd_diag *diag);
 void ngd_kv_ref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
 void ngd_kv_unref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
+/*
+ * Supposes that one more reference to each of these were given up: how many of them would become free by that, beside
+ * those that do by what is supposed already. suppose_not takes that back, before anything else is done: how many of
+ * them would not become free after all.
+ */
+uint32_t ngd_kv_suppose(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
+uint32_t ngd_kv_suppose_not(struct ngd_kv *kv, const int32_t *blocks, uint32_t n);
 uint32_t ngd_kv_used(const struct ngd_kv *kv);   /* that somebody holds */
 uint32_t ngd_kv_cached(const struct ngd_kv *kv); /* that have a name and nobody holds: free, but not forgotten */
 uint32_t ngd_kv_total(const struct ngd_kv *kv);

@@ -28,7 +28,8 @@ typedef enum ngd_seq_state { NGD_SEQ_IDLE, NGD_SEQ_READY, NGD_SEQ_RUNNING, NGD_S
 struct ngd_seq {
     struct ngd_list link;     /* in a list of the model: ready, or starved */
     struct ngd_list all_link; /* in the model's list of all, until it is closed */
-    uint64_t age;             /* when it was opened, as a number: older is smaller */
+    struct ngd_list giving;   /* in a list of those that would give their blocks up: preempt.c */
+    uint64_t claim;           /* when its last operation was asked for, as a number: earlier is smaller */
     int ready_kind;           /* in which of the ready lists */
     struct ngd_model *model;
     _Atomic uint32_t refs; /* the caller's, and one for the operation under way */
@@ -42,7 +43,7 @@ struct ngd_seq {
     ngd_seq_op_t op;
     bool cancelled; /* the operation under way shall end after its replay */
     bool closed;
-    bool broken;       /* its prompt was not processed to the end: only close is left */
+    bool broken;       /* its prompt was not processed to the end: only close is left; it has no blocks */
     uint32_t position; /* tokens whose keys and values are in the blocks */
     uint32_t fill;     /* tokens that must be there before the next one is chosen */
     uint32_t shared;   /* of the prompt's, found in blocks that others computed */
@@ -157,7 +158,7 @@ struct ngd_model {
     struct ngd_list ready[2] NGD_GUARDED_BY(lock);
     struct ngd_list starved NGD_GUARDED_BY(lock); /* sequences that wait for blocks: preempt.c */
     struct ngd_list seqs NGD_GUARDED_BY(lock);    /* all that are not closed, the oldest first */
-    uint64_t next_age NGD_GUARDED_BY(lock);
+    uint64_t next_claim NGD_GUARDED_BY(lock);
     uint32_t n_ready[2] NGD_GUARDED_BY(lock);
     uint32_t n_seqs NGD_GUARDED_BY(lock);
     /* The item is queued or running, or its capture is; then it holds a reference. */
@@ -178,11 +179,13 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows);
 void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way);
 /* Takes the blocks of the prompt's beginning that somebody has computed; the sequence has none yet. */
 void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-/* The same, for one that has lost its blocks; those that have any are left as they are. */
-void ngd_seq_find_again_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Blocks for so many tokens: KV_EXHAUSTED takes none. */
 ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
                                     struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+static inline bool ngd_seq_has_blocks(const struct ngd_seq *seq, uint32_t tokens)
+{
+    return tokens <= (uint64_t)seq->n_blocks * seq->model->params.block_size;
+}
 /* Gives back the blocks behind those that so many tokens need. */
 void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens);
 /* The context is forgotten, its tokens are not. */
@@ -191,14 +194,25 @@ uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
 /* Keys and values of a block that nobody writes to, into one that only the caller knows. */
 ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
 
-/* ---- preempt.c ---- */
+/* ---- preempt.c: of models whose policy is `preempt` ---- */
 
-/* As ngd_seq_reserve_locked; by the model's policy others give up theirs. */
-ngd_status_t ngd_seq_reserve_or_preempt_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
-                                               struct ngd_diag *diag) NGD_REQUIRES(model->lock);
-/* A sequence of no list that got no blocks waits aside for others to end. False: that would not help. */
-bool ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
-/* Between batches: the oldest that waits for blocks gets them, if there are any now. By the item's worker. */
+/* So many tokens are in its blocks when its next one is chosen. */
+static inline uint32_t ngd_seq_tokens_wanted(const struct ngd_seq *seq)
+{
+    return seq->op == NGD_SEQ_OPEN || seq->fill == seq->model->params.max_context ? seq->fill : seq->fill + 1;
+}
+/* It needs more blocks than the model has. */
+bool ngd_seq_asks_too_much(const struct ngd_seq *seq);
+/* By the item's worker: the blocks that a sequence needs until its next token is chosen; others may give up theirs. */
+bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* By anyone: blocks for so many tokens that are free, and that nobody waits for. */
+ngd_status_t ngd_seq_take_spare_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                       struct ngd_diag *diag) NGD_REQUIRES(model->lock);
+/* A sequence of no list, which got no blocks, waits aside for them. */
+void ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
+/* The best claim of those; NULL: there is none. */
+struct ngd_seq *ngd_model_first_starved_locked(struct ngd_model *model) NGD_REQUIRES(model->lock);
+/* Between batches, by the item's worker: those that wait for blocks become ready as far as there are any now. */
 void ngd_model_unstarve(struct ngd_model *model);
 
 /* ---- rows.c ---- */
@@ -264,10 +278,10 @@ void ngd_model_capture_abort(struct ngd_capture_job *job);
 /* Takes a READY sequence out of its list. */
 void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /*
- * Blocks for so many tokens of a RUNNING sequence, or its operation has failed (answered), or it waits aside for
- * blocks: false then.
+ * The block for one token more of a RUNNING sequence, or its operation has failed (answered), or it waits aside for
+ * one: false then.
  */
-bool ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens);
+bool ngd_seq_grow(struct ngd_seq *seq);
 /* Ends the operation of a sequence that no list has, and answers it; diag is for a failure. May free the sequence. */
 void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag);
 /* The prompt's last chunk or a step is over, its token is seq->chosen. result has logits, batch and times. */

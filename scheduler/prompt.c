@@ -186,12 +186,12 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
     struct ngd_seq *seq = ngd_model_take(model, NGD_PREFILL);
     struct ngd_prompt *p = &model->prompt;
-    struct ngd_chunk chunk;
+    const struct ngd_chunk chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
 
-    chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
-    if (seq && chunk.planned != planned)
-        ngd_seq_requeue(seq); /* the one that the executable was looked up for has been withdrawn */
-    if (!seq || chunk.planned != planned || !ngd_seq_grow(seq, seq->position + chunk.rows)) {
+    /* Another one, if that which the executable was looked up for has been withdrawn. */
+    if (!seq || chunk.planned != planned || !ngd_seq_has_blocks(seq, seq->position + chunk.rows)) {
+        if (seq)
+            ngd_seq_requeue(seq);
         ngd_gcache_put(entry);
         return;
     }

@@ -55,6 +55,7 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, u
     memcpy(seq->tokens, tokens, n * sizeof(*tokens));
     ngd_list_init(&seq->link);
     ngd_list_init(&seq->all_link);
+    ngd_list_init(&seq->giving);
     seq->model = model;
     seq->n_prompt = seq->fill = n;
     seq->sampling = *sampling;
@@ -90,7 +91,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
     seq->priority = seq->own_priority;
     seq->cancelled = false;
     closed = seq->closed;
-    if (closed)
+    if (closed || seq->broken)
         ngd_seq_release_blocks_locked(model, seq);
     starved = !ngd_list_empty(&model->starved);
     ngd_mutex_unlock(&model->lock);
@@ -242,21 +243,26 @@ void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
     seq->state = NGD_SEQ_IDLE;
 }
 
-bool ngd_seq_grow(struct ngd_seq *seq, uint32_t tokens)
+bool ngd_seq_grow(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
     struct ngd_diag diag = {0};
-    ngd_status_t status;
-    bool starved = false;
+    ngd_status_t status = NGD_OK;
+    bool waits = false, stopped;
 
     ngd_mutex_lock(&model->lock);
-    status = ngd_seq_reserve_or_preempt_locked(model, seq, tokens, &diag);
-    if (status == NGD_ERR_KV_EXHAUSTED && !seq->cancelled && !seq->closed)
-        starved = ngd_seq_starve_locked(model, seq);
+    stopped = seq->cancelled || seq->closed;
+    if (!stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
+        waits = !ngd_seq_get_blocks_locked(model, seq);
+        if (waits)
+            ngd_seq_starve_locked(model, seq);
+    } else {
+        status = ngd_seq_reserve_locked(model, seq, seq->fill + 1, &diag);
+    }
     ngd_mutex_unlock(&model->lock);
-    if (status && !starved)
+    if (status)
         ngd_seq_fail(seq, status, &diag);
-    return status == NGD_OK;
+    return !waits && !status;
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------- */
@@ -340,11 +346,11 @@ static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd
 static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     model->n_seqs++;
-    seq->age = model->next_age++;
+    seq->claim = model->next_claim++;
     ngd_list_push_back(&model->seqs, &seq->all_link);
 }
 
-/* Where others can be preempted, blocks are taken chunk by chunk, and only what can never be had is refused now. */
+/* Where others can be preempted, blocks are taken when its turn comes, and only what can never be had is refused. */
 static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
     NGD_REQUIRES(model->lock)
 {
@@ -461,6 +467,7 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, n
     status = check_free_locked(model, seq, room, diag);
     if (!status) {
         seq->op = op;
+        seq->claim = model->next_claim++;
         seq->priority = priority == NGD_PRIORITY_OWN ? seq->own_priority : priority;
         atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
     }
@@ -596,7 +603,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
 
     child->n_prompt = parent->n_prompt;
     child->fill = n;
-    child->position = child->shared = have;
+    child->position = have;
     child->draws = parent->draws - 1;
     child->name = parent->name;
     child->n_named = parent->n_named < whole ? parent->n_named : whole;
@@ -608,14 +615,17 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     if (!status) {
         ngd_kv_ref(model->kv, parent->blocks, whole);
         child->n_blocks = whole;
-        status = ngd_seq_reserve_or_preempt_locked(model, child, n, diag);
+        status = ngd_seq_take_spare_locked(model, child, n, diag);
+        if (status)
+            ngd_seq_release_blocks_locked(model, child);
+        child->shared = child->position;
+        if (model->params.preempt)
+            status = NGD_OK; /* it computes its context when its turn comes */
     }
-    if (status)
-        ngd_seq_release_blocks_locked(model, child);
-    else
+    if (!status)
         enlist_locked(model, child);
     ngd_mutex_unlock(&model->lock);
-    if (!status && have % size != 0)
+    if (!status && child->n_blocks && have % size != 0)
         status = ngd_model_copy_block(model, parent->blocks[whole], child->blocks[whole], diag);
     return status;
 }

@@ -49,6 +49,28 @@ START_TEST(more_than_is_free_is_refused_whole)
 }
 END_TEST
 
+START_TEST(shared_blocks_are_supposed_free_when_all_their_users_let_go)
+{
+    struct ngd_kv *kv;
+    int32_t ours[3], theirs[3];
+
+    ck_assert_int_eq(ngd_kv_create(4, 1, &kv), NGD_OK);
+    ck_assert_int_eq(ngd_kv_alloc(kv, 3, ours, NULL), NGD_OK);
+    memcpy(theirs, ours, sizeof(ours));
+    ngd_kv_ref(kv, theirs, 2);
+    ck_assert_int_eq(ngd_kv_alloc(kv, 1, theirs + 2, NULL), NGD_OK);
+    ck_assert_uint_eq(ngd_kv_suppose(kv, ours, 3), 1);
+    ck_assert_uint_eq(ngd_kv_suppose(kv, theirs, 3), 3);
+    ck_assert_uint_eq(ngd_kv_suppose_not(kv, ours, 3), 3);
+    ck_assert_uint_eq(ngd_kv_suppose_not(kv, theirs, 3), 1);
+    ck_assert_uint_eq(ngd_kv_used(kv), 4);
+    ngd_kv_unref(kv, ours, 3);
+    ngd_kv_unref(kv, theirs, 3);
+    ck_assert_uint_eq(ngd_kv_used(kv), 0);
+    ngd_kv_destroy(kv);
+}
+END_TEST
+
 START_TEST(shared_block_is_free_when_its_last_user_lets_go)
 {
     struct ngd_kv *kv;
@@ -111,5 +133,5 @@ START_TEST(threads_that_take_and_give_lose_no_block)
 END_TEST
 
 UNIT_MAIN("scheduler/kv", blocks_are_all_distinct_and_within_the_total, more_than_is_free_is_refused_whole,
-          shared_block_is_free_when_its_last_user_lets_go, create_refuses_nonsense_and_survives_a_lack_of_memory,
-          threads_that_take_and_give_lose_no_block)
+          shared_blocks_are_supposed_free_when_all_their_users_let_go, shared_block_is_free_when_its_last_user_lets_go,
+          create_refuses_nonsense_and_survives_a_lack_of_memory, threads_that_take_and_give_lose_no_block)

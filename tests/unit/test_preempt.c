@@ -293,6 +293,7 @@ START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_i
     ck_assert_int_eq(robbed.token, toy_next(&t, ends_otherwise, 6));
     ck_assert_int_eq(oldest.token, toy_next(&t, theirs, TOY_CONTEXT));
     ck_assert_int_eq(starved.token, toy_next(&t, ours, 11));
+    ck_assert_uint_le(stats_of(&t).preemptions, 4); /* the waiting one, and when it goes on the others */
     ngd_seq_close(robbed.seq);
     ngd_seq_close(oldest.seq);
     ngd_seq_close(starved.seq);
@@ -304,7 +305,222 @@ START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_i
 }
 END_TEST
 
-UNIT_MAIN("scheduler/preempt", an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
+/* The idle one has two blocks, one is free, four are needed; then the other one's are there too, and suffice alone. */
+START_TEST(nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices)
+{
+    static struct toy t;
+    struct toy_seq idle, busy, needy;
+    struct ngd_binding *binding;
+    struct gate gate;
+    struct call hold;
+    struct ngd_seq_info info;
+    int32_t context[TOY_CONTEXT];
+
+    open_toy(&t, 7);
+    binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    own_prompt(0, context, 4);
+    toy_seq_open(&t, &idle, context, 4, NULL);
+    own_prompt(1, context, 6);
+    toy_seq_open(&t, &busy, context, 6, NULL);
+    toy_step(&busy, -1);
+    call_occupy(&t.bed, &hold, binding, &gate);
+    toy_queue_step(&busy, -1);
+    own_prompt(2, context, 8);
+    toy_queue_open(&t, &needy, context, 8, NULL); /* has its turn before that step */
+    gate_open(&gate);
+    toy_wait(&busy);
+    toy_wait(&needy);
+    toy_ok(&busy);
+    toy_ok(&needy);
+    ck_assert_int_eq(needy.token, toy_next(&t, context, 8));
+    ck_assert_uint_eq(stats_of(&t).preemptions, 1);
+    ngd_seq_info(idle.seq, &info);
+    ck_assert_uint_eq(info.blocks, 2);
+    ngd_seq_close(idle.seq);
+    ngd_seq_close(busy.seq);
+    ngd_seq_close(needy.seq);
+    call_wait(&hold);
+    ngd_binding_unref(binding);
+    toy_close(&t);
+}
+END_TEST
+
+/* ---- any order ---------------------------------------------------------------------------------------- */
+
+enum { CROWD = 6, ROUNDS = 4 };
+
+struct member {
+    struct toy_seq s;
+    int32_t context[TOY_CONTEXT + 1];
+    uint32_t n;            /* tokens in the context; context[n] is what comes next */
+    bool asked, delivered; /* what comes next, by a generation */
+};
+
+struct crowd {
+    struct toy t;
+    struct member members[CROWD];
+    uint32_t state;
+    uint64_t blocks_asked; /* that operations needed at their ends */
+};
+
+static ngd_priority_t draw_priority(struct crowd *c)
+{
+    return draw(&c->state) % 4 ? NGD_PRIORITY_NORMAL : draw(&c->state) % NGD_PRIORITIES;
+}
+
+static void answered(struct crowd *c, struct member *m)
+{
+    m->context[m->n] = m->s.token;
+    m->delivered = false;
+    ck_assert_int_eq(m->s.token, toy_next(&c->t, m->context, m->n));
+}
+
+/* Half of the prompts begin alike. */
+static void ask_open(struct crowd *c, struct member *m)
+{
+    struct ngd_seq_params params = {.prompt = m->context, .priority = draw_priority(c)};
+    const int number = draw(&c->state) % 2 ? (int)(draw(&c->state) % TOY_VOCAB) : 0;
+    struct ngd_diag diag = {0};
+
+    memset(&m->s, 0, sizeof(m->s));
+    gate_init(&m->s.answered);
+    m->n = params.n_prompt = 1 + draw(&c->state) % 10;
+    own_prompt(number, m->context, m->n);
+    m->context[m->n - 1] = (int32_t)(draw(&c->state) % TOY_VOCAB);
+    if (ngd_seq_open(c->t.model, &params, toy_done, &m->s, &m->s.seq, &diag))
+        ck_abort_msg("%s", diag.text);
+}
+
+static void ask_step(struct crowd *c, struct member *m)
+{
+    struct ngd_step_params params;
+    struct ngd_diag diag = {0};
+
+    ngd_step_params_init(&params);
+    params.priority = draw_priority(c);
+    m->n++;
+    if (ngd_seq_advance_by(m->s.seq, &params, toy_done, &m->s, &diag))
+        ck_abort_msg("%s", diag.text);
+}
+
+/* Its first token is what comes next, unless a generation has delivered that; its last one is not in the context. */
+static void ask_generate(struct crowd *c, struct member *m)
+{
+    struct ngd_generate_params params;
+    struct ngd_diag diag = {0};
+
+    ngd_generate_params_init(&params);
+    params.priority = draw_priority(c);
+    params.ignore_stop = true;
+    params.max_tokens = 1 + draw(&c->state) % (TOY_CONTEXT - m->n);
+    m->s.n_tokens = 0;
+    if (ngd_seq_generate_by(m->s.seq, &params, toy_on_token, toy_generated, &m->s, &diag))
+        ck_abort_msg("%s", diag.text);
+}
+
+static void check_generated(struct crowd *c, struct member *m)
+{
+    for (uint32_t i = 0; i < m->s.n_tokens; i++) {
+        m->n += i > 0 || m->delivered;
+        m->context[m->n] = m->s.tokens[i];
+        ck_assert_int_eq(m->s.tokens[i], toy_next(&c->t, m->context, m->n));
+    }
+    m->delivered = true;
+}
+
+/* The child takes the place of its parent, which is closed before the child has its first token. */
+static void ask_fork(struct member *m)
+{
+    static const struct ngd_sampling greedy;
+    struct ngd_seq *parent = m->s.seq;
+    struct ngd_diag diag = {0};
+
+    if (ngd_seq_fork(parent, &greedy, false, toy_done, &m->s, &m->s.seq, &diag))
+        ck_abort_msg("%s", diag.text);
+    ngd_seq_close(parent);
+}
+
+static void run_round(struct crowd *c, struct ngd_binding *binding)
+{
+    const uint32_t first = draw(&c->state);
+    struct gate gate;
+    struct call busy;
+
+    call_occupy(&c->t.bed, &busy, binding, &gate);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        struct member *m = &c->members[(i + first) % CROWD];
+        const uint32_t what = draw(&c->state) % 8;
+
+        m->s.n_tokens = 0;
+        m->asked = true;
+        if (m->n == 0)
+            ask_open(c, m);
+        else if (what < 3 && m->n < TOY_CONTEXT)
+            ask_generate(c, m);
+        else if (what < 6 && m->n < TOY_CONTEXT)
+            ask_step(c, m);
+        else if (what == 6)
+            ask_fork(m);
+        else
+            m->asked = false; /* idle */
+    }
+    gate_open(&gate);
+    call_wait(&busy);
+    for (int i = 0; i < CROWD; i++) {
+        struct member *m = &c->members[i];
+
+        if (!m->asked)
+            continue;
+        toy_wait(&m->s);
+        toy_ok(&m->s);
+        if (m->s.n_tokens)
+            check_generated(c, m);
+        else
+            answered(c, m);
+        c->blocks_asked += ngd_model_blocks_for(c->t.model, m->n);
+    }
+}
+
+static void run_crowd(struct crowd *c, struct ngd_binding *binding, uint32_t seed)
+{
+    const uint64_t before = stats_of(&c->t).preemptions;
+    uint64_t preemptions;
+
+    memset(c->members, 0, sizeof(c->members));
+    c->state = seed;
+    c->blocks_asked = 0;
+    for (int i = 0; i < ROUNDS; i++)
+        run_round(c, binding);
+    preemptions = stats_of(&c->t).preemptions - before;
+    ck_assert_msg(preemptions <= c->blocks_asked, "seed %u: %u preemptions, %u blocks asked for", seed,
+                  (unsigned)preemptions, (unsigned)c->blocks_asked);
+    for (int i = 0; i < CROWD; i++)
+        ngd_seq_close(c->members[i].s.seq);
+}
+
+START_TEST(operations_in_any_order_all_end_and_rob_each_other_no_more_often_than_they_need_blocks)
+{
+    enum { SEEDS = 40, MOST = 14 };
+    static struct crowd c;
+
+    /* From what one whole context needs to what is nearly enough. */
+    for (uint32_t blocks = 7; blocks <= MOST; blocks++) {
+        struct ngd_binding *binding;
+
+        open_toy(&c.t, blocks);
+        binding = bed_binding(&c.t.bed, DOUBLE_TEXT, NULL);
+        for (uint32_t i = 0; i < SEEDS; i++)
+            run_crowd(&c, binding, blocks * 1000 + i);
+        ck_assert_uint_gt(stats_of(&c.t).preemptions, SEEDS);
+        ngd_binding_unref(binding);
+        toy_close(&c.t);
+    }
+}
+END_TEST
+
+UNIT_MAIN("scheduler/preempt", nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices,
+          an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
           generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
           a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else,
-          sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever)
+          sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever,
+          operations_in_any_order_all_end_and_rob_each_other_no_more_often_than_they_need_blocks)
