@@ -30,21 +30,7 @@
 
 static void run_flood(struct member *m)
 {
-    struct npugraph_client *client = member_connect(m, "flood");
-    char *text = crowd_products_text("long", CHAIN, SIZE);
-    struct replayer r;
-
-    replayer_open(&r, client, text);
-    free(text);
-    member_ready(m);
-    while (member_may_work(m)) {
-        bool wrong = false;
-
-        member_sample(m, replayer_run(&r, &wrong));
-        atomic_fetch_add(&m->seat->wrong, wrong);
-    }
-    replayer_close(&r);
-    npugraph_disconnect(client);
+    member_replay(m, "flood", crowd_products_text("long", CHAIN, SIZE), 0);
 }
 
 static const struct crowd_role roles[] = {{"flood", run_flood}, {NULL, NULL}};

@@ -57,28 +57,7 @@ static void run_flood(struct member *m)
 
 static void run_light(struct member *m)
 {
-    struct npugraph_client *client = member_connect(m, "light");
-    char *text = crowd_products_text("products", CHAIN, SIZE);
-    ngd_nsec_t next = ngd_now();
-    struct replayer r;
-
-    replayer_open(&r, client, text);
-    free(text);
-    member_ready(m);
-    while (member_may_work(m)) {
-        bool wrong = false;
-
-        member_sample(m, replayer_run(&r, &wrong));
-        atomic_fetch_add(&m->seat->done, 1);
-        atomic_fetch_add(&m->seat->wrong, wrong);
-        next += EVERY;
-        if (next > ngd_now())
-            crowd_pause(next - ngd_now());
-        else
-            next = ngd_now();
-    }
-    replayer_close(&r);
-    npugraph_disconnect(client);
+    member_replay(m, "light", crowd_products_text("products", CHAIN, SIZE), EVERY);
 }
 
 static const struct crowd_role roles[] = {{"flood", run_flood}, {"light", run_light}, {NULL, NULL}};

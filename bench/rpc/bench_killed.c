@@ -26,28 +26,7 @@
 
 static void run_steady(struct member *m)
 {
-    struct npugraph_client *client = member_connect(m, "steady");
-    char *text = crowd_products_text("steady", 4, 256);
-    ngd_nsec_t next = ngd_now();
-    struct replayer r;
-
-    replayer_open(&r, client, text);
-    free(text);
-    member_ready(m);
-    while (member_may_work(m)) {
-        bool wrong = false;
-
-        member_sample(m, replayer_run(&r, &wrong));
-        atomic_fetch_add(&m->seat->done, 1);
-        atomic_fetch_add(&m->seat->wrong, wrong);
-        next += EVERY;
-        if (next > ngd_now())
-            crowd_pause(next - ngd_now());
-        else
-            next = ngd_now();
-    }
-    replayer_close(&r);
-    npugraph_disconnect(client);
+    member_replay(m, "steady", crowd_products_text("steady", 4, 256), EVERY);
 }
 
 /* Holds one of everything, and uses it until it is killed. */

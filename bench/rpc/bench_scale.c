@@ -90,22 +90,7 @@ static void run_generation(struct member *m)
 
 static void run_launches(struct member *m)
 {
-    struct npugraph_client *client = member_connect(m, "launcher");
-    char *text = crowd_chain_text("launches", CHAIN);
-    struct replayer r;
-
-    replayer_open(&r, client, text);
-    free(text);
-    member_ready(m);
-    while (member_may_work(m)) {
-        bool wrong = false;
-
-        member_sample(m, replayer_run(&r, &wrong));
-        atomic_fetch_add(&m->seat->done, 1);
-        atomic_fetch_add(&m->seat->wrong, wrong);
-    }
-    replayer_close(&r);
-    npugraph_disconnect(client);
+    member_replay(m, "launcher", crowd_chain_text("launches", CHAIN), 0);
 }
 
 static const struct crowd_role roles[] = {

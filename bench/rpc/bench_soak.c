@@ -12,22 +12,7 @@
 
 static void run_replays(struct member *m)
 {
-    struct npugraph_client *client = member_connect(m, "soak");
-    char *text = crowd_chain_text("soak", 1 + m->number);
-    struct replayer r;
-
-    replayer_open(&r, client, text);
-    free(text);
-    member_ready(m);
-    while (member_may_work(m)) {
-        bool wrong = false;
-
-        replayer_run(&r, &wrong);
-        atomic_fetch_add(&m->seat->done, 1);
-        atomic_fetch_add(&m->seat->wrong, wrong);
-    }
-    replayer_close(&r);
-    npugraph_disconnect(client);
+    member_replay(m, "soak", crowd_chain_text("soak", 1 + m->number), 0);
 }
 
 static const struct crowd_role roles[] = {{"replays", run_replays}, {NULL, NULL}};

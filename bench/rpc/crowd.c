@@ -287,6 +287,32 @@ void replayer_close(struct replayer *r)
     free(r->expected);
 }
 
+void member_replay(struct member *m, const char *name, char *text, ngd_nsec_t every)
+{
+    struct npugraph_client *client = member_connect(m, name);
+    struct replayer r;
+    ngd_nsec_t next;
+
+    replayer_open(&r, client, text);
+    free(text);
+    member_ready(m);
+    next = ngd_now();
+    while (member_may_work(m)) {
+        bool wrong = false;
+
+        member_sample(m, replayer_run(&r, &wrong));
+        atomic_fetch_add(&m->seat->done, 1);
+        atomic_fetch_add(&m->seat->wrong, wrong);
+        next += every;
+        if (next > ngd_now())
+            crowd_pause(next - ngd_now());
+        else
+            next = ngd_now();
+    }
+    replayer_close(&r);
+    npugraph_disconnect(client);
+}
+
 /* ---- statistics ---- */
 
 double crowd_stat(struct npugraph_client *client, const char *path)

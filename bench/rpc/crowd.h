@@ -101,6 +101,11 @@ void replayer_open(struct replayer *r, struct npugraph_client *client, const cha
 /* Latency of one replay; *wrong_p is set when its answer differs from the first one. */
 ngd_nsec_t replayer_run(struct replayer *r, bool *wrong_p);
 void replayer_close(struct replayer *r);
+/*
+ * The whole of a client that replays one graph until it is over: one replay each `every`, 0 for as fast as it can.
+ * Counts what it has done and what was wrong, and samples the latency. Takes text.
+ */
+void member_replay(struct member *m, const char *name, char *text, ngd_nsec_t every);
 
 /* Of the daemon's statistics: a number by its path, "sessions.open". */
 double crowd_stat(struct npugraph_client *client, const char *path);
