@@ -179,6 +179,7 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
         {"QUEUED EACH", "queue_us", true}, {"SESSIONS", "sessions", true},     {"OF", "sessions_limit", true},
         {"GRAPHS", "graphs", true},        {"OF", "graphs_limit", true},       {"SEQUENCES", "sequences", true},
         {"OF", "sequences_limit", true},   {"BYTES", "bytes", true},           {"OF", "bytes_limit", true},
+        {"KV BLOCKS", "kv_blocks", true},  {"OF", "kv_blocks_limit", true},
     };
     Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
     Npugraph__V1__ListSharesResponse *r;
@@ -202,8 +203,8 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
         ctl_ms(t, s->device_us / 1000);
         ctl_int(t, s->replays);
         ctl_us(t, s->replays != 0 && s->timing != NULL ? (double)s->timing->queue_ns / 1000 / (double)s->replays : 0);
-        for (int q = 0; q < 4; q++)
-            put_quota(t, s, (const char *const[]){"sessions", "graphs", "sequences", "bytes"}[q]);
+        for (int q = 0; q < 5; q++)
+            put_quota(t, s, (const char *const[]){"sessions", "graphs", "sequences", "bytes", "kv_blocks"}[q]);
     }
     ctl_table_end(t, "No identities.");
     npugraph__free_message(r);

@@ -19,6 +19,7 @@ static const struct {
     [NGD_QUOTA_GRAPHS] = {"graphs", "registered graphs (max-graphs-per-identity)"},
     [NGD_QUOTA_SEQUENCES] = {"sequences", "open sequences (max-sequences-per-identity)"},
     [NGD_QUOTA_BYTES] = {"bytes", "bytes in buffers (max-bytes-per-identity)"},
+    [NGD_QUOTA_KV_BLOCKS] = {"kv_blocks", "KV blocks (max-kv-blocks-per-identity)"},
 };
 
 const char *ngd_quota_name(ngd_quota_t kind)
@@ -136,17 +137,18 @@ void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t
     atomic_fetch_sub(&identity->used[kind], n);
 }
 
-bool ngd_identities_usage(struct ngd_identities *table, const char *name,
+bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_stats *share,
                           struct ngd_quota_usage usage_p[NGD_QUOTA_KINDS])
 {
     const struct ngd_identity *identity;
 
     ngd_mutex_lock(&table->lock);
     for (identity = table->first; identity; identity = identity->next)
-        if (strcmp(identity->name, name) == 0)
+        if (strcmp(identity->name, share->name) == 0)
             break;
     for (int i = 0; identity && i < NGD_QUOTA_KINDS; i++)
         usage_p[i] = (struct ngd_quota_usage){atomic_load(&identity->used[i]), table->params.limits[i]};
     ngd_mutex_unlock(&table->lock);
+    usage_p[NGD_QUOTA_KV_BLOCKS] = (struct ngd_quota_usage){share->kv_blocks, share->kv_limit};
     return identity != NULL;
 }

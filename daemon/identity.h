@@ -13,6 +13,7 @@
  */
 #include "base/lock.h"
 #include "base/status.h"
+#include "scheduler/share.h"
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -24,6 +25,7 @@ typedef enum ngd_quota {
     NGD_QUOTA_GRAPHS,
     NGD_QUOTA_SEQUENCES,
     NGD_QUOTA_BYTES,
+    NGD_QUOTA_KV_BLOCKS, /* counted by the identity's share: scheduler/share.h */
     NGD_QUOTA_KINDS
 } ngd_quota_t;
 
@@ -51,11 +53,11 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
 struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity);
 struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity); /* returns NULL; NULL is fine */
 
-/* What the identity of that name has of each quota, and may have (0: no limit). False: there is none of that name. */
+/* What the identity of a share has of each quota, and may have (0: no limit). False: there is none of that name. */
 struct ngd_quota_usage {
     uint64_t used, limit;
 };
-bool ngd_identities_usage(struct ngd_identities *table, const char *name,
+bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_stats *share,
                           struct ngd_quota_usage usage_p[NGD_QUOTA_KINDS]);
 /* "sessions", "graphs", ... */
 const char *ngd_quota_name(ngd_quota_t kind);

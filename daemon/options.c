@@ -99,6 +99,9 @@ const struct ngd_config_option ngd_options_table[] = {
     COUNT("max-graphs-per-identity", max_graphs_per_identity, "4096", 1, 1 << 20, "Registered graphs of one identity."),
     COUNT("max-sequences-per-identity", max_sequences_per_identity, "4096", 1, 1 << 20,
           "Open sequences of one identity."),
+    COUNT("max-kv-blocks-per-identity", max_kv_blocks_per_identity, "0", 0, INT64_C(1) << 40,
+          "KV blocks that the contexts of one identity's sequences may take, in all models. Each sequence counts for "
+          "itself, for blocks that it shares too, and while it has given them up. 0: no limit but the models'."),
     {"max-bytes-per-identity", NGD_CONFIG_SIZE, AT(max_bytes_per_identity), "0", 0, INT64_C(1) << 50, NULL,
      "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the "
      "device's.",

@@ -249,12 +249,12 @@ static Npugraph__V1__Timing *make_timing(struct ngd_arena *arena, const struct n
 }
 
 /* False: no memory. */
-static bool fill_quotas(struct share_list *list, Npugraph__V1__ShareInfo *item)
+static bool fill_quotas(struct share_list *list, const struct ngd_share_stats *stats, Npugraph__V1__ShareInfo *item)
 {
     struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
     Npugraph__V1__QuotaInfo *infos;
 
-    if (!item->identity || !ngd_identities_usage(list->identities, item->identity, usage))
+    if (!item->identity || !ngd_identities_usage(list->identities, stats, usage))
         return item->identity != NULL;
     infos = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*infos));
     item->quotas = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*item->quotas));
@@ -290,7 +290,7 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     item->device_us = (uint64_t)(stats->used / NGD_USEC);
     item->replays = stats->replays;
     item->timing = make_timing(list->arena, &stats->split);
-    list->failed |= item->timing == NULL || !fill_quotas(list, item);
+    list->failed |= item->timing == NULL || !fill_quotas(list, stats, item);
     list->items[list->n++] = item;
 }
 

@@ -267,11 +267,11 @@ struct shares {
     struct ngd_identities *identities;
 };
 
-static void put_quotas(const struct shares *shares, const char *identity)
+static void put_quotas(const struct shares *shares, const struct ngd_share_stats *share)
 {
     struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
 
-    if (!ngd_identities_usage(shares->identities, identity, usage))
+    if (!ngd_identities_usage(shares->identities, share, usage))
         return;
     open_object(shares->sb, "quotas");
     for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
@@ -299,7 +299,7 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
     close_with(sb, '}');
-    put_quotas(shares, stats->name);
+    put_quotas(shares, stats);
     close_with(sb, '}');
 }
 

@@ -153,6 +153,29 @@ ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq
     return status;
 }
 
+ngd_status_t ngd_seq_count_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
+{
+    const uint32_t need = ngd_model_blocks_for(model, tokens);
+    ngd_status_t status = NGD_OK;
+
+    if (need > seq->n_counted)
+        status = ngd_share_take_blocks(seq->share, need - seq->n_counted, diag);
+    if (need > seq->n_counted && !status)
+        seq->n_counted = need;
+    return status;
+}
+
+void ngd_seq_uncount_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    const bool over = seq->closed || seq->broken;
+    const uint32_t need = over ? 0 : ngd_model_blocks_for(model, seq->fill);
+
+    if (seq->n_counted > need) {
+        ngd_share_give_blocks(seq->share, seq->n_counted - need);
+        seq->n_counted = need;
+    }
+}
+
 void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens)
 {
     struct ngd_model *model = seq->model;

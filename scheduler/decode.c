@@ -33,7 +33,8 @@ static uint32_t add_drafts(struct ngd_model *model, uint32_t n, uint32_t max)
 
         if (more > max - rows)
             more = max - rows;
-        if (more && ngd_seq_take_spare_locked(model, seq, seq->position + 1 + more, NULL))
+        if (more && (ngd_seq_count_locked(model, seq, seq->position + 1 + more, NULL) ||
+                     ngd_seq_take_spare_locked(model, seq, seq->position + 1 + more, NULL)))
             more = 0;
         seq->rows += more;
         rows += more;

@@ -48,6 +48,7 @@ struct ngd_seq {
     uint32_t fill;     /* tokens that must be there before the next one is chosen */
     uint32_t shared;   /* of the prompt's, found in blocks that others computed */
     uint32_t n_blocks;
+    uint32_t n_counted;                    /* for its share: those of its context, whether it has them or not */
     int32_t *blocks;                       /* room for a whole context */
     uint32_t n_named;                      /* of the blocks, from the first on */
     uint32_t tail_way;                     /* how the tokens behind the named blocks were computed: context.c */
@@ -188,6 +189,13 @@ static inline bool ngd_seq_has_blocks(const struct ngd_seq *seq, uint32_t tokens
 }
 /* Gives back the blocks behind those that so many tokens need. */
 void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens);
+/*
+ * So many tokens count for its share: QUOTA, when that may not have so many blocks. uncount leaves those that the
+ * context needs, or none of a sequence that is over.
+ */
+ngd_status_t ngd_seq_count_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
+    NGD_REQUIRES(model->lock);
+void ngd_seq_uncount_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* The context is forgotten, its tokens are not. */
 void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);

@@ -108,10 +108,11 @@ struct ngd_share {
     uint32_t refs;
     struct ngd_sched *sched;
     char *name;
-    struct ngd_metric_row *seconds, *split_rows[NGD_SPLIT_PARTS], *replays_row;
+    struct ngd_metric_row *seconds, *split_rows[NGD_SPLIT_PARTS], *replays_row, *kv_row;
     _Atomic int64_t split[NGD_SPLIT_PARTS]; /* nanoseconds */
     _Atomic uint64_t replays;
     _Atomic uint32_t queue_limit, waiting;
+    _Atomic uint64_t kv_blocks, kv_limit;
     struct ngd_account accounts[]; /* by device */
 };
 

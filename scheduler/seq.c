@@ -8,6 +8,7 @@
  */
 #include "base/mem.h"
 #include "scheduler/model_int.h"
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 
 static void seq_free(struct ngd_seq *seq)
 {
+    assert(seq->n_counted == 0);
     ngd_share_unref(seq->share);
     ngd_usage_unref(seq->usage);
     ngd_free(seq->tokens);
@@ -93,6 +95,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
     closed = seq->closed;
     if (closed || seq->broken)
         ngd_seq_release_blocks_locked(model, seq);
+    ngd_seq_uncount_locked(model, seq);
     starved = !ngd_list_empty(&model->starved);
     ngd_mutex_unlock(&model->lock);
     if (starved)
@@ -247,16 +250,17 @@ bool ngd_seq_grow(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
     struct ngd_diag diag = {0};
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
     bool waits = false, stopped;
 
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
-    if (!stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
+    status = ngd_seq_count_locked(model, seq, seq->fill + 1, &diag);
+    if (!status && !stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
         waits = !ngd_seq_get_blocks_locked(model, seq);
         if (waits)
             ngd_seq_starve_locked(model, seq);
-    } else {
+    } else if (!status) {
         status = ngd_seq_reserve_locked(model, seq, seq->fill + 1, &diag);
     }
     ngd_mutex_unlock(&model->lock);
@@ -359,6 +363,14 @@ static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_se
     return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
 }
 
+/* Of one that nobody knows yet. */
+static void abandon_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    ngd_seq_release_blocks_locked(model, seq);
+    seq->closed = true;
+    ngd_seq_uncount_locked(model, seq);
+}
+
 static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
@@ -366,13 +378,15 @@ static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
 
     ngd_mutex_lock(&model->lock);
     status = check_count_locked(model, diag);
+    if (!status)
+        status = ngd_seq_count_locked(model, seq, seq->n_prompt, diag);
     if (!status) {
         ngd_seq_share_prefix_locked(model, seq);
         seq->shared = seq->position;
         status = reserve_prompt_locked(model, seq, diag);
     }
     if (status)
-        ngd_seq_release_blocks_locked(model, seq);
+        abandon_locked(model, seq);
     else
         enlist_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
@@ -465,6 +479,8 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, n
         return status;
     ngd_mutex_lock(&model->lock);
     status = check_free_locked(model, seq, room, diag);
+    if (!status && room)
+        status = ngd_seq_count_locked(model, seq, seq->fill + 1, diag);
     if (!status) {
         seq->op = op;
         seq->claim = model->next_claim++;
@@ -612,6 +628,8 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));
     ngd_mutex_lock(&model->lock);
     status = check_count_locked(model, diag);
+    if (!status)
+        status = ngd_seq_count_locked(model, child, n, diag);
     if (!status) {
         ngd_kv_ref(model->kv, parent->blocks, whole);
         child->n_blocks = whole;
@@ -630,7 +648,6 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     return status;
 }
 
-/* Of a child that nobody knows yet. */
 static void discard(struct ngd_seq *child)
 {
     struct ngd_model *model = child->model;
@@ -639,7 +656,7 @@ static void discard(struct ngd_seq *child)
     if (!ngd_list_empty(&child->all_link))
         model->n_seqs--;
     ngd_list_remove(&child->all_link);
-    ngd_seq_release_blocks_locked(model, child);
+    abandon_locked(model, child);
     ngd_mutex_unlock(&model->lock);
     seq_free(child);
 }
@@ -718,8 +735,10 @@ void ngd_seq_close(struct ngd_seq *seq)
     model->n_seqs--;
     ngd_list_remove(&seq->all_link);
     waited = withdraw_locked(model, seq);
-    if (seq->op == NGD_SEQ_NONE)
+    if (seq->op == NGD_SEQ_NONE) {
         ngd_seq_release_blocks_locked(model, seq);
+        ngd_seq_uncount_locked(model, seq);
+    }
     starved = !ngd_list_empty(&model->starved);
     ngd_mutex_unlock(&model->lock);
     if (starved)

@@ -59,6 +59,7 @@ static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, ui
     share->refs = 1;
     share->seconds = ngd_metric_row(NGD_M_IDENTITY_DEVICE_SECONDS, name);
     share->replays_row = ngd_metric_row(NGD_M_IDENTITY_REPLAYS, name);
+    share->kv_row = ngd_metric_row(NGD_M_IDENTITY_KV_BLOCKS, name);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         share->split_rows[i] = ngd_metric_row(parts[i].metric, name);
     for (size_t i = 0; i < n; i++) {
@@ -74,6 +75,7 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
     struct ngd_sched *sched = share->sched;
 
     atomic_store_explicit(&share->queue_limit, params->queue_limit, memory_order_relaxed);
+    atomic_store_explicit(&share->kv_limit, params->kv_limit, memory_order_relaxed);
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         ngd_mutex_lock(&sched->queues[i].lock);
         share->accounts[i].weight = params->weight;
@@ -134,6 +136,29 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share)
     return NULL;
 }
 
+ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag)
+{
+    const uint64_t limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed);
+    uint64_t have = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed);
+
+    do {
+        if (limit && (have > limit || n > limit - have))
+            return ngd_diag_set(diag, NGD_ERR_QUOTA,
+                                "the sequences of %.100s take %" PRIu64 " of %" PRIu64
+                                " KV blocks (max-kv-blocks-per-identity); %" PRIu64 " more do not fit: close one first",
+                                share->name, have, limit, n);
+    } while (!atomic_compare_exchange_weak_explicit(&share->kv_blocks, &have, have + n, memory_order_relaxed,
+                                                    memory_order_relaxed));
+    ngd_metric_row_add(share->kv_row, n);
+    return NGD_OK;
+}
+
+void ngd_share_give_blocks(struct ngd_share *share, uint64_t n)
+{
+    atomic_fetch_sub_explicit(&share->kv_blocks, n, memory_order_relaxed);
+    ngd_metric_row_add(share->kv_row, -n);
+}
+
 void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p)
 {
     *stats_p = (struct ngd_share_stats){
@@ -141,6 +166,8 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
         .weight = share->accounts[0].weight,
         .queue_limit = atomic_load_explicit(&share->queue_limit, memory_order_relaxed),
         .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
+        .kv_blocks = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed),
+        .kv_limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed),
     };
     stats_p->replays = atomic_load_explicit(&share->replays, memory_order_relaxed);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)

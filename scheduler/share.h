@@ -16,6 +16,7 @@ struct ngd_share;
 struct ngd_share_params {
     uint32_t weight;      /* 1..NGD_WEIGHT_MAX */
     uint32_t queue_limit; /* requests that may wait, on all devices; 0: no bound but the device's */
+    uint64_t kv_limit;    /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
 };
 void ngd_share_params_init(struct ngd_share_params *params);
 
@@ -24,6 +25,14 @@ ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const str
                             struct ngd_share **share_p, struct ngd_diag *diag);
 struct ngd_share *ngd_share_ref(struct ngd_share *share);
 struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NULL is fine */
+
+/*
+ * KV blocks for the context of one of its sequences. Each sequence counts for itself: for blocks that it shares with
+ * others too, and while it has given its blocks up to compute them again (preempt.c). So what an identity may have does
+ * not depend on what others do. QUOTA: so many more do not fit, and none are counted.
+ */
+ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag);
+void ngd_share_give_blocks(struct ngd_share *share, uint64_t n);
 
 /* Where the time of replays went. */
 typedef enum ngd_split_part {
@@ -44,6 +53,7 @@ struct ngd_share_stats {
     const char *name;
     uint32_t weight, queue_limit;
     uint32_t waiting;
+    uint64_t kv_blocks, kv_limit;
     ngd_nsec_t used; /* device time, all devices */
     uint64_t replays;
     struct ngd_split split; /* of the replays; steps of sequences are not among them */

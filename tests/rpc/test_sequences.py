@@ -425,6 +425,28 @@ def fork_quota(daemon):
             until("three are open", lambda: d.stats()["sequences"]["open"] == 3)
 
 
+@test("KV blocks of an identity: what goes past its quota is refused, what it has goes on, and the end of the session gives them back")
+def blocks_quota(daemon):
+    with Daemon("--max-kv-blocks-per-identity=8", f"--models-dir={SOURCE / 'examples'}") as d:
+        load(d)
+        used = lambda: [s for s in d.stats()["shares"] if "quotas" in s][0]["quotas"]["kv_blocks"]["used"]
+        with Client(d) as c:
+            size, = [m.block_size for m in c.call("Sequences/ListModels", pb.ListModelsRequest()).models]
+            first = start(c, prompt=[5] * (5 * size)).sequence
+            assert used() == 5
+            got = refused("QUOTA", "RESOURCE_EXHAUSTED", start, c, prompt=[6] * (4 * size))
+            assert "5 of 8 KV blocks" in got.text and "max-kv-blocks-per-identity" in got.text, got.text
+            refused("QUOTA", "RESOURCE_EXHAUSTED", c.call, "Sequences/Fork", pb.ForkRequest(sequence=first))
+            step(c, first)
+            assert used() == 6
+            second = start(c, prompt=[6] * (2 * size)).sequence
+            refused("QUOTA", "RESOURCE_EXHAUSTED", step, c, second)
+            close(c, second)
+            assert used() == 6
+        with Client(d):
+            until("they are given back", lambda: used() == 0)
+
+
 @test("A worker that is killed and comes back within its grace period goes on with its sequences, idle or generating")
 def resumed(daemon):
     load(daemon)

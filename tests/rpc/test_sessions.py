@@ -168,7 +168,7 @@ def quotas():
 def usage():
     me = f"uid:{os.getuid()}"
     with Daemon("--max-sessions-per-identity=2", "--max-graphs-per-identity=3", "--max-sequences-per-identity=5",
-                "--max-bytes-per-identity=1M") as d:
+                "--max-bytes-per-identity=1M", "--max-kv-blocks-per-identity=9") as d:
         with Client(d) as a, Client(d) as b:
             got = refused("QUOTA", "RESOURCE_EXHAUSTED", Client, d)
             assert "max-sessions-per-identity" in got.text and "2 of 2" in got.text, got.text
@@ -177,7 +177,7 @@ def usage():
             b.register('npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }')
             share, = [s for s in a.call("Admin/ListShares", pb.ListSharesRequest()).shares if s.identity == me]
             said = {q.name: (q.used, q.limit) for q in share.quotas}
-            assert said == {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20)}, said
+            assert said == {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20), "kv_blocks": (0, 9)}, said
             own, share = d.stats()["shares"]
             assert "quotas" not in own and {k: (q["used"], q["limit"]) for k, q in share["quotas"].items()} == said, share
             if CTL is not None:

@@ -4,6 +4,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_drafts \
 	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
+	tests/unit/test_kv_quota \
 	tests/unit/test_model \
 	tests/unit/test_pace \
 	tests/unit/test_policy \
@@ -40,6 +41,7 @@ tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_slices_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/arrivals.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_kv_quota_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_trial_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
