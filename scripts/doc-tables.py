@@ -70,7 +70,7 @@ def attribute(text):
 def on_ascend():
     """Identifiers of the operators that the backend maps; views need no operator of the device's."""
     with open(os.path.join(TOP, "devices", "ascend", "ascend_ops.def"), encoding="utf-8") as f:
-        return set(re.findall(r"^NGD_ASCEND_OP\((\w+),", f.read(), re.M))
+        return set(re.findall(r"^NGD_ASCEND_(?:OP|COLLECTIVE)\((\w+),", f.read(), re.M))
 
 
 def operator(match, mapped):

@@ -71,6 +71,7 @@ struct aclOpExecutor;
 #define NGD_ACL_RT_AICORE_EXCEPTION        507015
 #define NGD_ACL_RT_STREAM_SYNC_TIMEOUT     507046
 #define NGD_ACL_RT_EVENT_SYNC_TIMEOUT      507047
+#define NGD_ACL_RT_FFTS_PLUS_TIMEOUT       507048
 #define NGD_ACL_RT_CAPTURE_INVALIDATED     507903
 #define NGD_ACL_NN_PARAM_NULLPTR           161001
 #define NGD_ACL_NN_PARAM_INVALID           161002
@@ -124,6 +125,31 @@ struct aclOpExecutor;
 #define NGD_ACL_BOOL      12
 #define NGD_ACL_BF16      27
 #define NGD_ACL_FORMAT_ND 2
+
+/* HcclResult, HcclDataType (numbered otherwise than aclDataType), HcclReduceOp */
+#define NGD_HCCL_E_PARA        1
+#define NGD_HCCL_E_PTR         2
+#define NGD_HCCL_E_MEMORY      3
+#define NGD_HCCL_E_NOT_SUPPORT 5
+#define NGD_HCCL_E_TIMEOUT     9
+#define NGD_HCCL_E_OPEN_FILE   10
+#define NGD_HCCL_E_RUNTIME     15
+#define NGD_HCCL_INT8          0
+#define NGD_HCCL_INT16         1
+#define NGD_HCCL_INT32         2
+#define NGD_HCCL_FP16          3
+#define NGD_HCCL_FP32          4
+#define NGD_HCCL_INT64         5
+#define NGD_HCCL_UINT64        6
+#define NGD_HCCL_UINT8         7
+#define NGD_HCCL_UINT16        8
+#define NGD_HCCL_UINT32        9
+#define NGD_HCCL_FP64          10
+#define NGD_HCCL_BFP16         11
+#define NGD_HCCL_SUM           0
+#define NGD_HCCL_PROD          1
+#define NGD_HCCL_MAX           2
+#define NGD_HCCL_MIN           3
 
 /* cubeMathType of matrix products */
 #define NGD_ACL_CUBE_KEEP_DTYPE 0

@@ -16,7 +16,7 @@ enum library {
     LIB_MAX
 };
 
-enum group { GROUP_ASCENDCL, GROUP_NNOPBASE, GROUP_OPAPI };
+enum group { GROUP_ASCENDCL, GROUP_NNOPBASE, GROUP_OPAPI, GROUP_HCCL };
 
 static const struct {
     const char *file;
@@ -156,7 +156,22 @@ static bool is_phase1(const struct symbol *s)
 
 static bool required(const struct symbol *s)
 {
-    return !s->op && strcmp(s->since, "8.1") == 0;
+    return !s->op && s->group != GROUP_HCCL && strcmp(s->since, "8.1") == 0;
+}
+
+/* Collectives without one of their functions are of no use: a rank would wait for others who cannot come. */
+static void resolve_collectives(struct loaded *l)
+{
+    bool all = true;
+
+    for (size_t i = 0; i < N_SYMBOLS; i++)
+        all &= symbols[i].group != GROUP_HCCL || l->from[i] != LIB_MAX;
+    for (size_t i = 0; i < N_SYMBOLS && !all; i++) {
+        if (symbols[i].group == GROUP_HCCL) {
+            memset((char *)&l->acl + symbols[i].at, 0, sizeof(void *));
+            l->from[i] = LIB_MAX;
+        }
+    }
 }
 
 static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
@@ -168,6 +183,7 @@ static ngd_status_t resolve_all(struct loaded *l, struct ngd_diag *diag)
                                 "CANN in \"%.200s\" has no %s, which its version 8.1.RC1 has: a newer one is needed",
                                 l->dir, symbols[i].name);
     }
+    resolve_collectives(l);
     /* One phase of an operator without the other is of no use. */
     for (size_t i = 0; i + 1 < N_SYMBOLS; i++) {
         if (is_phase1(&symbols[i]) && (l->from[i] == LIB_MAX) != (l->from[i + 1] == LIB_MAX)) {

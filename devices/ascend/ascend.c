@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The `ascend` backend: devices, their memory, and the tables of backend.h. */
-#include "devices/ascend/ascend.h"
+#include "devices/ascend/group.h"
 #include "base/log.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
@@ -329,4 +329,12 @@ const struct ngd_backend ngd_backend_ascend = {
             .unbind = ngd_ascend_unbind,
         },
     .stream = NGD_SERIAL_STREAM(ngd_ascend_stream_create),
+    .comm =
+        {
+            .create = ngd_ascend_comm_create,
+            .destroy = ngd_ascend_comm_destroy,
+            .abort = ngd_ascend_comm_abort,
+            .status = ngd_ascend_comm_status,
+            .reset = ngd_ascend_comm_reset,
+        },
 };

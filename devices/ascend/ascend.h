@@ -41,6 +41,7 @@ struct ascend_device {
 };
 
 struct ascend_inst;
+struct ascend_group;
 
 struct ascend_stream {
     struct ascend_device *dev;
@@ -87,6 +88,8 @@ struct ascend_exec {
     bool *is_slot;                /* per input: padding is -1 */
     uint64_t *rowmap_at;          /* per input that is_slot: ngd_ascend_map_rows; UINT64_MAX = not needed */
     uint64_t staging_bytes, scratch_bytes;
+    uint32_t n_comms;
+    struct ascend_group *comms; /* group.h */
 };
 
 struct ascend_inst {
@@ -100,7 +103,8 @@ struct ascend_inst {
     struct ascend_stream *owner;
     void *model;
     void **groups;
-    uint32_t cost; /* streams that the graph took, as measured */
+    uint32_t cost;  /* streams that the graph took, as measured */
+    uint64_t stamp; /* of its communicators */
     bool busy;
     struct ngd_list lru; /* in dev->captured */
     struct ngd_list of_stream;
@@ -139,6 +143,8 @@ ngd_status_t ngd_ascend_run_tails(const struct ascend_inst *inst, struct ngd_lau
 
 /* stream.c */
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
+/* Makes the context anew: what ran in it is gone. */
+ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag);
 /* The update stream and n external events. */
 ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
 

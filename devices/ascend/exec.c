@@ -6,7 +6,7 @@
  * pinned staging memory, which operators run on the CPU at the end. The graph itself needs addresses and a context, so
  * it is captured for an instance, by the stream that launches it first (replay.c). Binding again gives that graph up.
  */
-#include "devices/ascend/ascend.h"
+#include "devices/ascend/group.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -57,8 +57,6 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
     struct ascend_exec *exec = NGD_NEW(struct ascend_exec);
     ngd_status_t status;
 
-    (void)groups; /* select refuses collectives */
-    (void)n_groups;
     if (!exec)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     ngd_arena_init(&exec->arena, 16 << 10);
@@ -69,6 +67,8 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
         status = ngd_ascend_find_tails(exec, diag);
     if (status == NGD_OK)
         status = ngd_ascend_find_checks(exec, diag);
+    if (status == NGD_OK)
+        status = ngd_ascend_find_groups(exec, groups, n_groups, diag);
     if (status == NGD_OK && needs_mask(plan))
         status = ngd_ascend_mask(exec->dev, diag);
     if (status) {

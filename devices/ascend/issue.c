@@ -22,7 +22,10 @@ static const struct ascend_op ops[NGD_OP_MAX] = {
                      offsetof(struct ngd_acl, aclnn##function##GetWorkspaceSize), \
                      offsetof(struct ngd_acl, aclnn##function),                   \
                      dtypes,                                                      \
-                     strided},
+                     strided,                                                     \
+                     false},
+#define NGD_ASCEND_COLLECTIVE(id, builder, function, dtypes) \
+    [NGD_OP_##id] = {#function, ngd_ascend_build_##builder, 0, 0, dtypes, false, true},
 #include "devices/ascend/ascend_ops.def"
 #undef NGD_ASCEND_OP
 };
@@ -360,6 +363,12 @@ struct ascend_view ngd_ascend_cast(struct ascend_issue *c, const struct ascend_v
 
 /* ---- task groups --------------------------------------------------------------------------------- */
 
+void ngd_ascend_called(struct ascend_issue *c, const char *name, ngd_acl_error_t code)
+{
+    if (code)
+        failed(c, code, name);
+}
+
 static void check_code(struct ascend_issue *c, ngd_acl_error_t code, const char *name)
 {
     if (code)
@@ -436,7 +445,7 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     }
     if (c->mode == ASCEND_MEASURE)
         check_dtype(c);
-    if (!c->status && !is_empty(c))
+    if (!c->status && (c->op->collective || !is_empty(c)))
         c->op->build(c);
     release_held(c);
     return c->status;

@@ -62,6 +62,7 @@ struct ascend_op {
     size_t phase1, run; /* offsets in struct ngd_acl */
     uint32_t dtypes;    /* of operand 0 (or of the result, without operands): bit per ngd_dtype_t */
     bool strided;       /* operands may have any strides */
+    bool collective;    /* other ranks wait for it, also without elements here */
 };
 const struct ascend_op *ngd_ascend_op_of(ngd_op_id_t id); /* NULL = none */
 
@@ -114,7 +115,11 @@ void ngd_ascend_phase2(struct ascend_issue *c, const char *name, ngd_acl_error_t
 #define ASCEND_PHASE1(c, type) (*(type const *)(const void *)((const char *)(c)->acl + (c)->op->phase1))
 #define ASCEND_RUN_OF(c)       (*(ngd_aclnn_run_t const *)(const void *)((const char *)(c)->acl + (c)->op->run))
 
+/* What a function of another library than aclnn's answered, on the stream. */
+void ngd_ascend_called(struct ascend_issue *c, const char *name, ngd_acl_error_t code);
+
 #define NGD_ASCEND_OP(id, builder, function, dtypes, strided) void ngd_ascend_build_##builder(struct ascend_issue *c);
+#define NGD_ASCEND_COLLECTIVE(id, builder, function, dtypes)  void ngd_ascend_build_##builder(struct ascend_issue *c);
 #include "devices/ascend/ascend_ops.def"
 #undef NGD_ASCEND_OP
 

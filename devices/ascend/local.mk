@@ -18,9 +18,12 @@ libngddevices_la_SOURCES += \
 	devices/ascend/check.c \
 	devices/ascend/epilogue.c \
 	devices/ascend/exec.c \
+	devices/ascend/group.c \
+	devices/ascend/group.h \
 	devices/ascend/issue.c \
 	devices/ascend/issue.h \
 	devices/ascend/op_basic.c \
+	devices/ascend/op_collective.c \
 	devices/ascend/op_decoder.c \
 	devices/ascend/op_index.c \
 	devices/ascend/op_matrix.c \
@@ -32,7 +35,8 @@ aclsimdir = $(libexecdir)/npugraphd/acl-simulator
 aclsim_LTLIBRARIES = \
 	devices/ascend/sim/libascendcl.la \
 	devices/ascend/sim/libnnopbase.la \
-	devices/ascend/sim/libopapi.la
+	devices/ascend/sim/libopapi.la \
+	devices/ascend/sim/libhccl.la
 NGD_ACLSIM_LDFLAGS = $(AM_LDFLAGS) -avoid-version -no-undefined
 
 devices_ascend_sim_libascendcl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
@@ -68,3 +72,10 @@ devices_ascend_sim_libopapi_la_SOURCES = \
 	devices/ascend/sim/sim_op_matrix.c \
 	devices/ascend/sim/sim_op_norm.c \
 	devices/ascend/sim/sim_op_reduce.c
+
+devices_ascend_sim_libhccl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
+devices_ascend_sim_libhccl_la_LIBADD = devices/ascend/sim/libascendcl.la $(JANSSON_LIBS) -lm
+devices_ascend_sim_libhccl_la_SOURCES = \
+	devices/ascend/sim/sim_hccl.c \
+	devices/ascend/sim/sim_hccl.h \
+	devices/ascend/sim/sim_hccl_run.c

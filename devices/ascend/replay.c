@@ -17,12 +17,14 @@
  */
 #include "base/clock.h"
 #include "base/log.h"
+#include "devices/ascend/group.h"
 #include "devices/ascend/issue.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define MIN_FREE_STREAMS 2 /* a capture takes at least its hidden stream; one more may be needed for many tasks */
+#define SLICE_MS         100 /* how late a rank sees that another one failed */
+#define MIN_FREE_STREAMS 2   /* a capture takes at least its hidden stream; one more may be needed for many tasks */
 
 static ngd_status_t fail(struct ascend_stream *s, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
 {
@@ -279,31 +281,80 @@ static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, s
     return inst->exec->n_groups ? update_groups(s, inst, launch) : NGD_OK;
 }
 
-static ngd_status_t replay(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+/* Once in a launch: before its first collective reaches the device. */
+static ngd_status_t meet(const struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
 {
     ngd_status_t status = NGD_OK;
 
+    if (inst->exec->n_comms && !*met_p) {
+        status = ngd_ascend_groups_meet(inst->exec, launch, &launch->diag);
+        *met_p = status == NGD_OK;
+    }
+    return status;
+}
+
+/* The graph is of this stream, and of the communicators that there are now. */
+static bool get_graph(struct ascend_stream *s, struct ascend_inst *inst)
+{
     if (!ngd_ascend_get_graph(inst, s))
+        return false;
+    if (!inst->exec->n_comms || inst->stamp == ngd_ascend_group_stamp(inst->exec))
+        return true;
+    ngd_ascend_put_graph(inst);
+    return false;
+}
+
+/* Captures before it meets: that takes a while, and the others' devices would wait. */
+static ngd_status_t replay(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (!get_graph(s, inst)) {
+        inst->stamp = ngd_ascend_group_stamp(inst->exec);
         status = capture(s, inst, launch);
+    }
+    if (status == NGD_OK)
+        status = meet(inst, launch, met_p);
     if (status == NGD_OK)
         status = execute(s, inst, launch);
     return status;
 }
 
-static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, bool *met_p)
 {
     struct ascend_issue c = issue_on(s, inst, launch);
+    ngd_status_t status = meet(inst, launch, met_p);
 
+    if (status)
+        return status;
     atomic_fetch_add_explicit(&s->dev->eager, 1, memory_order_relaxed);
     return issue_body(&c);
 }
 
 /* ---- the whole of a launch ----------------------------------------------------------------------- */
 
-/* Nothing of the launch runs when this returns, or the stream is broken. */
-static ngd_status_t await(struct ascend_stream *s, ngd_status_t status, struct ngd_launch *launch)
+/* While a collective waits for other ranks, it is asked now and then whether they still come. */
+static ngd_acl_error_t synchronize(struct ascend_stream *s, const struct ascend_inst *inst)
 {
-    ngd_acl_error_t code = s->dev->acl->aclrtSynchronizeStreamWithTimeout(s->stream, s->dev->limit_ms);
+    const struct ngd_acl *acl = s->dev->acl;
+    const ngd_nsec_t end = ngd_now() + s->dev->limit_ms * NGD_MSEC;
+    ngd_acl_error_t code;
+
+    if (!inst->exec->n_comms)
+        return acl->aclrtSynchronizeStreamWithTimeout(s->stream, s->dev->limit_ms);
+    do {
+        code = acl->aclrtSynchronizeStreamWithTimeout(s->stream,
+                                                      s->dev->limit_ms < SLICE_MS ? s->dev->limit_ms : SLICE_MS);
+    } while (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && ngd_now() < end &&
+             ngd_ascend_groups_broken(inst->exec, NULL) == NGD_OK);
+    return code;
+}
+
+/* Nothing of the launch runs when this returns, or the stream is broken. */
+static ngd_status_t await(struct ascend_stream *s, const struct ascend_inst *inst, ngd_status_t status,
+                          struct ngd_launch *launch)
+{
+    ngd_acl_error_t code = synchronize(s, inst);
     struct ngd_diag diag = {0};
     ngd_status_t waited;
 
@@ -332,10 +383,34 @@ static void stop_what_runs(struct ascend_stream *s)
         s->dev->acl->aclrtStreamAbort(s->update);
 }
 
+/*
+ * The launch has met the others, and did not end well. Who failed breaks the group; who was stopped because another one
+ * had says so, on a stream whose context is made anew, since its device is not to blame.
+ */
+static ngd_status_t end_in_groups(struct ascend_stream *s, const struct ascend_inst *inst, ngd_status_t status,
+                                  bool failed_first, struct ngd_launch *launch)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t broken;
+
+    ngd_ascend_groups_spoil(inst->exec);
+    if (failed_first)
+        return status;
+    broken = ngd_ascend_groups_broken(inst->exec, &diag);
+    if (!broken) {
+        ngd_ascend_groups_fail(inst->exec, "failed", launch->diag.text);
+        return status;
+    }
+    if (status == NGD_ERR_DEVICE_LOST || (s->broken && ngd_ascend_stream_renew(s, &launch->diag)))
+        return status;
+    launch->diag = diag;
+    return broken;
+}
+
 static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    bool eager = launch->eager;
-    ngd_status_t status = eager ? run_eager(s, inst, launch) : replay(s, inst, launch);
+    bool eager = launch->eager, met = false, failed;
+    ngd_status_t status = eager ? run_eager(s, inst, launch, &met) : replay(s, inst, launch, &met);
 
     if (status == NGD_ERR_NO_STREAMS && !eager) {
         ngd_warning("devices", "device %s, stream %s: no stream is left for a capture, running operator by operator",
@@ -343,15 +418,18 @@ static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struc
         ngd_ascend_drop_graph(inst);
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
         if (status == NGD_OK)
-            status = run_eager(s, inst, launch);
+            status = run_eager(s, inst, launch, &met);
     }
     if (status == NGD_OK)
         status = copy_outputs(s, inst, launch);
-    status = await(s, status, launch);
+    failed = met && status;
+    if (failed) /* the others wait for what this rank has not queued */
+        ngd_ascend_groups_fail(inst->exec, "failed", launch->diag.text);
+    status = await(s, inst, status, launch);
     if (s->broken)
         stop_what_runs(s);
     ngd_ascend_put_graph(inst);
-    return status;
+    return met && status ? end_in_groups(s, inst, status, failed, launch) : status;
 }
 
 static void copy_out(const struct ascend_inst *inst, const struct ngd_launch *launch)
@@ -366,16 +444,12 @@ static void copy_out(const struct ascend_inst *inst, const struct ngd_launch *la
     }
 }
 
-ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *launch)
+/* From the inputs to the end of the device's work and the CPU's. */
+static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    struct ascend_stream *s = stream;
-    struct ascend_inst *inst = inst_v;
-    ngd_nsec_t start = ngd_now(), computed;
+    ngd_nsec_t start = ngd_now();
     ngd_status_t status;
 
-    if (!s->context || s->broken)
-        return launch->status =
-                   ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", s->name);
     fill_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;
     status = ngd_ascend_check_inputs(inst, launch);
@@ -387,6 +461,33 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *la
         status = run(s, inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_run_tails(inst, launch);
+    return status;
+}
+
+static ngd_status_t compute_in_groups(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    uint32_t begun = 0;
+    ngd_status_t status = ngd_ascend_groups_begin(inst->exec, &begun, &launch->diag);
+
+    if (status == NGD_OK)
+        status = compute(s, inst, launch);
+    ngd_ascend_groups_end(inst->exec, begun, launch);
+    return status;
+}
+
+ngd_status_t ngd_ascend_launch(void *stream, void *inst_v, struct ngd_launch *launch)
+{
+    struct ascend_stream *s = stream;
+    struct ascend_inst *inst = inst_v;
+    ngd_nsec_t start = ngd_now(), computed;
+    ngd_status_t status;
+
+    if (!s->context || s->broken) {
+        ngd_diag_set(&launch->diag, NGD_ERR_STREAM_ERROR, "stream %s has no context; reset it", s->name);
+        ngd_ascend_groups_fail(inst->exec, "does not run", launch->diag.text);
+        return launch->status = NGD_ERR_STREAM_ERROR;
+    }
+    status = inst->exec->n_comms ? compute_in_groups(s, inst, launch) : compute(s, inst, launch);
     if (status == NGD_OK) {
         computed = ngd_now();
         copy_out(inst, launch);

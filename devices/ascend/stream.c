@@ -4,7 +4,7 @@
  * mended by making its context anew. The queue in front is devices/serial.h.
  */
 #include "base/log.h"
-#include "devices/ascend/ascend.h"
+#include "devices/ascend/group.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -100,6 +100,12 @@ ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struc
     return n > s->n_events ? grow_events(s, n, diag) : NGD_OK;
 }
 
+ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag)
+{
+    close_context(s);
+    return open_context(s, diag);
+}
+
 /* ---- as a stream of devices/serial.h ------------------------------------------------------------- */
 
 static ngd_status_t reset(void *ctx)
@@ -110,8 +116,7 @@ static ngd_status_t reset(void *ctx)
 
     if (!s->broken && s->context)
         return NGD_OK; /* an error that was only claimed (a test's) */
-    close_context(s);
-    status = open_context(s, &diag);
+    status = ngd_ascend_stream_renew(s, &diag);
     if (status)
         ngd_error("devices", "device %s, stream %s: its context cannot be made anew: %s", s->dev->name, s->name,
                   diag.text);
@@ -129,7 +134,17 @@ static void fini(void *ctx)
     ngd_free(s);
 }
 
-static const struct ngd_serial_ops stream_ops = {.launch = ngd_ascend_launch, .reset = reset, .fini = fini};
+/* Nobody waits for a rank whose launch is not taken. */
+static void refused(void *ctx, void *inst_v, ngd_status_t status)
+{
+    const struct ascend_inst *inst = inst_v;
+
+    (void)ctx;
+    ngd_ascend_groups_fail(inst->exec, "does not run", ngd_status_text(status));
+}
+
+static const struct ngd_serial_ops stream_ops = {
+    .launch = ngd_ascend_launch, .refused = refused, .reset = reset, .fini = fini};
 
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag)
 {

@@ -235,7 +235,7 @@ static ngd_status_t comm_status(void *comm, struct ngd_diag *diag)
 
 static ngd_status_t comm_reset(void *comm, struct ngd_diag *diag)
 {
-    return ngd_meeting_reset(comm, diag);
+    return ngd_meeting_reset(comm, NULL, NULL, diag);
 }
 
 extern const struct ngd_backend ngd_backend_host;

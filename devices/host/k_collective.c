@@ -270,11 +270,6 @@ static const struct {
     {NGD_OP_C10D_ALL_TO_ALL_SINGLE, run_all_to_all},
 };
 
-static bool has_attr(const struct ngd_plan_call *call, const char *name)
-{
-    return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
-}
-
 static const struct ngd_backend_group *find_group(const struct ngd_host_prepare *p)
 {
     const char *name = ngd_call_str(p->call, "group_name");
@@ -283,38 +278,6 @@ static const struct ngd_backend_group *find_group(const struct ngd_host_prepare 
         if (strcmp(p->groups[i].name, name) == 0)
             return &p->groups[i];
     return NULL;
-}
-
-static void say_parts(const struct ngd_plan_call *call, struct collective *c)
-{
-    const struct ngd_attr_value *sends = ngd_call_ints(call, "input_split_sizes");
-    const struct ngd_attr_value *receives = ngd_call_ints(call, "output_split_sizes");
-
-    c->what.split = true;
-    for (uint32_t i = 0; i < c->size; i++) { /* as many as ranks: checked with the group */
-        c->what.sends[i] = (uint64_t)sends->list[i] * c->row_bytes;
-        c->what.receives[i] = (uint64_t)receives->list[i] * c->row_bytes;
-    }
-}
-
-/* What the others are told; a tensor without dimensions is said as [1]. */
-static void say(const struct ngd_plan_call *call, const struct ngd_plan_tensor *x, struct collective *c)
-{
-    struct ngd_collective *what = &c->what;
-
-    what->op = call->op->name;
-    what->reduce = has_attr(call, "reduce_op") ? ngd_call_str(call, "reduce_op") : "";
-    what->dtype = x->dtype;
-    what->rank = x->rank ? x->rank : 1;
-    what->dims[0] = 1;
-    memcpy(what->dims, x->dims, x->rank * sizeof(what->dims[0]));
-    if (has_attr(call, "src"))
-        what->src = (uint32_t)ngd_call_int(call, "src");
-    c->element = c->row_bytes = ngd_dtype_bytes(x->dtype);
-    for (uint32_t i = 1; i < x->rank; i++)
-        c->row_bytes *= (uint64_t)x->dims[i];
-    if (has_attr(call, "input_split_sizes"))
-        say_parts(call, c);
 }
 
 static ngd_status_t prepare_collective(struct ngd_host_prepare *p, struct ngd_diag *diag)
@@ -331,7 +294,8 @@ static ngd_status_t prepare_collective(struct ngd_host_prepare *p, struct ngd_di
     c->meeting = group->comm;
     c->rank = group->rank;
     c->size = group->size;
-    say(p->call, x, c);
+    c->element = ngd_dtype_bytes(x->dtype);
+    ngd_collective_say(p->call, x, c->size, &c->what, &c->row_bytes);
     if (*c->what.reduce)
         c->reduce = find_reduction(c->what.reduce, x->dtype);
     for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)

@@ -122,7 +122,8 @@ ngd_status_t ngd_meeting_status(const struct ngd_meeting *m, struct ngd_diag *di
 }
 
 /* A launch that begins meanwhile waits for the end of it. */
-ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, struct ngd_diag *diag)
+ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, ngd_status_t (*mend)(void *arg, struct ngd_diag *diag), void *arg,
+                               struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
     uint32_t n = 0;
@@ -135,6 +136,8 @@ ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, struct ngd_diag *diag)
             break;
         }
     }
+    if (!status && mend)
+        status = mend(arg, diag);
     for (uint32_t i = 0; i < n && !status; i++) {
         atomic_store(&m->ranks[i].posted, 0);
         m->ranks[i].round = 0;
@@ -148,6 +151,45 @@ ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, struct ngd_diag *diag)
 }
 
 /* ---- what ranks do -------------------------------------------------------------------------------------- */
+
+static bool has_attr(const struct ngd_plan_call *call, const char *name)
+{
+    return ngd_op_attr_index(call->op, name, strlen(name)) >= 0;
+}
+
+static void say_parts(const struct ngd_plan_call *call, uint32_t ranks, uint64_t row_bytes, struct ngd_collective *what)
+{
+    const struct ngd_attr_value *sends = ngd_call_ints(call, "input_split_sizes");
+    const struct ngd_attr_value *receives = ngd_call_ints(call, "output_split_sizes");
+
+    what->split = true;
+    for (uint32_t i = 0; i < ranks; i++) { /* as many as ranks: checked with the group */
+        what->sends[i] = (uint64_t)sends->list[i] * row_bytes;
+        what->receives[i] = (uint64_t)receives->list[i] * row_bytes;
+    }
+}
+
+/* A tensor without dimensions is said as [1]. */
+void ngd_collective_say(const struct ngd_plan_call *call, const struct ngd_plan_tensor *x, uint32_t ranks,
+                        struct ngd_collective *what, uint64_t *row_bytes_p)
+{
+    uint64_t row_bytes = ngd_dtype_bytes(x->dtype);
+
+    memset(what, 0, sizeof(*what));
+    what->op = call->op->name;
+    what->reduce = has_attr(call, "reduce_op") ? ngd_call_str(call, "reduce_op") : "";
+    what->dtype = x->dtype;
+    what->rank = x->rank ? x->rank : 1;
+    what->dims[0] = 1;
+    memcpy(what->dims, x->dims, x->rank * sizeof(what->dims[0]));
+    if (has_attr(call, "src"))
+        what->src = (uint32_t)ngd_call_int(call, "src");
+    for (uint32_t i = 1; i < x->rank; i++)
+        row_bytes *= (uint64_t)x->dims[i];
+    if (has_attr(call, "input_split_sizes"))
+        say_parts(call, ranks, row_bytes, what);
+    *row_bytes_p = row_bytes;
+}
 
 static void describe(const struct ngd_collective *c, char *text, size_t n)
 {
@@ -165,8 +207,10 @@ static bool same(const struct ngd_collective *a, const struct ngd_collective *b)
 {
     uint32_t first = a->split ? 1 : 0;
 
-    if (a->op != b->op || strcmp(a->reduce, b->reduce) != 0 || a->dtype != b->dtype || a->rank != b->rank ||
-        a->split != b->split || a->src != b->src)
+    if (a->open && b->open)
+        return true;
+    if (a->op != b->op || a->open != b->open || strcmp(a->reduce, b->reduce) != 0 || a->dtype != b->dtype ||
+        a->rank != b->rank || a->split != b->split || a->src != b->src)
         return false;
     for (uint32_t i = first; i < a->rank; i++)
         if (a->dims[i] != b->dims[i])

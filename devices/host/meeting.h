@@ -28,10 +28,15 @@ struct ngd_collective {
     ngd_dtype_t dtype;
     uint8_t rank; /* of the tensor */
     bool split;   /* dims[0], sends and receives are each rank's own */
+    bool open;    /* ranks may say different things: the caller compares them (ngd_meeting_said) */
     uint32_t src;
     int64_t dims[NGD_MAX_RANK];
     uint64_t sends[NGD_GROUP_MAX_RANKS], receives[NGD_GROUP_MAX_RANKS]; /* split: bytes, by rank */
 };
+
+/* What a call of a plan says with its planned rows; bytes of a row in *row_bytes_p. */
+void ngd_collective_say(const struct ngd_plan_call *call, const struct ngd_plan_tensor *x, uint32_t ranks,
+                        struct ngd_collective *what, uint64_t *row_bytes_p);
 
 ngd_status_t ngd_meeting_create(uint32_t n, const char *name, ngd_nsec_t time_limit, struct ngd_meeting **m_p);
 void ngd_meeting_destroy(struct ngd_meeting *m);
@@ -54,6 +59,9 @@ const struct ngd_collective *ngd_meeting_said(const struct ngd_meeting *m, uint3
 /* As in struct ngd_backend_comm. */
 void ngd_meeting_abort(struct ngd_meeting *m, ngd_status_t status, const char *why);
 ngd_status_t ngd_meeting_status(const struct ngd_meeting *m, struct ngd_diag *diag);
-ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, struct ngd_diag *diag);
+/* mend (optional) is called while no rank can begin a launch, before the group is whole again; its error is the answer.
+ */
+ngd_status_t ngd_meeting_reset(struct ngd_meeting *m, ngd_status_t (*mend)(void *arg, struct ngd_diag *diag), void *arg,
+                               struct ngd_diag *diag);
 
 #endif

@@ -47,6 +47,12 @@ VALUES = {
     "NGD_ACL_CAPTURE_ACTIVE": "ACL_MODEL_RI_CAPTURE_STATUS_ACTIVE", "NGD_ACL_CAPTURE_INVALID": "ACL_MODEL_RI_CAPTURE_STATUS_INVALIDATED",
     "NGD_ACL_FLOAT": "ACL_FLOAT", "NGD_ACL_FLOAT16": "ACL_FLOAT16", "NGD_ACL_INT8": "ACL_INT8", "NGD_ACL_INT32": "ACL_INT32",
     "NGD_ACL_UINT8": "ACL_UINT8", "NGD_ACL_INT64": "ACL_INT64", "NGD_ACL_DOUBLE": "ACL_DOUBLE", "NGD_ACL_BOOL": "ACL_BOOL",
+    "NGD_ACL_RT_FFTS_PLUS_TIMEOUT": "ACL_ERROR_RT_FFTS_PLUS_TIMEOUT",
+    **{f"NGD_HCCL_E_{e}": f"HCCL_E_{e}" for e in ("PARA", "PTR", "MEMORY", "NOT_SUPPORT", "TIMEOUT", "RUNTIME")},
+    "NGD_HCCL_E_OPEN_FILE": "HCCL_E_OPEN_FILE_FAILURE",
+    **{f"NGD_HCCL_{t}": f"HCCL_DATA_TYPE_{t}" for t in ("INT8", "INT16", "INT32", "FP16", "FP32", "INT64", "UINT64", "UINT8", "UINT16",
+                                                      "UINT32", "FP64", "BFP16")},
+    **{f"NGD_HCCL_{r}": f"HCCL_REDUCE_{r}" for r in ("SUM", "PROD", "MAX", "MIN")},
     "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND",
 }
 
@@ -82,7 +88,7 @@ def rows(name, macro):
 def headers(folders):
     """Relative names of the headers that may declare something of ours."""
     for folder in folders:
-        for sub in ("acl", "aclnn", "aclnnop", "aclnnop/level2"):
+        for sub in ("acl", "aclnn", "aclnnop", "aclnnop/level2", "hccl"):
             path = os.path.join(folder, sub)
             for name in sorted(os.listdir(path)) if os.path.isdir(path) else ():
                 if name.endswith(".h"):
@@ -105,13 +111,13 @@ def main():
     where = {}
     for name, path in headers(folders):
         with open(path, encoding="utf-8", errors="replace") as f:
-            for word in set(re.findall(r"\b(acl\w+)\s*\(", f.read())):
+            for word in set(re.findall(r"\b((?:acl|Hccl)\w+)\s*\(", f.read())):
                 where.setdefault(word, name)
     runtime = rows("acl_symbols.def", "NGD_ACL") + rows("sim/sim_symbols.def", "NGD_ACL")
     ops = [f"aclnn{op}GetWorkspaceSize" for op in rows("aclnn_symbols.def", "NGD_ACLNN")]
     known = [s for s in runtime + ops if s in where]
     absent = [s for s in runtime + ops if s not in where]
-    base = [h for h in ("acl/acl.h", "acl/acl_rt.h", "acl/acl_mdl.h", "aclnn/acl_meta.h")
+    base = [h for h in ("acl/acl.h", "acl/acl_rt.h", "acl/acl_mdl.h", "aclnn/acl_meta.h", "hccl/hccl.h")
             if any(os.path.exists(os.path.join(d, h)) for d in folders)]
     includes = "".join(f'#include "{h}"\n' for h in dict.fromkeys(base + [where[s] for s in known]))
     ours = ("#define NGD_ACL(name, result, args, library, since, instead) using our_##name = result(*) args;\n"
@@ -126,7 +132,7 @@ def main():
     unknown = []
     for mine, theirs in VALUES.items():
         code, text = compile_text(f"{includes}{PRELUDE}static_assert((long){mine} == (long){theirs}, \"differs\");\n", folders)
-        if code and "differs" in text:
+        if code and "static assertion failed" in text:
             print(f"not ok - {mine} is not {theirs}")
             wrong.append(mine)
         elif code:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_ascend tests/ascend/test_ascend_models
+NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_ascend tests/ascend/test_ascend_models
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -9,6 +9,8 @@ tests_ascend_test_aclsim_SOURCES = tests/ascend/test_aclsim.c tests/backend/simu
 tests_ascend_test_aclsim_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_calls_SOURCES = tests/ascend/test_aclsim_calls.c tests/backend/simulator.h
 tests_ascend_test_aclsim_calls_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
+tests_ascend_test_aclsim_hccl_SOURCES = tests/ascend/test_aclsim_hccl.c tests/backend/simulator.h
+tests_ascend_test_aclsim_hccl_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)

@@ -532,6 +532,43 @@ START_TEST(executor_serves_once_unless_it_is_made_repeatable)
 }
 END_TEST
 
+/* Each execution uses the workspace that it was given, and no earlier one's. */
+START_TEST(repeatable_executor_forgets_the_workspaces_of_earlier_executions)
+{
+    const int64_t dims[] = {2, 4}, turned[] = {4, 2}, out[] = {2, 2}, n = 8;
+    struct aclTensor *a, *b, *y;
+    struct aclOpExecutor *executor;
+    uint64_t bytes = 0;
+    void *x, *z;
+
+    open_simulator();
+    x = device_floats(1);
+    z = device_floats(0);
+    a = acl->aclCreateTensor(dims, 2, NGD_ACL_FLOAT, NULL, 0, NGD_ACL_FORMAT_ND, &n, 1, x);
+    b = acl->aclCreateTensor(turned, 2, NGD_ACL_FLOAT, NULL, 0, NGD_ACL_FORMAT_ND, &n, 1, x);
+    y = acl->aclCreateTensor(out, 2, NGD_ACL_FLOAT, NULL, 0, NGD_ACL_FORMAT_ND, &n, 1, z);
+    ck_assert_int_eq(acl->aclnnMatmulGetWorkspaceSize(a, b, y, NGD_ACL_CUBE_KEEP_DTYPE, &bytes, &executor), 0);
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_int_eq(acl->aclSetAclOpExecutorRepeatable(executor), 0);
+    for (int i = 0; i < 40; i++) {
+        void *workspace;
+
+        ck_assert_int_eq(acl->aclrtMalloc(&workspace, bytes, 0), 0);
+        ck_assert_int_eq(acl->aclnnMatmul(workspace, bytes, executor, stream), 0);
+        ck_assert_int_eq(acl->aclrtSynchronizeStream(stream), 0);
+        ck_assert_int_eq(acl->aclrtFree(workspace), 0);
+    }
+    ck_assert_float_eq(first_of(z), 1 * 1 + 2 * 3 + 3 * 5 + 4 * 7);
+    ck_assert_int_eq(acl->aclDestroyAclOpExecutor(executor), 0);
+    acl->aclDestroyTensor(a);
+    acl->aclDestroyTensor(b);
+    acl->aclDestroyTensor(y);
+    ck_assert_int_eq(acl->aclrtFree(x), 0);
+    ck_assert_int_eq(acl->aclrtFree(z), 0);
+    close_simulator();
+}
+END_TEST
+
 START_TEST(copies_need_pinned_memory_in_a_capture_and_alignment_always)
 {
     static char pageable[64] __attribute__((aligned(64)));
@@ -609,5 +646,6 @@ UNIT_MAIN("ascend/simulator", captured_work_runs_only_when_it_is_replayed, defau
           update_reaches_the_replay_that_waits_for_it_and_a_missing_record_hangs,
           freed_operand_is_found_at_replay_and_spoils_a_context_that_stops_on_failure,
           executor_serves_once_unless_it_is_made_repeatable,
+          repeatable_executor_forgets_the_workspaces_of_earlier_executions,
           copies_need_pinned_memory_in_a_capture_and_alignment_always, memory_ends_where_the_device_ends,
           symbols_that_came_after_8_1_can_be_hidden, library_that_is_missing_is_named_with_what_to_do)

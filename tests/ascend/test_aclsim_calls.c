@@ -17,6 +17,9 @@
 static const struct ngd_acl *acl;
 static void *context, *stream, *other;
 
+#define FILE_ASCENDCL "libascendcl.so"
+#define FILE_HCCL     "libhccl.so"
+
 static struct {
 #define NGD_ACL(name, result, args, library, since, instead) result(*name) args;
 #include "devices/ascend/sim/sim_symbols.def"
@@ -28,7 +31,8 @@ static void open_simulator(void)
     struct ngd_diag diag = {0};
 
     ck_assert_msg(ngd_acl_load(simulator_dir(), &acl, &diag) == NGD_OK, "%s", diag.text);
-#define NGD_ACL(name, result, args, library, since, instead) more.name = (__typeof__(more.name))simulator_symbol(#name);
+#define NGD_ACL(name, result, args, library, since, instead) \
+    more.name = (__typeof__(more.name))simulator_symbol_in(FILE_##library, #name);
 #include "devices/ascend/sim/sim_symbols.def"
 #undef NGD_ACL
     ck_assert_int_eq(acl->aclrtCreateContext(&context, 0), 0);

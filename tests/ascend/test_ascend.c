@@ -5,6 +5,7 @@
  */
 #include "tests/backend/simulator.h"
 #include "tests/ops/device_run.h"
+#include "devices/comm.h"
 #include "tests/unit/unit.h"
 #include <math.h>
 
@@ -355,6 +356,126 @@ START_TEST(any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_le
 }
 END_TEST
 
+/* ---- groups -------------------------------------------------------------------------------------- */
+
+#define SUM_GRAPH                                                                             \
+    "npugraph 1\ngraph \"sum\" {\n input %x : f32[4]\n %a = _c10d_functional.all_reduce(%x) " \
+    "{reduce_op=\"sum\", group_name=\"tp\"}\n %y = aten.neg(%a)\n return \"y\" = %y\n}\n"
+
+struct pair {
+    struct bench b[2];
+    struct ready r[2];
+    struct ngd_comm *comm;
+    float x[2][4], y[2][4];
+    struct ngd_span in[2];
+    struct ngd_out out[2];
+    struct ngd_launch launch[2];
+};
+
+static ngd_status_t open_pair(struct pair *p, struct ngd_diag *diag)
+{
+    struct ngd_device *devices[2];
+    struct ngd_comm_params params;
+    ngd_status_t status = NGD_OK;
+
+    memset(p, 0, sizeof(*p));
+    for (uint32_t r = 0; r < 2 && !status; r++) {
+        status = open_device(&p->b[r], r, diag);
+        devices[r] = p->b[r].dev;
+    }
+    ngd_comm_params_init(&params);
+    params.name = "tp";
+    params.devices = devices;
+    params.n = 2;
+    if (!status)
+        status = ngd_comm_create(&params, &p->comm, diag);
+    for (uint32_t r = 0; r < 2 && !status; r++)
+        status = ready_open_in(&p->r[r], &p->b[r], &p->comm, 1, SUM_GRAPH, NULL, diag);
+    return status;
+}
+
+static void close_pair(struct pair *p)
+{
+    for (int r = 0; r < 2; r++)
+        if (p->r[r].graph)
+            ready_close(&p->r[r]);
+    ngd_comm_destroy(p->comm);
+    for (int r = 0; r < 2; r++)
+        if (p->b[r].dev)
+            close_device(&p->b[r]);
+}
+
+/* Both ranks; the first error. */
+static ngd_status_t launch_pair(struct pair *p, int turn)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < 4; i++)
+            p->x[r][i] = (float)(turn + i + 10 * r);
+        p->in[r] = (struct ngd_span){p->x[r], sizeof(p->x[r])};
+        p->out[r] = (struct ngd_out){p->y[r], sizeof(p->y[r])};
+        p->launch[r] = (struct ngd_launch){.inputs = &p->in[r], .outputs = &p->out[r], .eager = turn == 2};
+        p->launch[r].status = NGD_ERR_INTERNAL; /* until it has run, or is refused */
+        (void)ngd_stream_launch(p->b[r].stream, p->r[r].inst, &p->launch[r]);
+    }
+    for (int r = 0; r < 2; r++) {
+        ngd_stream_sync(p->b[r].stream);
+        if (!status)
+            status = p->launch[r].status;
+        for (int i = 0; i < 4 && !p->launch[r].status; i++)
+            ck_assert_float_eq(p->y[r][i], (float)-(2 * (turn + i) + 10));
+    }
+    return status;
+}
+
+/* Also after an error and a reset. */
+static ngd_status_t life_of_a_pair(void)
+{
+    struct ngd_diag diag = {0};
+    struct pair p;
+    ngd_status_t status = open_pair(&p, &diag), first = status;
+
+    for (int turn = 0; turn < 3 && !status; turn++) {
+        status = launch_pair(&p, turn);
+        if (!status)
+            continue;
+        first = status;
+        for (int r = 0; r < 2; r++)
+            ngd_stream_reset(p.b[r].stream);
+        status = ngd_comm_reset(p.comm, &diag);
+    }
+    close_pair(&p);
+    return first;
+}
+
+START_TEST(any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever)
+{
+    static const int codes[] = {107000, 207001, 15, 507015};
+    int64_t before = simulator_count("calls"), n;
+    int failed = 0;
+
+    simulator_set("devices", "2");
+    ck_assert_int_eq(life_of_a_pair(), NGD_OK);
+    simulator_set("hccl_connect_ms", "100"); /* for a rank that fails before its first collective */
+    nothing_is_left("without a fault");
+    n = simulator_count("calls") - before;
+    ck_assert_int_gt(n, 80);
+    for (int64_t i = 0; i < n; i++) {
+        char when[64];
+
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
+        failed += life_of_a_pair() != NGD_OK;
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
+        nothing_is_left(when);
+    }
+    printf("%lld calls of a group, each failed once: %d lives met an error\n", (long long)n, failed);
+    ck_assert_int_gt(failed, 20);
+    simulator_set("devices", "1");
+}
+END_TEST
+
 START_TEST(losing_one_of_two_devices_is_reported_and_the_other_serves_on)
 {
     struct step *s = malloc(sizeof(*s));
@@ -481,6 +602,7 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           capture_error_is_answered_in_our_words_and_the_next_launch_works,
           no_stream_for_a_capture_runs_the_graph_operator_by_operator,
           any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
+          any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever,
           losing_one_of_two_devices_is_reported_and_the_other_serves_on,
           indices_outside_their_tensor_never_reach_the_device, rows_of_padding_write_nothing_to_the_cache,
           cann_8_1_gives_the_results_of_newer_versions)

@@ -42,6 +42,7 @@ static void host_disarm(void)
 static void ascend_params(struct ngd_device_params *params)
 {
     setenv("NGD_ASCEND_LIMIT_MS", "1000", 1); /* of a replay: what hangs is ended then */
+    simulator_set("devices", "3");            /* groups have up to so many ranks */
     params->ascend_libs = simulator_dir();
 }
 
@@ -80,6 +81,7 @@ static const struct conform_backend rows[] = {
         .params = ascend_params,
         .arm = ascend_arm,
         .disarm = ascend_disarm,
+        .checks_first = true,
         .mixed_tolerance = 8192, /* bf16 has 2^13 times the rounding of f32 and two are made */
         .model_tolerance = 32,
         .tolerance = 1,

@@ -30,6 +30,8 @@ struct conform_backend {
     /* Arms a fault; NULL, or the reason why this backend or build cannot. */
     const char *(*arm)(enum conform_fault fault);
     void (*disarm)(void);
+    /* Indices are read before a launch does anything: a rank with a bad one comes to no collective, wherever it is. */
+    bool checks_first;
     bool exact_rows; /* a row has the same bits however many rows run beside it; else it is within tolerance */
     /* The same where an operand of f32 meets one of half precision: a device whose matrix unit takes one dtype only
      * multiplies in the narrower one, and has the precision of that. */

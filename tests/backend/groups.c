@@ -276,7 +276,7 @@ static void check_bad_index(int backend, bool between, bool eager)
         ck_assert_int_eq(ranks_launch(&s, r), NGD_OK);
     ranks_wait(&s);
     ends_with(&s, 1, NGD_ERR_INDEX_RANGE, "index 4");
-    if (between) {
+    if (between || s.backend->checks_first) {
         ends_with(&s, 0, NGD_ERR_GROUP_BROKEN, "group \"tp\"|rank 1 failed|index 4");
     } else { /* nobody waits for what comes behind */
         ck_assert_int_eq(s.io[0].launch.status, NGD_OK);
@@ -310,6 +310,18 @@ START_TEST(rank_whose_stream_has_an_error_does_not_keep_the_others_waiting)
 }
 END_TEST
 
+/* One of the two meets the fault. Where devices wait for each other, the other one may reach its own time limit. */
+static void check_one_failed(const struct ranks *s, enum conform_fault fault)
+{
+    const struct ngd_launch *l[2] = {&s->io[0].launch, &s->io[1].launch};
+    uint32_t failed = ngd_status_scope(l[0]->status) == NGD_SCOPE_DEVICE ? 0 : 1;
+
+    ck_assert_int_eq(ngd_status_scope(l[failed]->status), NGD_SCOPE_DEVICE);
+    if (fault == CONFORM_HANG && ngd_status_scope(l[1 - failed]->status) == NGD_SCOPE_DEVICE)
+        return;
+    ends_with(s, 1 - failed, NGD_ERR_GROUP_BROKEN, failed ? "group \"tp\"|rank 1" : "group \"tp\"|rank 0");
+}
+
 START_TEST(rank_whose_device_fails_does_not_keep_the_others_waiting)
 {
     static const enum conform_fault faults[] = {CONFORM_FAULT, CONFORM_LOST, CONFORM_HANG};
@@ -325,13 +337,11 @@ START_TEST(rank_whose_device_fails_does_not_keep_the_others_waiting)
         if (why) {
             conform_skip(s.backend, "a rank's device that fails", why);
         } else {
-            ck_assert_int_eq(ranks_launch(&s, 1), NGD_OK); /* which meets the fault, and the other one does not */
+            for (uint32_t r = 0; r < 2; r++)
+                ck_assert_int_eq(ranks_launch(&s, r), NGD_OK);
             ranks_wait(&s);
             s.backend->disarm();
-            ck_assert_int_ne(s.io[1].launch.status, NGD_OK);
-            ck_assert_int_eq(ranks_launch(&s, 0), NGD_OK);
-            ranks_wait(&s);
-            ends_with(&s, 0, NGD_ERR_GROUP_BROKEN, "rank 1 does not run");
+            check_one_failed(&s, faults[i]);
             check_usable(&s);
         }
         ranks_close(&s);

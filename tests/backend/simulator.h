@@ -19,12 +19,12 @@ static inline const char *simulator_dir(void)
 }
 
 /* Ends the program when the simulator lacks it: a test without its control shows nothing. */
-static inline void *simulator_symbol(const char *name)
+static inline void *simulator_symbol_in(const char *library, const char *name)
 {
     char path[1100];
     void *handle, *symbol;
 
-    snprintf(path, sizeof(path), "%s/libascendcl.so", simulator_dir());
+    snprintf(path, sizeof(path), "%s/%s", simulator_dir(), library);
     handle = dlopen(path, RTLD_LAZY);
     symbol = handle ? dlsym(handle, name) : NULL;
     if (!symbol) {
@@ -32,6 +32,11 @@ static inline void *simulator_symbol(const char *name)
         exit(EXIT_FAILURE);
     }
     return symbol;
+}
+
+static inline void *simulator_symbol(const char *name)
+{
+    return simulator_symbol_in("libascendcl.so", name);
 }
 
 #define SIMULATOR(function) ((__typeof__(&function))simulator_symbol(#function))

@@ -86,6 +86,10 @@ struct sim_config {
     bool empty_kernels; /* operators do nothing */
     bool log;
     uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
+    /* Of a collective whose ranks do not all come, of a communicator's making, and hidden streams that a communicator
+     * takes of each capture. */
+    uint32_t hccl_exec_ms, hccl_connect_ms, hccl_streams;
+    uint64_t hccl_buffer; /* device bytes of a communicator */
     int version[3];
 };
 
@@ -155,6 +159,7 @@ struct sim_kernel {
     void (*run)(struct sim_kernel *kernel);
     void (*release)(struct sim_kernel *kernel);
     _Atomic int refs;
+    bool collective; /* not allowed in a task group */
     uint32_t n_spans;
     struct {
         const void *addr;
@@ -163,9 +168,26 @@ struct sim_kernel {
 };
 /* Of a kernel that runs: it ends with an exception. */
 SIM_EXPORT void ngd_aclsim_raise(void);
+/* The same with another code, and what the error text says. */
+SIM_EXPORT void ngd_aclsim_raise_code(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Of a kernel that runs and waits: its stream is aborted or destroyed, it ends now. Takes sim.lock. */
+SIM_EXPORT bool ngd_aclsim_stopped(void);
 /* Takes the kernel. */
 SIM_EXPORT int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream);
 SIM_EXPORT void ngd_aclsim_kernel_unref(struct sim_kernel *kernel);
+
+/* ---- for libhccl --------------------------------------------------------------------------------- */
+
+/* hccl_exec_ms, hccl_connect_ms, hccl_streams, hccl_buffer. */
+SIM_EXPORT uint64_t ngd_aclsim_setting(const char *key);
+/* The stream's device, and whether it is captured; 0, or the code. */
+SIM_EXPORT int ngd_aclsim_stream_at(void *stream, int *device_p, bool *captured_p);
+/* n hidden streams of the capture that the stream is in, once for each owner. */
+SIM_EXPORT int ngd_aclsim_capture_takes(void *stream, const void *owner, uint32_t n);
+/* A call that a capture does not allow was made inside an operator: the capture is spoiled. */
+SIM_EXPORT int ngd_aclsim_capture_spoil(void *stream, const char *what);
+SIM_EXPORT bool ngd_aclsim_take_bytes(int device, uint64_t bytes);
+SIM_EXPORT void ngd_aclsim_give_bytes(int device, uint64_t bytes);
 
 typedef enum sim_task_kind {
     SIM_TASK_KERNEL,
@@ -277,6 +299,8 @@ struct sim_model {
     pthread_t thread;
     struct sim_stream *origin;
     struct sim_group *groups;
+    const void *owners[8]; /* who took hidden streams: communicators */
+    uint32_t n_owners;
     uint32_t running; /* queued or under way */
     uint32_t refs;
 };

@@ -146,6 +146,10 @@ static int enter_group(struct sim_stream *s, struct sim_model *m, struct sim_tas
         return ngd_aclsim_fail(NGD_ACL_RT_TASK_GROUP_INTR, "the same",
                                "another stream of the capture launches while a task group is open");
     }
+    if (task->kernel->collective) {
+        g->broken = true;
+        return ngd_aclsim_fail(NGD_ACL_RT_TASK_NOT_SUPPORT, "the same", "a task group takes no collectives");
+    }
     if (g->n == g->room) {
         g->room = g->room ? g->room * 2 : 4;
         g->tasks = realloc(g->tasks, g->room * sizeof(*g->tasks));
@@ -223,6 +227,54 @@ void sim_capture_drop(struct sim_stream *s)
     }
     sim_model_put(m);
 }
+
+/* ---- streams that libraries fork into a capture --------------------------------------------------- */
+
+static int take_once(struct sim_stream *s, const void *owner, uint32_t n)
+{
+    struct sim_model *m = s->capture;
+
+    for (uint32_t i = 0; i < m->n_owners; i++)
+        if (m->owners[i] == owner)
+            return 0;
+    if (m->n_owners == sizeof(m->owners) / sizeof(m->owners[0]) || (m->bound && !sim_take_streams(s->ctx->device, n))) {
+        m->invalid = true;
+        return sim_no_stream("the collectives of a capture");
+    }
+    m->owners[m->n_owners++] = owner;
+    m->hidden += n;
+    return 0;
+}
+
+int ngd_aclsim_capture_takes(void *stream, const void *owner, uint32_t n)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0 && s->capture && !s->capture->invalid)
+        code = take_once(s, owner, n);
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+int ngd_aclsim_capture_spoil(void *stream, const char *what)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0 && s->capture) {
+        s->capture->invalid = true;
+        code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same; the capture is spoiled", "%s", what);
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
+/* ---- begin and end -------------------------------------------------------------------------------- */
 
 ngd_acl_error_t aclmdlRICaptureBegin(void *stream, int mode)
 {

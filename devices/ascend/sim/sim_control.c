@@ -66,33 +66,72 @@ static bool parse_number(const char *text, uint64_t max, uint64_t *value_p)
     return true;
 }
 
+/* Numbers of 32 bits; what is below `least` is no value. */
+static const struct {
+    const char *key;
+    uint32_t *field;
+    uint32_t least;
+} words[] = {
+    {"streams", &sim.config.streams, 0},           {"events", &sim.config.events, 0},
+    {"cascade", &sim.config.cascade, 1},           {"destroy_wait_ms", &sim.config.destroy_wait_ms, 0},
+    {"hccl_exec_ms", &sim.config.hccl_exec_ms, 1}, {"hccl_connect_ms", &sim.config.hccl_connect_ms, 1},
+    {"hccl_streams", &sim.config.hccl_streams, 0},
+};
+static const struct {
+    const char *key;
+    uint64_t *field;
+} sizes[] = {{"hbm", &sim.config.hbm}, {"taken", &sim.config.taken}, {"hccl_buffer", &sim.config.hccl_buffer}};
+static const struct {
+    const char *key;
+    bool *field;
+} switches[] = {
+    {"old_driver", &sim.config.old_driver},
+    {"lazy_bind", &sim.config.lazy_bind},
+    {"empty_kernels", &sim.config.empty_kernels},
+};
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
 static bool set_number(const char *key, uint64_t v)
 {
-    struct sim_config *c = &sim.config;
-
-    if (strcmp(key, "devices") == 0 && v <= SIM_MAX_DEVICES)
-        c->devices = (int)v;
-    else if (strcmp(key, "hbm") == 0)
-        c->hbm = v;
-    else if (strcmp(key, "taken") == 0)
-        c->taken = v;
-    else if (strcmp(key, "streams") == 0)
-        c->streams = (uint32_t)v;
-    else if (strcmp(key, "events") == 0)
-        c->events = (uint32_t)v;
-    else if (strcmp(key, "cascade") == 0 && v > 0)
-        c->cascade = (uint32_t)v;
-    else if (strcmp(key, "old_driver") == 0)
-        c->old_driver = v != 0;
-    else if (strcmp(key, "lazy_bind") == 0)
-        c->lazy_bind = v != 0;
-    else if (strcmp(key, "empty_kernels") == 0)
-        c->empty_kernels = v != 0;
-    else if (strcmp(key, "destroy_wait_ms") == 0)
-        c->destroy_wait_ms = (uint32_t)v;
-    else
+    for (size_t i = 0; i < COUNT(words); i++) {
+        if (strcmp(key, words[i].key) != 0)
+            continue;
+        if (v < words[i].least || v > UINT32_MAX)
+            return false;
+        *words[i].field = (uint32_t)v;
+        return true;
+    }
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        if (strcmp(key, sizes[i].key) == 0) {
+            *sizes[i].field = v;
+            return true;
+        }
+    }
+    for (size_t i = 0; i < COUNT(switches); i++) {
+        if (strcmp(key, switches[i].key) == 0) {
+            *switches[i].field = v != 0;
+            return true;
+        }
+    }
+    if (strcmp(key, "devices") != 0 || v > SIM_MAX_DEVICES)
         return false;
+    sim.config.devices = (int)v;
     return true;
+}
+
+uint64_t ngd_aclsim_setting(const char *key)
+{
+    uint64_t v = 0;
+
+    pthread_mutex_lock(&sim.lock);
+    for (size_t i = 0; i < COUNT(words); i++)
+        if (strcmp(key, words[i].key) == 0)
+            v = *words[i].field;
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        if (strcmp(key, sizes[i].key) == 0)
+            v = *sizes[i].field;
+    pthread_mutex_unlock(&sim.lock);
+    return v;
 }
 
 static void set_api(bool old)
@@ -175,9 +214,6 @@ static void lose_from_environment(void)
 
 __attribute__((constructor)) static void load(void)
 {
-    static const char *const keys[] = {"devices",       "hbm",     "taken",           "streams",
-                                       "events",        "cascade", "old_driver",      "lazy_bind",
-                                       "empty_kernels", "log",     "destroy_wait_ms", "api"};
 
     sim.config = (struct sim_config){
         .devices = 1,
@@ -186,10 +222,21 @@ __attribute__((constructor)) static void load(void)
         .events = 65536,
         .cascade = 2048,
         .destroy_wait_ms = 10000,
+        .hccl_exec_ms = 1836000,
+        .hccl_connect_ms = 120000,
+        .hccl_streams = 2,
+        .hccl_buffer = (uint64_t)400 << 20, /* 200 MiB each for what is sent and what is received */
     };
     set_api(false);
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
-        set_from_environment(keys[i]);
+    for (size_t i = 0; i < COUNT(words); i++)
+        set_from_environment(words[i].key);
+    for (size_t i = 0; i < COUNT(sizes); i++)
+        set_from_environment(sizes[i].key);
+    for (size_t i = 0; i < COUNT(switches); i++)
+        set_from_environment(switches[i].key);
+    set_from_environment("devices");
+    set_from_environment("log");
+    set_from_environment("api");
     fail_from_environment();
     break_from_environment();
     lose_from_environment();

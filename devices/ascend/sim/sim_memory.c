@@ -125,6 +125,23 @@ static void give_bytes(int device, uint64_t bytes)
     ngd_aclsim_live(SIM_LIVE_BYTES, -(int64_t)bytes);
 }
 
+bool ngd_aclsim_take_bytes(int device, uint64_t bytes)
+{
+    bool ok;
+
+    pthread_mutex_lock(&sim.lock);
+    ok = take_bytes(device, bytes);
+    pthread_mutex_unlock(&sim.lock);
+    if (ok)
+        ngd_aclsim_live(SIM_LIVE_BYTES, (int64_t)bytes);
+    return ok;
+}
+
+void ngd_aclsim_give_bytes(int device, uint64_t bytes)
+{
+    give_bytes(device, bytes);
+}
+
 static int reserve(uint64_t bytes, int *device_p)
 {
     struct sim_context *ctx;

@@ -293,6 +293,26 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     return 0;
 }
 
+/* A repeatable executor's kernels differ in their workspaces, and may be queued at the same time. */
+static struct sim_op *clone_op(const struct sim_op *op)
+{
+    struct sim_op *copy = malloc(sizeof(*copy));
+
+    if (!copy)
+        abort();
+    *copy = *op;
+    atomic_init(&copy->kernel.refs, 1);
+    for (int i = 0; i < 2; i++) {
+        if (!op->list[i])
+            continue;
+        copy->list[i] = malloc((op->n_list[i] + 1) * sizeof(int64_t));
+        if (!copy->list[i])
+            abort();
+        memcpy(copy->list[i], op->list[i], op->n_list[i] * sizeof(int64_t));
+    }
+    return copy;
+}
+
 static bool alive(const struct aclOpExecutor *executor)
 {
     for (const struct aclOpExecutor *e = executors; e; e = e->next)
@@ -330,7 +350,10 @@ int ngd_aclsim_execute(const char *name, void *workspace, uint64_t bytes, struct
                                (unsigned long long)executor->op->workspace);
     } else if (!injected) {
         op = executor->op;
-        atomic_fetch_add(&op->kernel.refs, 1);
+        if (executor->repeatable)
+            op = clone_op(op);
+        else
+            atomic_fetch_add(&op->kernel.refs, 1);
         if (op->workspace)
             add_span(&op->kernel, workspace, op->workspace);
     }

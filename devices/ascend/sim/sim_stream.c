@@ -9,6 +9,7 @@
  */
 #include "devices/ascend/sim/sim_abi.h"
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,11 +87,34 @@ static int check_device(struct sim_stream *s)
     return code;
 }
 
-static _Thread_local bool raised;
+/* Of the kernel that runs on this thread. */
+static _Thread_local int raised;
+static _Thread_local char raised_text[160];
+static _Thread_local const struct sim_stream *running_on;
+
+void ngd_aclsim_raise_code(int code, const char *fmt, ...)
+{
+    va_list ap;
+
+    raised = code;
+    va_start(ap, fmt);
+    vsnprintf(raised_text, sizeof(raised_text), fmt, ap);
+    va_end(ap);
+}
 
 void ngd_aclsim_raise(void)
 {
-    raised = true;
+    ngd_aclsim_raise_code(NGD_ACL_RT_AICORE_EXCEPTION, "met an index outside its tensor");
+}
+
+bool ngd_aclsim_stopped(void)
+{
+    bool stopped;
+
+    pthread_mutex_lock(&sim.lock);
+    stopped = running_on && (running_on->aborted || running_on->stop);
+    pthread_mutex_unlock(&sim.lock);
+    return stopped;
 }
 
 int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model)
@@ -107,12 +131,14 @@ int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_mode
                      kernel->name, i, (unsigned long long)kernel->spans[i].bytes, kernel->spans[i].addr);
         }
     }
-    raised = false;
+    raised = 0;
+    running_on = s;
     if (code == 0 && !sim.config.empty_kernels)
         kernel->run(kernel);
+    running_on = NULL;
     if (raised) {
-        code = NGD_ACL_RT_AICORE_EXCEPTION;
-        snprintf(text, sizeof(text), "kernel %s met an index outside its tensor", kernel->name);
+        code = raised;
+        snprintf(text, sizeof(text), "kernel %s %s", kernel->name, raised_text);
     }
     if (code) {
         pthread_mutex_lock(&sim.lock);
@@ -421,6 +447,21 @@ int sim_submit(struct sim_stream *s, struct sim_task *task)
     s->tail = &task->next;
     pthread_cond_signal(&s->work);
     return 0;
+}
+
+int ngd_aclsim_stream_at(void *stream, int *device_p, bool *captured_p)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    pthread_mutex_lock(&sim.lock);
+    code = sim_stream_of(stream, &s);
+    if (code == 0) {
+        *device_p = s->ctx->device;
+        *captured_p = s->capture != NULL;
+    }
+    pthread_mutex_unlock(&sim.lock);
+    return code;
 }
 
 int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)

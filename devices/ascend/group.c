@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Groups of NPUs: HCCL's communicators, and the meeting of the ranks before each launch.
+ *
+ * HCCL waits for ever (half an hour) for a rank that does not come, or that does something else, and leaves the stream
+ * hanging. So ranks meet on the host first (devices/host/meeting.h), when each is about to launch: they compare a
+ * digest of all their collectives in order, with the rows of this launch, and only if it differs the collectives one by
+ * one. Nothing reaches a device before all are there and agree. What can still happen is that a rank's device fails
+ * inside a launch: then it breaks the group, and the others, who look at that while they wait, abort their streams.
+ *
+ * Communicators are made and warmed up before any capture: HCCL connects its ranks at their first collective, with one
+ * thread for each, and cannot do that in a capture. After a rank was stopped inside a collective they are made anew by
+ * reset; graphs that were captured for the old ones are captured again.
+ */
+#include "devices/ascend/group.h"
+#include "base/log.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WARM_BYTES 64
+
+/* ---- communicators of HCCL ----------------------------------------------------------------------- */
+
+static void drop_hccl(struct ascend_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->n; i++) {
+        if (comm->hccl[i] && comm->acl->HcclCommDestroy(comm->hccl[i]))
+            ngd_warning("devices", "group \"%s\": the communicator of %s could not be destroyed, ignoring", comm->name,
+                        comm->devs[i]->name);
+        comm->hccl[i] = NULL;
+    }
+}
+
+struct warm {
+    struct ascend_comm *comm;
+    uint32_t rank;
+    pthread_t thread;
+    ngd_status_t status;
+    struct ngd_diag diag;
+};
+
+static void fail(struct warm *w, ngd_acl_error_t code, const char *name)
+{
+    char what[160];
+
+    snprintf(what, sizeof(what), "group \"%.64s\", rank %u on %s: %s", w->comm->name, w->rank,
+             w->comm->devs[w->rank]->name, name);
+    w->status = ngd_acl_fail(w->comm->acl, code, what, &w->diag);
+}
+
+static void reduce_once(struct warm *w, void *mem, void *stream)
+{
+    const struct ngd_acl *acl = w->comm->acl;
+    ngd_acl_error_t code = acl->aclrtMemset(mem, WARM_BYTES, 0, WARM_BYTES);
+
+    if (!code)
+        code = acl->HcclAllReduce(mem, mem, 1, NGD_HCCL_FP32, NGD_HCCL_SUM, w->comm->hccl[w->rank], stream);
+    if (code) {
+        fail(w, code, "the first collective");
+        return;
+    }
+    code = acl->aclrtSynchronizeStreamWithTimeout(stream, w->comm->devs[w->rank]->limit_ms);
+    if (code) {
+        fail(w, code, "the end of the first collective");
+        acl->aclrtStreamAbort(stream);
+    }
+}
+
+static void warm_up(struct warm *w)
+{
+    struct ascend_device *dev = w->comm->devs[w->rank];
+    void *mem = NULL, *stream = NULL;
+    ngd_acl_error_t code;
+
+    w->status = ngd_ascend_enter(dev, dev->context, &w->diag);
+    if (w->status)
+        return;
+    code = dev->acl->aclrtCreateStreamWithConfig(&stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
+    if (code) {
+        fail(w, code, "a stream");
+        return;
+    }
+    code = dev->acl->aclrtMalloc(&mem, WARM_BYTES, NGD_ACL_MALLOC_HUGE_FIRST);
+    if (code)
+        fail(w, code, "device memory");
+    else
+        reduce_once(w, mem, stream);
+    dev->acl->aclrtDestroyStreamForce(stream);
+    if (!code)
+        dev->acl->aclrtFree(mem);
+}
+
+static void *warm_main(void *arg)
+{
+    warm_up(arg);
+    return NULL;
+}
+
+/* The rank's own failure is the cause to report, not that others waited for it. */
+static ngd_status_t judge(const struct warm *warm, uint32_t n, struct ngd_diag *diag)
+{
+    const struct warm *worst = NULL;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (warm[i].status && (!worst || (worst->status == NGD_ERR_DEVICE_FAULT && warm[i].status != worst->status)))
+            worst = &warm[i];
+    if (!worst)
+        return NGD_OK;
+    return ngd_diag_set(diag, worst->status, "%s", worst->diag.text);
+}
+
+/* One thread for each rank: the first collective connects them, and each waits for the others in its call. */
+static ngd_status_t warm_all(struct ascend_comm *comm, struct ngd_diag *diag)
+{
+    struct warm *warm = NGD_NEW_N(struct warm, comm->n);
+    uint32_t n = 0;
+    ngd_status_t status;
+    int err = 0;
+
+    if (!warm)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", comm->name);
+    for (; n < comm->n && !err; n += !err) {
+        warm[n].comm = comm;
+        warm[n].rank = n;
+        err = ngd_thread_start(&warm[n].thread, "hccl", warm_main, &warm[n]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        pthread_join(warm[i].thread, NULL);
+    status = err ? ngd_diag_set(diag, ngd_status_from_errno(err), "group \"%s\": no thread for rank %u", comm->name, n)
+                 : judge(warm, comm->n, diag);
+    ngd_free(warm);
+    return status;
+}
+
+static ngd_status_t make_hccl(struct ascend_comm *comm, struct ngd_diag *diag)
+{
+    int32_t devices[NGD_GROUP_MAX_RANKS];
+    ngd_acl_error_t code;
+    ngd_status_t status;
+    char what[160];
+
+    for (uint32_t i = 0; i < comm->n; i++)
+        devices[i] = comm->devs[i]->index;
+    status = ngd_ascend_enter(comm->devs[0], comm->devs[0]->context, diag);
+    if (status)
+        return status;
+    code = comm->acl->HcclCommInitAll(comm->n, devices, comm->hccl);
+    if (code) {
+        memset(comm->hccl, 0, sizeof(comm->hccl));
+        snprintf(what, sizeof(what), "group \"%.64s\": communicators of %u devices", comm->name, comm->n);
+        return ngd_acl_fail(comm->acl, code, what, diag);
+    }
+    status = warm_all(comm, diag);
+    if (status)
+        drop_hccl(comm);
+    else
+        atomic_fetch_add(&comm->generation, 1);
+    return status;
+}
+
+/* ---- the slots of backend.h ---------------------------------------------------------------------- */
+
+ngd_status_t ngd_ascend_comm_create(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit,
+                                    void **comm_p, struct ngd_diag *diag)
+{
+    const struct ascend_device *first = devs[0];
+    struct ascend_comm *comm;
+    ngd_status_t status;
+
+    if (!first->acl->HcclCommInitAll)
+        return ngd_diag_set(diag, NGD_ERR_UNIMPLEMENTED,
+                            "device backend \"ascend\" has no collectives: CANN has no libhccl.so here, or it lacks a "
+                            "function; install CANN's communication library");
+    comm = NGD_NEW(struct ascend_comm);
+    if (!comm)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", name);
+    comm->acl = first->acl;
+    comm->n = n;
+    comm->name = name;
+    for (uint32_t i = 0; i < n; i++)
+        comm->devs[i] = devs[i];
+    status = ngd_meeting_create(n, name, time_limit, &comm->meeting);
+    if (status) {
+        ngd_free(comm);
+        return ngd_diag_set(diag, status, "no host memory for the %u ranks of group \"%s\"", n, name);
+    }
+    status = make_hccl(comm, diag);
+    if (status) {
+        ngd_ascend_comm_destroy(comm);
+        return status;
+    }
+    *comm_p = comm;
+    return NGD_OK;
+}
+
+void ngd_ascend_comm_destroy(void *comm_v)
+{
+    struct ascend_comm *comm = comm_v;
+
+    drop_hccl(comm);
+    ngd_meeting_destroy(comm->meeting);
+    ngd_free(comm);
+}
+
+void ngd_ascend_comm_abort(void *comm_v, ngd_status_t status, const char *why)
+{
+    struct ascend_comm *comm = comm_v;
+
+    ngd_meeting_abort(comm->meeting, status, why);
+}
+
+ngd_status_t ngd_ascend_comm_status(void *comm_v, struct ngd_diag *diag)
+{
+    const struct ascend_comm *comm = comm_v;
+
+    return ngd_meeting_status(comm->meeting, diag);
+}
+
+static ngd_status_t mend(void *comm_v, struct ngd_diag *diag)
+{
+    struct ascend_comm *comm = comm_v;
+    ngd_status_t status;
+
+    if (!atomic_load(&comm->spoiled))
+        return NGD_OK;
+    drop_hccl(comm);
+    status = make_hccl(comm, diag);
+    if (!status)
+        atomic_store(&comm->spoiled, false);
+    return status;
+}
+
+ngd_status_t ngd_ascend_comm_reset(void *comm_v, struct ngd_diag *diag)
+{
+    struct ascend_comm *comm = comm_v;
+
+    return ngd_meeting_reset(comm->meeting, mend, comm, diag);
+}
+
+/* ---- what an executable does in its groups ------------------------------------------------------- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * 0x9e3779b97f4a7c15u;
+    return h ^ h >> 29;
+}
+
+static uint64_t mix_text(uint64_t h, const char *text)
+{
+    while (*text)
+        h = mix(h, (unsigned char)*text++);
+    return mix(h, 0x100);
+}
+
+/* Without what is each rank's own (parts), or each launch's (rows). */
+static uint64_t digest(uint64_t h, const struct ascend_said *said)
+{
+    const struct ngd_collective *c = &said->what;
+
+    h = mix_text(mix_text(h, c->op), c->reduce);
+    h = mix(mix(mix(h, c->dtype), c->rank), c->src);
+    for (uint32_t i = c->split || said->row_sym != NGD_NO_ROW_SYM; i < c->rank; i++)
+        h = mix(h, (uint64_t)c->dims[i]);
+    return h;
+}
+
+static bool is_of(const struct ngd_plan_call *call, const char *name)
+{
+    return (call->op->flags & NGD_OPF_COLLECTIVE) && strcmp(ngd_call_str(call, "group_name"), name) == 0;
+}
+
+static ngd_status_t say_all(struct ascend_exec *exec, struct ascend_group *g)
+{
+    const struct ngd_plan *plan = exec->plan;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < plan->n_calls; i++)
+        n += is_of(&plan->calls[i], g->name);
+    g->says = ngd_arena_calloc(&exec->arena, n + 1, sizeof(*g->says));
+    if (!g->says)
+        return NGD_ERR_NO_MEMORY;
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        const struct ngd_plan_call *call = &plan->calls[i];
+        struct ascend_said *said = &g->says[g->n_says];
+        const struct ngd_plan_tensor *x;
+        uint64_t row_bytes;
+
+        if (!is_of(call, g->name))
+            continue;
+        x = &plan->tensors[call->in[0]];
+        ngd_collective_say(call, x, g->size, &said->what, &row_bytes);
+        said->row_sym = x->row_sym;
+        said->row_mult = x->row_mult;
+        g->digest = digest(g->digest, said);
+        g->n_says++;
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_ascend_find_groups(struct ascend_exec *exec, const struct ngd_backend_group *groups, uint32_t n,
+                                    struct ngd_diag *diag)
+{
+    exec->comms = ngd_arena_calloc(&exec->arena, n + 1, sizeof(*exec->comms));
+    for (uint32_t i = 0; i < n && exec->comms; i++) {
+        struct ascend_group g = {
+            .name = groups[i].name, .comm = groups[i].comm, .rank = groups[i].rank, .size = groups[i].size};
+        uint32_t at = exec->n_comms;
+
+        if (say_all(exec, &g))
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+        /* All ranks meet in their groups in one order, whichever their graphs name first. */
+        for (; at > 0 && (uintptr_t)exec->comms[at - 1].comm > (uintptr_t)g.comm; at--)
+            exec->comms[at] = exec->comms[at - 1];
+        exec->comms[at] = g;
+        exec->n_comms++;
+    }
+    return exec->comms ? NGD_OK : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+}
+
+uint64_t ngd_ascend_group_stamp(const struct ascend_exec *exec)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        sum += atomic_load_explicit(&exec->comms[i].comm->generation, memory_order_relaxed);
+    return sum;
+}
+
+/* ---- meeting ------------------------------------------------------------------------------------- */
+
+static const _Atomic int never; /* ranks here have one thread */
+
+/* Of this launch: rows are those that it has. */
+static struct ngd_collective actual(const struct ascend_said *said, const int64_t *symbols)
+{
+    struct ngd_collective what = said->what;
+
+    if (said->row_sym != NGD_NO_ROW_SYM)
+        what.dims[0] = symbols[said->row_sym] * said->row_mult;
+    return what;
+}
+
+static bool meet_one(const struct ascend_group *g, const struct ngd_collective *what)
+{
+    return ngd_meeting_enter(g->comm->meeting, g->rank, what) && ngd_meeting_round(g->comm->meeting, g->rank, &never);
+}
+
+static void say_counts(const struct ascend_group *g, uint32_t other, int64_t theirs)
+{
+    char why[160];
+
+    snprintf(why, sizeof(why), "rank %u runs %u collectives, rank %u %" PRId64 ": all ranks call the same ones",
+             g->rank, g->n_says, other, theirs);
+    ngd_meeting_abort(g->comm->meeting, NGD_ERR_COLLECTIVE_MISMATCH, why);
+}
+
+/* One by one: the first that differs is found by all, in the words of the meeting. */
+static bool compare_all(const struct ascend_group *g, const int64_t *symbols, const int64_t *counts)
+{
+    uint32_t least = g->n_says;
+
+    for (uint32_t i = 0; i < g->size; i++)
+        if (counts[i] < (int64_t)least)
+            least = (uint32_t)counts[i];
+    for (uint32_t i = 0; i < least; i++) {
+        struct ngd_collective what = actual(&g->says[i], symbols);
+
+        if (!meet_one(g, &what))
+            return false;
+    }
+    for (uint32_t i = 0; i < g->size; i++) {
+        if (counts[i] == g->n_says)
+            continue;
+        say_counts(g, i, counts[i]);
+        return false;
+    }
+    return true;
+}
+
+/* Parts of different sizes fit or not, whatever the digest says. */
+static bool compare_parts(const struct ascend_group *g, const int64_t *symbols)
+{
+    for (uint32_t i = 0; i < g->n_says; i++) {
+        struct ngd_collective what;
+
+        if (!g->says[i].what.split)
+            continue;
+        what = actual(&g->says[i], symbols);
+        if (!meet_one(g, &what))
+            return false;
+    }
+    return true;
+}
+
+static bool meet(const struct ascend_group *g, const int64_t *symbols)
+{
+    struct ngd_collective all = {.op = g->says[0].what.op, .reduce = "", .rank = 2, .open = true};
+    int64_t counts[NGD_GROUP_MAX_RANKS];
+    uint64_t h = g->digest;
+    bool same = true;
+
+    for (uint32_t i = 0; i < g->n_says; i++)
+        if (g->says[i].row_sym != NGD_NO_ROW_SYM)
+            h = mix(h, (uint64_t)(symbols[g->says[i].row_sym] * g->says[i].row_mult));
+    all.dims[0] = (int64_t)h;
+    all.dims[1] = g->n_says;
+    if (!meet_one(g, &all))
+        return false;
+    for (uint32_t i = 0; i < g->size; i++) {
+        const struct ngd_collective *said = ngd_meeting_said(g->comm->meeting, g->rank, i);
+
+        same &= said->dims[0] == all.dims[0];
+        counts[i] = said->dims[1];
+    }
+    return same ? compare_parts(g, symbols) : compare_all(g, symbols, counts);
+}
+
+ngd_status_t ngd_ascend_groups_begin(const struct ascend_exec *exec, uint32_t *n_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (*n_p = 0; *n_p < exec->n_comms && !status; *n_p += !status)
+        status = ngd_meeting_begin(exec->comms[*n_p].comm->meeting, exec->comms[*n_p].rank, diag);
+    for (uint32_t i = 0; i < exec->n_comms && !status; i++)
+        status = ngd_meeting_status(exec->comms[i].comm->meeting, diag);
+    return status;
+}
+
+ngd_status_t ngd_ascend_groups_meet(const struct ascend_exec *exec, const struct ngd_launch *launch,
+                                    struct ngd_diag *diag)
+{
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        if (!meet(&exec->comms[i], launch->symbols))
+            return ngd_meeting_status(exec->comms[i].comm->meeting, diag);
+    return NGD_OK;
+}
+
+void ngd_ascend_groups_end(const struct ascend_exec *exec, uint32_t n, const struct ngd_launch *launch)
+{
+    for (uint32_t i = 0; i < n; i++)
+        ngd_meeting_end(exec->comms[i].comm->meeting, exec->comms[i].rank, 1, launch->diag.text);
+}
+
+ngd_status_t ngd_ascend_groups_broken(const struct ascend_exec *exec, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < exec->n_comms && !status; i++)
+        status = ngd_meeting_status(exec->comms[i].comm->meeting, diag);
+    return status;
+}
+
+void ngd_ascend_groups_fail(const struct ascend_exec *exec, const char *how, const char *why)
+{
+    for (uint32_t i = 0; i < exec->n_comms; i++) {
+        char text[NGD_DIAG_MAX];
+
+        snprintf(text, sizeof(text), "rank %u %s: %.900s", exec->comms[i].rank, how, why);
+        ngd_meeting_abort(exec->comms[i].comm->meeting, NGD_ERR_GROUP_BROKEN, text);
+    }
+}
+
+void ngd_ascend_groups_spoil(const struct ascend_exec *exec)
+{
+    for (uint32_t i = 0; i < exec->n_comms; i++)
+        atomic_store(&exec->comms[i].comm->spoiled, true);
+}
