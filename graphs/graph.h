@@ -11,7 +11,7 @@
  *
  *     npugraph 1
  *     graph "mlp" {
- *       sym B 1..16 buckets 16                 # or: exact (the default)
+ *       sym B 1..16 buckets 16                 # or: exact (the default), or: batch buckets 16
  *       param %w : bf16[128,64] = "fc.weight"  # a buffer bound at registration, constant
  *       state %kv : f32[8,16,2,32] = "kv.0"    # a bound buffer that operators may write
  *       input %x : f32[B,64]                   # user input: raw bytes with each replay
@@ -74,6 +74,7 @@ struct ngd_symbol {
     char *name;
     int64_t min, max; /* inclusive, 0 <= min <= max <= 2^31-1 */
     ngd_symbol_policy_t policy;
+    bool batch; /* of a bucketed one: each unit is a row of its own, so replays may be run together (graph_batch.c) */
     uint32_t n_buckets;
     int64_t buckets[NGD_MAX_BUCKETS]; /* ascending; the last is >= max */
     ngd_dim_t dim;
@@ -152,6 +153,10 @@ ngd_status_t ngd_graph_add_symbol(struct ngd_graph *graph, const char *name, int
                                   struct ngd_diag *diag);
 ngd_status_t ngd_graph_set_buckets(struct ngd_graph *graph, uint32_t symbol, const int64_t *buckets, uint32_t n,
                                    struct ngd_diag *diag);
+/* Of a symbol with buckets. One of a graph; what that takes is checked when the graph is sealed. */
+ngd_status_t ngd_graph_set_batch(struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag);
+/* The batch symbol; n_symbols = none. */
+uint32_t ngd_graph_batch_symbol(const struct ngd_graph *graph);
 ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls, const char *name, const char *label,
                                  const struct ngd_type *type, uint32_t *value_p, struct ngd_diag *diag);
 /* attrs: op->n_attrs values or NULL for all defaults; set[i] says which were given. results: n_out value indices. */

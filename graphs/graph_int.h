@@ -72,6 +72,8 @@ ngd_status_t ngd_node_scope_check(const struct ngd_graph *graph, const struct ng
                                   struct ngd_diag *diag);
 /* Events: each recorded once, above those that wait for it. graph_streams.c. */
 ngd_status_t ngd_graph_check_events(const struct ngd_graph *graph, struct ngd_diag *diag);
+/* With a batch symbol: rows of different replays may be put into one. graph_batch.c. */
+ngd_status_t ngd_graph_check_batch(const struct ngd_graph *graph, struct ngd_diag *diag);
 /* op_collective.c: all of a group on one stream. */
 ngd_status_t ngd_graph_check_collectives(const struct ngd_graph *graph, struct ngd_diag *diag);
 

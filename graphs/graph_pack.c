@@ -2,10 +2,11 @@
 /*
  * The bytes, all numbers little endian; a string is a u16 of its bytes, the bytes, and a zero:
  *
- *     "npggraf2", 32 bytes of the operator table's digest, 32 of the graph's
+ *     "npggraf3", 32 bytes of the operator table's digest, 32 of the graph's
  *     the name, a string
  *     u32 values
- *     u8 symbols, each: string name, i64 min, i64 max, u8 buckets, an i64 for each
+ *     u8 symbols, each: string name, i64 min, i64 max, u8 whether it is the batch, u8 buckets, an i64 for
+ *         each
  *     u8 side streams, each: string name
  *     u32 expressions, each: u8 kind (enum expr_kind) and
  *         a symbol: u8 its number; floordiv, mod, min, max: two dimensions; a polynomial: u8 terms, each
@@ -26,7 +27,7 @@
 
 #define MAGIC_BYTES 8
 
-static const char magic[MAGIC_BYTES] = "npggraf2";
+static const char magic[MAGIC_BYTES] = "npggraf3";
 
 /* ---- pack ---------------------------------------------------------------------------------------------- */
 
@@ -115,6 +116,7 @@ static void put_symbol(struct packer *p, const struct ngd_symbol *s)
     put_string(p, s->name);
     ngd_le_put(p->out, (uint64_t)s->min, 8);
     ngd_le_put(p->out, (uint64_t)s->max, 8);
+    ngd_le_put(p->out, s->batch, 1);
     ngd_le_put(p->out, s->n_buckets, 1);
     for (uint32_t i = 0; i < s->n_buckets; i++)
         ngd_le_put(p->out, (uint64_t)s->buckets[i], 8);
@@ -351,7 +353,7 @@ static ngd_status_t read_symbol(struct reader *r)
 {
     const char *name = take_string(r).p;
     int64_t min = (int64_t)take(r, 8), max = (int64_t)take(r, 8), buckets[UINT8_MAX];
-    uint32_t n = (uint32_t)take(r, 1), symbol = r->graph->n_symbols;
+    uint32_t batch = (uint32_t)take(r, 1), n = (uint32_t)take(r, 1), symbol = r->graph->n_symbols;
     ngd_dim_t dim;
     ngd_status_t status;
 
@@ -362,6 +364,8 @@ static ngd_status_t read_symbol(struct reader *r)
         status = ngd_graph_add_symbol(r->graph, name, min, max, &dim, r->diag);
     if (!status && n)
         status = ngd_graph_set_buckets(r->graph, symbol, buckets, n, r->diag);
+    if (!status && batch)
+        status = ngd_graph_set_batch(r->graph, symbol, r->diag);
     return status;
 }
 

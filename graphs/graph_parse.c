@@ -234,7 +234,20 @@ static ngd_status_t parse_buckets(struct parser *p, uint32_t symbol)
     return status ? status : prefix_line(p, line, ngd_graph_set_buckets(p->graph, symbol, buckets, n, p->lex.diag));
 }
 
-/* sym NAME min..max [exact | buckets b, b, ...] */
+/* batch buckets b, b, ... */
+static ngd_status_t parse_batch(struct parser *p, uint32_t symbol)
+{
+    uint32_t line = p->lex.tok.line;
+    ngd_status_t status = ngd_graph_lex_advance(&p->lex);
+
+    if (!status && !ngd_graph_lex_at_word(&p->lex, "buckets"))
+        status = ngd_graph_lex_expected(&p->lex, "'buckets': a batch symbol has some");
+    if (!status)
+        status = parse_buckets(p, symbol);
+    return status ? status : prefix_line(p, line, ngd_graph_set_batch(p->graph, symbol, p->lex.diag));
+}
+
+/* sym NAME min..max [exact | [batch] buckets b, b, ...] */
 static ngd_status_t parse_symbol(struct parser *p)
 {
     uint32_t line = p->lex.tok.line;
@@ -265,6 +278,8 @@ static ngd_status_t parse_symbol(struct parser *p)
         return status;
     if (ngd_graph_lex_at_word(&p->lex, "exact"))
         return ngd_graph_lex_advance(&p->lex);
+    if (ngd_graph_lex_at_word(&p->lex, "batch"))
+        return parse_batch(p, p->graph->n_symbols - 1);
     return ngd_graph_lex_at_word(&p->lex, "buckets") ? parse_buckets(p, p->graph->n_symbols - 1) : NGD_OK;
 }
 

@@ -125,6 +125,8 @@ static void print_value(const struct printer *p, uint32_t value)
 static void print_symbol(const struct printer *p, const struct ngd_symbol *s)
 {
     ngd_strbuf_printf(p->sb, "  sym %s %lld..%lld", s->name, (long long)s->min, (long long)s->max);
+    if (s->batch)
+        ngd_strbuf_append(p->sb, " batch");
     for (uint32_t i = 0; i < s->n_buckets; i++)
         ngd_strbuf_printf(p->sb, "%s%lld", i ? ", " : " buckets ", (long long)s->buckets[i]);
     ngd_strbuf_putc(p->sb, '\n');

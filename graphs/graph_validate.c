@@ -313,6 +313,9 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)
         if (graph->symbols[i].policy == NGD_SYMBOL_BUCKETS)
             status = check_rows(graph, i, diag);
+    /* What passes make of a graph computes the same, by operators that clients need not know. */
+    if (!status && !rewritten)
+        status = ngd_graph_check_batch(graph, diag);
     return status;
 }
 

@@ -9,6 +9,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/expr_translate.c \
 	graphs/gcache.c graphs/gcache.h \
 	graphs/graph.c graphs/graph.h \
+	graphs/graph_batch.c \
 	graphs/graph_int.h \
 	graphs/graph_lex.c \
 	graphs/graph_lex.h \

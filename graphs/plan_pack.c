@@ -127,7 +127,8 @@ static bool same_type(const struct pair *p, const struct ngd_type *a, const stru
 static bool same_symbol(const struct ngd_symbol *a, const struct ngd_symbol *b)
 {
     return strcmp(a->name, b->name) == 0 && a->min == b->min && a->max == b->max && a->policy == b->policy &&
-           a->n_buckets == b->n_buckets && memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(a->buckets[0])) == 0;
+           a->batch == b->batch && a->n_buckets == b->n_buckets &&
+           memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(a->buckets[0])) == 0;
 }
 
 static bool same_values(const struct pair *p, const uint32_t *va, const uint32_t *vb, uint32_t n)

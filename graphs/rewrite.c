@@ -44,6 +44,8 @@ static ngd_status_t copy_symbols(struct copy *c, const int64_t *planned)
         status = ngd_graph_add_symbol(c->to, s->name, s->min, s->max, &c->symbols[i], c->diag);
         if (!status && s->policy == NGD_SYMBOL_BUCKETS)
             status = ngd_graph_set_buckets(c->to, i, s->buckets, s->n_buckets, c->diag);
+        if (!status && s->batch)
+            status = ngd_graph_set_batch(c->to, i, c->diag);
         if (planned && s->policy == NGD_SYMBOL_EXACT)
             c->symbols[i] = planned[i];
     }

@@ -80,6 +80,16 @@ START_TEST(golden_graphs_come_back_as_they_were)
 }
 END_TEST
 
+START_TEST(a_batch_symbol_comes_back)
+{
+    struct ngd_graph *g = parse_text("npugraph 1\ngraph \"b\" {\n  sym B 1..16 batch buckets 4, 16\n"
+                                     "  input %x : f32[B]\n  return %x\n}\n");
+
+    check_comes_back(g);
+    ngd_graph_unref(g);
+}
+END_TEST
+
 /* Every kind of expression, attribute and input that the bytes know. */
 static const char *const rich =
     "npugraph 1\ngraph \"r\\\"x\" {\n  sym A 1..9\n  sym B 1..16 buckets 4, 16\n"
@@ -200,6 +210,6 @@ START_TEST(every_failed_allocation_leaves_nothing)
 END_TEST
 
 UNIT_MAIN("graphs/graph_pack", random_graphs_come_back_as_they_were, golden_graphs_come_back_as_they_were,
-          every_changed_byte_is_refused_or_a_graph, every_truncation_is_refused,
+          a_batch_symbol_comes_back, every_changed_byte_is_refused_or_a_graph, every_truncation_is_refused,
           bytes_of_another_version_or_operator_table_are_unsupported, a_claimed_digest_is_found_out,
           every_failed_allocation_leaves_nothing)

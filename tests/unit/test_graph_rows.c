@@ -167,6 +167,93 @@ START_TEST(the_same_graphs_are_fine_when_the_symbol_is_exact)
 }
 END_TEST
 
+#define BATCH "sym B 1..16 batch buckets 4, 16\n"
+
+START_TEST(graphs_whose_replays_may_run_together_are_accepted)
+{
+    static const char *const bodies[] = {
+        BATCH "input %x : f32[B,8]\nparam %b : f32[8]\n%y = aten.add.Tensor(%x, %b)\n%z = aten.mul.Tensor(%y, %x)\n"
+              "return %z",
+        BATCH "input %x : f32[B*2,8]\n%y = aten.view(%x) {size=[B, 16]}\n%z = aten.view(%y) {size=[-1]}\nreturn %z",
+        BATCH E "input %x : f32[B,K,8]\n%q = aten.view(%x) {size=[B, K*8]}\nreturn %q",
+        BATCH "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=-1}\n%m = aten.mean.dim(%y) {dim=[1], keepdim=true}\n"
+              "%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\nreturn %m, %a, %c",
+        BATCH "input %x : f32[B,8]\ninput %i : i64[B,3]\n%y = aten.gather(%x, %i) {dim=1}\nreturn %y",
+        BATCH "param %t : f32[100,8]\ninput %i : i32[B]\n%e = aten.embedding(%t, %i)\n%x = aten.index.Tensor(%t, %i)\n"
+              "%s = aten.index_select(%t, %i) {dim=0}\nreturn %e, %x, %s",
+        BATCH "input %x : f32[B,8]\n%o = aten.full() {size=[B, 8], fill_value=1}\n%y = aten.add.Tensor(%x, %o)\n"
+              "return %y",
+        BATCH "input %x : f32[B,8]\nparam %c : f32[8]\n%e = aten.expand(%c) {size=[B, 8]}\n"
+              "%y = aten.cat(%x, %e) {dim=1}\nreturn %y",
+        /* What has no rows is computed once, and is the same for all. */
+        BATCH "input %x : f32[B,8]\nparam %c : f32[8,8]\n%s = aten.tril(%c)\n%r = aten.arange.start_step() {end=8}\n"
+              "%m = aten.mm(%x, %s)\n%f = aten._to_copy(%r) {dtype=f32}\n%y = aten.add.Tensor(%m, %f)\nreturn %y",
+        /* A state that is only read. */
+        BATCH "input %x : f32[B,8]\nstate %c : f32[8]\n%y = aten.add.Tensor(%x, %c)\nreturn %y",
+    };
+
+    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
+        struct ngd_graph *g = parse_body(bodies[i]);
+
+        ck_assert_uint_eq(ngd_graph_batch_symbol(g), 0);
+        ngd_graph_unref(g);
+    }
+}
+END_TEST
+
+START_TEST(graphs_whose_replays_would_see_one_another_are_refused_by_name)
+{
+    static const struct refusal refusals[] = {
+        {BATCH "input %x : f32[B,8]\ninput %s : f32[1]\n%y = aten.mul.Tensor(%x, %s)\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "input \"s\" is f32[1]|symbol B is the batch|dimension 0|without `batch`"},
+        {BATCH "input %x : f32[B,8]\nparam %w : f32[8]\nreturn %x, %w", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "output \"w\" is f32[8]|symbol B is the batch"},
+        {BATCH "input %x : f32[B,8]\nhost %n : i64[]\nreturn %x", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "host parameter \"n\" holds for a whole replay"},
+        {BATCH "input %x : f32[B,8]\n%r = aten.arange.start_step() {end=B}\n%y = aten._to_copy(%r) {dtype=f32}\n"
+               "return %x, %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "node %r (aten.arange.start_step|see one another|row's number"},
+        {BATCH "param %t : f32[16,8]\ninput %i : i64[B,3]\n%y = aten.gather(%t, %i) {dim=1}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "node %y (aten.gather|has no rows of the batch|row's number"},
+        {BATCH "input %x : f32[B,8]\nparam %i : i64[1,3]\nparam %s : f32[1,3]\n"
+               "%y = aten.scatter.src(%x, %i, %s) {dim=1}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "node %y (aten.scatter.src|has no rows of the batch"},
+        {BATCH "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%p = aten.index_put(%x, %i, %v)\n"
+               "%y = aten.index_select(%p, %i) {dim=0}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "node %p (aten.index_put|see one another"},
+        {BATCH "input %x : f32[B,8]\nstate %s : f32[8]\nparam %c : f32[8]\naten.copy_(%s, %c)\nreturn %x",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "aten.copy_|writes a state|without `batch`"},
+        {BATCH "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
+        {"sym B 1..16 batch\ninput %x : f32[B]\nreturn %x", NGD_ERR_GRAPH_PARSE, "buckets"},
+        {"sym B 1..16 batch exact\ninput %x : f32[B]\nreturn %x", NGD_ERR_GRAPH_PARSE, "buckets"},
+        {"sym B 1..16 batch buckets 16\nsym C 1..16 batch buckets 16\ninput %x : f32[B]\ninput %y : f32[C]\nreturn %x",
+         NGD_ERR_GRAPH_SYMBOL, "B and C are both the batch"},
+    };
+
+    CHECK_REFUSALS(refusals);
+}
+END_TEST
+
+START_TEST(batch_is_printed_and_is_part_of_the_digest)
+{
+    static const char plain[] = "sym B 1..16 buckets 4, 16\ninput %x : f32[B]\nreturn %x",
+                      batch[] = "sym B 1..16 batch buckets 4, 16\ninput %x : f32[B]\nreturn %x";
+    struct ngd_graph *g = parse_body(batch), *again;
+    char *text = print_graph(g);
+
+    ck_assert_ptr_nonnull(strstr(text, "sym B 1..16 batch buckets 4, 16\n"));
+    again = parse_text(text);
+    ck_assert(ngd_digest_equal(&g->digest, &again->digest));
+    ck_assert_str_ne(digest_of(plain), digest_of(batch));
+    ck_assert_int_eq(ngd_graph_set_batch(g, 0, NULL), NGD_ERR_GRAPH_SYMBOL); /* it is sealed */
+    ngd_free(text);
+    ngd_graph_unref(again);
+    ngd_graph_unref(g);
+}
+END_TEST
+
 UNIT_MAIN("graphs/graph rows", operators_that_keep_rows_apart_are_accepted,
           types_that_would_put_padding_between_data_are_refused, operators_that_mix_rows_are_refused_by_name,
-          the_same_graphs_are_fine_when_the_symbol_is_exact)
+          the_same_graphs_are_fine_when_the_symbol_is_exact, graphs_whose_replays_may_run_together_are_accepted,
+          graphs_whose_replays_would_see_one_another_are_refused_by_name, batch_is_printed_and_is_part_of_the_digest)
