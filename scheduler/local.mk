@@ -15,6 +15,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/expiry.c \
 	scheduler/hot.c scheduler/hot.h \
 	scheduler/kv.c scheduler/kv.h \
+	scheduler/linger.c scheduler/linger.h \
 	scheduler/logprobs.c \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/move.c \
