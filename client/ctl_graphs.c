@@ -9,10 +9,17 @@
 static int list_graphs(struct ctl *ctl)
 {
     static const struct ctl_column columns[] = {
-        {"DIGEST", "digest", false},        {"GRAPH", "name", false},         {"NODES", "nodes", true},
-        {"HELD BY", "registrations", true}, {"CAPTURES", "captures", true},   {"REPLAYS", "replays", true},
-        {"HITS", "cache_hits", true},       {"MISSES", "cache_misses", true}, {"EVICTED", "evictions", true},
+        {"DIGEST", "digest", false},
+        {"GRAPH", "name", false},
+        {"NODES", "nodes", true},
+        {"HELD BY", "registrations", true},
+        {"CAPTURES", "captures", true},
+        {"REPLAYS", "replays", true},
+        {"HITS", "cache_hits", true},
+        {"MISSES", "cache_misses", true},
+        {"EVICTED", "evictions", true},
         {"POOL", "pool_bytes", true},
+        {"MERGED", "merged_requests", true},
     };
     Npugraph__V1__ListGraphsRequest req = NPUGRAPH__V1__LIST_GRAPHS_REQUEST__INIT;
     Npugraph__V1__ListGraphsResponse *r =
@@ -38,6 +45,7 @@ static int list_graphs(struct ctl *ctl)
         ctl_int(t, g->cache_misses);
         ctl_int(t, g->evictions);
         ctl_bytes(t, g->pool_bytes);
+        ctl_int(t, g->merged_requests);
     }
     ctl_table_end(t, "No graphs.");
     npugraph__free_message(r);

@@ -419,6 +419,10 @@ static void print_timing(struct ctl_fields *f, const struct npugraph_timing *t)
     ctl_field_us(f, "replay", "replay_us", (double)t->replay_ns / 1000);
     ctl_field_us(f, "copy out", "copy_out_us", (double)t->copy_out_ns / 1000);
     ctl_field_us(f, "of it padding", "padding_us", (double)t->padding_ns / 1000);
+    if (t->requests > 1) {
+        ctl_field_int(f, "for requests", "requests", t->requests);
+        ctl_field_us(f, "this one's part", "charged_us", (double)t->charged_ns / 1000);
+    }
 }
 
 static void print_result(struct run *r, const struct npugraph_result *result, const uint64_t *times)

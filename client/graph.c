@@ -185,8 +185,9 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
     res->device_ns = r->device_ns;
     res->timing = r->timing == NULL
                       ? (struct npugraph_timing){0}
-                      : (struct npugraph_timing){r->timing->queue_ns, r->timing->copy_in_ns, r->timing->replay_ns,
-                                                 r->timing->copy_out_ns, r->timing->padding_ns};
+                      : (struct npugraph_timing){r->timing->queue_ns,    r->timing->copy_in_ns, r->timing->replay_ns,
+                                                 r->timing->copy_out_ns, r->timing->padding_ns, r->timing->requests,
+                                                 r->timing->charged_ns};
     *result_p = res;
     return 0;
 }

@@ -157,6 +157,10 @@ struct npugraph_timing {
     uint64_t replay_ns;   /* on the device */
     uint64_t copy_out_ns; /* results into the answer */
     uint64_t padding_ns;  /* on rows by which the bucket exceeds what was asked for */
+    /* Of a graph with a batch symbol the replay may have been for other requests too; the times are the whole replay's.
+     */
+    uint32_t requests;   /* that it was for */
+    uint64_t charged_ns; /* of device_ns: this request's part, by rows */
 };
 /* Valid until the next replay into the same object, or npugraph_result_free. */
 struct npugraph_result {

@@ -93,6 +93,7 @@ static Npugraph__V1__SymbolInfo **symbol_list(struct ngd_graph *g, struct ngd_ar
         list[i]->max = g->symbols[i].max;
         list[i]->n_buckets = g->symbols[i].policy == NGD_SYMBOL_BUCKETS ? g->symbols[i].n_buckets : 0;
         list[i]->buckets = g->symbols[i].buckets;
+        list[i]->batch = g->symbols[i].batch;
     }
     *n_p = list ? g->n_symbols : 0;
     return list;
@@ -149,6 +150,8 @@ Npugraph__V1__GraphInfo *ngd_graph_info(struct ngd_program *prog, bool details, 
     info->registrations = stats.references;
     info->captures = stats.captures;
     info->replays = stats.replays;
+    info->merged_replays = stats.merged_replays;
+    info->merged_requests = stats.merged_requests;
     info->cache_hits = stats.cache.hits;
     info->cache_misses = stats.cache.misses;
     info->evictions = stats.cache.evictions;

@@ -64,6 +64,16 @@ const struct ngd_config_option ngd_options_table[] = {
      "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. "
      "0: never.",
      false},
+    {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
+     "Replays of a graph with a batch symbol that wait for a device at the same time run as one, whichever clients "
+     "they "
+     "are of. no: each runs alone.",
+     false},
+    {"merge-wait", NGD_CONFIG_TIME, AT(merge_wait), "2ms", 0, NGD_SEC, NULL,
+     "How long at most a free device waits for more of such replays, where several were under way at once lately; it "
+     "is "
+     "never more than half of what one takes. 0: never, those that wait anyway run together.",
+     false},
     COUNT("prompt-share", prompt_share, "40", 0, 1000,
           "Percent of a decode step's time by which prompts that are processed meanwhile may delay it. 0: no bound, "
           "steps "

@@ -24,6 +24,8 @@ struct ngd_options {
     int64_t slots;
     int64_t capture_threads;
     ngd_nsec_t inline_limit;
+    bool merge;
+    ngd_nsec_t merge_wait;
     int64_t prompt_share;
     int64_t queue_limit, queue_limit_per_identity;
     struct ngd_config_list weight;

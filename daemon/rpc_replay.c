@@ -36,10 +36,11 @@ enum {
 };
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
 /* In the order of splits.def. */
-enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5 };
+enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5, T_REQUESTS = 6, T_CHARGED = 7 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 
-#define TAIL_BYTES ((5 + NGD_SPLIT_PARTS) * NGD_WIRE_U64_MAX)
+#define TIMING_FIELDS (NGD_SPLIT_PARTS + 2)
+#define TAIL_BYTES    ((5 + TIMING_FIELDS) * NGD_WIRE_U64_MAX)
 
 struct message {
     uint64_t graph, tag, generation, priority, stream;
@@ -290,17 +291,19 @@ static void answer_error(struct replayer *r, ngd_status_t status, const struct n
     ngd_call_reply_reserved(r->call, (size_t)(p - begin));
 }
 
-static uint8_t *put_timing(uint8_t *p, const struct ngd_split *split)
+static uint8_t *put_timing(uint8_t *p, const struct ngd_request *req)
 {
     static const uint32_t fields[NGD_SPLIT_PARTS] = {[NGD_SPLIT_QUEUE] = T_QUEUE,
                                                      [NGD_SPLIT_COPY_IN] = T_COPY_IN,
                                                      [NGD_SPLIT_REPLAY] = T_REPLAY,
                                                      [NGD_SPLIT_COPY_OUT] = T_COPY_OUT,
                                                      [NGD_SPLIT_PADDING] = T_PADDING};
-    uint8_t inner[NGD_SPLIT_PARTS * NGD_WIRE_U64_MAX], *end = inner;
+    uint8_t inner[TIMING_FIELDS * NGD_WIRE_U64_MAX], *end = inner;
 
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
-        end = ngd_wire_put_u64(end, fields[i], (uint64_t)split->part[i]);
+        end = ngd_wire_put_u64(end, fields[i], (uint64_t)req->split.part[i]);
+    end = ngd_wire_put_u64(end, T_REQUESTS, req->together);
+    end = ngd_wire_put_u64(end, T_CHARGED, (uint64_t)req->charged);
     return ngd_wire_put_bytes(p, R_TIMING, inner, (size_t)(end - inner));
 }
 
@@ -317,8 +320,8 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     p = ngd_wire_put_u64(p, R_QUEUE, (uint64_t)(req->started > req->submitted ? req->started - req->submitted : 0));
     p = ngd_wire_put_u64(p, R_DEVICE, (uint64_t)req->launch.device_time);
     if (r->timing)
-        p = put_timing(p, &req->split);
-    ngd_usage_add(ngd_session_usage(r->call->session), req->launch.device_time);
+        p = put_timing(p, req);
+    ngd_usage_add(ngd_session_usage(r->call->session), req->charged);
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
 

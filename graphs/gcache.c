@@ -739,6 +739,12 @@ const struct ngd_key *ngd_gcache_entry_key(const struct ngd_gcache_entry *entry)
     return &entry->key;
 }
 
+struct ngd_gcache_entry *ngd_gcache_pin(struct ngd_gcache_entry *entry)
+{
+    atomic_fetch_add_explicit(&entry->pins, 1, memory_order_relaxed);
+    return entry;
+}
+
 void ngd_gcache_put(struct ngd_gcache_entry *entry)
 {
     if (entry && atomic_fetch_sub_explicit(&entry->pins, 1, memory_order_acq_rel) == (DEAD | 1))

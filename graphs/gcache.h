@@ -56,6 +56,8 @@ ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key,
 void *ngd_gcache_artefact(const struct ngd_gcache_entry *entry);
 const struct ngd_key *ngd_gcache_entry_key(const struct ngd_gcache_entry *entry);
 void ngd_gcache_put(struct ngd_gcache_entry *entry);
+/* Once more, by who has it pinned. Returns it. */
+struct ngd_gcache_entry *ngd_gcache_pin(struct ngd_gcache_entry *entry);
 /* Drops an entry (poisoned, force_recapture): later lookups miss; it is released when unpinned. */
 void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key);
 /* The same, and the key gives its place in the limit back: for one that cannot be asked for any more. */

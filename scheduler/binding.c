@@ -9,6 +9,7 @@
  */
 #include "base/mem.h"
 #include "scheduler/debug.h"
+#include "scheduler/merge.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -65,11 +66,25 @@ static void binding_free(struct ngd_binding *binding)
     ngd_free(binding);
 }
 
+/* Replays of bindings with the same buffers compute the same, whoever's they are. */
+static struct ngd_merge *find_merge_locked(struct ngd_program *prog, const struct ngd_binding *binding)
+    NGD_REQUIRES(prog->lock)
+{
+    ngd_list_for_each (l, &prog->bindings) {
+        const struct ngd_binding *other = ngd_container_of(l, struct ngd_binding, link);
+
+        if (other->merge && memcmp(other->buffers, binding->buffers, binding->n * sizeof(binding->buffers[0])) == 0)
+            return ngd_merge_ref(other->merge);
+    }
+    return NULL;
+}
+
 ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *const *buffers,
                                 struct ngd_binding **binding_p, struct ngd_diag *diag)
 {
     uint32_t n = prog->graph->n_params + prog->graph->n_states;
     struct ngd_binding *binding;
+    struct ngd_merge *fresh;
 
     for (uint32_t i = 0; i < n; i++) {
         ngd_status_t status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
@@ -97,9 +112,17 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     atomic_init(&binding->refs, 1);
     binding->generation = atomic_fetch_add(&prog->sched->next_binding, 1) + 1;
     binding->prog = ngd_program_ref(prog);
+    fresh = ngd_merge_create(prog);
     ngd_mutex_lock(&prog->lock);
+    if (fresh)
+        binding->merge = find_merge_locked(prog, binding);
+    if (!binding->merge) {
+        binding->merge = fresh;
+        fresh = NULL;
+    }
     ngd_list_push_back(&prog->bindings, &binding->link);
     ngd_mutex_unlock(&prog->lock);
+    ngd_merge_unref(fresh);
     *binding_p = binding;
     return NGD_OK;
 }
@@ -137,6 +160,7 @@ struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding)
     ngd_mutex_unlock(&prog->lock);
     for (uint32_t i = 0; i < prog->queue->n_slots; i++)
         destroy_instances(&binding->instances[i]);
+    ngd_merge_unref(binding->merge);
     binding_free(binding);
     ngd_program_unref(prog);
     return NULL;

@@ -17,6 +17,8 @@ libngdscheduler_la_SOURCES = \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/linger.c scheduler/linger.h \
 	scheduler/logprobs.c \
+	scheduler/merge.c scheduler/merge.h \
+	scheduler/merge_run.c \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/move.c \
 	scheduler/order.c \

@@ -30,6 +30,8 @@ void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_ite
 {
     *item = (struct ngd_sched_item){.ops = ops, .deadline = NGD_NSEC_NEVER, .priority = NGD_PRIORITY_NORMAL};
     ngd_list_init(&item->link);
+    ngd_list_init(&item->merge_link);
+    ngd_list_init(&item->mates);
 }
 
 static bool sooner(const struct ngd_heap_node *a, const struct ngd_heap_node *b)

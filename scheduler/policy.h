@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 struct ngd_sched_item;
+struct ngd_merge;
 struct ngd_share;
 struct ngd_slot;
 
@@ -65,6 +66,11 @@ struct ngd_sched_item {
     ngd_nsec_t doubt;          /* by how much it is wrong, on average */
     struct ngd_heap_node node; /* the policy's while queued, as link */
     uint64_t serial;           /* the policy's: order of arrival */
+    /* Of replays that may run with others of their kind (merge.h); under the queue's lock. */
+    struct ngd_merge *merge;    /* NULL: it runs alone */
+    struct ngd_list merge_link; /* among those that wait, or among the mates of the one that was taken */
+    struct ngd_list mates;      /* of the one that was taken: those that run with it */
+    bool merge_running;         /* it is counted as running there */
 };
 void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_item_ops *ops);
 

@@ -10,6 +10,7 @@
 #include "graphs/pass.h"
 #include "scheduler/debug.h"
 #include "scheduler/hot.h"
+#include "scheduler/merge.h"
 #include "scheduler/program_int.h"
 #include "scheduler/stored.h"
 #include <inttypes.h>
@@ -70,6 +71,8 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
         status = check_room(prog, x->pools, plan, diag);
     if (status == NGD_OK)
         status = ngd_exec_create(prog->queue->dev, plan, &x->exec, diag);
+    if (status == NGD_OK)
+        x->rows_limit = ngd_merge_rows_limit(prog, plan);
     ngd_plan_unref(plan);
     if (status) {
         ngd_poolset_unref(x->pools);
@@ -500,6 +503,8 @@ void ngd_program_stats(struct ngd_program *prog, struct ngd_program_stats *stats
         .captures = atomic_load_explicit(&prog->captures, memory_order_relaxed),
         .replays = atomic_load_explicit(&prog->replays, memory_order_relaxed),
         .eager_runs = atomic_load_explicit(&prog->eager_runs, memory_order_relaxed),
+        .merged_replays = atomic_load_explicit(&prog->merged_replays, memory_order_relaxed),
+        .merged_requests = atomic_load_explicit(&prog->merged_requests, memory_order_relaxed),
     };
 
     ngd_gcache_stats(prog->cache, &stats.cache);

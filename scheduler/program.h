@@ -38,7 +38,8 @@ struct ngd_program_stats {
     struct ngd_gcache_stats cache;
     uint32_t references; /* bindings and holders */
     uint64_t captures, replays, eager_runs;
-    uint64_t pool_bytes; /* largest need of its executables */
+    uint64_t merged_replays, merged_requests; /* replays for several requests, and those requests */
+    uint64_t pool_bytes;                      /* largest need of its executables */
 };
 void ngd_program_stats(struct ngd_program *prog, struct ngd_program_stats *stats_p);
 /* Under the table's lock: fn must be short and not call back. */

@@ -29,6 +29,7 @@ struct ngd_executable {
     _Atomic uint64_t padded_runs;  /* replays of fewer rows than it was captured for */
     _Atomic int64_t expected;      /* moving average of device time */
     _Atomic int64_t doubt;         /* and of how far it was off */
+    int64_t rows_limit;            /* buckets up to which replays may run together with its own: merge.h */
 };
 
 #define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
@@ -56,7 +57,8 @@ struct ngd_program {
     struct ngd_metric_row *captures_row, *replays_row;
     _Atomic uint32_t refs;
     _Atomic uint64_t captures, replays, eager_runs;
-    struct ngd_mutex lock; /* rank PROGRAM */
+    _Atomic uint64_t merged_replays, merged_requests; /* replays for several requests, and those requests */
+    struct ngd_mutex lock;                            /* rank PROGRAM */
     struct ngd_list bindings NGD_GUARDED_BY(lock);
     struct ngd_list quarantined NGD_GUARDED_BY(lock); /* keys: verify.c */
     uint32_t n_applied NGD_GUARDED_BY(lock);          /* sets of buckets so far */
@@ -141,6 +143,7 @@ struct ngd_instance_chunk {
 struct ngd_binding {
     struct ngd_list link; /* in its program; under the program's lock */
     struct ngd_program *prog;
+    struct ngd_merge *merge; /* with whose replays its own may run together; NULL: they run alone */
     _Atomic uint32_t refs;
     uint64_t generation;
     uint32_t n;
@@ -190,6 +193,13 @@ void ngd_program_free_quarantine(struct ngd_program *prog);
  */
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
+/* The same for several requests (merge.h), of which those that did not fail it can be run again: a failure that is not
+ * the device's is only returned. */
+ngd_status_t ngd_replay_run_joint(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                  struct ngd_launch *launch);
+/* For the timeline, after it: of each of them; together: how many they are, for the first, 0 for the others. */
+void ngd_replay_note_joint(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
+                           const struct ngd_request *req, uint32_t together);
 /* The graph's options, and what is known of its keys, let a replay be made in slices on this device. */
 bool ngd_executable_may_pause(const struct ngd_executable *x);
 /*

@@ -8,6 +8,7 @@
  * when all are busy: they look at the queue before they sleep.
  */
 #include "base/mem.h"
+#include "scheduler/merge.h"
 #include "scheduler/sched_int.h"
 #include <stdio.h>
 #include <string.h>
@@ -33,6 +34,7 @@ static void slot_fini(struct ngd_slot *slot)
 {
     if (!slot->queue)
         return;
+    ngd_merge_area_destroy(slot->area);
     ngd_stream_destroy(slot->stream);
     ngd_pool_destroy(slot->pool);
     ngd_metric_row_hide(slot->pool_need);
@@ -145,6 +147,14 @@ void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now)
     ngd_metric_row_add(queue->bubble_seconds, (uint64_t)(queue->bubble / NGD_USEC - before / NGD_USEC));
 }
 
+/* A worker that waits for more is left to it, unless it has to go earlier now than it is going to. */
+static bool goes_on_lingering(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock)
+{
+    ngd_nsec_t until;
+
+    return queue->lingers_until && ngd_merge_waits(queue, now, &until) && until >= queue->lingers_until;
+}
+
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled)
 {
     ngd_nsec_t now = ngd_now();
@@ -161,8 +171,12 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
         item->queued = true;
         queue->policy->push(queue->state, item, now);
         queue->depth++;
+        if (item->merge) {
+            ngd_merge_enter(item, now);
+            queue->merging = item->merge;
+        }
         ngd_queue_note_bubble(queue, now);
-        if (slot) {
+        if (slot && !goes_on_lingering(queue, now)) {
             slot->sleeping = false;
             ngd_cond_signal(&slot->wake);
         }
@@ -181,6 +195,8 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
         queue->policy->remove(queue->state, item);
         item->queued = false;
         queue->depth--;
+        if (item->merge)
+            ngd_merge_leave(item);
         if (queue->bubble_since)
             ngd_queue_note_bubble(queue, ngd_now());
     }
@@ -200,7 +216,7 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *
     return late;
 }
 
-struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)
+struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item)
 {
     struct ngd_slot *claimed = NULL;
 
@@ -208,7 +224,11 @@ struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue)
     for (uint32_t i = 0; i < queue->n_slots && queue->depth == 0 && !queue->stopping && !claimed; i++)
         if (!queue->slots[i].busy)
             claimed = &queue->slots[i];
+    if (claimed && item->merge && ngd_merge_wants_company(item))
+        claimed = NULL;
     if (claimed) {
+        if (item->merge)
+            ngd_merge_take_inline(item);
         claimed->busy = true;
         claimed->until = 0;
         queue->n_busy++;

@@ -54,7 +54,7 @@ static const ngd_event_reason_t eager_events[NGD_EAGER_MAX] = {
     [NGD_EAGER_QUARANTINED] = NGD_EVENT_EAGER_QUARANTINED,
 };
 
-static void account_busy(struct ngd_slot *slot, ngd_nsec_t t)
+void ngd_slot_note_busy(struct ngd_slot *slot, ngd_nsec_t t)
 {
     atomic_fetch_add_explicit(&slot->queue->busy, t, memory_order_relaxed);
     slot->busy_unreported += t;
@@ -192,16 +192,19 @@ static ngd_status_t run_somehow(struct ngd_slot *slot, struct ngd_binding *bindi
     return ngd_executable_run(slot, binding, x, launch);
 }
 
-static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch)
+/* req: whose it is, NULL = a model's. */
+static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
+                          const struct ngd_request *req, ngd_nsec_t part, uint32_t together)
 {
-    const struct ngd_request *req = slot->asker;
     const ngd_nsec_t expected = ngd_executable_expected(x);
     struct ngd_timeline_event e = {.ended = ngd_now(),
                                    .device_time = launch->device_time,
+                                   .part = part,
+                                   .together = together,
                                    .copy_in = launch->copy_in_time,
                                    .copy_out = launch->copy_out_time,
                                    .deadline = NGD_NSEC_NEVER,
-                                   .tag = launch->tag,
+                                   .tag = req ? req->launch.tag : launch->tag,
                                    .device = slot->queue->index,
                                    .slot = slot->index,
                                    .priority = NGD_PRIORITY_NORMAL};
@@ -221,6 +224,15 @@ static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x,
     ngd_timeline_note(&slot->queue->sched->timeline, &e);
 }
 
+/* What was learnt from a launch that is complete. */
+static void note_run(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch, bool quarantined)
+{
+    if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
+        set_health(slot->queue, true);
+    ngd_slot_note_busy(slot, launch->device_time);
+    account(x, launch, launch->device_time, quarantined);
+}
+
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch)
 {
@@ -232,13 +244,30 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
     status = run_somehow(slot, binding, x, launch, &quarantined);
     if (status)
         return fail(slot, x, launch, status);
-    if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
-        set_health(slot->queue, true);
-    account_busy(slot, launch->device_time);
-    account(x, launch, launch->device_time, quarantined);
+    note_run(slot, x, launch, quarantined);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
-        note_timeline(slot, x, launch);
+        note_timeline(slot, x, launch, slot->asker, launch->device_time, 1);
     return NGD_OK;
+}
+
+ngd_status_t ngd_replay_run_joint(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                  struct ngd_launch *launch)
+{
+    bool quarantined;
+    ngd_status_t status = run_somehow(slot, binding, x, launch, &quarantined);
+
+    if (status == NGD_OK)
+        note_run(slot, x, launch, quarantined);
+    else if (ngd_status_scope(status) == NGD_SCOPE_DEVICE || ngd_stream_status(slot->stream) != NGD_OK)
+        status = fail(slot, x, launch, status);
+    return status;
+}
+
+void ngd_replay_note_joint(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
+                           const struct ngd_request *req, uint32_t together)
+{
+    if (ngd_timeline_on(&slot->queue->sched->timeline))
+        note_timeline(slot, x, launch, req, req->charged, together);
 }
 
 bool ngd_executable_may_pause(const struct ngd_executable *x)
@@ -261,11 +290,11 @@ ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, 
         return fail(slot, x, launch, status);
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
-    account_busy(slot, launch->device_time);
+    ngd_slot_note_busy(slot, launch->device_time);
     *time += launch->device_time;
     if (!launch->paused)
         account(x, launch, *time, false);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
-        note_timeline(slot, x, launch); /* each slice is one of its own there */
+        note_timeline(slot, x, launch, slot->asker, launch->device_time, 1); /* each slice is one of its own there */
     return NGD_OK;
 }

@@ -14,6 +14,7 @@
  */
 #include "base/fault.h"
 #include "base/log.h"
+#include "scheduler/merge.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <string.h>
@@ -41,8 +42,11 @@ static void release_executable(struct ngd_request *req)
 {
     if (req->entry)
         ngd_gcache_put(req->entry);
+    if (req->joint)
+        ngd_gcache_put(req->joint);
     ngd_executable_destroy(req->eager);
     req->entry = NULL;
+    req->joint = NULL;
     req->eager = NULL;
 }
 
@@ -59,6 +63,7 @@ static void stop_waiting(struct ngd_request *req)
 /* req is the submitter's again when this returns. Requests that waited for its event are added to `ready`. */
 static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag, struct ngd_list *ready)
 {
+    ngd_merge_ended(&req->item);
     release_executable(req);
     ngd_event_leave(req, status, ready);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
@@ -139,34 +144,51 @@ static void split(struct ngd_request *req, const struct ngd_executable *x)
     ngd_share_note_split(req->item.account->share, &req->split);
 }
 
-static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+bool ngd_request_begin(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_t now)
 {
-    struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
-    struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : req->eager;
-    ngd_nsec_t now = ngd_now();
-    ngd_status_t status;
-
     if (now >= req->deadline) {
         ngd_diag_set(&req->launch.diag, NGD_ERR_DEADLINE_EXCEEDED,
                      "the deadline passed %" PRId64 " us ago, before the replay began",
                      (now - req->deadline) / NGD_USEC);
-        ngd_share_charge(slot->queue, item->account, 0, item->cost);
+        ngd_share_charge(slot->queue, req->item.account, 0, req->item.cost);
         ngd_request_finish(req, NGD_ERR_DEADLINE_EXCEEDED, &req->launch.diag);
-        return;
+        return false;
     }
     set_state(req, NGD_REQUEST_RUNNING);
     req->started = now;
     stop_waiting(req);
     ngd_metric_observe(NGD_M_QUEUE_SECONDS, now - req->submitted);
+    return true;
+}
+
+void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot)
+{
+    struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : req->eager;
+    ngd_status_t status;
+
     if (!x->cached)
         req->launch.eager = true;
     slot->asker = req;
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
     slot->asker = NULL;
-    ngd_share_charge(slot->queue, item->account, req->launch.device_time, item->cost);
+    ngd_share_charge(slot->queue, req->item.account, req->launch.device_time, req->item.cost);
+    req->charged = req->launch.device_time;
+    req->together = 1;
     if (status == NGD_OK)
         split(req, x);
     ngd_request_finish(req, status, &req->launch.diag);
+}
+
+static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+{
+    struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
+
+    if (item->merge)
+        ngd_merge_ask(item->merge);
+    if (!ngd_list_empty(&item->mates))
+        ngd_merge_run(req, slot);
+    else if (ngd_request_begin(req, slot, ngd_now()))
+        ngd_request_run_begun(req, slot);
 }
 
 static void request_abort(struct ngd_sched_item *item)
@@ -182,6 +204,12 @@ const struct ngd_sched_item_ops ngd_request_item_ops = {
     .run = request_run,
     .abort = request_abort,
 };
+
+/* An eager run is about this request alone. */
+static struct ngd_merge *merge_of(const struct ngd_request *req)
+{
+    return req->entry && !req->launch.eager ? req->binding->merge : NULL;
+}
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
 
@@ -228,6 +256,7 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
     if (status || parked)
         return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
     set_state(req, NGD_REQUEST_QUEUED);
+    req->item.merge = merge_of(req);
     status = ngd_queue_push(req->queue, &req->item, &req->cancelled);
     if (status == NGD_ERR_CANCELLED)
         return cancelled(diag);
@@ -400,8 +429,10 @@ static bool may_run_inline(const struct ngd_request *req)
 static bool run_inline(struct ngd_request *req)
 {
     struct ngd_queue *queue = req->queue;
-    struct ngd_slot *slot = may_run_inline(req) ? ngd_queue_claim(queue) : NULL;
+    struct ngd_slot *slot;
 
+    req->item.merge = merge_of(req);
+    slot = may_run_inline(req) ? ngd_queue_claim(queue, &req->item) : NULL;
     if (!slot)
         return false;
     req->inline_run = true;

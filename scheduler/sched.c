@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "scheduler/poolset.h"
 #include "scheduler/hot.h"
+#include "scheduler/linger.h"
 #include "scheduler/program_int.h"
 #include <string.h>
 
@@ -21,6 +22,8 @@ void ngd_sched_params_init(struct ngd_sched_params *params)
         .capture_threads = 1,
         .queue_limit = 4096,
         .inline_limit = 50 * NGD_USEC,
+        .merge = true,
+        .merge_wait = NGD_LINGER_LIMIT_DEFAULT,
         .prompt_share = NGD_PACE_PERCENT_DEFAULT,
         .policy = "fair",
     };

@@ -43,6 +43,8 @@ struct ngd_sched_params {
     uint32_t capture_threads; /* default 1 */
     uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
     ngd_nsec_t inline_limit;  /* default 50 µs */
+    bool merge;               /* replays of graphs with a batch symbol may run together; default true */
+    ngd_nsec_t merge_wait;    /* and wait so long for one another; linger.h; default 2 ms */
     uint32_t prompt_share;    /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */
     struct ngd_dumps *dumps;  /* directories for what diagnostics write; NULL = none. Borrowed */
     const char *policy;       /* of policies.def; default "fair" */
@@ -111,6 +113,9 @@ struct ngd_request {
     bool inline_run; /* it ran on the submitting thread */
     ngd_nsec_t submitted, started;
     struct ngd_split split;         /* for done(), of a replay that ran well */
+    ngd_nsec_t charged;             /* likewise: its part of the replay's device time */
+    uint32_t together;              /* likewise: requests that the replay was for */
+    struct ngd_gcache_entry *joint; /* pinned executable of a replay for several; of the first of them */
     struct ngd_gcache_entry *entry; /* pinned executable; NULL while it waits for a capture, and in eager runs */
     struct ngd_executable *eager;   /* its own, past the capture limit or with force_eager */
 };

@@ -41,6 +41,7 @@ struct ngd_slot {
     _Atomic int64_t running_since;
     const struct ngd_request *asker; /* whose request runs, for the timeline; NULL: a model's batch */
     ngd_nsec_t busy_unreported;      /* less than a microsecond of busy time that the metric lacks */
+    struct ngd_merge_area *area;     /* merge.h; NULL until replays have run together here */
 };
 
 /* The run queue of one device. */
@@ -61,9 +62,11 @@ struct ngd_queue {
     struct ngd_mutex lock;
     void *state NGD_GUARDED_BY(lock); /* the policy's */
     uint32_t depth NGD_GUARDED_BY(lock);
-    uint32_t n_busy NGD_GUARDED_BY(lock);         /* slots */
-    ngd_nsec_t bubble_since NGD_GUARDED_BY(lock); /* a slot has been idle, and something queued; 0: not now */
-    ngd_nsec_t bubble NGD_GUARDED_BY(lock);       /* for how long in all, before that */
+    uint32_t n_busy NGD_GUARDED_BY(lock);           /* slots */
+    ngd_nsec_t bubble_since NGD_GUARDED_BY(lock);   /* a slot has been idle, and something queued; 0: not now */
+    ngd_nsec_t bubble NGD_GUARDED_BY(lock);         /* for how long in all, before that */
+    struct ngd_merge *merging NGD_GUARDED_BY(lock); /* of the newest item that has one, while somebody refers to it */
+    ngd_nsec_t lingers_until NGD_GUARDED_BY(lock);  /* a worker waits for more of those so long; 0: none does */
     bool stopping NGD_GUARDED_BY(lock);
 };
 
@@ -82,12 +85,16 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
 /* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
 ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item);
-/* For an inline run: an idle slot, when nothing is queued. The worker that owns it does not start meanwhile. */
-struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue);
+/* For an inline run of the item: an idle slot, when nothing is queued. The worker that owns it does not start
+ * meanwhile.
+ */
+struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
 /* After each change of what is queued and of which slots are busy. */
 void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock);
 
+/* By its owner: the slot's device worked, or something was done for it, so long. */
+void ngd_slot_note_busy(struct ngd_slot *slot, ngd_nsec_t t);
 void *ngd_worker_main(void *slot);
 
 /* ---- events ------------------------------------------------------------------------------------------- */
@@ -221,6 +228,10 @@ struct ngd_request *ngd_order_leave(struct ngd_order *order);
 extern const struct ngd_sched_item_ops ngd_request_item_ops;
 /* Answers a request that is in no place and holds its order; then the ones of its order that follow are moved. */
 void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
+/* A request that a slot has taken begins; false: its deadline had passed, and it was answered. */
+bool ngd_request_begin(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_t now);
+/* It runs by itself, and is answered. */
+void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot);
 /* Puts a request where it has to go next. On an error it is still the caller's. */
 ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag);
 /* Lets req wait for the capture of key. */

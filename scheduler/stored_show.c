@@ -46,7 +46,9 @@ static bool parse_symbols(const struct ngd_graph *graph, const char *text, int64
     return text[strspn(text, " ")] == '\0';
 }
 
-static bool key_of(const struct ngd_store_entry *e, const struct ngd_graph *graph, struct ngd_key *key_p)
+/* Its text has a stack frame of its own. */
+static __attribute__((noinline)) bool key_of(const struct ngd_store_entry *e, const struct ngd_graph *graph,
+                                             struct ngd_key *key_p)
 {
     char hex[NGD_DIGEST_HEX + 8], symbols[4096] = "";
     struct ngd_key key = {.graph = graph->digest, .n_symbols = graph->n_symbols};

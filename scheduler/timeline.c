@@ -116,7 +116,8 @@ static void chrome_span(const struct ngd_timeline_event *e, const char *name, ng
     ngd_strbuf_json_string(sb, name);
     ngd_strbuf_append(sb, ",\"args\":{\"identity\":");
     ngd_strbuf_json_string(sb, e->identity);
-    ngd_strbuf_printf(sb, ",\"priority\":%" PRIu32 ",\"tag\":%" PRIu64 "}}", e->priority, e->tag);
+    ngd_strbuf_printf(sb, ",\"priority\":%" PRIu32 ",\"tag\":%" PRIu64 ",\"requests\":%" PRIu32 "}}", e->priority,
+                      e->tag, e->together);
 }
 
 /* Waiting overlaps with other waiting: asynchronous spans, of a track for each identity. */
@@ -143,6 +144,8 @@ static void chrome_event(struct ngd_sched *sched, const struct ngd_timeline_even
     (void)sched;
     if (e->submitted)
         chrome_queue(e, number, began, sb);
+    if (e->together == 0)
+        return; /* the run is there already */
     chrome_span(e, e->graph, begin, e->device_time, sb);
     if (e->copy_in)
         chrome_span(e, "copy in", begin, e->copy_in, sb);
@@ -173,7 +176,7 @@ static void arrivals_event(struct ngd_sched *sched, const struct ngd_timeline_ev
     (void)number;
     if (!e->submitted || e->submitted < began)
         return;
-    ngd_strbuf_printf(sb, "%.3f %.3f %.3f ", us(e->submitted - began), us(e->device_time), us(e->expected));
+    ngd_strbuf_printf(sb, "%.3f %.3f %.3f ", us(e->submitted - began), us(e->part), us(e->expected));
     if (e->deadline == NGD_NSEC_NEVER)
         ngd_strbuf_append(sb, "-");
     else

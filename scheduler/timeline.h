@@ -25,6 +25,8 @@ struct ngd_timeline_event {
     ngd_nsec_t submitted, started; /* 0: it was no request of its own, but a model's batch */
     ngd_nsec_t ended, device_time; /* of which: */
     ngd_nsec_t copy_in, copy_out;
+    ngd_nsec_t part;     /* of device_time: the request's own */
+    uint32_t together;   /* requests that the run was for; 0: it ran with the one of the event before this one */
     ngd_nsec_t expected; /* device time, as known when it was submitted; 0 = unknown */
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     uint64_t tag;

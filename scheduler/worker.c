@@ -1,19 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker thread of a stream slot: takes items while its slot is free, and sleeps otherwise. */
+#include "scheduler/merge.h"
 #include "scheduler/sched_int.h"
 
-static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slot *slot) NGD_REQUIRES(queue->lock)
+/* NULL: nothing is queued, or, until *time_p from now, it is worth waiting for what could run with it. */
+static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
+    NGD_REQUIRES(queue->lock)
 {
-    ngd_nsec_t now = ngd_now();
+    ngd_nsec_t now = ngd_now(), until;
     struct ngd_sched_item *item;
 
     if (queue->depth == 0)
         return NULL;
+    if (queue->merging && !queue->stopping && ngd_merge_waits(queue, now, &until)) {
+        *time_p = until - now;
+        queue->lingers_until = until;
+        return NULL;
+    }
     item = queue->policy->pop(queue->state, now);
     if (item) {
         item->queued = false;
         queue->depth--;
         slot->until = now + item->cost;
+        if (item->merge) {
+            ngd_merge_leave(item);
+            slot->until = now + ngd_merge_take(queue, item, now);
+        }
         slot->busy = true;
         queue->n_busy++;
         ngd_queue_note_bubble(queue, now);
@@ -28,7 +40,8 @@ void *ngd_worker_main(void *arg)
 
     ngd_mutex_lock(&queue->lock);
     for (;;) {
-        struct ngd_sched_item *item = slot->busy ? NULL : pop_locked(queue, slot);
+        ngd_nsec_t time = 0;
+        struct ngd_sched_item *item = slot->busy ? NULL : pop_locked(queue, slot, &time);
         bool stopping = queue->stopping;
 
         if (!item) {
@@ -36,8 +49,12 @@ void *ngd_worker_main(void *arg)
             if (stopping && !slot->busy)
                 break;
             slot->sleeping = true;
-            ngd_cond_wait(&slot->wake, &queue->lock);
+            if (time)
+                (void)ngd_cond_wait_until(&slot->wake, &queue->lock, ngd_clock_real() + time);
+            else
+                ngd_cond_wait(&slot->wake, &queue->lock);
             slot->sleeping = false;
+            queue->lingers_until = 0; /* whoever lingers looks again before it sleeps on */
             continue;
         }
         ngd_mutex_unlock(&queue->lock);

@@ -14,6 +14,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_guards.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \
+	tests/rpc/test_merge.py \
 	tests/rpc/test_netns.py \
 	tests/rpc/test_patterns.py \
 	tests/rpc/test_prefix.py \

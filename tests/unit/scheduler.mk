@@ -6,6 +6,8 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_kv \
 	tests/unit/test_kv_quota \
 	tests/unit/test_linger \
+	tests/unit/test_merge \
+	tests/unit/test_merge_bits \
 	tests/unit/test_model \
 	tests/unit/test_pace \
 	tests/unit/test_policy \
@@ -31,6 +33,8 @@ tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_linger_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_merge_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_merge_bits_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -474,7 +474,7 @@ START_TEST(a_bubble_is_time_in_which_a_slot_is_idle_and_something_queued)
         ngd_sched_item_init(&item[i], &ops);
         item[i].account = &bed.sched->own_share->accounts[0];
     }
-    slot = ngd_queue_claim(queue);
+    slot = ngd_queue_claim(queue, &item[0]);
     ngd_clock_set_fake(t0 + 1 * NGD_SEC); /* busy, nothing queued */
     ck_assert_int_eq(ngd_queue_push(queue, &item[0], NULL), NGD_OK);
     ngd_clock_set_fake(t0 + 2 * NGD_SEC); /* busy, one queued */

@@ -1,0 +1,956 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Replays of graphs with a batch symbol that wait at the same time, and run as one. How long they wait: test_linger.c.
+ */
+#include "base/fault.h"
+#include "scheduler/merge.h"
+#include "tests/unit/sched_util.h"
+
+/* One element for each row, doubled. */
+#define ROWS_TEXT                                                                             \
+    "npugraph 1\ngraph \"rows\" {\n sym B 1..32 batch buckets 1, 4, 32\n input %x : f32[B]\n" \
+    " %y = aten.add.Tensor(%x, %x)\n return \"y\" = %y\n}\n"
+/* An index out of range is the fault of who brought it. */
+#define PICK_ROWS_TEXT                                                                                    \
+    "npugraph 1\ngraph \"pick\" {\n sym B 1..8 batch buckets 8\n param %w : f32[4]\n input %i : i32[B]\n" \
+    " %y = aten.index.Tensor(%w, %i)\n return \"y\" = %y\n}\n"
+
+/* A device that nobody's time is waited for on, and a request that keeps its only slot until the gate opens. */
+struct stage {
+    struct bed bed;
+    struct ngd_binding *other;
+    struct call holder;
+    struct gate gate;
+};
+
+static void stage_open(struct stage *s, ngd_nsec_t merge_wait)
+{
+    struct ngd_sched_params params;
+
+    bed_params(&s->bed, &params);
+    params.inline_limit = 0;
+    params.merge_wait = merge_wait;
+    bed_start(&s->bed, &params);
+    s->other = bed_binding(&s->bed, DOUBLE_TEXT, NULL);
+    bed_warm(&s->bed, s->other, 2, 1);
+}
+
+static void stage_close(struct stage *s)
+{
+    ngd_binding_unref(s->other);
+    bed_close(&s->bed);
+}
+
+static void hold(struct stage *s)
+{
+    bed_settle(&s->bed);
+    call_occupy(&s->bed, &s->holder, s->other, &s->gate);
+}
+
+static void let_go(struct stage *s)
+{
+    gate_open(&s->gate);
+    call_wait(&s->holder);
+}
+
+static void warm_buckets(struct stage *s, struct ngd_binding *b)
+{
+    static const int64_t sizes[] = {1, 4, 32};
+
+    for (int i = 0; i < 3; i++)
+        bed_warm(&s->bed, b, sizes[i], 1);
+}
+
+static void submit_rows(struct stage *s, struct call *c, struct ngd_binding *b, int64_t rows)
+{
+    call_init(c, b, rows);
+    for (int64_t i = 0; i < rows; i++)
+        c->x[i] = (float)(rows * 100 + i);
+    call_submit(&s->bed, c);
+}
+
+static void check_rows(struct call *c)
+{
+    call_wait(c);
+    ck_assert_msg(c->status == NGD_OK, "%s: %s", ngd_status_name(c->status), c->text);
+    for (int64_t i = 0; i < c->n; i++)
+        ck_assert(c->y[i] == 2.0f * (float)(c->n * 100 + i));
+}
+
+START_TEST(replays_of_several_clients_that_wait_run_as_one)
+{
+    static const int64_t rows[] = {1, 3, 1, 7, 2, 1, 4, 5};
+    enum { N = 8 };
+    struct ngd_binding *b[2];
+    struct call c[N];
+    struct stage s;
+    ngd_nsec_t charged = 0;
+
+    stage_open(&s, 0);
+    b[0] = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    b[1] = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b[0]);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), 0);
+    for (int i = 0; i < N; i++)
+        ck_assert_ptr_eq(b[i % 2]->prog, b[0]->prog);
+    bed_warm(&s.bed, b[1], 3, 1);
+    hold(&s);
+    for (int i = 0; i < N; i++)
+        submit_rows(&s, &c[i], b[i % 2], rows[i]);
+    let_go(&s);
+    for (int i = 0; i < N; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, N);
+        ck_assert_int_eq(c[i].req.launch.device_time, c[0].req.launch.device_time);
+        charged += c[i].req.charged;
+    }
+    ck_assert_int_eq(charged, c[0].req.launch.device_time);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), 1);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REQUESTS), N);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_ROWS), 24);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_QUEUE_DEPTH), 0);
+    ngd_binding_unref(b[0]);
+    ngd_binding_unref(b[1]);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
+{
+    struct ngd_binding *b;
+    struct call c[5];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    bed_warm(&s.bed, b, 10, 1);
+    hold(&s);
+    for (int i = 0; i < 5; i++)
+        submit_rows(&s, &c[i], b, i == 4 ? 2 : 10);
+    let_go(&s);
+    for (int i = 0; i < 5; i++)
+        check_rows(&c[i]);
+    /* Three of ten rows and the one of two; then one of ten, alone. */
+    ck_assert_uint_eq(c[0].req.together, 4);
+    ck_assert_uint_eq(c[4].req.together, 4);
+    ck_assert_uint_eq(c[3].req.together, 1);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_ROWS), 32);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(a_lone_replay_runs_from_its_message_and_allocates_nothing)
+{
+    struct ngd_sched_params params;
+    struct ngd_binding *b;
+    struct bed bed;
+    struct call c;
+    uint64_t before;
+
+    bed_params(&bed, &params);
+    params.inline_limit = 10 * NGD_SEC;
+    bed_start(&bed, &params);
+    b = bed_binding(&bed, ROWS_TEXT, NULL);
+    bed_warm(&bed, b, 2, 4);
+    bed_settle(&bed);
+    before = ngd_mem_thread_allocs();
+    for (int i = 0; i < 100; i++) {
+        call_init(&c, b, 2);
+        call_submit(&bed, &c);
+        ck_assert(c.req.inline_run);
+        ck_assert_uint_eq(c.req.together, 1);
+        ck_assert_int_eq(c.req.charged, c.req.launch.device_time);
+    }
+    ck_assert_uint_eq(ngd_mem_thread_allocs(), before);
+    ck_assert_int_eq(bed_counted(&bed, NGD_M_MERGED_REPLAYS), 0);
+    ck_assert_ptr_null(bed_slot(&bed, 0)->area);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
+static void count_allocs(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct call *c = req->user;
+
+    c->rank = (uint32_t)ngd_mem_thread_allocs();
+    c->req.user = c;
+    call_done(req, status, diag);
+}
+
+START_TEST(running_together_allocates_nothing_once_it_has_been_done)
+{
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+    uint32_t before = 0;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    for (int round = 0; round < 3; round++) {
+        hold(&s);
+        for (int i = 0; i < 4; i++) {
+            call_init(&c[i], b, 1);
+            c[i].req.done = count_allocs;
+            call_submit(&s.bed, &c[i]);
+        }
+        let_go(&s);
+        for (int i = 0; i < 4; i++)
+            call_wait(&c[i]);
+        ck_assert_uint_eq(c[0].req.together, 4);
+        if (round == 1)
+            before = c[0].rank; /* of the worker, when it had run them */
+    }
+    ck_assert_uint_eq(c[0].rank, before);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
+{
+    struct ngd_program_stats stats;
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    bed_warm(&s.bed, b, 1, 1);
+    hold(&s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(&s, &c[i], b, 1);
+    let_go(&s);
+    /* Nobody waits for the capture. */
+    for (int i = 0; i < 3; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 1);
+    }
+    do {
+        sched_yield();
+        ngd_program_stats(b->prog, &stats);
+    } while (stats.captures < 2);
+    hold(&s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(&s, &c[i], b, 1);
+    let_go(&s);
+    for (int i = 0; i < 3; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 3);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(no_capture_is_made_that_would_evict_another)
+{
+    struct ngd_graph_options options;
+    struct ngd_program_stats stats;
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    stage_open(&s, 0);
+    ngd_graph_options_init(&options);
+    options.capture_limit = 1;
+    b = bed_binding(&s.bed, ROWS_TEXT, &options);
+    bed_warm(&s.bed, b, 1, 1);
+    for (int round = 0; round < 3; round++) {
+        hold(&s);
+        for (int i = 0; i < 3; i++)
+            submit_rows(&s, &c[i], b, 1);
+        let_go(&s);
+        for (int i = 0; i < 3; i++)
+            check_rows(&c[i]);
+    }
+    while (atomic_load(&b->merge->capturing))
+        sched_yield();
+    ngd_program_stats(b->prog, &stats);
+    ck_assert_uint_eq(stats.captures, 1);
+    ck_assert_uint_eq(stats.merged_replays, 0);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(who_is_cancelled_while_it_waits_leaves_at_once)
+{
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 4; i++)
+        submit_rows(&s, &c[i], b, 2);
+    ck_assert(ngd_sched_cancel(s.bed.sched, &c[0].req));
+    ck_assert(ngd_sched_cancel(s.bed.sched, &c[2].req));
+    ck_assert_int_eq(c[0].status, NGD_ERR_CANCELLED);
+    ck_assert_int_eq(c[2].status, NGD_ERR_CANCELLED);
+    let_go(&s);
+    check_rows(&c[1]);
+    check_rows(&c[3]);
+    ck_assert_uint_eq(c[1].req.together, 2);
+    ck_assert(!ngd_sched_cancel(s.bed.sched, &c[1].req));
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(who_expires_while_it_waits_is_answered_and_the_others_run)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 3; i++) {
+        call_init(&c[i], b, 1);
+        c[i].req.deadline = t0 + (i == 0 ? 1 : 100) * NGD_SEC;
+        call_submit(&s.bed, &c[i]);
+    }
+    ngd_clock_set_fake(t0 + 2 * NGD_SEC);
+    (void)ngd_sched_expire(s.bed.sched, &c[0].req); /* or the thread has done it */
+    call_wait(&c[0]);
+    ck_assert_int_eq(c[0].status, NGD_ERR_DEADLINE_EXCEEDED);
+    let_go(&s);
+    for (int i = 1; i < 3; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 2);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+START_TEST(a_deadline_takes_only_those_that_have_one)
+{
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 4; i++) {
+        call_init(&c[i], b, 1);
+        if (i >= 2)
+            c[i].req.deadline = ngd_now() + 1000 * NGD_SEC;
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    for (int i = 0; i < 4; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 2);
+    }
+    /* Those with a deadline went first. */
+    ck_assert_int_le(c[2].req.started, c[0].req.started);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), 2);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(the_less_urgent_do_not_join_the_more_urgent)
+{
+    static const ngd_priority_t priorities[] = {NGD_PRIORITY_LOW, NGD_PRIORITY_NORMAL, NGD_PRIORITY_NORMAL,
+                                                NGD_PRIORITY_LOW};
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 4; i++) {
+        call_init(&c[i], b, 1);
+        c[i].req.priority = priorities[i];
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    for (int i = 0; i < 4; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+    }
+    /* Two by two; or all, if a class has aged on a slow machine and its turn came first: it takes the urgent along. */
+    ck_assert_uint_eq(c[1].req.together, c[2].req.together);
+    if (c[1].req.together == 2) {
+        ck_assert_uint_eq(c[0].req.together, 2);
+        ck_assert_int_le(c[1].req.started, c[0].req.started);
+    } else {
+        ck_assert_uint_eq(c[1].req.together, 4);
+        ck_assert_uint_eq(c[0].req.together, 4);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(requests_of_one_order_do_not_join_one_another)
+{
+    struct ngd_order *order[2];
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(ngd_order_create(&order[i]), NGD_OK);
+    hold(&s);
+    for (int i = 0; i < 4; i++) {
+        call_init(&c[i], b, 1);
+        c[i].req.order = order[i % 2];
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    for (int i = 0; i < 4; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+    }
+    ck_assert_uint_eq(c[0].req.together, 2);
+    ck_assert_uint_eq(c[1].req.together, 2);
+    ck_assert_int_gt(c[2].req.started, c[0].req.started);
+    ck_assert_int_gt(c[3].req.started, c[1].req.started);
+    for (int i = 0; i < 2; i++)
+        ngd_order_destroy(order[i]);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(only_bindings_of_the_same_buffers_run_together)
+{
+    static const float values[2][4] = {{1, 2, 3, 4}, {10, 20, 30, 40}};
+    struct ngd_buffer *w[2];
+    struct ngd_program *prog;
+    struct ngd_binding *b[3];
+    struct call c[6];
+    int32_t index[2] = {3, 1};
+    struct stage s;
+
+    stage_open(&s, 0);
+    prog = bed_program(&s.bed, PICK_ROWS_TEXT, NULL);
+    for (int i = 0; i < 2; i++)
+        w[i] = bed_buffer(&s.bed, values[i], sizeof(values[i]), i ? "b" : "a");
+    b[0] = bed_bind(prog, &w[0]);
+    b[1] = bed_bind(prog, &w[1]);
+    b[2] = bed_bind(prog, &w[0]);
+    ck_assert_ptr_eq(b[0]->merge, b[2]->merge);
+    ck_assert_ptr_ne(b[0]->merge, b[1]->merge);
+    for (int round = 0; round < 2; round++) {
+        if (round)
+            hold(&s);
+        for (int i = 0; i < 6; i++) {
+            call_init(&c[i], b[i % 3], 2);
+            c[i].in = (struct ngd_span){index, sizeof(index)};
+            call_submit(&s.bed, &c[i]);
+        }
+        if (round)
+            let_go(&s);
+        for (int i = 0; i < 6; i++) {
+            call_wait(&c[i]);
+            ck_assert_int_eq(c[i].status, NGD_OK);
+            ck_assert(c[i].y[0] == values[i % 3 == 1][3] && c[i].y[1] == values[i % 3 == 1][1]);
+        }
+    }
+    ck_assert_uint_eq(c[0].req.together, 4);
+    ck_assert_uint_eq(c[1].req.together, 2);
+    ck_assert_uint_eq(c[2].req.together, 4);
+    for (int i = 0; i < 3; i++)
+        ngd_binding_unref(b[i]);
+    for (int i = 0; i < 2; i++)
+        ngd_buffer_unref(w[i]);
+    ngd_program_unref(prog);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(a_request_that_fails_does_not_fail_those_that_ran_with_it)
+{
+    static const float values[4] = {1, 2, 3, 4};
+    int32_t good = 2, bad = 9;
+    struct ngd_program *prog;
+    struct ngd_binding *b;
+    struct ngd_buffer *w;
+    struct call c[3];
+    struct stage s;
+    int merged = 0;
+
+    stage_open(&s, 0);
+    prog = bed_program(&s.bed, PICK_ROWS_TEXT, NULL);
+    w = bed_buffer(&s.bed, values, sizeof(values), "w");
+    b = bed_bind(prog, &w);
+    for (int round = 0; round < 2; round++) {
+        if (round)
+            hold(&s);
+        merged = bed_counted(&s.bed, NGD_M_MERGED_REPLAYS); /* those that waited for the capture */
+        for (int i = 0; i < 3; i++) {
+            call_init(&c[i], b, 1);
+            c[i].in = (struct ngd_span){round && i == 1 ? &bad : &good, sizeof(good)};
+            call_submit(&s.bed, &c[i]);
+        }
+        if (round)
+            let_go(&s);
+        for (int i = 0; i < 3; i++)
+            call_wait(&c[i]);
+    }
+    ck_assert_int_eq(c[1].status, NGD_ERR_INDEX_RANGE);
+    ck_assert(strstr(c[1].text, "9"));
+    for (int i = 0; i < 3; i += 2) {
+        ck_assert_int_eq(c[i].status, NGD_OK);
+        ck_assert(c[i].y[0] == 3.0f);
+        ck_assert_uint_eq(c[i].req.together, 1);
+    }
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGES_UNDONE), 1);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), merged);
+    ngd_binding_unref(b);
+    ngd_buffer_unref(w);
+    ngd_program_unref(prog);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(what_the_device_does_is_answered_to_each)
+{
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(&s, &c[i], b, 1);
+    ngd_stream_poison(bed_slot(&s.bed, 0)->stream, NGD_ERR_DEVICE_FAULT);
+    let_go(&s);
+    for (int i = 0; i < 3; i++) {
+        call_wait(&c[i]);
+        ck_assert_int_eq(ngd_status_scope(c[i].status), NGD_SCOPE_DEVICE);
+        ck_assert(c[i].text[0]);
+    }
+    /* The stream was reset, and the executable is captured again. */
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(&s, &c[i], b, 1);
+    let_go(&s);
+    for (int i = 0; i < 3; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 3);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+static struct ngd_share *open_share(struct stage *s, const char *name)
+{
+    struct ngd_share_params params;
+    struct ngd_share *share = NULL;
+
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(s->bed.sched, name, &params, &share, NULL), NGD_OK);
+    return share;
+}
+
+START_TEST(identities_are_charged_by_their_rows)
+{
+    struct ngd_share_stats stats[2];
+    struct ngd_share *share[2];
+    struct ngd_binding *b;
+    struct call c[4];
+    struct stage s;
+    ngd_nsec_t all;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    share[0] = open_share(&s, "a");
+    share[1] = open_share(&s, "b");
+    hold(&s);
+    for (int i = 0; i < 4; i++) {
+        call_init(&c[i], b, i % 2 ? 6 : 2);
+        c[i].req.share = share[i % 2];
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    for (int i = 0; i < 4; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 4);
+    }
+    all = c[0].req.launch.device_time;
+    for (int i = 0; i < 2; i++) {
+        ngd_nsec_t parts = 0;
+
+        ngd_share_stats(share[i], &stats[i]);
+        ck_assert_uint_eq(stats[i].replays, 2);
+        ck_assert_int_eq(stats[i].used, c[i].req.charged + c[i + 2].req.charged);
+        for (int p = NGD_SPLIT_COPY_IN; p <= NGD_SPLIT_COPY_OUT; p++)
+            parts += stats[i].split.part[p];
+        ck_assert_int_le(llabs(parts - stats[i].used), 8);
+        ck_assert_int_le(stats[i].split.part[NGD_SPLIT_PADDING], stats[i].split.part[NGD_SPLIT_REPLAY]);
+    }
+    ck_assert_int_eq(stats[0].used + stats[1].used, all);
+    ck_assert_int_le(llabs(stats[1].used - 3 * stats[0].used), 8); /* rounding */
+    /* Half of the 32 rows were padding; to each client the whole replay's times are told. */
+    ck_assert_int_le(llabs(2 * c[1].req.split.part[NGD_SPLIT_PADDING] - c[1].req.split.part[NGD_SPLIT_REPLAY]), 2);
+    ck_assert_int_eq(c[0].req.split.part[NGD_SPLIT_REPLAY], c[1].req.split.part[NGD_SPLIT_REPLAY]);
+    for (int i = 0; i < 2; i++)
+        ngd_share_unref(share[i]);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(results_that_only_some_want_go_to_those)
+{
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    for (int round = 0; round < 2; round++) {
+        hold(&s);
+        for (int i = 0; i < 3; i++) {
+            call_init(&c[i], b, 2);
+            if (round || i != 1)
+                c[i].out = (struct ngd_out){0};
+            call_submit(&s.bed, &c[i]);
+        }
+        let_go(&s);
+        for (int i = 0; i < 3; i++) {
+            call_wait(&c[i]);
+            ck_assert_int_eq(c[i].status, NGD_OK);
+            ck_assert_uint_eq(c[i].req.together, 3);
+            ck_assert(c[i].y[1] == (round == 0 && i == 1 ? 4.0f : 0.0f));
+        }
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(options_and_eager_runs_keep_replays_apart)
+{
+    struct ngd_graph_options options;
+    struct ngd_binding *b[3];
+    struct call c[6];
+    struct stage s;
+
+    stage_open(&s, 0);
+    ngd_graph_options_init(&options);
+    options.merge_replays = false;
+    b[0] = bed_binding(&s.bed, ROWS_TEXT, &options);
+    ngd_graph_options_init(&options);
+    options.force_eager = true;
+    b[1] = bed_binding(&s.bed, ROWS_TEXT, &options);
+    b[2] = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    for (int i = 0; i < 3; i++)
+        warm_buckets(&s, b[i]);
+    hold(&s);
+    for (int i = 0; i < 6; i++) {
+        call_init(&c[i], b[i % 3], 1);
+        c[i].req.launch.eager = i % 3 == 2;
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    for (int i = 0; i < 6; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 1);
+    }
+    for (int i = 0; i < 3; i++)
+        ngd_binding_unref(b[i]);
+    stage_close(&s);
+}
+END_TEST
+
+START_TEST(a_scheduler_that_is_told_so_merges_nothing)
+{
+    struct ngd_sched_params params;
+    struct ngd_binding *b;
+    struct bed bed;
+
+    bed_params(&bed, &params);
+    params.merge = false;
+    bed_start(&bed, &params);
+    b = bed_binding(&bed, ROWS_TEXT, NULL);
+    ck_assert_ptr_null(b->merge);
+    bed_warm(&bed, b, 3, 2);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
+START_TEST(stop_answers_those_that_wait_for_one_another_once_each)
+{
+    struct ngd_binding *b;
+    struct call c[6];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 6; i++)
+        submit_rows(&s, &c[i], b, 1);
+    ngd_sched_drain(s.bed.sched);
+    let_go(&s);
+    ngd_sched_stop(s.bed.sched);
+    for (int i = 0; i < 6; i++) {
+        call_wait(&c[i]);
+        ck_assert(c[i].status == NGD_OK || c[i].status == NGD_ERR_CANCELLED);
+    }
+    ck_assert(ngd_sched_idle(s.bed.sched));
+    ngd_binding_unref(b);
+    ngd_binding_unref(s.other);
+    ngd_sched_destroy(s.bed.sched);
+    ngd_device_close(s.bed.dev);
+}
+END_TEST
+
+/* ---- lingering ---------------------------------------------------------------------------------------- */
+
+/* The time that replays of n rows are taken to need. */
+static void set_cost(struct ngd_binding *b, int64_t n, ngd_nsec_t cost)
+{
+    struct ngd_gcache_entry *entry;
+    struct ngd_key key;
+
+    ck_assert_int_eq(ngd_program_key(b->prog, &n, 1, &key, NULL), NGD_OK);
+    entry = ngd_program_lookup(b->prog, &key, NULL);
+    ck_assert_ptr_nonnull(entry);
+    atomic_store(&ngd_entry_executable(entry)->expected, cost);
+    atomic_store(&ngd_entry_executable(entry)->doubt, 0);
+    atomic_store(&ngd_entry_executable(entry)->runs, 100);
+    ngd_gcache_put(entry);
+}
+
+/* Three are under way at once; so as many are expected again. Time stands still but for what the test does. */
+static void meet(struct stage *s, struct ngd_binding *b)
+{
+    struct call c[3];
+
+    warm_buckets(s, b);
+    hold(s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(s, &c[i], b, 1);
+    let_go(s);
+    for (int i = 0; i < 3; i++)
+        check_rows(&c[i]);
+    bed_settle(&s->bed);
+    set_cost(b, 1, 100 * NGD_SEC);
+}
+
+/* The worker has looked at what is queued, and waits. */
+static void await_linger(struct stage *s)
+{
+    struct ngd_queue *queue = &s->bed.sched->queues[0];
+    bool lingers = false;
+
+    while (!lingers) {
+        ngd_mutex_lock(&queue->lock);
+        lingers = queue->lingers_until != 0 && queue->slots[0].sleeping;
+        ngd_mutex_unlock(&queue->lock);
+        if (!lingers)
+            sched_yield();
+    }
+}
+
+START_TEST(a_free_slot_waits_for_as_many_as_there_were_and_no_longer)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 20 * NGD_SEC);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    meet(&s, b);
+    submit_rows(&s, &c[0], b, 1);
+    await_linger(&s);
+    submit_rows(&s, &c[1], b, 1);
+    await_linger(&s);
+    ck_assert_uint_eq(atomic_load(&c[0].answers) + atomic_load(&c[1].answers), 0);
+    submit_rows(&s, &c[2], b, 1);
+    for (int i = 0; i < 3; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 3);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+START_TEST(who_waits_for_others_makes_way_for_something_else)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c, other;
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 20 * NGD_SEC);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    meet(&s, b);
+    submit_rows(&s, &c, b, 1);
+    await_linger(&s);
+    /* The queue is nobody's alone any more: all that is in it runs. */
+    call_init(&other, s.other, 2);
+    call_run(&s.bed, &other);
+    call_check(&other);
+    ngd_clock_set_fake(t0 + 100 * NGD_SEC); /* if the other one was taken first, this one has waited on */
+    bed_warm(&s.bed, s.other, 2, 1);
+    check_rows(&c);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+START_TEST(who_is_cancelled_while_a_slot_waits_for_others_leaves)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c[2];
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 20 * NGD_SEC);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    meet(&s, b);
+    submit_rows(&s, &c[0], b, 1);
+    await_linger(&s);
+    ck_assert(ngd_sched_cancel(s.bed.sched, &c[0].req));
+    ck_assert_int_eq(c[0].status, NGD_ERR_CANCELLED);
+    /* The next one waits anew, until time is over or the scheduler stops. */
+    submit_rows(&s, &c[1], b, 1);
+    ngd_sched_stop(s.bed.sched);
+    call_wait(&c[1]);
+    ck_assert_int_eq(c[1].status, NGD_ERR_CANCELLED);
+    ngd_binding_unref(b);
+    ngd_binding_unref(s.other);
+    ngd_sched_destroy(s.bed.sched);
+    ngd_device_close(s.bed.dev);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+START_TEST(nobody_waits_past_what_its_deadline_allows)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c;
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 20 * NGD_SEC);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    meet(&s, b);
+    call_init(&c, b, 1);
+    c.req.deadline = t0 + 150 * NGD_SEC; /* one replay's time, and not two */
+    call_run(&s.bed, &c);                /* time stands still: it has not waited */
+    call_check(&c);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+/* ---- everything at once ------------------------------------------------------------------------------- */
+
+struct mob {
+    struct bed *bed;
+    struct ngd_binding *binding;
+    uint32_t seed, ok;
+};
+
+static void *mob_main(void *arg)
+{
+    struct mob *m = arg;
+
+    for (int round = 0; round < 60; round++) {
+        struct call c[3];
+
+        for (int i = 0; i < 3; i++) {
+            m->seed = m->seed * 1103515245 + 12345;
+            call_init(&c[i], m->binding, 1 + (m->seed >> 16) % 6);
+            if ((m->seed >> 24) % 5 == 0)
+                c[i].req.deadline = ngd_now() + 1000 * NGD_SEC;
+            call_submit(m->bed, &c[i]);
+        }
+        if (round % 7 == 0)
+            (void)ngd_sched_cancel(m->bed->sched, &c[1].req);
+        for (int i = 0; i < 3; i++) {
+            call_wait(&c[i]);
+            if (c[i].status == NGD_ERR_CANCELLED)
+                continue;
+            call_check(&c[i]);
+            m->ok++;
+        }
+    }
+    return NULL;
+}
+
+START_TEST(many_threads_get_their_own_rows_back)
+{
+    enum { N = 8 };
+    struct ngd_sched_params params;
+    struct mob mobs[N];
+    pthread_t t[N];
+    struct bed bed;
+
+    bed_params(&bed, &params);
+    params.slots = 2;
+    params.inline_limit = 10 * NGD_SEC;
+    bed_start(&bed, &params);
+    for (int i = 0; i < N; i++) {
+        mobs[i] = (struct mob){.bed = &bed, .seed = (uint32_t)i + 1, .binding = bed_binding(&bed, ROWS_TEXT, NULL)};
+        ck_assert_int_eq(pthread_create(&t[i], NULL, mob_main, &mobs[i]), 0);
+    }
+    for (int i = 0; i < N; i++) {
+        pthread_join(t[i], NULL);
+        ck_assert_uint_ge(mobs[i].ok, 60 * 3 - 9);
+        ngd_binding_unref(mobs[i].binding);
+    }
+    ck_assert_int_eq(bed_counted(&bed, NGD_M_QUEUE_DEPTH), 0);
+    bed_close(&bed);
+}
+END_TEST
+
+UNIT_MAIN("scheduler/merge", replays_of_several_clients_that_wait_run_as_one,
+          what_does_not_fit_in_the_largest_bucket_runs_next, a_lone_replay_runs_from_its_message_and_allocates_nothing,
+          running_together_allocates_nothing_once_it_has_been_done, a_bucket_that_is_missing_is_captured_meanwhile,
+          no_capture_is_made_that_would_evict_another, who_is_cancelled_while_it_waits_leaves_at_once,
+          who_expires_while_it_waits_is_answered_and_the_others_run, a_deadline_takes_only_those_that_have_one,
+          the_less_urgent_do_not_join_the_more_urgent, requests_of_one_order_do_not_join_one_another,
+          only_bindings_of_the_same_buffers_run_together, a_request_that_fails_does_not_fail_those_that_ran_with_it,
+          what_the_device_does_is_answered_to_each, identities_are_charged_by_their_rows,
+          results_that_only_some_want_go_to_those, options_and_eager_runs_keep_replays_apart,
+          a_scheduler_that_is_told_so_merges_nothing, stop_answers_those_that_wait_for_one_another_once_each,
+          a_free_slot_waits_for_as_many_as_there_were_and_no_longer, who_waits_for_others_makes_way_for_something_else,
+          who_is_cancelled_while_a_slot_waits_for_others_leaves, nobody_waits_past_what_its_deadline_allows,
+          many_threads_get_their_own_rows_back)
