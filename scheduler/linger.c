@@ -4,7 +4,7 @@
 #define AVERAGE_OF  8
 #define WORTH(cost) ((cost) / 2) /* of a replay's time, to save another replay */
 #define FAR(cost)   (2 * (cost)) /* arrivals farther apart, on average, are not waited for */
-#define SKIP_MAX    64
+#define SKIP_MAX    64           /* a power of two */
 
 void ngd_linger_init(struct ngd_linger *l, ngd_nsec_t limit)
 {
@@ -67,8 +67,9 @@ ngd_nsec_t ngd_linger_began(struct ngd_linger *l, ngd_nsec_t now)
     if (l->since && l->joined) {
         l->vain = 0;
     } else if (l->since && waited > 0) {
-        l->vain++;
-        l->skip = 1u << l->vain < SKIP_MAX ? 1u << l->vain : SKIP_MAX;
+        if (1u << l->vain < SKIP_MAX)
+            l->vain++;
+        l->skip = 1u << l->vain;
     } else if (l->skip) {
         l->skip--;
     }

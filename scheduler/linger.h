@@ -9,7 +9,7 @@
  * that got their answers together ask again together, and who comes first would run alone and let the others wait for
  * it. So the first one waits until they are there, but for no longer than a part of what a replay takes, which is what
  * a joint one saves, nor than `limit`; and not where arrivals are too far apart for one to come in that time. Waits
- * that nobody joined are not repeated at once: after the n-th in a row, 2^n replays begin without one.
+ * that nobody joined are not repeated at once: after the n-th in a row, 2^n replays begin without one, up to 64.
  *
  * Threads: under the queue's lock. Time is given to it, so tests need not wait.
  */
@@ -26,7 +26,7 @@ struct ngd_linger {
     uint32_t peak, peak_before; /* the most that were under way at once since the last replay began, and before */
     ngd_nsec_t since;           /* when who waits now could have begun; 0: nobody waits */
     uint32_t joined;            /* arrivals since then */
-    uint32_t vain;              /* waits in a row that nobody joined */
+    uint32_t vain;              /* waits in a row that nobody joined; counted no further than they matter */
     uint32_t skip;              /* replays that begin without a wait, for that */
 };
 

@@ -239,6 +239,29 @@ START_TEST(waits_that_nobody_joined_become_rare)
 }
 END_TEST
 
+START_TEST(however_many_waits_nobody_joined_they_stay_rare)
+{
+    struct ngd_linger l;
+    ngd_nsec_t now = NGD_SEC;
+    uint32_t since = 0, waits = 0;
+
+    ngd_linger_init(&l, 10 * NGD_MSEC);
+    ngd_linger_arrived(&l, now, 2);
+    for (int i = 0; i < 10000; i++, since++) {
+        if (ngd_linger_until(&l, now, 1, NGD_MSEC, NGD_NSEC_NEVER) > now) {
+            if (++waits > 7)
+                ck_assert_uint_gt(since, 64);
+            since = 0;
+            now += NGD_MSEC / 2;
+        }
+        (void)ngd_linger_began(&l, now);
+        now += NGD_MSEC / 2;
+        ngd_linger_arrived(&l, now, 2);
+    }
+    ck_assert_uint_gt(waits, 100);
+}
+END_TEST
+
 START_TEST(when_nobody_waits_any_more_the_wait_is_over)
 {
     struct ngd_linger l;
@@ -257,4 +280,5 @@ END_TEST
 UNIT_MAIN("scheduler/linger", who_is_alone_never_waits, clients_that_ask_at_once_come_to_run_as_one,
           one_that_has_gone_is_not_waited_for_again_and_again,
           a_wait_is_bounded_by_the_limit_by_half_a_replay_and_by_deadlines, rare_arrivals_are_not_waited_for,
-          waits_that_nobody_joined_become_rare, when_nobody_waits_any_more_the_wait_is_over)
+          waits_that_nobody_joined_become_rare, however_many_waits_nobody_joined_they_stay_rare,
+          when_nobody_waits_any_more_the_wait_is_over)
