@@ -247,6 +247,7 @@ static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint
     why.text[0] = '\0';
     *strided_p = 0;
     call->workspace_bytes = 0;
+    call->scope = b->scope; /* a device's workspace may depend on its cores */
     status = b->target->select(b->target->ctx, b->plan, call, strided_p, &call->workspace_bytes, &why);
     if (status)
         return fail_at(b, call->node, status, why.text[0] ? why.text : ngd_status_text(status));

@@ -154,6 +154,10 @@ struct aclOpExecutor;
 /* cubeMathType of matrix products */
 #define NGD_ACL_CUBE_KEEP_DTYPE 0
 
+/* aclrtDevResLimitType */
+#define NGD_ACL_CORES_CUBE   0
+#define NGD_ACL_CORES_VECTOR 1
+
 /* aclrtGetDeviceInfo */
 #define NGD_ACL_ATTR_CUBE_CORES   102
 #define NGD_ACL_ATTR_VECTOR_CORES 201

@@ -75,6 +75,8 @@ static void describe_device(struct ascend_device *dev)
         dev->acl->aclrtGetDeviceInfo((uint32_t)dev->index, NGD_ACL_ATTR_VECTOR_CORES, &vector) == 0) {
         size_t n = strlen(dev->description);
 
+        dev->cores[NGD_ACL_CORES_CUBE] = (uint32_t)cube;
+        dev->cores[NGD_ACL_CORES_VECTOR] = (uint32_t)vector;
         snprintf(dev->description + n, sizeof(dev->description) - n, ", %" PRId64 " cube and %" PRId64 " vector cores",
                  cube, vector);
     }
@@ -112,6 +114,8 @@ static void ascend_close(void *dev_v)
 
     if (dev->mask && ngd_ascend_enter_to_release(dev, dev->context))
         dev->acl->aclrtFree(dev->mask);
+    if (dev->limits.stream && ngd_ascend_enter_to_release(dev, dev->context))
+        dev->acl->aclrtDestroyStreamForce(dev->limits.stream);
     if (dev->context)
         dev->acl->aclrtDestroyContext(dev->context);
     ngd_acl_unload(dev->acl);
@@ -164,6 +168,8 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
         .description = dev->description,
         .memory_bytes = memory,
         .threads = 1,
+        .aicores = dev->cores[NGD_ACL_CORES_CUBE],
+        .vectorcores = dev->cores[NGD_ACL_CORES_VECTOR],
         .streams_max = SLOTS_MAX,
         .host_memory = false,
     };
@@ -187,8 +193,8 @@ static void describe(void *dev_v, struct ngd_strbuf *sb)
     ngd_mutex_lock(&dev->lock);
     ngd_list_for_each (pos, &dev->captured)
         n++;
-    ngd_strbuf_printf(sb, "streams taken by this process: %u, graphs captured: %u\n", (unsigned)dev->streams_used,
-                      (unsigned)n);
+    ngd_strbuf_printf(sb, "streams taken by this process: %u, events: %u, graphs captured: %u\n",
+                      (unsigned)dev->streams_used, (unsigned)dev->events_used, (unsigned)n);
     ngd_mutex_unlock(&dev->lock);
     ngd_strbuf_printf(sb,
                       "replays %" PRIu64 ", eager %" PRIu64 ", captures %" PRIu64

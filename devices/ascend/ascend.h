@@ -23,20 +23,29 @@
 #include "devices/serial.h"
 #include <stdatomic.h>
 
+/* A stream that runs nothing: a thread that uses its limits of cores makes first phases within them. */
+struct ascend_limits {
+    void *stream;
+    uint32_t now[2];
+};
+
 struct ascend_device {
     const struct ngd_acl *acl;
     int32_t index;
     char name[32];
     char arch[96];
     char description[192];
-    void *context; /* for what belongs to no stream: memory, copies, first phases while planning */
-    void *mask;    /* causal mask that attention over a paged cache takes, 2048 x 2048 bytes; made when first needed */
-    int limit_ms;  /* of one replay */
+    void *context;               /* for what belongs to no stream: memory, copies, first phases while planning */
+    uint32_t cores[2];           /* cube, vector; 0: not known */
+    struct ascend_limits limits; /* for planning; under capture_lock */
+    void *mask;   /* causal mask that attention over a paged cache takes, 2048 x 2048 bytes; made when first needed */
+    int limit_ms; /* of one replay */
     struct ngd_mutex capture_lock;                 /* one capture at a time; no replay takes it that needs no capture */
     struct ngd_mutex lock;                         /* of what follows, for a few instructions */
     struct ngd_list captured NGD_GUARDED_BY(lock); /* instances with a graph, least recently used first */
     uint32_t streams_used NGD_GUARDED_BY(lock);    /* by this process, as counted */
-    uint32_t streams_total;                        /* what the chip has, when it cannot be asked */
+    uint32_t events_used NGD_GUARDED_BY(lock);
+    uint32_t streams_total; /* what the chip has, when it cannot be asked */
     _Atomic uint64_t captures, given_up, replays, eager, updates;
 };
 
@@ -50,6 +59,9 @@ struct ascend_stream {
     void *update;  /* stream for task updates; made with the first graph that has host parameters */
     void **events; /* external events, one for each task group of the graph that runs; shared by the stream's graphs */
     uint32_t n_events;
+    void **sides; /* streams that captures fork, one for each side stream of the plan that has most */
+    uint32_t n_sides;
+    struct ascend_limits limits;
     bool broken;              /* the context is spoiled and has to be made anew */
     struct ngd_list captured; /* instances whose graph lives in this context; under dev->lock */
 };
@@ -86,10 +98,22 @@ struct ascend_exec {
     uint64_t *out_at;             /* per output, as *tail->at */
     bool *out_on_host;            /* per output: a tail makes it */
     bool *is_slot;                /* per input: padding is -1 */
+    uint32_t *mark_of;            /* per call: the event that others wait for, or NGD_PLAN_NONE; NULL: one stream */
+    uint32_t n_marks;             /* with those of the fork and the joins */
+    bool *forked;                 /* per stream of the plan: it has calls */
     uint64_t *rowmap_at;          /* per input that is_slot: ngd_ascend_map_rows; UINT64_MAX = not needed */
     uint64_t staging_bytes, scratch_bytes;
     uint32_t n_comms;
     struct ascend_group *comms; /* group.h */
+};
+
+/* What a capture has made. */
+struct ascend_captured {
+    void *model;
+    void **groups; /* of host parameters */
+    void **marks;  /* events between the streams of the graph */
+    uint32_t n_marks;
+    uint32_t cost; /* streams that the graph took, as measured */
 };
 
 struct ascend_inst {
@@ -101,9 +125,7 @@ struct ascend_inst {
     char *scratch; /* of tails */
     /* The captured graph, under dev->lock; nobody takes it away while `busy`. */
     struct ascend_stream *owner;
-    void *model;
-    void **groups;
-    uint32_t cost;  /* streams that the graph took, as measured */
+    struct ascend_captured graph;
     uint64_t stamp; /* of its communicators */
     bool busy;
     struct ngd_list lru; /* in dev->captured */
@@ -147,6 +169,8 @@ ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag);
 /* The update stream and n external events. */
 ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
+/* At least n side streams. */
+ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
 
 /* replay.c */
 ngd_status_t ngd_ascend_launch(void *stream, void *inst, struct ngd_launch *launch);
@@ -154,10 +178,14 @@ ngd_status_t ngd_ascend_launch(void *stream, void *inst, struct ngd_launch *laun
 /* budget.c: graphs that are captured, and the streams they take. */
 uint32_t ngd_ascend_streams_free(struct ascend_device *dev);
 void ngd_ascend_count_streams(struct ascend_device *dev, int n);
+void ngd_ascend_count_events(struct ascend_device *dev, int n);
 /* The instance has a graph on this stream: it is busy until ngd_ascend_put_graph. */
 bool ngd_ascend_get_graph(struct ascend_inst *inst, const struct ascend_stream *s);
 void ngd_ascend_put_graph(struct ascend_inst *inst);
-void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, void *model, void **groups, uint32_t cost);
+/* The instance takes what the capture has made. */
+void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, const struct ascend_captured *captured);
+/* Events of a capture that came to nothing, in the current context. */
+void ngd_ascend_drop_marks(struct ascend_device *dev, void **marks, uint32_t n);
 /* Gives up the least recently used graph that does not run; false: there is none. The calling thread's context is
  * another one afterwards, as after the next two. */
 bool ngd_ascend_give_up_one(struct ascend_device *dev);

@@ -28,13 +28,20 @@ void ngd_ascend_count_streams(struct ascend_device *dev, int n)
     ngd_mutex_unlock(&dev->lock);
 }
 
+void ngd_ascend_count_events(struct ascend_device *dev, int n)
+{
+    ngd_mutex_lock(&dev->lock);
+    dev->events_used += (uint32_t)n;
+    ngd_mutex_unlock(&dev->lock);
+}
+
 bool ngd_ascend_get_graph(struct ascend_inst *inst, const struct ascend_stream *s)
 {
     struct ascend_device *dev = inst->exec->dev;
     bool has;
 
     ngd_mutex_lock(&dev->lock);
-    has = inst->model && inst->owner == s;
+    has = inst->graph.model && inst->owner == s;
     if (has) {
         inst->busy = true;
         ngd_list_remove(&inst->lru);
@@ -53,68 +60,75 @@ void ngd_ascend_put_graph(struct ascend_inst *inst)
     ngd_mutex_unlock(&dev->lock);
 }
 
-void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, void *model, void **groups, uint32_t cost)
+void ngd_ascend_set_graph(struct ascend_inst *inst, struct ascend_stream *s, const struct ascend_captured *captured)
 {
     struct ascend_device *dev = inst->exec->dev;
 
     ngd_mutex_lock(&dev->lock);
     inst->owner = s;
-    inst->model = model;
-    inst->groups = groups;
-    inst->cost = cost;
+    inst->graph = *captured;
     inst->busy = true;
-    dev->streams_used += cost;
+    dev->streams_used += captured->cost;
     ngd_list_push_back(&dev->captured, &inst->lru);
     ngd_list_push_back(&s->captured, &inst->of_stream);
     ngd_mutex_unlock(&dev->lock);
 }
 
 /* Takes the graph out of the lists. */
-static void *unlink_graph(struct ascend_device *dev, struct ascend_inst *inst, void **context_p) NGD_REQUIRES(dev->lock)
+static struct ascend_captured unlink_graph(struct ascend_device *dev, struct ascend_inst *inst, void **context_p)
+    NGD_REQUIRES(dev->lock)
 {
-    void *model = inst->model;
+    struct ascend_captured graph = inst->graph;
 
     *context_p = inst->owner->context;
-    dev->streams_used -= inst->cost;
+    dev->streams_used -= graph.cost;
     ngd_list_remove(&inst->lru);
     ngd_list_remove(&inst->of_stream);
-    inst->model = NULL;
+    inst->graph = (struct ascend_captured){0};
     inst->owner = NULL;
-    inst->cost = 0;
-    ngd_free(inst->groups);
-    inst->groups = NULL;
-    return model;
+    return graph;
 }
 
-static void destroy_graph(const struct ascend_device *dev, void *model, void *context)
+void ngd_ascend_drop_marks(struct ascend_device *dev, void **marks, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        dev->acl->aclrtDestroyEvent(marks[i]);
+    ngd_ascend_count_events(dev, -(int)n);
+    ngd_free(marks);
+}
+
+static void destroy_graph(struct ascend_device *dev, const struct ascend_captured *graph, void *context)
 {
     ngd_acl_error_t code = 0;
 
     /* In the context that it was captured in: elsewhere CANN answers success and does nothing. */
     if (ngd_ascend_enter_to_release(dev, context))
-        code = dev->acl->aclmdlRIDestroy(model);
+        code = dev->acl->aclmdlRIDestroy(graph->model);
     if (code)
         ngd_warning("devices", "device %s: a graph could not be destroyed (CANN answers %d), ignoring", dev->name,
                     (int)code);
+    ngd_ascend_drop_marks(dev, graph->marks, graph->n_marks);
+    ngd_free(graph->groups);
 }
 
 bool ngd_ascend_give_up_one(struct ascend_device *dev)
 {
-    void *model = NULL, *context = NULL;
+    struct ascend_captured graph = {0};
+    void *context = NULL;
 
     ngd_mutex_lock(&dev->lock);
     ngd_list_for_each (pos, &dev->captured) {
         struct ascend_inst *inst = ngd_container_of(pos, struct ascend_inst, lru);
 
         if (!inst->busy) {
-            model = unlink_graph(dev, inst, &context);
+            graph = unlink_graph(dev, inst, &context);
             break;
         }
     }
     ngd_mutex_unlock(&dev->lock);
-    if (!model)
+    if (!graph.model)
         return false;
-    destroy_graph(dev, model, context);
+    destroy_graph(dev, &graph, context);
     atomic_fetch_add(&dev->given_up, 1);
     return true;
 }
@@ -122,14 +136,15 @@ bool ngd_ascend_give_up_one(struct ascend_device *dev)
 void ngd_ascend_drop_graph(struct ascend_inst *inst)
 {
     struct ascend_device *dev = inst->exec->dev;
-    void *model = NULL, *context = NULL;
+    struct ascend_captured graph = {0};
+    void *context = NULL;
 
     ngd_mutex_lock(&dev->lock);
-    if (inst->model)
-        model = unlink_graph(dev, inst, &context);
+    if (inst->graph.model)
+        graph = unlink_graph(dev, inst, &context);
     ngd_mutex_unlock(&dev->lock);
-    if (model)
-        destroy_graph(dev, model, context);
+    if (graph.model)
+        destroy_graph(dev, &graph, context);
 }
 
 void ngd_ascend_drop_graphs(struct ascend_stream *s)
@@ -137,15 +152,16 @@ void ngd_ascend_drop_graphs(struct ascend_stream *s)
     for (;;) {
         struct ascend_device *dev = s->dev;
         struct ngd_list *l;
-        void *model = NULL, *context = NULL;
+        struct ascend_captured graph = {0};
+        void *context = NULL;
 
         ngd_mutex_lock(&dev->lock);
         l = ngd_list_empty(&s->captured) ? NULL : s->captured.next;
         if (l)
-            model = unlink_graph(dev, ngd_container_of(l, struct ascend_inst, of_stream), &context);
+            graph = unlink_graph(dev, ngd_container_of(l, struct ascend_inst, of_stream), &context);
         ngd_mutex_unlock(&dev->lock);
-        if (!model)
+        if (!graph.model)
             return;
-        destroy_graph(dev, model, context);
+        destroy_graph(dev, &graph, context);
     }
 }

@@ -43,6 +43,29 @@ static void count_groups(struct ascend_exec *exec)
             exec->n_groups++;
 }
 
+/* Which calls of a plan with side streams have an event that another stream waits for. */
+static ngd_status_t place_marks(struct ascend_exec *exec, struct ngd_diag *diag)
+{
+    const struct ngd_plan *plan = exec->plan;
+
+    if (plan->n_streams < 2)
+        return NGD_OK;
+    exec->mark_of = ngd_arena_calloc(&exec->arena, plan->n_calls + 1, sizeof(*exec->mark_of));
+    exec->forked = ngd_arena_calloc(&exec->arena, plan->n_streams, sizeof(*exec->forked));
+    if (!exec->mark_of || !exec->forked)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
+    exec->n_marks = plan->n_streams; /* the fork, and a join for each side stream */
+    for (uint32_t i = 0; i < plan->n_calls; i++)
+        exec->mark_of[i] = NGD_PLAN_NONE;
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        exec->forked[plan->calls[i].scope.stream] = true;
+        for (uint32_t k = 0; k < plan->calls[i].n_waits; k++)
+            if (exec->mark_of[plan->calls[i].waits[k]] == NGD_PLAN_NONE)
+                exec->mark_of[plan->calls[i].waits[k]] = exec->n_marks++;
+    }
+    return NGD_OK;
+}
+
 static bool needs_mask(const struct ngd_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_calls; i++)
@@ -69,6 +92,8 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
         status = ngd_ascend_find_checks(exec, diag);
     if (status == NGD_OK)
         status = ngd_ascend_find_groups(exec, groups, n_groups, diag);
+    if (status == NGD_OK)
+        status = place_marks(exec, diag);
     if (status == NGD_OK && needs_mask(plan))
         status = ngd_ascend_mask(exec->dev, diag);
     if (status) {

@@ -434,8 +434,62 @@ static void check_dtype(struct ascend_issue *c)
         ngd_ascend_refuse(c, "%s does not take %s", c->op->name, ngd_dtype_name(dtype));
 }
 
+/* ---- limits of cores ------------------------------------------------------------------------------ */
+
+static bool has_limits(const struct ascend_issue *c)
+{
+    return c->call->scope.aicore && c->acl->aclrtSetStreamResLimit && c->acl->aclrtUseStreamResInCurrentThread &&
+           c->acl->aclrtUnuseStreamResInCurrentThread;
+}
+
+static void set_limit(struct ascend_issue *c, struct ascend_limits *limits, int kind, uint32_t cores)
+{
+    uint32_t all = c->dev->cores[kind];
+
+    if (all && cores > all)
+        cores = all;
+    if (c->status || !cores || limits->now[kind] == cores)
+        return;
+    check_code(c, c->acl->aclrtSetStreamResLimit(limits->stream, kind, cores), "aclrtSetStreamResLimit");
+    limits->now[kind] = c->status ? 0 : cores;
+}
+
+/* Operators divide their work over cores in the first phase, by the limits that the calling thread has then. */
+static struct ascend_limits *enter_limits(struct ascend_issue *c)
+{
+    struct ascend_limits *limits = c->s ? &c->s->limits : &c->dev->limits;
+
+    if (!has_limits(c))
+        return NULL;
+    if (!limits->stream) {
+        ngd_acl_error_t code = c->acl->aclrtCreateStreamWithConfig(&limits->stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
+
+        if (code) {
+            limits->stream = NULL;
+            failed(c, code, "a stream for limits of cores");
+            return NULL;
+        }
+        ngd_ascend_count_streams(c->dev, 1);
+    }
+    set_limit(c, limits, NGD_ACL_CORES_CUBE, c->call->scope.aicore);
+    set_limit(c, limits, NGD_ACL_CORES_VECTOR, c->call->scope.vectorcore);
+    if (!c->status)
+        check_code(c, c->acl->aclrtUseStreamResInCurrentThread(limits->stream), "aclrtUseStreamResInCurrentThread");
+    return c->status ? NULL : limits;
+}
+
+static void leave_limits(struct ascend_issue *c, const struct ascend_limits *limits)
+{
+    ngd_acl_error_t code = limits ? c->acl->aclrtUnuseStreamResInCurrentThread(limits->stream) : 0;
+
+    if (!c->status)
+        check_code(c, code, "aclrtUnuseStreamResInCurrentThread");
+}
+
 ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan_call *call)
 {
+    const struct ascend_limits *limits;
+
     c->call = call;
     c->op = ngd_ascend_op_of(call->op->id);
     c->temps = c->largest = 0;
@@ -445,8 +499,10 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     }
     if (c->mode == ASCEND_MEASURE)
         check_dtype(c);
+    limits = c->status ? NULL : enter_limits(c);
     if (!c->status && (c->op->collective || !is_empty(c)))
         c->op->build(c);
+    leave_limits(c, limits);
     release_held(c);
     return c->status;
 }
@@ -457,8 +513,13 @@ ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan
     struct ascend_issue c = {.mode = ASCEND_MEASURE, .dev = dev, .acl = dev->acl, .plan = plan, .diag = diag};
     ngd_status_t status = ngd_ascend_enter(dev, dev->context, diag);
 
-    if (status == NGD_OK)
+    if (status == NGD_OK && call->scope.aicore) { /* the limits are of one stream, for one thread at a time */
+        ngd_mutex_lock(&dev->capture_lock);
         status = ngd_ascend_issue_call(&c, call);
+        ngd_mutex_unlock(&dev->capture_lock);
+    } else if (status == NGD_OK) {
+        status = ngd_ascend_issue_call(&c, call);
+    }
     if (status == NGD_OK)
         *workspace_p = c.temps + c.largest;
     return status;

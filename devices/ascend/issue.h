@@ -43,6 +43,7 @@ struct ascend_issue {
     bool capturing, in_group;
     uint32_t group;   /* number of the next task group */
     void **groups;    /* handles: written while capturing, read in UPDATE */
+    void **marks;     /* events between streams; NULL: all calls are on one */
     uint64_t temps;   /* bytes of temporaries so far */
     uint64_t largest; /* operator's workspace */
     uint64_t ws;      /* of the first phase that just ran */

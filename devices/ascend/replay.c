@@ -90,7 +90,7 @@ static ngd_status_t copy_to_device(struct ascend_issue *c)
 
 /* From the begin of the tensor's storage, which is aligned as copies want it. `at` is for the tensor's first byte. */
 static ngd_status_t copy_to_host(struct ascend_stream *s, const struct ascend_inst *inst, uint32_t tensor,
-                                 uint64_t bytes, uint64_t at, struct ngd_diag *diag)
+                                 uint64_t bytes, uint64_t at, void *on, struct ngd_diag *diag)
 {
     struct ascend_place from = ngd_ascend_place(inst, tensor);
     uint64_t n = from.before + bytes;
@@ -98,8 +98,7 @@ static ngd_status_t copy_to_host(struct ascend_stream *s, const struct ascend_in
 
     if (bytes == 0)
         return NGD_OK;
-    code =
-        s->dev->acl->aclrtMemcpyAsync(inst->staging + at - from.before, n, from.base, n, NGD_ACL_COPY_D2H, s->stream);
+    code = s->dev->acl->aclrtMemcpyAsync(inst->staging + at - from.before, n, from.base, n, NGD_ACL_COPY_D2H, on);
     return code ? fail(s, code, "a copy of a result", diag) : NGD_OK;
 }
 
@@ -110,7 +109,80 @@ static ngd_status_t copy_for_tail(struct ascend_issue *c, const struct ascend_ta
     for (uint32_t i = 0; i < tail->call->n_in && status == NGD_OK; i++)
         if (tail->at[i] != UINT64_MAX)
             status = copy_to_host(c->s, c->inst, tail->call->in[i], c->plan->tensors[tail->call->in[i]].bytes,
-                                  tail->at[i], c->diag);
+                                  tail->at[i], c->stream, c->diag);
+    return status;
+}
+
+/* ---- streams of a capture ------------------------------------------------------------------------ */
+
+static void *stream_of(const struct ascend_issue *c, uint32_t stream)
+{
+    return stream && c->marks ? c->s->sides[stream - 1] : c->s->stream;
+}
+
+static ngd_status_t mark(const struct ascend_issue *c, uint32_t number, void *stream)
+{
+    ngd_acl_error_t code = c->acl->aclrtRecordEvent(c->marks[number], stream);
+
+    return code ? fail(c->s, code, "an event between streams", c->diag) : NGD_OK;
+}
+
+static ngd_status_t wait_for(const struct ascend_issue *c, uint32_t number, void *stream)
+{
+    ngd_acl_error_t code = c->acl->aclrtStreamWaitEvent(stream, c->marks[number]);
+
+    return code ? fail(c->s, code, "the wait of a stream for another one", c->diag) : NGD_OK;
+}
+
+/* The side streams join the capture. Event 0 is the fork's, event n that of the join of stream n. */
+static ngd_status_t fork_streams(const struct ascend_issue *c)
+{
+    const struct ascend_exec *exec = c->inst->exec;
+    ngd_status_t status = c->marks ? mark(c, 0, c->s->stream) : NGD_OK;
+
+    for (uint32_t i = 1; c->marks && i < c->plan->n_streams && status == NGD_OK; i++)
+        if (exec->forked[i])
+            status = wait_for(c, 0, stream_of(c, i));
+    return status;
+}
+
+static ngd_status_t join_streams(const struct ascend_issue *c)
+{
+    const struct ascend_exec *exec = c->inst->exec;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 1; c->marks && i < c->plan->n_streams && status == NGD_OK; i++) {
+        if (!exec->forked[i])
+            continue;
+        status = mark(c, i, stream_of(c, i));
+        if (status == NGD_OK)
+            status = wait_for(c, i, c->s->stream);
+    }
+    return status;
+}
+
+static ngd_status_t wait_before(const struct ascend_issue *c, const struct ngd_plan_call *call)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; c->marks && i < call->n_waits && status == NGD_OK; i++)
+        status = wait_for(c, c->inst->exec->mark_of[call->waits[i]], c->stream);
+    return status;
+}
+
+static ngd_status_t issue_one(struct ascend_issue *c, uint32_t i)
+{
+    const struct ngd_plan_call *call = &c->plan->calls[i];
+    const struct ascend_exec *exec = c->inst->exec;
+    const struct ascend_tail *tail = exec->tail_of[i];
+    ngd_status_t status;
+
+    c->stream = stream_of(c, call->scope.stream);
+    status = wait_before(c, call);
+    if (status == NGD_OK)
+        status = tail ? copy_for_tail(c, tail) : ngd_ascend_issue_call(c, call);
+    if (status == NGD_OK && c->marks && exec->mark_of[i] != NGD_PLAN_NONE)
+        status = mark(c, exec->mark_of[i], c->stream);
     return status;
 }
 
@@ -118,12 +190,11 @@ static ngd_status_t issue_body(struct ascend_issue *c)
 {
     ngd_status_t status = copy_to_device(c);
 
-    for (uint32_t i = 0; i < c->plan->n_calls && status == NGD_OK; i++) {
-        const struct ascend_tail *tail = c->inst->exec->tail_of[i];
-
-        status = tail ? copy_for_tail(c, tail) : ngd_ascend_issue_call(c, &c->plan->calls[i]);
-    }
-    return status;
+    if (status == NGD_OK)
+        status = fork_streams(c);
+    for (uint32_t i = 0; i < c->plan->n_calls && status == NGD_OK; i++)
+        status = issue_one(c, i);
+    return status == NGD_OK ? join_streams(c) : status;
 }
 
 static struct ascend_issue issue_on(struct ascend_stream *s, const struct ascend_inst *inst, struct ngd_launch *launch)
@@ -142,9 +213,27 @@ static struct ascend_issue issue_on(struct ascend_stream *s, const struct ascend
 /* ---- capture --------------------------------------------------------------------------------------------------------
  */
 
+/* Events for the streams of a capture: of this graph only, as long as it lives. */
+static ngd_status_t make_marks(struct ascend_stream *s, uint32_t n, struct ascend_captured *captured,
+                               struct ngd_diag *diag)
+{
+    captured->marks = NGD_NEW_N(void *, n);
+    if (!captured->marks)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a capture");
+    for (; captured->n_marks < n; captured->n_marks++) {
+        ngd_acl_error_t code =
+            s->dev->acl->aclrtCreateEventExWithFlag(&captured->marks[captured->n_marks], NGD_ACL_EVENT_SYNC);
+
+        if (code)
+            return fail(s, code, "an event between streams", diag);
+        ngd_ascend_count_events(s->dev, 1);
+    }
+    return NGD_OK;
+}
+
 /* A call ends a capture in any case: half of one would stay with the stream. */
-static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch, void **groups,
-                           void **model_p)
+static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                           struct ascend_captured *captured)
 {
     struct ascend_issue c = issue_on(s, inst, launch);
     ngd_acl_error_t code = c.acl->aclmdlRICaptureBegin(s->stream, NGD_ACL_CAPTURE_THREAD_LOCAL);
@@ -154,7 +243,8 @@ static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, st
     if (code)
         return fail(s, code, "aclmdlRICaptureBegin", &launch->diag);
     c.capturing = true;
-    c.groups = groups;
+    c.groups = captured->groups;
+    c.marks = captured->marks;
     status = issue_body(&c);
     code = c.acl->aclmdlRICaptureEnd(s->stream, &model);
     if (code && status == NGD_OK)
@@ -162,32 +252,56 @@ static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, st
     if (status && !code && model)
         c.acl->aclmdlRIDestroy(model);
     if (status == NGD_OK)
-        *model_p = model;
+        captured->model = model;
+    return status;
+}
+
+/* With side streams (marks), or all calls on the stream's own. */
+static ngd_status_t capture_once(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
+                                 bool sides, struct ascend_captured *captured)
+{
+    const struct ascend_exec *exec = inst->exec;
+    ngd_status_t status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
+    uint32_t before, after;
+
+    if (status == NGD_OK)
+        status = ngd_ascend_stream_groups(s, exec->n_groups, &launch->diag);
+    if (status == NGD_OK && sides)
+        status = ngd_ascend_stream_sides(s, exec->plan->n_streams - 1, &launch->diag);
+    if (status == NGD_OK && sides)
+        status = make_marks(s, exec->n_marks, captured, &launch->diag);
+    before = ngd_ascend_streams_free(s->dev);
+    if (status == NGD_OK)
+        status = record(s, inst, launch, captured);
+    after = ngd_ascend_streams_free(s->dev);
+    captured->cost = before > after ? before - after : 1;
+    if (status) {
+        ngd_ascend_drop_marks(s->dev, captured->marks, captured->n_marks);
+        captured->marks = NULL;
+        captured->n_marks = 0;
+    }
     return status;
 }
 
 /* Makes room before, and when the device says that there was none. */
 static ngd_status_t capture_with_room(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch,
-                                      void **groups)
+                                      struct ascend_captured *captured)
 {
     struct ascend_device *dev = s->dev;
-    uint32_t before, after;
+    bool sides = inst->exec->mark_of != NULL;
     ngd_status_t status;
-    void *model = NULL;
 
     while (ngd_ascend_streams_free(dev) < MIN_FREE_STREAMS && ngd_ascend_give_up_one(dev))
         ;
     do {
-        status = ngd_ascend_enter(dev, s->context, &launch->diag);
-        if (status == NGD_OK)
-            status = ngd_ascend_stream_groups(s, inst->exec->n_groups, &launch->diag);
-        before = ngd_ascend_streams_free(dev);
-        if (status == NGD_OK)
-            status = record(s, inst, launch, groups, &model);
+        status = capture_once(s, inst, launch, sides, captured);
     } while (status == NGD_ERR_NO_STREAMS && ngd_ascend_give_up_one(dev));
+    if (status == NGD_ERR_NO_STREAMS && sides) { /* they are for speed only */
+        launch->diag = (struct ngd_diag){0};
+        status = capture_once(s, inst, launch, false, captured);
+    }
     if (status == NGD_OK) {
-        after = ngd_ascend_streams_free(dev);
-        ngd_ascend_set_graph(inst, s, model, groups, before > after ? before - after : 1);
+        ngd_ascend_set_graph(inst, s, captured);
         atomic_fetch_add(&dev->captures, 1);
     }
     return status;
@@ -195,24 +309,25 @@ static ngd_status_t capture_with_room(struct ascend_stream *s, struct ascend_ins
 
 static ngd_status_t capture(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    void **groups = NGD_NEW_N(void *, inst->exec->n_groups + 1);
+    struct ascend_captured captured = {.groups = NGD_NEW_N(void *, inst->exec->n_groups + 1)};
     ngd_nsec_t start = ngd_now();
     ngd_status_t status;
 
-    if (!groups)
+    if (!captured.groups)
         return launch->status = ngd_diag_set(&launch->diag, NGD_ERR_NO_MEMORY, "no host memory for a capture");
     ngd_ascend_drop_graph(inst); /* of another stream */
     ngd_mutex_lock(&s->dev->capture_lock);
-    status = capture_with_room(s, inst, launch, groups);
+    status = capture_with_room(s, inst, launch, &captured);
     ngd_mutex_unlock(&s->dev->capture_lock);
     /* What was given up was of other contexts. */
     if (status == NGD_OK)
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
     else
-        ngd_free(groups);
-    ngd_debug("devices", "device %s, stream %s: captured %u operators, %u groups in %" PRId64 " us status=%s",
-              s->dev->name, s->name, inst->exec->plan->n_calls, inst->exec->n_groups,
-              (int64_t)((ngd_now() - start) / NGD_USEC), ngd_status_name(status));
+        ngd_free(captured.groups);
+    ngd_debug("devices",
+              "device %s, stream %s: captured %u operators on %u streams, %u groups in %" PRId64 " us status=%s",
+              s->dev->name, s->name, inst->exec->plan->n_calls, captured.n_marks ? inst->exec->plan->n_streams : 1,
+              inst->exec->n_groups, (int64_t)((ngd_now() - start) / NGD_USEC), ngd_status_name(status));
     return status;
 }
 
@@ -233,7 +348,7 @@ static ngd_status_t update_groups(struct ascend_stream *s, struct ascend_inst *i
 
     c.mode = ASCEND_UPDATE;
     c.stream = s->update;
-    c.groups = inst->groups;
+    c.groups = inst->graph.groups;
     for (uint32_t i = 0; i < c.plan->n_calls && c.status == NGD_OK; i++) {
         ngd_acl_error_t code;
 
@@ -260,13 +375,13 @@ static ngd_status_t copy_outputs(struct ascend_stream *s, struct ascend_inst *in
         if (launch->outputs[i].data && !exec->out_on_host[i])
             status = copy_to_host(s, inst, exec->plan->outputs[i].tensor,
                                   ngd_ascend_io_bytes(&exec->plan->outputs[i], launch->symbols), exec->out_at[i],
-                                  &launch->diag);
+                                  s->stream, &launch->diag);
     return status;
 }
 
 static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    ngd_acl_error_t code = s->dev->acl->aclmdlRIExecuteAsync(inst->model, s->stream);
+    ngd_acl_error_t code = s->dev->acl->aclmdlRIExecuteAsync(inst->graph.model, s->stream);
     ngd_status_t status;
 
     /* With newer drivers a graph takes its streams when it first runs. */
@@ -274,7 +389,7 @@ static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, s
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
         if (status)
             return status;
-        code = s->dev->acl->aclmdlRIExecuteAsync(inst->model, s->stream);
+        code = s->dev->acl->aclmdlRIExecuteAsync(inst->graph.model, s->stream);
     }
     if (code)
         return fail(s, code, "aclmdlRIExecuteAsync", &launch->diag);

@@ -29,16 +29,24 @@ static void close_context(struct ascend_stream *s)
         for (uint32_t i = 0; i < s->n_events; i++)
             acl->aclrtDestroyEvent(s->events[i]);
         /* By force: what hangs would keep this thread. */
+        for (uint32_t i = 0; i < s->n_sides; i++)
+            acl->aclrtDestroyStreamForce(s->sides[i]);
+        if (s->limits.stream)
+            acl->aclrtDestroyStreamForce(s->limits.stream);
         if (s->update)
             acl->aclrtDestroyStreamForce(s->update);
         if (s->stream)
             acl->aclrtDestroyStreamForce(s->stream);
     }
     acl->aclrtDestroyContext(s->context);
-    ngd_ascend_count_streams(s->dev, -CONTEXT_STREAMS - (s->update != NULL));
+    ngd_ascend_count_streams(s->dev,
+                             -CONTEXT_STREAMS - (s->update != NULL) - (s->limits.stream != NULL) - (int)s->n_sides);
+    ngd_ascend_count_events(s->dev, -(int)s->n_events);
     ngd_free(s->events);
-    s->events = NULL;
-    s->n_events = 0;
+    ngd_free(s->sides);
+    s->events = s->sides = NULL;
+    s->n_events = s->n_sides = 0;
+    s->limits = (struct ascend_limits){0};
     s->context = s->stream = s->update = NULL;
 }
 
@@ -82,6 +90,7 @@ static ngd_status_t grow_events(struct ascend_stream *s, uint32_t n, struct ngd_
         if (code)
             return fail(s, code, "an event for host parameters", diag);
         s->n_events++;
+        ngd_ascend_count_events(s->dev, 1);
     }
     return NGD_OK;
 }
@@ -98,6 +107,28 @@ ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struc
         ngd_ascend_count_streams(s->dev, 1);
     }
     return n > s->n_events ? grow_events(s, n, diag) : NGD_OK;
+}
+
+ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag)
+{
+    void **sides;
+
+    if (n <= s->n_sides)
+        return NGD_OK;
+    sides = ngd_reallocarray(s->sides, n, sizeof(*sides));
+    if (!sides)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for %u side streams", (unsigned)n);
+    s->sides = sides;
+    while (s->n_sides < n) {
+        ngd_acl_error_t code =
+            s->dev->acl->aclrtCreateStreamWithConfig(&s->sides[s->n_sides], 0, NGD_ACL_STREAM_FAST_LAUNCH);
+
+        if (code)
+            return fail(s, code, "a side stream", diag);
+        s->n_sides++;
+        ngd_ascend_count_streams(s->dev, 1);
+    }
+    return NGD_OK;
 }
 
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag)

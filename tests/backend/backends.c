@@ -63,6 +63,14 @@ static void ascend_disarm(void)
     SIMULATOR(ngd_aclsim_break)(0, "ok");
 }
 
+static void ascend_shuffle(uint32_t seed)
+{
+    char text[16];
+
+    snprintf(text, sizeof(text), "%u", seed);
+    simulator_set("shuffle", text);
+}
+
 static const struct conform_backend rows[] = {
     {
         .name = "host",
@@ -81,6 +89,7 @@ static const struct conform_backend rows[] = {
         .params = ascend_params,
         .arm = ascend_arm,
         .disarm = ascend_disarm,
+        .shuffle = ascend_shuffle,
         .checks_first = true,
         .mixed_tolerance = 8192, /* bf16 has 2^13 times the rounding of f32 and two are made */
         .model_tolerance = 32,

@@ -30,6 +30,8 @@ struct conform_backend {
     /* Arms a fault; NULL, or the reason why this backend or build cannot. */
     const char *(*arm)(enum conform_fault fault);
     void (*disarm)(void);
+    /* Optional: replays run what is on several streams in another order that these allow; 0: as usual. */
+    void (*shuffle)(uint32_t seed);
     /* Indices are read before a launch does anything: a rank with a bad one comes to no collective, wherever it is. */
     bool checks_first;
     bool exact_rows; /* a row has the same bits however many rows run beside it; else it is within tolerance */
@@ -122,6 +124,7 @@ TCase *conform_operators(void);
 TCase *conform_decoder(void);
 TCase *conform_collectives(void);
 TCase *conform_groups(void);
+TCase *conform_side_streams(void);
 
 #define CONFORM_ADD(tcase, ...)                                              \
     do {                                                                     \

@@ -20,6 +20,7 @@ tests_backend_test_conformance_SOURCES = \
 	tests/backend/ranks.c \
 	tests/backend/ranks.h \
 	tests/backend/replay.c \
+	tests/backend/side_streams.c \
 	tests/backend/simulator.h \
 	tests/backend/streams.c \
 	tests/backend/test_conformance.c

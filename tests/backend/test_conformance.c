@@ -40,6 +40,7 @@ int main(void)
     suite_add_tcase(suite, conform_decoder());
     suite_add_tcase(suite, conform_collectives());
     suite_add_tcase(suite, conform_groups());
+    suite_add_tcase(suite, conform_side_streams());
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);

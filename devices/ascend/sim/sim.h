@@ -42,7 +42,8 @@ SIM_EXPORT void ngd_aclsim_fail_call(const char *name, int64_t n, int code);
 /* "fault": the next kernel ends with 507015; "hang": it never ends; "lost": every call ends with 507010; "ok". */
 SIM_EXPORT bool ngd_aclsim_break(int device, const char *how);
 /* What is alive: "streams" (with hidden ones), "events", "bytes", "pinned", "contexts", "models", "operands",
- * "executors"; or counters: "calls", "violations", "replays", "api_ns" (of the calling thread). */
+ * "executors"; or counters: "calls", "violations", "limited" (first phases within a stream's limit of cores), "api_ns"
+ * (of the calling thread). */
 SIM_EXPORT int64_t ngd_aclsim_count(const char *what);
 /* Names of the calls since the last clear, one a line; NULL unless log is set. Free with free(). */
 SIM_EXPORT char *ngd_aclsim_log(void);
@@ -85,6 +86,7 @@ struct sim_config {
     bool lazy_bind;     /* hidden streams are taken at the first replay */
     bool empty_kernels; /* operators do nothing */
     bool log;
+    uint32_t shuffle; /* 0: a graph runs in the order of its capture; else in one that its events allow, by this seed */
     uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
     /* Of a collective whose ranks do not all come, of a communicator's making, and hidden streams that a communicator
      * takes of each capture. */
@@ -231,6 +233,9 @@ struct sim_task {
     uint32_t seconds; /* of a notify's wait; 0 = no limit */
     uint32_t id;
     uint64_t thread; /* that launched it */
+    /* Captured: which stream of the capture it is of, its number there, and, of a wait, whose end it is for. */
+    uint32_t lane, number;
+    const struct sim_task *after;
 };
 
 struct sim_stream {
@@ -247,10 +252,12 @@ struct sim_stream {
     const struct sim_kernel *kernel; /* that runs, without the lock */
     const struct sim_task *copy;     /* or this */
     struct sim_grave *graves;
-    int error; /* of a task, until a sync reports it */
+    uint32_t core_limit[2]; /* cube, vector; 0 = none */
+    int error;              /* of a task, until a sync reports it */
     char error_text[256];
     /* capture */
     struct sim_model *capture;
+    uint32_t lane; /* in the capture */
     bool origin;
     struct sim_event *tail_record; /* the last captured task, when it is a record */
     struct sim_stream *joined;     /* who waited for it */
@@ -270,7 +277,8 @@ struct sim_event {
     struct sim_stream *capture_stream;
     uint32_t refs; /* the handle, and tasks */
     uint64_t when_ns;
-    int record_flag, wait_flag; /* of the first record and wait; -1: there was none */
+    const struct sim_task *recorded; /* in the capture: the newest */
+    int record_flag, wait_flag;      /* of the first record and wait; -1: there was none */
 };
 
 struct sim_notify {
@@ -310,6 +318,10 @@ int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p); /*
 void sim_stream_destroy_locked(struct sim_stream *s);
 /* Resolves a handle (NULL: the default stream) of the calling thread's context. */
 int sim_stream_of(void *handle, struct sim_stream **stream_p);
+/* The same, and the thread's context, after taking the lock, which sim_unlock gives back whatever the code. */
+int sim_lock_stream(void *handle, struct sim_stream **stream_p);
+struct sim_context *sim_lock_context(int *code_p);
+int sim_unlock(int code);
 /* Queues, or records in a capture; takes the task. With the lock held. */
 int sim_submit(struct sim_stream *s, struct sim_task *task);
 struct sim_task *sim_task_new(sim_task_kind_t kind);
@@ -362,6 +374,9 @@ enum {
     SIM_LIVE_EXECUTORS
 };
 SIM_EXPORT void ngd_aclsim_live(int what, int64_t delta);
+/* A first phase of an operator: counts those that run under a stream's limit of cores ("limited"). */
+SIM_EXPORT void ngd_aclsim_note_limits(void);
+extern _Atomic int64_t sim_limited;
 SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
 SIM_EXPORT bool ngd_aclsim_old_api(void);
 

@@ -53,8 +53,7 @@ static ngd_acl_error_t aclrtLaunchHostFunc_impl(void *stream, void (*call)(void 
     SIM_CALL("aclrtLaunchHostFunc");
     if (!call)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "no function");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->reports_to)
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_SUBSCRIBE, "the same",
                                "the program subscribed a thread for stream %d: it takes callbacks, not host functions",
@@ -63,8 +62,7 @@ static ngd_acl_error_t aclrtLaunchHostFunc_impl(void *stream, void (*call)(void 
         s->owns_reports = true;
         code = submit(s, SIM_TASK_HOST, call, arg, true);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- callbacks ----------------------------------------------------------------------------------- */
@@ -74,8 +72,7 @@ static int subscribe(uint64_t thread, void *stream, bool on)
     struct sim_stream *s = NULL;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->owns_reports)
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_SUBSCRIBE, "the same", "stream %d takes host functions", s->id);
     else if (code == 0 && on && s->reports_to)
@@ -84,8 +81,7 @@ static int subscribe(uint64_t thread, void *stream, bool on)
         code = ngd_aclsim_fail(NGD_ACL_RT_THREAD_SUBSCRIBE, "the same", "the thread is not that of stream %d", s->id);
     if (code == 0)
         s->reports_to = on ? thread : 0;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtSubscribeReport(uint64_t thread, void *stream)
@@ -108,8 +104,7 @@ ngd_acl_error_t aclrtLaunchCallback(void (*call)(void *), void *arg, int block, 
     SIM_CALL("aclrtLaunchCallback");
     if (!call || block < 0 || block > 1)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "no function, or kind %d of blocking", block);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_FEATURE_NOT_SUPPORT, "the same", "a callback in a capture");
     else if (code == 0 && !s->reports_to)
@@ -117,8 +112,7 @@ ngd_acl_error_t aclrtLaunchCallback(void (*call)(void *), void *arg, int block, 
             ngd_aclsim_fail(NGD_ACL_RT_STREAM_NO_CB_REG, "the same", "no thread was subscribed for stream %d", s->id);
     if (code == 0)
         code = submit(s, SIM_TASK_CALLBACK, call, arg, block);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* Takes the report out again; false: its thread has it already. */
@@ -207,8 +201,7 @@ ngd_acl_error_t aclrtProcessReport(int32_t milliseconds)
         pthread_cond_broadcast(&sim.changed);
         free(r);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- streams that come and go -------------------------------------------------------------------- */
@@ -248,8 +241,7 @@ static ngd_acl_error_t aclrtRegStreamStateCallback_impl(const char *name, void (
             slot->arg = arg;
         }
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* With the lock held, which is given away for the calls. */

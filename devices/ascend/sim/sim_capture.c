@@ -183,6 +183,12 @@ int sim_capture_task(struct sim_stream *s, struct sim_task *task)
     }
     s->tail_record = NULL;
     s->joined = NULL;
+    task->lane = s->lane;
+    task->number = m->n_tasks;
+    if (task->kind == SIM_TASK_WAIT && !task->external && !(task->event->flags & NGD_ACL_EVENT_EXTERNAL))
+        task->after = task->event->recorded;
+    if (task->kind == SIM_TASK_RECORD && !task->external)
+        task->event->recorded = task;
     *m->tail = task;
     m->tail = &task->next;
     return 0;
@@ -197,6 +203,7 @@ static void leave(struct sim_context *ctx, struct sim_model *m)
     for (struct sim_task *t = m->head; t; t = t->next) {
         if (t->event && t->event->capture == m) {
             t->event->capture = NULL;
+            t->event->recorded = NULL;
             sim_model_put(m);
         }
     }
@@ -251,12 +258,10 @@ int ngd_aclsim_capture_takes(void *stream, const void *owner, uint32_t n)
     struct sim_stream *s = NULL;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->capture && !s->capture->invalid)
         code = take_once(s, owner, n);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 int ngd_aclsim_capture_spoil(void *stream, const char *what)
@@ -264,14 +269,12 @@ int ngd_aclsim_capture_spoil(void *stream, const char *what)
     struct sim_stream *s = NULL;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->capture) {
         s->capture->invalid = true;
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same; the capture is spoiled", "%s", what);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- begin and end -------------------------------------------------------------------------------- */
@@ -286,8 +289,7 @@ ngd_acl_error_t aclmdlRICaptureBegin(void *stream, int mode)
         return ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_IMPLICIT, "the same", "the default stream cannot be captured");
     if (mode < NGD_ACL_CAPTURE_GLOBAL || mode > NGD_ACL_CAPTURE_RELAXED)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "capture mode %d", mode);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->is_default)
         code = ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_IMPLICIT, "the same", "the default stream cannot be captured");
     else if (code == 0 && s->capture)
@@ -296,11 +298,11 @@ ngd_acl_error_t aclmdlRICaptureBegin(void *stream, int mode)
         code = sim_no_stream("a capture");
     if (code == 0) {
         s->capture = model_new(s, mode);
+        s->lane = 0;
         s->origin = true;
         s->tail_record = NULL;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclmdlRICaptureGetInfo(void *stream, int *status_p, void **model_p)
@@ -309,8 +311,7 @@ ngd_acl_error_t aclmdlRICaptureGetInfo(void *stream, int *status_p, void **model
     int code;
 
     SIM_CALL("aclmdlRICaptureGetInfo");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         *status_p = !s->capture           ? NGD_ACL_CAPTURE_NONE
                     : s->capture->invalid ? NGD_ACL_CAPTURE_INVALID
@@ -318,8 +319,7 @@ ngd_acl_error_t aclmdlRICaptureGetInfo(void *stream, int *status_p, void **model
         /* What a device leaves here without a capture is garbage; nobody may use it. */
         *model_p = s->capture ? (void *)s->capture : (void *)(uintptr_t)0xdead;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* Does this side stream's last task reach the origin? */
@@ -355,8 +355,7 @@ ngd_acl_error_t aclmdlRICaptureEnd(void *stream, void **model_p)
     int code;
 
     SIM_RELEASE("aclmdlRICaptureEnd");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && !s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_NOT_CAPTURED, "the same", "stream %d is not captured", s->id);
     else if (code == 0 && !s->origin)
@@ -364,8 +363,7 @@ ngd_acl_error_t aclmdlRICaptureEnd(void *stream, void **model_p)
             ngd_aclsim_fail(NGD_ACL_RT_CAPTURE_UNMATCHED, "the same", "the capture did not begin on stream %d", s->id);
     if (code) {
         *model_p = NULL;
-        pthread_mutex_unlock(&sim.lock);
-        return code;
+        return sim_unlock(code);
     }
     m = s->capture;
     if (m->mode != NGD_ACL_CAPTURE_RELAXED && !pthread_equal(m->thread, pthread_self()))
@@ -381,8 +379,7 @@ ngd_acl_error_t aclmdlRICaptureEnd(void *stream, void **model_p)
         unlink_model(m);
     *model_p = code ? NULL : m;
     sim_model_put(m);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclmdlRICaptureThreadExchangeMode(int *mode_p)
@@ -457,8 +454,7 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
     int code;
 
     SIM_CALL("aclmdlRIExecuteAsync");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0)
         code = model_of(model, s->ctx, &m);
     if (code == 0 && m)
@@ -474,8 +470,7 @@ ngd_acl_error_t aclmdlRIExecuteAsync(void *model, void *stream)
         if (code)
             give_tickets_back(m);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclmdlRIDestroy(void *model)
@@ -486,8 +481,7 @@ ngd_acl_error_t aclmdlRIDestroy(void *model)
     int code;
 
     SIM_RELEASE("aclmdlRIDestroy");
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx && sim_handle_is(m, SIM_MODEL) && m->ctx == ctx) { /* of another context: success, as on a device */
         if (m->capturing)
             code = ngd_aclsim_fail(NGD_ACL_RT_MODEL_CAPTURED, "the same", "the graph is being captured");
@@ -542,8 +536,7 @@ static ngd_acl_error_t aclmdlRIDebugJsonPrint_impl(void *model, const char *path
     SIM_CALL("aclmdlRIDebugJsonPrint");
     if (!path || flags > 1)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "no path, or flags 0x%x", flags);
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         code = model_of(model, ctx, &m);
     if (code == 0)
@@ -554,8 +547,7 @@ static ngd_acl_error_t aclmdlRIDebugJsonPrint_impl(void *model, const char *path
         print_tasks(f, m);
         fclose(f);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- task groups --------------------------------------------------------------------------------- */
@@ -566,8 +558,7 @@ ngd_acl_error_t aclmdlRICaptureTaskGrpBegin(void *stream)
     int code;
 
     SIM_CALL("aclmdlRICaptureTaskGrpBegin");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && !s->capture) {
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_NOT_CAPTURED, "the same", "stream %d is not captured", s->id);
     } else if (code == 0 && s->group) {
@@ -583,8 +574,7 @@ ngd_acl_error_t aclmdlRICaptureTaskGrpBegin(void *stream)
         g->model->groups = g;
         s->group = g;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclmdlRICaptureTaskGrpEnd(void *stream, void **group_p)
@@ -593,8 +583,7 @@ ngd_acl_error_t aclmdlRICaptureTaskGrpEnd(void *stream, void **group_p)
     int code;
 
     SIM_CALL("aclmdlRICaptureTaskGrpEnd");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && (!s->capture || !s->group)) {
         code = ngd_aclsim_fail(s->capture ? NGD_ACL_RT_TASK_GROUP_STATUS : NGD_ACL_RT_STREAM_NOT_CAPTURED, "the same",
                                "no task group is open on stream %d", s->id);
@@ -610,8 +599,7 @@ ngd_acl_error_t aclmdlRICaptureTaskGrpEnd(void *stream, void **group_p)
             sim_handle_add(g, SIM_GROUP);
         *group_p = code ? NULL : g;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclmdlRICaptureTaskUpdateBegin(void *stream, void *group)
@@ -621,8 +609,7 @@ ngd_acl_error_t aclmdlRICaptureTaskUpdateBegin(void *stream, void *group)
     int code;
 
     SIM_CALL("aclmdlRICaptureTaskUpdateBegin");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same", "an update is made on a captured stream");
     else if (code == 0 && !sim_handle_is(g, SIM_GROUP))
@@ -635,8 +622,7 @@ ngd_acl_error_t aclmdlRICaptureTaskUpdateBegin(void *stream, void *group)
         s->updating = true;
         s->n_updates = 0;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 int sim_update_add(struct sim_stream *s, struct sim_kernel *kernel)
@@ -668,8 +654,7 @@ ngd_acl_error_t aclmdlRICaptureTaskUpdateEnd(void *stream)
     int code;
 
     SIM_CALL("aclmdlRICaptureTaskUpdateEnd");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && !s->updating)
         code = ngd_aclsim_fail(NGD_ACL_RT_TASK_GROUP_STATUS, "the same", "no update is under way on stream %d", s->id);
     if (code == 0) {
@@ -695,8 +680,7 @@ ngd_acl_error_t aclmdlRICaptureTaskUpdateEnd(void *stream)
                 ngd_aclsim_kernel_unref(s->updates[--s->n_updates]);
         }
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* On the update's stream, with the lock held: from here on replays see the new arguments. */

@@ -21,6 +21,7 @@ static _Thread_local uint64_t api_ns;
 static _Thread_local int last_error;
 static _Thread_local int depth;
 static _Atomic int64_t calls, violations, live[8];
+_Atomic int64_t sim_limited;
 /* The log and the one injected fault have a lock of their own: calls are opened with and without sim.lock. */
 static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
 static char *log_text;
@@ -72,9 +73,13 @@ static const struct {
     uint32_t *field;
     uint32_t least;
 } words[] = {
-    {"streams", &sim.config.streams, 0},           {"events", &sim.config.events, 0},
-    {"cascade", &sim.config.cascade, 1},           {"destroy_wait_ms", &sim.config.destroy_wait_ms, 0},
-    {"hccl_exec_ms", &sim.config.hccl_exec_ms, 1}, {"hccl_connect_ms", &sim.config.hccl_connect_ms, 1},
+    {"streams", &sim.config.streams, 0},
+    {"events", &sim.config.events, 0},
+    {"cascade", &sim.config.cascade, 1},
+    {"destroy_wait_ms", &sim.config.destroy_wait_ms, 0},
+    {"shuffle", &sim.config.shuffle, 0},
+    {"hccl_exec_ms", &sim.config.hccl_exec_ms, 1},
+    {"hccl_connect_ms", &sim.config.hccl_connect_ms, 1},
     {"hccl_streams", &sim.config.hccl_streams, 0},
 };
 static const struct {
@@ -380,6 +385,8 @@ int64_t ngd_aclsim_count(const char *what)
         return atomic_load(&calls);
     if (strcmp(what, "violations") == 0)
         return atomic_load(&violations);
+    if (strcmp(what, "limited") == 0)
+        return atomic_load(&sim_limited);
     if (strcmp(what, "api_ns") == 0)
         return (int64_t)api_ns;
     return -1;

@@ -19,8 +19,7 @@ ngd_acl_error_t aclInit(const char *config)
     if (sim.initialised)
         code = NGD_ACL_REPEAT_INITIALIZE;
     sim.initialised = true;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclFinalize(void)
@@ -156,8 +155,7 @@ ngd_acl_error_t aclrtSetDevice(int32_t device)
         d->set_count++;
         current = d->primary;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 static void drop_contexts_of(int device)
@@ -206,12 +204,10 @@ ngd_acl_error_t aclrtGetDevice(int32_t *device_p)
     int code;
 
     SIM_CALL("aclrtGetDevice");
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         *device_p = ctx->device;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- contexts ------------------------------------------------------------------------------------ */
@@ -248,8 +244,7 @@ ngd_acl_error_t aclrtCreateContext(void **context_p, int32_t device)
         current = ctx;
         *context_p = ctx;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 void sim_context_destroy_locked(struct sim_context *ctx)
@@ -301,8 +296,7 @@ ngd_acl_error_t aclrtSetCurrentContext(void *context)
         current = context;
     else
         code = ngd_aclsim_fail(NGD_ACL_RT_CONTEXT_NULL, "crashes or the same", "the context is not alive");
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtGetCurrentContext(void **context_p)
@@ -312,6 +306,5 @@ ngd_acl_error_t aclrtGetCurrentContext(void **context_p)
     SIM_CALL("aclrtGetCurrentContext");
     pthread_mutex_lock(&sim.lock);
     *context_p = sim_current(&code);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }

@@ -16,8 +16,7 @@ static int create(void **event_p, uint32_t flags, bool hardware)
     struct sim_event *e = NULL;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx && hardware && sim.device[ctx->device].events >= sim.config.events)
         code = ngd_aclsim_fail(NGD_ACL_RT_NO_EVENT_RESOURCE, "the same", "all %u events of the device are taken",
                                sim.config.events);
@@ -35,8 +34,7 @@ static int create(void **event_p, uint32_t flags, bool hardware)
         ngd_aclsim_live(SIM_LIVE_EVENTS, 1);
         *event_p = e;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtCreateEvent(void **event_p)
@@ -184,8 +182,7 @@ static int record(void *event, void *stream, uint32_t flag)
         code = keep_flag(&e->record_flag, flag, "record");
     if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
         code = submit_external(s, e, SIM_TASK_RECORD);
-        pthread_mutex_unlock(&sim.lock);
-        return code;
+        return sim_unlock(code);
     }
     if (code == 0 && captured(e) && e->capture != s->capture)
         code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_CAPTURED, "the same", "the event belongs to a capture that goes on");
@@ -196,8 +193,7 @@ static int record(void *event, void *stream, uint32_t flag)
         if (s->capture)
             s->tail_record = e;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtRecordEvent(void *event, void *stream)
@@ -228,8 +224,7 @@ ngd_acl_error_t aclrtResetEvent(void *event, void *stream)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "an event that was made with Ex has no reset");
     if (code == 0)
         code = submit(s, e, SIM_TASK_RESET, 0);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* A stream of a capture waits: the event must be of the same capture. */
@@ -254,7 +249,7 @@ static int join(struct sim_stream *s, struct sim_event *e)
             return sim_no_stream("the side stream of a capture");
         }
         m->hidden++;
-        m->n_streams++;
+        s->lane = m->n_streams++;
         m->refs++;
         s->capture = m;
         s->origin = false;
@@ -277,8 +272,7 @@ static int wait_event(void *stream, void *event, uint32_t seconds, uint32_t flag
         code = keep_flag(&e->wait_flag, flag, "wait");
     if (code == 0 && flag == NGD_ACL_EVENT_SEEN_OUTSIDE) {
         code = submit_external(s, e, SIM_TASK_WAIT);
-        pthread_mutex_unlock(&sim.lock);
-        return code;
+        return sim_unlock(code);
     }
     if (code == 0 && !(e->flags & (NGD_ACL_EVENT_SYNC | NGD_ACL_EVENT_EXTERNAL)))
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the event was made without ACL_EVENT_SYNC");
@@ -286,8 +280,7 @@ static int wait_event(void *stream, void *event, uint32_t seconds, uint32_t flag
         code = join(s, e);
     if (code == 0)
         code = submit(s, e, SIM_TASK_WAIT, seconds);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtStreamWaitEvent(void *stream, void *event)
@@ -336,8 +329,7 @@ ngd_acl_error_t aclrtQueryEventStatus(void *event, int *status_p)
         code = check_host_use(e);
     if (code == 0)
         *status_p = is_complete(e) ? NGD_ACL_EVENT_COMPLETE : NGD_ACL_EVENT_PENDING;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 static int synchronize(void *event, int32_t milliseconds)
@@ -365,8 +357,7 @@ static int synchronize(void *event, int32_t milliseconds)
         else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT)
             code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_SYNC_TIMEOUT, "the same", "not complete after %d ms", milliseconds);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtSynchronizeEvent(void *event)
@@ -398,8 +389,7 @@ ngd_acl_error_t aclrtEventElapsedTime(float *milliseconds_p, void *start, void *
         code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_TIMESTAMP_INVALID, "the same", "an event was not recorded yet");
     if (code == 0)
         *milliseconds_p = (float)(((double)b->when_ns - (double)a->when_ns) / 1e6);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtEventGetTimestamp(void *event, uint64_t *microseconds_p)
@@ -418,8 +408,7 @@ ngd_acl_error_t aclrtEventGetTimestamp(void *event, uint64_t *microseconds_p)
         code = ngd_aclsim_fail(NGD_ACL_RT_EVENT_TIMESTAMP_INVALID, "the same", "the event was not recorded yet");
     if (code == 0)
         *microseconds_p = e->when_ns / 1000;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 SIM_OPTIONAL(aclrtGetEventAvailNum);
@@ -429,10 +418,8 @@ static ngd_acl_error_t aclrtGetEventAvailNum_impl(uint32_t *count_p)
     int code;
 
     SIM_CALL("aclrtGetEventAvailNum");
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         *count_p = sim.config.events - sim.device[ctx->device].events;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }

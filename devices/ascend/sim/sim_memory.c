@@ -147,8 +147,7 @@ static int reserve(uint64_t bytes, int *device_p)
     struct sim_context *ctx;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx && !take_bytes(ctx->device, bytes))
         code = ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, "the same",
                                "%llu bytes do not fit in device %d, which has %llu and gave %llu",
@@ -156,8 +155,7 @@ static int reserve(uint64_t bytes, int *device_p)
                                (unsigned long long)sim.device[ctx->device].bytes);
     if (ctx)
         *device_p = ctx->device;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtMalloc(void **mem_p, size_t bytes, int policy)
@@ -329,14 +327,12 @@ ngd_acl_error_t aclrtGetMemInfo(int attribute, size_t *free_p, size_t *total_p)
     SIM_CALL("aclrtGetMemInfo");
     if (attribute < 0 || attribute > 17)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "attribute %d", attribute);
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx) {
         *total_p = sim.config.hbm;
         *free_p = sim.config.hbm - sim.config.taken - sim.device[ctx->device].bytes;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- copies -------------------------------------------------------------------------------------- */
@@ -407,12 +403,10 @@ static int enter_sync(void)
     struct sim_context *ctx;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         code = sim_capture_forbids(ctx, false);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtMemcpy(void *dst, size_t dst_room, const void *src, size_t bytes, int kind)
@@ -478,11 +472,9 @@ ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, si
     if (!pageable && ((uintptr_t)dst | (uintptr_t)src) % 32)
         return ngd_aclsim_fail(NGD_ACL_RT_ADDR_UNALIGNED, "the same, or copies slowly",
                                "%p to %p: both sides of an asynchronous copy must be aligned", src, dst);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code) {
-        pthread_mutex_unlock(&sim.lock);
-        return code;
+        return sim_unlock(code);
     }
     if (pageable)
         return copy_pageable(s, dst, src, bytes, kind, stream);
@@ -492,8 +484,7 @@ ngd_acl_error_t aclrtMemcpyAsync(void *dst, size_t dst_room, const void *src, si
     task->bytes = bytes;
     task->copy_kind = kind;
     code = sim_submit(s, task);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtMemsetAsync(void *mem, size_t mem_room, int32_t value, size_t bytes, void *stream)
@@ -505,8 +496,7 @@ ngd_acl_error_t aclrtMemsetAsync(void *mem, size_t mem_room, int32_t value, size
     SIM_CALL("aclrtMemsetAsync");
     if (!mem || bytes > mem_room)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "%zu bytes in room for %zu", bytes, mem_room);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         task = sim_task_new(SIM_TASK_SET);
         task->dst = mem;
@@ -514,6 +504,5 @@ ngd_acl_error_t aclrtMemsetAsync(void *mem, size_t mem_room, int32_t value, size
         task->value = value;
         code = sim_submit(s, task);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }

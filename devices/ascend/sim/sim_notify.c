@@ -38,8 +38,7 @@ static ngd_acl_error_t aclrtCreateNotify_impl(void **notify_p, uint64_t flags)
     if (!notify_p || flags > 1)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "flags 0x%llx of a notify",
                                (unsigned long long)flags);
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx) {
         struct sim_notify *n = calloc(1, sizeof(*n));
 
@@ -51,8 +50,7 @@ static ngd_acl_error_t aclrtCreateNotify_impl(void **notify_p, uint64_t flags)
         sim_handle_add(n, SIM_NOTIFY);
         *notify_p = n;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 SIM_OPTIONAL(aclrtDestroyNotify);
@@ -83,8 +81,7 @@ static ngd_acl_error_t aclrtGetNotifyId_impl(void *notify, uint32_t *id_p)
     code = notify_of(notify, &n);
     if (code == 0)
         *id_p = n->id;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 static int submit_notify(void *notify, void *stream, sim_task_kind_t kind, uint32_t seconds)
@@ -105,8 +102,7 @@ static int submit_notify(void *notify, void *stream, sim_task_kind_t kind, uint3
         n->refs++;
         code = sim_submit(s, t);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 SIM_OPTIONAL(aclrtRecordNotify);
@@ -164,8 +160,7 @@ static int submit_value(void *address, uint64_t value, uint32_t flag, void *stre
     if (!address || (uintptr_t)address % sizeof(uint64_t) || ngd_aclsim_space(address, 8) != SIM_SPACE_DEVICE)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same, or faults later",
                                "%p is not an aligned word of device memory", address);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         t = sim_task_new(kind);
         t->dst = address;
@@ -173,8 +168,7 @@ static int submit_value(void *address, uint64_t value, uint32_t flag, void *stre
         t->compare = flag;
         code = sim_submit(s, t);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 SIM_OPTIONAL(aclrtValueWrite);

@@ -269,6 +269,7 @@ int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExec
     struct aclOpExecutor *e;
     int code = op->code;
 
+    ngd_aclsim_note_limits();
     if (!workspace_p || !executor_p)
         code = ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "%s: no room for its results", op->kernel.name);
     e = code ? NULL : calloc(1, sizeof(*e));

@@ -169,10 +169,15 @@ static ngd_acl_error_t aclrtDeviceGetStreamPriorityRange_impl(int32_t *least_p, 
 
 /* ---- limits of cores ----------------------------------------------------------------------------- */
 
+/* Whose limits this thread's first phases have; with the lock held it may be looked at. */
+static _Thread_local struct sim_stream *limits_of;
+
 static uint32_t cores_of(int device, int type)
 {
     uint32_t all = type ? VECTOR_CORES : CUBE_CORES, limit = sim.device[device].core_limit[type];
 
+    if (limits_of && sim_handle_is(limits_of, SIM_STREAM) && limits_of->core_limit[type])
+        return limits_of->core_limit[type];
     return limit ? limit : all;
 }
 
@@ -234,6 +239,69 @@ static ngd_acl_error_t aclrtResetDeviceResLimit_impl(int32_t device)
     return 0;
 }
 
+/* Of a stream: what operators get is that of the thread, which has to use it. */
+SIM_OPTIONAL(aclrtSetStreamResLimit);
+static ngd_acl_error_t aclrtSetStreamResLimit_impl(void *stream, int type, uint32_t value)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtSetStreamResLimit");
+    code = check_type(type);
+    if (code == 0 && (value == 0 || value > (type ? VECTOR_CORES : CUBE_CORES)))
+        code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a limit of %u cores", value);
+    if (code)
+        return code;
+    code = sim_lock_stream(stream, &s);
+    if (code == 0)
+        s->core_limit[type] = value;
+    return sim_unlock(code);
+}
+
+SIM_OPTIONAL(aclrtResetStreamResLimit);
+static ngd_acl_error_t aclrtResetStreamResLimit_impl(void *stream)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtResetStreamResLimit");
+    code = sim_lock_stream(stream, &s);
+    if (code == 0)
+        memset(s->core_limit, 0, sizeof(s->core_limit));
+    return sim_unlock(code);
+}
+
+SIM_OPTIONAL(aclrtUseStreamResInCurrentThread);
+static ngd_acl_error_t aclrtUseStreamResInCurrentThread_impl(void *stream)
+{
+    struct sim_stream *s = NULL;
+    int code;
+
+    SIM_CALL("aclrtUseStreamResInCurrentThread");
+    code = sim_lock_stream(stream, &s);
+    if (code == 0)
+        limits_of = s;
+    return sim_unlock(code);
+}
+
+SIM_OPTIONAL(aclrtUnuseStreamResInCurrentThread);
+static ngd_acl_error_t aclrtUnuseStreamResInCurrentThread_impl(void *stream)
+{
+    SIM_RELEASE("aclrtUnuseStreamResInCurrentThread");
+    if (limits_of != stream)
+        return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the thread uses another stream's limits");
+    limits_of = NULL;
+    return SIM_RELEASED;
+}
+
+void ngd_aclsim_note_limits(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    if (limits_of && sim_handle_is(limits_of, SIM_STREAM) && (limits_of->core_limit[0] || limits_of->core_limit[1]))
+        atomic_fetch_add(&sim_limited, 1);
+    pthread_mutex_unlock(&sim.lock);
+}
+
 SIM_OPTIONAL(aclrtGetResInCurrentThread);
 static ngd_acl_error_t aclrtGetResInCurrentThread_impl(int type, uint32_t *value_p)
 {
@@ -244,12 +312,10 @@ static ngd_acl_error_t aclrtGetResInCurrentThread_impl(int type, uint32_t *value
     code = check_type(type);
     if (code)
         return code;
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         *value_p = cores_of(ctx->device, type);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- memory of other devices --------------------------------------------------------------------- */
@@ -276,16 +342,14 @@ static int set_peer(int32_t peer, bool on)
 
     if (code)
         return code;
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx && ctx->device == peer)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "device %d is its own peer", peer);
     else if (ctx && on)
         sim.device[ctx->device].peers |= 1u << peer;
     else if (ctx)
         sim.device[ctx->device].peers &= ~(1u << peer);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtDeviceEnablePeerAccess(int32_t peer, uint32_t flags)

@@ -83,8 +83,7 @@ static int check_device(struct sim_stream *s)
     } else if (s->aborted || s->stop) {
         code = NGD_ACL_RT_STREAM_ABORT;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* Of the kernel that runs on this thread. */
@@ -246,25 +245,79 @@ static int run_in_model(struct sim_stream *s, struct sim_task *t)
     return code;
 }
 
-/* The tasks of a model, on the thread of the stream that replays it; with the lock held. */
-void sim_model_run(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
+static void run_task(struct sim_stream *s, struct sim_task *t, const uint64_t *ticket, int *failed)
+{
+    if (t->kind == SIM_TASK_KERNEL) {
+        if (!*failed && !s->ctx->error)
+            *failed = run_in_model(s, t);
+    } else if (t->external) {
+        struct sim_task now = *t; /* each replay has tickets of its own */
+
+        now.ticket = *ticket;
+        execute(s, &now);
+    } else if (t->kind != SIM_TASK_WAIT || t->event->flags & NGD_ACL_EVENT_EXTERNAL) {
+        execute(s, t); /* a wait inside the model is kept by the order in which its tasks are run */
+    }
+    pthread_cond_broadcast(&sim.changed);
+}
+
+/* In the order of the capture, which all events allow. */
+static void run_in_order(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
 {
     int failed = 0;
 
     for (struct sim_task *t = m->head; t && !s->stop && !s->aborted; t = t->next) {
-        if (t->kind == SIM_TASK_KERNEL) {
-            if (!failed && !s->ctx->error)
-                failed = run_in_model(s, t);
-        } else if (t->external) {
-            struct sim_task now = *t; /* each replay has tickets of its own */
-
-            now.ticket = *tickets++;
-            execute(s, &now);
-        } else if (t->kind != SIM_TASK_WAIT || t->event->flags & NGD_ACL_EVENT_EXTERNAL) {
-            execute(s, t); /* a wait inside the model is kept by the order in which its tasks were recorded */
-        }
-        pthread_cond_broadcast(&sim.changed);
+        run_task(s, t, tickets, &failed);
+        tickets += t->external;
     }
+}
+
+#define LANES 64
+
+/* The first task of each of the capture's streams from there on; NULL: it has ended. */
+static struct sim_task *next_of(struct sim_task *t, uint32_t lane)
+{
+    while (t && t->lane != lane)
+        t = t->next;
+    return t;
+}
+
+/* In another order that the events allow: what a program forgot to wait for is seen in its results. */
+static void run_shuffled(struct sim_stream *s, struct sim_model *m)
+{
+    struct sim_task *at[LANES];
+    bool *done = calloc(m->n_tasks + 1, sizeof(*done));
+    uint32_t random = sim.config.shuffle, left = m->n_streams;
+    int failed = 0;
+
+    if (!done)
+        abort();
+    for (uint32_t i = 0; i < m->n_streams; i++) {
+        at[i] = next_of(m->head, i);
+        left -= at[i] == NULL;
+    }
+    while (left && !s->stop && !s->aborted) {
+        struct sim_task *t;
+
+        random = random * 1664525u + 1013904223u;
+        t = at[(random >> 16) % m->n_streams];
+        if (!t || (t->after && !done[t->after->number]))
+            continue;
+        run_task(s, t, NULL, &failed);
+        done[t->number] = true;
+        at[t->lane] = next_of(t->next, t->lane);
+        left -= at[t->lane] == NULL;
+    }
+    free(done);
+}
+
+/* The tasks of a model, on the thread of the stream that replays it; with the lock held. */
+void sim_model_run(struct sim_stream *s, struct sim_model *m, const uint64_t *tickets)
+{
+    if (sim.config.shuffle && !tickets && m->n_streams > 1 && m->n_streams <= LANES)
+        run_shuffled(s, m);
+    else
+        run_in_order(s, m, tickets);
     m->running--;
 }
 
@@ -410,6 +463,24 @@ int sim_stream_of(void *handle, struct sim_stream **stream_p)
     return 0;
 }
 
+int sim_lock_stream(void *handle, struct sim_stream **stream_p)
+{
+    pthread_mutex_lock(&sim.lock);
+    return sim_stream_of(handle, stream_p);
+}
+
+struct sim_context *sim_lock_context(int *code_p)
+{
+    pthread_mutex_lock(&sim.lock);
+    return sim_current(code_p);
+}
+
+int sim_unlock(int code)
+{
+    pthread_mutex_unlock(&sim.lock);
+    return code;
+}
+
 /* After a failure, where a stream was told to stop on one, nothing that does work is taken any more. */
 static int refuse_after_failure(const struct sim_stream *s, const struct sim_task *task)
 {
@@ -454,14 +525,12 @@ int ngd_aclsim_stream_at(void *stream, int *device_p, bool *captured_p)
     struct sim_stream *s = NULL;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         *device_p = s->ctx->device;
         *captured_p = s->capture != NULL;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)
@@ -470,8 +539,7 @@ int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)
     struct sim_task *task;
     int code;
 
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         task = sim_task_new(SIM_TASK_KERNEL);
         task->kernel = kernel;
@@ -479,8 +547,7 @@ int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream)
     } else {
         ngd_aclsim_kernel_unref(kernel);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- the interface ------------------------------------------------------------------------------- */
@@ -494,8 +561,7 @@ ngd_acl_error_t aclrtCreateStreamWithConfig(void **stream_p, uint32_t priority, 
     SIM_CALL("aclrtCreateStreamWithConfig");
     if (!stream_p || flags & ~0x3fu || priority > 7)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "stream flags 0x%x, priority %u", flags, priority);
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         code = sim_stream_create(ctx, &s);
     if (code == 0) {
@@ -561,8 +627,7 @@ static int synchronize(void *stream, int32_t milliseconds)
 
     if (milliseconds == 0 || milliseconds < -1)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a time limit of %d ms", milliseconds);
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0)
         code = sim_capture_sync(s, "a stream");
     if (code == 0 && !wait_idle(s, milliseconds))
@@ -574,8 +639,7 @@ static int synchronize(void *stream, int32_t milliseconds)
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_ABORT, "the same", "stream %d is being aborted", s->id);
     else if (code == 0)
         code = report_error(s);
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtSynchronizeStreamWithTimeout(void *stream, int32_t milliseconds)
@@ -597,8 +661,7 @@ static int synchronize_device(int32_t milliseconds)
 
     if (milliseconds == 0 || milliseconds < -1)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "a time limit of %d ms", milliseconds);
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx && sim_context_captures(ctx))
         code = ngd_aclsim_fail(NGD_ACL_RT_STREAM_CAPTURED, "the same", "a stream of the context is captured");
     for (struct sim_stream *s = ctx && !code ? ctx->streams : NULL; s; s = s->next) {
@@ -610,8 +673,7 @@ static int synchronize_device(int32_t milliseconds)
         if (code)
             break;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtSynchronizeDevice(void)
@@ -632,14 +694,12 @@ ngd_acl_error_t aclrtStreamQuery(void *stream, int *status_p)
     int code;
 
     SIM_CALL("aclrtStreamQuery");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0)
         code = sim_capture_sync(s, "the state of a stream");
     if (code == 0)
         *status_p = idle(s) ? NGD_ACL_STREAM_COMPLETE : NGD_ACL_STREAM_PENDING;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 static int destroy(void *stream, bool force)
@@ -657,8 +717,7 @@ static int destroy(void *stream, bool force)
             wait_idle(s, -1);
         sim_stream_destroy_locked(s);
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtDestroyStream(void *stream)
@@ -685,8 +744,7 @@ ngd_acl_error_t aclrtStreamAbort(void *stream)
     int code;
 
     SIM_CALL("aclrtStreamAbort");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0) {
         drop_tasks(s);
         s->aborted = true;
@@ -695,8 +753,7 @@ ngd_acl_error_t aclrtStreamAbort(void *stream)
             pthread_cond_wait(&sim.changed, &sim.lock);
         s->aborted = false;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtSetStreamFailureMode(void *stream, uint64_t mode)
@@ -705,28 +762,29 @@ ngd_acl_error_t aclrtSetStreamFailureMode(void *stream, uint64_t mode)
     int code;
 
     SIM_CALL("aclrtSetStreamFailureMode");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && mode > NGD_ACL_STOP_ON_FAILURE)
         code = ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "failure mode %llu", (unsigned long long)mode);
     if (code == 0 && mode == NGD_ACL_STOP_ON_FAILURE)
         s->ctx->stop = true;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
+}
+
+/* A word of a stream. */
+static int ask(void *stream, size_t field, void *word_p)
+{
+    struct sim_stream *s = NULL;
+    int code = sim_lock_stream(stream, &s);
+
+    if (code == 0)
+        memcpy(word_p, (const char *)s + field, sizeof(uint32_t));
+    return sim_unlock(code);
 }
 
 ngd_acl_error_t aclrtStreamGetId(void *stream, int32_t *id_p)
 {
-    struct sim_stream *s = NULL;
-    int code;
-
     SIM_CALL("aclrtStreamGetId");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
-    if (code == 0)
-        *id_p = s->id;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return ask(stream, offsetof(struct sim_stream, id), id_p);
 }
 
 SIM_OPTIONAL(aclrtGetStreamAvailableNum);
@@ -736,12 +794,10 @@ static ngd_acl_error_t aclrtGetStreamAvailableNum_impl(uint32_t *count_p)
     int code;
 
     SIM_CALL("aclrtGetStreamAvailableNum");
-    pthread_mutex_lock(&sim.lock);
-    ctx = sim_current(&code);
+    ctx = sim_lock_context(&code);
     if (ctx)
         *count_p = sim.config.streams - sim.device[ctx->device].streams;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* ---- what programs of others ask for ------------------------------------------------------------- */
@@ -749,31 +805,15 @@ static ngd_acl_error_t aclrtGetStreamAvailableNum_impl(uint32_t *count_p)
 SIM_OPTIONAL(aclrtStreamGetFlags);
 static ngd_acl_error_t aclrtStreamGetFlags_impl(void *stream, uint32_t *flags_p)
 {
-    struct sim_stream *s = NULL;
-    int code;
-
     SIM_CALL("aclrtStreamGetFlags");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
-    if (code == 0)
-        *flags_p = s->flags;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return ask(stream, offsetof(struct sim_stream, flags), flags_p);
 }
 
 SIM_OPTIONAL(aclrtStreamGetPriority);
 static ngd_acl_error_t aclrtStreamGetPriority_impl(void *stream, uint32_t *priority_p)
 {
-    struct sim_stream *s = NULL;
-    int code;
-
     SIM_CALL("aclrtStreamGetPriority");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
-    if (code == 0)
-        *priority_p = s->priority;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return ask(stream, offsetof(struct sim_stream, priority), priority_p);
 }
 
 SIM_OPTIONAL(aclrtCtxGetCurrentDefaultStream);
@@ -783,12 +823,10 @@ static ngd_acl_error_t aclrtCtxGetCurrentDefaultStream_impl(void **stream_p)
     int code;
 
     SIM_CALL("aclrtCtxGetCurrentDefaultStream");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(NULL, &s);
+    code = sim_lock_stream(NULL, &s);
     if (code == 0)
         *stream_p = s;
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 /* The task that runs is ended, those behind it stay. A kernel here is a C function, which runs to its end. */
@@ -801,8 +839,7 @@ static ngd_acl_error_t aclrtStreamStop_impl(void *stream)
     SIM_CALL("aclrtStreamStop");
     if (!stream)
         return ngd_aclsim_fail(NGD_ACL_RT_PARAM_INVALID, "the same", "the default stream cannot be stopped");
-    pthread_mutex_lock(&sim.lock);
-    code = sim_stream_of(stream, &s);
+    code = sim_lock_stream(stream, &s);
     if (code == 0 && s->running) {
         s->aborted = true;
         pthread_cond_broadcast(&sim.changed);
@@ -810,8 +847,7 @@ static ngd_acl_error_t aclrtStreamStop_impl(void *stream)
             pthread_cond_wait(&sim.changed, &sim.lock);
         s->aborted = false;
     }
-    pthread_mutex_unlock(&sim.lock);
-    return code;
+    return sim_unlock(code);
 }
 
 struct stream_config {
