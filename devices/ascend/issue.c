@@ -12,6 +12,7 @@ enum held_kind { HELD_TENSOR, HELD_SCALAR, HELD_INTS, HELD_LIST };
 
 static const struct ascend_op ops[NGD_OP_MAX] = {
 #define FLOATS  (1u << NGD_F32 | 1u << NGD_F16 | 1u << NGD_BF16)
+#define HALVES  (1u << NGD_F16 | 1u << NGD_BF16)
 #define NUMBERS (FLOATS | 1u << NGD_I32 | 1u << NGD_I64)
 #define BOOLS   (1u << NGD_BOOL)
 #define BITS    (BOOLS | 1u << NGD_I8 | 1u << NGD_U8 | 1u << NGD_I32 | 1u << NGD_I64)

@@ -27,6 +27,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_decoder.c \
 	devices/ascend/op_index.c \
 	devices/ascend/op_matrix.c \
+	devices/ascend/op_quant.c \
 	devices/ascend/op_reduce.c \
 	devices/ascend/replay.c \
 	devices/ascend/stream.c
@@ -71,7 +72,9 @@ devices_ascend_sim_libopapi_la_SOURCES = \
 	devices/ascend/sim/sim_op_index.c \
 	devices/ascend/sim/sim_op_matrix.c \
 	devices/ascend/sim/sim_op_norm.c \
-	devices/ascend/sim/sim_op_reduce.c
+	devices/ascend/sim/sim_op_quant.c \
+	devices/ascend/sim/sim_op_reduce.c \
+	devices/ascend/sim/sim_op_scan.c
 
 devices_ascend_sim_libhccl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libhccl_la_LIBADD = devices/ascend/sim/libascendcl.la $(JANSSON_LIBS) -lm

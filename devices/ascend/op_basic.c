@@ -68,6 +68,21 @@ void ngd_ascend_build_power(struct ascend_issue *c)
     ASCEND_RUN(c, PowTensorScalar, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "exponent"), NGD_F32), T(y));
 }
 
+/* Only what is no number differs from itself. */
+void ngd_ascend_build_isnan(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, NeTensor, T(x), T(x), T(y));
+}
+
+void ngd_ascend_build_leaky_relu(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, LeakyRelu, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "negative_slope"), NGD_F32), T(y));
+}
+
 void ngd_ascend_build_gelu(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);

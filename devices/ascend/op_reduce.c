@@ -9,6 +9,7 @@ typedef ngd_acl_error_t (*sum_fn)(const struct aclTensor *, const struct aclIntA
 typedef ngd_acl_error_t (*extreme_fn)(const struct aclTensor *, const struct aclIntArray *, bool, struct aclTensor *,
                                       NGD_ACL_PHASE1);
 typedef ngd_acl_error_t (*arg_fn)(const struct aclTensor *, int64_t, bool, struct aclTensor *, NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*triangle_fn)(const struct aclTensor *, int64_t, struct aclTensor *, NGD_ACL_PHASE1);
 typedef ngd_acl_error_t (*softmax_fn)(const struct aclTensor *, int64_t, struct aclTensor *, NGD_ACL_PHASE1);
 
 #define RUN_ROW(type, ...)                                                                     \
@@ -60,6 +61,28 @@ void ngd_ascend_build_softmax(struct ascend_issue *c)
 
     x = ngd_ascend_cast(c, &x, y.dtype); /* half_to_float */
     RUN_ROW(softmax_fn, T(x), ngd_call_int(c->call, "dim"), T(y));
+}
+
+/* Sums of narrow types are made in the result's, as they are defined. */
+void ngd_ascend_build_cumsum(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, Cumsum, T(x), ngd_call_int(c->call, "dim"), ngd_ascend_dtype(y.dtype), T(y));
+}
+
+void ngd_ascend_build_product(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    ASCEND_RUN(c, ProdDim, T(x), ngd_call_int(c->call, "dim"), flag(c, "keepdim"), ngd_ascend_dtype(y.dtype), T(y));
+}
+
+void ngd_ascend_build_triangle(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+
+    RUN_ROW(triangle_fn, T(x), ngd_call_int(c->call, "diagonal"), T(y));
 }
 
 void ngd_ascend_build_topk(struct ascend_issue *c)

@@ -95,6 +95,10 @@ enum unary {
     GES,
     COPY,
     BITNOT,
+    SIGN,
+    TRUNC,
+    ISINF,
+    LEAKY,
 };
 
 static double unary(const struct sim_op *op, double x)
@@ -162,6 +166,14 @@ static double unary(const struct sim_op *op, double x)
         return x > op->f[0];
     case GES:
         return x >= op->f[0];
+    case SIGN:
+        return x > 0 ? 1 : x < 0 ? -1 : 0;
+    case TRUNC:
+        return trunc(x);
+    case ISINF:
+        return isinf(x) != 0;
+    case LEAKY:
+        return x > 0 ? x : x * op->f[0];
     case COPY:
     case BITNOT: /* takes no floats */
         return x;
@@ -254,6 +266,18 @@ UNARY(Sin, SIN, true)
 UNARY(Sqrt, SQRT, true)
 UNARY(Tanh, TANH, true)
 UNARY(BitwiseNot, BITNOT, false)
+UNARY(Sign, SIGN, false)
+UNARY(Trunc, TRUNC, true)
+
+ngd_acl_error_t aclnnIsInfGetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnIsInfGetWorkspaceSize");
+    op = make_unary("aclnnIsInf", ISINF, x, (struct aclTensor *)(uintptr_t)out, false);
+    ngd_aclsim_check(op, op->t[1].dtype == NGD_ACL_BOOL, "the result is bool");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
 
 ngd_acl_error_t aclnnLogicalNotGetWorkspaceSize(const struct aclTensor *self, struct aclTensor *out, NGD_ACL_PHASE1)
 {
@@ -333,6 +357,15 @@ SCALAR(LeScalar, LES, true)
 SCALAR(GtScalar, GTS, true)
 SCALAR(GeScalar, GES, true)
 
+ngd_acl_error_t aclnnLeakyReluGetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *slope,
+                                               struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnLeakyReluGetWorkspaceSize");
+    if (!slope)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");
+    return with_scalar("aclnnLeakyRelu", LEAKY, self, slope->f, out, false, workspace_p, executor_p);
+}
+
 ngd_acl_error_t aclnnPowTensorScalarGetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *exponent,
                                                      const struct aclTensor *out, NGD_ACL_PHASE1)
 {
@@ -359,7 +392,7 @@ ALPHA_SCALAR(Subs, -1)
 
 /* ---- two and three operands ---------------------------------------------------------------------- */
 
-enum binary { ADD, MUL, DIV, MAX, MIN, EQ, NE, LT, LE, GT, GE, LAND, LOR, LXOR, BAND, BOR, BXOR, REM };
+enum binary { ADD, MUL, DIV, MAX, MIN, EQ, NE, LT, LE, GT, GE, LAND, LOR, LXOR, BAND, BOR, BXOR, REM, POW };
 
 static double binary(const struct sim_op *op, double a, double b)
 {
@@ -397,6 +430,8 @@ static double binary(const struct sim_op *op, double a, double b)
 
         return r != 0 && (r < 0) != (b < 0) ? r + b : r;
     }
+    case POW:
+        return pow(a, b);
     case BAND:
     case BOR:
     case BXOR:
@@ -447,6 +482,8 @@ static int64_t binary_int(const struct sim_op *op, int64_t a, int64_t b)
 
         return r != 0 && (r < 0) != (b < 0) ? r + b : r;
     }
+    case POW:
+        break; /* takes no integers */
     }
     return 0;
 }
@@ -510,6 +547,7 @@ TWO(BitwiseAndTensor, BAND, false)
 TWO(BitwiseOrTensor, BOR, false)
 TWO(BitwiseXorTensor, BXOR, false)
 TWO(RemainderTensorTensor, REM, false)
+TWO(PowTensorTensor, POW, false)
 
 #define ALPHA_TENSOR(Name, sign)                                                                               \
     ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *other, \

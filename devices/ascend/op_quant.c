@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Builders of the operators of quantised models. Those with a norm in front are made of the norm and the quantisation,
+ * as an operator of its own each, so that they take whatever the two take and give the same bits as the two.
+ */
+#include "devices/ascend/issue.h"
+
+#define T(v)   ngd_ascend_tensor(c, &(v))
+#define OPT(v) ((v).rank || (v).storage ? ngd_ascend_tensor(c, &(v)) : NULL)
+
+/* An operand that need not be given: a view without anything in it when it is not. */
+static struct ascend_view optional(struct ascend_issue *c, uint32_t i)
+{
+    return ngd_ascend_has(c, i) ? ngd_ascend_in(c, i) : (struct ascend_view){0};
+}
+
+static void last_is(struct ascend_issue *c, int64_t axis, uint32_t rank)
+{
+    if (axis != -1 && axis != (int64_t)rank - 1)
+        ngd_ascend_refuse(c, "scales go along the last dimension only");
+}
+
+/* round(x/scale + zero), or with a product. */
+static void quantize(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *scale,
+                     const struct ascend_view *zero, bool divide, const struct ascend_view *y)
+{
+    int dtype = ngd_ascend_dtype(y->dtype);
+
+    if (divide) {
+        ASCEND_RUN(c, Quantize, ngd_ascend_tensor(c, x), ngd_ascend_tensor(c, scale), OPT(*zero), dtype,
+                   (int32_t)x->rank - 1, ngd_ascend_tensor(c, y));
+        return;
+    }
+    if (y->dtype != NGD_I8)
+        ngd_ascend_refuse(c, "without div_mode only i8 is made");
+    if (scale->dtype != x->dtype || ((zero->rank || zero->storage) && zero->dtype != x->dtype))
+        ngd_ascend_refuse(c, "without div_mode scales and zero points have the dtype of x");
+    ASCEND_RUN(c, AscendQuantV3, ngd_ascend_tensor(c, x), ngd_ascend_tensor(c, scale), OPT(*zero), false, "round",
+               dtype, -1, ngd_ascend_tensor(c, y));
+}
+
+void ngd_ascend_build_quantize(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), scale = ngd_ascend_in(c, 1), zero = optional(c, 2),
+                       y = ngd_ascend_out(c, 0);
+
+    if (ngd_ascend_count(&scale) > 1)
+        last_is(c, ngd_call_int(c->call, "axis"), x.rank);
+    quantize(c, &x, &scale, &zero, ngd_call_int(c->call, "div_mode") != 0, &y);
+}
+
+static void dynamic(struct ascend_issue *c, const struct ascend_view *x, const struct ascend_view *smooth,
+                    const struct ascend_view *y, const struct ascend_view *scale)
+{
+    if (x->dtype == NGD_F32)
+        ngd_ascend_refuse(c, "aclnnDynamicQuant takes f16 and bf16, and no sum with beta, which is f32");
+    if (smooth->rank && smooth->dtype != x->dtype)
+        ngd_ascend_refuse(c, "smooth scales have the dtype of x");
+    ASCEND_RUN(c, DynamicQuant, ngd_ascend_tensor(c, x), smooth->rank ? ngd_ascend_tensor(c, smooth) : NULL,
+               ngd_ascend_tensor(c, y), ngd_ascend_tensor(c, scale));
+}
+
+void ngd_ascend_build_dynamic_quant(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), smooth = optional(c, 1), y = ngd_ascend_out(c, 0),
+                       scale = ngd_ascend_out(c, 1);
+
+    dynamic(c, &x, &smooth, &y, &scale);
+}
+
+void ngd_ascend_build_swiglu_quant(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), smooth = optional(c, 1), offsets = optional(c, 2),
+                       y = ngd_ascend_out(c, 0), scale = ngd_ascend_out(c, 1);
+    bool own = ngd_call_int(c->call, "quant_mode") == 1, left = ngd_call_int(c->call, "activate_left") != 0;
+
+    if (!own && (!smooth.rank || !offsets.rank))
+        ngd_ascend_refuse(c, "a static quantisation needs scales and offsets");
+    if ((smooth.rank && smooth.dtype != NGD_F32) || (offsets.rank && offsets.dtype != NGD_F32))
+        ngd_ascend_refuse(c, "scales and offsets are f32");
+    if (own)
+        offsets = (struct ascend_view){0};
+    ASCEND_RUN(c, SwiGluQuant, T(x), OPT(smooth), OPT(offsets), NULL, left, own ? "dynamic" : "static", T(y), T(scale));
+}
+
+/* ---- behind a norm ------------------------------------------------------------------------------- */
+
+/* rms_norm(x1 + x2) in the dtype of x1, and with a beta, which is added in f32, in that. x1 + x2 is a result. */
+static struct ascend_view norm(struct ascend_issue *c, uint32_t beta_at, const struct ascend_view *sum)
+{
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), g = ngd_ascend_in(c, 2);
+    struct ascend_view y = ngd_ascend_temp(c, a.dtype, a.rank, a.dims), beta = optional(c, beta_at), r;
+    int64_t rows[NGD_MAX_RANK];
+
+    for (uint32_t i = 0; i < a.rank; i++)
+        rows[i] = i + 1 == a.rank ? 1 : a.dims[i];
+    r = ngd_ascend_temp(c, NGD_F32, a.rank, rows);
+    g = ngd_ascend_cast(c, &g, a.dtype);
+    ASCEND_RUN(c, AddRmsNorm, T(a), T(b), T(g), ngd_call_float(c->call, "epsilon"), T(y), T(r),
+               ngd_ascend_tensor(c, sum));
+    if (beta.rank) {
+        y = ngd_ascend_cast(c, &y, NGD_F32); /* the sum is rounded once, when it becomes an integer */
+        beta = ngd_ascend_cast(c, &beta, NGD_F32);
+        ASCEND_RUN(c, InplaceAdd, T(y), T(beta), ngd_ascend_scalar(c, 1, NGD_F32));
+    }
+    return y;
+}
+
+void ngd_ascend_build_add_rms_norm_quant(struct ascend_issue *c)
+{
+    struct ascend_view sum = ngd_ascend_out(c, 2), y = norm(c, 5, &sum), out[2] = {ngd_ascend_out(c, 0), {0}};
+    struct ascend_view scale[2] = {ngd_ascend_in(c, 3), optional(c, 6)}, zero[2] = {optional(c, 4), optional(c, 7)};
+    bool divide = ngd_call_int(c->call, "div_mode") != 0;
+
+    last_is(c, ngd_call_int(c->call, "axis"), y.rank);
+    out[1] = ngd_ascend_out(c, 1);
+    for (int i = 0; i < 2; i++)
+        if (scale[i].rank)
+            quantize(c, &y, &scale[i], &zero[i], divide, &out[i]);
+}
+
+void ngd_ascend_build_add_rms_norm_dynamic_quant(struct ascend_issue *c)
+{
+    struct ascend_view sum = ngd_ascend_out(c, 2), y = norm(c, 5, &sum), out, scale, smooth;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        out = ngd_ascend_out(c, i);
+        scale = ngd_ascend_out(c, 3 + i);
+        smooth = optional(c, 3 + i);
+        if (ngd_ascend_count(&out))
+            dynamic(c, &y, &smooth, &out, &scale);
+    }
+}
+
+void ngd_ascend_build_add_rms_norm_cast(struct ascend_issue *c)
+{
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), g = ngd_ascend_in(c, 2);
+    struct ascend_view wide = ngd_ascend_out(c, 0), y = ngd_ascend_out(c, 1), r = ngd_ascend_out(c, 2),
+                       x = ngd_ascend_out(c, 3);
+
+    g = ngd_ascend_cast(c, &g, a.dtype);
+    ASCEND_RUN(c, AddRmsNorm, T(a), T(b), T(g), ngd_call_float(c->call, "epsilon"), T(y), T(r), T(x));
+    ngd_ascend_store(c, &y, &wide);
+}
