@@ -157,6 +157,8 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
     if (status == NGD_OK)
         status = open_context(dev, &memory, diag);
     if (status) {
+        if (status != NGD_ERR_NO_DEVICE_MEMORY)
+            ngd_ascend_explain_nodes(dev, diag);
         ascend_close(dev);
         return status;
     }

@@ -138,6 +138,9 @@ ngd_status_t ngd_ascend_enter(const struct ascend_device *dev, void *context, st
 bool ngd_ascend_enter_to_release(const struct ascend_device *dev, void *context);
 ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag);
 
+/* nodes.c: adds to why a device does not open what is wrong with its nodes, if anything is. */
+void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *diag);
+
 /* exec.c */
 ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, const struct ngd_backend_group *groups,
                                     uint32_t n_groups, void **exec_p, uint64_t *bytes_p, struct ngd_diag *diag);

@@ -22,6 +22,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/group.h \
 	devices/ascend/issue.c \
 	devices/ascend/issue.h \
+	devices/ascend/nodes.c \
 	devices/ascend/op_basic.c \
 	devices/ascend/op_collective.c \
 	devices/ascend/op_decoder.c \

@@ -7,7 +7,10 @@
 #include "tests/ops/device_run.h"
 #include "devices/comm.h"
 #include "tests/unit/unit.h"
+#include <fcntl.h>
 #include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* Attention over a paged cache, so that there are host parameters; a product with workspace; a cast. */
 #define BODY(symbol)                                                                                             \
@@ -353,6 +356,109 @@ START_TEST(any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_le
     printf("%lld calls, each failed once: %d lives ended with an error, %d went on\n", (long long)n, failed, survived);
     ck_assert_int_gt(failed, 20);
     ck_assert_int_gt(survived, 20);
+}
+END_TEST
+
+/* ---- devices that do not open -------------------------------------------------------------------- */
+
+static void refused_with(ngd_status_t status, const char *a, const char *b)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t got;
+
+    params_of(&params, 0);
+    got = ngd_device_open(&params, &dev, &diag);
+    ck_assert_msg(got == status, "%s: %s", ngd_status_name(got), diag.text);
+    ck_assert_msg(strstr(diag.text, a) && strstr(diag.text, b), "\"%s\" and \"%s\" are not in \"%s\"", a, b, diag.text);
+    nothing_is_left(a);
+}
+
+static void touch(const char *dir, const char *name, int mode)
+{
+    char path[300];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fchmod(fd, (mode_t)mode), 0);
+    close(fd);
+}
+
+static void clear(const char *dir)
+{
+    static const char *const names[] = {"davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"};
+    char path[300];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+START_TEST(device_that_does_not_open_names_the_node_that_is_missing_or_closed)
+{
+    char dir[] = "/tmp/ngd_nodes_XXXXXX";
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("NGD_ASCEND_DEV_ROOT", dir, 1);
+    simulator_set("devices", "0");
+    refused_with(NGD_ERR_NOT_FOUND, "CANN sees 0", "davinci0 is not there");
+    touch(dir, "davinci0", 0600);
+    refused_with(NGD_ERR_NOT_FOUND, "davinci_manager is not there", "HDK");
+    if (geteuid() != 0) { /* root may do anything */
+        touch(dir, "davinci_manager", 0);
+        refused_with(NGD_ERR_NOT_FOUND, "davinci_manager cannot be read", "HwHiAiUser");
+    }
+    touch(dir, "davinci_manager", 0600);
+    touch(dir, "devmm_svm", 0600);
+    touch(dir, "hisi_hdc", 0600);
+    refused_with(NGD_ERR_NOT_FOUND, "CANN sees 0", "npu-smi info");
+    simulator_set("devices", "1");
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 207006);
+    refused_with(NGD_ERR_PERMISSION_DENIED, "207006", "HwHiAiUser");
+    unsetenv("NGD_ASCEND_DEV_ROOT");
+    clear(dir);
+}
+END_TEST
+
+START_TEST(device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who)
+{
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    simulator_set("hbm", "1G");
+    simulator_set("taken", "1020M");
+    refused_with(NGD_ERR_NO_DEVICE_MEMORY, "others use all but 4 MiB of its 1024 MiB", "npu-smi info");
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 507033); /* of another container */
+    refused_with(NGD_ERR_DEVICE_LOST, "507033", "another container or process may hold the device");
+    simulator_set("taken", "0");
+    simulator_set("hbm", "4G");
+    must(open_device(&b, 0, &diag), &diag);
+    close_device(&b);
+}
+END_TEST
+
+/* A library whose function is a shell that answers something of its own. */
+START_TEST(codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
+{
+    static const struct {
+        const char *call;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"aclrtCreateContext", 4242, "answers 4242 (an unknown code)"},
+        {"aclrtGetMemInfo", -1, "answers -1 (an unknown code)"},
+        {"aclrtGetDeviceCount", 578123, "an unknown code of the device"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        SIMULATOR(ngd_aclsim_fail_call)(cases[i].call, 0, cases[i].code);
+        refused_with(cases[i].code > 500000 ? NGD_ERR_DEVICE_FAULT : NGD_ERR_INTERNAL, cases[i].words, "ascend:0");
+    }
 }
 END_TEST
 
@@ -708,6 +814,9 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           capture_error_is_answered_in_our_words_and_the_next_launch_works,
           no_stream_for_a_capture_runs_the_graph_operator_by_operator,
           any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
+          device_that_does_not_open_names_the_node_that_is_missing_or_closed,
+          device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who,
+          codes_that_nobody_knows_are_answered_with_their_number_and_the_call,
           side_stream_is_forked_and_joined_in_the_capture_within_its_limit_of_cores,
           graph_whose_side_streams_find_no_room_runs_on_one_stream,
           cann_8_1_keeps_no_limits_of_cores_and_gives_the_same,
