@@ -4,7 +4,7 @@
 NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_eager \
 	bench/rpc/bench_prompt bench/rpc/bench_capture $(NGD_CROWD_BENCHES)
 NGD_CROWD_BENCHES = bench/rpc/bench_scale bench/rpc/bench_fair bench/rpc/bench_expiry bench/rpc/bench_killed \
-	bench/rpc/bench_soak bench/rpc/bench_isolation
+	bench/rpc/bench_soak bench/rpc/bench_isolation bench/rpc/bench_merge
 NGD_BENCHES += $(NGD_RPC_BENCHES)
 EXTRA_PROGRAMS += $(NGD_RPC_BENCHES) bench/rpc/make_checkpoint
 NGD_RPC_BENCH_SOURCES = \
@@ -50,6 +50,8 @@ bench_rpc_bench_soak_SOURCES = bench/rpc/bench_soak.c $(NGD_CROWD_SOURCES)
 bench_rpc_bench_soak_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_bench_isolation_SOURCES = bench/rpc/bench_isolation.c $(NGD_CROWD_SOURCES)
 bench_rpc_bench_isolation_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_merge_SOURCES = bench/rpc/bench_merge.c $(NGD_CROWD_SOURCES)
+bench_rpc_bench_merge_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_make_checkpoint_SOURCES = \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \

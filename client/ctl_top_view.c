@@ -40,7 +40,7 @@ static const struct {
 } totals[] = {
     {"calls/s", "calls_per_s", "rpc_requests_total"},         {"replays/s", "replays_per_s", "graph_replays_total"},
     {"steps/s", "batches_per_s", "decode_batches_total"},     {"tokens/s", "tokens_per_s", "tokens_decode_total"},
-    {"captures/s", "captures_per_s", "graph_captures_total"},
+    {"captures/s", "captures_per_s", "graph_captures_total"}, {"merged/s", "merged_per_s", "merged_requests_total"},
 };
 
 static void print_totals(const struct view *v)
