@@ -43,6 +43,7 @@ struct ngd_merge *ngd_merge_create(struct ngd_program *prog)
     atomic_init(&m->refs, 1);
     m->prog = prog;
     m->symbol = ngd_graph_batch_symbol(prog->graph);
+    m->reach = INT64_MAX;
     for (int i = 0; i < NGD_PRIORITIES; i++)
         ngd_list_init(&m->waiting[i]);
     ngd_linger_init(&m->linger, prog->sched->params.merge_wait);
@@ -140,13 +141,21 @@ static ngd_nsec_t latest_of(const struct ngd_merge *m)
     return latest;
 }
 
-/* Others do not wait for this: only when nothing else is queued. */
+/* The rows that there may be in all. */
+static int64_t clip(const struct ngd_merge *m, int64_t rows)
+{
+    const int64_t max = m->prog->graph->symbols[m->symbol].max;
+
+    return rows < max ? rows : max;
+}
+
+/* Others do not wait for this: only when nothing else is queued. Nor does what fills the largest bucket there is. */
 bool ngd_merge_waits(struct ngd_queue *queue, ngd_nsec_t now, ngd_nsec_t *until_p)
 {
     struct ngd_merge *m = queue->merging;
     const struct ngd_sched_item *first = m ? first_of(m) : NULL;
 
-    if (!first || m->n_waiting != queue->depth || m->rows >= m->prog->graph->symbols[m->symbol].max ||
+    if (!first || m->n_waiting != queue->depth || m->rows >= clip(m, m->reach) ||
         !ngd_linger_wants(&m->linger, m->n_waiting, first->cost))
         return false;
     *until_p = ngd_linger_until(&m->linger, now, m->n_waiting, first->cost, latest_of(m));
@@ -183,12 +192,22 @@ static int64_t bucket_below(const struct ngd_merge *m, int64_t bucket)
     return below;
 }
 
+/* Whether there is more to wait for next time. */
+static void note_reach(struct ngd_merge *m, int64_t planned, bool all)
+{
+    if (!all)
+        m->reach = planned;
+    else if (planned > m->reach)
+        m->reach = INT64_MAX;
+}
+
 /* An executable for up to `rows` rows: the largest that is there, pinned for lead when it is not its own. */
 static const struct ngd_executable *choose(struct ngd_merge *m, struct ngd_request *lead, int64_t rows, ngd_nsec_t now)
 {
     const struct ngd_executable *own = ngd_entry_executable(lead->entry);
     const int64_t own_rows = ngd_exec_plan(own->exec)->symbols[m->symbol];
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
+    bool all = true;
     struct ngd_key key;
 
     memcpy(symbols, lead->launch.symbols, lead->n_symbols * sizeof(symbols[0]));
@@ -198,12 +217,16 @@ static const struct ngd_executable *choose(struct ngd_merge *m, struct ngd_reque
             break;
         if (key.symbols[m->symbol] <= own->rows_limit) {
             lead->joint = ngd_program_lookup(m->prog, &key, NULL);
-            if (lead->joint)
+            if (lead->joint) {
+                note_reach(m, key.symbols[m->symbol], all);
                 return ngd_entry_executable(lead->joint);
+            }
             want_capture(m, &key, now);
         }
+        all = false;
         rows = bucket_below(m, key.symbols[m->symbol]);
     }
+    note_reach(m, own_rows, all);
     return own;
 }
 
@@ -251,14 +274,6 @@ static uint32_t take_mates(struct ngd_queue *queue, struct ngd_merge *m, struct 
         }
     }
     return taken;
-}
-
-/* The rows that there may be in all. */
-static int64_t clip(const struct ngd_merge *m, int64_t rows)
-{
-    const int64_t max = m->prog->graph->symbols[m->symbol].max;
-
-    return rows < max ? rows : max;
 }
 
 ngd_nsec_t ngd_merge_take(struct ngd_queue *queue, struct ngd_sched_item *item, ngd_nsec_t now)
@@ -317,8 +332,12 @@ static void capture_run(struct ngd_capture_job *job)
 
     ngd_gcache_stats(m->prog->cache, &stats);
     if (stats.entries < m->prog->options.capture_limit &&
-        ngd_program_capture(m->prog, &m->key, &entry, NULL, NULL) == NGD_OK)
+        ngd_program_capture(m->prog, &m->key, &entry, NULL, NULL) == NGD_OK) {
         ngd_gcache_put(entry);
+        ngd_mutex_lock(&m->prog->queue->lock);
+        m->reach = INT64_MAX; /* found out anew */
+        ngd_mutex_unlock(&m->prog->queue->lock);
+    }
     capture_end(m);
 }
 

@@ -34,6 +34,7 @@ struct ngd_merge {
     uint32_t n_waiting;
     int64_t rows; /* of those */
     struct ngd_linger linger;
+    int64_t reach; /* rows that could run together when more were there last; INT64_MAX: as many as the graph takes */
     ngd_nsec_t asked; /* when a bucket was last found missing */
     /* The capture of a larger bucket, one at a time. */
     _Atomic bool wanted;    /* by who took requests; the worker has yet to ask for it */

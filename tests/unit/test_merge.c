@@ -805,6 +805,49 @@ START_TEST(a_free_slot_waits_for_as_many_as_there_were_and_no_longer)
 }
 END_TEST
 
+START_TEST(nobody_waits_for_more_than_can_run_together)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    const int64_t one = 1;
+    struct ngd_gcache_entry *entry;
+    struct ngd_binding *b;
+    struct ngd_key key;
+    struct call c[6];
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 20 * NGD_SEC);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    /* As if rows of the largest bucket were computed in another way. */
+    ck_assert_int_eq(ngd_program_key(b->prog, &one, 1, &key, NULL), NGD_OK);
+    entry = ngd_program_lookup(b->prog, &key, NULL);
+    ck_assert_ptr_nonnull(entry);
+    ngd_entry_executable(entry)->rows_limit = 31;
+    hold(&s);
+    for (int i = 0; i < 6; i++)
+        submit_rows(&s, &c[i], b, 1);
+    let_go(&s);
+    for (int i = 0; i < 6; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, i < 4 ? 4 : 2);
+    }
+    bed_settle(&s.bed);
+    set_cost(b, 1, 100 * NGD_SEC);
+    /* Six were under way at once, but four are as many as run together. */
+    for (int i = 0; i < 4; i++)
+        submit_rows(&s, &c[i], b, 1);
+    for (int i = 0; i < 4; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 4);
+    }
+    ngd_gcache_put(entry);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
 START_TEST(who_waits_for_others_makes_way_for_something_else)
 {
     const ngd_nsec_t t0 = 1000 * NGD_SEC;
@@ -951,6 +994,6 @@ UNIT_MAIN("scheduler/merge", replays_of_several_clients_that_wait_run_as_one,
           what_the_device_does_is_answered_to_each, identities_are_charged_by_their_rows,
           results_that_only_some_want_go_to_those, options_and_eager_runs_keep_replays_apart,
           a_scheduler_that_is_told_so_merges_nothing, stop_answers_those_that_wait_for_one_another_once_each,
-          a_free_slot_waits_for_as_many_as_there_were_and_no_longer, who_waits_for_others_makes_way_for_something_else,
-          who_is_cancelled_while_a_slot_waits_for_others_leaves, nobody_waits_past_what_its_deadline_allows,
-          many_threads_get_their_own_rows_back)
+          a_free_slot_waits_for_as_many_as_there_were_and_no_longer, nobody_waits_for_more_than_can_run_together,
+          who_waits_for_others_makes_way_for_something_else, who_is_cancelled_while_a_slot_waits_for_others_leaves,
+          nobody_waits_past_what_its_deadline_allows, many_threads_get_their_own_rows_back)
