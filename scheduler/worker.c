@@ -24,7 +24,8 @@ static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slo
         slot->until = now + item->cost;
         if (item->merge) {
             ngd_merge_leave(item);
-            slot->until = now + ngd_merge_take(queue, item, now);
+            if (!queue->stopping) /* then each is aborted by itself */
+                slot->until = now + ngd_merge_take(queue, item, now);
         }
         slot->busy = true;
         queue->n_busy++;
