@@ -67,6 +67,9 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
         return true;
     case NGD_OP_ATEN_INDEX_SELECT:
     case NGD_OP_ATEN_GATHER:
+    case NGD_OP_ATEN_SCATTER_SRC:
+    case NGD_OP_ATEN_SCATTER_VALUE:
+    case NGD_OP_ATEN_SCATTER_ADD:
         check->limit = dim_limit(x, ngd_call_int(call, "dim"));
         return true;
     case NGD_OP_NPU_SCATTER_PA_KV_CACHE:

@@ -34,6 +34,52 @@ void ngd_ascend_build_gather(struct ascend_issue *c)
     ASCEND_RUN(c, Gather, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
+/* ---- elements of the result are replaced, or added to ---- */
+
+/* Rows of padding repeat the last row: to replace an element twice by the same does nothing, to add twice does. */
+static void no_padding(struct ascend_issue *c)
+{
+    if (c->plan->tensors[c->call->in[1]].row_sym != NGD_NO_ROW_SYM)
+        ngd_ascend_refuse(c, "rows of padding would be added too: its index must not have a bucketed symbol");
+}
+
+void ngd_ascend_build_scatter(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), src = ngd_ascend_in(c, 2),
+                       y = ngd_ascend_out(c, 0);
+
+    i = ngd_ascend_cast(c, &i, NGD_I64);
+    if (ngd_ascend_count(&i) == 0)
+        ngd_ascend_store(c, &x, &y);
+    else
+        ASCEND_RUN(c, Scatter, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), 0, T(y));
+}
+
+void ngd_ascend_build_scatter_value(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+
+    i = ngd_ascend_cast(c, &i, NGD_I64);
+    if (ngd_ascend_count(&i) == 0)
+        ngd_ascend_store(c, &x, &y);
+    else
+        ASCEND_RUN(c, ScatterValue, T(x), ngd_call_int(c->call, "dim"), T(i),
+                   ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), x.dtype), 0, T(y));
+}
+
+void ngd_ascend_build_scatter_add(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), src = ngd_ascend_in(c, 2),
+                       y = ngd_ascend_out(c, 0);
+
+    no_padding(c);
+    i = ngd_ascend_cast(c, &i, NGD_I64);
+    if (ngd_ascend_count(&i) == 0)
+        ngd_ascend_store(c, &x, &y);
+    else
+        ASCEND_RUN(c, ScatterAdd, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), T(y));
+}
+
 /* ---- a region of the result is replaced: x is copied, then the region is ---- */
 
 static void put_region(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *region)

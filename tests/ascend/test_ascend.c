@@ -756,6 +756,44 @@ START_TEST(indices_outside_their_tensor_never_reach_the_device)
 END_TEST
 
 /* A prompt of 5 rows in a graph of 16: the 11 others write nothing, with and without an operator that skips them. */
+START_TEST(scattered_indices_are_read_before_the_device_does)
+{
+    static const char *const ops[] = {"aten.scatter.src(%x, %i, %v) {dim=0}", "aten.scatter_add(%x, %i, %v) {dim=0}",
+                                      "aten.scatter.value(%x, %i) {dim=0, value=7}"};
+    static const float want[3][6] = {{1, 20, 30, 4, 10, 40}, {1, 22, 33, 4, 15, 46}, {1, 7, 7, 4, 7, 7}};
+    const float x[6] = {1, 2, 3, 4, 5, 6}, v[4] = {10, 20, 30, 40};
+    int64_t index[4] = {2, 0, 1, 2};
+    const struct ngd_span in[3] = {{x, sizeof(x)}, {index, sizeof(index)}, {v, sizeof(v)}};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 3; k++) {
+        float y[6];
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.inputs = in, .outputs = &out};
+        struct ready r;
+        char text[400];
+
+        snprintf(text, sizeof(text),
+                 "npugraph 1\ngraph \"s\" {\n input %%x : f32[3,2]\n input %%i : i64[2,2]\n input %%v : f32[2,2]\n"
+                 " %%y = %s\n return \"y\" = %%y\n}\n",
+                 ops[k]);
+        must(ready_open(&r, &b, text, NULL, &diag), &diag);
+        index[3] = 2;
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        for (int i = 0; i < 6; i++)
+            ck_assert_float_eq(y[i], want[k][i]);
+        index[3] = 3;
+        ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+        ck_assert_int_eq(ngd_stream_status(b.stream), NGD_OK);
+        ready_close(&r);
+    }
+    close_device(&b);
+    nothing_is_left("after scatters");
+}
+END_TEST
+
 START_TEST(rows_of_padding_write_nothing_to_the_cache)
 {
     static const char *const apis[] = {"9.1", "8.1"};
@@ -822,5 +860,5 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           cann_8_1_keeps_no_limits_of_cores_and_gives_the_same,
           any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever,
           losing_one_of_two_devices_is_reported_and_the_other_serves_on,
-          indices_outside_their_tensor_never_reach_the_device, rows_of_padding_write_nothing_to_the_cache,
-          cann_8_1_gives_the_results_of_newer_versions)
+          indices_outside_their_tensor_never_reach_the_device, scattered_indices_are_read_before_the_device_does,
+          rows_of_padding_write_nothing_to_the_cache, cann_8_1_gives_the_results_of_newer_versions)

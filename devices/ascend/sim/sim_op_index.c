@@ -223,3 +223,102 @@ ngd_acl_error_t aclnnScatterNdUpdateGetWorkspaceSize(struct aclTensor *var, cons
                      "updates do not fit");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
+
+/* ---- scatter ------------------------------------------------------------------------------------- */
+
+enum { REPLACE, REPLACE_BY_VALUE, ADD_TO };
+
+static void put(struct sim_op *op, char *to, const char *from, int dtype)
+{
+    if (op->variant == REPLACE_BY_VALUE)
+        sim_is_float(dtype) ? sim_store(to, dtype, op->f[0]) : sim_store_int(to, dtype, op->i[1]);
+    else if (op->variant == REPLACE)
+        memcpy(to, from, sim_size(dtype));
+    else if (sim_is_float(dtype))
+        sim_store(to, dtype, sim_load(to, dtype) + sim_load(from, dtype));
+    else
+        sim_store_int(to, dtype, (int64_t)((uint64_t)sim_load_int(to, dtype) + (uint64_t)sim_load_int(from, dtype)));
+}
+
+/* out = self, then out[..index..] along i[0]: t[0] self, t[1] index, t[2] src or nothing, t[3] out; one by one. */
+static void run_along(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *index = &op->t[1], *src = &op->t[2], *y = &op->t[3];
+    const int64_t dim = op->i[0], size = (int64_t)sim_size(y->dtype);
+
+    for (int64_t i = 0, n = sim_elements(x); i < n; i++)
+        memmove(sim_at(y, i), sim_at(x, i), (size_t)size);
+    for (int64_t i = 0, n = sim_elements(index); i < n; i++) {
+        int64_t at = 0, from = 0, rest = i, to = sim_load_int(sim_at(index, i), index->dtype);
+
+        if (bad_index(to, y->rank ? y->dims[dim] : 1))
+            return;
+        for (uint32_t d = index->rank; d-- > 0;) {
+            int64_t k = rest % index->dims[d];
+
+            rest /= index->dims[d];
+            at += (d == (uint32_t)dim ? to : k) * y->strides[d];
+            from += src->present ? k * src->strides[d] : 0;
+        }
+        put(op, y->p + at * size, src->present ? src->p + from * size : NULL, y->dtype);
+    }
+}
+
+static struct sim_op *scatter(const char *name, int variant, const struct aclTensor *self, int64_t dim,
+                              const struct aclTensor *index, const struct aclTensor *src, struct aclTensor *out)
+{
+    struct sim_op *op = ngd_aclsim_op(name, run_along);
+    struct sim_view *x = ngd_aclsim_operand(op, self), *i = ngd_aclsim_operand(op, index), *s, *y;
+
+    s = variant == REPLACE_BY_VALUE ? ngd_aclsim_optional(op, NULL) : ngd_aclsim_operand(op, src);
+    y = ngd_aclsim_operand(op, out);
+    op->variant = variant;
+    if (op->code)
+        return op;
+    dim += dim < 0 ? (int64_t)x->rank : 0;
+    ngd_aclsim_check(op, dim >= 0 && dim < (int64_t)(x->rank ? x->rank : 1), "a dimension is out of range");
+    ngd_aclsim_check(op, i->dtype == NGD_ACL_INT64 && i->rank == x->rank, "the index is int64, of as many dimensions");
+    ngd_aclsim_check(op, sim_same_shape(x, y) && x->dtype == y->dtype, "the result is like the operand");
+    ngd_aclsim_check(op, !s->present || (s->dtype == x->dtype && s->rank == i->rank), "src is like the operand");
+    for (uint32_t d = 0; d < i->rank && !op->code; d++)
+        ngd_aclsim_check(op,
+                         (d == (uint32_t)dim || i->dims[d] <= x->dims[d]) && (!s->present || i->dims[d] <= s->dims[d]),
+                         "the index reaches outside");
+    op->i[0] = dim;
+    return op;
+}
+
+ngd_acl_error_t aclnnScatterGetWorkspaceSize(const struct aclTensor *self, int64_t dim, const struct aclTensor *index,
+                                             const struct aclTensor *src, int64_t reduce, struct aclTensor *out,
+                                             NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnScatterGetWorkspaceSize");
+    op = scatter("aclnnScatter", REPLACE, self, dim, index, src, out);
+    ngd_aclsim_check(op, reduce == 0, "only replaces");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnScatterValueGetWorkspaceSize(const struct aclTensor *self, int64_t dim,
+                                                  const struct aclTensor *index, const struct aclScalar *value,
+                                                  int64_t reduce, struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+
+    SIM_CALL("aclnnScatterValueGetWorkspaceSize");
+    op = scatter("aclnnScatterValue", REPLACE_BY_VALUE, self, dim, index, NULL, out);
+    ngd_aclsim_check(op, reduce == 0, "only replaces");
+    ngd_aclsim_check(op, value != NULL, "the value is NULL");
+    op->f[0] = value ? value->f : 0;
+    op->i[1] = value ? value->i : 0;
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnScatterAddGetWorkspaceSize(const struct aclTensor *self, int64_t dim,
+                                                const struct aclTensor *index, const struct aclTensor *src,
+                                                struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnScatterAddGetWorkspaceSize");
+    return ngd_aclsim_finish(scatter("aclnnScatterAdd", ADD_TO, self, dim, index, src, out), workspace_p, executor_p);
+}
