@@ -78,6 +78,7 @@ struct ngd_backend_stream {
  * stream) makes its groups broken, so that no rank waits for it.
  */
 struct ngd_backend_comm {
+    uint64_t rank_bytes; /* of its device's memory that a rank takes, as long as the communicator exists */
     /* Made and warmed up: the first collective costs no more than the next. name lives as long as the handle. */
     ngd_status_t (*create)(void *const *devs, uint32_t n, const char *name, ngd_nsec_t time_limit, void **comm_p,
                            struct ngd_diag *diag);

@@ -13,7 +13,9 @@ struct ngd_comm {
     _Atomic uint32_t refs;
     uint32_t n;
     struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
+    struct ngd_holder holders[NGD_GROUP_MAX_RANKS]; /* of what a rank takes of its device's budget */
     char name[NGD_GROUP_NAME_MAX + 1];
+    char label[NGD_GROUP_NAME_MAX + 8]; /* "group tp" */
 };
 
 void ngd_comm_params_init(struct ngd_comm_params *params)
@@ -63,6 +65,45 @@ static void **handles_of(const struct ngd_comm *comm, void *handles[static NGD_G
     return handles;
 }
 
+static void release_budgets(struct ngd_comm *comm)
+{
+    for (uint32_t i = 0; i < comm->n; i++)
+        if (comm->holders[i].bytes)
+            ngd_device_release(comm->devices[i], &comm->holders[i], comm->holders[i].bytes);
+}
+
+/* Before anything is made, so that the refusal can name what holds the memory. */
+static ngd_status_t reserve_budgets(struct ngd_comm *comm, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < comm->n; i++) {
+        ngd_list_init(&comm->holders[i].link);
+        comm->holders[i].label = comm->label;
+        comm->holders[i].kind = NGD_BUFFER_GENERAL;
+    }
+    for (uint32_t i = 0; i < comm->n && comm->backend->comm.rank_bytes && !status; i++)
+        status = ngd_device_reserve(comm->devices[i], &comm->holders[i], comm->backend->comm.rank_bytes, diag);
+    if (status)
+        release_budgets(comm);
+    return status;
+}
+
+static struct ngd_comm *comm_new(const struct ngd_comm_params *params)
+{
+    struct ngd_comm *comm = NGD_NEW(struct ngd_comm);
+
+    if (!comm)
+        return NULL;
+    comm->backend = params->devices[0]->backend;
+    comm->n = params->n;
+    memcpy(comm->devices, params->devices, params->n * sizeof(comm->devices[0]));
+    snprintf(comm->name, sizeof(comm->name), "%s", params->name);
+    snprintf(comm->label, sizeof(comm->label), "group %s", params->name);
+    atomic_init(&comm->refs, 1);
+    return comm;
+}
+
 ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_comm **comm_p, struct ngd_diag *diag)
 {
     void *handles[NGD_GROUP_MAX_RANKS];
@@ -71,17 +112,18 @@ ngd_status_t ngd_comm_create(const struct ngd_comm_params *params, struct ngd_co
 
     if (status)
         return status;
-    comm = NGD_NEW(struct ngd_comm);
+    comm = comm_new(params);
     if (!comm)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%s\"", params->name);
-    comm->backend = params->devices[0]->backend;
-    comm->n = params->n;
-    memcpy(comm->devices, params->devices, params->n * sizeof(comm->devices[0]));
-    snprintf(comm->name, sizeof(comm->name), "%s", params->name);
-    atomic_init(&comm->refs, 1);
+    status = reserve_budgets(comm, diag);
+    if (status) {
+        ngd_free(comm);
+        return status;
+    }
     status = comm->backend->comm.create(handles_of(comm, handles), comm->n, comm->name, params->time_limit,
                                         &comm->handle, diag);
     if (status) {
+        release_budgets(comm);
         ngd_free(comm);
         return status;
     }
@@ -100,6 +142,7 @@ void ngd_comm_unref(struct ngd_comm *comm)
     if (atomic_fetch_sub_explicit(&comm->refs, 1, memory_order_acq_rel) != 1)
         return;
     comm->backend->comm.destroy(comm->handle);
+    release_budgets(comm);
     ngd_free(comm);
 }
 

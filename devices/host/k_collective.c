@@ -24,6 +24,8 @@ struct collective {
     struct ngd_meeting *meeting;
     bool (*run)(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
                 const struct ngd_collective *what);
+    /* Of those that run_whole runs: reads from the ranks' stages. */
+    void (*take)(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at, uint64_t n);
     reduce_fn reduce;
     uint32_t rank, size;
     uint64_t element, row_bytes; /* of the operand */
@@ -107,64 +109,50 @@ static bool meet(const struct collective *c, struct ngd_host_run *run)
     return ngd_meeting_round(c->meeting, c->rank, &run->error);
 }
 
-/* Without elements too there is a round: it shows that all are there. */
-static bool run_all_reduce(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
-                           const struct ngd_collective *what)
+/* n bytes of each rank's operand, from `at` on, are in the stages. */
+static void take_all_reduce(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at,
+                            uint64_t n)
 {
-    const uint64_t bytes = (uint64_t)what->dims[0] * c->row_bytes;
     const char *parts[NGD_GROUP_MAX_RANKS];
-    uint64_t at = 0;
 
-    do {
-        uint64_t n = least(bytes - at, NGD_MEETING_STAGE);
-
-        if (n)
-            memcpy(ngd_meeting_stage(c->meeting, c->rank), call->ptrs[0] + at, n);
-        if (!meet(c, run))
-            return false;
-        for (uint32_t i = 0; i < c->size; i++)
-            parts[i] = ngd_meeting_staged(c->meeting, c->rank, i);
-        c->reduce(parts, c->size, call->ptrs[1] + at, n / c->element);
-        at += n;
-    } while (at < bytes);
-    return true;
+    (void)what;
+    for (uint32_t i = 0; i < c->size; i++)
+        parts[i] = ngd_meeting_staged(c->meeting, c->rank, i);
+    c->reduce(parts, c->size, result + at, n / c->element);
 }
 
-static bool run_all_gather(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
-                           const struct ngd_collective *what)
+static void take_all_gather(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at,
+                            uint64_t n)
 {
     const uint64_t bytes = (uint64_t)what->dims[0] * c->row_bytes;
-    uint64_t at = 0;
 
-    do {
-        uint64_t n = least(bytes - at, NGD_MEETING_STAGE);
-
-        if (n)
-            memcpy(ngd_meeting_stage(c->meeting, c->rank), call->ptrs[0] + at, n);
-        if (!meet(c, run))
-            return false;
-        for (uint32_t i = 0; i < c->size && n; i++)
-            memcpy(call->ptrs[1] + i * bytes + at, ngd_meeting_staged(c->meeting, c->rank, i), n);
-        at += n;
-    } while (at < bytes);
-    return true;
+    for (uint32_t i = 0; i < c->size; i++)
+        memcpy(result + i * bytes + at, ngd_meeting_staged(c->meeting, c->rank, i), n);
 }
 
-static bool run_broadcast(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
-                          const struct ngd_collective *what)
+static void take_broadcast(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at,
+                           uint64_t n)
+{
+    memcpy(result + at, ngd_meeting_staged(c->meeting, c->rank, what->src), n);
+}
+
+/* Of tensors that ranks hand in whole. Without elements too there is a round: it shows that all are there. */
+static bool run_whole(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
+                      const struct ngd_collective *what)
 {
     const uint64_t bytes = (uint64_t)what->dims[0] * c->row_bytes;
+    const bool gives = c->take != take_broadcast || c->rank == what->src;
     uint64_t at = 0;
 
     do {
         uint64_t n = least(bytes - at, NGD_MEETING_STAGE);
 
-        if (n && c->rank == what->src)
+        if (n && gives)
             memcpy(ngd_meeting_stage(c->meeting, c->rank), call->ptrs[0] + at, n);
         if (!meet(c, run))
             return false;
         if (n)
-            memcpy(call->ptrs[1] + at, ngd_meeting_staged(c->meeting, c->rank, what->src), n);
+            c->take(c, what, call->ptrs[1], at, n);
         at += n;
     } while (at < bytes);
     return true;
@@ -262,12 +250,13 @@ static const struct {
     ngd_op_id_t op;
     bool (*run)(const struct collective *c, const struct ngd_host_call *call, struct ngd_host_run *run,
                 const struct ngd_collective *what);
+    void (*take)(const struct collective *c, const struct ngd_collective *what, char *result, uint64_t at, uint64_t n);
 } runs[] = {
-    {NGD_OP_C10D_ALL_REDUCE, run_all_reduce},
-    {NGD_OP_C10D_ALL_GATHER_INTO_TENSOR, run_all_gather},
-    {NGD_OP_C10D_REDUCE_SCATTER_TENSOR, run_reduce_scatter},
-    {NGD_OP_C10D_BROADCAST, run_broadcast},
-    {NGD_OP_C10D_ALL_TO_ALL_SINGLE, run_all_to_all},
+    {NGD_OP_C10D_ALL_REDUCE, run_whole, take_all_reduce},
+    {NGD_OP_C10D_ALL_GATHER_INTO_TENSOR, run_whole, take_all_gather},
+    {NGD_OP_C10D_REDUCE_SCATTER_TENSOR, run_reduce_scatter, NULL},
+    {NGD_OP_C10D_BROADCAST, run_whole, take_broadcast},
+    {NGD_OP_C10D_ALL_TO_ALL_SINGLE, run_all_to_all, NULL},
 };
 
 static const struct ngd_backend_group *find_group(const struct ngd_host_prepare *p)
@@ -298,9 +287,12 @@ static ngd_status_t prepare_collective(struct ngd_host_prepare *p, struct ngd_di
     ngd_collective_say(p->call, x, c->size, &c->what, &c->row_bytes);
     if (*c->what.reduce)
         c->reduce = find_reduction(c->what.reduce, x->dtype);
-    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++)
-        if (runs[i].op == p->call->op->id)
-            c->run = runs[i].run;
+    for (size_t i = 0; i < sizeof(runs) / sizeof(runs[0]); i++) {
+        if (runs[i].op != p->call->op->id)
+            continue;
+        c->run = runs[i].run;
+        c->take = runs[i].take;
+    }
     if (!c->run || (*c->what.reduce && !c->reduce))
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no %s with %s of %s", p->call->op->name,
                             c->what.reduce, ngd_dtype_name(x->dtype));

@@ -114,6 +114,45 @@ START_TEST(group_without_host_memory_is_refused_and_leaves_nothing_behind)
 }
 END_TEST
 
+/* What ranks exchange lies in device memory, or in host memory instead of it: it counts. */
+START_TEST(group_takes_its_part_of_its_devices_budgets)
+{
+    struct ngd_device_params params;
+    struct ngd_device *small = NULL;
+    struct ngd_comm_params cp;
+    struct ngd_comm *comm = NULL;
+    struct ngd_diag diag = {0};
+    uint64_t with, without;
+    struct ranks s;
+
+    if (!ranks_open(&s, _i, 2, NGD_SEC))
+        return;
+    with = ngd_device_used_bytes(s.b[1].dev);
+    ngd_comm_destroy(s.comm);
+    s.comm = NULL;
+    without = ngd_device_used_bytes(s.b[1].dev);
+    if (with == without) {
+        conform_skip(s.backend, "the budgets of a group", "its ranks take nothing of them");
+        ranks_close(&s);
+        return;
+    }
+    conform_params(_i, &params);
+    params.index = s.n;
+    params.memory_bytes = with - without - 64;
+    CONFORM_OK(ngd_device_open(&params, &small, &diag_));
+    ngd_comm_params_init(&cp);
+    cp.name = "large";
+    cp.devices = (struct ngd_device *[]){s.b[0].dev, small};
+    cp.n = 2;
+    ck_assert_int_eq(ngd_comm_create(&cp, &comm, &diag), NGD_ERR_NO_DEVICE_MEMORY);
+    conform_says(diag.text, "\"group large\"|budget");
+    ck_assert_uint_eq(ngd_device_used_bytes(s.b[0].dev), without);
+    ck_assert_uint_eq(ngd_device_used_bytes(small), 0);
+    ngd_device_close(small);
+    ranks_close(&s);
+}
+END_TEST
+
 static void try_capture(struct ranks *s, struct ngd_comm *comm, const char *body, ngd_status_t status,
                         const char *words)
 {
@@ -547,8 +586,9 @@ TCase *conform_groups(void)
     TCase *tcase = tcase_create("groups");
 
     CONFORM_ADD(tcase, group_that_cannot_be_is_refused, group_without_host_memory_is_refused_and_leaves_nothing_behind,
-                collective_is_captured_for_its_group_only, ranks_that_do_different_things_are_all_told_which,
-                ranks_with_different_rows_are_told, rank_that_does_not_come_ends_the_wait_of_the_others,
+                group_takes_its_part_of_its_devices_budgets, collective_is_captured_for_its_group_only,
+                ranks_that_do_different_things_are_all_told_which, ranks_with_different_rows_are_told,
+                rank_that_does_not_come_ends_the_wait_of_the_others,
                 rank_whose_data_is_wrong_does_not_keep_the_others_waiting,
                 rank_whose_stream_has_an_error_does_not_keep_the_others_waiting,
                 rank_whose_device_fails_does_not_keep_the_others_waiting, group_that_is_destroyed_keeps_nobody_waiting,
