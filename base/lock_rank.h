@@ -30,6 +30,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_ORDER,         /* scheduler: waiting requests of one order */
     NGD_RANK_EXPIRY,        /* scheduler: waiting requests by deadline */
     NGD_RANK_EVENTS,        /* scheduler: events of one session */
+    NGD_RANK_GROUP,         /* scheduler: whose turn a group of devices is */
     NGD_RANK_QUEUE,         /* scheduler: run queue of a device */
     NGD_RANK_ERRAND,        /* scheduler: the end of an examination's step */
     NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */

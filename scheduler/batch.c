@@ -22,6 +22,7 @@ static struct ngd_account *account_of(const struct ngd_seq *seq)
 void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
 {
     ngd_share_charge(seq->model->queue, account_of(seq), time, 0);
+    ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
 }
 
 /* ---- ready lists -------------------------------------------------------------------------------------- */

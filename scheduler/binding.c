@@ -9,8 +9,8 @@
  */
 #include "base/mem.h"
 #include "scheduler/debug.h"
+#include "scheduler/group_int.h"
 #include "scheduler/merge.h"
-#include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +62,9 @@ static void binding_free(struct ngd_binding *binding)
 {
     for (uint32_t i = 0; i < binding->n && binding->buffers; i++)
         ngd_buffer_unref(binding->buffers[i]);
+    for (uint32_t r = 0; binding->ranks && r < binding->prog->gang->n; r++)
+        ngd_binding_unref(binding->ranks[r]);
+    ngd_free(binding->ranks);
     ngd_free(binding->buffers);
     ngd_free(binding);
 }
@@ -213,10 +216,15 @@ static void note_rebound(struct ngd_program *prog, const struct ngd_binding *fro
 ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *const *changes,
                                 struct ngd_binding **binding_p, struct ngd_diag *diag)
 {
-    struct ngd_buffer **buffers = NGD_NEW_N(struct ngd_buffer *, binding->n ? binding->n : 1);
+    struct ngd_buffer **buffers;
     uint32_t changed;
     ngd_status_t status;
 
+    if (binding->ranks)
+        return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                            "graph \"%.100s\" is of all ranks of a group: bind those of the ranks, and join them again",
+                            binding->prog->graph->name);
+    buffers = NGD_NEW_N(struct ngd_buffer *, binding->n ? binding->n : 1);
     if (!buffers)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding");
     status = merge(binding, changes, buffers, &changed, diag);
@@ -243,9 +251,12 @@ struct ngd_buffer *ngd_binding_buffer(const struct ngd_binding *binding, uint32_
 ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_diag *diag)
 {
     const struct ngd_graph *graph = binding->prog->graph;
+    ngd_status_t status = NGD_OK;
 
-    if (binding->missing == binding->n)
-        return NGD_OK;
+    for (uint32_t r = 0; binding->ranks && r < binding->prog->gang->n && !status; r++)
+        status = ngd_binding_check(binding->ranks[r], diag);
+    if (status || binding->missing == binding->n)
+        return status;
     return ngd_diag_set(diag, NGD_ERR_BINDING_MISSING,
                         "\"%.200s\" of graph \"%.100s\" has no buffer; bind one at registration",
                         bound_value(graph, binding->missing)->label, graph->name);

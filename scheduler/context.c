@@ -222,15 +222,24 @@ static ngd_status_t copy_state(struct ngd_buffer *state, uint64_t bytes, int32_t
 }
 
 /* All states are KV states, and their first dimension is the number of the block (contract.c). */
-ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag)
+static ngd_status_t copy_block_of(const struct ngd_binding *binding, int32_t from, int32_t to)
 {
-    const struct ngd_binding *binding = model->graphs[NGD_DECODE].binding;
     const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < graph->n_states && status == NGD_OK; i++)
         status = copy_state(binding->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type),
                             from, to);
+    return status;
+}
+
+ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag)
+{
+    const struct ngd_binding *binding = model->graphs[NGD_DECODE].binding;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding) && status == NGD_OK; r++)
+        status = copy_block_of(ngd_binding_rank(binding, r), from, to);
     if (status)
         ngd_diag_set(diag, status, "a KV block cannot be copied: %s", ngd_status_text(status));
     return status;

@@ -5,6 +5,7 @@
  */
 #include "scheduler/contract.h"
 #include "base/strbuf.h"
+#include "scheduler/group.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <string.h>
@@ -356,7 +357,9 @@ static ngd_status_t check_state_count(const struct ngd_model_params *p, const st
     return NGD_OK;
 }
 
-ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag)
+/* Of one rank; prefill and decode: its bindings. */
+static ngd_status_t check_rank_states(const struct ngd_model_params *params, const struct ngd_binding *prefill,
+                                      const struct ngd_binding *decode, struct ngd_diag *diag)
 {
     ngd_status_t status;
 
@@ -364,17 +367,31 @@ ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, st
         const char *label = params->contract.kv_states[i];
         struct ngd_buffer *a, *b;
 
-        status = check_state(params, params->prefill, "prefill", label, &a, diag);
+        status = check_state(params, prefill, "prefill", label, &a, diag);
         if (!status)
-            status = check_state(params, params->decode, "decode", label, &b, diag);
+            status = check_state(params, decode, "decode", label, &b, diag);
         if (status)
             return status;
         if (a != b)
             return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                                 "kv_states: \"%.100s\" is bound to different buffers in the two graphs", label);
     }
-    status = check_state_count(params, params->prefill, "prefill", diag);
-    return status ? status : check_state_count(params, params->decode, "decode", diag);
+    status = check_state_count(params, prefill, "prefill", diag);
+    return status ? status : check_state_count(params, decode, "decode", diag);
+}
+
+ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag)
+{
+    const uint32_t n = ngd_binding_ranks(params->decode); /* and of prefill: model.c */
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t r = 0; r < n && !status; r++) {
+        status =
+            check_rank_states(params, ngd_binding_rank(params->prefill, r), ngd_binding_rank(params->decode, r), diag);
+        if (status && n > 1)
+            ngd_diag_prefix(diag, "rank %" PRIu32 ": ", r);
+    }
+    return status;
 }
 
 /* ---- drafts ------------------------------------------------------------------------------------------- */

@@ -146,7 +146,7 @@ static void charge(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_
         const ngd_nsec_t part = time / rows * model->batch[i]->rows;
 
         ngd_seq_charge(model->batch[i], part);
-        ngd_usage_add(model->batch[i]->usage, part);
+        ngd_usage_add(model->batch[i]->usage, part * ngd_binding_ranks(model->graphs[NGD_DECODE].binding));
     }
 }
 

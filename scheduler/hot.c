@@ -174,7 +174,8 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
     uint32_t runs, noted;
     struct ngd_strbuf sb;
 
-    if (!hot || x->prog->options.debug_dump) /* what is looked at now need not be at the next start */
+    /* What is looked at now need not be at the next start, and the next daemon has not its clients' groups. */
+    if (!hot || x->prog->options.debug_dump || x->prog->group)
         return;
     runs = atomic_load_explicit(&x->runs, memory_order_relaxed);
     noted = atomic_exchange(&x->noted, runs);

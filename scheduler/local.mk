@@ -13,6 +13,9 @@ libngdscheduler_la_SOURCES = \
 	scheduler/event.c scheduler/event.h \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
 	scheduler/expiry.c \
+	scheduler/gang.c \
+	scheduler/gang_check.c \
+	scheduler/group.c scheduler/group.h scheduler/group_int.h \
 	scheduler/hot.c scheduler/hot.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/linger.c scheduler/linger.h \

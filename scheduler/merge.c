@@ -25,12 +25,12 @@ static int64_t rows_of(const struct ngd_merge *m, const struct ngd_request *req)
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-/* Not with options that look at each replay by itself, or make an executable for each. */
+/* Not with options that look at each replay by itself, or make an executable for each; nor on several devices. */
 static bool may_merge(const struct ngd_program *prog)
 {
     const struct ngd_graph_options *o = &prog->options;
 
-    return prog->sched->params.merge && o->merge_replays && !o->force_eager && !o->force_recapture &&
+    return !prog->group && prog->sched->params.merge && o->merge_replays && !o->force_eager && !o->force_recapture &&
            !o->dump_tensor_data && ngd_graph_batch_symbol(prog->graph) < prog->graph->n_symbols;
 }
 

@@ -68,6 +68,19 @@ static ngd_status_t graph_lists_init(struct ngd_model_graph *mg)
 
 /* ---- creation ----------------------------------------------------------------------------------------- */
 
+/* All ranks of one group take a step's rows, which are staged once. */
+static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_diag *diag)
+{
+    if (ngd_binding_group(p->prefill) != ngd_binding_group(p->decode) ||
+        ngd_binding_ranks(p->prefill) != ngd_binding_ranks(p->decode))
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "the prefill graph and the decode graph are not of the same group of devices");
+    if (!ngd_binding_is_replicated(p->prefill) || !ngd_binding_is_replicated(p->decode))
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                            "the ranks of a model's graphs all take the same inputs: join them with `replicated`");
+    return NGD_OK;
+}
+
 static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     const struct ngd_program *prefill = ngd_binding_program(p->prefill), *decode = ngd_binding_program(p->decode);
@@ -81,6 +94,9 @@ static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                             "the prefill graph is on device %s and the decode graph on %s", prefill->queue->dev_name,
                             decode->queue->dev_name);
+    status = check_ranks(p, diag);
+    if (status)
+        return status;
     if (!p->block_size || !p->num_blocks || !p->max_context || !p->vocab)
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                             "block_size, num_blocks, max_context and vocab must be at least 1");

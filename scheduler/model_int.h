@@ -11,6 +11,7 @@
  * replay.
  */
 #include "scheduler/contract.h"
+#include "scheduler/group.h"
 #include "scheduler/pace.h"
 #include "scheduler/program_int.h"
 #include "scheduler/usage.h"

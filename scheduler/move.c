@@ -36,7 +36,7 @@ struct ngd_binding *ngd_binding_move(const struct ngd_binding *binding)
     struct ngd_queue *queue;
     struct ngd_diag diag = {0};
 
-    if (prog->graph->n_params + prog->graph->n_states > 0)
+    if (prog->graph->n_params + prog->graph->n_states > 0 || prog->group)
         return NULL;
     queue = find_refuge(prog->sched);
     if (!queue ||

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "graphs/pass.h"
 #include "scheduler/debug.h"
+#include "scheduler/group_int.h"
 #include "scheduler/hot.h"
 #include "scheduler/merge.h"
 #include "scheduler/program_int.h"
@@ -70,16 +71,18 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
     if (status == NGD_OK)
         status = check_room(prog, x->pools, plan, diag);
     if (status == NGD_OK)
-        status = ngd_exec_create(prog->queue->dev, plan, &x->exec, diag);
+        status = ngd_exec_create_in(prog->queue->dev, plan, prog->group ? &prog->group->comm : NULL,
+                                    prog->group != NULL, &x->exec, diag);
     if (status == NGD_OK)
         x->rows_limit = ngd_merge_rows_limit(prog, plan);
     ngd_plan_unref(plan);
+    x->prog = prog;
+    if (status == NGD_OK && prog->gang)
+        status = ngd_gang_make_ranks(x, key, diag);
     if (status) {
-        ngd_poolset_unref(x->pools);
-        ngd_free(x);
+        ngd_executable_destroy(x);
         return status;
     }
-    x->prog = prog;
     x->key_hash = key->hash;
     atomic_init(&x->fresh, true);
     x->capture_time = ngd_now() - begin;
@@ -91,9 +94,37 @@ void ngd_executable_destroy(struct ngd_executable *x)
 {
     if (!x)
         return;
+    if (x->ranks)
+        ngd_gang_drop_ranks(x);
     ngd_exec_unref(x->exec);
     ngd_poolset_unref(x->pools);
     ngd_free(x);
+}
+
+/* The others of its group would be waited for. */
+static ngd_status_t check_alone(const struct ngd_program *prog, struct ngd_diag *diag)
+{
+    if (!prog->group || prog->gang)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
+                        "graph \"%.100s\" is of rank %d of group \"%.64s\", and does not run alone: join the graphs of "
+                        "all ranks (Graphs.JoinRanks), and use what is made of them",
+                        prog->graph->name, ngd_group_rank_of(prog->group, prog->queue), ngd_group_name(prog->group));
+}
+
+ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
+                                   struct ngd_diag *diag)
+{
+    return make_executable(prog, key, NULL, x_p, diag);
+}
+
+/* From now on bindings keep instances of it. */
+static void set_cached(struct ngd_executable *x)
+{
+    x->cached = true;
+    for (uint32_t r = 0; x->ranks && r < x->prog->gang->n; r++)
+        if (x->ranks[r])
+            x->ranks[r]->cached = true;
 }
 
 static void remember_gone(struct ngd_program *prog, uint64_t hash, int reason)
@@ -146,8 +177,10 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
     struct ngd_executable *x;
     struct ngd_debug debug;
     bool dumped = ngd_debug_begin(&debug, prog, key);
-    ngd_status_t status = make_executable(prog, key, dumped ? &debug : NULL, &x, diag);
+    ngd_status_t status = check_alone(prog, diag);
 
+    if (status == NGD_OK)
+        status = make_executable(prog, key, dumped ? &debug : NULL, &x, diag);
     if (dumped)
         ngd_debug_end(&debug, status, diag);
     if (status) {
@@ -156,7 +189,7 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
         ngd_metric_row_add(ngd_metric_row(NGD_M_CAPTURE_FAILURES, ngd_status_name(status)), 1);
         return status;
     }
-    x->cached = true;
+    set_cached(x);
     note_capture(prog, key, x);
     atomic_fetch_add_explicit(&prog->captures, 1, memory_order_relaxed);
     ngd_metric_row_add(prog->captures_row, 1);
@@ -237,7 +270,9 @@ ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_ke
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag)
 {
-    return make_executable(prog, key, NULL, x_p, diag);
+    ngd_status_t status = check_alone(prog, diag);
+
+    return status ? status : make_executable(prog, key, NULL, x_p, diag);
 }
 
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
@@ -315,6 +350,9 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     prog->sched = sched;
     prog->queue = queue;
     prog->graph = ngd_graph_ref(graph);
+    prog->n_inputs = graph->n_inputs;
+    prog->n_hosts = graph->n_hosts;
+    prog->n_outputs = graph->n_outputs;
     prog->number = atomic_fetch_add(&sched->next_program, 1) + 1;
     prog->options = *options;
     prog->patterns = patterns ? ngd_pattern_set_ref(patterns) : ngd_pattern_set_builtin();
@@ -334,6 +372,8 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
 static void program_free(struct ngd_program *prog)
 {
     ngd_gcache_destroy(prog->cache);
+    ngd_gang_free(prog->gang);
+    ngd_group_unref(prog->group);
     ngd_program_free_quarantine(prog);
     ngd_poolset_unref(prog->pools);
     ngd_program_free_buckets(prog);
@@ -370,14 +410,14 @@ static void remove_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD
 }
 
 static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd_queue *queue,
-                                       const struct ngd_graph *graph, const struct ngd_digest *digest)
-    NGD_REQUIRES(sched->programs_lock)
+                                       const struct ngd_program *like) NGD_REQUIRES(sched->programs_lock)
 {
     ngd_list_for_each (l, &sched->programs) {
         struct ngd_program *prog = ngd_container_of(l, struct ngd_program, link);
 
-        if (prog->queue == queue && ngd_digest_equal(&prog->graph->digest, &graph->digest) &&
-            ngd_digest_equal(&prog->digest, digest))
+        if (prog->queue == queue && prog->group == like->group && !prog->gang &&
+            ngd_digest_equal(&prog->graph->digest, &like->graph->digest) &&
+            ngd_digest_equal(&prog->digest, &like->digest))
             return prog;
     }
     return NULL;
@@ -400,6 +440,24 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
                               const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
                               struct ngd_program **prog_p, bool *shared_p, struct ngd_diag *diag)
 {
+    return ngd_program_open_in(sched, dev, graph, options, patterns, NULL, prog_p, shared_p, diag);
+}
+
+static ngd_status_t check_group(const struct ngd_group *group, const struct ngd_queue *queue,
+                                const struct ngd_graph *graph, struct ngd_diag *diag)
+{
+    if (group && ngd_group_rank_of(group, queue) < 0)
+        return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
+                            "device %s is not in group \"%.64s\": register the graph of a rank on the rank's device",
+                            queue->dev_name, ngd_group_name(group));
+    return group ? ngd_group_check_graph(group, graph, diag) : NGD_OK;
+}
+
+ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
+                                 const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
+                                 struct ngd_group *group, struct ngd_program **prog_p, bool *shared_p,
+                                 struct ngd_diag *diag)
+{
     struct ngd_queue *queue = ngd_sched_queue_of(sched, dev);
     struct ngd_program *fresh = NULL, *prog;
     ngd_status_t status;
@@ -412,14 +470,17 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
         status = check_custom(options, patterns, diag);
     if (status == NGD_OK)
         status = ngd_dump_check(sched, options, diag);
+    if (status == NGD_OK)
+        status = check_group(group, queue, graph, diag);
     if (status)
         return status;
     /* Made before the lock is taken, and thrown away when there is one already. */
     status = program_new(sched, queue, graph, options, patterns, &fresh);
     if (status)
         return ngd_diag_set(diag, status, "no host memory for graph \"%.100s\"", graph->name);
+    fresh->group = group ? ngd_group_ref(group) : NULL;
     ngd_mutex_lock(&sched->programs_lock);
-    prog = find_locked(sched, queue, graph, &fresh->digest);
+    prog = find_locked(sched, queue, fresh);
     if (prog)
         ngd_program_ref(prog);
     else
@@ -430,6 +491,31 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
     if (prog)
         program_free(fresh);
     *prog_p = prog ? prog : fresh;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p)
+{
+    struct ngd_sched *sched = leader->sched;
+    struct ngd_program *prog;
+    ngd_status_t status = program_new(sched, leader->queue, leader->graph, &leader->options, leader->patterns, &prog);
+
+    if (status) {
+        ngd_gang_free(gang);
+        return status;
+    }
+    prog->group = ngd_group_ref(leader->group);
+    prog->gang = gang;
+    gang->programs[gang->leader] = prog;
+    if (!gang->replicated) {
+        prog->n_inputs = gang->input_at[gang->n];
+        prog->n_hosts = gang->host_at[gang->n];
+        prog->n_outputs = gang->output_at[gang->n];
+    }
+    ngd_mutex_lock(&sched->programs_lock);
+    insert_locked(sched, prog);
+    ngd_mutex_unlock(&sched->programs_lock);
+    *prog_p = prog;
     return NGD_OK;
 }
 

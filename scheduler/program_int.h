@@ -14,8 +14,9 @@ enum { NGD_EAGER_REQUESTED, NGD_EAGER_LIMIT, NGD_EAGER_FORCED, NGD_EAGER_QUARANT
 /* The cache's artefact: an executable with what is known of its runs. */
 struct ngd_executable {
     struct ngd_exec *exec;
-    struct ngd_program *prog;  /* borrowed: the program owns its cache */
-    struct ngd_poolset *pools; /* where its instances lie; NULL = the slots' own */
+    struct ngd_program *prog;      /* borrowed: the program owns its cache */
+    struct ngd_poolset *pools;     /* where its instances lie; NULL = the slots' own */
+    struct ngd_executable **ranks; /* of a gang's: those of the other ranks, by rank; else NULL */
     uint64_t key_hash;
     ngd_nsec_t capture_time;
     bool cached;        /* false: made for one eager run */
@@ -39,6 +40,9 @@ struct ngd_program {
     struct ngd_sched *sched;
     struct ngd_queue *queue;
     struct ngd_graph *graph;
+    struct ngd_group *group;               /* NULL: of no group. A reference */
+    struct ngd_gang *gang;                 /* NULL: of one device; with a group, a rank's, which does not run alone */
+    uint32_t n_inputs, n_hosts, n_outputs; /* of a replay: the graph's, or a gang's */
     struct ngd_graph_options options;
     struct ngd_pattern_set *patterns; /* NULL: none are used */
     struct ngd_digest digest;         /* of all options and of the device: programs are found by it */
@@ -88,8 +92,24 @@ ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_ke
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag);
 void ngd_executable_destroy(struct ngd_executable *x);
+/* Sizes of the launch against the plan, or the plans of all ranks. */
+ngd_status_t ngd_executable_check(struct ngd_executable *x, const struct ngd_launch *launch, uint32_t n_inputs,
+                                  uint32_t n_hosts, uint32_t n_outputs, struct ngd_diag *diag);
+struct ngd_input_type;
+ngd_status_t ngd_program_check_types(const struct ngd_program *prog, const int64_t *symbols,
+                                     const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);
 /* The device spoiled it: the next lookup misses. */
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x);
+
+/* ---- gangs: group.h ---- */
+
+/* A program like the leader's, which no lookup finds. Takes the gang, also on an error. */
+ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p);
+/* An executable of a rank, for a gang's: outside the program's cache. */
+ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
+                                   struct ngd_diag *diag);
+/* Device time of the program's replay, on the other devices of its group, if it is a gang's. */
+void ngd_program_charge_ranks(const struct ngd_program *prog, struct ngd_share *share, ngd_nsec_t time);
 
 /* ---- keys, buckets ---- */
 
@@ -148,6 +168,7 @@ struct ngd_binding {
     uint64_t generation;
     uint32_t n;
     struct ngd_buffer **buffers;
+    struct ngd_binding **ranks;            /* of a gang: references, by rank; else NULL */
     uint32_t missing;                      /* ordinal of the first unbound buffer; n = all are bound */
     struct ngd_instance_chunk instances[]; /* one list for each slot, read by the slot's owner without a lock */
 };
@@ -200,6 +221,14 @@ ngd_status_t ngd_replay_run_joint(struct ngd_slot *slot, struct ngd_binding *bin
 /* For the timeline, after it: of each of them; together: how many they are, for the first, 0 for the others. */
 void ngd_replay_note_joint(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
                            const struct ngd_request *req, uint32_t together);
+/* What a rank's slot runs, has run well, and a stream whose error has to go. */
+void ngd_slot_say_running(struct ngd_slot *slot, const struct ngd_executable *x);
+static inline void ngd_slot_say_idle(struct ngd_slot *slot)
+{
+    atomic_store_explicit(&slot->running, 0, memory_order_relaxed);
+}
+void ngd_slot_account(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch);
+void ngd_slot_recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status);
 /* The graph's options, and what is known of its keys, let a replay be made in slices on this device. */
 bool ngd_executable_may_pause(const struct ngd_executable *x);
 /*

@@ -97,7 +97,7 @@ struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model)
 
     if (!seq)
         return NULL;
-    ngd_usage_add(seq->usage, p->time);
+    ngd_usage_add(seq->usage, p->time * ngd_binding_ranks(model->graphs[NGD_PREFILL].binding));
     p->seq = NULL;
     ngd_gcache_put(p->entry);
     p->entry = NULL;

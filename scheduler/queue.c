@@ -56,6 +56,7 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
     queue->policy = policy;
     atomic_init(&queue->healthy, true);
     ngd_mutex_init(&queue->lock, NGD_RANK_QUEUE);
+    ngd_cond_init(&queue->freed);
     ngd_mutex_init(&queue->poolsets_lock, NGD_RANK_POOLSETS);
     ngd_list_init(&queue->poolsets);
     queue->busy_seconds = ngd_metric_row(NGD_M_DEVICE_BUSY_SECONDS, queue->dev_name);
@@ -84,6 +85,7 @@ void ngd_queue_fini(struct ngd_queue *queue) NGD_NO_THREAD_SAFETY
     ngd_free(queue->slots);
     queue->policy->destroy(queue->state);
     ngd_mutex_fini(&queue->poolsets_lock);
+    ngd_cond_fini(&queue->freed);
     ngd_mutex_fini(&queue->lock);
     queue->sched = NULL;
 }
@@ -219,9 +221,11 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item)
 {
     struct ngd_slot *claimed = NULL;
+    bool may;
 
     ngd_mutex_lock(&queue->lock);
-    for (uint32_t i = 0; i < queue->n_slots && queue->depth == 0 && !queue->stopping && !claimed; i++)
+    may = queue->depth == 0 && queue->n_takers == 0 && !queue->stopping;
+    for (uint32_t i = 0; i < queue->n_slots && may && !claimed; i++)
         if (!queue->slots[i].busy)
             claimed = &queue->slots[i];
     if (claimed && item->merge && ngd_merge_wants_company(item))
@@ -242,6 +246,7 @@ void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot)
     ngd_mutex_lock(&queue->lock);
     slot->busy = false;
     queue->n_busy--;
+    ngd_queue_tell_takers(queue);
     if (queue->depth > 0)
         ngd_queue_note_bubble(queue, ngd_now());
     if (queue->depth > 0 || queue->stopping) {
@@ -249,4 +254,43 @@ void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot)
         ngd_cond_signal(&slot->wake);
     }
     ngd_mutex_unlock(&queue->lock);
+}
+
+static struct ngd_slot *free_locked(struct ngd_queue *queue) NGD_REQUIRES(queue->lock)
+{
+    for (uint32_t i = 0; i < queue->n_slots; i++)
+        if (!queue->slots[i].busy)
+            return &queue->slots[i];
+    return NULL;
+}
+
+/* Workers that left what is queued to those who wait for a slot. */
+static void wake_sleepers_locked(struct ngd_queue *queue) NGD_REQUIRES(queue->lock)
+{
+    struct ngd_slot *slot;
+
+    while (queue->depth > 0 && queue->n_takers == 0 && (slot = sleeper_locked(queue))) {
+        slot->sleeping = false;
+        ngd_cond_signal(&slot->wake);
+    }
+}
+
+struct ngd_slot *ngd_queue_take_slot(struct ngd_queue *queue, ngd_nsec_t expected)
+{
+    struct ngd_slot *slot;
+    ngd_nsec_t now;
+
+    ngd_mutex_lock(&queue->lock);
+    queue->n_takers++;
+    while (!(slot = free_locked(queue)))
+        ngd_cond_wait(&queue->freed, &queue->lock);
+    queue->n_takers--;
+    now = ngd_now();
+    slot->busy = true;
+    slot->until = now + expected;
+    queue->n_busy++;
+    ngd_queue_note_bubble(queue, now);
+    wake_sleepers_locked(queue);
+    ngd_mutex_unlock(&queue->lock);
+    return slot;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running an executable on a slot, and what is learned from it: metrics, expected times, poisoned executables. */
 #include "base/log.h"
-#include "scheduler/program_int.h"
+#include "scheduler/group_int.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -99,7 +99,7 @@ static void set_health(struct ngd_queue *queue, bool healthy)
 }
 
 /* A fault is sticky to the stream: without a reset every later launch would fail as well. */
-static void recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status)
+void ngd_slot_recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status)
 {
     char name[NGD_LOG_VALUE_MAX];
 
@@ -133,11 +133,11 @@ static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct
                      launch->diag.text);
     ngd_metric_row_add(ngd_metric_row(NGD_M_REPLAY_FAILURES, ngd_status_name(status)), 1);
     if (ngd_stream_status(slot->stream) != NGD_OK)
-        recover(slot, x, status);
+        ngd_slot_recover(slot, x, status);
     return status;
 }
 
-static void say_running(struct ngd_slot *slot, const struct ngd_executable *x)
+void ngd_slot_say_running(struct ngd_slot *slot, const struct ngd_executable *x)
 {
     const uint8_t *digest = x->prog->graph->digest.b;
     uint64_t head = 0;
@@ -152,12 +152,15 @@ ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *bindi
                                 struct ngd_launch *launch)
 {
     struct ngd_instance *inst = NULL;
-    ngd_status_t status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
+    ngd_status_t status;
 
+    if (x->ranks)
+        return ngd_gang_run(slot, binding, x, launch);
+    status = ngd_binding_instance(binding, slot, x, &inst, &launch->diag);
     if (status == NGD_OK) {
-        say_running(slot, x);
+        ngd_slot_say_running(slot, x);
         status = ngd_stream_run(slot->stream, inst, launch);
-        atomic_store_explicit(&slot->running, 0, memory_order_relaxed);
+        ngd_slot_say_idle(slot);
     }
     if (!x->cached)
         ngd_instance_destroy(inst);
@@ -224,6 +227,13 @@ static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x,
     ngd_timeline_note(&slot->queue->sched->timeline, &e);
 }
 
+void ngd_slot_account(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch)
+{
+    ngd_slot_note_busy(slot, launch->device_time);
+    if (ngd_timeline_on(&slot->queue->sched->timeline))
+        note_timeline(slot, x, launch, slot->asker, launch->device_time, 1);
+}
+
 /* What was learnt from a launch that is complete. */
 static void note_run(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch, bool quarantined)
 {
@@ -274,8 +284,9 @@ bool ngd_executable_may_pause(const struct ngd_executable *x)
 {
     const struct ngd_program *prog = x->prog;
 
-    return ngd_device_info(prog->queue->dev)->pauses && !prog->options.force_eager && !prog->options.dump_tensor_data &&
-           !prog->options.verify_every_n && !atomic_load_explicit(&prog->n_quarantined, memory_order_relaxed);
+    return !prog->gang && ngd_device_info(prog->queue->dev)->pauses && !prog->options.force_eager &&
+           !prog->options.dump_tensor_data && !prog->options.verify_every_n &&
+           !atomic_load_explicit(&prog->n_quarantined, memory_order_relaxed);
 }
 
 ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, struct ngd_executable *x,
@@ -283,9 +294,9 @@ ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, 
 {
     ngd_status_t status;
 
-    say_running(slot, x);
+    ngd_slot_say_running(slot, x);
     status = ngd_stream_run(slot->stream, inst, launch);
-    atomic_store_explicit(&slot->running, 0, memory_order_relaxed);
+    ngd_slot_say_idle(slot);
     if (status)
         return fail(slot, x, launch, status);
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))

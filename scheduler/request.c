@@ -172,6 +172,7 @@ void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot)
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
     slot->asker = NULL;
     ngd_share_charge(slot->queue, req->item.account, req->launch.device_time, req->item.cost);
+    ngd_program_charge_ranks(req->binding->prog, req->item.account->share, req->launch.device_time);
     req->charged = req->launch.device_time;
     req->together = 1;
     if (status == NGD_OK)
@@ -213,9 +214,9 @@ static struct ngd_merge *merge_of(const struct ngd_request *req)
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
 
-static ngd_status_t check_launch(const struct ngd_request *req, const struct ngd_executable *x, struct ngd_diag *diag)
+static ngd_status_t check_launch(const struct ngd_request *req, struct ngd_executable *x, struct ngd_diag *diag)
 {
-    return ngd_launch_check(ngd_exec_plan(x->exec), &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, diag);
+    return ngd_executable_check(x, &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, diag);
 }
 
 static ngd_status_t cancelled(struct ngd_diag *diag)
@@ -269,18 +270,19 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
 
 static ngd_status_t check_counts(const struct ngd_request *req, struct ngd_diag *diag)
 {
-    const struct ngd_graph *g = req->binding->prog->graph;
+    const struct ngd_program *prog = req->binding->prog;
+    const struct ngd_graph *g = prog->graph;
 
-    if (req->n_inputs != g->n_inputs)
+    if (req->n_inputs != prog->n_inputs)
         return ngd_diag_set(diag, NGD_ERR_INPUT_COUNT, "graph \"%.200s\" takes %" PRIu32 " inputs, not %" PRIu32,
-                            g->name, g->n_inputs, req->n_inputs);
-    if (req->n_hosts != g->n_hosts)
+                            g->name, prog->n_inputs, req->n_inputs);
+    if (req->n_hosts != prog->n_hosts)
         return ngd_diag_set(diag, NGD_ERR_HOST_PARAM,
-                            "graph \"%.200s\" takes %" PRIu32 " host parameters, not %" PRIu32, g->name, g->n_hosts,
+                            "graph \"%.200s\" takes %" PRIu32 " host parameters, not %" PRIu32, g->name, prog->n_hosts,
                             req->n_hosts);
-    if (req->n_outputs != g->n_outputs)
+    if (req->n_outputs != prog->n_outputs)
         return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "graph \"%.200s\" has %" PRIu32 " outputs, not %" PRIu32,
-                            g->name, g->n_outputs, req->n_outputs);
+                            g->name, prog->n_outputs, req->n_outputs);
     if ((req->n_inputs && !req->launch.inputs) || (req->n_hosts && !req->launch.hosts) ||
         (req->n_outputs && !req->launch.outputs) || (req->n_symbols && !req->launch.symbols))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a list of the request is missing");
@@ -301,7 +303,7 @@ static ngd_status_t check_said(const struct ngd_request *req, struct ngd_diag *d
                             binding->prog->graph->name, binding->generation, req->generation);
     if (!req->types)
         return NGD_OK;
-    return ngd_guard_check_types(binding->prog->graph, req->launch.symbols, req->types, req->n_types, diag);
+    return ngd_program_check_types(binding->prog, req->launch.symbols, req->types, req->n_types, diag);
 }
 
 /* Guards, then the executable if there is one; sizes can be checked only against a plan, so a miss leaves them for
@@ -422,7 +424,7 @@ static bool may_run_inline(const struct ngd_request *req)
 {
     ngd_nsec_t limit = req->queue->sched->params.inline_limit;
 
-    return limit > 0 && req->entry && !req->waits && !req->launch.eager &&
+    return limit > 0 && !req->binding->ranks && req->entry && !req->waits && !req->launch.eager &&
            ngd_executable_expected(ngd_entry_executable(req->entry)) <= limit;
 }
 

@@ -59,7 +59,7 @@ static bool abandoned(struct park *park)
 static void resume(struct park *park, struct ngd_request *req, bool eager)
 {
     struct ngd_diag diag = {0};
-    const struct ngd_executable *x;
+    struct ngd_executable *x;
     ngd_status_t status;
 
     if (eager)
@@ -68,8 +68,7 @@ static void resume(struct park *park, struct ngd_request *req, bool eager)
         status = ngd_program_capture(park->prog, &park->key, &req->entry, NULL, &diag);
     if (status == NGD_OK) {
         x = eager ? req->eager : ngd_entry_executable(req->entry);
-        status =
-            ngd_launch_check(ngd_exec_plan(x->exec), &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, &diag);
+        status = ngd_executable_check(x, &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, &diag);
     }
     if (status == NGD_OK)
         status = ngd_request_place(req, &diag);

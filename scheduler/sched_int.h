@@ -60,7 +60,9 @@ struct ngd_queue {
     struct ngd_mutex poolsets_lock; /* rank POOLSETS */
     struct ngd_list poolsets;       /* under it; without the slots' own pools */
     struct ngd_mutex lock;
-    void *state NGD_GUARDED_BY(lock); /* the policy's */
+    struct ngd_cond freed;                  /* a slot, while threads wait for one */
+    uint32_t n_takers NGD_GUARDED_BY(lock); /* of them: they go before what is queued */
+    void *state NGD_GUARDED_BY(lock);       /* the policy's */
     uint32_t depth NGD_GUARDED_BY(lock);
     uint32_t n_busy NGD_GUARDED_BY(lock);           /* slots */
     ngd_nsec_t bubble_since NGD_GUARDED_BY(lock);   /* a slot has been idle, and something queued; 0: not now */
@@ -90,6 +92,14 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *
  */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
+/* For a gang, by the worker of a device before this one: waits for a slot, ahead of what is queued. */
+struct ngd_slot *ngd_queue_take_slot(struct ngd_queue *queue, ngd_nsec_t expected);
+/* Under the lock, after a slot has become free. */
+static inline void ngd_queue_tell_takers(struct ngd_queue *queue) NGD_REQUIRES(queue->lock)
+{
+    if (queue->n_takers)
+        ngd_cond_signal(&queue->freed);
+}
 /* After each change of what is queued and of which slots are busy. */
 void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock);
 

@@ -10,7 +10,7 @@ static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slo
     ngd_nsec_t now = ngd_now(), until;
     struct ngd_sched_item *item;
 
-    if (queue->depth == 0)
+    if (queue->depth == 0 || queue->n_takers > 0)
         return NULL;
     if (queue->merging && !queue->stopping && ngd_merge_waits(queue, now, &until)) {
         *time_p = until - now;
@@ -66,6 +66,7 @@ void *ngd_worker_main(void *arg)
         ngd_mutex_lock(&queue->lock);
         slot->busy = false;
         queue->n_busy--;
+        ngd_queue_tell_takers(queue);
     }
     ngd_mutex_unlock(&queue->lock);
     return NULL;

@@ -2,6 +2,7 @@
 EXTRA_DIST += tests/unit/sched_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_drafts \
+	tests/unit/test_group \
 	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
 	tests/unit/test_kv_quota \
@@ -30,6 +31,7 @@ endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
 tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_group_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_linger_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
