@@ -111,6 +111,7 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands that look: status, devices, sessions, shares, memory, stats; and drain. */
+/* Commands that look: status, devices, sessions, groups, shares, memory, stats; and drain. */
 #include "base/config.h"
+#include "base/strbuf.h"
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -169,6 +170,52 @@ static void put_quota(struct ctl_table *t, const Npugraph__V1__ShareInfo *s, con
     }
     ctl_int(t, used);
     ctl_int(t, limit);
+}
+
+static void put_devices(struct ctl_table *t, const Npugraph__V1__GroupInfo *g)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < g->n_devices; i++)
+        ngd_strbuf_printf(&sb, "%s%s", i != 0 ? " " : "", g->devices[i]);
+    ctl_str(t, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
+
+int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"GROUP", "name", false},    {"DEVICES", "devices", false}, {"SESSION", "session", true},
+        {"STATE", "state", false},   {"REPLAYS", "replays", true},  {"RESETS", "resets", true},
+        {"REASON", "reason", false},
+    };
+    Npugraph__V1__ListGroupsRequest req = NPUGRAPH__V1__LIST_GROUPS_REQUEST__INIT;
+    Npugraph__V1__ListGroupsResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/ListGroups", &req.base,
+                         &npugraph__v1__list_groups_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "groups", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_groups; i++) {
+        const Npugraph__V1__GroupInfo *g = r->groups[i];
+
+        ctl_row(t);
+        ctl_str(t, g->name);
+        put_devices(t, g);
+        ctl_int(t, g->session);
+        ctl_str(t, g->state);
+        ctl_int(t, g->replays);
+        ctl_int(t, g->resets);
+        ctl_str(t, g->reason);
+    }
+    ctl_table_end(t, "No groups of devices.");
+    npugraph__free_message(r);
+    return 0;
 }
 
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)

@@ -36,6 +36,7 @@ const struct ctl_command ctl_commands[] = {
      false, ctl_cmd_options},
     {"models", "", "Loaded models", NULL, false, ctl_cmd_models},
     {"sessions", "", "Connected clients and what they own", NULL, false, ctl_cmd_sessions},
+    {"groups", "", "Devices whose graphs run collectives together", NULL, false, ctl_cmd_groups},
     {"shares", "", "Identities: weight, what waits, device time used", NULL, false, ctl_cmd_shares},
     {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
     {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},

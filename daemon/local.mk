@@ -50,6 +50,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_examine.c \
 	daemon/rpc_explain.c \
 	daemon/rpc_graphs.c \
+	daemon/rpc_groups.c \
 	daemon/rpc_graphs.h \
 	daemon/rpc_health.c \
 	daemon/rpc_int.h \

@@ -5,7 +5,7 @@
 
 const char *ngd_object_kind_name(ngd_object_kind_t kind)
 {
-    static const char *const names[] = {"buffer", "graph", "sequence"};
+    static const char *const names[] = {"buffer", "graph", "sequence", "group"};
 
     return names[kind];
 }
@@ -84,4 +84,28 @@ void ngd_graph_object_rebind(struct ngd_graph_object *o, struct ngd_binding *bin
     o->binding = binding;
     ngd_mutex_unlock(&o->lock);
     ngd_binding_unref(old);
+}
+
+static void release_group(struct ngd_object *object)
+{
+    struct ngd_group_object *o = ngd_container_of(object, struct ngd_group_object, base);
+
+    ngd_group_unref(o->group);
+    ngd_free(o);
+}
+
+struct ngd_group_object *ngd_group_object_create(struct ngd_group *group)
+{
+    struct ngd_group_object *o = NGD_NEW(struct ngd_group_object);
+
+    if (!o) {
+        ngd_group_unref(group);
+        return NULL;
+    }
+    o->base.kind = NGD_OBJECT_GROUP;
+    o->base.refs = 1;
+    o->base.name = ngd_group_name(group);
+    o->base.release = release_group;
+    o->group = group;
+    return o;
 }

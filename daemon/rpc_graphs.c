@@ -77,6 +77,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
     struct ngd_daemon *d = r->call->daemon;
     struct ngd_graph_options options;
     struct ngd_pattern_set *patterns = NULL;
+    struct ngd_object *group = NULL;
     struct ngd_program *prog;
     struct ngd_device *dev;
     bool shared;
@@ -84,11 +85,16 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
 
     if (status == NGD_OK)
         status = ngd_sched_find_device(d->sched, r->q->device, &dev, diag);
+    if (status == NGD_OK && r->q->group)
+        status = ngd_session_get(r->call->session, r->q->group, NGD_OBJECT_GROUP, &group, diag);
     if (status == NGD_OK)
         status = (patterns = ngd_patterns_set_for(d->patterns, r->call->identity)) ? NGD_OK : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)
-        status = ngd_program_open(d->sched, dev, g, &options, patterns, &prog, &shared, diag);
+        status = ngd_program_open_in(d->sched, dev, g, &options, patterns,
+                                     group ? ngd_container_of(group, struct ngd_group_object, base)->group : NULL,
+                                     &prog, &shared, diag);
     ngd_pattern_set_unref(patterns);
+    ngd_object_unref(group);
     if (status != NGD_OK)
         return status;
     reply->shared = shared;
@@ -158,35 +164,60 @@ struct capture {
     const Npugraph__V1__CaptureRequest *q;
 };
 
-static uint64_t *list_bytes(struct ngd_call *call, const struct ngd_graph *g, const uint32_t *values, uint32_t n,
-                            const int64_t *symbols, size_t *n_p, uint64_t *list)
+/* Of all ranks, whose values follow each other; of a graph alone it is the one rank. */
+static uint64_t *room_for_ranks(struct ngd_call *call, const struct ngd_binding *binding)
 {
-    if (!list)
-        list =
-            ngd_arena_calloc(&call->life, g->n_params + g->n_states + g->n_inputs + g->n_outputs + 1u, sizeof(*list));
-    for (uint32_t i = 0; list && i < n; i++)
-        if (ngd_value_bytes(g, values[i], symbols, &list[(*n_p)++]) != NGD_OK)
-            return NULL;
-    return list;
+    size_t n = 1;
+
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++) {
+        const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, r)));
+
+        n += g->n_params + g->n_states + g->n_inputs;
+    }
+    return ngd_arena_calloc(&call->life, n, sizeof(uint64_t));
 }
 
-static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_graph *g, const int64_t *symbols,
+static bool add_bytes(const struct ngd_graph *g, const uint32_t *values, uint32_t n, const int64_t *symbols,
+                      uint64_t *list, size_t *n_p)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (ngd_value_bytes(g, values[i], symbols, &list[(*n_p)++]) != NGD_OK)
+            return false;
+    return true;
+}
+
+static bool add_rank_bytes(const struct ngd_binding *binding, uint32_t rank, const int64_t *symbols,
+                           Npugraph__V1__CaptureResponse *reply)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, rank)));
+    bool ok = add_bytes(g, g->params, g->n_params, symbols, reply->bound_bytes, &reply->n_bound_bytes) &&
+              add_bytes(g, g->states, g->n_states, symbols, reply->bound_bytes, &reply->n_bound_bytes);
+
+    if (rank > 0 && ngd_binding_is_replicated(binding))
+        return ok;
+    return ok && add_bytes(g, g->inputs, g->n_inputs, symbols, reply->input_bytes, &reply->n_input_bytes);
+}
+
+static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_binding *binding, const int64_t *symbols,
                                Npugraph__V1__CaptureResponse *reply)
 {
-    size_t n = 0;
+    const uint32_t n = ngd_binding_n_outputs(binding);
 
-    reply->bound_bytes = list_bytes(call, g, g->params, g->n_params, symbols, &reply->n_bound_bytes, NULL);
-    if (reply->bound_bytes)
-        reply->bound_bytes =
-            list_bytes(call, g, g->states, g->n_states, symbols, &reply->n_bound_bytes, reply->bound_bytes);
-    reply->input_bytes = list_bytes(call, g, g->inputs, g->n_inputs, symbols, &reply->n_input_bytes, NULL);
-    reply->output_bytes = ngd_arena_calloc(&call->life, g->n_outputs + 1u, sizeof(*reply->output_bytes));
+    reply->bound_bytes = room_for_ranks(call, binding);
+    reply->input_bytes = room_for_ranks(call, binding);
+    reply->output_bytes = ngd_arena_calloc(&call->life, n + 1u, sizeof(*reply->output_bytes));
     if (!reply->bound_bytes || !reply->input_bytes || !reply->output_bytes)
-        return NGD_ERR_OVERFLOW;
-    for (; n < g->n_outputs; n++)
-        if (ngd_value_bytes(g, g->outputs[n].value, symbols, &reply->output_bytes[n]) != NGD_OK)
+        return NGD_ERR_NO_MEMORY;
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++)
+        if (!add_rank_bytes(binding, r, symbols, reply))
             return NGD_ERR_OVERFLOW;
-    reply->n_output_bytes = n;
+    for (; reply->n_output_bytes < n; reply->n_output_bytes++) {
+        uint32_t i = (uint32_t)reply->n_output_bytes;
+        const struct ngd_graph *g = ngd_binding_output(binding, &i);
+
+        if (ngd_value_bytes(g, g->outputs[i].value, symbols, &reply->output_bytes[reply->n_output_bytes]) != NGD_OK)
+            return NGD_ERR_OVERFLOW;
+    }
     return NGD_OK;
 }
 
@@ -197,7 +228,7 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     struct capture *c = call->state;
 
     if (status == NGD_OK)
-        status = fill_sizes(call, ngd_program_graph(ngd_binding_program(c->binding)), c->q->symbols, &reply);
+        status = fill_sizes(call, c->binding, c->q->symbols, &reply);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, diag);
         return;
@@ -452,8 +483,10 @@ static void release_graph(struct ngd_call *call, const void *msg)
     const Npugraph__V1__ReleaseRequest *q = msg;
     Npugraph__V1__ReleaseResponse reply = NPUGRAPH__V1__RELEASE_RESPONSE__INIT;
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_session_remove(call->session, q->graph, NGD_OBJECT_GRAPH, &diag);
+    ngd_status_t status = ngd_session_remove(call->session, q->graph, NGD_OBJECT_GROUP, NULL);
 
+    if (status != NGD_OK)
+        status = ngd_session_remove(call->session, q->graph, NGD_OBJECT_GRAPH, &diag);
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);
     else

@@ -43,16 +43,22 @@ static void fill_contract(const Npugraph__V1__DecodeContract *c, struct ngd_deco
     };
 }
 
-/* What people are told of a model's memory; types were checked at registration. */
-static void sum_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
+static void add_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
 {
     uint64_t n;
 
-    *weights_p = *states_p = 0;
     for (uint32_t i = 0; i < g->n_params; i++)
         *weights_p += ngd_value_bytes(g, g->params[i], NULL, &n) == NGD_OK ? n : 0;
     for (uint32_t i = 0; i < g->n_states; i++)
         *states_p += ngd_value_bytes(g, g->states[i], NULL, &n) == NGD_OK ? n : 0;
+}
+
+/* What people are told of a model's memory, on all of its devices; types were checked at registration. */
+static void sum_bytes(const struct ngd_binding *binding, uint64_t *weights_p, uint64_t *states_p)
+{
+    *weights_p = *states_p = 0;
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++)
+        add_bytes(ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, r))), weights_p, states_p);
 }
 
 static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
@@ -75,7 +81,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.parameters = q->parameters;
     params.preempt = strcmp(q->kv_policy, "preempt") == 0;
     params.no_prefix_sharing = q->no_prefix_sharing;
-    sum_bytes(ngd_program_graph(ngd_binding_program(params.decode)), &params.weight_bytes, &params.kv_bytes);
+    sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
     status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
     ngd_binding_unref(params.prefill);
     ngd_binding_unref(params.decode);

@@ -206,29 +206,28 @@ static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_mes
 
 /* ---- the answer's layout ------------------------------------------------------------------------- */
 
-static ngd_status_t choose_outputs(const struct ngd_graph *g, struct message *m, struct ngd_call *call,
-                                   struct ngd_diag *diag)
+static ngd_status_t choose_outputs(uint32_t n, struct message *m, struct ngd_call *call, struct ngd_diag *diag)
 {
     if (m->n_outputs == 0) {
-        m->outputs = ngd_arena_alloc(&call->arena, (g->n_outputs + 1u) * sizeof(*m->outputs));
+        m->outputs = ngd_arena_alloc(&call->arena, (n + 1u) * sizeof(*m->outputs));
         if (!m->outputs)
             return NGD_ERR_NO_MEMORY;
-        for (; m->n_outputs < g->n_outputs; m->n_outputs++)
+        for (; m->n_outputs < n; m->n_outputs++)
             m->outputs[m->n_outputs] = m->n_outputs;
     }
     for (uint32_t i = 0; i < m->n_outputs; i++) {
-        if (m->outputs[i] >= g->n_outputs)
+        if (m->outputs[i] >= n)
             return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u",
-                                m->outputs[i], g->n_outputs);
+                                m->outputs[i], n);
     }
     return NGD_OK;
 }
 
 /* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
-static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const struct message *m,
-                            struct ngd_diag *diag)
+static ngd_status_t lay_out(struct replayer *r, const struct message *m, struct ngd_diag *diag)
 {
-    struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, g->n_outputs + 1u, sizeof(*outs));
+    const uint32_t n = ngd_binding_n_outputs(r->binding);
+    struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, n + 1u, sizeof(*outs));
     uint64_t total = TAIL_BYTES, bytes;
     ngd_status_t status;
     uint8_t *p;
@@ -236,10 +235,12 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     if (!outs)
         return NGD_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < m->n_outputs; i++) {
-        if (ngd_value_bytes(g, g->outputs[m->outputs[i]].value, m->symbols, &bytes) != NGD_OK ||
+        uint32_t at = m->outputs[i];
+        const struct ngd_graph *g = ngd_binding_output(r->binding, &at);
+
+        if (ngd_value_bytes(g, g->outputs[at].value, m->symbols, &bytes) != NGD_OK ||
             __builtin_add_overflow(total, bytes + NGD_WIRE_U64_MAX, &total))
-            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows",
-                                g->outputs[m->outputs[i]].name);
+            return ngd_diag_set(diag, NGD_ERR_OVERFLOW, "the size of output \"%.100s\" overflows", g->outputs[at].name);
         outs[m->outputs[i]].bytes = bytes;
     }
     p = ngd_call_reserve(r->call, total, &status, diag);
@@ -257,7 +258,7 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_graph *g, const
     }
     r->tail = p;
     r->request.launch.outputs = outs;
-    r->request.n_outputs = g->n_outputs;
+    r->request.n_outputs = n;
     return NGD_OK;
 }
 
@@ -321,7 +322,7 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     p = ngd_wire_put_u64(p, R_DEVICE, (uint64_t)req->launch.device_time);
     if (r->timing)
         p = put_timing(p, req);
-    ngd_usage_add(ngd_session_usage(r->call->session), req->charged);
+    ngd_usage_add(ngd_session_usage(r->call->session), req->charged * ngd_binding_ranks(req->binding));
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
 
@@ -410,14 +411,14 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     /* Guards first: sizes are computed from symbols, which must be in range for that. */
     status = ngd_key_make(g, &none, m.symbols, m.n_symbols, &key, diag);
     if (status == NGD_OK)
-        status = choose_outputs(g, &m, r->call, diag);
+        status = choose_outputs(ngd_binding_n_outputs(r->binding), &m, r->call, diag);
     ngd_request_init(&r->request);
     if (status == NGD_OK)
         status = read_priority(&m, &r->request.priority, diag);
     if (status == NGD_OK)
         status = choose_stream(r, &m, diag);
     if (status == NGD_OK)
-        status = lay_out(r, g, &m, diag);
+        status = lay_out(r, &m, diag);
     if (status != NGD_OK) {
         ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
         return status;

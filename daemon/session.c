@@ -71,6 +71,7 @@ static const ngd_quota_t quota_of[NGD_OBJECT_KINDS] = {
     [NGD_OBJECT_BUFFER] = NGD_QUOTA_BYTES,
     [NGD_OBJECT_GRAPH] = NGD_QUOTA_GRAPHS,
     [NGD_OBJECT_SEQUENCE] = NGD_QUOTA_SEQUENCES,
+    [NGD_OBJECT_GROUP] = NGD_QUOTA_GRAPHS,
 };
 
 static uint64_t quota_amount(const struct ngd_object *object)
@@ -568,6 +569,21 @@ void ngd_session_detach(struct ngd_session *s, struct ngd_call *call)
 /* ---- objects --------------------------------------------------------------------------------------------------------
  */
 
+static bool has_name_locked(struct ngd_session *s, const struct ngd_object *like) NGD_REQUIRES(s->lock)
+{
+    uint32_t cursor = 0;
+    uint64_t id;
+    void *p;
+
+    while (like->name && ngd_handle_next(s->objects, &cursor, &id, &p)) {
+        const struct ngd_object *o = p;
+
+        if (o->kind == like->kind && strcmp(o->name, like->name) == 0)
+            return true;
+    }
+    return false;
+}
+
 ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_identity_take(s->identity, quota_of[object->kind], quota_amount(object), diag);
@@ -577,6 +593,10 @@ ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, u
     ngd_mutex_lock(&s->lock);
     if (s->state == ENDED)
         status = ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended");
+    else if (has_name_locked(s, object))
+        status = ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                              "this session has a %s \"%.100s\" already; release it, or choose another name",
+                              ngd_object_kind_name(object->kind), object->name);
     else
         status = ngd_handle_add(s->objects, object, id_p);
     if (status == NGD_OK) {

@@ -13,6 +13,8 @@
 #include "scheduler/hot.h"
 #include "scheduler/linger.h"
 #include "scheduler/program_int.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 void ngd_sched_params_init(struct ngd_sched_params *params)
@@ -252,7 +254,10 @@ ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *na
         }
     }
     for (uint32_t i = 0; i < sched->n_queues; i++) {
-        if (!name || !*name || strcmp(sched->queues[i].dev_name, name) == 0) {
+        char number[12];
+
+        snprintf(number, sizeof(number), "%" PRIu32, i);
+        if (!name || !*name || strcmp(sched->queues[i].dev_name, name) == 0 || strcmp(number, name) == 0) {
             *dev_p = sched->queues[i].dev;
             return NGD_OK;
         }

@@ -141,7 +141,8 @@ struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched);
 ngd_wakeup_t ngd_sched_expiry_wakeup(const struct ngd_sched *sched);
 uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
 struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
-/* "" or NULL = the default device, the first that serves; NOT_FOUND lists the names. */
+/* By name, or by number among them: "host:1", "1". "" or NULL = the default device, the first that serves; NOT_FOUND
+ * lists the names. */
 ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p,
                                    struct ngd_diag *diag);
 

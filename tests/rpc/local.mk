@@ -11,6 +11,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_full_disk.py \
 	tests/rpc/test_graphs.py \
 	tests/rpc/test_killed.py \
+	tests/rpc/test_groups.py \
 	tests/rpc/test_guards.py \
 	tests/rpc/test_load.py \
 	tests/rpc/test_memory.py \

@@ -68,7 +68,7 @@ def gone():
 
 @test("every listing is a table for people and JSON for programs, empty and not; options may stand behind the command")
 def listings(daemon):
-    names = ["status", "devices", "models", "sessions", "shares", "sequences", "memory", "graphs"]
+    names = ["status", "devices", "models", "sessions", "groups", "shares", "sequences", "memory", "graphs"]
     for loaded in (False, True):
         if loaded:
             out = ctl("--quiet", "load", MODEL, "--name", "m", address=daemon.address)
