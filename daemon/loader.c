@@ -35,12 +35,19 @@ struct file_id {
     int64_t mtime;
 };
 
+/* Which part of a tensor; zeros: all of it. */
+struct part {
+    uint32_t dim;
+    int64_t begin, end;
+};
+
 /* A loaded tensor. */
 struct shared {
     struct shared *next;
     struct ngd_buffer *buffer; /* a reference */
     struct file_id file;
     uint64_t offset;
+    struct part part;
 };
 
 struct ngd_loader {
@@ -68,31 +75,40 @@ static struct ngd_buffer_object *make_object(struct ngd_buffer *buffer)
     return o;
 }
 
-static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file,
-                                             uint64_t offset, uint64_t bytes)
+static struct part part_of(const struct ngd_loaded *t)
 {
+    return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end} : (struct part){0, 0, 0};
+}
+
+static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file,
+                                             const struct ngd_loaded *t)
+{
+    const uint64_t offset = t->tensor->offset;
+    const struct part part = part_of(t);
     struct ngd_buffer *buffer = NULL;
 
     ngd_mutex_lock(&l->lock);
     for (const struct shared *s = *bucket(l, file, offset); s && !buffer; s = s->next)
-        if (memcmp(&s->file, file, sizeof(*file)) == 0 && s->offset == offset && ngd_buffer_device(s->buffer) == dev &&
-            ngd_buffer_bytes(s->buffer) == bytes)
+        if (memcmp(&s->file, file, sizeof(*file)) == 0 && s->offset == offset && s->part.dim == part.dim &&
+            s->part.begin == part.begin && s->part.end == part.end && ngd_buffer_device(s->buffer) == dev &&
+            ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&l->lock);
     return buffer ? make_object(buffer) : NULL;
 }
 
 /* Takes the caller's reference on buffer, also when it fails. */
-static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file, uint64_t offset,
-                                            struct ngd_buffer *buffer)
+static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file,
+                                            const struct ngd_loaded *t, struct ngd_buffer *buffer)
 {
+    const uint64_t offset = t->tensor->offset;
     struct shared *s = NGD_NEW(struct shared);
 
     if (!s) {
         ngd_buffer_unref(buffer);
         return NULL;
     }
-    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset};
+    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset, .part = part_of(t)};
     ngd_mutex_lock(&l->lock);
     s->next = *bucket(l, file, offset);
     *bucket(l, file, offset) = s;
@@ -298,6 +314,65 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     return status;
 }
 
+static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t,
+                                const struct ngd_load_slice *s, struct ngd_diag *diag)
+{
+    if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= t->shape[s->dim])
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "%.300s: tensor %.200s has no slice %" PRId64 " to %" PRId64 " of dimension %" PRIu32
+                        ": it has %" PRIu32 " dimensions, and %" PRId64 " there",
+                        load->path, t->name, s->begin, s->end, s->dim, t->rank,
+                        s->dim < t->rank ? t->shape[s->dim] : 0);
+}
+
+static const struct ngd_load_slice *find_slice(const struct ngd_load *load, const char *name)
+{
+    for (size_t i = 0; i < load->n_slices; i++)
+        if (strcmp(load->slices[i].name, name) == 0)
+            return &load->slices[i];
+    return NULL;
+}
+
+/* Its shape and bytes, of all of it or of a slice. */
+static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, struct ngd_diag *diag)
+{
+    const struct ngd_load_slice *s = find_slice(load, t->tensor->name);
+    ngd_status_t status = s ? check_slice(load, t->tensor, s, diag) : NGD_OK;
+
+    if (status != NGD_OK)
+        return status;
+    memcpy(t->shape, t->tensor->shape, sizeof(t->shape));
+    t->bytes = t->tensor->bytes;
+    if (!s || s->end - s->begin == t->shape[s->dim])
+        return NGD_OK;
+    t->slice = s;
+    t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);
+    t->shape[s->dim] = s->end - s->begin;
+    return NGD_OK;
+}
+
+/* Each slice is of a tensor that is wanted, which has no other. */
+static ngd_status_t check_slices(const struct ngd_load *load, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < load->n_slices; i++) {
+        const char *name = load->slices[i].name;
+        bool found = false;
+
+        for (size_t k = 0; k < load->n_tensors && !found; k++)
+            found = strcmp(load->tensors[k].tensor->name, name) == 0;
+        if (!found)
+            return ngd_diag_set(
+                diag, NGD_ERR_TENSOR_MISSING,
+                "%.300s: a slice of tensor %.200s is asked for, which is not among those that are loaded", load->path,
+                name);
+        if (find_slice(load, name) != &load->slices[i])
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.300s: two slices of tensor %.200s are asked for",
+                                load->path, name);
+    }
+    return NGD_OK;
+}
+
 static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
 {
     size_t n = load->n_names ? load->n_names : load->index.n;
@@ -308,13 +383,18 @@ static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
     for (size_t i = 0; i < n; i++) {
         const struct ngd_safetensor *t =
             load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
+        ngd_status_t status;
 
         if (!t)
             return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
                                 load->names[i]);
-        load->tensors[load->n_tensors++].tensor = t;
+        load->tensors[load->n_tensors].tensor = t;
+        status = choose_part(load, &load->tensors[load->n_tensors], diag);
+        if (status != NGD_OK)
+            return status;
+        load->n_tensors++;
     }
-    return NGD_OK;
+    return check_slices(load, diag);
 }
 
 /* Straight into device memory where the CPU can address it. */
@@ -338,25 +418,92 @@ struct meter {
     void *bounce;
 };
 
-static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_safetensor *t,
-                                struct ngd_buffer *buffer, struct meter *m, struct ngd_diag *diag)
+/* So many more bytes are in device memory. */
+static ngd_status_t count(struct ngd_load *load, struct meter *m, uint64_t n, struct ngd_diag *diag)
 {
-    for (uint64_t at = 0; at < t->bytes;) {
-        uint64_t n = t->bytes - at < CHUNK_BYTES ? t->bytes - at : CHUNK_BYTES;
-        ngd_status_t status = read_chunk(fd, buffer, at, n, t->offset + at, &m->bounce, diag);
+    m->done += n;
+    ngd_metric_add(NGD_M_LOADED_BYTES, n);
+    if (ngd_now() - m->last < PROGRESS_EVERY)
+        return NGD_OK;
+    m->last = ngd_now();
+    return load->progress(load->ctx, m->done, m->total)
+               ? NGD_OK
+               : ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
+}
 
-        if (status != NGD_OK)
-            return status;
+/* Bytes that lie together in the file, to `to` of the buffer. */
+static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, uint64_t bytes,
+                               struct ngd_buffer *buffer, uint64_t to, struct meter *m, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint64_t at = 0; at < bytes && status == NGD_OK;) {
+        uint64_t n = bytes - at < CHUNK_BYTES ? bytes - at : CHUNK_BYTES;
+
+        status = read_chunk(fd, buffer, to + at, n, offset + at, &m->bounce, diag);
+        if (status == NGD_OK)
+            status = count(load, m, n, diag);
         at += n;
-        m->done += n;
-        ngd_metric_add(NGD_M_LOADED_BYTES, n);
-        if (ngd_now() - m->last >= PROGRESS_EVERY) {
-            m->last = ngd_now();
-            if (!load->progress(load->ctx, m->done, m->total))
-                return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
-        }
     }
-    return NGD_OK;
+    return status;
+}
+
+/* A slice in the file: so many runs of `bytes` each, one every `stride`, the first at `offset`. */
+struct runs {
+    uint64_t n, offset, bytes, stride;
+};
+
+static struct runs runs_of(const struct ngd_loaded *t)
+{
+    const struct ngd_safetensor *x = t->tensor;
+    struct runs r = {.n = 1, .offset = x->offset, .bytes = x->bytes, .stride = x->bytes};
+
+    if (!t->slice || x->bytes == 0)
+        return r;
+    for (uint32_t i = 0; i < t->slice->dim; i++)
+        r.n *= (uint64_t)x->shape[i];
+    r.stride = x->bytes / r.n;
+    r.bytes = t->bytes / r.n;
+    r.offset += r.stride / (uint64_t)x->shape[t->slice->dim] * (uint64_t)t->slice->begin;
+    return r;
+}
+
+/* Short runs: read with what lies between them, moved together, and written at once. */
+static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct runs *r, struct ngd_buffer *buffer,
+                              struct meter *m, struct ngd_diag *diag)
+{
+    const uint64_t most = CHUNK_BYTES / r->stride;
+    ngd_status_t status = NGD_OK;
+
+    if (!m->bounce && !(m->bounce = ngd_malloc(CHUNK_BYTES)))
+        return NGD_ERR_NO_MEMORY;
+    for (uint64_t at = 0; at < r->n && status == NGD_OK;) {
+        const uint64_t n = r->n - at < most ? r->n - at : most;
+        char *rows = m->bounce;
+
+        status = read_fully(fd, rows, (n - 1) * r->stride + r->bytes, r->offset + at * r->stride, diag);
+        for (uint64_t i = 1; i < n && status == NGD_OK; i++)
+            memmove(rows + i * r->bytes, rows + i * r->stride, r->bytes);
+        if (status == NGD_OK)
+            status = ngd_buffer_write(buffer, at * r->bytes, rows, n * r->bytes, diag);
+        if (status == NGD_OK)
+            status = count(load, m, n * r->bytes, diag);
+        at += n;
+    }
+    return status;
+}
+
+static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_loaded *t, struct ngd_buffer *buffer,
+                                struct meter *m, struct ngd_diag *diag)
+{
+    const struct runs r = runs_of(t);
+    ngd_status_t status = NGD_OK;
+
+    if (r.n > 1 && r.stride <= CHUNK_BYTES)
+        return read_rows(load, fd, &r, buffer, m, diag);
+    for (uint64_t i = 0; i < r.n && status == NGD_OK; i++)
+        status = read_range(load, fd, r.offset + i * r.stride, r.bytes, buffer, i * r.bytes, m, diag);
+    return status;
 }
 
 static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file,
@@ -365,16 +512,15 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
     struct ngd_buffer *buffer;
     ngd_status_t status;
 
-    status = ngd_buffer_create(load->dev, t->tensor->bytes ? t->tensor->bytes : 1, NGD_BUFFER_WEIGHTS, t->tensor->name,
-                               &buffer, diag);
+    status = ngd_buffer_create(load->dev, t->bytes ? t->bytes : 1, NGD_BUFFER_WEIGHTS, t->tensor->name, &buffer, diag);
     if (status != NGD_OK)
         return status;
-    status = read_tensor(load, fd, t->tensor, buffer, m, diag);
+    status = read_tensor(load, fd, t, buffer, m, diag);
     if (status != NGD_OK) {
         ngd_buffer_unref(buffer);
         return status;
     }
-    t->object = add_shared(l, file, t->tensor->offset, buffer);
+    t->object = add_shared(l, file, t, buffer);
     return t->object ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
@@ -386,10 +532,10 @@ static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const
     for (size_t i = 0; i < load->n_tensors; i++) {
         struct ngd_loaded *t = &load->tensors[i];
 
-        t->object = find_shared(l, load->dev, file, t->tensor->offset, t->tensor->bytes ? t->tensor->bytes : 1);
+        t->object = find_shared(l, load->dev, file, t);
         t->shared = t->object != NULL;
         load->all_shared = load->all_shared && t->shared;
-        m->total += t->shared ? 0 : t->tensor->bytes;
+        m->total += t->shared ? 0 : t->bytes;
     }
     return m->total ? ngd_device_check_room(load->dev, m->total, load->path, diag) : NGD_OK;
 }

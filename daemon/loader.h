@@ -6,10 +6,10 @@
  * Loads tensors of safetensors files into device memory. Files are opened only below the configured directories,
  * without following links out of them; bytes go from the file to the device buffer without another copy.
  *
- * Tensors are shared: the same tensor of the same file (device, inode, size, time of change) that is still loaded is
- * given again, whoever holds it (a session, a graph, a kept model), and is therefore read-only. Loads of one file wait
- * for each other. The table has a reference of its own, which ngd_loader_forget drops when it is the last. Threads:
- * any; ngd_load_run blocks. Memory: a load owns its list.
+ * Tensors are shared: the same tensor, or slice of one, of the same file (device, inode, size, time of change) that is
+ * still loaded is given again, whoever holds it (a session, a graph, a kept model), and is therefore read-only. Loads
+ * of one file wait for each other. The table has a reference of its own, which ngd_loader_forget drops when it is the
+ * last. Threads: any; ngd_load_run blocks. Memory: a load owns its list.
  */
 #include "daemon/object.h"
 #include "daemon/safetensors.h"
@@ -18,8 +18,18 @@ struct file_id;
 struct ngd_daemon;
 struct ngd_loader;
 
+/* A part of a tensor: [begin, end) of one dimension, all of the others. */
+struct ngd_load_slice {
+    const char *name;
+    uint32_t dim;
+    int64_t begin, end;
+};
+
 struct ngd_loaded {
     const struct ngd_safetensor *tensor;
+    const struct ngd_load_slice *slice; /* NULL: all of it */
+    int64_t shape[NGD_SAFETENSORS_MAX_RANK];
+    uint64_t bytes;
     struct ngd_buffer_object *object; /* a reference */
     bool shared;                      /* it was loaded before */
 };
@@ -29,6 +39,8 @@ struct ngd_load {
     const char *path;
     const char *const *names; /* wanted; n_names = 0: all */
     size_t n_names;
+    const struct ngd_load_slice *slices; /* of what is wanted, one for a name at most */
+    size_t n_slices;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* false: stop, CANCELLED */
     void *ctx;
     /* out */

@@ -44,8 +44,8 @@ static ngd_status_t add_objects(struct load_call *l, Npugraph__V1__LoadDone *don
         m->name = t->tensor->name;
         m->dtype = (char *)(uintptr_t)ngd_dtype_name(t->tensor->dtype);
         m->n_shape = t->tensor->rank;
-        m->shape = (int64_t *)(uintptr_t)t->tensor->shape;
-        m->bytes = t->tensor->bytes;
+        m->shape = t->shape;
+        m->bytes = t->bytes;
         status = ngd_session_add(l->call->session, &t->object->base, &m->buffer, diag);
         if (status != NGD_OK)
             return status;
@@ -87,6 +87,19 @@ static void run(struct ngd_job *job)
     ngd_load_fini(&load);
 }
 
+static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadSafetensorsRequest *q,
+                                struct ngd_load *load)
+{
+    struct ngd_load_slice *slices = ngd_arena_calloc(&call->life, q->n_slices + 1, sizeof(*slices));
+
+    for (size_t i = 0; slices && i < q->n_slices; i++)
+        slices[i] =
+            (struct ngd_load_slice){q->slices[i]->name, q->slices[i]->dim, q->slices[i]->begin, q->slices[i]->end};
+    load->slices = slices;
+    load->n_slices = q->n_slices;
+    return slices ? NGD_OK : NGD_ERR_NO_MEMORY;
+}
+
 static void request(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__LoadSafetensorsRequest *q = msg;
@@ -95,6 +108,8 @@ static void request(struct ngd_call *call, const void *msg)
     ngd_status_t status =
         l ? ngd_sched_find_device(call->daemon->sched, q->device, &l->load.dev, &diag) : NGD_ERR_NO_MEMORY;
 
+    if (status == NGD_OK)
+        status = read_slices(call, q, &l->load);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, &diag);
         return;

@@ -50,6 +50,50 @@ def loads(daemon):
         assert "zzz" in got.text
 
 
+@test("slices of tensors are loaded: rows, columns, of any dimension; shared among themselves, and what is no slice is refused")
+def slices(daemon):
+    rows, columns = 40, 300_000  # a row is longer than what is read at once, and short rows are below
+    wide = os.urandom(rows * columns)
+    cube = bytes(range(2 * 3 * 5))
+    path = safetensors(MODELS / "slices.safetensors", {
+        "wide": ("U8", [rows, columns], wide), "w": ("F32", [6, 4], struct.pack("<24f", *range(24))), "cube": ("U8", [2, 3, 5], cube),
+        "huge": ("U8", [3, 9 * MIB], (b"a" * 9 + b"b" * 9 + b"c" * 9) * MIB), "none": ("F32", [0, 7], b""), "one": ("F32", [], b"abcd")})
+
+    def load(c, names, *slices):
+        request = pb.LoadSafetensorsRequest(path=str(path), tensors=names)
+        for name, dim, begin, end in slices:
+            request.slices.add(name=name, dim=dim, begin=begin, end=end)
+        done = list(c.call("Memory/LoadSafetensors", request))[-1].done
+        return {t.name: t for t in done.tensors}, done.shared
+
+    with Client(daemon) as c:
+        before = daemon.used_bytes()
+        for dim, begin, end in ((0, 0, 2), (0, 5, 6), (1, 0, 1), (1, 1, 3), (1, 3, 4), (1, 0, 4)):
+            got, _ = load(c, ["w"], ("w", dim, begin, end))
+            w = [[4.0 * i + k for k in range(4)] for i in range(6)]
+            w = w[begin:end] if dim == 0 else [r[begin:end] for r in w]
+            assert list(got["w"].shape) == [len(w), len(w[0])] and got["w"].bytes == 4 * len(w) * len(w[0])
+            assert c.read(got["w"].buffer) == b"".join(struct.pack(f"<{len(r)}f", *r) for r in w), (dim, begin, end)
+        got, shared = load(c, ["wide", "cube", "w"], ("wide", 1, 1000, 299_000), ("cube", 1, 1, 3))
+        assert c.read(got["wide"].buffer) == b"".join(wide[i * columns + 1000:i * columns + 299_000] for i in range(rows))
+        assert c.read(got["cube"].buffer) == cube[5:15] + cube[20:30] and list(got["cube"].shape) == [2, 2, 5]
+        assert list(got["w"].shape) == [6, 4] and not shared
+        got, _ = load(c, ["huge"], ("huge", 1, 1, 9 * MIB - 1))
+        assert c.read(got["huge"].buffer, 0, 100) == (b"a" * 9 + b"b" * 9 + b"c" * 9).__mul__(5)[1:101]
+        assert got["huge"].bytes == 3 * (9 * MIB - 2)
+        c.call("Memory/Free", pb.FreeRequest(buffers=[got["huge"].buffer]))
+        again, shared = load(c, ["cube"], ("cube", 1, 1, 3))
+        assert shared and not load(c, ["cube"], ("cube", 1, 0, 2))[1] and not load(c, ["cube"])[1]
+        for bad in (("w", 2, 0, 1), ("w", 0, 0, 7), ("w", 0, 3, 3), ("w", 0, -1, 3), ("w", 1, 4, 5), ("one", 0, 0, 1), ("none", 0, 0, 1),
+                    ("w", 0, 2**62, 2**63 - 1), ("w", 2**31, 0, 1)):
+            assert bad[0] in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w", "one", "none"], bad).text
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], ("w", 0, 0, 1), ("w", 0, 1, 2))
+        refused("TENSOR_MISSING", "NOT_FOUND", load, c, ["w"], ("cube", 0, 0, 1))
+        got, _ = load(c, ["none"], ("none", 1, 2, 5))
+        assert list(got["none"].shape) == [0, 3] and got["none"].bytes == 0
+    until("everything is freed", lambda: daemon.used_bytes() <= before)
+
+
 @test("progress is told, and ends at the total")
 def progress(daemon):
     path = safetensors(MODELS / "big.safetensors", {f"t{i}": ("U8", [MIB], os.urandom(MIB)) for i in range(40)})
