@@ -12,12 +12,19 @@
 int npugraph_buffer_alloc(struct npugraph_client *client, uint64_t bytes, const char *label, uint64_t *buffer_p,
                           struct npugraph_error *err)
 {
+    return npugraph_buffer_alloc_on(client, NULL, bytes, label, buffer_p, err);
+}
+
+int npugraph_buffer_alloc_on(struct npugraph_client *client, const char *device, uint64_t bytes, const char *label,
+                             uint64_t *buffer_p, struct npugraph_error *err)
+{
     Npugraph__V1__AllocateRequest req = NPUGRAPH__V1__ALLOCATE_REQUEST__INIT;
     ProtobufCMessage *reply;
     int rc;
 
     req.bytes = bytes;
     req.label = (char *)(label != NULL ? label : "");
+    req.device = (char *)(device != NULL ? device : "");
     rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base,
                          &npugraph__v1__allocate_response__descriptor, &reply, err);
     if (rc != 0)
@@ -191,21 +198,55 @@ int npugraph_load_safetensors(struct npugraph_client *client, const char *path, 
                               size_t n_names, npugraph_progress_fn progress, void *user,
                               struct npugraph_tensors **tensors_p, struct npugraph_error *err)
 {
+    const struct npugraph_load load = {.path = path, .names = names, .n_names = n_names};
+
+    return npugraph_load_slices(client, &load, progress, user, tensors_p, err);
+}
+
+static Npugraph__V1__TensorSlice **slice_messages(const struct npugraph_load *load)
+{
+    Npugraph__V1__TensorSlice **list = calloc(load->n_slices + 1, sizeof(*list) + sizeof(Npugraph__V1__TensorSlice));
+    Npugraph__V1__TensorSlice *items = (Npugraph__V1__TensorSlice *)(void *)(list + load->n_slices + 1);
+
+    for (size_t i = 0; list != NULL && i < load->n_slices; i++) {
+        npugraph__v1__tensor_slice__init(&items[i]);
+        items[i].name = (char *)load->slices[i].name;
+        items[i].dim = load->slices[i].dim;
+        items[i].begin = load->slices[i].begin;
+        items[i].end = load->slices[i].end;
+        list[i] = &items[i];
+    }
+    return list;
+}
+
+int npugraph_load_slices(struct npugraph_client *client, const struct npugraph_load *load,
+                         npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
+                         struct npugraph_error *err)
+{
     Npugraph__V1__LoadSafetensorsRequest req = NPUGRAPH__V1__LOAD_SAFETENSORS_REQUEST__INIT;
     struct npugraph__stream *st;
     ProtobufCMessage *done = NULL;
-    int rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
+    int rc;
 
-    if (rc != 0)
+    req.path = (char *)load->path;
+    req.device = (char *)(load->device != NULL ? load->device : "");
+    req.tensors = (char **)load->names;
+    req.n_tensors = load->n_names;
+    req.n_slices = load->n_slices;
+    req.slices = slice_messages(load);
+    if (req.slices == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
+    if (rc != 0) {
+        free(req.slices);
         return rc;
-    req.path = (char *)path;
-    req.tensors = (char **)names;
-    req.n_tensors = n_names;
+    }
     rc = npugraph__stream_send(st, &req.base, err);
     if (rc == 0)
         rc = npugraph__stream_half_close(st, err);
     if (rc == 0)
         rc = follow_load(st, progress, user, &done, err);
     npugraph__stream_close(st);
+    free(req.slices);
     return rc != 0 ? rc : box_tensors(done, tensors_p, err);
 }

@@ -31,10 +31,15 @@ struct npugraph__config {
 /* Reads DIR/config.json (and the stop tokens of generation_config.json). What is not supported is refused by name. */
 int npugraph__config_read(const char *dir, struct npugraph__config *config_p, struct npugraph_error *err);
 
-/* One weight that the architecture needs. */
+/* One weight that the architecture needs, as a rank of a tensor-parallel group has it; of one device: all of it. */
 struct npugraph__weight {
     char name[96];
+    int64_t full[2]; /* in the file */
     int64_t shape[2];
+    int64_t begin; /* of the slice, in dimension `split` */
+    int split;     /* dimension that ranks divide; -1: each has all of it */
+    bool first;    /* only rank 0 has it: it would be added once for each rank */
+    bool absent;   /* this rank has none */
     uint32_t rank;
     const char *file; /* shard, below the directory */
     char dtype[8];    /* after loading */
@@ -50,12 +55,20 @@ struct npugraph__weights {
 /* The list from the config, and the shard of each from the index (or model.safetensors for all). */
 int npugraph__weights_list(const char *dir, const struct npugraph__config *config, struct npugraph__weights *weights_p,
                            struct npugraph_error *err);
+/* What rank `rank` of `ranks` has; no buffers yet. The config's heads and ffn divide (npugraph__config_divide). */
+void npugraph__weights_divide(struct npugraph__weights *weights, uint32_t rank, uint32_t ranks);
+/* The config of one rank: its heads, KV heads and ffn. Refused when they do not divide. */
+int npugraph__config_divide(const struct npugraph__config *config, uint32_t ranks, struct npugraph__config *part_p,
+                            struct npugraph_error *err);
 void npugraph__weights_fini(struct npugraph__weights *weights);
 struct npugraph__weight *npugraph__weights_find(const struct npugraph__weights *weights, const char *name);
+
+#define NPUGRAPH__GROUP "tp"
 
 /* Sizes of the graphs, chosen by the caller. */
 struct npugraph__shape {
     uint32_t max_context, block_size, num_blocks, table_blocks, max_batch, prefill_chunk;
+    uint32_t ranks; /* above 1: the graph is of one rank of group NPUGRAPH__GROUP; config and weights are its own */
     const char *kv_dtype;
 };
 

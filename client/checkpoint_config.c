@@ -225,46 +225,91 @@ int npugraph__config_read(const char *dir, struct npugraph__config *c, struct np
 
 /* ---- weights --------------------------------------------------------------------------------------------- */
 
-static void add_weight(struct npugraph__weights *w, const char *name, int64_t rows, int64_t cols)
+/* How ranks divide a weight. */
+enum split { WHOLE = -1, ROWS = 0, COLUMNS = 1 };
+
+static struct npugraph__weight *add_weight(struct npugraph__weights *w, const char *name, int64_t rows, int64_t cols,
+                                           enum split split)
 {
     struct npugraph__weight *x = &w->items[w->n++];
 
     snprintf(x->name, sizeof(x->name), "%s", name);
     x->rank = cols != 0 ? 2 : 1;
-    x->shape[0] = rows;
-    x->shape[1] = cols;
+    x->shape[0] = x->full[0] = rows;
+    x->shape[1] = x->full[1] = cols;
+    x->split = (int)split;
+    return x;
 }
 
+/* The bias of a linear whose rows are divided goes with them; where columns are, ranks' results are summed. */
 static void add_layer_weight(struct npugraph__weights *w, int64_t layer, const char *part, int64_t rows, int64_t cols,
-                             bool bias)
+                             bool bias, enum split split)
 {
     char name[96];
 
     snprintf(name, sizeof(name), "model.layers.%" PRId64 ".%s.weight", layer, part);
-    add_weight(w, name, rows, cols);
+    add_weight(w, name, rows, cols, split);
     if (!bias)
         return;
     snprintf(name, sizeof(name), "model.layers.%" PRId64 ".%s.bias", layer, part);
-    add_weight(w, name, rows, 0);
+    add_weight(w, name, rows, 0, split == ROWS ? ROWS : WHOLE)->first = split == COLUMNS;
 }
 
 static void list_layer(const struct npugraph__config *c, struct npugraph__weights *w, int64_t i)
 {
     int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
-    add_layer_weight(w, i, "input_layernorm", c->hidden, 0, false);
-    add_layer_weight(w, i, "self_attn.q_proj", q, c->hidden, c->attention_bias);
-    add_layer_weight(w, i, "self_attn.k_proj", kv, c->hidden, c->attention_bias);
-    add_layer_weight(w, i, "self_attn.v_proj", kv, c->hidden, c->attention_bias);
-    add_layer_weight(w, i, "self_attn.o_proj", c->hidden, q, c->attention_bias);
+    add_layer_weight(w, i, "input_layernorm", c->hidden, 0, false, WHOLE);
+    add_layer_weight(w, i, "self_attn.q_proj", q, c->hidden, c->attention_bias, ROWS);
+    add_layer_weight(w, i, "self_attn.k_proj", kv, c->hidden, c->attention_bias, ROWS);
+    add_layer_weight(w, i, "self_attn.v_proj", kv, c->hidden, c->attention_bias, ROWS);
+    add_layer_weight(w, i, "self_attn.o_proj", c->hidden, q, c->attention_bias, COLUMNS);
     if (c->qk_norm) {
-        add_layer_weight(w, i, "self_attn.q_norm", c->head_dim, 0, false);
-        add_layer_weight(w, i, "self_attn.k_norm", c->head_dim, 0, false);
+        add_layer_weight(w, i, "self_attn.q_norm", c->head_dim, 0, false, WHOLE);
+        add_layer_weight(w, i, "self_attn.k_norm", c->head_dim, 0, false, WHOLE);
     }
-    add_layer_weight(w, i, "post_attention_layernorm", c->hidden, 0, false);
-    add_layer_weight(w, i, "mlp.gate_proj", c->ffn, c->hidden, c->mlp_bias);
-    add_layer_weight(w, i, "mlp.up_proj", c->ffn, c->hidden, c->mlp_bias);
-    add_layer_weight(w, i, "mlp.down_proj", c->hidden, c->ffn, c->mlp_bias);
+    add_layer_weight(w, i, "post_attention_layernorm", c->hidden, 0, false, WHOLE);
+    add_layer_weight(w, i, "mlp.gate_proj", c->ffn, c->hidden, c->mlp_bias, ROWS);
+    add_layer_weight(w, i, "mlp.up_proj", c->ffn, c->hidden, c->mlp_bias, ROWS);
+    add_layer_weight(w, i, "mlp.down_proj", c->hidden, c->ffn, c->mlp_bias, COLUMNS);
+}
+
+void npugraph__weights_divide(struct npugraph__weights *w, uint32_t rank, uint32_t ranks)
+{
+    for (size_t i = 0; i < w->n; i++) {
+        struct npugraph__weight *x = &w->items[i];
+
+        x->shape[0] = x->full[0];
+        x->shape[1] = x->full[1];
+        x->begin = 0;
+        x->buffer = 0;
+        x->absent = x->first && rank > 0;
+        if (x->split < 0 || ranks < 2)
+            continue;
+        x->shape[x->split] /= ranks;
+        x->begin = x->shape[x->split] * rank;
+    }
+}
+
+int npugraph__config_divide(const struct npugraph__config *c, uint32_t ranks, struct npugraph__config *part_p,
+                            struct npugraph_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t value;
+    } divided[] = {
+        {"num_attention_heads", c->heads}, {"num_key_value_heads", c->kv_heads}, {"intermediate_size", c->ffn}};
+
+    for (size_t i = 0; i < sizeof(divided) / sizeof(divided[0]); i++)
+        if (divided[i].value % ranks != 0)
+            return npugraph__error(err, 3, "INVALID_ARGUMENT",
+                                   "%s is %" PRId64 ", which %u devices cannot divide evenly among them",
+                                   divided[i].name, divided[i].value, ranks);
+    *part_p = *c;
+    part_p->heads /= ranks;
+    part_p->kv_heads /= ranks;
+    part_p->ffn /= ranks;
+    return 0;
 }
 
 static char *intern_file(struct npugraph__weights *w, const char *name)
@@ -315,12 +360,12 @@ int npugraph__weights_list(const char *dir, const struct npugraph__config *c, st
         npugraph__weights_fini(w);
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     }
-    add_weight(w, "model.embed_tokens.weight", c->vocab, c->hidden);
+    add_weight(w, "model.embed_tokens.weight", c->vocab, c->hidden, WHOLE);
     for (int64_t i = 0; i < c->layers; i++)
         list_layer(c, w, i);
-    add_weight(w, "model.norm.weight", c->hidden, 0);
+    add_weight(w, "model.norm.weight", c->hidden, 0, WHOLE);
     if (!c->tied)
-        add_weight(w, "lm_head.weight", c->vocab, c->hidden);
+        add_weight(w, "lm_head.weight", c->vocab, c->hidden, WHOLE);
     rc = find_shards(dir, w, err);
     if (rc != 0)
         npugraph__weights_fini(w);

@@ -88,6 +88,8 @@ static void put_params(struct writer *g)
     for (size_t i = 0; i < g->w->n; i++) {
         const struct npugraph__weight *x = &g->w->items[i];
 
+        if (x->absent)
+            continue;
         if (x->rank == 2)
             put("  param %%%s : %s[%" PRId64 ",%" PRId64 "]\n", x->name, x->dtype, x->shape[0], x->shape[1]);
         else
@@ -126,6 +128,27 @@ static void put_linear(struct writer *g, const char *result, const char *x, int6
     put(")\n");
 }
 
+/* A linear whose columns the ranks have divided: their sum is the result, on each of them. */
+static void put_summed_linear(struct writer *g, const char *result, const char *x, int64_t layer, const char *part,
+                              bool bias)
+{
+    char name[96];
+    const struct npugraph__weight *b;
+
+    if (g->s->ranks < 2) {
+        put_linear(g, result, x, layer, part, bias);
+        return;
+    }
+    snprintf(name, sizeof(name), "model.layers.%" PRId64 ".%s.bias", layer, part);
+    b = npugraph__weights_find(g->w, name);
+    snprintf(name, sizeof(name), "%s_part", result);
+    put_linear(g, name, x, layer, part, b != NULL && !b->absent);
+    put("  %%%s_sum.%" PRId64 " = _c10d_functional.all_reduce(%%%s_part.%" PRId64
+        ") {reduce_op=\"sum\", group_name=\"" NPUGRAPH__GROUP "\"}\n",
+        result, layer, result, layer);
+    put("  %%%s.%" PRId64 " = _c10d_functional.wait_tensor(%%%s_sum.%" PRId64 ")\n", result, layer, result, layer);
+}
+
 /* q or k: heads, their norm (Qwen3), rotation. Ends in "<name>r.<layer>". */
 static void put_heads(struct writer *g, const char *name, int64_t layer, int64_t heads, const char *norm)
 {
@@ -162,7 +185,7 @@ static void put_attention(struct writer *g, int64_t i)
         i, i, i, i, c->heads, c->kv_heads, 1.0 / sqrt((double)c->head_dim), g->s->block_size);
     put("  %%flat.%" PRId64 " = aten.view(%%att.%" PRId64 ") {size=[%s, %" PRId64 "]}\n", i, i, g->rows,
         c->heads * c->head_dim);
-    put_linear(g, "o", "flat", i, "self_attn.o_proj", c->attention_bias);
+    put_summed_linear(g, "o", "flat", i, "self_attn.o_proj", c->attention_bias);
 }
 
 static void put_mlp(struct writer *g, int64_t i)
@@ -174,7 +197,7 @@ static void put_mlp(struct writer *g, int64_t i)
     put_linear(g, "up", "m", i, "mlp.up_proj", g->c->mlp_bias);
     put("  %%act.%" PRId64 " = aten.silu(%%gate.%" PRId64 ")\n", i, i);
     put("  %%prod.%" PRId64 " = aten.mul.Tensor(%%act.%" PRId64 ", %%up.%" PRId64 ")\n", i, i, i);
-    put_linear(g, "down", "prod", i, "mlp.down_proj", g->c->mlp_bias);
+    put_summed_linear(g, "down", "prod", i, "mlp.down_proj", g->c->mlp_bias);
 }
 
 /* The residual sum and the norm in front of layer i + 1, or of the head; there a prompt's last row is enough. */

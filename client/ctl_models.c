@@ -95,12 +95,36 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 
 /* ---- load, unload ------------------------------------------------------------------------------------------ */
 
+#define DEVICES_MAX 16 /* of a group */
+
+/* value is an argument of the program, which ends before the list is used no more. */
+static int load_devices(const struct ctl_command *command, struct npugraph_model_params *p, const char *value)
+{
+    static const char *devices[DEVICES_MAX];
+    static char list[1024];
+    char *at = list, *name;
+
+    p->n_devices = 0;
+    p->devices = devices;
+    if (strlen(value) >= sizeof(list))
+        return ctl_usage(command, "--devices takes a list of at most %d devices", DEVICES_MAX);
+    snprintf(list, sizeof(list), "%s", value);
+    while ((name = strsep(&at, ",")) != NULL) {
+        if (*name == '\0' || p->n_devices == DEVICES_MAX)
+            return ctl_usage(command, "--devices takes a list of 1 to %d devices, as in: host:0,host:1", DEVICES_MAX);
+        devices[p->n_devices++] = name;
+    }
+    return 0;
+}
+
 static int load_option(const struct ctl_command *command, struct npugraph_model_params *p, const char *name,
                        const char *value)
 {
     uint64_t v = 0;
 
-    if (strcmp(name, "name") == 0) {
+    if (strcmp(name, "devices") == 0) {
+        return load_devices(command, p, value);
+    } else if (strcmp(name, "name") == 0) {
         p->name = value;
     } else if (strcmp(name, "kv-dtype") == 0) {
         p->kv_dtype = value;
@@ -139,9 +163,9 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
 
     npugraph_model_params_init(&params);
     do {
-        while ((name = ctl_next_option(&o, "no-prefix-sharing",
-                                       "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy",
-                                       &value)) != NULL)
+        while ((name = ctl_next_option(
+                    &o, "no-prefix-sharing",
+                    "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices", &value)) != NULL)
             if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
                 return 2;
         arg = ctl_next_argument(&o);

@@ -27,11 +27,59 @@ int npugraph_graph_register(struct npugraph_client *client, const char *text, co
                             size_t n_bindings, const struct npugraph_option *options, size_t n_options,
                             uint64_t *graph_p, struct npugraph_error *err)
 {
+    const struct npugraph_place place = {NULL, 0};
+
+    return npugraph_graph_register_on(client, &place, text, bindings, n_bindings, options, n_options, graph_p, err);
+}
+
+int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
+                          size_t n_devices, uint64_t *group_p, struct npugraph_error *err)
+{
+    Npugraph__V1__CreateGroupRequest req = NPUGRAPH__V1__CREATE_GROUP_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.devices = (char **)devices;
+    req.n_devices = n_devices;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/CreateGroup", &req.base,
+                         &npugraph__v1__create_group_response__descriptor, &reply, err);
+    if (rc == 0)
+        *group_p = ((Npugraph__V1__CreateGroupResponse *)reply)->group;
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
+                        uint64_t *graph_p, struct npugraph_error *err)
+{
+    Npugraph__V1__JoinRanksRequest req = NPUGRAPH__V1__JOIN_RANKS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.graphs = (uint64_t *)graphs;
+    req.n_graphs = n;
+    req.replicated = replicated;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/JoinRanks", &req.base,
+                         &npugraph__v1__join_ranks_response__descriptor, &reply, err);
+    if (rc == 0)
+        *graph_p = ((Npugraph__V1__JoinRanksResponse *)reply)->graph;
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_graph_register_on(struct npugraph_client *client, const struct npugraph_place *place, const char *text,
+                               const struct npugraph_binding *bindings, size_t n_bindings,
+                               const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
+                               struct npugraph_error *err)
+{
     Npugraph__V1__RegisterRequest req = NPUGRAPH__V1__REGISTER_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     int rc;
 
     req.text = (char *)text;
+    req.device = (char *)(place->device != NULL ? place->device : "");
+    req.group = place->group;
     req.bindings = pointer_array(n_bindings, sizeof(Npugraph__V1__Binding));
     req.options = pointer_array(n_options, sizeof(Npugraph__V1__GraphOption));
     if (req.bindings == NULL || req.options == NULL) {

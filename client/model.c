@@ -23,7 +23,10 @@ struct load {
     char dir[PATH_MAX];
     char path[PATH_MAX + 256]; /* of the file at hand */
     char name[65];
-    struct npugraph__config config;
+    struct npugraph__config config, part; /* of the model, and of one rank */
+    uint32_t ranks;
+    const char *device; /* of the rank at hand; NULL: the default one */
+    uint64_t group;     /* 0: of one device */
     struct npugraph__weights weights;
     struct npugraph__shape shape;
     struct npugraph_binding *bindings; /* weights, tables, KV states */
@@ -32,6 +35,7 @@ struct load {
     uint64_t *buffers; /* all that we hold */
     size_t n_buffers;
     uint64_t graphs[2];
+    uint64_t (*rank_graphs)[2]; /* by rank; with a group */
     npugraph_progress_fn progress;
     void *user;
     uint64_t bytes_before, bytes_total;
@@ -86,6 +90,7 @@ static int choose_shape(struct load *l)
     if (p->block_size == 0 || p->max_batch == 0 || p->prefill_chunk == 0)
         return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
                                "block_size, max_batch and prefill_chunk must be 1 or more");
+    l->shape.ranks = l->ranks;
     l->shape.max_context = (uint32_t)context;
     l->shape.block_size = p->block_size;
     l->shape.max_batch = p->max_batch;
@@ -134,43 +139,81 @@ static int check_tensor(struct load *l, const struct npugraph_tensor *t)
     return 0;
 }
 
+/* The rank's weights of a file. */
+static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
+                           struct npugraph_load *q)
+{
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        if (w->absent || strcmp(w->file, file) != 0)
+            continue;
+        names[q->n_names++] = w->name;
+        if (w->split >= 0 && l->ranks > 1)
+            slices[q->n_slices++] =
+                (struct npugraph_slice){w->name, (uint32_t)w->split, w->begin, w->begin + w->shape[w->split]};
+    }
+    q->names = names;
+    q->slices = slices;
+}
+
 static int load_file(struct load *l, const char *file)
 {
     const char **names = calloc(l->weights.n, sizeof(*names));
+    struct npugraph_slice *slices = calloc(l->weights.n, sizeof(*slices));
+    struct npugraph_load q = {.path = l->path, .device = l->device};
     struct npugraph_tensors *got = NULL;
-    size_t n = 0;
-    int rc;
+    int rc = 0;
 
-    if (names == NULL)
-        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
-    for (size_t i = 0; i < l->weights.n; i++)
-        if (strcmp(l->weights.items[i].file, file) == 0)
-            names[n++] = l->weights.items[i].name;
-    snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, file);
-    rc = npugraph_load_safetensors(l->client, l->path, names, n, total_progress, l, &got, l->err);
-    for (size_t i = 0; rc == 0 && i < got->n && l->n_buffers < l->weights.n; i++) {
+    if (names == NULL || slices == NULL)
+        rc = npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    if (rc == 0) {
+        choose_tensors(l, file, names, slices, &q);
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, file);
+    }
+    if (rc == 0 && q.n_names != 0)
+        rc = npugraph_load_slices(l->client, &q, total_progress, l, &got, l->err);
+    for (size_t i = 0; rc == 0 && got != NULL && i < got->n && i < q.n_names; i++) {
         rc = check_tensor(l, &got->items[i]);
         l->bytes_before += got->items[i].bytes;
     }
     npugraph_tensors_free(got);
     free(names);
+    free(slices);
     return rc;
+}
+
+/* Whole files; of several ranks, by the part of the elements that they have together. */
+static uint64_t count_bytes(struct load *l)
+{
+    double files = 0, full = 0, parts = 0;
+    struct stat sb;
+
+    for (size_t i = 0; i < l->weights.n_files; i++) {
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->weights.files[i]);
+        files += stat(l->path, &sb) == 0 ? (double)sb.st_size : 0;
+    }
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+        double n = (double)w->full[0] * (w->rank == 2 ? (double)w->full[1] : 1);
+
+        full += n;
+        parts += w->split >= 0 || w->first ? n : n * l->ranks;
+    }
+    return (uint64_t)(files * parts / full);
 }
 
 static int load_weights(struct load *l)
 {
-    struct stat sb;
     int rc = 0;
 
-    for (size_t i = 0; i < l->weights.n_files; i++) {
-        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->weights.files[i]);
-        l->bytes_total += stat(l->path, &sb) == 0 ? (uint64_t)sb.st_size : 0;
-    }
     for (size_t i = 0; rc == 0 && i < l->weights.n_files; i++)
         rc = load_file(l, l->weights.files[i]);
     for (size_t i = 0; rc == 0 && i < l->weights.n; i++) {
         const struct npugraph__weight *w = &l->weights.items[i];
 
+        if (w->absent)
+            continue;
         if (w->buffer == 0)
             rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
         l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
@@ -186,7 +229,7 @@ static int make_buffer(struct load *l, const char *label, uint64_t bytes, const 
     int rc;
 
     snprintf(full, sizeof(full), "%s %s", l->name, what);
-    rc = npugraph_buffer_alloc(l->client, bytes, full, buffer_p, l->err);
+    rc = npugraph_buffer_alloc_on(l->client, l->device, bytes, full, buffer_p, l->err);
     if (rc != 0)
         return rc;
     l->buffers[l->n_buffers++] = *buffer_p;
@@ -216,7 +259,7 @@ static int make_tables(struct load *l)
 
 static int make_kv(struct load *l)
 {
-    uint64_t bytes = block_bytes(l) / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
+    uint64_t bytes = block_bytes(l) / l->ranks / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
     int rc = 0;
 
     for (int64_t i = 0; rc == 0 && i < 2 * l->config.layers; i++) {
@@ -228,18 +271,19 @@ static int make_kv(struct load *l)
 
 /* ---- graphs and model ------------------------------------------------------------------------------------ */
 
-static int register_graph(struct load *l, bool prefill)
+static int register_graph(struct load *l, bool prefill, uint64_t *graph_p)
 {
+    const struct npugraph_place place = {l->device, l->group};
     struct ngd_strbuf sb;
     char name[96];
     int rc;
 
     ngd_strbuf_init(&sb);
     snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
-    npugraph__graph_text(&l->config, &l->weights, &l->shape, name, prefill, &sb);
+    npugraph__graph_text(&l->part, &l->weights, &l->shape, name, prefill, &sb);
     rc = sb.failed ? npugraph__error(l->err, 8, "NO_MEMORY", "out of memory")
-                   : npugraph_graph_register(l->client, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL, 0,
-                                             &l->graphs[prefill], l->err);
+                   : npugraph_graph_register_on(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings,
+                                                NULL, 0, graph_p, l->err);
     ngd_strbuf_fini(&sb);
     return rc;
 }
@@ -251,7 +295,7 @@ static uint64_t count_parameters(const struct load *l)
     for (size_t i = 0; i < l->weights.n; i++) {
         const struct npugraph__weight *w = &l->weights.items[i];
 
-        n += (uint64_t)w->shape[0] * (w->rank == 2 ? (uint64_t)w->shape[1] : 1);
+        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1);
     }
     return n;
 }
@@ -279,7 +323,7 @@ static int register_model(struct load *l)
 {
     Npugraph__V1__RegisterModelRequest req = NPUGRAPH__V1__REGISTER_MODEL_REQUEST__INIT;
     Npugraph__V1__DecodeContract contract;
-    char description[160], **states = calloc((size_t)l->config.layers * 2, sizeof(*states));
+    char description[160], parallel[40] = "", **states = calloc((size_t)l->config.layers * 2, sizeof(*states));
     ProtobufCMessage *reply = NULL;
     int rc;
 
@@ -290,9 +334,11 @@ static int register_model(struct load *l)
     fill_contract(&contract);
     contract.n_kv_states = (size_t)l->config.layers * 2;
     contract.kv_states = states;
-    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s", l->config.architecture,
-             l->config.layers, l->config.hidden,
-             npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype);
+    if (l->ranks > 1)
+        snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s",
+             l->config.architecture, l->config.layers, l->config.hidden,
+             npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype, parallel);
     req.name = l->name;
     req.prefill_graph = l->graphs[1];
     req.decode_graph = l->graphs[0];
@@ -315,35 +361,101 @@ static int register_model(struct load *l)
     return rc;
 }
 
-static int load_all(struct load *l, const char *dir)
+/* What one device has of the model, and its two graphs. */
+static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
 {
-    size_t states;
-    int rc = choose_name(l, dir);
+    int rc;
 
-    if (rc == 0)
-        rc = npugraph__config_read(l->dir, &l->config, l->err);
-    if (rc == 0)
-        rc = npugraph__weights_list(l->dir, &l->config, &l->weights, l->err);
-    if (rc != 0)
-        return rc;
-    states = (size_t)l->config.layers * 2;
-    l->bindings = calloc(l->weights.n + states + 2, sizeof(*l->bindings));
-    l->buffers = calloc(l->weights.n + states + 2, sizeof(*l->buffers));
-    l->labels = calloc(states, sizeof(*l->labels));
-    if (l->bindings == NULL || l->buffers == NULL || l->labels == NULL)
-        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    npugraph__weights_divide(&l->weights, rank, l->ranks);
+    l->device = l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
+    l->n_bindings = 0;
     rc = load_weights(l);
-    if (rc == 0)
+    if (rc == 0 && rank == 0)
         rc = choose_shape(l);
     if (rc == 0)
         rc = make_tables(l);
     if (rc == 0)
         rc = make_kv(l);
     if (rc == 0)
-        rc = register_graph(l, true);
+        rc = register_graph(l, true, &graphs[1]);
+    return rc == 0 ? register_graph(l, false, &graphs[0]) : rc;
+}
+
+/* The same graph of all ranks, as one. */
+static int join(struct load *l, int which)
+{
+    uint64_t *graphs = calloc(l->ranks, sizeof(*graphs));
+    int rc;
+
+    if (graphs == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    for (uint32_t r = 0; r < l->ranks; r++)
+        graphs[r] = l->rank_graphs[r][which];
+    rc = npugraph_ranks_join(l->client, graphs, l->ranks, true, &l->graphs[which], l->err);
+    free(graphs);
+    return rc;
+}
+
+static int load_ranks(struct load *l)
+{
+    int rc;
+
+    if (l->ranks == 1)
+        return load_rank(l, 0, l->graphs);
+    rc = npugraph_group_create(l->client, NPUGRAPH__GROUP, l->params->devices, l->ranks, &l->group, l->err);
+    for (uint32_t r = 0; rc == 0 && r < l->ranks; r++)
+        rc = load_rank(l, r, l->rank_graphs[r]);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = join(l, i);
+    return rc;
+}
+
+static int prepare(struct load *l, const char *dir)
+{
+    int rc = choose_name(l, dir);
+
+    l->ranks = l->params->n_devices > 1 ? (uint32_t)l->params->n_devices : 1;
     if (rc == 0)
-        rc = register_graph(l, false);
+        rc = npugraph__config_read(l->dir, &l->config, l->err);
+    if (rc == 0)
+        rc = npugraph__config_divide(&l->config, l->ranks, &l->part, l->err);
+    return rc == 0 ? npugraph__weights_list(l->dir, &l->config, &l->weights, l->err) : rc;
+}
+
+static int load_all(struct load *l, const char *dir)
+{
+    size_t states, all;
+    int rc = prepare(l, dir);
+
+    if (rc != 0)
+        return rc;
+    states = (size_t)l->config.layers * 2;
+    all = l->weights.n + states + 2;
+    l->bindings = calloc(all, sizeof(*l->bindings));
+    l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
+    l->labels = calloc(states, sizeof(*l->labels));
+    l->rank_graphs = calloc(l->ranks, sizeof(*l->rank_graphs));
+    if (l->bindings == NULL || l->buffers == NULL || l->labels == NULL || l->rank_graphs == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    l->bytes_total = count_bytes(l);
+    rc = load_ranks(l);
     return rc == 0 ? register_model(l) : rc;
+}
+
+/* The model holds what it needs; on a failure this is the clean-up. */
+static void let_go(struct load *l)
+{
+    for (int i = 0; i < 2; i++)
+        if (l->graphs[i] != 0)
+            npugraph_graph_release(l->client, l->graphs[i], NULL);
+    for (uint32_t r = 0; l->rank_graphs != NULL && r < l->ranks; r++)
+        for (int i = 0; i < 2; i++)
+            if (l->rank_graphs[r][i] != 0)
+                npugraph_graph_release(l->client, l->rank_graphs[r][i], NULL);
+    if (l->group != 0)
+        npugraph_graph_release(l->client, l->group, NULL);
+    if (l->n_buffers != 0)
+        npugraph_buffer_free(l->client, l->buffers, l->n_buffers, NULL);
 }
 
 int npugraph_model_load(struct npugraph_client *client, const char *dir, const struct npugraph_model_params *params,
@@ -361,16 +473,12 @@ int npugraph_model_load(struct npugraph_client *client, const char *dir, const s
     l->user = user;
     l->err = &local;
     rc = load_all(l, dir);
-    /* The model holds what it needs; on a failure this is the clean-up. */
-    for (int i = 0; i < 2; i++)
-        if (l->graphs[i] != 0)
-            npugraph_graph_release(client, l->graphs[i], NULL);
-    if (l->n_buffers != 0)
-        npugraph_buffer_free(client, l->buffers, l->n_buffers, NULL);
+    let_go(l);
     npugraph__weights_fini(&l->weights);
     free(l->bindings);
     free(l->buffers);
     free(l->labels);
+    free(l->rank_graphs);
     free(l);
     if (rc != 0 && err != NULL)
         *err = local;

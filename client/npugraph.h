@@ -65,6 +65,9 @@ NPUGRAPH_API const char *npugraph_version(void);
 
 NPUGRAPH_API int npugraph_buffer_alloc(struct npugraph_client *client, uint64_t bytes, const char *label,
                                        uint64_t *buffer_p, struct npugraph_error *err);
+/* On a device: by name ("host:1") or number in `npugraphctl devices`; NULL = the default one. */
+NPUGRAPH_API int npugraph_buffer_alloc_on(struct npugraph_client *client, const char *device, uint64_t bytes,
+                                          const char *label, uint64_t *buffer_p, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset,
                                        const void *data, uint64_t bytes, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data,
@@ -90,6 +93,23 @@ typedef void (*npugraph_progress_fn)(void *user, uint64_t done, uint64_t total);
 NPUGRAPH_API int npugraph_load_safetensors(struct npugraph_client *client, const char *path, const char *const *names,
                                            size_t n_names, npugraph_progress_fn progress, void *user,
                                            struct npugraph_tensors **tensors_p, struct npugraph_error *err);
+/* A part of a tensor: begin <= index < end in dimension dim, all of the others. */
+struct npugraph_slice {
+    const char *name;
+    uint32_t dim;
+    int64_t begin, end;
+};
+struct npugraph_load {
+    const char *path;
+    const char *device;       /* NULL = the default one */
+    const char *const *names; /* to load; n_names = 0 for all */
+    size_t n_names;
+    const struct npugraph_slice *slices; /* of tensors that are loaded; the others are loaded whole */
+    size_t n_slices;
+};
+NPUGRAPH_API int npugraph_load_slices(struct npugraph_client *client, const struct npugraph_load *load,
+                                      npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
+                                      struct npugraph_error *err);
 NPUGRAPH_API void npugraph_tensors_free(struct npugraph_tensors *tensors);
 
 /* ---- graphs ---------------------------------------------------------------------------------------------------------
@@ -107,6 +127,24 @@ NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const c
                                          const struct npugraph_binding *bindings, size_t n_bindings,
                                          const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
                                          struct npugraph_error *err);
+
+/*
+ * Several devices: a group of them (docs/collectives.md), a graph for each rank, and one graph that is made of these.
+ * devices: by rank. The group is released as a graph is. replicated: all ranks take the same inputs, given once, and
+ * the results are those of rank 0; otherwise inputs, host values and results are those of rank 0, then of rank 1, ...
+ */
+NPUGRAPH_API int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
+                                       size_t n_devices, uint64_t *group_p, struct npugraph_error *err);
+struct npugraph_place {
+    const char *device; /* NULL = the default one */
+    uint64_t group;     /* 0 = none */
+};
+NPUGRAPH_API int npugraph_graph_register_on(struct npugraph_client *client, const struct npugraph_place *place,
+                                            const char *text, const struct npugraph_binding *bindings,
+                                            size_t n_bindings, const struct npugraph_option *options, size_t n_options,
+                                            uint64_t *graph_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
+                                     uint64_t *graph_p, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struct npugraph_error *err);
 
 struct npugraph_capture_result {
@@ -196,6 +234,10 @@ struct npugraph_model_params {
     bool keep;              /* outlives this client; default true */
     const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
     bool no_prefix_sharing; /* compute every prompt from its beginning */
+    /* Where it is loaded. Several devices divide its heads and its MLP among them (tensor parallel) and compute each
+     * step together. n_devices = 0: on the default one. kv_bytes is for all together. */
+    const char *const *devices;
+    size_t n_devices;
 };
 NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *params);
 /*

@@ -49,11 +49,12 @@ const struct ctl_command ctl_commands[] = {
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
     {"load",
      "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
-     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing]",
+     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST]",
      "Load a Hugging Face checkpoint as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
      "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16. When KV blocks run\n"
-     "out, --kv-policy preempt takes those of another sequence, which computes them again later.",
+     "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
+     "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.",
      true, ctl_cmd_load},
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
