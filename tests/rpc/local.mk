@@ -26,6 +26,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_sharing.py \
 	tests/rpc/test_startup.py \
 	tests/rpc/test_store.py \
+	tests/rpc/test_tensor_parallel.py \
 	tests/rpc/test_timeline.py \
 	tests/rpc/test_timing.py \
 	tests/rpc/test_tls.py \
