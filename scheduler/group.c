@@ -191,15 +191,26 @@ static ngd_status_t mend(struct ngd_group *group, struct ngd_diag *why)
     return ngd_comm_reset(group->comm, why);
 }
 
+/* Without all of its devices a group is not made whole: that would wait for the one that does not answer. */
+static bool is_open(struct ngd_group *group)
+{
+    bool open;
+
+    ngd_mutex_lock(&group->lock);
+    look_at_devices_locked(group);
+    open = !group->closed.status;
+    ngd_mutex_unlock(&group->lock);
+    return open;
+}
+
 void ngd_group_leave(struct ngd_group *group)
 {
     struct ngd_diag why = {0};
-    ngd_status_t status = mend(group, &why);
+    ngd_status_t status = is_open(group) ? mend(group, &why) : NGD_OK;
 
     ngd_mutex_lock(&group->lock);
     if (status && !group->closed.status)
         close_locked(group, status, why.text);
-    look_at_devices_locked(group);
     group->busy = false;
     ngd_cond_signal(&group->idle);
     ngd_mutex_unlock(&group->lock);

@@ -175,6 +175,69 @@ def lost_device():
         assert unfloats(clients[2].replay(late, [floats(3, 4)]).outputs[0]) == [6, 8]
 
 
+GANG = """npugraph 1
+graph "sum" {
+  input %x : f32[4]
+  %y = _c10d_functional.all_reduce(%x) {reduce_op="sum", group_name="tp"}
+  return "y" = %y
+}
+"""
+
+
+def gang(c, *devices):
+    group = c.call("Graphs/CreateGroup", pb.CreateGroupRequest(name="tp", devices=devices)).group
+    ranks = [c.call("Graphs/Register", pb.RegisterRequest(text=GANG, group=group, device=d)).graph for d in devices]
+    return c.call("Graphs/JoinRanks", pb.JoinRanksRequest(graphs=ranks)).graph
+
+
+def try_gang(c, graph):
+    return [unfloats(o) for o in c.replay(graph, [floats(1, 2, 3, 4), floats(10, 20, 30, 40)]).outputs]
+
+
+@test("ranks on two NPUs are replayed together; devices of different backends make no group")
+def groups():
+    with ascend("--device=ascend:0", "--device=ascend:1", "--device=host", "--threads=1", DEVICES="2") as d, Client(d) as c:
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/CreateGroup", pb.CreateGroupRequest(name="tp", devices=["0", "host:0"]))
+        assert "ascend:0" in got.text and "host:0" in got.text and "one backend" in got.text
+        g = gang(c, "ascend:1", "ascend:0")
+        for _ in range(10):
+            assert try_gang(c, g) == [[11, 22, 33, 44]] * 2
+
+
+@test("a group that loses an NPU is closed, says so, and the other devices go on")
+def lost_group():
+    with ascend("--device=ascend:0", "--device=ascend:1", "--device=ascend:2", DEVICES="3", LOSE="1:40") as d, Client(d) as c, Client(d) as other:
+        g = gang(c, "ascend:0", "ascend:1")
+        details = []
+        for _ in range(60):
+            try:
+                assert try_gang(c, g) == [[11, 22, 33, 44]] * 2
+            except grpc.RpcError as e:
+                details.append((e.code().name, e.details()))
+        assert details and all("ascend:1" in text or "rank" in text for _, text in details), details[:3]
+        assert 'group "tp" is closed' in details[-1][1] and "rank 1" in details[-1][1], details[-1]
+        info, = c.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
+        assert info.state == "closed" and info.reason == details[-1][1]
+        refused("DEVICE_LOST", "UNAVAILABLE", c.call, "Graphs/CreateGroup", pb.CreateGroupRequest(name="again", devices=["0", "1"]))
+        assert try_gang(other, gang(other, "ascend:2", "ascend:0")) == [[11, 22, 33, 44]] * 2
+
+
+@test("a model divided between two NPUs says what one of them says")
+def divided():
+    model = SOURCE / "examples" / "model"
+    if CTL is None or not (model / "model.safetensors").exists():
+        raise Skip("npugraphctl or the bundled model is missing")
+    with ascend("--device=ascend:0", "--device=ascend:1", f"--models-dir={SOURCE / 'examples'}", DEVICES="2") as d, Client(d) as c:
+        texts = []
+        for name, devices in (("one", "ascend:1"), ("two", "ascend:0,ascend:1")):
+            subprocess.run([CTL, "--quiet", f"--address={d.address}", "load", str(model), "--name", name, "--kv-dtype", "bf16", "--devices", devices],
+                           check=True, capture_output=True, timeout=4 * PATIENCE)
+            sequence = c.call("Sequences/Open", pb.OpenRequest(model=name, prompt=[5, 6, 7]), timeout=4 * PATIENCE)
+            texts.append([t for m in c.call("Sequences/Generate", pb.GenerateRequest(sequence=sequence.sequence, max_tokens=8, ignore_stop=True),
+                                            timeout=4 * PATIENCE) for t in m.tokens])
+        assert texts[0] == texts[1] and len(texts[0]) == 8, texts
+
+
 @test("sequences whose device is lost are answered with its name, and the daemon and the other device go on")
 def lost_sequences():
     model = SOURCE / "examples" / "model"
