@@ -338,7 +338,8 @@ struct generation {
     size_t n_stop;
     struct npugraph_stops *stops; /* NULL: none are looked for */
     bool stopped;
-    bool logprobs;
+    bool logprobs, timing;
+    struct npugraph_timing prompt_time, tokens_time;
     uint64_t top;
     enum npugraph_priority priority;
     uint64_t tokens, got;
@@ -372,6 +373,8 @@ static bool generate_option(struct generation *g, const char *name, const char *
         return (g->ids_text = value) != NULL;
     if (strcmp(name, "tokenizer") == 0)
         return (g->tokenizer = value) != NULL;
+    if (strcmp(name, "timing") == 0)
+        return (g->timing = true);
     if (strcmp(name, "priority") == 0)
         return read_priority(g, value);
     if (strcmp(name, "stop") == 0 && g->n_stop < NPUGRAPH_STOPS_MAX)
@@ -402,7 +405,7 @@ static int generate_arguments(struct generation *g, int argc, char **argv)
 
     do {
         while ((name = ctl_next_option(
-                    &o, "", "tokenizer prompt ids tokens temperature top-k top-p seed stop logprobs priority",
+                    &o, "timing", "tokenizer prompt ids tokens temperature top-k top-p seed stop logprobs priority",
                     &value)) != NULL) {
             if (strcmp(name, "?") == 0)
                 return 2;
@@ -502,6 +505,43 @@ static bool show_token(void *user, int32_t token, const struct npugraph_logprobs
     return !g->stopped;
 }
 
+/* On standard error, or as an object: standard output is the text's. */
+static void print_timing(struct generation *g, const char *what, const struct npugraph_timing *t)
+{
+    const struct {
+        const char *name, *key;
+        uint64_t ns;
+    } parts[] = {{"waited", "queue_us", t->queue_ns},
+                 {"copy in", "copy_in_us", t->copy_in_ns},
+                 {"replay", "replay_us", t->replay_ns},
+                 {"copy out", "copy_out_us", t->copy_out_ns},
+                 {"of it padding", "padding_us", t->padding_ns}};
+    json_t *object = json_object();
+    char key[32];
+
+    if (!g->ctl->json)
+        fprintf(stderr, "[%s:", what);
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        json_object_set_new(object, parts[i].key, json_real((double)parts[i].ns / 1e3));
+        if (!g->ctl->json)
+            fprintf(stderr, "%s %s %.3f ms", i != 0 ? "," : "", parts[i].name, (double)parts[i].ns / 1e6);
+    }
+    if (!g->ctl->json)
+        fprintf(stderr, "]\n");
+    snprintf(key, sizeof(key), "%s_timing", what);
+    if (g->ctl->json)
+        json_object_set(g->ctl->root, key, object);
+    json_decref(object);
+}
+
+static void print_timings(struct generation *g)
+{
+    if (!g->timing)
+        return;
+    print_timing(g, "prompt", &g->prompt_time);
+    print_timing(g, "tokens", &g->tokens_time);
+}
+
 static void print_summary(struct generation *g, const char *finish)
 {
     double decode_s = (double)(g->last - g->first) / 1e9;
@@ -512,6 +552,7 @@ static void print_summary(struct generation *g, const char *finish)
         if (!g->ctl->quiet)
             fprintf(stderr, "[%llu tokens, %s; first after %.1f ms, then %.1f tokens/s]\n", (unsigned long long)g->got,
                     finish, (double)(g->first - g->begin) / 1e6, decode_s > 0 ? (double)(g->got - 1) / decode_s : 0);
+        print_timings(g);
         return;
     }
     f = ctl_fields_new(g->ctl, NULL);
@@ -520,6 +561,7 @@ static void print_summary(struct generation *g, const char *finish)
         json_object_set_new(g->ctl->root, "text", json_stringn(g->text != NULL ? g->text : "", g->n_text));
     if (g->logprobs)
         json_object_set(g->ctl->root, "logprobs", g->out_logprobs);
+    print_timings(g);
     ctl_field_str(f, "Finish", "finish", finish);
     ctl_field_us(f, "First token", "first_token_us", (double)(g->first - g->begin) / 1e3);
     ctl_field_rate(f, "Speed", "tokens_per_second", decode_s > 0 ? (double)(g->got - 1) / decode_s : 0, "tokens/s");
@@ -543,6 +585,7 @@ static int run_generation(struct generation *g, const char **finish_p, struct np
     struct npugraph_sequence *seq = NULL;
     struct npugraph_open_params open;
     struct npugraph_generate_params say;
+    struct npugraph_step first = {0};
     int rc;
 
     npugraph_open_params_init(&open);
@@ -552,9 +595,12 @@ static int run_generation(struct generation *g, const char **finish_p, struct np
     say.max_tokens = (uint32_t)g->tokens;
     open.want_logprobs = say.want_logprobs = g->logprobs;
     open.top = say.top = (uint32_t)g->top;
+    open.timing = g->timing;
+    say.timing = g->timing ? &g->tokens_time : NULL;
     g->begin = now_ns();
-    rc = npugraph_sequence_begin(g->ctl->client, g->model, g->ids, g->n_ids, &open, &seq, NULL, err);
+    rc = npugraph_sequence_begin(g->ctl->client, g->model, g->ids, g->n_ids, &open, &seq, &first, err);
     g->first = g->last = now_ns();
+    g->prompt_time = first.timing;
     if (rc == 0)
         rc = npugraph_sequence_say(seq, &say, show_token, g, finish_p, err);
     npugraph_sequence_close(seq);

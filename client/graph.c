@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: registration, capture, replay (single calls and on a stream). */
 #include "client/client_int.h"
+#include "client/timing.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <stdio.h>
@@ -231,11 +232,7 @@ static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_
         outputs[i] = (struct npugraph_output){r->outputs[i].data, r->outputs[i].len};
     res->queue_ns = r->queue_ns;
     res->device_ns = r->device_ns;
-    res->timing = r->timing == NULL
-                      ? (struct npugraph_timing){0}
-                      : (struct npugraph_timing){r->timing->queue_ns,    r->timing->copy_in_ns, r->timing->replay_ns,
-                                                 r->timing->copy_out_ns, r->timing->padding_ns, r->timing->requests,
-                                                 r->timing->charged_ns};
+    res->timing = npugraph__timing(r->timing);
     *result_p = res;
     return 0;
 }

@@ -11,7 +11,7 @@ libngdclient_la_SOURCES = \
 	client/checkpoint.h \
 	client/checkpoint_config.c \
 	client/checkpoint_graph.c \
-	client/client_int.h \
+	client/client_int.h client/timing.h \
 	client/graph.c \
 	client/model.c \
 	client/npugraph.h \

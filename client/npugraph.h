@@ -188,7 +188,10 @@ struct npugraph_output {
     const void *data;
     size_t bytes;
 };
-/* Where the daemon's time for a replay went, in nanoseconds; one after another, and padding is a part of replay. */
+/*
+ * Where the daemon's time for a replay went, in nanoseconds; one after another, and padding is a part of replay. Of a
+ * sequence's operation: sums over the replays that it had a part in, and all that it waited.
+ */
 struct npugraph_timing {
     uint64_t queue_ns;    /* waited for its turn and for a stream slot */
     uint64_t copy_in_ns;  /* inputs to where the device reads them */
@@ -290,6 +293,7 @@ struct npugraph_step {
     const float *logits; /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
     size_t vocab;
     uint64_t queue_ns, device_ns;
+    struct npugraph_timing timing; /* zeros unless it was asked for */
 };
 
 struct npugraph_sequence;
@@ -303,6 +307,7 @@ struct npugraph_open_params {
     bool want_logits, want_logprobs;          /* of the first token */
     uint32_t top;                             /* logprobs of so many of the most probable tokens too */
     enum npugraph_priority priority;
+    bool timing; /* fills npugraph_step.timing */
 };
 NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
 /* As npugraph_sequence_open, with all that it can be asked for. */
@@ -328,6 +333,7 @@ struct npugraph_step_params {
     bool want_logits, want_logprobs;
     uint32_t top;
     enum npugraph_priority priority; /* of this step */
+    bool timing;                     /* fills npugraph_step.timing */
 };
 NPUGRAPH_API void npugraph_step_params_init(struct npugraph_step_params *params);
 /* As npugraph_sequence_step, with all that it can be asked for. */
@@ -348,6 +354,8 @@ struct npugraph_generate_params {
     bool want_logprobs;
     uint32_t top;
     enum npugraph_priority priority; /* of this generation */
+    /* NULL, or where the generation's time went: written before each token's callback, in all so far. */
+    struct npugraph_timing *timing;
 };
 NPUGRAPH_API void npugraph_generate_params_init(struct npugraph_generate_params *params);
 /* logprobs: NULL unless asked for, and of a first token that was chosen without being asked. */

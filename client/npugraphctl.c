@@ -59,11 +59,12 @@ const struct ctl_command ctl_commands[] = {
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
      "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
-     "[--seed N] [--stop TEXT]... [--logprobs N] [--priority high|normal|low]",
+     "[--seed N] [--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
      "Generate text, streamed as it is made",
      "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.\n"
      "The text ends before the first --stop. --logprobs gives each token's log-probability, and with --json\n"
-     "those of the N most probable ones, 0 to 20.",
+     "those of the N most probable ones, 0 to 20. --timing tells where the daemon's time for the prompt and for\n"
+     "the tokens went.",
      true, ctl_cmd_generate},
     {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
      "Capture a graph file and show its cost",

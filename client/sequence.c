@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences: prompt, steps on one stream, generation. */
 #include "client/client_int.h"
+#include "client/timing.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <stdlib.h>
@@ -117,6 +118,7 @@ static int begin(struct npugraph_client *client, const char *method, const Proto
         first_p->position = r->position;
         first_p->device_ns = r->prefill_ns;
         first_p->batch = 1;
+        first_p->timing = npugraph__timing(r->timing);
         take_logits(first_p, &r->logits);
         rc = keep_logprobs(seq, first_p, &r->logprobs, r->logprobs != NULL, err);
     }
@@ -145,6 +147,7 @@ int npugraph_sequence_begin(struct npugraph_client *client, const char *model, c
     req.sampling = put_sampling(&how, params->sampling);
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (uint32_t)params->priority;
+    req.timing = params->timing;
     return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
 }
 
@@ -213,6 +216,7 @@ int npugraph_sequence_advance(struct npugraph_sequence *seq, const struct npugra
     req.n_draft = params->n_draft;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (uint32_t)params->priority;
+    req.timing = params->timing;
     rc = exchange(seq, &req, err);
     if (rc != 0)
         return rc;
@@ -225,7 +229,8 @@ int npugraph_sequence_advance(struct npugraph_sequence *seq, const struct npugra
                                      .batch = r->batch,
                                      .accepted = r->accepted,
                                      .queue_ns = r->queue_ns,
-                                     .device_ns = r->device_ns};
+                                     .device_ns = r->device_ns,
+                                     .timing = npugraph__timing(r->timing)};
     take_logits(step_p, &r->logits);
     return keep_logprobs(seq, step_p, r->logprobs, r->n_logprobs, err);
 }
@@ -255,6 +260,7 @@ struct listener {
     npugraph_token_fn plain;
     npugraph_generated_fn fn;
     void *user;
+    struct npugraph_timing *timing; /* NULL: not asked for */
 };
 
 static bool tell(const struct listener *l, int32_t token, const struct npugraph_logprobs *logprobs)
@@ -272,6 +278,8 @@ static int tell_all(const struct listener *l, const Npugraph__V1__GenerateRespon
     if (r->n_logprobs != 0 && list == NULL)
         return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
     *more_p = true;
+    if (l->timing != NULL)
+        *l->timing = npugraph__timing(r->timing);
     for (size_t i = 0; *more_p && i < r->n_tokens; i++)
         *more_p = tell(l, r->tokens[i], i < without || list == NULL ? NULL : &list[i - without]);
     free(list);
@@ -327,6 +335,9 @@ static int generate(struct npugraph_sequence *seq, const struct npugraph_generat
     req.n_stop_tokens = params->n_stop_tokens;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
     req.priority = (uint32_t)params->priority;
+    req.timing = params->timing != NULL;
+    if (params->timing != NULL)
+        memset(params->timing, 0, sizeof(*params->timing));
     rc = npugraph__stream_send(st, &req.base, err);
     if (rc == 0)
         rc = npugraph__stream_half_close(st, err);
@@ -341,7 +352,7 @@ static int generate(struct npugraph_sequence *seq, const struct npugraph_generat
 int npugraph_sequence_say(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
                           npugraph_generated_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
 {
-    return generate(seq, params, &(struct listener){.fn = fn, .user = user}, finish_p, err);
+    return generate(seq, params, &(struct listener){.fn = fn, .user = user, .timing = params->timing}, finish_p, err);
 }
 
 int npugraph_sequence_generate(struct npugraph_sequence *seq, uint32_t max_tokens, bool ignore_stop,

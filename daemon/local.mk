@@ -88,6 +88,7 @@ libngddaemon_la_SOURCES = \
 	daemon/stop_guard.c \
 	daemon/stop_guard.h \
 	daemon/tls.c \
+	daemon/timing.h \
 	daemon/tls.h \
 	daemon/wire.c \
 	daemon/wire.h \

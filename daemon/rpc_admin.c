@@ -11,6 +11,7 @@
 #include "daemon/session.h"
 #include "daemon/stats.h"
 #include "daemon/stats_http.h"
+#include "daemon/timing.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/sched.h"
 #include "scheduler/share.h"
@@ -237,14 +238,8 @@ static Npugraph__V1__Timing *make_timing(struct ngd_arena *arena, const struct n
 {
     Npugraph__V1__Timing *t = ngd_arena_alloc(arena, sizeof(*t));
 
-    if (!t)
-        return NULL;
-    npugraph__v1__timing__init(t);
-    t->queue_ns = (uint64_t)split->part[NGD_SPLIT_QUEUE];
-    t->copy_in_ns = (uint64_t)split->part[NGD_SPLIT_COPY_IN];
-    t->replay_ns = (uint64_t)split->part[NGD_SPLIT_REPLAY];
-    t->copy_out_ns = (uint64_t)split->part[NGD_SPLIT_COPY_OUT];
-    t->padding_ns = (uint64_t)split->part[NGD_SPLIT_PADDING];
+    if (t)
+        ngd_timing_fill(t, split);
     return t;
 }
 

@@ -9,6 +9,7 @@
 #include "daemon/rpc_methods.h"
 #include "daemon/rpc_sequences.h"
 #include "daemon/session.h"
+#include "daemon/timing.h"
 #include "proto/npugraph.pb-c.h"
 
 #define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
@@ -22,12 +23,16 @@ struct generation {
     uint32_t position NGD_GUARDED_BY(lock);
     struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last of them; NULL: not wanted */
     uint32_t n_logprobs NGD_GUARDED_BY(lock);
+    bool timed NGD_GUARDED_BY(lock); /* it was asked for */
+    struct ngd_split so_far NGD_GUARDED_BY(lock);
+    struct ngd_split split; /* of the thread that calls back */
 };
 
 static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
 {
     Npugraph__V1__GenerateResponse m = NPUGRAPH__V1__GENERATE_RESPONSE__INIT;
     struct ngd_logprob_list list;
+    Npugraph__V1__Timing timing;
 
     if (ngd_logprob_list_make(g->logprobs, g->n_logprobs, &list) != NGD_OK)
         ngd_seq_cancel(g->object->seq); /* the client asked for them, so it is not told less and nothing else */
@@ -37,6 +42,8 @@ static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(
     m.n_tokens = g->n_waiting;
     m.position = g->position;
     m.finish = (char *)(uintptr_t)finish;
+    ngd_timing_fill(&timing, &g->so_far);
+    m.timing = g->timed ? &timing : NULL;
     ngd_call_send(g->call, &m.base); /* a client that is gone is told to us by cancelled() */
     ngd_logprob_list_free(&list);
     g->n_waiting = g->n_logprobs = 0;
@@ -51,6 +58,7 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     ngd_mutex_lock(&g->lock);
     g->waiting[g->n_waiting++] = token;
     g->position = position;
+    g->so_far = g->split;
     if (logprobs && g->logprobs)
         g->logprobs[g->n_logprobs++] = *logprobs;
     if (ngd_call_unsent(g->call) == 0 || g->n_logprobs == LOGPROBS_ROOM)
@@ -81,13 +89,14 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
         return;
     }
     ngd_mutex_lock(&g->lock);
+    g->so_far = g->split;
     send_waiting(g, finish);
     ngd_mutex_unlock(&g->lock);
     ngd_call_finish(call);
 }
 
 /* Room for what may be collected. */
-static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logprobs)
+static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logprobs, bool timed)
 {
     int32_t *waiting = ngd_arena_calloc(&g->call->life, tokens + 1u, sizeof(*waiting));
     struct ngd_logprobs *lp = logprobs ? ngd_arena_calloc(&g->call->life, LOGPROBS_ROOM, sizeof(*lp)) : NULL;
@@ -97,6 +106,7 @@ static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logpro
     ngd_mutex_lock(&g->lock);
     g->waiting = waiting;
     g->logprobs = lp;
+    g->timed = timed;
     ngd_mutex_unlock(&g->lock);
     return NGD_OK;
 }
@@ -136,9 +146,10 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     room = q->max_tokens < model.max_context
                ? q->max_tokens
                : model.max_context + 1; /* the last token chosen needs no place in the context */
-    status = make_room(g, room, q->logprobs != NULL);
+    status = make_room(g, room, q->logprobs != NULL, q->timing);
     if (status == NGD_OK)
         status = read_params(q, room, &params, diag);
+    params.split = &g->split;
     return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
+#include "daemon/timing.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <math.h>
@@ -65,11 +66,21 @@ static void put_logits(ProtobufCBinaryData *to, const struct ngd_step_result *r)
     }
 }
 
+/* NULL: it was not asked for. */
+static Npugraph__V1__Timing *fill_timing(Npugraph__V1__Timing *timing, const struct ngd_step_result *r)
+{
+    if (!r->split)
+        return NULL;
+    ngd_timing_fill(timing, r->split);
+    return timing;
+}
+
 /* ---- open ----------------------------------------------------------------------------------------------------------
  */
 
 static void reply_opened(struct ngd_call *call, Npugraph__V1__OpenResponse *reply, const struct ngd_step_result *r)
 {
+    Npugraph__V1__Timing timing;
     struct ngd_logprob_list list;
     ngd_status_t status = ngd_logprob_list_make(r->logprobs, 1, &list);
 
@@ -79,6 +90,7 @@ static void reply_opened(struct ngd_call *call, Npugraph__V1__OpenResponse *repl
         return;
     }
     reply->logprobs = list.n ? list.items[0] : NULL;
+    reply->timing = fill_timing(&timing, r);
     ngd_call_reply(call, &reply->base);
     ngd_logprob_list_free(&list);
 }
@@ -133,6 +145,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .want_logits = q->want_logits,
         .want_logprobs = q->logprobs != NULL,
         .top = q->logprobs ? q->logprobs->top : 0,
+        .want_split = q->timing,
         .share = ngd_session_share(call->session),
         .usage = ngd_session_usage(call->session),
     };
@@ -184,7 +197,8 @@ const struct ngd_rpc_ops ngd_rpc_sequences_open = {
 
 static ngd_status_t start_fork(struct ngd_call *call, const Npugraph__V1__ForkRequest *q, struct ngd_diag *diag)
 {
-    const struct ngd_sampling how = sampling_of(q->sampling);
+    const struct ngd_fork_params params = {
+        .sampling = sampling_of(q->sampling), .want_logits = q->want_logits, .want_split = q->timing};
     struct ngd_sequence_object *parent, *o;
     ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &parent, diag);
 
@@ -192,7 +206,7 @@ static ngd_status_t start_fork(struct ngd_call *call, const Npugraph__V1__ForkRe
         return status;
     o = make_object();
     call->state = o; /* the call's reference, given up by release() */
-    status = o ? ngd_seq_fork(parent->seq, &how, q->want_logits, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    status = o ? ngd_seq_fork_by(parent->seq, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_object_unref(&parent->base);
     return status;
 }
@@ -213,7 +227,7 @@ const struct ngd_rpc_ops ngd_rpc_sequences_fork = {
  */
 
 static ngd_status_t fill_step(Npugraph__V1__StepResponse *reply, const struct ngd_step_result *r,
-                              struct ngd_logprob_list *list)
+                              struct ngd_logprob_list *list, Npugraph__V1__Timing *timing)
 {
     ngd_status_t status = ngd_logprob_list_make(r->logprobs, (size_t)r->accepted + 1, list);
 
@@ -228,6 +242,7 @@ static ngd_status_t fill_step(Npugraph__V1__StepResponse *reply, const struct ng
     reply->logprobs = list->items;
     reply->n_logprobs = list->n;
     put_logits(&reply->logits, r);
+    reply->timing = fill_timing(timing, r);
     return status;
 }
 
@@ -236,6 +251,7 @@ static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_resul
     struct ngd_call *call = user;
     struct ngd_logprob_list list;
     Npugraph__V1__StepResponse reply;
+    Npugraph__V1__Timing timing;
     ngd_status_t status;
 
     (void)seq;
@@ -243,7 +259,7 @@ static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_resul
         ngd_call_fail(call, r->status, r->diag);
         return;
     }
-    status = fill_step(&reply, r, &list);
+    status = fill_step(&reply, r, &list, &timing);
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);
     else
@@ -267,6 +283,7 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.n_draft = q->n_draft < UINT32_MAX ? (uint32_t)q->n_draft : UINT32_MAX;
     params.want_logits = q->want_logits;
     params.want_logprobs = q->logprobs != NULL;
+    params.want_split = q->timing;
     params.top = q->logprobs ? q->logprobs->top : 0;
     status = ngd_sequence_priority(q->priority, true, &params.priority, diag);
     return status ? status : ngd_seq_advance_by(seq, &params, done, call, diag);
@@ -309,6 +326,7 @@ static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_ste
     struct ngd_call *call = user;
     struct ngd_logprob_list list;
     Npugraph__V1__StepResponse reply;
+    Npugraph__V1__Timing timing;
     ngd_status_t status;
 
     (void)seq;
@@ -316,7 +334,7 @@ static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_ste
         answer_error(call, r->status, r->diag);
         return;
     }
-    status = fill_step(&reply, r, &list);
+    status = fill_step(&reply, r, &list, &timing);
     if (status == NGD_OK)
         ngd_call_answer(call, &reply.base);
     else

@@ -25,6 +25,15 @@ void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
     ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
 }
 
+void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts)
+{
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        seq->split.part[i] += parts->part[i];
+    if (began > seq->waits_since)
+        seq->split.part[NGD_SPLIT_QUEUE] += began - seq->waits_since;
+    seq->waits_since = ngd_now();
+}
+
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
 /*

@@ -155,6 +155,7 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
     uint32_t n = form_batch(model, max), way = ngd_model_way(model, NGD_DECODE, max), rows, row = 0;
     ngd_nsec_t begin = ngd_now();
+    struct ngd_split parts = {0};
     ngd_status_t status;
 
     if (!n)
@@ -166,10 +167,12 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     charge(model, n, rows, mg->launch.device_time);
     if (!status)
         count_batch(model, n);
+    ngd_split_add(&parts, ngd_entry_executable(entry), &mg->launch);
     for (uint32_t i = 0; i < n; i++) {
         struct ngd_step_result result = {.batch = n, .queue = begin, .device = mg->launch.device_time};
         const uint32_t next = row + model->batch[i]->rows;
 
+        ngd_seq_note_split(model->batch[i], begin, &parts);
         if (status)
             ngd_seq_fail(model->batch[i], status, &mg->launch.diag);
         else

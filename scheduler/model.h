@@ -107,6 +107,8 @@ struct ngd_step_result {
     uint32_t batch;  /* sequences in the replay */
     uint32_t shared; /* open: tokens of the prompt that others had computed */
     ngd_nsec_t queue, device;
+    /* Of the whole operation: what it waited in all, and the replays that it had a part in; NULL unless wanted. */
+    const struct ngd_split *split;
 };
 typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
 
@@ -114,8 +116,9 @@ struct ngd_seq_params {
     const int32_t *prompt;
     uint32_t n_prompt;
     struct ngd_sampling sampling;
-    bool want_logits;        /* of the prompt's last token, in the open's result */
-    bool want_logprobs;      /* of the first token */
+    bool want_logits;   /* of the prompt's last token, in the open's result */
+    bool want_logprobs; /* of the first token */
+    bool want_split;
     uint32_t top;            /* with n_top so many, at most NGD_LOGPROBS_MAX */
     ngd_priority_t priority; /* of what does not say otherwise; 0 is the most urgent class */
     struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
@@ -140,6 +143,7 @@ struct ngd_step_params {
     const int32_t *draft;
     uint32_t n_draft;
     bool want_logits, want_logprobs; /* logits: those that the last token was chosen from */
+    bool want_split;
     uint32_t top;
     ngd_priority_t priority;
 };
@@ -169,6 +173,8 @@ struct ngd_generate_params {
     bool want_logprobs;
     uint32_t top;
     ngd_priority_t priority;
+    struct ngd_split
+        *split; /* NULL, or where the time went, in all so far: written before each callback; kept until done */
 };
 void ngd_generate_params_init(struct ngd_generate_params *params);
 ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *params, ngd_token_fn on_token,
@@ -181,6 +187,13 @@ void ngd_seq_close(struct ngd_seq *seq);  /* takes the caller's reference */
  * A copy of an idle sequence, which goes its own way: the full blocks are shared, the last one is copied. With other
  * sampling its next token is drawn anew, from the same logits. done is called as by open.
  */
+struct ngd_fork_params {
+    struct ngd_sampling sampling;
+    bool want_logits, want_split;
+};
+ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
+                             struct ngd_seq **seq_p, struct ngd_diag *diag);
+/* The same without its split. */
 ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
                           void *user, struct ngd_seq **seq_p, struct ngd_diag *diag);
 /* For who may still call on it while another closes it: calls on a closed sequence answer STALE_ID. */

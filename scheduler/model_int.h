@@ -60,20 +60,23 @@ struct ngd_seq {
     ngd_nsec_t asked;                      /* when the operation began */
     ngd_nsec_t ready;                      /* when it became ready for its next replay */
     ngd_nsec_t turn;                       /* its place in the ready list: batch.c */
+    ngd_nsec_t waits_since;                /* the operation began, or its last replay or slice ended */
+    struct ngd_split split;                /* where the operation's time went so far */
     ngd_priority_t priority, own_priority; /* of the operation under way; of those that do not say */
 
     /* The operation under way. */
     int32_t forced;   /* -1: append `chosen` */
     uint32_t n_draft; /* their tokens are in `tokens`, behind the place of the one that is appended */
     uint32_t rows;    /* of the batch that it is in: the appended token's and some of the draft's */
-    bool want_logits, want_logprobs;
+    bool want_logits, want_logprobs, want_split;
     uint32_t top;
     struct ngd_logprobs logprobs; /* of `chosen`, when has_logprobs */
     bool has_logprobs;
     int32_t stop_tokens[NGD_STOP_TOKENS_MAX]; /* of a generation */
     uint32_t n_stop_tokens;
     bool ignore_stop;
-    uint32_t remaining; /* tokens to deliver */
+    uint32_t remaining;        /* tokens to deliver */
+    struct ngd_split *split_p; /* of a generation: for its caller; or NULL */
     ngd_step_fn done;
     ngd_token_fn on_token;
     ngd_generate_done_fn generate_done;
@@ -263,6 +266,8 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
 void ngd_seq_requeue(struct ngd_seq *seq);
 /* It has had so much of the device: its own replay, or its part of one. */
 void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time);
+/* It has waited until began, and had a part in what took `parts` (without a queue) since then. */
+void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts);
 /* The token is in the graph's hands, and one outside the vocabulary would fail the next batch for all. */
 ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag);
 /* The next token of a RUNNING sequence, draw number draws, from these logits (NULL: not known). */

@@ -136,6 +136,8 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
     struct ngd_prompt *p = &model->prompt;
     struct ngd_executable *x = ngd_entry_executable(p->entry);
     struct ngd_instance *inst = mg->launch.paused ? p->inst : own_instance(model, x);
+    const ngd_nsec_t begin = ngd_now();
+    struct ngd_split parts = {0};
     ngd_status_t status;
 
     if (inst) {
@@ -151,6 +153,8 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
         p->longest = mg->launch.longest;
     ngd_pace_sliced(&model->pace, mg->launch.device_time);
     ngd_seq_charge(p->seq, mg->launch.device_time);
+    ngd_split_add(&parts, x, &mg->launch);
+    ngd_seq_note_split(p->seq, begin, &parts);
     return status;
 }
 

@@ -280,6 +280,23 @@ void ngd_replay_note_joint(struct ngd_slot *slot, const struct ngd_executable *x
         note_timeline(slot, x, launch, req, req->charged, together);
 }
 
+void ngd_split_add(struct ngd_split *split, const struct ngd_executable *x, const struct ngd_launch *launch)
+{
+    const struct ngd_program *prog = x->prog;
+    const ngd_nsec_t replay = launch->device_time - launch->copy_in_time - launch->copy_out_time;
+
+    split->part[NGD_SPLIT_COPY_IN] += launch->copy_in_time;
+    split->part[NGD_SPLIT_REPLAY] += replay;
+    split->part[NGD_SPLIT_COPY_OUT] += launch->copy_out_time;
+    if (prog->row_symbol < prog->graph->n_symbols) {
+        const int64_t rows = launch->symbols[prog->row_symbol],
+                      bucket = ngd_exec_plan(x->exec)->symbols[prog->row_symbol];
+
+        if (rows < bucket)
+            split->part[NGD_SPLIT_PADDING] += (ngd_nsec_t)((double)replay * (double)(bucket - rows) / (double)bucket);
+    }
+}
+
 bool ngd_executable_may_pause(const struct ngd_executable *x)
 {
     const struct ngd_program *prog = x->prog;
@@ -294,6 +311,7 @@ ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, 
 {
     ngd_status_t status;
 
+    launch->copy_in_time = launch->copy_out_time = 0;
     ngd_slot_say_running(slot, x);
     status = ngd_stream_run(slot->stream, inst, launch);
     ngd_slot_say_idle(slot);

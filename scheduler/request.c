@@ -121,26 +121,12 @@ void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const stru
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-/* Where the time went. What padding took is reckoned by rows. */
+/* Where the time went. */
 static void split(struct ngd_request *req, const struct ngd_executable *x)
 {
-    const struct ngd_program *prog = x->prog;
-    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
-    const struct ngd_launch *launch = &req->launch;
-    ngd_nsec_t *part = req->split.part;
-
-    part[NGD_SPLIT_QUEUE] = req->started > req->submitted ? req->started - req->submitted : 0;
-    part[NGD_SPLIT_COPY_IN] = launch->copy_in_time;
-    part[NGD_SPLIT_COPY_OUT] = launch->copy_out_time;
-    part[NGD_SPLIT_REPLAY] = launch->device_time - launch->copy_in_time - launch->copy_out_time;
-    part[NGD_SPLIT_PADDING] = 0;
-    if (prog->row_symbol < prog->graph->n_symbols) {
-        int64_t rows = launch->symbols[prog->row_symbol], bucket = plan->symbols[prog->row_symbol];
-
-        if (rows < bucket)
-            part[NGD_SPLIT_PADDING] =
-                (ngd_nsec_t)((double)part[NGD_SPLIT_REPLAY] * (double)(bucket - rows) / (double)bucket);
-    }
+    req->split = (struct ngd_split){0};
+    req->split.part[NGD_SPLIT_QUEUE] = req->started > req->submitted ? req->started - req->submitted : 0;
+    ngd_split_add(&req->split, x, &req->launch);
     ngd_share_note_split(req->item.account->share, &req->split);
 }
 

@@ -153,6 +153,7 @@ static void observe(const struct ngd_seq *seq)
 
 void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
 {
+    const struct ngd_split split = seq->split;
     struct ngd_diag diag;
     struct ngd_seq_end end;
 
@@ -162,6 +163,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
     result->position = seq->position;
     result->vocab = seq->model->params.vocab;
     result->shared = seq->shared;
+    result->split = seq->want_split ? &split : NULL;
     if (!seq->want_logits)
         result->logits = NULL;
     if (give_back(seq, false, &end)) {
@@ -215,6 +217,8 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
     ngd_mutex_lock(&model->lock);
     stopped = seq->cancelled || seq->closed;
     ngd_mutex_unlock(&model->lock);
+    if (seq->split_p)
+        *seq->split_p = seq->split;
     if (stopped) {
         fail_cancelled(seq);
         return false;
@@ -393,6 +397,13 @@ static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
     return status;
 }
 
+/* An operation begins. */
+static void start_clock(struct ngd_seq *seq)
+{
+    seq->asked = seq->waits_since = ngd_now();
+    seq->split = (struct ngd_split){0};
+}
+
 /* The first operation of a sequence that has its blocks: its prompt, to a first token. */
 static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, void *user)
 {
@@ -405,7 +416,7 @@ static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, 
     seq->want_logits = want_logits;
     seq->done = done;
     seq->user = user;
-    seq->asked = ngd_now();
+    start_clock(seq);
     ngd_model_enqueue(model, seq);
 }
 
@@ -436,6 +447,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         return status;
     }
     seq->want_logprobs = params->want_logprobs;
+    seq->want_split = params->want_split;
     seq->top = params->top;
     seq->priority = seq->own_priority = params->priority;
     *seq_p = seq;
@@ -491,7 +503,7 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, n
     if (status)
         ngd_sched_leave(model->sched);
     else
-        seq->asked = ngd_now();
+        start_clock(seq);
     return status;
 }
 
@@ -532,6 +544,7 @@ ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_param
         memcpy(seq->tokens + seq->fill + 1, p->draft, p->n_draft * sizeof(*p->draft));
     seq->want_logits = p->want_logits;
     seq->want_logprobs = p->want_logprobs;
+    seq->want_split = p->want_split;
     seq->top = p->top;
     seq->done = done;
     seq->user = user;
@@ -587,6 +600,7 @@ ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_
     if (p->n_stop_tokens)
         memcpy(seq->stop_tokens, p->stop_tokens, p->n_stop_tokens * sizeof(*p->stop_tokens));
     seq->remaining = p->max_tokens;
+    seq->split_p = p->split;
     seq->on_token = on_token;
     seq->generate_done = done;
     seq->user = user;
@@ -661,22 +675,22 @@ static void discard(struct ngd_seq *child)
     seq_free(child);
 }
 
-ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
-                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag)
+ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
+                             struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     struct ngd_seq_end end;
     struct ngd_seq *child = NULL;
-    ngd_status_t status = check_sampling(model, sampling, diag);
+    ngd_status_t status = check_sampling(model, &params->sampling, diag);
 
     if (!status)
-        status = check_logits(model, want_logits, diag);
+        status = check_logits(model, params->want_logits, diag);
     if (!status)
         status = begin(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
     /* While the operation lasts nobody steps the parent or frees its blocks. */
-    child = seq_new(model, seq->tokens, 0, sampling, seq->share, seq->usage);
+    child = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage);
     status =
         child ? take_context(child, seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
     (void)give_back(seq, false, &end);
@@ -684,7 +698,8 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampli
         /* What the parent's operation was counted for goes on as the child's. */
         *seq_p = child;
         child->priority = child->own_priority = seq->own_priority;
-        begin_open(child, want_logits, done, user);
+        child->want_split = params->want_split;
+        begin_open(child, params->want_logits, done, user);
     } else {
         if (child)
             discard(child);
@@ -692,6 +707,14 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampli
     }
     ngd_seq_unref(seq);
     return status;
+}
+
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
+                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    const struct ngd_fork_params params = {.sampling = *sampling, .want_logits = want_logits};
+
+    return ngd_seq_fork_by(seq, &params, done, user, seq_p, diag);
 }
 
 /* ---- cancel, close ------------------------------------------------------------------------------------ */

@@ -55,6 +55,16 @@ def served(d, *devices):
     return d.log()
 
 
+@test("padding is the share of a replay that rows beyond those asked for had: the device runs whole buckets")
+def padding():
+    with ascend("--device=ascend:0", DEVICES="1") as d, Client(d) as c:
+        graph = c.register('npugraph 1\ngraph "p" {\n sym B 1..64 buckets 64\n input %x : f32[B,256]\n %y = aten.add.Tensor(%x, %x)\n'
+                           ' return "y" = %y\n}\n').graph
+        for rows in (64, 16, 1):
+            t = c.replay(graph, [bytes(rows * 1024)], [rows], timing=True).timing
+            assert t.replay_ns > 0 and abs(t.padding_ns - t.replay_ns * (64 - rows) / 64) < 2, (rows, t)
+
+
 @test("no permission on a device node, and a device that others hold: a sentence, and the others serve")
 def not_ours():
     for code, words in ((207006, ("HwHiAiUser", "group")), (507033, ("another container or process", "npu-smi"))):
