@@ -2,6 +2,7 @@
 #
 # Checks of the sources themselves.
 NGD_META_TESTS = \
+	tests/meta/commands.py \
 	tests/meta/def_files.py \
 	tests/meta/forbidden.py \
 	tests/meta/headers.py \
