@@ -89,6 +89,8 @@ libngddaemon_la_SOURCES = \
 	daemon/stop_guard.h \
 	daemon/tls.c \
 	daemon/timing.h \
+	daemon/turn.c \
+	daemon/turn.h \
 	daemon/tls.h \
 	daemon/wire.c \
 	daemon/wire.h \

@@ -10,6 +10,7 @@
 #include "daemon/rpc_sequences.h"
 #include "daemon/session.h"
 #include "daemon/timing.h"
+#include "daemon/turn.h"
 #include "proto/npugraph.pb-c.h"
 
 #define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
@@ -17,6 +18,7 @@
 struct generation {
     struct ngd_call *call;
     struct ngd_sequence_object *object; /* a reference */
+    uint32_t room;                      /* tokens that may come */
     struct ngd_mutex lock;
     int32_t *waiting NGD_GUARDED_BY(lock); /* room for all that may come */
     uint32_t n_waiting NGD_GUARDED_BY(lock);
@@ -124,12 +126,21 @@ static ngd_status_t read_params(const Npugraph__V1__GenerateRequest *q, uint32_t
     return ngd_sequence_priority(q->priority, true, &params->priority, diag);
 }
 
+static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    struct generation *g = call->state;
+    struct ngd_generate_params params;
+    ngd_status_t status = read_params(msg, g->room, &params, diag);
+
+    params.split = &g->split;
+    return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
+}
+
 static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)
 {
     struct generation *g = ngd_arena_calloc(&call->life, 1, sizeof(*g));
-    struct ngd_generate_params params;
     struct ngd_model_stats model;
-    uint32_t room;
+    struct ngd_turn turn;
     ngd_status_t status;
 
     if (!g)
@@ -143,14 +154,12 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     ngd_mutex_init(&g->lock, NGD_RANK_OBJECTS);
     call->state = g;
     ngd_model_stats(ngd_seq_model(g->object->seq), &model);
-    room = q->max_tokens < model.max_context
-               ? q->max_tokens
-               : model.max_context + 1; /* the last token chosen needs no place in the context */
-    status = make_room(g, room, q->logprobs != NULL, q->timing);
-    if (status == NGD_OK)
-        status = read_params(q, room, &params, diag);
-    params.split = &g->split;
-    return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
+    g->room = q->max_tokens < model.max_context
+                  ? q->max_tokens
+                  : model.max_context + 1; /* the last token chosen needs no place in the context */
+    status = make_room(g, g->room, q->logprobs != NULL, q->timing);
+    turn = (struct ngd_turn){.seq = g->object->seq, .msg = q, .begin = begin, .fail = ngd_call_fail};
+    return status ? status : ngd_turn_take(call, &turn, diag);
 }
 
 static void request(struct ngd_call *call, const void *msg)

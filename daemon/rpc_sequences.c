@@ -8,6 +8,7 @@
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
 #include "daemon/timing.h"
+#include "daemon/turn.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <math.h>
@@ -195,17 +196,18 @@ const struct ngd_rpc_ops ngd_rpc_sequences_open = {
 
 /* ---- fork ------------------------------------------------------------------------------------------- */
 
-static ngd_status_t start_fork(struct ngd_call *call, const Npugraph__V1__ForkRequest *q, struct ngd_diag *diag)
+static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
+    const Npugraph__V1__ForkRequest *q = msg;
     const struct ngd_fork_params params = {
         .sampling = sampling_of(q->sampling), .want_logits = q->want_logits, .want_split = q->timing};
-    struct ngd_sequence_object *parent, *o;
+    struct ngd_sequence_object *parent, *o = call->state;
     ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &parent, diag);
 
     if (status != NGD_OK)
         return status;
-    o = make_object();
-    call->state = o; /* the call's reference, given up by release() */
+    if (!o)
+        call->state = o = make_object(); /* the call's reference, given up by release() */
     status = o ? ngd_seq_fork_by(parent->seq, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_object_unref(&parent->base);
     return status;
@@ -213,9 +215,17 @@ static ngd_status_t start_fork(struct ngd_call *call, const Npugraph__V1__ForkRe
 
 static void fork_sequence(struct ngd_call *call, const void *msg)
 {
+    const Npugraph__V1__ForkRequest *q = msg;
+    struct ngd_sequence_object *parent;
     struct ngd_diag diag = {0};
-    ngd_status_t status = start_fork(call, msg, &diag);
+    ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &parent, &diag);
 
+    if (status == NGD_OK) {
+        const struct ngd_turn turn = {.seq = parent->seq, .msg = msg, .begin = start_fork, .fail = ngd_call_fail};
+
+        status = ngd_turn_take(call, &turn, &diag);
+        ngd_object_unref(&parent->base);
+    }
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }
@@ -289,6 +299,11 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     return status ? status : ngd_seq_advance_by(seq, &params, done, call, diag);
 }
 
+static ngd_status_t begin_step(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    return start_step(call, ((struct ngd_sequence_object *)call->state)->seq, msg, stepped, diag);
+}
+
 static void step(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StepRequest *q = msg;
@@ -297,8 +312,11 @@ static void step(struct ngd_call *call, const void *msg)
     ngd_status_t status = ngd_sequence_get(call->session, q->sequence, &o, &diag);
 
     call->state = o;
-    if (status == NGD_OK)
-        status = start_step(call, o->seq, q, stepped, &diag);
+    if (status == NGD_OK) {
+        const struct ngd_turn turn = {.seq = o->seq, .msg = msg, .begin = begin_step, .fail = ngd_call_fail};
+
+        status = ngd_turn_take(call, &turn, &diag);
+    }
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }
@@ -367,14 +385,25 @@ static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct n
     return NGD_OK;
 }
 
+static ngd_status_t begin_stream_step(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    return start_step(call, ((struct ngd_stepper *)call->state)->object->seq, msg, stream_stepped, diag);
+}
+
 static void stream_step(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StepRequest *q = msg;
     struct ngd_diag diag = {0};
     ngd_status_t status = switch_sequence(call, q->sequence, &diag);
 
-    if (status == NGD_OK)
-        status = start_step(call, ((struct ngd_stepper *)call->state)->object->seq, q, stream_stepped, &diag);
+    if (status == NGD_OK) {
+        const struct ngd_turn turn = {.seq = ((struct ngd_stepper *)call->state)->object->seq,
+                                      .msg = msg,
+                                      .begin = begin_stream_step,
+                                      .fail = answer_error};
+
+        status = ngd_turn_take(call, &turn, &diag);
+    }
     if (status != NGD_OK)
         answer_error(call, status, &diag);
 }

@@ -182,7 +182,17 @@ ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_
 ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */
-void ngd_seq_close(struct ngd_seq *seq);  /* takes the caller's reference */
+/*
+ * For who comes while an operation that was cancelled still runs. AWAITED: ended is called when that one has been
+ * answered, at the end of the step in flight, once and without a lock; others may be quicker then. BUSY: the operation
+ * goes on, or somebody waits already.
+ */
+struct ngd_seq_waiter {
+    void (*ended)(struct ngd_seq_waiter *waiter);
+};
+typedef enum ngd_seq_await { NGD_SEQ_FREE, NGD_SEQ_AWAITED, NGD_SEQ_BUSY } ngd_seq_await_t;
+ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter);
+void ngd_seq_close(struct ngd_seq *seq); /* takes the caller's reference */
 /*
  * A copy of an idle sequence, which goes its own way: the full blocks are shared, the last one is copied. With other
  * sampling its next token is drawn anew, from the same logits. done is called as by open.
@@ -203,7 +213,7 @@ struct ngd_model *ngd_seq_model(const struct ngd_seq *seq);
 
 struct ngd_seq_info {
     uint32_t position, blocks, shared;
-    const char *state; /* "prefill", "idle", "queued", "running", "starved" */
+    const char *state; /* "prefill", "idle", "queued", "running", "stopping", "starved" */
     uint64_t tokens;
 };
 void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p);

@@ -42,7 +42,8 @@ struct ngd_seq {
 
     ngd_seq_state_t state;
     ngd_seq_op_t op;
-    bool cancelled; /* the operation under way shall end after its replay */
+    bool cancelled;                /* the operation under way shall end after its replay */
+    struct ngd_seq_waiter *waiter; /* for that end; or NULL */
     bool closed;
     bool broken;       /* its prompt was not processed to the end: only close is left; it has no blocks */
     uint32_t position; /* tokens whose keys and values are in the blocks */
@@ -89,6 +90,7 @@ struct ngd_seq_end {
     ngd_step_fn done;
     ngd_generate_done_fn generate_done;
     void *user;
+    struct ngd_seq_waiter *waiter;
     int32_t token;
     uint32_t position;
 };

@@ -83,6 +83,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
         .done = seq->done,
         .generate_done = seq->generate_done,
         .user = seq->user,
+        .waiter = seq->waiter,
         .token = seq->chosen,
         .position = seq->fill,
     };
@@ -92,6 +93,7 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
     seq->state = NGD_SEQ_IDLE;
     seq->priority = seq->own_priority;
     seq->cancelled = false;
+    seq->waiter = NULL;
     closed = seq->closed;
     if (closed || seq->broken)
         ngd_seq_release_blocks_locked(model, seq);
@@ -104,10 +106,12 @@ static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_
 }
 
 /* After the last callback. */
-static void end_operation(struct ngd_seq *seq)
+static void end_operation(struct ngd_seq *seq, const struct ngd_seq_end *end)
 {
     struct ngd_sched *sched = seq->model->sched;
 
+    if (end->waiter)
+        end->waiter->ended(end->waiter);
     ngd_seq_unref(seq);
     ngd_sched_leave(sched);
 }
@@ -130,7 +134,7 @@ void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_dia
 
         end.done(end.user, seq, &result);
     }
-    end_operation(seq);
+    end_operation(seq, &end);
 }
 
 static void fail_cancelled(struct ngd_seq *seq)
@@ -173,7 +177,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
         result->logprobs = NULL;
     }
     end.done(end.user, seq, result);
-    end_operation(seq);
+    end_operation(seq, &end);
 }
 
 static void finish_generate(struct ngd_seq *seq, const char *finish)
@@ -187,7 +191,7 @@ static void finish_generate(struct ngd_seq *seq, const char *finish)
     } else {
         end.generate_done(end.user, seq, finish, NGD_OK, NULL);
     }
-    end_operation(seq);
+    end_operation(seq, &end);
 }
 
 /* A generation asks for as many as it likes of what may have been computed for somebody else. */
@@ -705,6 +709,8 @@ ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *
             discard(child);
         ngd_sched_leave(model->sched);
     }
+    if (end.waiter)
+        end.waiter->ended(end.waiter);
     ngd_seq_unref(seq);
     return status;
 }
@@ -746,6 +752,21 @@ void ngd_seq_cancel(struct ngd_seq *seq)
     ngd_mutex_unlock(&model->lock);
     if (waited)
         fail_cancelled(seq);
+}
+
+ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter)
+{
+    ngd_seq_await_t found = NGD_SEQ_BUSY;
+
+    ngd_mutex_lock(&seq->model->lock);
+    if (seq->op == NGD_SEQ_NONE)
+        found = NGD_SEQ_FREE;
+    else if (seq->cancelled && !seq->waiter)
+        found = NGD_SEQ_AWAITED;
+    if (found == NGD_SEQ_AWAITED)
+        seq->waiter = waiter;
+    ngd_mutex_unlock(&seq->model->lock);
+    return found;
 }
 
 void ngd_seq_close(struct ngd_seq *seq)
@@ -794,7 +815,9 @@ void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
         .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
         .blocks = seq->n_blocks,
         .shared = seq->shared,
-        .state = seq->op == NGD_SEQ_OPEN ? "prefill" : states[seq->state],
+        .state = seq->op == NGD_SEQ_OPEN                     ? "prefill"
+                 : seq->op != NGD_SEQ_NONE && seq->cancelled ? "stopping"
+                                                             : states[seq->state],
         .tokens = seq->draws,
     };
     ngd_mutex_unlock(&model->lock);

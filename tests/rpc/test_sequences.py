@@ -147,6 +147,25 @@ def at_once(daemon, c):
     assert step(c, opened.sequence).position == len(PROMPT) + 400
 
 
+@test("a call after a generation that its client stopped waits for the step in flight; steps, forks and generations go on from there")
+@undisturbed
+def after_stop(daemon, c):
+    opened = start(c)
+    state = lambda: next(s.state for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
+    calls = [lambda: step(c, opened.sequence), lambda: list(generate(c, opened.sequence, 2)),
+             lambda: close(c, c.call("Sequences/Fork", pb.ForkRequest(sequence=opened.sequence)).sequence),
+             lambda: on_stream(c, pb.StepRequest(sequence=opened.sequence))]
+    for turn in range(12):
+        stream = generate(c, opened.sequence, 60)
+        next(stream)
+        stream.cancel()
+        # Whether the daemon has heard of the cancel is for the network to decide; whether the step is over is not asked.
+        until("the generation is stopped", lambda: state() in ("stopping", "idle"))
+        answer = calls[turn % len(calls)]()
+        assert turn % len(calls) != 3 or not answer[0].HasField("error"), answer
+    close(c, opened.sequence)
+
+
 @test("closed in the middle of a generation: it ends CANCELLED, and its blocks are free")
 @undisturbed
 def closed_meanwhile(daemon, c):

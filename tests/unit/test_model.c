@@ -364,6 +364,85 @@ START_TEST(operation_on_a_busy_sequence_is_refused)
 }
 END_TEST
 
+struct late {
+    struct ngd_seq_waiter waiter;
+    struct toy_seq *s;
+    ngd_status_t status;
+    bool stepped;
+};
+
+static void step_late(struct ngd_seq_waiter *waiter)
+{
+    struct late *late = ngd_container_of(waiter, struct late, waiter);
+    struct ngd_diag diag = {0};
+
+    ck_assert(!late->stepped); /* once */
+    late->stepped = true;
+    late->status = ngd_seq_step(late->s->seq, 4, false, toy_done, late->s, &diag);
+    if (late->status)
+        toy_answer(late->s);
+}
+
+START_TEST(operation_after_one_that_was_cancelled_can_wait_for_its_end)
+{
+    static struct toy t;
+    struct toy_seq s;
+    struct hold h;
+    struct ngd_diag diag = {0};
+    struct ngd_seq_info info;
+    struct late late = {.waiter = {step_late}, .s = &s}, second = late;
+
+    toy_open(&t, 1);
+    toy_seq_open(&t, &s, prompt, 2, NULL);
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_FREE);
+    hold_begin(&h, &t, RUNNING);
+    toy_queue_generate(&s, 50, true);
+    hold_await(&h, &s, "");
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_BUSY); /* it goes on */
+    ngd_seq_cancel(s.seq);
+    ngd_seq_info(s.seq, &info);
+    ck_assert_str_eq(info.state, "stopping");
+    ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_AWAITED);
+    ck_assert_int_eq(ngd_seq_await(s.seq, &second.waiter), NGD_SEQ_BUSY);
+    hold_end(&h);
+    s.expected += 2; /* the generation: cancelled; then the step */
+    gate_await(&s.answered, s.expected);
+    toy_ok(&s);
+    ck_assert_int_eq(late.status, NGD_OK);
+    ck_assert(late.stepped && !second.stepped);
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_FREE);
+    ngd_seq_close(s.seq);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(operation_that_waits_for_a_cancelled_one_is_told_when_the_sequence_is_closed)
+{
+    static struct toy t;
+    struct toy_seq s;
+    struct hold h;
+    struct late late = {.waiter = {step_late}, .s = &s};
+
+    toy_open(&t, 1);
+    toy_seq_open(&t, &s, prompt, 2, NULL);
+    hold_begin(&h, &t, RUNNING);
+    toy_queue_generate(&s, 50, true);
+    hold_await(&h, &s, "");
+    ngd_seq_cancel(s.seq);
+    ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_AWAITED);
+    ngd_seq_ref(s.seq);
+    ngd_seq_close(s.seq);
+    hold_end(&h);
+    s.expected += 2; /* the generation; then the step that is refused */
+    gate_await(&s.answered, s.expected);
+    ck_assert(late.stepped);
+    ck_assert_int_eq(late.status, NGD_ERR_STALE_ID);
+    ngd_seq_unref(s.seq);
+    toy_close(&t);
+}
+END_TEST
+
 /* ---- batching ----------------------------------------------------------------------------------------- */
 
 #define N_TOGETHER 7
@@ -1206,10 +1285,11 @@ UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context
           steps_follow_the_context_to_its_end_and_not_beyond, forced_tokens_are_as_good_as_a_prompt,
           logits_of_a_step_are_those_of_its_context, generation_tells_each_token_once_and_ends_at_its_length,
           generation_of_no_tokens_is_refused, generation_ends_at_a_stop_token_unless_told_to_go_on,
-          operation_on_a_busy_sequence_is_refused, greedy_tokens_together_equal_those_alone,
-          drawn_tokens_together_equal_those_alone, tokens_with_three_workers_equal_those_alone,
-          generations_together_equal_steps_alone, seed_decides_what_is_drawn,
-          prompt_that_finds_no_blocks_is_refused_until_a_sequence_is_closed,
+          operation_on_a_busy_sequence_is_refused, operation_after_one_that_was_cancelled_can_wait_for_its_end,
+          operation_that_waits_for_a_cancelled_one_is_told_when_the_sequence_is_closed,
+          greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
+          tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
+          seed_decides_what_is_drawn, prompt_that_finds_no_blocks_is_refused_until_a_sequence_is_closed,
           step_that_finds_no_block_fails_and_works_when_there_is_one, blocks_that_are_used_again_carry_nothing_over,
           sequences_past_the_limit_are_refused,
           step_cancelled_while_it_waits_is_answered_and_leaves_the_sequence_as_it_was,
