@@ -237,6 +237,8 @@ bool ngd_executable_may_pause(const struct ngd_executable *x);
  */
 ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, struct ngd_executable *x,
                               struct ngd_launch *launch, ngd_nsec_t *time);
+/* For the timeline: a request that never ran; outcome is a literal. */
+void ngd_request_note_unrun(const struct ngd_request *req, const char *outcome);
 /* Adds where the device time of a launch, or of a slice, went; what padding took is reckoned by rows. */
 void ngd_split_add(struct ngd_split *split, const struct ngd_executable *x, const struct ngd_launch *launch);
 

@@ -195,6 +195,29 @@ static ngd_status_t run_somehow(struct ngd_slot *slot, struct ngd_binding *bindi
     return ngd_executable_run(slot, binding, x, launch);
 }
 
+static void fill_asker(struct ngd_timeline_event *e, const struct ngd_request *req)
+{
+    const struct ngd_account *account = req->item.account;
+
+    e->submitted = req->submitted;
+    e->started = req->started;
+    e->deadline = req->deadline;
+    e->priority = req->priority;
+    e->weight = account->weight;
+    snprintf(e->identity, sizeof(e->identity), "%s", account->share->name);
+}
+
+void ngd_request_note_unrun(const struct ngd_request *req, const char *outcome)
+{
+    struct ngd_timeline_event e = {
+        .outcome = outcome, .ended = ngd_now(), .expected = req->item.cost, .tag = req->launch.tag};
+
+    e.device = req->queue->index;
+    snprintf(e.graph, sizeof(e.graph), "%s", req->binding->prog->graph->name);
+    fill_asker(&e, req);
+    ngd_timeline_note(&req->queue->sched->timeline, &e);
+}
+
 /* req: whose it is, NULL = a model's. */
 static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
                           const struct ngd_request *req, ngd_nsec_t part, uint32_t together)
@@ -214,15 +237,8 @@ static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x,
 
     snprintf(e.graph, sizeof(e.graph), "%s", x->prog->graph->name);
     if (req) {
-        const struct ngd_account *account = req->item.account;
-
-        e.submitted = req->submitted;
-        e.started = req->started;
         e.expected = expected == NGD_NSEC_NEVER ? 0 : expected;
-        e.deadline = req->deadline;
-        e.priority = req->priority;
-        e.weight = account->weight;
-        snprintf(e.identity, sizeof(e.identity), "%s", account->share->name);
+        fill_asker(&e, req);
     }
     ngd_timeline_note(&slot->queue->sched->timeline, &e);
 }

@@ -60,6 +60,19 @@ static void stop_waiting(struct ngd_request *req)
     ngd_metric_dec(NGD_M_QUEUE_DEPTH);
 }
 
+/* It is load too, if it was the scheduler's load that kept it out, or its client that took it back. */
+static void note_unrun(const struct ngd_request *req, ngd_status_t status, bool refused)
+{
+    if (!ngd_timeline_on(&req->queue->sched->timeline))
+        return;
+    if (status == NGD_ERR_RESOURCE_EXHAUSTED || (status == NGD_ERR_DEADLINE_EXCEEDED && refused))
+        ngd_request_note_unrun(req, "refused");
+    else if (status == NGD_ERR_DEADLINE_EXCEEDED)
+        ngd_request_note_unrun(req, "expired");
+    else if (status == NGD_ERR_CANCELLED)
+        ngd_request_note_unrun(req, "cancelled");
+}
+
 /* req is the submitter's again when this returns. Requests that waited for its event are added to `ready`. */
 static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag, struct ngd_list *ready)
 {
@@ -68,6 +81,7 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
     ngd_event_leave(req, status, ready);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
         stop_waiting(req);
+        note_unrun(req, status, false);
         if (status == NGD_ERR_DEADLINE_EXCEEDED)
             ngd_metric_observe(NGD_M_EXPIRY_SECONDS, ngd_now() - req->deadline);
         if (status == NGD_ERR_CANCELLED)
@@ -494,6 +508,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
         status = go(req, diag);
     if (status == NGD_OK)
         return NGD_OK;
+    note_unrun(req, status, true);
     (void)reject(status, req, diag);
     ngd_sched_leave(sched);
     return status;

@@ -128,11 +128,11 @@ static void chrome_queue(const struct ngd_timeline_event *e, uint64_t number, ng
                           ",\n{\"ph\":\"%s\",\"cat\":\"queue\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32 ",\"id\":%" PRIu64
                           ",\"ts\":%.3f,\"name\":",
                           end ? "e" : "b", e->device + 1, e->slot + 1, number,
-                          us((end ? e->started : e->submitted) - began));
+                          us((end ? (e->outcome ? e->ended : e->started) : e->submitted) - began));
         ngd_strbuf_json_string(sb, e->identity);
         ngd_strbuf_append(sb, ",\"args\":{\"graph\":");
         ngd_strbuf_json_string(sb, e->graph);
-        ngd_strbuf_append(sb, "}}");
+        ngd_strbuf_printf(sb, ",\"outcome\":\"%s\",\"tag\":%" PRIu64 "}}", e->outcome ? e->outcome : "ran", e->tag);
     }
 }
 
@@ -144,8 +144,8 @@ static void chrome_event(struct ngd_sched *sched, const struct ngd_timeline_even
     (void)sched;
     if (e->submitted)
         chrome_queue(e, number, began, sb);
-    if (e->together == 0)
-        return; /* the run is there already */
+    if (e->outcome || e->together == 0)
+        return; /* it never ran, or the run is there already */
     chrome_span(e, e->graph, begin, e->device_time, sb);
     if (e->copy_in)
         chrome_span(e, "copy in", begin, e->copy_in, sb);
@@ -162,21 +162,29 @@ static void chrome_foot(struct ngd_strbuf *sb)
 static void arrivals_head(struct ngd_sched *sched, uint64_t lost, struct ngd_strbuf *sb)
 {
     (void)sched;
-    ngd_strbuf_printf(sb,
-                      "npugraph-arrivals 1\n"
-                      "# %" PRIu64 " earlier ones were lost\n"
-                      "# at_us length_us expected_us deadline_us priority weight device identity\n",
-                      lost);
+    ngd_strbuf_printf(
+        sb,
+        "npugraph-arrivals 1\n"
+        "# %" PRIu64 " earlier ones were lost\n"
+        "# before those that did not run stands what became of them; their length is the expected one, 0 if unknown\n"
+        "# at_us length_us expected_us deadline_us priority weight device identity\n",
+        lost);
 }
 
-/* A model's batches have no arrival of their own. Of what arrived before the start, only the end was seen. */
+/*
+ * A model's batches have no arrival of their own. Of what arrived before the start, only the end was seen. What did not
+ * run would have taken as long as was expected.
+ */
 static void arrivals_event(struct ngd_sched *sched, const struct ngd_timeline_event *e, uint64_t number,
                            ngd_nsec_t began, struct ngd_strbuf *sb)
 {
     (void)number;
     if (!e->submitted || e->submitted < began)
         return;
-    ngd_strbuf_printf(sb, "%.3f %.3f %.3f ", us(e->submitted - began), us(e->part), us(e->expected));
+    if (e->outcome)
+        ngd_strbuf_printf(sb, "# %s:\n", e->outcome);
+    ngd_strbuf_printf(sb, "%.3f %.3f %.3f ", us(e->submitted - began), us(e->outcome ? e->expected : e->part),
+                      us(e->expected));
     if (e->deadline == NGD_NSEC_NEVER)
         ngd_strbuf_append(sb, "-");
     else

@@ -20,9 +20,10 @@ struct ngd_sched;
 #define NGD_TIMELINE_EVENTS     65536
 #define NGD_TIMELINE_EVENTS_MAX (1u << 20)
 
-/* One run on a slot. */
+/* One run on a slot, or a request that never ran. */
 struct ngd_timeline_event {
-    ngd_nsec_t submitted, started; /* 0: it was no request of its own, but a model's batch */
+    const char *outcome;           /* NULL: it ran; else a literal: "refused", "expired", "cancelled" */
+    ngd_nsec_t submitted, started; /* 0: it was no request of its own, but a model's batch; or did not run */
     ngd_nsec_t ended, device_time; /* of which: */
     ngd_nsec_t copy_in, copy_out;
     ngd_nsec_t part;     /* of device_time: the request's own */

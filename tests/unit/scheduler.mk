@@ -23,6 +23,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_share \
 	tests/unit/test_slices \
 	tests/unit/test_stored \
+	tests/unit/test_timeline \
 	tests/unit/test_trial
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
@@ -52,4 +53,5 @@ tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_kv_quota_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_timeline_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_trial_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -2,6 +2,7 @@
 /* Prompts whose chunks are done in slices, between which steps of others are made: on the toy model. */
 #include "tests/unit/toy_model.h"
 #include "base/fault.h"
+#include "scheduler/timeline.h"
 
 static const int32_t prompt[] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8};
 #define N_PROMPT 11
@@ -99,6 +100,40 @@ START_TEST(steps_are_made_between_the_slices_of_a_chunk_and_both_say_what_they_w
         ngd_seq_close(w.s.seq);
         toy_close(&t);
     }
+}
+END_TEST
+
+static uint32_t count(const char *text, const char *what)
+{
+    uint32_t n = 0;
+
+    for (const char *p = text; (p = strstr(p, what)); p += strlen(what))
+        n++;
+    return n;
+}
+
+START_TEST(timeline_has_each_slice_and_copies_out_once_for_a_chunk)
+{
+    static struct toy t;
+    struct toy_seq s;
+    struct ngd_diag diag = {0};
+    struct ngd_timeline_status status;
+    struct ngd_strbuf sb;
+    uint64_t next;
+
+    toy_open(&t, 1);
+    ck_assert_int_eq(ngd_timeline_start(t.bed.sched, 1000, &diag), NGD_OK);
+    slice_thin(&t);
+    toy_seq_open(&t, &s, prompt, N_PROMPT, NULL);
+    ngd_seq_close(s.seq);
+    ngd_timeline_stop(t.bed.sched, false, &status);
+    ck_assert_uint_eq(status.lost, 0);
+    ngd_strbuf_init(&sb);
+    ck_assert_int_eq(ngd_timeline_print(t.bed.sched, NGD_TIMELINE_CHROME, 0, SIZE_MAX, &sb, &next, &diag), NGD_OK);
+    ck_assert_uint_gt(count(ngd_strbuf_str(&sb), "\"name\":\"toy prefill\""), (N_PROMPT + TOY_CHUNK - 1) / TOY_CHUNK);
+    ck_assert_uint_le(count(ngd_strbuf_str(&sb), "\"name\":\"copy out\""), (N_PROMPT + TOY_CHUNK - 1) / TOY_CHUNK);
+    ngd_strbuf_fini(&sb);
+    toy_close(&t);
 }
 END_TEST
 
@@ -217,6 +252,7 @@ START_TEST(scheduler_that_stops_between_two_slices_answers_the_prompt)
 END_TEST
 
 UNIT_MAIN("scheduler/slices", steps_are_made_between_the_slices_of_a_chunk_and_both_say_what_they_would,
+          timeline_has_each_slice_and_copies_out_once_for_a_chunk,
           prompts_of_any_length_in_slices_give_their_token_and_logits, chunks_of_fewer_rows_give_the_bits_of_whole_ones,
           prompt_cancelled_between_two_slices_ends_at_once_and_its_blocks_come_back,
           slice_that_the_device_fails_fails_its_prompt_and_nobody_else,
