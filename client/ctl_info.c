@@ -221,12 +221,13 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"IDENTITY", "identity", false},   {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
-        {"LIMIT", "queue_limit", true},    {"DEVICE TIME", "device_ms", true}, {"REPLAYS", "replays", true},
-        {"QUEUED EACH", "queue_us", true}, {"SESSIONS", "sessions", true},     {"OF", "sessions_limit", true},
-        {"GRAPHS", "graphs", true},        {"OF", "graphs_limit", true},       {"SEQUENCES", "sequences", true},
-        {"OF", "sequences_limit", true},   {"BYTES", "bytes", true},           {"OF", "bytes_limit", true},
-        {"KV BLOCKS", "kv_blocks", true},  {"OF", "kv_blocks_limit", true},
+        {"IDENTITY", "identity", false}, {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
+        {"LIMIT", "queue_limit", true},  {"DEVICE TIME", "device_ms", true}, {"CAP %", "device_percent", true},
+        {"HELD", "held_ms", true},       {"REPLAYS", "replays", true},       {"QUEUED EACH", "queue_us", true},
+        {"SESSIONS", "sessions", true},  {"OF", "sessions_limit", true},     {"GRAPHS", "graphs", true},
+        {"OF", "graphs_limit", true},    {"SEQUENCES", "sequences", true},   {"OF", "sequences_limit", true},
+        {"BYTES", "bytes", true},        {"OF", "bytes_limit", true},        {"KV BLOCKS", "kv_blocks", true},
+        {"OF", "kv_blocks_limit", true},
     };
     Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
     Npugraph__V1__ListSharesResponse *r;
@@ -248,6 +249,8 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
         ctl_int(t, s->waiting);
         ctl_int(t, s->queue_limit);
         ctl_ms(t, s->device_us / 1000);
+        ctl_int(t, s->device_percent);
+        ctl_ms(t, s->held_us / 1000);
         ctl_int(t, s->replays);
         ctl_us(t, s->replays != 0 && s->timing != NULL ? (double)s->timing->queue_ns / 1000 / (double)s->replays : 0);
         for (int q = 0; q < 5; q++)

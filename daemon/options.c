@@ -112,6 +112,10 @@ const struct ngd_config_option ngd_options_table[] = {
     COUNT("max-kv-blocks-per-identity", max_kv_blocks_per_identity, "0", 0, INT64_C(1) << 40,
           "KV blocks that the contexts of one identity's sequences may take, in all models. Each sequence counts for "
           "itself, for blocks that it shares too, and while it has given them up. 0: no limit but the models'."),
+    COUNT("max-device-share-per-identity", max_device_share_per_identity, "0", 0, 100,
+          "Percent of the time of each device's stream slots that one identity gets at most. What it asks for beyond "
+          "that "
+          "waits, though the device be idle; what cannot meet its deadline by that is refused. 0: no cap."),
     {"max-bytes-per-identity", NGD_CONFIG_SIZE, AT(max_bytes_per_identity), "0", 0, INT64_C(1) << 50, NULL,
      "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the "
      "device's.",

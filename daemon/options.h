@@ -42,6 +42,7 @@ struct ngd_options {
     int64_t max_graphs_per_identity;
     int64_t max_sequences_per_identity;
     int64_t max_kv_blocks_per_identity;
+    int64_t max_device_share_per_identity;
     uint64_t max_bytes_per_identity;
     char *tls_cert, *tls_key, *tls_client_ca;
     bool allow_plaintext;

@@ -283,6 +283,8 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     item->queue_limit = stats->queue_limit;
     item->waiting = stats->waiting;
     item->device_us = (uint64_t)(stats->used / NGD_USEC);
+    item->device_percent = stats->device_percent;
+    item->held_us = (uint64_t)(stats->held / NGD_USEC);
     item->replays = stats->replays;
     item->timing = make_timing(list->arena, &stats->split);
     list->failed |= item->timing == NULL || !fill_quotas(list, stats, item);

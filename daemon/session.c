@@ -307,6 +307,7 @@ static ngd_status_t open_share(struct ngd_session *s)
     struct ngd_share_params params = {
         .weight = ngd_options_weight(&d->options, s->identity->name),
         .queue_limit = (uint32_t)d->options.queue_limit_per_identity,
+        .device_percent = (uint32_t)d->options.max_device_share_per_identity,
         .kv_limit = (uint64_t)d->options.max_kv_blocks_per_identity,
     };
 

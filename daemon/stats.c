@@ -294,6 +294,8 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     put_u64(sb, "queue_limit", stats->queue_limit);
     put_u64(sb, "waiting", stats->waiting);
     put_double(sb, "device_s", (double)stats->used / (double)NGD_SEC);
+    put_u64(sb, "device_percent", stats->device_percent);
+    put_double(sb, "held_s", (double)stats->held / (double)NGD_SEC);
     put_u64(sb, "replays_total", stats->replays);
     open_object(sb, "replay_s"); /* where their time went */
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)

@@ -46,7 +46,7 @@ static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *s
 {
     const ngd_nsec_t behind = (ngd_nsec_t)seq->priority * NGD_PRIORITY_AGE_STEP;
 
-    if (kind == NGD_DECODE)
+    if (kind != NGD_PREFILL)
         return seq->ready + behind;
     return seq->asked + behind + (ngd_nsec_t)(seq->fill - seq->position) * model->row_time;
 }
@@ -68,9 +68,11 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
     /* A step for which there are too few blocks in all is refused where steps are made, and needs no context before. */
     if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
         kind = NGD_PREFILL;
+    seq->ready = ngd_now();
+    if (ngd_cap_open_at(account_of(seq)) > seq->ready)
+        kind = NGD_HELD;
     seq->state = NGD_SEQ_READY;
     seq->ready_kind = kind;
-    seq->ready = ngd_now();
     seq->turn = turn_of(model, seq, kind);
     insert_by_turn(&model->ready[kind], seq);
     model->n_ready[kind]++;
@@ -98,6 +100,11 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
         seq->state = NGD_SEQ_RUNNING;
     ngd_mutex_unlock(&model->lock);
     return seq;
+}
+
+static bool is_ready_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
 }
 
 /* Answers all that wait for a replay of this kind. */
@@ -136,35 +143,52 @@ static void abort_all(struct ngd_model *model)
         fail_starved(model, &diag);
         fail_ready(model, NGD_PREFILL, NGD_ERR_CANCELLED, &diag);
         fail_ready(model, NGD_DECODE, NGD_ERR_CANCELLED, &diag);
+        fail_ready(model, NGD_HELD, NGD_ERR_CANCELLED, &diag);
         ngd_mutex_lock(&model->lock);
-        more = model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
+        more = is_ready_locked(model) || model->n_ready[NGD_HELD];
         model->scheduled = more;
         ngd_mutex_unlock(&model->lock);
     } while (more);
     ngd_model_unref(model);
 }
 
+/* Of those that may have the device now. */
 static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         if (model->n_ready[kind])
             return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
-    return ngd_model_first_starved_locked(model);
+    return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
+}
+
+static const struct ngd_seq *first_held_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    const struct ngd_seq *first = NULL;
+
+    ngd_list_for_each (l, &model->ready[NGD_HELD]) {
+        const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (!first || ngd_cap_open_at(account_of(seq)) < ngd_cap_open_at(account_of(first)))
+            first = seq;
+    }
+    return first;
 }
 
 /*
- * The model waits in the name of the sequence whose turn is next, and in its class. That one may go while the item is
- * queued: the item has a reference of its own to the share.
+ * The model waits in the name of the sequence whose turn is next, and in its class; when all are held, in the name of
+ * that whose share may go on first, and only then does the share's cap hold the item too. The sequence may go while
+ * the item is queued: the item has a reference of its own to the share.
  */
-static void choose_share(struct ngd_model *model)
+static void choose_share(struct ngd_model *model, bool held)
 {
     const struct ngd_seq *first;
     struct ngd_share *share;
 
     ngd_mutex_lock(&model->lock);
-    first = next_locked(model);
+    first = held && !is_ready_locked(model) ? NULL : next_locked(model);
+    model->item.uncapped = first != NULL;
     if (!first)
-        first = model->prompt.seq;
+        first = first_held_locked(model);
     share = ngd_share_ref(first ? first->share : model->sched->own_share);
     model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
     ngd_mutex_unlock(&model->lock);
@@ -174,35 +198,25 @@ static void choose_share(struct ngd_model *model)
 }
 
 /* Of a model whose `scheduled` is set. */
-static void push_item(struct ngd_model *model)
+static void push_as(struct ngd_model *model, bool held)
 {
     model->item.arrival = ngd_now();
-    choose_share(model);
+    choose_share(model, held);
     if (ngd_queue_push(model->queue, &model->item, NULL))
         abort_all(model);
 }
 
+static void push_item(struct ngd_model *model)
+{
+    push_as(model, false);
+}
+
 static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
-    return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE] || !ngd_list_empty(&model->starved);
+    return is_ready_locked(model) || model->n_ready[NGD_HELD] || !ngd_list_empty(&model->starved);
 }
 
-void ngd_model_kick(struct ngd_model *model)
-{
-    bool kick;
-
-    ngd_mutex_lock(&model->lock);
-    kick = !model->scheduled && has_work_locked(model);
-    if (kick) {
-        model->scheduled = true;
-        ngd_model_ref(model);
-    }
-    ngd_mutex_unlock(&model->lock);
-    if (kick)
-        push_item(model);
-}
-
-/* The item waits in a class less urgent than that of what is ready now: it goes to its place in that one. */
+/* The item waits in a class less urgent than that of what is ready now, or for a share's cap: it goes to its place. */
 static void hurry(struct ngd_model *model)
 {
     const struct ngd_seq *first;
@@ -210,10 +224,28 @@ static void hurry(struct ngd_model *model)
 
     ngd_mutex_lock(&model->lock);
     first = next_locked(model);
-    urgent = model->scheduled && first && first->priority < model->item.priority;
+    urgent = model->scheduled && first && (first->priority < model->item.priority || !model->item.uncapped);
     ngd_mutex_unlock(&model->lock);
     if (urgent && ngd_queue_remove(model->queue, &model->item))
         push_item(model);
+}
+
+void ngd_model_kick(struct ngd_model *model)
+{
+    bool kick, held;
+
+    ngd_mutex_lock(&model->lock);
+    kick = !model->scheduled && has_work_locked(model);
+    held = model->scheduled && !model->item.uncapped;
+    if (kick) {
+        model->scheduled = true;
+        ngd_model_ref(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (kick)
+        push_item(model);
+    else if (held)
+        hurry(model);
 }
 
 void ngd_seq_requeue(struct ngd_seq *seq)
@@ -276,6 +308,7 @@ struct turn {
     int kind;
     bool goes_on;    /* with the chunk that is under way */
     bool steps_wait; /* sequences wait for a decode step */
+    bool held;       /* there is nothing to do but for sequences that are held */
     uint32_t rows;   /* of the executable that it needs, when it begins something */
 };
 
@@ -312,7 +345,7 @@ static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(mode
     return 0;
 }
 
-/* False: nothing is ready, and the item is no longer scheduled. */
+/* False: nothing is ready, and the item is no longer scheduled, unless sequences are held. */
 static bool choose(struct ngd_model *model, struct turn *turn)
 {
     bool prefill, decode, something;
@@ -332,7 +365,8 @@ static bool choose(struct ngd_model *model, struct turn *turn)
     if (turn->kind == NGD_DECODE)
         turn->rows = rows_wanted_locked(model);
     something = turn->kind == NGD_PREFILL || turn->steps_wait;
-    model->scheduled = something;
+    turn->held = !something && model->n_ready[NGD_HELD] > 0;
+    model->scheduled = something || turn->held;
     ngd_mutex_unlock(&model->lock);
     return something;
 }
@@ -424,14 +458,50 @@ static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const stru
     return true;
 }
 
+/* Who came before the item was in the queue could not take it from its place. */
+static void push_held(struct ngd_model *model)
+{
+    bool ready;
+
+    ngd_model_ref(model);
+    push_as(model, true);
+    ngd_mutex_lock(&model->lock);
+    ready = is_ready_locked(model);
+    ngd_mutex_unlock(&model->lock);
+    if (ready)
+        hurry(model);
+    ngd_model_unref(model);
+}
+
+/* Those whose shares may have the device again. */
+static void unhold(struct ngd_model *model)
+{
+    const ngd_nsec_t now = ngd_now();
+
+    ngd_mutex_lock(&model->lock);
+    ngd_list_for_each_safe (l, next, &model->ready[NGD_HELD]) {
+        struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (ngd_cap_open_at(account_of(seq)) <= now) {
+            ngd_seq_unready_locked(model, seq);
+            ngd_seq_ready_locked(model, seq);
+        }
+    }
+    ngd_mutex_unlock(&model->lock);
+}
+
 static void model_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 {
     struct ngd_model *model = ngd_container_of(item, struct ngd_model, item);
     struct turn turn = {0};
 
+    unhold(model);
     ngd_model_unstarve(model);
     if (!choose(model, &turn)) {
-        ngd_model_unref(model);
+        if (turn.held)
+            push_held(model);
+        else
+            ngd_model_unref(model);
         return;
     }
     if (!take_turn(model, slot, &turn))

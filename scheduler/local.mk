@@ -27,6 +27,8 @@ libngdscheduler_la_SOURCES = \
 	scheduler/order.c \
 	scheduler/pace.c scheduler/pace.h \
 	scheduler/policy.c scheduler/policy.h \
+	scheduler/cap.c \
+	scheduler/cap.h \
 	scheduler/policy_fair.c \
 	scheduler/policy_fifo.c \
 	scheduler/poolset.c scheduler/poolset.h \

@@ -241,10 +241,10 @@ static bool may_join(const struct ngd_merge *m, const struct ngd_request *lead, 
 }
 
 /* A mate leaves the queue. It was not chosen by the policy, so it is charged for all of its part afterwards. */
-static void take_mate(struct ngd_queue *queue, struct ngd_request *lead, struct ngd_sched_item *mate)
+static void take_mate(struct ngd_queue *queue, struct ngd_request *lead, struct ngd_sched_item *mate, ngd_nsec_t now)
     NGD_REQUIRES(queue->lock)
 {
-    queue->policy->remove(queue->state, mate);
+    ngd_caps_remove(&queue->caps, mate, now);
     mate->queued = false;
     queue->depth--;
     ngd_merge_leave(mate);
@@ -266,10 +266,11 @@ static uint32_t take_mates(struct ngd_queue *queue, struct ngd_merge *m, struct 
             const struct ngd_request *req = request_of(mate);
 
             next = l->next;
-            if (rows_of(m, req) > room || !may_join(m, lead, req, planned, now))
+            if (rows_of(m, req) > room || ngd_caps_hold(&queue->caps, mate, now) ||
+                !may_join(m, lead, req, planned, now))
                 continue;
             room -= rows_of(m, req);
-            take_mate(queue, lead, mate);
+            take_mate(queue, lead, mate, now);
             taken++;
         }
     }

@@ -233,8 +233,8 @@ static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_mod
     model->last_kind = NGD_DECODE;
     atomic_init(&model->refs, 1);
     ngd_mutex_init(&model->lock, NGD_RANK_MODEL);
-    ngd_list_init(&model->ready[NGD_PREFILL]);
-    ngd_list_init(&model->ready[NGD_DECODE]);
+    for (int kind = 0; kind < NGD_READY_KINDS; kind++)
+        ngd_list_init(&model->ready[kind]);
     ngd_list_init(&model->starved);
     ngd_list_init(&model->seqs);
     return model;

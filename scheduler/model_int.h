@@ -95,7 +95,8 @@ struct ngd_seq_end {
     uint32_t position;
 };
 
-enum { NGD_PREFILL, NGD_DECODE };
+/* Ready lists: for the two graphs; and sequences whose share has had its part of the device's time (cap.h). */
+enum { NGD_PREFILL, NGD_DECODE, NGD_HELD, NGD_READY_KINDS };
 
 /* Host memory that a replay reads and writes, made once: one array for each role. */
 struct ngd_staging {
@@ -162,11 +163,11 @@ struct ngd_model {
     _Atomic int64_t row_time; /* device time of a prompt's row, a moving average */
 
     struct ngd_mutex lock; /* rank MODEL */
-    struct ngd_list ready[2] NGD_GUARDED_BY(lock);
+    struct ngd_list ready[NGD_READY_KINDS] NGD_GUARDED_BY(lock);
     struct ngd_list starved NGD_GUARDED_BY(lock); /* sequences that wait for blocks: preempt.c */
     struct ngd_list seqs NGD_GUARDED_BY(lock);    /* all that are not closed, the oldest first */
     uint64_t next_claim NGD_GUARDED_BY(lock);
-    uint32_t n_ready[2] NGD_GUARDED_BY(lock);
+    uint32_t n_ready[NGD_READY_KINDS] NGD_GUARDED_BY(lock);
     uint32_t n_seqs NGD_GUARDED_BY(lock);
     /* The item is queued or running, or its capture is; then it holds a reference. */
     bool scheduled NGD_GUARDED_BY(lock);

@@ -14,6 +14,7 @@
 #include "base/heap.h"
 #include "base/list.h"
 #include "base/status.h"
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct ngd_sched_item;
@@ -36,6 +37,17 @@ struct ngd_account {
     struct ngd_share *share; /* its owner; NULL in tests of policies */
     _Atomic uint32_t weight; /* 1..NGD_WEIGHT_MAX: its part of the device's time, beside others' weights */
     _Atomic int64_t used;    /* device time, nanoseconds */
+    struct {
+        uint32_t rate;     /* device time that it may have per 100 of time; 0: no bound */
+        int64_t allowance; /* device time that it may have, at the time `at` */
+        ngd_nsec_t at;
+        _Atomic int64_t open_at;       /* when it may have more */
+        ngd_nsec_t queued;             /* expected device time of all its items */
+        struct ngd_heap held;          /* items that wait for it to open */
+        struct ngd_heap_node node;     /* in the caps' heap */
+        struct ngd_sched_item *let_go; /* the one of them that the policy has */
+        ngd_nsec_t since;              /* something has been held, or since it was last noted; 0: nothing is */
+    } cap;                             /* cap.c */
     /* The policy's. */
     int64_t vtime; /* device time over weight; who has least is next */
     struct {
@@ -60,6 +72,8 @@ struct ngd_sched_item {
     ngd_nsec_t arrival;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     bool queued;         /* under the queue's lock */
+    bool uncapped;       /* taken though its account's cap is reached: a model, that others wait for too */
+    bool held;           /* cap.c */
     struct ngd_account *account;
     ngd_priority_t priority;
     ngd_nsec_t cost;           /* expected device time; 0 = unknown */

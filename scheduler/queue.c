@@ -43,12 +43,14 @@ static void slot_fini(struct ngd_slot *slot)
 }
 
 ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, struct ngd_device *dev, uint32_t index,
-                            const struct ngd_sched_policy *policy, uint32_t n_slots, struct ngd_diag *diag)
+                            const struct ngd_sched_policy *policy, uint32_t n_slots,
+                            struct ngd_diag *diag) NGD_NO_THREAD_SAFETY
 {
     ngd_status_t status = policy->create(&queue->state);
 
     if (status)
         return ngd_diag_set(diag, status, "no host memory for the queue of device %s", ngd_device_info(dev)->name);
+    ngd_caps_init(&queue->caps, policy, queue->state);
     queue->sched = sched;
     queue->dev = dev;
     queue->dev_name = ngd_device_info(dev)->name;
@@ -109,7 +111,7 @@ ngd_status_t ngd_queue_start(struct ngd_queue *queue)
 void ngd_queue_stop(struct ngd_queue *queue)
 {
     ngd_mutex_lock(&queue->lock);
-    queue->stopping = true;
+    queue->stopping = queue->caps.stopping = true;
     for (uint32_t i = 0; i < queue->n_slots; i++)
         ngd_cond_signal(&queue->slots[i].wake);
     ngd_mutex_unlock(&queue->lock);
@@ -133,9 +135,19 @@ static struct ngd_slot *sleeper_locked(struct ngd_queue *queue) NGD_REQUIRES(que
     return NULL;
 }
 
+void ngd_queue_wake(struct ngd_queue *queue)
+{
+    struct ngd_slot *slot = sleeper_locked(queue);
+
+    if (slot) {
+        slot->sleeping = false;
+        ngd_cond_signal(&slot->wake);
+    }
+}
+
 void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now)
 {
-    const bool open = queue->depth > 0 && queue->n_busy < queue->n_slots;
+    const bool open = queue->depth > queue->caps.n_held && queue->n_busy < queue->n_slots;
     ngd_nsec_t before = queue->bubble;
 
     if (open == (queue->bubble_since != 0))
@@ -168,20 +180,16 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
     } else if (cancelled && atomic_load(cancelled)) {
         status = NGD_ERR_CANCELLED;
     } else {
-        struct ngd_slot *slot = sleeper_locked(queue);
-
         item->queued = true;
-        queue->policy->push(queue->state, item, now);
+        ngd_caps_push(&queue->caps, item, now);
         queue->depth++;
         if (item->merge) {
             ngd_merge_enter(item, now);
             queue->merging = item->merge;
         }
         ngd_queue_note_bubble(queue, now);
-        if (slot && !goes_on_lingering(queue, now)) {
-            slot->sleeping = false;
-            ngd_cond_signal(&slot->wake);
-        }
+        if (!goes_on_lingering(queue, now))
+            ngd_queue_wake(queue);
     }
     ngd_mutex_unlock(&queue->lock);
     return status;
@@ -194,13 +202,14 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
     ngd_mutex_lock(&queue->lock);
     queued = item->queued;
     if (queued) {
-        queue->policy->remove(queue->state, item);
+        const ngd_nsec_t now = ngd_now();
+
+        ngd_caps_remove(&queue->caps, item, now);
         item->queued = false;
         queue->depth--;
         if (item->merge)
             ngd_merge_leave(item);
-        if (queue->bubble_since)
-            ngd_queue_note_bubble(queue, ngd_now());
+        ngd_queue_note_bubble(queue, now);
     }
     ngd_mutex_unlock(&queue->lock);
     return queued;
@@ -213,7 +222,7 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *
     ngd_mutex_lock(&queue->lock);
     for (uint32_t i = 0; i < queue->n_slots; i++)
         left[i] = queue->slots[i].busy && queue->slots[i].until > now ? queue->slots[i].until - now : 0;
-    late = ngd_sched_late(queue->policy, queue->state, item, now, left, queue->n_slots);
+    late = ngd_caps_late(&queue->caps, item, now, left, queue->n_slots);
     ngd_mutex_unlock(&queue->lock);
     return late;
 }
@@ -224,8 +233,9 @@ struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item 
     bool may;
 
     ngd_mutex_lock(&queue->lock);
-    may = queue->depth == 0 && queue->n_takers == 0 && !queue->stopping;
-    for (uint32_t i = 0; i < queue->n_slots && may && !claimed; i++)
+    may = queue->depth == 0 && queue->n_takers == 0 && !queue->stopping &&
+          !ngd_caps_hold(&queue->caps, item, item->arrival);
+    for (uint32_t i = 0; may && i < queue->n_slots && !claimed; i++)
         if (!queue->slots[i].busy)
             claimed = &queue->slots[i];
     if (claimed && item->merge && ngd_merge_wants_company(item))

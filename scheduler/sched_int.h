@@ -13,6 +13,7 @@
  */
 #include "base/lock.h"
 #include "base/metrics.h"
+#include "scheduler/cap.h"
 #include "scheduler/recorder.h"
 #include "scheduler/sched.h"
 #include "scheduler/timeline.h"
@@ -63,6 +64,7 @@ struct ngd_queue {
     struct ngd_cond freed;                  /* a slot, while threads wait for one */
     uint32_t n_takers NGD_GUARDED_BY(lock); /* of them: they go before what is queued */
     void *state NGD_GUARDED_BY(lock);       /* the policy's */
+    struct ngd_caps caps NGD_GUARDED_BY(lock);
     uint32_t depth NGD_GUARDED_BY(lock);
     uint32_t n_busy NGD_GUARDED_BY(lock);           /* slots */
     ngd_nsec_t bubble_since NGD_GUARDED_BY(lock);   /* a slot has been idle, and something queued; 0: not now */
@@ -87,8 +89,8 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
 /* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
 ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item);
-/* For an inline run of the item: an idle slot, when nothing is queued. The worker that owns it does not start
- * meanwhile.
+/* For an inline run of the item: an idle slot, when nothing is queued and its account's cap allows it. The worker that
+ * owns it does not start meanwhile.
  */
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item);
 void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot);
@@ -100,6 +102,8 @@ static inline void ngd_queue_tell_takers(struct ngd_queue *queue) NGD_REQUIRES(q
     if (queue->n_takers)
         ngd_cond_signal(&queue->freed);
 }
+/* One worker that sleeps, if any does, looks at the queue again. */
+void ngd_queue_wake(struct ngd_queue *queue) NGD_REQUIRES(queue->lock);
 /* After each change of what is queued and of which slots are busy. */
 void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock);
 
@@ -125,16 +129,21 @@ struct ngd_share {
     uint32_t refs;
     struct ngd_sched *sched;
     char *name;
-    struct ngd_metric_row *seconds, *split_rows[NGD_SPLIT_PARTS], *replays_row, *kv_row;
+    struct ngd_metric_row *seconds, *split_rows[NGD_SPLIT_PARTS], *replays_row, *kv_row, *held_row;
     _Atomic int64_t split[NGD_SPLIT_PARTS]; /* nanoseconds */
     _Atomic uint64_t replays;
     _Atomic uint32_t queue_limit, waiting;
     _Atomic uint64_t kv_blocks, kv_limit;
+    _Atomic uint32_t device_percent;
+    _Atomic int64_t held;          /* nanoseconds in which its cap held something back, of all devices */
     struct ngd_account accounts[]; /* by device */
 };
 
 /* Device time that an account has had; `expected` of it was charged when the item was taken. */
 void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected);
+
+/* Something of it has been held back by its cap for so long. */
+void ngd_share_note_held(struct ngd_share *share, ngd_nsec_t time);
 
 /* ---- captures ----------------------------------------------------------------------------------------- */
 

@@ -59,6 +59,7 @@ static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, ui
     share->refs = 1;
     share->seconds = ngd_metric_row(NGD_M_IDENTITY_DEVICE_SECONDS, name);
     share->replays_row = ngd_metric_row(NGD_M_IDENTITY_REPLAYS, name);
+    share->held_row = ngd_metric_row(NGD_M_IDENTITY_HELD_SECONDS, name);
     share->kv_row = ngd_metric_row(NGD_M_IDENTITY_KV_BLOCKS, name);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         share->split_rows[i] = ngd_metric_row(parts[i].metric, name);
@@ -76,9 +77,13 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
 
     atomic_store_explicit(&share->queue_limit, params->queue_limit, memory_order_relaxed);
     atomic_store_explicit(&share->kv_limit, params->kv_limit, memory_order_relaxed);
+    atomic_store_explicit(&share->device_percent, params->device_percent, memory_order_relaxed);
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         ngd_mutex_lock(&sched->queues[i].lock);
         share->accounts[i].weight = params->weight;
+        ngd_caps_set(&sched->queues[i].caps, &share->accounts[i], params->device_percent * sched->queues[i].n_slots,
+                     ngd_now());
+        ngd_queue_wake(&sched->queues[i]); /* what a former cap has held */
         ngd_mutex_unlock(&sched->queues[i].lock);
     }
 }
@@ -88,6 +93,11 @@ ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const str
 {
     struct ngd_share *share, *fresh;
 
+    if (params->device_percent > 100)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%.100s may have %" PRIu32
+                            " percent of a device's time; it must be 1 to 100, or 0 for no cap",
+                            name, params->device_percent);
     if (params->weight < 1 || params->weight > NGD_WEIGHT_MAX)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the weight of %.100s is %" PRIu32 "; it must be 1 to %d",
                             name, params->weight, NGD_WEIGHT_MAX);
@@ -168,6 +178,8 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
         .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
         .kv_blocks = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed),
         .kv_limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed),
+        .device_percent = atomic_load_explicit(&share->device_percent, memory_order_relaxed),
+        .held = atomic_load_explicit(&share->held, memory_order_relaxed),
     };
     stats_p->replays = atomic_load_explicit(&share->replays, memory_order_relaxed);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
@@ -207,15 +219,18 @@ void ngd_share_note_split(struct ngd_share *share, const struct ngd_split *split
     ngd_metric_row_add(share->replays_row, 1);
 }
 
+void ngd_share_note_held(struct ngd_share *share, ngd_nsec_t time)
+{
+    add_time(&share->held, share->held_row, time);
+}
+
 void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected)
 {
     int64_t before = atomic_fetch_add_explicit(&account->used, time, memory_order_relaxed);
 
     if (account->share)
         ngd_metric_row_add(account->share->seconds, (uint64_t)((before + time) / NGD_USEC - before / NGD_USEC));
-    if (!queue->policy->charge)
-        return;
     ngd_mutex_lock(&queue->lock);
-    queue->policy->charge(queue->state, account, time - expected);
+    ngd_caps_charge(&queue->caps, account, time - expected, account->cap.rate ? ngd_now() : 0);
     ngd_mutex_unlock(&queue->lock);
 }

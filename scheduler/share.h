@@ -16,7 +16,10 @@ struct ngd_share;
 struct ngd_share_params {
     uint32_t weight;      /* 1..NGD_WEIGHT_MAX */
     uint32_t queue_limit; /* requests that may wait, on all devices; 0: no bound but the device's */
-    uint64_t kv_limit;    /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
+    /* Percent of the time of each device's stream slots that it gets at most, though they be idle: cap.h. 0: no bound.
+     */
+    uint32_t device_percent;
+    uint64_t kv_limit; /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
 };
 void ngd_share_params_init(struct ngd_share_params *params);
 
@@ -54,6 +57,8 @@ struct ngd_share_stats {
     uint32_t weight, queue_limit;
     uint32_t waiting;
     uint64_t kv_blocks, kv_limit;
+    uint32_t device_percent;
+    ngd_nsec_t held; /* time in which requests waited because of that */
     ngd_nsec_t used; /* device time, all devices */
     uint64_t replays;
     struct ngd_split split; /* of the replays; steps of sequences are not among them */

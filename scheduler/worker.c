@@ -3,7 +3,10 @@
 #include "scheduler/merge.h"
 #include "scheduler/sched_int.h"
 
-/* NULL: nothing is queued, or, until *time_p from now, it is worth waiting for what could run with it. */
+/*
+ * NULL: nothing is queued; or, until *time_p from now, it is worth waiting for what could run with it, or a cap holds
+ * it.
+ */
 static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
     NGD_REQUIRES(queue->lock)
 {
@@ -17,7 +20,7 @@ static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slo
         queue->lingers_until = until;
         return NULL;
     }
-    item = queue->policy->pop(queue->state, now);
+    item = ngd_caps_pop(&queue->caps, now);
     if (item) {
         item->queued = false;
         queue->depth--;
@@ -29,8 +32,12 @@ static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slo
         }
         slot->busy = true;
         queue->n_busy++;
-        ngd_queue_note_bubble(queue, now);
+        if (queue->caps.n_held)
+            ngd_queue_wake(queue); /* the next one that a cap has held may have its time too */
+    } else if (ngd_caps_next(&queue->caps) != NGD_NSEC_NEVER) {
+        *time_p = ngd_caps_next(&queue->caps) - now;
     }
+    ngd_queue_note_bubble(queue, now);
     return item;
 }
 

@@ -187,5 +187,29 @@ def usage():
         until("the sessions are gone", lambda: len(d.stats()["shares"]) == 1)
 
 
+@test("the cap of an identity's device time holds though the device is idle, and what is held shows")
+def capped():
+    with Daemon("--max-device-share-per-identity=10") as d:
+        mine = lambda: [s for s in d.stats()["shares"] if "quotas" in s][0]
+        began = time.monotonic()
+        with Client(d) as c:
+            n = 256
+            graph = c.register(f'npugraph 1\ngraph "g" {{ input %x : f32[{n},{n}] %y = aten.mm(%x, %x) return "y" = %y }}').graph
+            x = bytes(4 * n * n)
+            used = longest = 0
+            while mine()["held_s"] < 0.1:
+                c.replay(graph, [x])
+                now = mine()["device_s"]
+                used, longest = now, max(longest, now - used)
+            passed = time.monotonic() - began
+            assert used <= 0.1 * passed + 0.01 + longest, (used, passed, longest)
+            assert mine()["device_percent"] == 10
+            share, = [s for s in c.call("Admin/ListShares", pb.ListSharesRequest()).shares if s.identity == f"uid:{os.getuid()}"]
+            assert share.device_percent == 10 and share.held_us >= 100_000, share
+            if CTL is not None:
+                out = subprocess.run([CTL, "--address", d.address, "--json", "shares"], capture_output=True, text=True, timeout=PATIENCE)
+                row, = [s for s in json.loads(out.stdout)["shares"] if s["identity"] == share.identity]
+                assert row["device_percent"] == 10 and row["held_ms"] >= 100, row
+
 if __name__ == "__main__":
     main()

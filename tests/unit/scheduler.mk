@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/sched_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
+	tests/unit/test_cap \
 	tests/unit/test_drafts \
 	tests/unit/test_group \
 	tests/unit/test_guard_mutations \
@@ -50,6 +51,7 @@ tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_slices_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_schedsim_SOURCES = tests/unit/test_schedsim.c bench/sim/arrivals.c bench/sim/sim.c bench/sim/sim.h
 tests_unit_test_schedsim_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_cap_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_kv_quota_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
