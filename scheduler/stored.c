@@ -340,25 +340,43 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
         distrust_run(&d->job);
 }
 
-struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest)
+/* Makes what an entry holds, or NULL: it is not what its digest says. */
+typedef void *(*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest);
+
+/* Takes identity's text. */
+static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
+                  make_fn make_object)
+{
+    struct ngd_store_blob blob;
+    void *object = NULL;
+
+    if (!identity->failed &&
+        ngd_store_get(sched->params.store, identity->data, identity->len, &blob) == NGD_STORE_FOUND) {
+        object = make_object(&blob.entry, digest);
+        if (!object)
+            ngd_store_set_aside(sched->params.store, identity->data, identity->len, NGD_STORE_OUTDATED);
+        ngd_store_blob_fini(&blob);
+    }
+    ngd_strbuf_fini(identity);
+    return object;
+}
+
+static void *make_graph(const struct ngd_store_entry *e, const struct ngd_digest *digest)
 {
     struct ngd_graph *graph = NULL;
-    struct ngd_store_blob blob;
+
+    if (ngd_graph_parse((const char *)e->payload, e->n_payload, &graph, NULL) != NGD_OK)
+        return NULL;
+    return ngd_digest_equal(&graph->digest, digest) ? graph : ngd_graph_unref(graph);
+}
+
+struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest)
+{
     struct ngd_strbuf identity;
 
     ngd_strbuf_init(&identity);
     graph_identity(digest, &identity);
-    if (!identity.failed && ngd_store_get(sched->params.store, identity.data, identity.len, &blob) == NGD_STORE_FOUND) {
-        if (ngd_graph_parse((const char *)blob.entry.payload, blob.entry.n_payload, &graph, NULL) != NGD_OK)
-            graph = NULL;
-        if (graph && !ngd_digest_equal(&graph->digest, digest))
-            graph = ngd_graph_unref(graph);
-        if (!graph)
-            ngd_store_set_aside(sched->params.store, identity.data, identity.len, NGD_STORE_OUTDATED);
-        ngd_store_blob_fini(&blob);
-    }
-    ngd_strbuf_fini(&identity);
-    return graph;
+    return load(sched, &identity, digest, make_graph);
 }
 
 /* ---- patterns ------------------------------------------------------------------------------------------ */
@@ -395,7 +413,7 @@ static bool add_texts(struct ngd_pattern_set *set, const uint8_t *p, size_t n)
 }
 
 /* The registered ones and then the built-in ones, as clients' sets are made. */
-static struct ngd_pattern_set *make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest)
+static void *make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest)
 {
     struct ngd_pattern_set *builtin = ngd_pattern_set_builtin(), *set = NULL;
     bool good = builtin && ngd_pattern_set_create(&set) == NGD_OK && add_texts(set, e->payload, e->n_payload);
@@ -408,18 +426,9 @@ static struct ngd_pattern_set *make_set(const struct ngd_store_entry *e, const s
 
 struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struct ngd_digest *digest)
 {
-    struct ngd_pattern_set *set = NULL;
-    struct ngd_store_blob blob;
     struct ngd_strbuf identity;
 
     ngd_strbuf_init(&identity);
     patterns_identity(digest, &identity);
-    if (!identity.failed && ngd_store_get(sched->params.store, identity.data, identity.len, &blob) == NGD_STORE_FOUND) {
-        set = make_set(&blob.entry, digest);
-        if (!set)
-            ngd_store_set_aside(sched->params.store, identity.data, identity.len, NGD_STORE_OUTDATED);
-        ngd_store_blob_fini(&blob);
-    }
-    ngd_strbuf_fini(&identity);
-    return set;
+    return load(sched, &identity, digest, make_set);
 }
