@@ -56,18 +56,26 @@ static bool may(struct ngd_call *call, bool admin)
     return diag.status == NGD_OK;
 }
 
+/* Zeroed, for as long as the call lives; NULL: it is refused, and answered. */
+static void *make_state(struct ngd_call *call, bool admin, size_t size)
+{
+    void *state;
+
+    if (!may(call, admin))
+        return NULL;
+    state = ngd_arena_calloc(&call->life, 1, size);
+    if (!state)
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+    return state;
+}
+
 static void begin(struct ngd_call *call, const void *msg, bool admin,
                   ngd_status_t (*run)(struct store_call *s, struct ngd_diag *diag))
 {
-    struct store_call *s;
+    struct store_call *s = make_state(call, admin, sizeof(*s));
 
-    if (!may(call, admin))
+    if (!s)
         return;
-    s = ngd_arena_calloc(&call->life, 1, sizeof(*s));
-    if (!s) {
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-        return;
-    }
     s->call = call;
     s->msg = msg;
     s->run = run;
@@ -323,15 +331,10 @@ static void read_release(struct ngd_call *call)
 
 static void read_entry(struct ngd_call *call, const void *msg)
 {
-    struct reading *r;
+    struct reading *r = make_state(call, true, sizeof(*r));
 
-    if (!may(call, true))
+    if (!r)
         return;
-    r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
-    if (!r) {
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-        return;
-    }
     r->call = call;
     r->request = msg;
     ngd_strbuf_init(&r->text);
