@@ -305,6 +305,73 @@ START_TEST(sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_i
 }
 END_TEST
 
+START_TEST(fork_takes_no_blocks_from_others_but_waits_for_its_turn)
+{
+    static struct toy t;
+    static const struct ngd_sampling greedy;
+    struct toy_seq parent, waits, child;
+    struct ngd_binding *binding;
+    struct ngd_diag diag = {0};
+    struct gate gate;
+    struct call hold;
+    struct ngd_seq_info info;
+    int32_t ours[TOY_CONTEXT], theirs[TOY_CONTEXT];
+
+    open_toy(&t, 7);
+    binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    own_prompt(0, ours, 9);
+    own_prompt(1, theirs, 3);
+    toy_seq_open(&t, &parent, ours, 9, NULL);
+    toy_seq_open(&t, &waits, theirs, 3, NULL);
+    call_occupy(&t.bed, &hold, binding, &gate);
+    theirs[3] = waits.token;
+    toy_queue_step(&waits, -1);
+    memset(&child, 0, sizeof(child));
+    gate_init(&child.answered);
+    ck_assert_int_eq(ngd_seq_fork(parent.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
+    ngd_seq_info(waits.seq, &info);
+    ck_assert_uint_eq(info.blocks, 2);
+    ck_assert_uint_eq(stats_of(&t).preemptions, 0);
+    gate_open(&gate);
+    toy_wait(&waits);
+    toy_wait(&child);
+    toy_ok(&child);
+    ck_assert_int_eq(waits.token, toy_next(&t, theirs, 4));
+    ck_assert_int_eq(child.token, toy_next(&t, ours, 9));
+    ngd_seq_close(parent.seq);
+    ngd_seq_close(waits.seq);
+    ngd_seq_close(child.seq);
+    call_wait(&hold);
+    ngd_binding_unref(binding);
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(sequence_whose_prompt_was_cancelled_has_no_blocks_though_it_is_not_closed)
+{
+    static struct toy t;
+    struct toy_seq a;
+    struct ngd_binding *binding;
+    struct gate gate;
+    struct call hold;
+
+    toy_open(&t, 1); /* where a prompt's blocks are reserved when it comes */
+    binding = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    call_occupy(&t.bed, &hold, binding, &gate);
+    toy_queue_open(&t, &a, prompt, 9, NULL);
+    ck_assert_uint_eq(toy_blocks_used(&t), 5);
+    ngd_seq_cancel(a.seq);
+    toy_wait(&a);
+    ck_assert_int_eq(a.status, NGD_ERR_CANCELLED);
+    ck_assert_uint_eq(toy_blocks_used(&t), 0);
+    gate_open(&gate);
+    call_wait(&hold);
+    ngd_seq_close(a.seq);
+    ngd_binding_unref(binding);
+    toy_close(&t);
+}
+END_TEST
+
 /* The idle one has two blocks, one is free, four are needed; then the other one's are there too, and suffice alone. */
 START_TEST(nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices)
 {
@@ -518,7 +585,9 @@ START_TEST(operations_in_any_order_all_end_and_rob_each_other_no_more_often_than
 }
 END_TEST
 
-UNIT_MAIN("scheduler/preempt", nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices,
+UNIT_MAIN("scheduler/preempt", fork_takes_no_blocks_from_others_but_waits_for_its_turn,
+          sequence_whose_prompt_was_cancelled_has_no_blocks_though_it_is_not_closed,
+          nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices,
           an_idle_sequence_gives_its_blocks_and_goes_on_when_it_is_asked,
           generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
           a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else,
