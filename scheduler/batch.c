@@ -251,7 +251,6 @@ void ngd_model_kick(struct ngd_model *model)
 void ngd_seq_requeue(struct ngd_seq *seq)
 {
     struct ngd_model *model = seq->model;
-    struct ngd_diag diag;
     bool stopped;
 
     ngd_mutex_lock(&model->lock);
@@ -259,12 +258,10 @@ void ngd_seq_requeue(struct ngd_seq *seq)
     if (!stopped)
         ngd_seq_ready_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
-    if (stopped) {
-        ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence's operation was cancelled");
-        ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
-    } else {
+    if (stopped)
+        ngd_seq_fail_cancelled(seq);
+    else
         ngd_model_kick(model);
-    }
 }
 
 void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)

@@ -301,6 +301,8 @@ void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_RE
 bool ngd_seq_grow(struct ngd_seq *seq);
 /* Ends the operation of a sequence that no list has, and answers it; diag is for a failure. May free the sequence. */
 void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag);
+/* The same, of one that somebody has stopped. */
+void ngd_seq_fail_cancelled(struct ngd_seq *seq);
 /* The prompt's last chunk or a step is over, its token is seq->chosen. result has logits, batch and times. */
 void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result);
 /*

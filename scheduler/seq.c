@@ -137,7 +137,7 @@ void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_dia
     end_operation(seq, &end);
 }
 
-static void fail_cancelled(struct ngd_seq *seq)
+void ngd_seq_fail_cancelled(struct ngd_seq *seq)
 {
     struct ngd_diag diag;
 
@@ -224,7 +224,7 @@ bool ngd_seq_generate_on(struct ngd_seq *seq)
     if (seq->split_p)
         *seq->split_p = seq->split;
     if (stopped) {
-        fail_cancelled(seq);
+        ngd_seq_fail_cancelled(seq);
         return false;
     }
     if (!seq->delivered) {
@@ -751,7 +751,7 @@ void ngd_seq_cancel(struct ngd_seq *seq)
     waited = withdraw_locked(model, seq);
     ngd_mutex_unlock(&model->lock);
     if (waited)
-        fail_cancelled(seq);
+        ngd_seq_fail_cancelled(seq);
 }
 
 ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter)
@@ -789,7 +789,7 @@ void ngd_seq_close(struct ngd_seq *seq)
         ngd_model_kick(model);
     ngd_metric_dec(NGD_M_SEQUENCES);
     if (waited)
-        fail_cancelled(seq);
+        ngd_seq_fail_cancelled(seq);
     ngd_seq_unref(seq);
 }
 
