@@ -114,6 +114,52 @@ START_TEST(replays_of_several_clients_that_wait_run_as_one)
 }
 END_TEST
 
+static struct ngd_share *open_capped(struct stage *s, uint32_t percent)
+{
+    const struct ngd_share_params params = {.weight = NGD_WEIGHT_DEFAULT, .device_percent = percent};
+    struct ngd_share *share;
+
+    ck_assert_int_eq(ngd_share_open(s->bed.sched, "uid:1000", &params, &share, NULL), NGD_OK);
+    return share;
+}
+
+START_TEST(what_a_cap_holds_back_does_not_join_and_goes_when_the_cap_does)
+{
+    struct ngd_share *capped, *lifted;
+    struct ngd_binding *b;
+    struct call c[3];
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    bed_warm(&s.bed, b, 2, 1);
+    capped = open_capped(&s, 1);
+    ngd_share_charge(&s.bed.sched->queues[0], &capped->accounts[0], 1000 * NGD_SEC, 0);
+    hold(&s);
+    for (int i = 0; i < 3; i++) {
+        call_init(&c[i], b, 2);
+        c[i].req.share = i == 1 ? capped : NULL;
+        call_submit(&s.bed, &c[i]);
+    }
+    let_go(&s);
+    call_wait(&c[0]);
+    call_wait(&c[2]);
+    ck_assert_uint_eq(c[0].req.together, 2);
+    ck_assert_uint_eq(c[2].req.together, 2);
+    ck_assert_uint_eq(atomic_load(&c[1].answers), 0);
+    lifted = open_capped(&s, 0);
+    call_wait(&c[1]);
+    ck_assert_uint_eq(c[1].req.together, 1);
+    for (int i = 0; i < 3; i++)
+        call_check(&c[i]);
+    ngd_share_unref(capped);
+    ngd_share_unref(lifted);
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
 START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
 {
     struct ngd_binding *b;
@@ -1001,6 +1047,7 @@ START_TEST(many_threads_get_their_own_rows_back)
 END_TEST
 
 UNIT_MAIN("scheduler/merge", replays_of_several_clients_that_wait_run_as_one,
+          what_a_cap_holds_back_does_not_join_and_goes_when_the_cap_does,
           what_does_not_fit_in_the_largest_bucket_runs_next, a_lone_replay_runs_from_its_message_and_allocates_nothing,
           running_together_allocates_nothing_once_it_has_been_done, a_bucket_that_is_missing_is_captured_meanwhile,
           no_capture_is_made_that_would_evict_another, who_is_cancelled_while_it_waits_leaves_at_once,
