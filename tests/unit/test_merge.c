@@ -896,7 +896,10 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     }
     bed_settle(&s.bed);
     set_cost(b, 1, 100 * NGD_SEC);
-    /* Six were under way at once, but four are as many as run together. */
+    /* As if six were under way at once again, but four are as many as run together. */
+    ngd_mutex_lock(&s.bed.sched->queues[0].lock);
+    b->merge->linger.peak = 6;
+    ngd_mutex_unlock(&s.bed.sched->queues[0].lock);
     for (int i = 0; i < 4; i++)
         submit_rows(&s, &c[i], b, 1);
     for (int i = 0; i < 4; i++) {
