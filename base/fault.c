@@ -13,11 +13,6 @@ static const char *const names[] = {
 /* One word per point, so that a pass is one atomic step: passes to skip << 32 | failures left. */
 static _Atomic uint64_t points[NGD_FAULT_MAX];
 
-const char *ngd_fault_name(ngd_fault_t point)
-{
-    return (unsigned)point < NGD_FAULT_MAX ? names[point] : "?";
-}
-
 void ngd_fault_arm(ngd_fault_t point, uint32_t after, uint32_t times)
 {
     atomic_store(&points[point], (uint64_t)after << 32 | times);

@@ -34,6 +34,5 @@ void ngd_fault_arm(ngd_fault_t point, uint32_t after, uint32_t times);
 void ngd_fault_disarm_all(void);
 /* Counts a pass; true when it should fail. */
 bool ngd_fault_hit(ngd_fault_t point);
-const char *ngd_fault_name(ngd_fault_t point);
 
 #endif

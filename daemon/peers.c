@@ -227,8 +227,3 @@ uint32_t ngd_peers_count(struct ngd_peers *peers)
     ngd_mutex_unlock(&peers->lock);
     return n;
 }
-
-uint32_t ngd_peers_limit(const struct ngd_peers *peers)
-{
-    return peers->max;
-}

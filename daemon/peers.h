@@ -38,6 +38,5 @@ void ngd_peers_prove(struct ngd_peers *peers, const char *grpc_peer);
 bool ngd_peers_take_unproven(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX]);
 /* Counts, and forgets what is closed. */
 uint32_t ngd_peers_count(struct ngd_peers *peers);
-uint32_t ngd_peers_limit(const struct ngd_peers *peers);
 
 #endif

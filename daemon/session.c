@@ -81,7 +81,7 @@ static uint64_t quota_amount(const struct ngd_object *object)
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
 
-struct ngd_session *ngd_session_ref(struct ngd_session *s)
+static struct ngd_session *session_ref(struct ngd_session *s)
 {
     atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
     return s;
@@ -132,10 +132,6 @@ struct ngd_share *ngd_session_share(struct ngd_session *s)
 struct ngd_answers *ngd_session_answers(struct ngd_session *s)
 {
     return s->answers;
-}
-struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
-{
-    return s->identity;
 }
 
 struct ngd_usage *ngd_session_usage(struct ngd_session *s)
@@ -277,7 +273,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
             over = s->state == BROKEN && now - s->broken_at >= s->grace;
             ngd_mutex_unlock(&s->lock);
             if (over) {
-                late = ngd_session_ref(s);
+                late = session_ref(s);
                 break;
             }
         }
@@ -370,7 +366,7 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
     ngd_mutex_lock(&all->lock);
     ngd_list_push_back(&all->all, &s->link);
     all->n++;
-    *session_p = ngd_session_ref(s);
+    *session_p = session_ref(s);
     ngd_mutex_unlock(&all->lock);
     ngd_metric_inc(NGD_M_SESSIONS);
     ngd_metric_add(NGD_M_SESSIONS_OPENED, 1);
@@ -442,7 +438,7 @@ static struct ngd_session *any_session(struct ngd_sessions *all)
 
     ngd_mutex_lock(&all->lock);
     if (!ngd_list_empty(&all->all))
-        s = ngd_session_ref(ngd_container_of(all->all.next, struct ngd_session, link));
+        s = session_ref(ngd_container_of(all->all.next, struct ngd_session, link));
     ngd_mutex_unlock(&all->lock);
     return s;
 }
@@ -487,7 +483,7 @@ ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const stru
         struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
 
         if (s->id == id) {
-            found = ngd_session_ref(s);
+            found = session_ref(s);
             break;
         }
     }
@@ -511,7 +507,7 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
     list = NGD_NEW_N(struct ngd_session *, all->n + 1);
     ngd_list_for_each (pos, &all->all) {
         if (list && n < all->n)
-            list[n++] = ngd_session_ref(ngd_container_of(pos, struct ngd_session, link));
+            list[n++] = session_ref(ngd_container_of(pos, struct ngd_session, link));
     }
     ngd_mutex_unlock(&all->lock);
     for (uint32_t i = 0; i < n; i++) {

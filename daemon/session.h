@@ -48,7 +48,6 @@ void ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool
 /* For metadata "npugraph-session": a reference. SESSION_GONE; PERMISSION_DENIED for another identity's. */
 ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, const struct ngd_identity *identity,
                                struct ngd_session **session_p, struct ngd_diag *diag);
-struct ngd_session *ngd_session_ref(struct ngd_session *session);
 struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
 uint64_t ngd_session_id(const struct ngd_session *session);
 const uint8_t *ngd_session_token(const struct ngd_session *session);
@@ -58,7 +57,6 @@ struct ngd_events *ngd_session_events(struct ngd_session *session);             
 struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
 struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
-struct ngd_identity *ngd_session_identity(const struct ngd_session *session);
 
 /* Streams that end with the session (rpc_call.c). */
 void ngd_session_attach(struct ngd_session *session, struct ngd_call *call);

@@ -145,10 +145,6 @@ static inline bool ngd_plan_before(const struct ngd_plan *plan, uint32_t a, uint
 bool ngd_plan_contiguous(const struct ngd_plan_tensor *t);
 int64_t ngd_plan_elements(const struct ngd_plan_tensor *t);
 
-static inline const struct ngd_attr_value *ngd_call_attr(const struct ngd_plan_call *call, int index)
-{
-    return &call->attrs[index];
-}
 /* By name; asserts that the operator has it (names are the kernel author's, not the client's). */
 int64_t ngd_call_int(const struct ngd_plan_call *call, const char *name);
 double ngd_call_float(const struct ngd_plan_call *call, const char *name);

@@ -81,11 +81,6 @@ void ngd_meeting_destroy(struct ngd_meeting *m)
     ngd_free(m);
 }
 
-uint32_t ngd_meeting_size(const struct ngd_meeting *m)
-{
-    return m->n;
-}
-
 /* ---- broken -------------------------------------------------------------------------------------------- */
 
 static void ring(struct ngd_meeting *m)

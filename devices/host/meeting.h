@@ -40,7 +40,6 @@ void ngd_collective_say(const struct ngd_plan_call *call, const struct ngd_plan_
 
 ngd_status_t ngd_meeting_create(uint32_t n, const char *name, ngd_nsec_t time_limit, struct ngd_meeting **m_p);
 void ngd_meeting_destroy(struct ngd_meeting *m);
-uint32_t ngd_meeting_size(const struct ngd_meeting *m);
 
 /* A launch of this rank begins. GROUP_BROKEN: another one has not ended, and the group is broken. */
 ngd_status_t ngd_meeting_begin(struct ngd_meeting *m, uint32_t rank, struct ngd_diag *diag);

@@ -93,15 +93,6 @@ static inline int64_t ngd_tensor_count(const struct ngd_plan_tensor *t)
         n *= t->dims[d];
     return n;
 }
-static inline bool ngd_tensor_contiguous(const struct ngd_plan_tensor *t)
-{
-    int64_t want = 1;
-
-    for (uint32_t d = t->rank; d-- > 0; want *= t->dims[d])
-        if (t->dims[d] != 1 && t->strides[d] != want)
-            return ngd_tensor_count(t) == 0;
-    return true;
-}
 
 /* The dimensions from `from` on lie one after the other. */
 static inline bool ngd_host_inner_contiguous(const struct ngd_plan_tensor *t, uint32_t from)
