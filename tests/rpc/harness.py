@@ -9,6 +9,7 @@ The daemon is $NPUGRAPHD, or npugraphd in the build folder. Processes are ended 
 """
 import atexit
 import contextlib
+import faulthandler
 import http.client
 import importlib
 import json
@@ -33,6 +34,7 @@ PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until som
 RELEASE_WITHIN = 1.0  # the promise for what a vanished client held
 ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
 SANITIZER = "SANITIZER" in os.environ  # slower: promises about time are not checked
+HANGS = 10 * PATIENCE  # seconds after which a single test does not end any more: it is ended, and says where it was
 
 
 def _program(name, variable):
@@ -469,7 +471,9 @@ def main(*options, shared=True):
             if wants and daemon is None and shared:
                 daemon = Daemon(*options)
             began = time.monotonic()
+            faulthandler.dump_traceback_later(HANGS, exit=True)
             fn(daemon) if wants else fn()
+            faulthandler.cancel_dump_traceback_later()
             if wants:
                 assert daemon.alive(), f"the daemon has died:\n{daemon.log()[-3000:]}"
         except Skip as why:
