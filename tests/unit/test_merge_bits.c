@@ -37,8 +37,8 @@ static const char *const steps[] = {
     "%b, %b.x = aten.topk(%a) {k=24, dim=1}",
     "%b = aten.gather(%a, %i) {dim=1}",
     "%b.v = aten.view(%a) {size=[B*4, 6]}\n%b.s = aten._softmax(%b.v) {dim=1}\n%b = aten.view(%b.s) {size=[B, 24]}",
-    "%b.v = aten.view(%a) {size=[B, 4, 6]}\n%b.t = aten.transpose.int(%b.v) {dim0=1, dim1=2}\n"
-    "%b.m = aten.bmm(%b.v, %b.t)\n%b.o = aten.bmm(%b.m, %b.v)\n%b = aten.view(%b.o) {size=[B, 24]}",
+    ("%b.v = aten.view(%a) {size=[B, 4, 6]}\n%b.t = aten.transpose.int(%b.v) {dim0=1, dim1=2}\n"
+     "%b.m = aten.bmm(%b.v, %b.t)\n%b.o = aten.bmm(%b.m, %b.v)\n%b = aten.view(%b.o) {size=[B, 24]}"),
     "%b.x = aten.argmax(%a) {dim=1}\n%b.e = aten.embedding(%w, %b.x)\n%b = aten.add.Tensor(%a, %b.e)",
     "%b.o = aten.full() {size=[B, 24], fill_value=0.5}\n%b = aten.mul.Tensor(%a, %b.o)",
     "%b.s = aten.slice.Tensor(%a) {dim=1, start=3, end=9}\n%b = aten.constant_pad_nd(%b.s) {pad=[7, 11]}",
