@@ -124,7 +124,7 @@ struct ngd_model_graph {
 
 /* A chunk of a prompt under way, which goes on slice by slice: prompt.c. */
 struct ngd_prompt {
-    struct ngd_seq *seq;            /* RUNNING; NULL: none is under way */
+    struct ngd_seq *seq;            /* RUNNING; NULL: none is under way. Written under the model's lock */
     struct ngd_gcache_entry *entry; /* pinned until it is over */
     struct ngd_chunk chunk;
     bool last;                       /* of its prompt */

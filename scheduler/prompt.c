@@ -90,6 +90,14 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, const st
     ngd_seq_finish_step(seq, &result);
 }
 
+/* Others look at it under the lock (batch.c: next_locked), and it may be freed as soon as it is not here any more. */
+static void set_seq(struct ngd_model *model, struct ngd_seq *seq)
+{
+    ngd_mutex_lock(&model->lock);
+    model->prompt.seq = seq;
+    ngd_mutex_unlock(&model->lock);
+}
+
 struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model)
 {
     struct ngd_prompt *p = &model->prompt;
@@ -98,7 +106,7 @@ struct ngd_seq *ngd_model_prefill_abort(struct ngd_model *model)
     if (!seq)
         return NULL;
     ngd_usage_add(seq->usage, p->time * ngd_binding_ranks(model->graphs[NGD_PREFILL].binding));
-    p->seq = NULL;
+    set_seq(model, NULL);
     ngd_gcache_put(p->entry);
     p->entry = NULL;
     return seq;
@@ -199,7 +207,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
         ngd_gcache_put(entry);
         return;
     }
-    p->seq = seq;
+    set_seq(model, seq);
     p->entry = entry;
     p->chunk = chunk;
     p->last = seq->position + chunk.rows == seq->fill;
