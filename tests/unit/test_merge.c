@@ -14,6 +14,8 @@
     "npugraph 1\ngraph \"pick\" {\n sym B 1..8 batch buckets 8\n param %w : f32[4]\n input %i : i32[B]\n" \
     " %y = aten.index.Tensor(%w, %i)\n return \"y\" = %y\n}\n"
 
+#define BLOCKERS_MAX 8
+
 /* A device that nobody's time is waited for on, and a request that keeps its only slot until the gate opens. */
 struct stage {
     struct bed bed;
@@ -255,16 +257,43 @@ START_TEST(running_together_allocates_nothing_once_it_has_been_done)
 }
 END_TEST
 
+/* Keeps the capture threads busy until the gate opens. */
+struct blocker {
+    struct ngd_capture_job job;
+    struct gate *gate;
+};
+
+static void block(struct ngd_capture_job *job)
+{
+    gate_pass(ngd_container_of(job, struct blocker, job)->gate);
+}
+
+static void block_captures(struct stage *s, struct blocker *blockers, struct gate *gate)
+{
+    struct ngd_captures *captures = &s->bed.sched->captures;
+
+    ck_assert_uint_le(captures->n_threads, BLOCKERS_MAX);
+    gate_init(gate);
+    for (uint32_t i = 0; i < captures->n_threads; i++) {
+        blockers[i] = (struct blocker){.job.run = block, .job.abort = block, .gate = gate};
+        ck_assert(ngd_captures_push(captures, &blockers[i].job));
+    }
+    gate_await(gate, captures->n_threads);
+}
+
 START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
 {
+    struct blocker blockers[BLOCKERS_MAX];
     struct ngd_program_stats stats;
     struct ngd_binding *b;
+    struct gate captures;
     struct call c[3];
     struct stage s;
 
     stage_open(&s, 0);
     b = bed_binding(&s.bed, ROWS_TEXT, NULL);
     bed_warm(&s.bed, b, 1, 1);
+    block_captures(&s, blockers, &captures);
     hold(&s);
     for (int i = 0; i < 3; i++)
         submit_rows(&s, &c[i], b, 1);
@@ -274,6 +303,7 @@ START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
         check_rows(&c[i]);
         ck_assert_uint_eq(c[i].req.together, 1);
     }
+    gate_open(&captures);
     do {
         sched_yield();
         ngd_program_stats(b->prog, &stats);
