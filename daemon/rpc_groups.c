@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.CreateGroup, JoinRanks, ListGroups: devices whose graphs run collectives together. */
 #include "daemon/daemon.h"
+#include "daemon/jobs.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
@@ -27,13 +28,22 @@ static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__Create
     return status ? status : ngd_group_create(call->daemon->sched, &params, group_p, diag);
 }
 
-static void create(struct ngd_call *call, const void *msg)
+struct creation {
+    struct ngd_job job;
+    struct ngd_call *call;
+    const Npugraph__V1__CreateGroupRequest *q;
+};
+
+/* Makes the devices meet for the first time, which may take seconds: never on a thread that receives calls. */
+static void create_job(struct ngd_job *job)
 {
+    const struct creation *c = ngd_container_of(job, struct creation, job);
     Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
+    struct ngd_call *call = c->call;
     struct ngd_group_object *o;
     struct ngd_group *group;
     struct ngd_diag diag = {0};
-    ngd_status_t status = make_group(call, msg, &group, &diag);
+    ngd_status_t status = make_group(call, c->q, &group, &diag);
 
     if (status == NGD_OK) {
         o = ngd_group_object_create(group);
@@ -45,6 +55,18 @@ static void create(struct ngd_call *call, const void *msg)
         ngd_call_reply(call, &reply.base);
     else
         ngd_call_fail(call, status, &diag);
+}
+
+static void create(struct ngd_call *call, const void *msg)
+{
+    struct creation *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+
+    if (!c) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    *c = (struct creation){.job.fn = create_job, .call = call, .q = msg};
+    ngd_jobs_add(call->daemon->jobs, &c->job);
 }
 
 const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create};

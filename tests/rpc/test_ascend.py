@@ -214,6 +214,18 @@ def groups():
             assert try_gang(c, g) == [[11, 22, 33, 44]] * 2
 
 
+@test("while the ranks of a new group wait for one that does not come, other calls are answered")
+def slow_group():
+    with ascend("--device=ascend:0", "--device=ascend:1", DEVICES="2", FAIL="HcclAllReduce:0:4", HCCL_CONNECT_MS="3000") as d, Client(d) as c:
+        creation = c.method("Graphs/CreateGroup").future(
+            pb.CreateGroupRequest(name="tp", devices=["0", "1"]), metadata=c.metadata(), timeout=PATIENCE)
+        until("the group is being made", lambda: c.call("Admin/Stats", pb.StatsRequest()) and d.stats()["requests"]["in_flight"] >= 2)
+        c.call("Admin/Status", pb.StatusRequest())
+        assert not creation.done()
+        assert creation.exception(PATIENCE) is not None
+        assert try_gang(c, gang(c, "0", "1")) == [[11, 22, 33, 44]] * 2
+
+
 @test("a group that loses an NPU is closed, says so, and the other devices go on")
 def lost_group():
     with ascend("--device=ascend:0", "--device=ascend:1", "--device=ascend:2", DEVICES="3", LOSE="1:40") as d, Client(d) as c, Client(d) as other:
