@@ -13,6 +13,7 @@
  * reset; graphs that were captured for the old ones are captured again.
  */
 #include "devices/ascend/group.h"
+#include "base/digest.h"
 #include "base/log.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -242,15 +243,12 @@ ngd_status_t ngd_ascend_comm_reset(void *comm_v, struct ngd_diag *diag)
 
 static uint64_t mix(uint64_t h, uint64_t v)
 {
-    h = (h ^ v) * 0x9e3779b97f4a7c15u;
-    return h ^ h >> 29;
+    return ngd_hash64(&v, sizeof(v), h);
 }
 
 static uint64_t mix_text(uint64_t h, const char *text)
 {
-    while (*text)
-        h = mix(h, (unsigned char)*text++);
-    return mix(h, 0x100);
+    return ngd_hash64(text, strlen(text) + 1, h);
 }
 
 /* Without what is each rank's own (parts), or each launch's (rows). */

@@ -456,23 +456,23 @@ static int run(const char *name, void *handle, struct hccl_op op, void *stream)
     return code;
 }
 
+static int run_reduction(const char *name, void *comm, struct hccl_op op, void *stream)
+{
+    int code = check_data(name, op.dtype, op.send, op.recv, op.count);
+
+    if (!code)
+        code = check_reduce(name, op.dtype, op.reduce);
+    return code ? code : run(name, comm, op, stream);
+}
+
 ngd_acl_error_t HcclAllReduce(void *send, void *recv, uint64_t count, int dtype, int reduce, void *comm, void *stream)
 {
-    int code;
-
     SIM_CALL("HcclAllReduce");
-    code = check_data("HcclAllReduce", dtype, send, recv, count);
-    if (!code)
-        code = check_reduce("HcclAllReduce", dtype, reduce);
-    return code ? code
-                : run("HcclAllReduce", comm,
-                      (struct hccl_op){.kind = HCCL_ALL_REDUCE,
-                                       .dtype = dtype,
-                                       .reduce = reduce,
-                                       .count = count,
-                                       .send = send,
-                                       .recv = recv},
-                      stream);
+    return run_reduction(
+        "HcclAllReduce", comm,
+        (struct hccl_op){
+            .kind = HCCL_ALL_REDUCE, .dtype = dtype, .reduce = reduce, .count = count, .send = send, .recv = recv},
+        stream);
 }
 
 ngd_acl_error_t HcclAllGather(void *send, void *recv, uint64_t count, int dtype, void *comm, void *stream)
@@ -491,21 +491,12 @@ ngd_acl_error_t HcclAllGather(void *send, void *recv, uint64_t count, int dtype,
 ngd_acl_error_t HcclReduceScatter(void *send, void *recv, uint64_t count, int dtype, int reduce, void *comm,
                                   void *stream)
 {
-    int code;
-
     SIM_CALL("HcclReduceScatter");
-    code = check_data("HcclReduceScatter", dtype, send, recv, count);
-    if (!code)
-        code = check_reduce("HcclReduceScatter", dtype, reduce);
-    return code ? code
-                : run("HcclReduceScatter", comm,
-                      (struct hccl_op){.kind = HCCL_REDUCE_SCATTER,
-                                       .dtype = dtype,
-                                       .reduce = reduce,
-                                       .count = count,
-                                       .send = send,
-                                       .recv = recv},
-                      stream);
+    return run_reduction(
+        "HcclReduceScatter", comm,
+        (struct hccl_op){
+            .kind = HCCL_REDUCE_SCATTER, .dtype = dtype, .reduce = reduce, .count = count, .send = send, .recv = recv},
+        stream);
 }
 
 ngd_acl_error_t HcclBroadcast(void *buffer, uint64_t count, int dtype, uint32_t root, void *comm, void *stream)
