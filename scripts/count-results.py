@@ -3,8 +3,9 @@
 """Add up the results that `make check` left in a build directory: count-results.py BUILD-DIR.
 
 A program of libcheck counts as its checks; a script counts as its lines "ok - ...", "not ok - ..." and
-"skip - ..."; anything else counts as one. Failures, skips and what was done less often under a sanitizer
-are named; the last line is the sum.
+"skip - ..."; anything else counts as one. Skips and what was done less often under a sanitizer are named,
+then failures with what their tests printed, since the logs of a machine far away are gone with it. The last
+line is the sum.
 """
 import os
 import re
@@ -13,6 +14,8 @@ import sys
 SUMMARY = re.compile(r"^\d+%: Checks: (\d+), Failures: (\d+), Errors: (\d+)$", re.M)
 REDUCED = re.compile(r"^reduced - (.*)$", re.M)  # tests/unit/effort.h
 CASE = re.compile(r"^(ok|not ok|skip) - (.*)$", re.M)
+TROUBLE = re.compile(r"^not ok - |:[FE]:|Sanitizer|[Aa]ssert|terminated")
+AROUND = 60  # lines of a log shown from each place of interest on
 
 
 def count(trs, log):
@@ -51,8 +54,24 @@ def read(path):
         return ""
 
 
+def excerpt(log):
+    """The places of a failed test's log that say why, each once."""
+    lines = log.rstrip("\n").split("\n")
+    starts = [i for i, line in enumerate(lines) if TROUBLE.search(line)]
+    shown = set(range(max(len(lines) - AROUND // 2, 0), len(lines)))
+    for i in starts[:6]:
+        shown.update(range(max(i - 2, 0), min(i + AROUND, len(lines))))
+    before = -1
+    for i in sorted(shown):
+        if i != before + 1:
+            yield "..."
+        yield lines[i]
+        before = i
+
+
 def main(build):
     passed = failed = 0
+    troubles = []
     for where, dirs, names in os.walk(os.path.join(build, "tests")):
         dirs.sort()
         for name in sorted(names):
@@ -68,10 +87,14 @@ def main(build):
                 print(f"skipped: {title}: {text}")
             for text in sorted(set(REDUCED.findall(log))):
                 print(f"reduced: {title}: {text}")
-            for text in failures:
-                print(f"FAILED: {title}: {text}")
             if failures:
-                print(f"        see {stem}.log")
+                troubles.append((title, failures, stem + ".log", log))
+    for title, failures, path, log in troubles:
+        for text in failures:
+            print(f"FAILED: {title}: {text}")
+        print(f"    {path}:")
+        for line in excerpt(log):
+            print(f"    | {line[:400]}")
     if passed + failed == 0:
         print("FAILED: no test has run")
         failed = 1
