@@ -55,75 +55,79 @@ static bool abandoned(struct park *park)
     return empty;
 }
 
-/* Gives a request its executable and sends it on. */
-static void resume(struct park *park, struct ngd_request *req, bool eager)
+/* Gives a request its executable, which is the entry's or one of its own to run eagerly, and sends it on. */
+static void resume(struct ngd_request *req, const struct ngd_key *key, struct ngd_gcache_entry *entry)
 {
     struct ngd_diag diag = {0};
-    struct ngd_executable *x;
-    ngd_status_t status;
+    ngd_status_t status = NGD_OK;
 
-    if (eager)
-        status = ngd_program_make_eager(park->prog, &park->key, &req->eager, &diag);
-    else
-        status = ngd_program_capture(park->prog, &park->key, &req->entry, NULL, &diag);
-    if (status == NGD_OK) {
-        x = eager ? req->eager : ngd_entry_executable(req->entry);
-        status = ngd_executable_check(x, &req->launch, req->n_inputs, req->n_hosts, req->n_outputs, &diag);
-    }
+    req->entry = entry;
+    if (!entry)
+        status = ngd_program_make_eager(req->binding->prog, key, &req->eager, &diag);
+    if (status == NGD_OK)
+        status = ngd_executable_check(entry ? ngd_entry_executable(entry) : req->eager, &req->launch, req->n_inputs,
+                                      req->n_hosts, req->n_outputs, &diag);
     if (status == NGD_OK)
         status = ngd_request_place(req, &diag);
     if (status)
         ngd_request_finish(req, status, &diag);
 }
 
+/* Sends on all that waited, or answers them. The last takes the entry and the park with it: when it is answered, this
+ * thread, which gives way to all others, holds nothing any more that its client might look at. */
+static void park_end(struct park *park, struct ngd_gcache_entry *entry, ngd_status_t status, struct ngd_diag *diag)
+{
+    struct ngd_key key = park->key;
+    struct ngd_list requests, *l;
+
+    detach(park, &requests);
+    l = ngd_list_pop_front(&requests);
+    if (!l)
+        ngd_gcache_put(entry);
+    while (l) {
+        struct ngd_request *req = ngd_container_of(l, struct ngd_request, park_link);
+
+        l = ngd_list_pop_front(&requests);
+        if (!l) {
+            park_free(park);
+            park = NULL;
+        }
+        if (status)
+            ngd_request_finish(req, status, diag);
+        else
+            resume(req, &key, entry && l ? ngd_gcache_pin(entry) : entry);
+    }
+    park_free(park);
+}
+
 static void park_run(struct ngd_capture_job *job)
 {
     struct park *park = ngd_container_of(job, struct park, job);
     struct ngd_program *prog = park->prog;
-    bool eager = prog->options.force_eager;
     struct ngd_gcache_entry *entry = NULL;
     struct ngd_diag diag = {0};
-    struct ngd_list requests, *l;
     ngd_status_t status = NGD_OK;
 
     if (abandoned(park)) {
         park_free(park);
         return;
     }
-    if (!eager && prog->options.force_recapture)
+    if (prog->options.force_recapture)
         status = ngd_program_recapture(prog, &park->key, &entry, NULL, &diag);
-    else if (!eager)
+    else if (!prog->options.force_eager)
         status = ngd_program_capture(prog, &park->key, &entry, NULL, &diag);
     /* With `evict` too, when all executables are in use at this moment: slower is better than refused. */
-    if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT) {
-        eager = true;
+    if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT)
         status = NGD_OK;
-    }
-    detach(park, &requests);
-    while ((l = ngd_list_pop_front(&requests))) {
-        struct ngd_request *req = ngd_container_of(l, struct ngd_request, park_link);
-
-        if (status)
-            ngd_request_finish(req, status, &diag);
-        else
-            resume(park, req, eager);
-    }
-    if (entry)
-        ngd_gcache_put(entry);
-    park_free(park);
+    park_end(park, entry, status, &diag);
 }
 
 static void park_abort(struct ngd_capture_job *job)
 {
-    struct park *park = ngd_container_of(job, struct park, job);
-    struct ngd_list requests, *l;
     struct ngd_diag diag;
 
     ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before the graph was captured");
-    detach(park, &requests);
-    while ((l = ngd_list_pop_front(&requests)))
-        ngd_request_finish(ngd_container_of(l, struct ngd_request, park_link), NGD_ERR_CANCELLED, &diag);
-    park_free(park);
+    park_end(ngd_container_of(job, struct park, job), NULL, NGD_ERR_CANCELLED, &diag);
 }
 
 static struct park *park_new(struct ngd_program *prog, const struct ngd_key *key)

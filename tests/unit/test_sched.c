@@ -897,6 +897,31 @@ END_TEST
 
 /* ---- failures ----------------------------------------------------------------------------------------- */
 
+/* Capture threads give way to all others: what they held after an answer, clients would find held for long. */
+START_TEST(when_a_request_that_waited_for_a_capture_is_answered_only_its_binding_holds_the_program)
+{
+    struct bed bed;
+    struct ngd_binding *b;
+    struct gate gate;
+    struct call c;
+
+    bed_open(&bed, 1, 0);
+    b = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    gate_init(&gate);
+    call_init(&c, b, 3);
+    c.in.bytes = 8; /* seen when there is a plan, so the capture thread answers */
+    c.gate = &gate;
+    call_submit(&bed, &c);
+    gate_await(&gate, 1);
+    ck_assert_uint_eq(atomic_load(&b->prog->refs), 1);
+    gate_open(&gate);
+    call_wait(&c);
+    ck_assert_int_eq(c.status, NGD_ERR_INPUT_SIZE);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
 START_TEST(bad_requests_are_refused_with_a_reason)
 {
     struct bed bed;
@@ -1157,6 +1182,7 @@ UNIT_MAIN("scheduler/sched", request_runs_and_its_times_are_told, requests_of_on
           past_the_limit_evict_drops_and_captures_again, past_the_limit_reject_refuses_and_eager_runs_without_a_capture,
           eviction_that_finds_everything_in_use_runs_eagerly_instead, force_eager_never_captures,
           request_that_asks_for_it_runs_the_captured_plan_eagerly, capture_ahead_says_what_it_did,
+          when_a_request_that_waited_for_a_capture_is_answered_only_its_binding_holds_the_program,
           bad_requests_are_refused_with_a_reason, index_out_of_range_fails_its_request_and_nothing_else,
           poisoned_stream_is_reset_and_the_graph_captured_again, scheduler_is_not_made_from_nonsense,
           submit_before_start_is_refused, many_threads_get_every_answer_once_and_in_order)
