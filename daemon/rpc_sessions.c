@@ -77,23 +77,27 @@ static void request(struct ngd_call *call, const void *msg)
     }
 }
 
-static void leave(struct ngd_call *call, bool broken)
+/* True: the session finishes the call. */
+static bool leave(struct ngd_call *call, bool broken)
 {
     struct ngd_session *s = call->state;
+    bool finished_later;
 
     if (!s)
-        return;
+        return false;
     call->state = NULL;
-    ngd_session_left(s, call, broken);
+    finished_later = ngd_session_left(s, call, broken);
     ngd_session_unref(s);
+    return finished_later;
 }
 
 static void half_closed(struct ngd_call *call, bool broken)
 {
-    leave(call, broken);
+    bool finished_later = leave(call, broken);
+
     if (broken)
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
-    else
+    else if (!finished_later)
         ngd_call_finish(call);
 }
 

@@ -11,6 +11,7 @@
  */
 #include "daemon/session.h"
 
+#include "base/fault.h"
 #include "base/handle.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -53,8 +54,9 @@ struct ngd_session {
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
-    struct ngd_call *stream NGD_GUARDED_BY(lock); /* a reference */
-    struct ngd_list calls NGD_GUARDED_BY(lock);   /* open streaming calls */
+    struct ngd_call *stream NGD_GUARDED_BY(lock);  /* a reference */
+    struct ngd_call *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
+    struct ngd_list calls NGD_GUARDED_BY(lock);    /* open streaming calls */
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
     uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
     uint64_t bytes NGD_GUARDED_BY(lock);
@@ -182,11 +184,27 @@ static void end_streams(struct ngd_session *s)
     }
 }
 
+/* The client that closed the session hears of its end now, so that it finds free what it had. */
+static void finish_closing(struct ngd_session *s)
+{
+    struct ngd_call *call;
+
+    ngd_mutex_lock(&s->lock);
+    call = s->closing;
+    s->closing = NULL;
+    ngd_mutex_unlock(&s->lock);
+    if (call)
+        ngd_call_finish(call);
+    ngd_call_unref(call);
+}
+
 static void reap(struct ngd_job *job)
 {
     struct ngd_session *s = ngd_container_of(job, struct ngd_session, job);
     uint32_t n = 0;
 
+    if (NGD_FAULT(REAP_LATE))
+        nanosleep(&(struct timespec){.tv_nsec = 100 * NGD_MSEC}, NULL);
     end_streams(s);
     for (;;) {
         uint32_t cursor = 0;
@@ -204,6 +222,7 @@ static void reap(struct ngd_job *job)
     }
     ngd_models_session_ended(s->sessions->daemon->models, s->id);
     ngd_info("session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
+    finish_closing(s);
     ngd_session_unref(s);
 }
 
@@ -234,16 +253,18 @@ static bool end_session(struct ngd_session *s)
     return true;
 }
 
-void ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
+bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
 {
     bool end;
 
     ngd_mutex_lock(&s->lock);
     if (s->stream != stream) { /* taken over by a resume */
         ngd_mutex_unlock(&s->lock);
-        return;
+        return false;
     }
     s->stream = NULL;
+    if (!broken)
+        s->closing = ngd_call_ref(stream);
     end = !broken || s->grace == 0;
     if (!end && s->state == OPEN) {
         s->state = BROKEN;
@@ -255,6 +276,7 @@ void ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broke
         ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
     if (end)
         end_session(s);
+    return !broken;
 }
 
 void ngd_sessions_expire(struct ngd_sessions *all)
