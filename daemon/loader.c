@@ -377,6 +377,11 @@ static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
 {
     size_t n = load->n_names ? load->n_names : load->index.n;
 
+    /* They are looked for one by one: what that costs is bounded by the file, not by the request. */
+    if (load->n_slices > load->index.n)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%.300s has %zu tensors, so %zu slices are more than one of each", load->path,
+                            load->index.n, load->n_slices);
     load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
     if (!load->tensors)
         return NGD_ERR_NO_MEMORY;

@@ -89,6 +89,8 @@ def slices(daemon):
             assert bad[0] in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w", "one", "none"], bad).text
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], ("w", 0, 0, 1), ("w", 0, 1, 2))
         refused("TENSOR_MISSING", "NOT_FOUND", load, c, ["w"], ("cube", 0, 0, 1))
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", load, c, ["w"], *[(f"x{i}", 0, 0, 1) for i in range(7)])
+        assert "6 tensors" in got.text and "7 slices" in got.text
         got, _ = load(c, ["none"], ("none", 1, 2, 5))
         assert list(got["none"].shape) == [0, 3] and got["none"].bytes == 0
     until("everything is freed", lambda: daemon.used_bytes() <= before)
