@@ -130,7 +130,7 @@ TCase *conform_side_streams(void);
     do {                                                                     \
         const TTest *const tests_[] = {__VA_ARGS__};                         \
                                                                              \
-        tcase_set_timeout(tcase, 120);                                       \
+        tcase_set_timeout(tcase, effort_seconds());                          \
         for (size_t t_ = 0; t_ < sizeof(tests_) / sizeof(tests_[0]); t_++)   \
             tcase_add_loop_test(tcase, tests_[t_], 0, (int)conform_count()); \
     } while (0)

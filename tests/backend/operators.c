@@ -138,7 +138,7 @@ TCase *conform_operators(void)
 
     CONFORM_ADD(tcase, operator_without_a_kernel_is_refused_by_name_before_a_capture);
 
-    tcase_set_timeout(tcase, 120);
+    tcase_set_timeout(tcase, effort_seconds());
     tcase_add_loop_test(tcase, operator_is_within_tolerance_or_refused_by_name, 0, count_ops() * (int)conform_count());
     return tcase;
 }

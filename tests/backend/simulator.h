@@ -11,7 +11,7 @@
 
 static inline const char *simulator_dir(void)
 {
-    static char dir[1024];
+    static _Thread_local char dir[1024];
     const char *top = getenv("top_builddir");
 
     snprintf(dir, sizeof(dir), "%s/devices/ascend/sim/.libs", top && *top ? top : ".");

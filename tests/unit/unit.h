@@ -6,6 +6,7 @@
  * The main of a unit test: UNIT_MAIN("base/status", test_a, test_b). Test names are sentences of
  * subject, condition and outcome. Each test runs in a process of its own unless CK_FORK=no.
  */
+#include "tests/unit/effort.h"
 #include <check.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static inline int unit_run(const char *name, const TTest *const *tests, size_t n
     SRunner *runner;
     int failed;
 
-    tcase_set_timeout(tcase, 120); /* sanitizers on a busy machine are slow; a hang is a hang */
+    tcase_set_timeout(tcase, effort_seconds());
     for (size_t i = 0; i < n; i++)
         tcase_add_test(tcase, tests[i]);
     suite_add_tcase(suite, tcase);
