@@ -39,8 +39,7 @@ struct histogram {
 };
 
 struct ngd_metric_row {
-    _Atomic int64_t value;  /* counters: as uint64_t */
-    struct histogram *hist; /* histograms only; NULL when there was no memory for it */
+    _Atomic int64_t value; /* counters: as uint64_t */
     struct ngd_metric_row *next;
     bool hidden;
     char label[LABEL_MAX_BYTES + 1];
@@ -54,6 +53,11 @@ static const struct {
 #include "base/metrics.def"
 #undef NGD_METRIC
 };
+
+#define NGD_METRIC(ID, kind, name, label, help) \
+    _Static_assert(KIND_##kind != KIND_HISTOGRAM || sizeof(label) == 1, "histograms have no label");
+#include "base/metrics.def"
+#undef NGD_METRIC
 
 static struct ngd_mutex lock = NGD_MUTEX_INITIALIZER(NGD_RANK_METRICS);
 static struct {
@@ -123,8 +127,6 @@ void ngd_metric_observe(ngd_metric_t m, ngd_nsec_t t)
 
 static uint64_t row_value(const struct ngd_metric_row *row)
 {
-    if (row->hist)
-        return hist_count(row->hist);
     return (uint64_t)atomic_load_explicit(&row->value, memory_order_relaxed);
 }
 
@@ -176,13 +178,6 @@ static struct ngd_metric_row *new_row(ngd_metric_t m) NGD_REQUIRES(lock)
     row = NGD_NEW(struct ngd_metric_row);
     if (!row)
         return NULL;
-    if (families[m].kind == KIND_HISTOGRAM) {
-        row->hist = NGD_NEW(struct histogram);
-        if (!row->hist) {
-            ngd_free(row);
-            return NULL;
-        }
-    }
     while (*end)
         end = &(*end)->next;
     *end = row;
@@ -197,11 +192,6 @@ static struct ngd_metric_row *recycle_row(ngd_metric_t m) NGD_REQUIRES(lock)
         if (!row->hidden)
             continue;
         atomic_store_explicit(&row->value, 0, memory_order_relaxed);
-        if (row->hist) {
-            for (size_t i = 0; i <= N_BOUNDS; i++)
-                atomic_store_explicit(&row->hist->bucket[i], 0, memory_order_relaxed);
-            atomic_store_explicit(&row->hist->sum_ns, 0, memory_order_relaxed);
-        }
         return row;
     }
     return NULL;
@@ -238,18 +228,6 @@ void ngd_metric_row_add(struct ngd_metric_row *row, uint64_t n)
 void ngd_metric_row_set(struct ngd_metric_row *row, int64_t v)
 {
     atomic_store_explicit(&row->value, v, memory_order_relaxed);
-}
-
-void ngd_metric_row_observe(struct ngd_metric_row *row, ngd_nsec_t t)
-{
-    if (row->hist) {
-        hist_observe(row->hist, t);
-        return;
-    }
-    /* The static row of a histogram family has its buckets beside it. */
-    for (int m = 0; m < NGD_M_MAX; m++)
-        if (row == &state[m].base)
-            hist_observe(&state[m].hist, t);
 }
 
 uint64_t ngd_metric_row_get(const struct ngd_metric_row *row)
@@ -302,8 +280,9 @@ static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix
     ngd_strbuf_putc(sb, ' ');
 }
 
-static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct histogram *h)
+static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m)
 {
+    const struct histogram *h = &state[m].hist;
     uint64_t sum = atomic_load_explicit(&h->sum_ns, memory_order_relaxed), total = 0;
     char le[32];
 
@@ -313,23 +292,22 @@ static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m, const char *lab
             snprintf(le, sizeof(le), "%g", (double)bounds[i] / (double)NGD_SEC);
         else
             snprintf(le, sizeof(le), "+Inf");
-        put_series(sb, m, "_bucket", label, le);
+        put_series(sb, m, "_bucket", NULL, le);
         ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
     }
-    put_series(sb, m, "_sum", label, NULL);
+    put_series(sb, m, "_sum", NULL, NULL);
     ngd_strbuf_printf(sb, "%llu.%09llu\n", (unsigned long long)(sum / NGD_SEC), (unsigned long long)(sum % NGD_SEC));
-    put_series(sb, m, "_count", label, NULL);
+    put_series(sb, m, "_count", NULL, NULL);
     ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
 }
 
-static void put_row(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct ngd_metric_row *row,
-                    const struct histogram *hist)
+static void put_row(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct ngd_metric_row *row)
 {
     int64_t v = atomic_load_explicit(&row->value, memory_order_relaxed);
 
     switch (families[m].kind) {
     case KIND_HISTOGRAM:
-        put_histogram(sb, m, label, hist);
+        put_histogram(sb, m);
         break;
     case KIND_GAUGE:
         put_series(sb, m, "", label, NULL);
@@ -359,15 +337,15 @@ static void put_family(struct ngd_strbuf *sb, ngd_metric_t m)
     put_escaped(sb, families[m].help, false);
     ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%s %s\n", families[m].name, kinds[families[m].kind]);
     if (!labelled(m)) {
-        put_row(sb, m, NULL, &state[m].base, &state[m].hist);
+        put_row(sb, m, NULL, &state[m].base);
         return;
     }
     ngd_mutex_lock(&lock);
     for (const struct ngd_metric_row *row = state[m].rows; row; row = row->next)
         if (!row->hidden)
-            put_row(sb, m, row->label, row, row->hist);
+            put_row(sb, m, row->label, row);
     if (state[m].other_used || row_value(&state[m].base) != 0)
-        put_row(sb, m, "other", &state[m].base, &state[m].hist);
+        put_row(sb, m, "other", &state[m].base);
     ngd_mutex_unlock(&lock);
 }
 

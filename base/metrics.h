@@ -8,8 +8,8 @@
  * Unlabelled counters, gauges and histograms are arrays of relaxed atomics: adding never blocks and
  * never allocates, so the replay path may use them. A labelled family has one row per label value
  * (metrics.def names the label); rows are found once, at object creation, with ngd_metric_row(), and
- * used by pointer afterwards. What is cheaper to read than to count (memory in use, sessions) is a gauge
- * filled by a collector at scrape time.
+ * used by pointer afterwards; histograms have no label. What is cheaper to read than to count (memory in use, sessions)
+ * is a gauge filled by a collector at scrape time.
  * Threads: any. Bounds: NGD_METRIC_ROWS_MAX rows per family; beyond it values go to the row "other".
  */
 #include "base/clock.h"
@@ -38,7 +38,6 @@ uint64_t ngd_metric_get(ngd_metric_t m);               /* sum over rows; histogr
 struct ngd_metric_row *ngd_metric_row(ngd_metric_t m, const char *label_value);
 void ngd_metric_row_add(struct ngd_metric_row *row, uint64_t n);
 void ngd_metric_row_set(struct ngd_metric_row *row, int64_t v);
-void ngd_metric_row_observe(struct ngd_metric_row *row, ngd_nsec_t t);
 uint64_t ngd_metric_row_get(const struct ngd_metric_row *row);
 /* Drops a row whose object is gone from the exposition until it is asked for again. */
 void ngd_metric_row_hide(struct ngd_metric_row *row);
