@@ -227,22 +227,24 @@ static bool quit_pressed(void)
     return n == 1 && (key == 'q' || key == 'Q');
 }
 
+/* Looks at the keys at least once: where asking the daemon takes longer than the interval there is nothing to wait for.
+ */
 ctl_screen_event_t ctl_screen_wait(uint64_t until)
 {
-    uint64_t now;
+    uint64_t left;
 
-    while ((now = ctl_screen_now()) < until) {
+    do {
         struct pollfd fd = {.fd = on && keys ? STDIN_FILENO : -1, .events = POLLIN};
-        uint64_t left = until - now;
-        struct timespec wait = {(time_t)(left / 1000000000u), (long)(left % 1000000000u)};
-        int n = ppoll(&fd, 1, &wait, NULL);
+        uint64_t now = ctl_screen_now();
 
+        left = now < until ? until - now : 0;
         if (resized) {
             resized = 0;
             return CTL_SCREEN_REDRAW;
         }
-        if (n > 0 && quit_pressed())
+        if (ppoll(&fd, 1, &(struct timespec){(time_t)(left / 1000000000u), (long)(left % 1000000000u)}, NULL) > 0 &&
+            quit_pressed())
             return CTL_SCREEN_QUIT;
-    }
+    } while (left > 0);
     return CTL_SCREEN_TIME;
 }
