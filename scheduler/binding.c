@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "scheduler/debug.h"
 #include "scheduler/group_int.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -70,14 +70,14 @@ static void binding_free(struct ngd_binding *binding)
 }
 
 /* Replays of bindings with the same buffers compute the same, whoever's they are. */
-static struct ngd_merge *find_merge_locked(struct ngd_program *prog, const struct ngd_binding *binding)
+static struct ngd_merge_prog *find_merge_locked(struct ngd_program *prog, const struct ngd_binding *binding)
     NGD_REQUIRES(prog->lock)
 {
     ngd_list_for_each (l, &prog->bindings) {
         const struct ngd_binding *other = ngd_container_of(l, struct ngd_binding, link);
 
         if (other->merge && memcmp(other->buffers, binding->buffers, binding->n * sizeof(binding->buffers[0])) == 0)
-            return ngd_merge_ref(other->merge);
+            return ngd_merge_prog_ref(other->merge);
     }
     return NULL;
 }
@@ -87,7 +87,7 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
 {
     uint32_t n = prog->graph->n_params + prog->graph->n_states;
     struct ngd_binding *binding;
-    struct ngd_merge *fresh;
+    struct ngd_merge_prog *fresh;
 
     for (uint32_t i = 0; i < n; i++) {
         ngd_status_t status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
@@ -115,7 +115,7 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     atomic_init(&binding->refs, 1);
     binding->generation = atomic_fetch_add(&prog->sched->next_binding, 1) + 1;
     binding->prog = ngd_program_ref(prog);
-    fresh = ngd_merge_create(prog);
+    fresh = ngd_merge_prog_create(prog);
     ngd_mutex_lock(&prog->lock);
     if (fresh)
         binding->merge = find_merge_locked(prog, binding);
@@ -125,7 +125,7 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     }
     ngd_list_push_back(&prog->bindings, &binding->link);
     ngd_mutex_unlock(&prog->lock);
-    ngd_merge_unref(fresh);
+    ngd_merge_prog_unref(fresh);
     *binding_p = binding;
     return NGD_OK;
 }
@@ -163,7 +163,7 @@ struct ngd_binding *ngd_binding_unref(struct ngd_binding *binding)
     ngd_mutex_unlock(&prog->lock);
     for (uint32_t i = 0; i < prog->queue->n_slots; i++)
         destroy_instances(&binding->instances[i]);
-    ngd_merge_unref(binding->merge);
+    ngd_merge_prog_unref(binding->merge);
     binding_free(binding);
     ngd_program_unref(prog);
     return NULL;

@@ -247,8 +247,8 @@ static ngd_nsec_t late_by_cap(struct ngd_account *account, const struct ngd_sche
     return now + wait + item->cost - item->deadline;
 }
 
-ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, const struct ngd_sched_item *item, ngd_nsec_t now,
-                         const ngd_nsec_t *left, uint32_t n)
+ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+                         uint32_t n)
 {
     const ngd_nsec_t by_policy = ngd_sched_late(caps->policy, caps->state, item, now, left, n),
                      by_cap = late_by_cap(item->account, item, now);

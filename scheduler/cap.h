@@ -36,8 +36,8 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now); /* N
 void ngd_caps_remove(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now);
 void ngd_caps_charge(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now);
 /* As ngd_sched_late: what the cap allows only later is late. */
-ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, const struct ngd_sched_item *item, ngd_nsec_t now,
-                         const ngd_nsec_t *left, uint32_t n);
+ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+                         uint32_t n);
 /* Would the item be held, were it to run now without having been queued? */
 bool ngd_caps_hold(const struct ngd_caps *caps, const struct ngd_sched_item *item, ngd_nsec_t now);
 /* When the next held item can be taken; NGD_NSEC_NEVER: none is held. */

@@ -20,7 +20,9 @@ libngdscheduler_la_SOURCES = \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/linger.c scheduler/linger.h \
 	scheduler/logprobs.c \
+	scheduler/lineup.c scheduler/lineup.h \
 	scheduler/merge.c scheduler/merge.h \
+	scheduler/merge_prog.c scheduler/merge_prog.h \
 	scheduler/merge_run.c \
 	scheduler/model.c scheduler/model.h scheduler/model_int.h \
 	scheduler/move.c \

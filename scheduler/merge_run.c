@@ -7,7 +7,7 @@
  * again by itself then. What the device does to the replay, it does to all.
  */
 #include "base/mem.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include <string.h>
 
 #define ALIGN(bytes) (((bytes) + 63) & ~(uint64_t)63)
@@ -270,6 +270,7 @@ static ngd_status_t run_together(struct joint *j)
     ended = ngd_now();
     scatter(j);
     j->scatter_time = ngd_now() - ended;
+    ngd_merge_prog_learn(first->binding->merge, first, j->x);
     share_out(j);
     return NGD_OK;
 }
@@ -308,7 +309,7 @@ static void run_apart(struct joint *j)
 /* With the last answer the program may go, so nothing of it is held then but by the requests themselves. */
 void ngd_merge_run(struct ngd_request *lead, struct ngd_slot *slot)
 {
-    struct joint j = {.slot = slot, .symbol = lead->item.merge->symbol};
+    struct joint j = {.slot = slot, .symbol = lead->binding->merge->symbol};
     struct ngd_gcache_entry *entry = lead->joint ? lead->joint : ngd_gcache_pin(lead->entry);
     ngd_status_t status = NGD_OK;
     struct ngd_list late, *l;

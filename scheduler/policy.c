@@ -65,7 +65,7 @@ ngd_nsec_t ngd_sched_foretell(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t
     return (ahead > soonest ? ahead : soonest) + cost;
 }
 
-ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, const struct ngd_sched_item *item,
+ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, struct ngd_sched_item *item,
                           ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n)
 {
     if (policy->late)

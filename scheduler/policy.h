@@ -80,8 +80,11 @@ struct ngd_sched_item {
     ngd_nsec_t doubt;          /* by how much it is wrong, on average */
     struct ngd_heap_node node; /* the policy's while queued, as link */
     uint64_t serial;           /* the policy's: order of arrival */
+    uint64_t laid;             /* the policy's: the last look at what would be that has laid it out */
+    ngd_nsec_t foretold;       /* when it would end, by that */
     /* Of replays that may run with others of their kind (merge.h); under the queue's lock. */
     struct ngd_merge *merge;    /* NULL: it runs alone */
+    int64_t rows;               /* that it brings */
     struct ngd_list merge_link; /* among those that wait, or among the mates of the one that was taken */
     struct ngd_list mates;      /* of the one that was taken: those that run with it */
     bool merge_running;         /* it is counted as running there */
@@ -104,14 +107,14 @@ struct ngd_sched_policy {
     ngd_nsec_t (*ahead)(void *state, const struct ngd_sched_item *item);
     /*
      * Optional: by how much an item with a deadline and a known cost, were it pushed now, would miss that or make
-     * another one miss; 0 or less: it fits. Without it `ahead` decides. left, n: as in ngd_sched_foretell.
+     * another one miss; 0 or less: it fits. Without it `ahead` decides. left, n: as in ngd_sched_foretell. The item is
+     * as it was when this returns.
      */
-    ngd_nsec_t (*late)(void *state, const struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
-                       uint32_t n);
+    ngd_nsec_t (*late)(void *state, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n);
 };
 
 /* By how much the item would be late, as the policy foretells it; 0 or less: in time. */
-ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, const struct ngd_sched_item *item,
+ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, struct ngd_sched_item *item,
                           ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n);
 
 /*

@@ -18,7 +18,7 @@
  * but cannot save up idle time and then hold the device.
  */
 #include "base/mem.h"
-#include "scheduler/policy.h"
+#include "scheduler/merge.h"
 #include <math.h>
 
 #define AGE_STEP    NGD_PRIORITY_AGE_STEP
@@ -39,6 +39,7 @@ struct fair {
     struct fair_class classes[NGD_PRIORITIES];
     int64_t vtime; /* least virtual time at which an account that was behind has been served */
     uint64_t serial;
+    uint64_t looks; /* at what would be */
 };
 
 static int64_t scaled(const struct ngd_account *account, ngd_nsec_t t)
@@ -138,6 +139,7 @@ static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
     struct fair_class *cls = &f->classes[item->priority];
 
     item->serial = f->serial++;
+    item->laid = 0;
     if (ngd_heap_empty(&cls->accounts))
         cls->served = now;
     account->vtime = vtime_at_push(f, account);
@@ -281,40 +283,86 @@ struct outlook {
     ngd_nsec_t free_at[NGD_SLOTS_MAX];
     uint32_t n;
     double variance;
+    uint64_t look; /* its number */
 };
 
-/* The next item goes to the slot that is free first. By how much it would miss its deadline. */
-static ngd_nsec_t outlook_add(struct outlook *o, const struct ngd_sched_item *item)
+/* The next item goes to the slot that is free first, with those that run with it. When they end. */
+static ngd_nsec_t outlook_add(struct outlook *o, struct ngd_sched_item *item)
 {
+    struct ngd_joint joint = {.cost = item->cost, .doubt = item->doubt};
+    ngd_nsec_t start, end;
     uint32_t first = 0;
 
     for (uint32_t i = 1; i < o->n; i++)
         first = o->free_at[i] < o->free_at[first] ? i : first;
-    o->free_at[first] += item->cost;
-    o->variance += (double)item->doubt * (double)item->doubt;
-    return o->free_at[first] + (ngd_nsec_t)(SURE * sqrt(o->variance) / o->n) - item->deadline;
+    start = o->free_at[first];
+    item->laid = o->look;
+    if (item->merge)
+        ngd_merge_foresee(item, start, o->look, &joint);
+    o->free_at[first] += joint.cost;
+    o->variance += (double)joint.doubt * (double)joint.doubt;
+    end = o->free_at[first] + (ngd_nsec_t)(SURE * sqrt(o->variance) / o->n);
+    if (item->merge)
+        ngd_merge_lay_out(item, start, &joint, o->look, end);
+    return end;
+}
+
+/* Each item is told when it would end. Those that run with another one are laid out when it is. */
+static void lay_out(struct fair_class *cls, struct outlook *o)
+{
+    ngd_list_for_each (l, &cls->deadlines) {
+        struct ngd_sched_item *item = ngd_container_of(l, struct ngd_sched_item, link);
+
+        if (item->laid != o->look)
+            item->foretold = outlook_add(o, item);
+    }
 }
 
 /*
- * All that waits with a deadline, the new item among it, is laid out as it will be taken. Deadlines before the new one
- * are not touched by it, and were looked at when their items came.
+ * The same with the new item among them: by how much it would be late, or what ends later because of it. That is all
+ * that comes after it; or, when it may run with others, what `lay_out` has told an earlier end, since a replay that it
+ * joins may take longer for it.
  */
-static ngd_nsec_t worst_lateness(const struct fair *f, const struct ngd_sched_item *item, struct outlook *o)
+static ngd_nsec_t worst_lateness(struct fair_class *cls, struct ngd_sched_item *item, struct outlook *o)
 {
-    ngd_nsec_t worst = INT64_MIN, t;
+    ngd_nsec_t worst = INT64_MIN;
     bool in = false;
 
-    ngd_list_for_each (l, &f->classes[item->priority].deadlines) {
-        const struct ngd_sched_item *other = ngd_container_of(l, struct ngd_sched_item, link);
+    ngd_list_for_each (l, &cls->deadlines) {
+        struct ngd_sched_item *other = ngd_container_of(l, struct ngd_sched_item, link);
+        ngd_nsec_t end;
 
-        if (!in && item->deadline < other->deadline) {
-            in = true;
-            worst = outlook_add(o, item);
-        }
-        t = outlook_add(o, other);
-        worst = in && t > worst ? t : worst;
+        in = in || other == item;
+        if (other->laid == o->look)
+            continue;
+        end = outlook_add(o, other);
+        if (other == item)
+            item->foretold = end;
+        else if ((item->merge ? end > other->foretold : in) && end - other->deadline > worst)
+            worst = end - other->deadline;
     }
-    return in ? worst : outlook_add(o, item);
+    return item->foretold - item->deadline > worst ? item->foretold - item->deadline : worst;
+}
+
+/* All that waits with a deadline, the new item among it, as it will be taken. */
+static ngd_nsec_t lateness(struct fair *f, struct ngd_sched_item *item, const struct outlook *now)
+{
+    struct fair_class *cls = &f->classes[item->priority];
+    struct outlook before = *now, o = *now;
+    ngd_nsec_t late;
+
+    if (item->merge) {
+        before.look = ++f->looks;
+        lay_out(cls, &before);
+        ngd_merge_suppose(item);
+    }
+    o.look = ++f->looks;
+    insert_by_deadline(cls, item);
+    late = worst_lateness(cls, item, &o);
+    ngd_list_remove(&item->link);
+    if (item->merge)
+        ngd_merge_unsuppose(item);
+    return late;
 }
 
 /* How far the account is ahead of who is furthest behind of those that wait; 0: nobody else waits. */
@@ -332,10 +380,10 @@ static int64_t lead_of(const struct fair *f, const struct ngd_account *account)
     return lead;
 }
 
-static ngd_nsec_t fair_late(void *state, const struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+static ngd_nsec_t fair_late(void *state, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
                             uint32_t n)
 {
-    const struct fair *f = state;
+    struct fair *f = state;
     const struct ngd_account *account = item->account;
     const int64_t lead = lead_of(f, account);
     struct outlook o = {.n = n};
@@ -345,7 +393,7 @@ static ngd_nsec_t fair_late(void *state, const struct ngd_sched_item *item, ngd_
         urgent += f->classes[c].cost;
     for (uint32_t i = 0; i < n; i++)
         o.free_at[i] = now + left[i] + urgent / n;
-    late = worst_lateness(f, item, &o);
+    late = lateness(f, item, &o);
     return late <= 0 && lead > scaled(account, LEAD) ? lead / VTIME_SCALE * (int64_t)account->weight : late;
 }
 

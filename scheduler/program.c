@@ -11,7 +11,7 @@
 #include "scheduler/debug.h"
 #include "scheduler/group_int.h"
 #include "scheduler/hot.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include "scheduler/program_int.h"
 #include "scheduler/stored.h"
 #include <inttypes.h>

@@ -30,7 +30,7 @@ struct ngd_executable {
     _Atomic uint64_t padded_runs;  /* replays of fewer rows than it was captured for */
     _Atomic int64_t expected;      /* moving average of device time */
     _Atomic int64_t doubt;         /* and of how far it was off */
-    int64_t rows_limit;            /* buckets up to which replays may run together with its own: merge.h */
+    int64_t rows_limit;            /* buckets up to which replays may run together with its own: merge_prog.h */
 };
 
 #define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
@@ -163,7 +163,7 @@ struct ngd_instance_chunk {
 struct ngd_binding {
     struct ngd_list link; /* in its program; under the program's lock */
     struct ngd_program *prog;
-    struct ngd_merge *merge; /* with whose replays its own may run together; NULL: they run alone */
+    struct ngd_merge_prog *merge; /* with whose replays its own may run together; NULL: they run alone */
     _Atomic uint32_t refs;
     uint64_t generation;
     uint32_t n;
@@ -214,8 +214,8 @@ void ngd_program_free_quarantine(struct ngd_program *prog);
  */
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
-/* The same for several requests (merge.h), of which those that did not fail it can be run again: a failure that is not
- * the device's is only returned. */
+/* The same for several requests (merge_prog.h), of which those that did not fail it can be run again: a failure that is
+ * not the device's is only returned. */
 ngd_status_t ngd_replay_run_joint(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                                   struct ngd_launch *launch);
 /* For the timeline, after it: of each of them; together: how many they are, for the first, 0 for the others. */

@@ -8,7 +8,7 @@
  * when all are busy: they look at the queue before they sleep.
  */
 #include "base/mem.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include "scheduler/sched_int.h"
 #include <stdio.h>
 #include <string.h>
@@ -46,16 +46,14 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
                             const struct ngd_sched_policy *policy, uint32_t n_slots,
                             struct ngd_diag *diag) NGD_NO_THREAD_SAFETY
 {
-    ngd_status_t status = policy->create(&queue->state);
+    ngd_status_t status = ngd_lineup_init(&queue->lineup, policy);
 
     if (status)
         return ngd_diag_set(diag, status, "no host memory for the queue of device %s", ngd_device_info(dev)->name);
-    ngd_caps_init(&queue->caps, policy, queue->state);
     queue->sched = sched;
     queue->dev = dev;
     queue->dev_name = ngd_device_info(dev)->name;
     queue->index = index;
-    queue->policy = policy;
     atomic_init(&queue->healthy, true);
     ngd_mutex_init(&queue->lock, NGD_RANK_QUEUE);
     ngd_cond_init(&queue->freed);
@@ -85,7 +83,7 @@ void ngd_queue_fini(struct ngd_queue *queue) NGD_NO_THREAD_SAFETY
     for (uint32_t i = 0; i < queue->n_slots; i++)
         slot_fini(&queue->slots[i]);
     ngd_free(queue->slots);
-    queue->policy->destroy(queue->state);
+    ngd_lineup_fini(&queue->lineup);
     ngd_mutex_fini(&queue->poolsets_lock);
     ngd_cond_fini(&queue->freed);
     ngd_mutex_fini(&queue->lock);
@@ -111,7 +109,7 @@ ngd_status_t ngd_queue_start(struct ngd_queue *queue)
 void ngd_queue_stop(struct ngd_queue *queue)
 {
     ngd_mutex_lock(&queue->lock);
-    queue->stopping = queue->caps.stopping = true;
+    queue->stopping = queue->lineup.caps.stopping = true;
     for (uint32_t i = 0; i < queue->n_slots; i++)
         ngd_cond_signal(&queue->slots[i].wake);
     ngd_mutex_unlock(&queue->lock);
@@ -147,7 +145,7 @@ void ngd_queue_wake(struct ngd_queue *queue)
 
 void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now)
 {
-    const bool open = queue->depth > queue->caps.n_held && queue->n_busy < queue->n_slots;
+    const bool open = queue->lineup.depth > queue->lineup.caps.n_held && queue->n_busy < queue->n_slots;
     ngd_nsec_t before = queue->bubble;
 
     if (open == (queue->bubble_since != 0))
@@ -161,14 +159,6 @@ void ngd_queue_note_bubble(struct ngd_queue *queue, ngd_nsec_t now)
     ngd_metric_row_add(queue->bubble_seconds, (uint64_t)(queue->bubble / NGD_USEC - before / NGD_USEC));
 }
 
-/* A worker that waits for more is left to it, unless it has to go earlier now than it is going to. */
-static bool goes_on_lingering(struct ngd_queue *queue, ngd_nsec_t now) NGD_REQUIRES(queue->lock)
-{
-    ngd_nsec_t until;
-
-    return queue->lingers_until && ngd_merge_waits(queue, now, &until) && until >= queue->lingers_until;
-}
-
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled)
 {
     ngd_nsec_t now = ngd_now();
@@ -180,15 +170,9 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
     } else if (cancelled && atomic_load(cancelled)) {
         status = NGD_ERR_CANCELLED;
     } else {
-        item->queued = true;
-        ngd_caps_push(&queue->caps, item, now);
-        queue->depth++;
-        if (item->merge) {
-            ngd_merge_enter(item, now);
-            queue->merging = item->merge;
-        }
+        ngd_lineup_push(&queue->lineup, item, now);
         ngd_queue_note_bubble(queue, now);
-        if (!goes_on_lingering(queue, now))
+        if (!ngd_lineup_goes_on_lingering(&queue->lineup, now))
             ngd_queue_wake(queue);
     }
     ngd_mutex_unlock(&queue->lock);
@@ -204,25 +188,21 @@ bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item)
     if (queued) {
         const ngd_nsec_t now = ngd_now();
 
-        ngd_caps_remove(&queue->caps, item, now);
-        item->queued = false;
-        queue->depth--;
-        if (item->merge)
-            ngd_merge_leave(item);
+        ngd_lineup_remove(&queue->lineup, item, now);
         ngd_queue_note_bubble(queue, now);
     }
     ngd_mutex_unlock(&queue->lock);
     return queued;
 }
 
-ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item)
+ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item)
 {
     ngd_nsec_t now = ngd_now(), late, left[NGD_SLOTS_MAX];
 
     ngd_mutex_lock(&queue->lock);
     for (uint32_t i = 0; i < queue->n_slots; i++)
         left[i] = queue->slots[i].busy && queue->slots[i].until > now ? queue->slots[i].until - now : 0;
-    late = ngd_caps_late(&queue->caps, item, now, left, queue->n_slots);
+    late = ngd_lineup_late(&queue->lineup, item, now, left, queue->n_slots);
     ngd_mutex_unlock(&queue->lock);
     return late;
 }
@@ -233,8 +213,8 @@ struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item 
     bool may;
 
     ngd_mutex_lock(&queue->lock);
-    may = queue->depth == 0 && queue->n_takers == 0 && !queue->stopping &&
-          !ngd_caps_hold(&queue->caps, item, item->arrival);
+    may = queue->lineup.depth == 0 && queue->n_takers == 0 && !queue->stopping &&
+          !ngd_caps_hold(&queue->lineup.caps, item, item->arrival);
     for (uint32_t i = 0; may && i < queue->n_slots && !claimed; i++)
         if (!queue->slots[i].busy)
             claimed = &queue->slots[i];
@@ -257,9 +237,9 @@ void ngd_queue_release(struct ngd_queue *queue, struct ngd_slot *slot)
     slot->busy = false;
     queue->n_busy--;
     ngd_queue_tell_takers(queue);
-    if (queue->depth > 0)
+    if (queue->lineup.depth > 0)
         ngd_queue_note_bubble(queue, ngd_now());
-    if (queue->depth > 0 || queue->stopping) {
+    if (queue->lineup.depth > 0 || queue->stopping) {
         slot->sleeping = false;
         ngd_cond_signal(&slot->wake);
     }
@@ -279,7 +259,7 @@ static void wake_sleepers_locked(struct ngd_queue *queue) NGD_REQUIRES(queue->lo
 {
     struct ngd_slot *slot;
 
-    while (queue->depth > 0 && queue->n_takers == 0 && (slot = sleeper_locked(queue))) {
+    while (queue->lineup.depth > 0 && queue->n_takers == 0 && (slot = sleeper_locked(queue))) {
         slot->sleeping = false;
         ngd_cond_signal(&slot->wake);
     }

@@ -14,7 +14,7 @@
  */
 #include "base/fault.h"
 #include "base/log.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <string.h>
@@ -185,7 +185,7 @@ static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
 
     if (item->merge)
-        ngd_merge_ask(item->merge);
+        ngd_merge_prog_ask(req->binding->merge);
     if (!ngd_list_empty(&item->mates))
         ngd_merge_run(req, slot);
     else if (ngd_request_begin(req, slot, ngd_now()))
@@ -207,9 +207,11 @@ const struct ngd_sched_item_ops ngd_request_item_ops = {
 };
 
 /* An eager run is about this request alone. */
-static struct ngd_merge *merge_of(const struct ngd_request *req)
+static void enrol(struct ngd_request *req)
 {
-    return req->entry && !req->launch.eager ? req->binding->merge : NULL;
+    req->item.merge = NULL;
+    if (req->binding->merge && req->entry && !req->launch.eager)
+        ngd_merge_prog_enrol(req->binding->merge, req);
 }
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
@@ -257,7 +259,7 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
     if (status || parked)
         return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
     set_state(req, NGD_REQUEST_QUEUED);
-    req->item.merge = merge_of(req);
+    enrol(req);
     status = ngd_queue_push(req->queue, &req->item, &req->cancelled);
     if (status == NGD_ERR_CANCELLED)
         return cancelled(diag);
@@ -389,6 +391,7 @@ static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
     if (status == NGD_OK)
         status = look_up(req, diag);
     set_cost(req);
+    enrol(req);
     if (status == NGD_OK)
         status = check_deadline(req, diag);
     return status;
@@ -433,7 +436,6 @@ static bool run_inline(struct ngd_request *req)
     struct ngd_queue *queue = req->queue;
     struct ngd_slot *slot;
 
-    req->item.merge = merge_of(req);
     slot = may_run_inline(req) ? ngd_queue_claim(queue, &req->item) : NULL;
     if (!slot)
         return false;

@@ -13,7 +13,7 @@
  */
 #include "base/lock.h"
 #include "base/metrics.h"
-#include "scheduler/cap.h"
+#include "scheduler/lineup.h"
 #include "scheduler/recorder.h"
 #include "scheduler/sched.h"
 #include "scheduler/timeline.h"
@@ -42,7 +42,7 @@ struct ngd_slot {
     _Atomic int64_t running_since;
     const struct ngd_request *asker; /* whose request runs, for the timeline; NULL: a model's batch */
     ngd_nsec_t busy_unreported;      /* less than a microsecond of busy time that the metric lacks */
-    struct ngd_merge_area *area;     /* merge.h; NULL until replays have run together here */
+    struct ngd_merge_area *area;     /* merge_prog.h; NULL until replays have run together here */
 };
 
 /* The run queue of one device. */
@@ -53,7 +53,6 @@ struct ngd_queue {
     uint32_t index;
     uint32_t n_slots;
     struct ngd_slot *slots;
-    const struct ngd_sched_policy *policy;
     struct ngd_metric_row *busy_seconds, *bubble_seconds, *healthy_gauge;
     _Atomic uint32_t waiting; /* requests that are submitted and do not run yet, wherever they are */
     _Atomic int64_t busy;     /* nanoseconds of device time */
@@ -63,14 +62,10 @@ struct ngd_queue {
     struct ngd_mutex lock;
     struct ngd_cond freed;                  /* a slot, while threads wait for one */
     uint32_t n_takers NGD_GUARDED_BY(lock); /* of them: they go before what is queued */
-    void *state NGD_GUARDED_BY(lock);       /* the policy's */
-    struct ngd_caps caps NGD_GUARDED_BY(lock);
-    uint32_t depth NGD_GUARDED_BY(lock);
-    uint32_t n_busy NGD_GUARDED_BY(lock);           /* slots */
-    ngd_nsec_t bubble_since NGD_GUARDED_BY(lock);   /* a slot has been idle, and something queued; 0: not now */
-    ngd_nsec_t bubble NGD_GUARDED_BY(lock);         /* for how long in all, before that */
-    struct ngd_merge *merging NGD_GUARDED_BY(lock); /* of the newest item that has one, while somebody refers to it */
-    ngd_nsec_t lingers_until NGD_GUARDED_BY(lock);  /* a worker waits for more of those so long; 0: none does */
+    struct ngd_lineup lineup NGD_GUARDED_BY(lock);
+    uint32_t n_busy NGD_GUARDED_BY(lock);         /* slots */
+    ngd_nsec_t bubble_since NGD_GUARDED_BY(lock); /* a slot has been idle, and something queued; 0: not now */
+    ngd_nsec_t bubble NGD_GUARDED_BY(lock);       /* for how long in all, before that */
     bool stopping NGD_GUARDED_BY(lock);
 };
 
@@ -88,7 +83,7 @@ void ngd_queue_stop(struct ngd_queue *queue);
 ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item, const _Atomic bool *cancelled);
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
 /* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
-ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, const struct ngd_sched_item *item);
+ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item);
 /* For an inline run of the item: an idle slot, when nothing is queued and its account's cap allows it. The worker that
  * owns it does not start meanwhile.
  */

@@ -81,8 +81,8 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         ngd_mutex_lock(&sched->queues[i].lock);
         share->accounts[i].weight = params->weight;
-        ngd_caps_set(&sched->queues[i].caps, &share->accounts[i], params->device_percent * sched->queues[i].n_slots,
-                     ngd_now());
+        ngd_caps_set(&sched->queues[i].lineup.caps, &share->accounts[i],
+                     params->device_percent * sched->queues[i].n_slots, ngd_now());
         ngd_queue_wake(&sched->queues[i]); /* what a former cap has held */
         ngd_mutex_unlock(&sched->queues[i].lock);
     }
@@ -231,6 +231,6 @@ void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_
     if (account->share)
         ngd_metric_row_add(account->share->seconds, (uint64_t)((before + time) / NGD_USEC - before / NGD_USEC));
     ngd_mutex_lock(&queue->lock);
-    ngd_caps_charge(&queue->caps, account, time - expected, account->cap.rate ? ngd_now() : 0);
+    ngd_caps_charge(&queue->lineup.caps, account, time - expected, account->cap.rate ? ngd_now() : 0);
     ngd_mutex_unlock(&queue->lock);
 }

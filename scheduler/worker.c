@@ -1,41 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker thread of a stream slot: takes items while its slot is free, and sleeps otherwise. */
-#include "scheduler/merge.h"
 #include "scheduler/sched_int.h"
 
-/*
- * NULL: nothing is queued; or, until *time_p from now, it is worth waiting for what could run with it, or a cap holds
- * it.
- */
-static struct ngd_sched_item *pop_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
+/* NULL: nothing is queued; or, until *time_p from now, nothing of it is to be taken. */
+static struct ngd_sched_item *take_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
     NGD_REQUIRES(queue->lock)
 {
-    ngd_nsec_t now = ngd_now(), until;
+    const ngd_nsec_t now = ngd_now();
     struct ngd_sched_item *item;
+    ngd_nsec_t until;
 
-    if (queue->depth == 0 || queue->n_takers > 0)
+    if (queue->n_takers > 0)
         return NULL;
-    if (queue->merging && !queue->stopping && ngd_merge_waits(queue, now, &until)) {
-        *time_p = until - now;
-        queue->lingers_until = until;
-        return NULL;
-    }
-    item = ngd_caps_pop(&queue->caps, now);
+    item = ngd_lineup_take(&queue->lineup, now, &until);
     if (item) {
-        item->queued = false;
-        queue->depth--;
-        slot->until = now + item->cost;
-        if (item->merge) {
-            ngd_merge_leave(item);
-            if (!queue->stopping) /* then each is aborted by itself */
-                slot->until = now + ngd_merge_take(queue, item, now);
-        }
+        slot->until = until;
         slot->busy = true;
         queue->n_busy++;
-        if (queue->caps.n_held)
+        if (queue->lineup.caps.n_held)
             ngd_queue_wake(queue); /* the next one that a cap has held may have its time too */
-    } else if (ngd_caps_next(&queue->caps) != NGD_NSEC_NEVER) {
-        *time_p = ngd_caps_next(&queue->caps) - now;
+    } else if (until != NGD_NSEC_NEVER) {
+        *time_p = until - now;
     }
     ngd_queue_note_bubble(queue, now);
     return item;
@@ -49,7 +34,7 @@ void *ngd_worker_main(void *arg)
     ngd_mutex_lock(&queue->lock);
     for (;;) {
         ngd_nsec_t time = 0;
-        struct ngd_sched_item *item = slot->busy ? NULL : pop_locked(queue, slot, &time);
+        struct ngd_sched_item *item = slot->busy ? NULL : take_locked(queue, slot, &time);
         bool stopping = queue->stopping;
 
         if (!item) {
@@ -62,7 +47,7 @@ void *ngd_worker_main(void *arg)
             else
                 ngd_cond_wait(&slot->wake, &queue->lock);
             slot->sleeping = false;
-            queue->lingers_until = 0; /* whoever lingers looks again before it sleeps on */
+            queue->lineup.lingers_until = 0; /* whoever lingers looks again before it sleeps on */
             continue;
         }
         ngd_mutex_unlock(&queue->lock);

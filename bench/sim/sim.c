@@ -213,7 +213,7 @@ static void give_back(struct world *w, struct request *r)
     w->spare = r;
 }
 
-static bool in_time(struct world *w, const struct request *r)
+static bool in_time(struct world *w, struct request *r)
 {
     const struct device *d = r->client->device;
     ngd_nsec_t left[64];

@@ -144,7 +144,7 @@ static inline void bed_settle(struct bed *bed)
 
         while (busy) {
             ngd_mutex_lock(&q->lock);
-            busy = q->slots[i].busy || q->depth > 0;
+            busy = q->slots[i].busy || q->lineup.depth > 0;
             ngd_mutex_unlock(&q->lock);
             if (busy)
                 sched_yield();

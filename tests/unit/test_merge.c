@@ -2,7 +2,7 @@
 /* Replays of graphs with a batch symbol that wait at the same time, and run as one. How long they wait: test_linger.c.
  */
 #include "base/fault.h"
-#include "scheduler/merge.h"
+#include "scheduler/merge_prog.h"
 #include "tests/unit/sched_util.h"
 
 /* One element for each row, doubled. */
@@ -863,7 +863,7 @@ static void await_linger(struct stage *s)
 
     while (!lingers) {
         ngd_mutex_lock(&queue->lock);
-        lingers = queue->lingers_until != 0 && queue->slots[0].sleeping;
+        lingers = queue->lineup.lingers_until != 0 && queue->slots[0].sleeping;
         ngd_mutex_unlock(&queue->lock);
         if (!lingers)
             sched_yield();
@@ -928,7 +928,7 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     set_cost(b, 1, 100 * NGD_SEC);
     /* As if six were under way at once again, but four are as many as run together. */
     ngd_mutex_lock(&s.bed.sched->queues[0].lock);
-    b->merge->linger.peak = 6;
+    b->merge->merge.linger.peak = 6;
     ngd_mutex_unlock(&s.bed.sched->queues[0].lock);
     for (int i = 0; i < 4; i++)
         submit_rows(&s, &c[i], b, 1);
@@ -1018,6 +1018,124 @@ START_TEST(nobody_waits_past_what_its_deadline_allows)
 }
 END_TEST
 
+/* ---- deadlines ---------------------------------------------------------------------------------------- */
+
+/* So long takes a replay of n rows, and of those that run together in its bucket. */
+static void teach(struct ngd_binding *b, int64_t n, ngd_nsec_t cost)
+{
+    struct ngd_gcache_entry *entry;
+    struct ngd_key key;
+    struct call like;
+
+    set_cost(b, n, cost);
+    call_init(&like, b, n);
+    ck_assert_int_eq(ngd_program_key(b->prog, &n, 1, &key, NULL), NGD_OK);
+    entry = ngd_program_lookup(b->prog, &key, NULL);
+    ngd_merge_prog_learn(b->merge, &like.req, ngd_entry_executable(entry));
+    ngd_gcache_put(entry);
+}
+
+static ngd_status_t try_by(struct stage *s, struct call *c, struct ngd_binding *b, int64_t rows, ngd_nsec_t deadline)
+{
+    call_init(c, b, rows);
+    c->req.deadline = deadline;
+    return ngd_sched_submit(s->bed.sched, &c->req, &c->diag);
+}
+
+static void check_together(struct call *c, int n, uint32_t together)
+{
+    for (int i = 0; i < n; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, together);
+    }
+}
+
+/* One after another, four would take 40 s. */
+START_TEST(who_makes_its_deadline_by_joining_is_taken_in)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct call c[4], tight, wide;
+    struct ngd_binding *b;
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    teach(b, 1, 10 * NGD_SEC);
+    teach(b, 4, 12 * NGD_SEC);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(try_by(&s, &c[i], b, 1, t0 + (15 + i) * NGD_SEC), NGD_OK);
+    /* It is in time with the others if they all are: or first, and then they are not. */
+    ck_assert_int_eq(try_by(&s, &tight, b, 1, t0 + 11 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
+    /* There is room for one row; what a larger bucket takes is not known. */
+    ck_assert_int_eq(try_by(&s, &wide, b, 2, t0 + 20 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(try_by(&s, &c[3], b, 1, t0 + 12 * NGD_SEC), NGD_OK);
+    let_go(&s);
+    check_together(c, 4, 4);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+/* Alone each of the first two takes 10 s, together they take 40 s. */
+START_TEST(who_would_be_late_by_what_others_run_as_is_refused)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct call c[2], behind, before;
+    struct ngd_binding *b;
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    teach(b, 1, 10 * NGD_SEC);
+    teach(b, 4, 40 * NGD_SEC);
+    set_cost(s.other, 2, 15 * NGD_SEC);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(try_by(&s, &c[i], b, 1, t0 + 50 * NGD_SEC), NGD_OK);
+    ck_assert_int_eq(try_by(&s, &behind, s.other, 2, t0 + 51 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(try_by(&s, &before, s.other, 2, t0 + 20 * NGD_SEC), NGD_ERR_DEADLINE_EXCEEDED);
+    ck_assert_int_eq(try_by(&s, &behind, s.other, 2, t0 + 55 * NGD_SEC), NGD_OK);
+    let_go(&s);
+    check_together(c, 2, 2);
+    check_together(&behind, 1, 1);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
+/* Together they would take 40 s, and the first has 15. */
+START_TEST(who_would_be_late_together_runs_alone)
+{
+    const ngd_nsec_t t0 = 1000 * NGD_SEC;
+    struct ngd_binding *b;
+    struct call c[2];
+    struct stage s;
+
+    ngd_clock_set_fake(t0);
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    teach(b, 1, 10 * NGD_SEC);
+    teach(b, 4, 40 * NGD_SEC);
+    ck_assert_int_eq(try_by(&s, &c[0], b, 1, t0 + 15 * NGD_SEC), NGD_OK);
+    ck_assert_int_eq(try_by(&s, &c[1], b, 1, t0 + 25 * NGD_SEC), NGD_OK);
+    let_go(&s);
+    check_together(c, 2, 1);
+    ngd_binding_unref(b);
+    stage_close(&s);
+    ngd_clock_set_fake(-1);
+}
+END_TEST
+
 /* ---- everything at once ------------------------------------------------------------------------------- */
 
 struct mob {
@@ -1092,4 +1210,6 @@ UNIT_MAIN("scheduler/merge", replays_of_several_clients_that_wait_run_as_one,
           a_scheduler_that_is_told_so_merges_nothing, stop_answers_those_that_wait_for_one_another_once_each,
           a_free_slot_waits_for_as_many_as_there_were_and_no_longer, nobody_waits_for_more_than_can_run_together,
           who_waits_for_others_makes_way_for_something_else, who_is_cancelled_while_a_slot_waits_for_others_leaves,
-          nobody_waits_past_what_its_deadline_allows, many_threads_get_their_own_rows_back)
+          nobody_waits_past_what_its_deadline_allows, who_makes_its_deadline_by_joining_is_taken_in,
+          who_would_be_late_by_what_others_run_as_is_refused, who_would_be_late_together_runs_alone,
+          many_threads_get_their_own_rows_back)
