@@ -31,8 +31,12 @@ static void run(const char *title, const struct sim_params *p)
            p->slots, p->policy, p->backlogged ? 100.0 : 100 * p->load, p->seconds);
     sim_run(p, &r);
     print_classes(&r);
-    printf("  devices busy %.1f %%; %llu requests, %llu events in %.2f s\n", 100 * r.busy,
-           (unsigned long long)r.requests, (unsigned long long)r.events, r.wall);
+    printf("  devices busy %.1f %%; %llu requests, %llu replays, %llu events in %.2f s\n", 100 * r.busy,
+           (unsigned long long)r.requests, (unsigned long long)r.replays, (unsigned long long)r.events, r.wall);
+    for (uint32_t k = 0; k < r.n_classes; k++)
+        if (p->caps[k])
+            printf("  of weight %u, capped at %u %%: at most %.2f %% of its device's time for one client\n",
+                   r.classes[k].weight, p->caps[k], 100 * r.classes[k].most_share);
     if (r.with_deadline) {
         printf("  deadlines: %llu requests, refused %.1f %%; of those taken, %.2f %% missed",
                (unsigned long long)r.with_deadline, 100.0 * (double)r.refused / (double)r.with_deadline,
@@ -42,6 +46,13 @@ static void run(const char *title, const struct sim_params *p)
         printf("\n");
     }
     printf("\n");
+}
+
+static void set_buckets(struct sim_params *p)
+{
+    p->n_buckets = 3;
+    p->buckets[0] = 1, p->buckets[1] = 4, p->buckets[2] = 16;
+    p->graphs = 2;
 }
 
 static void run_cases(void)
@@ -63,6 +74,21 @@ static void run_cases(void)
     run("deadlines at 150 % load", &p);
     p.slots = 4;
     run("deadlines at 150 % load, four slots", &p);
+    set_buckets(&p);
+    p.slots = 1;
+    p.seconds = 2;
+    p.deadline_max = 60;
+    run("deadlines at 150 % load, run together in buckets of 1, 4 and 16", &p);
+    p.slots = 2;
+    run("deadlines at 150 % load, run together, two slots", &p);
+    sim_params_init(&p);
+    p.clients = 8;
+    p.load = 3;
+    p.seconds = 20;
+    p.n_weights = 2;
+    p.weights[0] = 100, p.weights[1] = 200;
+    p.caps[1] = 5;
+    run("four of eight clients capped at 5 % of a device, 300 % load", &p);
     sim_params_init(&p);
     p.clients = 10000;
     p.devices = 64;
@@ -84,27 +110,68 @@ static void usage(FILE *f)
     fputs("usage: schedsim [NAME=VALUE ...]\n"
           "  policy=fair|fifo  devices=N  slots=N  clients=N  seconds=S  load=X  mean_us=N  spread=X\n"
           "  deadlines=0..1  deadline_min=X  deadline_max=X (in lengths)  backlogged=0|1  weights=A,B,...  seed=N\n"
+          "  caps=A,B,...   percent of a device's time that a client with the first weight may have, the second, ...\n"
+          "                 (max-device-share-per-identity); 0 is no cap\n"
+          "  buckets=A,B,... graphs=N row_part=X\n"
+          "                 clients' requests, of N graphs on each device, run together in buckets of so many rows; "
+          "each\n"
+          "                 row above the first bucket costs X of a replay alone; load is of full replays then\n"
           "  arrivals=FILE  what a daemon recorded (npugraphctl trace stop --form arrivals) instead of what is drawn;\n"
           "                 it gives clients, devices, weights and the time, the rest may be chosen\n"
           "Without arguments the cases of docs/benchmarks.md are run.\n",
           f);
 }
 
-static bool set_weights(struct sim_params *p, const char *value)
+/* Up to eight whole numbers with commas between them; 0: they are not. */
+static uint32_t read_list(const char *value, long min, long max, long *list)
 {
-    p->n_weights = 0;
-    while (p->n_weights < 8) {
-        char *end;
-        long w = strtol(value, &end, 10);
+    uint32_t n = 0;
 
-        if (end == value || w < 1 || w > NGD_WEIGHT_MAX)
-            return false;
-        p->weights[p->n_weights++] = (uint32_t)w;
+    while (n < 8) {
+        char *end;
+
+        list[n] = strtol(value, &end, 10);
+        if (end == value || list[n] < min || list[n] > max)
+            return 0;
+        n++;
         if (*end != ',')
-            return *end == '\0';
+            return *end == '\0' ? n : 0;
         value = end + 1;
     }
-    return false;
+    return 0;
+}
+
+static bool set_weights(struct sim_params *p, const char *value)
+{
+    long list[8];
+
+    p->n_weights = read_list(value, 1, NGD_WEIGHT_MAX, list);
+    for (uint32_t i = 0; i < p->n_weights; i++)
+        p->weights[i] = (uint32_t)list[i];
+    return p->n_weights > 0;
+}
+
+static bool set_caps(struct sim_params *p, const char *value)
+{
+    long list[8];
+    const uint32_t n = read_list(value, 0, 100, list);
+
+    for (uint32_t i = 0; i < n; i++)
+        p->caps[i] = (uint32_t)list[i];
+    return n > 0;
+}
+
+static bool set_bucket_list(struct sim_params *p, const char *value)
+{
+    long list[8];
+
+    p->n_buckets = read_list(value, 1, 1000000, list);
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        p->buckets[i] = list[i];
+        if (i > 0 && list[i] <= list[i - 1])
+            return false;
+    }
+    return p->n_buckets > 0;
 }
 
 static bool set_number(struct sim_params *p, const char *name, double v)
@@ -118,6 +185,8 @@ static bool set_number(struct sim_params *p, const char *name, double v)
         {"devices", &p->devices, NULL, 1, 4096},
         {"slots", &p->slots, NULL, 1, 64},
         {"clients", &p->clients, NULL, 1, 1e6},
+        {"graphs", &p->graphs, NULL, 1, 1e4},
+        {"row_part", NULL, &p->row_part, 0, 1},
         {"seconds", NULL, &p->seconds, 1e-3, 1e6},
         {"load", NULL, &p->load, 1e-3, 1e3},
         {"spread", NULL, &p->spread, 0, 3},
@@ -189,6 +258,10 @@ static bool set(struct sim_params *p, char *arg)
         return read_arrivals(p, value);
     if (strcmp(arg, "weights") == 0)
         return set_weights(p, value);
+    if (strcmp(arg, "caps") == 0)
+        return set_caps(p, value);
+    if (strcmp(arg, "buckets") == 0)
+        return set_bucket_list(p, value);
     v = strtod(value, &end);
     return end != value && *end == '\0' && set_number(p, arg, v);
 }
@@ -212,6 +285,10 @@ int main(int argc, char **argv)
             usage(stderr);
             return 2;
         }
+    }
+    if (p.arrivals && p.n_buckets) {
+        fprintf(stderr, "schedsim: a recording does not say which requests are of one graph: not with buckets\n");
+        return 2;
     }
     run("one case", &p);
     sim_arrivals_free(&arrivals);

@@ -6,7 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATENCIES_MAX (1u << 20) /* of each class; from then on one in so many is kept */
+#define LATENCIES_MAX  (1u << 20) /* of each class; from then on one in so many is kept */
+#define MEAN_DEVIATION 0.8        /* of a normal distribution, over its standard deviation */
 
 /* ---- chance ------------------------------------------------------------------------------------------- */
 
@@ -36,7 +37,22 @@ static double normal(uint64_t *state)
 struct request {
     struct ngd_sched_item item;
     struct client *client;
-    ngd_nsec_t length, started;
+    ngd_nsec_t length, started; /* length: of a replay alone */
+};
+
+/* A refused request that may still be seen to have been doable: it could have stood in a row that stayed empty. */
+struct missed_chance {
+    ngd_nsec_t deadline;
+    double work;
+};
+
+/* What the clients of a device whose replays run together have in common. */
+struct graph {
+    struct ngd_merge merge;
+    struct world *world;
+    double mean; /* of a replay alone, nanoseconds */
+    struct missed_chance *chances;
+    uint32_t n_chances, room;
 };
 
 struct client {
@@ -44,6 +60,7 @@ struct client {
     ngd_nsec_t next;
     struct ngd_account account;
     struct device *device;
+    struct graph *graph; /* NULL: its replays run alone */
     uint32_t class;
     double mean; /* nanoseconds */
     double gap;  /* between requests, on average */
@@ -54,12 +71,15 @@ struct client {
 struct slot {
     struct ngd_heap_node node; /* of busy slots, by the time of their end */
     struct device *device;
-    struct request *running;
+    struct request *running; /* with its mates */
+    int64_t rows;
     ngd_nsec_t end, expected;
 };
 
 struct device {
-    void *state; /* the policy's */
+    struct ngd_lineup lineup;
+    struct ngd_heap_node node; /* by the time of its next look at what waits */
+    ngd_nsec_t wakes_at;       /* NGD_NSEC_NEVER: it is in no heap */
     uint32_t n_slots;
     struct slot *slots;
 };
@@ -77,12 +97,14 @@ struct world {
     struct sim_result *result;
     struct device *devices;
     struct client *clients;
+    struct graph *graphs; /* of each device, one device after the other */
     struct slot *slots;
-    struct ngd_heap arrivals, ends;
+    struct ngd_heap arrivals, ends, wakes;
     struct latencies latencies[8];
     struct request *spare; /* a list through item.link.next */
     ngd_nsec_t now, until, busy;
-    ngd_nsec_t late_time, refused_time; /* device time of what missed its deadline, and of what was refused */
+    /* Device time of what missed its deadline, of what was refused, and of what of that would have cost nothing. */
+    double late_time, refused_time, free_time;
 };
 
 static bool earlier_arrival(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
@@ -93,6 +115,11 @@ static bool earlier_arrival(const struct ngd_heap_node *a, const struct ngd_heap
 static bool earlier_end(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
 {
     return ngd_container_of(a, struct slot, node)->end < ngd_container_of(b, struct slot, node)->end;
+}
+
+static bool earlier_wake(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
+{
+    return ngd_container_of(a, struct device, node)->wakes_at < ngd_container_of(b, struct device, node)->wakes_at;
 }
 
 static void *need(void *p)
@@ -113,11 +140,144 @@ static void make_devices(struct world *w)
     for (uint32_t d = 0; d < p->devices; d++) {
         w->devices[d].slots = &w->slots[(size_t)d * p->slots];
         w->devices[d].n_slots = p->slots;
-        if (w->policy->create(&w->devices[d].state))
+        w->devices[d].wakes_at = NGD_NSEC_NEVER;
+        if (ngd_lineup_init(&w->devices[d].lineup, w->policy))
             need(NULL);
         for (uint32_t s = 0; s < p->slots; s++)
             w->devices[d].slots[s].device = &w->devices[d];
     }
+}
+
+/* ---- replays that run together ------------------------------------------------------------------------ */
+
+static bool merges(const struct sim_params *p)
+{
+    return p->n_buckets > 0;
+}
+
+static int64_t largest_bucket(const struct sim_params *p)
+{
+    return p->buckets[p->n_buckets - 1];
+}
+
+/* The first of the buckets that holds them. */
+static int64_t bucket_of(const struct sim_params *p, int64_t rows)
+{
+    uint32_t i = 0;
+
+    while (i + 1 < p->n_buckets && p->buckets[i] < rows)
+        i++;
+    return p->buckets[i];
+}
+
+/* Over that of a replay alone, which is one row in the smallest bucket. */
+static double time_of_bucket(const struct sim_params *p, int64_t planned)
+{
+    return 1 + p->row_part * (double)(planned - p->buckets[0]);
+}
+
+static struct graph *graph_of(struct ngd_merge *m)
+{
+    return ngd_container_of(m, struct graph, merge);
+}
+
+static bool graph_joins(const struct ngd_sched_item *lead, const struct ngd_sched_item *mate, int64_t planned)
+{
+    (void)lead, (void)mate, (void)planned;
+    return true;
+}
+
+static void graph_foresee(struct ngd_merge *m, const struct ngd_sched_item *lead, int64_t rows,
+                          struct ngd_joint *joint_p)
+{
+    const struct graph *g = graph_of(m);
+    const struct sim_params *p = g->world->p;
+    const int64_t planned = bucket_of(p, rows);
+    const double time = g->mean * time_of_bucket(p, planned);
+
+    (void)lead;
+    *joint_p = (struct ngd_joint){
+        .planned = planned, .cost = (ngd_nsec_t)time, .doubt = (ngd_nsec_t)(time * p->spread * MEAN_DEVIATION)};
+}
+
+static void graph_choose(struct ngd_merge *m, struct ngd_sched_item *lead, int64_t rows, ngd_nsec_t now,
+                         struct ngd_joint *joint_p)
+{
+    (void)now;
+    graph_foresee(m, lead, rows, joint_p);
+}
+
+static int64_t graph_below(struct ngd_merge *m, int64_t planned)
+{
+    const struct sim_params *p = graph_of(m)->world->p;
+    int64_t below = 0;
+
+    for (uint32_t i = 0; i < p->n_buckets && p->buckets[i] < planned; i++)
+        below = p->buckets[i];
+    return below;
+}
+
+static const struct ngd_merge_ops graph_ops = {
+    .joins = graph_joins, .foresee = graph_foresee, .choose = graph_choose, .below = graph_below};
+
+static void make_graphs(struct world *w)
+{
+    const struct sim_params *p = w->p;
+    uint64_t chance = ~p->seed;
+
+    w->graphs = need(NGD_NEW_N(struct graph, (size_t)p->devices * p->graphs));
+    for (uint32_t i = 0; i < p->devices * p->graphs; i++) {
+        struct graph *g = &w->graphs[i];
+
+        g->world = w;
+        g->mean = (double)p->mean_length * exp2(2 * uniform(&chance) - 1);
+        ngd_merge_init(&g->merge, &graph_ops, largest_bucket(p), NGD_LINGER_LIMIT_DEFAULT);
+    }
+}
+
+/* Device time that a request takes, of a full replay in the largest bucket, or of one alone. */
+static double work_of(const struct world *w, const struct request *r)
+{
+    const struct graph *g = r->client->graph;
+
+    return g ? g->mean * time_of_bucket(w->p, largest_bucket(w->p)) / (double)largest_bucket(w->p) : (double)r->length;
+}
+
+static void add_chance(struct graph *g, const struct request *r, double work)
+{
+    if (g->n_chances == g->room) {
+        g->room = g->room ? 2 * g->room : 64;
+        g->chances = need(ngd_realloc(g->chances, g->room * sizeof(g->chances[0])));
+    }
+    g->chances[g->n_chances++] = (struct missed_chance){.deadline = r->item.deadline, .work = work};
+}
+
+/* A replay begins that has so many empty rows, and will end then: refused ones could have had them. */
+static void fill_rows(struct world *w, struct graph *g, int64_t empty, ngd_nsec_t end)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < g->n_chances; i++) {
+        if (g->chances[i].deadline < w->now)
+            continue;
+        if (empty > 0 && g->chances[i].deadline >= end) {
+            empty--;
+            w->free_time += g->chances[i].work;
+            continue;
+        }
+        g->chances[n++] = g->chances[i];
+    }
+    g->n_chances = n;
+}
+
+/* ---- clients ------------------------------------------------------------------------------------------ */
+
+static void account_init(struct world *w, struct client *c)
+{
+    const struct sim_params *p = w->p;
+
+    ngd_account_init(&c->account, p->weights[c->class]);
+    ngd_caps_set(&c->device->lineup.caps, &c->account, p->caps[c->class] * p->slots, 0);
 }
 
 static uint32_t class_of(const struct sim_params *p, uint32_t weight)
@@ -137,10 +297,22 @@ static void make_recorded_clients(struct world *w)
     for (uint32_t i = 0; i < w->p->clients; i++) {
         w->clients[i].class = class_of(w->p, a->clients[i].weight);
         w->clients[i].device = &w->devices[a->clients[i].device];
-        ngd_account_init(&w->clients[i].account, a->clients[i].weight);
+        account_init(w, &w->clients[i]);
+        w->clients[i].account.weight = a->clients[i].weight;
     }
     w->next_recorded = a->items;
     w->end_recorded = a->items + a->n;
+}
+
+/* Client i's, of its device's. */
+static void join_graph(struct world *w, struct client *c, uint32_t i)
+{
+    const struct sim_params *p = w->p;
+
+    if (!merges(p))
+        return;
+    c->graph = &w->graphs[(size_t)(c->device - w->devices) * p->graphs + i / p->n_weights / p->devices % p->graphs];
+    c->mean = c->graph->mean;
 }
 
 static void make_clients(struct world *w)
@@ -156,9 +328,12 @@ static void make_clients(struct world *w)
         c->class = i % p->n_weights;
         c->device = &w->devices[i / p->n_weights % p->devices];
         c->mean = (double)p->mean_length * exp2(2 * uniform(&chance) - 1);
-        c->gap = c->mean * p->clients / capacity;
         c->chance = draw(&chance);
-        ngd_account_init(&c->account, p->weights[c->class]);
+        join_graph(w, c, i);
+        c->gap = c->mean * p->clients / capacity;
+        if (c->graph)
+            c->gap *= time_of_bucket(p, largest_bucket(p)) / (double)largest_bucket(p);
+        account_init(w, c);
         c->next = p->backlogged ? 0 : (ngd_nsec_t)(-log(uniform(&c->chance)) * c->gap);
         ngd_heap_push(&w->arrivals, &c->node);
     }
@@ -177,6 +352,8 @@ static struct request *blank_request(struct world *w, struct client *c)
     ngd_sched_item_init(&r->item, NULL);
     r->client = c;
     r->item.account = &c->account;
+    r->item.merge = c->graph ? &c->graph->merge : NULL;
+    r->item.rows = 1;
     r->item.arrival = w->now;
     return r;
 }
@@ -199,7 +376,7 @@ static struct request *new_request(struct world *w, struct client *c)
 
     r->length = (ngd_nsec_t)(c->mean * exp(p->spread * normal(&c->chance) - p->spread * p->spread / 2)) + 1;
     r->item.cost = (ngd_nsec_t)c->mean;
-    r->item.doubt = (ngd_nsec_t)(c->mean * p->spread * 0.8); /* the mean deviation of a normal distribution */
+    r->item.doubt = (ngd_nsec_t)(c->mean * p->spread * MEAN_DEVIATION);
     if (uniform(&c->chance) <= p->deadline_share)
         r->item.deadline =
             w->now +
@@ -215,45 +392,134 @@ static void give_back(struct world *w, struct request *r)
 
 static bool in_time(struct world *w, struct request *r)
 {
-    const struct device *d = r->client->device;
-    ngd_nsec_t left[64];
+    struct device *d = r->client->device;
+    ngd_nsec_t left[NGD_SLOTS_MAX];
 
     for (uint32_t s = 0; s < d->n_slots; s++)
         left[s] = d->slots[s].running && d->slots[s].expected > w->now ? d->slots[s].expected - w->now : 0;
-    return ngd_sched_late(w->policy, d->state, &r->item, w->now, left, d->n_slots) <= 0;
+    return ngd_lineup_late(&d->lineup, &r->item, w->now, left, d->n_slots) <= 0;
 }
 
 static void refuse(struct world *w, struct request *r)
 {
-    struct sim_result *res = w->result;
+    const double work = work_of(w, r);
 
-    res->refused++;
-    w->refused_time += r->length;
+    w->result->refused++;
+    w->refused_time += work;
+    if (r->client->graph)
+        add_chance(r->client->graph, r, work);
     give_back(w, r);
+}
+
+/* ---- slots -------------------------------------------------------------------------------------------- */
+
+static struct request *request_of(struct ngd_sched_item *item)
+{
+    return ngd_container_of(item, struct request, item);
+}
+
+static struct request *mate_of(struct ngd_list *l)
+{
+    return ngd_container_of(l, struct request, item.merge_link);
+}
+
+static void miss(struct world *w, struct request *r)
+{
+    w->result->missed++;
+    ngd_caps_charge(&r->client->device->lineup.caps, &r->client->account, -r->item.cost, w->now);
+    if (r->item.merge)
+        ngd_merge_ended(&r->item);
+    give_back(w, r);
+}
+
+/* Those whose deadline has passed are not run. The first of the others, with the others as its mates; NULL: none. */
+static struct request *drop_expired(struct world *w, struct request *taken)
+{
+    struct request *lead = NULL;
+    struct ngd_list members, *l;
+
+    ngd_list_init(&members);
+    ngd_list_push_back(&members, &taken->item.merge_link);
+    while ((l = ngd_list_pop_front(&taken->item.mates)))
+        ngd_list_push_back(&members, l);
+    while ((l = ngd_list_pop_front(&members))) {
+        struct request *r = mate_of(l);
+
+        if (r->item.deadline <= w->now)
+            miss(w, r);
+        else if (!lead)
+            lead = r;
+        else
+            ngd_list_push_back(&lead->item.mates, l);
+    }
+    return lead;
+}
+
+/* What runs there takes as much longer or shorter than expected as its first request would have alone. */
+static void occupy(struct world *w, struct slot *slot, struct request *lead, ngd_nsec_t expected)
+{
+    struct graph *g = lead->client->graph;
+    int64_t rows = lead->item.rows;
+    double time = (double)lead->length;
+
+    lead->started = w->now;
+    ngd_list_for_each (l, &lead->item.mates) {
+        mate_of(l)->started = w->now;
+        rows += mate_of(l)->item.rows;
+    }
+    if (g)
+        time *= time_of_bucket(w->p, bucket_of(w->p, rows));
+    slot->running = lead;
+    slot->rows = rows;
+    slot->end = w->now + (ngd_nsec_t)time;
+    slot->expected = expected;
+    ngd_heap_push(&w->ends, &slot->node);
+    w->result->replays++;
+    if (g)
+        fill_rows(w, g, bucket_of(w->p, rows) - rows, slot->end);
+}
+
+/* Has the slot taken something that it runs? Else it looks again at *until_p. */
+static bool take(struct world *w, struct slot *slot, ngd_nsec_t *until_p)
+{
+    struct ngd_sched_item *item;
+
+    while ((item = ngd_lineup_take(&slot->device->lineup, w->now, until_p))) {
+        struct request *lead = drop_expired(w, request_of(item));
+
+        if (!lead)
+            continue;
+        occupy(w, slot, lead, *until_p);
+        return true;
+    }
+    return false;
+}
+
+static void wake_at(struct world *w, struct device *d, ngd_nsec_t at)
+{
+    if (d->wakes_at != NGD_NSEC_NEVER)
+        ngd_heap_remove(&w->wakes, &d->node);
+    d->wakes_at = at;
+    if (at != NGD_NSEC_NEVER)
+        ngd_heap_push(&w->wakes, &d->node);
 }
 
 static void start(struct world *w, struct device *d)
 {
+    d->lineup.lingers_until = 0;
     for (uint32_t s = 0; s < d->n_slots; s++) {
-        struct slot *slot = &d->slots[s];
-        struct ngd_sched_item *item;
+        ngd_nsec_t until;
 
-        if (slot->running)
-            continue;
-        item = w->policy->pop(d->state, w->now);
-        if (!item)
+        if (!d->slots[s].running && !take(w, &d->slots[s], &until)) {
+            wake_at(w, d, until);
             return;
-        slot->running = ngd_container_of(item, struct request, item);
-        slot->running->started = w->now;
-        slot->end = w->now + slot->running->length;
-        slot->expected = w->now + item->cost;
-        ngd_heap_push(&w->ends, &slot->node);
+        }
     }
 }
 
 static void submit_request(struct world *w, struct request *r)
 {
-    struct client *c = r->client;
+    struct device *d = r->client->device;
     const bool bound = r->item.deadline != NGD_NSEC_NEVER;
 
     w->result->requests++;
@@ -263,8 +529,9 @@ static void submit_request(struct world *w, struct request *r)
         return;
     }
     w->result->taken++;
-    w->policy->push(c->device->state, &r->item, w->now);
-    start(w, c->device);
+    ngd_lineup_push(&d->lineup, &r->item, w->now);
+    if (!ngd_lineup_goes_on_lingering(&d->lineup, w->now))
+        start(w, d);
 }
 
 static void submit(struct world *w, struct client *c)
@@ -285,60 +552,89 @@ static void note_latency(struct latencies *l, ngd_nsec_t t)
     l->values[l->n++] = t;
 }
 
-static void finish(struct world *w, struct slot *slot)
+/* One of those that ran in the slot; it has had its part by rows. */
+static void conclude(struct world *w, const struct slot *slot, struct request *r)
 {
-    struct request *r = slot->running;
+    const ngd_nsec_t cut = slot->end < w->until ? slot->end : w->until;
+    const double part = (double)r->item.rows / (double)slot->rows, used = (double)(cut - r->started) * part;
     struct client *c = r->client;
-    const ngd_nsec_t from = r->started, cut = slot->end < w->until ? slot->end : w->until;
 
-    slot->running = NULL;
-    c->used += cut - from;
-    w->busy += cut - from;
-    if (w->policy->charge)
-        w->policy->charge(c->device->state, &c->account, r->length - r->item.cost);
+    c->used += (ngd_nsec_t)used;
+    ngd_caps_charge(&slot->device->lineup.caps, &c->account,
+                    (ngd_nsec_t)((double)(slot->end - r->started) * part) - r->item.cost, w->now);
     if (slot->end > r->item.deadline) {
         w->result->missed++;
-        w->late_time += cut - from;
+        w->late_time += used;
     }
     note_latency(&w->latencies[c->class], slot->end - r->item.arrival);
+    if (r->item.merge)
+        ngd_merge_ended(&r->item);
     give_back(w, r);
     if (w->p->backlogged)
         submit(w, c);
+}
+
+static void finish(struct world *w, struct slot *slot)
+{
+    const struct slot ran = *slot; /* who is served may ask again, and have the slot */
+    struct request *lead = slot->running;
+    struct ngd_list mates, *l;
+
+    slot->running = NULL;
+    w->busy += (slot->end < w->until ? slot->end : w->until) - lead->started;
+    ngd_list_init(&mates);
+    while ((l = ngd_list_pop_front(&lead->item.mates)))
+        ngd_list_push_back(&mates, l);
+    conclude(w, &ran, lead);
+    while ((l = ngd_list_pop_front(&mates)))
+        conclude(w, &ran, mate_of(l));
     start(w, slot->device);
 }
 
 /* ---- a run -------------------------------------------------------------------------------------------- */
 
+static void arrive(struct world *w, struct client *c)
+{
+    ngd_heap_remove(&w->arrivals, &c->node);
+    submit(w, c);
+    if (w->p->backlogged) {
+        submit(w, c);
+        return;
+    }
+    c->next += (ngd_nsec_t)(-log(uniform(&c->chance)) * c->gap) + 1;
+    ngd_heap_push(&w->arrivals, &c->node);
+}
+
+/* Of what happens at the same time, requests come first, then ends. */
 static bool step(struct world *w)
 {
-    struct ngd_heap_node *a = ngd_heap_first(&w->arrivals), *e = ngd_heap_first(&w->ends);
+    struct ngd_heap_node *a = ngd_heap_first(&w->arrivals), *e = ngd_heap_first(&w->ends),
+                         *k = ngd_heap_first(&w->wakes);
     struct client *c = a ? ngd_container_of(a, struct client, node) : NULL;
     struct slot *slot = e ? ngd_container_of(e, struct slot, node) : NULL;
+    struct device *woken = k ? ngd_container_of(k, struct device, node) : NULL;
+    const ngd_nsec_t recorded = w->next_recorded < w->end_recorded ? w->next_recorded->at : NGD_NSEC_NEVER,
+                     asked = c ? c->next : NGD_NSEC_NEVER, ended = slot ? slot->end : NGD_NSEC_NEVER,
+                     wakes = woken ? woken->wakes_at : NGD_NSEC_NEVER;
+    ngd_nsec_t now = recorded < asked ? recorded : asked;
 
-    w->result->events++;
-    if (w->next_recorded < w->end_recorded && (!slot || w->next_recorded->at <= slot->end) &&
-        w->next_recorded->at < w->until) {
-        w->now = w->next_recorded->at;
-        submit_request(w, recorded_request(w, w->next_recorded++));
-        return true;
-    }
-    if (c && (!slot || c->next <= slot->end) && c->next < w->until) {
-        ngd_heap_remove(&w->arrivals, &c->node);
-        w->now = c->next;
-        submit(w, c);
-        if (w->p->backlogged) {
-            submit(w, c);
-            return true;
-        }
-        c->next += (ngd_nsec_t)(-log(uniform(&c->chance)) * c->gap) + 1;
-        ngd_heap_push(&w->arrivals, &c->node);
-        return true;
-    }
-    if (!slot || slot->end >= w->until)
+    now = ended < now ? ended : now;
+    now = wakes < now ? wakes : now;
+    if (now >= w->until)
         return false;
-    ngd_heap_remove(&w->ends, &slot->node);
-    w->now = slot->end;
-    finish(w, slot);
+    w->result->events++;
+    w->now = now;
+    if (recorded == now) {
+        submit_request(w, recorded_request(w, w->next_recorded++));
+    } else if (asked == now) {
+        arrive(w, c);
+    } else if (ended == now) {
+        ngd_heap_remove(&w->ends, &slot->node);
+        finish(w, slot);
+    } else {
+        wake_at(w, woken, NGD_NSEC_NEVER);
+        start(w, woken);
+    }
     return true;
 }
 
@@ -367,6 +663,7 @@ static void sum_class(struct world *w, uint32_t k, struct sim_class *cls)
         cls->used += used * 1e-9;
         cls->least = fmin(cls->least, used / part);
         cls->most = fmax(cls->most, used / part);
+        cls->most_share = fmax(cls->most_share, used / ((double)w->until * w->p->slots));
     }
     qsort(l->values, l->n, sizeof(l->values[0]), compare);
     if (l->n) {
@@ -375,18 +672,30 @@ static void sum_class(struct world *w, uint32_t k, struct sim_class *cls)
     }
 }
 
+static void free_running(struct slot *slot)
+{
+    struct ngd_list *l;
+
+    while (slot->running && (l = ngd_list_pop_front(&slot->running->item.mates)))
+        ngd_free(mate_of(l));
+    ngd_free(slot->running);
+}
+
 static void clean_up(struct world *w)
 {
     struct request *next;
 
     for (uint32_t d = 0; d < w->p->devices; d++) {
+        struct ngd_lineup *lineup = &w->devices[d].lineup;
         struct ngd_sched_item *item;
+        ngd_nsec_t until;
 
-        while ((item = w->policy->pop(w->devices[d].state, w->now)))
-            ngd_free(ngd_container_of(item, struct request, item));
+        lineup->caps.stopping = true;
+        while ((item = ngd_lineup_take(lineup, w->now, &until)))
+            ngd_free(request_of(item));
         for (uint32_t s = 0; s < w->devices[d].n_slots; s++)
-            ngd_free(w->devices[d].slots[s].running);
-        w->policy->destroy(w->devices[d].state);
+            free_running(&w->devices[d].slots[s]);
+        ngd_lineup_fini(lineup);
     }
     for (struct request *r = w->spare; r; r = next) {
         next = (struct request *)(void *)r->item.link.next;
@@ -394,6 +703,9 @@ static void clean_up(struct world *w)
     }
     for (uint32_t k = 0; k < w->p->n_weights; k++)
         ngd_free(w->latencies[k].values);
+    for (uint32_t g = 0; w->graphs && g < w->p->devices * w->p->graphs; g++)
+        ngd_free(w->graphs[g].chances);
+    ngd_free(w->graphs);
     ngd_free(w->clients);
     ngd_free(w->slots);
     ngd_free(w->devices);
@@ -412,6 +724,8 @@ void sim_params_init(struct sim_params *params)
         .spread = 0.1,
         .deadline_min = 5,
         .deadline_max = 100,
+        .graphs = 1,
+        .row_part = 0.05,
         .n_weights = 1,
         .weights = {NGD_WEIGHT_DEFAULT},
         .seed = 1,
@@ -428,9 +742,12 @@ void sim_run(const struct sim_params *params, struct sim_result *result_p)
     w.until = (ngd_nsec_t)(params->seconds * (double)NGD_SEC);
     ngd_heap_init(&w.arrivals, earlier_arrival);
     ngd_heap_init(&w.ends, earlier_end);
+    ngd_heap_init(&w.wakes, earlier_wake);
     for (uint32_t k = 0; k < params->n_weights; k++)
         w.latencies[k] = (struct latencies){.step = 1, .values = need(NGD_NEW_N(ngd_nsec_t, LATENCIES_MAX))};
     make_devices(&w);
+    if (merges(params))
+        make_graphs(&w);
     if (params->arrivals)
         make_recorded_clients(&w);
     else
@@ -438,11 +755,12 @@ void sim_run(const struct sim_params *params, struct sim_result *result_p)
     while (step(&w))
         ;
     result_p->busy = (double)w.busy / ((double)w.until * params->devices * params->slots);
-    /* Time that was idle or spent on what came too late: no more of the refused ones could have been done in it. */
+    /* Time that was idle or spent on what came too late, and rows that stayed empty: no more of the refused ones could
+     * have been done in it. */
     if (w.refused_time > 0)
         result_p->wrongly_refused =
-            ((double)w.until * params->devices * params->slots - (double)(w.busy - w.late_time)) /
-            (double)w.refused_time;
+            ((double)w.until * params->devices * params->slots - (double)w.busy + w.late_time + w.free_time) /
+            w.refused_time;
     result_p->n_classes = params->n_weights;
     for (uint32_t k = 0; k < params->n_weights; k++)
         sum_class(&w, k, &result_p->classes[k]);

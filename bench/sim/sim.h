@@ -3,8 +3,9 @@
 #define NGD_BENCH_SIM_H
 
 /*
- * The scheduler on virtual time: its own policies and its own foretelling of deadlines, with devices that only take
- * time. For sizes that no machine here has, and for what must not depend on how busy a machine is.
+ * The scheduler on virtual time: its own policies, caps, merging and foretelling of deadlines (scheduler/lineup.h),
+ * with devices that only take time. For sizes that no machine here has, and for what must not depend on how busy a
+ * machine is.
  *
  * A client is an identity with a weight. It sends requests at random times (exponential gaps), each with a length
  * (log-normal around its client's own mean), some with a deadline. Every client's graph is on one device, as a binding
@@ -12,7 +13,7 @@
  * Everything is drawn from the seed: two runs with the same parameters are the same.
  * Threads: one. Memory: the caller keeps the arrays.
  */
-#include "scheduler/policy.h"
+#include "scheduler/merge.h"
 #include <stdio.h>
 
 /* What a daemon recorded (npugraphctl trace stop --form arrivals), instead of what is drawn. */
@@ -46,6 +47,15 @@ struct sim_params {
     bool backlogged;                   /* each client keeps two requests waiting instead of sending at random times */
     uint32_t n_weights;                /* clients have them in turn */
     uint32_t weights[8];
+    uint32_t caps[8]; /* of clients with these weights: percent of a device's time that one may have; 0: no bound */
+    /*
+     * Clients' requests of one row, of so many graphs on each device, run together in the bucket that holds them; n 0:
+     * alone. A replay in the first bucket takes a client's mean, each row that another one has besides adds this part.
+     * Then `load` is of what devices can do with full replays in the last bucket.
+     */
+    uint32_t n_buckets, graphs;
+    int64_t buckets[8]; /* ascending */
+    double row_part;
     uint64_t seed;
     const struct sim_arrivals *arrivals; /* NULL: drawn; else they give clients, devices, weights and requests */
 };
@@ -54,12 +64,14 @@ struct sim_class { /* of clients with one weight */
     uint32_t weight, clients;
     double used;        /* device seconds */
     double least, most; /* device time of a client over its part by weight, the worst and the best client */
+    double most_share;  /* of its device's time that a client had */
     uint64_t requests;
     ngd_nsec_t p50, p99; /* from arrival to end, of what was taken */
 };
 
 struct sim_result {
     uint64_t requests, with_deadline, taken, refused, missed;
+    uint64_t replays; /* that began */
     double
         wrongly_refused; /* of the refused device time, at most so much could have been done in time by who knew all */
     double busy;         /* share of the slots' time */

@@ -67,6 +67,79 @@ START_TEST(below_its_capacity_nothing_is_refused)
 }
 END_TEST
 
+static void set_buckets(struct sim_params *p)
+{
+    p->n_buckets = 3;
+    p->buckets[0] = 1, p->buckets[1] = 4, p->buckets[2] = 16;
+    p->graphs = 2;
+}
+
+/* The load is of what full replays could do: nine times what these could do alone. */
+START_TEST(deadlines_are_met_and_no_time_is_wasted_when_requests_run_together)
+{
+    struct sim_params p;
+
+    sim_params_init(&p);
+    set_buckets(&p);
+    p.clients = 40;
+    p.seconds = 2;
+    p.load = 1.5;
+    p.deadline_share = 1;
+    p.deadline_max = 30;
+    for (p.slots = 1; p.slots <= 2; p.slots++) {
+        sim_run(&p, &result);
+        ck_assert_uint_gt(result.refused, result.requests / 4);
+        ck_assert_double_le((double)result.missed, 0.01 * (double)result.taken);
+        ck_assert_double_le(result.wrongly_refused, 0.05);
+        ck_assert_uint_gt(result.taken, 12 * result.replays);
+    }
+}
+END_TEST
+
+START_TEST(what_only_replays_together_can_do_is_not_refused)
+{
+    struct sim_params p;
+
+    sim_params_init(&p);
+    set_buckets(&p);
+    p.graphs =
+        1; /* of two, the one that is asked for less often has smaller replays, and its clients get over their shares */
+    p.clients = 40;
+    p.seconds = 5;
+    p.load = 0.6; /* five times what these could do alone */
+    p.deadline_share = 1;
+    p.deadline_min = 40;
+    sim_run(&p, &result);
+    ck_assert_uint_eq(result.refused, 0);
+    ck_assert_uint_eq(result.missed, 0);
+    p.n_buckets = 0;
+    p.load = 5;
+    sim_run(&p, &result);
+    ck_assert_uint_gt(result.refused, result.requests / 2);
+}
+END_TEST
+
+START_TEST(clients_get_what_their_cap_allows_and_the_others_what_is_left)
+{
+    struct sim_params p;
+
+    sim_params_init(&p);
+    p.clients = 8;
+    p.seconds = 20;
+    p.load = 3;
+    p.n_weights = 2;
+    p.weights[0] = 100, p.weights[1] = 200;
+    p.caps[1] = 5;
+    for (p.slots = 1; p.slots <= 4; p.slots *= 2) {
+        sim_run(&p, &result);
+        /* And what it has saved up, and what its last replays took too much. */
+        ck_assert_double_le(result.classes[1].most_share, 0.05 + (0.005 + 0.01) / p.seconds);
+        ck_assert_double_ge(result.classes[1].used / result.classes[1].clients / (p.seconds * p.slots), 0.0475);
+        ck_assert_double_ge(result.busy, 0.99);
+    }
+}
+END_TEST
+
 START_TEST(ten_thousand_clients_on_64_devices_are_served)
 {
     struct sim_params p;
@@ -159,5 +232,7 @@ END_TEST
 
 UNIT_MAIN("scheduler/sim", shares_are_within_three_percent_of_the_weights,
           deadlines_that_are_accepted_are_met_and_no_time_is_wasted, below_its_capacity_nothing_is_refused,
-          ten_thousand_clients_on_64_devices_are_served, recorded_arrivals_are_replayed,
-          bad_recordings_are_refused_by_line)
+          deadlines_are_met_and_no_time_is_wasted_when_requests_run_together,
+          what_only_replays_together_can_do_is_not_refused,
+          clients_get_what_their_cap_allows_and_the_others_what_is_left, ten_thousand_clients_on_64_devices_are_served,
+          recorded_arrivals_are_replayed, bad_recordings_are_refused_by_line)
