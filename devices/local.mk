@@ -32,6 +32,20 @@ libngddevices_la_SOURCES = \
 	devices/host/lanes.h \
 	devices/host/meeting.c \
 	devices/host/meeting.h \
+	devices/host/kernel.h \
+	devices/host/kernels.c \
+	devices/host/kernels_core.def \
+	devices/host/stream.c \
+	devices/host/team.c \
+	devices/host/team.h
+libngddevices_la_LIBADD = libngddevices_kernels.la
+
+# Kernels multiply and add in one step where they say so and nowhere else: results must not depend on what a compiler
+# contracts.
+NGD_KERNEL_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+noinst_LTLIBRARIES += libngddevices_kernels.la
+libngddevices_kernels_la_CFLAGS = $(NGD_KERNEL_CFLAGS)
+libngddevices_kernels_la_SOURCES = \
 	devices/host/k_attention.c \
 	devices/host/k_attention.h \
 	devices/host/k_attention_impl.h \
@@ -49,19 +63,12 @@ libngddevices_la_SOURCES = \
 	devices/host/k_sample.h \
 	devices/host/k_sample_impl.h \
 	devices/host/k_sample_scalar.c \
-	devices/host/kernel.h \
-	devices/host/kernels.c \
-	devices/host/kernels_core.def \
-	devices/host/stream.c \
-	devices/host/team.c \
-	devices/host/team.h \
 	devices/host/unroll.h \
 	$(NGD_HOST_KERNEL_SOURCES)
-libngddevices_la_LIBADD =
 
 if NGD_AVX2
 noinst_LTLIBRARIES += libngddevices_avx2.la
-libngddevices_avx2_la_CFLAGS = $(AM_CFLAGS) $(NGD_AVX2_CFLAGS)
+libngddevices_avx2_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX2_CFLAGS)
 libngddevices_avx2_la_SOURCES = \
 	devices/host/k_attention_avx2.c \
 	devices/host/k_gemm_avx2.c \
@@ -72,7 +79,7 @@ endif
 
 if NGD_AVX512
 noinst_LTLIBRARIES += libngddevices_avx512.la
-libngddevices_avx512_la_CFLAGS = $(AM_CFLAGS) $(NGD_AVX512_CFLAGS)
+libngddevices_avx512_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX512_CFLAGS)
 libngddevices_avx512_la_SOURCES = \
 	devices/host/k_attention_avx512.c \
 	devices/host/k_gemm_avx512.c \

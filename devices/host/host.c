@@ -23,7 +23,7 @@
 #define STREAMS_MAX  64
 #define THREADS_MAX  256
 /* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
-#define HOST_VERSION 2
+#define HOST_VERSION 3
 
 /* ---- lifecycle --------------------------------------------------------------------------------------- */
 
