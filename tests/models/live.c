@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -75,12 +77,18 @@ static void show_log(const struct live *live)
         fclose(f);
 }
 
-/* The daemon listens on its socket as the last step of its start. */
+/* The daemon listens on its socket as the last step of its start. The file is there before that. */
 static bool listens(const struct live *live)
 {
-    struct stat sb;
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool yes;
 
-    return stat(live->address + strlen("unix:"), &sb) == 0;
+    snprintf(to.sun_path, sizeof(to.sun_path), "%s", live->address + strlen("unix:"));
+    yes = fd >= 0 && connect(fd, (const struct sockaddr *)&to, sizeof(to)) == 0;
+    if (fd >= 0)
+        close(fd);
+    return yes;
 }
 
 void live_start(struct live *live, const char *models_dir, const char *const *extra)
