@@ -2,9 +2,9 @@
 /*
  * What fused operators are worth where launches count: a decode step of 28 layers of hidden size 64, one row, on the
  * host device itself. The graph as a model gives it, eager and replayed, and the same step of fused operators (ngd.),
- * in turns within one run.
+ * in turns within one run; and the latter once more with static kernels, whose results must be the same bits.
  *
- *     bench_host_decoder [--layers N] [--threads T] [--rounds R] [--each N]
+ *     bench_host_decoder [--layers N] [--threads T] [--rounds R] [--each N] [--compiler PATH]
  */
 #include "base/mem.h"
 #include "base/strbuf.h"
@@ -189,17 +189,39 @@ static double run(struct step *s, struct ngd_stream *stream, bool eager, int64_t
     return sum / (double)each / 1000;
 }
 
+/* Static kernels for s; how long the compiler took. */
+static double compile(struct step *s, const char *compiler)
+{
+    const ngd_nsec_t start = ngd_now();
+    struct ngd_strbuf source, object;
+    struct ngd_static_work work = {.compiler = compiler, .dir = "/tmp", .timeout = 600 * NGD_SEC};
+    struct ngd_diag diag = {0};
+
+    ngd_strbuf_init(&source);
+    ngd_strbuf_init(&object);
+    check(ngd_exec_static_source(s->exec, &source, &diag), &diag);
+    work.source = ngd_strbuf_str(&source);
+    if (ngd_exec_static_compile(s->exec, &work, &object, &diag) != NGD_STATIC_COMPILED)
+        bench_fail("%s", diag.text);
+    check(ngd_exec_static_adopt(s->exec, object.data, object.len, &diag), &diag);
+    ngd_strbuf_fini(&source);
+    ngd_strbuf_fini(&object);
+    return (double)(ngd_now() - start) / NGD_SEC;
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"eager, as given", "replay, as given", "replay, fused"};
+    static const char *const names[] = {"eager, as given", "replay, as given", "replay, fused", "replay, static"};
     struct ngd_device_params params;
     struct ngd_device *dev;
     struct ngd_stream *stream;
     struct ngd_pool *pool;
     struct ngd_diag diag = {0};
-    struct step plain, fused;
-    float logits[2][VOCAB];
-    double us[3][64];
+    struct step plain, fused, compiled;
+    const char *compiler = "/usr/bin/cc";
+    static float logits[3][VOCAB];
+    static double us[4][64];
+    double seconds;
     int layers = 28, rounds = 21, each = 200;
 
     ngd_device_params_init(&params);
@@ -215,6 +237,8 @@ int main(int argc, char **argv)
             rounds = v < 64 ? v : 64;
         else if (strcmp(argv[i], "--each") == 0 && v > 0)
             each = v;
+        else if (strcmp(argv[i], "--compiler") == 0)
+            compiler = argv[i + 1];
         else
             bench_fail("unknown argument %s", argv[i]);
     }
@@ -223,14 +247,21 @@ int main(int argc, char **argv)
     check(ngd_pool_create(dev, "bench", &pool), &diag);
     open_step(&plain, dev, pool, layers, false);
     open_step(&fused, dev, pool, layers, true);
+    open_step(&compiled, dev, pool, layers, true);
+    seconds = compile(&compiled, compiler);
     for (int r = 0; r < rounds; r++) {
         us[0][r] = run(&plain, stream, true, each, logits[0]);
         us[1][r] = run(&plain, stream, false, each, logits[0]);
         us[2][r] = run(&fused, stream, false, each, logits[1]);
+        us[3][r] = run(&compiled, stream, false, each, logits[2]);
+        if (memcmp(logits[1], logits[2], sizeof(logits[1])) != 0)
+            bench_fail("static kernels give other results");
     }
-    for (int i = 0; i < 3; i++)
-        printf("%-18s %4u calls  %8.1f us\n", names[i], (i == 2 ? &fused : &plain)->plan->n_calls,
+    for (int i = 0; i < 4; i++)
+        printf("%-18s %4u calls  %8.1f us\n", names[i], (i >= 2 ? &fused : &plain)->plan->n_calls,
                bench_median(us[i], rounds));
     printf("eager / fused replay %.2f\n", bench_median(us[0], rounds) / bench_median(us[2], rounds));
+    printf("generic / static replay %.3f, compiled in %.1f s\n",
+           bench_median(us[2], rounds) / bench_median(us[3], rounds), seconds);
     return 0;
 }

@@ -51,6 +51,17 @@ struct ngd_backend_code {
     ngd_status_t (*bind)(void *dev, void *exec, void *pool_mem, void *const *bound_mem, uint32_t n, void **inst_p,
                          struct ngd_diag *diag);
     void (*unbind)(void *dev, void *inst);
+    /*
+     * Static kernels; all four or none. Any thread, beside replays of exec, never on their way.
+     * source: what to compile for exec, generated from its plan alone; nothing appended: there is nothing to gain.
+     * toolchain: "name value" lines of everything else that an object depends on; compiler as in struct
+     * ngd_static_work. adopt: replays that begin later run the object's kernels, with the same results bit for bit.
+     */
+    ngd_status_t (*static_source)(void *dev, void *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
+    void (*static_toolchain)(void *dev, const char *compiler, struct ngd_strbuf *lines);
+    ngd_static_result_t (*static_compile)(void *dev, const struct ngd_static_work *work, struct ngd_strbuf *object,
+                                          struct ngd_diag *diag);
+    ngd_status_t (*static_adopt)(void *dev, void *exec, const void *object, size_t n, struct ngd_diag *diag);
 };
 
 struct ngd_backend_stream {

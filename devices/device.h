@@ -126,6 +126,40 @@ struct ngd_exec *ngd_exec_unref(struct ngd_exec *exec);
 const struct ngd_plan *ngd_exec_plan(const struct ngd_exec *exec);
 uint64_t ngd_exec_bytes(const struct ngd_exec *exec); /* host memory of the executable itself */
 
+/* ---- static kernels: code for the shapes of one plan ---- */
+
+/* What became of an executable's static kernels; devices/static_results.def. */
+typedef enum ngd_static_result {
+#define NGD_STATIC_RESULT(ID, name, text) NGD_STATIC_##ID,
+#include "devices/static_results.def"
+#undef NGD_STATIC_RESULT
+    NGD_STATIC_RESULT_MAX
+} ngd_static_result_t;
+const char *ngd_static_result_name(ngd_static_result_t result);
+const char *ngd_static_result_text(ngd_static_result_t result);
+
+struct ngd_static_work {
+    const char *source;   /* of ngd_exec_static_source */
+    const char *compiler; /* an absolute path */
+    const char *dir;      /* where a directory for the time of the compilation may be made */
+    ngd_nsec_t timeout;
+    const _Atomic bool *stop; /* looked at all the time: true ends the compilation */
+};
+/* Appends nothing when the backend has no static kernels, or none that would gain anything for this plan. */
+ngd_status_t ngd_exec_static_source(struct ngd_exec *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
+void ngd_exec_static_toolchain(struct ngd_exec *exec, const char *compiler, struct ngd_strbuf *lines);
+/* Runs the compiler in a process of its own: blocks for seconds. COMPILED appends the object. */
+ngd_static_result_t ngd_exec_static_compile(struct ngd_exec *exec, const struct ngd_static_work *work,
+                                            struct ngd_strbuf *object, struct ngd_diag *diag);
+/* Replays that begin later run the object's kernels. Refused: it is not of this executable's source. Any thread. */
+ngd_status_t ngd_exec_static_adopt(struct ngd_exec *exec, const void *object, size_t n, struct ngd_diag *diag);
+/* True for the first who asks: the executable is PENDING then, until a result is set. */
+bool ngd_exec_static_begin(struct ngd_exec *exec);
+void ngd_exec_static_set(struct ngd_exec *exec, ngd_static_result_t result);
+ngd_static_result_t ngd_exec_static_get(const struct ngd_exec *exec);
+/* False: the caller's is the only reference, and nobody will run it again. */
+bool ngd_exec_wanted(const struct ngd_exec *exec);
+
 /*
  * An executable with private bindings in one pool: what is replayed. buffers: params, then states, in ordinal
  * order; sizes are checked (NGD_ERR_BINDING_MISMATCH); references are taken on exec and buffers. The pool grows to the

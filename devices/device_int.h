@@ -64,6 +64,7 @@ struct ngd_exec {
     uint32_t n_comms;
     struct ngd_comm *comms[NGD_GRAPH_MAX_GROUPS];
     _Atomic uint32_t refs;
+    _Atomic int static_result; /* an ngd_static_result_t */
 };
 
 struct ngd_instance {

@@ -76,6 +76,71 @@ uint64_t ngd_exec_bytes(const struct ngd_exec *exec)
     return exec->bytes;
 }
 
+/* ---- static kernels ---------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *text;
+} static_results[NGD_STATIC_RESULT_MAX] = {
+#define NGD_STATIC_RESULT(ID, name, text) [NGD_STATIC_##ID] = {name, text},
+#include "devices/static_results.def"
+#undef NGD_STATIC_RESULT
+};
+
+const char *ngd_static_result_name(ngd_static_result_t result)
+{
+    return static_results[result].name;
+}
+
+const char *ngd_static_result_text(ngd_static_result_t result)
+{
+    return static_results[result].text;
+}
+
+ngd_status_t ngd_exec_static_source(struct ngd_exec *exec, struct ngd_strbuf *source, struct ngd_diag *diag)
+{
+    const struct ngd_backend_code *code = &exec->dev->backend->code;
+
+    return code->static_source ? code->static_source(exec->dev->handle, exec->handle, source, diag) : NGD_OK;
+}
+
+void ngd_exec_static_toolchain(struct ngd_exec *exec, const char *compiler, struct ngd_strbuf *lines)
+{
+    exec->dev->backend->code.static_toolchain(exec->dev->handle, compiler, lines);
+}
+
+ngd_static_result_t ngd_exec_static_compile(struct ngd_exec *exec, const struct ngd_static_work *work,
+                                            struct ngd_strbuf *object, struct ngd_diag *diag)
+{
+    return exec->dev->backend->code.static_compile(exec->dev->handle, work, object, diag);
+}
+
+ngd_status_t ngd_exec_static_adopt(struct ngd_exec *exec, const void *object, size_t n, struct ngd_diag *diag)
+{
+    return exec->dev->backend->code.static_adopt(exec->dev->handle, exec->handle, object, n, diag);
+}
+
+bool ngd_exec_static_begin(struct ngd_exec *exec)
+{
+    int none = NGD_STATIC_NOT_ASKED;
+
+    return atomic_compare_exchange_strong(&exec->static_result, &none, (int)NGD_STATIC_PENDING);
+}
+
+void ngd_exec_static_set(struct ngd_exec *exec, ngd_static_result_t result)
+{
+    atomic_store(&exec->static_result, (int)result);
+}
+
+ngd_static_result_t ngd_exec_static_get(const struct ngd_exec *exec)
+{
+    return (ngd_static_result_t)atomic_load(&exec->static_result);
+}
+
+bool ngd_exec_wanted(const struct ngd_exec *exec)
+{
+    return atomic_load(&exec->refs) > 1;
+}
+
 /* ---- instances --------------------------------------------------------------------------------------- */
 
 static const struct ngd_value *bound_value(const struct ngd_graph *g, uint32_t i)

@@ -23,6 +23,8 @@ libngddevices_la_SOURCES = \
 	devices/serial.c \
 	devices/serial.h \
 	devices/serial_event.c \
+	devices/static_results.def \
+	devices/host/compiler.c \
 	devices/host/cpu.c \
 	devices/host/cpu.h \
 	devices/host/exec.c \
@@ -35,13 +37,17 @@ libngddevices_la_SOURCES = \
 	devices/host/kernel.h \
 	devices/host/kernels.c \
 	devices/host/kernels_core.def \
+	devices/host/static.h \
+	devices/host/static_emit.c \
+	devices/host/static_files.c \
+	devices/host/static_load.c \
 	devices/host/stream.c \
 	devices/host/team.c \
 	devices/host/team.h
 libngddevices_la_LIBADD = libngddevices_kernels.la
 
 # Kernels multiply and add in one step where they say so and nowhere else: results must not depend on what a compiler
-# contracts.
+# contracts, since static kernels are compiled again by whatever compiler there is (devices/host/static.h).
 NGD_KERNEL_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libngddevices_kernels.la
 libngddevices_kernels_la_CFLAGS = $(NGD_KERNEL_CFLAGS)
@@ -65,6 +71,33 @@ libngddevices_kernels_la_SOURCES = \
 	devices/host/k_sample_scalar.c \
 	devices/host/unroll.h \
 	$(NGD_HOST_KERNEL_SOURCES)
+
+# What static kernels are made of, as C strings: the sources of their kernels and every header that these include.
+NGD_STATIC_FILES = \
+	base/clock.h base/digest.h base/dtype.c base/dtype.def base/dtype.h base/mem.h base/status.def base/status.h base/strbuf.h \
+	devices/device.h devices/static_results.def \
+	devices/host/by_isa.h devices/host/k_attention.c devices/host/k_attention.h devices/host/k_attention_impl.h \
+	devices/host/k_cast.h devices/host/k_cast_impl.h devices/host/k_gemm.c devices/host/k_gemm.h \
+	devices/host/k_gemm_impl.h devices/host/k_linear_fused.c devices/host/k_norm.h devices/host/k_norm_impl.h \
+	devices/host/k_qk_scatter.c devices/host/k_rotary.h devices/host/k_rotary_impl.h devices/host/kernel.h \
+	devices/host/nd.h devices/host/simd.h devices/host/simd_avx2_impl.h devices/host/simd_avx512_impl.h \
+	devices/host/simd_math.h devices/host/simd_scalar_impl.h devices/host/static.h devices/host/typed.h \
+	devices/host/unroll.h \
+	graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h
+NGD_STATIC_PATHS = $(addprefix $(top_srcdir)/,$(NGD_STATIC_FILES))
+CLEANFILES += devices/host/static_files.inc devices/host/static_flags.inc
+devices/host/static_files.inc: $(NGD_STATIC_PATHS) Makefile
+	$(AM_V_GEN)$(MKDIR_P) devices/host && for f in $(NGD_STATIC_FILES); do \
+	  echo "{\"$$f\"," && \
+	  $(SED) -e 's/[\\"]/\\&/g' -e 's/^/"/' -e 's/$$/\\n"/' $(top_srcdir)/$$f && echo "},"; done > $@.tmp && \
+	  mv $@.tmp $@
+# They are compiled again with the flags of the daemon's own kernels.
+devices/host/static_flags.inc: Makefile
+	$(AM_V_GEN)$(MKDIR_P) devices/host && { \
+	  echo '#define NGD_STATIC_AVX2_CFLAGS "$(NGD_AVX2_CFLAGS)"' && \
+	  echo '#define NGD_STATIC_AVX512_CFLAGS "$(NGD_AVX512_CFLAGS)"'; } > $@.tmp && mv $@.tmp $@
+devices/host/static_files.lo: devices/host/static_files.inc
+devices/host/compiler.lo: devices/host/static_flags.inc
 
 if NGD_AVX2
 noinst_LTLIBRARIES += libngddevices_avx2.la

@@ -12,6 +12,10 @@
  *
  * A plan with several streams may run them at the same time (lanes.c).
  *
+ * Static kernels (static.h) are another array of functions for the same calls. A replay takes the array once, when it
+ * begins or goes on after a pause, and a swap is one store: who is under way goes on with the array that it has. Calls
+ * that a team shares keep their own functions.
+ *
  * eager runs the same plan the way a framework without capture does: for every operator it looks the kernel up, asks
  * it whether it can run, prepares parameters, resolves addresses and dispatches, every time.
  */
@@ -19,6 +23,7 @@
 #include "base/mem.h"
 #include "devices/host/host.h"
 #include "devices/host/meeting.h"
+#include "devices/host/static.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -48,6 +53,9 @@ struct host_exec {
     struct ngd_backend_group groups[NGD_GRAPH_MAX_GROUPS];
     uint32_t collectives[NGD_GRAPH_MAX_GROUPS]; /* calls of each */
     uint32_t n_groups;
+    ngd_host_fn *own;                       /* the calls' own functions */
+    _Atomic(const ngd_host_fn *) fns;       /* what replays run: `own`, or those of the static object */
+    struct ngd_static_loaded *_Atomic fast; /* NULL until there is one; stays until the end */
 };
 
 struct host_inst {
@@ -169,6 +177,7 @@ static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, st
         if (status)
             return status;
         exec->shares |= exec->calls[i].shared > 1;
+        exec->own[i] = exec->calls[i].fn;
         exec->workspaces[i] = call->workspace_offset;
         for (uint32_t j = 0; j < call->n_in; j++)
             *src++ = source_of(plan, call->in[j]);
@@ -232,7 +241,9 @@ ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, const 
     exec->calls = NGD_NEW_N(struct ngd_host_call, plan->n_calls);
     exec->workspaces = NGD_NEW_N(uint64_t, plan->n_calls);
     exec->sources = NGD_NEW_N(struct source, exec->n_ptrs);
-    if (exec->calls && exec->workspaces && exec->sources)
+    exec->own = NGD_NEW_N(ngd_host_fn, plan->n_calls);
+    atomic_init(&exec->fns, exec->own);
+    if (exec->calls && exec->workspaces && exec->sources && exec->own)
         status = fill_all(exec, diag);
     else
         ngd_diag_set(diag, status, "no host memory for an executable of %u calls", plan->n_calls);
@@ -240,7 +251,7 @@ ngd_status_t ngd_host_instantiate(void *dev, const struct ngd_plan *plan, const 
         ngd_host_destroy(dev, exec);
         return status;
     }
-    *bytes_p = sizeof(*exec) + plan->n_calls * (sizeof(struct ngd_host_call) + sizeof(uint64_t)) +
+    *bytes_p = sizeof(*exec) + plan->n_calls * (sizeof(struct ngd_host_call) + sizeof(uint64_t) + sizeof(ngd_host_fn)) +
                exec->n_ptrs * sizeof(struct source);
     *exec_p = exec;
     return NGD_OK;
@@ -253,11 +264,31 @@ void ngd_host_destroy(void *dev, void *exec_v)
     (void)dev;
     if (!exec)
         return;
+    ngd_static_unload(atomic_load(&exec->fast));
     ngd_arena_fini(&exec->arena);
+    ngd_free(exec->own);
     ngd_free(exec->calls);
     ngd_free(exec->workspaces);
     ngd_free(exec->sources);
     ngd_free(exec);
+}
+
+const struct ngd_host_call *ngd_host_calls(const struct host_exec *exec, const struct ngd_plan **plan_p,
+                                           const struct host_device **dev_p)
+{
+    *plan_p = exec->plan;
+    *dev_p = exec->dev;
+    return exec->calls;
+}
+
+bool ngd_host_swap(struct host_exec *exec, struct ngd_static_loaded *fast, const ngd_host_fn *fns)
+{
+    struct ngd_static_loaded *none = NULL;
+
+    if (!atomic_compare_exchange_strong(&exec->fast, &none, fast))
+        return false;
+    atomic_store_explicit(&exec->fns, fns, memory_order_release);
+    return true;
 }
 
 /* ---- bind -------------------------------------------------------------------------------------------- */
@@ -416,6 +447,7 @@ static uint64_t next_serial(void)
 
 static void init_run(struct ngd_host_run *run, const struct ngd_launch *launch)
 {
+    run->fns = NULL;
     run->serial = next_serial();
     run->symbols = launch->symbols;
     run->hosts = launch->hosts;
@@ -429,12 +461,13 @@ static inline bool failed(const struct ngd_host_run *run)
     return atomic_load_explicit(&run->error, memory_order_relaxed) != NGD_OK;
 }
 
-static inline void run_call(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team)
+static inline void run_call(const struct ngd_host_call *call, ngd_host_fn fn, struct ngd_host_run *run,
+                            struct ngd_team *team)
 {
     if (call->shared > 1 && team)
         ngd_team_share(team, call, run, call->shared);
     else
-        call->fn(call, run, 0, 1);
+        fn(call, run, 0, 1);
 }
 
 /* ---- groups of ranks ---- */
@@ -513,7 +546,7 @@ static inline void run_step(const struct ngd_host_call *call, struct ngd_host_ru
 {
     if (launch->times)
         launch->times[2 * i] = ngd_now();
-    run_call(call, run, team);
+    run_call(call, run->fns[i], run, team);
     if (launch->times)
         launch->times[2 * i + 1] = ngd_now();
     if (NGD_FAULT(REPLAY_WRONG))
@@ -595,6 +628,7 @@ static ngd_status_t replay(struct host_inst *inst, struct ngd_team *team, struct
     bool paused = false;
 
     init_run(&run, launch);
+    run.fns = atomic_load_explicit(&exec->fns, memory_order_acquire);
     if (!launch->paused)
         copy_in(inst, launch);
     launch->copy_in_time = ngd_now() - start;
@@ -631,6 +665,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     ngd_status_t status;
 
     ngd_arena_reset(&inst->eager);
+    run->fns = NULL;
     run->serial = next_serial(); /* the next operator's call may have this one's address */
     status = select_again(inst->exec, call, diag);
     if (status == NGD_OK)
@@ -647,7 +682,7 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
     hc.workspace = inst->pool + call->workspace_offset;
     if (team && hc.shared > 1)
         ngd_team_begin(team);
-    run_call(&hc, run, team);
+    run_call(&hc, hc.fn, run, team);
     if (team && hc.shared > 1)
         ngd_team_end(team);
     return NGD_OK;

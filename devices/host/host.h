@@ -43,6 +43,21 @@ uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads);
 void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,
                    const struct ngd_launch *launch, uint32_t i);
 
+/* exec.c, for static kernels: the calls without addresses (plan->n_calls of them), in the order of the plan. */
+const struct ngd_host_call *ngd_host_calls(const struct host_exec *exec, const struct ngd_plan **plan_p,
+                                           const struct host_device **dev_p);
+/* Later replays run fns, one for each call, instead of the calls' own functions. Takes fast, which has them; false:
+ * there is one already, and fast is still the caller's. Any thread. */
+struct ngd_static_loaded;
+bool ngd_host_swap(struct host_exec *exec, struct ngd_static_loaded *fast, const ngd_host_fn *fns);
+
+/* static_emit.c, compiler.c, static_load.c: as the slots of struct ngd_backend_code say. */
+ngd_status_t ngd_host_static_source(void *dev, void *exec, struct ngd_strbuf *source, struct ngd_diag *diag);
+void ngd_host_static_toolchain(void *dev, const char *compiler, struct ngd_strbuf *lines);
+ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_work *work, struct ngd_strbuf *object,
+                                            struct ngd_diag *diag);
+ngd_status_t ngd_host_static_adopt(void *dev, void *exec, const void *object, size_t n, struct ngd_diag *diag);
+
 /* stream.c; the rest of a stream is devices/serial.h */
 ngd_status_t ngd_host_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
 

@@ -10,6 +10,7 @@
  */
 #include "devices/host/k_attention.h"
 #include "base/mem.h"
+#include "devices/host/static.h"
 #include <math.h>
 #include <string.h>
 
@@ -206,9 +207,9 @@ static void clear_rest(const struct attention *a, const struct ngd_host_call *ca
         memset(call->ptrs[call->n_in] + used * a->y_row, 0, (size_t)((rows - used) * a->y_row));
 }
 
-static void run_attention(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void attend(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                   uint32_t parts)
 {
-    const struct attention *a = call->params;
     struct sequences q;
     int64_t total = 0, begin, end, first = 0;
 
@@ -229,6 +230,12 @@ static void run_attention(const struct ngd_host_call *call, struct ngd_host_run 
         }
         first += units;
     }
+}
+
+#ifndef NGD_STATIC
+static void run_attention(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    attend(call->params, call, run, part, parts);
 }
 
 /* ---- capture ----------------------------------------------------------------------------------------- */
@@ -320,5 +327,27 @@ static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_dia
     return NGD_OK;
 }
 
+#define FIELD(field) NGD_STATIC_FIELD(struct attention, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(heads),       FIELD(kv_heads),  FIELD(group),      FIELD(d),
+    FIELD(dp),          FIELD(row_block), FIELD(block_size), FIELD(blocks),
+    FIELD(table_width), FIELD(tokens),    FIELD(q_row),      FIELD(q_head),
+    FIELD(kv_block),    FIELD(kv_slot),   FIELD(kv_head),    FIELD(table_row),
+    FIELD(y_row),       FIELD(y_head),    FIELD(scale),      FIELD(qt),
+    FIELD(ct),          FIELD(lengths),   FIELD(lengths_kv), FIELD(thread_workspace),
+};
+
+static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct attention *a = call->params;
+
+    ngd_strbuf_append(sb, "    static const struct attention p = {.table = &SIMD_NAME(ngd_attn_table), ");
+    ngd_static_emit_fields(sb, a, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "};\n    attend(&p, call, run, 0, 1);\n");
+    return true;
+}
+
 extern const struct ngd_host_kernel ngd_host_attention;
-const struct ngd_host_kernel ngd_host_attention = {.select = attention_select, .prepare = attention_prepare};
+const struct ngd_host_kernel ngd_host_attention = {
+    .select = attention_select, .prepare = attention_prepare, .emit = attention_emit, .family = NGD_STATIC_ATTENTION};
+#endif

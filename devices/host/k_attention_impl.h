@@ -250,7 +250,7 @@ ALL(f32)
 ALL(f16)
 ALL(bf16)
 
-const struct ngd_attn_table SIMD_NAME(ngd_attn_table) = {
+SIMD_TABLE const struct ngd_attn_table SIMD_NAME(ngd_attn_table) = {
     .chunk = {chunk_f32, chunk_f16, chunk_bf16},
     .load = {load_f32, load_f16, load_bf16},
     .store = {store_f32, store_f16, store_bf16},

@@ -23,7 +23,7 @@ CAST(f16, bf16)
 CAST(bf16, f32)
 CAST(bf16, f16)
 
-const struct ngd_cast_table SIMD_NAME(ngd_cast) = {{
+SIMD_TABLE const struct ngd_cast_table SIMD_NAME(ngd_cast) = {{
     [NGD_F32] = {[NGD_F16] = cast_f32_f16, [NGD_BF16] = cast_f32_bf16},
     [NGD_F16] = {[NGD_F32] = cast_f16_f32, [NGD_BF16] = cast_f16_bf16},
     [NGD_BF16] = {[NGD_F32] = cast_bf16_f32, [NGD_F16] = cast_bf16_f16},

@@ -9,6 +9,7 @@
  */
 #include "devices/host/k_gemm.h"
 #include "base/mem.h"
+#include "devices/host/static.h"
 #include <string.h>
 
 /*
@@ -25,6 +26,13 @@
 #define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
 #define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
 #define ROWS_BYTES (NGD_GEMM_RB * NGD_GEMM_KC * sizeof(float))
+
+/* Generated code has these inlined, and not once more for nobody. */
+#ifdef NGD_STATIC
+#define NGD_GEMM_API extern inline __attribute__((gnu_inline, always_inline))
+#else
+#define NGD_GEMM_API
+#endif
 
 /* ---- results ----------------------------------------------------------------------------------------- */
 
@@ -45,8 +53,8 @@ static void store(char *p, ngd_dtype_t t, int64_t i, float v)
         ((uint16_t *)(void *)p)[i] = t == NGD_F16 ? ngd_f32_to_f16(v) : ngd_f32_to_bf16(v);
 }
 
-void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col, const float *sums,
-                  int64_t n)
+NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col,
+                               const float *sums, int64_t n)
 {
     const int64_t at = (row - d->row0) * g->ldy + col - d->col0;
 
@@ -70,6 +78,11 @@ void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
             store(d->y, g->xt, at + i, load(d->residual, g->xt, at + i) + load(d->y, g->xt, at + i));
     }
 }
+
+#ifndef NGD_STATIC
+#define NGD_GEMM_INTERLEAVE(g) (g)->table->interleave[(g)->xt]
+#define NGD_GEMM_DOT_OF(g)     (g)->table->dot[(g)->wt]
+#define NGD_GEMM_AXPY_OF(g)    (g)->table->axpy[(g)->wt]
 
 /* ---- wide -------------------------------------------------------------------------------------------- */
 
@@ -119,6 +132,15 @@ static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_
     }
 }
 
+#else
+/* Not for generated code: ngd_gemm_emittable. */
+static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                 int64_t n1)
+{
+    (void)g, (void)d, (void)m0, (void)m1, (void)n0, (void)n1;
+}
+#endif
+
 /* ---- running ----------------------------------------------------------------------------------------- */
 
 /* K is 0: every sum is. */
@@ -154,7 +176,7 @@ static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
     return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : rows;
 }
 
-struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
+NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
 {
     const int64_t width = is_wide(g)     ? NGD_GEMM_NT
                           : has_tiles(g) ? COLS_PER_TILES
@@ -168,7 +190,7 @@ struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
     };
 }
 
-void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
+NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
 {
     const int64_t each = pass_rows(g, rows);
 
@@ -176,7 +198,7 @@ void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t
     *m1_p = rows - *m0_p > each ? *m0_p + each : rows;
 }
 
-bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
+NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
 {
     return g->k > 0 && (g->way == NGD_GEMM_DOT || (has_tiles(g) && rows <= pass_rows(g, rows)));
 }
@@ -213,23 +235,23 @@ static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
 }
 #endif
 
-void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
+NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
 {
     if (has_tiles(g))
         lay_out_tiles(g, d, 0, rows);
     else
-        g->table->interleave[g->xt](d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
+        NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
 }
 
 static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
 {
     if (!d->laid_out)
         ngd_gemm_lay_out(g, d, rows);
-    g->table->dot[g->wt](g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
+    NGD_GEMM_DOT_OF(g)(g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
 }
 
-void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass, int64_t n0,
-                      int64_t n1)
+NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass,
+                                   int64_t n0, int64_t n1)
 {
     int64_t m0, m1;
 
@@ -243,11 +265,11 @@ void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
     else if (g->way == NGD_GEMM_DOT)
         dot(g, d, rows, n0, n1);
     else
-        g->table->axpy[g->wt](g, d, rows, n0, n1);
+        NGD_GEMM_AXPY_OF(g)(g, d, rows, n0, n1);
 }
 
-void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch, uint32_t part,
-                  uint32_t parts)
+NGD_GEMM_API void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch,
+                               uint32_t part, uint32_t parts)
 {
     const struct ngd_gemm_units units = ngd_gemm_units(g, rows);
     const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
@@ -268,7 +290,7 @@ void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64
     }
 }
 
-static struct ngd_gemm_data data_of(const struct ngd_gemm *g, const struct ngd_host_call *call)
+static struct ngd_gemm_data product_data(const struct ngd_gemm *g, const struct ngd_host_call *call)
 {
     return (struct ngd_gemm_data){
         .x = call->ptrs[g->i_x],
@@ -279,11 +301,10 @@ static struct ngd_gemm_data data_of(const struct ngd_gemm *g, const struct ngd_h
     };
 }
 
-static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void multiply(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t rows,
+                     uint32_t part, uint32_t parts)
 {
-    const struct ngd_gemm *g = call->params;
-    struct ngd_gemm_data d = data_of(g, call);
-    const int64_t rows = g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1;
+    struct ngd_gemm_data d = product_data(g, call);
 
     d.laid_out = ngd_gemm_lays_out(g, rows);
     if (d.laid_out && ngd_host_first_part(call, run))
@@ -291,11 +312,19 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
     ngd_gemm_run(g, &d, rows, 1, part, parts);
 }
 
+#ifndef NGD_STATIC
+static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+
+    multiply(g, call, run, g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1, part, parts);
+}
+
 /* The batch is fixed, and its matrices' rows are what runs. */
 static void run_each(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct ngd_gemm *g = call->params;
-    struct ngd_gemm_data d = data_of(g, call);
+    struct ngd_gemm_data d = product_data(g, call);
 
     ngd_gemm_run(g, &d, ngd_host_rows(call, run), g->batch, part, parts);
 }
@@ -303,7 +332,7 @@ static void run_each(const struct ngd_host_call *call, struct ngd_host_run *run,
 static void run_batch(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct ngd_gemm *g = call->params;
-    struct ngd_gemm_data d = data_of(g, call);
+    struct ngd_gemm_data d = product_data(g, call);
 
     ngd_gemm_run(g, &d, g->m, ngd_host_rows(call, run), part, parts);
 }
@@ -647,6 +676,50 @@ static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_p
     return NGD_OK;
 }
 
+/* Tiles have code of their own, and what many rows need is in a library: neither gains by constants. */
+bool ngd_gemm_emittable(const struct ngd_gemm *g)
+{
+    return g->wt == NGD_BF16 && (g->way == NGD_GEMM_DOT || g->way == NGD_GEMM_AXPY) && g->k > 0;
+}
+
+#define FIELD(field) NGD_STATIC_FIELD(struct ngd_gemm, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(m),         FIELD(n),
+    FIELD(k),         FIELD(batch),
+    FIELD(ldx),       FIELD(ldw),
+    FIELD(ldy),       FIELD(step_x),
+    FIELD(step_w),    FIELD(step_y),
+    FIELD(bias_row),  FIELD(bias_col),
+    FIELD(rows_mult), FIELD(alpha),
+    FIELD(beta),      FIELD(xt),
+    FIELD(wt),        FIELD(bias_type),
+    FIELD(nk),        FIELD(plain_y),
+    FIELD(stream),    FIELD(i_x),
+    FIELD(i_w),       FIELD(i_bias),
+    FIELD(way),       FIELD(thread_workspace),
+};
+
+void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "{");
+    ngd_static_emit_fields(sb, g, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "}");
+}
+
+static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct ngd_gemm *g = call->params;
+
+    if (!ngd_gemm_emittable(g) || call->fn != run_rows)
+        return false;
+    ngd_strbuf_append(sb, "    static const struct ngd_gemm p = ");
+    ngd_gemm_emit(g, sb);
+    ngd_strbuf_append(sb, ";\n    multiply(&p, call, run, ");
+    ngd_static_emit_rows(call, g->rows_mult, sb);
+    ngd_strbuf_append(sb, ", 0, 1);\n");
+    return true;
+}
+
 #define GEMM_KERNEL(name, run_fn)                                                                                      \
     static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads, \
                                       uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)               \
@@ -659,10 +732,12 @@ static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_p
         return prepare_with(form_##name, run_fn, p, diag);                                                             \
     }                                                                                                                  \
     extern const struct ngd_host_kernel ngd_host_##name;                                                               \
-    const struct ngd_host_kernel ngd_host_##name = {.select = select_##name, .prepare = prepare_##name}
+    const struct ngd_host_kernel ngd_host_##name = {                                                                   \
+        .select = select_##name, .prepare = prepare_##name, .emit = emit_rows, .family = NGD_STATIC_LINEAR}
 
 GEMM_KERNEL(mm, run_rows);
 GEMM_KERNEL(bmm, run_batch);
 GEMM_KERNEL(addmm, run_rows);
 GEMM_KERNEL(linear, run_rows);
 GEMM_KERNEL(transpose_bmm, run_permuted);
+#endif

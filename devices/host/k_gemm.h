@@ -119,6 +119,10 @@ void ngd_gemm_amx_lay_out(const struct ngd_gemm *g, const char *x, int64_t rows,
 void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
                       int64_t n1, const char *x);
 
+/* As a constant of generated code (static.h), when that gains anything. */
+bool ngd_gemm_emittable(const struct ngd_gemm *g);
+void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb);
+
 /* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa);
 /* Runs a part of the product for `rows` rows of x. */

@@ -5,6 +5,12 @@
 #include "devices/host/unroll.h"
 #include <string.h>
 
+#ifdef NGD_STATIC
+#define NGD_GEMM_FN SIMD_INLINE
+#else
+#define NGD_GEMM_FN static
+#endif
+
 #define LINE         64
 #define STREAM_AHEAD 4096 /* bytes */
 #define GROUP        16   /* columns */
@@ -256,36 +262,38 @@ SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *
         }                                                                                                            \
     }
 
-#define DOT(W)                                                                                                 \
-    DOT_TILE(W)                                                                                                \
-    DOT_GROUP(W)                                                                                               \
-    DOT_STREAM(W)                                                                                              \
-    static void dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, \
-                        int64_t n0, int64_t n1)                                                                \
-    {                                                                                                          \
-        const int64_t row = STEPS(g->k) * STEP;                                                                \
-                                                                                                               \
-        if (rows == 1 && g->stream) {                                                                          \
-            dot_stream_##W(g, d, x, n0, n1);                                                                   \
-            return;                                                                                            \
-        }                                                                                                      \
-        for (int64_t n = n0; n < n1; n += GROUP) {                                                             \
-            const int64_t end = n + GROUP < n1 ? n + GROUP : n1;                                               \
-            int64_t m = 0;                                                                                     \
-                                                                                                               \
-            for (; m + 4 <= rows; m += 4)                                                                      \
-                dot_block_##W(g, d, x + m * row, m, 4, rows, n, end);                                          \
-            if (rows - m == 3)                                                                                 \
-                dot_block_##W(g, d, x + m * row, m, 3, rows, n, end);                                          \
-            else if (rows - m == 2)                                                                            \
-                dot_block_##W(g, d, x + m * row, m, 2, rows, n, end);                                          \
-            else if (rows - m == 1)                                                                            \
-                dot_block_##W(g, d, x + m * row, m, 1, rows, n, end);                                          \
-        }                                                                                                      \
+#define DOT(W)                                                                                                      \
+    DOT_TILE(W)                                                                                                     \
+    DOT_GROUP(W)                                                                                                    \
+    DOT_STREAM(W)                                                                                                   \
+    NGD_GEMM_FN void dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, \
+                             int64_t n0, int64_t n1)                                                                \
+    {                                                                                                               \
+        const int64_t row = STEPS(g->k) * STEP;                                                                     \
+                                                                                                                    \
+        if (rows == 1 && g->stream) {                                                                               \
+            dot_stream_##W(g, d, x, n0, n1);                                                                        \
+            return;                                                                                                 \
+        }                                                                                                           \
+        for (int64_t n = n0; n < n1; n += GROUP) {                                                                  \
+            const int64_t end = n + GROUP < n1 ? n + GROUP : n1;                                                    \
+            int64_t m = 0;                                                                                          \
+                                                                                                                    \
+            for (; m + 4 <= rows; m += 4)                                                                           \
+                dot_block_##W(g, d, x + m * row, m, 4, rows, n, end);                                               \
+            if (rows - m == 3)                                                                                      \
+                dot_block_##W(g, d, x + m * row, m, 3, rows, n, end);                                               \
+            else if (rows - m == 2)                                                                                 \
+                dot_block_##W(g, d, x + m * row, m, 2, rows, n, end);                                               \
+            else if (rows - m == 1)                                                                                 \
+                dot_block_##W(g, d, x + m * row, m, 1, rows, n, end);                                               \
+        }                                                                                                           \
     }
 
+#ifndef NGD_STATIC /* generated code is for the weights of checkpoints alone */
 DOT(f32)
 DOT(f16)
+#endif
 DOT(bf16)
 
 /* ---- axpy: lanes are columns ---------------------------------------------------------------------------- */
@@ -316,6 +324,30 @@ AXPY_TILE(f32)
 AXPY_TILE(f16)
 AXPY_TILE(bf16)
 
+#define WIDEN(T)                                                                                            \
+    static void widen_##T(const void *xp, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd) \
+    {                                                                                                       \
+        for (int64_t r = 0; r < rows; r++) {                                                                \
+            const ngd_el_##T *x = (const ngd_el_##T *)xp + r * ldx;                                         \
+            for (int64_t i = 0; i < cols; i += SIMD_W)                                                      \
+                simd_store_up_to_f32(dst + r * ldd + i, simd_load_up_to_##T(x + i, cols - i), cols - i);    \
+        }                                                                                                   \
+    }
+WIDEN(f32)
+WIDEN(f16)
+WIDEN(bf16)
+
+/* By x's dtype; generated code, where it is a constant, names the functions, so that they are inlined. */
+#ifdef NGD_STATIC
+#define NGD_GEMM_WIDEN(g) ((g)->xt == NGD_F32 ? widen_f32 : (g)->xt == NGD_F16 ? widen_f16 : widen_bf16)
+#define NGD_GEMM_INTERLEAVE(g) \
+    ((g)->xt == NGD_F32 ? interleave_f32 : (g)->xt == NGD_F16 ? interleave_f16 : interleave_bf16)
+#define NGD_GEMM_DOT_OF(g)  dot_bf16
+#define NGD_GEMM_AXPY_OF(g) axpy_bf16
+#else
+#define NGD_GEMM_WIDEN(g) (g)->table->widen[(g)->xt]
+#endif
+
 /* Rows of x as f32: as they are, or widened to the workspace. */
 static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t mb,
                              int64_t *ldx_p)
@@ -326,7 +358,7 @@ static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_dat
     *ldx_p = g->ldx;
     if (g->xt == NGD_F32)
         return (const float *)(const void *)x;
-    g->table->widen[g->xt](x, g->ldx, mb, g->k, (float *)(void *)d->workspace, g->k);
+    NGD_GEMM_WIDEN(g)(x, g->ldx, mb, g->k, (float *)(void *)d->workspace, g->k);
     *ldx_p = g->k;
     return (const float *)(void *)d->workspace;
 }
@@ -363,21 +395,14 @@ static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_dat
             axpy_cols_##W(g, d, m, 1, n0, n1);                                                                       \
     }
 
+#ifndef NGD_STATIC
 AXPY(f32)
 AXPY(f16)
+#endif
 AXPY(bf16)
 
+#ifndef NGD_STATIC
 /* ---- wide: tiles ---------------------------------------------------------------------------------------- */
-
-#define WIDEN(T)                                                                                            \
-    static void widen_##T(const void *xp, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd) \
-    {                                                                                                       \
-        for (int64_t r = 0; r < rows; r++) {                                                                \
-            const ngd_el_##T *x = (const ngd_el_##T *)xp + r * ldx;                                         \
-            for (int64_t i = 0; i < cols; i += SIMD_W)                                                      \
-                simd_store_up_to_f32(dst + r * ldd + i, simd_load_up_to_##T(x + i, cols - i), cols - i);    \
-        }                                                                                                   \
-    }
 
 #define PACK_KN(T)                                                                                 \
     static void pack_kn_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile) \
@@ -476,9 +501,6 @@ SIMD_INLINE void transpose(simd_f *v)
         }                                                                                                          \
     }
 
-WIDEN(f32)
-WIDEN(f16)
-WIDEN(bf16)
 PACK_KN(f32)
 PACK_KN(f16)
 PACK_KN(bf16)
@@ -500,7 +522,7 @@ static void mul(const float *tile, const float *x, int64_t ldx, int64_t rows, in
     }
 }
 
-const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
+SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
     .interleave = {interleave_f32, interleave_f16, interleave_bf16},
     .dot = {dot_f32, dot_f16, dot_bf16},
     .axpy = {axpy_f32, axpy_f16, axpy_bf16},
@@ -509,3 +531,4 @@ const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
     .pack_kn = {pack_kn_f32, pack_kn_f16, pack_kn_bf16},
     .mul = mul,
 };
+#endif

@@ -11,6 +11,8 @@
 #include "devices/host/k_gemm.h"
 #include "devices/host/k_norm.h"
 #include "devices/host/k_rotary.h"
+#include "devices/host/static.h"
+#include "devices/host/unroll.h"
 #include <string.h>
 
 #define MAX_LINEARS 8
@@ -22,6 +24,7 @@ struct fused {
     bool one_layout; /* all of them want the rows of x laid out alike: the first does it */
     /* the norm in front; NULL: none */
     ngd_rms_fn norm;
+    ngd_dtype_t gamma_type;
     float eps;
     int64_t ldx; /* elements from row to row of x */
     /* the gate behind; NULL: none. g[0] is the gate, g[1] goes through it. */
@@ -77,22 +80,13 @@ static void set_weight(const struct ngd_gemm *g, const struct ngd_host_call *cal
     d->bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias];
 }
 
-static int64_t rows_of(const struct fused *f, const struct ngd_host_call *call, const struct ngd_host_run *run)
+/* One of the linears on x. */
+static void one_linear(const struct fused *f, const struct ngd_host_call *call, struct ngd_gemm_data *d, int64_t rows,
+                       uint32_t i, uint32_t part, uint32_t parts)
 {
-    return f->g[0].rows_mult ? ngd_host_rows(call, run) * f->g[0].rows_mult : 1;
-}
-
-static void run_linears(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
-{
-    const struct fused *f = call->params;
-    const int64_t rows = rows_of(f, call, run);
-    struct ngd_gemm_data d = data_of(f, call, run, rows);
-
-    for (uint32_t i = 0; i < f->n; i++) {
-        set_weight(&f->g[i], call, &d);
-        d.y = call->ptrs[call->n_in + i];
-        ngd_gemm_run(&f->g[i], &d, rows, 1, part, parts);
-    }
+    set_weight(&f->g[i], call, d);
+    d->y = call->ptrs[call->n_in + i];
+    ngd_gemm_run(&f->g[i], d, rows, 1, part, parts);
 }
 
 /* Columns [n0, n1) of a pass: both sums to tiles, then the gate. */
@@ -106,7 +100,8 @@ static void gate_tile(const struct fused *f, const struct ngd_host_call *call, s
     ngd_gemm_pass(&f->g[0], rows, pass, &m0, &m1);
     d->row0 = m0;
     d->col0 = n0;
-    for (int i = 0; i < 2; i++) {
+    NGD_UNROLL for (int i = 0; i < 2; i++)
+    {
         set_weight(&f->g[i], call, d);
         d->y = tiles[i] = d->workspace - (2 - i) * (int64_t)f->tile_bytes;
         ngd_gemm_columns(&f->g[i], d, rows, pass, n0, n1);
@@ -117,10 +112,10 @@ static void gate_tile(const struct fused *f, const struct ngd_host_call *call, s
                 call->ptrs[call->n_in] + (m * f->ldy + n0) * size, n1 - n0);
 }
 
-static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void gated(const struct fused *f, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t rows,
+                  uint32_t part, uint32_t parts)
 {
-    const struct fused *f = call->params;
-    const int64_t rows = rows_of(f, call, run), n = f->g[0].n;
+    const int64_t n = f->g[0].n;
     const struct ngd_gemm_units units = ngd_gemm_units(&f->g[0], rows);
     const int64_t grain = GATE_COLS / units.width, cols = units.tiles * units.width;
     struct ngd_gemm_data d;
@@ -138,6 +133,29 @@ static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run,
         gate_tile(f, call, &d, rows, u / units.tiles, tile * units.width, n1 < cols && n1 < n ? n1 : n);
         u += take;
     }
+}
+
+#ifndef NGD_STATIC
+static int64_t rows_of(const struct fused *f, const struct ngd_host_call *call, const struct ngd_host_run *run)
+{
+    return f->g[0].rows_mult ? ngd_host_rows(call, run) * f->g[0].rows_mult : 1;
+}
+
+static void run_linears(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct fused *f = call->params;
+    const int64_t rows = rows_of(f, call, run);
+    struct ngd_gemm_data d = data_of(f, call, run, rows);
+
+    for (uint32_t i = 0; i < f->n; i++)
+        one_linear(f, call, &d, rows, i, part, parts);
+}
+
+static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct fused *f = call->params;
+
+    gated(f, call, run, rows_of(f, call, run), part, parts);
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
@@ -241,6 +259,7 @@ static ngd_status_t prepare_fused(struct ngd_host_prepare *p, struct ngd_diag *d
     }
     f->one_layout = alike(f);
     if (at.norm) {
+        f->gamma_type = ngd_call_in(p->plan, p->call, 1)->dtype;
         f->norm = NGD_BY_ISA(p->isa, ngd_norm)->rms[f->g[0].xt][ngd_call_in(p->plan, p->call, 1)->dtype];
         f->eps = (float)ngd_call_float(p->call, "epsilon");
         p->cost_ns += (double)(f->g[0].m * f->g[0].k) * (p->isa == NGD_ISA_SCALAR ? 2 : 0.12);
@@ -252,12 +271,60 @@ static ngd_status_t prepare_fused(struct ngd_host_prepare *p, struct ngd_diag *d
     return NGD_OK;
 }
 
+#define FIELD(field) NGD_STATIC_FIELD(struct fused, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(n),          FIELD(one_layout), FIELD(eps),
+    FIELD(ldx),        FIELD(ldy),        FIELD(i_residual),
+    FIELD(norm_bytes), FIELD(tile_bytes), FIELD(thread_workspace),
+};
+
+static void emit_params(const struct fused *f, struct ngd_strbuf *sb)
+{
+    const char *x = ngd_dtype_name(f->g[0].xt);
+
+    ngd_strbuf_append(sb, "    static const struct fused p = {.g = {");
+    for (uint32_t i = 0; i < f->n; i++) {
+        ngd_gemm_emit(&f->g[i], sb);
+        ngd_strbuf_append(sb, ", ");
+    }
+    ngd_strbuf_append(sb, "}, ");
+    if (f->norm)
+        ngd_strbuf_printf(sb, ".norm = rms_%s_%s, ", x, ngd_dtype_name(f->gamma_type));
+    if (f->gate)
+        ngd_strbuf_printf(sb, ".gate = %s_%s, ", f->g[0].xt == NGD_F32 ? "swiglu" : "gate", x);
+    ngd_static_emit_fields(sb, f, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "};\n    const int64_t rows = ");
+}
+
+/* The linears one after the other instead of a loop, so that the compiler sees the constants of each. */
+static bool emit_fused(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct fused *f = call->params;
+
+    for (uint32_t i = 0; i < f->n; i++)
+        if (!ngd_gemm_emittable(&f->g[i]))
+            return false;
+    emit_params(f, sb);
+    ngd_static_emit_rows(call, f->g[0].rows_mult, sb);
+    ngd_strbuf_append(sb, ";\n");
+    if (f->gate) {
+        ngd_strbuf_append(sb, "    gated(&p, call, run, rows, 0, 1);\n");
+        return true;
+    }
+    ngd_strbuf_append(sb, "    struct ngd_gemm_data d = data_of(&p, call, run, rows);\n");
+    for (uint32_t i = 0; i < f->n; i++)
+        ngd_strbuf_printf(sb, "    one_linear(&p, call, &d, rows, %u, 0, 1);\n", (unsigned)i);
+    return true;
+}
+
 #define FUSED_KERNEL(name)                               \
     extern const struct ngd_host_kernel ngd_host_##name; \
-    const struct ngd_host_kernel ngd_host_##name = {.select = select_fused, .prepare = prepare_fused}
+    const struct ngd_host_kernel ngd_host_##name = {     \
+        .select = select_fused, .prepare = prepare_fused, .emit = emit_fused, .family = NGD_STATIC_LINEAR}
 
 FUSED_KERNEL(multi_linear);
 FUSED_KERNEL(rms_norm_linear);
 FUSED_KERNEL(linear_add);
 FUSED_KERNEL(linear_swiglu);
 FUSED_KERNEL(rms_norm_linear_swiglu);
+#endif

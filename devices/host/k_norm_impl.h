@@ -115,7 +115,7 @@ LAYER(f32)
 LAYER(f16)
 LAYER(bf16)
 
-const struct ngd_norm_table SIMD_NAME(ngd_norm) = {
+SIMD_TABLE const struct ngd_norm_table SIMD_NAME(ngd_norm) = {
     .rms = {[NGD_F32] = {rms_f32_f32, rms_f32_f16, rms_f32_bf16},
             [NGD_F16] = {[NGD_F16] = rms_f16_f16},
             [NGD_BF16] = {[NGD_BF16] = rms_bf16_bf16}},

@@ -9,6 +9,7 @@
 #include "devices/host/k_cast.h"
 #include "devices/host/k_norm.h"
 #include "devices/host/k_rotary.h"
+#include "devices/host/static.h"
 #include <string.h>
 
 enum { Q, K, V, COS, SIN, SLOTS, KEYS, VALUES, Q_GAMMA, K_GAMMA };
@@ -23,7 +24,7 @@ struct qk_scatter {
     int64_t row[SLOTS], head[V + 1]; /* bytes from row to row and from head to head */
     int64_t block[2], slot[2];       /* bytes; of keys and values */
     int64_t block_size, slots, slot_step;
-    ngd_dtype_t cos_type, sin_type;
+    ngd_dtype_t cos_type, sin_type, x_type, cache_type, gamma_type[2];
     uint64_t thread_workspace;
 };
 
@@ -73,10 +74,9 @@ static void one(const struct qk_scatter *s, const struct ngd_host_call *call, in
             i * s->d * s->cache_size);
 }
 
-static void run_qk_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+static void scatter(const struct qk_scatter *s, const struct ngd_host_call *call, struct ngd_host_run *run,
+                    int64_t rows, uint32_t part, uint32_t parts)
 {
-    const struct qk_scatter *s = call->params;
-    const int64_t rows = ngd_host_rows(call, run);
     const int32_t *slots = (const void *)call->ptrs[SLOTS];
     int64_t begin, end;
 
@@ -91,6 +91,12 @@ static void run_qk_scatter(const struct ngd_host_call *call, struct ngd_host_run
         for (int64_t h = begin; h < end; h++)
             one(s, call, t, h, slot);
     }
+}
+
+#ifndef NGD_STATIC
+static void run_qk_scatter(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    scatter(call->params, call, run, ngd_host_rows(call, run), part, parts);
 }
 
 static uint64_t thread_bytes(const struct ngd_plan_tensor *q)
@@ -149,6 +155,7 @@ static ngd_status_t prepare_qk_scatter(struct ngd_host_prepare *p, struct ngd_di
     for (uint32_t i = 0; i < 2; i++) {
         const struct ngd_plan_tensor *gamma = ngd_call_in(p->plan, p->call, Q_GAMMA + i);
 
+        s->gamma_type[i] = gamma ? gamma->dtype : NGD_F32;
         s->norm[i] = gamma ? NGD_BY_ISA(p->isa, ngd_norm)->rms[q->dtype][gamma->dtype] : NULL;
     }
     s->rotary = NGD_BY_ISA(p->isa, ngd_gate)->rotary[q->dtype];
@@ -161,6 +168,8 @@ static ngd_status_t prepare_qk_scatter(struct ngd_host_prepare *p, struct ngd_di
     s->cache_size = (int64_t)ngd_dtype_bytes(cache->dtype);
     s->block_size = cache->dims[1];
     s->slots = cache->dims[0] * cache->dims[1];
+    s->x_type = q->dtype;
+    s->cache_type = cache->dtype;
     s->cos_type = ngd_call_in(p->plan, p->call, COS)->dtype;
     s->sin_type = ngd_call_in(p->plan, p->call, SIN)->dtype;
     s->thread_workspace = thread_bytes(q);
@@ -172,6 +181,40 @@ static ngd_status_t prepare_qk_scatter(struct ngd_host_prepare *p, struct ngd_di
     return NGD_OK;
 }
 
+#define FIELD(field) NGD_STATIC_FIELD(struct qk_scatter, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(eps),       FIELD(heads),      FIELD(kv_heads),   FIELD(d),
+    FIELD(size),      FIELD(cache_size), FIELD(row),        FIELD(head),
+    FIELD(block),     FIELD(slot),       FIELD(block_size), FIELD(slots),
+    FIELD(slot_step), FIELD(cos_type),   FIELD(sin_type),   FIELD(thread_workspace),
+};
+
+static bool emit_qk_scatter(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct qk_scatter *s = call->params;
+
+    if (s->cast && !ngd_dtype_is_float(s->cache_type))
+        return false;
+    ngd_strbuf_append(sb, "    static const struct qk_scatter p = {.norm = {");
+    for (int i = 0; i < 2; i++) {
+        if (s->norm[i])
+            ngd_strbuf_printf(sb, "rms_%s_%s, ", ngd_dtype_name(s->x_type), ngd_dtype_name(s->gamma_type[i]));
+        else
+            ngd_strbuf_append(sb, "NULL, ");
+    }
+    ngd_strbuf_printf(sb, "}, .rotary = rotary_%s, ", ngd_dtype_name(s->x_type));
+    if (s->cast)
+        ngd_strbuf_printf(sb, ".cast = cast_%s_%s, ", ngd_dtype_name(s->x_type), ngd_dtype_name(s->cache_type));
+    ngd_static_emit_fields(sb, s, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "};\n    scatter(&p, call, run, ");
+    ngd_static_emit_rows(call, 1, sb);
+    ngd_strbuf_append(sb, ", 0, 1);\n");
+    return true;
+}
+
 extern const struct ngd_host_kernel ngd_host_qk_norm_rope_scatter;
 const struct ngd_host_kernel ngd_host_qk_norm_rope_scatter = {.select = select_qk_scatter,
-                                                              .prepare = prepare_qk_scatter};
+                                                              .prepare = prepare_qk_scatter,
+                                                              .emit = emit_qk_scatter,
+                                                              .family = NGD_STATIC_QK_SCATTER};
+#endif

@@ -57,7 +57,7 @@ SWIGLU(bf16)
 GATE(f16)
 GATE(bf16)
 
-const struct ngd_gate_table SIMD_NAME(ngd_gate) = {
+SIMD_TABLE const struct ngd_gate_table SIMD_NAME(ngd_gate) = {
     .rotary = {rotary_f32, rotary_f16, rotary_bf16},
     .swiglu = {swiglu_f32, swiglu_f16, swiglu_bf16},
     .gate = {swiglu_f32, gate_f16, gate_bf16},

@@ -59,7 +59,8 @@ struct ngd_host_call {
 
 /* One replay. */
 struct ngd_host_run {
-    uint64_t serial; /* of the replay, or of the operator's launch when they are launched one by one; 0: none */
+    const ngd_host_fn *fns; /* of the calls; NULL when operators are launched one by one */
+    uint64_t serial;        /* of the replay, or of the operator's launch when they are launched one by one; 0: none */
     const int64_t *symbols;
     const struct ngd_host_value *hosts;
     _Atomic int error; /* first error: an ngd_status_t */
@@ -101,6 +102,12 @@ struct ngd_host_kernel {
     ngd_status_t (*select)(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                            uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
     ngd_status_t (*prepare)(struct ngd_host_prepare *p, struct ngd_diag *diag);
+    /*
+     * Optional: the statements of a C function (call, run) that does what fn(call, run, 0, 1) does, with the parameters
+     * as constants; see static.h. False: nothing is gained by that. `family` says which sources it needs.
+     */
+    bool (*emit)(const struct ngd_host_call *call, struct ngd_strbuf *sb);
+    uint8_t family;
 };
 
 /* kernels.def has one row per operator: NGD_HOST_KERNEL(OP_ID, kernel symbol). NULL = no kernel. */

@@ -24,12 +24,20 @@
 #define SIMD_W            NGD_SIMD
 #define SIMD_PASTE_(a, b) a##_##b
 #define SIMD_PASTE(a, b)  SIMD_PASTE_(a, b)
-#if NGD_SIMD == 1
+#if defined(NGD_STATIC_FAMILY) /* generated files, several of which have the same tables */
+#define SIMD_NAME(x) SIMD_PASTE(x, NGD_STATIC_FAMILY)
+#elif NGD_SIMD == 1
 #define SIMD_NAME(x) SIMD_PASTE(x, scalar)
 #elif NGD_SIMD == 8
 #define SIMD_NAME(x) SIMD_PASTE(x, avx2)
 #else
 #define SIMD_NAME(x) SIMD_PASTE(x, avx512)
+#endif
+/* In front of a family's table: of generated code nobody else needs it, and what is not used of it is left out. */
+#if defined(NGD_STATIC_FAMILY)
+#define SIMD_TABLE static
+#else
+#define SIMD_TABLE
 #endif
 #define SIMD_INLINE static inline __attribute__((always_inline, unused))
 

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The compiler of static kernels: a process of its own, in a directory of its own that goes with it.
+ *
+ * Nothing of the daemon reaches it: no descriptor, no environment, no signal mask, no shell; all arguments are ours. It
+ * is in a process group, so that what it starts ends with it, and has limits on time, memory and file size. Its
+ * priority is the calling thread's, which is a low one.
+ */
+#include "base/log.h"
+#include "base/mem.h"
+#include "devices/host/host.h"
+#include "devices/host/static.h"
+#include "devices/host/static_flags.inc"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define OBJECT_MAX (16u << 20)
+#define MEMORY_MAX ((rlim_t)2 << 30)
+#define FILE_MAX   ((rlim_t)64 << 20)
+#define POLL_NS    5000000
+#define ARGS_MAX   64
+#define PATH_BYTES 512
+
+/* Everything that decides what comes out, but the sources. As for the kernels of the daemon, -O3 apart, which does not
+ * change results either. */
+static const char *const common_flags[] = {"-std=gnu11",          "-D_GNU_SOURCE",    "-O2", "-fPIC", "-shared", "-w",
+                                           "-fvisibility=hidden", "-ffp-contract=off"};
+
+static const char *isa_flags(ngd_isa_t isa)
+{
+#if defined(NGD_HAVE_AVX512)
+    if (isa >= NGD_ISA_AVX512)
+        return NGD_STATIC_AVX512_CFLAGS;
+#endif
+#if defined(NGD_HAVE_AVX2)
+    if (isa == NGD_ISA_AVX2)
+        return NGD_STATIC_AVX2_CFLAGS;
+#endif
+    (void)isa;
+    return "";
+}
+
+void ngd_host_static_toolchain(void *dev_v, const char *compiler, struct ngd_strbuf *lines)
+{
+    const struct host_device *dev = dev_v;
+    struct ngd_digest digest;
+    char hex[NGD_DIGEST_HEX];
+    struct ngd_strbuf all;
+    struct stat st = {0};
+
+    ngd_strbuf_init(&all);
+    for (const struct ngd_static_file *f = ngd_static_files; f->path; f++)
+        ngd_strbuf_printf(&all, "%s\n%s", f->path, f->text);
+    ngd_digest_of(ngd_strbuf_str(&all), all.len, &digest);
+    lines->failed |= all.failed;
+    ngd_strbuf_fini(&all);
+    ngd_digest_hex(&digest, hex);
+    (void)stat(compiler, &st); /* a compiler that is replaced has another size or time */
+    ngd_strbuf_printf(lines, "kernels %s\ncompiler %s %lld bytes of %lld.%09ld\nflags", hex, compiler,
+                      (long long)st.st_size, (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    for (size_t i = 0; i < sizeof(common_flags) / sizeof(common_flags[0]); i++)
+        ngd_strbuf_printf(lines, " %s", common_flags[i]);
+    ngd_strbuf_printf(lines, " %s\n", isa_flags(dev->isa));
+}
+
+/* ---- its directory ------------------------------------------------------------------------------------- */
+
+static const char *const folders[] = {"base", "graphs", "devices", "devices/host"};
+#define N_FOLDERS (sizeof(folders) / sizeof(folders[0]))
+
+bool ngd_static_write(int fd, const char *data, size_t n)
+{
+    while (n > 0) {
+        const ssize_t done = write(fd, data, n);
+
+        if (done < 0 && errno == EINTR)
+            continue;
+        if (done <= 0)
+            return false;
+        data += done;
+        n -= (size_t)done;
+    }
+    return true;
+}
+
+static bool write_file(int dir, const char *name, const char *text, size_t n)
+{
+    const int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    const bool ok = fd >= 0 && ngd_static_write(fd, text, n);
+
+    if (fd >= 0)
+        close(fd);
+    return ok;
+}
+
+struct files {
+    uint32_t n;
+    char name[NGD_STATIC_FAMILIES + 1][32];
+};
+
+/* Writes what lies between the marks to files of the names behind them. */
+static bool write_source(int dir, const char *source, struct files *files)
+{
+    const size_t mark = strlen(NGD_STATIC_FILE_MARK);
+
+    files->n = 0;
+    while (*source) {
+        const char *name = source + mark, *text = strchr(source, '\n'), *end;
+        char *to = files->name[files->n];
+
+        if (strncmp(source, NGD_STATIC_FILE_MARK, mark) != 0 || !text || files->n > NGD_STATIC_FAMILIES ||
+            (size_t)(text - name) >= sizeof(files->name[0]))
+            return false;
+        snprintf(to, sizeof(files->name[0]), "%.*s", (int)(text - name), name);
+        end = strstr(text, "\n" NGD_STATIC_FILE_MARK);
+        end = end ? end + 1 : text + strlen(text);
+        if (!write_file(dir, to, text + 1, (size_t)(end - text - 1)))
+            return false;
+        files->n++;
+        source = end;
+    }
+    return files->n > 0;
+}
+
+static bool write_all(int dir, const char *source, struct files *files)
+{
+    for (size_t i = 0; i < N_FOLDERS; i++)
+        if (mkdirat(dir, folders[i], 0700) != 0)
+            return false;
+    for (const struct ngd_static_file *f = ngd_static_files; f->path; f++)
+        if (!write_file(dir, f->path, f->text, strlen(f->text)))
+            return false;
+    return write_source(dir, source, files);
+}
+
+/* The compiler's own temporary files are gone when it ends well; when it was killed they are found by name. */
+static void remove_files(int dir)
+{
+    const int copy = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = copy >= 0 ? fdopendir(copy) : NULL;
+    const struct dirent *e;
+
+    while (d && (e = readdir(d)))
+        (void)unlinkat(dir, e->d_name, 0);
+    if (d)
+        closedir(d);
+    else if (copy >= 0)
+        close(copy);
+}
+
+static void remove_all(int dir, const char *path)
+{
+    for (const struct ngd_static_file *f = ngd_static_files; f->path; f++)
+        (void)unlinkat(dir, f->path, 0);
+    for (size_t i = N_FOLDERS; i-- > 0;)
+        (void)unlinkat(dir, folders[i], AT_REMOVEDIR);
+    remove_files(dir);
+    if (rmdir(path) != 0)
+        ngd_debug("devices", "directory %s of a compilation stays: %s", path, strerror(errno));
+}
+
+/* ---- its process --------------------------------------------------------------------------------------- */
+
+struct args {
+    char *v[ARGS_MAX + 1];
+    uint32_t n;
+    struct ngd_arena arena;
+};
+
+static void add(struct args *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct args *a, const char *fmt, ...)
+{
+    char text[PATH_BYTES + 256];
+    va_list ap;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (a->n < ARGS_MAX)
+        a->v[a->n++] = ngd_arena_strdup(&a->arena, text);
+}
+
+static void make_args(const struct host_device *dev, const char *compiler, const char *source, const char *dir,
+                      const struct files *files, struct args *a)
+{
+    const char *flag = isa_flags(dev->isa);
+    struct ngd_digest digest;
+    char hex[NGD_DIGEST_HEX];
+
+    ngd_digest_of(source, strlen(source), &digest);
+    ngd_digest_hex(&digest, hex);
+    add(a, "%s", compiler);
+    for (size_t i = 0; i < sizeof(common_flags) / sizeof(common_flags[0]); i++)
+        add(a, "%s", common_flags[i]);
+    while (*flag) {
+        const size_t n = strcspn(flag, " ");
+
+        if (n)
+            add(a, "%.*s", (int)n, flag);
+        flag += n + (flag[n] == ' ');
+    }
+    add(a, "-DNGD_STATIC_SOURCE=\"%s\"", hex);
+    add(a, "-I%s", dir);
+    add(a, "-o");
+    add(a, "%s/object.so", dir);
+    for (uint32_t i = 0; i < files->n; i++)
+        add(a, "%s/%s", dir, files->name[i]);
+    add(a, "-lm");
+}
+
+static int spawn(char **argv, const char *dir, pid_t *pid_p)
+{
+    char tmp[PATH_BYTES + 16], log[PATH_BYTES + 16];
+    char *env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", (char *)(uintptr_t) "LC_ALL=C", tmp, NULL};
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attr;
+    sigset_t none, all;
+    int err;
+
+    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", dir);
+    snprintf(log, sizeof(log), "%s/log", dir);
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setpgroup(&attr, 0);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setsigdefault(&attr, &all);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3); /* ours are close-on-exec; a library's may not be */
+#endif
+    err = posix_spawn(pid_p, argv[0], &actions, &attr, argv, env);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attr);
+    return err;
+}
+
+/* What it starts later inherits these. The driver of a compiler has started nothing yet: it is being loaded. */
+static void limit(pid_t pid, ngd_nsec_t timeout)
+{
+    const rlim_t seconds = (rlim_t)(timeout / NGD_SEC) + 1;
+    const struct rlimit cpu = {seconds, seconds}, memory = {MEMORY_MAX, MEMORY_MAX}, file = {FILE_MAX, FILE_MAX},
+                        core = {0, 0};
+
+    (void)prlimit(pid, RLIMIT_CPU, &cpu, NULL);
+    (void)prlimit(pid, RLIMIT_AS, &memory, NULL);
+    (void)prlimit(pid, RLIMIT_FSIZE, &file, NULL);
+    (void)prlimit(pid, RLIMIT_CORE, &core, NULL);
+}
+
+/* It stays what it is until it is waited for, so that its id, and that of its group, is nobody else's. */
+static bool has_ended(pid_t pid)
+{
+    siginfo_t info = {.si_pid = 0};
+
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
+}
+
+/* Returns when it has ended, by itself or killed, and with it all that it started. */
+static ngd_static_result_t await(pid_t pid, const struct ngd_static_work *work, int *status_p)
+{
+    const ngd_nsec_t end = ngd_now() + work->timeout;
+    const struct timespec pause = {0, POLL_NS};
+    ngd_static_result_t result = NGD_STATIC_COMPILED;
+
+    while (result == NGD_STATIC_COMPILED && !has_ended(pid)) {
+        if (work->stop && atomic_load(work->stop))
+            result = NGD_STATIC_STOPPED;
+        else if (ngd_now() >= end)
+            result = NGD_STATIC_TIMEOUT;
+        else
+            nanosleep(&pause, NULL);
+    }
+    (void)kill(-pid, SIGKILL);
+    while (waitpid(pid, status_p, 0) < 0 && errno == EINTR)
+        ;
+    return result;
+}
+
+static bool read_object(int dir, const char *name, size_t max, struct ngd_strbuf *sb)
+{
+    const int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    char buf[4096];
+    ssize_t n = -1;
+    size_t total = 0;
+
+    while (fd >= 0 && total < max && (n = read(fd, buf, sizeof(buf))) > 0) {
+        ngd_strbuf_append_n(sb, buf, (size_t)n);
+        total += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    return n == 0 && total > 0 && !sb->failed;
+}
+
+/* The first error that the compiler wrote, for people. */
+static void tell(int dir, const char *compiler, int status, struct ngd_diag *diag)
+{
+    struct ngd_strbuf log;
+    const char *error;
+
+    ngd_strbuf_init(&log);
+    (void)read_object(dir, "log", 16384, &log);
+    error = strstr(ngd_strbuf_str(&log), "error");
+    error = error ? error : ngd_strbuf_str(&log);
+    ngd_diag_set(diag, NGD_ERR_INTERNAL, "%.100s ended with %s %d: %.*s", compiler,
+                 WIFSIGNALED(status) ? "signal" : "status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), (int)strcspn(error, "\n"), error);
+    ngd_strbuf_fini(&log);
+}
+
+static ngd_static_result_t run(const struct host_device *dev, const struct ngd_static_work *work, int dir,
+                               const char *path, const struct files *files, struct ngd_strbuf *object,
+                               struct ngd_diag *diag)
+{
+    ngd_static_result_t result;
+    struct args args = {.n = 0};
+    int err, status = 0;
+    pid_t pid;
+
+    ngd_arena_init(&args.arena, 4096);
+    make_args(dev, work->compiler, work->source, path, files, &args);
+    err = spawn(args.v, path, &pid);
+    ngd_arena_fini(&args.arena);
+    if (err) {
+        ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "%.200s cannot be run: %s", work->compiler, strerror(err));
+        return NGD_STATIC_NO_COMPILER;
+    }
+    limit(pid, work->timeout);
+    result = await(pid, work, &status);
+    if (result != NGD_STATIC_COMPILED) {
+        ngd_diag_set(diag, NGD_ERR_CANCELLED, "%.200s was killed: %s", work->compiler, ngd_static_result_text(result));
+        return result;
+    }
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !read_object(dir, "object.so", OBJECT_MAX, object)) {
+        tell(dir, work->compiler, status, diag);
+        return NGD_STATIC_FAILED;
+    }
+    return NGD_STATIC_COMPILED;
+}
+
+ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_work *work, struct ngd_strbuf *object,
+                                            struct ngd_diag *diag)
+{
+    ngd_static_result_t result = NGD_STATIC_NO_DIRECTORY;
+    struct files files;
+    char path[PATH_BYTES];
+    int n = snprintf(path, sizeof(path), "%s/npugraph-static-XXXXXX", work->dir), dir = -1;
+
+    if (access(work->compiler, X_OK) != 0) {
+        ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "%.200s cannot be run: %s", work->compiler, strerror(errno));
+        return NGD_STATIC_NO_COMPILER;
+    }
+    if (n > 0 && (size_t)n < sizeof(path) && mkdtemp(path))
+        dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (dir < 0) {
+        ngd_diag_set(diag, NGD_ERR_IO, "no directory for a compilation in %.200s: %s", work->dir, strerror(errno));
+        return result;
+    }
+    if (write_all(dir, work->source, &files))
+        result = run(dev, work, dir, path, &files, object, diag);
+    else
+        ngd_diag_set(diag, NGD_ERR_IO, "the sources of static kernels cannot be written in %.200s: %s", path,
+                     strerror(errno));
+    remove_all(dir, path);
+    close(dir);
+    return result;
+}
