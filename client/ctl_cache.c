@@ -282,7 +282,12 @@ static int export_named(struct ctl *ctl, FILE *f, const char *path, char **names
     return 0;
 }
 
-/* Bad ones stay where they are. */
+/* Bad ones stay where they are; so do static kernels, which are code that nobody imports. */
+static bool is_exported(const Npugraph__V1__StoreEntry *e)
+{
+    return e->reason[0] == '\0' && strcmp(e->kind, "static") != 0;
+}
+
 static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done_p)
 {
     Npugraph__V1__ListStoreResponse *r = list_entries(ctl);
@@ -290,10 +295,10 @@ static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done
     int rc = r == NULL;
 
     for (size_t i = 0; rc == 0 && i < r->n_entries; i++)
-        moved.total += r->entries[i]->reason[0] == '\0' ? r->entries[i]->bytes : 0;
+        moved.total += is_exported(r->entries[i]) ? r->entries[i]->bytes : 0;
     ctl_progress_start(&moved.bar, ctl, "exporting");
     for (size_t i = 0; rc == 0 && i < r->n_entries; i++) {
-        if (r->entries[i]->reason[0] != '\0')
+        if (!is_exported(r->entries[i]))
             continue;
         rc = export_one(ctl, f, path, r->entries[i]->name, &moved);
         *done_p += rc == 0;

@@ -12,9 +12,16 @@
 static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
 {
     static const struct ctl_column columns[] = {
-        {"KEY", "key", false},           {"GUARDS", "symbols", false},       {"USES", "uses", true},
-        {"REPLAYS", "replays", true},    {"PADDED", "padded_replays", true}, {"TAKES", "expected_us", true},
-        {"CAPTURE", "capture_us", true}, {"KERNELS", "kernels", true},       {"POOL", "pool_bytes", true},
+        {"KEY", "key", false},
+        {"GUARDS", "symbols", false},
+        {"USES", "uses", true},
+        {"REPLAYS", "replays", true},
+        {"PADDED", "padded_replays", true},
+        {"TAKES", "expected_us", true},
+        {"CAPTURE", "capture_us", true},
+        {"KERNELS", "kernels", true},
+        {"POOL", "pool_bytes", true},
+        {"STATIC", "static_kernels", false},
     };
     struct ctl_table *t = ctl_table_new(ctl, "keys", columns, sizeof(columns) / sizeof(columns[0]));
 
@@ -34,6 +41,7 @@ static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
         ctl_str(t, us);
         ctl_int(t, k->kernels);
         ctl_bytes(t, k->pool_bytes);
+        ctl_str(t, k->static_kernels);
     }
     ctl_table_end(t, "No executables.");
 }

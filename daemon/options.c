@@ -94,6 +94,16 @@ const struct ngd_config_option ngd_options_table[] = {
      false},
     {"store-budget", NGD_CONFIG_SIZE, AT(store_budget), "1G", 0, INT64_C(1) << 50, NULL,
      "Bytes of plans that store-dir may hold; past them the least recently used ones go. 0: no limit.", false},
+    {"static-compiler", NGD_CONFIG_STRING, AT(static_compiler), "auto", 0, 0, NULL,
+     "Absolute path of the C compiler (gcc, or clang) for graphs with static_kernel_compile. auto: the first of "
+     "/usr/bin/cc, /usr/bin/gcc and /usr/bin/clang. off: none; such graphs run with the generic kernels.",
+     false},
+    {"static-dir", NGD_CONFIG_STRING, AT(static_dir), "", 0, 0, NULL,
+     "Where each compilation for static_kernel_compile makes a directory of its own and removes it. Empty: $TMPDIR, or "
+     "/tmp.",
+     false},
+    {"static-timeout", NGD_CONFIG_TIME, AT(static_timeout), "10m", NGD_SEC, 3600 * NGD_SEC, NULL,
+     "Time after which a compilation for static_kernel_compile is given up, and its compiler killed.", false},
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
      "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go "
@@ -209,12 +219,27 @@ static ngd_status_t check_weights(const struct ngd_options *options, struct ngd_
     return NGD_OK;
 }
 
+/* What is run as the daemon, and where, must not depend on the directory that it was started in. */
+static ngd_status_t check_static(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    const char *compiler = options->static_compiler, *dir = options->static_dir;
+
+    if (*compiler && *compiler != '/' && strcmp(compiler, "auto") != 0 && strcmp(compiler, "off") != 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "static-compiler: \"%.160s\"; allowed: an absolute path, auto or off",
+                            compiler);
+    if (*dir && *dir != '/')
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "static-dir: \"%.160s\"; allowed: an absolute path, or nothing", dir);
+    return NGD_OK;
+}
+
 static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_mode(options, diag);
 
     if (status == NGD_OK)
         status = check_weights(options, diag);
+    if (status == NGD_OK)
+        status = check_static(options, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;
 }
 

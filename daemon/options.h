@@ -32,6 +32,9 @@ struct ngd_options {
     int64_t capture_limit;
     char *store_dir;
     uint64_t store_budget;
+    char *static_compiler;
+    char *static_dir;
+    ngd_nsec_t static_timeout;
     int64_t cqs;
     uint64_t max_message;
     int64_t max_connections;

@@ -127,6 +127,7 @@ static void add_key(void *ctx, const struct ngd_key_info *info)
     m->replays = info->runs;
     m->padded_replays = info->padded_runs;
     m->expected_ns = (uint64_t)info->expected;
+    m->static_kernels = (char *)(uintptr_t)info->static_kernels;
     m->capture_ns = (uint64_t)info->capture_time;
     m->pool_bytes = info->pool_bytes;
     m->kernels = info->kernels;

@@ -31,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -271,6 +272,30 @@ static void stop_store(struct ngd_daemon *d)
     d->store = NULL;
 }
 
+/* NULL: none. What is named is taken as it is, so that a wrong path is told of when it is used. */
+static const char *static_compiler(const struct ngd_daemon *d)
+{
+    static const char *const usual[] = {"/usr/bin/cc", "/usr/bin/gcc", "/usr/bin/clang"};
+    const char *given = d->options.static_compiler;
+
+    if (strcmp(given, "off") == 0 || !*given)
+        return NULL;
+    for (size_t i = 0; strcmp(given, "auto") == 0; i++) {
+        if (i == sizeof(usual) / sizeof(usual[0]))
+            return NULL;
+        if (access(usual[i], X_OK) == 0)
+            return usual[i];
+    }
+    return given;
+}
+
+static const char *static_dir(const struct ngd_daemon *d)
+{
+    const char *given = d->options.static_dir, *tmp = getenv("TMPDIR");
+
+    return *given ? given : tmp && *tmp == '/' ? tmp : "/tmp";
+}
+
 static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_sched_params params;
@@ -291,6 +316,9 @@ static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
                                   .budget = d->options.dump_limit};
     params.dumps = &d->dumps;
     params.store = d->store;
+    params.static_compiler = static_compiler(d);
+    params.static_dir = static_dir(d);
+    params.static_timeout = d->options.static_timeout;
     status = ngd_sched_create(&params, &d->sched, diag);
     return status == NGD_OK ? ngd_sched_start(d->sched) : status;
 }

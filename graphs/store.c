@@ -342,6 +342,9 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
                             "not a good entry of a store: %s", ngd_store_reason_text(reason));
     if (!ngd_store_name(entry.identity, entry.n_identity, name))
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "not a good entry of a store: its identity has no kind");
+    if (strcmp(strrchr(name, '.'), ".static") == 0)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "an entry of kind static is machine code: it is compiled here, never imported");
     return put(store, name, data, n, diag);
 }
 

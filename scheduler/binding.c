@@ -8,6 +8,7 @@
  * so nobody searches for it. Chunks of places are only added.
  */
 #include "base/mem.h"
+#include "scheduler/compile.h"
 #include "scheduler/debug.h"
 #include "scheduler/group_int.h"
 #include "scheduler/merge_prog.h"
@@ -470,6 +471,7 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         x = ngd_entry_executable(entry);
         describe_plan(prog, ngd_exec_plan(x->exec), &info);
         info.duration = info.captured ? x->capture_time : 0;
+        ngd_compile_later(x, options);
         ngd_gcache_put(entry);
     }
     if (info_p)

@@ -14,11 +14,12 @@
 
 #define CAPTURE_NICE 10
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, uint32_t n_threads)
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads)
 {
     captures->threads = NGD_NEW_N(pthread_t, n_threads);
     if (!captures->threads)
         return NGD_ERR_NO_MEMORY;
+    captures->name = name;
     captures->n_threads = n_threads;
     ngd_mutex_init(&captures->lock, NGD_RANK_CAPTURE_QUEUE);
     ngd_cond_init(&captures->wake);
@@ -74,7 +75,7 @@ ngd_status_t ngd_captures_start(struct ngd_captures *captures)
         char name[32];
         int err;
 
-        snprintf(name, sizeof(name), "capture %u", (unsigned)i);
+        snprintf(name, sizeof(name), "%s %u", captures->name, (unsigned)i);
         err = ngd_thread_start(&captures->threads[i], name, capture_main, captures);
         if (err)
             return ngd_status_from_errno(err);

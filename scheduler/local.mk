@@ -4,6 +4,8 @@ libngdscheduler_la_SOURCES = \
 	scheduler/batch.c \
 	scheduler/binding.c \
 	scheduler/capture.c \
+	scheduler/compile.c \
+	scheduler/compile.h \
 	scheduler/context.c \
 	scheduler/contract.c scheduler/contract.h \
 	scheduler/debug.c scheduler/debug.h \

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
+#include "scheduler/compile.h"
 #include "scheduler/debug.h"
 #include "scheduler/group_int.h"
 #include "scheduler/hot.h"
@@ -195,6 +196,7 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
     ngd_metric_row_add(prog->captures_row, 1);
     ngd_metric_observe(NGD_M_CAPTURE_SECONDS, x->capture_time);
     ngd_metric_inc(NGD_M_CACHE_ENTRIES);
+    ngd_compile_later(x, &prog->options);
     *art_p = x;
     *bytes_p = ngd_exec_bytes(x->exec) + sizeof(*x);
     return NGD_OK;
@@ -630,6 +632,7 @@ static void add_key(void *ctx, const struct ngd_key *key, void *art, uint64_t us
         .capture_time = x->capture_time,
         .pool_bytes = plan->pool_bytes,
         .kernels = plan->n_calls,
+        .static_kernels = ngd_static_result_name(ngd_exec_static_get(x->exec)),
     };
 }
 
@@ -723,7 +726,7 @@ void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb)
 
         ngd_strbuf_append(sb, i ? "\n# key: " : "# key: ");
         ngd_key_print(prog->graph, &plan->key, sb);
-        ngd_strbuf_putc(sb, '\n');
+        ngd_strbuf_printf(sb, "\n# static kernels: %s\n", ngd_static_result_name(ngd_exec_static_get(c.execs[i])));
         ngd_plan_print(plan, sb);
     }
     collected_fini(&c);

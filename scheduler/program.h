@@ -62,6 +62,7 @@ struct ngd_key_info {
     ngd_nsec_t expected, capture_time;
     uint64_t pool_bytes;
     uint32_t kernels;
+    const char *static_kernels; /* ngd_static_result_name */
 };
 /* Calls fn without a lock for each executable that there was at the start. */
 void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, const struct ngd_key_info *info),

@@ -113,7 +113,9 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     ngd_timeline_init(&sched->timeline);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
-    status = ngd_captures_init(&sched->captures, params->capture_threads);
+    status = ngd_captures_init(&sched->captures, "capture", params->capture_threads);
+    if (status == NGD_OK)
+        status = ngd_captures_init(&sched->compiles, "compile", 1);
     if (status == NGD_OK)
         status = ngd_recorder_init(&sched->recorder);
     if (status == NGD_OK && params->store)
@@ -136,6 +138,8 @@ ngd_status_t ngd_sched_start(struct ngd_sched *sched)
 {
     ngd_status_t status = ngd_captures_start(&sched->captures);
 
+    if (status == NGD_OK)
+        status = ngd_captures_start(&sched->compiles);
     if (status == NGD_OK)
         status = ngd_expiry_start(&sched->expiry);
     for (uint32_t i = 0; i < sched->n_queues && status == NGD_OK; i++)
@@ -172,7 +176,9 @@ bool ngd_sched_idle(struct ngd_sched *sched)
 void ngd_sched_stop(struct ngd_sched *sched)
 {
     ngd_sched_drain(sched);
+    atomic_store(&sched->stop_compiles, true);
     ngd_captures_stop(&sched->captures);
+    ngd_captures_stop(&sched->compiles);
     for (uint32_t i = 0; i < sched->n_queues; i++)
         ngd_queue_stop(&sched->queues[i]);
     ngd_expiry_stop(&sched->expiry);
@@ -189,6 +195,7 @@ void ngd_sched_destroy(struct ngd_sched *sched)
         ngd_queue_fini(&sched->queues[i]);
     ngd_free(sched->queues);
     ngd_captures_fini(&sched->captures);
+    ngd_captures_fini(&sched->compiles);
     ngd_recorder_fini(&sched->recorder);
     ngd_hot_destroy(sched->hot);
     ngd_expiry_fini(&sched->expiry);

@@ -39,16 +39,19 @@ struct ngd_recorder;
 struct ngd_sched_params {
     struct ngd_device **devices;
     uint32_t n_devices;
-    uint32_t slots;           /* stream slots per device; default 1 */
-    uint32_t capture_threads; /* default 1 */
-    uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
-    ngd_nsec_t inline_limit;  /* default 50 µs */
-    bool merge;               /* replays of graphs with a batch symbol may run together; default true */
-    ngd_nsec_t merge_wait;    /* and wait so long for one another; linger.h; default 2 ms */
-    uint32_t prompt_share;    /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */
-    struct ngd_dumps *dumps;  /* directories for what diagnostics write; NULL = none. Borrowed */
-    const char *policy;       /* of policies.def; default "fair" */
-    struct ngd_store *store;  /* borrowed; NULL: plans are not kept */
+    uint32_t slots;              /* stream slots per device; default 1 */
+    uint32_t capture_threads;    /* default 1 */
+    uint32_t queue_limit;        /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
+    ngd_nsec_t inline_limit;     /* default 50 µs */
+    bool merge;                  /* replays of graphs with a batch symbol may run together; default true */
+    ngd_nsec_t merge_wait;       /* and wait so long for one another; linger.h; default 2 ms */
+    uint32_t prompt_share;       /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */
+    struct ngd_dumps *dumps;     /* directories for what diagnostics write; NULL = none. Borrowed */
+    const char *policy;          /* of policies.def; default "fair" */
+    struct ngd_store *store;     /* borrowed; NULL: plans are not kept */
+    const char *static_compiler; /* borrowed, an absolute path; NULL: static_kernel_compile compiles nothing */
+    const char *static_dir;      /* borrowed; where compilations get their directories */
+    ngd_nsec_t static_timeout;   /* for one compilation */
 };
 
 /*

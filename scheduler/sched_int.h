@@ -150,6 +150,7 @@ struct ngd_capture_job {
 };
 
 struct ngd_captures {
+    const char *name; /* of its threads */
     uint32_t n_threads, n_started;
     pthread_t *threads;
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
@@ -160,7 +161,7 @@ struct ngd_captures {
     bool stopping NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, uint32_t n_threads);
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads);
 void ngd_captures_fini(struct ngd_captures *captures);
 ngd_status_t ngd_captures_start(struct ngd_captures *captures);
 void ngd_captures_stop(struct ngd_captures *captures);
@@ -202,6 +203,9 @@ struct ngd_sched {
     uint32_t n_queues;
     struct ngd_queue *queues;
     struct ngd_captures captures;
+    struct ngd_captures compiles; /* one thread: static kernels, compile.c */
+    _Atomic bool stop_compiles;
+    _Atomic uint32_t n_compiles; /* executables that wait for it */
     _Atomic int phase;
     _Atomic int64_t in_flight; /* requests, capture calls and steps of sequences that are not answered yet */
     struct ngd_metric_row *miss_rows[5], *eager_rows[4];

@@ -140,8 +140,8 @@ def options():
 
 Given by name and value when a graph is registered (`options` of Graphs.Register, `npugraphctl capture --option
 NAME=VALUE`), with npugraph_ex's names, defaults and meaning where it has the option. Unknown names, values that are not
-allowed and options that contradict each other are refused with what would be right. An option that is marked *not yet* takes
-its default only. `npugraphctl options` prints this table as the running daemon has it.
+allowed and options that contradict each other are refused with what would be right. `npugraphctl options` prints this table as
+the running daemon has it; one that is marked (not yet) takes its default only.
 
 *Key*: plans depend on the option, so it is part of each key, and graphs that differ in it share no executable's plan.
 *Capture*: a single Graphs.Capture may set it too, for that capture. A dry run may set any.""")

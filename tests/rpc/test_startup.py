@@ -62,7 +62,8 @@ def mode():
 def bad_options():
     for arguments, text in ((["--lissten=x"], "did you mean listen"), (["--slots=0"], "1 to 64"), (["--isa=mmx"], "one of"),
                             (["--slots"], "needs a value"), (["plain"], "unexpected"), (["--listen=nonsense"], "allowed"),
-                            (["--tls-cert=x"], "go together"), (["--config=/does/not/exist"], "cannot be read")):
+                            (["--tls-cert=x"], "go together"), (["--static-compiler=cc"], "absolute path"),
+                            (["--static-dir=x"], "absolute path"), (["--config=/does/not/exist"], "cannot be read")):
         out = run(*arguments)
         assert out.returncode == EXIT_CONFIG and text in out.stderr, (arguments, out)
     conf = SCRATCH / "conf"
