@@ -25,6 +25,12 @@ struct ngd_backend_lifecycle {
 struct ngd_backend_memory {
     ngd_status_t (*alloc)(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag); /* zeroed, 64-byte aligned */
     void (*free)(void *dev, void *mem, uint64_t bytes);
+    /*
+     * Needed with info.pool_page: *mem_p, of `held` bytes that an earlier call gave (0: none did), gets so many that it
+     * has `bytes`, a multiple of that; the new ones are zeroed. It does not move; a first call sets *mem_p. After an
+     * error all is as it was. UNAVAILABLE, of a first call only: the pool takes memory of alloc. Ends with free.
+     */
+    ngd_status_t (*grow)(void *dev, void **mem_p, uint64_t held, uint64_t bytes, struct ngd_diag *diag);
     ngd_status_t (*write)(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n);
     ngd_status_t (*read)(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n);
     void *(*host_ptr)(void *dev, void *mem); /* optional: NULL slot or NULL result = not addressable */

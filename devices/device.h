@@ -46,6 +46,7 @@ struct ngd_device_info {
     const char *arch;        /* what a plan's kernels depend on: part of the cache key */
     const char *description; /* for people: CPU model, instruction set */
     uint64_t memory_bytes;   /* budget */
+    uint64_t pool_page;      /* pools of so many bytes and more grow where they are, by multiples of it; 0: they move */
     uint32_t threads;
     uint32_t streams_max;
     uint32_t aicores, vectorcores; /* that graphs' core limits are about; on a CPU both are its threads; 0: not known */

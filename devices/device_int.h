@@ -51,6 +51,7 @@ struct ngd_pool {
     bool growing NGD_GUARDED_BY(lock); /* one thread is replacing mem, without the lock */
     struct ngd_holder holder;
     void *mem;
+    bool in_place; /* mem grows where it is */
     _Atomic uint64_t bytes;
     _Atomic uint64_t generation; /* of mem: instances rebind when it moved */
     char name[];

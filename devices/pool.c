@@ -2,10 +2,12 @@
 /*
  * Pools: scratch memory that executables share which never run at the same time.
  *
- * A pool grows to the largest need of its instances and keeps nothing between launches, so it is replaced rather
- * than extended: the old memory goes back first and the peak is the new size, not the sum. Its generation tells
- * instances that their addresses moved; they rebind before their next launch. When the new memory cannot
- * be had, the pool is left empty, and a later launch tries again.
+ * A pool grows to the largest need of its instances and keeps nothing between launches. Where the backend has memory
+ * that grows in place (info.pool_page), more is put behind it; addresses stay, and so do captures; when no more can be
+ * had, the pool stays as it was. Small pools, and those of other backends, are replaced rather than extended: the old
+ * memory goes back first and the peak is the new size, not the sum. The generation tells instances that their addresses
+ * moved; they rebind before their next launch. When the new memory cannot be had, such a pool is left empty, and a
+ * later launch tries again.
  */
 #include "base/mem.h"
 #include "devices/device_int.h"
@@ -36,6 +38,7 @@ static void drop_memory(struct ngd_pool *pool, uint64_t bytes)
     if (pool->mem)
         pool->dev->backend->memory.free(pool->dev->handle, pool->mem, bytes);
     pool->mem = NULL;
+    pool->in_place = false;
     atomic_store(&pool->bytes, 0);
     atomic_fetch_add(&pool->generation, 1);
 }
@@ -60,18 +63,63 @@ uint64_t ngd_pool_bytes(const struct ngd_pool *pool)
     return atomic_load(&pool->bytes);
 }
 
-/* Called by the one thread that set `growing`. */
+static bool may_grow(const struct ngd_device *dev, uint64_t bytes)
+{
+    return dev->info.pool_page && bytes >= dev->info.pool_page;
+}
+
+/* What a pool with this need has; UINT64_MAX: it cannot be counted. */
+static uint64_t size_for(const struct ngd_device *dev, uint64_t need)
+{
+    uint64_t bytes = ngd_device_rounded(need), page = dev->info.pool_page;
+
+    if (!may_grow(dev, bytes) || bytes % page == 0)
+        return bytes;
+    return bytes > UINT64_MAX - page ? UINT64_MAX : bytes + (page - bytes % page);
+}
+
+/* Memory for `bytes`, which are reserved; the pool has none. */
+static ngd_status_t first_memory(struct ngd_pool *pool, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
+{
+    struct ngd_device *dev = pool->dev;
+    ngd_status_t status = NGD_ERR_UNAVAILABLE;
+
+    if (may_grow(dev, bytes))
+        status = dev->backend->memory.grow(dev->handle, mem_p, 0, bytes, diag);
+    pool->in_place = status == NGD_OK;
+    return status == NGD_ERR_UNAVAILABLE ? dev->backend->memory.alloc(dev->handle, bytes, mem_p, diag) : status;
+}
+
+/* These are called by the one thread that set `growing`. */
+static ngd_status_t extend_memory(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag)
+{
+    struct ngd_device *dev = pool->dev;
+    uint64_t old = atomic_load(&pool->bytes);
+    ngd_status_t status = ngd_device_reserve(dev, &pool->holder, bytes - old, diag);
+
+    if (status)
+        return status;
+    status = dev->backend->memory.grow(dev->handle, &pool->mem, old, bytes, diag);
+    if (status) {
+        ngd_diag_prefix(diag, "pool \"%.200s\": ", pool->name);
+        ngd_device_release(dev, &pool->holder, bytes - old);
+        return status;
+    }
+    atomic_store(&pool->bytes, bytes);
+    return NGD_OK;
+}
+
 static ngd_status_t replace_memory(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag)
 {
     struct ngd_device *dev = pool->dev;
     uint64_t old = atomic_load(&pool->bytes);
     ngd_status_t status = ngd_device_reserve(dev, &pool->holder, bytes - old, diag);
-    void *mem;
+    void *mem = NULL;
 
     if (status)
         return status;
     drop_memory(pool, old);
-    status = dev->backend->memory.alloc(dev->handle, bytes, &mem, diag);
+    status = first_memory(pool, bytes, &mem, diag);
     if (status) {
         ngd_diag_prefix(diag, "pool \"%.200s\": ", pool->name);
         ngd_device_release(dev, &pool->holder, bytes);
@@ -85,18 +133,18 @@ static ngd_status_t replace_memory(struct ngd_pool *pool, uint64_t bytes, struct
 
 ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag)
 {
-    uint64_t rounded = ngd_device_rounded(bytes);
+    uint64_t size = size_for(pool->dev, bytes);
     ngd_status_t status = NGD_OK;
     bool grow;
 
     ngd_mutex_lock(&pool->lock);
     while (pool->growing)
         ngd_cond_wait(&pool->grown, &pool->lock);
-    grow = pool->growing = atomic_load(&pool->bytes) < rounded;
+    grow = pool->growing = atomic_load(&pool->bytes) < size;
     ngd_mutex_unlock(&pool->lock);
     if (!grow)
         return NGD_OK;
-    status = replace_memory(pool, rounded, diag);
+    status = pool->in_place ? extend_memory(pool, size, diag) : replace_memory(pool, size, diag);
     ngd_mutex_lock(&pool->lock);
     pool->growing = false;
     ngd_cond_broadcast(&pool->grown);

@@ -88,6 +88,17 @@ struct aclOpExecutor;
 
 #define NGD_ACL_MALLOC_HUGE_FIRST 0 /* aclrtMemMallocPolicy */
 #define NGD_ACL_MEM_HBM           1 /* aclrtMemAttr */
+#define NGD_ACL_MEM_HBM_HUGE      4
+#define NGD_ACL_LOCATION_DEVICE   1 /* aclrtMemLocationType */
+#define NGD_ACL_GRANULARITY_LEAST 0 /* aclrtMemGranularityOptions */
+
+/* aclrtPhysicalMemProp */
+struct ngd_acl_physical {
+    int handle_type, allocation_type, attribute;
+    uint32_t location;
+    int location_type;
+    uint64_t reserve;
+};
 
 /* aclrtRunMode, aclrtStreamStatus, aclrtEventRecordedStatus: the last one counts the other way round */
 #define NGD_ACL_RUN_DEVICE      0

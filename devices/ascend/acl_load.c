@@ -156,7 +156,7 @@ static bool is_phase1(const struct symbol *s)
 
 static bool required(const struct symbol *s)
 {
-    return !s->op && s->group != GROUP_HCCL && strcmp(s->since, "8.1") == 0;
+    return !s->op && !s->instead[0];
 }
 
 /* Collectives without one of their functions are of no use: a rank would wait for others who cannot come. */

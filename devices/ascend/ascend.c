@@ -104,6 +104,8 @@ static ngd_status_t open_context(struct ascend_device *dev, uint64_t *memory_p, 
         ngd_warning("devices",
                     "device %s: others use %zu of its %zu MiB (npu-smi info shows who); what is left is served",
                     dev->name, (total - free_bytes) >> 20, total >> 20);
+    dev->memory_total = total;
+    dev->page = ngd_ascend_page(dev);
     *memory_p = free_bytes / 10 * 9; /* graphs, operators and CANN itself take memory of their own */
     return NGD_OK;
 }
@@ -153,6 +155,7 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
     ngd_mutex_init(&dev->capture_lock, NGD_RANK_CAPTURE);
     ngd_mutex_init(&dev->lock, NGD_RANK_STREAM);
     ngd_list_init(&dev->captured);
+    ngd_list_init(&dev->ranges);
     status = check_index(dev, diag);
     if (status == NGD_OK)
         status = open_context(dev, &memory, diag);
@@ -169,6 +172,7 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
         .arch = dev->arch,
         .description = dev->description,
         .memory_bytes = memory,
+        .pool_page = dev->page,
         .threads = 1,
         .aicores = dev->cores[NGD_ACL_CORES_CUBE],
         .vectorcores = dev->cores[NGD_ACL_CORES_VECTOR],
@@ -198,6 +202,7 @@ static void describe(void *dev_v, struct ngd_strbuf *sb)
     ngd_strbuf_printf(sb, "streams taken by this process: %u, events: %u, graphs captured: %u\n",
                       (unsigned)dev->streams_used, (unsigned)dev->events_used, (unsigned)n);
     ngd_mutex_unlock(&dev->lock);
+    ngd_ascend_describe_ranges(dev, sb);
     ngd_strbuf_printf(sb,
                       "replays %" PRIu64 ", eager %" PRIu64 ", captures %" PRIu64
                       ", graphs given up for streams %" PRIu64 ", updates of host parameters %" PRIu64 "\n",
@@ -237,6 +242,8 @@ static void ascend_free(void *dev_v, void *mem, uint64_t bytes)
     struct ascend_device *dev = dev_v;
     ngd_acl_error_t code = -1;
 
+    if (ngd_ascend_free_range(dev, mem))
+        return;
     if (ngd_ascend_enter_to_release(dev, dev->context))
         code = dev->acl->aclrtFree(mem);
     if (code)
@@ -327,7 +334,11 @@ const struct ngd_backend ngd_backend_ascend = {
     .api = NGD_BACKEND_API,
     .name = "ascend",
     .lifecycle = {.probe = probe, .open = ascend_open, .close = ascend_close, .describe = describe},
-    .memory = {.alloc = ascend_alloc, .free = ascend_free, .write = ascend_write, .read = ascend_read},
+    .memory = {.alloc = ascend_alloc,
+               .free = ascend_free,
+               .write = ascend_write,
+               .read = ascend_read,
+               .grow = ngd_ascend_grow},
     .code =
         {
             .select = ascend_select,

@@ -46,6 +46,9 @@ struct ascend_device {
     uint32_t streams_used NGD_GUARDED_BY(lock);    /* by this process, as counted */
     uint32_t events_used NGD_GUARDED_BY(lock);
     uint32_t streams_total; /* what the chip has, when it cannot be asked */
+    uint64_t memory_total;  /* all of the chip's */
+    uint64_t page;          /* of memory that is mapped; 0: there is none */
+    struct ngd_list ranges NGD_GUARDED_BY(lock);
     _Atomic uint64_t captures, given_up, replays, eager, updates;
 };
 
@@ -137,6 +140,12 @@ ngd_status_t ngd_ascend_enter(const struct ascend_device *dev, void *context, st
 /* For releasing something: what is not released now never will be, so once more is tried. */
 bool ngd_ascend_enter_to_release(const struct ascend_device *dev, void *context);
 ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag);
+
+/* range.c: memory of pools. The granularity, 0: CANN or its driver has no such memory. */
+uint64_t ngd_ascend_page(const struct ascend_device *dev);
+ngd_status_t ngd_ascend_grow(void *dev, void **mem_p, uint64_t held, uint64_t bytes, struct ngd_diag *diag);
+bool ngd_ascend_free_range(struct ascend_device *dev, const void *mem); /* false: it is not of a range */
+void ngd_ascend_describe_ranges(struct ascend_device *dev, struct ngd_strbuf *sb);
 
 /* nodes.c: adds to why a device does not open what is wrong with its nodes, if anything is. */
 void ngd_ascend_explain_nodes(const struct ascend_device *dev, struct ngd_diag *diag);

@@ -30,6 +30,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_matrix.c \
 	devices/ascend/op_quant.c \
 	devices/ascend/op_reduce.c \
+	devices/ascend/range.c \
 	devices/ascend/replay.c \
 	devices/ascend/stream.c
 
@@ -51,6 +52,7 @@ devices_ascend_sim_libascendcl_la_SOURCES = \
 	devices/ascend/sim/sim_device.c \
 	devices/ascend/sim/sim_event.c \
 	devices/ascend/sim/sim_handle.c \
+	devices/ascend/sim/sim_mapping.c \
 	devices/ascend/sim/sim_memory.c \
 	devices/ascend/sim/sim_notify.c \
 	devices/ascend/sim/sim_op.h \

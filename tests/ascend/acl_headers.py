@@ -32,6 +32,8 @@ VALUES = {
     "NGD_ACL_COPY_H2H": "ACL_MEMCPY_HOST_TO_HOST", "NGD_ACL_COPY_H2D": "ACL_MEMCPY_HOST_TO_DEVICE",
     "NGD_ACL_COPY_D2H": "ACL_MEMCPY_DEVICE_TO_HOST", "NGD_ACL_COPY_D2D": "ACL_MEMCPY_DEVICE_TO_DEVICE",
     "NGD_ACL_MALLOC_HUGE_FIRST": "ACL_MEM_MALLOC_HUGE_FIRST", "NGD_ACL_MEM_HBM": "ACL_HBM_MEM",
+    "NGD_ACL_MEM_HBM_HUGE": "ACL_HBM_MEM_HUGE", "NGD_ACL_LOCATION_DEVICE": "ACL_MEM_LOCATION_TYPE_DEVICE",
+    "NGD_ACL_GRANULARITY_LEAST": "ACL_RT_MEM_ALLOC_GRANULARITY_MINIMUM",
     "NGD_ACL_RUN_DEVICE": "ACL_DEVICE", "NGD_ACL_RUN_HOST": "ACL_HOST",
     "NGD_ACL_STREAM_COMPLETE": "ACL_STREAM_STATUS_COMPLETE", "NGD_ACL_STREAM_PENDING": "ACL_STREAM_STATUS_NOT_READY",
     "NGD_ACL_EVENT_PENDING": "ACL_EVENT_RECORDED_STATUS_NOT_READY", "NGD_ACL_EVENT_COMPLETE": "ACL_EVENT_RECORDED_STATUS_COMPLETE",
@@ -54,6 +56,13 @@ VALUES = {
                                                       "UINT32", "FP64", "BFP16")},
     **{f"NGD_HCCL_{r}": f"HCCL_REDUCE_{r}" for r in ("SUM", "PROD", "MAX", "MIN")},
     "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND",
+}
+
+# Our struct and the vendor's, and their fields.
+STRUCTS = {
+    ("ngd_acl_physical", "aclrtPhysicalMemProp"): {
+        "handle_type": "handleType", "allocation_type": "allocationType", "attribute": "memAttr", "location": "location.id",
+        "location_type": "location.type", "reserve": "reserve"},
 }
 
 PRELUDE = r"""
@@ -137,7 +146,14 @@ def main():
             wrong.append(mine)
         elif code:
             unknown.append(theirs)
-    print(f"{len(known)} functions and {len(VALUES) - len(unknown)} values compared, {len(wrong)} differ")
+    for (mine, theirs), fields in STRUCTS.items():
+        same = "".join(f"static_assert(offsetof({mine}, {a}) == offsetof({theirs}, {b}), \"{a}\");\n" for a, b in fields.items())
+        code, text = compile_text(f"{includes}{PRELUDE}#include <cstddef>\nstatic_assert(sizeof({mine}) == sizeof({theirs}), \"size\");\n{same}",
+                                  folders)
+        if code:
+            print(f"not ok - struct {mine} is not {theirs}: {text}")
+            wrong.append(mine)
+    print(f"{len(known)} functions, {len(STRUCTS)} struct(s) and {len(VALUES) - len(unknown)} values compared, {len(wrong)} differ")
     print(f"not in these headers: {', '.join(absent + unknown) or 'nothing'}")
     sys.exit(1 if wrong else 0)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_ascend tests/ascend/test_ascend_models
+NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_ascend tests/ascend/test_ascend_models tests/ascend/test_ascend_pools
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -11,10 +11,14 @@ tests_ascend_test_aclsim_calls_SOURCES = tests/ascend/test_aclsim_calls.c tests/
 tests_ascend_test_aclsim_calls_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_hccl_SOURCES = tests/ascend/test_aclsim_hccl.c tests/backend/simulator.h
 tests_ascend_test_aclsim_hccl_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
+tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c tests/backend/simulator.h
+tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_models_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_pools_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += \
 	tests/ascend/acl_headers.py \
 	tests/ascend/acl_samples.py \

@@ -25,8 +25,8 @@ static void open_simulator(void)
 /* Nothing may be left behind. */
 static void close_simulator(void)
 {
-    static const char *const kinds[] = {"streams",  "events", "bytes",    "pinned",
-                                        "contexts", "models", "operands", "executors"};
+    static const char *const kinds[] = {"streams", "events",   "bytes",     "pinned", "contexts",
+                                        "models",  "operands", "executors", "ranges"};
 
     ck_assert_int_eq(acl->aclrtDestroyContext(context), 0);
     ngd_acl_unload(acl);

@@ -63,8 +63,8 @@ static void must(ngd_status_t status, const struct ngd_diag *diag)
 
 static void nothing_is_left(const char *when)
 {
-    static const char *const kinds[] = {"streams",  "events", "bytes",    "pinned",
-                                        "contexts", "models", "operands", "executors"};
+    static const char *const kinds[] = {"streams", "events",   "bytes",     "pinned", "contexts",
+                                        "models",  "operands", "executors", "ranges"};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
         ck_assert_msg(simulator_count(kinds[i]) == 0, "%s: %lld %s are left", when,

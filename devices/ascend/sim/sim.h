@@ -42,8 +42,8 @@ SIM_EXPORT void ngd_aclsim_fail_call(const char *name, int64_t n, int code);
 /* "fault": the next kernel ends with 507015; "hang": it never ends; "lost": every call ends with 507010; "ok". */
 SIM_EXPORT bool ngd_aclsim_break(int device, const char *how);
 /* What is alive: "streams" (with hidden ones), "events", "bytes", "pinned", "contexts", "models", "operands",
- * "executors"; or counters: "calls", "violations", "limited" (first phases within a stream's limit of cores), "api_ns"
- * (of the calling thread). */
+ * "executors", "ranges" (of addresses); or counters: "calls", "violations", "limited" (first phases within a stream's
+ * limit of cores), "api_ns" (of the calling thread). */
 SIM_EXPORT int64_t ngd_aclsim_count(const char *what);
 /* Names of the calls since the last clear, one a line; NULL unless log is set. Free with free(). */
 SIM_EXPORT char *ngd_aclsim_log(void);
@@ -85,6 +85,7 @@ struct sim_config {
     bool old_driver;    /* no stream left is 207005, not 207008 */
     bool lazy_bind;     /* hidden streams are taken at the first replay */
     bool empty_kernels; /* operators do nothing */
+    bool no_mapping;    /* functions of virtual memory are hidden */
     bool log;
     uint32_t shuffle; /* 0: a graph runs in the order of its capture; else in one that its events allow, by this seed */
     uint32_t destroy_wait_ms; /* of a running model; 10 s on a device */
@@ -114,11 +115,18 @@ struct sim {
     bool initialised;
     struct sim_context *contexts;
     int32_t next_stream_id;
-    uint64_t live[8];
 };
 extern struct sim sim;
 
-typedef enum sim_kind { SIM_CONTEXT = 0x51a0, SIM_STREAM, SIM_EVENT, SIM_MODEL, SIM_GROUP, SIM_NOTIFY } sim_kind_t;
+typedef enum sim_kind {
+    SIM_CONTEXT = 0x51a0,
+    SIM_STREAM,
+    SIM_EVENT,
+    SIM_MODEL,
+    SIM_GROUP,
+    SIM_NOTIFY,
+    SIM_PHYSICAL
+} sim_kind_t;
 
 /* Every handle is in a set of what is alive: a stale one is an error and not a crash. */
 void sim_handle_add(void *handle, sim_kind_t kind);
@@ -147,11 +155,22 @@ typedef enum sim_space { SIM_SPACE_NONE, SIM_SPACE_DEVICE, SIM_SPACE_PINNED } si
 SIM_EXPORT sim_space_t ngd_aclsim_space(const void *addr, uint64_t bytes);
 SIM_EXPORT void *ngd_aclsim_host(const void *device_addr); /* where the bytes of a device address are */
 void sim_memory_release_device(int device);
+bool sim_memory_take_bytes(int device, uint64_t bytes); /* with sim.lock held; false: there is no room */
 /* With sim.lock held: memory that was freed while a kernel or copy uses it lives until that ends. */
 struct sim_grave;
 void sim_memory_unbury(struct sim_stream *s);
 int sim_copy_now(void *dst, const void *src, uint64_t bytes, int kind); /* 0, or the code of a bad address */
 int sim_set_now(void *mem, int value, uint64_t bytes);
+
+/* Physical memory that is mapped, with sim.lock held. False: this machine has no memory. */
+struct sim_physical;
+bool sim_memory_map(uintptr_t begin, uint64_t bytes, int device, struct sim_physical *physical);
+bool sim_memory_is_mapped(uintptr_t begin, uint64_t bytes); /* any of it */
+/* NULL: nothing begins there, or (busy) something that runs uses it. */
+struct sim_physical *sim_memory_unmap(uintptr_t begin, uint64_t *bytes_p, bool *busy_p);
+/* mapping.c: what was mapped there is no block any more. */
+void sim_mapping_gone(struct sim_physical *physical, uintptr_t begin, uint64_t bytes);
+void sim_mapping_release_device(int device);
 
 /* ---- tasks --------------------------------------------------------------------------------------- */
 
@@ -371,7 +390,9 @@ enum {
     SIM_LIVE_CONTEXTS,
     SIM_LIVE_MODELS,
     SIM_LIVE_OPERANDS,
-    SIM_LIVE_EXECUTORS
+    SIM_LIVE_EXECUTORS,
+    SIM_LIVE_RANGES,
+    SIM_LIVE_MAX
 };
 SIM_EXPORT void ngd_aclsim_live(int what, int64_t delta);
 /* A first phase of an operator: counts those that run under a stream's limit of cores ("limited"). */
@@ -379,5 +400,6 @@ SIM_EXPORT void ngd_aclsim_note_limits(void);
 extern _Atomic int64_t sim_limited;
 SIM_EXPORT bool ngd_aclsim_empty_kernels(void);
 SIM_EXPORT bool ngd_aclsim_old_api(void);
+SIM_EXPORT bool ngd_aclsim_no_mapping(void);
 
 #endif

@@ -16,13 +16,15 @@
 #include "devices/ascend/aclnn_symbols.def"
 #undef NGD_ACLNN
 
-/* A function that came after 8.1.RC1: with api=8.1, dlsym finds NULL, because that is what its resolver gives. */
-#define SIM_OPTIONAL(name)                                              \
+/* A function that a setting hides: dlsym finds NULL, because that is what its resolver gives. */
+#define SIM_OPTIONAL_IF(name, there)                                    \
     static __typeof__(name) name##_impl;                                \
     __attribute__((used)) static __typeof__(name) *name##_resolve(void) \
     {                                                                   \
-        return ngd_aclsim_old_api() ? NULL : name##_impl;               \
+        return there ? name##_impl : NULL;                              \
     }                                                                   \
     __typeof__(name) name __attribute__((ifunc(#name "_resolve")))
+/* One that came after 8.1.RC1, with api=8.1. */
+#define SIM_OPTIONAL(name) SIM_OPTIONAL_IF(name, !ngd_aclsim_old_api())
 
 #endif

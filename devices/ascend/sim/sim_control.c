@@ -20,7 +20,7 @@ static _Thread_local char recent[SIM_TEXT], given[SIM_TEXT];
 static _Thread_local uint64_t api_ns;
 static _Thread_local int last_error;
 static _Thread_local int depth;
-static _Atomic int64_t calls, violations, live[8];
+static _Atomic int64_t calls, violations, live[SIM_LIVE_MAX];
 _Atomic int64_t sim_limited;
 /* The log and the one injected fault have a lock of their own: calls are opened with and without sim.lock. */
 static pthread_mutex_t call_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -93,6 +93,7 @@ static const struct {
     {"old_driver", &sim.config.old_driver},
     {"lazy_bind", &sim.config.lazy_bind},
     {"empty_kernels", &sim.config.empty_kernels},
+    {"no_mapping", &sim.config.no_mapping},
 };
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
@@ -373,10 +374,15 @@ bool ngd_aclsim_old_api(void)
     return sim.config.old_api;
 }
 
+bool ngd_aclsim_no_mapping(void)
+{
+    return sim.config.no_mapping;
+}
+
 int64_t ngd_aclsim_count(const char *what)
 {
-    static const char *const names[] = {"streams",  "events", "bytes",    "pinned",
-                                        "contexts", "models", "operands", "executors"};
+    static const char *const names[] = {"streams", "events",   "bytes",     "pinned", "contexts",
+                                        "models",  "operands", "executors", "ranges"};
 
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         if (strcmp(what, names[i]) == 0)

@@ -20,6 +20,7 @@ struct block {
     uint64_t bytes, counted;
     int device; /* -1: pinned host memory */
     void *mem;
+    struct sim_physical *physical; /* that is mapped there (mapping.c); NULL: none, the memory is the block's */
 };
 
 static struct block *blocks;
@@ -70,7 +71,7 @@ static bool take(uintptr_t addr, bool pinned, struct block *b_p)
 
     pthread_rwlock_wrlock(&blocks_lock);
     at = above(addr);
-    found = at > 0 && blocks[at - 1].begin == addr && (blocks[at - 1].device < 0) == pinned;
+    found = at > 0 && blocks[at - 1].begin == addr && (blocks[at - 1].device < 0) == pinned && !blocks[at - 1].physical;
     if (found) {
         *b_p = blocks[at - 1];
         memmove(&blocks[at - 1], &blocks[at], (n_blocks - at) * sizeof(*blocks));
@@ -80,20 +81,37 @@ static bool take(uintptr_t addr, bool pinned, struct block *b_p)
     return found;
 }
 
+/* What is mapped goes on in what is mapped behind it. */
+static bool goes_on(const struct block *b)
+{
+    const struct block *next = b + 1;
+
+    return b->physical && next < blocks + n_blocks && next->physical && next->begin == b->begin + b->bytes &&
+           next->device == b->device;
+}
+
+static sim_space_t space_of(uintptr_t a, uint64_t bytes)
+{
+    size_t at = above(a);
+    const struct block *b = at > 0 ? &blocks[at - 1] : NULL;
+
+    if (!b || a - b->begin > b->bytes)
+        return SIM_SPACE_NONE;
+    while (bytes > b->begin + b->bytes - a) {
+        if (!goes_on(b))
+            return SIM_SPACE_NONE;
+        bytes -= b->begin + b->bytes - a;
+        a = (++b)->begin;
+    }
+    return b->device < 0 ? SIM_SPACE_PINNED : SIM_SPACE_DEVICE;
+}
+
 sim_space_t ngd_aclsim_space(const void *addr, uint64_t bytes)
 {
-    uintptr_t a = (uintptr_t)addr;
-    sim_space_t space = SIM_SPACE_NONE;
-    size_t at;
+    sim_space_t space;
 
     pthread_rwlock_rdlock(&blocks_lock);
-    at = above(a);
-    if (at > 0) {
-        const struct block *b = &blocks[at - 1];
-
-        if (a - b->begin <= b->bytes && bytes <= b->bytes - (a - b->begin))
-            space = b->device < 0 ? SIM_SPACE_PINNED : SIM_SPACE_DEVICE;
-    }
+    space = space_of((uintptr_t)addr, bytes);
     pthread_rwlock_unlock(&blocks_lock);
     return space;
 }
@@ -105,7 +123,7 @@ void *ngd_aclsim_host(const void *device_addr)
 
 /* ---- allocation ---------------------------------------------------------------------------------- */
 
-static bool take_bytes(int device, uint64_t bytes)
+bool sim_memory_take_bytes(int device, uint64_t bytes)
 {
     struct sim_device *d = &sim.device[device];
 
@@ -130,7 +148,7 @@ bool ngd_aclsim_take_bytes(int device, uint64_t bytes)
     bool ok;
 
     pthread_mutex_lock(&sim.lock);
-    ok = take_bytes(device, bytes);
+    ok = sim_memory_take_bytes(device, bytes);
     pthread_mutex_unlock(&sim.lock);
     if (ok)
         ngd_aclsim_live(SIM_LIVE_BYTES, (int64_t)bytes);
@@ -148,7 +166,7 @@ static int reserve(uint64_t bytes, int *device_p)
     int code;
 
     ctx = sim_lock_context(&code);
-    if (ctx && !take_bytes(ctx->device, bytes))
+    if (ctx && !sim_memory_take_bytes(ctx->device, bytes))
         code = ngd_aclsim_fail(NGD_ACL_RT_MEMORY_ALLOCATION, "the same",
                                "%llu bytes do not fit in device %d, which has %llu and gave %llu",
                                (unsigned long long)bytes, ctx->device, (unsigned long long)sim.config.hbm,
@@ -300,6 +318,50 @@ ngd_acl_error_t aclrtFreeHost(void *mem)
     return SIM_RELEASED;
 }
 
+/* ---- blocks that are mapped ---------------------------------------------------------------------- */
+
+bool sim_memory_map(uintptr_t begin, uint64_t bytes, int device, struct sim_physical *physical)
+{
+    bool ok;
+
+    pthread_rwlock_wrlock(&blocks_lock);
+    ok = insert((struct block){.begin = begin, .bytes = bytes, .device = device, .physical = physical});
+    pthread_rwlock_unlock(&blocks_lock);
+    return ok;
+}
+
+bool sim_memory_is_mapped(uintptr_t begin, uint64_t bytes)
+{
+    size_t at;
+    bool is;
+
+    pthread_rwlock_rdlock(&blocks_lock);
+    at = above(begin + bytes - 1);
+    is = at > 0 && blocks[at - 1].begin + blocks[at - 1].bytes > begin;
+    pthread_rwlock_unlock(&blocks_lock);
+    return is;
+}
+
+struct sim_physical *sim_memory_unmap(uintptr_t begin, uint64_t *bytes_p, bool *busy_p)
+{
+    struct sim_physical *physical = NULL;
+    size_t at;
+
+    pthread_rwlock_wrlock(&blocks_lock);
+    at = above(begin);
+    if (at > 0 && blocks[at - 1].begin == begin && blocks[at - 1].physical) {
+        *busy_p = user_of(&blocks[at - 1]) != NULL;
+        *bytes_p = blocks[at - 1].bytes;
+        if (!*busy_p) {
+            physical = blocks[at - 1].physical;
+            memmove(&blocks[at - 1], &blocks[at], (n_blocks - at) * sizeof(*blocks));
+            n_blocks--;
+        }
+    }
+    pthread_rwlock_unlock(&blocks_lock);
+    return physical;
+}
+
 /* With sim.lock held: what a forced reset takes away. */
 void sim_memory_release_device(int device)
 {
@@ -310,6 +372,8 @@ void sim_memory_release_device(int device)
         if (blocks[i].device == device) {
             sim.device[device].bytes -= blocks[i].counted;
             ngd_aclsim_live(SIM_LIVE_BYTES, -(int64_t)blocks[i].counted);
+            if (blocks[i].physical)
+                sim_mapping_gone(blocks[i].physical, blocks[i].begin, blocks[i].bytes);
             free(blocks[i].mem);
         } else {
             blocks[kept++] = blocks[i];
@@ -317,6 +381,7 @@ void sim_memory_release_device(int device)
     }
     n_blocks = kept;
     pthread_rwlock_unlock(&blocks_lock);
+    sim_mapping_release_device(device);
 }
 
 ngd_acl_error_t aclrtGetMemInfo(int attribute, size_t *free_p, size_t *total_p)
