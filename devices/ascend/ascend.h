@@ -77,6 +77,7 @@ struct ascend_check {
     uint32_t tensor; /* the operand: a view of that input */
     uint32_t node;
     int64_t limit;     /* values are 0 .. limit-1 */
+    bool from_end;     /* and -limit .. -1 */
     uint8_t limit_sym; /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
     int64_t limit_mult;
     const struct ngd_plan_call *call; /* TABLE: its host parameters */

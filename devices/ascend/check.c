@@ -65,6 +65,10 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
         check->limit_sym = x->row_sym;
         check->limit_mult = x->row_mult;
         return true;
+    case NGD_OP_ATEN_INDEX_PUT:
+        check->limit = x->dims[0];
+        check->from_end = true;
+        return true;
     case NGD_OP_ATEN_INDEX_SELECT:
     case NGD_OP_ATEN_GATHER:
     case NGD_OP_ATEN_SCATTER_SRC:
@@ -210,7 +214,7 @@ static ngd_status_t check_elements(const struct ascend_inst *inst, const struct 
 
         if (check->kind == ASCEND_CHECK_SLOT && v == -1)
             continue;
-        if (v < 0 || v >= limit)
+        if (v < (check->from_end ? -limit : 0) || v >= limit)
             return out_of_range(check, launch, v);
     }
     return NGD_OK;

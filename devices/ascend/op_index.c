@@ -80,6 +80,49 @@ void ngd_ascend_build_scatter_add(struct ascend_issue *c)
         ASCEND_RUN(c, ScatterAdd, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), T(y));
 }
 
+/* Padding of no rows at all repeats nothing: its index 0 and its zeros would be written. */
+static void some_rows(struct ascend_issue *c)
+{
+    uint8_t symbol = c->plan->tensors[c->call->in[1]].row_sym;
+
+    if (symbol != NGD_NO_ROW_SYM && c->plan->graph->symbols[symbol].min < 1)
+        ngd_ascend_refuse(c, "its index has rows of symbol %s, which may be 0: padding would be written then",
+                          c->plan->graph->symbols[symbol].name);
+}
+
+/* Indices below 0 count from the end. */
+static struct ascend_view wrapped(struct ascend_issue *c, const struct ascend_view *i, int64_t rows)
+{
+    struct ascend_view divisor = ngd_ascend_temp(c, i->dtype, 1, i->dims);
+    struct ascend_view r = ngd_ascend_temp(c, i->dtype, 1, i->dims);
+
+    ASCEND_RUN(c, InplaceFillScalar, T(divisor), ngd_ascend_scalar(c, (double)rows, i->dtype));
+    ASCEND_RUN(c, RemainderTensorTensor, T(*i), T(divisor), T(r));
+    return r;
+}
+
+/* Whole rows of x. CANN writes where it reads, so x is copied first. */
+void ngd_ascend_build_index_put(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), v = ngd_ascend_in(c, 2),
+                       y = ngd_ascend_out(c, 0);
+    int64_t n = ngd_ascend_count(&i), rows = x.dims[0], row = rows ? ngd_ascend_count(&x) / rows : 0;
+    bool accumulate = ngd_call_int(c->call, "accumulate") != 0;
+
+    if (accumulate)
+        no_padding(c);
+    else
+        some_rows(c);
+    ngd_ascend_store(c, &x, &y);
+    if (n == 0)
+        return;
+    i = ngd_ascend_reshape(&i, 1, &n);
+    i = wrapped(c, &i, rows);
+    v = ngd_ascend_reshape(&v, 2, (const int64_t[]){n, row});
+    y = ngd_ascend_reshape(&y, 2, (const int64_t[]){rows, row});
+    ASCEND_RUN(c, IndexPutImpl, T(y), ngd_ascend_list(c, &i, 1), T(v), accumulate, false);
+}
+
 /* ---- a region of the result is replaced: x is copied, then the region is ---- */
 
 static void put_region(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *region)

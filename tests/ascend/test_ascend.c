@@ -797,6 +797,71 @@ START_TEST(scattered_indices_are_read_before_the_device_does)
 }
 END_TEST
 
+#define PUT(symbol, body)                                                                                      \
+    "npugraph 1\ngraph \"p\" {\n " symbol "\n input %x : f32[3,2]\n input %i : i64[B]\n input %v : f32[B,2]\n" \
+    " %y = aten.index_put(%x, %i, %v)" body "\n return \"y\" = %y\n}\n"
+
+START_TEST(index_put_writes_the_rows_that_there_are_and_no_padding)
+{
+    static const float want[2][6] = {{1, 2, 30, 40, 10, 20}, {1, 2, 33, 44, 15, 26}};
+    const float x[6] = {1, 2, 3, 4, 5, 6}, v[4] = {10, 20, 30, 40};
+    int64_t index[2] = {2, 1}, rows = 2;
+    const struct ngd_span in[3] = {{x, sizeof(x)}, {index, sizeof(index)}, {v, sizeof(v)}};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 2; k++) { /* the first one with two rows of padding */
+        float y[6];
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.symbols = &rows, .inputs = in, .outputs = &out};
+        struct ready r;
+
+        must(ready_open(&r, &b, k ? PUT("sym B 1..8", " {accumulate=true}") : PUT("sym B 1..8 buckets 4, 8", ""), &rows,
+                        &diag),
+             &diag);
+        index[1] = k ? -2 : 1; /* the same */
+        for (int eager = 0; eager < 2; eager++) {
+            launch.eager = eager;
+            must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+            for (int i = 0; i < 6; i++)
+                ck_assert_float_eq(y[i], want[k][i]);
+        }
+        for (int wrong = -4; wrong < 4; wrong += 7) {
+            index[1] = wrong;
+            ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+            ck_assert_int_eq(ngd_stream_status(b.stream), NGD_OK);
+        }
+        ready_close(&r);
+    }
+    close_device(&b);
+    nothing_is_left("after index_put");
+}
+END_TEST
+
+START_TEST(writes_whose_padding_would_show_are_refused_by_name)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {PUT("sym B 1..8 buckets 4, 8", " {accumulate=true}"), "would be added"},
+        {PUT("sym B 0..8 buckets 4, 8", ""), "symbol B, which may be 0"},
+    };
+    struct bench b;
+    int64_t rows = 2;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_diag diag = {0};
+        struct ready r;
+
+        must(open_device(&b, 0, &diag), &diag);
+        ck_assert_msg(ready_open(&r, &b, cases[i].text, &rows, &diag) == NGD_ERR_OP_UNSUPPORTED, "%s", diag.text);
+        ck_assert_msg(strstr(diag.text, cases[i].words) != NULL, "%s", diag.text);
+        close_device(&b);
+    }
+}
+END_TEST
+
 START_TEST(rows_of_padding_write_nothing_to_the_cache)
 {
     static const char *const apis[] = {"9.1", "8.1"};
@@ -864,4 +929,5 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever,
           losing_one_of_two_devices_is_reported_and_the_other_serves_on,
           indices_outside_their_tensor_never_reach_the_device, scattered_indices_are_read_before_the_device_does,
+          index_put_writes_the_rows_that_there_are_and_no_padding, writes_whose_padding_would_show_are_refused_by_name,
           rows_of_padding_write_nothing_to_the_cache, cann_8_1_gives_the_results_of_newer_versions)

@@ -240,6 +240,49 @@ static void put(struct sim_op *op, char *to, const char *from, int dtype)
         sim_store_int(to, dtype, (int64_t)((uint64_t)sim_load_int(to, dtype) + (uint64_t)sim_load_int(from, dtype)));
 }
 
+/* x[index[i]] is row i of the values, or has it added: t[0] x, t[1] index, t[2] values; t[2] contiguous. */
+static void run_index_put(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *index = &op->t[1], *values = &op->t[2];
+    const int64_t n = sim_elements(index), row = n ? sim_elements(values) / n : 0, size = (int64_t)sim_size(x->dtype);
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t to = sim_load_int(sim_at(index, i), index->dtype);
+
+        if (bad_index(to, x->dims[0]))
+            return;
+        for (int64_t k = 0; k < row; k++)
+            put(op, sim_at(x, to * row + k), values->p + (i * row + k) * size, x->dtype);
+    }
+}
+
+ngd_acl_error_t aclnnIndexPutImplGetWorkspaceSize(struct aclTensor *self, const struct aclTensorList *indices,
+                                                  const struct aclTensor *values, const bool accumulate,
+                                                  const bool unsafe, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    const struct sim_view *x, *index, *v;
+
+    SIM_CALL("aclnnIndexPutImplGetWorkspaceSize");
+    if (!indices || indices->n != 1)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "takes one for each of the first dimensions",
+                               "one tensor of indices");
+    op = ngd_aclsim_op("aclnnIndexPutImpl", run_index_put);
+    x = ngd_aclsim_operand(op, self);
+    index = ngd_aclsim_operand(op, indices->t[0]);
+    v = ngd_aclsim_operand(op, values);
+    op->variant = accumulate ? ADD_TO : REPLACE;
+    ngd_aclsim_check(op, !unsafe, "reads the indices on the host first");
+    ngd_aclsim_check(op, op->code || (x->rank > 0 && is_index(index)), "indices of int32 or int64 along a dimension");
+    ngd_aclsim_check(op, op->code || (v->dtype == x->dtype && v->rank == index->rank + x->rank - 1),
+                     "values of another dtype or rank");
+    for (uint32_t d = 0; !op->code && d < v->rank; d++)
+        ngd_aclsim_check(op, v->dims[d] == (d < index->rank ? index->dims[d] : x->dims[d - index->rank + 1]),
+                         "values of another shape");
+    ngd_aclsim_check(op, op->code || sim_contiguous(v), "the simulator takes contiguous values only");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
 /* out = self, then out[..index..] along i[0]: t[0] self, t[1] index, t[2] src or nothing, t[3] out; one by one. */
 static void run_along(struct sim_op *op)
 {
