@@ -69,6 +69,28 @@ def once(daemon):
         c.close()
 
 
+@test("sixteen sequences with 2,000 tokens in common: the work and the blocks of one, and their own tails")
+def long_prefix():
+    models = SCRATCH / "models"
+    shutil.copytree(MODEL, models / "long")
+    config = json.loads((models / "long" / "config.json").read_text())
+    config["max_position_embeddings"] = 4096
+    (models / "long" / "config.json").write_text(json.dumps(config))
+    common, tail = [7 + i * i % 1900 for i in range(2000)], 8
+    with Daemon(f"--models-dir={models}", "--device-memory=512M") as d, Client(d) as c:
+        subprocess.run([CTL, "--quiet", "--address", d.address, "load", "--max-context", "2048", "--kv-bytes", "64M", str(models / "long")],
+                       check=True, capture_output=True)
+        prefilled = lambda: int(re.search(r"^npugraphd_tokens_prefill_total (\d+)$", d.http("/metrics")[1], re.M)[1])
+        before = prefilled()
+        start(c, "long", common + [100] * tail)
+        work, blocks = prefilled() - before, model(c, "long").blocks_used
+        assert work == len(common) + tail
+        others = [start(c, "long", common + [200 + i] * tail) for i in range(15)]
+        assert all(o.shared_tokens == len(common) for o in others)
+        assert prefilled() - before <= 1.05 * work + 15 * tail
+        assert model(c, "long").blocks_used <= 1.05 * blocks + 15
+
+
 @test("forks: the same sampling says the same, other seeds say other things, the parent says what it would have said")
 def forks(daemon):
     load(daemon, "forks")
