@@ -16,7 +16,6 @@
 #define EVERY  (5 * NGD_MSEC)
 #define CHUNK  (1u << 20)
 #define CHUNKS 64 /* of the buffer that is written over and over */
-#define NODES  4000
 
 /* ---- clients ---- */
 
@@ -43,7 +42,7 @@ static void run_upload(struct member *m)
     npugraph_disconnect(client);
 }
 
-/* One that is not cached yet, each time, by a constant in it. */
+/* One that is not cached yet, each time, by a constant in it; of as many operators as the member's argument says. */
 static char *large_graph(const struct member *m, uint64_t i)
 {
     char *text = NULL;
@@ -53,9 +52,9 @@ static char *large_graph(const struct member *m, uint64_t i)
     fprintf(f,
             "npugraph 1\ngraph \"large\" {\n  input %%x : f32[16]\n  %%v0 = aten.add.Scalar(%%x) {other=%d.%06llu}\n",
             m->number, (unsigned long long)i);
-    for (int n = 1; n < NODES; n++)
+    for (int n = 1; n < m->arg; n++)
         fprintf(f, "  %%v%d = aten.cumsum(%%v%d) {dim=0}\n", n, n - 1);
-    fprintf(f, "  return \"y\" = %%v%d\n}\n", NODES - 1);
+    fprintf(f, "  return \"y\" = %%v%d\n}\n", (int)m->arg - 1);
     fclose(f);
     return text;
 }
@@ -126,12 +125,14 @@ static const struct crowd_role roles[] = {{"steady", run_steady},     {"upload",
                                           {"sessions", run_sessions}, {NULL, NULL}};
 
 static const struct {
-    const char *role, *title, *unit;
+    const char *name, *role, *title, *unit;
+    int64_t arg;
 } neighbours[] = {
-    {"upload", "uploads", "MiB"},
-    {"captures", "captures of graphs of 4,000 operators", "captures"},
-    {"failures", "a graph that fails", "replays"},
-    {"sessions", "sessions that come and go", "sessions"},
+    {"upload", "upload", "uploads", "MiB", 0},
+    {"captures", "captures", "captures of graphs of 4,000 operators", "captures", 4000},
+    {"large", "captures", "captures of graphs of 65,000 operators", "captures", 65000},
+    {"failures", "failures", "a graph that fails", "replays", 0},
+    {"sessions", "sessions", "sessions that come and go", "sessions", 0},
 };
 
 /* ---- rounds ---- */
@@ -148,9 +149,9 @@ static void run_neighbour(const struct live *live, size_t which, int64_t rounds,
 
     for (int i = 0; i < DAEMONS; i++)
         crowd_open(&crowds[i], live[i].address);
-    crowd_start(&crowds[OTHER], 0, neighbours[which].role, 0, 0);
+    crowd_start(&crowds[OTHER], 0, neighbours[which].role, 0, neighbours[which].arg);
     crowd_start(&crowds[OWN], 0, "steady", 0, 0);
-    crowd_start(&crowds[OWN], 1, neighbours[which].role, 0, 0);
+    crowd_start(&crowds[OWN], 1, neighbours[which].role, 0, neighbours[which].arg);
     crowd_wait_ready(&crowds[OTHER], 1);
     crowd_wait_ready(&crowds[OWN], 2);
     for (int64_t r = 0; r < rounds; r++) {
@@ -162,7 +163,7 @@ static void run_neighbour(const struct live *live, size_t which, int64_t rounds,
                 done += atomic_load(&crowds[OWN].board->seats[1].done);
         }
     }
-    printf("%s: %.0f %s a second\n", neighbours[which].title,
+    printf("%s: %.4g %s a second\n", neighbours[which].title,
            (double)done / (double)rounds / ((double)count / (double)NGD_SEC), neighbours[which].unit);
     samples_print(&latency[OTHER], "  beside it, done to another daemon", "ms", 1e-6);
     samples_print(&latency[OWN], "  beside it, done to the same one", "ms", 1e-6);
@@ -198,7 +199,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < DAEMONS; i++)
         live_start(&live[i], dir, NULL);
     for (size_t i = 0; i < sizeof(neighbours) / sizeof(neighbours[0]); i++)
-        if (!only || strcmp(only, neighbours[i].role) == 0)
+        if (!only || strcmp(only, neighbours[i].name) == 0)
             run_neighbour(live, i, rounds, ms * NGD_MSEC);
     bench_dir_remove(dir);
     return (live_stop(&live[OTHER]) != 0) | (live_stop(&live[OWN]) != 0);
