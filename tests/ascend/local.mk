@@ -13,11 +13,11 @@ tests_ascend_test_aclsim_hccl_SOURCES = tests/ascend/test_aclsim_hccl.c tests/ba
 tests_ascend_test_aclsim_hccl_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c tests/backend/simulator.h
 tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
-tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_models_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
-tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_pools_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += \
 	tests/ascend/acl_headers.py \

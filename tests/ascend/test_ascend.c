@@ -3,10 +3,8 @@
  * The Ascend backend on the simulator: which calls it makes, that streams suffice, and that any call of CANN may fail
  * once at any place without a crash, a wrong result or a leak.
  */
-#include "tests/backend/simulator.h"
-#include "tests/ops/device_run.h"
+#include "tests/ascend/simulated.h"
 #include "devices/comm.h"
-#include "tests/unit/unit.h"
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -24,51 +22,16 @@
 #define GRAPH  BODY("sym N 1..64")
 #define PADDED BODY("sym N 1..64 buckets 4, 16, 64")
 
+#define LIMIT_MS "2000"
+
 static void params_of(struct ngd_device_params *params, uint32_t index)
 {
-    setenv("NGD_ASCEND_LIMIT_MS", "2000", 1);
-    ngd_device_params_init(params);
-    params->backend = "ascend";
-    params->index = index;
-    params->memory_bytes = (uint64_t)1 << 28;
-    params->ascend_libs = simulator_dir();
+    simulated_params(params, index, LIMIT_MS);
 }
 
 static ngd_status_t open_device(struct bench *b, uint32_t index, struct ngd_diag *diag)
 {
-    struct ngd_device_params params;
-    ngd_status_t status;
-
-    memset(b, 0, sizeof(*b));
-    params_of(&params, index);
-    status = ngd_device_open(&params, &b->dev, diag);
-    if (!status)
-        status = ngd_stream_create(b->dev, "test", &b->stream, diag);
-    if (!status)
-        status = ngd_pool_create(b->dev, "test", &b->pool);
-    return status;
-}
-
-static void close_device(struct bench *b)
-{
-    ngd_stream_destroy(b->stream);
-    ngd_pool_destroy(b->pool);
-    ngd_device_close(b->dev);
-}
-
-static void must(ngd_status_t status, const struct ngd_diag *diag)
-{
-    ck_assert_msg(status == NGD_OK, "%s: %s", ngd_status_name(status), diag->text);
-}
-
-static void nothing_is_left(const char *when)
-{
-    static const char *const kinds[] = {"streams", "events",   "bytes",     "pinned", "contexts",
-                                        "models",  "operands", "executors", "ranges"};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        ck_assert_msg(simulator_count(kinds[i]) == 0, "%s: %lld %s are left", when,
-                      (long long)simulator_count(kinds[i]), kinds[i]);
+    return simulated_open(b, index, LIMIT_MS, diag);
 }
 
 /* ---- a launch of GRAPH --------------------------------------------------------------------------- */

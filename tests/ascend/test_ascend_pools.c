@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pools of the Ascend backend on the simulator: they grow where they are, and graphs that were captured stay so. */
-#include "tests/backend/simulator.h"
-#include "tests/ops/device_run.h"
-#include "tests/unit/unit.h"
+#include "tests/ascend/simulated.h"
 #include <math.h>
 
 #define PAGE  ((uint64_t)2 << 20)
@@ -11,44 +9,10 @@
 #define LARGE 1200000
 #define TAIL  16
 
-static void must(ngd_status_t status, const struct ngd_diag *diag)
-{
-    ck_assert_msg(status == NGD_OK, "%s: %s", ngd_status_name(status), diag->text);
-}
-
+/* Clearing and reading megabytes takes its time under a sanitizer. */
 static ngd_status_t open_device(struct bench *b, struct ngd_diag *diag)
 {
-    struct ngd_device_params params;
-    ngd_status_t status;
-
-    memset(b, 0, sizeof(*b));
-    setenv("NGD_ASCEND_LIMIT_MS", "60000", 1);
-    ngd_device_params_init(&params);
-    params.backend = "ascend";
-    params.memory_bytes = (uint64_t)1 << 28;
-    params.ascend_libs = simulator_dir();
-    status = ngd_device_open(&params, &b->dev, diag);
-    if (!status)
-        status = ngd_stream_create(b->dev, "test", &b->stream, diag);
-    if (!status)
-        status = ngd_pool_create(b->dev, "test", &b->pool);
-    return status;
-}
-
-static void close_device(struct bench *b)
-{
-    ngd_stream_destroy(b->stream);
-    ngd_pool_destroy(b->pool);
-    ngd_device_close(b->dev);
-}
-
-static void nothing_is_left(const char *when)
-{
-    static const char *const kinds[] = {"streams", "events", "bytes", "pinned", "contexts", "models", "ranges"};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        ck_assert_msg(simulator_count(kinds[i]) == 0, "%s: %lld %s are left", when,
-                      (long long)simulator_count(kinds[i]), kinds[i]);
+    return simulated_open(b, 0, "60000", diag);
 }
 
 /* ---- graphs of a size ---------------------------------------------------------------------------- */
