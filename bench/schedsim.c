@@ -48,13 +48,6 @@ static void run(const char *title, const struct sim_params *p)
     printf("\n");
 }
 
-static void set_buckets(struct sim_params *p)
-{
-    p->n_buckets = 3;
-    p->buckets[0] = 1, p->buckets[1] = 4, p->buckets[2] = 16;
-    p->graphs = 2;
-}
-
 static void run_cases(void)
 {
     struct sim_params p;
@@ -74,7 +67,7 @@ static void run_cases(void)
     run("deadlines at 150 % load", &p);
     p.slots = 4;
     run("deadlines at 150 % load, four slots", &p);
-    set_buckets(&p);
+    sim_params_together(&p);
     p.slots = 1;
     p.seconds = 2;
     p.deadline_max = 60;

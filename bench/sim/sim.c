@@ -732,6 +732,13 @@ void sim_params_init(struct sim_params *params)
     };
 }
 
+void sim_params_together(struct sim_params *params)
+{
+    params->n_buckets = 3;
+    params->buckets[0] = 1, params->buckets[1] = 4, params->buckets[2] = 16;
+    params->graphs = 2;
+}
+
 void sim_run(const struct sim_params *params, struct sim_result *result_p)
 {
     struct world w = {.p = params, .result = result_p, .policy = ngd_sched_policy_find(params->policy)};

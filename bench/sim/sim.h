@@ -82,6 +82,8 @@ struct sim_result {
 };
 
 void sim_params_init(struct sim_params *params);
+/* Requests of two graphs that run together in buckets of 1, 4 and 16 rows. */
+void sim_params_together(struct sim_params *params);
 void sim_run(const struct sim_params *params, struct sim_result *result_p);
 
 #endif

@@ -62,6 +62,26 @@ static void warm_buckets(struct stage *s, struct ngd_binding *b)
         bed_warm(&s->bed, b, sizes[i], 1);
 }
 
+/* On a clock that stands, with buckets that are captured and a slot that is busy until let_go(). */
+static struct ngd_binding *open_held(struct stage *s, ngd_nsec_t now)
+{
+    struct ngd_binding *b;
+
+    ngd_clock_set_fake(now);
+    stage_open(s, 0);
+    b = bed_binding(&s->bed, ROWS_TEXT, NULL);
+    warm_buckets(s, b);
+    hold(s);
+    return b;
+}
+
+static void close_held(struct stage *s, struct ngd_binding *b)
+{
+    ngd_binding_unref(b);
+    stage_close(s);
+    ngd_clock_set_fake(-1);
+}
+
 static void submit_rows(struct stage *s, struct call *c, struct ngd_binding *b, int64_t rows)
 {
     call_init(c, b, rows);
@@ -385,11 +405,7 @@ START_TEST(who_expires_while_it_waits_is_answered_and_the_others_run)
     struct call c[3];
     struct stage s;
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
-    hold(&s);
+    b = open_held(&s, t0);
     for (int i = 0; i < 3; i++) {
         call_init(&c[i], b, 1);
         c[i].req.deadline = t0 + (i == 0 ? 1 : 100) * NGD_SEC;
@@ -405,9 +421,7 @@ START_TEST(who_expires_while_it_waits_is_answered_and_the_others_run)
         call_check(&c[i]);
         ck_assert_uint_eq(c[i].req.together, 2);
     }
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
@@ -1059,11 +1073,7 @@ START_TEST(who_makes_its_deadline_by_joining_is_taken_in)
     struct ngd_binding *b;
     struct stage s;
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
-    hold(&s);
+    b = open_held(&s, t0);
     teach(b, 1, 10 * NGD_SEC);
     teach(b, 4, 12 * NGD_SEC);
     for (int i = 0; i < 3; i++)
@@ -1075,9 +1085,7 @@ START_TEST(who_makes_its_deadline_by_joining_is_taken_in)
     ck_assert_int_eq(try_by(&s, &c[3], b, 1, t0 + 12 * NGD_SEC), NGD_OK);
     let_go(&s);
     check_together(c, 4, 4);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
@@ -1089,11 +1097,7 @@ START_TEST(who_would_be_late_by_what_others_run_as_is_refused)
     struct ngd_binding *b;
     struct stage s;
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
-    hold(&s);
+    b = open_held(&s, t0);
     teach(b, 1, 10 * NGD_SEC);
     teach(b, 4, 40 * NGD_SEC);
     set_cost(s.other, 2, 15 * NGD_SEC);
@@ -1105,9 +1109,7 @@ START_TEST(who_would_be_late_by_what_others_run_as_is_refused)
     let_go(&s);
     check_together(c, 2, 2);
     check_together(&behind, 1, 1);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
@@ -1119,20 +1121,14 @@ START_TEST(who_would_be_late_together_runs_alone)
     struct call c[2];
     struct stage s;
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
-    hold(&s);
+    b = open_held(&s, t0);
     teach(b, 1, 10 * NGD_SEC);
     teach(b, 4, 40 * NGD_SEC);
     ck_assert_int_eq(try_by(&s, &c[0], b, 1, t0 + 15 * NGD_SEC), NGD_OK);
     ck_assert_int_eq(try_by(&s, &c[1], b, 1, t0 + 25 * NGD_SEC), NGD_OK);
     let_go(&s);
     check_together(c, 2, 1);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 

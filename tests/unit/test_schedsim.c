@@ -67,20 +67,13 @@ START_TEST(below_its_capacity_nothing_is_refused)
 }
 END_TEST
 
-static void set_buckets(struct sim_params *p)
-{
-    p->n_buckets = 3;
-    p->buckets[0] = 1, p->buckets[1] = 4, p->buckets[2] = 16;
-    p->graphs = 2;
-}
-
 /* The load is of what full replays could do: nine times what these could do alone. */
 START_TEST(deadlines_are_met_and_no_time_is_wasted_when_requests_run_together)
 {
     struct sim_params p;
 
     sim_params_init(&p);
-    set_buckets(&p);
+    sim_params_together(&p);
     p.clients = 40;
     p.seconds = 2;
     p.load = 1.5;
@@ -101,9 +94,9 @@ START_TEST(what_only_replays_together_can_do_is_not_refused)
     struct sim_params p;
 
     sim_params_init(&p);
-    set_buckets(&p);
-    p.graphs =
-        1; /* of two, the one that is asked for less often has smaller replays, and its clients get over their shares */
+    sim_params_together(&p);
+    /* Of two, the one that is asked for less often has smaller replays, and its clients get over their shares. */
+    p.graphs = 1;
     p.clients = 40;
     p.seconds = 5;
     p.load = 0.6; /* five times what these could do alone */
