@@ -24,6 +24,7 @@ struct ngd_identities;
 struct ngd_patterns;
 struct ngd_listeners;
 struct ngd_peers;
+struct ngd_refused_device;
 struct ngd_reactor;
 struct ngd_reactor_watch;
 struct ngd_reflection;
@@ -55,6 +56,8 @@ struct ngd_daemon {
     struct ngd_locks *locks;
     struct ngd_device **devices;
     size_t n_devices;
+    struct ngd_refused_device *refused; /* device_list.h: those that did not open */
+    size_t n_refused;
     struct ngd_dumps dumps;              /* directories that diagnostics may write into */
     struct ngd_store *store;             /* NULL: plans are not kept */
     struct ngd_reactor_watch *hot_timer; /* writes the list of hot keys */

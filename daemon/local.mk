@@ -6,6 +6,8 @@ libngddaemon_la_SOURCES = \
 	daemon/answers.c \
 	daemon/answers.h \
 	daemon/daemon.h \
+	daemon/device_list.c \
+	daemon/device_list.h \
 	daemon/drain.c \
 	daemon/drain.h \
 	daemon/graph_info.c \

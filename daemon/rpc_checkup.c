@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin.ExamineDevice: a checkup takes seconds, so it runs on a job thread. */
+/* Admin.ExamineDevice: a checkup takes seconds, so it runs on a job thread. A device that did not open is opened for
+ * it. */
 #include "daemon/daemon.h"
+#include "daemon/device_list.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/rpc_methods.h"
@@ -12,9 +14,10 @@
 struct checkup_call {
     struct ngd_job job;
     struct ngd_call *call;
-    struct ngd_device *dev;
+    struct ngd_device *dev; /* or: */
+    const struct ngd_refused_device *refused;
     struct ngd_checkup *report;
-    struct ngd_strbuf capabilities;
+    struct ngd_strbuf description, capabilities;
 };
 
 static char *borrow(const char *text)
@@ -45,32 +48,47 @@ static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceRespon
 static void examine(struct ngd_job *job)
 {
     struct checkup_call *c = ngd_container_of(job, struct checkup_call, job);
-    const struct ngd_device_info *info = ngd_device_info(c->dev);
     Npugraph__V1__ExamineDeviceResponse r = NPUGRAPH__V1__EXAMINE_DEVICE_RESPONSE__INIT;
 
-    ngd_device_checkup(c->dev, c->report);
+    ngd_strbuf_init(&c->description);
     ngd_strbuf_init(&c->capabilities);
-    ngd_device_describe(c->dev, &c->capabilities);
-    r.device = borrow(info->name);
-    r.description = borrow(info->description);
+    if (c->dev) {
+        ngd_device_checkup(c->dev, c->report);
+        ngd_strbuf_append(&c->description, ngd_device_info(c->dev)->description);
+        ngd_device_describe(c->dev, &c->capabilities);
+    } else {
+        ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &c->description,
+                                   &c->capabilities);
+    }
+    r.device = borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
+    r.description = borrow(ngd_strbuf_str(&c->description));
     r.version = borrow(PACKAGE_VERSION);
     r.capabilities = borrow(ngd_strbuf_str(&c->capabilities));
     r.healthy = c->report->healthy;
     r.verdict = c->report->verdict;
-    if (fill_steps(c, &r) && !c->capabilities.failed)
+    if (fill_steps(c, &r) && !c->description.failed && !c->capabilities.failed)
         ngd_call_reply(c->call, &r.base);
     else
         ngd_call_fail(c->call, NGD_ERR_NO_MEMORY, NULL);
+    ngd_strbuf_fini(&c->description);
     ngd_strbuf_fini(&c->capabilities);
 }
 
-static struct ngd_device *find(struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
+/* One that is open, or one that was refused at the start. */
+static ngd_status_t find(struct checkup_call *c, const struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
 {
-    for (size_t i = 0; i < d->n_devices; i++)
+    for (size_t i = 0; i < d->n_devices && !c->dev; i++)
         if (*name == '\0' || strcmp(ngd_device_info(d->devices[i])->name, name) == 0)
-            return d->devices[i];
-    ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no device \"%.40s\"; npugraphctl devices lists them", name);
-    return NULL;
+            c->dev = d->devices[i];
+    if (!c->dev)
+        c->refused = ngd_device_list_find_refused(d, name);
+    if (c->dev || c->refused)
+        return NGD_OK;
+    return ngd_diag_set(
+        diag, NGD_ERR_NOT_FOUND,
+        "there is no device \"%.40s\", neither open (npugraphctl devices lists those) nor refused when the "
+        "daemon started; name it in the daemon's options (device)",
+        name);
 }
 
 static void examine_device(struct ngd_call *call, const void *msg)
@@ -86,12 +104,12 @@ static void examine_device(struct ngd_call *call, const void *msg)
         return;
     }
     if (call->identity->admin)
-        c->dev = find(call->daemon, q->device, &diag);
+        find(c, call->daemon, q->device, &diag);
     else
         ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
                      "%s may not examine devices; the daemon's own user, root and admin-identities may",
                      call->identity->name);
-    if (!c->dev) {
+    if (diag.status) {
         ngd_call_fail(call, diag.status, &diag);
         return;
     }

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/device_list.h"
 #include "daemon/drain.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
@@ -146,90 +147,7 @@ static void stop_jobs(struct ngd_daemon *d)
     d->jobs = d->loads = d->reaper = NULL;
 }
 
-/* ---- devices and scheduler ----------------------------------------------------------------------------- */
-
-/* "host" or "host:1" */
-static ngd_status_t open_device(struct ngd_daemon *d, const char *text, struct ngd_diag *diag)
-{
-    const char *colon = strchr(text, ':');
-    struct ngd_device_params params;
-    char backend[32], *end = NULL;
-    ngd_status_t status;
-
-    ngd_device_params_init(&params);
-    snprintf(backend, sizeof(backend), "%.*s", colon ? (int)(colon - text) : (int)strlen(text), text);
-    params.backend = backend;
-    if (colon) {
-        params.index = (uint32_t)strtoul(colon + 1, &end, 10);
-        if (colon[1] < '0' || colon[1] > '9' || *end)
-            return ngd_diag_set(diag, NGD_ERR_CONFIG, "device %s: allowed: BACKEND or BACKEND:INDEX", text);
-    }
-    params.memory_bytes = d->options.device_memory;
-    params.threads = (uint32_t)d->options.threads;
-    params.ascend_libs = d->options.ascend_libs;
-    params.isa = ngd_isa_names[d->options.isa];
-    status = ngd_device_open(&params, &d->devices[d->n_devices], diag);
-    if (status != NGD_OK) {
-        ngd_diag_prefix(diag, "device %s: ", text);
-        return status;
-    }
-    d->n_devices++;
-    return NGD_OK;
-}
-
-/* What is wrong with one device is no reason not to serve with the others; what is wrong with the configuration is. */
-static bool may_go_on_without(const char *text, ngd_status_t status)
-{
-    bool known = false;
-
-    for (const char *const *name = ngd_device_backends(); *name; name++)
-        known |= strncmp(text, *name, strcspn(text, ":")) == 0 && strlen(*name) == strcspn(text, ":");
-    if (!known)
-        return false;
-    return status == NGD_ERR_UNAVAILABLE || status == NGD_ERR_NOT_FOUND || status == NGD_ERR_PERMISSION_DENIED ||
-           status == NGD_ERR_NO_DEVICE_MEMORY || status == NGD_ERR_NO_STREAMS ||
-           ngd_status_scope(status) == NGD_SCOPE_DEVICE;
-}
-
-static ngd_status_t start_devices(struct ngd_daemon *d, struct ngd_diag *diag)
-{
-    ngd_status_t status = NGD_OK;
-
-    d->devices = NGD_NEW_N(struct ngd_device *, d->options.device.n + 1);
-    if (!d->devices)
-        return NGD_ERR_NO_MEMORY;
-    if (d->options.device.n == 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no device; set device");
-    for (size_t i = 0; i < d->options.device.n; i++) {
-        struct ngd_diag why = {0};
-        ngd_status_t opened = open_device(d, d->options.device.items[i], &why);
-
-        if (opened == NGD_OK) {
-            const struct ngd_device_info *info = ngd_device_info(d->devices[d->n_devices - 1]);
-
-            ngd_notice("daemon", "device %s: %s, %llu MiB, %u threads", info->name, info->description,
-                       (unsigned long long)(info->memory_bytes >> 20), info->threads);
-            continue;
-        }
-        if (status == NGD_OK) {
-            status = opened;
-            if (diag)
-                *diag = why;
-        }
-        if (!may_go_on_without(d->options.device.items[i], opened))
-            return opened;
-        ngd_error("daemon", "%s; going on without it", why.text);
-    }
-    return d->n_devices > 0 ? NGD_OK : status;
-}
-
-static void stop_devices(struct ngd_daemon *d)
-{
-    while (d->n_devices > 0)
-        ngd_device_close(d->devices[--d->n_devices]);
-    ngd_free(d->devices);
-    d->devices = NULL;
-}
+/* ---- store and scheduler -------------------------------------------------------------------------------- */
 
 /* "auto": the first directory that systemd names. */
 static const char *store_dir(const struct ngd_daemon *d, char *room, size_t n)
@@ -522,7 +440,7 @@ static const struct part parts[] = {
     {"limits", start_limits, NULL},
     {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so before any thread */
-    {"devices", start_devices, stop_devices},
+    {"devices", ngd_device_list_start, ngd_device_list_stop},
     {"store", start_store, stop_store},
     {"scheduler", start_sched, stop_sched},
     {"jobs", start_jobs, stop_jobs},

@@ -12,6 +12,8 @@
 
 #define NGD_BACKEND_API 2
 
+struct ngd_checkup;
+
 struct ngd_backend_lifecycle {
     /* 0 = not usable on this machine, larger is better. Any thread. */
     int (*probe)(void);
@@ -20,6 +22,12 @@ struct ngd_backend_lifecycle {
                          struct ngd_diag *diag);
     void (*close)(void *dev);
     void (*describe)(void *dev, struct ngd_strbuf *sb); /* optional; any thread */
+    /*
+     * Optional; any thread. What the device needs from the machine (nodes, permissions, files of its driver), as steps
+     * of a checkup. The device is `open`, or was refused, and then there may be no such device: what is not as it
+     * should be is "missing" with an open device, and "failed" otherwise.
+     */
+    void (*examine)(uint32_t index, bool open, struct ngd_checkup *report);
 };
 
 struct ngd_backend_memory {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/checkup.h"
 #include "base/mem.h"
+#include "devices/device_int.h"
 #include "graphs/compare.h"
 #include "graphs/graph.h"
 #include <inttypes.h>
@@ -25,8 +26,8 @@ static const struct {
 
 /* ---- the report ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 5, 6))) static void add(struct ngd_checkup *report, const char *name, const char *verdict,
-                                                      ngd_nsec_t took, const char *fmt, ...)
+void ngd_checkup_add(struct ngd_checkup *report, const char *name, const char *verdict, ngd_nsec_t took,
+                     const char *fmt, ...)
 {
     struct ngd_checkup_step *step;
     va_list ap;
@@ -34,7 +35,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct ngd_checkup *report
     if (report->n_steps == NGD_CHECKUP_STEPS)
         return;
     step = &report->steps[report->n_steps++];
-    step->name = name;
+    snprintf(step->name, sizeof(step->name), "%s", name);
     step->verdict = verdict;
     step->took = took;
     va_start(ap, fmt);
@@ -43,7 +44,7 @@ __attribute__((format(printf, 5, 6))) static void add(struct ngd_checkup *report
     if (strcmp(verdict, "failed") != 0 && strcmp(verdict, "differs") != 0)
         return;
     if (report->healthy)
-        snprintf(report->verdict, sizeof(report->verdict), "%s %s: %.150s", name, verdict, step->text);
+        snprintf(report->verdict, sizeof(report->verdict), "%s %s: %.400s", name, verdict, step->text);
     report->healthy = false;
 }
 
@@ -304,7 +305,8 @@ static void fail(struct visit *v, const char *name, ngd_status_t status, const s
 {
     bool missing = status == NGD_ERR_OP_UNSUPPORTED;
 
-    add(v->report, name, missing ? "missing" : "failed", 0, "%s: %.200s", ngd_status_name(status), diag->text);
+    ngd_checkup_add(v->report, name, missing ? "missing" : "failed", 0, "%s: %.200s", ngd_status_name(status),
+                    diag->text);
     v->broken |= is_device_error(status);
 }
 
@@ -327,15 +329,15 @@ static void check_operator(struct visit *v, const char *name, const char *body)
         diag = r[0].launch.diag;
     }
     if (status == NGD_OK && !compare(&r[0], &r[1], &text)) {
-        add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
+        ngd_checkup_add(v->report, name, "differs", took, "from the host's: %.180s", ngd_strbuf_str(&text));
     } else if (status == NGD_OK) {
         wrong = repeat(v, &r[0], &status);
         diag = r[0].launch.diag;
         if (wrong)
-            add(v->report, name, "differs", took, "%s gives other bits than the first", wrong);
+            ngd_checkup_add(v->report, name, "differs", took, "%s gives other bits than the first", wrong);
         else if (status == NGD_OK)
-            add(v->report, name, "passed", took,
-                "as the host's; replayed and run operator by operator with the same bits");
+            ngd_checkup_add(v->report, name, "passed", took,
+                            "as the host's; replayed and run operator by operator with the same bits");
     }
     if (status)
         fail(v, name, status, &diag);
@@ -368,11 +370,11 @@ static void check_memory(struct visit *v)
     if (status)
         fail(v, "memory", status, &diag);
     else if (memcmp(there, back, MEMORY_BYTES) != 0)
-        add(v->report, "memory", "differs", ngd_now() - begin, "what is read is not what was written");
+        ngd_checkup_add(v->report, "memory", "differs", ngd_now() - begin, "what is read is not what was written");
     else
-        add(v->report, "memory", "passed", ngd_now() - begin,
-            "1 MiB written and read back; %" PRIu64 " of %" PRIu64 " MiB used",
-            ngd_device_used_bytes(v->device.dev) >> 20, ngd_device_info(v->device.dev)->memory_bytes >> 20);
+        ngd_checkup_add(v->report, "memory", "passed", ngd_now() - begin,
+                        "1 MiB written and read back; %" PRIu64 " of %" PRIu64 " MiB used",
+                        ngd_device_used_bytes(v->device.dev) >> 20, ngd_device_info(v->device.dev)->memory_bytes >> 20);
     ngd_buffer_unref(buf);
     ngd_free(there);
     ngd_free(back);
@@ -384,8 +386,8 @@ static void check_room(struct visit *v)
     struct ngd_diag diag = {0};
     ngd_status_t status = ngd_device_check_room(v->device.dev, budget + 1, "a checkup", &diag);
 
-    add(v->report, "more memory than there is", status == NGD_ERR_NO_DEVICE_MEMORY ? "passed" : "failed", 0,
-        status ? "refused: %.200s" : "was not refused%s", diag.text);
+    ngd_checkup_add(v->report, "more memory than there is", status == NGD_ERR_NO_DEVICE_MEMORY ? "passed" : "failed", 0,
+                    status ? "refused: %.200s" : "was not refused%s", diag.text);
 }
 
 /* An index outside its table ends the request and nothing else. */
@@ -404,14 +406,15 @@ static void check_mistake(struct visit *v)
         status = replay(r, &v->device, false, &took);
         diag = r->launch.diag;
         if (status != NGD_ERR_INDEX_RANGE) {
-            add(v->report, name, "failed", took, "was answered with %s", ngd_status_name(status));
+            ngd_checkup_add(v->report, name, "failed", took, "was answered with %s", ngd_status_name(status));
             v->broken |= is_device_error(status);
             status = NGD_OK;
         } else {
             indices[1] = 1;
             status = replay(r, &v->device, false, &took);
             if (status == NGD_OK)
-                add(v->report, name, "passed", took, "was refused (%.120s), and the next replay served", diag.text);
+                ngd_checkup_add(v->report, name, "passed", took, "was refused (%.120s), and the next replay served",
+                                diag.text);
             diag = r->launch.diag;
         }
     }
@@ -442,7 +445,8 @@ static void check_time(struct visit *v, const char *name, const char *body)
         status = replay(r, &v->device, false, &took[i]);
     if (status == NGD_OK) {
         qsort(took, REPLAYS, sizeof(took[0]), by_time);
-        add(v->report, name, "passed", took[REPLAYS / 2],
+        ngd_checkup_add(
+            v->report, name, "passed", took[REPLAYS / 2],
             "the first, with its capture, took %.0f us; half of %d took less than %.1f us, all less than %.1f",
             (double)first / NGD_USEC, REPLAYS, (double)took[REPLAYS / 2] / NGD_USEC,
             (double)took[REPLAYS - 1] / NGD_USEC);
@@ -495,20 +499,21 @@ static void check_operators(struct visit *v)
 {
     for (size_t i = 0; i < sizeof(graphs) / sizeof(graphs[0]); i++) {
         if (v->broken)
-            add(v->report, graphs[i].name, "skipped", 0, "the device had an error before");
+            ngd_checkup_add(v->report, graphs[i].name, "skipped", 0, "the device had an error before");
         else
             check_operator(v, graphs[i].name, graphs[i].body);
     }
 }
 
-void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report)
+/* All steps with the open device. */
+static void examine(struct ngd_device *dev, struct ngd_checkup *report)
 {
     struct visit v = {.report = report, .device = {.dev = dev}};
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    memset(report, 0, sizeof(*report));
-    report->healthy = true;
+    if (dev->backend->lifecycle.examine)
+        dev->backend->lifecycle.examine(dev->index, true, report);
     status = open_bench(&v.device, &diag);
     if (status)
         fail(&v, "a stream of its own", status, &diag);
@@ -535,6 +540,53 @@ void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report)
     close_bench(&v.reference);
     if (v.reference.dev)
         ngd_device_close(v.reference.dev);
+}
+
+static void clear(struct ngd_checkup *report)
+{
+    memset(report, 0, sizeof(*report));
+    report->healthy = true;
+}
+
+void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report)
+{
+    clear(report);
+    examine(dev, report);
     if (report->healthy)
         snprintf(report->verdict, sizeof(report->verdict), "device %s does what it should", ngd_device_info(dev)->name);
+}
+
+void ngd_device_checkup_refused(const struct ngd_device_params *params, const char *why, struct ngd_checkup *report,
+                                struct ngd_strbuf *description, struct ngd_strbuf *capabilities)
+{
+    const struct ngd_backend *backend = params->backend ? ngd_backend_find(params->backend) : NULL;
+    struct ngd_diag diag = {0};
+    struct ngd_device *dev = NULL;
+    ngd_nsec_t begin;
+    ngd_status_t status;
+
+    clear(report);
+    ngd_checkup_add(report, "opening at start", "missing", 0, "%s", why);
+    begin = ngd_now();
+    status = ngd_device_open(params, &dev, &diag);
+    if (status) {
+        if (backend && backend->lifecycle.examine)
+            backend->lifecycle.examine(params->index, false, report);
+        ngd_checkup_add(report, "opening", "failed", ngd_now() - begin, "%s", diag.text);
+        snprintf(report->verdict, sizeof(report->verdict), "device %s:%u does not open: %.400s", params->backend,
+                 (unsigned)params->index, diag.text);
+        return;
+    }
+    ngd_checkup_add(report, "opening", "passed", ngd_now() - begin,
+                    "it opens now: restart the daemon to serve with it");
+    examine(dev, report);
+    if (report->healthy)
+        snprintf(report->verdict, sizeof(report->verdict),
+                 "device %s does what it should now, but was not open when the daemon started: restart it",
+                 ngd_device_info(dev)->name);
+    if (description)
+        ngd_strbuf_append(description, ngd_device_info(dev)->description);
+    if (capabilities)
+        ngd_device_describe(dev, capabilities);
+    ngd_device_close(dev);
 }

@@ -3,9 +3,10 @@
 #define NGD_DEVICES_CHECKUP_H
 
 /*
- * A checkup of a device that is open: does it give back what was written, compute a decoder's operators as the host's
- * plain C kernels do, replay what it captured with the same bits, answer mistakes and go on; and how long does a replay
- * take? For the first user of a device that nobody had, and for a device that is suspected.
+ * A checkup of a device: has the machine what it needs (nodes, permissions, the driver's files; the backend says), does
+ * it give back what was written, compute a decoder's operators as the host's plain C kernels do, replay what it
+ * captured with the same bits, answer mistakes and go on; and how long does a replay take? For the first user of a
+ * device that nobody had, and for a device that is suspected.
  *
  * Threads: any; it uses a stream and a pool of its own, and the device beside its other users. Time: seconds; it ends
  * at the first error of the device, which the backend's own time limit brings about when the device hangs.
@@ -15,9 +16,9 @@
 #define NGD_CHECKUP_STEPS 64
 
 struct ngd_checkup_step {
-    const char *name;
+    char name[48];
     const char *verdict; /* passed | differs | missing | failed | skipped */
-    char text[240];
+    char text[480];
     ngd_nsec_t took;
 };
 
@@ -25,10 +26,20 @@ struct ngd_checkup {
     struct ngd_checkup_step steps[NGD_CHECKUP_STEPS];
     uint32_t n_steps;
     bool healthy;      /* no step differs or failed; missing operators are no illness */
-    char verdict[240]; /* a sentence */
+    char verdict[480]; /* a sentence */
 };
 
 /* Large: on the heap. */
 void ngd_device_checkup(struct ngd_device *dev, struct ngd_checkup *report);
+/*
+ * Of a device that was refused when it was to be opened (why: its diagnosis): what it needs from the machine, and
+ * whether it opens now. If it does all steps follow, and it is closed again. The device's own description and
+ * capabilities are appended to what is not NULL, as long as it is open.
+ */
+void ngd_device_checkup_refused(const struct ngd_device_params *params, const char *why, struct ngd_checkup *report,
+                                struct ngd_strbuf *description, struct ngd_strbuf *capabilities);
+/* For backends' steps. What differs or failed makes the report one of a device that is not healthy. */
+void ngd_checkup_add(struct ngd_checkup *report, const char *name, const char *verdict, ngd_nsec_t took,
+                     const char *fmt, ...) __attribute__((format(printf, 5, 6)));
 
 #endif

@@ -64,6 +64,7 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
         return status;
     }
     dev->backend = backend;
+    dev->index = params->index;
     if (params->memory_bytes)
         dev->info.memory_bytes = params->memory_bytes;
     dev->target = (struct ngd_plan_target){.ctx = dev,

@@ -25,6 +25,7 @@ struct ngd_holder {
 struct ngd_device {
     const struct ngd_backend *backend;
     void *handle;
+    uint32_t index;
     struct ngd_device_info info;
     struct ngd_plan_target target;
     struct ngd_mutex lock;

@@ -333,7 +333,11 @@ extern const struct ngd_backend ngd_backend_ascend;
 const struct ngd_backend ngd_backend_ascend = {
     .api = NGD_BACKEND_API,
     .name = "ascend",
-    .lifecycle = {.probe = probe, .open = ascend_open, .close = ascend_close, .describe = describe},
+    .lifecycle = {.probe = probe,
+                  .open = ascend_open,
+                  .close = ascend_close,
+                  .describe = describe,
+                  .examine = ngd_ascend_examine},
     .memory = {.alloc = ascend_alloc,
                .free = ascend_free,
                .write = ascend_write,

@@ -4,7 +4,9 @@
  * once at any place without a crash, a wrong result or a leak.
  */
 #include "tests/ascend/simulated.h"
+#include "devices/checkup.h"
 #include "devices/comm.h"
+#include "devices/device_int.h"
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -385,6 +387,47 @@ START_TEST(device_that_does_not_open_names_the_node_that_is_missing_or_closed)
     simulator_set("devices", "1");
     SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 207006);
     refused_with(NGD_ERR_PERMISSION_DENIED, "207006", "HwHiAiUser");
+    unsetenv("NGD_ASCEND_DEV_ROOT");
+    clear(dir);
+}
+END_TEST
+
+static const struct ngd_checkup_step *find_step(const struct ngd_checkup *report, const char *name)
+{
+    for (uint32_t i = 0; i < report->n_steps; i++)
+        if (strcmp(report->steps[i].name, name) == 0)
+            return &report->steps[i];
+    ck_abort_msg("no step \"%s\"", name);
+}
+
+/* A driver may take an open and a close of a node that is in use for more than a look at it. */
+START_TEST(nodes_are_tried_except_those_that_the_process_has_open)
+{
+    void (*examine)(uint32_t, bool, struct ngd_checkup *) = ngd_backend_find("ascend")->lifecycle.examine;
+    struct ngd_checkup *report = ngd_calloc(1, sizeof(*report));
+    char dir[] = "/tmp/ngd_nodes_XXXXXX", path[64];
+    int fd;
+
+    ck_assert_ptr_nonnull(report);
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("NGD_ASCEND_DEV_ROOT", dir, 1);
+    touch(dir, "davinci0", 0600);
+    touch(dir, "davinci_manager", 0600);
+    snprintf(path, sizeof(path), "%s/davinci_manager", dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    examine(0, false, report);
+    ck_assert_str_eq(find_step(report, "node davinci0")->verdict, "passed");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci0")->text, "can open it"));
+    ck_assert_str_eq(find_step(report, "node davinci_manager")->verdict, "passed");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci_manager")->text, "has it open"));
+    ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "failed");
+    close(fd);
+    memset(report, 0, sizeof(*report));
+    examine(0, true, report);
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci_manager")->text, "can open it"));
+    ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "missing");
+    ngd_free(report);
     unsetenv("NGD_ASCEND_DEV_ROOT");
     clear(dir);
 }
@@ -884,6 +927,7 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           no_stream_for_a_capture_runs_the_graph_operator_by_operator,
           any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
           device_that_does_not_open_names_the_node_that_is_missing_or_closed,
+          nodes_are_tried_except_those_that_the_process_has_open,
           device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who,
           codes_that_nobody_knows_are_answered_with_their_number_and_the_call,
           side_stream_is_forked_and_joined_in_the_capture_within_its_limit_of_cores,

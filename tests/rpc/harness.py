@@ -138,7 +138,7 @@ class Daemon:
             command.append(f"--isa={ISA}")
         command += options
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(END_WITH_US + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen(END_WITH_US + kwargs.get("through", []) + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                             env={**os.environ, **(env or {})}, pass_fds=kwargs.get("pass_fds", ()))
         Daemon.running.append(self)
         if env and "NPUGRAPHD_FAULT" in env:

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checkups of devices: on the host, and on NPUs that work, fault and hang (the simulator of CANN)."""
+import os
+
 from harness import *
 
 LIBS = BUILD / "devices" / "ascend" / "sim" / ".libs"
@@ -9,11 +11,35 @@ if not (LIBS / "libascendcl.so").exists():
 OPERATORS = {"aten.embedding", "aten.linear", "npu.rms_norm", "npu.fused_infer_attention_score", "npu.scatter_pa_kv_cache"}
 
 
-def npu(*options, limit_ms=None, **env):
+SHARED = ("davinci_manager", "devmm_svm", "hisi_hdc")
+
+
+def npu(*options, limit_ms=None, machine=None, devices=("ascend",), through=(), **env):
+    """machine: a folder with dev/ and install.info in the place of the machine's own."""
     env = {f"NGD_ACLSIM_{k}": v for k, v in env.items()}
     if limit_ms:
         env["NGD_ASCEND_LIMIT_MS"] = str(limit_ms)
-    return Daemon("--device=ascend", f"--ascend-libs={LIBS}", *options, env=env)
+    if machine:
+        env.update(NGD_ASCEND_DEV_ROOT=str(machine / "dev"), NGD_ASCEND_INSTALL_INFO=str(machine / "install.info"))
+    return Daemon(*(f"--device={d}" for d in devices), f"--ascend-libs={LIBS}", *options, env=env, through=list(through))
+
+
+def machine(name, *nodes):
+    """Files in the place of device nodes, and of a driver's; a checkup looks whether it may open them."""
+    place = SCRATCH / name
+    driver = place / "Ascend" / "driver"
+    (place / "dev").mkdir(parents=True)
+    for node in nodes:
+        (place / "dev" / node).touch(0o660)
+    (driver / "lib64" / "driver").mkdir(parents=True)
+    (driver / "lib64" / "driver" / "libascend_hal.so").touch()
+    (driver / "version.info").write_text("Version=25.0.rc1\nascendhal_version=7.35.23\n")
+    (place / "install.info").write_text(f"UserGroup=npus\nDriver_Install_Path_Param={place / 'Ascend'}\n")
+    return place
+
+
+def texts(r):
+    return {s.name: s.text for s in r.steps}
 
 
 def examine(d, device=""):
@@ -72,6 +98,81 @@ def simulated():
     text = path.read_text()
     for word in ("libascendcl.so", "aclmdlRIExecuteAsync", "aten.linear", "ascend:0"):
         assert word in text, f"{word} is not in:\n{text}"
+
+
+@test("what an NPU needs from the machine is in the report: its nodes with modes and owners, the user, the driver")
+def needs():
+    place = machine("whole", "davinci0", "davinci3", *SHARED)
+    with npu(machine=place) as d:
+        r = examine(d)
+    node = place / "dev" / "davinci0"
+    mode = f"mode {node.stat().st_mode & 0o777:03o} of {node.owner()}:{node.group()}"
+    assert r.healthy, r
+    for name in ("user", "nodes", "driver", "driver's library", *(f"node {n}" for n in ("davinci0", *SHARED))):
+        assert verdicts(r)[name] == "passed", (name, r)
+    assert mode in texts(r)["node davinci0"] and "can open it" in texts(r)["node davinci0"], r
+    assert "davinci0 davinci3" in texts(r)["nodes"] and "25.0.rc1" in texts(r)["driver"], r
+
+
+@test("an open NPU whose nodes are not where we look is healthy; what was looked for is said")
+def elsewhere():
+    place = machine("empty")
+    (place / "install.info").unlink()
+    with npu(machine=place) as d:
+        r = examine(d)
+    assert r.healthy and verdicts(r)["node davinci0"] == verdicts(r)["nodes"] == verdicts(r)["driver"] == "missing", r
+    assert "is not there" in texts(r)["node davinci0"] and "PrivateDevices" in texts(r)["nodes"], r
+
+
+@test("an NPU that did not open is examined too: which node is missing or closed, and that it still does not open")
+def refused_at_start():
+    place = machine("refused", "davinci0", "davinci_manager", "devmm_svm")
+    (place / "dev" / "hisi_hdc").mkdir()  # is there, and is not what it should be
+    path = SCRATCH / "refused.txt"
+    with npu(machine=place, devices=("host", "ascend:0"), DEVICES="0") as d:
+        r = examine(d, "ascend:0")
+        assert not r.healthy and r.device == "ascend:0" and "does not open" in r.verdict and "CANN sees 0" in r.verdict, r
+        assert verdicts(r)["opening"] == verdicts(r)["node hisi_hdc"] == "failed", r
+        assert "Is a directory" in texts(r)["node hisi_hdc"] and verdicts(r)["node davinci0"] == "passed", r
+        assert "aten.linear" not in verdicts(r), r
+        (place / "dev" / "davinci0").unlink()
+        assert "is not there" in texts(examine(d, "ascend:0"))["node davinci0"]
+        run = ctl(d, "doctor", "device", "ascend:0", f"--report={path}")
+        assert run.returncode == 1 and "Not healthy" in run.stdout, run
+        assert all(word in path.read_text() for word in ("node davinci0", "opening", "25.0.rc1", "runs as")), path.read_text()
+        assert examine(d).device == "host:0"  # the first that opened
+        got = refused("NOT_FOUND", "NOT_FOUND", examine, d, "ascend:5")
+        assert "neither open" in got.text, got
+
+
+@test("a node that is closed to the daemon's user: whose it is, and which group to join")
+def closed_node():
+    through = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []  # root may open everything
+    if through and subprocess.run([*through, "true"], capture_output=True).returncode != 0:
+        raise Skip("this root may not give up a right")
+    place = machine("closed", "davinci0", *SHARED)
+    (place / "dev" / "davinci_manager").chmod(0)
+    (place / "Ascend" / "driver" / "lib64" / "driver").chmod(0)
+    try:
+        with npu(machine=place, through=through, devices=("host", "ascend:0"), DEVICES="0") as d:
+            r = examine(d, "ascend:0")
+            assert verdicts(r)["node davinci_manager"] == verdicts(r)["driver's library"] == "failed", r
+            assert "usermod -aG" in texts(r)["node davinci_manager"] and "mode 000" in texts(r)["node davinci_manager"], r
+            assert "group npus" in texts(r)["driver's library"], r
+            assert "davinci_manager cannot be read and written" in d.log()
+    finally:
+        (place / "Ascend" / "driver" / "lib64" / "driver").chmod(0o755)
+
+
+@test("an NPU that did not open and does now: it passes, and the daemon has to be started again")
+def opens_now():
+    with npu(machine=machine("now", "davinci0", *SHARED), devices=("host", "ascend:0"), FAIL="aclrtCreateContext:0:207006") as d:
+        for _ in range(2):
+            r = examine(d, "ascend:0")
+            assert r.healthy and "restart" in r.verdict and "207006" in texts(r)["opening at start"], r
+            assert verdicts(r)["opening"] == verdicts(r)["aten.linear"] == "passed" and "libopapi.so" in r.capabilities, r
+        with Client(d) as c:
+            assert [i.name for i in c.call("Admin/Devices", pb.DevicesRequest()).devices] == ["host:0"]
 
 
 @test("an NPU whose operator faults or hangs: the checkup ends, says which, and the daemon goes on")

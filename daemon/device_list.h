@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_DEVICE_LIST_H
+#define NGD_DAEMON_DEVICE_LIST_H
+
+/*
+ * The devices that the options name: those that opened, in their order, and those that were refused, with the reason.
+ * Threads: as the daemon's parts; what is found stays until the stop.
+ */
+#include "daemon/daemon.h"
+#include "devices/device.h"
+
+struct ngd_refused_device {
+    char name[48]; /* "ascend:0", whatever the option says */
+    char backend[32];
+    struct ngd_device_params params; /* to try again */
+    struct ngd_diag why;
+};
+
+/* One that opens is enough. */
+ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag);
+void ngd_device_list_stop(struct ngd_daemon *d);
+/* NULL: none of that name was refused. */
+const struct ngd_refused_device *ngd_device_list_find_refused(const struct ngd_daemon *d, const char *name);
+
+#endif
