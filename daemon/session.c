@@ -226,22 +226,30 @@ static void reap(struct ngd_job *job)
     ngd_session_unref(s);
 }
 
-/* Takes the table's reference to the reaper. False: it had ended already. */
-static bool end_session(struct ngd_session *s)
+/* From here on nobody resumes it. False: it had ended already; otherwise the caller owes finish_end(). */
+static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
+{
+    bool mine = s->state != ENDED;
+
+    s->state = ENDED;
+    return mine;
+}
+
+/* Takes the table's reference to the reaper, and ends a stream that the session still has: it would lead nowhere. */
+static void finish_end(struct ngd_session *s)
 {
     struct ngd_sessions *all = s->sessions;
     struct ngd_call *stream;
-    bool mine;
 
+    if (NGD_FAULT(END_LATE))
+        nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
     ngd_mutex_lock(&s->lock);
-    mine = s->state != ENDED;
-    s->state = ENDED;
     stream = s->stream;
     s->stream = NULL;
     ngd_mutex_unlock(&s->lock);
+    if (stream)
+        end_stream(s, stream);
     ngd_call_unref(stream);
-    if (!mine)
-        return false;
     ngd_mutex_lock(&all->lock);
     ngd_list_remove(&s->link);
     all->n--;
@@ -250,12 +258,11 @@ static bool end_session(struct ngd_session *s)
     ngd_identity_give(s->identity, NGD_QUOTA_SESSIONS, 1);
     s->job.fn = reap;
     ngd_jobs_add(all->daemon->reaper, &s->job);
-    return true;
 }
 
 bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
 {
-    bool end;
+    bool end, mine = false;
 
     ngd_mutex_lock(&s->lock);
     if (s->stream != stream) { /* taken over by a resume */
@@ -266,7 +273,9 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broke
     if (!broken)
         s->closing = ngd_call_ref(stream);
     end = !broken || s->grace == 0;
-    if (!end && s->state == OPEN) {
+    if (end) {
+        mine = claim_end(s);
+    } else if (s->state == OPEN) {
         s->state = BROKEN;
         s->broken_at = ngd_now();
     }
@@ -274,8 +283,8 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broke
     ngd_call_unref(stream);
     if (broken)
         ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
-    if (end)
-        end_session(s);
+    if (mine)
+        finish_end(s);
     return !broken;
 }
 
@@ -292,7 +301,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
             bool over;
 
             ngd_mutex_lock(&s->lock);
-            over = s->state == BROKEN && now - s->broken_at >= s->grace;
+            over = s->state == BROKEN && now - s->broken_at >= s->grace && claim_end(s);
             ngd_mutex_unlock(&s->lock);
             if (over) {
                 late = session_ref(s);
@@ -301,7 +310,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
         }
         ngd_mutex_unlock(&all->lock);
         if (late)
-            end_session(late);
+            finish_end(late);
         ngd_session_unref(late);
     } while (late);
 }
@@ -472,7 +481,13 @@ void ngd_sessions_destroy(struct ngd_sessions *all)
     if (!all)
         return;
     while ((s = any_session(all))) {
-        end_session(s);
+        bool mine;
+
+        ngd_mutex_lock(&s->lock);
+        mine = claim_end(s);
+        ngd_mutex_unlock(&s->lock);
+        if (mine)
+            finish_end(s);
         ngd_session_unref(s);
     }
     while (ngd_jobs_pending(all->daemon->reaper)) { /* they unlink nothing, but use the daemon's parts */

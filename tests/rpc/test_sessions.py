@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Sessions: opening, ending, resuming, ownership, idempotence."""
+import queue
 import time
 
 from harness import *
@@ -91,6 +92,45 @@ import time; time.sleep(60)
     with Client(daemon, resume=pb.SessionResume(session=int(session), token=bytes.fromhex(token))) as c:
         assert c.opened.resumed and c.id == int(session)
         assert len(c.read(int(buffer))) == 4096
+
+
+def closed_by_itself(stream):
+    """Waits for the end of a session's stream that was half-closed; False: another connection had taken the session over."""
+    try:
+        for _ in stream:
+            pass
+    except grpc.RpcError as e:
+        assert Refusal(e).reason == "SESSION_GONE", e
+        return False
+    return True
+
+
+def resume_while_closing(daemon):
+    a = Client(daemon, grace_ms=0)
+    others = [Client(daemon, session=False) for _ in range(8)]
+    opening = pb.SessionRequest(open=pb.SessionOpen(resume=pb.SessionResume(session=a.id, token=a.token)))
+    requests = [queue.Queue() for _ in others]
+    a.requests.put(None)
+    for q in requests:
+        q.put(opening)
+    streams = [c.method("Sessions/Open")(iter(q.get, None), timeout=PATIENCE) for c, q in zip(others, requests)]
+    closed = closed_by_itself(a.stream)
+    a.stream = None
+    if closed:
+        ends = [Refusal(catch(lambda: list(s))).reason for s in streams]
+        assert set(ends) == {"SESSION_GONE"}, ends
+    for q in requests:
+        q.put(None)
+    for c in [a, *others]:
+        c.close()
+    until("no session is left", lambda: daemon.stats()["sessions"]["open"] == 0)
+    return closed
+
+
+@test("resuming a session while its client half-closes it: it is refused, and no stream is left that leads nowhere")
+def resume_late():
+    with Daemon("--cqs=4", env={"NPUGRAPHD_FAULT": "end-late:0:1000"}) as daemon:
+        assert any(resume_while_closing(daemon) for _ in range(20)), "the others were faster each time"
 
 
 @test("a session that is not resumed ends when its grace period is over")
