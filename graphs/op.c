@@ -270,6 +270,12 @@ const char *ngd_op_suggest(const char *name, size_t n)
     return found;
 }
 
+bool ngd_op_reshapes(const struct ngd_op *op)
+{
+    return op->id == NGD_OP_ATEN_VIEW || op->id == NGD_OP_ATEN_RESHAPE || op->id == NGD_OP_ATEN_UNSQUEEZE ||
+           op->id == NGD_OP_ATEN_SQUEEZE_DIM;
+}
+
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n)
 {
     for (int i = 0; i < op->n_attrs; i++)

@@ -12,14 +12,9 @@
  * is therefore left as it is.
  */
 #include "graphs/graph_int.h"
+#include "graphs/op_int.h"
 #include "graphs/pass.h"
 #include <string.h>
-
-static bool reshapes(const struct ngd_node *n)
-{
-    return n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE || n->op->id == NGD_OP_ATEN_UNSQUEEZE ||
-           n->op->id == NGD_OP_ATEN_SQUEEZE_DIM;
-}
 
 static bool reorders(const struct ngd_node *n)
 {
@@ -106,7 +101,7 @@ static bool cancels(const struct ngd_rewrite *rw, const struct ngd_node *n)
 
     if (!ngd_type_equal(ngd_node_in(rw->g, n, 0), ngd_rewrite_type(rw, n->out[0])))
         return false;
-    if (reshapes(n))
+    if (ngd_op_reshapes(n->op))
         return true;
     order_of(rw->g, n, order);
     for (uint32_t i = 0; i < ngd_node_in(rw->g, n, 0)->rank; i++)
@@ -121,7 +116,7 @@ static ngd_status_t join(struct ngd_pass_context *ctx, uint32_t node)
     uint32_t maker = ngd_rewrite_maker(ctx->rw, n->in[0]);
     const struct ngd_node *inner = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(ctx->rw, maker);
 
-    if (inner && reshapes(n) && reshapes(inner)) {
+    if (inner && ngd_op_reshapes(n->op) && ngd_op_reshapes(inner->op)) {
         const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
 
         ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
@@ -160,7 +155,7 @@ ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
         const struct ngd_node *node = ngd_rewrite_node(ctx->rw, n);
 
         next = ctx->rw->nodes[n].next;
-        if (reshapes(node) || reorders(node))
+        if (ngd_op_reshapes(node->op) || reorders(node))
             status = visit(ctx, n);
     }
     return status;

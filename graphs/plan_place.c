@@ -12,16 +12,18 @@
  * piece.
  *
  * A copy goes when its operand is the only result of an elementwise operator, or of an update (NGD_OPF_UPDATE: scatter,
- * index_put, ...), and has the state's type; when nobody touches the state between the two nodes; and when nobody reads
- * the operand after the state was written again. An elementwise operator may read the state itself, element by
- * element, and an update may have it as what it updates, on targets that work in place; what an update updates may
- * itself be made in the state, by the same rules, if nobody else reads it behind. Other operands of the state's
- * storage, views above all, forbid it.
+ * index_put, ...), and has the state's dtype and all its elements; when nobody touches the state between the two nodes;
+ * and when nobody reads the operand after the state was written again. An elementwise operator may read the state
+ * itself, element by element, and an update may have it as what it updates, on targets that work in place; what an
+ * update updates may itself be made in the state, by the same rules, if nobody else reads it behind. Other operands of
+ * the state's storage forbid it. A reshaping view, whose elements are those of a state or a result in the same order,
+ * counts as that itself: view, update, view back and copy_ update the state where it is.
  *
  * Storage counts, not names: a value that was placed in a state is the state.
  */
 #include "base/mem.h"
 #include "graphs/graph_int.h"
+#include "graphs/op_int.h"
 #include "graphs/plan_int.h"
 #include <string.h>
 
@@ -37,6 +39,14 @@ struct placer {
 static uint32_t root_of(const struct ngd_graph *g, uint32_t value)
 {
     while (g->values[value].cls == NGD_VALUE_NODE && (g->nodes[g->values[value].node].op->flags & NGD_OPF_VIEW))
+        value = g->nodes[g->values[value].node].in[0];
+    return value;
+}
+
+/* What a value is another shape of. States and results are in one piece, so that it has the same storage. */
+static uint32_t shaped_from(const struct ngd_graph *g, uint32_t value)
+{
+    while (g->values[value].cls == NGD_VALUE_NODE && ngd_op_reshapes(g->nodes[g->values[value].node].op))
         value = g->nodes[g->values[value].node].in[0];
     return value;
 }
@@ -180,6 +190,16 @@ static uint32_t maker_of(const struct placer *p, uint32_t value)
     return p->g->values[value].cls == NGD_VALUE_NODE ? p->g->values[value].node : NGD_PLAN_NONE;
 }
 
+/* A value that has the state's elements in the state's order, or may have: as many of the same dtype. */
+static bool has_elements_of(const struct placer *p, uint32_t value, uint32_t state)
+{
+    const struct ngd_value *v = &p->g->values[value], *s = &p->g->values[state];
+    uint64_t bytes, want;
+
+    return ngd_type_equal(&s->type, &v->type) ||
+           (s->type.dtype == v->type.dtype && bytes_of(p, value, &bytes) && bytes_of(p, state, &want) && bytes == want);
+}
+
 /*
  * The operator can compute its result in the state's storage: it reads that nowhere, or, in place, as what it updates
  * or element by element.
@@ -192,9 +212,13 @@ static bool may_write_state(const struct placer *p, const struct ngd_node *n, ui
         n->n_out != 1)
         return false;
     for (uint32_t i = 0; i < n->n_in; i++) {
+        uint32_t from;
+
         if (n->in[i] == NGD_VALUE_NONE || storage_of(p, n->in[i]) != state)
             continue;
-        if (!p->inplace || (updates && i > 0) || (n->in[i] != state && p->places[n->in[i]].into != state))
+        from = shaped_from(p->g, n->in[i]);
+        if (!p->inplace || (updates && i > 0) || (from != state && p->places[from].into != state) ||
+            !ngd_type_equal(&p->g->values[n->in[i]].type, &p->g->values[n->out[0]].type))
             return false;
     }
     return true;
@@ -205,14 +229,21 @@ static bool may_be_in(const struct placer *p, uint32_t value, uint32_t state)
     uint32_t maker = maker_of(p, value);
 
     return maker != NGD_PLAN_NONE && p->places[value].into == NGD_VALUE_NONE && !is_output(p->g, value) &&
-           ngd_type_equal(&p->g->values[state].type, &p->g->values[value].type) &&
-           may_write_state(p, &p->g->nodes[maker], state);
+           has_elements_of(p, value, state) && may_write_state(p, &p->g->nodes[maker], state);
 }
 
-static bool touched_between(const struct placer *p, uint32_t storage, uint32_t after, uint32_t before)
+/* Reads or writes it; a reshaping view of something that is in one piece does neither, but those who read the view. */
+static bool uses(const struct placer *p, const struct ngd_node *n, uint32_t storage)
+{
+    if (!touches(p, n, storage))
+        return false;
+    return !ngd_op_reshapes(n->op) || shaped_from(p->g, n->in[0]) != root_of(p->g, n->in[0]);
+}
+
+static bool used_between(const struct placer *p, uint32_t storage, uint32_t after, uint32_t before)
 {
     for (uint32_t i = after + 1; i < before; i++)
-        if (touches(p, &p->g->nodes[i], storage) || writes(p, &p->g->nodes[i], storage))
+        if (uses(p, &p->g->nodes[i], storage) || writes(p, &p->g->nodes[i], storage))
             return true;
     return false;
 }
@@ -223,7 +254,7 @@ static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state
     bool written = false;
 
     for (uint32_t i = node + 1; i < p->g->n_nodes; i++) {
-        if (written && touches(p, &p->g->nodes[i], value))
+        if (written && uses(p, &p->g->nodes[i], value))
             return true;
         written = written || writes(p, &p->g->nodes[i], state);
     }
@@ -234,10 +265,13 @@ static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state
 static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
 {
     const struct ngd_node *n = &p->g->nodes[first];
-    uint32_t value = n->in[0];
+    uint32_t value;
 
-    if (!(n->op->flags & NGD_OPF_UPDATE) || !p->inplace || value == NGD_VALUE_NONE || !may_be_in(p, value, state) ||
-        touched_between(p, state, maker_of(p, value), first) || touched_between(p, value, first, p->g->n_nodes))
+    if (!(n->op->flags & NGD_OPF_UPDATE) || !p->inplace || n->in[0] == NGD_VALUE_NONE)
+        return NGD_PLAN_NONE;
+    value = shaped_from(p->g, n->in[0]);
+    if (!may_be_in(p, value, state) || used_between(p, state, maker_of(p, value), first) ||
+        used_between(p, value, first, p->g->n_nodes))
         return NGD_PLAN_NONE;
     for (uint32_t i = 1; i < n->n_in; i++)
         if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == value)
@@ -249,10 +283,10 @@ static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
 static void place_copy(struct placer *p, uint32_t node)
 {
     const struct ngd_graph *g = p->g;
-    uint32_t state = g->nodes[node].in[0], value = g->nodes[node].in[1];
+    uint32_t state = shaped_from(g, g->nodes[node].in[0]), value = shaped_from(g, g->nodes[node].in[1]);
 
     if (g->values[state].cls != NGD_VALUE_STATE || !may_be_in(p, value, state) ||
-        touched_between(p, state, maker_of(p, value), node) || read_too_late(p, value, state, node))
+        used_between(p, state, maker_of(p, value), node) || read_too_late(p, value, state, node))
         return;
     p->places[value] = (struct ngd_place){state, 0, false};
     p->skipped[node] = true;

@@ -674,6 +674,40 @@ static void some_update(struct world *w)
         add(w, 0, "aten.copy_(%%%s, %%%s)", name(w, s), name(w, random_below(&w->r, 4) ? newest(w) : like(w, s)));
 }
 
+/* A state written through another shape of it, and copied back in its own, or nearly so. */
+static void some_reshaped_update(struct world *w)
+{
+    static const char *const shapes[] = {"view(%%%s) {size=[64]}", "view(%%%s) {size=[2,2,16]}",
+                                         "view(%%%s) {size=[8,8]}", "unsqueeze(%%%s) {dim=1}", "t(%%%s)"};
+    static const char *const back[] = {"view(%%%s) {size=[4,16]}", "squeeze.dim(%%%s) {dim=1}", "t(%%%s)"};
+    int64_t shape = random_below(&w->r, 5);
+    uint32_t s = w->g->states[0], view, made;
+    char form[80];
+
+    snprintf(form, sizeof(form), shapes[shape], name(w, s));
+    if (!add(w, 1, "aten.%s", form))
+        return;
+    view = made = newest(w);
+    for (int64_t i = 0; i <= random_below(&w->r, 2); i++) {
+        if (random_below(&w->r, 3) == 0
+                ? add(w, 1, "aten.add.Tensor(%%%s, %%%s)", name(w, made), name(w, like(w, made)))
+                : add(w, 1, "aten.slice_scatter(%%%s, %%%s)%s", name(w, made), name(w, like(w, made)),
+                      random_below(&w->r, 2) ? " {step=1}" : ""))
+            made = newest(w);
+        if (random_below(&w->r, 5) == 0) /* the old ones are read in between */
+            add(w, 1, "aten.abs(%%%s)", name(w, random_below(&w->r, 2) ? s : view));
+    }
+    if (shape == 3 && random_below(&w->r, 2)) { /* copied into the view */
+        add(w, 0, "aten.copy_(%%%s, %%%s)", name(w, view), name(w, made));
+        return;
+    }
+    snprintf(form, sizeof(form), back[shape < 3 ? 0 : shape - 2], name(w, made));
+    if (add(w, 1, "aten.%s", form))
+        add(w, 0, "aten.copy_(%%%s, %%%s)", name(w, s), name(w, newest(w)));
+    if (random_below(&w->r, 3) == 0)
+        add(w, 1, "aten.abs(%%%s)", name(w, random_below(&w->r, 2) ? made : view));
+}
+
 static void some_linears(struct world *w)
 {
     static const char *const weights[] = {"w0", "w1", "w2", "sw"};
@@ -745,9 +779,9 @@ static void some_equal(struct world *w)
         add(w, 1, "%s", w->lines[random_below(&w->r, w->n_lines)]);
 }
 
-static void (*const makers[])(struct world *w) = {some_update, some_update, some_unary,    some_binary,
-                                                  some_cat,    some_write,  some_linears,  some_view,
-                                                  some_view,   some_split,  some_constant, some_equal};
+static void (*const makers[])(struct world *w) = {
+    some_update, some_update, some_reshaped_update, some_unary,    some_binary, some_cat, some_write, some_linears,
+    some_view,   some_view,   some_split,           some_constant, some_equal};
 
 static struct ngd_graph *some_graph(uint64_t seed)
 {

@@ -261,6 +261,48 @@ START_TEST(updates_of_a_state_that_are_copied_back_work_in_it)
 }
 END_TEST
 
+/* npugraph_ex's recover_view_inplace_pattern: a KV cache that is written through a flat view of itself. */
+START_TEST(updates_through_reshaping_views_of_a_state_work_in_it)
+{
+    /* kv.view(-1, 4).index_put(...).view(8, 4) copied back, and what stands in between */
+    expect_update(PUT_INPUTS "  %f = aten.view(%s) {size=[4,8]}\n  %j = aten.view(%v) {size=[1,8]}\n"
+                             "  %n = aten.slice_scatter(%f, %j) {start=2, end=3}\n  %b = aten.view(%n) {size=[8,4]}\n"
+                             "  aten.copy_(%s, %b)\n  %y = aten.sin(%s)\n  return \"y\" = %y",
+                  2, true);
+    /* with one dimension more or less; read in its shape; copied into a view of the state */
+    expect_update(PUT_INPUTS
+                  "  %f = aten.unsqueeze(%s) {dim=0}\n  %j = aten.unsqueeze(%v) {dim=0}\n"
+                  "  %n = aten.slice_scatter(%f, %j) {dim=1, start=2, end=4}\n  %g = aten.unsqueeze(%s) {dim=0}\n"
+                  "  aten.copy_(%g, %n)\n  %y = aten.sin(%n)\n  return \"y\" = %y",
+                  2, true);
+    /* one after the other, in different shapes */
+    expect_update(PUT_INPUTS "  %n = aten.index_put(%s, %i, %v)\n  %f = aten.view(%n) {size=[32]}\n"
+                             "  input %w : f32[3]\n  %m = aten.slice_scatter(%f, %w) {start=1, end=4}\n"
+                             "  %b = aten.view(%m) {size=[8,4]}\n  aten.copy_(%s, %b)\n  return \"s\" = %s",
+                  3, true);
+    /* an elementwise operator in the state's storage, in another shape */
+    expect_calls("  state %s : f32[2,4]\n  input %x : f32[8]\n  %f = aten.view(%s) {size=[8]}\n"
+                 "  %n = aten.add.Tensor(%f, %x)\n  %b = aten.view(%n) {size=[2,4]}\n  aten.copy_(%s, %b)\n"
+                 "  %y = aten.neg(%s)\n  return \"y\" = %y",
+                 &inplace_target, NULL, COPY_, 0);
+    /* not: by an operator whose result has another shape, repeated, in another order, while the old ones are read */
+    expect_calls("  state %s : f32[8]\n  input %x : f32[1,8]\n  %n = aten.add.Tensor(%s, %x)\n"
+                 "  %b = aten.view(%n) {size=[8]}\n  aten.copy_(%s, %b)\n  %y = aten.neg(%s)\n  return \"y\" = %y",
+                 &inplace_target, NULL, COPY_, 1);
+    expect_calls("  state %s : f32[2,4]\n  input %x : f32[2,2,4]\n  %f = aten.unsqueeze(%s) {dim=0}\n"
+                 "  %n = aten.add.Tensor(%f, %x)\n  %b = aten.select.int(%n) {dim=0, index=0}\n  aten.copy_(%s, %b)\n"
+                 "  %y = aten.neg(%s)\n  return \"y\" = %y",
+                 &inplace_target, NULL, COPY_, 1);
+    expect_calls("  state %s : f32[4,4]\n  input %x : f32[4,4]\n  %f = aten.t(%s)\n  %n = aten.add.Tensor(%f, %x)\n"
+                 "  %b = aten.view(%n) {size=[4,4]}\n  aten.copy_(%s, %b)\n  %y = aten.neg(%s)\n  return \"y\" = %y",
+                 &inplace_target, NULL, COPY_, 1);
+    expect_calls("  state %s : f32[2,4]\n  input %x : f32[8]\n  %f = aten.view(%s) {size=[8]}\n"
+                 "  %n = aten.add.Tensor(%f, %x)\n  %old = aten.neg(%f)\n  %b = aten.view(%n) {size=[2,4]}\n"
+                 "  aten.copy_(%s, %b)\n  return \"old\" = %old",
+                 &inplace_target, NULL, COPY_, 1);
+}
+END_TEST
+
 START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
 {
     /* the old state is read in between */
@@ -299,5 +341,5 @@ UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
           a_cat_stays_when_an_operand_cannot_have_strides, inputs_keep_their_storage_when_they_are_not_cloned,
           what_is_copied_back_to_a_state_is_computed_into_it, a_copy_back_stays_when_somebody_would_see_the_difference,
           a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again,
-          updates_of_a_state_that_are_copied_back_work_in_it,
+          updates_of_a_state_that_are_copied_back_work_in_it, updates_through_reshaping_views_of_a_state_work_in_it,
           an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
