@@ -227,6 +227,28 @@ START_TEST(what_others_use_is_not_replaced)
 }
 END_TEST
 
+START_TEST(what_stands_on_several_streams_or_under_several_core_limits_is_not_replaced)
+{
+#define SQUARE_INPUTS "  input %a : f32[4]\n  input %b : f32[4]\n"
+    expect_apply(square,
+                 SQUARE_INPUTS "  stream \"one\" {\n    %s = aten.exp(%a)\n    %t = aten.mul.Tensor(%s, %b)\n  }\n"
+                               "  return \"t\" = %t",
+                 1, "stream \"one\" {");
+    expect_apply(square,
+                 SQUARE_INPUTS "  stream \"one\" {\n    %s = aten.exp(%a)\n  }\n  %t = aten.mul.Tensor(%s, %b)\n"
+                               "  return \"t\" = %t",
+                 0, "aten.mul.Tensor(%s, %b)");
+    expect_apply(square,
+                 SQUARE_INPUTS "  stream \"one\" {\n    %s = aten.exp(%a)\n  }\n  stream \"two\" {\n"
+                               "    %t = aten.mul.Tensor(%s, %b)\n  }\n  return \"t\" = %t",
+                 0, "aten.mul.Tensor(%s, %b)");
+    expect_apply(square,
+                 SQUARE_INPUTS "  limit_core_num 1, 2 {\n    %s = aten.exp(%a)\n  }\n  %t = aten.mul.Tensor(%s, %b)\n"
+                               "  return \"t\" = %t",
+                 0, "aten.mul.Tensor(%s, %b)");
+}
+END_TEST
+
 START_TEST(types_attributes_and_constraints_must_hold)
 {
     static const char scaled[] = "pattern \"p\" { dim N 1..64 multiple 4 float f where f == 2 ~ 1e-3 where N <= 16\n"
@@ -350,7 +372,7 @@ static uint32_t count_kernels(struct ngd_graph *g, const struct ngd_graph_option
     int64_t batch = 8;
     uint32_t n;
 
-    ck_assert_int_eq(ngd_key_make(g, &digest, &batch, 1, &key, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_key_make(g, &digest, &batch, g->n_symbols, &key, &diag), NGD_OK);
     if (ngd_plan_create(g, &key, options, &stub_target, &plan, &diag))
         ck_abort_msg("%s", diag.text);
     check_plan(plan);
@@ -377,10 +399,69 @@ START_TEST(a_decoders_layer_becomes_six_kernels)
 }
 END_TEST
 
+/* npugraph_ex's default fusions, in the words in which torch hands graphs over. */
+START_TEST(npugraph_exs_fusions_are_found_as_torch_writes_them)
+{
+#define NORM_INPUTS(type) "  input %a : " type "\n  input %b : " type "\n  param %g : bf16[64]\n"
+    static const struct {
+        const char *body, *says;
+        uint32_t kernels;
+    } forms[] = {
+        {NORM_INPUTS(
+             "bf16[8,64]") "  param %m : bf16[64]\n  %y, %r, %x = npu.add_rms_norm(%a, %b, %g) {epsilon=2e-06}\n"
+                           "  %q, %s = npu.dynamic_quant(%y, %m)\n  return \"q\" = %q, \"s\" = %s, \"x\" = %x",
+         "npu.add_rms_norm_dynamic_quant(%a, %b, %g, %m)|epsilon=2e-06", 1},
+        {NORM_INPUTS("bf16[2,4,64]") "  %y, %r, %x = npu.add_rms_norm(%a, %b, %g)\n"
+                                     "  %v = aten.reshape(%y) {shape=[-1,64]}\n  %q, %s = npu.dynamic_quant(%v)\n"
+                                     "  %c = aten.view(%s) {size=[-1,1]}\n  return \"q\" = %q, \"s\" = %c",
+         "npu.add_rms_norm_dynamic_quant(%a, %b, %g)|i8[8,64]|f32[8,1]", 1},
+        {NORM_INPUTS(
+             "bf16[2,4,64]") "  %y, %r, %x = npu.add_rms_norm(%a, %b, %g)\n  %v = aten.view(%y) {size=[-1,64]}\n"
+                             "  %w = aten._to_copy(%v) {dtype=f32}\n"
+                             "  return \"w\" = %w, \"y\" = %y, \"x\" = %x",
+         "npu.add_rms_norm_cast(%a, %b, %g)|f32[8,64]", 1},
+        {NORM_INPUTS("bf16[8,64]") "  %y, %r, %x = npu.add_rms_norm(%a, %b, %g)\n  %v = aten.view(%y) {size=[-1,64]}\n"
+                                   "  %w = aten._to_copy(%v) {dtype=f32}\n  return \"w\" = %w, \"y\" = %y, \"x\" = %x",
+         "npu.add_rms_norm_cast(%a, %b, %g)", 1},
+        {NORM_INPUTS("bf16[8,64]") "  param %s : f32[64]\n  param %z : f32[64]\n"
+                                   "  %y, %r, %x = npu.add_rms_norm(%a, %b, %g)\n"
+                                   "  %q = npu.quantize(%y, %s, %z) {axis=-1}\n  return \"q\" = %q, \"x\" = %x",
+         "npu.add_rms_norm_quant(%a, %b, %g, %s, %z)", 1},
+        {"  input %x : f32[4,2,8]\n  param %w : f32[2,8,16]\n  %t = aten.transpose.int(%x) {dim0=0, dim1=1}\n"
+         "  %e = aten.expand(%t) {size=[2,4,8]}\n  %e1 = aten.view(%e) {size=[2,4,8]}\n  %p = aten.bmm(%e1, %w)\n"
+         "  %p1 = aten.view(%p) {size=[2,4,16]}\n  %y = aten.transpose.int(%p1) {dim0=0, dim1=1}\n  return \"y\" = %y",
+         "npu.transpose_batchmatmul(%x, %w)|perm_x1=[1, 0, 2]", 1},
+        {"  input %x : f32[2,4,8]\n  param %w : f32[2,8,16]\n  %p = aten.bmm(%x, %w)\n"
+         "  %p1 = aten.view(%p) {size=[2,4,16]}\n  %y = aten.transpose.int(%p1) {dim0=0, dim1=1}\n  return \"y\" = %y",
+         "npu.transpose_batchmatmul(%x, %w)|perm_x1=[0, 1, 2]", 1},
+    };
+    struct ngd_graph_options options;
+
+    ngd_graph_options_init(&options);
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        struct ngd_graph *g = parse_body(forms[i].body), *after;
+        struct ngd_diag diag = {0};
+        char *text;
+
+        if (ngd_passes_run(g, NULL, &options, &stub_target, NULL, NULL, &after, &diag))
+            ck_abort_msg("%s", diag.text);
+        text = print_graph(after);
+        check_says(forms[i].body, forms[i].says, text);
+        ck_assert_msg(count_kernels(g, &options) == forms[i].kernels, "%u kernels\n%s", count_kernels(g, &options),
+                      text);
+        ngd_free(text);
+        ngd_graph_unref(after);
+        ngd_graph_unref(g);
+    }
+}
+END_TEST
+
 UNIT_MAIN("graphs/patterns", bad_patterns_are_refused_in_words,
           every_truncation_of_the_built_in_text_is_refused_or_parses,
           built_in_patterns_parse_and_have_names_versions_and_sentences,
           commuting_operands_match_either_way_and_names_are_taken_over, what_others_use_is_not_replaced,
-          types_attributes_and_constraints_must_hold, bucketed_dimensions_match_as_expressions,
-          nothing_moves_across_a_write_of_its_state, a_result_that_is_used_before_the_last_node_is_made_before_its_user,
+          what_stands_on_several_streams_or_under_several_core_limits_is_not_replaced,
+          npugraph_exs_fusions_are_found_as_torch_writes_them, types_attributes_and_constraints_must_hold,
+          bucketed_dimensions_match_as_expressions, nothing_moves_across_a_write_of_its_state,
+          a_result_that_is_used_before_the_last_node_is_made_before_its_user,
           a_replacement_that_the_target_lacks_is_not_used, a_decoders_layer_becomes_six_kernels)
