@@ -21,6 +21,13 @@ struct row {
 #define STATE_PLANNED false
 #define STATE_BUILT   true
 
+static const char *const pass_names[] = {
+#define NGD_PASS(ID, name, version, option, doc) #name,
+#include "graphs/passes.def"
+#undef NGD_PASS
+};
+#define N_PASSES (sizeof(pass_names) / sizeof(pass_names[0]))
+
 static const struct row rows[] = {
 #define NGD_OPTION(ID, name, type, lo, hi, words, def, key, when, state, effect)                         \
     [NGD_OPTION_##ID] = {{#name, effect, def, NGD_OPTION_##type, KEY_##key, WHEN_##when, STATE_##state}, \
@@ -82,6 +89,8 @@ void ngd_option_print_allowed(ngd_option_id_t id, struct ngd_strbuf *sb)
         return;
     case NGD_OPTION_TEXT:
         ngd_strbuf_append(sb, row->words);
+        for (size_t i = 0; id == NGD_OPTION_DISABLE_PASSES && i < N_PASSES; i++)
+            ngd_strbuf_printf(sb, "%s%s", i ? ", " : ": ", pass_names[i]);
         return;
     }
 }
@@ -184,14 +193,8 @@ static bool set_names(const char *value, char *to)
 
 static bool is_pass(const char *name, size_t n)
 {
-    static const char *const names[] = {
-#define NGD_PASS(ID, name, version, option, doc) #name,
-#include "graphs/passes.def"
-#undef NGD_PASS
-    };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-        if (strlen(names[i]) == n && memcmp(names[i], name, n) == 0)
+    for (size_t i = 0; i < N_PASSES; i++)
+        if (strlen(pass_names[i]) == n && memcmp(pass_names[i], name, n) == 0)
             return true;
     return false;
 }

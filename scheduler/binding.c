@@ -451,12 +451,16 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     struct ngd_gcache_entry *entry;
     struct ngd_executable *x;
     struct ngd_key key;
-    bool asked;
+    bool asked, unchecked;
     ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
 
     if (!options)
         options = &prog->options;
     asked = options->debug_dump && !prog->options.debug_dump; /* with this capture only */
+    unchecked = options->deadlock_check && !prog->options.deadlock_check;
+    if (status == NGD_OK && unchecked && !dry_run) /* nothing is captured that it refuses */
+        status = plan_only(prog, &key, options, &info, diag);
+    info = (struct ngd_capture_info){0};
     if (status == NGD_OK && asked && !dry_run)
         ngd_debug_ask(prog, &key, options);
     if (status == NGD_OK && dry_run)

@@ -326,6 +326,36 @@ def captures(daemon):
         refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[99]))
 
 
+@test("deadlock_check refuses a capture whose streams want more cores together than the device has, of a graph or of one capture")
+def deadlock_check():
+    text = """npugraph 1
+graph "beside" {
+  input %%x : f32[4]
+  limit_core_num 1, 1 {
+    %%a = aten.neg(%%x)
+  }
+  stream "side" {
+    limit_core_num 2, 2 {
+      %%b = aten.exp(%s)
+    }
+  }
+  return "a" = %%a, "b" = %%b
+}
+"""
+    with Daemon("--threads=2") as d, Client(d) as c:
+        data = [floats(0, 0, 0, 0)]
+        check = {"deadlock_check": "true"}
+        plain = c.register(text % "%x").graph
+        assert unfloats(c.replay(plain, data).outputs[1]) == [1] * 4, "unchecked, it runs"
+        option = [pb.GraphOption(name="deadlock_check", value="true"), pb.GraphOption(name="force_recapture", value="true")]
+        for got in (refused("GRAPH_DEADLOCK", "INVALID_ARGUMENT", c.replay, c.register(text % "%x", options=check).graph, data),
+                    refused("GRAPH_DEADLOCK", "INVALID_ARGUMENT", c.call, "Graphs/Capture", pb.CaptureRequest(graph=plain, options=option))):
+            assert "%a (aten.neg)" in got.text and '%b (aten.exp) on stream "side"' in got.text and "has 2" in got.text, got.text
+        assert unfloats(c.replay(plain, data).outputs[1]) == [1] * 4, "what was captured stays"
+        after = c.register(text % "%a", options=check).graph  # one after the other
+        assert unfloats(c.replay(after, data).outputs[1]) == [1] * 4
+
+
 @test("graphs are listed and described, as text that parses again, dot and plan")
 def describe(daemon):
     with Client(daemon) as c:

@@ -148,6 +148,27 @@ def for_all(daemon):
         c.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg", for_all=True))
 
 
+@test("patterns belong to the identity that registers them; without the admin right nobody registers or removes for all")
+def identities():
+    with Daemon("--listen=tcp:127.0.0.1:0") as d, Client(d) as mine, Client(d, address=d.listening("tcp")) as theirs:
+        listed = lambda c: {p.name: p.owner for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns if p.owner != "built-in"}
+        add(mine, NEG_NEG % (1, "3"))
+        assert result(mine)[0] == [3, 6] and result(theirs)[0] == [1, 2] and not listed(theirs)
+        refused("NOT_FOUND", "NOT_FOUND", theirs.call, "Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", add, theirs, NEG_NEG % (1, "5"), for_all=True)
+        add(theirs, NEG_NEG % (1, "5"))  # another one of the same name, their own
+        assert result(theirs)[0] == [5, 10] and result(mine)[0] == [3, 6]
+        theirs.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
+        add(mine, (NEG_NEG % (1, "7")), for_all=True)
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", theirs.call, "Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg", for_all=True))
+        assert listed(theirs) == {"neg_neg": "all"} and result(theirs)[0] == [7, 14]
+        assert result(mine)[0] == [3, 6], "an identity's own comes first"
+        mine.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg", for_all=True))
+        assert result(theirs)[0] == [1, 2] and not listed(theirs)
+        keys = lambda c: {k.key for k in c.call("Graphs/Explain", pb.ExplainRequest(graph=result(c)[1])).keys}
+        assert len(keys(mine)) == len(keys(theirs)) == 1 and keys(mine) != keys(theirs), "patterns are part of the keys"
+
+
 @test("a custom pattern applies only where an option names it, and must be there")
 def custom(daemon):
     with Client(daemon) as c:
