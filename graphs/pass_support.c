@@ -76,7 +76,8 @@ static struct question *ask(struct ngd_pass_context *ctx, uint32_t node)
     memset(&q->plan, 0, sizeof(q->plan));
     q->plan.graph = ctx->rw->g;
     q->plan.tensors = q->tensors;
-    memcpy(q->plan.symbols, ctx->symbols, ctx->rw->g->n_symbols * sizeof(ctx->symbols[0]));
+    if (ctx->rw->g->n_symbols)
+        memcpy(q->plan.symbols, ctx->symbols, ctx->rw->g->n_symbols * sizeof(ctx->symbols[0]));
     if (!add_operands(ctx, q, n) || !add_attrs(ctx, q, n)) {
         ngd_free(q);
         return NULL;
