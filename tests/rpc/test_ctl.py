@@ -116,6 +116,70 @@ def terminal(daemon):
     assert "\x1b" not in ctl("devices", address=daemon.address).stdout
 
 
+PATTERN = '''pattern "double" {
+  version 3
+  doc "x + x as a product"
+  dim N
+  input %x : f32[N]
+  source { %y = aten.add.Tensor(%x, %x) return %y }
+  replacement { %y = aten.mul.Scalar(%x) {other=2} return %y }
+}
+'''
+DOUBLE = '''npugraph 1
+graph "doubled" {
+  sym B 1..8
+  input %x : f32[B]
+  stream "side" {
+    %a = aten.exp(%x)
+  }
+  %y = aten.add.Tensor(%x, %x)
+  return "a" = %a, "y" = %y
+}
+'''
+
+
+@test("options and patterns: listed with what they may be, added, shown, used, removed; what is wrong is told in words")
+def tables(daemon):
+    run = lambda *a: ctl(*a, address=daemon.address)
+    options = {o["name"]: o for o in json.loads(run("--json", "options").stdout)["options"]}
+    assert options["capture_limit"]["default"] == "64" and options["capture_limit"]["allowed"] == "1..9223372036854775807", options["capture_limit"]
+    assert "remove_noops" in options["disable_passes"]["allowed"] and {o["in_key"] for o in options.values()} == {True, False}
+    assert all(name in run("options").stdout for name in options)
+    file = SCRATCH / "patterns.txt"
+    file.write_text(PATTERN)
+    out = run("patterns", "add", file)
+    assert out.returncode == 0 and "double" in out.stdout, out
+    listed = {p["name"]: p for p in json.loads(run("--json", "patterns").stdout)["patterns"]}
+    assert listed["double"]["version"] == 3 and listed["add_rms_norm"]["owner"] == "built-in", listed["double"]
+    assert run("patterns", "show", "double").stdout.strip().endswith(PATTERN.strip())
+    graph = SCRATCH / "doubled.txt"
+    graph.write_text(DOUBLE)
+    assert run("replay", graph, "--symbol", "B=3").returncode == 0
+    file.write_text(PATTERN.replace("other=2", "other=y"))
+    out = run("patterns", "add", file)
+    assert out.returncode == 1 and "[GRAPH_SYMBOL]" in out.stderr, out
+    assert run("patterns", "remove", "double").returncode == 0
+    out = run("patterns", "remove", "double")
+    assert out.returncode == 1 and "[NOT_FOUND]" in out.stderr, out
+
+
+@test("capture --dry-run: bytes, streams, kernels and what is shared, of the options given, and nothing is captured")
+def dry_run(daemon):
+    run = lambda *a: ctl(*a, address=daemon.address)
+    graph = SCRATCH / "dry.txt"
+    graph.write_text(DOUBLE)
+    out = run("capture", graph, "--symbol", "B=3", "--dry-run")
+    fields = dict(re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in out.stdout.splitlines() if "  " in line)
+    assert out.returncode == 0 and {"Kernels", "Streams", "Pool", "Live at once", "Pool is", "Shared by"} <= set(fields), out
+    assert (fields["Kernels"], fields["Streams"], fields["Pool is"], fields["Captured"]) == ("2", "2", "shared by the device's graphs", "no (dry run)"), fields
+    told = json.loads(run("--json", "capture", graph, "--symbol", "B=3", "--dry-run", "--option", "use_graph_pool=mine").stdout)
+    assert told["pool_bytes"] >= told["live_bytes"] > 0 and "mine" in told["pool"] and told["executables"] == 0, told
+    out = run("capture", graph, "--symbol", "B=9", "--dry-run")
+    assert out.returncode == 1 and "B = 9" in out.stderr, out
+    with Client(daemon) as c:
+        assert not c.call("Graphs/Explain", pb.ExplainRequest(graph=c.register(DOUBLE).graph)).keys
+
+
 @test("bash completes commands, their options, models' names and files")
 def completion(daemon):
     if not shutil.which("bash"):
