@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += tests/unit/sched_util.h tests/unit/toy_model.h
+EXTRA_DIST += tests/unit/sched_util.h tests/unit/merge_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_drafts \
@@ -10,6 +10,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_linger \
 	tests/unit/test_merge \
 	tests/unit/test_merge_bits \
+	tests/unit/test_merge_waits \
 	tests/unit/test_model \
 	tests/unit/test_pace \
 	tests/unit/test_policy \
@@ -39,6 +40,7 @@ tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_linger_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_merge_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_merge_bits_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_merge_waits_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
