@@ -256,25 +256,35 @@ static ngd_status_t fill_step(Npugraph__V1__StepResponse *reply, const struct ng
     return status;
 }
 
-static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
+/* As a call of its own, or on a stream. */
+struct step_answers {
+    void (*result)(struct ngd_call *call, const ProtobufCMessage *reply);
+    void (*error)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
+};
+
+static void answer_step(struct ngd_call *call, const struct ngd_step_result *r, const struct step_answers *answers)
 {
-    struct ngd_call *call = user;
     struct ngd_logprob_list list;
     Npugraph__V1__StepResponse reply;
     Npugraph__V1__Timing timing;
     ngd_status_t status;
 
-    (void)seq;
     if (r->status != NGD_OK) {
-        ngd_call_fail(call, r->status, r->diag);
+        answers->error(call, r->status, r->diag);
         return;
     }
     status = fill_step(&reply, r, &list, &timing);
     if (status == NGD_OK)
-        ngd_call_reply(call, &reply.base);
+        answers->result(call, &reply.base);
     else
-        ngd_call_fail(call, status, NULL);
+        answers->error(call, status, NULL);
     ngd_logprob_list_free(&list);
+}
+
+static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
+{
+    (void)seq;
+    answer_step(user, r, &(struct step_answers){.result = ngd_call_reply, .error = ngd_call_fail});
 }
 
 /* A negative token would mean "the one chosen last" to the scheduler. */
@@ -341,23 +351,8 @@ static void answer_error(struct ngd_call *call, ngd_status_t status, const struc
 
 static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
-    struct ngd_call *call = user;
-    struct ngd_logprob_list list;
-    Npugraph__V1__StepResponse reply;
-    Npugraph__V1__Timing timing;
-    ngd_status_t status;
-
     (void)seq;
-    if (r->status != NGD_OK) {
-        answer_error(call, r->status, r->diag);
-        return;
-    }
-    status = fill_step(&reply, r, &list, &timing);
-    if (status == NGD_OK)
-        ngd_call_answer(call, &reply.base);
-    else
-        answer_error(call, status, NULL);
-    ngd_logprob_list_free(&list);
+    answer_step(user, r, &(struct step_answers){.result = ngd_call_answer, .error = answer_error});
 }
 
 static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct ngd_diag *diag)
