@@ -14,7 +14,7 @@
 #define LEAST_FREE      ((size_t)16 << 20) /* of a device that is opened: below it nothing can be served */
 #define LIMIT_MS        60000              /* of one replay; a device's own limit of one operator is 18 minutes */
 /* Part of the cache key: raise it when results or a plan's layout change. */
-#define BACKEND_VERSION 1
+#define BACKEND_VERSION 2
 
 /* ---- lifecycle ----------------------------------------------------------------------------------- */
 

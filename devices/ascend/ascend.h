@@ -69,16 +69,21 @@ struct ascend_stream {
     struct ngd_list captured; /* instances whose graph lives in this context; under dev->lock */
 };
 
-/* What is read on the host before each launch, because the device would fault on it. */
+/* What is read on the host, because the device would fault on it. */
 enum ascend_check_kind { ASCEND_CHECK_INDEX, ASCEND_CHECK_SLOT, ASCEND_CHECK_TABLE };
 struct ascend_check {
     enum ascend_check_kind kind;
-    uint32_t input;  /* ordinal of the user input that holds the values */
-    uint32_t tensor; /* the operand: a view of that input */
+    uint32_t input;   /* ordinal of the user input that holds the values, unless they are computed */
+    uint32_t operand; /* of the call */
+    uint32_t tensor;  /* the operand, or what it is a copy of: a view of that input */
     uint32_t node;
-    int64_t limit;     /* values are 0 .. limit-1 */
-    bool from_end;     /* and -limit .. -1 */
-    uint8_t limit_sym; /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
+    uint64_t at, bytes; /* in the staging memory: where the values' storage begins; computed ones' bytes */
+    int64_t limit;      /* values are 0 .. limit-1 */
+    bool from_end;      /* and -limit .. -1 */
+    bool computed;      /* on the device: read after the launch */
+    bool fold;          /* those below 0 are made others in the staging memory */
+    bool guarded;       /* the device uses them modulo the dimension */
+    uint8_t limit_sym;  /* NGD_NO_ROW_SYM, or the limit is symbols[limit_sym] * limit_mult */
     int64_t limit_mult;
     const struct ngd_plan_call *call; /* TABLE: its host parameters */
 };
@@ -96,6 +101,8 @@ struct ascend_exec {
     struct ngd_arena arena;
     uint32_t n_checks, n_tails, n_groups;
     struct ascend_check *checks;
+    struct ascend_check **computed_of; /* per call: the indices that it takes from the device; NULL = none */
+    bool *guarded;                     /* per call: ascend_check.guarded */
     struct ascend_tail *tails;
     struct ascend_tail **tail_of; /* per call; NULL = the device runs it */
     uint64_t *in_at;              /* per input: offset in the staging memory */
@@ -164,6 +171,8 @@ void ngd_ascend_unbind(void *dev, void *inst);
 /* check.c */
 ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *diag);
 ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_launch *launch);
+/* When the device has finished: INDEX_RANGE, if a computed index was out of range. */
+ngd_status_t ngd_ascend_check_computed(const struct ascend_inst *inst, struct ngd_launch *launch);
 /*
  * For versions of CANN without an operator that skips slot -1: rows that shall write nothing write what a row that is
  * valid writes, to its slot. The row map says whose keys and values each row takes; slots are changed in the staging

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Indices are read on the host before a launch. A device that meets one outside its tensor raises an exception which
- * spoils the whole context, or reads what lies there; `host` ends the request with INDEX_RANGE, and so must this
- * backend. That is possible because indices of decoders arrive with the request: they are views of user inputs, perhaps
- * copied. Indices that are computed on the device cannot be checked, and graphs with such are refused.
+ * Indices are read on the host. A device that meets one outside its tensor raises an exception which spoils the whole
+ * context, or reads what lies there; `host` ends the request with INDEX_RANGE, and so must this backend.
+ *
+ * Indices of decoders arrive with the request: they are views of user inputs, perhaps copied, and are read before the
+ * launch. Those that count from the end are folded there, in the staging memory, where nothing else reads them.
+ *
+ * Those that are computed on the device are copied to the host in the graph, at their place in its order, and read when
+ * it has ended. Operators that use them get them folded by a remainder (op_index.c), so that none faults; what comes of
+ * a wrong one is not given out. But it must not stay either: graphs that write to a state from there on, or tell other
+ * ranks, are refused, since `host` would not have come to that.
  */
 #include "devices/ascend/ascend.h"
 #include <inttypes.h>
@@ -42,11 +48,16 @@ static bool find_input(const struct ngd_plan *plan, uint32_t *tensor_p, uint32_t
     return false;
 }
 
-static int64_t dim_limit(const struct ngd_plan_tensor *t, int64_t dim)
+/* A dimension with a bucketed symbol ends at its actual rows. */
+static void limit_by(struct ascend_check *check, const struct ngd_plan_tensor *t, int64_t dim)
 {
     int64_t d = dim < 0 ? dim + t->rank : dim;
 
-    return d < t->rank ? t->dims[d] : 1;
+    check->limit = d < t->rank ? t->dims[d] : 1;
+    if (d == 0) {
+        check->limit_sym = t->row_sym;
+        check->limit_mult = t->row_mult;
+    }
 }
 
 /* False: the call has no indices. */
@@ -60,13 +71,11 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     *operand_p = 1;
     switch (call->op->id) {
     case NGD_OP_ATEN_EMBEDDING:
-    case NGD_OP_ATEN_INDEX_TENSOR:
-        check->limit = x->rank ? x->dims[0] : 1;
-        check->limit_sym = x->row_sym;
-        check->limit_mult = x->row_mult;
+        limit_by(check, x, 0);
         return true;
+    case NGD_OP_ATEN_INDEX_TENSOR:
     case NGD_OP_ATEN_INDEX_PUT:
-        check->limit = x->dims[0];
+        limit_by(check, x, 0);
         check->from_end = true;
         return true;
     case NGD_OP_ATEN_INDEX_SELECT:
@@ -74,7 +83,7 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     case NGD_OP_ATEN_SCATTER_SRC:
     case NGD_OP_ATEN_SCATTER_VALUE:
     case NGD_OP_ATEN_SCATTER_ADD:
-        check->limit = dim_limit(x, ngd_call_int(call, "dim"));
+        limit_by(check, x, ngd_call_int(call, "dim"));
         return true;
     case NGD_OP_NPU_SCATTER_PA_KV_CACHE:
         check->kind = ASCEND_CHECK_SLOT;
@@ -91,24 +100,125 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     }
 }
 
+/* ---- indices that are computed ------------------------------------------------------------------- */
+
+static bool writes_bound(const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    bool writes = call->op->mutates != 0;
+
+    for (uint32_t i = 0; i < call->n_out; i++)
+        writes |= plan->tensors[plan->tensors[call->out[i]].root].space == NGD_SPACE_BOUND;
+    return writes;
+}
+
+/* Why a call cannot have computed indices; NULL: it can. */
+static const char *why_not_computed(const struct ascend_exec *exec, const struct ascend_check *check)
+{
+    const struct ngd_plan *plan = exec->plan;
+    const bool writes = check->call->op->id == NGD_OP_ATEN_INDEX_PUT ||
+                        check->call->op->id == NGD_OP_ATEN_SCATTER_SRC ||
+                        check->call->op->id == NGD_OP_ATEN_SCATTER_VALUE;
+
+    if (check->kind != ASCEND_CHECK_INDEX)
+        return "slots and block tables are read on the CPU before a launch";
+    if (check->limit == 0)
+        return "there is nothing to index";
+    if (writes && plan->tensors[check->tensor].row_sym != NGD_NO_ROW_SYM)
+        return "rows of padding have computed indices of their own, and what they write would show";
+    for (const struct ngd_plan_call *call = check->call; call < plan->calls + plan->n_calls; call++)
+        if (call->op->flags & NGD_OPF_COLLECTIVE)
+            return "what comes of a wrong one would reach other ranks";
+        else if (writes_bound(plan, call))
+            return "what comes of a wrong one would stay in a state that the graph writes to";
+    return NULL;
+}
+
+/* Room for the tensor and what lies before it in its storage. */
+static void stage(struct ascend_exec *exec, struct ascend_check *check)
+{
+    const struct ngd_plan_tensor *t = &exec->plan->tensors[check->tensor];
+    uint64_t size = ngd_dtype_bytes(t->dtype), before = t->offset - exec->plan->tensors[t->root].offset, last = 0;
+
+    for (uint32_t i = 0; i < t->rank; i++)
+        last += t->dims[i] > 0 ? (uint64_t)((t->dims[i] - 1) * t->strides[i]) : 0;
+    check->computed = true;
+    check->bytes = (last + 1) * size;
+    check->at = exec->staging_bytes;
+    exec->staging_bytes += ngd_ascend_align(before + check->bytes);
+}
+
+/* ---- checks of an executable --------------------------------------------------------------------- */
+
 static ngd_status_t add_check(struct ascend_exec *exec, const struct ngd_plan_call *call, struct ngd_diag *diag)
 {
     struct ascend_check *check = &exec->checks[exec->n_checks];
+    const char *why;
     uint32_t operand;
 
     if (!describe(exec->plan, call, check, &operand))
         return NGD_OK;
-    check->tensor = call->in[operand];
-    if (!find_input(exec->plan, &check->tensor, &check->input))
-        return ngd_diag_set(
-            diag, NGD_ERR_OP_UNSUPPORTED,
-            "device %s: node %u (%s): its indices are computed on the device, which cannot report one that "
-            "is out of range; give them as an input of the graph",
-            exec->dev->name, call->node, call->op->name);
-    if (check->kind == ASCEND_CHECK_SLOT)
-        exec->is_slot[check->input] = true;
+    check->tensor = check->operand = call->in[operand];
+    if (find_input(exec->plan, &check->tensor, &check->input)) {
+        check->at = exec->in_at[check->input];
+        if (check->kind == ASCEND_CHECK_SLOT)
+            exec->is_slot[check->input] = true;
+    } else {
+        check->tensor = check->operand;
+        why = why_not_computed(exec, check);
+        if (why)
+            return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
+                                "device %s: node %u (%s): its indices are computed on the device: %s. Give them as an "
+                                "input of the graph",
+                                exec->dev->name, call->node, call->op->name, why);
+        stage(exec, check);
+        exec->computed_of[call - exec->plan->calls] = check;
+    }
     exec->n_checks++;
     return NGD_OK;
+}
+
+static const struct ascend_check *check_of(const struct ascend_exec *exec, const struct ngd_plan_call *call)
+{
+    for (uint32_t i = 0; i < exec->n_checks; i++)
+        if (exec->checks[i].call == call)
+            return &exec->checks[i];
+    return NULL;
+}
+
+/* Nothing but indices of the same dimension, counted from its end too, reads the input. */
+static bool is_alone(const struct ascend_exec *exec, const struct ascend_check *check)
+{
+    const struct ngd_plan *plan = exec->plan;
+    const uint32_t root = plan->tensors[check->tensor].root;
+
+    for (uint32_t o = 0; o < plan->graph->n_outputs; o++)
+        if (plan->tensors[plan->outputs[o].tensor].root == root)
+            return false;
+    for (uint32_t i = 0; i < plan->n_calls; i++) {
+        const struct ascend_check *other = check_of(exec, &plan->calls[i]);
+
+        for (uint32_t k = 0; k < plan->calls[i].n_in; k++) {
+            uint32_t t = plan->calls[i].in[k];
+
+            if (t == NGD_PLAN_NONE || plan->tensors[t].root != root)
+                continue;
+            if (!other || other->operand != t || other->computed || !other->from_end || other->limit != check->limit ||
+                other->limit_sym != check->limit_sym || other->limit_mult != check->limit_mult)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Who makes indices that count from the end others: the host, the device, or nobody: then there are none. */
+static void choose_fold(struct ascend_exec *exec, struct ascend_check *check)
+{
+    const bool bucketed = check->limit_sym != NGD_NO_ROW_SYM;
+
+    check->fold = check->from_end && !check->computed && check->operand == check->tensor && is_alone(exec, check);
+    check->guarded = check->computed || (check->from_end && !check->fold && !bucketed && check->limit > 0);
+    check->from_end &= check->fold || !bucketed; /* a device does not know how many rows a launch has */
+    exec->guarded[check->call - exec->plan->calls] = check->guarded;
 }
 
 static ngd_status_t place_rowmaps(struct ascend_exec *exec, struct ngd_diag *diag)
@@ -144,15 +254,21 @@ ngd_status_t ngd_ascend_find_checks(struct ascend_exec *exec, struct ngd_diag *d
     ngd_status_t status = NGD_OK;
 
     exec->checks = ngd_arena_calloc(&exec->arena, exec->plan->n_calls + 1, sizeof(*exec->checks));
-    if (!exec->checks)
+    exec->computed_of = ngd_arena_calloc(&exec->arena, exec->plan->n_calls + 1, sizeof(*exec->computed_of));
+    exec->guarded = ngd_arena_calloc(&exec->arena, exec->plan->n_calls + 1, sizeof(*exec->guarded));
+    if (!exec->checks || !exec->computed_of || !exec->guarded)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
     for (uint32_t i = 0; i < exec->plan->n_calls && status == NGD_OK; i++)
         status = add_check(exec, &exec->plan->calls[i], diag);
     /* Padding of slots is -1, which as an index is outside of everything. */
     for (uint32_t i = 0; i < exec->n_checks && status == NGD_OK; i++)
-        if (exec->checks[i].kind != ASCEND_CHECK_SLOT && exec->is_slot[exec->checks[i].input])
+        if (exec->checks[i].kind != ASCEND_CHECK_SLOT && !exec->checks[i].computed &&
+            exec->is_slot[exec->checks[i].input])
             status = ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device %s: an input holds both slots and indices",
                                   exec->dev->name);
+    /* Each looks at the others as they were described. */
+    for (uint32_t i = exec->n_checks; i-- > 0 && status == NGD_OK;)
+        choose_fold(exec, &exec->checks[i]);
     return status ? status : place_rowmaps(exec, diag);
 }
 
@@ -179,9 +295,9 @@ static int64_t load(const char *p, ngd_dtype_t dtype)
     return v32;
 }
 
-/* Element n, row-major, of a view of an input, in the staging memory. */
-static int64_t element(const struct ascend_inst *inst, const struct ascend_check *check,
-                       const struct ngd_plan_tensor *t, int64_t n)
+/* Where element n, row-major, is in the staging memory. */
+static char *place(const struct ascend_inst *inst, const struct ascend_check *check, const struct ngd_plan_tensor *t,
+                   int64_t n)
 {
     const struct ascend_exec *exec = inst->exec;
     const struct ngd_plan_tensor *root = &exec->plan->tensors[t->root];
@@ -191,7 +307,23 @@ static int64_t element(const struct ascend_inst *inst, const struct ascend_check
         at += n % t->dims[i] * t->strides[i];
         n /= t->dims[i];
     }
-    return load(inst->staging + exec->in_at[check->input] + (t->offset - root->offset) + at * size, t->dtype);
+    return inst->staging + check->at + (t->offset - root->offset) + at * size;
+}
+
+static int64_t element(const struct ascend_inst *inst, const struct ascend_check *check,
+                       const struct ngd_plan_tensor *t, int64_t n)
+{
+    return load(place(inst, check, t, n), t->dtype);
+}
+
+static void store(char *p, ngd_dtype_t dtype, int64_t v64)
+{
+    int32_t v32 = (int32_t)v64;
+
+    if (dtype == NGD_I64)
+        memcpy(p, &v64, 8);
+    else
+        memcpy(p, &v32, 4);
 }
 
 static int64_t rows_of(const struct ngd_plan_tensor *t, const struct ngd_launch *launch)
@@ -201,13 +333,32 @@ static int64_t rows_of(const struct ngd_plan_tensor *t, const struct ngd_launch 
     return t->rank ? t->dims[0] : 1;
 }
 
+static int64_t limit_of(const struct ascend_check *check, const struct ngd_launch *launch)
+{
+    return check->limit_sym == NGD_NO_ROW_SYM ? check->limit : launch->symbols[check->limit_sym] * check->limit_mult;
+}
+
+/* Of rows of padding too, which repeat the last row. */
+static void fold_elements(const struct ascend_inst *inst, const struct ascend_check *check,
+                          const struct ngd_launch *launch)
+{
+    const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[check->tensor];
+    const int64_t all = ngd_plan_elements(t), limit = limit_of(check, launch);
+
+    for (int64_t i = 0; i < all; i++) {
+        int64_t v = element(inst, check, t, i);
+
+        if (v < 0)
+            store(place(inst, check, t, i), t->dtype, v + limit);
+    }
+}
+
 static ngd_status_t check_elements(const struct ascend_inst *inst, const struct ascend_check *check,
                                    struct ngd_launch *launch)
 {
     const struct ngd_plan_tensor *t = &inst->exec->plan->tensors[check->tensor];
     int64_t rows = t->rank ? t->dims[0] : 1, all = ngd_plan_elements(t), n = rows ? all / rows * rows_of(t, launch) : 0;
-    int64_t limit =
-        check->limit_sym == NGD_NO_ROW_SYM ? check->limit : launch->symbols[check->limit_sym] * check->limit_mult;
+    int64_t limit = limit_of(check, launch);
 
     for (int64_t i = 0; i < n; i++) {
         int64_t v = element(inst, check, t, i);
@@ -256,9 +407,23 @@ ngd_status_t ngd_ascend_check_inputs(const struct ascend_inst *inst, struct ngd_
     for (uint32_t i = 0; i < inst->exec->n_checks && status == NGD_OK; i++) {
         const struct ascend_check *check = &inst->exec->checks[i];
 
+        if (check->computed)
+            continue;
         status =
             check->kind == ASCEND_CHECK_TABLE ? check_table(inst, check, launch) : check_elements(inst, check, launch);
+        if (status == NGD_OK && check->fold)
+            fold_elements(inst, check, launch);
     }
+    return status;
+}
+
+ngd_status_t ngd_ascend_check_computed(const struct ascend_inst *inst, struct ngd_launch *launch)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < inst->exec->n_checks && status == NGD_OK; i++)
+        if (inst->exec->checks[i].computed)
+            status = check_elements(inst, &inst->exec->checks[i], launch);
     return status;
 }
 

@@ -1,9 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builders of indexing operators. Indices were read on the host before the launch (check.c): a device would fault. */
+/*
+ * Builders of indexing operators. A device faults on an index outside its tensor. Those that come with a launch were
+ * read on the host before it (check.c); others are used modulo the dimension, and read afterwards.
+ */
 #include "devices/ascend/issue.h"
 #include <string.h>
 
 #define T(v) ngd_ascend_tensor(c, &(v))
+
+/* Modulo the dimension where check.c wants it; while planning for every call, since it is not known yet for which. */
+static struct ascend_view guarded(struct ascend_issue *c, const struct ascend_view *i, int64_t limit)
+{
+    struct ascend_view divisor, r;
+
+    if (c->status || limit == 0 || (c->mode != ASCEND_MEASURE && !c->inst->exec->guarded[c->call - c->plan->calls]))
+        return *i;
+    divisor = ngd_ascend_temp(c, i->dtype, i->rank, i->dims);
+    r = ngd_ascend_temp(c, i->dtype, i->rank, i->dims);
+    ASCEND_RUN(c, InplaceFillScalar, T(divisor), ngd_ascend_scalar(c, (double)limit, i->dtype));
+    ASCEND_RUN(c, RemainderTensorTensor, T(*i), T(divisor), T(r));
+    return r;
+}
+
+static int64_t size_of(const struct ascend_view *x, int64_t dim)
+{
+    return x->rank ? x->dims[dim < 0 ? dim + x->rank : dim] : 1;
+}
 
 /* x[indices] along dimension 0: rows of x, one for each index. */
 void ngd_ascend_build_select_rows(struct ascend_issue *c)
@@ -12,6 +34,7 @@ void ngd_ascend_build_select_rows(struct ascend_issue *c)
     int64_t n = ngd_ascend_count(&i), row = n ? ngd_ascend_count(&y) / n : 0, rows = x.rank ? x.dims[0] : 1;
 
     i = ngd_ascend_reshape(&i, 1, &n);
+    i = guarded(c, &i, rows);
     x = ngd_ascend_reshape(&x, 2, (const int64_t[]){rows, row});
     y = ngd_ascend_reshape(&y, 2, (const int64_t[]){n, row});
     if (strcmp(c->op->name, "aclnnEmbedding") == 0)
@@ -24,6 +47,7 @@ void ngd_ascend_build_index_select(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
+    i = guarded(c, &i, size_of(&x, ngd_call_int(c->call, "dim")));
     ASCEND_RUN(c, IndexSelect, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
@@ -31,6 +55,7 @@ void ngd_ascend_build_gather(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
+    i = guarded(c, &i, size_of(&x, ngd_call_int(c->call, "dim")));
     ASCEND_RUN(c, Gather, T(x), ngd_call_int(c->call, "dim"), T(i), T(y));
 }
 
@@ -43,28 +68,38 @@ static void no_padding(struct ascend_issue *c)
         ngd_ascend_refuse(c, "rows of padding would be added too: its index must not have a bucketed symbol");
 }
 
+/* As the scatters take them. */
+static struct ascend_view guarded_wide(struct ascend_issue *c, const struct ascend_view *i, const struct ascend_view *x)
+{
+    struct ascend_view wide = ngd_ascend_cast(c, i, NGD_I64);
+
+    return guarded(c, &wide, size_of(x, ngd_call_int(c->call, "dim")));
+}
+
 void ngd_ascend_build_scatter(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), src = ngd_ascend_in(c, 2),
                        y = ngd_ascend_out(c, 0);
 
-    i = ngd_ascend_cast(c, &i, NGD_I64);
-    if (ngd_ascend_count(&i) == 0)
+    if (ngd_ascend_count(&i) == 0) {
         ngd_ascend_store(c, &x, &y);
-    else
-        ASCEND_RUN(c, Scatter, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), 0, T(y));
+        return;
+    }
+    i = guarded_wide(c, &i, &x);
+    ASCEND_RUN(c, Scatter, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), 0, T(y));
 }
 
 void ngd_ascend_build_scatter_value(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
-    i = ngd_ascend_cast(c, &i, NGD_I64);
-    if (ngd_ascend_count(&i) == 0)
+    if (ngd_ascend_count(&i) == 0) {
         ngd_ascend_store(c, &x, &y);
-    else
-        ASCEND_RUN(c, ScatterValue, T(x), ngd_call_int(c->call, "dim"), T(i),
-                   ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), x.dtype), 0, T(y));
+        return;
+    }
+    i = guarded_wide(c, &i, &x);
+    ASCEND_RUN(c, ScatterValue, T(x), ngd_call_int(c->call, "dim"), T(i),
+               ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), x.dtype), 0, T(y));
 }
 
 void ngd_ascend_build_scatter_add(struct ascend_issue *c)
@@ -73,11 +108,12 @@ void ngd_ascend_build_scatter_add(struct ascend_issue *c)
                        y = ngd_ascend_out(c, 0);
 
     no_padding(c);
-    i = ngd_ascend_cast(c, &i, NGD_I64);
-    if (ngd_ascend_count(&i) == 0)
+    if (ngd_ascend_count(&i) == 0) {
         ngd_ascend_store(c, &x, &y);
-    else
-        ASCEND_RUN(c, ScatterAdd, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), T(y));
+        return;
+    }
+    i = guarded_wide(c, &i, &x);
+    ASCEND_RUN(c, ScatterAdd, T(x), ngd_call_int(c->call, "dim"), T(i), T(src), T(y));
 }
 
 /* Padding of no rows at all repeats nothing: its index 0 and its zeros would be written. */
@@ -88,17 +124,6 @@ static void some_rows(struct ascend_issue *c)
     if (symbol != NGD_NO_ROW_SYM && c->plan->graph->symbols[symbol].min < 1)
         ngd_ascend_refuse(c, "its index has rows of symbol %s, which may be 0: padding would be written then",
                           c->plan->graph->symbols[symbol].name);
-}
-
-/* Indices below 0 count from the end. */
-static struct ascend_view wrapped(struct ascend_issue *c, const struct ascend_view *i, int64_t rows)
-{
-    struct ascend_view divisor = ngd_ascend_temp(c, i->dtype, 1, i->dims);
-    struct ascend_view r = ngd_ascend_temp(c, i->dtype, 1, i->dims);
-
-    ASCEND_RUN(c, InplaceFillScalar, T(divisor), ngd_ascend_scalar(c, (double)rows, i->dtype));
-    ASCEND_RUN(c, RemainderTensorTensor, T(*i), T(divisor), T(r));
-    return r;
 }
 
 /* Whole rows of x. CANN writes where it reads, so x is copied first. */
@@ -117,7 +142,7 @@ void ngd_ascend_build_index_put(struct ascend_issue *c)
     if (n == 0)
         return;
     i = ngd_ascend_reshape(&i, 1, &n);
-    i = wrapped(c, &i, rows);
+    i = guarded(c, &i, rows);
     v = ngd_ascend_reshape(&v, 2, (const int64_t[]){n, row});
     y = ngd_ascend_reshape(&y, 2, (const int64_t[]){rows, row});
     ASCEND_RUN(c, IndexPutImpl, T(y), ngd_ascend_list(c, &i, 1), T(v), accumulate, false);

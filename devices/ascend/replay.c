@@ -8,7 +8,8 @@
  *           groups whose arguments are host parameters: always, because the graph waits for each update's event;
  *   eager   gives the same copies and operators to the stream one by one;
  *
- * copies wanted outputs to the staging memory, waits with a time limit, runs the CPU's part, and copies results out.
+ * copies wanted outputs to the staging memory, waits with a time limit, checks indices that the device has computed,
+ * runs the CPU's part, and copies results out.
  * It returns when nothing of it runs any more, so what the launch borrowed is free then; and if the device does not
  * finish, the stream is broken and its context is destroyed before anything else happens with it.
  *
@@ -102,6 +103,14 @@ static ngd_status_t copy_to_host(struct ascend_stream *s, const struct ascend_in
     return code ? fail(s, code, "a copy of a result", diag) : NGD_OK;
 }
 
+/* Before the call: its operand's memory may be somebody else's after it. */
+static ngd_status_t copy_for_check(struct ascend_issue *c, const struct ascend_check *check)
+{
+    uint64_t before = ngd_ascend_place(c->inst, check->tensor).before;
+
+    return copy_to_host(c->s, c->inst, check->tensor, check->bytes, check->at + before, c->stream, c->diag);
+}
+
 static ngd_status_t copy_for_tail(struct ascend_issue *c, const struct ascend_tail *tail)
 {
     ngd_status_t status = NGD_OK;
@@ -179,6 +188,8 @@ static ngd_status_t issue_one(struct ascend_issue *c, uint32_t i)
 
     c->stream = stream_of(c, call->scope.stream);
     status = wait_before(c, call);
+    if (status == NGD_OK && exec->computed_of[i])
+        status = copy_for_check(c, exec->computed_of[i]);
     if (status == NGD_OK)
         status = tail ? copy_for_tail(c, tail) : ngd_ascend_issue_call(c, call);
     if (status == NGD_OK && c->marks && exec->mark_of[i] != NGD_PLAN_NONE)
@@ -574,6 +585,8 @@ static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, s
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
     if (status == NGD_OK)
         status = run(s, inst, launch);
+    if (status == NGD_OK)
+        status = ngd_ascend_check_computed(inst, launch);
     if (status == NGD_OK)
         status = ngd_ascend_run_tails(inst, launch);
     return status;

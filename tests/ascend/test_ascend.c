@@ -868,6 +868,84 @@ START_TEST(writes_whose_padding_would_show_are_refused_by_name)
 }
 END_TEST
 
+#define COMPUTED(body)                                                                                              \
+    "npugraph 1\ngraph \"c\" {\n sym B 1..8 buckets 4, 8\n state %k : f32[4,16,1,16]\n state %s : f32[4,2]\n"       \
+    " input %x : f32[4,2]\n input %a : i32[B]\n input %t : f32[B,1,16]\n input %v : f32[B,2]\n input %o : i32[1]\n" \
+    " %i = aten.add.Tensor(%a, %o)\n" body "}\n"
+
+/* `host` ends at a wrong index; a device goes on, and what comes of it must not be seen anywhere. */
+START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {COMPUTED(" %y = aten.embedding(%x, %i)\n aten.copy_(%s, %x)\n return \"y\" = %y\n"), "stay in a state"},
+        {COMPUTED(" npu.scatter_pa_kv_cache(%t, %t, %i, %k, %k)\n return \"x\" = %x\n"), "slots and block tables"},
+        {COMPUTED(" %y = aten.index_put(%x, %i, %v)\n return \"y\" = %y\n"), "rows of padding have computed indices"},
+        /* The state is written before the index is used, on both devices. */
+        {COMPUTED(" aten.copy_(%s, %x)\n %y = aten.embedding(%x, %i)\n return \"y\" = %y\n"), NULL},
+    };
+    struct bench b;
+    int64_t rows = 4;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_diag diag = {0};
+        struct ready r;
+        ngd_status_t status;
+
+        must(open_device(&b, 0, &diag), &diag);
+        status = ready_open(&r, &b, cases[i].text, &rows, &diag);
+        ck_assert_msg(status == (cases[i].words ? NGD_ERR_OP_UNSUPPORTED : NGD_OK), "%zu: %s", i, diag.text);
+        if (cases[i].words)
+            ck_assert_msg(strstr(diag.text, cases[i].words) && strstr(diag.text, "node "), "%s", diag.text);
+        else
+            ready_close(&r);
+        close_device(&b);
+    }
+}
+END_TEST
+
+/* One copy more, before the operator, and two operators that keep the device from a fault. */
+START_TEST(computed_indices_come_back_with_the_outputs_and_cost_others_nothing)
+{
+    static const char computed[] =
+        "npugraph 1\ngraph \"c\" {\n param %w : f32[4,2]\n input %a : i64[2]\n input %b : i64[2]\n"
+        " %i = aten.add.Tensor(%a, %b)\n %y = aten.embedding(%w, %i)\n return \"y\" = %y\n}\n",
+                      given[] = "npugraph 1\ngraph \"g\" {\n param %w : f32[4,2]\n input %i : i64[2]\n"
+                                " %y = aten.index.Tensor(%w, %i)\n return \"y\" = %y\n}\n";
+    const int64_t a[2] = {1, 2}, wrong[2] = {1, 9}, zero[2] = {0, 0};
+    const int64_t violations = simulator_count("violations");
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+    float y[4];
+    struct ngd_out out = {y, sizeof(y)};
+    char *log;
+
+    simulator_set("log", "1");
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 2; k++) {
+        struct ngd_span in[2] = {{a, sizeof(a)}, {zero, sizeof(zero)}};
+        struct ngd_launch launch = {.inputs = in, .outputs = &out};
+
+        must(ready_open(&r, &b, k ? given : computed, NULL, &diag), &diag);
+        SIMULATOR(ngd_aclsim_log_clear)();
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        log = SIMULATOR(ngd_aclsim_log)();
+        ck_assert_int_eq(times_in(log, "aclnnRemainderTensorTensor"), k ? 0 : 1);
+        ck_assert_int_eq(times_in(log, "aclrtMemcpyAsync"), k ? 2 : 4); /* inputs, output; and the indices */
+        free(log);
+        in[0].data = wrong;
+        ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+        ck_assert_msg(strstr(launch.diag.text, "index 9 is outside") != NULL, "%s", launch.diag.text);
+        ready_close(&r);
+    }
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    nothing_is_left("after computed indices");
+}
+END_TEST
+
 START_TEST(rows_of_padding_write_nothing_to_the_cache)
 {
     static const char *const apis[] = {"9.1", "8.1"};
@@ -937,4 +1015,6 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           losing_one_of_two_devices_is_reported_and_the_other_serves_on,
           indices_outside_their_tensor_never_reach_the_device, scattered_indices_are_read_before_the_device_does,
           index_put_writes_the_rows_that_there_are_and_no_padding, writes_whose_padding_would_show_are_refused_by_name,
+          computed_indices_whose_mistakes_would_stay_are_refused_by_name,
+          computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
           rows_of_padding_write_nothing_to_the_cache, cann_8_1_gives_the_results_of_newer_versions)

@@ -120,6 +120,7 @@ TCase *conform_streams(void);
 TCase *conform_replay(void);
 TCase *conform_pools(void);
 TCase *conform_errors(void);
+TCase *conform_indices(void);
 TCase *conform_operators(void);
 TCase *conform_decoder(void);
 TCase *conform_collectives(void);

@@ -13,6 +13,7 @@ tests_backend_test_conformance_SOURCES = \
 	tests/backend/decoder.c \
 	tests/backend/errors.c \
 	tests/backend/groups.c \
+	tests/backend/indices.c \
 	tests/backend/lifecycle.c \
 	tests/backend/memory.c \
 	tests/backend/operators.c \

@@ -36,6 +36,7 @@ int main(void)
     suite_add_tcase(suite, conform_replay());
     suite_add_tcase(suite, conform_pools());
     suite_add_tcase(suite, conform_errors());
+    suite_add_tcase(suite, conform_indices());
     suite_add_tcase(suite, conform_operators());
     suite_add_tcase(suite, conform_decoder());
     suite_add_tcase(suite, conform_collectives());
