@@ -30,6 +30,7 @@ graph "slow {n}" {{
   return "y" = %v{n}
 }}"""
 ONE = struct.pack("<4f", 0, 0, 0, 0)
+SIMULATOR = BUILD / "devices" / "ascend" / "sim" / ".libs"
 
 
 def slow_text(n):
@@ -113,8 +114,7 @@ def warm(c):
     return graph
 
 
-@test("eight processes that wait for the device run in one replay, and each has its own rows, as alone")
-def processes(daemon):
+def run_processes(daemon, n):
     path = daemon.dir / "together.npugraph"
     path.write_text(TEXT)
     rows = [1, 2, 1, 3, 1, 4, 2, 1]
@@ -129,7 +129,7 @@ def processes(daemon):
             for child in children:
                 child.tell()
             return [child.line for child in children]
-        lines, merged = Held(daemon, c).run(len(children), tell)
+        lines, merged = Held(daemon, c, n).run(len(children), tell)
         said = [[int(v) for v in line.split()[1:]] for line in lines]
         assert merged == 1, (merged, said)
         assert all(n == len(rows) for n, _, _ in said), said
@@ -143,6 +143,11 @@ def processes(daemon):
         assert info["merged_replays"] >= 1 and info["merged_requests"] >= len(rows), info
         for child in children:
             child.end()
+
+
+@test("eight processes that wait for the device run in one replay, and each has its own rows, as alone")
+def processes(daemon):
+    run_processes(daemon, 32)
 
 
 def graphs(c):
@@ -185,8 +190,7 @@ def leavers(daemon):
         assert [a.timing.requests for a in answers] == [3, 3, 3], answers
 
 
-@test("an index out of range fails its own request, and not those that ran with it")
-def bad_row(daemon):
+def run_bad_row(daemon, n):
     with Client(daemon) as c, Client(daemon) as c2:
         w = c.allocate(16, "w")
         c.write(w, struct.pack("<4f", 1, 2, 3, 4))
@@ -201,10 +205,27 @@ def bad_row(daemon):
                 metadata=c.metadata()).exception if i == 1 else c.method("Graphs/Replay").future(
                 pb.ReplayRequest(graph=graph, symbols=[1], inputs=index(i), stream=i, timing=True), metadata=c.metadata()).result
                 for i in range(3)]
-        (first, error, last), _ = Held(daemon, c2).run(3, start)
+        (first, error, last), _ = Held(daemon, c2, n).run(3, start)
         assert Refusal(error).reason == "INDEX_RANGE", Refusal(error).reason
         assert first.outputs[0] == struct.pack("<f", 1) and last.outputs[0] == struct.pack("<f", 3)
         assert first.timing.requests == 1 and metric(daemon, "merges_undone_total") > undone
+
+
+@test("an index out of range fails its own request, and not those that ran with it")
+def bad_row(daemon):
+    run_bad_row(daemon, 32)
+
+
+@test("an NPU (the simulator) runs them together too: one captured graph for all, each with its rows, and a bad one alone")
+def on_npu():
+    if not (SIMULATOR / "libascendcl.so").exists():
+        raise Skip(f"the simulator was not built in {SIMULATOR}")
+    with Daemon("--inline-limit=0", "--device=ascend", f"--ascend-libs={SIMULATOR}") as daemon:
+        run_processes(daemon, 1)
+        run_bad_row(daemon, 1)
+        with Client(daemon) as c:
+            found = c.call("Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0]
+        assert found.name == "ascend:0" and ", eager 0, " in found.capabilities, found
 
 
 @test("what a batch symbol cannot be is refused in words")
