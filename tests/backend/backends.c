@@ -37,10 +37,26 @@ static void host_disarm(void)
     ngd_fault_disarm_all();
 }
 
-/* ---- ascend, on the simulator of CANN ---- */
+/* ---- ascend, on the simulator of CANN, or on CANN itself ---- */
+
+static const char *ascend_libs(void)
+{
+    const char *dir = getenv("NGD_TEST_ASCEND_LIBS");
+
+    return dir && *dir ? dir : NULL;
+}
+
+static const char *ascend_simulated(void)
+{
+    return ascend_libs() ? NULL : "NGD_TEST_ASCEND_LIBS does not name the folder of CANN's libraries";
+}
 
 static void ascend_params(struct ngd_device_params *params)
 {
+    if (ascend_libs()) {
+        params->ascend_libs = ascend_libs();
+        return;
+    }
     setenv("NGD_ASCEND_LIMIT_MS", "1000", 1); /* of a replay: what hangs is ended then */
     simulator_set("devices", "3");            /* groups have up to so many ranks */
     params->ascend_libs = simulator_dir();
@@ -50,6 +66,8 @@ static const char *ascend_arm(enum conform_fault fault)
 {
     static const char *const how[] = {[CONFORM_FAULT] = "fault", [CONFORM_LOST] = "lost", [CONFORM_HANG] = "hang"};
 
+    if (ascend_libs())
+        return "NPUs do not fail on request";
     if (fault == CONFORM_ALLOC)
         SIMULATOR(ngd_aclsim_fail_call)("aclrtMalloc", 0, NGD_ACL_RT_MEMORY_ALLOCATION);
     else
@@ -59,6 +77,8 @@ static const char *ascend_arm(enum conform_fault fault)
 
 static void ascend_disarm(void)
 {
+    if (ascend_libs())
+        return;
     SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
     SIMULATOR(ngd_aclsim_break)(0, "ok");
 }
@@ -68,7 +88,8 @@ static void ascend_shuffle(uint32_t seed)
     char text[16];
 
     snprintf(text, sizeof(text), "%u", seed);
-    simulator_set("shuffle", text);
+    if (!ascend_libs())
+        simulator_set("shuffle", text);
 }
 
 static const struct conform_backend rows[] = {
@@ -86,6 +107,7 @@ static const struct conform_backend rows[] = {
     {
         .name = "ascend",
         .missing = nothing_missing,
+        .simulated = ascend_simulated,
         .params = ascend_params,
         .arm = ascend_arm,
         .disarm = ascend_disarm,

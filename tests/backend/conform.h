@@ -25,6 +25,9 @@ struct conform_backend {
     const char *name;
     /* What is missing on this machine or in this build; NULL: nothing. */
     const char *(*missing)(void);
+    /* Optional: NULL if its devices are real ones, of which there may be few, and that do not fail on request; or why
+     * it is simulated. */
+    const char *(*simulated)(void);
     /* Sets what the defaults of struct ngd_device_params lack. */
     void (*params)(struct ngd_device_params *params);
     /* Arms a fault; NULL, or the reason why this backend or build cannot. */
