@@ -118,6 +118,24 @@ uint64_t ngd_mem_thread_allocs(void)
     return thread_allocs;
 }
 
+#define WARM_PIECE ((size_t)256 << 10) /* requests of any size but the largest are cut from free pieces of this one */
+#define WARM_MAX   16
+#define WARM_PAGE  4096
+
+void ngd_mem_warm(size_t bytes)
+{
+    void *pieces[WARM_MAX];
+    size_t n = bytes / WARM_PIECE < WARM_MAX ? bytes / WARM_PIECE : WARM_MAX, got = 0;
+
+    if (!mallctl)
+        return;
+    for (; got < n && (pieces[got] = malloc(WARM_PIECE)) != NULL; got++)
+        for (size_t at = 0; at < WARM_PIECE; at += WARM_PAGE)
+            ((volatile char *)pieces[got])[at] = 0;
+    while (got > 0)
+        free(pieces[--got]);
+}
+
 uint64_t ngd_mem_heap_bytes(void)
 {
     if (mallctl) {

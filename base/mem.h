@@ -32,6 +32,12 @@ void ngd_mem_fail_after(int64_t n);
 uint64_t ngd_mem_thread_allocs(void);
 /* Host bytes in use (the allocator's own figure; 0 when it cannot tell). */
 uint64_t ngd_mem_heap_bytes(void);
+/*
+ * At the start of a thread: its part of the heap has so many bytes in memory from now on, so that what it allocates
+ * first does not wait for the kernel to find pages, which costs as much as what they are then used for. With jemalloc
+ * only: other heaps give back what is free.
+ */
+void ngd_mem_warm(size_t bytes);
 
 /* Arena: allocations are freed together by reset, which keeps the blocks for reuse. */
 struct ngd_arena {

@@ -14,13 +14,14 @@
 
 #define CAPTURE_NICE 10
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads)
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads, size_t heap)
 {
     captures->threads = NGD_NEW_N(pthread_t, n_threads);
     if (!captures->threads)
         return NGD_ERR_NO_MEMORY;
     captures->name = name;
     captures->n_threads = n_threads;
+    captures->heap = heap;
     ngd_mutex_init(&captures->lock, NGD_RANK_CAPTURE_QUEUE);
     ngd_cond_init(&captures->wake);
     ngd_list_init(&captures->jobs);
@@ -45,6 +46,7 @@ static void *capture_main(void *arg)
 
     /* Of this thread only; a process that may not is left as it is. */
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), CAPTURE_NICE);
+    ngd_mem_warm(captures->heap);
     ngd_mutex_lock(&captures->lock);
     for (;;) {
         struct ngd_list *l = ngd_list_pop_front(&captures->jobs);

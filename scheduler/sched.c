@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define CAPTURE_HEAP ((size_t)2 << 20) /* what the plan of a decoder's step is made in, twice */
+
 void ngd_sched_params_init(struct ngd_sched_params *params)
 {
     *params = (struct ngd_sched_params){
@@ -113,9 +115,9 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     ngd_timeline_init(&sched->timeline);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
-    status = ngd_captures_init(&sched->captures, "capture", params->capture_threads);
+    status = ngd_captures_init(&sched->captures, "capture", params->capture_threads, CAPTURE_HEAP);
     if (status == NGD_OK)
-        status = ngd_captures_init(&sched->compiles, "compile", 1);
+        status = ngd_captures_init(&sched->compiles, "compile", 1, 0);
     if (status == NGD_OK)
         status = ngd_recorder_init(&sched->recorder);
     if (status == NGD_OK && params->store)

@@ -152,6 +152,7 @@ struct ngd_capture_job {
 struct ngd_captures {
     const char *name; /* of its threads */
     uint32_t n_threads, n_started;
+    size_t heap; /* that each has in memory when it begins: ngd_mem_warm */
     pthread_t *threads;
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
     struct ngd_cond wake;
@@ -161,7 +162,7 @@ struct ngd_captures {
     bool stopping NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads);
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads, size_t heap);
 void ngd_captures_fini(struct ngd_captures *captures);
 ngd_status_t ngd_captures_start(struct ngd_captures *captures);
 void ngd_captures_stop(struct ngd_captures *captures);

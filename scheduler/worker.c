@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The worker thread of a stream slot: takes items while its slot is free, and sleeps otherwise. */
+#include "base/mem.h"
 #include "scheduler/sched_int.h"
+
+#define WORKER_HEAP ((size_t)256 << 10) /* first replays make their instances here */
 
 /* NULL: nothing is queued; or, until *time_p from now, nothing of it is to be taken. */
 static struct ngd_sched_item *take_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
@@ -31,6 +34,7 @@ void *ngd_worker_main(void *arg)
     struct ngd_slot *slot = arg;
     struct ngd_queue *queue = slot->queue;
 
+    ngd_mem_warm(WORKER_HEAP);
     ngd_mutex_lock(&queue->lock);
     for (;;) {
         ngd_nsec_t time = 0;

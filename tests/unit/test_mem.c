@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 
 START_TEST(zero_bytes_give_a_pointer_because_null_means_failure)
 {
@@ -136,6 +137,70 @@ START_TEST(heap_bytes_grow_with_what_is_in_use)
 }
 END_TEST
 
+/* ---- memory that is there before it is asked for ---- */
+
+#define PIECES 8
+#define PIECE  (96u << 10) /* the largest arrays of a decoder's plan are of such sizes */
+#define PAGES  (PIECES * PIECE / 4096)
+
+extern int mallctl(const char *name, void *old, size_t *old_len, void *new, size_t new_len) __attribute__((weak));
+
+struct thread {
+    size_t warm;
+    long faults; /* that its first allocations took */
+    void *pieces[PIECES];
+};
+
+static long faults_of_thread(void)
+{
+    struct rusage usage = {.ru_minflt = -1};
+
+    (void)getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_minflt;
+}
+
+static void *allocate_first(void *arg)
+{
+    struct thread *t = arg;
+    long before;
+
+    ngd_mem_warm(t->warm);
+    before = faults_of_thread();
+    for (int i = 0; i < PIECES; i++) {
+        t->pieces[i] = ngd_malloc(PIECE);
+        if (t->pieces[i])
+            memset(t->pieces[i], i, PIECE);
+    }
+    t->faults = faults_of_thread() - before;
+    return NULL;
+}
+
+START_TEST(first_allocations_of_a_warmed_thread_take_hardly_a_page_fault)
+{
+    struct thread t = {.warm = 2u << 20};
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, allocate_first, &t), 0);
+    ck_assert_int_eq(pthread_join(thread, NULL), 0);
+    if (mallctl) /* other heaps keep nothing that could be warm */
+        ck_assert_int_lt(t.faults, (long)PAGES / 8);
+    for (int i = 0; i < PIECES; i++) {
+        ck_assert_ptr_nonnull(t.pieces[i]);
+        ngd_free(t.pieces[i]);
+    }
+}
+END_TEST
+
+START_TEST(warming_is_bounded_and_keeps_nothing)
+{
+    const uint64_t before = ngd_mem_heap_bytes();
+
+    ngd_mem_warm(SIZE_MAX);
+    ngd_mem_warm(0);
+    ck_assert_uint_lt(ngd_mem_heap_bytes(), before + (64u << 10));
+}
+END_TEST
+
 START_TEST(arena_memory_is_aligned_and_does_not_overlap)
 {
     struct ngd_arena arena;
@@ -213,6 +278,7 @@ END_TEST
 UNIT_MAIN("base/mem", zero_bytes_give_a_pointer_because_null_means_failure, products_that_overflow_fail,
           calloc_memory_is_zero, aligned_memory_is_aligned, copies_are_equal_and_terminated,
           fail_after_fails_the_nth_allocation_and_all_later_ones, hook_and_count_belong_to_the_calling_thread,
-          heap_bytes_grow_with_what_is_in_use, arena_memory_is_aligned_and_does_not_overlap,
+          heap_bytes_grow_with_what_is_in_use, first_allocations_of_a_warmed_thread_take_hardly_a_page_fault,
+          warming_is_bounded_and_keeps_nothing, arena_memory_is_aligned_and_does_not_overlap,
           arena_after_reset_allocates_nothing_for_the_same_requests, arena_without_memory_returns_null_and_stays_usable,
           arena_calloc_clears_reused_memory)
