@@ -272,6 +272,12 @@ void ngd_graph_pack(const struct ngd_graph *graph, struct ngd_strbuf *out)
 
 /* ---- unpack -------------------------------------------------------------------------------------------- */
 
+/* Of the node that is being read; filled before it is read, and large, so it is not cleared. */
+struct reader_room {
+    struct ngd_slice names[NGD_GRAPH_MAX_LIST];
+    int64_t lists[NGD_OP_MAX_ATTRS][NGD_GRAPH_MAX_LIST];
+};
+
 struct reader {
     const uint8_t *at, *end;
     bool truncated, corrupt;
@@ -279,8 +285,7 @@ struct reader {
     struct ngd_diag *diag;
     ngd_dim_t *dims; /* of the expressions read so far */
     uint32_t n_dims;
-    struct ngd_slice names[NGD_GRAPH_MAX_LIST];
-    int64_t lists[NGD_OP_MAX_ATTRS][NGD_GRAPH_MAX_LIST];
+    struct reader_room *room;
 };
 
 /* After a failed read everything reads as 0, so that a caller need look only before it acts. */
@@ -512,7 +517,7 @@ static ngd_status_t read_node(struct reader *r)
     uint32_t id = (uint32_t)take(r, 2), line = (uint32_t)take(r, 4), in[NGD_GRAPH_MAX_OPERANDS], n_in, given, node;
     struct ngd_attr_value attrs[NGD_OP_MAX_ATTRS];
     bool set[NGD_OP_MAX_ATTRS];
-    struct ngd_node_spec spec = {.in = in, .attrs = attrs, .set = set, .names = r->names, .line = line};
+    struct ngd_node_spec spec = {.in = in, .attrs = attrs, .set = set, .names = r->room->names, .line = line};
     ngd_status_t status;
 
     spec.scope.stream = (uint16_t)take(r, 1);
@@ -534,12 +539,12 @@ static ngd_status_t read_node(struct reader *r)
         set[i] = given >> i & 1;
         attrs[i] = (struct ngd_attr_value){0};
         if (set[i])
-            read_attr(r, spec.op->attrs[i].type, r->lists[i], &attrs[i]);
+            read_attr(r, spec.op->attrs[i].type, r->room->lists[i], &attrs[i]);
     }
     spec.n_names = (uint32_t)take(r, 2);
     r->corrupt = r->corrupt || given >> spec.op->n_attrs || spec.n_names > NGD_GRAPH_MAX_LIST;
     for (uint32_t i = 0; !r->corrupt && i < spec.n_names; i++)
-        r->names[i] = take_string(r);
+        r->room->names[i] = take_string(r);
     status = bytes_status(r);
     return status ? status : ngd_graph_append(r->graph, &spec, &node, r->diag);
 }
@@ -619,23 +624,21 @@ static ngd_status_t read_graph(struct reader *r)
 
 ngd_status_t ngd_graph_unpack(const void *data, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
-    struct reader *r = NGD_NEW(struct reader);
+    struct reader r = {.at = data, .end = (const uint8_t *)data + n, .diag = diag};
     ngd_status_t status;
 
-    if (!r)
+    r.room = ngd_malloc(sizeof(*r.room));
+    if (!r.room)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a stored graph");
-    r->at = data;
-    r->end = r->at + n;
-    r->diag = diag;
-    status = check_head(r);
+    status = check_head(&r);
     if (!status)
-        status = read_graph(r);
+        status = read_graph(&r);
     if (status)
-        ngd_graph_unref(r->graph);
+        ngd_graph_unref(r.graph);
     else
-        *graph_p = r->graph;
-    ngd_free(r->dims);
-    ngd_free(r);
+        *graph_p = r.graph;
+    ngd_free(r.dims);
+    ngd_free(r.room);
     return status;
 }
 
