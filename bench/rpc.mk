@@ -35,7 +35,8 @@ bench_rpc_bench_capture_SOURCES = \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \
 	bench/rpc/checkpoint.c
-bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS)
+# The heap is a part of what it measures: the one that the daemon has.
+bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS) $(JEMALLOC_LIBS)
 # With client processes of their own.
 NGD_CROWD_SOURCES = bench/rpc/crowd.c bench/rpc/crowd.h $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_scale_SOURCES = bench/rpc/bench_scale.c $(NGD_CROWD_SOURCES)
