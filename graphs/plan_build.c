@@ -38,7 +38,7 @@ struct build {
     bool inplace;                            /* results may take the storage of operands */
     const struct ngd_plan_layout *layout;    /* decided earlier, or NULL */
     struct ngd_place *places;                /* by value */
-    bool *skipped;                           /* by node */
+    uint8_t *fates;                          /* by node: ngd_node_fate_t */
     struct ngd_diag *diag;
     bool *value_needed;
     uint32_t *tensor_of; /* by value */
@@ -256,11 +256,10 @@ static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint
     return NGD_OK;
 }
 
-/* A new contiguous pool tensor with the elements of `from`, made by a call that is appended here. */
-static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint32_t *copy_p)
+/* A call that copies the elements of one tensor to another of the same shape. */
+static ngd_status_t add_clone(struct build *b, uint32_t from, uint32_t to, uint32_t node)
 {
     const struct ngd_op *clone = ngd_op_by_id(NGD_OP_ATEN_CLONE);
-    struct ngd_plan_tensor t = b->plan->tensors[from];
     uint32_t *ids = ngd_arena_calloc(b->plan->arena, 3, sizeof(*ids));
     struct ngd_plan_call call = {.op = clone, .node = node, .n_in = 1, .n_out = 1};
     uint32_t strided;
@@ -269,17 +268,8 @@ static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint
     call.attrs = ngd_arena_calloc(b->plan->arena, clone->n_attrs, sizeof(*call.attrs));
     if (!ids || !call.attrs)
         return no_memory(b);
-    t.root = NGD_PLAN_NONE;
-    t.space = NGD_SPACE_POOL;
-    t.bound = 0;
-    t.offset = 0;
-    ngd_plan_set_contiguous(&t);
-    if (ngd_plan_set_extent(&t)) /* an expanded tensor may be larger than what it repeats */
-        return fail_at(b, node, NGD_ERR_OVERFLOW, "the size of a contiguous copy of its operand exceeds 63 bits");
-    status = add_tensor(b, &t, &ids[1]);
-    if (status)
-        return status;
     ids[0] = from;
+    ids[1] = to;
     ids[2] = NGD_PLAN_NONE;
     call.in = &ids[0];
     call.out = &ids[1];
@@ -287,10 +277,24 @@ static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint
     status = ask_target(b, &call, &strided);
     if (!status && !(strided & 1u) && !ngd_plan_contiguous(&b->plan->tensors[from]))
         status = fail_at(b, node, NGD_ERR_OP_UNSUPPORTED, "the device cannot copy a strided tensor");
-    if (!status)
-        status = append_call(b, &call);
-    *copy_p = ids[1];
-    return status;
+    return status ? status : append_call(b, &call);
+}
+
+/* A new contiguous pool tensor with the elements of `from`, made by a call that is appended here. */
+static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint32_t *copy_p)
+{
+    struct ngd_plan_tensor t = b->plan->tensors[from];
+    ngd_status_t status;
+
+    t.root = NGD_PLAN_NONE;
+    t.space = NGD_SPACE_POOL;
+    t.bound = 0;
+    t.offset = 0;
+    ngd_plan_set_contiguous(&t);
+    if (ngd_plan_set_extent(&t)) /* an expanded tensor may be larger than what it repeats */
+        return fail_at(b, node, NGD_ERR_OVERFLOW, "the size of a contiguous copy of its operand exceeds 63 bits");
+    status = add_tensor(b, &t, copy_p);
+    return status ? status : add_clone(b, from, *copy_p, node);
 }
 
 /* The same, but a copy that was made before serves again while what it was made of has not been written. */
@@ -389,25 +393,24 @@ static ngd_status_t gather_operands(struct build *b, const struct ngd_node *n, s
 
 /* A result that goes into the storage of another value: into a part of a cat's, which the first part makes, or a state.
  */
-static ngd_status_t add_placed(struct build *b, uint32_t value)
+static ngd_status_t add_placed(struct build *b, uint32_t value, const struct ngd_place *place, uint32_t *tensor_p)
 {
-    struct ngd_place place = b->places[value];
     const struct ngd_plan_tensor *base;
     struct ngd_plan_tensor t;
     ngd_status_t status = NGD_OK;
 
-    if (b->tensor_of[place.into] == NGD_PLAN_NONE)
-        status = add_value(b, place.into, NGD_SPACE_POOL, 0);
+    if (b->tensor_of[place->into] == NGD_PLAN_NONE)
+        status = add_value(b, place->into, NGD_SPACE_POOL, 0);
     if (!status)
         status = tensor_of_value(b, value, &t);
     if (status)
         return status;
-    base = &b->plan->tensors[b->tensor_of[place.into]];
+    base = &b->plan->tensors[b->tensor_of[place->into]];
     t.root = base->root;
     t.space = base->space;
     t.bound = base->bound;
-    t.offset = base->offset + place.offset;
-    if (place.strided) {
+    t.offset = base->offset + place->offset;
+    if (place->strided) {
         memcpy(t.strides, base->strides, sizeof(t.strides));
         if (ngd_plan_set_extent(&t))
             return ngd_diag_set(b->diag, NGD_ERR_OVERFLOW, "%%%s: its extent exceeds 63 bits",
@@ -415,7 +418,7 @@ static ngd_status_t add_placed(struct build *b, uint32_t value)
     }
     if (t.space == NGD_SPACE_BOUND)
         b->info[t.root].version++;
-    return add_tensor(b, &t, &b->tensor_of[value]);
+    return add_tensor(b, &t, tensor_p);
 }
 
 static ngd_status_t make_results(struct build *b, const struct ngd_node *n, struct ngd_plan_call *call)
@@ -426,8 +429,10 @@ static ngd_status_t make_results(struct build *b, const struct ngd_node *n, stru
     if (!out)
         return no_memory(b);
     for (uint32_t i = 0; i < n->n_out && !status; i++) {
-        status = b->places[n->out[i]].into == NGD_VALUE_NONE ? add_value(b, n->out[i], NGD_SPACE_POOL, 0)
-                                                             : add_placed(b, n->out[i]);
+        uint32_t v = n->out[i];
+
+        status = b->places[v].into == NGD_VALUE_NONE ? add_value(b, v, NGD_SPACE_POOL, 0)
+                                                     : add_placed(b, v, &b->places[v], &b->tensor_of[v]);
         out[i] = b->tensor_of[n->out[i]];
     }
     call->n_out = n->n_out;
@@ -461,6 +466,30 @@ static ngd_status_t build_call(struct build *b, uint32_t node)
         status = append_call(b, &call);
     if (!status)
         note_writes(b, &call);
+    return status;
+}
+
+/* A cat of which some operands were made in the result: the others are copied behind and between them. */
+static ngd_status_t fill_cat(struct build *b, uint32_t node)
+{
+    const struct ngd_node *n = &b->graph->nodes[node];
+    const struct ngd_plan_tensor *base = &b->plan->tensors[b->tensor_of[n->out[0]]];
+    uint32_t axis = ngd_op_known_axis(n, "dim", base->rank), part;
+    const uint64_t step = (uint64_t)base->strides[axis] * ngd_dtype_bytes(base->dtype);
+    struct ngd_place place = {.into = n->out[0], .strided = true};
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < n->n_in && !status; i++) {
+        const struct ngd_place *made = &b->places[n->in[i]];
+        uint32_t from = b->tensor_of[n->in[i]];
+
+        if (made->into != place.into || made->offset != place.offset) {
+            status = add_placed(b, n->in[i], &place, &part);
+            if (!status)
+                status = add_clone(b, from, part, node);
+        }
+        place.offset += step * (uint64_t)b->plan->tensors[from].dims[axis];
+    }
     return status;
 }
 
@@ -526,6 +555,8 @@ static ngd_status_t build_node(struct build *b, uint32_t node)
     const struct ngd_node *n = &b->graph->nodes[node];
 
     b->scope = n->scope;
+    if (b->fates[node] == NGD_NODE_FILLED)
+        return fill_cat(b, node);
     return n->op->flags & NGD_OPF_VIEW ? build_view(b, node) : build_call(b, node);
 }
 
@@ -544,11 +575,11 @@ static ngd_status_t build_nodes(struct build *b)
     if (!needed)
         return no_memory(b);
     mark_needed(b, needed);
-    ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->skipped);
+    ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->fates);
     for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++) {
         if (b->graph->nodes[i].op->flags & NGD_OPF_EVENT)
             status = build_event(b, i);
-        else if (needed[i] && !b->skipped[i])
+        else if (needed[i] && b->fates[i] != NGD_NODE_SKIPPED)
             status = build_node(b, i);
     }
     b->scope = (struct ngd_node_scope){0}; /* what follows is for outputs, after the streams have joined */
@@ -671,7 +702,7 @@ static ngd_status_t make_room(struct build *b)
     uint32_t n_values = b->graph->n_values, n_nodes = b->graph->n_nodes;
 
     b->places = ngd_reallocarray(NULL, n_values + 1u, sizeof(*b->places));
-    b->skipped = ngd_calloc(n_nodes + 1u, sizeof(*b->skipped));
+    b->fates = ngd_calloc(n_nodes + 1u, sizeof(*b->fates));
     b->value_needed = ngd_calloc(n_values + 1u, sizeof(*b->value_needed));
     b->tensor_of = ngd_reallocarray(NULL, n_values + 1u, sizeof(*b->tensor_of));
     b->cap_tensors = n_values + n_values / 8 + 16;
@@ -679,7 +710,7 @@ static ngd_status_t make_room(struct build *b)
     b->plan->tensors = ngd_reallocarray(NULL, b->cap_tensors, sizeof(*b->plan->tensors));
     b->plan->calls = ngd_reallocarray(NULL, b->cap_calls, sizeof(*b->plan->calls));
     b->info = ngd_reallocarray(NULL, b->cap_tensors, sizeof(*b->info));
-    if (!b->places || !b->skipped || !b->value_needed || !b->tensor_of || !b->plan->tensors || !b->plan->calls ||
+    if (!b->places || !b->fates || !b->value_needed || !b->tensor_of || !b->plan->tensors || !b->plan->calls ||
         !b->info)
         return no_memory(b);
     memset(b->tensor_of, 0xff, n_values * sizeof(*b->tensor_of));
@@ -705,6 +736,6 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_option
     ngd_free(b.tensor_of);
     ngd_free(b.value_needed);
     ngd_free(b.places);
-    ngd_free(b.skipped);
+    ngd_free(b.fates);
     return status;
 }

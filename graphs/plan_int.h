@@ -32,11 +32,16 @@ struct ngd_place {
     uint64_t offset; /* bytes */
     bool strided;    /* with the strides of what it goes into, instead of in one piece */
 };
-/* places by value, skipped by node: nodes that need no call, because of where their operands went. options NULL: none.
- */
+/* What becomes of a node, because of where its operands went. */
+typedef enum ngd_node_fate {
+    NGD_NODE_CALLED,
+    NGD_NODE_SKIPPED, /* all is there already */
+    NGD_NODE_FILLED,  /* of a cat: what is not there already is copied */
+} ngd_node_fate_t;
+/* places by value, fates by node. options NULL: every result in storage of its own, every node called. */
 void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
                             const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
-                            bool *skipped);
+                            uint8_t *fates);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has

@@ -5,11 +5,12 @@
  *   - the operands of an aten.cat are computed into its result, and nothing is concatenated;
  *   - the operand of an aten.copy_ is computed into the state, and nothing is copied back.
  *
- * A cat goes when each operand is the result of an operator (no view, no input, no output of the graph), comes once,
- * and is contiguous in the result, at an aligned place: all dimensions before the axis are 1. Operands stay readable:
- * nobody writes the result's storage but they. Elsewhere an operand has strides: then it must be the only result of an
- * elementwise operator, the target must write those, and nobody but the cat may read it, who might want it in one
- * piece.
+ * An operand of a cat is made in the result when it is the result of an operator (no view, no input, no output of the
+ * graph), comes there for the first time, and is contiguous in the result, at an aligned place: all dimensions before
+ * the axis are 1. It stays readable: nobody writes the result's storage but the operands. Elsewhere an operand has
+ * strides: then it must be the only result of an elementwise operator, the target must write those, and nobody but the
+ * cat may read it, who might want it in one piece. The cat goes when that holds for all operands. Those for which it
+ * does not hold are copied to their places where the cat stood, if that is not dearer than to copy all in one call.
  *
  * A copy goes when its operand is the only result of an elementwise operator, or of an update (NGD_OPF_UPDATE: scatter,
  * index_put, ...), and has the state's dtype and all its elements; when nobody touches the state between the two nodes;
@@ -31,7 +32,7 @@ struct placer {
     const struct ngd_graph *g;
     const int64_t *symbols;
     const bool *needed; /* by node */
-    bool *skipped;
+    uint8_t *fates;     /* by node */
     struct ngd_place *places;
     bool inplace, strided_results; /* of the target */
 };
@@ -113,8 +114,8 @@ static bool may_be_part(const struct placer *p, const struct ngd_node *cat, uint
     uint32_t value = cat->in[k];
     const struct ngd_value *v = &g->values[value];
 
-    if (v->cls != NGD_VALUE_NODE || (g->nodes[v->node].op->flags & NGD_OPF_VIEW) || p->skipped[v->node] ||
-        p->places[value].into != NGD_VALUE_NONE || is_output(g, value))
+    if (v->cls != NGD_VALUE_NODE || (g->nodes[v->node].op->flags & NGD_OPF_VIEW) ||
+        p->fates[v->node] != NGD_NODE_CALLED || p->places[value].into != NGD_VALUE_NONE || is_output(g, value))
         return false;
     for (uint32_t i = 0; i < k; i++)
         if (cat->in[i] == value)
@@ -157,12 +158,15 @@ static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value
     return true;
 }
 
+/* Each operand that is not a part is a call more, where one call was for all: it must save so many bytes. */
+#define CALL_BYTES (64u << 10)
+
 static void place_cat(struct placer *p, uint32_t node)
 {
     const struct ngd_node *cat = &p->g->nodes[node];
-    uint32_t axis = ngd_op_known_axis(cat, "dim", p->g->values[cat->out[0]].type.rank);
+    uint32_t axis = ngd_op_known_axis(cat, "dim", p->g->values[cat->out[0]].type.rank), others = 0;
     struct ngd_place places[NGD_GRAPH_MAX_OPERANDS];
-    uint64_t at = 0, inner, bytes;
+    uint64_t at = 0, saved = 0, inner, bytes;
     bool sequential;
 
     if (cat->n_in < 2 || !lie_apart(p, cat, &sequential, &inner))
@@ -170,17 +174,26 @@ static void place_cat(struct placer *p, uint32_t node)
     for (uint32_t k = 0; k < cat->n_in; k++) {
         int64_t n;
 
-        if (!may_be_part(p, cat, k) || !bytes_of(p, cat->in[k], &bytes) ||
+        if (!bytes_of(p, cat->in[k], &bytes) ||
             ngd_expr_eval(p->g->exprs, p->g->values[cat->in[k]].type.dims[axis], p->symbols, &n))
             return;
         places[k] = (struct ngd_place){cat->out[0], at, !sequential || at % NGD_PLAN_ALIGN};
-        if (places[k].strided && !may_be_strided(p, node, cat->in[k]))
-            return;
         at += inner * (uint64_t)n;
+        if (places[k].strided && !p->strided_results) /* nobody can write it there */
+            return;
+        if (may_be_part(p, cat, k) && (!places[k].strided || may_be_strided(p, node, cat->in[k]))) {
+            saved += bytes;
+        } else {
+            places[k].into = NGD_VALUE_NONE;
+            others++;
+        }
     }
+    if (others == cat->n_in || (others > 1 && saved < (others - 1) * (uint64_t)CALL_BYTES))
+        return;
     for (uint32_t k = 0; k < cat->n_in; k++)
-        p->places[cat->in[k]] = places[k];
-    p->skipped[node] = true;
+        if (places[k].into != NGD_VALUE_NONE)
+            p->places[cat->in[k]] = places[k];
+    p->fates[node] = others ? NGD_NODE_FILLED : NGD_NODE_SKIPPED;
 }
 
 /* ---- copies back ---- */
@@ -289,20 +302,20 @@ static void place_copy(struct placer *p, uint32_t node)
         used_between(p, state, maker_of(p, value), node) || read_too_late(p, value, state, node))
         return;
     p->places[value] = (struct ngd_place){state, 0, false};
-    p->skipped[node] = true;
+    p->fates[node] = NGD_NODE_SKIPPED;
     for (uint32_t first = maker_of(p, value); first != NGD_PLAN_NONE;)
         first = place_updated(p, state, first);
 }
 
 void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
                             const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
-                            bool *skipped)
+                            uint8_t *fates)
 {
-    struct placer p = {plan->graph, plan->symbols, needed, skipped, places, target->inplace, target->strided_results};
+    struct placer p = {plan->graph, plan->symbols, needed, fates, places, target->inplace, target->strided_results};
 
     for (uint32_t i = 0; i < p.g->n_values; i++)
         places[i] = (struct ngd_place){NGD_VALUE_NONE, 0, false};
-    memset(skipped, 0, p.g->n_nodes * sizeof(*skipped));
+    memset(fates, NGD_NODE_CALLED, p.g->n_nodes * sizeof(*fates));
     for (uint32_t i = 0; options && i < p.g->n_nodes; i++) {
         if (!needed[i])
             continue;

@@ -598,7 +598,7 @@ static void some_cat(struct world *w)
 
     for (uint32_t i = 0; i <= n; i++) {
         parts[i] = like(w, first);
-        if (random_below(&w->r, 4) && add(w, 1, "aten.neg(%%%s)", name(w, parts[i])))
+        if (random_below(&w->r, 3) && add(w, 1, "aten.neg(%%%s)", name(w, parts[i])))
             parts[i] = newest(w);
     }
     for (uint32_t i = 0; i <= n; i++)

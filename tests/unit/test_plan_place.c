@@ -67,34 +67,87 @@ END_TEST
 START_TEST(a_cat_stays_when_its_operands_cannot_be_parts)
 {
     static const char *const bodies[] = {
-        /* an input */
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x)\n  return \"c\" = %c",
-        /* a view */
+        /* inputs */
+        "  input %x : f32[2,16]\n  input %z : f32[2,16]\n  %c = aten.cat(%z, %x)\n  return \"c\" = %c",
+        /* views */
         "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.exp(%a)\n  %v = aten.view(%b) {size=[2,16,1]}\n"
         "  %w = aten.view(%v) {size=[1,2,16]}\n  %u = aten.view(%a) {size=[1,2,16]}\n  %c = aten.cat(%u, %w)\n"
         "  return \"c\" = %c",
-        /* an output of its own */
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n"
-        "  return \"c\" = %c, \"a\" = %a",
-        /* twice the same */
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %a)\n  return \"c\" = %c",
         /* not along the outermost dimension */
         "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
         "  return \"c\" = %c",
         /* at no aligned place */
         "  input %x : f32[3]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n  return \"c\" = %c",
+        /* three calls instead of one, for 128 bytes */
+        "  input %x : f32[2,16]\n  input %z : f32[4,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x, %z, %x)\n"
+        "  return \"c\" = %c",
     };
 
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
         expect_calls(bodies[i], &stub_target, NULL, CAT, 1);
-    /* of two cats that share a part, one goes */
-    expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
-                 "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%b, %d)\n  return \"c\" = %c, \"e\" = %e",
-                 &stub_target, NULL, CAT, 1);
     /* dimensions of 1 before the axis do not matter */
     expect_calls("  input %x : f32[1,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=-1}\n"
                  "  return \"c\" = %c",
                  &stub_target, NULL, CAT, 0);
+}
+END_TEST
+
+/* `copies` of operands to their places in the cat; everything else is made there. */
+static void expect_filled(const char *body, const struct ngd_plan_target *target, uint32_t calls, uint32_t copies)
+{
+    struct ngd_plan *p = plan_body(body, target, NULL);
+    uint32_t root = p->tensors[p->outputs[0].tensor].root;
+
+    ck_assert_msg(calls_of(p, CAT) == 0 && p->n_calls == calls && calls_of(p, NGD_OP_ATEN_CLONE) == copies,
+                  "%u calls, %u copies\n%s", p->n_calls, calls_of(p, NGD_OP_ATEN_CLONE), body);
+    for (uint32_t i = 0; i < p->n_calls; i++)
+        ck_assert_msg(p->tensors[p->calls[i].out[0]].root == root || p->calls[i].op->id != NGD_OP_ATEN_CLONE,
+                      "call %u copies to somewhere else\n%s", i, body);
+    ngd_plan_unref(p);
+    expect_calls(body, target, "remove_cat_ops", CAT, 1);
+}
+
+START_TEST(what_cannot_be_a_part_of_a_cat_is_copied_and_the_rest_is_made_there)
+{
+    /* an input, in front or behind */
+    expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x)\n  return \"c\" = %c",
+                  &stub_target, 2, 1);
+    expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%x, %a)\n  return \"c\" = %c",
+                  &stub_target, 2, 1);
+    /* a cache and what comes behind it; a view that is not in one piece */
+    expect_filled("  state %s : f32[64,16]\n  input %x : f32[2,16]\n  %n = aten.exp(%x)\n  %c = aten.cat(%s, %n)\n"
+                  "  return \"c\" = %c",
+                  &stub_target, 2, 1);
+    expect_filled("  input %x : f32[2,16]\n  input %z : f32[16,2]\n  %a = aten.exp(%x)\n  %t = aten.t(%z)\n"
+                  "  %c = aten.cat(%a, %t)\n  return \"c\" = %c",
+                  &strided_target, 2, 1);
+    /* twice the same; three operands of which the one in the middle is made there */
+    expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %a)\n  return \"c\" = %c",
+                  &stub_target, 2, 1);
+    expect_filled("  input %x : f32[4096,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%x, %a, %x)\n  return \"c\" = %c",
+                  &stub_target, 3, 2);
+    /* an operand with strides, between others; the copy has them too */
+    expect_filled("  sym B 1..8 buckets 4, 8\n  input %x : f32[B,3]\n  %a = aten.exp(%x)\n"
+                  "  %c = aten.cat(%a, %x) {dim=1}\n  return \"c\" = %c",
+                  &strided_target, 2, 1);
+    expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten._softmax(%x) {dim=1}\n"
+                  "  %c = aten.cat(%a, %b) {dim=1}\n  return \"c\" = %c",
+                  &strided_target, 3, 1);
+    /* an output of its own is copied, and so is what others read in one piece */
+    expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b)\n"
+                 "  return \"c\" = %c, \"a\" = %a",
+                 &stub_target, NULL, NGD_OP_ATEN_CLONE, 1);
+    expect_filled("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
+                  "  %y = aten._softmax(%b) {dim=1}\n  return \"c\" = %c, \"y\" = %y",
+                  &strided_target, 4, 1);
+    /* two cats that share a part: the first has it */
+    expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
+                 "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%b, %d)\n  return \"c\" = %c, \"e\" = %e",
+                 &stub_target, NULL, NGD_OP_ATEN_CLONE, 1);
+    /* a cat of cats: what the inner one is made of lies in it, and it is copied */
+    expect_calls("  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %d = aten.sin(%x)\n"
+                 "  %c = aten.cat(%a, %b)\n  %e = aten.cat(%c, %d)\n  return \"e\" = %e",
+                 &stub_target, NULL, NGD_OP_ATEN_CLONE, 1);
 }
 END_TEST
 
@@ -126,20 +179,16 @@ START_TEST(operands_of_a_cat_along_any_dimension_are_computed_into_it_where_resu
 }
 END_TEST
 
-START_TEST(a_cat_stays_when_an_operand_cannot_have_strides)
+START_TEST(a_cat_stays_when_no_operand_can_have_strides)
 {
     static const char *const bodies[] = {
         /* not elementwise */
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten._softmax(%x) {dim=1}\n"
-        "  %c = aten.cat(%a, %b) {dim=1}\n  return \"c\" = %c",
-        /* somebody else reads a part */
+        "  input %x : f32[2,16]\n  %a = aten._softmax(%x) {dim=0}\n  %b = aten._softmax(%x) {dim=1}\n"
+        "  %c = aten.cat(%b, %a) {dim=1}\n  return \"c\" = %c",
+        /* outputs, inputs */
         "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
-        "  %y = aten._softmax(%b) {dim=1}\n  return \"c\" = %c, \"y\" = %y",
-        /* an output, an input, twice the same */
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
-        "  return \"c\" = %c, \"b\" = %b",
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %x) {dim=1}\n  return \"c\" = %c",
-        "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %c = aten.cat(%a, %a) {dim=1}\n  return \"c\" = %c",
+        "  return \"c\" = %c, \"b\" = %b, \"a\" = %a",
+        "  input %x : f32[2,16]\n  %c = aten.cat(%x, %x) {dim=1}\n  return \"c\" = %c",
     };
 
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++)
@@ -338,8 +387,10 @@ END_TEST
 UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
           a_cat_stays_when_its_operands_cannot_be_parts,
           operands_of_a_cat_along_any_dimension_are_computed_into_it_where_results_may_have_strides,
-          a_cat_stays_when_an_operand_cannot_have_strides, inputs_keep_their_storage_when_they_are_not_cloned,
-          what_is_copied_back_to_a_state_is_computed_into_it, a_copy_back_stays_when_somebody_would_see_the_difference,
+          a_cat_stays_when_no_operand_can_have_strides,
+          what_cannot_be_a_part_of_a_cat_is_copied_and_the_rest_is_made_there,
+          inputs_keep_their_storage_when_they_are_not_cloned, what_is_copied_back_to_a_state_is_computed_into_it,
+          a_copy_back_stays_when_somebody_would_see_the_difference,
           a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again,
           updates_of_a_state_that_are_copied_back_work_in_it, updates_through_reshaping_views_of_a_state_work_in_it,
           an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)
