@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
- * shape and the order, padding by nothing, pow 1, cat and split of one, and copies of a state onto itself.
+ * shape and the order, padding by nothing, pow 1, cat and split of one, a slice_scatter of all, and copies of a state
+ * onto itself.
  *
  * Correct because the result has the operand's type and, element by element, its value. A result that is read after
  * the operand's state was written would see the write, so what is of a state that is written later stays. That no
@@ -73,15 +74,25 @@ static const struct {
     {NGD_OP_C10D_WAIT_TENSOR, NULL},
 };
 
-static bool is_noop(const struct ngd_graph *g, const struct ngd_node *n)
+#define NO_OPERAND UINT32_MAX
+
+/* The operand that is the result; NO_OPERAND: none is. */
+static uint32_t same_operand(const struct ngd_graph *g, const struct ngd_node *n)
 {
-    if (n->n_in == 0 || n->n_out == 0 || n->in[0] == NGD_VALUE_NONE ||
-        !ngd_type_equal(ngd_node_in(g, n, 0), &g->values[n->out[0]].type))
-        return false;
+    const struct ngd_type *result;
+
+    if (n->n_in == 0 || n->n_out == 0 || n->in[0] == NGD_VALUE_NONE)
+        return NO_OPERAND;
+    result = &g->values[n->out[0]].type;
+    /* A slice of the result's shape is all of it. */
+    if (n->op->id == NGD_OP_ATEN_SLICE_SCATTER && ngd_type_equal(ngd_node_in(g, n, 1), result))
+        return 1;
+    if (!ngd_type_equal(ngd_node_in(g, n, 0), result))
+        return NO_OPERAND;
     for (size_t i = 0; i < sizeof(noops) / sizeof(noops[0]); i++)
         if (noops[i].op == n->op->id)
-            return !noops[i].is_noop || noops[i].is_noop(g, n);
-    return false;
+            return !noops[i].is_noop || noops[i].is_noop(g, n) ? 0 : NO_OPERAND;
+    return NO_OPERAND;
 }
 
 static bool copies_onto_itself(const struct ngd_node *n)
@@ -89,21 +100,32 @@ static bool copies_onto_itself(const struct ngd_node *n)
     return n->op->id == NGD_OP_ATEN_COPY_ && n->in[0] == n->in[1];
 }
 
+static void remove_node(struct ngd_pass_context *ctx, uint32_t node)
+{
+    ngd_rewrite_remove(ctx->rw, node);
+    ctx->changed++;
+}
+
+/* Copies first: they count as writes, which keep what is of their state. */
 ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
 {
     struct ngd_rewrite *rw = ctx->rw;
     uint32_t next;
 
     for (uint32_t i = rw->first; i != NGD_NODE_NONE; i = next) {
+        next = rw->nodes[i].next;
+        if (copies_onto_itself(ngd_rewrite_node(rw, i)))
+            remove_node(ctx, i);
+    }
+    for (uint32_t i = rw->first; i != NGD_NODE_NONE; i = next) {
         const struct ngd_node *n = ngd_rewrite_node(rw, i);
+        uint32_t same = same_operand(rw->g, n);
 
         next = rw->nodes[i].next;
-        if (is_noop(rw->g, n) && !ngd_rewrite_written_between(rw, n->in[0], i, NGD_NODE_NONE))
-            ngd_rewrite_replace(rw, n->out[0], n->in[0]);
-        else if (!copies_onto_itself(n))
+        if (same == NO_OPERAND || ngd_rewrite_written_between(rw, n->in[same], i, NGD_NODE_NONE))
             continue;
-        ngd_rewrite_remove(rw, i);
-        ctx->changed++;
+        ngd_rewrite_replace(rw, n->out[0], n->in[same]);
+        remove_node(ctx, i);
     }
     return NGD_OK;
 }

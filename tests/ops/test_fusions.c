@@ -820,13 +820,13 @@ struct effects {
     uint64_t placed; /* calls fewer than without the planner's own steps */
 };
 
-static void fail_on(struct ngd_graph *g, uint64_t seed, const char *way)
+static void fail_on(struct ngd_graph *g, uint64_t seed, const char *way, const char *how)
 {
     struct ngd_strbuf sb;
 
     ngd_strbuf_init(&sb);
     ngd_graph_print(g, &sb);
-    ck_abort_msg("seed %llu: another result with %s\n%s", (unsigned long long)seed, way, ngd_strbuf_str(&sb));
+    ck_abort_msg("seed %llu: %s %s\n%s", (unsigned long long)seed, way, how, ngd_strbuf_str(&sb));
 }
 
 static void check_way(struct bench *b, struct ngd_graph *g, uint64_t seed, const struct ngd_graph_options *options,
@@ -840,14 +840,14 @@ static void check_way(struct bench *b, struct ngd_graph *g, uint64_t seed, const
     run_check(make_plan(b, g, symbols, options, NULL, report, &plan, &diag), &diag, way);
     got = run_plan(b, plan, rows, NULL, false);
     if (!same_bits(want, &got))
-        fail_on(g, seed, way);
+        fail_on(g, seed, way, "gives another result");
     free(got.data);
     *calls_p = plan->n_calls;
     for (uint32_t order = 1; order < 4 && plan->n_streams > 1; order++) { /* shuffling makes one stream of them */
         shuffle_plan(plan, order);
         got = run_plan(b, plan, rows, NULL, false);
         if (!same_bits(want, &got))
-            fail_on(g, seed, "some streams slower than others");
+            fail_on(g, seed, "some streams slower than others", "give another result");
         free(got.data);
     }
     ngd_plan_unref(plan);
@@ -886,6 +886,60 @@ static void check_graph(struct bench *b, struct ngd_graph *g, uint64_t seed, str
     free(want.data);
 }
 
+/* The graph that one pass alone makes; *changed_p: how often it changed something. */
+static struct ngd_graph *run_alone(struct bench *b, struct ngd_graph *g, ngd_pass_id_t id, uint32_t *changed_p)
+{
+    static const int64_t symbols[NGD_GRAPH_MAX_SYMBOLS] = {6};
+    struct ngd_pass_report report = {0};
+    struct ngd_graph_options options;
+    struct ngd_graph *after = NULL;
+    struct ngd_diag diag = {0};
+    size_t n = 0;
+
+    ngd_graph_options_init(&options);
+    options.assign_streams = 2;
+    for (int i = 0; i < NGD_PASS_MAX; i++)
+        if (strcmp(ngd_pass_info((ngd_pass_id_t)i)->name, ngd_pass_info(id)->name) != 0)
+            n += (size_t)snprintf(options.disable_passes + n, sizeof(options.disable_passes) - n, "%s%s", n ? "," : "",
+                                  ngd_pass_info((ngd_pass_id_t)i)->name);
+    run_check(ngd_passes_run(g, symbols, &options, ngd_device_target(b->dev), NULL, &report, &after, &diag), &diag,
+              ngd_pass_info(id)->name);
+    ck_assert(report.of[id].ran);
+    *changed_p = report.of[id].changed;
+    return after;
+}
+
+START_TEST(a_pass_that_runs_again_changes_nothing_more)
+{
+    uint64_t n = seeds(400, "graphs that each pass rewrites twice");
+    uint64_t changes[NGD_PASS_MAX] = {0};
+    struct bench b;
+
+    bench_open(&b, ngd_cpu_isa(), 1);
+    for (uint64_t seed = 0; seed < n; seed++) {
+        struct ngd_graph *g = some_graph(seed);
+
+        for (int i = 0; g && i < NGD_PASS_MAX; i++) {
+            uint32_t first, more;
+            struct ngd_graph *once = run_alone(&b, g, (ngd_pass_id_t)i, &first),
+                             *twice = run_alone(&b, once, (ngd_pass_id_t)i, &more);
+
+            if (more || !ngd_digest_equal(&once->digest, &twice->digest))
+                fail_on(once, seed, ngd_pass_info((ngd_pass_id_t)i)->name, "changes what it made");
+            changes[i] += first;
+            ngd_graph_unref(once);
+            ngd_graph_unref(twice);
+        }
+        ngd_graph_unref(g);
+    }
+    for (int i = 0; i < NGD_PASS_MAX && n >= 100; i++)
+        if (i != NGD_PASS_CUSTOM_PRE && i != NGD_PASS_CUSTOM_POST && i != NGD_PASS_FUSE_LATE &&
+            i != NGD_PASS_ASSIGN_STREAMS)
+            ck_assert_msg(changes[i] > 0, "pass %s has never changed anything", ngd_pass_info((ngd_pass_id_t)i)->name);
+    bench_close(&b);
+}
+END_TEST
+
 START_TEST(what_passes_look_for_and_what_looks_like_it_gives_the_same_bits_with_and_without_them)
 {
     uint64_t n = seeds(400, "graphs of what passes look for");
@@ -915,4 +969,5 @@ START_TEST(what_passes_look_for_and_what_looks_like_it_gives_the_same_bits_with_
 END_TEST
 
 UNIT_MAIN("ops/fusions", every_built_in_pattern_matches_and_computes_the_same_bits_and_near_misses_do_not_match,
+          a_pass_that_runs_again_changes_nothing_more,
           what_passes_look_for_and_what_looks_like_it_gives_the_same_bits_with_and_without_them)

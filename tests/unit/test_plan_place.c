@@ -362,7 +362,9 @@ START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_differ
     expect_update(PUT_INPUTS "  %w = aten.slice.Tensor(%s) {start=3, end=5}\n  %n = aten.index_put(%s, %i, %w)\n"
                              "  aten.copy_(%s, %n)",
                   2, false);
-    expect_update(PUT_INPUTS "  %n = aten.slice_scatter(%s, %s)\n  aten.copy_(%s, %n)", 2, false);
+    expect_update(PUT_INPUTS "  %w = aten.slice.Tensor(%s) {end=4}\n  %n = aten.slice_scatter(%s, %w) {start=4}\n"
+                             "  aten.copy_(%s, %n)",
+                  2, false);
     /* what is updated is a view of the state: a copy of that is, and all of it is copied back */
     expect_update("  state %s : f32[4,4]\n  input %v : f32[2,4]\n  %t = aten.t(%s)\n"
                   "  %n = aten.slice_scatter(%t, %v) {end=2}\n  aten.copy_(%s, %n)",
@@ -380,7 +382,9 @@ START_TEST(an_update_of_a_state_is_made_aside_when_somebody_would_see_the_differ
     expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.index_put(%e, %i, %v)\n  %y = aten.add.Tensor(%e, %n)\n"
                              "  return \"y\" = %y",
                   3, false);
-    expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.slice_scatter(%e, %e)\n  return \"n\" = %n", 2, false);
+    expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %w = aten.slice.Tensor(%e) {end=4}\n"
+                             "  %n = aten.slice_scatter(%e, %w) {start=4}\n  return \"n\" = %n",
+                  2, false);
 }
 END_TEST
 
