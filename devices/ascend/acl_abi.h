@@ -136,6 +136,7 @@ struct ngd_acl_physical {
 #define NGD_ACL_BOOL      12
 #define NGD_ACL_BF16      27
 #define NGD_ACL_FORMAT_ND 2
+#define NGD_ACL_FORMAT_NZ 29 /* fractals of 16 x 32 bytes; ngd_acl_fractal */
 
 /* HcclResult, HcclDataType (numbered otherwise than aclDataType), HcclReduceOp */
 #define NGD_HCCL_E_PARA        1
@@ -172,6 +173,21 @@ struct ngd_acl_physical {
 /* aclrtGetDeviceInfo */
 #define NGD_ACL_ATTR_CUBE_CORES   102
 #define NGD_ACL_ATTR_VECTOR_CORES 201
+
+/*
+ * The layout of a matrix of rows x columns in FRACTAL_NZ: columns/c0 x rows/16 blocks, rounded up and numbered along
+ * rows first, each of 16 rows of c0 elements, which are 32 bytes. Operands have these four as the shape of their
+ * storage.
+ */
+static inline void ngd_acl_fractal(int64_t rows, int64_t columns, int64_t element_bytes, int64_t shape[4])
+{
+    int64_t c0 = 32 / element_bytes;
+
+    shape[0] = columns / c0 + (columns % c0 != 0);
+    shape[1] = rows / 16 + (rows % 16 != 0);
+    shape[2] = 16;
+    shape[3] = c0;
+}
 
 /* The tail of every first-phase call of an operator, and its second phase. */
 #define NGD_ACL_PHASE1 uint64_t *workspace_p, struct aclOpExecutor **executor_p

@@ -77,7 +77,8 @@ devices_ascend_sim_libopapi_la_SOURCES = \
 	devices/ascend/sim/sim_op_norm.c \
 	devices/ascend/sim/sim_op_quant.c \
 	devices/ascend/sim/sim_op_reduce.c \
-	devices/ascend/sim/sim_op_scan.c
+	devices/ascend/sim/sim_op_scan.c \
+	devices/ascend/sim/sim_op_weight.c
 
 devices_ascend_sim_libhccl_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)
 devices_ascend_sim_libhccl_la_LIBADD = devices/ascend/sim/libascendcl.la $(JANSSON_LIBS) -lm

@@ -55,7 +55,7 @@ VALUES = {
     **{f"NGD_HCCL_{t}": f"HCCL_DATA_TYPE_{t}" for t in ("INT8", "INT16", "INT32", "FP16", "FP32", "INT64", "UINT64", "UINT8", "UINT16",
                                                       "UINT32", "FP64", "BFP16")},
     **{f"NGD_HCCL_{r}": f"HCCL_REDUCE_{r}" for r in ("SUM", "PROD", "MAX", "MIN")},
-    "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND",
+    "NGD_ACL_BF16": "ACL_BF16", "NGD_ACL_FORMAT_ND": "ACL_FORMAT_ND", "NGD_ACL_FORMAT_NZ": "ACL_FORMAT_FRACTAL_NZ",
 }
 
 # Our struct and the vendor's, and their fields.

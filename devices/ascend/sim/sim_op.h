@@ -19,6 +19,9 @@ struct aclTensor {
     uint32_t rank;
     int64_t dims[SIM_MAX_RANK], strides[SIM_MAX_RANK];
     int64_t offset, storage; /* elements */
+    int format;
+    uint32_t storage_rank;
+    int64_t storage_dims[SIM_MAX_RANK];
     void *data;
 };
 
@@ -44,6 +47,9 @@ struct sim_view {
     uint32_t rank;
     bool present;
     int64_t dims[SIM_MAX_RANK], strides[SIM_MAX_RANK];
+    int64_t reach; /* elements that the kernel may touch; 0: those that dims and strides say */
+    int64_t rows;  /* in NZ: of the matrix that lies there, of which the view may be the transpose; 0: in ND */
+    bool transposed;
     char *p; /* first element; a device address until the kernel runs */
 };
 
@@ -65,6 +71,8 @@ struct sim_op {
 SIM_EXPORT struct sim_op *ngd_aclsim_op(const char *name, void (*run)(struct sim_op *op));
 SIM_EXPORT struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor); /* required */
 SIM_EXPORT struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor);
+/* Required, and a matrix in NZ; all others take ND only. */
+SIM_EXPORT struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *tensor);
 SIM_EXPORT void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array);
 SIM_EXPORT void ngd_aclsim_check(struct sim_op *op, bool ok, const char *what);
 SIM_EXPORT int ngd_aclsim_finish(struct sim_op *op, uint64_t *workspace_p, struct aclOpExecutor **executor_p);
@@ -271,6 +279,14 @@ static inline char *sim_at(const struct sim_view *v, int64_t n)
         n /= v->dims[i];
     }
     return v->p + at * (int64_t)sim_size(v->dtype);
+}
+
+/* Where element (row, column) of a matrix in NZ lies. */
+static inline int64_t sim_nz_at(int64_t rows, int64_t c0, int64_t row, int64_t column)
+{
+    int64_t blocks = (rows + 15) / 16;
+
+    return ((column / c0 * blocks + row / 16) * 16 + row % 16) * c0 + column % c0;
 }
 
 static inline bool sim_same_shape(const struct sim_view *a, const struct sim_view *b)

@@ -11,6 +11,21 @@ static void load_row(const struct sim_view *v, const char *p, int64_t step, int6
         to[i] = (float)sim_load(p + i * step * (int64_t)sim_size(v->dtype), v->dtype);
 }
 
+/* Column j of b[K,N], of which pb is the first element. */
+static void load_column(const struct sim_view *b, const char *pb, int64_t j, int64_t k, float *to)
+{
+    int64_t size = (int64_t)sim_size(b->dtype), row_step = b->strides[b->rank - 2],
+            column_step = b->strides[b->rank - 1];
+
+    if (!b->rows) {
+        load_row(b, pb + j * column_step * size, row_step, k, to);
+        return;
+    }
+    for (int64_t i = 0; i < k; i++)
+        to[i] = (float)sim_load(pb + sim_nz_at(b->rows, 32 / size, b->transposed ? j : i, b->transposed ? i : j) * size,
+                                b->dtype);
+}
+
 static float dot(const float *a, const float *b, int64_t n)
 {
     float sum[8] = {0}, rest = 0;
@@ -39,7 +54,7 @@ static void multiply(const struct sim_view *a, const struct sim_view *b, const s
     for (int64_t i = 0; i < m; i++)
         load_row(a, pa + i * a->strides[r - 2] * (int64_t)sim_size(a->dtype), a->strides[r - 1], k, rows + i * k);
     for (int64_t j = 0; j < n; j++) {
-        load_row(b, pb + j * b->strides[r - 1] * (int64_t)sim_size(b->dtype), b->strides[r - 2], k, column);
+        load_column(b, pb, j, k, column);
         for (int64_t i = 0; i < m; i++)
             sim_store(py + (i * y->strides[r - 2] + j * y->strides[r - 1]) * (int64_t)sim_size(y->dtype), y->dtype,
                       (double)dot(rows + i * k, column, k));
@@ -55,11 +70,12 @@ static void run(struct sim_op *op)
         multiply(&op->t[0], &op->t[1], &op->t[2], i);
 }
 
-static int product(const char *name, uint32_t rank, const struct aclTensor *self, const struct aclTensor *mat2,
+static int product(const char *name, uint32_t rank, bool nz, const struct aclTensor *self, const struct aclTensor *mat2,
                    struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     struct sim_op *op = ngd_aclsim_op(name, run);
-    struct sim_view *a = ngd_aclsim_operand(op, self), *b = ngd_aclsim_operand(op, mat2),
+    struct sim_view *a = ngd_aclsim_operand(op, self),
+                    *b = nz ? ngd_aclsim_weight(op, mat2) : ngd_aclsim_operand(op, mat2),
                     *y = ngd_aclsim_operand(op, out);
 
     ngd_aclsim_check(op, cube_math_type >= 0 && cube_math_type <= 3, "cubeMathType");
@@ -70,7 +86,8 @@ static int product(const char *name, uint32_t rank, const struct aclTensor *self
                              y->dims[rank - 1] == b->dims[rank - 1] &&
                              (rank < 3 || (a->dims[0] == b->dims[0] && a->dims[0] == y->dims[0])),
                          "shapes do not fit");
-        ngd_aclsim_check(op, sim_is_half(a->dtype) || a->dtype == NGD_ACL_FLOAT, "takes f32, f16 and bf16");
+        ngd_aclsim_check(op, sim_is_half(a->dtype) || (a->dtype == NGD_ACL_FLOAT && !nz),
+                         nz ? "takes f16 and bf16" : "takes f32, f16 and bf16");
         ngd_aclsim_check(op, a->dtype == b->dtype && a->dtype == y->dtype, "operands and result are of several dtypes");
     }
     op->workspace = WORKSPACE;
@@ -81,14 +98,23 @@ ngd_acl_error_t aclnnMatmulGetWorkspaceSize(const struct aclTensor *self, const 
                                             struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnMatmulGetWorkspaceSize");
-    return product("aclnnMatmul", 2, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    return product("aclnnMatmul", 2, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnBatchMatMulGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat2,
                                                  struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnBatchMatMulGetWorkspaceSize");
-    return product("aclnnBatchMatMul", 3, self, mat2, out, cube_math_type, workspace_p, executor_p);
+    return product("aclnnBatchMatMul", 3, false, self, mat2, out, cube_math_type, workspace_p, executor_p);
+}
+
+SIM_OPTIONAL(aclnnMatmulWeightNzGetWorkspaceSize);
+static ngd_acl_error_t aclnnMatmulWeightNzGetWorkspaceSize_impl(const struct aclTensor *self,
+                                                                const struct aclTensor *mat2, struct aclTensor *out,
+                                                                int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnMatmulWeightNzGetWorkspaceSize");
+    return product("aclnnMatmulWeightNz", 2, true, self, mat2, out, cube_math_type, workspace_p, executor_p);
 }
 
 /* t[0] bias, which is broadcast; t[1], t[2] matrices; t[3] the result: one rounding at the end. */
@@ -106,7 +132,7 @@ static void run_addmm(struct sim_op *op)
             int64_t at = (bias->rank == 2 && bias->dims[0] != 1 ? i * bias->strides[0] : 0) +
                          (bias->dims[bias->rank - 1] != 1 ? j * bias->strides[bias->rank - 1] : 0);
 
-            load_row(b, b->p + j * b->strides[1] * size, b->strides[0], k, column);
+            load_column(b, b->p, j, k, column);
             sim_store(y->p + (i * y->strides[0] + j * y->strides[1]) * size, y->dtype,
                       op->f[1] * (double)dot(row, column, k) + op->f[0] * sim_load(bias->p + at * size, bias->dtype));
         }
@@ -114,20 +140,21 @@ static void run_addmm(struct sim_op *op)
     free(row);
 }
 
-ngd_acl_error_t aclnnAddmmGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat1,
-                                           const struct aclTensor *mat2, const struct aclScalar *beta,
-                                           const struct aclScalar *alpha, struct aclTensor *out, int8_t cube_math_type,
-                                           NGD_ACL_PHASE1)
+static int add_product(const char *name, bool nz, const struct aclTensor *self, const struct aclTensor *mat1,
+                       const struct aclTensor *mat2, const struct aclScalar *beta, const struct aclScalar *alpha,
+                       struct aclTensor *out, int8_t cube_math_type, NGD_ACL_PHASE1)
 {
     struct sim_op *op;
 
-    SIM_CALL("aclnnAddmmGetWorkspaceSize");
     if (!beta || !alpha)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");
-    op = ngd_aclsim_op("aclnnAddmm", run_addmm);
+    op = ngd_aclsim_op(name, run_addmm);
     ngd_aclsim_operand(op, self);
     ngd_aclsim_operand(op, mat1);
-    ngd_aclsim_operand(op, mat2);
+    if (nz)
+        ngd_aclsim_weight(op, mat2);
+    else
+        ngd_aclsim_operand(op, mat2);
     ngd_aclsim_operand(op, out);
     op->f[0] = beta->f;
     op->f[1] = alpha->f;
@@ -137,9 +164,33 @@ ngd_acl_error_t aclnnAddmmGetWorkspaceSize(const struct aclTensor *self, const s
         ngd_aclsim_check(op, i == 0 ? op->t[0].rank == 1 || op->t[0].rank == 2 : op->t[i].rank == 2, "ranks");
         ngd_aclsim_check(op, op->t[i].dtype == op->t[1].dtype, "operands and result are of several dtypes");
     }
+    ngd_aclsim_check(op, op->code || !nz || sim_is_half(op->t[1].dtype), "takes f16 and bf16");
     ngd_aclsim_check(op,
                      op->code || (op->t[1].dims[1] == op->t[2].dims[0] && op->t[3].dims[0] == op->t[1].dims[0] &&
                                   op->t[3].dims[1] == op->t[2].dims[1]),
                      "shapes do not fit");
     return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnAddmmGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *mat1,
+                                           const struct aclTensor *mat2, const struct aclScalar *beta,
+                                           const struct aclScalar *alpha, struct aclTensor *out, int8_t cube_math_type,
+                                           NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnAddmmGetWorkspaceSize");
+    return add_product("aclnnAddmm", false, self, mat1, mat2, beta, alpha, out, cube_math_type, workspace_p,
+                       executor_p);
+}
+
+SIM_OPTIONAL(aclnnAddmmWeightNzGetWorkspaceSize);
+static ngd_acl_error_t aclnnAddmmWeightNzGetWorkspaceSize_impl(const struct aclTensor *self,
+                                                               const struct aclTensor *mat1,
+                                                               const struct aclTensor *mat2,
+                                                               const struct aclScalar *beta,
+                                                               const struct aclScalar *alpha, struct aclTensor *out,
+                                                               int8_t cube_math_type, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnAddmmWeightNzGetWorkspaceSize");
+    return add_product("aclnnAddmmWeightNz", true, self, mat1, mat2, beta, alpha, out, cube_math_type, workspace_p,
+                       executor_p);
 }

@@ -27,7 +27,8 @@ struct aclTensor *aclCreateTensor(const int64_t *dims, uint64_t rank, int dtype,
     struct aclTensor *t = NULL;
     int64_t step = 1;
 
-    if (!scope.injected && rank <= SIM_MAX_RANK && format == NGD_ACL_FORMAT_ND && sim_size(dtype) && (dims || !rank))
+    if (!scope.injected && rank <= SIM_MAX_RANK && storage_rank <= SIM_MAX_RANK &&
+        (format == NGD_ACL_FORMAT_ND || format == NGD_ACL_FORMAT_NZ) && sim_size(dtype) && (dims || !rank))
         t = calloc(1, sizeof(*t));
     else if (!scope.injected)
         ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "the same", "a tensor of rank %llu, dtype %d, format %d",
@@ -37,14 +38,18 @@ struct aclTensor *aclCreateTensor(const int64_t *dims, uint64_t rank, int dtype,
         t->rank = (uint32_t)rank;
         t->offset = offset;
         t->data = data;
+        t->format = format;
+        t->storage_rank = (uint32_t)storage_rank;
         t->storage = 1;
         for (uint64_t i = rank; i-- > 0;) {
             t->dims[i] = dims[i];
             t->strides[i] = strides ? strides[i] : step;
             step *= dims[i];
         }
-        for (uint64_t i = 0; i < storage_rank; i++)
+        for (uint64_t i = 0; i < storage_rank; i++) {
+            t->storage_dims[i] = storage_dims[i];
             t->storage *= storage_dims[i];
+        }
         ngd_aclsim_live(SIM_LIVE_OPERANDS, 1);
     }
     ngd_aclsim_leave(&scope);
@@ -195,7 +200,7 @@ static bool inside_storage(const struct aclTensor *t)
     return t->offset >= 0 && last < t->storage;
 }
 
-static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool required)
+static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool required, int format)
 {
     struct sim_view *v = &op->t[op->n];
 
@@ -209,7 +214,10 @@ static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool r
                                        op->n - 1);
         return v;
     }
-    ngd_aclsim_check(op, inside_storage(t), "a view reaches outside its storage");
+    ngd_aclsim_check(op, t->format == format,
+                     format == NGD_ACL_FORMAT_ND ? "takes no operand in FRACTAL_NZ"
+                                                 : "its weight must be in FRACTAL_NZ");
+    ngd_aclsim_check(op, format == NGD_ACL_FORMAT_NZ || inside_storage(t), "a view reaches outside its storage");
     ngd_aclsim_check(op, (uintptr_t)t->data % 32 == 0, "a storage address is not 32-byte aligned");
     v->dtype = t->dtype;
     v->rank = t->rank;
@@ -221,12 +229,37 @@ static struct sim_view *add(struct sim_op *op, const struct aclTensor *t, bool r
 
 struct sim_view *ngd_aclsim_operand(struct sim_op *op, const struct aclTensor *tensor)
 {
-    return add(op, tensor, true);
+    return add(op, tensor, true, NGD_ACL_FORMAT_ND);
 }
 
 struct sim_view *ngd_aclsim_optional(struct sim_op *op, const struct aclTensor *tensor)
 {
-    return add(op, tensor, false);
+    return add(op, tensor, false, NGD_ACL_FORMAT_ND);
+}
+
+/* Whether it is the transpose of what lies there is read off its strides, as the real ones do. */
+struct sim_view *ngd_aclsim_weight(struct sim_op *op, const struct aclTensor *t)
+{
+    struct sim_view *v = add(op, t, true, NGD_ACL_FORMAT_NZ);
+    int64_t fractal[4], columns;
+
+    if (op->code)
+        return v;
+    ngd_aclsim_check(op, t->rank == 2 && t->offset == 0, "a weight in FRACTAL_NZ is a whole matrix");
+    ngd_aclsim_check(op, t->storage_rank == 4, "the storage of a weight in FRACTAL_NZ has 4 dimensions");
+    if (op->code)
+        return v;
+    ngd_aclsim_check(op, t->dims[0] > 1 && t->dims[1] > 1, "no weight of one row or one column in FRACTAL_NZ");
+    v->transposed = t->strides[0] == 1 && t->strides[1] == t->dims[0];
+    ngd_aclsim_check(op, v->transposed || (t->strides[1] == 1 && t->strides[0] == t->dims[1]),
+                     "a weight in FRACTAL_NZ is contiguous, or the transpose of what is");
+    v->rows = t->dims[v->transposed ? 1 : 0];
+    columns = t->dims[v->transposed ? 0 : 1];
+    ngd_acl_fractal(v->rows, columns, (int64_t)sim_size(t->dtype), fractal);
+    ngd_aclsim_check(op, memcmp(fractal, t->storage_dims, sizeof(fractal)) == 0,
+                     "the storage of a weight in FRACTAL_NZ is not of its shape");
+    v->reach = t->storage;
+    return v;
 }
 
 void ngd_aclsim_list(struct sim_op *op, int which, const struct aclIntArray *array)
@@ -256,6 +289,8 @@ static uint64_t extent(const struct sim_view *v)
 {
     int64_t last = 0;
 
+    if (v->reach)
+        return (uint64_t)v->reach * sim_size(v->dtype);
     for (uint32_t i = 0; i < v->rank; i++) {
         if (v->dims[i] == 0)
             return 0;
