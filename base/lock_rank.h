@@ -36,6 +36,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */
     NGD_RANK_KV,            /* scheduler: KV block allocator */
     NGD_RANK_CAPTURE,       /* devices: one capture at a time on an ascend device */
+    NGD_RANK_LAYOUTS,       /* devices: an ascend device's copies of weights in NZ, while one is made */
     NGD_RANK_POOL,          /* devices: pool growth and holders */
     NGD_RANK_DEVICE,        /* devices: budget accounting */
     NGD_RANK_STREAM,        /* devices: queue of one stream */

@@ -54,6 +54,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "Folder of CANN's libraries (libascendcl.so and others) for ascend devices. Empty: where CANN installs itself "
      "(ASCEND_HOME_PATH, /usr/local/Ascend).",
      false},
+    {"nz-weights", NGD_CONFIG_ENUM, AT(nz_weights), "off", 0, 0, "off auto",
+     "ascend: auto gives weights of f16 and bf16 that matrix products read a copy in FRACTAL_NZ, the layout of the "
+     "device's matrix unit, as long as a quarter of the device's memory budget stays free. Such weights take memory "
+     "twice.",
+     false},
     COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
      "Instruction set of the host device's kernels; for comparisons.", false},

@@ -20,7 +20,8 @@ struct ngd_options {
     uint64_t device_memory;
     char *ascend_libs;
     int64_t threads;
-    int isa; /* index into ngd_isa_names */
+    int nz_weights; /* 0: off */
+    int isa;        /* index into ngd_isa_names */
     int64_t slots;
     int64_t capture_threads;
     ngd_nsec_t inline_limit;

@@ -14,12 +14,26 @@
 
 struct ngd_checkup;
 
+/*
+ * How a backend counts device memory that it takes beside buffers and pools: in the device's budget, where it is listed
+ * as weights. Any thread; take comes before the memory, give after it.
+ */
+struct ngd_backend_counter {
+    void *ctx;
+    uint64_t budget;
+    /* NO_DEVICE_MEMORY: less than `spare` would be left. */
+    ngd_status_t (*take)(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag);
+    void (*give)(void *ctx, uint64_t bytes);
+};
+
 struct ngd_backend_lifecycle {
     /* 0 = not usable on this machine, larger is better. Any thread. */
     int (*probe)(void);
     /* Fills info (strings owned by the backend's handle). */
     ngd_status_t (*open)(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
                          struct ngd_diag *diag);
+    /* Optional: once, before anything else is asked of the device. By close() all has been given back. */
+    void (*count)(void *dev, const struct ngd_backend_counter *counter);
     void (*close)(void *dev);
     void (*describe)(void *dev, struct ngd_strbuf *sb); /* optional; any thread */
     /*

@@ -44,6 +44,34 @@ static ngd_status_t unknown_backend(const char *name, struct ngd_diag *diag)
     return NGD_ERR_NOT_FOUND;
 }
 
+static ngd_status_t count_more(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag)
+{
+    struct ngd_device *dev = ctx;
+    uint64_t all = bytes > UINT64_MAX - spare ? UINT64_MAX : bytes + spare;
+    ngd_status_t status = ngd_device_check_room(dev, all, dev->layouts.label, diag);
+
+    return status ? status : ngd_device_reserve(dev, &dev->layouts, bytes, diag);
+}
+
+static void count_less(void *ctx, uint64_t bytes)
+{
+    struct ngd_device *dev = ctx;
+
+    ngd_device_release(dev, &dev->layouts, bytes);
+}
+
+static void let_backend_count(struct ngd_device *dev)
+{
+    const struct ngd_backend_counter counter = {
+        .ctx = dev, .budget = dev->info.memory_bytes, .take = count_more, .give = count_less};
+
+    dev->layouts.label = "weights in another layout";
+    dev->layouts.kind = NGD_BUFFER_WEIGHTS;
+    ngd_list_init(&dev->layouts.link);
+    if (dev->backend->lifecycle.count)
+        dev->backend->lifecycle.count(dev->handle, &counter);
+}
+
 ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_device **dev_p, struct ngd_diag *diag)
 {
     const struct ngd_backend *backend = params->backend ? ngd_backend_find(params->backend) : NULL;
@@ -77,6 +105,7 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
     ngd_mutex_init(&dev->lock, NGD_RANK_DEVICE);
     ngd_list_init(&dev->holders);
     atomic_init(&dev->next_generation, 1);
+    let_backend_count(dev);
     ngd_debug("devices", "device %s is open arch=%s memory=%" PRIu64 " threads=%u", dev->info.name, dev->info.arch,
               dev->info.memory_bytes, dev->info.threads);
     *dev_p = dev;

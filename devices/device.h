@@ -37,6 +37,7 @@ struct ngd_device_params {
     uint64_t memory_bytes;   /* budget for buffers and pools; 0 = what the backend says */
     uint32_t threads;        /* host: CPUs of a stream's team; 0 = all online */
     const char *ascend_libs; /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
+    bool nz_weights;         /* ascend: weights of matrix products get a copy in the layout of the matrix unit */
     const char *isa;         /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
 };
 

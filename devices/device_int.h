@@ -30,6 +30,7 @@ struct ngd_device {
     struct ngd_plan_target target;
     struct ngd_mutex lock;
     struct ngd_list holders NGD_GUARDED_BY(lock);
+    struct ngd_holder layouts; /* what the backend takes beside buffers and pools */
     uint64_t used NGD_GUARDED_BY(lock);
     uint32_t streams NGD_GUARDED_BY(lock);
     _Atomic uint64_t next_generation;

@@ -66,8 +66,9 @@ static void describe_device(struct ascend_device *dev)
     const char *soc = dev->acl->aclrtGetSocName();
     int64_t cube = 0, vector = 0;
 
-    snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d", BACKEND_VERSION, soc ? soc : "unknown",
-             (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2]);
+    /* Plans have the workspace of what is called: it may be larger with weights in NZ. */
+    snprintf(dev->arch, sizeof(dev->arch), "ascend-%d-%.40s-%d.%d.%d%s", BACKEND_VERSION, soc ? soc : "unknown",
+             (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2], dev->nz.on ? "-nz" : "");
     snprintf(dev->description, sizeof(dev->description), "%.60s, CANN runtime %d.%d.%d", soc ? soc : "unknown chip",
              (int)dev->acl->version[0], (int)dev->acl->version[1], (int)dev->acl->version[2]);
     if (dev->acl->aclrtGetDeviceInfo &&
@@ -121,6 +122,7 @@ static void ascend_close(void *dev_v)
     if (dev->context)
         dev->acl->aclrtDestroyContext(dev->context);
     ngd_acl_unload(dev->acl);
+    ngd_ascend_nz_fini(dev);
     ngd_mutex_fini(&dev->lock);
     ngd_mutex_fini(&dev->capture_lock);
     ngd_free(dev);
@@ -156,6 +158,7 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
     ngd_mutex_init(&dev->lock, NGD_RANK_STREAM);
     ngd_list_init(&dev->captured);
     ngd_list_init(&dev->ranges);
+    ngd_ascend_nz_init(dev, params->nz_weights);
     status = check_index(dev, diag);
     if (status == NGD_OK)
         status = open_context(dev, &memory, diag);
@@ -203,6 +206,7 @@ static void describe(void *dev_v, struct ngd_strbuf *sb)
                       (unsigned)dev->streams_used, (unsigned)dev->events_used, (unsigned)n);
     ngd_mutex_unlock(&dev->lock);
     ngd_ascend_describe_ranges(dev, sb);
+    ngd_ascend_nz_describe(dev, sb);
     ngd_strbuf_printf(sb,
                       "replays %" PRIu64 ", eager %" PRIu64 ", captures %" PRIu64
                       ", graphs given up for streams %" PRIu64 ", updates of host parameters %" PRIu64 "\n",
@@ -264,9 +268,13 @@ static ngd_status_t copy(struct ascend_device *dev, void *dst, const void *src, 
     return status;
 }
 
+/* After an error too, something may have been written. */
 static ngd_status_t ascend_write(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n)
 {
-    return copy(dev, (char *)mem + offset, src, n, NGD_ACL_COPY_H2D);
+    ngd_status_t status = copy(dev, (char *)mem + offset, src, n, NGD_ACL_COPY_H2D);
+
+    ngd_ascend_nz_written(dev, (char *)mem + offset, n);
+    return status;
 }
 
 static ngd_status_t ascend_read(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n)
@@ -315,10 +323,14 @@ ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag)
 
 /* ---- code ---------------------------------------------------------------------------------------- */
 
-static ngd_status_t ascend_select(void *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+static ngd_status_t ascend_select(void *dev_v, const struct ngd_plan *plan, const struct ngd_plan_call *call,
                                   uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
     const struct ascend_op *op = ngd_ascend_op_of(call->op->id);
+    struct ascend_device *dev = dev_v;
+    struct ngd_diag why = {0};
+    uint64_t nz = 0;
+    ngd_status_t status;
 
     *strided_p = 0;
     *workspace_p = 0;
@@ -326,7 +338,12 @@ static ngd_status_t ascend_select(void *dev, const struct ngd_plan *plan, const 
         return ngd_ascend_select_tail(plan, call, diag);
     if (op && op->strided)
         *strided_p = UINT32_MAX;
-    return ngd_ascend_measure(dev, plan, call, workspace_p, diag);
+    status = ngd_ascend_measure(dev, plan, call, workspace_p, diag);
+    /* Whether CANN takes the weight in NZ is asked again for the executable; here it is about the workspace. */
+    if (status == NGD_OK && dev->nz.on && ngd_ascend_nz_fits(plan, call) &&
+        ngd_ascend_measure_nz(dev, plan, call, &nz, &why) == NGD_OK && nz > *workspace_p)
+        *workspace_p = nz;
+    return status;
 }
 
 extern const struct ngd_backend ngd_backend_ascend;
@@ -335,6 +352,7 @@ const struct ngd_backend ngd_backend_ascend = {
     .name = "ascend",
     .lifecycle = {.probe = probe,
                   .open = ascend_open,
+                  .count = ngd_ascend_nz_count,
                   .close = ascend_close,
                   .describe = describe,
                   .examine = ngd_ascend_examine},

@@ -8,7 +8,7 @@
  * ascend.c has the tables of backend.h and the device's memory, stream.c a context of its own for each stream, exec.c
  * turns plans into executables and instances, replay.c captures and replays them, issue.c gives operators to CANN,
  * op_*.c build their calls (ascend_ops.def), check.c reads indices before the device does, epilogue.c runs on the CPU
- * what ends a graph and has no operator on the device.
+ * what ends a graph and has no operator on the device, nz.c keeps copies of weights in the matrix unit's layout.
  *
  * An instance is captured when a stream first launches it: a graph belongs to one context, and each stream has its own.
  * Captured graphs take streams of the device, of which there are few; when none is left, the graph that was not used
@@ -18,6 +18,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "devices/ascend/acl.h"
+#include "devices/ascend/nz.h"
 #include "devices/backend.h"
 #include "devices/host/kernel.h"
 #include "devices/serial.h"
@@ -49,6 +50,7 @@ struct ascend_device {
     uint64_t memory_total;  /* all of the chip's */
     uint64_t page;          /* of memory that is mapped; 0: there is none */
     struct ngd_list ranges NGD_GUARDED_BY(lock);
+    struct ascend_nz_state nz;
     _Atomic uint64_t captures, given_up, replays, eager, updates;
 };
 
@@ -114,6 +116,9 @@ struct ascend_exec {
     bool *forked;                 /* per stream of the plan: it has calls */
     uint64_t *rowmap_at;          /* per input that is_slot: ngd_ascend_map_rows; UINT64_MAX = not needed */
     uint64_t staging_bytes, scratch_bytes;
+    uint32_t n_weights;
+    struct ascend_nz_weight *weights; /* that may be in NZ */
+    uint32_t *weight_of;              /* per call: number of its weight, or NGD_PLAN_NONE; NULL: there are none */
     uint32_t n_comms;
     struct ascend_group *comms; /* group.h */
 };
@@ -132,8 +137,11 @@ struct ascend_inst {
     char *pool;
     void **bound;
     uint32_t n_bound;
-    char *staging; /* pinned */
-    char *scratch; /* of tails */
+    char *staging;         /* pinned */
+    char *scratch;         /* of tails */
+    struct ascend_nz **nz; /* per weight: its copy, or NULL */
+    uint64_t nz_epoch;     /* of the device's copies, when these were all current */
+    struct ngd_list nz_writer;
     /* The captured graph, under dev->lock; nobody takes it away while `busy`. */
     struct ascend_stream *owner;
     struct ascend_captured graph;

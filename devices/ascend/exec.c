@@ -94,6 +94,8 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
         status = ngd_ascend_find_groups(exec, groups, n_groups, diag);
     if (status == NGD_OK)
         status = place_marks(exec, diag);
+    if (status == NGD_OK)
+        status = ngd_ascend_nz_find(exec, diag);
     if (status == NGD_OK && needs_mask(plan))
         status = ngd_ascend_mask(exec->dev, diag);
     if (status) {
@@ -157,9 +159,11 @@ static ngd_status_t new_inst(struct ascend_exec *exec, uint32_t n, struct ascend
     inst->n_bound = n;
     ngd_list_init(&inst->lru);
     ngd_list_init(&inst->of_stream);
+    ngd_list_init(&inst->nz_writer);
     inst->bound = NGD_NEW_N(void *, n);
-    status =
-        inst->bound ? take_memory(inst, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance");
+    inst->nz = NGD_NEW_N(struct ascend_nz *, exec->n_weights);
+    status = inst->bound && inst->nz ? take_memory(inst, diag)
+                                     : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an instance");
     if (status) {
         ngd_ascend_unbind(exec->dev, inst);
         return status;
@@ -173,6 +177,7 @@ ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const 
 {
     struct ascend_inst *inst = *inst_p;
     ngd_status_t status = NGD_OK;
+    bool first = inst == NULL;
 
     (void)dev;
     if (inst)
@@ -184,6 +189,8 @@ ngd_status_t ngd_ascend_bind(void *dev, void *exec, void *pool_mem, void *const 
     inst->pool = pool_mem;
     for (uint32_t i = 0; i < n; i++)
         inst->bound[i] = bound_mem[i];
+    if (first) /* buffers stay the same */
+        ngd_ascend_nz_take(inst);
     *inst_p = inst;
     return NGD_OK;
 }
@@ -194,9 +201,11 @@ void ngd_ascend_unbind(void *dev_v, void *inst_v)
     struct ascend_inst *inst = inst_v;
 
     ngd_ascend_drop_graph(inst);
+    ngd_ascend_nz_give(inst);
     if (inst->staging && ngd_ascend_enter_to_release(dev, dev->context))
         dev->acl->aclrtFreeHost(inst->staging);
     ngd_free(inst->scratch);
+    ngd_free(inst->nz);
     ngd_free(inst->bound);
     ngd_free(inst);
 }

@@ -36,6 +36,17 @@ const struct ascend_op *ngd_ascend_op_of(ngd_op_id_t id)
     return id < NGD_OP_MAX && ops[id].build ? &ops[id] : NULL;
 }
 
+uint32_t ngd_ascend_weight_operand(ngd_op_id_t id)
+{
+    static const uint8_t operands[NGD_OP_MAX] = {
+#define NGD_ASCEND_WEIGHT(id, operand) [NGD_OP_##id] = operand,
+#include "devices/ascend/ascend_weights.def"
+#undef NGD_ASCEND_WEIGHT
+    };
+
+    return id < NGD_OP_MAX ? operands[id] : 0;
+}
+
 int ngd_ascend_dtype(ngd_dtype_t dtype)
 {
     switch (dtype) {
@@ -161,6 +172,21 @@ struct ascend_view ngd_ascend_in(struct ascend_issue *c, uint32_t i)
     return view_of(c, c->call->in[i]);
 }
 
+struct ascend_view ngd_ascend_weight(struct ascend_issue *c, uint32_t i)
+{
+    struct ascend_view v = ngd_ascend_in(c, i);
+    int64_t rows, columns;
+
+    if (c->status || !c->nz || !ngd_ascend_nz_matrix(v.dtype, v.rank, v.dims, v.strides, &rows, &columns))
+        return v;
+    ngd_acl_fractal(rows, columns, (int64_t)ngd_dtype_bytes(v.dtype), v.fractal);
+    v.nz = true;
+    v.base = c->copy ? c->copy->mem : NULL;
+    v.offset = 0;
+    v.storage = v.fractal[0] * v.fractal[1] * v.fractal[2] * v.fractal[3];
+    return v;
+}
+
 struct ascend_view ngd_ascend_out(struct ascend_issue *c, uint32_t i)
 {
     return view_of(c, c->call->out[i]);
@@ -222,7 +248,8 @@ struct aclTensor *ngd_ascend_tensor(struct ascend_issue *c, const struct ascend_
         return NULL;
     return hold(c,
                 c->acl->aclCreateTensor(v->dims, v->rank, ngd_ascend_dtype(v->dtype), v->strides, v->offset,
-                                        NGD_ACL_FORMAT_ND, &v->storage, 1, v->base),
+                                        v->nz ? NGD_ACL_FORMAT_NZ : NGD_ACL_FORMAT_ND, v->nz ? v->fractal : &v->storage,
+                                        v->nz ? 4 : 1, v->base),
                 HELD_TENSOR);
 }
 
@@ -487,6 +514,14 @@ static void leave_limits(struct ascend_issue *c, const struct ascend_limits *lim
         check_code(c, code, "aclrtUnuseStreamResInCurrentThread");
 }
 
+static const struct ascend_nz *copy_of(const struct ascend_inst *inst, const struct ngd_plan_call *call)
+{
+    const uint32_t *weight_of = inst->exec->weight_of;
+    uint32_t weight = weight_of ? weight_of[call - inst->exec->plan->calls] : NGD_PLAN_NONE;
+
+    return weight == NGD_PLAN_NONE ? NULL : inst->nz[weight];
+}
+
 ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan_call *call)
 {
     const struct ascend_limits *limits;
@@ -494,6 +529,10 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     c->call = call;
     c->op = ngd_ascend_op_of(call->op->id);
     c->temps = c->largest = 0;
+    if (c->mode != ASCEND_MEASURE) {
+        c->copy = copy_of(c->inst, call);
+        c->nz = c->copy != NULL;
+    }
     if (!c->op) {
         ngd_ascend_refuse(c, "there is no operator for it; docs/operators.md says which there are");
         return c->status;
@@ -508,10 +547,10 @@ ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan
     return c->status;
 }
 
-ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan *plan,
-                                const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
+static ngd_status_t measure(struct ascend_device *dev, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                            bool nz, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    struct ascend_issue c = {.mode = ASCEND_MEASURE, .dev = dev, .acl = dev->acl, .plan = plan, .diag = diag};
+    struct ascend_issue c = {.mode = ASCEND_MEASURE, .dev = dev, .acl = dev->acl, .plan = plan, .nz = nz, .diag = diag};
     ngd_status_t status = ngd_ascend_enter(dev, dev->context, diag);
 
     if (status == NGD_OK && call->scope.aicore) { /* the limits are of one stream, for one thread at a time */
@@ -524,4 +563,16 @@ ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan
     if (status == NGD_OK)
         *workspace_p = c.temps + c.largest;
     return status;
+}
+
+ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan *plan,
+                                const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    return measure(dev, plan, call, false, workspace_p, diag);
+}
+
+ngd_status_t ngd_ascend_measure_nz(struct ascend_device *dev, const struct ngd_plan *plan,
+                                   const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    return measure(dev, plan, call, true, workspace_p, diag);
 }

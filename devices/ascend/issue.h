@@ -23,6 +23,8 @@ struct ascend_view {
     char *base;      /* of the storage: 64-byte aligned */
     int64_t offset;  /* elements */
     int64_t storage; /* elements */
+    bool nz;         /* it lies there in NZ, as fractal says */
+    int64_t fractal[4];
 };
 
 #define ASCEND_HELD 64
@@ -41,12 +43,14 @@ struct ascend_issue {
     void *stream;                       /* where operators go */
     const struct ngd_host_value *hosts; /* NULL in MEASURE: the largest that the graph allows */
     bool capturing, in_group;
-    uint32_t group;   /* number of the next task group */
-    void **groups;    /* handles: written while capturing, read in UPDATE */
-    void **marks;     /* events between streams; NULL: all calls are on one */
-    uint64_t temps;   /* bytes of temporaries so far */
-    uint64_t largest; /* operator's workspace */
-    uint64_t ws;      /* of the first phase that just ran */
+    bool nz;                      /* the call's weight is in NZ */
+    const struct ascend_nz *copy; /* and lies there; NULL in MEASURE */
+    uint32_t group;               /* number of the next task group */
+    void **groups;                /* handles: written while capturing, read in UPDATE */
+    void **marks;                 /* events between streams; NULL: all calls are on one */
+    uint64_t temps;               /* bytes of temporaries so far */
+    uint64_t largest;             /* operator's workspace */
+    uint64_t ws;                  /* of the first phase that just ran */
     struct aclOpExecutor *executor;
     ngd_status_t status;
     struct ngd_diag *diag;
@@ -70,12 +74,17 @@ const struct ascend_op *ngd_ascend_op_of(ngd_op_id_t id); /* NULL = none */
 /* Runs the builder of one call. In MEASURE, *workspace_p is what it needs. */
 ngd_status_t ngd_ascend_measure(struct ascend_device *dev, const struct ngd_plan *plan,
                                 const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag);
+/* The same with the weight of the call in NZ (nz.h). */
+ngd_status_t ngd_ascend_measure_nz(struct ascend_device *dev, const struct ngd_plan *plan,
+                                   const struct ngd_plan_call *call, uint64_t *workspace_p, struct ngd_diag *diag);
+uint32_t ngd_ascend_weight_operand(ngd_op_id_t id); /* 0 = none */
 ngd_status_t ngd_ascend_issue_call(struct ascend_issue *c, const struct ngd_plan_call *call);
 
 /* ---- for builders -------------------------------------------------------------------------------- */
 
 bool ngd_ascend_has(const struct ascend_issue *c, uint32_t i); /* operand i is given */
 struct ascend_view ngd_ascend_in(struct ascend_issue *c, uint32_t i);
+struct ascend_view ngd_ascend_weight(struct ascend_issue *c, uint32_t i); /* operand i, in NZ or as it is */
 struct ascend_view ngd_ascend_out(struct ascend_issue *c, uint32_t i);
 struct ascend_view ngd_ascend_temp(struct ascend_issue *c, ngd_dtype_t dtype, uint32_t rank, const int64_t *dims);
 /* The same contiguous elements in another shape. */

@@ -14,6 +14,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/ascend.c \
 	devices/ascend/ascend.h \
 	devices/ascend/ascend_ops.def \
+	devices/ascend/ascend_weights.def \
 	devices/ascend/budget.c \
 	devices/ascend/check.c \
 	devices/ascend/epilogue.c \
@@ -23,6 +24,8 @@ libngddevices_la_SOURCES += \
 	devices/ascend/issue.c \
 	devices/ascend/issue.h \
 	devices/ascend/nodes.c \
+	devices/ascend/nz.c \
+	devices/ascend/nz.h \
 	devices/ascend/op_basic.c \
 	devices/ascend/op_collective.c \
 	devices/ascend/op_decoder.c \

@@ -29,6 +29,8 @@ static void product(struct ascend_issue *c, const struct ascend_view *a, const s
         z = ngd_ascend_temp(c, dtype, y->rank, y->dims);
     if (y->rank == 3)
         ASCEND_RUN(c, BatchMatMul, T(x), T(w), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
+    else if (w.nz)
+        ASCEND_RUN(c, MatmulWeightNz, T(x), T(w), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
     else
         ASCEND_RUN(c, Matmul, T(x), T(w), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
     if (z.dtype != y->dtype)
@@ -44,8 +46,12 @@ static void product_with_bias(struct ascend_issue *c, const struct ascend_view *
 
     if (y->dtype == dtype && beta != 0) { /* sums and bias are f32 inside */
         v = ngd_ascend_cast(c, bias, dtype);
-        ASCEND_RUN(c, Addmm, T(v), T(x), T(w), ngd_ascend_scalar(c, beta, NGD_F32),
-                   ngd_ascend_scalar(c, alpha, NGD_F32), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
+        if (w.nz)
+            ASCEND_RUN(c, AddmmWeightNz, T(v), T(x), T(w), ngd_ascend_scalar(c, beta, NGD_F32),
+                       ngd_ascend_scalar(c, alpha, NGD_F32), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
+        else
+            ASCEND_RUN(c, Addmm, T(v), T(x), T(w), ngd_ascend_scalar(c, beta, NGD_F32),
+                       ngd_ascend_scalar(c, alpha, NGD_F32), T(z), NGD_ACL_CUBE_KEEP_DTYPE);
         return;
     }
     if (alpha != 1)
@@ -61,14 +67,14 @@ static void product_with_bias(struct ascend_issue *c, const struct ascend_view *
 
 void ngd_ascend_build_mm(struct ascend_issue *c)
 {
-    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
+    struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_weight(c, 1), y = ngd_ascend_out(c, 0);
 
     product(c, &a, &b, &y);
 }
 
 void ngd_ascend_build_addmm(struct ascend_issue *c)
 {
-    struct ascend_view bias = ngd_ascend_in(c, 0), a = ngd_ascend_in(c, 1), b = ngd_ascend_in(c, 2),
+    struct ascend_view bias = ngd_ascend_in(c, 0), a = ngd_ascend_in(c, 1), b = ngd_ascend_weight(c, 2),
                        y = ngd_ascend_out(c, 0);
 
     product_with_bias(c, &bias, &a, &b, &y, ngd_call_float(c->call, "alpha"), ngd_call_float(c->call, "beta"));
@@ -76,7 +82,7 @@ void ngd_ascend_build_addmm(struct ascend_issue *c)
 
 void ngd_ascend_build_linear(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), w = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0), bias;
+    struct ascend_view x = ngd_ascend_in(c, 0), w = ngd_ascend_weight(c, 1), y = ngd_ascend_out(c, 0), bias;
     int64_t k = w.dims[1], n = w.dims[0], m = n ? ngd_ascend_count(&y) / n : 0;
     struct ascend_view a = ngd_ascend_reshape(&x, 2, (const int64_t[]){m, k});
     struct ascend_view z = ngd_ascend_reshape(&y, 2, (const int64_t[]){m, n});

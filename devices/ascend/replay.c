@@ -576,6 +576,8 @@ static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, s
     ngd_nsec_t start = ngd_now();
     ngd_status_t status;
 
+    if (inst->exec->n_weights && inst->nz_epoch != atomic_load_explicit(&s->dev->nz.epoch, memory_order_acquire))
+        ngd_ascend_nz_refresh(inst);
     fill_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;
     status = ngd_ascend_check_inputs(inst, launch);

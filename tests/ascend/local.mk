@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_models tests/ascend/test_ascend_pools
+NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_pools
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -19,6 +19,8 @@ tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/ascend/simul
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_models_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_nz_SOURCES = tests/ascend/test_ascend_nz.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_nz_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_pools_SOURCES = tests/ascend/test_ascend_pools.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
 tests_ascend_test_ascend_pools_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 EXTRA_DIST += \

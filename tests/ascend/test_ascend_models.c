@@ -64,8 +64,8 @@ static void continue_prompt(struct npugraph_client *client, const int32_t *promp
  * something else. */
 START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
 {
-    static const char *const devices[] = {"host", "ascend"};
-    int32_t said[2][PROMPTS][TOKENS];
+    static const char *const devices[] = {"host", "ascend", "ascend"};
+    int32_t said[3][PROMPTS][TOKENS];
     const size_t prompts = effort(PROMPTS, "prompts of the bundled model");
     const int32_t *prompt;
     char path[1024];
@@ -76,11 +76,11 @@ START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
     tensors_open(&t, path);
     prompt = tensors_get(&t, "prompt", 4, &n);
     snprintf(path, sizeof(path), "%s/examples/model", source_dir());
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < 3; d++) { /* the last with its weights in NZ */
         struct npugraph_client *client;
         struct live live;
 
-        start(&live, devices[d], NULL);
+        start(&live, devices[d], d == 2 ? "--nz-weights=auto" : NULL);
         client = live_connect(&live, "test_ascend_models");
         load(client, path, NULL, 16);
         for (size_t i = 0; i < prompts; i++)
@@ -90,8 +90,9 @@ START_TEST(bundled_model_says_the_same_on_the_npu_as_on_the_cpu)
     }
     for (size_t i = 0; i < prompts; i++)
         for (int k = 0; k < TOKENS; k++)
-            ck_assert_msg(said[0][i][k] == said[1][i][k], "prompt %d: token %d is %d on host and %d on ascend", (int)i,
-                          k, said[0][i][k], said[1][i][k]);
+            ck_assert_msg(said[0][i][k] == said[1][i][k] && said[1][i][k] == said[2][i][k],
+                          "prompt %d: token %d is %d on host, %d on ascend and %d with weights in NZ", (int)i, k,
+                          said[0][i][k], said[1][i][k], said[2][i][k]);
     tensors_close(&t);
 }
 END_TEST

@@ -60,6 +60,7 @@ static void ascend_params(struct ngd_device_params *params)
     setenv("NGD_ASCEND_LIMIT_MS", "1000", 1); /* of a replay: what hangs is ended then */
     simulator_set("devices", "3");            /* groups have up to so many ranks */
     params->ascend_libs = simulator_dir();
+    params->nz_weights = true;
 }
 
 static const char *ascend_arm(enum conform_fault fault)

@@ -151,6 +151,44 @@ def stream_budget():
         assert "eager 0" in found, found
 
 
+@test("weights in NZ: two clients' graphs share a copy, see what is written, read back what they wrote, and leave nothing")
+def weights_in_nz():
+    def scaled(by):  # 16 x 16, bf16
+        return b"".join(struct.pack("<H", struct.unpack("<I", struct.pack("<f", by if i % 17 == 0 else 0))[0] >> 16) for i in range(256))
+
+    def has(c, text):
+        device = c.call("Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0]
+        assert text in device.capabilities, device.capabilities[-900:]
+        return device.used_bytes
+
+    text = ('npugraph 1\ngraph "%s" {\n param %%w : bf16[16,16] = "w"\n input %%x : f32[1,16]\n %%y = aten.linear(%%x, %%w)\n'
+            ' return "y" = %%y\n}\n')
+    x = [float(i) for i in range(16)]
+    with ascend("--device=ascend", "--nz-weights=auto") as d, Client(d) as watcher:
+        with Client(d) as a:
+            w = a.allocate(512, "w")
+            a.write(w, scaled(2))
+            first = a.register(text % "first", {"w": w}).graph
+            second = a.register(text % "second", {"w": w}).graph
+            assert unfloats(a.replay(first, [floats(*x)]).outputs[0]) == [2 * v for v in x]
+            used = has(watcher, "weights in NZ: 1, 0 KiB; made 1, outdated 0")
+            assert unfloats(a.replay(second, [floats(*x)]).outputs[0]) == [2 * v for v in x]
+            assert has(watcher, "weights in NZ: 1, 0 KiB; made 1, outdated 0") == used
+            a.write(w, scaled(3))
+            for g in (first, second, first):
+                assert unfloats(a.replay(g, [floats(*x)]).outputs[0]) == [3 * v for v in x]
+            assert has(watcher, "weights in NZ: 1, 0 KiB; made 2, outdated 1") == used
+            assert a.read(w, 0, 512) == scaled(3)
+        until("the copy is given back", lambda: "weights in NZ: 0, 0 KiB" in watcher.call(
+            "Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0].capabilities)
+    with ascend("--device=ascend") as d, Client(d) as c:
+        has(c, "weights in NZ: none, nz-weights is off")
+    with ascend("--device=ascend", "--nz-weights=auto", API="8.1") as d, Client(d) as c:
+        has(c, "weights in NZ: none, this version of CANN lacks a function for them")
+    run = subprocess.run([DAEMON, "--nz-weights=always", f"--listen=unix:{SCRATCH}/never"], capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode not in (0, -11, -6) and "off" in run.stderr and "auto" in run.stderr, run
+
+
 @test("losing one of two devices: what keeps nothing there goes on on the other, the rest is answered clearly")
 def lost_device():
     free = 'npugraph 1\ngraph "free" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
