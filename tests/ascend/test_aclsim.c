@@ -403,6 +403,27 @@ START_TEST(no_stream_left_is_207008_or_207005_with_an_old_driver)
 }
 END_TEST
 
+/* Those of aclrtCreateEvent are the chip's; those that graphs wait for are not counted among them. */
+START_TEST(no_event_left_is_207007_until_one_is_destroyed)
+{
+    void *event[3], *late;
+
+    simulator_set("events", "3");
+    open_simulator();
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(acl->aclrtCreateEvent(&event[i]), 0);
+    ck_assert_int_eq(acl->aclrtCreateEvent(&late), NGD_ACL_RT_NO_EVENT_RESOURCE);
+    text_has("207007");
+    late = new_event(NGD_ACL_EVENT_SYNC);
+    ck_assert_int_eq(acl->aclrtDestroyEvent(late), 0);
+    ck_assert_int_eq(acl->aclrtDestroyEvent(event[0]), 0);
+    ck_assert_int_eq(acl->aclrtCreateEvent(&event[0]), 0);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(acl->aclrtDestroyEvent(event[i]), 0);
+    close_simulator();
+}
+END_TEST
+
 START_TEST(task_groups_are_107033_when_they_are_open_twice_unclosed_or_updated_twice)
 {
     void *x, *y, *group, *model, *update;
@@ -572,7 +593,7 @@ END_TEST
 START_TEST(copies_need_pinned_memory_in_a_capture_and_alignment_always)
 {
     static char pageable[64] __attribute__((aligned(64)));
-    void *mem, *pinned;
+    void *mem, *pinned, *other;
 
     open_simulator();
     mem = device_floats(0);
@@ -587,6 +608,15 @@ START_TEST(copies_need_pinned_memory_in_a_capture_and_alignment_always)
     ck_assert_int_eq(acl->aclrtMemcpyAsync(pinned, 64, pageable, 32, NGD_ACL_COPY_H2H, stream),
                      NGD_ACL_RT_FEATURE_NOT_SUPPORT);
     end_is(0);
+    ck_assert_int_eq(acl->aclrtCreateStream(&other), 0); /* pageable memory on a stream that is not captured */
+    begin();
+    ck_assert_int_eq(acl->aclrtMemcpyAsync(mem, 32, pageable, 32, NGD_ACL_COPY_H2D, other),
+                     NGD_ACL_RT_CAPTURE_BLOCK_ASYNC);
+    text_has("107041");
+    ck_assert_int_eq(acl->aclrtMemcpyAsync(mem, 32, pinned, 32, NGD_ACL_COPY_H2D, other), 0);
+    end_is(0);
+    ck_assert_int_eq(acl->aclrtSynchronizeStream(other), 0);
+    ck_assert_int_eq(acl->aclrtDestroyStream(other), 0);
     ck_assert_int_eq(acl->aclrtFreeHost(pinned), 0);
     ck_assert_int_eq(acl->aclrtFree(mem), 0);
     close_simulator();
@@ -641,7 +671,7 @@ UNIT_MAIN("ascend/simulator", captured_work_runs_only_when_it_is_replayed, defau
           side_stream_that_is_not_joined_is_107025_and_one_that_is_works,
           events_from_outside_and_of_other_captures_are_107024_and_107032,
           graph_in_its_own_capture_is_107026_and_on_a_captured_stream_107027,
-          no_stream_left_is_207008_or_207005_with_an_old_driver,
+          no_stream_left_is_207008_or_207005_with_an_old_driver, no_event_left_is_207007_until_one_is_destroyed,
           task_groups_are_107033_when_they_are_open_twice_unclosed_or_updated_twice,
           update_reaches_the_replay_that_waits_for_it_and_a_missing_record_hangs,
           freed_operand_is_found_at_replay_and_spoils_a_context_that_stops_on_failure,

@@ -206,6 +206,9 @@ START_TEST(capture_error_is_answered_in_our_words_and_the_next_launch_works)
         {"aclmdlRICaptureEnd", 107038},
         {"aclmdlRICaptureEnd", 507903},
         {"aclrtStreamWaitEvent", 107024},
+        {"aclmdlRICaptureEnd", 107026},
+        {"aclrtStreamWaitEvent", 107032},
+        {"aclrtMemcpyAsync", 107041},
     };
     struct step *s = malloc(sizeof(*s));
     struct ngd_diag diag = {0};

@@ -17,5 +17,5 @@ tests_ops_test_ops_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_random_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_sampling_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_simd_math_LDADD = $(NGD_OPS_TEST_LIBS)
-EXTRA_DIST += tests/ops/device_run.h tests/ops/direct.h tests/ops/each_isa.h tests/ops/golden.h tests/ops/golden_run.h \
+EXTRA_DIST += tests/ops/attention_case.h tests/ops/device_run.h tests/ops/direct.h tests/ops/each_isa.h tests/ops/golden.h tests/ops/golden_run.h \
 	tests/ops/reference.h tests/ops/run_plan.h

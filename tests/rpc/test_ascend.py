@@ -223,6 +223,23 @@ def lost_device():
         assert unfloats(clients[2].replay(late, [floats(3, 4)]).outputs[0]) == [6, 8]
 
 
+@test("an NPU whose operator hangs or faults: its client is told, is served again, and the other device's notice nothing")
+def stuck_device():
+    text = 'npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
+    for how in ("hang", "fault"):
+        with Daemon("--device=ascend:0", "--device=ascend:1", f"--ascend-libs={LIBS}",
+                    env={"NGD_ACLSIM_DEVICES": "2", "NGD_ACLSIM_BREAK": how, "NGD_ASCEND_LIMIT_MS": "2000"}) as d, \
+                Client(d) as a, Client(d) as b:
+            broken, sound = (c.call("Graphs/Register", pb.RegisterRequest(text=text, device=f"ascend:{i}")).graph for i, c in enumerate((a, b)))
+            first = a.method("Graphs/Replay").future(pb.ReplayRequest(graph=broken, inputs=[floats(1, 2)]), metadata=a.metadata())
+            for k in range(50):
+                assert unfloats(b.replay(sound, [floats(k, 1)]).outputs[0]) == [2 * k, 2]
+            got = Refusal(first.exception(PATIENCE))
+            assert got.reason == "DEVICE_FAULT" and "ascend:0" in got.text, got
+            assert unfloats(a.replay(broken, [floats(3, 4)]).outputs[0]) == [6, 8]
+            assert unfloats(b.replay(sound, [floats(3, 4)]).outputs[0]) == [6, 8]
+
+
 GANG = """npugraph 1
 graph "sum" {
   input %x : f32[4]

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_TESTS_OPS_ATTENTION_CASE_H
+#define NGD_TESTS_OPS_ATTENTION_CASE_H
+
+/* Paged attention by its definition, in double: a shape, its graph, data for it, and what comes of them. */
+#include "base/strbuf.h"
+#include "tests/ops/device_run.h"
+#include "tests/ops/reference.h"
+#include "tests/unit/unit.h"
+
+#define ATTENTION_SEQS 6
+
+struct attention_shape {
+    int64_t heads, kv_heads, d, block_size, blocks, table_width;
+    ngd_dtype_t qt, ct;
+    double scale;
+    int64_t n_seqs;
+    int64_t rows[ATTENTION_SEQS], keys[ATTENTION_SEQS]; /* keys with the rows */
+    int64_t tail;                                       /* rows of the query tensor that no sequence has */
+};
+
+RUN int64_t attention_all_rows(const struct attention_shape *s)
+{
+    int64_t n = s->tail;
+
+    for (int64_t i = 0; i < s->n_seqs; i++)
+        n += s->rows[i];
+    return n;
+}
+
+RUN void attention_text(const struct attention_shape *s, struct ngd_strbuf *sb)
+{
+    for (int i = 0; i < 2; i++)
+        ngd_strbuf_printf(sb, "%s %%%c : %s[%lld,%lld,%lld,%lld]\n", i ? " param" : "npugraph 1\ngraph \"a\" {\n param",
+                          "kv"[i], ngd_dtype_name(s->ct), (long long)s -> blocks, (long long)s -> block_size,
+                          (long long)s -> kv_heads, (long long)s -> d);
+    ngd_strbuf_printf(sb,
+                      " input %%q : %s[%lld,%lld,%lld]\n input %%t : i32[%lld,%lld]\n host %%ql : i64[%lld]\n"
+                      " host %%kl : i64[%lld]\n",
+                      ngd_dtype_name(s->qt), (long long)attention_all_rows(s), (long long)s->heads, (long long)s->d,
+                      (long long)s->n_seqs, (long long)s->table_width, (long long)s->n_seqs, (long long)s->n_seqs);
+    ngd_strbuf_printf(sb,
+                      " %%y = npu.fused_infer_attention_score(%%q, %%k, %%v, %%t, %%ql, %%kl) {num_heads=%lld, "
+                      "num_key_value_heads=%lld, scale=%.17g, block_size=%lld}\n return \"y\" = %%y\n}\n",
+                      (long long)s->heads, (long long)s->kv_heads, s->scale, (long long)s->block_size);
+}
+
+struct attention_data {
+    struct numbers q, k, v;
+    int32_t *table;
+    int64_t ends[ATTENTION_SEQS];
+    double *want, *size; /* size: the largest |v| that an element is a mean of */
+};
+
+/* Blocks in random order; those that no context reaches hold a number that would be an error. */
+RUN void make_table(const struct attention_shape *s, struct attention_data *d, struct random *r)
+{
+    d->table = calloc((size_t)(s->n_seqs * s->table_width), sizeof(int32_t));
+    for (int64_t i = 0; i < s->n_seqs; i++)
+        for (int64_t b = 0; b < s->table_width; b++)
+            d->table[i * s->table_width + b] =
+                s->rows[i] && b * s->block_size < s->keys[i] ? (int32_t)random_below(r, s->blocks) : -1 - (int32_t)b;
+}
+
+RUN int64_t slot_of(const struct attention_shape *s, const struct attention_data *d, int64_t seq, int64_t key,
+                    int64_t head)
+{
+    int64_t block = d->table[seq * s->table_width + key / s->block_size];
+
+    return ((block * s->block_size + key % s->block_size) * s->kv_heads + head) * s->d;
+}
+
+RUN void attend(const struct attention_shape *s, struct attention_data *d, int64_t seq, int64_t row, int64_t head,
+                int64_t keys)
+{
+    double *score = calloc((size_t)keys, sizeof(double)), top = -INFINITY, sum = 0;
+    int64_t at = (row * s->heads + head) * s->d, kv_head = head / (s->heads / s->kv_heads);
+
+    for (int64_t j = 0; j < keys; j++) {
+        int64_t k = slot_of(s, d, seq, j, kv_head);
+
+        for (int64_t e = 0; e < s->d; e++)
+            score[j] += s->scale * d->q.value[at + e] * d->k.value[k + e];
+        top = fmax(top, score[j]);
+    }
+    for (int64_t j = 0; j < keys; j++)
+        sum += score[j] = exp(score[j] - top);
+    for (int64_t e = 0; e < s->d; e++) {
+        double y = 0, size = 0;
+
+        for (int64_t j = 0; j < keys; j++) {
+            double v = d->v.value[slot_of(s, d, seq, j, kv_head) + e];
+
+            y += score[j] / sum * v;
+            size = fmax(size, fabs(v));
+        }
+        d->want[at + e] = y;
+        d->size[at + e] = size;
+    }
+    free(score);
+}
+
+RUN void attention_data_open(const struct attention_shape *s, struct attention_data *d, struct random *r)
+{
+    int64_t n = attention_all_rows(s) * s->heads * s->d, cache = s->blocks * s->block_size * s->kv_heads * s->d,
+            row = 0;
+
+    numbers_random(&d->q, s->qt, n, 1, r);
+    numbers_random(&d->k, s->ct, cache, 1, r);
+    numbers_random(&d->v, s->ct, cache, 3, r);
+    make_table(s, d, r);
+    d->want = calloc((size_t)n + 1, sizeof(double));
+    d->size = calloc((size_t)n + 1, sizeof(double));
+    for (int64_t i = 0; i < s->n_seqs; i++) {
+        for (int64_t t = 0; t < s->rows[i]; t++)
+            for (int64_t h = 0; h < s->heads; h++)
+                attend(s, d, i, row + t, h, s->keys[i] - s->rows[i] + t + 1);
+        d->ends[i] = row += s->rows[i];
+    }
+}
+
+RUN void attention_data_close(struct attention_data *d)
+{
+    numbers_close(&d->q);
+    numbers_close(&d->k);
+    numbers_close(&d->v);
+    free(d->table);
+    free(d->want);
+    free(d->size);
+}
+
+/* looser: how many times what is allowed is off (1: the host's kernels). */
+RUN void attention_run(struct bench *b, const struct attention_shape *s, const struct attention_data *d,
+                       const char *text, double looser)
+{
+    uint64_t table_bytes = (uint64_t)(s->n_seqs * s->table_width) * 4;
+    char *y = malloc(numbers_bytes(&d->q) + 1);
+    struct ngd_span in[2] = {{d->q.data, numbers_bytes(&d->q)}, {d->table, table_bytes}};
+    struct ngd_host_value hosts[2] = {{d->ends, (uint32_t)s->n_seqs}, {s->keys, (uint32_t)s->n_seqs}};
+    struct ngd_out out = {y, numbers_bytes(&d->q)};
+    struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = &out};
+    struct ngd_diag diag = {0};
+    struct ready r;
+
+    run_check(ready_open(&r, b, text, NULL, &diag), &diag, text);
+    run_check(ngd_buffer_write(r.bound[0], 0, d->k.data, numbers_bytes(&d->k), &diag), &diag, "k");
+    run_check(ngd_buffer_write(r.bound[1], 0, d->v.data, numbers_bytes(&d->v), &diag), &diag, "v");
+    run_check(ngd_stream_run(b->stream, r.inst, &launch), &launch.diag, text);
+    for (int64_t i = 0; i < d->q.n; i++) {
+        double got = numbers_got(s->qt, y, i),
+               allowed = looser * 3e-6 * d->size[i] + 1.01 * rounding_of(s->qt, d->want[i]);
+
+        if (!(fabs(got - d->want[i]) <= allowed))
+            ck_abort_msg("%s: element %lld (row %lld) is %.9g, should be %.9g, and may be %.3g off\n%s", b->name,
+                         (long long)i, (long long)(i / (s->heads * s->d)), got, d->want[i], allowed, text);
+    }
+    ready_close(&r);
+    free(y);
+}
+
+#endif
