@@ -142,7 +142,7 @@ static void stage(struct ascend_exec *exec, struct ascend_check *check)
     for (uint32_t i = 0; i < t->rank; i++)
         last += t->dims[i] > 0 ? (uint64_t)((t->dims[i] - 1) * t->strides[i]) : 0;
     check->computed = true;
-    check->bytes = (last + 1) * size;
+    check->bytes = ngd_plan_elements(t) > 0 ? (last + 1) * size : 0;
     check->at = exec->staging_bytes;
     exec->staging_bytes += ngd_ascend_align(before + check->bytes);
 }

@@ -299,11 +299,39 @@ START_TEST(computed_indices_of_padding_are_nobodys)
 }
 END_TEST
 
+START_TEST(computed_indices_may_be_none)
+{
+    const float x[4] = {10, 11, 12, 13};
+    float y[4] = {0};
+    struct conform_io io;
+    struct conform c;
+    struct ready r;
+
+    conform_open(&c, _i);
+    conform_ready(&r, &c,
+                  "npugraph 1\ngraph \"n\" {\n input %a : i64[0]\n input %x : f32[4,1]\n %i = aten.add.Tensor(%a, %a)\n"
+                  " %t = aten.index.Tensor(%x, %i)\n %v = aten.add.Tensor(%t, %t)\n"
+                  " %y = aten.index_put(%x, %i, %v)\n return \"y\" = %y\n}\n",
+                  NULL);
+    conform_io_init(&io, NULL);
+    io.in[1] = (struct ngd_span){x, sizeof(x)};
+    io.out[0] = (struct ngd_out){y, sizeof(y)};
+    for (int eager = 0; eager < 2; eager++) {
+        io.launch.eager = eager;
+        memset(y, 0, sizeof(y));
+        CONFORM_OK(ngd_stream_run(c.b.stream, r.inst, &io.launch));
+        ck_assert_mem_eq(y, x, sizeof(x));
+    }
+    ready_close(&r);
+    conform_close(&c);
+}
+END_TEST
+
 TCase *conform_indices(void)
 {
     TCase *tcase = tcase_create("indices");
 
     CONFORM_ADD(tcase, index_means_the_same_wherever_it_comes_from, rows_of_a_bucket_end_where_the_launch_does,
-                computed_indices_of_padding_are_nobodys);
+                computed_indices_of_padding_are_nobodys, computed_indices_may_be_none);
     return tcase;
 }
