@@ -25,6 +25,7 @@ static ngd_status_t parse(const struct ngd_daemon *d, const char *text, char bac
     params_p->memory_bytes = d->options.device_memory;
     params_p->threads = (uint32_t)d->options.threads;
     params_p->ascend_libs = d->options.ascend_libs;
+    params_p->ascend_lib_names = d->options.ascend_lib_names;
     params_p->nz_weights = d->options.nz_weights != 0;
     params_p->isa = ngd_isa_names[d->options.isa];
     return NGD_OK;

@@ -54,6 +54,9 @@ const struct ngd_config_option ngd_options_table[] = {
      "Folder of CANN's libraries (libascendcl.so and others) for ascend devices. Empty: where CANN installs itself "
      "(ASCEND_HOME_PATH, /usr/local/Ascend).",
      false},
+    {"ascend-lib-names", NGD_CONFIG_STRING, AT(ascend_lib_names), "", 0, 0, NULL,
+     "Files of CANN that have other names: libopapi.so=FILE, ... A FILE with a slash is no file of ascend-libs.",
+     false},
     {"nz-weights", NGD_CONFIG_ENUM, AT(nz_weights), "off", 0, 0, "off auto",
      "ascend: auto gives weights of f16 and bf16 that matrix products read a copy in FRACTAL_NZ, the layout of the "
      "device's matrix unit, as long as a quarter of the device's memory budget stays free. Such weights take memory "

@@ -18,7 +18,7 @@ struct ngd_options {
     uint64_t dump_limit;
     struct ngd_config_list device;
     uint64_t device_memory;
-    char *ascend_libs;
+    char *ascend_libs, *ascend_lib_names;
     int64_t threads;
     int nz_weights; /* 0: off */
     int isa;        /* index into ngd_isa_names */

@@ -32,13 +32,14 @@ struct ngd_pool;
 /* ---- device ---------------------------------------------------------------------------------------- */
 
 struct ngd_device_params {
-    const char *backend;     /* "host", "ascend" */
-    uint32_t index;          /* which device of that backend; the name is "<backend>:<index>" */
-    uint64_t memory_bytes;   /* budget for buffers and pools; 0 = what the backend says */
-    uint32_t threads;        /* host: CPUs of a stream's team; 0 = all online */
-    const char *ascend_libs; /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
-    bool nz_weights;         /* ascend: weights of matrix products get a copy in the layout of the matrix unit */
-    const char *isa;         /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
+    const char *backend;          /* "host", "ascend" */
+    uint32_t index;               /* which device of that backend; the name is "<backend>:<index>" */
+    uint64_t memory_bytes;        /* budget for buffers and pools; 0 = what the backend says */
+    uint32_t threads;             /* host: CPUs of a stream's team; 0 = all online */
+    const char *ascend_libs;      /* ascend: folder of CANN's libraries; NULL or "" = where CANN installs itself */
+    const char *ascend_lib_names; /* ascend: "libopapi.so=FILE, ..." for files of other names; NULL or "" = none */
+    bool nz_weights;              /* ascend: weights of matrix products get a copy in the layout of the matrix unit */
+    const char *isa;              /* host: "auto", "scalar", "avx2", "avx512", "avx512bf16", "amx" */
 };
 
 struct ngd_device_info {

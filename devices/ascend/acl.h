@@ -28,10 +28,12 @@ struct ngd_acl {
 
 /*
  * Loads CANN and initialises it, or takes one more reference. dir: the folder of the libraries; NULL or "" looks where
- * CANN installs itself (ASCEND_HOME_PATH, ASCEND_TOOLKIT_HOME, /usr/local/Ascend), then where the linker does.
- * UNAVAILABLE names the library or symbol that is missing, and what to do.
+ * CANN installs itself (ASCEND_HOME_PATH, ASCEND_TOOLKIT_HOME, /usr/local/Ascend), then where the linker does. names:
+ * files that have other names than acl_libraries.def knows, as "libopapi.so=FILE, ..."; NULL or "": none; a FILE with a
+ * slash is not looked for in the folder. CONFIG: names are not of that form. UNAVAILABLE names the library or symbol
+ * that is missing, and what to do. INVALID_ARGUMENT: loaded already, from elsewhere or with other names.
  */
-ngd_status_t ngd_acl_load(const char *dir, const struct ngd_acl **acl_p, struct ngd_diag *diag);
+ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_acl **acl_p, struct ngd_diag *diag);
 void ngd_acl_unload(const struct ngd_acl *acl);
 /* The table of libraries and symbols, for people: found or not, and what takes its place. */
 void ngd_acl_describe(const struct ngd_acl *acl, struct ngd_strbuf *sb);

@@ -3,6 +3,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/strbuf.h"
 #include "devices/ascend/acl.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,6 +18,8 @@ enum library {
 };
 
 enum group { GROUP_ASCENDCL, GROUP_NNOPBASE, GROUP_OPAPI, GROUP_HCCL };
+
+#define LIBRARY_NAME 1024
 
 static const struct {
     const char *file;
@@ -54,7 +57,8 @@ static const struct symbol {
 
 struct loaded {
     struct ngd_acl acl;
-    char dir[512];
+    char dir[512], names[2048];
+    char files[LIB_MAX][LIBRARY_NAME];
     void *handles[LIB_MAX];
     unsigned char from[N_SYMBOLS]; /* library; LIB_MAX = not found */
     int refs;
@@ -65,18 +69,66 @@ static struct ngd_mutex load_lock = NGD_MUTEX_INITIALIZER(NGD_RANK_DEVICE);
 
 /* ---- libraries ----------------------------------------------------------------------------------- */
 
+static ngd_status_t bad_name(const char *at, size_t n, struct ngd_diag *diag)
+{
+    struct ngd_strbuf known;
+
+    ngd_strbuf_init(&known);
+    for (size_t i = 0; i < LIB_MAX; i++)
+        ngd_strbuf_printf(&known, "%s%s", i ? ", " : "", libraries[i].file);
+    ngd_diag_set(diag, NGD_ERR_CONFIG, "ascend-lib-names: \"%.*s\" is not NAME=FILE with a NAME of %s",
+                 n < 80 ? (int)n : 80, at, ngd_strbuf_str(&known));
+    ngd_strbuf_fini(&known);
+    return NGD_ERR_CONFIG;
+}
+
+/* One "libopapi.so=libopapi.so.1" of n characters. */
+static bool rename_library(struct loaded *l, const char *at, size_t n)
+{
+    const char *equals = memchr(at, '=', n);
+    const size_t name = equals ? (size_t)(equals - at) : 0, file = equals ? n - name - 1 : 0;
+
+    for (size_t i = 0; i < LIB_MAX && file > 0 && file < LIBRARY_NAME; i++) {
+        if (strlen(libraries[i].file) != name || memcmp(libraries[i].file, at, name) != 0)
+            continue;
+        snprintf(l->files[i], LIBRARY_NAME, "%.*s", (int)file, equals + 1);
+        return true;
+    }
+    return false;
+}
+
+static ngd_status_t name_libraries(struct loaded *l, const char *names, struct ngd_diag *diag)
+{
+    if (strlen(names) >= sizeof(l->names))
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "ascend-lib-names is longer than %zu characters",
+                            sizeof(l->names) - 1);
+    snprintf(l->names, sizeof(l->names), "%s", names);
+    for (size_t i = 0; i < LIB_MAX; i++)
+        snprintf(l->files[i], LIBRARY_NAME, "%s", libraries[i].file);
+    for (const char *at = names + strspn(names, ", "); *at;) {
+        const size_t n = strcspn(at, ", ");
+
+        if (!rename_library(l, at, n))
+            return bad_name(at, n, diag);
+        at += n;
+        at += strspn(at, ", ");
+    }
+    return NGD_OK;
+}
+
+/* A file with a slash is where it says. */
 static void *open_in(const char *dir, const char *file)
 {
     char path[1024];
 
-    if (!dir || !*dir)
+    if (!dir || !*dir || strchr(file, '/'))
         return dlopen(file, RTLD_LAZY);
     snprintf(path, sizeof(path), "%s/%s", dir, file);
     return dlopen(path, RTLD_LAZY);
 }
 
 /* The folder that has the first library; dir_p is "" when the linker finds it by itself. */
-static bool find_dir(const char *dir, char *dir_p, size_t room)
+static bool find_dir(const char *dir, const char *first, char *dir_p, size_t room)
 {
     static const char *const homes[] = {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"};
     static const char *const fixed[] = {"/usr/local/Ascend/ascend-toolkit/latest/lib64", "/usr/local/Ascend/cann/lib64",
@@ -84,43 +136,43 @@ static bool find_dir(const char *dir, char *dir_p, size_t room)
 
     if (dir && *dir) {
         snprintf(dir_p, room, "%s", dir);
-        return open_in(dir_p, libraries[0].file) != NULL;
+        return open_in(dir_p, first) != NULL;
     }
     for (size_t i = 0; i < sizeof(homes) / sizeof(homes[0]); i++) {
         const char *home = getenv(homes[i]);
 
         if (home && *home) {
             snprintf(dir_p, room, "%s/lib64", home);
-            if (open_in(dir_p, libraries[0].file))
+            if (open_in(dir_p, first))
                 return true;
         }
     }
     for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
         snprintf(dir_p, room, "%s", fixed[i]);
-        if (open_in(dir_p, libraries[0].file))
+        if (open_in(dir_p, first))
             return true;
     }
     dir_p[0] = '\0';
-    return open_in(NULL, libraries[0].file) != NULL;
+    return open_in(NULL, first) != NULL;
 }
 
 static ngd_status_t open_libraries(struct loaded *l, const char *dir, struct ngd_diag *diag)
 {
-    if (!find_dir(dir, l->dir, sizeof(l->dir))) {
+    if (!find_dir(dir, l->files[0], l->dir, sizeof(l->dir))) {
         const char *why = dlerror();
 
         return ngd_diag_set(
             diag, NGD_ERR_UNAVAILABLE,
             "CANN is not found: %.300s. Install it, or name the folder of libascendcl.so in ascend-libs",
-            why ? why : libraries[0].file);
+            why ? why : l->files[0]);
     }
     for (size_t i = 0; i < LIB_MAX; i++) {
-        l->handles[i] = open_in(l->dir, libraries[i].file);
+        l->handles[i] = open_in(l->dir, l->files[i]);
         if (!l->handles[i] && libraries[i].required) {
             const char *why = dlerror();
 
             return ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "CANN in \"%.200s\" is not complete: %.300s", l->dir,
-                                why ? why : libraries[i].file);
+                                why ? why : l->files[i]);
         }
     }
     return NGD_OK;
@@ -208,16 +260,23 @@ static ngd_status_t start(struct loaded *l, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-ngd_status_t ngd_acl_load(const char *dir, const struct ngd_acl **acl_p, struct ngd_diag *diag)
+ngd_status_t ngd_acl_load(const char *dir, const char *names, const struct ngd_acl **acl_p, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
+    names = names ? names : "";
     ngd_mutex_lock(&load_lock);
     if (loaded.refs && dir && *dir && strcmp(dir, loaded.dir) != 0) {
         status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                               "CANN is loaded from \"%.200s\" already; not from \"%.200s\"", loaded.dir, dir);
+    } else if (loaded.refs && strcmp(names, loaded.names) != 0) {
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                              "CANN is loaded already with ascend-lib-names \"%.200s\"; not with \"%.200s\"",
+                              loaded.names, names);
     } else if (!loaded.refs) {
-        status = open_libraries(&loaded, dir, diag);
+        status = name_libraries(&loaded, names, diag);
+        if (status == NGD_OK)
+            status = open_libraries(&loaded, dir, diag);
         if (status == NGD_OK)
             status = resolve_all(&loaded, diag);
         if (status == NGD_OK)
@@ -249,10 +308,12 @@ void ngd_acl_describe(const struct ngd_acl *acl, struct ngd_strbuf *sb)
     ngd_strbuf_printf(sb, "CANN runtime %d.%d.%d from %s\n", (int)acl->version[0], (int)acl->version[1],
                       (int)acl->version[2], l->dir[0] ? l->dir : "the linker's folders");
     for (size_t i = 0; i < LIB_MAX; i++)
-        ngd_strbuf_printf(sb, "  %-26s %s\n", libraries[i].file,
+        ngd_strbuf_printf(sb, "  %-26s %s%s%s\n", libraries[i].file,
                           l->handles[i]           ? "loaded"
                           : libraries[i].required ? "missing"
-                                                  : "not there");
+                                                  : "not there",
+                          strcmp(l->files[i], libraries[i].file) ? ", named " : "",
+                          strcmp(l->files[i], libraries[i].file) ? l->files[i] : "");
     for (size_t i = 0; i < N_SYMBOLS; i++) {
         const struct symbol *s = &symbols[i];
 

@@ -145,7 +145,7 @@ static ngd_status_t ascend_open(const struct ngd_device_params *params, void **d
 
     if (!dev)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a device");
-    status = ngd_acl_load(params->ascend_libs, &dev->acl, diag);
+    status = ngd_acl_load(params->ascend_libs, params->ascend_lib_names, &dev->acl, diag);
     if (status) {
         ngd_free(dev);
         return status;

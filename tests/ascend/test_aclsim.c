@@ -17,7 +17,7 @@ static void open_simulator(void)
 {
     struct ngd_diag diag = {0};
 
-    ck_assert_msg(ngd_acl_load(simulator_dir(), &acl, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_msg(ngd_acl_load(simulator_dir(), NULL, &acl, &diag) == NGD_OK, "%s", diag.text);
     ck_assert_int_eq(acl->aclrtCreateContext(&context, 0), 0);
     ck_assert_int_eq(acl->aclrtCreateStream(&stream), 0);
 }
@@ -659,14 +659,53 @@ START_TEST(library_that_is_missing_is_named_with_what_to_do)
 {
     struct ngd_diag diag = {0};
 
-    ck_assert_int_eq(ngd_acl_load("/nonexistent", &acl, &diag), NGD_ERR_UNAVAILABLE);
+    ck_assert_int_eq(ngd_acl_load("/nonexistent", NULL, &acl, &diag), NGD_ERR_UNAVAILABLE);
     ck_assert_msg(strstr(diag.text, "/nonexistent") && strstr(diag.text, "ascend-libs"), "%s", diag.text);
 }
 END_TEST
 
-UNIT_MAIN("ascend/simulator", captured_work_runs_only_when_it_is_replayed, default_stream_in_a_capture_is_107031,
-          waiting_for_a_captured_stream_is_107027_and_spoils_the_capture, event_of_a_capture_on_the_host_is_107028,
-          synchronous_copy_is_107030_in_the_modes_that_forbid_it,
+START_TEST(libraries_have_the_names_that_are_given)
+{
+    char names[1300];
+    struct ngd_strbuf sb;
+    struct ngd_diag diag = {0};
+
+    snprintf(names, sizeof(names), "libopapi.so=%s/libopapi.so, libacl_rt.so=/nonexistent/rt.so", simulator_dir());
+    ck_assert_msg(ngd_acl_load("/nonexistent", names, &acl, &diag) == NGD_ERR_UNAVAILABLE, "%s", diag.text);
+    ck_assert_msg(ngd_acl_load(simulator_dir(), names, &acl, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_int_eq(ngd_acl_load(simulator_dir(), NULL, &acl, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ngd_strbuf_init(&sb);
+    ngd_acl_describe(acl, &sb);
+    ck_assert_msg(strstr(ngd_strbuf_str(&sb), "loaded, named /") && strstr(ngd_strbuf_str(&sb), "/nonexistent/rt.so"),
+                  "%s", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    ngd_acl_unload(acl);
+}
+END_TEST
+
+START_TEST(names_of_no_library_are_refused_with_those_there_are)
+{
+    static const char *const bad[] = {"libopapi.so", "libopapi.so=", "=libopapi.so", "libfoo.so=x", "libopapi.so=a b"};
+    char names[2100];
+    struct ngd_diag diag = {0};
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        ck_assert_int_eq(ngd_acl_load(simulator_dir(), bad[i], &acl, &diag), NGD_ERR_CONFIG);
+        ck_assert_msg(strstr(diag.text, "ascend-lib-names") && strstr(diag.text, "libopapi.so, "), "%s", diag.text);
+    }
+    memset(names, 'x', sizeof(names));
+    names[sizeof(names) - 1] = '\0';
+    ck_assert_int_eq(ngd_acl_load(simulator_dir(), names, &acl, &diag), NGD_ERR_CONFIG);
+    memcpy(names, "libopapi.so=", 12);
+    names[1200] = '\0';
+    ck_assert_int_eq(ngd_acl_load(simulator_dir(), names, &acl, &diag), NGD_ERR_CONFIG);
+}
+END_TEST
+
+UNIT_MAIN("ascend/simulator", libraries_have_the_names_that_are_given,
+          names_of_no_library_are_refused_with_those_there_are, captured_work_runs_only_when_it_is_replayed,
+          default_stream_in_a_capture_is_107031, waiting_for_a_captured_stream_is_107027_and_spoils_the_capture,
+          event_of_a_capture_on_the_host_is_107028, synchronous_copy_is_107030_in_the_modes_that_forbid_it,
           thread_local_mode_forbids_to_its_thread_only_and_global_to_all,
           side_stream_that_is_not_joined_is_107025_and_one_that_is_works,
           events_from_outside_and_of_other_captures_are_107024_and_107032,

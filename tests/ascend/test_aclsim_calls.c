@@ -30,7 +30,7 @@ static void open_simulator(void)
 {
     struct ngd_diag diag = {0};
 
-    ck_assert_msg(ngd_acl_load(simulator_dir(), &acl, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_msg(ngd_acl_load(simulator_dir(), NULL, &acl, &diag) == NGD_OK, "%s", diag.text);
 #define NGD_ACL(name, result, args, library, since, instead) \
     more.name = (__typeof__(more.name))simulator_symbol_in(FILE_##library, #name);
 #include "devices/ascend/sim/sim_symbols.def"

@@ -52,7 +52,7 @@ static void open_ranks(void)
     struct ngd_diag diag = {0};
 
     simulator_set("devices", "2");
-    ck_assert_msg(ngd_acl_load(simulator_dir(), &acl, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_msg(ngd_acl_load(simulator_dir(), NULL, &acl, &diag) == NGD_OK, "%s", diag.text);
     for (int r = 0; r < RANKS; r++) {
         ck_assert_int_eq(acl->aclrtCreateContext(&contexts[r], r), 0);
         ck_assert_int_eq(acl->aclrtCreateStream(&streams[r]), 0);

@@ -13,7 +13,7 @@ static void open_simulator(const char *api)
     struct ngd_diag diag = {0};
 
     simulator_set("api", api);
-    ck_assert_msg(ngd_acl_load(simulator_dir(), &acl, &diag) == NGD_OK, "%s", diag.text);
+    ck_assert_msg(ngd_acl_load(simulator_dir(), NULL, &acl, &diag) == NGD_OK, "%s", diag.text);
     ck_assert_int_eq(acl->aclrtCreateContext(&context, 0), 0);
     ck_assert_int_eq(acl->aclrtCreateStream(&stream), 0);
 }

@@ -93,6 +93,24 @@ def other_libraries():
     assert run.returncode not in (0, -11, -6) and "acl" in run.stderr and "8.1" in run.stderr, run
 
 
+@test("libraries that have other names are found by them, and a name that is none of CANN's ends the start")
+def other_names():
+    place = SCRATCH / "names"
+    place.mkdir()
+    files = [f.name for f in LIBS.glob("*.so") if f.name in ("libascendcl.so", "libnnopbase.so", "libopapi.so", "libhccl.so")]
+    for name in files:
+        (place / f"vendor_{name}").symlink_to((LIBS / name).resolve())
+    names = ", ".join(f"{name}=vendor_{name}" for name in files)
+    with Daemon(f"--ascend-libs={place}", f"--ascend-lib-names={names}", "--device=ascend:0") as d:
+        served(d, "ascend:0")
+        with Client(d) as c:
+            text = c.call("Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0].capabilities
+        assert len(files) == 4 and all(re.search(rf"{name} +loaded, named vendor_{name}", text) for name in files), text
+    run = subprocess.run([DAEMON, "--device=host", "--device=ascend", "--ascend-lib-names=libfoo.so=x", f"--listen=unix:{SCRATCH}/bad.s",
+                          "--stats-listen=off"], capture_output=True, text=True, timeout=PATIENCE)
+    assert run.returncode not in (0, -11, -6) and "libfoo.so" in run.stderr and "libopapi.so" in run.stderr, run
+
+
 @test("an operator that this CANN lacks is refused by name when a graph needs it, and others run")
 def missing_operator():
     with ascend("--device=ascend") as d, Client(d) as c:
