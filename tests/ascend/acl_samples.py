@@ -130,6 +130,8 @@ typedef struct aclOpExecutor aclOpExecutor;
 extern "C" {
 #define DECLARE_ASCENDCL(name, result, args)
 #define DECLARE_NNOPBASE(name, result, args) result name args;
+#define DECLARE_OPAPI(name, result, args) result name args;
+#define DECLARE_HCCL(name, result, args)
 #define NGD_ACL(name, result, args, library, since, instead) DECLARE_##library(name, result, args)
 #include "devices/ascend/acl_symbols.def"
 #undef NGD_ACL
