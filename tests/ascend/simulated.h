@@ -57,4 +57,38 @@ static inline void nothing_is_left(const char *when)
                       (long long)simulator_count(kinds[i]), kinds[i]);
 }
 
+/*
+ * The life of a device, from its opening to its end, with each call of CANN that it makes failing once: the life says
+ * itself whether its results are right; nothing may be left of it, and not all of them end early, nor none.
+ */
+static inline void each_call_fails_once(ngd_status_t (*life)(void))
+{
+    /* A refused parameter, no memory, no stream, a fault of the device. */
+    static const int codes[] = {107000, 207001, 207008, 507015};
+    int64_t before = simulator_count("calls"), n, step;
+    int failed = 0, survived = 0;
+
+    ck_assert_int_eq(life(), NGD_OK);
+    nothing_is_left("without a fault");
+    n = simulator_count("calls") - before;
+    ck_assert_int_gt(n, 100);
+    step = (int64_t)effort_step((uint64_t)n, "calls that fail once");
+    for (int64_t i = 0; i < n; i += step) {
+        char when[64];
+        ngd_status_t status;
+
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
+        status = life();
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+        failed += status != NGD_OK;
+        survived += status == NGD_OK;
+        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
+        nothing_is_left(when);
+    }
+    printf("%lld calls, failed once: %d lives ended with an error, %d went on\n", (long long)((n + step - 1) / step),
+           failed, survived);
+    ck_assert_int_gt(failed, (failed + survived) / 20);
+    ck_assert_int_gt(survived, (failed + survived) / 20);
+}
+
 #endif
