@@ -25,19 +25,26 @@ static inline void simulated_params(struct ngd_device_params *params, uint32_t i
 }
 
 /* After an error too, what there is of it is to be closed. */
-static inline ngd_status_t simulated_open(struct bench *b, uint32_t index, const char *limit_ms, struct ngd_diag *diag)
+static inline ngd_status_t simulated_open_with(struct bench *b, const struct ngd_device_params *params,
+                                               struct ngd_diag *diag)
 {
-    struct ngd_device_params params;
     ngd_status_t status;
 
     memset(b, 0, sizeof(*b));
-    simulated_params(&params, index, limit_ms);
-    status = ngd_device_open(&params, &b->dev, diag);
+    status = ngd_device_open(params, &b->dev, diag);
     if (!status)
         status = ngd_stream_create(b->dev, "test", &b->stream, diag);
     if (!status)
         status = ngd_pool_create(b->dev, "test", &b->pool);
     return status;
+}
+
+static inline ngd_status_t simulated_open(struct bench *b, uint32_t index, const char *limit_ms, struct ngd_diag *diag)
+{
+    struct ngd_device_params params;
+
+    simulated_params(&params, index, limit_ms);
+    return simulated_open_with(b, &params, diag);
 }
 
 static inline void close_device(struct bench *b)
@@ -57,38 +64,50 @@ static inline void nothing_is_left(const char *when)
                       (long long)simulator_count(kinds[i]), kinds[i]);
 }
 
+struct sweep {
+    int tried, failed;
+};
+
 /*
- * The life of a device, from its opening to its end, with each call of CANN that it makes failing once: the life says
- * itself whether its results are right; nothing may be left of it, and not all of them end early, nor none.
+ * A life, from the opening of its devices to their end, again and again, with each of the n calls of CANN that it makes
+ * failing once with one of the codes: the life says itself whether its results are right, and nothing may be left of
+ * it.
  */
-static inline void each_call_fails_once(ngd_status_t (*life)(void))
+static inline struct sweep each_call_fails_once(ngd_status_t (*life)(void), int64_t n, const int codes[4],
+                                                const char *what)
+{
+    const int64_t step = (int64_t)effort_step((uint64_t)n, what);
+    struct sweep sweep = {0};
+
+    for (int64_t i = 0; i < n; i += step) {
+        char when[64];
+
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
+        sweep.failed += life() != NGD_OK;
+        sweep.tried++;
+        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
+        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
+        nothing_is_left(when);
+    }
+    printf("%s: %d lives, of which %d ended with an error\n", what, sweep.tried, sweep.failed);
+    return sweep;
+}
+
+/* The life of one device: not all of them end early, nor none. */
+static inline void each_call_of_a_device_fails_once(ngd_status_t (*life)(void))
 {
     /* A refused parameter, no memory, no stream, a fault of the device. */
     static const int codes[] = {107000, 207001, 207008, 507015};
-    int64_t before = simulator_count("calls"), n, step;
-    int failed = 0, survived = 0;
+    int64_t before = simulator_count("calls"), n;
+    struct sweep sweep;
 
     ck_assert_int_eq(life(), NGD_OK);
     nothing_is_left("without a fault");
     n = simulator_count("calls") - before;
     ck_assert_int_gt(n, 100);
-    step = (int64_t)effort_step((uint64_t)n, "calls that fail once");
-    for (int64_t i = 0; i < n; i += step) {
-        char when[64];
-        ngd_status_t status;
-
-        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
-        status = life();
-        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
-        failed += status != NGD_OK;
-        survived += status == NGD_OK;
-        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
-        nothing_is_left(when);
-    }
-    printf("%lld calls, failed once: %d lives ended with an error, %d went on\n", (long long)((n + step - 1) / step),
-           failed, survived);
-    ck_assert_int_gt(failed, (failed + survived) / 20);
-    ck_assert_int_gt(survived, (failed + survived) / 20);
+    sweep = each_call_fails_once(life, n, codes, "calls that fail once");
+    ck_assert_int_gt(sweep.failed, sweep.tried / 20);
+    ck_assert_int_gt(sweep.tried - sweep.failed, sweep.tried / 20);
 }
 
 #endif

@@ -307,7 +307,7 @@ static ngd_status_t right_life(void)
 START_TEST(any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak)
 {
     ck_assert_int_eq(whole_life(NULL, right), NGD_OK);
-    each_call_fails_once(right_life);
+    each_call_of_a_device_fails_once(right_life);
 }
 END_TEST
 
@@ -657,8 +657,8 @@ static ngd_status_t life_of_a_pair(void)
 START_TEST(any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever)
 {
     static const int codes[] = {107000, 207001, 15, 507015};
-    int64_t before = simulator_count("calls"), n, step;
-    int failed = 0;
+    int64_t before = simulator_count("calls"), n;
+    struct sweep sweep;
 
     simulator_set("devices", "2");
     ck_assert_int_eq(life_of_a_pair(), NGD_OK);
@@ -666,18 +666,8 @@ START_TEST(any_call_of_cann_may_fail_once_in_a_group_and_no_rank_waits_for_ever)
     nothing_is_left("without a fault");
     n = simulator_count("calls") - before;
     ck_assert_int_gt(n, 80);
-    step = (int64_t)effort_step((uint64_t)n, "calls of a group that fail once");
-    for (int64_t i = 0; i < n; i += step) {
-        char when[64];
-
-        SIMULATOR(ngd_aclsim_fail_call)(NULL, i, codes[i % 4]);
-        failed += life_of_a_pair() != NGD_OK;
-        SIMULATOR(ngd_aclsim_fail_call)(NULL, -1, 0);
-        snprintf(when, sizeof(when), "call %lld failed with %d", (long long)i, codes[i % 4]);
-        nothing_is_left(when);
-    }
-    printf("%lld calls of a group, failed once: %d lives met an error\n", (long long)(n + step - 1) / step, failed);
-    ck_assert_int_gt(failed, n / step / 20);
+    sweep = each_call_fails_once(life_of_a_pair, n, codes, "calls of a group that fail once");
+    ck_assert_int_gt(sweep.failed, sweep.tried / 20);
     simulator_set("devices", "1");
 }
 END_TEST

@@ -13,18 +13,11 @@
 static ngd_status_t open_with(struct bench *b, bool nz, uint64_t memory, struct ngd_diag *diag)
 {
     struct ngd_device_params params;
-    ngd_status_t status;
 
-    memset(b, 0, sizeof(*b));
     simulated_params(&params, 0, LIMIT_MS);
     params.nz_weights = nz;
     params.memory_bytes = memory;
-    status = ngd_device_open(&params, &b->dev, diag);
-    if (!status)
-        status = ngd_stream_create(b->dev, "test", &b->stream, diag);
-    if (!status)
-        status = ngd_pool_create(b->dev, "test", &b->pool);
-    return status;
+    return simulated_open_with(b, &params, diag);
 }
 
 static void open_device(struct bench *b, bool nz)
@@ -630,7 +623,7 @@ static ngd_status_t whole_life(void)
 
 START_TEST(any_call_may_fail_once_without_a_crash_a_wrong_result_or_a_leak)
 {
-    each_call_fails_once(whole_life);
+    each_call_of_a_device_fails_once(whole_life);
 }
 END_TEST
 

@@ -35,16 +35,21 @@ static void await_linger(struct stage *s)
     }
 }
 
+/* On a clock that stands, where a slot waits up to 20 s for others; close_held() ends it. */
+static struct ngd_binding *open_waiting(struct stage *s, ngd_nsec_t now)
+{
+    ngd_clock_set_fake(now);
+    stage_open(s, 20 * NGD_SEC);
+    return bed_binding(&s->bed, ROWS_TEXT, NULL);
+}
+
 START_TEST(a_free_slot_waits_for_as_many_as_there_were_and_no_longer)
 {
     const ngd_nsec_t t0 = 1000 * NGD_SEC;
-    struct ngd_binding *b;
     struct call c[3];
     struct stage s;
+    struct ngd_binding *b = open_waiting(&s, t0);
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 20 * NGD_SEC);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
     meet(&s, b);
     submit_rows(&s, &c[0], b, 1);
     await_linger(&s);
@@ -56,9 +61,7 @@ START_TEST(a_free_slot_waits_for_as_many_as_there_were_and_no_longer)
         check_rows(&c[i]);
         ck_assert_uint_eq(c[i].req.together, 3);
     }
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
@@ -72,9 +75,7 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     struct call c[6];
     struct stage s;
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 20 * NGD_SEC);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
+    b = open_waiting(&s, t0);
     warm_buckets(&s, b);
     /* As if rows of the largest bucket were computed in another way. */
     ck_assert_int_eq(ngd_program_key(b->prog, &one, 1, &key, NULL), NGD_OK);
@@ -102,22 +103,17 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
         ck_assert_uint_eq(c[i].req.together, 4);
     }
     ngd_gcache_put(entry);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
 START_TEST(who_waits_for_others_makes_way_for_something_else)
 {
     const ngd_nsec_t t0 = 1000 * NGD_SEC;
-    struct ngd_binding *b;
     struct call c, other;
     struct stage s;
+    struct ngd_binding *b = open_waiting(&s, t0);
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 20 * NGD_SEC);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
     meet(&s, b);
     submit_rows(&s, &c, b, 1);
     await_linger(&s);
@@ -128,22 +124,17 @@ START_TEST(who_waits_for_others_makes_way_for_something_else)
     ngd_clock_set_fake(t0 + 100 * NGD_SEC); /* if the other one was taken first, this one has waited on */
     bed_warm(&s.bed, s.other, 2, 1);
     check_rows(&c);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
 START_TEST(who_is_cancelled_while_a_slot_waits_for_others_leaves)
 {
     const ngd_nsec_t t0 = 1000 * NGD_SEC;
-    struct ngd_binding *b;
     struct call c[2];
     struct stage s;
+    struct ngd_binding *b = open_waiting(&s, t0);
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 20 * NGD_SEC);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
     meet(&s, b);
     submit_rows(&s, &c[0], b, 1);
     await_linger(&s);
@@ -165,21 +156,16 @@ END_TEST
 START_TEST(nobody_waits_past_what_its_deadline_allows)
 {
     const ngd_nsec_t t0 = 1000 * NGD_SEC;
-    struct ngd_binding *b;
     struct call c;
     struct stage s;
+    struct ngd_binding *b = open_waiting(&s, t0);
 
-    ngd_clock_set_fake(t0);
-    stage_open(&s, 20 * NGD_SEC);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
     meet(&s, b);
     call_init(&c, b, 1);
     c.req.deadline = t0 + 150 * NGD_SEC; /* one replay's time, and not two */
     call_run(&s.bed, &c);                /* time stands still: it has not waited */
     call_check(&c);
-    ngd_binding_unref(b);
-    stage_close(&s);
-    ngd_clock_set_fake(-1);
+    close_held(&s, b);
 }
 END_TEST
 
