@@ -70,9 +70,10 @@ def speculating(daemon):
 def together(daemon):
     alone = {key: text_of(daemon, *key) for key in (("c", 3), ("python", 4))}
     for _ in range(3):
-        running = {key: begin(daemon, *key) for key in (("c", 3), ("python", 4), ("c", 3), ("python", 4))}
+        running = [(key, begin(daemon, *key)) for key in [*alone, *alone]]
         more = [begin(daemon, "c", seed, tokens=200) for seed in (5, 6)]
-        assert {key: end(process) for key, process in running.items()} == alone
+        for key, process in running:
+            assert end(process) == alone[key], key
         for process in more:
             end(process)
     stats = daemon.stats()
