@@ -93,30 +93,33 @@ RUN void ready_close(struct ready *r)
     memset(r, 0, sizeof(*r));
 }
 
-RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
-                            struct ngd_diag *diag)
+/* Of the graph as it is, or as the passes of these options make it. */
+RUN ngd_status_t ready_plan_with(struct ready *r, struct bench *b, const struct ngd_graph_options *options,
+                                 const char *text, const int64_t *symbols, struct ngd_diag *diag)
 {
-    struct ngd_digest options = {{0}};
+    struct ngd_digest digest = {{0}};
     struct ngd_key key;
     ngd_status_t status = ngd_graph_parse(text, strlen(text), &r->graph, diag);
 
     if (!status)
-        status = ngd_key_make(r->graph, &options, symbols, r->graph->n_symbols, &key, diag);
+        status = ngd_key_make(r->graph, &digest, symbols, r->graph->n_symbols, &key, diag);
     if (!status)
-        status = ngd_plan_create(r->graph, &key, NULL, ngd_device_target(b->dev), &r->plan, diag);
+        status = ngd_plan_create(r->graph, &key, options, ngd_device_target(b->dev), &r->plan, diag);
     return status;
 }
 
-/* Makes everything but contents of bound buffers, which are zero. On failure the rest is closed. */
-RUN ngd_status_t ready_open_in(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
-                               const char *text, const int64_t *symbols, struct ngd_diag *diag)
+RUN ngd_status_t ready_plan(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,
+                            struct ngd_diag *diag)
 {
-    ngd_status_t status;
+    return ready_plan_with(r, b, NULL, text, symbols, diag);
+}
 
-    memset(r, 0, sizeof(*r));
-    status = ready_plan(r, b, text, symbols, diag);
-    if (!status)
-        status = ngd_exec_create_in(b->dev, r->plan, comms, n_comms, &r->exec, diag);
+/* Makes everything of a plan but contents of bound buffers, which are zero. On failure the rest is closed. */
+RUN ngd_status_t ready_bind(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
+                            struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_exec_create_in(b->dev, r->plan, comms, n_comms, &r->exec, diag);
+
     for (uint32_t i = 0; !status && i < r->graph->n_params + r->graph->n_states; i++) {
         uint64_t bytes = r->plan->bound[i].bytes;
 
@@ -128,6 +131,21 @@ RUN ngd_status_t ready_open_in(struct ready *r, struct bench *b, struct ngd_comm
     if (status)
         ready_close(r);
     return status;
+}
+
+/* The same from the text on. */
+RUN ngd_status_t ready_open_in(struct ready *r, struct bench *b, struct ngd_comm *const *comms, uint32_t n_comms,
+                               const char *text, const int64_t *symbols, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    memset(r, 0, sizeof(*r));
+    status = ready_plan(r, b, text, symbols, diag);
+    if (status) {
+        ready_close(r);
+        return status;
+    }
+    return ready_bind(r, b, comms, n_comms, diag);
 }
 
 RUN ngd_status_t ready_open(struct ready *r, struct bench *b, const char *text, const int64_t *symbols,

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Decoders as PyTorch writes them out in ATen operators (tests/golden/layers, see tests/golden/README.md): some decode
+ * steps on the host device, of the graph as it is, run eagerly, and of what the passes make of it, replayed. Both give
+ * what PyTorch gives, and the same bits.
+ */
+#include "tests/ops/device_run.h"
+#include "tests/ops/each_isa.h"
+#include "tests/ops/golden.h"
+#include "tests/unit/unit.h"
+
+#define MAX_ROWS   8
+#define MAX_LOGITS 1024
+
+/* How a decoder is written, and from where to where it was traced: make_layers.py says more. */
+static const char *const files[] = {
+    "hf_aot", "hf_flat_aot", "hf_flat_export", "vllm_aot", "vllm_export",
+};
+#define N_FILES (sizeof(files) / sizeof(files[0]))
+
+struct layers {
+    struct golden g;
+    int64_t rows, steps;
+    struct golden_case logits, states; /* their tolerances */
+};
+
+static void layers_open(struct layers *l)
+{
+    json_t *tolerance;
+
+    memset(l, 0, sizeof(*l));
+    golden_load(&l->g, "layers/layers.json", "layers/layers.safetensors");
+    l->rows = json_integer_value(json_object_get(l->g.cases, "rows"));
+    l->steps = json_integer_value(json_object_get(l->g.cases, "steps"));
+    tolerance = json_object_get(l->g.cases, "tolerance");
+    l->logits.rel = json_number_value(json_object_get(json_object_get(tolerance, "logits"), "rel"));
+    l->logits.abs = json_number_value(json_object_get(json_object_get(tolerance, "logits"), "abs"));
+    l->states.rel = json_number_value(json_object_get(json_object_get(tolerance, "states"), "rel"));
+    l->states.abs = json_number_value(json_object_get(json_object_get(tolerance, "states"), "abs"));
+    ck_assert(l->rows > 0 && l->rows <= MAX_ROWS && l->steps > 0 && l->logits.abs > 0 && l->states.abs > 0);
+}
+
+static struct golden_tensor tensor_of(const struct layers *l, const char *prefix, const char *name)
+{
+    char full[256];
+
+    snprintf(full, sizeof(full), "%s%s", prefix, name);
+    return golden_tensor(&l->g, full);
+}
+
+/* ---- one decoder on a device ---- */
+
+/* At byte `at` of the buffer, as f32, exactly. Returns where it ends. */
+static uint64_t write_wide(struct ngd_buffer *buf, uint64_t at, const struct golden_tensor *t)
+{
+    const uint64_t n = t->bytes / ngd_dtype_bytes(t->dtype);
+    float *wide = calloc(n, sizeof(*wide));
+    struct ngd_diag diag = {0};
+
+    for (uint64_t i = 0; i < n; i++)
+        wide[i] = (float)golden_value(t->dtype, t->data, i);
+    run_check(ngd_buffer_write(buf, at, wide, n * sizeof(*wide), &diag), &diag, "write");
+    free(wide);
+    return at + n * sizeof(*wide);
+}
+
+/* A param is a tensor of the file, or several one behind the other; a state begins as a tensor of the file. */
+static void fill_bound(const struct layers *l, struct ready *r)
+{
+    const struct ngd_graph *g = r->graph;
+
+    for (uint32_t i = 0; i < r->n_bound; i++) {
+        const bool param = i < g->n_params;
+        const char *label = g->values[param ? g->params[i] : g->states[i - g->n_params]].label;
+        json_t *parts = json_object_get(json_object_get(l->g.cases, "merged"), label), *part;
+        struct golden_tensor t;
+        uint64_t at = 0;
+        size_t k;
+
+        json_array_foreach(parts, k, part)
+        {
+            t = golden_tensor(&l->g, json_string_value(part));
+            at = write_wide(r->bound[i], at, &t);
+        }
+        if (!parts) {
+            t = tensor_of(l, param ? "" : "before.", label);
+            at = write_wide(r->bound[i], 0, &t);
+        }
+        ck_assert_uint_eq(at, r->plan->bound[i].bytes);
+    }
+}
+
+static void decoder_open(struct ready *r, const struct layers *l, struct bench *b, const char *file, bool passes)
+{
+    struct ngd_graph_options options;
+    struct ngd_diag diag = {0};
+    char name[128], *text;
+    size_t n;
+
+    memset(r, 0, sizeof(*r));
+    ngd_graph_options_init(&options);
+    snprintf(name, sizeof(name), "layers/%s.txt", file);
+    text = golden_read(name, &n);
+    run_check(ready_plan_with(r, b, passes ? &options : NULL, text, &l->rows, &diag), &diag, file);
+    run_check(ready_bind(r, b, NULL, 0, &diag), &diag, file);
+    free(text);
+    fill_bound(l, r);
+}
+
+/* What the step feeds under this label; all steps are one behind the other. */
+static struct golden_tensor fed(const struct layers *l, const struct ngd_graph *g, uint32_t value, int64_t step)
+{
+    struct golden_tensor t = tensor_of(l, "step.", g->values[value].label);
+
+    t.bytes /= (uint64_t)l->steps;
+    t.data += (uint64_t)step * t.bytes;
+    return t;
+}
+
+static void decoder_step(struct ready *r, const struct layers *l, struct bench *b, int64_t step, bool eager,
+                         float *logits)
+{
+    const struct ngd_graph *g = r->graph;
+    struct ngd_host_value hosts[4];
+    struct ngd_span in[8];
+    struct ngd_out out = {logits, ngd_plan_output_bytes(r->plan, 0, &l->rows)};
+    struct ngd_launch launch = {.symbols = &l->rows, .inputs = in, .hosts = hosts, .outputs = &out, .eager = eager};
+    struct ngd_diag diag = {0};
+
+    ck_assert(g->n_inputs <= 8 && g->n_hosts <= 4 && g->n_outputs == 1 && out.bytes <= MAX_LOGITS * sizeof(float));
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const struct golden_tensor t = fed(l, g, g->inputs[i], step);
+
+        in[i] = (struct ngd_span){t.data, t.bytes};
+    }
+    for (uint32_t i = 0; i < g->n_hosts; i++) {
+        const struct golden_tensor t = fed(l, g, g->hosts[i], step);
+
+        hosts[i] = (struct ngd_host_value){(const int64_t *)(const void *)t.data, (uint32_t)(t.bytes / 8)};
+    }
+    run_check(ngd_launch_check(r->plan, &launch, g->n_inputs, g->n_hosts, 1, &diag), &diag, "step");
+    run_check(ngd_stream_run(b->stream, r->inst, &launch), &launch.diag, "step");
+}
+
+/* ---- comparison ---- */
+
+static void is_right(const struct golden_case *tolerance, const struct golden_tensor *want, const void *got,
+                     const char *what, int64_t step)
+{
+    uint64_t at;
+    const double e = golden_compare(tolerance, want, got, &at);
+
+    ck_assert_msg(e <= 1, "%s, step %lld: element %llu is %.9g, PyTorch has %.9g: %.3g times what is allowed", what,
+                  (long long)step, (unsigned long long)at, golden_value(want->dtype, got, at),
+                  golden_value(want->dtype, want->data, at), e);
+}
+
+static void states_are_right(const struct layers *l, const struct ready *plain, const struct ready *fused,
+                             const char *what)
+{
+    for (uint32_t i = plain->graph->n_params; i < plain->n_bound; i++) {
+        const char *label = plain->graph->values[plain->graph->states[i - plain->graph->n_params]].label;
+        const struct golden_tensor want = tensor_of(l, "after.", label);
+        const int ordinal = ngd_graph_find_input(fused->graph, NGD_VALUE_STATE, label);
+        char *got = malloc(want.bytes), *other = malloc(want.bytes);
+        struct ngd_diag diag = {0};
+
+        ck_assert_int_ge(ordinal, 0);
+        ck_assert_uint_eq(want.bytes, plain->plan->bound[i].bytes);
+        run_check(ngd_buffer_read(plain->bound[i], 0, got, want.bytes, &diag), &diag, label);
+        run_check(
+            ngd_buffer_read(fused->bound[fused->graph->n_params + (uint32_t)ordinal], 0, other, want.bytes, &diag),
+            &diag, label);
+        is_right(&l->states, &want, got, what, l->steps);
+        ck_assert_msg(memcmp(got, other, want.bytes) == 0, "%s: passes change %s", what, label);
+        free(got);
+        free(other);
+    }
+}
+
+/* All steps of one file, as it is and after the passes. */
+static void decoder_is_right(const struct layers *l, struct bench *b, const char *file)
+{
+    static float logits[2][MAX_LOGITS];
+    struct golden_tensor want = golden_tensor(&l->g, "logits");
+    struct ready plain, fused;
+    char what[128];
+
+    snprintf(what, sizeof(what), "%s (%s)", file, b->name);
+    decoder_open(&plain, l, b, file, false);
+    decoder_open(&fused, l, b, file, true);
+    want.bytes /= (uint64_t)l->steps;
+    for (int64_t step = 0; step < l->steps; step++, want.data += want.bytes) {
+        decoder_step(&plain, l, b, step, true, logits[0]);
+        decoder_step(&fused, l, b, step, false, logits[1]);
+        ck_assert_uint_eq(want.bytes, ngd_plan_output_bytes(plain.plan, 0, &l->rows));
+        is_right(&l->logits, &want, logits[0], what, step);
+        ck_assert_msg(memcmp(logits[0], logits[1], want.bytes) == 0, "%s, step %lld: passes change the logits", what,
+                      (long long)step);
+    }
+    states_are_right(l, &plain, &fused, what);
+    ready_close(&plain);
+    ready_close(&fused);
+}
+
+START_TEST(decoders_written_in_aten_give_what_pytorch_gives_with_and_without_passes)
+{
+    struct layers l;
+
+    layers_open(&l);
+    EACH_ISA (isa) {
+        struct bench b;
+
+        bench_open(&b, (ngd_isa_t)isa, 1);
+        for (size_t i = 0; i < N_FILES; i++)
+            decoder_is_right(&l, &b, files[i]);
+        bench_close(&b);
+    }
+    golden_close(&l.g);
+}
+END_TEST
+
+UNIT_MAIN("layers", decoders_written_in_aten_give_what_pytorch_gives_with_and_without_passes)
