@@ -4,14 +4,14 @@
 #include "devices/host/simd.h"
 
 /*
- * Sum of `value` (in v, of the elements at i) over a row: four partial sums hide the latency of the addition. The tail
- * goes to the first; its missing lanes are zero, or made so by KEEP_TAIL.
+ * Sum of `value` (in v, of the elements at i) over a row's elements from..to: four partial sums hide the latency of the
+ * addition. The tail goes to the first; its missing lanes are zero, or made so by LOAD.
  */
-#define ROW_SUM(result, LOAD, value)                                        \
+#define ROW_SUM(result, from, to, LOAD, value)                              \
     do {                                                                    \
         simd_f s0 = simd_zero(), s1 = s0, s2 = s0, s3 = s0, v;              \
-        int64_t i = 0;                                                      \
-        for (; i + 4 * SIMD_W <= n; i += 4 * SIMD_W) {                      \
+        int64_t i = (from);                                                 \
+        for (; i + 4 * SIMD_W <= (to); i += 4 * SIMD_W) {                   \
             v = LOAD(i, SIMD_W);                                            \
             s0 = value(s0);                                                 \
             v = LOAD(i + SIMD_W, SIMD_W);                                   \
@@ -21,15 +21,32 @@
             v = LOAD(i + 3 * SIMD_W, SIMD_W);                               \
             s3 = value(s3);                                                 \
         }                                                                   \
-        for (; i < n; i += SIMD_W) {                                        \
-            v = LOAD(i, n - i);                                             \
+        for (; i < (to); i += SIMD_W) {                                     \
+            v = LOAD(i, (to)-i);                                            \
             s0 = value(s0);                                                 \
         }                                                                   \
         (result) = simd_hsum(simd_add(simd_add(s0, s1), simd_add(s2, s3))); \
     } while (0)
 
 #define PLUS_V(s)      simd_add(s, v)
-#define PLUS_SQUARE(s) simd_fma(v, v, s)
+#define PLUS_SQUARE(s) simd_add(s, simd_mul(v, v))
+
+/*
+ * The mean of a row's squares, with the bits of aten.pow and aten.mean.dim (k_reduce_impl.h), since a norm that is
+ * written out in those is replaced by one of these: each square is rounded, and blocks are added in f64. Of one block
+ * the f32 quotient is what the f64 one rounds to.
+ */
+#define MEAN_SQUARE(result, LOAD)                                                     \
+    do {                                                                              \
+        double total = 0;                                                             \
+        float ss = 0;                                                                 \
+        for (int64_t from = 0; from < n; from += SIMD_SUM_BLOCK) {                    \
+            const int64_t to = n - from < SIMD_SUM_BLOCK ? n : from + SIMD_SUM_BLOCK; \
+            ROW_SUM(ss, from, to, LOAD, PLUS_SQUARE);                                 \
+            total += (double)ss;                                                      \
+        }                                                                             \
+        (result) = n <= SIMD_SUM_BLOCK ? ss / (float)n : (float)(total / (double)n);  \
+    } while (0)
 
 #define RMS(X, G)                                                                                                     \
     static void rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump,     \
@@ -38,12 +55,12 @@
         const ngd_el_##X *x = xp;                                                                                     \
         const ngd_el_##G *g = gp;                                                                                     \
         ngd_el_##X *y = yp;                                                                                           \
-        float ss;                                                                                                     \
+        float mean;                                                                                                   \
         simd_f r;                                                                                                     \
         (void)x2p;                                                                                                    \
         (void)sump;                                                                                                   \
-        ROW_SUM(ss, LOAD_X_##X, PLUS_SQUARE);                                                                         \
-        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                    \
+        MEAN_SQUARE(mean, LOAD_X_##X);                                                                                \
+        *rstd = 1.0f / sqrtf(mean + eps);                                                                             \
         r = simd_set1(*rstd);                                                                                         \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
             const simd_f v = simd_mul(simd_load_up_to_##X(x + i, n - i), r);                                          \
@@ -56,10 +73,10 @@
         const ngd_el_##X *x = xp, *x2 = x2p;                                                                          \
         const ngd_el_##G *g = gp;                                                                                     \
         ngd_el_##X *y = yp, *sum = sump;                                                                              \
-        float ss;                                                                                                     \
+        float mean;                                                                                                   \
         simd_f r;                                                                                                     \
-        ROW_SUM(ss, LOAD_SUM_##X, PLUS_SQUARE);                                                                       \
-        *rstd = 1.0f / sqrtf(ss / (float)n + eps);                                                                    \
+        MEAN_SQUARE(mean, LOAD_SUM_##X);                                                                              \
+        *rstd = 1.0f / sqrtf(mean + eps);                                                                             \
         r = simd_set1(*rstd);                                                                                         \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
             const simd_f v = simd_mul(simd_load_up_to_##X(sum + i, n - i), r);                                        \
@@ -92,9 +109,9 @@ RMS(bf16, bf16)
         const int64_t n = l->n;                                                        \
         float sum, var;                                                                \
         simd_f mean, r;                                                                \
-        ROW_SUM(sum, LOAD_X_##X, PLUS_V);                                              \
+        ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                        \
         mean = simd_set1(sum / (float)n);                                              \
-        ROW_SUM(var, LOAD_DIFF_##X, PLUS_SQUARE);                                      \
+        ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                \
         r = simd_set1(1.0f / sqrtf(var / (float)n + l->eps));                          \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                      \
             simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r); \

@@ -24,7 +24,7 @@ struct reduce_params {
     ngd_reduce_cols_fn cols; /* NULL: results one by one */
     void (*store)(char *dst, int64_t i, double f, int64_t v);
     struct ngd_acc first;
-    double scale; /* of the sum: 1, or 1/count */
+    double count; /* what the sum is divided by; 1 unless a mean is asked for */
     bool add;     /* columns are summed (else: extremes) */
 };
 
@@ -132,7 +132,7 @@ static void one_by_one(const struct reduce_params *r, char *const *in, char *out
 
             for (ngd_nd_start(&red, &r->reduced, &p, 0, r->reduced.total); red.run; ngd_nd_next(&red))
                 r->run(&acc, red.p[0], step, red.run);
-            r->store(out, o, acc.f * r->scale, acc.i);
+            r->store(out, o, acc.f / r->count, acc.i);
         }
     }
 }
@@ -159,7 +159,7 @@ static void reduce_cols(const struct reduce_params *r, char *in, char *out, int6
         }
     }
     for (int64_t c = 0; c < m; c++)
-        r->store(out, o + c, (double)(r->add ? total[c] + acc[c] : acc[c]) * r->scale, 0);
+        r->store(out, o + c, (double)(r->add ? total[c] + acc[c] : acc[c]) / r->count, 0);
 }
 
 static void by_cols(const struct reduce_params *r, char *const *in, char *out, int64_t begin, int64_t end)
@@ -262,7 +262,7 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
     r->run = mixes ? mixed[x->dtype] : runs[kind][x->dtype];
     r->store = stores[out->dtype];
     r->first = first_of(kind);
-    r->scale = kind == MEAN ? 1.0 / (double)r->reduced.total : 1.0; /* of nothing: 0 * infinity, which is NaN */
+    r->count = kind == MEAN ? (double)r->reduced.total : 1.0; /* of nothing: 0 / 0, which is NaN */
     r->add = kind == SUM || kind == MEAN;
     choose_vector(r, kind, x->dtype, p->isa);
     p->fn = run_reduce;

@@ -4,11 +4,10 @@
 #include "devices/host/simd_math.h"
 
 /*
- * Blocks of BLOCK elements are summed in four vectors of partial sums and then added in f64: a lane adds at most
- * BLOCK / 4 numbers, so the error does not grow with the length of the run.
+ * Blocks of SIMD_SUM_BLOCK elements are summed in four vectors of partial sums and then added in f64: a lane adds at
+ * most a quarter of those, so the error does not grow with the length of the run. npu.rms_norm adds up its squares in
+ * this order too.
  */
-#define BLOCK 4096
-
 #define SUM(T)                                                                                                     \
     static float block_##T(const ngd_el_##T *x, int64_t n)                                                         \
     {                                                                                                              \
@@ -28,8 +27,8 @@
     {                                                                                                              \
         const ngd_el_##T *x = (const void *)p;                                                                     \
         (void)step;                                                                                                \
-        for (int64_t i = 0; i < n; i += BLOCK)                                                                     \
-            acc->f += (double)block_##T(x + i, n - i < BLOCK ? n - i : BLOCK);                                     \
+        for (int64_t i = 0; i < n; i += SIMD_SUM_BLOCK)                                                            \
+            acc->f += (double)block_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK);                   \
     }                                                                                                              \
     static void sum_cols_##T(float *acc, const char *p, int64_t n)                                                 \
     {                                                                                                              \

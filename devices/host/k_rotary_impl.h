@@ -3,7 +3,10 @@
 #include "devices/host/k_rotary.h"
 #include "devices/host/simd_math.h"
 
-/* y = x * cos + rotate_half(x) * sin, rotate_half(x1, x2) = (-x2, x1): both halves together, so that y may be x. */
+/*
+ * y = x * cos + rotate_half(x) * sin, rotate_half(x1, x2) = (-x2, x1): both halves together, so that y may be x. Each
+ * product is rounded, as it is where a model writes this out: that is replaced by npu.rotary_mul.
+ */
 #define ROTARY(T)                                                                                                      \
     SIMD_INLINE void rotate_##T(const ngd_el_##T *x, const void *cos, ngd_dtype_t ct, const void *sin, ngd_dtype_t st, \
                                 ngd_el_##T *y, int64_t half)                                                           \
@@ -11,10 +14,10 @@
         for (int64_t i = 0; i < half; i += SIMD_W) {                                                                   \
             const int64_t left = half - i;                                                                             \
             const simd_f x1 = simd_load_up_to_##T(x + i, left), x2 = simd_load_up_to_##T(x + half + i, left);          \
-            const simd_f y1 = simd_fma(simd_neg(x2), simd_load_any(sin, st, i, left),                                  \
-                                       simd_mul(x1, simd_load_any(cos, ct, i, left)));                                 \
-            const simd_f y2 = simd_fma(x1, simd_load_any(sin, st, half + i, left),                                     \
-                                       simd_mul(x2, simd_load_any(cos, ct, half + i, left)));                          \
+            const simd_f y1 = simd_add(simd_mul(x1, simd_load_any(cos, ct, i, left)),                                  \
+                                       simd_mul(simd_neg(x2), simd_load_any(sin, st, i, left)));                       \
+            const simd_f y2 = simd_add(simd_mul(x2, simd_load_any(cos, ct, half + i, left)),                           \
+                                       simd_mul(x1, simd_load_any(sin, st, half + i, left)));                          \
             simd_store_up_to_##T(y + i, y1, left);                                                                     \
             simd_store_up_to_##T(y + half + i, y2, left);                                                              \
         }                                                                                                              \

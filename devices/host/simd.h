@@ -22,6 +22,7 @@
 #endif
 
 #define SIMD_W            NGD_SIMD
+#define SIMD_SUM_BLOCK    4096 /* elements of a row that are added up in f32 before the sum goes on in f64 */
 #define SIMD_PASTE_(a, b) a##_##b
 #define SIMD_PASTE(a, b)  SIMD_PASTE_(a, b)
 #if defined(NGD_STATIC_FAMILY) /* generated files, several of which have the same tables */
