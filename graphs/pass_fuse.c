@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuse_early, fuse_late: replace what the patterns of their phase match (graphs/pattern.h), in the order of the set.
- * Between the two, linears of one operand are merged.
+ * fuse_first, fuse_early, fuse_late: replace what the patterns of their phase match (graphs/pattern.h), in the order of
+ * the set. Behind the first, views and equal nodes are looked for again: norms and rotations that were written out are
+ * operators by then, whose operands a layer shares with the next. Between the other two, linears of one operand are
+ * merged.
  *
  * Correct as far as each pattern is: that it may be applied where it matches is argued in pattern_match.c; that source
  * and replacement compute the same is its author's promise, which tests check for the built-in ones.
@@ -76,6 +78,11 @@ static ngd_status_t fuse(struct ngd_pass_context *ctx, const struct choice *choi
         ctx->changed += replaced;
     }
     return status;
+}
+
+ngd_status_t ngd_pass_fuse_first(struct ngd_pass_context *ctx)
+{
+    return fuse(ctx, &(struct choice){.phase = NGD_PATTERN_FIRST});
 }
 
 ngd_status_t ngd_pass_fuse_early(struct ngd_pass_context *ctx)

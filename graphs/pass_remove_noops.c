@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
- * shape and the order, padding by nothing, pow 1, cat and split of one, a slice_scatter of all, and copies of a state
- * onto itself.
+ * shape and the order, padding by nothing, pow 1, cat of one and of one with empty ones, split of one, a slice_scatter
+ * of all, and copies of a state onto itself.
  *
  * Correct because the result has the operand's type and, element by element, its value. A result that is read after
  * the operand's state was written would see the write, so what is of a state that is written later stays. That no
@@ -69,12 +69,26 @@ static const struct {
     {NGD_OP_ATEN_TRANSPOSE_INT, swaps_nothing},
     {NGD_OP_ATEN_T, has_no_matrix},
     {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
-    {NGD_OP_ATEN_CAT, has_one_part},
     {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
     {NGD_OP_C10D_WAIT_TENSOR, NULL},
 };
 
 #define NO_OPERAND UINT32_MAX
+
+/* The operand of a cat beside which there are empty ones only. */
+static uint32_t only_part(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    uint32_t axis = ngd_op_known_axis(n, "dim", ngd_node_in(g, n, 0)->rank), found = NO_OPERAND;
+
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        if (n->n_in > 1 && ngd_node_in(g, n, i)->dims[axis] == 0)
+            continue;
+        if (found != NO_OPERAND)
+            return NO_OPERAND;
+        found = i;
+    }
+    return found;
+}
 
 /* The operand that is the result; NO_OPERAND: none is. */
 static uint32_t same_operand(const struct ngd_graph *g, const struct ngd_node *n)
@@ -87,6 +101,8 @@ static uint32_t same_operand(const struct ngd_graph *g, const struct ngd_node *n
     /* A slice of the result's shape is all of it. */
     if (n->op->id == NGD_OP_ATEN_SLICE_SCATTER && ngd_type_equal(ngd_node_in(g, n, 1), result))
         return 1;
+    if (n->op->id == NGD_OP_ATEN_CAT)
+        return only_part(g, n);
     if (!ngd_type_equal(ngd_node_in(g, n, 0), result))
         return NO_OPERAND;
     for (size_t i = 0; i < sizeof(noops) / sizeof(noops[0]); i++)

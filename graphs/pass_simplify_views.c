@@ -2,7 +2,8 @@
 /*
  * simplify_views: one view for a chain of views, and none for views that cancel out.
  *
- *   - aten.reshape becomes aten.view, and the size of a view is written out (no -1): equal views look equal;
+ *   - aten.reshape becomes aten.view, and the size of a view is written out (no -1), as are the bounds of a slice of a
+ *     constant dimension (0 to its size): equal views look equal;
  *   - a reshaping view (view, unsqueeze, squeeze) of a reshaping view is one view of the first one's operand;
  *   - a reordering view (permute, transpose, t) of a reordering view is one permute;
  *   - what has the operand's shape again, and order, is the operand.
@@ -54,6 +55,40 @@ static ngd_status_t write_out(struct ngd_pass_context *ctx, struct ngd_node *n)
         memcmp(n->attrs[0].list, type->dims, type->rank * sizeof(type->dims[0])) == 0)
         return NGD_OK;
     return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
+}
+
+static bool clamp(ngd_dim_t *bound, int64_t size)
+{
+    int64_t v = *bound < 0 ? *bound + size : *bound;
+
+    v = v < 0 ? 0 : v > size ? size : v;
+    if (v == *bound)
+        return false;
+    *bound = v;
+    return true;
+}
+
+static ngd_status_t write_bounds(struct ngd_pass_context *ctx, struct ngd_node *n)
+{
+    const struct ngd_type *x = ngd_node_in(ctx->rw->g, n, 0);
+    const int64_t size = x->dims[ngd_op_known_axis(n, "dim", x->rank)];
+    const int start = ngd_op_attr_index(n->op, "start", 5), end = ngd_op_attr_index(n->op, "end", 3);
+    struct ngd_attr_value *attrs;
+    bool other;
+
+    if (!ngd_dim_is_const(size) || !ngd_dim_is_const(n->attrs[start].i) || !ngd_dim_is_const(n->attrs[end].i))
+        return NGD_OK;
+    attrs = ngd_arena_calloc(&ctx->rw->g->priv->arena, n->op->n_attrs, sizeof(*attrs));
+    if (!attrs)
+        return no_memory(ctx);
+    memcpy(attrs, n->attrs, n->op->n_attrs * sizeof(*attrs));
+    other = clamp(&attrs[start].i, size);
+    other |= clamp(&attrs[end].i, size);
+    if (other) {
+        n->attrs = attrs;
+        ctx->changed++;
+    }
+    return NGD_OK;
 }
 
 /* order[i]: the operand's dimension that is the result's dimension i. */
@@ -155,6 +190,8 @@ ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
         const struct ngd_node *node = ngd_rewrite_node(ctx->rw, n);
 
         next = ctx->rw->nodes[n].next;
+        if (node->op->id == NGD_OP_ATEN_SLICE_TENSOR)
+            status = write_bounds(ctx, ngd_rewrite_node(ctx->rw, n));
         if (ngd_op_reshapes(node->op) || reorders(node))
             status = visit(ctx, n);
     }

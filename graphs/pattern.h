@@ -52,6 +52,7 @@ typedef enum ngd_pattern_phase {
     NGD_PATTERN_EARLY, /* before linears of one operand are merged */
     NGD_PATTERN_LATE,
     NGD_PATTERN_CUSTOM, /* only where an option names it */
+    NGD_PATTERN_FIRST,  /* before the others: what is written out in smaller operators becomes the operator */
 } ngd_pattern_phase_t;
 
 struct ngd_pattern_dim {

@@ -152,17 +152,33 @@ static bool unify_value(struct match *m, uint32_t of_pattern, uint32_t value)
 
 /* ---- nodes ---- */
 
-static bool same_given(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
-                       const struct ngd_attr_value *v, bool at_end)
+static bool is_axis(const struct ngd_attr_schema *schema)
 {
+    return strcmp(schema->name, "dim") == 0 || strcmp(schema->name, "dim0") == 0 || strcmp(schema->name, "dim1") == 0 ||
+           strcmp(schema->name, "axis") == 0;
+}
+
+/* rank: of the tensor whose dimensions an axis counts. A pattern that counts from the end means that dimension, from
+ * whichever end the graph counts it. */
+static bool same_int(struct match *m, ngd_dim_t of_pattern, ngd_dim_t v, uint32_t rank, bool at_end)
+{
+    if (rank && ngd_dim_is_const(of_pattern) && of_pattern < 0 && ngd_dim_is_const(v) && v >= 0)
+        v -= rank;
+    return at_end ? same_dim(m, of_pattern, v) : unify_dim(m, of_pattern, v);
+}
+
+static bool same_given(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
+                       const struct ngd_attr_value *v, uint32_t rank, bool at_end)
+{
+    rank = is_axis(schema) ? rank : 0;
     switch (schema->type) {
     case NGD_ATTR_INT:
-        return at_end ? same_dim(m, a->value.i, v->i) : unify_dim(m, a->value.i, v->i);
+        return same_int(m, a->value.i, v->i, rank, at_end);
     case NGD_ATTR_INTS:
         if (a->value.n != v->n)
             return false;
         for (uint32_t i = 0; i < v->n; i++)
-            if (!(at_end ? same_dim(m, a->value.list[i], v->list[i]) : unify_dim(m, a->value.list[i], v->list[i])))
+            if (!same_int(m, a->value.list[i], v->list[i], rank, at_end))
                 return false;
         return true;
     case NGD_ATTR_FLOAT:
@@ -191,7 +207,7 @@ static bool is_default(const struct ngd_attr_schema *schema, const struct ngd_at
 }
 
 static bool same_attr(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
-                      const struct ngd_attr_value *v, bool at_end)
+                      const struct ngd_attr_value *v, uint32_t rank, bool at_end)
 {
     switch (a->kind) {
     case NGD_PATTERN_ATTR_ANY:
@@ -203,9 +219,22 @@ static bool same_attr(struct match *m, const struct ngd_attr_schema *schema, con
     case NGD_PATTERN_ATTR_DTYPE:
         return unify_dtype(m, a->variable, v->i);
     case NGD_PATTERN_ATTR_GIVEN:
-        return same_given(m, schema, a, v, at_end);
+        return same_given(m, schema, a, v, rank, at_end);
     }
     return false;
+}
+
+static bool same_attrs(struct match *m, const struct ngd_pattern_node *pn, const struct ngd_node *n, bool at_end)
+{
+    const struct ngd_rewrite *rw = m->ctx->rw;
+    /* An axis counts the operand's dimensions; where there is one more, the result's. */
+    const uint32_t value = n->op->id == NGD_OP_ATEN_UNSQUEEZE ? n->out[0] : n->n_in ? n->in[0] : NGD_VALUE_NONE;
+    const uint32_t rank = value == NGD_VALUE_NONE ? 0 : ngd_rewrite_type(rw, value)->rank;
+
+    for (uint32_t i = 0; i < n->op->n_attrs; i++)
+        if (!same_attr(m, &n->op->attrs[i], &pn->attrs[i], &n->attrs[i], rank, at_end))
+            return false;
+    return true;
 }
 
 static bool is_matched(const struct match *m, uint32_t node)
@@ -223,9 +252,8 @@ static bool unify_node(struct match *m, uint32_t of_pattern, uint32_t node, bool
 
     if (n->op != pn->op || n->n_in != pn->n_in || n->n_out != pn->n_out || is_matched(m, node))
         return false;
-    for (uint32_t i = 0; i < n->op->n_attrs; i++)
-        if (!same_attr(m, &n->op->attrs[i], &pn->attrs[i], &n->attrs[i], false))
-            return false;
+    if (!same_attrs(m, pn, n, false))
+        return false;
     for (uint32_t i = 0; i < n->n_in; i++)
         if (!unify_value(m, pn->in[i], n->in[swapped ? 1 - i : i]))
             return false;
@@ -299,13 +327,9 @@ static bool check_bindings(struct match *m)
             if (!same_dim(m, v->dims[k], type->dims[type->rank - v->rank + k]))
                 return false;
     }
-    for (uint32_t i = 0; i < p->source.n_nodes; i++) {
-        const struct ngd_node *n = ngd_rewrite_node(m->ctx->rw, m->node_of[i]);
-
-        for (uint32_t k = 0; k < n->op->n_attrs; k++)
-            if (!same_attr(m, &n->op->attrs[k], &p->source.nodes[i].attrs[k], &n->attrs[k], true))
-                return false;
-    }
+    for (uint32_t i = 0; i < p->source.n_nodes; i++)
+        if (!same_attrs(m, &p->source.nodes[i], ngd_rewrite_node(m->ctx->rw, m->node_of[i]), true))
+            return false;
     for (uint32_t i = 0; i < p->n_wheres; i++)
         if (!check_where(m, &p->wheres[i]))
             return false;

@@ -725,8 +725,10 @@ static ngd_status_t parse_doc(struct parser *p)
     return ngd_pattern_lex_advance(&p->lex);
 }
 
-static const char *const phases[] = {
-    [NGD_PATTERN_EARLY] = "early", [NGD_PATTERN_LATE] = "late", [NGD_PATTERN_CUSTOM] = "custom"};
+static const char *const phases[] = {[NGD_PATTERN_EARLY] = "early",
+                                     [NGD_PATTERN_LATE] = "late",
+                                     [NGD_PATTERN_CUSTOM] = "custom",
+                                     [NGD_PATTERN_FIRST] = "first"};
 
 const char *ngd_pattern_phase_name(ngd_pattern_phase_t phase)
 {
@@ -737,13 +739,13 @@ static ngd_status_t parse_phase(struct parser *p)
 {
     ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
 
-    for (int i = 0; !status && i < 3; i++) {
+    for (size_t i = 0; !status && i < sizeof(phases) / sizeof(phases[0]); i++) {
         if (ngd_pattern_lex_at_word(&p->lex, phases[i])) {
             p->pattern->phase = (ngd_pattern_phase_t)i;
             return ngd_pattern_lex_advance(&p->lex);
         }
     }
-    return status ? status : ngd_pattern_lex_expected(&p->lex, "early, late or custom");
+    return status ? status : ngd_pattern_lex_expected(&p->lex, "first, early, late or custom");
 }
 
 static ngd_status_t parse_statement(struct parser *p)
