@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What fused operators are worth where launches count: a decode step of 28 layers of hidden size 64, one row, on the
- * host device itself. The graph as a model gives it, eager and replayed, and the same step of fused operators (ngd.),
- * in turns within one run; and the latter once more with static kernels, whose results must be the same bits.
+ * What a captured and optimised graph is worth where launches count: a decode step of 28 layers of hidden size 64, one
+ * row, on the host device itself, in two forms that compute the same bits: with the operators that NPUs have for norms
+ * and rotations (npu.), and with those written out, as PyTorch traces models that do not call them. Each eager without
+ * passes, replayed as given, and replayed as the passes leave it, in turns within one run; the last also with static
+ * kernels.
  *
  *     bench_host_decoder [--layers N] [--threads T] [--rounds R] [--each N] [--compiler PATH]
  */
 #include "base/mem.h"
 #include "base/strbuf.h"
 #include "bench/bench_device.h"
+#include "bench/step_graph.h"
 #include "devices/device.h"
+#include "graphs/pass.h"
 #include <inttypes.h>
 
-enum { HIDDEN = 64, HEADS = 4, KV_HEADS = 2, HEAD_DIM = 16, FFN = 128, VOCAB = 512, BLOCK = 16, BLOCKS = 4 };
+enum { VOCAB = BENCH_STEP_VOCAB, BLOCKS = BENCH_STEP_BLOCKS };
 
 struct step {
     struct ngd_graph *graph;
@@ -28,119 +32,13 @@ static void check(ngd_status_t status, const struct ngd_diag *diag)
         bench_fail("%s: %s", ngd_status_name(status), diag->text);
 }
 
-/* ---- the graph ---- */
-
-static void put_weights(struct ngd_strbuf *sb, int i)
-{
-    static const struct {
-        const char *name;
-        int n, k;
-    } matrices[] = {{"q", HEADS * HEAD_DIM, HIDDEN},
-                    {"k", KV_HEADS * HEAD_DIM, HIDDEN},
-                    {"v", KV_HEADS * HEAD_DIM, HIDDEN},
-                    {"o", HIDDEN, HEADS * HEAD_DIM},
-                    {"gate", FFN, HIDDEN},
-                    {"up", FFN, HIDDEN},
-                    {"down", HIDDEN, FFN}};
-
-    for (size_t m = 0; m < sizeof(matrices) / sizeof(matrices[0]); m++)
-        ngd_strbuf_printf(sb, "param %%w.%s.%d : bf16[%d,%d]\n", matrices[m].name, i, matrices[m].n, matrices[m].k);
-    ngd_strbuf_printf(sb, "param %%g1.%d : bf16[%d]\nparam %%g2.%d : bf16[%d]\n", i, HIDDEN, i, HIDDEN);
-    ngd_strbuf_printf(sb, "param %%gq.%d : bf16[%d]\nparam %%gk.%d : bf16[%d]\n", i, HEAD_DIM, i, HEAD_DIM);
-    ngd_strbuf_printf(sb, "state %%keys.%d : bf16[%d,%d,%d,%d]\n", i, BLOCKS, BLOCK, KV_HEADS, HEAD_DIM);
-    ngd_strbuf_printf(sb, "state %%values.%d : bf16[%d,%d,%d,%d]\n", i, BLOCKS, BLOCK, KV_HEADS, HEAD_DIM);
-}
-
-static void put_attention(struct ngd_strbuf *sb, int i)
-{
-    ngd_strbuf_printf(
-        sb,
-        "%%att.%d = npu.fused_infer_attention_score(%%qr.%d, %%keys.%d, %%values.%d, %%table, %%ql, %%kl) "
-        "{num_heads=%d, num_key_value_heads=%d, scale=0.25, block_size=%d}\n",
-        i, i, i, i, HEADS, KV_HEADS, BLOCK);
-    ngd_strbuf_printf(sb, "%%flat.%d = aten.view(%%att.%d) {size=[1,%d]}\n", i, i, HEADS * HEAD_DIM);
-}
-
-static void put_heads(struct ngd_strbuf *sb, int i)
-{
-    static const char names[] = "qkv";
-
-    for (int c = 0; c < 3; c++)
-        ngd_strbuf_printf(sb, "%%%ch.%d = aten.view(%%%c.%d) {size=[1,%d,%d]}\n", names[c], i, names[c], i,
-                          c ? KV_HEADS : HEADS, HEAD_DIM);
-}
-
-static void put_plain_layer(struct ngd_strbuf *sb, int i)
-{
-    static const char names[] = "qkv";
-
-    for (int c = 0; c < 3; c++)
-        ngd_strbuf_printf(sb, "%%%c.%d = aten.linear(%%n.%d, %%w.%c.%d)\n", names[c], i, i, names[c], i);
-    put_heads(sb, i);
-    for (int c = 0; c < 2; c++) {
-        ngd_strbuf_printf(sb, "%%%cn.%d, %%%cs.%d = npu.rms_norm(%%%ch.%d, %%g%c.%d)\n", names[c], i, names[c], i,
-                          names[c], i, names[c], i);
-        ngd_strbuf_printf(sb, "%%%cr.%d = npu.rotary_mul(%%%cn.%d, %%cos, %%sin)\n", names[c], i, names[c], i);
-    }
-    ngd_strbuf_printf(sb, "npu.scatter_pa_kv_cache(%%kr.%d, %%vh.%d, %%slots, %%keys.%d, %%values.%d)\n", i, i, i, i);
-    put_attention(sb, i);
-    ngd_strbuf_printf(sb, "%%o.%d = aten.linear(%%flat.%d, %%w.o.%d)\n", i, i, i);
-    ngd_strbuf_printf(sb, "%%m.%d, %%ms.%d, %%mid.%d = npu.add_rms_norm(%%x.%d, %%o.%d, %%g2.%d)\n", i, i, i, i, i, i);
-    ngd_strbuf_printf(sb, "%%gate.%d = aten.linear(%%m.%d, %%w.gate.%d)\n", i, i, i);
-    ngd_strbuf_printf(sb, "%%up.%d = aten.linear(%%m.%d, %%w.up.%d)\n", i, i, i);
-    ngd_strbuf_printf(sb, "%%act.%d = aten.silu(%%gate.%d)\n%%p.%d = aten.mul.Tensor(%%act.%d, %%up.%d)\n", i, i, i, i,
-                      i);
-    ngd_strbuf_printf(sb, "%%down.%d = aten.linear(%%p.%d, %%w.down.%d)\n", i, i, i);
-    ngd_strbuf_printf(sb, "%%n.%d, %%ns.%d, %%x.%d = npu.add_rms_norm(%%mid.%d, %%down.%d, %%g1.%d)\n", i + 1, i + 1,
-                      i + 1, i, i, i);
-}
-
-static void put_fused_layer(struct ngd_strbuf *sb, int i)
-{
-    ngd_strbuf_printf(sb,
-                      "%%q.%d, %%k.%d, %%v.%d = ngd.rms_norm_linear(%%x.%d, %%g1.%d, %%w.q.%d, %%w.k.%d, %%w.v.%d) "
-                      "{sizes=[%d,%d,%d]}\n",
-                      i, i, i, i, i ? i - 1 : 0, i, i, i, HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM);
-    put_heads(sb, i);
-    ngd_strbuf_printf(sb,
-                      "%%qr.%d = ngd.qk_norm_rope_scatter(%%qh.%d, %%kh.%d, %%vh.%d, %%cos, %%sin, %%slots, %%keys.%d, "
-                      "%%values.%d, %%gq.%d, %%gk.%d)\n",
-                      i, i, i, i, i, i, i, i);
-    put_attention(sb, i);
-    ngd_strbuf_printf(sb, "%%mid.%d = ngd.linear_add(%%flat.%d, %%w.o.%d, %%x.%d)\n", i, i, i, i);
-    ngd_strbuf_printf(sb, "%%p.%d = ngd.rms_norm_linear_swiglu(%%mid.%d, %%g2.%d, %%w.gate.%d, %%w.up.%d)\n", i, i, i,
-                      i, i);
-    ngd_strbuf_printf(sb, "%%x.%d = ngd.linear_add(%%p.%d, %%w.down.%d, %%mid.%d)\n", i + 1, i, i, i);
-}
-
-static void put_graph(struct ngd_strbuf *sb, int layers, bool fused)
-{
-    ngd_strbuf_append(sb, "npugraph 1\ngraph \"step\" {\n");
-    for (int i = 0; i < layers; i++)
-        put_weights(sb, i);
-    ngd_strbuf_printf(sb, "param %%head : bf16[%d,%d]\nparam %%rope : f32[64,%d]\n", VOCAB, HIDDEN, HEAD_DIM);
-    ngd_strbuf_printf(sb,
-                      "input %%token : i32[1]\ninput %%position : i32[1]\ninput %%slots : i32[1]\n"
-                      "input %%table : i32[1,%d]\nhost %%ql : i64[1]\nhost %%kl : i64[1]\n",
-                      BLOCKS);
-    ngd_strbuf_append(sb, "%cos = aten.embedding(%rope, %position)\n%sin = aten.embedding(%rope, %position)\n"
-                          "%e = aten.embedding(%head, %token)\n%x.0 = aten._to_copy(%e) {dtype=f32}\n");
-    if (!fused)
-        ngd_strbuf_append(sb, "%n.0, %ns.0 = npu.rms_norm(%x.0, %g1.0)\n");
-    for (int i = 0; i < layers; i++)
-        (fused ? put_fused_layer : put_plain_layer)(sb, i);
-    if (fused)
-        ngd_strbuf_printf(sb, "%%y = ngd.rms_norm_linear(%%x.%d, %%g1.%d, %%head) {sizes=[%d]}\n", layers, layers - 1,
-                          VOCAB);
-    else
-        ngd_strbuf_printf(sb, "%%y = aten.linear(%%n.%d, %%head)\n", layers);
-    ngd_strbuf_append(sb, "%t = aten.argmax(%y) {dim=-1}\nreturn \"token\" = %t, \"logits\" = %y\n}\n");
-}
-
 /* ---- running ---- */
 
-static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *pool, int layers, bool fused)
+static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *pool, int layers, bench_form_t form,
+                      bool optimised)
 {
+    struct ngd_pattern_set *patterns = ngd_pattern_set_builtin();
+    struct ngd_graph_options on;
     struct ngd_digest options = {{0}};
     struct ngd_diag diag = {0};
     struct ngd_strbuf sb;
@@ -148,10 +46,13 @@ static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *p
     uint32_t n;
 
     ngd_strbuf_init(&sb);
-    put_graph(&sb, layers, fused);
+    bench_step_graph(&sb, layers, form);
+    ngd_graph_options_init(&on);
     check(ngd_graph_parse(sb.data, sb.len, &s->graph, &diag), &diag);
     check(ngd_key_make(s->graph, &options, NULL, 0, &key, &diag), &diag);
-    check(ngd_plan_create(s->graph, &key, NULL, ngd_device_target(dev), &s->plan, &diag), &diag);
+    check(ngd_plan_create_reported(s->graph, &key, optimised ? &on : NULL, ngd_device_target(dev), patterns, NULL,
+                                   &s->plan, &diag),
+          &diag);
     check(ngd_exec_create(dev, s->plan, &s->exec, &diag), &diag);
     n = s->graph->n_params + s->graph->n_states;
     s->bound = calloc(n, sizeof(*s->bound));
@@ -168,6 +69,7 @@ static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *p
     }
     check(ngd_instance_create(s->exec, s->bound, n, pool, &s->inst, &diag), &diag);
     ngd_strbuf_fini(&sb);
+    ngd_pattern_set_unref(patterns);
 }
 
 static double run(struct step *s, struct ngd_stream *stream, bool eager, int64_t each, float *logits)
@@ -209,19 +111,47 @@ static double compile(struct step *s, const char *compiler)
     return (double)(ngd_now() - start) / NGD_SEC;
 }
 
+/* What is measured, in turns. */
+static const struct way {
+    const char *name;
+    bench_form_t form;
+    bool optimised, eager, compiled;
+} ways[] = {
+    {"npu operators, eager", BENCH_OPERATORS, false, true, false},
+    {"npu operators, replayed as given", BENCH_OPERATORS, false, false, false},
+    {"npu operators, optimised", BENCH_OPERATORS, true, false, false},
+    {"npu operators, optimised, static kernels", BENCH_OPERATORS, true, false, true},
+    {"written out, eager", BENCH_WRITTEN_OUT, false, true, false},
+    {"written out, replayed as given", BENCH_WRITTEN_OUT, false, false, false},
+    {"written out, optimised", BENCH_WRITTEN_OUT, true, false, false},
+    {"written out, optimised, static kernels", BENCH_WRITTEN_OUT, true, false, true},
+};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]), EACH_FORM = WAYS / 2, MAX_ROUNDS = 64 };
+
+static void report(double us[WAYS][MAX_ROUNDS], struct step steps[WAYS], int rounds, int layers, double seconds)
+{
+    for (int i = 0; i < WAYS; i++)
+        printf("%-42s %5u kernels, %4.1f a layer %8.1f us\n", ways[i].name, steps[i].plan->n_calls,
+               (double)steps[i].plan->n_calls / layers, bench_median(us[i], rounds));
+    for (int i = 0; i < WAYS; i += EACH_FORM)
+        printf("%s / optimised: %.2f, with static kernels %.2f\n", ways[i].name,
+               bench_median(us[i], rounds) / bench_median(us[i + 2], rounds),
+               bench_median(us[i], rounds) / bench_median(us[i + 3], rounds));
+    printf("static kernels compiled in %.1f s\n", seconds);
+}
+
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"eager, as given", "replay, as given", "replay, fused", "replay, static"};
+    static float logits[2][VOCAB];
+    static double us[WAYS][MAX_ROUNDS];
     struct ngd_device_params params;
     struct ngd_device *dev;
     struct ngd_stream *stream;
     struct ngd_pool *pool;
     struct ngd_diag diag = {0};
-    struct step plain, fused, compiled;
+    struct step steps[WAYS];
     const char *compiler = "/usr/bin/cc";
-    static float logits[3][VOCAB];
-    static double us[4][64];
-    double seconds;
+    double seconds = 0;
     int layers = 28, rounds = 21, each = 200;
 
     ngd_device_params_init(&params);
@@ -234,7 +164,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--threads") == 0 && v > 0)
             params.threads = (uint32_t)v;
         else if (strcmp(argv[i], "--rounds") == 0 && v > 0)
-            rounds = v < 64 ? v : 64;
+            rounds = v < MAX_ROUNDS ? v : MAX_ROUNDS;
         else if (strcmp(argv[i], "--each") == 0 && v > 0)
             each = v;
         else if (strcmp(argv[i], "--compiler") == 0)
@@ -245,23 +175,18 @@ int main(int argc, char **argv)
     check(ngd_device_open(&params, &dev, &diag), &diag);
     check(ngd_stream_create(dev, "bench", &stream, &diag), &diag);
     check(ngd_pool_create(dev, "bench", &pool), &diag);
-    open_step(&plain, dev, pool, layers, false);
-    open_step(&fused, dev, pool, layers, true);
-    open_step(&compiled, dev, pool, layers, true);
-    seconds = compile(&compiled, compiler);
-    for (int r = 0; r < rounds; r++) {
-        us[0][r] = run(&plain, stream, true, each, logits[0]);
-        us[1][r] = run(&plain, stream, false, each, logits[0]);
-        us[2][r] = run(&fused, stream, false, each, logits[1]);
-        us[3][r] = run(&compiled, stream, false, each, logits[2]);
-        if (memcmp(logits[1], logits[2], sizeof(logits[1])) != 0)
-            bench_fail("static kernels give other results");
+    for (int i = 0; i < WAYS; i++) {
+        open_step(&steps[i], dev, pool, layers, ways[i].form, ways[i].optimised);
+        if (ways[i].compiled)
+            seconds = compile(&steps[i], compiler);
     }
-    for (int i = 0; i < 4; i++)
-        printf("%-18s %4u calls  %8.1f us\n", names[i], (i >= 2 ? &fused : &plain)->plan->n_calls,
-               bench_median(us[i], rounds));
-    printf("eager / fused replay %.2f\n", bench_median(us[0], rounds) / bench_median(us[2], rounds));
-    printf("generic / static replay %.3f, compiled in %.1f s\n",
-           bench_median(us[2], rounds) / bench_median(us[3], rounds), seconds);
+    for (int r = 0; r < rounds; r++) {
+        for (int i = 0; i < WAYS; i++) {
+            us[i][r] = run(&steps[i], stream, ways[i].eager, each, logits[i > 0]);
+            if (memcmp(logits[0], logits[i > 0], sizeof(logits[0])) != 0)
+                bench_fail("%s: other logits than those of %s", ways[i].name, ways[0].name);
+        }
+    }
+    report(us, steps, rounds, layers, seconds);
     return 0;
 }

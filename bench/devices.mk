@@ -13,5 +13,5 @@ bench_bench_ascend_SOURCES = bench/bench_ascend.c
 bench_bench_ascend_LDADD = $(NGD_DEVICES_LIBS)
 NGD_BENCHES += bench/bench_host_decoder
 EXTRA_PROGRAMS += bench/bench_host_decoder
-bench_bench_host_decoder_SOURCES = bench/bench_host_decoder.c bench/bench_device.h
+bench_bench_host_decoder_SOURCES = bench/bench_host_decoder.c bench/bench_device.h bench/step_graph.c bench/step_graph.h
 bench_bench_host_decoder_LDADD = $(NGD_DEVICES_LIBS)

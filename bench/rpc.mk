@@ -34,7 +34,9 @@ bench_rpc_bench_capture_SOURCES = \
 	bench/rpc/bench_capture.c \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \
-	bench/rpc/checkpoint.c
+	bench/rpc/checkpoint.c \
+	bench/step_graph.c \
+	bench/step_graph.h
 # The heap is a part of what it measures: the one that the daemon has.
 bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS) $(JEMALLOC_LIBS)
 # With client processes of their own.

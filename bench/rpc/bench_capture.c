@@ -8,11 +8,15 @@
  * itself, and each start plays one part (see `parts`), measures once, and says what it measured. A round is one start
  * in each part, over a store that the first one leaves behind. `--part NAME --dir DIR` plays one part over DIR, whose
  * `store` is what a part before it left there; perf can look at that.
+ *
+ * The graph is the one that the daemon makes of a checkpoint, or, with `--graph written`, the one of
+ * bench_host_decoder as PyTorch traces it, where passes have 47 operators a layer to fuse instead of 19.
  */
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
+#include "bench/step_graph.h"
 #include "client/checkpoint.h"
 #include "graphs/pass.h"
 #include "graphs/store.h"
@@ -28,6 +32,7 @@
 
 #define CONTEXT 64
 #define BLOCK   16
+#define LAYERS  28
 
 struct start {
     struct ngd_store *store;
@@ -46,7 +51,7 @@ static void must(ngd_status_t status, const struct ngd_diag *diag)
         bench_fail("%s: %s", ngd_status_name(status), diag->text);
 }
 
-static char *graph_text(const char *dir)
+static char *checkpoint_text(const char *dir)
 {
     struct npugraph__weights weights;
     struct npugraph__config config;
@@ -67,6 +72,19 @@ static char *graph_text(const char *dir)
     ngd_strbuf_init(&sb);
     npugraph__graph_text(&config, &weights, &shape, "bench.decode", false, &sb);
     npugraph__weights_fini(&weights);
+    return ngd_strbuf_steal(&sb);
+}
+
+static char *graph_text(const char *which, const char *dir)
+{
+    struct ngd_strbuf sb;
+
+    if (strcmp(which, "checkpoint") == 0)
+        return checkpoint_text(dir);
+    if (strcmp(which, "written") != 0)
+        bench_fail("--graph is checkpoint or written");
+    ngd_strbuf_init(&sb);
+    bench_step_graph(&sb, LAYERS, BENCH_WRITTEN_OUT);
     return ngd_strbuf_steal(&sb);
 }
 
@@ -306,10 +324,10 @@ static const struct part {
 
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
-static void play(const char *name, const char *dir, uint32_t threads)
+static void play(const char *name, const char *which, const char *dir, uint32_t threads)
 {
     static struct start s;
-    char *text = graph_text(dir), path[1024];
+    char *text = graph_text(which, dir), path[1024];
 
     for (size_t i = 0; i < PARTS; i++) {
         if (strcmp(parts[i].name, name) != 0)
@@ -352,7 +370,7 @@ static struct samples *samples_of(const char *what)
     bench_fail("\"%s\" is no figure", what);
 }
 
-static FILE *start_part(const char *name, const char *dir, int64_t threads, pid_t *pid_p)
+static FILE *start_part(const char *name, const char *which, const char *dir, int64_t threads, pid_t *pid_p)
 {
     char number[24];
     int ends[2];
@@ -364,17 +382,18 @@ static FILE *start_part(const char *name, const char *dir, int64_t threads, pid_
         dup2(ends[1], STDOUT_FILENO);
         close(ends[0]);
         close(ends[1]);
-        execl("/proc/self/exe", "bench_capture", "--part", name, "--dir", dir, "--threads", number, (char *)NULL);
+        execl("/proc/self/exe", "bench_capture", "--part", name, "--graph", which, "--dir", dir, "--threads", number,
+              (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
     return fdopen(ends[0], "r");
 }
 
-static void measure(const char *name, const char *dir, int64_t threads)
+static void measure(const char *name, const char *which, const char *dir, int64_t threads)
 {
     pid_t pid;
-    FILE *said = start_part(name, dir, threads, &pid);
+    FILE *said = start_part(name, which, dir, threads, &pid);
     char what[32];
     double ns;
     int status;
@@ -409,12 +428,12 @@ static void remove_store(const char *dir)
     rmdir(dir);
 }
 
-static void measure_round(const char *dir, int64_t threads)
+static void measure_round(const char *which, const char *dir, int64_t threads)
 {
     char path[1024];
 
     for (size_t i = 0; i < PARTS; i++)
-        measure(parts[i].name, dir, threads);
+        measure(parts[i].name, which, dir, threads);
     snprintf(path, sizeof(path), "%s/store", dir);
     remove_store(path);
 }
@@ -427,9 +446,10 @@ static double median(const char *what)
 int main(int argc, char **argv)
 {
     int64_t rounds = 12, threads = 2;
-    const char *part = NULL, *part_dir = ".";
+    const char *part = NULL, *part_dir = ".", *graph = "checkpoint";
     const struct bench_option options[] = {{.name = "rounds", .number = &rounds},
                                            {.name = "threads", .number = &threads},
+                                           {.name = "graph", .text = &graph},
                                            {.name = "part", .text = &part},
                                            {.name = "dir", .text = &part_dir}};
     char *dir;
@@ -437,13 +457,13 @@ int main(int argc, char **argv)
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     ngd_log_set_level(NGD_LOG_ERROR);
     if (part) {
-        play(part, part_dir, (uint32_t)threads);
+        play(part, graph, part_dir, (uint32_t)threads);
         return 0;
     }
     dir = bench_dir_make();
     bench_checkpoint_write(dir, &BENCH_SHAPE_TINY);
     for (int64_t i = 0; i < rounds; i++)
-        measure_round(dir, threads);
+        measure_round(graph, dir, threads);
     for (size_t i = 0; i < FIGURES; i++)
         samples_print(&figures[i].samples, figures[i].text, "ms", 1e-6);
     printf("of the passes: restart %.3f, with the hot key captured %.3f; of those that ran before: %.3f, %.3f\n",
