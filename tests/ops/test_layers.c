@@ -2,7 +2,8 @@
 /*
  * Decoders as PyTorch writes them out in ATen operators (tests/golden/layers, see tests/golden/README.md): some decode
  * steps on the host device, of the graph as it is, run eagerly, and of what the passes make of it, replayed. Both give
- * what PyTorch gives, and the same bits.
+ * what PyTorch gives, and the same bits. And how many calls a layer is after the passes: a pattern that no longer
+ * matches what PyTorch writes shows here.
  */
 #include "tests/ops/device_run.h"
 #include "tests/ops/each_isa.h"
@@ -12,9 +13,15 @@
 #define MAX_ROWS   8
 #define MAX_LOGITS 1024
 
-/* How a decoder is written, and from where to where it was traced: make_layers.py says more. */
-static const char *const files[] = {
-    "hf_aot", "hf_flat_aot", "hf_flat_export", "vllm_aot", "vllm_export",
+/*
+ * Decoders, and how many calls one layer is: as it is, and after the passes. The layer as transformers has it turns
+ * heads that are transposed, and has a batch in front; patterns match its norms and projections only.
+ */
+static const struct {
+    const char *name;
+    uint32_t as_it_is, fused;
+} files[] = {
+    {"hf_aot", 48, 23}, {"hf_flat_aot", 47, 6}, {"hf_flat_export", 47, 6}, {"vllm_aot", 51, 7}, {"vllm_export", 51, 7},
 };
 #define N_FILES (sizeof(files) / sizeof(files[0]))
 
@@ -213,11 +220,52 @@ START_TEST(decoders_written_in_aten_give_what_pytorch_gives_with_and_without_pas
 
         bench_open(&b, (ngd_isa_t)isa, 1);
         for (size_t i = 0; i < N_FILES; i++)
-            decoder_is_right(&l, &b, files[i]);
+            decoder_is_right(&l, &b, files[i].name);
         bench_close(&b);
     }
     golden_close(&l.g);
 }
 END_TEST
 
-UNIT_MAIN("layers", decoders_written_in_aten_give_what_pytorch_gives_with_and_without_passes)
+/* ---- how much is fused ---- */
+
+/* From one attention to the next is one layer, in another place. */
+static uint32_t calls_of_a_layer(const struct ngd_plan *plan)
+{
+    uint32_t last = plan->n_calls, between = 0;
+
+    for (uint32_t c = 0; c < plan->n_calls; c++) {
+        if (plan->calls[c].op->id != NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE)
+            continue;
+        between = last < c ? c - last : 0;
+        last = c;
+    }
+    return between;
+}
+
+START_TEST(layers_written_in_aten_become_as_few_calls_as_they_are_known_to)
+{
+    struct layers l;
+    struct bench b;
+
+    layers_open(&l);
+    bench_open(&b, NGD_ISA_SCALAR, 1);
+    for (size_t i = 0; i < N_FILES; i++) {
+        struct ready plain, fused;
+
+        decoder_open(&plain, &l, &b, files[i].name, false);
+        decoder_open(&fused, &l, &b, files[i].name, true);
+        ck_assert_msg(calls_of_a_layer(plain.plan) == files[i].as_it_is, "%s: a layer is %u calls as it is, not %u",
+                      files[i].name, calls_of_a_layer(plain.plan), files[i].as_it_is);
+        ck_assert_msg(calls_of_a_layer(fused.plan) == files[i].fused, "%s: a layer becomes %u calls, not %u",
+                      files[i].name, calls_of_a_layer(fused.plan), files[i].fused);
+        ready_close(&plain);
+        ready_close(&fused);
+    }
+    bench_close(&b);
+    golden_close(&l.g);
+}
+END_TEST
+
+UNIT_MAIN("layers", decoders_written_in_aten_give_what_pytorch_gives_with_and_without_passes,
+          layers_written_in_aten_become_as_few_calls_as_they_are_known_to)
