@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sessions.Open: the stream that a session lives as long as. */
+#include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
@@ -8,6 +10,7 @@
 #include "proto/npugraph.pb-c.h"
 
 #include <inttypes.h>
+#include <time.h>
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "0.1.0"
@@ -55,7 +58,10 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
     call->state = s;
     ngd_info("session", "session %" PRIu64 " %s by %s", ngd_session_id(s), open->resume ? "resumed" : "opened",
              call->identity->name);
+    if (NGD_FAULT(OPEN_LATE))
+        nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
     answer_opened(call, s, open->resume != NULL);
+    ngd_session_greeted(s);
 }
 
 static void request(struct ngd_call *call, const void *msg)

@@ -31,6 +31,7 @@
 #include <sys/random.h>
 
 #define OBJECTS_MAX (1u << 20)
+#define NO_DRAIN    -1
 
 enum state { OPEN, BROKEN, ENDED };
 
@@ -55,6 +56,8 @@ struct ngd_session {
     enum state state NGD_GUARDED_BY(lock);
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
     struct ngd_call *stream NGD_GUARDED_BY(lock);  /* a reference */
+    bool greeted NGD_GUARDED_BY(lock);             /* the stream's first message is on its way */
+    bool told NGD_GUARDED_BY(lock);                /* the stream, that the daemon drains */
     struct ngd_call *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
     struct ngd_list calls NGD_GUARDED_BY(lock);    /* open streaming calls */
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
@@ -64,6 +67,7 @@ struct ngd_session {
 
 struct ngd_sessions {
     struct ngd_daemon *daemon;
+    _Atomic int64_t drain_grace_ms; /* NO_DRAIN: none was announced */
     struct ngd_mutex lock;
     struct ngd_list all NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
@@ -432,6 +436,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *strea
     } else {
         old = s->stream;
         s->stream = ngd_call_ref(stream);
+        s->greeted = s->told = false;
         s->state = OPEN;
     }
     ngd_mutex_unlock(&s->lock);
@@ -457,6 +462,7 @@ ngd_status_t ngd_sessions_create(struct ngd_daemon *d, struct ngd_sessions **ses
     if (!all)
         return NGD_ERR_NO_MEMORY;
     all->daemon = d;
+    all->drain_grace_ms = NO_DRAIN;
     ngd_mutex_init(&all->lock, NGD_RANK_SESSIONS);
     ngd_list_init(&all->all);
     *sessions_p = all;
@@ -554,18 +560,22 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
     ngd_free(list);
 }
 
+/* Once to each stream, and only after its first message. */
 static void announce(void *ctx, struct ngd_session *s)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__Draining draining = NPUGRAPH__V1__DRAINING__INIT;
     struct ngd_call *stream = NULL;
 
-    draining.grace_ms = *(const uint32_t *)ctx;
+    (void)ctx;
+    draining.grace_ms = (uint32_t)atomic_load(&s->sessions->drain_grace_ms);
     event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_DRAINING;
     event.draining = &draining;
     ngd_mutex_lock(&s->lock);
-    if (s->stream)
+    if (s->stream && s->greeted && !s->told) {
         stream = ngd_call_ref(s->stream);
+        s->told = true;
+    }
     ngd_mutex_unlock(&s->lock);
     if (stream)
         ngd_call_send(stream, &event.base);
@@ -574,7 +584,17 @@ static void announce(void *ctx, struct ngd_session *s)
 
 void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
 {
-    ngd_sessions_for_each(all, announce, &grace_ms);
+    atomic_store(&all->drain_grace_ms, grace_ms);
+    ngd_sessions_for_each(all, announce, NULL);
+}
+
+void ngd_session_greeted(struct ngd_session *s)
+{
+    ngd_mutex_lock(&s->lock);
+    s->greeted = true;
+    ngd_mutex_unlock(&s->lock);
+    if (atomic_load(&s->sessions->drain_grace_ms) != NO_DRAIN) /* announced before, and not to this one */
+        announce(NULL, s);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------------

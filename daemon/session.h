@@ -42,6 +42,8 @@ ngd_status_t ngd_session_open(struct ngd_sessions *sessions, struct ngd_call *st
 ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, struct ngd_call *stream, uint64_t id,
                                 const uint8_t *token, size_t n_token, struct ngd_session **session_p,
                                 struct ngd_diag *diag);
+/* Its stream's first message is on its way: from now on others may follow. */
+void ngd_session_greeted(struct ngd_session *session);
 /* The stream is over. broken: the grace period begins; otherwise the session ends, and the call is finished when what
  * the session held is free. False: it will not be, since the session has ended already or has another stream. */
 bool ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool broken);

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Going away in order, also under load."""
 import threading
-import time
 
 from harness import *
 
@@ -34,10 +33,9 @@ def under_load():
     for t in threads:
         t.start()
     until("work is done", lambda: outcomes.count("ok") > 100)
-    began = time.monotonic()
     d.signal(signal.SIGTERM)
     assert d.wait() == 0, d.log()[-2000:]
-    assert SANITIZER or time.monotonic() - began < 5
+    assert "the grace period is over" not in d.log(), "it waited for what nobody asked for any more"
     stop.set()
     for t in threads:
         t.join()
@@ -59,6 +57,20 @@ def draining():
         assert len(c.read(buffer)) == 64
         c.call("Graphs/Release", pb.ReleaseRequest(graph=g))
         c.call("Memory/Free", pb.FreeRequest(buffers=[buffer]))
+
+
+@test("a session that opens while a drain is announced hears that it is open first, and then of the drain")
+def opening():
+    with Daemon("--cqs=4", env={"NPUGRAPHD_FAULT": "open-late:0:1"}) as d, Client(d, session=False) as looker:
+        clients = queue.Queue()
+        thread = threading.Thread(target=lambda: clients.put(Client(d)))
+        thread.start()
+        until("the session is there", lambda: d.stats()["sessions"]["open"] == 1)
+        looker.call("Admin/Drain", pb.DrainRequest(stay=True))
+        thread.join()
+        with clients.get_nowait() as c:
+            assert c.id and len(c.token) == 16, c.opened
+            assert next(c.stream).HasField("draining")
 
 
 @test("idle sessions and streams do not hold a drain up; they are ended with UNAVAILABLE and a reason")
@@ -86,11 +98,19 @@ def permission(daemon):
 @test("a second SIGTERM ends the wait")
 def impatient():
     d = Daemon("--drain-grace=1h")
+    c = Client(d)
+    requests = queue.Queue()  # of an upload that does not end
+    buffer = c.allocate(64)
+    requests.put(pb.WriteRequest(buffer=buffer, data=b"begun"))
+    upload = c.method("Memory/Write").future(iter(requests.get, None), metadata=c.metadata())
+    until("the upload is under way", lambda: c.read(buffer, 0, 5) == b"begun")
     d.signal(signal.SIGTERM)
-    time.sleep(0.05)
-    if d.alive():
-        d.signal(signal.SIGTERM)
-    assert d.wait() == 0
+    assert next(c.stream).draining.grace_ms == 3600 * 1000
+    d.signal(signal.SIGTERM)
+    assert d.wait() == 0 and "work that is left is given up" in d.log(), d.log()
+    assert upload.exception(PATIENCE)
+    requests.put(None)
+    c.close()
 
 
 @test("a kernel that never returns does not hold the process: it logs what is stuck and leaves with status 4")
@@ -101,10 +121,8 @@ def stuck():
         c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # which runs nothing, and would be in the way
         future = c.method("Graphs/Replay").future(pb.ReplayRequest(graph=registered.graph, inputs=[bytes(4096)]), metadata=c.metadata())
         until("it runs", lambda: d.stats()["latency"]["queue"]["count"] == 1)  # how long it waited is noted when it begins
-        began = time.monotonic()
         d.signal(signal.SIGTERM)
         assert d.wait() == 4, d.log()
-        assert SANITIZER or time.monotonic() - began < 6
         assert future.exception()
     log = d.log()
     assert "part=serving" in log and f"stream slot 0 runs graph {registered.digest[:16]}" in log, log
