@@ -8,6 +8,7 @@
 #include "graphs/pass.h"
 #include "tests/unit/graph_util.h"
 #include "tests/unit/plan_util.h"
+#include <time.h>
 
 /* Of symbols: the last bucket, or the maximum. */
 static void planned(const struct ngd_graph *g, int64_t symbols[NGD_GRAPH_MAX_SYMBOLS])
@@ -162,6 +163,15 @@ START_TEST(a_run_reports_what_each_pass_did_and_can_be_watched)
 }
 END_TEST
 
+/* Of this thread, which may have to wait for its turn. */
+static ngd_nsec_t cpu_time(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+    return (ngd_nsec_t)ts.tv_sec * NGD_SEC + ts.tv_nsec;
+}
+
 START_TEST(a_decoders_passes_take_less_than_30_ms)
 {
     const struct decoder_shape shape = {28, 64, 4, 2, 16, 128, 1000};
@@ -174,12 +184,12 @@ START_TEST(a_decoders_passes_take_less_than_30_ms)
 
     ngd_graph_options_init(&options);
     for (int i = 0; i < 5; i++) {
-        begin = ngd_now();
+        begin = cpu_time();
         ck_assert_int_eq(ngd_passes_run(g, &batch, &options, &stub_target, NULL, NULL, &after, NULL), NGD_OK);
-        best = ngd_now() - begin < best ? ngd_now() - begin : best;
+        best = cpu_time() - begin < best ? cpu_time() - begin : best;
         ngd_graph_unref(after);
     }
-    ck_assert_int_lt(best, 30 * NGD_MSEC * 10); /* ten times more for a busy machine and sanitizers */
+    ck_assert_int_lt(best, 30 * NGD_MSEC * 10); /* ten times more for sanitizers */
     printf("passes of a 28-layer decoder: %.2f ms\n", (double)best / 1e6);
     ngd_graph_unref(g);
     ngd_free(text);

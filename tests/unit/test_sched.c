@@ -417,6 +417,7 @@ START_TEST(what_waits_expires_while_the_device_is_busy)
     call_init(&first, b, 2); /* holds the order */
     first.req.order = order;
     call_submit(&bed, &first);
+    ngd_clock_set_fake(ngd_now()); /* it stands still until all are in their places, however long that takes */
     call_init(&queued, b, 2);
     queued.req.deadline = ngd_now() + 30 * NGD_MSEC;
     call_submit(&bed, &queued);
@@ -428,6 +429,7 @@ START_TEST(what_waits_expires_while_the_device_is_busy)
     call_init(&fine, b, 2);
     fine.req.deadline = ngd_now() + 3600 * NGD_SEC;
     call_submit(&bed, &fine);
+    ngd_clock_set_fake(-1);
     call_wait(&queued);
     call_wait(&behind);
     ck_assert_int_eq(queued.status, NGD_ERR_DEADLINE_EXCEEDED);
