@@ -31,7 +31,6 @@ BUILD = pathlib.Path(os.environ.get("top_builddir", SOURCE))
 # may be too long for a socket.
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix=f"npugraphd-test-p{os.getpid()}-"))
 PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until something that must happen counts as lost
-RELEASE_WITHIN = 1.0  # the promise for what a vanished client held
 ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
 SANITIZER = "SANITIZER" in os.environ  # slower: promises about time are not checked
 HANGS = 10 * PATIENCE  # seconds after which a single test does not end any more: it is ended, and says where it was
@@ -198,6 +197,14 @@ class Daemon:
         device = self.stats()["devices"][0]
         return device["used_bytes"] - device["pool_bytes"]
 
+    def settle(self):
+        """Waits until all that earlier clients had is free, but for weights, which go a little later. There may be no session."""
+        def left():
+            stats = self.stats()
+            return stats["sessions"]["open"] + stats["requests"]["in_flight"]
+        until("no session and no call is left", lambda: left() == 0)
+        Client(self).close()  # sessions are freed one after the other: those before it are by now
+
     def alive(self):
         return self.process.poll() is None
 
@@ -306,7 +313,11 @@ class Client:
         self.channel = daemon.channel(address, **kwargs)
         self.id, self.token, self.stream = 0, b"", None
         if session:
-            self.open_session(pb.SessionOpen(client_name=name, grace_ms=grace_ms, resume=resume))
+            try:
+                self.open_session(pb.SessionOpen(client_name=name, grace_ms=grace_ms, resume=resume))
+            except BaseException:
+                self.channel.close()  # it would connect again by itself, when it likes
+                raise
 
     def open_session(self, request):
         self.requests = queue.Queue()

@@ -219,7 +219,8 @@ def endings(daemon):
         with Client(daemon, session=False) as c:
             return [d.used_bytes - d.pool_bytes for d in c.call("Admin/Devices", pb.DevicesRequest()).devices]
 
-    until("the groups of the tests before are gone", lambda: not groups_of(daemon))
+    daemon.settle()
+    assert not groups_of(daemon)
     before = used()
     for i in range(5):
         c = Client(daemon)

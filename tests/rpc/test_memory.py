@@ -67,6 +67,7 @@ def allocate_refused(daemon):
 
 @test("a need beyond the budget is refused before anything is allocated, naming need, budget and holders")
 def no_device_memory(daemon):
+    daemon.settle()
     with Client(daemon) as c:
         c.allocate(100 * MIB, label="the-big-one")
         before = daemon.used_bytes()
@@ -110,6 +111,7 @@ def slow_download(daemon):
 
 @test("freed memory is free, and a list with a bad id frees the good ones")
 def free(daemon):
+    daemon.settle()
     with Client(daemon) as c:
         before = daemon.used_bytes()
         a, b = c.allocate(MIB), c.allocate(MIB)

@@ -176,6 +176,7 @@ def preempted(daemon):
 @test("what cannot be divided is refused in words, and nothing of it stays")
 def refusals(daemon):
     both(daemon)
+    daemon.settle()
     before = used(daemon)
     for devices, words in (("host:0,host:1,host:2,0", "twice"), ("host:0,host:7", "host:7"), ("host:0,host:1,host:2,host:1", "num_attention_heads"),
                            ("host:0,host:0", "twice"), ("host:0,", "--devices"), (",".join(["host:0"] * 17), "--devices")):
