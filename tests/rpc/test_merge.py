@@ -44,7 +44,8 @@ def metric(daemon, name):
 
 
 class Held:
-    """The device's slot is taken while `then` runs, and as many requests as it says are queued when it is let go."""
+    """The device's slot is taken while `then` runs, and as many requests as it says are queued when it is let go. `then` gets
+    a function that says whether the slot is taken still."""
 
     def __init__(self, daemon, client, n=32):
         self.daemon, self.client, self.n = daemon, client, n
@@ -60,7 +61,7 @@ class Held:
             held = threading.Thread(target=lambda: self.client.replay(graph, [x]))
             held.start()
             until("the device is held", lambda: metric(self.daemon, "queue_seconds_count") > begun_before)
-            begun = then()
+            begun = then(held.is_alive)
             while held.is_alive() and metric(self.daemon, "queue_depth") < queued:
                 time.sleep(0.002)
             in_time = held.is_alive()
@@ -123,9 +124,11 @@ def run_processes(daemon, n):
         children = [Worker(daemon, CHILD.format(i=i, rows=n, text=str(path))) for i, n in enumerate(rows)]
         # Wait until all are there: each has replayed alone, and holds a session.
         until("the children have replayed", lambda: requests(c) >= len(rows) + 1)
-        rows_before = metric(daemon, "merged_rows_total")
+        rows_before = 0
 
-        def tell():
+        def tell(_held):
+            nonlocal rows_before
+            rows_before = metric(daemon, "merged_rows_total")  # of this attempt
             for child in children:
                 child.tell()
             return [child.line for child in children]
@@ -175,12 +178,12 @@ def leavers(daemon):
             killed = Worker(daemon, CHILD.format(i=1, rows=1, text=str(path)))
             until("the child has replayed", lambda: requests(c) > seen or killed.process.poll() is not None)
 
-        def start():
+        def start(held):
             killed.tell()
             calls = [c.method("Graphs/Replay").future(
                 pb.ReplayRequest(graph=graph, symbols=[1], inputs=[ONE], stream=i, timing=True), metadata=c.metadata())
                 for i in range(4)]
-            until("five wait", lambda: metric(daemon, "queue_depth") >= 5 or metric(daemon, "queue_depth") == 0)
+            until("five wait", lambda: metric(daemon, "queue_depth") >= 5 or not held())
             calls[1].cancel()
             killed.kill()
             until("two have left", lambda: metric(daemon, "queue_depth") <= 3)
@@ -198,7 +201,7 @@ def run_bad_row(daemon, n):
         c.replay(graph, [struct.pack("<i", 1)], [1])
         undone = metric(daemon, "merges_undone_total")
 
-        def start():
+        def start(_held):
             index = lambda i: [struct.pack("<i", i)]
             return [c.method("Graphs/Replay").future(
                 pb.ReplayRequest(graph=graph, symbols=[1], inputs=index(9 if i == 1 else i), stream=i, timing=True),
@@ -251,7 +254,7 @@ def apart():
             c.replay(graph, [ONE * 32], [32])
             c.replay(graph, [ONE], [1])
 
-            def start():
+            def start(_held):
                 return [c.method("Graphs/Replay").future(
                     pb.ReplayRequest(graph=graph, symbols=[1], inputs=[ONE], stream=i, timing=True), metadata=c.metadata()).result
                     for i in range(4)]

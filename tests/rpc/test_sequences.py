@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sequences of the bundled model: what is refused and by which reason, and unloading a model that is in use."""
 import math
+import shutil
 import struct
 import threading
 
@@ -10,14 +11,24 @@ from harness import *
 MODEL = SOURCE / "examples" / "model"
 CONTEXT, VOCAB = 1024, 2048  # of the bundled model
 PROMPT = [5, 6, 7]
+# The bundled model with a context that takes the better part of a minute to fill: a generation of ENDLESS tokens goes on for as
+# long as a test needs it to, however late the test's thread is.
+LONG = SCRATCH / "models" / "long"
+ENDLESS = 16000
 
 if CTL is None or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl or the bundled model is missing")
+shutil.copytree(MODEL, LONG)
+(LONG / "config.json").write_text(json.dumps({**json.loads((MODEL / "config.json").read_text()), "max_position_embeddings": 16384}))
 
 
-def load(daemon, name="m"):
+def load(daemon, name="m", model=MODEL, *options):
     if name not in [m.name for m in models(daemon)]:
-        subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", str(MODEL), "--name", name], check=True, capture_output=True)
+        subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", *options, str(model), "--name", name], check=True, capture_output=True)
+
+
+def load_long(daemon, name="long"):
+    load(daemon, name, LONG, "--max-context", "16384", "--kv-bytes", "64M")
 
 
 def models(daemon):
@@ -134,17 +145,24 @@ def steps(daemon, c):
 @test("two operations on one sequence at once: the second is refused, the first goes on")
 @undisturbed
 def at_once(daemon, c):
-    opened = start(c)
-    stream = generate(c, opened.sequence, 400)
+    load_long(daemon)
+    alone = start(c, model="long").sequence
+    expected = [t for m in generate(c, alone, 100) for t in m.tokens]
+    close(c, alone)
+    opened = start(c, model="long")
+    stream = generate(c, opened.sequence, ENDLESS)
     tokens = list(next(stream).tokens)
     refused("SEQUENCE_BUSY", "FAILED_PRECONDITION", step, c, opened.sequence)
     refused("SEQUENCE_BUSY", "FAILED_PRECONDITION", generate, c, opened.sequence)
     answer = on_stream(c, pb.StepRequest(sequence=opened.sequence))
     assert answer[0].error.reason == "SEQUENCE_BUSY"
-    for message in stream:
-        tokens += message.tokens
-    assert len(tokens) == 400 and message.finish == "length" and tokens[0] == opened.token
-    assert step(c, opened.sequence).position == len(PROMPT) + 400
+    while len(tokens) < len(expected):
+        tokens += next(stream).tokens
+    assert tokens[:len(expected)] == expected and tokens[0] == opened.token
+    stream.cancel()
+    state = lambda: next(s.state for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
+    until("the generation is stopped", lambda: state() in ("stopping", "idle"))
+    assert step(c, opened.sequence).position > len(PROMPT) + len(expected)
 
 
 @test("a call after a generation that its client stopped waits for the step in flight; steps, forks and generations go on from there")
@@ -169,8 +187,9 @@ def after_stop(daemon, c):
 @test("closed in the middle of a generation: it ends CANCELLED, and its blocks are free")
 @undisturbed
 def closed_meanwhile(daemon, c):
-    sequence = start(c).sequence
-    stream = generate(c, sequence, 1000)
+    load_long(daemon)
+    sequence = start(c, model="long").sequence
+    stream = generate(c, sequence, ENDLESS)
     next(stream)
     close(c, sequence)
     refused("CANCELLED", "CANCELLED", lambda: stream)
@@ -197,11 +216,11 @@ def cancelled(daemon, c):
 @test("Unload: a model in use stays, and is named; with force its sequences are closed, generations end, memory is free")
 def unload(daemon):
     before = daemon.used_bytes()
-    load(daemon, "used")
+    load_long(daemon, "used")
     unload = lambda c, **kwargs: c.call("Sequences/UnloadModel", pb.UnloadModelRequest(name="used", **kwargs))
     with Client(daemon) as a, Client(daemon) as b:
         idle, running = start(a, model="used").sequence, start(b, model="used").sequence
-        stream = generate(b, running, 1000)
+        stream = generate(b, running, ENDLESS)
         next(stream)
         got = refused("BUSY", "FAILED_PRECONDITION", unload, a)
         assert "used" in got.text and "2 open sequences" in got.text and "force" in got.text
@@ -505,4 +524,4 @@ import time; time.sleep(60)
 
 
 if __name__ == "__main__":
-    main(f"--models-dir={SOURCE / 'examples'}")
+    main(f"--models-dir={SOURCE / 'examples'}", f"--models-dir={LONG.parent}")
