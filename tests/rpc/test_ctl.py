@@ -185,6 +185,10 @@ def completion(daemon):
     if not shutil.which("bash"):
         raise Skip("bash is not installed")
     ctl("--quiet", "load", MODEL, "--name", "bible", address=daemon.address)
+    # A shell's user does not wait for long for a daemon's answer; here it may take its time.
+    program = SCRATCH / "patient"
+    program.write_text(f'#!/bin/sh\nexec "{CTL}" "$@" --timeout {PATIENCE:.0f}s\n')
+    program.chmod(0o700)
 
     def complete(*words):
         script = f'''
@@ -192,7 +196,7 @@ def completion(daemon):
 _init_completion() {{ words=("${{COMP_WORDS[@]}}"); cword=$COMP_CWORD; cur=${{words[cword]}}; prev=${{words[cword - 1]}}; }}
 _filedir() {{ :; }}
 source {SOURCE}/client/completion/npugraphctl
-COMP_WORDS=({CTL} {" ".join(f"'{w}'" for w in words)}); COMP_CWORD={len(words)}; COMP_LINE="${{COMP_WORDS[*]}}"; COMP_POINT=${{#COMP_LINE}}
+COMP_WORDS=({program} {" ".join(f"'{w}'" for w in words)}); COMP_CWORD={len(words)}; COMP_LINE="${{COMP_WORDS[*]}}"; COMP_POINT=${{#COMP_LINE}}
 _npugraphctl; printf "%s\\n" "${{COMPREPLY[@]}}"'''
         out = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True,
                              env={**os.environ, "NPUGRAPH_ADDRESS": daemon.address})

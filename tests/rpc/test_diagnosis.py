@@ -271,12 +271,17 @@ def failing():
         got = by_reason(c, g)
         assert {"miss-first", "miss-failed", "recaptured-failed"} <= set(got), got
         assert all(got[r].key == got["capture-failed"].key for r in ("miss-failed", "recaptured-failed"))
+        # A request is small, and its replay takes long: many deadlines let gRPC bring it there, and the replay no time to end.
+        slow = c.register(graph("  input %x : f32[1]\n  %w = aten.full() {size=[512,512], fill_value=0.001, dtype=f32}\n"
+                                "  %v0 = aten.add.Tensor(%w, %x)\n" + "".join(f"  %v{i + 1} = aten.mm(%v{i}, %w)\n" for i in range(16)) +
+                                '  %s = aten.sum.dim_IntList(%v16) {dim=[0, 1]}\n  return "s" = %s', "slow")).graph
+        for _ in range(3):
+            c.replay(slow, [floats(1)])
         patience = itertools.cycle(0.004 * 1.5 ** i for i in range(12))
 
         def late():
-            """A request that is too late for the daemon, and not for gRPC to bring it there."""
             with contextlib.suppress(grpc.RpcError):
-                c.call("Graphs/Replay", pb.ReplayRequest(graph=g, inputs=[data], tag=54), timeout=next(patience))
+                c.call("Graphs/Replay", pb.ReplayRequest(graph=slow, inputs=[floats(1)], tag=54), timeout=next(patience))
             return [e for e in explain(c, tag=54).events if e.reason == "refused-deadline"]
 
         until("a deadline has passed", late)

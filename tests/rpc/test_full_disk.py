@@ -146,7 +146,8 @@ def store_full():
                 g = c.register(GRAPH.replace("neg", "exp")).graph
                 assert c.replay(g, [bytes(16)]).outputs[0] == struct.pack("<4f", 1, 1, 1, 1)
                 until("it is counted", lambda: metric(d, "store_write_failures_total", "DISK_FULL") >= 1)
-                assert "a plan is not stored" in d.log() and "No space left on device" in d.log()
+                until("it is told", lambda: "a plan is not stored" in d.log())  # behind the request's back, and after it is counted
+                assert "No space left on device" in d.log()
                 (path / "filler").unlink()
                 c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=[pb.GraphOption(name="force_recapture", value="true")]))
                 works(d)

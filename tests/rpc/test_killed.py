@@ -50,9 +50,10 @@ def c():
     program = BUILD / "tests" / "models" / "test_batching"
     if not program.exists():
         raise Skip(f"{program.name} was not built (libcheck is missing)")
-    # The daemon's number, told by the shell that becomes the daemon.
+    # The daemon's number, told by the shell that becomes the daemon; which listens elsewhere, so that the test waits for it.
     pid_file, wrapper = SCRATCH / "pid", SCRATCH / "npugraphd"
-    wrapper.write_text(f'#!/bin/sh\necho $$ >{pid_file}.new && mv {pid_file}.new {pid_file} && exec "{DAEMON}" "$@"\n')
+    wrapper.write_text(f'#!/bin/sh\necho $$ >{pid_file}.new && mv {pid_file}.new {pid_file} && '
+                       f'exec "{DAEMON}" --listen=unix:{SCRATCH}/elsewhere --stats-listen=off --device-memory=64M\n')
     wrapper.chmod(0o700)
     with open(SCRATCH / "batching.log", "wb") as log:
         process = subprocess.Popen([*END_WITH_US, program], stdout=log, stderr=log,

@@ -60,7 +60,7 @@ certificate("stranger", "other-ca", "URI:spiffe://example.org/worker-1")
 
 def ctl(elsewhere, address, *arguments, name="worker"):
     files = ["--tls-cert", CERTS / f"{name}.pem", "--tls-key", CERTS / f"{name}.key"] if name else []
-    return elsewhere.run(CTL, "--quiet", "--timeout", "10s", "--address", address, "--tls-ca", CERTS / "ca.pem", *files, *arguments,
+    return elsewhere.run(CTL, "--quiet", "--address", address, "--tls-ca", CERTS / "ca.pem", *files, *arguments,
                          capture_output=True, text=True)
 
 

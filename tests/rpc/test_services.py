@@ -128,10 +128,11 @@ def http_crowd(daemon):
         if time.monotonic() - began > 9:
             break
         time.sleep(0.7)
-        last.sendall(bytes([byte]))
+        with contextlib.suppress(ConnectionError):  # it is closed by now, where this thread was late
+            last.sendall(bytes([byte]))
     assert daemon.stats()["state"] == "serving"
     until("all of them are closed", lambda: count() <= before)
-    assert SANITIZER or 9 < time.monotonic() - began < 20, time.monotonic() - began
+    assert time.monotonic() - began > 9, time.monotonic() - began
     for s in slow:
         s.close()
 

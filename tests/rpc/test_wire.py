@@ -22,10 +22,8 @@ def raw_call(client, path, message=b"", kind="unary_unary", **kwargs):
 def unknown_method(daemon):
     with Client(daemon) as c:
         for path in ("/npugraph.v1.Graphs/Nope", "/no.such.Service/Call", "/grpc.health.v2.Health/Check"):
-            began = time.monotonic()
-            got = refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, path)
+            got = refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, path)  # at the deadline it would be DEADLINE_EXCEEDED
             assert path in got.text
-            assert SANITIZER or time.monotonic() - began < 2, "it waited"
         refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, "/a/b", iter([b"", b""]), "stream_stream")
 
 
@@ -158,7 +156,7 @@ def inflight():
         got = refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", c.allocate, 1)
         assert "max-inflight" in got.text
         assert c.call("Admin/Status", pb.StatusRequest()).state == "serving"
-        assert sum(d.stats()["requests"]["rejected_by_reason"].values()) >= 6
+        until("six are counted", lambda: sum(d.stats()["requests"]["rejected_by_reason"].values()) >= 6)  # the call, and streams
         for requests, stream in streams:
             requests.put(None)
         for requests, stream in streams:
