@@ -42,6 +42,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/pass_assign_streams.c \
 	graphs/pass_fold_constants.c \
 	graphs/pass_fuse.c \
+	graphs/pass_hoist_views.c \
 	graphs/pass_merge_equals.c \
 	graphs/pass_merge_linears.c \
 	graphs/pass_remove_dead.c \

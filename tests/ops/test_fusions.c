@@ -820,6 +820,44 @@ static void some_rotation(struct world *w)
         add(w, 1, "aten.add.Tensor(%%%s, %%%s)", name(w, a), name(w, newest(w)));
 }
 
+/* Rows that are counted otherwise behind what takes them one by one; of a block of memory, or of something turned. */
+static void some_rows(struct world *w)
+{
+    static const char *const there[] = {"view(%%%s) {size=[2,2,16]}", "unsqueeze(%%%s) {dim=0}",
+                                        "unsqueeze(%%%s) {dim=1}"};
+    const int64_t way = random_below(&w->r, 3);
+    uint32_t x = like(w, w->g->inputs[0]);
+    char form[80];
+
+    if (random_below(&w->r, 5) == 0 && add(w, 1, "aten.transpose.int(%%x0) {dim0=0, dim1=1}"))
+        x = newest(w);
+    snprintf(form, sizeof(form), there[way], name(w, x));
+    if (!add(w, 1, "aten.%s", form))
+        return;
+    for (int64_t i = random_below(&w->r, 4); i >= 0; i--) {
+        const uint32_t y = newest(w);
+
+        switch (random_below(&w->r, 4)) {
+        case 0:
+            add(w, 1, "aten.linear(%%%s, %%w0)", name(w, y));
+            break;
+        case 1:
+            add(w, 1, "aten.add.Tensor(%%%s, %%%s)", name(w, y), name(w, like(w, y)));
+            break;
+        case 2:
+            add(w, 2, "npu.rms_norm(%%%s, %%b0)", name(w, y));
+            return;
+        default:
+            add(w, 1, "aten.mul.Tensor(%%%s, %%b0)", name(w, y));
+        }
+        if (random_below(&w->r, 8) == 0) /* read as it is, too */
+            add(w, 1, "aten.neg(%%%s)", name(w, y));
+    }
+    add(w, 1, "aten.view(%%%s) {size=[4,16]}", name(w, newest(w)));
+    if (random_below(&w->r, 2))
+        add(w, 1, "aten.mm(%%%s, %%w1)", name(w, newest(w)));
+}
+
 static void some_product(struct world *w)
 {
     static const char *const weights[] = {"w0", "w1", "sw"};
@@ -837,7 +875,8 @@ static void some_equal(struct world *w)
 
 static void (*const makers[])(struct world *w) = {
     some_update, some_update, some_reshaped_update, some_unary,    some_binary, some_cat,  some_write,    some_linears,
-    some_view,   some_view,   some_split,           some_constant, some_equal,  some_norm, some_rotation, some_product};
+    some_view,   some_view,   some_split,           some_constant, some_equal,  some_norm, some_rotation, some_product,
+    some_rows};
 
 /* A few of the last values; most of the graph is dead then. */
 static void return_some(struct world *w, struct ngd_strbuf *returns)

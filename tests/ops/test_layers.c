@@ -13,15 +13,12 @@
 #define MAX_ROWS   8
 #define MAX_LOGITS 1024
 
-/*
- * Decoders, and how many calls one layer is: as it is, and after the passes. The layer as transformers has it turns
- * heads that are transposed, and has a batch in front; patterns match its norms and projections only.
- */
+/* Decoders, and how many calls one layer is: as it is, and after the passes. */
 static const struct {
     const char *name;
     uint32_t as_it_is, fused;
 } files[] = {
-    {"hf_aot", 48, 23}, {"hf_flat_aot", 47, 6}, {"hf_flat_export", 47, 6}, {"vllm_aot", 51, 7}, {"vllm_export", 51, 7},
+    {"hf_aot", 48, 6}, {"hf_flat_aot", 47, 6}, {"hf_flat_export", 47, 6}, {"vllm_aot", 51, 7}, {"vllm_export", 51, 7},
 };
 #define N_FILES (sizeof(files) / sizeof(files[0]))
 

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hoist_views: what is viewed in other rows is computed in those: view(op(x)) becomes op(view(x)), for operators that
+ * take each row by itself and a view that keeps the rows as they are, only counted otherwise. Models that carry
+ * [batch, tokens, K] through a layer, and make [batch * tokens, K] of it in front of each product, become ones of rows:
+ * norms, sums and products stand next to each other, where patterns find them.
+ *
+ * Correct because such an operator makes the same elements of the same rows, in the same order. All who read the result
+ * read that view of it, in its scope; what is of a state stays, and an operand that is no plain block of memory (one
+ * that was permuted, expanded, sliced) too: to view it may take a copy.
+ */
+#include "graphs/graph_int.h"
+#include "graphs/op_int.h"
+#include "graphs/pass.h"
+#include <string.h>
+
+#define MAX_OPERANDS 4
+
+/* Operand i has the result's rows; the others are the same for all rows. */
+static bool has_rows(const struct ngd_graph *g, const struct ngd_node *n, uint32_t i)
+{
+    switch (n->op->id) {
+    case NGD_OP_ATEN_LINEAR:
+    case NGD_OP_NPU_RMS_NORM:
+        return i == 0;
+    case NGD_OP_ATEN_EMBEDDING:
+        return i == 1;
+    default:
+        return ngd_node_in(g, n, i)->rank > 1;
+    }
+}
+
+/* Dimensions of a row, of the result: one; of an index: none. */
+static uint32_t row_rank(const struct ngd_node *n)
+{
+    return n->op->id == NGD_OP_ATEN_EMBEDDING ? 0 : 1;
+}
+
+static bool by_rows(const struct ngd_node *n)
+{
+    return n->op->id == NGD_OP_ATEN_LINEAR || n->op->id == NGD_OP_NPU_RMS_NORM || n->op->id == NGD_OP_ATEN_EMBEDDING ||
+           ((n->op->flags & NGD_OPF_ELEMENTWISE) && n->n_in && n->n_in <= MAX_OPERANDS);
+}
+
+/* The type that all who read the result view it in; NULL: they do not. */
+static const struct ngd_type *viewed_as(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    const struct ngd_type *result = ngd_rewrite_type(rw, n->out[0]), *as = NULL;
+
+    if (rw->values[n->out[0]].n_outputs)
+        return NULL;
+    for (uint32_t i = 1; i < n->n_out; i++)
+        if (ngd_rewrite_n_uses(rw, n->out[i]))
+            return NULL;
+    for (uint32_t u = rw->values[n->out[0]].first_use; u != NGD_NODE_NONE; u = rw->uses[u].next) {
+        const struct ngd_node *user = ngd_rewrite_node(rw, rw->uses[u].node);
+
+        if (!ngd_op_reshapes(user->op) || !ngd_node_scope_equal(&user->scope, &n->scope))
+            return NULL;
+        if (as && !ngd_type_equal(as, ngd_rewrite_type(rw, user->out[0])))
+            return NULL;
+        as = ngd_rewrite_type(rw, user->out[0]);
+    }
+    if (!as || as->rank < 2 || result->rank < 2 || ngd_type_equal(as, result) ||
+        as->dims[as->rank - 1] != result->dims[result->rank - 1])
+        return NULL;
+    return as;
+}
+
+/* An operand's rows are those of the result, and to count them otherwise moves nothing. */
+static bool may_view(const struct ngd_rewrite *rw, const struct ngd_node *n, uint32_t i)
+{
+    const struct ngd_type *x = ngd_rewrite_type(rw, n->in[i]), *y = ngd_rewrite_type(rw, n->out[0]);
+    const uint32_t maker = ngd_rewrite_maker(rw, n->in[i]), lead = y->rank - 1u;
+    const struct ngd_op *made = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(rw, maker)->op;
+
+    if (made && (made->flags & NGD_OPF_VIEW) && !ngd_op_reshapes(made))
+        return false;
+    return x->rank == lead + row_rank(n) && memcmp(x->dims, y->dims, lead * sizeof(x->dims[0])) == 0;
+}
+
+static bool may_hoist(const struct ngd_rewrite *rw, uint32_t node)
+{
+    const struct ngd_node *n = ngd_rewrite_node(rw, node);
+    bool any = false;
+
+    if (!by_rows(n) || !viewed_as(rw, n) || ngd_rewrite_touches_state(rw, node))
+        return false;
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        if (n->in[i] == NGD_VALUE_NONE || !has_rows(rw->g, n, i))
+            continue;
+        if (!may_view(rw, n, i))
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* What is made instead of a node: its operator, and views of its operands. */
+struct instead {
+    uint32_t n_views, views[MAX_OPERANDS];
+    uint32_t node; /* NGD_NODE_NONE: not made */
+};
+
+/* The operands, viewed in the rows of `as`, and the operator of them, in front of the node. */
+static ngd_status_t build(struct ngd_pass_context *ctx, uint32_t node, struct ngd_type as, struct instead *made)
+{
+    struct ngd_rewrite *rw = ctx->rw;
+    const struct ngd_node n = *ngd_rewrite_node(rw, node); /* nodes move when some are added */
+    uint32_t in[MAX_OPERANDS];
+    ngd_status_t status = NGD_OK;
+
+    *made = (struct instead){.node = NGD_NODE_NONE};
+    for (uint32_t i = 0; i < n.n_in && !status; i++) {
+        struct ngd_attr_value size = {.list = as.dims, .n = as.rank - 1u + row_rank(&n)};
+        uint32_t view;
+
+        in[i] = n.in[i];
+        if (in[i] == NGD_VALUE_NONE || !has_rows(rw->g, &n, i))
+            continue;
+        if (row_rank(&n))
+            as.dims[as.rank - 1] = ngd_rewrite_type(rw, in[i])->dims[ngd_rewrite_type(rw, in[i])->rank - 1];
+        status = ngd_rewrite_add(rw, node, ngd_op_by_id(NGD_OP_ATEN_VIEW), &in[i], 1, &size, &view, ctx->diag);
+        if (status)
+            break;
+        made->views[made->n_views++] = view;
+        in[i] = ngd_rewrite_node(rw, view)->out[0];
+    }
+    return status ? status : ngd_rewrite_add(rw, node, n.op, in, n.n_in, n.attrs, &made->node, ctx->diag);
+}
+
+static void unmake(struct ngd_rewrite *rw, const struct instead *made)
+{
+    ngd_rewrite_remove(rw, made->node);
+    for (uint32_t i = 0; i < made->n_views; i++)
+        ngd_rewrite_remove(rw, made->views[i]);
+}
+
+/* Who read views of the node's result read what was made instead. It is called like such a view that came with the
+ * graph, or else like the result. */
+static void take_over(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
+{
+    const uint32_t result = ngd_rewrite_node(rw, node)->out[0], instead = ngd_rewrite_node(rw, made)->out[0];
+
+    while (rw->values[result].first_use != NGD_NODE_NONE) {
+        const uint32_t view = rw->uses[rw->values[result].first_use].node;
+        const uint32_t viewed = ngd_rewrite_node(rw, view)->out[0];
+
+        if (viewed >= rw->n_source && rw->values[viewed].named_as == NGD_VALUE_NONE)
+            rw->values[viewed].named_as =
+                rw->values[result].named_as == NGD_VALUE_NONE ? result : rw->values[result].named_as;
+        ngd_rewrite_replace(rw, viewed, instead);
+        ngd_rewrite_remove(rw, view);
+    }
+    ngd_rewrite_remove(rw, node);
+}
+
+/* *next_p: the node to look at next, which is the new one if there is one: what reads it may be views again. */
+static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node, uint32_t *next_p)
+{
+    struct ngd_rewrite *rw = ctx->rw;
+    struct instead made;
+    ngd_status_t status;
+
+    *next_p = rw->nodes[node].prev;
+    if (!may_hoist(rw, node))
+        return NGD_OK;
+    ngd_rewrite_scope_as(rw, node);
+    status = build(ctx, node, *viewed_as(rw, ngd_rewrite_node(rw, node)), &made);
+    ngd_rewrite_scope_as(rw, NGD_NODE_NONE);
+    if (status)
+        return status;
+    if (!ngd_pass_supported(ctx, made.node)) {
+        unmake(rw, &made);
+        return NGD_OK;
+    }
+    take_over(rw, node, made.node);
+    ctx->changed++;
+    *next_p = made.node;
+    return NGD_OK;
+}
+
+/* From the last to the first: what a node's readers want of it is known when it is looked at. */
+ngd_status_t ngd_pass_hoist_views(struct ngd_pass_context *ctx)
+{
+    ngd_status_t status = NGD_OK;
+    uint32_t next;
+
+    for (uint32_t n = ctx->rw->last; n != NGD_NODE_NONE && !status; n = next)
+        status = visit(ctx, n, &next);
+    return status;
+}
