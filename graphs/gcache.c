@@ -681,7 +681,7 @@ void ngd_gcache_destroy(struct ngd_gcache *cache) NGD_NO_THREAD_SAFETY
     ngd_free(cache);
 }
 
-struct ngd_gcache_entry *ngd_gcache_lookup(struct ngd_gcache *cache, const struct ngd_key *key)
+static inline struct ngd_gcache_entry *find_pinned(struct ngd_gcache *cache, const struct ngd_key *key)
 {
     uint32_t phase = atomic_load_explicit(&cache->phase, memory_order_relaxed) & 1u;
     struct ngd_gcache_entry *e;
@@ -691,6 +691,18 @@ struct ngd_gcache_entry *ngd_gcache_lookup(struct ngd_gcache *cache, const struc
     if (e && !pin(e))
         e = NULL;
     atomic_fetch_sub(&cache->readers[phase], 1);
+    return e;
+}
+
+struct ngd_gcache_entry *ngd_gcache_find(struct ngd_gcache *cache, const struct ngd_key *key)
+{
+    return find_pinned(cache, key);
+}
+
+struct ngd_gcache_entry *ngd_gcache_lookup(struct ngd_gcache *cache, const struct ngd_key *key)
+{
+    struct ngd_gcache_entry *e = find_pinned(cache, key);
+
     if (e) {
         atomic_store_explicit(&e->last_use, ngd_now(), memory_order_relaxed);
         atomic_fetch_add_explicit(&e->hits, 1, memory_order_relaxed);

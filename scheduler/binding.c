@@ -12,6 +12,7 @@
 #include "scheduler/debug.h"
 #include "scheduler/group_int.h"
 #include "scheduler/merge_prog.h"
+#include "scheduler/ready.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -127,6 +128,7 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     ngd_list_push_back(&prog->bindings, &binding->link);
     ngd_mutex_unlock(&prog->lock);
     ngd_merge_prog_unref(fresh);
+    ngd_ready_binding(binding);
     *binding_p = binding;
     return NGD_OK;
 }
@@ -135,6 +137,17 @@ struct ngd_binding *ngd_binding_ref(struct ngd_binding *binding)
 {
     atomic_fetch_add_explicit(&binding->refs, 1, memory_order_relaxed);
     return binding;
+}
+
+bool ngd_binding_try_ref(struct ngd_binding *binding)
+{
+    uint32_t refs = atomic_load_explicit(&binding->refs, memory_order_relaxed);
+
+    while (refs > 0)
+        if (atomic_compare_exchange_weak_explicit(&binding->refs, &refs, refs + 1, memory_order_relaxed,
+                                                  memory_order_relaxed))
+            return true;
+    return false;
 }
 
 /* No lock: the binding is in no list any more. */

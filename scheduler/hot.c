@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/store.h"
-#include "scheduler/program_int.h"
+#include "scheduler/ready.h"
 #include "scheduler/stored.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -405,6 +405,8 @@ static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct n
         status = make_key(prog, said, &key, diag);
     if (status == NGD_OK)
         status = ngd_program_capture(prog, &key, &entry, &captured, diag);
+    if (status == NGD_OK && captured)
+        ngd_ready_executable(entry);
     if (status == NGD_OK)
         ngd_gcache_put(entry);
     if (prog && (status || !hold(hot, prog)))

@@ -42,6 +42,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/program_events.c \
 	scheduler/prompt.c \
 	scheduler/queue.c \
+	scheduler/ready.c scheduler/ready.h \
 	scheduler/recorder.c scheduler/recorder.h \
 	scheduler/replay.c \
 	scheduler/request.c \

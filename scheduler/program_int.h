@@ -22,6 +22,7 @@ struct ngd_executable {
     bool cached;        /* false: made for one eager run */
     bool stored;        /* its plan came from the store */
     _Atomic bool fresh; /* nobody has been told yet that it was captured */
+    _Atomic bool ahead; /* it was captured before anyone asked: ready.h */
     _Atomic bool poisoned;
     _Atomic bool unreachable; /* no request has its key any more: other buckets */
     _Atomic uint32_t runs;
@@ -52,6 +53,7 @@ struct ngd_program {
     uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */
     uint64_t number;           /* unique in this process: what events name it by */
     _Atomic uint32_t n_quarantined;
+    _Atomic bool ahead;      /* of its executables some were captured before anyone asked */
     _Atomic uint64_t asked;  /* requests that bucket_policy learn has counted */
     _Atomic uint64_t dumps;  /* runs whose data were written */
     struct ngd_sizes *sizes; /* asked for, by symbol */
@@ -179,6 +181,8 @@ struct ngd_binding {
  */
 ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *slot, struct ngd_executable *x,
                                   struct ngd_instance **inst_p, struct ngd_diag *diag);
+/* A reference, by who found it in its program's list under the program's lock; false: it is going. */
+bool ngd_binding_try_ref(struct ngd_binding *binding);
 /* BINDING_MISSING names what has no buffer. */
 ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_diag *diag);
 /* Destroys the instances of x in all bindings of its program; nothing runs x any more. */

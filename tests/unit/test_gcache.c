@@ -141,8 +141,10 @@ static struct ngd_gcache_stats stats_of(struct owner *o)
 
 START_TEST(get_compiles_once_and_lookup_finds_it)
 {
-    struct owner o;
+    struct ngd_key known = key_of(1), unknown = key_of(2);
+    struct ngd_gcache_entry *e;
     struct ngd_gcache_stats s;
+    struct owner o;
 
     owner_init(&o, 4, NGD_GCACHE_EVICT, -1);
     ck_assert(!has(&o, 1));
@@ -150,6 +152,10 @@ START_TEST(get_compiles_once_and_lookup_finds_it)
         ck_assert_int_eq(get_and_put(&o, 1, NULL), NGD_OK);
     ck_assert(has(&o, 1));
     ck_assert(!has(&o, 2));
+    e = ngd_gcache_find(o.cache, &known); /* which is no hit */
+    ck_assert_ptr_nonnull(e);
+    ngd_gcache_put(e);
+    ck_assert_ptr_null(ngd_gcache_find(o.cache, &unknown));
     s = stats_of(&o);
     ck_assert_uint_eq(s.compiles, 1);
     ck_assert_uint_eq(s.misses, 1);

@@ -353,6 +353,102 @@ START_TEST(hot_keys_are_captured_before_anyone_asks)
 }
 END_TEST
 
+/* How many instances the binding has in the first slot. */
+static uint32_t count_instances(const struct ngd_binding *b)
+{
+    uint32_t n = 0;
+
+    for (const struct ngd_instance_chunk *c = &b->instances[0]; c; c = atomic_load(&c->next))
+        for (uint32_t i = 0; i < NGD_INSTANCE_CHUNK; i++)
+            n += atomic_load(&c->place[i].x) != NULL;
+    return n;
+}
+
+/* A start with both keys captured ahead. */
+static void warm_start(struct start *s)
+{
+    const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES);
+
+    start_open(s);
+    ngd_sched_warm(s->bed.sched);
+    await_warm(warm + 2);
+}
+
+START_TEST(instances_of_hot_keys_are_made_before_anyone_replays)
+{
+    struct start s;
+    struct ngd_binding *early, *b;
+    uint64_t warm;
+
+    setup_dir();
+    first_start();
+    warm_start(&s);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    bed_settle(&s.bed);
+    ck_assert_uint_eq(count_instances(b), 2);
+    ck_assert_uint_gt(ngd_pool_bytes(bed_slot(&s.bed, 0)->pool), 0);
+    run(&s, b, 5, 2);
+    run(&s, b, 7, 2);
+    ck_assert_uint_eq(count_instances(b), 2);
+    early = bed_binding(&s.bed, DOUBLE_TEXT, NULL); /* both have run by now: nothing is made ahead any more */
+    bed_settle(&s.bed);
+    ck_assert_uint_eq(count_instances(early), 0);
+    ngd_binding_unref(early);
+    ngd_binding_unref(b);
+    start_close(&s);
+    /* The client is there before the keys are captured. */
+    warm = ngd_metric_get(NGD_M_WARM_CAPTURES);
+    start_open(&s);
+    early = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    ngd_sched_warm(s.bed.sched);
+    await_warm(warm + 2);
+    bed_settle(&s.bed);
+    ck_assert_uint_eq(count_instances(early), 2);
+    run(&s, early, 5, 1);
+    ngd_binding_unref(early);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
+static void await_refs(const struct ngd_binding *b, uint32_t n)
+{
+    for (int i = 0; atomic_load(&b->refs) != n; i++) {
+        ck_assert_int_lt(i, 100000);
+        usleep(100);
+    }
+}
+
+START_TEST(instances_wait_for_their_turn_and_go_with_the_scheduler)
+{
+    struct start s;
+    struct ngd_queue *q;
+    struct ngd_binding *first, *b;
+    struct gate gate;
+    struct call c;
+
+    setup_dir();
+    first_start();
+    warm_start(&s);
+    q = &s.bed.sched->queues[0];
+    first = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    call_occupy(&s.bed, &c, first, &gate);
+    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
+    ck_assert_uint_eq(atomic_load(&b->refs), 3); /* two items that wait */
+    ngd_mutex_lock(&q->lock);
+    q->stopping = true;
+    ngd_mutex_unlock(&q->lock);
+    gate_open(&gate);
+    call_wait(&c);
+    await_refs(b, 1);
+    ck_assert_uint_eq(count_instances(b), 0);
+    ngd_binding_unref(b);
+    ngd_binding_unref(first);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
 /* ---- hot keys with registered patterns ---- */
 
 /* It lies, which shows that it is used. */
@@ -670,6 +766,7 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
           entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
           store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,
+          instances_of_hot_keys_are_made_before_anyone_replays, instances_wait_for_their_turn_and_go_with_the_scheduler,
           hot_key_with_registered_patterns_is_captured_with_them, graphs_that_are_debugged_leave_no_hot_keys,
           hot_key_whose_patterns_are_gone_or_others_is_passed_over, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
           bad_lines_of_the_list_are_passed_over, entries_are_readable)
