@@ -459,19 +459,21 @@ static ngd_status_t run_eager(struct ascend_stream *s, struct ascend_inst *inst,
 
 /* ---- the whole of a launch ----------------------------------------------------------------------- */
 
-/* While a collective waits for other ranks, it is asked now and then whether they still come. */
+/*
+ * While a collective waits for other ranks, it is asked now and then whether they still come. The limit is of the time
+ * that was waited, not of the clock's: where the process was stopped for longer, all ranks were.
+ */
 static ngd_acl_error_t synchronize(struct ascend_stream *s, const struct ascend_inst *inst)
 {
     const struct ngd_acl *acl = s->dev->acl;
-    const ngd_nsec_t end = ngd_now() + s->dev->limit_ms * NGD_MSEC;
+    const int slice = inst->exec->n_comms && SLICE_MS < s->dev->limit_ms ? SLICE_MS : s->dev->limit_ms;
     ngd_acl_error_t code;
+    int64_t waited = 0;
 
-    if (!inst->exec->n_comms)
-        return acl->aclrtSynchronizeStreamWithTimeout(s->stream, s->dev->limit_ms);
     do {
-        code = acl->aclrtSynchronizeStreamWithTimeout(s->stream,
-                                                      s->dev->limit_ms < SLICE_MS ? s->dev->limit_ms : SLICE_MS);
-    } while (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && ngd_now() < end &&
+        code = acl->aclrtSynchronizeStreamWithTimeout(s->stream, slice);
+        waited += slice;
+    } while (code == NGD_ACL_RT_STREAM_SYNC_TIMEOUT && waited < s->dev->limit_ms &&
              ngd_ascend_groups_broken(inst->exec, NULL) == NGD_OK);
     return code;
 }
