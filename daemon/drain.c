@@ -13,7 +13,8 @@
 #include "daemon/session.h"
 
 #define LOOK_EVERY (10 * NGD_MSEC)
-#define GOODBYE    NGD_SEC /* for the ends of streams to reach their clients */
+/* For the ends of streams to reach their clients: a second of looks. A process that was stopped has sent nothing. */
+#define GOODBYE    (NGD_SEC / LOOK_EVERY)
 
 enum phase { IDLE, FINISHING, LEAVING };
 
@@ -21,7 +22,8 @@ struct ngd_drain {
     struct ngd_daemon *daemon;
     struct ngd_reactor_watch *timer;
     enum phase phase;
-    ngd_nsec_t until;
+    ngd_nsec_t until; /* FINISHING */
+    int64_t looks;    /* LEAVING: how often it looks on */
     struct ngd_mutex lock;
     ngd_nsec_t grace NGD_GUARDED_BY(lock); /* what begin asked for */
     bool stay NGD_GUARDED_BY(lock);
@@ -60,7 +62,7 @@ static void leave(struct ngd_drain *drain)
     if (work_left(d))
         ngd_warning("daemon", "the grace period is over; work that is left is given up");
     drain->phase = LEAVING;
-    drain->until = ngd_now() + GOODBYE;
+    drain->looks = GOODBYE;
     ngd_rpc_server_end_streams(d->rpc, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
 }
 
@@ -68,11 +70,10 @@ static void look(void *arg)
 {
     struct ngd_drain *drain = arg;
     struct ngd_daemon *d = drain->daemon;
-    ngd_nsec_t now = ngd_now();
 
-    if (drain->phase == FINISHING && (now >= drain->until || !work_left(d)))
+    if (drain->phase == FINISHING && (ngd_now() >= drain->until || !work_left(d)))
         leave(drain);
-    else if (drain->phase == LEAVING && (now >= drain->until || ngd_rpc_server_inflight(d->rpc) == 0))
+    else if (drain->phase == LEAVING && (--drain->looks <= 0 || ngd_rpc_server_inflight(d->rpc) == 0))
         ngd_reactor_stop(d->reactor);
 }
 

@@ -109,6 +109,15 @@ static void sweep(struct ngd_peers *peers) NGD_REQUIRES(peers->lock)
             drop(peers, fd);
 }
 
+void ngd_peers_hang_up(struct ngd_peers *peers)
+{
+    ngd_mutex_lock(&peers->lock);
+    for (size_t fd = 0; fd < peers->cap; fd++)
+        if (peers->by_fd[fd] && is_open(peers->by_fd[fd], fd))
+            (void)shutdown((int)fd, SHUT_RDWR);
+    ngd_mutex_unlock(&peers->lock);
+}
+
 static ngd_status_t make_room(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
 {
     size_t cap = peers->cap ? peers->cap : 64;

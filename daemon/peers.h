@@ -36,6 +36,11 @@ ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *pee
 void ngd_peers_prove(struct ngd_peers *peers, const char *grpc_peer);
 /* TLS: takes the address of a connection that has ended without a call; false: no other has. In order of arrival. */
 bool ngd_peers_take_unproven(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX]);
+/*
+ * Ends all connections from this side, as if the process were gone. gRPC's shutdown alone would answer calls that come
+ * in these moments with CANCELLED, which is what a client says that takes back its own; so they see UNAVAILABLE.
+ */
+void ngd_peers_hang_up(struct ngd_peers *peers);
 /* Counts, and forgets what is closed. */
 uint32_t ngd_peers_count(struct ngd_peers *peers);
 

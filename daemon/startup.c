@@ -430,6 +430,8 @@ static void stop_serving(struct ngd_daemon *d)
     ngd_metric_set(NGD_M_READY, 0);
     if (d->listeners)
         ngd_listeners_stop(d->listeners);
+    if (d->peers)
+        ngd_peers_hang_up(d->peers);
     if (d->rpc)
         ngd_rpc_server_stop(d->rpc);
 }
