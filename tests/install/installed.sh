@@ -47,8 +47,10 @@ generate() {
     local address=unix:$work/sock model=$top_srcdir/examples/model pid status=1
     "$destdir$sbindir/npugraphd" --listen="$address" --stats-listen=off --models-dir="$model" --device-memory=256M &
     pid=$!
-    for _ in $(seq 100); do
-        [ -e "$work/sock" ] && break
+    # Its socket is there a moment before it listens.
+    for _ in $(seq 300); do
+        "$destdir$bindir/npugraphctl" --address "$address" status >/dev/null 2>&1 && break
+        kill -0 "$pid" || break
         sleep 0.1
     done
     "$destdir$bindir/npugraphctl" --address "$address" load "$model" --name bible &&
