@@ -4,14 +4,16 @@
  * marked as one before the bindings are looked through: whichever comes second finds the other. When both do, the
  * second item finds the instance.
  *
- * An item that waits has no executable pinned, so that it may be evicted; then there is nothing to do.
+ * An item that waits holds neither: the executable may be evicted, and the binding go with its session, whose buffers
+ * are free then. Its turn come, it looks whether both are still there.
  */
 #include "scheduler/ready.h"
 #include "base/mem.h"
 
 struct ready {
     struct ngd_sched_item item;
-    struct ngd_binding *binding;
+    struct ngd_program *prog;          /* a reference */
+    const struct ngd_binding *binding; /* which one; not a reference, and perhaps gone */
     struct ngd_key key;
 };
 
@@ -19,19 +21,45 @@ static void ready_abort(struct ngd_sched_item *item)
 {
     struct ready *ready = ngd_container_of(item, struct ready, item);
 
-    ngd_binding_unref(ready->binding);
+    ngd_program_unref(ready->prog);
     ngd_free(ready);
+}
+
+static bool is_complete(const struct ngd_binding *binding)
+{
+    return binding->missing == binding->n && !binding->ranks;
+}
+
+/* Up to n of the program's bindings, or the one that `only` is or whatever is in its place; with references. */
+static uint32_t list_bindings(struct ngd_program *prog, const struct ngd_binding *only, struct ngd_binding **bindings,
+                              uint32_t n)
+{
+    uint32_t found = 0;
+
+    ngd_mutex_lock(&prog->lock);
+    ngd_list_for_each (l, &prog->bindings) {
+        struct ngd_binding *binding = ngd_container_of(l, struct ngd_binding, link);
+
+        if (found < n && (!only || only == binding) && is_complete(binding) && ngd_binding_try_ref(binding))
+            bindings[found++] = binding;
+    }
+    ngd_mutex_unlock(&prog->lock);
+    return found;
 }
 
 static void ready_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 {
     struct ready *ready = ngd_container_of(item, struct ready, item);
-    struct ngd_gcache_entry *entry = ngd_gcache_find(ready->binding->prog->cache, &ready->key);
+    struct ngd_binding *binding = NULL;
+    struct ngd_gcache_entry *entry = NULL;
     struct ngd_instance *inst;
 
+    if (list_bindings(ready->prog, ready->binding, &binding, 1))
+        entry = ngd_gcache_find(ready->prog->cache, &ready->key);
     if (entry)
-        (void)ngd_binding_instance(ready->binding, slot, ngd_entry_executable(entry), &inst, NULL);
+        (void)ngd_binding_instance(binding, slot, ngd_entry_executable(entry), &inst, NULL);
     ngd_gcache_put(entry);
+    ngd_binding_unref(binding);
     ready_abort(item);
 }
 
@@ -48,15 +76,11 @@ static void push(struct ngd_binding *binding, const struct ngd_key *key)
     ready->item.arrival = ngd_now();
     ready->item.priority = NGD_PRIORITY_LOW;
     ready->item.account = &queue->sched->own_share->accounts[queue->index];
-    ready->binding = ngd_binding_ref(binding);
+    ready->prog = ngd_program_ref(binding->prog);
+    ready->binding = binding;
     ready->key = *key;
     if (ngd_queue_push(queue, &ready->item, NULL))
         ready_abort(&ready->item);
-}
-
-static bool is_complete(const struct ngd_binding *binding)
-{
-    return binding->missing == binding->n && !binding->ranks;
 }
 
 /* ---- a binding ---- */
@@ -91,21 +115,6 @@ void ngd_ready_binding(struct ngd_binding *binding)
 
 /* ---- an executable ---- */
 
-static uint32_t list_bindings(struct ngd_program *prog, struct ngd_binding **bindings)
-{
-    uint32_t n = 0;
-
-    ngd_mutex_lock(&prog->lock);
-    ngd_list_for_each (l, &prog->bindings) {
-        struct ngd_binding *binding = ngd_container_of(l, struct ngd_binding, link);
-
-        if (n < NGD_READY_MAX && is_complete(binding) && ngd_binding_try_ref(binding))
-            bindings[n++] = binding;
-    }
-    ngd_mutex_unlock(&prog->lock);
-    return n;
-}
-
 void ngd_ready_executable(struct ngd_gcache_entry *entry)
 {
     struct ngd_executable *x = ngd_entry_executable(entry);
@@ -114,7 +123,7 @@ void ngd_ready_executable(struct ngd_gcache_entry *entry)
 
     atomic_store(&x->ahead, true);
     atomic_store(&x->prog->ahead, true);
-    n = list_bindings(x->prog, bindings);
+    n = list_bindings(x->prog, NULL, bindings, NGD_READY_MAX);
     while (n > 0) {
         push(bindings[--n], ngd_gcache_entry_key(entry));
         ngd_binding_unref(bindings[n]);
