@@ -162,7 +162,7 @@ def at_once(daemon, c):
     stream.cancel()
     state = lambda: next(s.state for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
     until("the generation is stopped", lambda: state() in ("stopping", "idle"))
-    assert step(c, opened.sequence).position > len(PROMPT) + len(expected)
+    assert step(c, opened.sequence).position >= len(PROMPT) + len(tokens)  # it may have made more than were taken
 
 
 @test("a call after a generation that its client stopped waits for the step in flight; steps, forks and generations go on from there")
