@@ -193,8 +193,6 @@ SIM_EXPORT void ngd_aclsim_raise(void);
 SIM_EXPORT void ngd_aclsim_raise_code(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Of a kernel that runs and waits: its stream is aborted or destroyed, it ends now. Takes sim.lock. */
 SIM_EXPORT bool ngd_aclsim_stopped(void);
-/* Of a kernel that runs: from now on, or no longer, it waits for what may never come. Takes sim.lock. */
-SIM_EXPORT void ngd_aclsim_waits(bool begins);
 /* Takes the kernel. */
 SIM_EXPORT int ngd_aclsim_launch(struct sim_kernel *kernel, void *stream);
 SIM_EXPORT void ngd_aclsim_kernel_unref(struct sim_kernel *kernel);
@@ -265,7 +263,6 @@ struct sim_stream {
     int32_t id;
     uint32_t flags, priority;
     bool is_default, stop, running, aborted;
-    bool waits;          /* its thread, for what may never come */
     uint64_t reports_to; /* a thread of the program that runs this stream's callbacks, or 0 */
     bool owns_reports;   /* aclrtLaunchHostFunc did */
     pthread_t thread;
@@ -351,7 +348,7 @@ void sim_task_free(struct sim_task *task);
 void sim_event_put(struct sim_event *event);
 void sim_notify_put(struct sim_notify *notify);
 /* Waits on sim.changed with the lock held; false when seconds (0 = no limit) are over. */
-bool sim_await(struct sim_stream *s, uint32_t seconds, bool (*ready)(const struct sim_task *),
+bool sim_await(const struct sim_stream *s, uint32_t seconds, bool (*ready)(const struct sim_task *),
                const struct sim_task *task);
 void sim_set_error(struct sim_stream *s, int code, const char *text);
 bool sim_take_streams(int device, uint32_t n);

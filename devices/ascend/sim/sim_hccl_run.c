@@ -239,12 +239,10 @@ static void await_round(struct collective *c, uint64_t round)
     uint64_t limit = ngd_aclsim_setting("hccl_exec_ms"), until = now_ms() + limit;
     bool late = false;
 
-    ngd_aclsim_waits(true);
     while (g->round == round && !late && !ngd_aclsim_stopped()) {
         nap(g);
         late = now_ms() >= until;
     }
-    ngd_aclsim_waits(false);
     if (g->round != round)
         return;
     g->torn = true; /* the others' order is not this rank's any more */

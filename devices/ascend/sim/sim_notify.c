@@ -121,23 +121,20 @@ static ngd_acl_error_t aclrtWaitAndResetNotify_impl(void *notify, void *stream, 
 
 /* ---- waiting on a stream's thread ---------------------------------------------------------------- */
 
-bool sim_await(struct sim_stream *s, uint32_t seconds, bool (*ready)(const struct sim_task *),
+bool sim_await(const struct sim_stream *s, uint32_t seconds, bool (*ready)(const struct sim_task *),
                const struct sim_task *task)
 {
     struct timespec until;
-    bool late = false;
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += seconds;
-    s->waits = true;
-    while (!s->stop && !s->aborted && !ready(task) && !late) {
+    while (!s->stop && !s->aborted && !ready(task)) {
         if (seconds == 0)
             pthread_cond_wait(&sim.changed, &sim.lock);
-        else
-            late = pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT;
+        else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT)
+            return ready(task);
     }
-    s->waits = false;
-    return !late || ready(task);
+    return true;
 }
 
 static bool is_up(const struct sim_task *task)

@@ -19,8 +19,6 @@
 #define STATE_CREATED 1
 #define STATE_ENDS    2
 
-#define SLOW_MS 5 /* how often a wait whose time is over looks again at a stream that only is slow */
-
 /* ---- tasks --------------------------------------------------------------------------------------- */
 
 struct sim_task *sim_task_new(sim_task_kind_t kind)
@@ -74,10 +72,8 @@ static int check_device(struct sim_stream *s)
     pthread_mutex_lock(&sim.lock);
     if (d->hang) { /* the kernel that meets it, and no other */
         d->hang = false;
-        s->waits = true;
         while (!s->aborted && !s->stop)
             pthread_cond_wait(&sim.changed, &sim.lock);
-        s->waits = false;
     }
     if (d->fault) {
         d->fault = false;
@@ -93,7 +89,7 @@ static int check_device(struct sim_stream *s)
 /* Of the kernel that runs on this thread. */
 static _Thread_local int raised;
 static _Thread_local char raised_text[160];
-static _Thread_local struct sim_stream *running_on;
+static _Thread_local const struct sim_stream *running_on;
 
 void ngd_aclsim_raise_code(int code, const char *fmt, ...)
 {
@@ -118,14 +114,6 @@ bool ngd_aclsim_stopped(void)
     stopped = running_on && (running_on->aborted || running_on->stop);
     pthread_mutex_unlock(&sim.lock);
     return stopped;
-}
-
-void ngd_aclsim_waits(bool begins)
-{
-    pthread_mutex_lock(&sim.lock);
-    if (running_on)
-        running_on->waits = begins;
-    pthread_mutex_unlock(&sim.lock);
 }
 
 int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model)
@@ -597,37 +585,25 @@ static bool idle(const struct sim_stream *s)
     return !s->head && !s->running;
 }
 
-static struct timespec in_milliseconds(int32_t milliseconds)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_sec += milliseconds / 1000;
-    t.tv_nsec += (long)(milliseconds % 1000) * 1000000;
-    if (t.tv_nsec >= 1000000000) {
-        t.tv_sec++;
-        t.tv_nsec -= 1000000000;
-    }
-    return t;
-}
-
-/*
- * Waits with the lock held; false: the time is over. milliseconds < 0: no limit. A device works at its own speed,
- * whatever the machine of the simulator has to do else: time passes only while the stream's thread waits for what may
- * never come, not while it computes or would if it were let.
- */
+/* Waits with the lock held; false: the time is over. milliseconds < 0: no limit. */
 static bool wait_idle(struct sim_stream *s, int32_t milliseconds)
 {
-    struct timespec until = in_milliseconds(milliseconds > 0 ? milliseconds : 0);
+    struct timespec until;
 
-    while (sim_handle_is(s, SIM_STREAM) && !idle(s) && !s->aborted) {
-        if (milliseconds < 0) {
-            pthread_cond_wait(&sim.changed, &sim.lock);
-        } else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT) {
-            if (idle(s) || s->waits)
-                return idle(s);
-            until = in_milliseconds(SLOW_MS);
+    clock_gettime(CLOCK_REALTIME, &until);
+    if (milliseconds > 0) {
+        until.tv_sec += milliseconds / 1000;
+        until.tv_nsec += (long)(milliseconds % 1000) * 1000000;
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_sec++;
+            until.tv_nsec -= 1000000000;
         }
+    }
+    while (sim_handle_is(s, SIM_STREAM) && !idle(s) && !s->aborted) {
+        if (milliseconds < 0)
+            pthread_cond_wait(&sim.changed, &sim.lock);
+        else if (pthread_cond_timedwait(&sim.changed, &sim.lock, &until) == ETIMEDOUT)
+            return idle(s);
     }
     return true;
 }
