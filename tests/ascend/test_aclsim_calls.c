@@ -7,6 +7,8 @@
 #include "tests/backend/simulator.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -319,6 +321,28 @@ START_TEST(host_function_runs_between_the_tasks_around_it_also_when_it_is_captur
 }
 END_TEST
 
+static void await_word(void *arg)
+{
+    _Atomic bool *go = arg;
+
+    while (!atomic_load(go))
+        usleep(1000);
+}
+
+START_TEST(wait_with_a_limit_ends_though_the_stream_works_on)
+{
+    static _Atomic bool go;
+
+    atomic_store(&go, false);
+    open_simulator();
+    ck_assert_int_eq(more.aclrtLaunchHostFunc(stream, await_word, &go), 0);
+    ck_assert_int_eq(acl->aclrtSynchronizeStreamWithTimeout(stream, 20), NGD_ACL_RT_STREAM_SYNC_TIMEOUT);
+    atomic_store(&go, true);
+    ck_assert_int_eq(acl->aclrtSynchronizeStream(stream), 0);
+    close_simulator();
+}
+END_TEST
+
 static pthread_t called_on;
 
 static void note_thread(void *arg)
@@ -490,6 +514,7 @@ UNIT_MAIN("ascend/simulator of more calls", notify_lets_one_wait_pass_however_of
           failed_kernel_ends_its_stream_only_when_that_was_told_to_stop,
           memory_that_is_freed_under_a_kernel_lives_until_that_ends,
           host_function_runs_between_the_tasks_around_it_also_when_it_is_captured,
+          wait_with_a_limit_ends_though_the_stream_works_on,
           callback_runs_on_the_thread_that_was_subscribed_for_its_stream, listener_is_told_of_streams_that_come_and_go,
           reduction_combines_by_kind_and_dtype, limit_of_cores_holds_for_the_device_until_it_is_reset,
           memory_of_another_device_is_reached_only_when_that_was_enabled, graph_is_printed_with_the_tasks_that_it_has)
