@@ -50,11 +50,11 @@ DTYPES = {torch.float32: "f32", torch.int32: "i32", torch.int64: "i64"}
 
 # ---------------------------------------------------------------- attention over a paged cache
 
+NAMESPACE = "npugraph"
 CACHES = []  # (keys, values) of each layer: [BLOCKS, BLOCK, KV_HEADS, HEAD_DIM]
 
 
-@torch.library.custom_op("golden::paged_attention", mutates_args=())
-def paged_attention(
+def attend(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -79,9 +79,16 @@ def paged_attention(
     return torch.stack(out)
 
 
+# One node of what is traced, whatever it does inside.
+paged_attention = torch.library.custom_op(f"{NAMESPACE}::paged_attention", attend, mutates_args=())
+
+
 @paged_attention.register_fake
 def _(q, k, v, slots, table, q_lens, kv_lens, layer, scale):
     return torch.empty_like(q)
+
+
+ATTEND = getattr(torch.ops, NAMESPACE).paged_attention
 
 
 # ---------------------------------------------------------------- Hugging Face's modules
@@ -89,7 +96,7 @@ def _(q, k, v, slots, table, q_lens, kv_lens, layer, scale):
 
 def paged(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **step):
     q, k, v = (x.transpose(1, 2).squeeze(0) for x in (query, key, value))
-    out = torch.ops.golden.paged_attention(
+    out = ATTEND(
         q, k, v, step["slots"], step["table"], step["q_lens"], step["kv_lens"], module.layer_idx, scaling
     )
     return out.unsqueeze(0), None
@@ -144,7 +151,7 @@ class Flat(HuggingFace):
         k = layer.k_norm(layer.k_proj(x).view(-1, KV_HEADS, HEAD_DIM))
         v = layer.v_proj(x).view(-1, KV_HEADS, HEAD_DIM)
         q, k = apply_rotary_pos_emb(q, k, cos, sin)
-        out = torch.ops.golden.paged_attention(q, k, v, *step, layer.layer_idx, layer.scaling)
+        out = ATTEND(q, k, v, *step, layer.layer_idx, layer.scaling)
         return layer.o_proj(out.view(-1, HEADS * HEAD_DIM))
 
     def forward(self, tokens, positions, slots, table, q_lens, kv_lens):
@@ -216,7 +223,7 @@ class Attention(nn.Module):
         k = self.k_norm(k.view(*k.shape[:-1], k.shape[-1] // HEAD_DIM, HEAD_DIM)).view(k.shape)
         q, k = self.rotary_emb(positions, q, k)
         q, k, v = q.view(-1, HEADS, HEAD_DIM), k.view(-1, KV_HEADS, HEAD_DIM), v.view(-1, KV_HEADS, HEAD_DIM)
-        out = torch.ops.golden.paged_attention(q, k, v, *step, self.index, HEAD_DIM**-0.5)
+        out = ATTEND(q, k, v, *step, self.index, HEAD_DIM**-0.5)
         return self.o_proj(out.view(-1, HEADS * HEAD_DIM))
 
 
@@ -510,7 +517,7 @@ class Text:
             if not isinstance(node.meta.get("val"), (torch.Tensor, list, tuple)):
                 # Sizes are written where they are used, and that metadata is as traced is checked by types.
                 assert node.target is torch.ops.aten._assert_tensor_metadata.default or "val" in node.meta
-            elif node.target is torch.ops.golden.paged_attention.default:
+            elif node.target is ATTEND.default:
                 self.attention(node)
             else:
                 self.node(node)
