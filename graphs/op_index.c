@@ -123,6 +123,14 @@ static ngd_status_t clamp_bound(struct ngd_graph *graph, struct ngd_node *node, 
     return NGD_OK;
 }
 
+ngd_status_t ngd_op_slice_bounds(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t size, ngd_dim_t *start_p,
+                                 ngd_dim_t *end_p, struct ngd_diag *diag)
+{
+    ngd_status_t status = clamp_bound(graph, node, "start", size, start_p, diag);
+
+    return status ? status : clamp_bound(graph, node, "end", size, end_p, diag);
+}
+
 static ngd_status_t slice_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step,
                                  ngd_dim_t *length_p)
 {
@@ -155,9 +163,7 @@ ngd_status_t ngd_op_slice_dims(struct ngd_graph *graph, struct ngd_node *node, n
     if (status)
         return status;
     memcpy(dims, x->dims, sizeof(x->dims));
-    status = clamp_bound(graph, node, "start", dims[axis], &start, diag);
-    if (!status)
-        status = clamp_bound(graph, node, "end", dims[axis], &end, diag);
+    status = ngd_op_slice_bounds(graph, node, dims[axis], &start, &end, diag);
     if (status)
         return status;
     status = slice_length(graph, start, end, step, &dims[axis]);

@@ -57,37 +57,29 @@ static ngd_status_t write_out(struct ngd_pass_context *ctx, struct ngd_node *n)
     return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
 }
 
-static bool clamp(ngd_dim_t *bound, int64_t size)
-{
-    int64_t v = *bound < 0 ? *bound + size : *bound;
-
-    v = v < 0 ? 0 : v > size ? size : v;
-    if (v == *bound)
-        return false;
-    *bound = v;
-    return true;
-}
-
 static ngd_status_t write_bounds(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
-    const struct ngd_type *x = ngd_node_in(ctx->rw->g, n, 0);
-    const int64_t size = x->dims[ngd_op_known_axis(n, "dim", x->rank)];
-    const int start = ngd_op_attr_index(n->op, "start", 5), end = ngd_op_attr_index(n->op, "end", 3);
+    struct ngd_graph *g = ctx->rw->g;
+    const struct ngd_type *x = ngd_node_in(g, n, 0);
+    const ngd_dim_t size = x->dims[ngd_op_known_axis(n, "dim", x->rank)];
+    const int at_start = ngd_op_attr_index(n->op, "start", 5), at_end = ngd_op_attr_index(n->op, "end", 3);
     struct ngd_attr_value *attrs;
-    bool other;
+    ngd_dim_t start, end;
+    ngd_status_t status;
 
-    if (!ngd_dim_is_const(size) || !ngd_dim_is_const(n->attrs[start].i) || !ngd_dim_is_const(n->attrs[end].i))
+    if (!ngd_dim_is_const(size) || !ngd_dim_is_const(n->attrs[at_start].i) || !ngd_dim_is_const(n->attrs[at_end].i))
         return NGD_OK;
-    attrs = ngd_arena_calloc(&ctx->rw->g->priv->arena, n->op->n_attrs, sizeof(*attrs));
+    status = ngd_op_slice_bounds(g, n, size, &start, &end, ctx->diag);
+    if (status || (start == n->attrs[at_start].i && end == n->attrs[at_end].i))
+        return status;
+    attrs = ngd_arena_calloc(&g->priv->arena, n->op->n_attrs, sizeof(*attrs));
     if (!attrs)
         return no_memory(ctx);
     memcpy(attrs, n->attrs, n->op->n_attrs * sizeof(*attrs));
-    other = clamp(&attrs[start].i, size);
-    other |= clamp(&attrs[end].i, size);
-    if (other) {
-        n->attrs = attrs;
-        ctx->changed++;
-    }
+    attrs[at_start].i = start;
+    attrs[at_end].i = end;
+    n->attrs = attrs;
+    ctx->changed++;
     return NGD_OK;
 }
 
