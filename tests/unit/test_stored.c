@@ -432,64 +432,74 @@ static uint32_t count_waiting(struct ngd_queue *q)
     return n;
 }
 
-START_TEST(instances_wait_for_their_turn_and_hold_nothing_until_then)
-{
+/* A warm start whose one worker is busy, with a binding that has its instances. */
+struct busy {
     struct start s;
     struct ngd_queue *q;
-    struct ngd_binding *first, *b, *gone;
+    struct ngd_binding *first;
     struct gate gate;
     struct call c;
+};
 
+static void busy_open(struct busy *w)
+{
     setup_dir();
     first_start();
-    warm_start(&s);
-    q = &s.bed.sched->queues[0];
-    first = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
-    bed_settle(&s.bed);
-    call_occupy(&s.bed, &c, first, &gate);
-    gone = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
-    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
-    ck_assert_uint_eq(count_waiting(q), 4); /* two keys for each */
+    warm_start(&w->s);
+    w->q = &w->s.bed.sched->queues[0];
+    w->first = bed_binding(&w->s.bed, DOUBLE_TEXT, NULL);
+    bed_settle(&w->s.bed);
+    call_occupy(&w->s.bed, &w->c, w->first, &w->gate);
+}
+
+static void busy_end(struct busy *w)
+{
+    gate_open(&w->gate);
+    call_wait(&w->c);
+}
+
+static void busy_close(struct busy *w)
+{
+    ngd_binding_unref(w->first);
+    start_close(&w->s);
+    teardown_dir();
+}
+
+START_TEST(instances_wait_for_their_turn_and_hold_nothing_until_then)
+{
+    struct busy w;
+    struct ngd_binding *b, *gone;
+
+    busy_open(&w);
+    gone = bed_binding(&w.s.bed, DOUBLE_TEXT, NULL);
+    b = bed_binding(&w.s.bed, DOUBLE_TEXT, NULL);
+    ck_assert_uint_eq(count_waiting(w.q), 4); /* two keys for each */
     ck_assert_uint_eq(atomic_load(&b->refs), 1);
-    ck_assert_uint_eq(count_bindings(first->prog), 3);
+    ck_assert_uint_eq(count_bindings(w.first->prog), 3);
     ngd_binding_unref(gone);
-    ck_assert_uint_eq(count_bindings(first->prog), 2);
-    gate_open(&gate);
-    call_wait(&c);
-    bed_settle(&s.bed);
+    ck_assert_uint_eq(count_bindings(w.first->prog), 2);
+    busy_end(&w);
+    bed_settle(&w.s.bed);
     ck_assert_uint_eq(count_instances(b), 2);
     ngd_binding_unref(b);
-    ngd_binding_unref(first);
-    start_close(&s);
-    teardown_dir();
+    busy_close(&w);
 }
 END_TEST
 
 START_TEST(instances_that_wait_go_with_the_scheduler)
 {
-    struct start s;
-    struct ngd_queue *q;
-    struct ngd_binding *first, *b;
-    struct gate gate;
-    struct call c;
+    struct busy w;
+    struct ngd_binding *b;
 
-    setup_dir();
-    first_start();
-    warm_start(&s);
-    q = &s.bed.sched->queues[0];
-    first = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
-    call_occupy(&s.bed, &c, first, &gate);
-    b = bed_binding(&s.bed, DOUBLE_TEXT, NULL);
-    ngd_mutex_lock(&q->lock);
-    q->stopping = true;
-    ngd_mutex_unlock(&q->lock);
-    gate_open(&gate);
-    call_wait(&c);
+    busy_open(&w);
+    b = bed_binding(&w.s.bed, DOUBLE_TEXT, NULL);
+    ngd_mutex_lock(&w.q->lock);
+    w.q->stopping = true;
+    ngd_mutex_unlock(&w.q->lock);
+    busy_end(&w);
     ck_assert_uint_eq(count_instances(b), 0);
     ngd_binding_unref(b);
-    ngd_binding_unref(first);
-    start_close(&s);
-    teardown_dir();
+    busy_close(&w);
 }
 END_TEST
 
