@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every operator on every instruction set, against golden values and the plain C kernels.
 NGD_OPS_TESTS = tests/ops/test_attention tests/ops/test_fusions tests/ops/test_inplace tests/ops/test_kernels tests/ops/test_lanes tests/ops/test_layers tests/ops/test_matrices tests/ops/test_ops \
-	tests/ops/test_random tests/ops/test_sampling tests/ops/test_simd_math
+	tests/ops/test_random tests/ops/test_rewrites tests/ops/test_sampling tests/ops/test_simd_math
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_OPS_TESTS)
 TESTS += $(NGD_OPS_TESTS)
@@ -16,7 +16,8 @@ tests_ops_test_layers_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_matrices_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_ops_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_random_LDADD = $(NGD_OPS_TEST_LIBS)
+tests_ops_test_rewrites_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_sampling_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_simd_math_LDADD = $(NGD_OPS_TEST_LIBS)
 EXTRA_DIST += tests/ops/attention_case.h tests/ops/device_run.h tests/ops/direct.h tests/ops/each_isa.h tests/ops/golden.h tests/ops/golden_run.h \
-	tests/ops/reference.h tests/ops/run_plan.h
+	tests/ops/reference.h tests/ops/rewritten.h tests/ops/run_plan.h
