@@ -6,8 +6,8 @@
  * Passes: what is done to a graph, specialised to a key, before it is planned (passes.def has them in order).
  *
  * A pass changes the rewritable graph and counts the changes. It must leave a valid graph with the same results: bit
- * for bit, unless its header says what is rounded otherwise. Running it again must change nothing. Debug builds
- * validate the graph after each pass; all builds do at the end, when it is sealed.
+ * for bit, unless the graph's options allow it to round less and it counts where it did. Running it again must change
+ * nothing. Debug builds validate the graph after each pass; all builds do at the end, when it is sealed.
  *
  * A new pass is one file, one row of passes.def, and a golden test in tests/unit/passes/.
  */
@@ -24,6 +24,7 @@ struct ngd_pass_context {
     const int64_t *symbols;                 /* as planned */
     struct ngd_diag *diag;
     uint32_t changed; /* by the pass that runs */
+    uint32_t excess;  /* of those: replacements that round less than what they stand for */
 };
 
 typedef ngd_status_t ngd_pass_fn(struct ngd_pass_context *ctx);
@@ -52,7 +53,8 @@ struct ngd_pass_report {
     uint32_t nodes_before, nodes_after;
     struct {
         bool ran;
-        uint32_t changed, nodes; /* nodes after it */
+        uint32_t changed, excess; /* excess: of those, what rounds less now (allow_excess_precision) */
+        uint32_t nodes;           /* after it */
         int64_t nanoseconds;
     } of[NGD_PASS_MAX];
     /* Called with the graph as it came (pass NULL) and after each pass that changed something. */

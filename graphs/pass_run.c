@@ -129,7 +129,7 @@ static ngd_status_t run_one(struct ngd_pass_context *ctx, ngd_pass_id_t id, stru
     ngd_nsec_t begin = ngd_now();
     ngd_status_t status;
 
-    ctx->changed = 0;
+    ctx->changed = ctx->excess = 0;
     status = pass->run(ctx);
     if (status == NGD_OK && NGD_FAULT(PASS_WRONG))
         status = spoil_last(ctx);
@@ -138,6 +138,7 @@ static ngd_status_t run_one(struct ngd_pass_context *ctx, ngd_pass_id_t id, stru
     if (report) {
         report->of[id].ran = true;
         report->of[id].changed = ctx->changed;
+        report->of[id].excess = ctx->excess;
         report->of[id].nodes = ctx->rw->n_live;
         report->of[id].nanoseconds = ngd_now() - begin;
     }

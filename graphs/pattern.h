@@ -64,6 +64,7 @@ struct ngd_pattern_dim {
 struct ngd_pattern_dtype {
     char name[NGD_PATTERN_MAX_NAME];
     uint32_t allowed; /* bit per dtype */
+    uint32_t excess;  /* of those, where the source rounds what the replacement does not: allow_excess_precision */
 };
 
 struct ngd_pattern_value {

@@ -101,7 +101,10 @@ static bool unify_float(struct match *m, int variable, double v)
 
 static bool unify_dtype(struct match *m, int variable, int64_t dtype)
 {
-    if (dtype < 0 || !(m->p->dtypes[variable].allowed >> dtype & 1))
+    const struct ngd_pattern_dtype *d = &m->p->dtypes[variable];
+    const uint32_t allowed = m->ctx->options->allow_excess_precision ? d->allowed : d->allowed & ~d->excess;
+
+    if (dtype < 0 || !(allowed >> dtype & 1))
         return false;
     if (m->dtypes[variable] >= 0)
         return m->dtypes[variable] == dtype;
@@ -528,6 +531,15 @@ static void remove_matched(const struct match *m)
     }
 }
 
+/* The replacement rounds less than what it stands for. */
+static bool is_excess(const struct match *m)
+{
+    for (uint32_t i = 0; i < m->p->n_dtypes; i++)
+        if (m->dtypes[i] >= 0 && m->p->dtypes[i].excess >> m->dtypes[i] & 1)
+            return true;
+    return false;
+}
+
 static ngd_status_t replace(const struct match *m, uint32_t place, bool *replaced_p)
 {
     struct built b = {.n = 0};
@@ -545,6 +557,7 @@ static ngd_status_t replace(const struct match *m, uint32_t place, bool *replace
     for (uint32_t i = 0; i < m->p->source.n_returns; i++)
         ngd_rewrite_replace(m->ctx->rw, m->value_of[m->p->source.returns[i]], b.value_of[m->p->replacement.returns[i]]);
     remove_matched(m);
+    m->ctx->excess += is_excess(m);
     *replaced_p = true;
     return NGD_OK;
 }

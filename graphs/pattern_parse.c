@@ -213,6 +213,27 @@ static ngd_status_t parse_dim(struct parser *p)
     return NGD_OK;
 }
 
+/* = DTYPE | DTYPE ... */
+static ngd_status_t parse_dtype_list(struct parser *p, uint32_t *dtypes_p)
+{
+    ngd_status_t status = ngd_pattern_lex_take(&p->lex, "=");
+    uint32_t dtypes = 0;
+
+    while (!status) {
+        int dtype = find_dtype(&p->lex.tok);
+
+        if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD || dtype < 0)
+            return ngd_pattern_lex_expected(&p->lex, "a dtype (f32, bf16, ...)");
+        dtypes |= 1u << dtype;
+        status = ngd_pattern_lex_advance(&p->lex);
+        if (status || !ngd_pattern_lex_at_punct(&p->lex, "|"))
+            break;
+        status = ngd_pattern_lex_advance(&p->lex);
+    }
+    *dtypes_p = dtypes;
+    return status;
+}
+
 /* NAME = DTYPE | DTYPE ... */
 static ngd_status_t parse_dtype(struct parser *p)
 {
@@ -221,24 +242,39 @@ static ngd_status_t parse_dtype(struct parser *p)
 
     if (p->pattern->n_dtypes == NGD_PATTERN_MAX_DTYPES)
         return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "a pattern has at most 6 dtype variables");
-    d->allowed = 0;
+    d->excess = 0;
     if (!status)
         status = ngd_pattern_lex_take_name(&p->lex, NGD_PATTERN_TOK_WORD, "a dtype variable's name", d->name);
     if (!status)
-        status = ngd_pattern_lex_take(&p->lex, "=");
-    while (!status) {
-        int dtype = find_dtype(&p->lex.tok);
-
-        if (p->lex.tok.kind != NGD_PATTERN_TOK_WORD || dtype < 0)
-            return ngd_pattern_lex_expected(&p->lex, "a dtype (f32, bf16, ...)");
-        d->allowed |= 1u << dtype;
-        status = ngd_pattern_lex_advance(&p->lex);
-        if (status || !ngd_pattern_lex_at_punct(&p->lex, "|"))
-            break;
-        status = ngd_pattern_lex_advance(&p->lex);
-    }
+        status = parse_dtype_list(p, &d->allowed);
     if (!status)
         p->pattern->n_dtypes++;
+    return status;
+}
+
+/* NAME = DTYPE | DTYPE ..., of a dtype variable that is declared: which of its dtypes are meant. */
+static ngd_status_t parse_excess(struct parser *p)
+{
+    const struct ngd_pattern_token name = p->lex.tok;
+    const int variable = name.kind == NGD_PATTERN_TOK_WORD ? find_dtype_variable(p, &name) : -1;
+    struct ngd_pattern_dtype *d = &p->pattern->dtypes[variable < 0 ? 0 : variable];
+    uint32_t dtypes;
+    ngd_status_t status;
+
+    if (variable < 0)
+        return ngd_pattern_lex_expected(&p->lex, "a dtype variable that is declared above");
+    if (d->excess)
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_REDEFINED,
+                                          "%.*s has its dtypes of excess precision already", name.p, name.n);
+    status = ngd_pattern_lex_advance(&p->lex);
+    if (!status)
+        status = parse_dtype_list(p, &dtypes);
+    if (!status && (dtypes & ~d->allowed))
+        return ngd_pattern_lex_fail_about(&p->lex, NGD_ERR_GRAPH_SYMBOL,
+                                          "%.*s is never of a dtype that is given here for excess precision", name.p,
+                                          name.n);
+    if (!status)
+        d->excess = dtypes;
     return status;
 }
 
@@ -763,6 +799,8 @@ static ngd_status_t parse_statement(struct parser *p)
         return parse_several(p, parse_dim);
     if (ngd_pattern_lex_at_word(&p->lex, "dtype"))
         return parse_several(p, parse_dtype);
+    if (ngd_pattern_lex_at_word(&p->lex, "excess_precision"))
+        return parse_several(p, parse_excess);
     if (ngd_pattern_lex_at_word(&p->lex, "float"))
         return parse_several(p, parse_float);
     if (ngd_pattern_lex_at_word(&p->lex, "where"))
@@ -784,8 +822,8 @@ static ngd_status_t parse_statement(struct parser *p)
     if (ngd_pattern_lex_at_word(&p->lex, "host"))
         return parse_input(p, 1u << NGD_VALUE_HOST);
     return ngd_pattern_lex_expected(
-        &p->lex, "version, phase, doc, dim, dtype, float, input, param, state, host, where, source, replacement "
-                 "or '}'");
+        &p->lex, "version, phase, doc, dim, dtype, excess_precision, float, input, param, state, host, where, source, "
+                 "replacement or '}'");
 }
 
 struct holder {

@@ -89,6 +89,11 @@ static const struct bad_pattern bad_patterns[] = {
     {NGD_ERR_OUT_OF_RANGE, "version", "version 0"},
     {NGD_ERR_OVERFLOW, "overflow", "dim A, B, C, D\n input %x : f32[A*B*C*D]\n"},
     {NGD_ERR_GRAPH_SYMBOL, "divisor", "dim A, B\n input %x : f32[mod(A,B)]\n"},
+    {NGD_ERR_GRAPH_PARSE, "dtype variable that is declared", "excess_precision T = bf16\n dtype T = f32 | bf16\n"},
+    {NGD_ERR_GRAPH_PARSE, "dtype variable that is declared", "dtype T = f32 | bf16\n excess_precision\n"},
+    {NGD_ERR_GRAPH_PARSE, "a dtype (f32", "dtype T = f32 | bf16\n excess_precision T = narrow\n"},
+    {NGD_ERR_GRAPH_SYMBOL, "T is never", "dtype T = f32 | bf16\n excess_precision T = bf16 | f16\n"},
+    {NGD_ERR_GRAPH_REDEFINED, "T has its", "dtype T = f32 | bf16\n excess_precision T = bf16, T = f32\n"},
 };
 
 START_TEST(bad_patterns_are_refused_in_words)
@@ -159,13 +164,14 @@ END_TEST
 /* ---- matching ---- */
 
 /* Applies one pattern wherever it matches and prints the body; the caller frees it. */
-static char *apply_everywhere(const char *pattern, const char *body, uint32_t *n_p)
+static char *apply_everywhere(const char *pattern, const char *body, const struct ngd_graph_options *options,
+                              uint32_t *n_p, uint32_t *excess_p)
 {
     struct ngd_pattern *p = parse_pattern(pattern);
     struct ngd_graph *g = parse_body(body), *after;
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS] = {0};
     struct ngd_diag diag = {0};
-    struct ngd_pass_context ctx = {.target = &stub_target, .symbols = symbols, .diag = &diag};
+    struct ngd_pass_context ctx = {.target = &stub_target, .options = options, .symbols = symbols, .diag = &diag};
     char *text;
 
     for (uint32_t i = 0; i < g->n_symbols; i++)
@@ -183,6 +189,7 @@ static char *apply_everywhere(const char *pattern, const char *body, uint32_t *n
     }
     if (ngd_rewrite_seal(ctx.rw, &after, &diag))
         ck_abort_msg("%s", diag.text);
+    *excess_p = ctx.excess;
     text = print_graph(after);
     ngd_rewrite_destroy(ctx.rw);
     ngd_graph_unref(after);
@@ -191,14 +198,25 @@ static char *apply_everywhere(const char *pattern, const char *body, uint32_t *n
     return text;
 }
 
-static void expect_apply(const char *pattern, const char *body, uint32_t times, const char *says)
+/* allow: excess precision; excess: how many of the replacements have it. */
+static void expect(const char *pattern, const char *body, bool allow, uint32_t times, uint32_t excess, const char *says)
 {
-    uint32_t n;
-    char *text = apply_everywhere(pattern, body, &n);
+    struct ngd_graph_options options;
+    uint32_t n, counted;
+    char *text;
 
-    ck_assert_msg(n == times, "%u replacements, not %u\n%s", n, times, text);
+    ngd_graph_options_init(&options);
+    options.allow_excess_precision = allow;
+    text = apply_everywhere(pattern, body, &options, &n, &counted);
+    ck_assert_msg(n == times && counted == excess, "%u replacements, %u of excess precision, not %u and %u\n%s", n,
+                  counted, times, excess, text);
     check_says(body, says, text);
     ngd_free(text);
+}
+
+static void expect_apply(const char *pattern, const char *body, uint32_t times, const char *says)
+{
+    expect(pattern, body, false, times, 0, says);
 }
 
 static const char square[] = "pattern \"p\" { dim N input %x : f32[*,N] input %z : f32[*,N]\n"
@@ -263,6 +281,69 @@ START_TEST(types_attributes_and_constraints_must_hold)
     expect_apply(scaled, "  input %a : f32[32]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
     expect_apply(scaled, "  input %a : bf16[8]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
     expect_apply(scaled, "  input %a : f32[1,8]\n  %y = aten.mul.Scalar(%a) {other=2}\n  return \"y\" = %y", 0, "mul");
+}
+END_TEST
+
+/* As npugraph_ex limits its products (last dimensions in blocks, rows counted in 16 bits): at the limits, and next to
+ * them. */
+START_TEST(sizes_have_limits_and_come_in_blocks)
+{
+    static const char product[] =
+        "pattern \"p\" { dim B 1.. dim M dim K 128..65535 multiple 128 dim N 0..256 multiple 64\n"
+        "where B*K < 65536 where mod(B*M, 4) == 0\n"
+        "input %x : f32[B,M,K] input %w : f32[B,K,N]\n"
+        "source { %y = aten.bmm(%x, %w) return %y }\n"
+        "replacement { %n = aten.neg(%x) %y = aten.bmm(%n, %w) return %y } }";
+    static const struct {
+        int64_t b, m, k, n;
+        bool matches;
+    } cases[] = {
+        {1, 4, 128, 64, true},  {2, 2, 128, 64, true},   {1, 4, 65408, 64, true},  {1, 4, 128, 256, true},
+        {1, 4, 127, 64, false}, {1, 4, 192, 64, false},  {1, 4, 65536, 64, false}, {1, 4, 128, 320, false},
+        {1, 4, 128, 96, false}, {511, 4, 128, 64, true}, {512, 4, 128, 64, false}, {1, 6, 128, 64, false},
+        {0, 4, 128, 64, false}, {1, 4, 64, 64, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char body[300];
+
+        snprintf(body, sizeof(body),
+                 "  input %%x : f32[%lld,%lld,%lld]\n  input %%w : f32[%lld,%lld,%lld]\n"
+                 "  %%y = aten.bmm(%%x, %%w)\n  return \"y\" = %%y",
+                 (long long)cases[i].b, (long long)cases[i].m, (long long)cases[i].k, (long long)cases[i].b,
+                 (long long)cases[i].k, (long long)cases[i].n);
+        expect_apply(product, body, cases[i].matches, cases[i].matches ? "aten.neg(%x)" : "aten.bmm(%x, %w)");
+    }
+    /* Of a bucketed dimension every value must fit. */
+    expect_apply(product,
+                 "  sym S 1..4 buckets 4\n  input %x : f32[S,4,128]\n  input %w : f32[S,128,64]\n"
+                 "  %y = aten.bmm(%x, %w)\n  return \"y\" = %y",
+                 1, "aten.neg(%x)");
+    expect_apply(product,
+                 "  sym S 0..4 buckets 4\n  input %x : f32[S,4,128]\n  input %w : f32[S,128,64]\n"
+                 "  %y = aten.bmm(%x, %w)\n  return \"y\" = %y",
+                 0, "aten.bmm(%x, %w)");
+}
+END_TEST
+
+START_TEST(excess_precision_is_for_graphs_that_allow_it)
+{
+    static const char sums[] = "pattern \"p\" { dim N dtype T = f32 | f16 | bf16 excess_precision T = f16 | bf16\n"
+                               "input %x : T[N] input %z : T[N]\n"
+                               "source { %a = aten.mul.Tensor(%x, %z) %y = aten.add.Tensor(%a, %z) return %y }\n"
+                               "replacement { %a = aten.sub.Tensor(%x, %z) %y = aten.mul.Tensor(%a, %z) return %y } }";
+    static const char form[] = "  input %%a : %s[8]\n  input %%b : %s[8]\n  %%m = aten.mul.Tensor(%%a, %%b)\n"
+                               "  %%y = aten.add.Tensor(%%m, %%b)\n  return \"y\" = %%y";
+    static const char *const dtypes[] = {"f32", "bf16", "f16", "i32"};
+
+    for (int i = 0; i < 4; i++) {
+        const bool excess = i == 1 || i == 2, never = i == 3;
+        char body[300];
+
+        snprintf(body, sizeof(body), form, dtypes[i], dtypes[i]);
+        expect_apply(sums, body, i == 0, i == 0 ? "aten.sub.Tensor" : "aten.add.Tensor");
+        expect(sums, body, true, !never, excess, never ? "aten.add.Tensor" : "aten.sub.Tensor");
+    }
 }
 END_TEST
 
@@ -341,11 +422,13 @@ START_TEST(a_replacement_that_the_target_lacks_is_not_used)
                       " replacement { %y = aten.abs(%x) return %y } }");
     struct ngd_graph *g = parse_body("  input %x : f32[4]\n  %y = aten.neg(%x)\n  return \"y\" = %y"), *after;
     struct ngd_diag diag = {0};
-    struct ngd_pass_context ctx = {.target = &target, .symbols = NULL, .diag = &diag};
+    struct ngd_graph_options options;
+    struct ngd_pass_context ctx = {.target = &target, .options = &options, .symbols = NULL, .diag = &diag};
     int64_t none[1] = {0};
     bool replaced;
     char *text;
 
+    ngd_graph_options_init(&options);
     ctx.symbols = none;
     ck_assert_int_eq(ngd_rewrite_create(g, none, &ctx.rw, &diag), NGD_OK);
     ck_assert_int_eq(ngd_pattern_apply(&ctx, p, ctx.rw->first, &replaced), NGD_OK);
@@ -462,6 +545,7 @@ UNIT_MAIN("graphs/patterns", bad_patterns_are_refused_in_words,
           commuting_operands_match_either_way_and_names_are_taken_over, what_others_use_is_not_replaced,
           what_stands_on_several_streams_or_under_several_core_limits_is_not_replaced,
           npugraph_exs_fusions_are_found_as_torch_writes_them, types_attributes_and_constraints_must_hold,
+          sizes_have_limits_and_come_in_blocks, excess_precision_is_for_graphs_that_allow_it,
           bucketed_dimensions_match_as_expressions, nothing_moves_across_a_write_of_its_state,
           a_result_that_is_used_before_the_last_node_is_made_before_its_user,
           a_replacement_that_the_target_lacks_is_not_used, a_decoders_layer_becomes_six_kernels)
