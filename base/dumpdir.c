@@ -178,8 +178,10 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name,
         err = errno;
     if (err && fd >= 0)
         (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
-    if (err)
+    if (err) {
+        atomic_fetch_sub(&dumps->written, n); /* nothing is there that would count */
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));
+    }
     return NGD_OK;
 }

@@ -73,7 +73,9 @@ static char *copy_slice(struct ngd_graph *graph, struct ngd_slice s)
     return copy;
 }
 
-/* space tells the name spaces of one index apart: 0 for names, and each class of inputs for labels. */
+#define OUTPUTS 64 /* their name space */
+
+/* space tells name spaces apart: 0 for names, one for each class of inputs for labels, and that of outputs. */
 static uint64_t hash_of(const struct ngd_graph *graph, struct ngd_slice key, uint64_t space)
 {
     return ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space);
@@ -115,7 +117,7 @@ static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *
         return NGD_ERR_NO_MEMORY;
     }
     for (uint32_t i = 0; i < n; i++)
-        if (index == &graph->priv->names || graph->values[i].cls != NGD_VALUE_NODE)
+        if (index != &graph->priv->labels || graph->values[i].cls != NGD_VALUE_NODE)
             index_put(&grown, i, index->hashes[i]);
     index_free(index);
     *index = grown;
@@ -171,9 +173,14 @@ int ngd_graph_find_input(const struct ngd_graph *graph, ngd_value_class_t cls, c
 
 int ngd_graph_find_output(const struct ngd_graph *graph, const char *name)
 {
-    for (uint32_t i = 0; i < graph->n_outputs; i++)
-        if (strcmp(graph->outputs[i].name, name) == 0)
-            return (int)i;
+    const struct ngd_value_index *index = &graph->priv->outputs;
+    uint64_t hash = hash_of(graph, slice_of(name), OUTPUTS);
+
+    if (index->n_heads == 0)
+        return -1;
+    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+        if (index->hashes[at - 1] == hash && strcmp(graph->outputs[at - 1].name, name) == 0)
+            return (int)at - 1;
     return -1;
 }
 
@@ -238,6 +245,7 @@ static void destroy(struct ngd_graph *graph)
     ngd_free(graph->hosts);
     index_free(&priv->names);
     index_free(&priv->labels);
+    index_free(&priv->outputs);
     ngd_arena_fini(&priv->arena);
     ngd_free(priv);
     ngd_free(graph);
@@ -285,7 +293,7 @@ static ngd_status_t reserve_value(struct ngd_graph *graph, struct ngd_diag *diag
 {
     struct ngd_graph_priv *priv = graph->priv;
 
-    if (graph->n_values >= NGD_GRAPH_MAX_VALUES)
+    if (graph->n_values >= NGD_GRAPH_MAX_VALUES * (graph->priv->rewritten ? 2u : 1u))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %d values", NGD_GRAPH_MAX_VALUES);
     if (grow((void **)&graph->values, graph->n_values, &priv->cap_values, sizeof(graph->values[0])) ||
         index_grow(graph, &priv->names, priv->cap_values, graph->n_values) ||
@@ -536,7 +544,8 @@ ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uin
                             name ? name : "?");
     if (!name)
         name = graph->values[value].name;
-    if (strlen(name) > NGD_GRAPH_MAX_STRING || graph->n_outputs >= NGD_GRAPH_MAX_OUTPUTS)
+    if (strlen(name) > NGD_GRAPH_MAX_STRING ||
+        graph->n_outputs >= NGD_GRAPH_MAX_OUTPUTS + (graph->priv->rewritten ? NGD_GRAPH_MAX_VALUES : 0u))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE,
                             "a graph has at most %d outputs with names of at most %d bytes", NGD_GRAPH_MAX_OUTPUTS,
                             NGD_GRAPH_MAX_STRING);
@@ -550,8 +559,11 @@ ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uin
             "output \"%.64s\" is host parameter %%%s: the client has it already, only tensors are outputs", name,
             graph->values[value].name);
     copy = copy_slice(graph, slice_of(name));
-    if (!copy || grow((void **)&graph->outputs, graph->n_outputs, &graph->priv->cap_outputs, sizeof(graph->outputs[0])))
+    if (!copy ||
+        grow((void **)&graph->outputs, graph->n_outputs, &graph->priv->cap_outputs, sizeof(graph->outputs[0])) ||
+        index_grow(graph, &graph->priv->outputs, graph->priv->cap_outputs, graph->n_outputs))
         return no_memory(diag);
+    index_put(&graph->priv->outputs, graph->n_outputs, hash_of(graph, slice_of(name), OUTPUTS));
     graph->outputs[graph->n_outputs++] = (struct ngd_graph_output){copy, value};
     graph->values[value].n_uses++;
     return NGD_OK;
@@ -797,8 +809,9 @@ ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spe
 
     if (status)
         return status;
-    if (graph->n_nodes >= NGD_GRAPH_MAX_NODES)
-        return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %d nodes", NGD_GRAPH_MAX_NODES);
+    if (graph->n_nodes >= ngd_graph_max_nodes(graph))
+        return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %u nodes",
+                            ngd_graph_max_nodes(graph));
     if (grow((void **)&graph->nodes, graph->n_nodes, &graph->priv->cap_nodes, sizeof(graph->nodes[0])))
         return no_memory(diag);
     node = &graph->nodes[graph->n_nodes];

@@ -136,7 +136,7 @@ struct ngd_graph {
 
 /* Text -> sealed graph. The diagnosis has line and column, the node and what would be right. */
 ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag);
-/* The text of a graph that passes made: symbols that nothing uses any more are fine. */
+/* The text of a graph that passes made, perhaps with taps: symbols that nothing uses any more are fine. */
 ngd_status_t ngd_graph_parse_rewritten(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag);
 struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph);
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph); /* returns NULL; NULL is fine */

@@ -22,7 +22,7 @@ struct ngd_slice {
     size_t n;
 };
 
-/* Chained hash of values; entries are removed in the reverse order of their insertion only. */
+/* Chained hash of values, or of outputs; entries are removed in the reverse order of their insertion only. */
 struct ngd_value_index {
     uint32_t *heads;  /* value + 1; 0 ends a chain */
     uint32_t *next;   /* by value */
@@ -35,6 +35,8 @@ struct ngd_graph_priv {
     struct ngd_arena arena; /* names, operand lists, attributes: lives as long as the graph */
     atomic_int refs;
     struct ngd_value_index names, labels; /* labels: of inputs, one name space per class */
+    struct ngd_value_index outputs;
+    bool rewritten; /* parsed as what was made of a graph within the limits: with copies of results it may be larger */
     uint32_t cap_values, cap_nodes, cap_outputs;
     uint32_t cap_params, cap_states, cap_inputs, cap_hosts;
     struct ngd_node_scope scope; /* of nodes that ngd_graph_add_node adds */
@@ -56,6 +58,11 @@ struct ngd_node_spec {
  */
 ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spec *spec, uint32_t *node_p,
                               struct ngd_diag *diag);
+static inline uint32_t ngd_graph_max_nodes(const struct ngd_graph *graph)
+{
+    return NGD_GRAPH_MAX_NODES + (graph->priv->rewritten ? NGD_GRAPH_MAX_VALUES : 0u);
+}
+
 /* Room for so many values at once; there may come more. */
 ngd_status_t ngd_graph_reserve(struct ngd_graph *graph, uint32_t n_values);
 uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name); /* NGD_VALUE_NONE */

@@ -16,6 +16,7 @@ struct parser {
     uint32_t expr_depth;
     struct ngd_node_scope scope; /* around the statement to come */
     uint32_t scope_depth;
+    bool rewritten;
 };
 
 /* ---- expressions ---- */
@@ -657,7 +658,7 @@ static ngd_status_t parse_node(struct parser *p, struct node_text *node)
     uint32_t index;
     ngd_status_t status;
 
-    if (p->graph->n_nodes >= NGD_GRAPH_MAX_NODES)
+    if (p->graph->n_nodes >= ngd_graph_max_nodes(p->graph))
         return ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_TOO_LARGE,
                                      "the graph has more than 65536 nodes");
     memset(&node->spec, 0, sizeof(node->spec));
@@ -832,6 +833,7 @@ static ngd_status_t parse_header(struct parser *p)
         status = ngd_graph_create(ngd_strbuf_str(&p->lex.string), &p->graph);
         if (status)
             return ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, status, ngd_status_text(status));
+        p->graph->priv->rewritten = p->rewritten;
     }
     return status ? status : ngd_graph_lex_take_punct(&p->lex, '{');
 }
@@ -856,7 +858,7 @@ static ngd_status_t parse_graph(struct parser *p)
 
 static ngd_status_t parse(const char *text, size_t n, bool rewritten, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
-    struct parser p = {.graph = NULL};
+    struct parser p = {.rewritten = rewritten};
     ngd_status_t status;
 
     if (n > NGD_GRAPH_MAX_TEXT)

@@ -64,11 +64,17 @@ static void blame(struct doctor *d, struct ngd_doctor_step *s, const char *verdi
 
 /* ---- comparing ---------------------------------------------------------------------------------------- */
 
-static const struct ngd_trial_result *find(const struct ngd_trial_results *results, const char *name)
+/* From *at_p on, which is left behind what was found: two forms of a graph have most values in the same order. */
+static const struct ngd_trial_result *find(const struct ngd_trial_results *results, const char *name, uint32_t *at_p)
 {
-    for (uint32_t i = 0; i < results->n; i++)
-        if (strcmp(results->list[i].name, name) == 0)
-            return &results->list[i];
+    for (uint32_t k = 0; k < results->n; k++) {
+        uint32_t i = (*at_p + k) % results->n;
+
+        if (strcmp(results->list[i].name, name) != 0)
+            continue;
+        *at_p = i + 1;
+        return &results->list[i];
+    }
     return NULL;
 }
 
@@ -100,11 +106,11 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
 static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const struct ngd_graph *graph,
                            const struct ngd_trial_results *got)
 {
-    uint32_t n_outputs = d->exam.prog->graph->n_outputs;
+    uint32_t n_outputs = d->exam.prog->graph->n_outputs, at = n_outputs;
 
     for (uint32_t k = 0; k < got->n; k++) {
         const struct ngd_trial_result *r = &got->list[(k + n_outputs) % got->n];
-        const struct ngd_trial_result *want = find(&d->reference, r->name);
+        const struct ngd_trial_result *want = find(&d->reference, r->name, &at);
         bool tap = strncmp(r->name, "tap:", 4) == 0;
         struct ngd_difference diff;
         struct ngd_strbuf sb;

@@ -4,8 +4,10 @@
  *
  * The run is of a copy of the graph whose nodes' results are outputs too: of the graph as it was registered, eagerly
  * (stage original), or of what the passes made of it (optimized). It is the run: states change once. Files are
- * <number of the run>.<number of the output>.<value>.npy below DIR/<graph>-<digest>-<stage>/. What cannot be written is
- * noted, and the replay is answered.
+ * <number of the run>.<number of the output>.<value>.npy below DIR/<graph>-<digest>-<stage>/. Numbers go on behind
+ * those that are there from earlier registrations, from before a restart, or from others who dump the graph to the same
+ * place: a run has its number when it has made the first file of it. What cannot be written is noted, and the replay is
+ * answered.
  */
 #include "base/dumpdir.h"
 #include "base/mem.h"
@@ -55,28 +57,26 @@ static ngd_status_t open_dir(const struct ngd_program *prog, int *fd_p, struct n
     return ngd_dumps_open(prog->sched->params.dumps, path, fd_p, diag);
 }
 
-static ngd_status_t write_results(const struct ngd_program *prog, const struct ngd_trial_results *results, int dir,
-                                  uint64_t run, struct ngd_diag *diag)
+static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_trial_results *results, uint32_t i, int dir,
+                                 uint64_t *run_p, struct ngd_diag *diag)
 {
-    ngd_status_t status = NGD_OK;
+    const struct ngd_trial_result *r = &results->list[i];
+    const char *name = strncmp(r->name, "tap:", 4) == 0 ? r->name + 4 : r->name;
+    char file[200];
+    void *npy;
+    size_t n;
+    ngd_status_t status = ngd_npy_make(r->dtype, r->dims, r->rank, r->data, &npy, &n);
 
-    for (uint32_t i = 0; i < results->n && status == NGD_OK; i++) {
-        const struct ngd_trial_result *r = &results->list[i];
-        const char *name = strncmp(r->name, "tap:", 4) == 0 ? r->name + 4 : r->name;
-        char file[200];
-        void *npy;
-        size_t n;
-
-        status = ngd_npy_make(r->dtype, r->dims, r->rank, r->data, &npy, &n);
-        if (status) {
-            ngd_diag_set(diag, status, "output \"%.100s\" cannot be written as npy", name);
-            break;
-        }
-        snprintf(file, sizeof(file), "%06" PRIu64 ".%05u.%s%.150s.npy", run, (unsigned)i,
+    if (status)
+        return ngd_diag_set(diag, status, "output \"%.100s\" cannot be written as npy", name);
+    do {
+        if (i == 0)
+            *run_p = atomic_fetch_add(&prog->dumps, 1);
+        snprintf(file, sizeof(file), "%06" PRIu64 ".%05u.%s%.150s.npy", *run_p, (unsigned)i,
                  i < prog->graph->n_outputs ? "output." : "", name);
         status = ngd_dumps_write(prog->sched->params.dumps, dir, file, npy, n, diag);
-        ngd_free(npy);
-    }
+    } while (i == 0 && status == NGD_ERR_ALREADY_EXISTS);
+    ngd_free(npy);
     return status;
 }
 
@@ -84,11 +84,13 @@ static void write_all(struct ngd_program *prog, const struct ngd_key *key, const
                       const struct ngd_trial_results *results)
 {
     struct ngd_diag diag = {0};
+    uint64_t run = 0;
     int dir;
     ngd_status_t status = open_dir(prog, &dir, &diag);
 
     if (status == NGD_OK) {
-        status = write_results(prog, results, dir, atomic_fetch_add(&prog->dumps, 1), &diag);
+        for (uint32_t i = 0; i < results->n && status == NGD_OK; i++)
+            status = write_result(prog, results, i, dir, &run, &diag);
         close(dir);
     }
     if (status)

@@ -55,7 +55,7 @@ struct ngd_program {
     _Atomic uint32_t n_quarantined;
     _Atomic bool ahead;      /* of its executables some were captured before anyone asked */
     _Atomic uint64_t asked;  /* requests that bucket_policy learn has counted */
-    _Atomic uint64_t dumps;  /* runs whose data were written */
+    _Atomic uint64_t dumps;  /* the number of the next run whose data are written, if it is free */
     struct ngd_sizes *sizes; /* asked for, by symbol */
     /* Buckets that were applied instead of the graph's, one set for each symbol; NULL = none. Replaced as a whole; the
      * ones before stay until the program goes, since lookups read them without a lock. */

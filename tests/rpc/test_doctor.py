@@ -137,6 +137,22 @@ def wrong_pass():
         assert not got.healthy and got.step.startswith("pass ") and "aten.neg" in got.node, got
 
 
+def long_chain(nodes):
+    lines = ["  input %x : f32[4]", "  %v0 = aten.relu(%x)"]
+    lines += [f"  %v{i} = aten.{'neg' if i % 2 else 'exp'}(%v{i - 1})" for i in range(1, nodes)]
+    return graph("\n".join(lines) + f'\n  return "y" = %v{nodes - 1}', "long")
+
+
+@test("doctor: graphs of more nodes than a graph may have outputs, as decoders are, are examined too")
+def large(daemon):
+    with Client(daemon) as c:
+        for nodes in (300, 40000):
+            found = doctor(c, graph=c.register(long_chain(nodes)).graph)
+            assert found.healthy and "eager, no passes" in [s.name for s in found.steps], found
+        outputs = graph('  input %x : f32[4]\n  %y = aten.relu(%x)\n  return ' + ", ".join(f'"o{i}" = %y' for i in range(257)), "outputs")
+        refused("GRAPH_TOO_LARGE", "INVALID_ARGUMENT", c.register, outputs)  # a client's own may not
+
+
 @test("trace: a span for each kernel, in order, with what it reads and makes")
 def traces(daemon):
     with Client(daemon) as c:
@@ -210,6 +226,25 @@ def dumps():
             descr, shape, data = npy(where[0] / next(f for f in first if f.endswith(".output.d.npy")))
             assert (descr, shape) == ("<f4", (3, 4)) and unfloats(data) == want[0], stage
             assert unfloats(npy(where[0] / next(f for f in first if f.endswith(".t.npy")))[2]) == SUMS
+
+
+@test("data dumps: of a graph of more nodes than a graph may have outputs; a later registration's runs go behind those that are there")
+def dumps_again():
+    place = SCRATCH / "again"
+    place.mkdir()
+    nodes, runs = 300, 0
+    for _ in range(2):  # starts of the daemon
+        with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
+            for options in ({}, {"inplace_pass": "false"}):
+                g = c.register(long_chain(nodes), options={"dump_tensor_data": "true", **options}).graph
+                for _ in range(2):
+                    want = c.replay(g, [floats(0, 0.5, runs, -1)]).outputs[0]
+                    files = sorted(p.name for p in place.rglob(f"{runs:06}.*.npy"))
+                    assert len(files) == nodes + 1, (runs, len(files))
+                    assert npy(next(place.rglob(files[0])))[2] == want
+                    runs += 1
+                assert not [e for e in explain(c, g) if e.reason == "dump-failed"]
+    assert len(list(place.rglob("*.npy"))) == runs * (nodes + 1)
 
 
 @test("data dumps: directories outside, through links and without permission are refused")
