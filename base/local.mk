@@ -15,6 +15,7 @@ libngdbase_la_SOURCES = \
 	base/lock.c base/lock.h base/lock_rank.h \
 	base/log.c base/log.h \
 	base/mem.c base/mem.h \
+	base/pages.c base/pages.h \
 	base/metrics.c base/metrics.h \
 	base/npy.c base/npy.h \
 	base/status.c base/status.h \

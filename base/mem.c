@@ -10,6 +10,7 @@
  * reset. A request that does not fit the next empty block gets a block of its own in front of it.
  */
 #include "base/mem.h"
+#include "base/pages.h"
 #include <malloc.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -145,7 +146,7 @@ uint64_t ngd_mem_heap_bytes(void)
         /* jemalloc's statistics are a snapshot that is taken when the epoch is written. */
         if (mallctl("epoch", NULL, NULL, &epoch, sizeof(epoch)) == 0 &&
             mallctl("stats.allocated", &bytes, &len, NULL, 0) == 0)
-            return bytes;
+            return bytes - ngd_pages_in_heap();
         return 0;
     }
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)

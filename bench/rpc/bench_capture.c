@@ -6,8 +6,9 @@
  *
  * What is measured is a process that has just started, so every figure is of a process of its own: this program starts
  * itself, and each start plays one part (see `parts`), measures once, and says what it measured. A round is one start
- * in each part, over a store that the first one leaves behind. `--part NAME --dir DIR` plays one part over DIR, whose
- * `store` is what a part before it left there; perf can look at that.
+ * in each part, over a store that the first one leaves behind. Between binding and the first replay nothing happens for
+ * --pause milliseconds: with 0, caches and CPUs are as what came before left them. `--part NAME --dir DIR` plays one
+ * part over DIR, whose `store` is what a part before it left there; perf can look at that.
  *
  * The graph is the one that the daemon makes of a checkpoint, or, with `--graph written`, the one of
  * bench_host_decoder as PyTorch traces it, where passes have 47 operators a layer to fuse instead of 19.
@@ -33,6 +34,8 @@
 #define CONTEXT 64
 #define BLOCK   16
 #define LAYERS  28
+
+static int64_t pause_ms = 20;
 
 struct start {
     struct ngd_store *store;
@@ -154,12 +157,13 @@ static void start_open(struct start *s, const char *dir, uint32_t threads)
     must(ngd_sched_start(s->sched), &diag);
 }
 
-/* What threads do when they begin has ended when the clock starts: no client is that fast. */
+/* What threads do when they begin has ended then. */
 static void settle(void)
 {
-    static const struct timespec pause = {.tv_nsec = 20000000};
+    const struct timespec pause = {.tv_sec = pause_ms / 1000, .tv_nsec = pause_ms % 1000 * 1000000};
 
-    nanosleep(&pause, NULL);
+    if (pause_ms > 0)
+        nanosleep(&pause, NULL);
 }
 
 static void start_register(struct start *s, const char *text)
@@ -303,7 +307,7 @@ static void play_restart(struct start *s, const char *text)
     say("again", first_replay(s));
 }
 
-/* One that ran before, after a pause as long as the one before the first replay: what was cached has gone cold. */
+/* One that ran before, after a pause as long as the one before the first replay. */
 static void play_rested(struct start *s)
 {
     for (int i = 0; i < 6; i++)
@@ -374,7 +378,7 @@ static struct figure figures[] = {
     {.what = "warmed", .text = "restart: the hot key captured after (looked at every 0.15 ms)"},
     {.what = "hot", .text = "restart with the hot key captured, to the first finished replay"},
     {.what = "again", .text = "a second replay"},
-    {.what = "rested", .text = "a ninth replay, after 20 ms without any"},
+    {.what = "rested", .text = "a ninth replay, after a pause"},
 };
 
 #define FIGURES (sizeof(figures) / sizeof(figures[0]))
@@ -389,10 +393,11 @@ static struct samples *samples_of(const char *what)
 
 static FILE *start_part(const char *name, const char *which, const char *dir, int64_t threads, pid_t *pid_p)
 {
-    char number[24];
+    char number[24], pause[24];
     int ends[2];
 
     snprintf(number, sizeof(number), "%lld", (long long)threads);
+    snprintf(pause, sizeof(pause), "%lld", (long long)pause_ms);
     if (pipe(ends) != 0 || (*pid_p = fork()) < 0)
         bench_fail("a process cannot be started");
     if (*pid_p == 0) {
@@ -400,7 +405,7 @@ static FILE *start_part(const char *name, const char *which, const char *dir, in
         close(ends[0]);
         close(ends[1]);
         execl("/proc/self/exe", "bench_capture", "--part", name, "--graph", which, "--dir", dir, "--threads", number,
-              (char *)NULL);
+              "--pause", pause, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -464,11 +469,10 @@ int main(int argc, char **argv)
 {
     int64_t rounds = 12, threads = 2;
     const char *part = NULL, *part_dir = ".", *graph = "checkpoint";
-    const struct bench_option options[] = {{.name = "rounds", .number = &rounds},
-                                           {.name = "threads", .number = &threads},
-                                           {.name = "graph", .text = &graph},
-                                           {.name = "part", .text = &part},
-                                           {.name = "dir", .text = &part_dir}};
+    const struct bench_option options[] = {
+        {.name = "rounds", .number = &rounds},  {.name = "threads", .number = &threads},
+        {.name = "pause", .number = &pause_ms}, {.name = "graph", .text = &graph},
+        {.name = "part", .text = &part},        {.name = "dir", .text = &part_dir}};
     char *dir;
 
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));

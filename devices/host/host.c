@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The `host` backend: the CPU as a device. Its memory is the process's own: small blocks from the heap,
- * the rest from anonymous mappings that go back to the system when they are freed. A handle of memory is its address.
+ * The `host` backend: the CPU as a device. Its memory is the process's own (base/pages.h); a handle of memory is its
+ * address.
  */
 #include "devices/host/host.h"
 #include "devices/host/k_gemm.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/pages.h"
 #include "devices/host/cpu.h"
 #include "devices/host/meeting.h"
 #include "devices/serial.h"
@@ -15,11 +16,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#define HEAP_BELOW   (16u << 10) /* norm weights and the like: a page each would be mostly air */
-#define HUGE_PAGE    ((uint64_t)2 << 20)
-#define HUGE_FROM    (2 * HUGE_PAGE)
 #define STREAMS_MAX  64
 #define THREADS_MAX  256
 /* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
@@ -108,49 +105,13 @@ static void host_close(void *dev)
 
 /* ---- memory ------------------------------------------------------------------------------------------ */
 
-/* A mapping that begins at a huge page, so that the whole of it can be made of them. */
-static void *map_aligned(uint64_t bytes)
-{
-    uint64_t want;
-    char *p, *q;
-
-    if (__builtin_add_overflow(bytes, HUGE_PAGE, &want))
-        return NULL;
-    p = mmap(NULL, want, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (p == MAP_FAILED)
-        return NULL;
-    q = (char *)(((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1));
-    if (q > p)
-        munmap(p, (size_t)(q - p));
-    if (p + want > q + bytes)
-        munmap(q + bytes, (size_t)(p + want - (q + bytes)));
-    madvise(q, bytes, MADV_HUGEPAGE); /* a wish: without it the memory is as good, only slower */
-    return q;
-}
-
-static uint64_t page_rounded(uint64_t bytes)
-{
-    return (bytes + 4095) & ~(uint64_t)4095;
-}
-
 static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag)
 {
     void *p;
 
     (void)dev;
     errno = ENOMEM;
-    if (bytes > UINT64_MAX - HUGE_PAGE || NGD_FAULT(HOST_ALLOC)) {
-        p = NULL;
-    } else if (bytes < HEAP_BELOW) {
-        p = ngd_aligned_alloc(64, bytes);
-        if (p)
-            memset(p, 0, bytes);
-    } else if (bytes < HUGE_FROM) {
-        p = mmap(NULL, page_rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        p = p == MAP_FAILED ? NULL : p;
-    } else {
-        p = map_aligned(page_rounded(bytes));
-    }
+    p = NGD_FAULT(HOST_ALLOC) ? NULL : ngd_pages_alloc(bytes);
     if (!p)
         return ngd_diag_set(diag, NGD_ERR_NO_DEVICE_MEMORY,
                             "the system gives no %" PRIu64 " bytes (%s), although the budget allows them", bytes,
@@ -162,10 +123,7 @@ static ngd_status_t host_alloc(void *dev, uint64_t bytes, void **mem_p, struct n
 static void host_free(void *dev, void *mem, uint64_t bytes)
 {
     (void)dev;
-    if (bytes < HEAP_BELOW)
-        ngd_free(mem);
-    else
-        munmap(mem, page_rounded(bytes));
+    ngd_pages_free(mem, bytes);
 }
 
 static ngd_status_t host_write(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n)

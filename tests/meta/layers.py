@@ -26,7 +26,7 @@ HIDDEN = {
 }
 # External header -> files that may include it.
 EXTERNAL = [
-    (r"jemalloc/", {"base/mem.c"}),
+    (r"jemalloc/", {"base/pages.c"}),
     (r"openssl/", {"base/digest.c"}),
     (r"libxsmm", {"devices/host/k_gemm_xsmm.c"}),
     (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_recv.c", "daemon/rpc_send.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),

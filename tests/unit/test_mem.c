@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "base/pages.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 START_TEST(zero_bytes_give_a_pointer_because_null_means_failure)
@@ -201,6 +203,69 @@ START_TEST(warming_is_bounded_and_keeps_nothing)
 }
 END_TEST
 
+/* ---- pages ---- */
+
+#define MAX_PIECE ((uint64_t)6 << 20)
+
+static uint64_t piece(int i)
+{
+    static const uint64_t some[] = {0, 1, 64, 4095, 4096, 16384, 20000, 1 << 20, (4 << 20) - 1, 4 << 20, MAX_PIECE};
+
+    return some[(size_t)i % (sizeof(some) / sizeof(some[0]))];
+}
+
+START_TEST(pages_are_zeroed_and_aligned_and_do_not_overlap)
+{
+    enum { PIECES_OF_PAGES = 22 };
+    static const char zeros[MAX_PIECE];
+    char *p[PIECES_OF_PAGES];
+
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < PIECES_OF_PAGES; i++) {
+            p[i] = ngd_pages_alloc(piece(i));
+            ck_assert_ptr_nonnull(p[i]);
+            ck_assert_uint_eq((uintptr_t)p[i] % 64, 0);
+            ck_assert_int_eq(memcmp(p[i], zeros, piece(i)), 0);
+            memset(p[i], i + 1, piece(i));
+        }
+        for (int i = 0; i < PIECES_OF_PAGES; i++) {
+            for (uint64_t at = 0; at < piece(i); at++)
+                if (p[i][at] != i + 1)
+                    ck_abort_msg("piece %d was written by another", i);
+            ngd_pages_free(p[i], piece(i));
+        }
+    }
+    ck_assert_ptr_null(ngd_pages_alloc(UINT64_MAX));
+    ck_assert_ptr_null(ngd_pages_alloc(UINT64_MAX / 2));
+}
+END_TEST
+
+/* A page is not there when it is not mapped either. */
+static size_t pages_in_memory(char *p, size_t bytes)
+{
+    char *at = (char *)(((uintptr_t)p + 4095) & ~(uintptr_t)4095);
+    unsigned char there;
+    size_t n = 0;
+
+    for (; at + 4096 <= p + bytes; at += 4096)
+        n += mincore(at, 4096, &there) == 0 && (there & 1);
+    return n;
+}
+
+START_TEST(pages_go_back_to_the_system_when_they_are_freed)
+{
+    const uint64_t bytes = 3 << 20, heap = ngd_mem_heap_bytes();
+    char *p = ngd_pages_alloc(bytes);
+
+    ck_assert_ptr_nonnull(p);
+    memset(p, 1, bytes);
+    ck_assert_uint_ge(pages_in_memory(p, bytes), bytes / 4096 - 1);
+    ck_assert_uint_lt(ngd_mem_heap_bytes(), heap + bytes / 2);
+    ngd_pages_free(p, bytes);
+    ck_assert_uint_eq(pages_in_memory(p, bytes), 0);
+}
+END_TEST
+
 START_TEST(arena_memory_is_aligned_and_does_not_overlap)
 {
     struct ngd_arena arena;
@@ -279,6 +344,7 @@ UNIT_MAIN("base/mem", zero_bytes_give_a_pointer_because_null_means_failure, prod
           calloc_memory_is_zero, aligned_memory_is_aligned, copies_are_equal_and_terminated,
           fail_after_fails_the_nth_allocation_and_all_later_ones, hook_and_count_belong_to_the_calling_thread,
           heap_bytes_grow_with_what_is_in_use, first_allocations_of_a_warmed_thread_take_hardly_a_page_fault,
-          warming_is_bounded_and_keeps_nothing, arena_memory_is_aligned_and_does_not_overlap,
+          warming_is_bounded_and_keeps_nothing, pages_are_zeroed_and_aligned_and_do_not_overlap,
+          pages_go_back_to_the_system_when_they_are_freed, arena_memory_is_aligned_and_does_not_overlap,
           arena_after_reset_allocates_nothing_for_the_same_requests, arena_without_memory_returns_null_and_stays_usable,
           arena_calloc_clears_reused_memory)
