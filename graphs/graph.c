@@ -762,21 +762,22 @@ static ngd_status_t set_attrs(struct ngd_graph *graph, struct ngd_node *node, co
     return NGD_OK;
 }
 
-/* Results of a node whose operator leaves their number open: one per element of its list attribute. */
-static uint32_t count_results(const struct ngd_node *node)
+/* Results of a node whose operator leaves their number open: one per element of its list attribute; without one, what
+ * is asked for, which the shape rule checks. */
+static uint32_t count_results(const struct ngd_node *node, const struct ngd_node_spec *spec)
 {
     if (node->op->n_out != NGD_OP_VARIADIC)
         return node->op->n_out;
     for (uint32_t i = 0; i < node->op->n_attrs; i++)
         if (node->op->attrs[i].type == NGD_ATTR_INTS)
             return node->attrs[i].n;
-    return 0;
+    return spec->n_names;
 }
 
 static ngd_status_t add_results(struct ngd_graph *graph, struct ngd_node *node, const struct ngd_node_spec *spec,
                                 struct ngd_diag *diag)
 {
-    uint32_t n = count_results(node);
+    uint32_t n = count_results(node, spec);
 
     if (spec->names && spec->n_names != n)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ARITY, "it has %u results, but %u names are given", n,
@@ -843,8 +844,13 @@ ngd_status_t ngd_graph_add_node(struct ngd_graph *graph, const struct ngd_op *op
                                 const struct ngd_attr_value *attrs, const bool *set, uint32_t *results,
                                 uint32_t max_results, struct ngd_diag *diag)
 {
-    struct ngd_node_spec spec = {
-        .op = op, .in = in, .n_in = n_in, .attrs = attrs, .set = set, .scope = graph->priv->scope};
+    struct ngd_node_spec spec = {.op = op,
+                                 .in = in,
+                                 .n_in = n_in,
+                                 .attrs = attrs,
+                                 .set = set,
+                                 .n_names = max_results,
+                                 .scope = graph->priv->scope};
     uint32_t index;
     ngd_status_t status;
 

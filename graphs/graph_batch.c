@@ -86,6 +86,8 @@ static const struct {
     /* parts of rows */
     {ngd_shape_cat, ALL_HAVE_ROWS},
     {ngd_shape_split, ALWAYS},
+    {ngd_shape_split_by, ALWAYS},
+    {ngd_shape_unbind, ALWAYS},
     {ngd_shape_slice, ALWAYS},
     {ngd_shape_select, ALWAYS},
     {ngd_shape_gather, ALL_HAVE_ROWS},
@@ -104,6 +106,8 @@ static const struct {
     {ngd_shape_expand, MAKES_ROWS},
     {ngd_shape_unsqueeze, ALWAYS},
     {ngd_shape_squeeze, ALWAYS},
+    {ngd_shape_squeeze_dims, ALWAYS},
+    {ngd_shape_alias, ALWAYS},
     {ngd_shape_full, MAKES_ROWS},
 };
 

@@ -123,10 +123,11 @@ static const struct {
     ngd_shape_fn *shape;
     enum view_kind kind;
 } view_kinds[] = {
-    {ngd_shape_view, VIEW_RESHAPE},  {ngd_shape_unsqueeze, VIEW_UNIT},  {ngd_shape_squeeze, VIEW_UNIT},
-    {ngd_shape_permute, VIEW_ORDER}, {ngd_shape_transpose, VIEW_ORDER}, {ngd_shape_transpose2, VIEW_ORDER},
-    {ngd_shape_slice, VIEW_CUT},     {ngd_shape_select, VIEW_CUT},      {ngd_shape_split, VIEW_CUT},
-    {ngd_shape_expand, VIEW_REPEAT},
+    {ngd_shape_view, VIEW_RESHAPE},  {ngd_shape_unsqueeze, VIEW_UNIT},    {ngd_shape_squeeze, VIEW_UNIT},
+    {ngd_shape_permute, VIEW_ORDER}, {ngd_shape_transpose, VIEW_ORDER},   {ngd_shape_transpose2, VIEW_ORDER},
+    {ngd_shape_slice, VIEW_CUT},     {ngd_shape_select, VIEW_CUT},        {ngd_shape_split, VIEW_CUT},
+    {ngd_shape_expand, VIEW_REPEAT}, {ngd_shape_squeeze_dims, VIEW_UNIT}, {ngd_shape_alias, VIEW_UNIT},
+    {ngd_shape_split_by, VIEW_CUT},  {ngd_shape_unbind, VIEW_CUT},
 };
 
 static enum view_kind view_kind_of(const struct ngd_op *op)

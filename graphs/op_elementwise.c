@@ -189,6 +189,20 @@ ngd_status_t ngd_shape_where(struct ngd_graph *graph, struct ngd_node *node, str
     return status ? status : ngd_op_result(graph, node, 0, a->dtype, rank, dims, diag);
 }
 
+ngd_status_t ngd_shape_masked_fill(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    uint32_t rank;
+    ngd_status_t status = ngd_op_dtype_is(graph, node, 1, "mask", NGD_BOOL, diag);
+
+    if (!status)
+        status = ngd_op_fills(graph, node, "value", x->dtype, diag);
+    if (!status)
+        status = ngd_op_broadcast(graph, node, x, ngd_node_in(graph, node, 1), &rank, dims, diag);
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, rank, dims, diag);
+}
+
 /* ---- rows ---- */
 
 static bool attrs_free(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
@@ -216,3 +230,4 @@ ROWS(binary_float)
 ROWS(binary_bits)
 ROWS(compare)
 ROWS(where)
+ROWS(masked_fill)

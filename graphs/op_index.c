@@ -97,6 +97,76 @@ bool ngd_rows_split(const struct ngd_graph *graph, const struct ngd_node *node, 
     return rows_dim(graph, node, symbol, why_p);
 }
 
+/* How many parts of `size` the dimension has, which must be as many as the node has results: constants say it, of
+ * symbols it must hold for all values. */
+static ngd_status_t check_parts(struct ngd_graph *graph, struct ngd_node *node, uint32_t axis, ngd_dim_t size,
+                                ngd_dim_t *last_p, struct ngd_diag *diag)
+{
+    ngd_dim_t dim = ngd_node_in(graph, node, 0)->dims[axis], before, last;
+    char td[NGD_OP_TEXT], ts[NGD_OP_TEXT];
+    ngd_status_t status = ngd_expr_make(graph->exprs, NGD_EXPR_MUL, size, (int64_t)node->n_out - 1, &before);
+
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_SUB, dim, before, &last);
+    if (status)
+        return ngd_op_expr_fail(graph, node, diag, status, "the size of the last part");
+    if (node->n_out == 0 || !ngd_expr_always_le(graph->exprs, 1, last) || !ngd_expr_always_le(graph->exprs, last, size))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "it has %u results, but dimension %u of %%%s, %s, is not that many parts of %s for all "
+                           "symbol values",
+                           node->n_out, axis, ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, dim, td),
+                           ngd_op_dim_text(graph, size, ts));
+    *last_p = last;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shape_split_by(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], last;
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = check_parts(graph, node, axis, ngd_op_int(node, "split_size"), &last, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    for (uint32_t i = 0; i < node->n_out && !status; i++) {
+        dims[axis] = i + 1 < node->n_out ? ngd_op_int(node, "split_size") : last;
+        status = ngd_op_result(graph, node, i, x->dtype, x->rank, dims, diag);
+    }
+    return status;
+}
+
+bool ngd_rows_split_by(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
+ngd_status_t ngd_shape_unbind(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK], last;
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = check_parts(graph, node, axis, 1, &last, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    memmove(&dims[axis], &dims[axis + 1], (x->rank - axis - 1u) * sizeof(dims[0]));
+    for (uint32_t i = 0; i < node->n_out && !status; i++)
+        status = ngd_op_result(graph, node, i, x->dtype, x->rank - 1u, dims, diag);
+    return status;
+}
+
+bool ngd_rows_unbind(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return rows_dim(graph, node, symbol, why_p);
+}
+
 /* A Python slice bound as a position within 0..size: negative ones count from the end, then it is clamped. */
 static ngd_status_t clamp_bound(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t size,
                                 ngd_dim_t *bound_p, struct ngd_diag *diag)

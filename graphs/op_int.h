@@ -134,6 +134,9 @@ bool ngd_op_rows_axis(const struct ngd_graph *graph, const struct ngd_node *node
 /* Refuses a random, synchronising or data-dependent operator, saying what to do instead. */
 ngd_status_t ngd_op_refuse(const struct ngd_op *op, const char *name, uint32_t line, struct ngd_diag *diag);
 
+/* It makes one value everywhere; which one, of a node's or of a call's attributes. */
+bool ngd_op_fills_all(const struct ngd_op *op);
+
 /* A view whose result has all elements of its operand, in the same row-major order. */
 bool ngd_op_reshapes(const struct ngd_op *op);
 

@@ -2,12 +2,21 @@
 /* Shape rules of makers, of the copy into a state, and of what is refused. */
 #include "graphs/op_int.h"
 #include <math.h>
+#include <string.h>
 
+static bool has(const struct ngd_node *node, const char *attr)
+{
+    return ngd_op_attr_index(node->op, attr, strlen(attr)) >= 0;
+}
+
+/* None is the dtype of the operand, if there is one. */
 static ngd_status_t maker_dtype(const struct ngd_graph *graph, const struct ngd_node *node, ngd_dtype_t *dtype_p,
                                 struct ngd_diag *diag)
 {
     int64_t dtype = ngd_op_attr(node, "dtype")->i;
 
+    if (dtype < 0 && node->n_in)
+        dtype = ngd_node_in(graph, node, 0)->dtype;
     if (dtype < 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
                            "attribute dtype is none, but must name a dtype");
@@ -36,16 +45,16 @@ ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, st
 {
     ngd_dtype_t dtype = NGD_F32;
     ngd_dim_t n;
-    int64_t step;
+    int64_t step = 1;
     ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
 
     if (!status && dtype == NGD_BOOL)
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "attribute dtype is bool, which cannot count");
-    if (!status)
+    if (!status && has(node, "step"))
         status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
     if (status)
         return status;
-    status = range_length(graph, ngd_op_int(node, "start"), ngd_op_int(node, "end"), step, &n);
+    status = range_length(graph, has(node, "start") ? ngd_op_int(node, "start") : 0, ngd_op_int(node, "end"), step, &n);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of elements");
     return ngd_op_result(graph, node, 0, dtype, 1, &n, diag);
@@ -83,15 +92,38 @@ ngd_status_t ngd_op_fills(const struct ngd_graph *graph, const struct ngd_node *
                        ngd_dtype_name(dtype));
 }
 
+double ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs)
+{
+    int at = ngd_op_attr_index(op, "fill_value", strlen("fill_value"));
+
+    if (at < 0)
+        at = ngd_op_attr_index(op, "s", 1);
+    if (at >= 0)
+        return attrs[at].f;
+    return op->id == NGD_OP_ATEN_ONES || op->id == NGD_OP_ATEN_ONES_LIKE || op->id == NGD_OP_ATEN_NEW_ONES;
+}
+
+bool ngd_op_fills_all(const struct ngd_op *op)
+{
+    return op->shape == ngd_shape_full;
+}
+
+/* All that is one value everywhere: the shape is the attribute's, or the operand's, or that of a scalar. */
 ngd_status_t ngd_shape_full(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_attr_value *size = ngd_op_attr(node, "size");
+    const struct ngd_attr_value *size = has(node, "size") ? ngd_op_attr(node, "size") : NULL;
+    const struct ngd_type *like = node->n_in ? ngd_node_in(graph, node, 0) : NULL;
+    const char *attr = has(node, "fill_value") ? "fill_value" : has(node, "s") ? "s" : NULL;
     ngd_dtype_t dtype = NGD_F32;
     ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
 
-    if (!status)
-        status = ngd_op_fills(graph, node, "fill_value", dtype, diag);
-    return status ? status : ngd_op_result(graph, node, 0, dtype, size->n, size->list, diag);
+    if (!status && attr)
+        status = ngd_op_fills(graph, node, attr, dtype, diag);
+    if (status)
+        return status;
+    if (size)
+        return ngd_op_result(graph, node, 0, dtype, size->n, size->list, diag);
+    return ngd_op_result(graph, node, 0, dtype, like ? like->rank : 0, like ? like->dims : NULL, diag);
 }
 
 bool ngd_rows_full(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)

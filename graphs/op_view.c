@@ -209,29 +209,70 @@ ngd_status_t ngd_shape_unsqueeze(struct ngd_graph *graph, struct ngd_node *node,
     return ngd_op_result(graph, node, 0, x->dtype, x->rank + 1u, dims, diag);
 }
 
+/* It is known whether the dimension is 1. */
+static ngd_status_t check_squeeze(struct ngd_graph *graph, struct ngd_node *node, uint32_t axis, struct ngd_diag *diag)
+{
+    ngd_dim_t dim = ngd_node_in(graph, node, 0)->dims[axis];
+    char text[NGD_OP_TEXT];
+    int64_t lo, hi;
+    ngd_status_t status = ngd_expr_bounds(graph->exprs, dim, &lo, &hi);
+
+    if (status || dim == 1 || lo > 1 || hi < 1)
+        return status;
+    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                       "dimension %u of %%%s, %s, may be 1 or not, and the result's rank depends on that", axis,
+                       ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, dim, text));
+}
+
 ngd_status_t ngd_shape_squeeze(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t dims[NGD_MAX_RANK];
-    char text[NGD_OP_TEXT];
-    int64_t lo, hi;
     uint32_t axis;
     ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
 
     if (!status)
-        status = ngd_expr_bounds(graph->exprs, x->dims[axis], &lo, &hi);
+        status = check_squeeze(graph, node, axis, diag);
     if (status)
         return status;
     memcpy(dims, x->dims, sizeof(dims));
-    if (dims[axis] != 1) {
-        if (lo <= 1 && hi >= 1)
-            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
-                               "dimension %u of %%%s, %s, may be 1 or not, and the result's rank depends on that", axis,
-                               ngd_op_in_name(graph, node, 0), ngd_op_dim_text(graph, dims[axis], text));
+    if (dims[axis] != 1)
         return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
-    }
     memmove(&dims[axis], &dims[axis + 1], (x->rank - axis - 1u) * sizeof(dims[0]));
     return ngd_op_result(graph, node, 0, x->dtype, x->rank - 1u, dims, diag);
+}
+
+ngd_status_t ngd_shape_squeeze_dims(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const struct ngd_attr_value *which = ngd_op_attr(node, "dim");
+    ngd_dim_t dims[NGD_MAX_RANK];
+    uint32_t named = 0, rank = 0;
+
+    for (uint32_t i = 0; i < which->n; i++) {
+        uint32_t axis;
+        ngd_status_t status = ngd_op_axis_value(graph, node, "dim", which->list[i], x->rank, &axis, diag);
+
+        if (!status && named >> axis & 1)
+            status =
+                ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute dim names dimension %u twice", axis);
+        if (!status)
+            status = check_squeeze(graph, node, axis, diag);
+        if (status)
+            return status;
+        named |= 1u << axis;
+    }
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (!(named >> i & 1) || x->dims[i] != 1)
+            dims[rank++] = x->dims[i];
+    return ngd_op_result(graph, node, 0, x->dtype, rank, dims, diag);
+}
+
+ngd_status_t ngd_shape_alias(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
 }
 
 #define ROWS(name)                                                                                    \
@@ -245,3 +286,5 @@ ROWS(transpose)
 ROWS(transpose2)
 ROWS(unsqueeze)
 ROWS(squeeze)
+ROWS(squeeze_dims)
+ROWS(alias)

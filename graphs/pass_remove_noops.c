@@ -58,11 +58,16 @@ static const struct {
     bool (*is_noop)(const struct ngd_graph *g, const struct ngd_node *n);
 } noops[] = {
     {NGD_OP_ATEN_CLONE, NULL},
+    {NGD_OP_ATEN_LIFT_FRESH_COPY, NULL},
+    {NGD_OP_ATEN_ALIAS, NULL},
+    {NGD_OP_ATEN_DETACH, NULL},
     {NGD_OP_ATEN_TO_COPY, NULL},
     {NGD_OP_ATEN_VIEW, NULL},
     {NGD_OP_ATEN_RESHAPE, NULL},
+    {NGD_OP_ATEN__UNSAFE_VIEW, NULL},
     {NGD_OP_ATEN_EXPAND, NULL},
     {NGD_OP_ATEN_SQUEEZE_DIM, NULL},
+    {NGD_OP_ATEN_SQUEEZE_DIMS, NULL},
     {NGD_OP_ATEN_SLICE_TENSOR, NULL},
     {NGD_OP_ATEN_CONSTANT_PAD_ND, NULL},
     {NGD_OP_ATEN_PERMUTE, permutes_nothing},
@@ -70,6 +75,7 @@ static const struct {
     {NGD_OP_ATEN_T, has_no_matrix},
     {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
     {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
+    {NGD_OP_ATEN_SPLIT_TENSOR, has_one_part},
     {NGD_OP_C10D_WAIT_TENSOR, NULL},
 };
 

@@ -2,8 +2,9 @@
 /*
  * simplify_views: one view for a chain of views, and none for views that cancel out.
  *
- *   - aten.reshape becomes aten.view, and the size of a view is written out (no -1), as are the bounds of a slice of a
- *     constant dimension (0 to its size): equal views look equal;
+ *   - aten.reshape and aten._unsafe_view become aten.view, and the size of a view is written out (no -1), as are the
+ *     bounds of a slice of a constant dimension (0 to its size); aten.split.Tensor becomes aten.split_with_sizes: equal
+ *     views look equal;
  *   - a reshaping view (view, unsqueeze, squeeze) of a reshaping view is one view of the first one's operand;
  *   - a reordering view (permute, transpose, t) of a reordering view is one permute;
  *   - what has the operand's shape again, and order, is the operand.
@@ -78,6 +79,27 @@ static ngd_status_t write_bounds(struct ngd_pass_context *ctx, struct ngd_node *
     memcpy(attrs, n->attrs, n->op->n_attrs * sizeof(*attrs));
     attrs[at_start].i = start;
     attrs[at_end].i = end;
+    n->attrs = attrs;
+    ctx->changed++;
+    return NGD_OK;
+}
+
+static ngd_status_t write_sizes(struct ngd_pass_context *ctx, struct ngd_node *n)
+{
+    const struct ngd_op *split = ngd_op_by_id(NGD_OP_ATEN_SPLIT_WITH_SIZES);
+    struct ngd_arena *arena = &ctx->rw->g->priv->arena;
+    struct ngd_attr_value *attrs = ngd_arena_calloc(arena, split->n_attrs, sizeof(*attrs));
+    int64_t *sizes = ngd_arena_calloc(arena, n->n_out, sizeof(*sizes)), dim = ngd_op_int(n, "dim");
+    uint32_t axis = ngd_op_known_axis(n, "dim", ngd_node_in(ctx->rw->g, n, 0)->rank);
+
+    if (!attrs || !sizes)
+        return no_memory(ctx);
+    for (uint32_t i = 0; i < n->n_out; i++)
+        sizes[i] = ngd_rewrite_type(ctx->rw, n->out[i])->dims[axis];
+    attrs[ngd_op_attr_index(split, "split_sizes", strlen("split_sizes"))] =
+        (struct ngd_attr_value){.list = sizes, .n = n->n_out};
+    attrs[ngd_op_attr_index(split, "dim", strlen("dim"))].i = dim;
+    n->op = split;
     n->attrs = attrs;
     ctx->changed++;
     return NGD_OK;
@@ -160,7 +182,7 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
     struct ngd_node *n = ngd_rewrite_node(rw, node);
     ngd_status_t status = NGD_OK;
 
-    if (n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE)
+    if (n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE || n->op->id == NGD_OP_ATEN__UNSAFE_VIEW)
         status = write_out(ctx, n);
     if (status || ngd_rewrite_written_between(rw, n->in[0], NGD_NODE_NONE, NGD_NODE_NONE))
         return status;
@@ -184,6 +206,8 @@ ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
         next = ctx->rw->nodes[n].next;
         if (node->op->id == NGD_OP_ATEN_SLICE_TENSOR)
             status = write_bounds(ctx, ngd_rewrite_node(ctx->rw, n));
+        if (node->op->id == NGD_OP_ATEN_SPLIT_TENSOR)
+            status = write_sizes(ctx, ngd_rewrite_node(ctx->rw, n));
         if (ngd_op_reshapes(node->op) || reorders(node))
             status = visit(ctx, n);
     }

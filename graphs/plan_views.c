@@ -229,6 +229,38 @@ static bool view_split(struct view *v)
     return true;
 }
 
+static bool view_split_by(struct view *v)
+{
+    uint32_t dim = axis(v, "dim", v->src->rank);
+
+    swap_dims(v, dim, dim);
+    skip(v, dim, (int64_t)v->result * ngd_call_int(v->call, "split_size"));
+    return true;
+}
+
+static bool view_unbind(struct view *v)
+{
+    uint32_t dim = axis(v, "dim", v->src->rank);
+
+    for (uint32_t i = 0; i < v->dst->rank; i++)
+        v->dst->strides[i] = v->src->strides[i < dim ? i : i + 1];
+    skip(v, dim, v->result);
+    return true;
+}
+
+static bool view_squeeze_dims(struct view *v)
+{
+    const struct ngd_attr_value *dims = ngd_call_ints(v->call, "dim");
+    uint32_t named = 0, to = 0;
+
+    for (uint32_t i = 0; i < dims->n; i++)
+        named |= 1u << (dims->list[i] < 0 ? dims->list[i] + v->src->rank : dims->list[i]);
+    for (uint32_t i = 0; i < v->src->rank; i++)
+        if (!(named >> i & 1) || v->src->dims[i] != 1)
+            v->dst->strides[to++] = v->src->strides[i];
+    return true;
+}
+
 static bool (*const rules[NGD_OP_MAX])(struct view *v) = {
     [NGD_OP_ATEN_VIEW] = view_shape,
     [NGD_OP_ATEN_RESHAPE] = view_shape,
@@ -241,6 +273,12 @@ static bool (*const rules[NGD_OP_MAX])(struct view *v) = {
     [NGD_OP_ATEN_SLICE_TENSOR] = view_slice,
     [NGD_OP_ATEN_SELECT_INT] = view_select,
     [NGD_OP_ATEN_SPLIT_WITH_SIZES] = view_split,
+    [NGD_OP_ATEN_SPLIT_TENSOR] = view_split_by,
+    [NGD_OP_ATEN_UNBIND_INT] = view_unbind,
+    [NGD_OP_ATEN__UNSAFE_VIEW] = view_shape,
+    [NGD_OP_ATEN_SQUEEZE_DIMS] = view_squeeze_dims,
+    [NGD_OP_ATEN_ALIAS] = view_same,
+    [NGD_OP_ATEN_DETACH] = view_same,
     [NGD_OP_C10D_WAIT_TENSOR] = view_same,
 };
 

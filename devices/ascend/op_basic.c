@@ -107,6 +107,31 @@ void ngd_ascend_build_where(struct ascend_issue *c)
     ASCEND_RUN(c, SWhere, T(x), T(a), T(b), T(y));
 }
 
+/* One element of a value; the functions broadcast it. */
+static struct ascend_view constant(struct ascend_issue *c, double v, ngd_dtype_t dtype)
+{
+    struct ascend_view t = ngd_ascend_temp(c, dtype, 1, (const int64_t[]){1});
+
+    ASCEND_RUN(c, InplaceFillScalar, T(t), ngd_ascend_scalar(c, v, dtype));
+    return t;
+}
+
+void ngd_ascend_build_masked_fill(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), mask = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
+                       value = constant(c, ngd_call_float(c->call, "value"), x.dtype);
+
+    ASCEND_RUN(c, SWhere, T(mask), T(value), T(x), T(y));
+}
+
+void ngd_ascend_build_reversed(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0),
+                       other = constant(c, ngd_call_float(c->call, "other"), x.dtype);
+
+    ASCEND_RUN(c, Sub, T(other), T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), x.dtype), T(y));
+}
+
 void ngd_ascend_build_copy(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
@@ -129,10 +154,15 @@ void ngd_ascend_build_copy_into(struct ascend_issue *c)
     ASCEND_RUN(c, InplaceCopy, T(y), T(x));
 }
 
+static int64_t int_or(const struct ascend_issue *c, const char *attr, int64_t otherwise)
+{
+    return ngd_op_attr_index(c->call->op, attr, strlen(attr)) < 0 ? otherwise : ngd_call_int(c->call, attr);
+}
+
 void ngd_ascend_build_arange(struct ascend_issue *c)
 {
     struct ascend_view y = ngd_ascend_out(c, 0);
-    int64_t start = ngd_call_int(c->call, "start"), step = ngd_call_int(c->call, "step");
+    int64_t start = int_or(c, "start", 0), step = int_or(c, "step", 1);
     int64_t end = start + step * y.dims[0];
 
     ASCEND_RUN(c, Arange, ngd_ascend_scalar(c, (double)start, NGD_I64), ngd_ascend_scalar(c, (double)end, NGD_I64),
@@ -143,5 +173,6 @@ void ngd_ascend_build_full(struct ascend_issue *c)
 {
     struct ascend_view y = ngd_ascend_out(c, 0);
 
-    ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, ngd_call_float(c->call, "fill_value"), y.dtype));
+    ASCEND_RUN(c, InplaceFillScalar, T(y),
+               ngd_ascend_scalar(c, ngd_op_fill_value(c->call->op, c->call->attrs), y.dtype));
 }

@@ -4,6 +4,7 @@
  * operator for floats and which one for integers and bool.
  */
 #include "devices/host/k_elementwise.h"
+#include "devices/host/k_make.h"
 
 struct binary_row {
     uint8_t f;    /* ngd_ew_binary_t, or ngd_ew_compare_t */
@@ -106,3 +107,37 @@ static ngd_status_t prepare_where(struct ngd_host_prepare *p, struct ngd_diag *d
 }
 
 const struct ngd_host_kernel ngd_host_where = {.select = ngd_select_strided, .prepare = prepare_where};
+
+/* ---- masked_fill: where with a value for one of the two ---- */
+
+#define MASKED_FILL(bits)                                                                                     \
+    static void masked_fill_##bits(char *const *p, const int64_t *step, int64_t n, const void *arg)           \
+    {                                                                                                         \
+        const struct ngd_ew_args *args = arg;                                                                 \
+        const uint8_t *mask = (const void *)p[1];                                                             \
+        const int64_t sx = step[0] != 0, sm = step[1] != 0;                                                   \
+        char element[bits / 8];                                                                               \
+        for (int64_t i = 0; i < n; i++) {                                                                     \
+            memcpy(element, mask[i * sm] ? (const char *)&args->i[0] : p[0] + i * sx * (bits / 8), bits / 8); \
+            memcpy(p[2] + i * (bits / 8), element, bits / 8);                                                 \
+        }                                                                                                     \
+    }
+MASKED_FILL(8)
+MASKED_FILL(16)
+MASKED_FILL(32)
+MASKED_FILL(64)
+
+static ngd_status_t prepare_masked_fill(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    ngd_dtype_t t = ngd_call_out(p->plan, p->call, 0)->dtype;
+    size_t bytes = ngd_dtype_bytes(t);
+    struct ngd_ew_params e = {.fn = bytes == 1   ? masked_fill_8
+                                    : bytes == 2 ? masked_fill_16
+                                    : bytes == 4 ? masked_fill_32
+                                                 : masked_fill_64};
+
+    ngd_constant_put(t, ngd_call_float(p->call, "value"), (char *)&e.args.i[0]);
+    return ngd_ew_prepare(p, &e, 3, 0.5, diag);
+}
+
+const struct ngd_host_kernel ngd_host_masked_fill = {.select = ngd_select_strided, .prepare = prepare_masked_fill};

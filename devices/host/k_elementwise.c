@@ -97,6 +97,15 @@ static void args_sub(const struct ngd_host_prepare *p, struct unary_row *row, st
     args->i[0] = (int64_t)(0 - (uint64_t)args->i[0]);
 }
 
+static void args_rsub(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
+{
+    (void)row;
+    args->f[0] = (float)ngd_call_float(p->call, "other");
+    args->f[1] = (float)ngd_call_float(p->call, "alpha");
+    args->i[0] = to_int(ngd_call_float(p->call, "other"));
+    args->i[1] = to_int(ngd_call_float(p->call, "alpha"));
+}
+
 static void args_other(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     (void)row;
@@ -193,6 +202,7 @@ static const struct unary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_POW_TENSOR_SCALAR] = {NGD_EW_POW_CONST, 0, 0, false, args_pow},
     [NGD_OP_ATEN_ADD_SCALAR] = {NGD_EW_ADD_CONST, NGD_EI_ADD_CONST, 0, false, args_add},
     [NGD_OP_ATEN_SUB_SCALAR] = {NGD_EW_ADD_CONST, NGD_EI_ADD_CONST, 0, false, args_sub},
+    [NGD_OP_ATEN_RSUB_SCALAR] = {NGD_EW_RSUB_CONST, NGD_EI_RSUB_CONST, 0, false, args_rsub},
     [NGD_OP_ATEN_MUL_SCALAR] = {NGD_EW_MUL_CONST, NGD_EI_MUL_CONST, 0, false, args_other},
     [NGD_OP_ATEN_DIV_SCALAR] = {NGD_EW_DIV_CONST, 0, 0, false, args_other},
     [NGD_OP_ATEN_EQ_SCALAR] = COMPARE(EQ),

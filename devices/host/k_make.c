@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* aten.arange, aten.full, aten.tril, aten.triu. */
+/* aten.arange, aten.full and the like, aten.tril, aten.triu. */
 #include "devices/host/k_make.h"
 #include "base/mem.h"
 #include "devices/host/nd.h"
@@ -32,6 +32,11 @@ static void run_arange(const struct ngd_host_call *call, struct ngd_host_run *ru
         a->fill(call->ptrs[0], begin, end, a->start, a->step);
 }
 
+static int64_t int_or(const struct ngd_plan_call *call, const char *attr, int64_t otherwise)
+{
+    return ngd_op_attr_index(call->op, attr, strlen(attr)) < 0 ? otherwise : ngd_call_int(call, attr);
+}
+
 static ngd_status_t prepare_arange(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *out = ngd_call_out(p->plan, p->call, 0);
@@ -41,8 +46,8 @@ static ngd_status_t prepare_arange(struct ngd_host_prepare *p, struct ngd_diag *
     if (!a)
         return NGD_ERR_NO_MEMORY;
     *a = (struct arange_params){.n = out->dims[0],
-                                .start = ngd_call_int(p->call, "start"),
-                                .step = ngd_call_int(p->call, "step"),
+                                .start = int_or(p->call, "start", 0),
+                                .step = int_or(p->call, "step", 1),
                                 .fill = fills[out->dtype]};
     p->fn = run_arange;
     p->params = a;
@@ -75,7 +80,7 @@ static void run_full(const struct ngd_host_call *call, struct ngd_host_run *run,
     int64_t begin, end;
 
     if (ngd_nd_part(call, run, f->total, f->inner, 256, part, parts, &begin, &end))
-        ngd_constant_fill(call->ptrs[0] + begin * f->size, (end - begin) * f->size, f->value, f->size);
+        ngd_constant_fill(call->ptrs[call->n_in] + begin * f->size, (end - begin) * f->size, f->value, f->size);
 }
 
 void ngd_constant_put(ngd_dtype_t t, double v, char *dst)
@@ -105,14 +110,15 @@ static ngd_status_t prepare_full(struct ngd_host_prepare *p, struct ngd_diag *di
     f->total = ngd_tensor_count(out);
     f->inner = out->rank && out->dims[0] ? f->total / out->dims[0] : f->total;
     f->size = (uint32_t)ngd_dtype_bytes(out->dtype);
-    ngd_constant_put(out->dtype, ngd_call_float(p->call, "fill_value"), f->value);
+    ngd_constant_put(out->dtype, ngd_op_fill_value(p->call->op, p->call->attrs), f->value);
     p->fn = run_full;
     p->params = f;
     p->cost_ns = 15 + (double)f->total * f->size * 0.05;
     return NGD_OK;
 }
 
-const struct ngd_host_kernel ngd_host_full = {.select = ngd_select_contiguous, .prepare = prepare_full};
+/* An operand is there for its shape: it is not read. */
+const struct ngd_host_kernel ngd_host_full = {.select = ngd_select_strided, .prepare = prepare_full};
 
 /* ---- tril, triu ---- */
 

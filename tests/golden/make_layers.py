@@ -435,7 +435,7 @@ class Text:
 
     # What the table has under another name, by the definition of each.
     def rename(self, node):
-        """(operator, arguments by name), or (None, the value that it is)."""
+        """(operator, arguments by name)"""
         op = node.target
         arguments = dict(zip([a.name for a in op._schema.arguments], node.args)) | node.kwargs
         name = op._schema.name.replace("::", ".") + ("." + op._overloadname if op._overloadname != "default" else "")
@@ -443,13 +443,6 @@ class Text:
         val = x.meta["val"] if isinstance(x, torch.fx.Node) else None
         if name in ("aten.add.Tensor", "aten.mul.Tensor") and not isinstance(arguments["other"], torch.fx.Node):
             return name.replace(".Tensor", ".Scalar"), arguments
-        if name == "aten._unsafe_view":
-            return "aten.view", arguments
-        if name == "aten.alias":
-            return None, x
-        if name == "aten.split.Tensor":
-            sizes = [t.shape[arguments["dim"]] for t in node.meta["val"]]
-            return "aten.split_with_sizes", {"self": x, "split_sizes": sizes, "dim": arguments["dim"]}
         if name == "aten.matmul" and val.dim() == 3 and arguments["other"].meta["val"].dim() == 3:
             return "aten.bmm", {"self": x, "mat2": arguments["other"]}
         return name, arguments
@@ -491,9 +484,6 @@ class Text:
 
     def node(self, node):
         name, arguments = self.rename(node)
-        if name is None:
-            self.values[node] = self.values[arguments]
-            return
         schema, operands, attributes = self.ops[name], [], []
         for key, v in arguments.items():
             if isinstance(v, torch.fx.Node) and isinstance(v.meta["val"], torch.Tensor):

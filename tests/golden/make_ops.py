@@ -1322,7 +1322,7 @@ def decoder():
                     out = rounded(f64(rounded(g * torch.sigmoid(g), dtype)) * u, dtype)
                     case(name, [x, *extra, w, up, b, ub], [out], attrs, tol(out))
 
-        for cache_dtype in {dtype, wtype}:
+        for cache_dtype in dict.fromkeys((wtype, dtype)):  # a set has another order each time
             for t, heads, kv_heads, d, nb, bs, slots, normed, table in (
                 (3, 4, 2, 16, 3, 4, [5, -1, 0], True, "f32"),
                 (1, 2, 1, 8, 2, 4, [7], False, dtype),
@@ -1440,6 +1440,76 @@ def updates():
         case("aten.isinf", [x], [torch.isinf(x)])
 
 
+# ---------------------------------------------------------------- what torch.compile and torch.export write
+
+
+def traced_views():
+    for dtype in ("f32", "bf16", "i64", "u8", "bool"):
+        x = sample_of(dtype, 4, 5, 6)
+        case("aten.squeeze.dims", [x[:, :1]], [x[:, 0]], {"dim": [-2, 0]})
+        case("aten.squeeze.dims", [x[:1, :1]], [x[0, 0]], {"dim": [0, 1]})
+        case("aten._unsafe_view", [x], [torch.ops.aten._unsafe_view(x, [4, 30])], {"size": [4, -1]})
+        case("aten.alias", [x], [torch.ops.aten.alias(x)])
+        case("aten.detach", [x], [x.detach()])
+        case("aten.lift_fresh_copy", [x], [torch.ops.aten.lift_fresh_copy(x)])
+        case("aten.split.Tensor", [x], list(torch.split(x, 2, 1)), {"split_size": 2, "dim": 1})
+        case("aten.split.Tensor", [x], list(torch.split(x, 3, -1)), {"split_size": 3, "dim": -1})
+        case("aten.split.Tensor", [x], list(torch.split(x, 9)), {"split_size": 9})
+        case("aten.unbind.int", [x], list(x.unbind()))
+        case("aten.unbind.int", [x], list(x.unbind(-1)), {"dim": -1})
+
+
+def traced_makers():
+    for start, end in ((0, 7), (-5, 5), (3, 3)):
+        for dtype in ("i64", "i32", "f32", "bf16"):
+            made = torch.arange(start, end).to(DTYPES[dtype])
+            case("aten.arange.start", [], [made], {"start": start, "end": end, "dtype": dtype})
+    case("aten.arange", [], [torch.arange(37)], {"end": 37})
+    case("aten.arange", [], [torch.arange(5.0)], {"end": 5, "dtype": "f32"})
+    case("aten.arange", [], [torch.arange(0)], {"end": 0})
+    for dtype in FLOATS + INTS + ("bool",):
+        t, x = DTYPES[dtype], sample_of(dtype, 3, 5)
+        case("aten.zeros", [], [torch.zeros(3, 5, dtype=t)], {"size": [3, 5], "dtype": dtype})
+        case("aten.ones", [], [torch.ones(7, dtype=t)], {"size": [7], "dtype": dtype})
+        case("aten.scalar_tensor", [], [torch.scalar_tensor(1.0, dtype=t)], {"s": 1.0, "dtype": dtype})
+        case("aten.full_like", [x], [torch.full_like(x, 1)], {"fill_value": 1})
+        case("aten.zeros_like", [x], [torch.zeros_like(x)])
+        case("aten.ones_like", [x], [torch.ones_like(x)])
+        case("aten.new_full", [x], [x.new_full((2, 1), 1)], {"size": [2, 1], "fill_value": 1})
+        case("aten.new_zeros", [x], [x.new_zeros(9)], {"size": [9]})
+        case("aten.new_ones", [x], [x.new_ones(2, 0)], {"size": [2, 0]})
+    x = sample_of("f32", 2, 3)
+    case("aten.full_like", [x], [torch.full_like(x, -1.5, dtype=torch.bfloat16)], {"fill_value": -1.5, "dtype": "bf16"})
+    case("aten.ones_like", [x], [torch.ones_like(x, dtype=torch.bool)], {"dtype": "bool"})
+    case("aten.new_full", [x], [x.new_full((), 300, dtype=torch.int64)], {"size": [], "fill_value": 300, "dtype": "i64"})
+    case("aten.scalar_tensor", [], [torch.scalar_tensor(-INF)], {"s": "-inf"})
+    case("aten.zeros", [], [torch.zeros(())], {"size": []})
+
+
+def traced_elementwise():
+    for dtype in FLOATS:
+        x = randn(4, 9, dtype=dtype)
+        for other, alpha in ((1, 1), (0.75, 2.5)):
+            out = rounded(other - f64(x) * alpha, dtype)
+            tol = tolerance(dtype, out, ulps=2, loose=2e-7)
+            case("aten.rsub.Scalar", [x], [out], {"other": other, "alpha": alpha}, tol)
+    for dtype in INTS:
+        x = randint(0, 100, 40).to(DTYPES[dtype])
+        case("aten.rsub.Scalar", [x], [torch.rsub(x, 7)], {"other": 7})
+        case("aten.rsub.Scalar", [x], [torch.rsub(x, -3, alpha=2)], {"other": -3, "alpha": 2})
+    for dtype in FLOATS + INTS + ("bool",):
+        for one, two in (((37,), (37,)), ((3, 1, 5), (4, 1)), ((), (3,)), ((2, 3, 4), (3, 1)), ((0, 2), (2,))):
+            x, mask, fill = sample_of(dtype, *one), randint(0, 2, *two).bool(), 1 if dtype == "bool" else 77
+            out = torch.ops.aten.masked_fill.Scalar(x, mask, fill)
+            case("aten.masked_fill.Scalar", [x, mask], [out], {"value": fill})
+    mask = torch.tensor([True, False, True])
+    x = value([NAN, NAN, 1.0], "bf16")
+    case("aten.masked_fill.Scalar", [x, mask], [x.masked_fill(mask, -INF)], {"value": "-inf"}, tag="nan")
+    least = torch.finfo(torch.float16).min
+    x = value([0.5, 1.0, 2.0], "f16")
+    case("aten.masked_fill.Scalar", [x, mask], [x.masked_fill(mask, least)], {"value": least}, tag="least")
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1454,6 +1524,9 @@ def main():
     quantised()
     decoder()
     updates()
+    traced_views()
+    traced_makers()
+    traced_elementwise()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -44,10 +44,16 @@ static void print_attrs(struct ngd_strbuf *sb, const struct form *f)
     ngd_strbuf_append(sb, first ? "" : "}");
 }
 
-/* where's condition is bool and the rest of the dtype; otherwise all operands have the dtype. */
+/* The operand that is a mask; UINT32_MAX: none is. */
+static uint32_t mask_of(const struct ngd_op *op)
+{
+    return op->id == NGD_OP_ATEN_WHERE_SELF ? 0 : op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR ? 1 : UINT32_MAX;
+}
+
+/* A mask is bool, and the rest of the dtype. */
 static ngd_dtype_t operand_dtype(const struct form *f, uint32_t i)
 {
-    return f->op->id == NGD_OP_ATEN_WHERE_SELF && i == 0 ? NGD_BOOL : f->dtype;
+    return i == mask_of(f->op) ? NGD_BOOL : f->dtype;
 }
 
 static void form_text(const struct form *f, struct ngd_strbuf *sb)
@@ -194,7 +200,7 @@ static uint32_t check_op(struct bench *b, const struct ngd_op *op)
         for (f.victim = 0; f.victim < f.n_in; f.victim++)
             ran += check_shapes(b, &f);
         f.victim = 0;
-        f.same = f.n_in > 1 && op->id != NGD_OP_ATEN_WHERE_SELF;
+        f.same = f.n_in > 1 && mask_of(op) == UINT32_MAX;
         if (f.same)
             ran += check_shapes(b, &f);
     }

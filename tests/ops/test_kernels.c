@@ -199,6 +199,12 @@ static const struct {
     {NGD_OP_ATEN_SELECT_SCATTER,
      "input %x : f32[B,5,2]\ninput %s : f32[B,2]\n%y = aten.select_scatter(%x, %s) {dim=1, index=3}"},
     {NGD_OP_ATEN_CONSTANT_PAD_ND, "input %x : f32[B,5]\n%y = aten.constant_pad_nd(%x) {pad=[2, 1], value=7}"},
+    {NGD_OP_ATEN_FULL_LIKE, "input %x : f32[B,5]\n%y = aten.full_like(%x) {fill_value=2.5, dtype=bf16}"},
+    {NGD_OP_ATEN_ZEROS_LIKE, "input %x : bf16[B,5]\n%y = aten.zeros_like(%x)"},
+    {NGD_OP_ATEN_ONES_LIKE, "input %x : i32[B,5]\n%y = aten.ones_like(%x)"},
+    {NGD_OP_ATEN_NEW_FULL, "input %x : f32[B,5]\n%y = aten.new_full(%x) {size=[B,3], fill_value=-1}"},
+    {NGD_OP_ATEN_NEW_ZEROS, "input %x : f16[B]\n%y = aten.new_zeros(%x) {size=[2*B,3]}"},
+    {NGD_OP_ATEN_NEW_ONES, "input %x : u8[B,2]\n%y = aten.new_ones(%x) {size=[B]}"},
     {NGD_OP_ATEN_CLONE, "input %x : f32[B,5,7]\n%v = aten.permute(%x) {dims=[0,2,1]}\n%y = aten.clone(%v)"},
     {NGD_OP_ATEN_CLONE, "input %x : bf16[B,20,18]\n%v = aten.transpose.int(%x) {dim0=1, dim1=2}\n%y = aten.clone(%v)"},
     {NGD_OP_ATEN_ADD_TENSOR,
@@ -218,8 +224,10 @@ static const struct {
 };
 
 /* Of kernels_basic.def, those whose operands cannot carry a bucketed symbol, or carry no rows. */
-static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL, NGD_OP_ATEN_TRIU, NGD_OP_ATEN_COPY_, NGD_OP_ATEN_FULL,
-                                      NGD_OP_ATEN_ARANGE};
+static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL,         NGD_OP_ATEN_TRIU,   NGD_OP_ATEN_COPY_,
+                                      NGD_OP_ATEN_FULL,         NGD_OP_ATEN_ARANGE, NGD_OP_ATEN_ARANGE_DEFAULT,
+                                      NGD_OP_ATEN_ARANGE_START, NGD_OP_ATEN_ZEROS,  NGD_OP_ATEN_ONES,
+                                      NGD_OP_ATEN_SCALAR_TENSOR};
 
 static const char *attrs_of(const struct ngd_op *op)
 {
@@ -229,6 +237,8 @@ static const char *attrs_of(const struct ngd_op *op)
         return " {exponent=1.5}";
     if (op->id == NGD_OP_ATEN_TO_COPY)
         return " {dtype=bf16}";
+    if (op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR)
+        return " {value=1}";
     return op->id == NGD_OP_ATEN_CLAMP ? " {min=-0.5, max=0.75}" : "";
 }
 
@@ -242,7 +252,9 @@ static void elementwise(struct ngd_strbuf *sb, const struct ngd_op *op, const ch
                         const char *last)
 {
     for (uint32_t i = 0; i < op->min_in; i++) {
-        bool condition = op->id == NGD_OP_ATEN_WHERE_SELF && i == 0;
+        bool condition = i == (op->id == NGD_OP_ATEN_WHERE_SELF           ? 0u
+                               : op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR ? 1u
+                                                                          : UINT32_MAX);
 
         ngd_strbuf_printf(sb, "input %%x%u : %s[%s]\n", i,
                           condition                 ? "bool"
@@ -582,6 +594,7 @@ static const struct {
     {"input %z : f32[20,1]\n", "aten.mul.Tensor(%z, %v)", true},
     {"input %z : f32[20,12]\n", "aten.lt.Tensor(%v, %z)", true},
     {"input %z : f32[1]\ninput %c : bool[20,1]\n", "aten.where.self(%c, %v, %z)", true},
+    {"input %c : bool[12]\n", "aten.masked_fill.Scalar(%v, %c) {value=2}", true},
     {"", "aten.cat(%v, %v) {dim=-1}", true},
     {"", "aten._softmax(%v) {dim=-1}", true},
     {"", "aten._log_softmax(%v) {dim=0}", true},

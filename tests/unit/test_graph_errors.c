@@ -136,6 +136,8 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
         {"param %w : f32[4,4]\ninput %x : bf16[2,4]\n%y = aten.linear(%x, %w)", NGD_ERR_GRAPH_DTYPE,
          "weight %w is f32 beside bf16"},
         {"input %x : f32[4]\n%y = aten.where.self(%x, %x, %x)", NGD_ERR_GRAPH_DTYPE, "condition %x is f32|bool"},
+        {"input %x : f32[4]\n%y = aten.masked_fill.Scalar(%x, %x) {value=1}", NGD_ERR_GRAPH_DTYPE,
+         "mask %x is f32|bool"},
         {"host %n : f32[4]", NGD_ERR_GRAPH_DTYPE, "host parameter|i64"},
         {"host %n : i64[4]\n%y = aten.neg(%n)", NGD_ERR_GRAPH_DTYPE, "must be a tensor|`input`"},
         {"input %x : f32[2,4]\ninput %w : f32[3,4]\n%y = ngd.multi_linear(%x, %w) {sizes=[5]}", NGD_ERR_GRAPH_SHAPE,
@@ -162,6 +164,19 @@ START_TEST(dtypes_and_shapes_are_checked_and_the_right_ones_named)
         {"sym T 1..9\ninput %x : f32[T]\n%y = aten.slice.Tensor(%x) {start=T - 4}", NGD_ERR_GRAPH_SHAPE,
          "start, T - 4|may be negative"},
         {"sym T 1..9\ninput %x : f32[T]\n%y = aten.squeeze.dim(%x) {dim=0}", NGD_ERR_GRAPH_SHAPE, "may be 1 or not"},
+        {"sym T 1..9\ninput %x : f32[3,T]\n%y = aten.squeeze.dims(%x) {dim=[0, 1]}", NGD_ERR_GRAPH_SHAPE,
+         "may be 1 or not"},
+        {"input %x : f32[3,1]\n%y = aten.squeeze.dims(%x) {dim=[-1, 1]}", NGD_ERR_GRAPH_ATTRIBUTE, "dimension 1 twice"},
+        {"input %x : f32[9]\n%a, %b = aten.split.Tensor(%x) {split_size=4}", NGD_ERR_GRAPH_SHAPE,
+         "it has 2 results|dimension 0 of %x, 9, is not that many parts of 4"},
+        {"input %x : f32[9]\n%a, %b, %c, %d = aten.split.Tensor(%x) {split_size=4}", NGD_ERR_GRAPH_SHAPE, "4 results"},
+        {"input %x : f32[9]\n%a = aten.split.Tensor(%x) {split_size=0}", NGD_ERR_GRAPH_SHAPE, "parts of 0"},
+        {"input %x : f32[9]\n%a = aten.split.Tensor(%x) {split_size=-9}", NGD_ERR_GRAPH_SHAPE, "parts of -9"},
+        {"input %x : f32[9]\naten.split.Tensor(%x) {split_size=9}", NGD_ERR_GRAPH_SHAPE, "it has 0 results"},
+        {"sym T 1..9\ninput %x : f32[T]\n%a, %b = aten.split.Tensor(%x) {split_size=4}", NGD_ERR_GRAPH_SHAPE,
+         "T, is not that many parts of 4 for all symbol values"},
+        {"input %x : f32[2,9]\n%a, %b = aten.unbind.int(%x) {dim=1}", NGD_ERR_GRAPH_SHAPE, "9, is not that many parts"},
+        {"input %x : f32[]\n%a = aten.unbind.int(%x)", NGD_ERR_GRAPH_SHAPE, "the tensor has none"},
         {"sym T 1..9\ninput %x : f32[T - 4]", NGD_ERR_GRAPH_SHAPE, "as low as -3"},
         {"input %x : f32[4,4]\n%y = aten.linear(%x, %x) : f32[4,5]", NGD_ERR_GRAPH_TYPE_MISMATCH,
          "line 4, column 28|f32[4,5]|f32[4,4]"},
@@ -270,6 +285,13 @@ START_TEST(only_states_and_their_aliases_are_written)
         "state %s : f32[4,6]\ninput %x : f32[12]\n%t = aten.slice.Tensor(%s) {dim=0, start=2}\n"
         "%v = aten.view(%t) {size=[-1]}\naten.copy_(%v, %x)",
         "state %s : f32[4,6]\ninput %x : f32[6]\n%t = aten.select.int(%s) {dim=0, index=-1}\naten.copy_(%t, %x)",
+        "state %s : f32[4,1,6]\ninput %x : f32[4,6]\n%a = aten.alias(%s)\n%b = aten.squeeze.dims(%a) {dim=[1]}\n"
+        "aten.copy_(%b, %x)",
+        "state %s : f32[4,6]\ninput %x : f32[4,2]\n%a, %b = aten.split.Tensor(%s) {split_size=4, "
+        "dim=1}\naten.copy_(%b, %x)",
+        "state %s : f32[2,6]\ninput %x : f32[3,2]\n%a, %b = aten.unbind.int(%s)\n%v = aten._unsafe_view(%b) {size=[3, "
+        "2]}\n"
+        "aten.copy_(%v, %x)",
         "state %s : f32[4,6]\ninput %x : f32[4,2]\n%a, %b = aten.split_with_sizes(%s) {split_sizes=[4, 2], dim=1}\n"
         "aten.copy_(%b, %x)",
     };

@@ -21,6 +21,8 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
         S "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=-1}\n%m = aten.mean.dim(%y) {dim=[1], keepdim=true}\n"
           "%s = aten.sum.dim_IntList(%y) {dim=[-1]}\n%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\n"
           "return %m, %s, %a, %c",
+        S "input %x : f32[B,8]\n%a, %b = aten.split.Tensor(%x) {split_size=5, dim=1}\n%c = aten.full_like(%a) "
+          "{fill_value=2}\n%d, %e, %f = aten.unbind.int(%b) {dim=1}\n%z = aten.zeros() {size=[2*B]}\nreturn %c, %f, %z",
         S "input %x : f32[B,8]\n%a, %b = aten.split_with_sizes(%x) {split_sizes=[4, 4], dim=1}\n"
           "%c = aten.cat(%b, %a) {dim=1}\n%d = aten.select.int(%c) {dim=1, index=0}\nreturn %d",
         S
@@ -115,6 +117,8 @@ START_TEST(operators_that_mix_rows_are_refused_by_name)
          "dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.select.int(%x) {dim=0, index=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
          "dimension 0"},
+        {S "input %x : f32[B*2,4]\n%y, %z = aten.split.Tensor(%x) {split_size=B}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "attribute depends on it"},
         {S "input %x : f32[B*2,4]\n%y, %z = aten.split_with_sizes(%x) {split_sizes=[B, B]}\nreturn %y",
          NGD_ERR_GRAPH_NOT_ROWWISE, "attribute depends on it"},
         {S "param %t : f32[100,8]\ninput %i : i32[B]\n%e = aten.embedding(%t, %i)\n%x = aten.index.Tensor(%e, %i)\n"

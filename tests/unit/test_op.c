@@ -140,6 +140,22 @@ static const struct {
     {"input %x : f32[B,1,4]\n%a = aten.squeeze.dim(%x) {dim=2}\n%y = aten.squeeze.dim(%a) {dim=-2}", "y", "f32[B,4]"},
     {"%y = aten.arange.start_step() {start=1, end=B*3, step=3, dtype=f32}", "y", "f32[B]"},
     {"%y = aten.arange.start_step() {start=5, end=2}", "y", "i64[0]"},
+    {"input %x : f32[B,1,4,1]\n%a = aten.squeeze.dims(%x) {dim=[-3, 3, 2]}\n%b = aten.alias(%a)\n%c = aten.detach(%b)\n"
+     "%d = aten._unsafe_view(%c) {size=[2, -1]}\n%y = aten.lift_fresh_copy(%d)",
+     "y", "f32[2,B*2]"},
+    {"input %x : f32[B,9]\n%a, %b, %y = aten.split.Tensor(%x) {split_size=4, dim=-1}", "y", "f32[B,1]"},
+    {"input %x : f32[C*2 + 2,9]\n%a, %y = aten.split.Tensor(%x) {split_size=C + 1}", "y", "f32[C + 1,9]"},
+    {"input %x : f32[B,2,9]\n%y, %b = aten.unbind.int(%x) {dim=1}", "y", "f32[B,9]"},
+    {"input %x : i64[B,3]\n%y = aten.rsub.Scalar(%x) {other=1}", "y", "i64[B,3]"},
+    {"input %x : f16[3]\ninput %m : bool[B,1]\n%y = aten.masked_fill.Scalar(%x, %m) {value=-inf}", "y", "f16[B,3]"},
+    {"%y = aten.arange() {end=B}", "y", "i64[B]"},
+    {"%y = aten.arange.start() {start=2, end=B + 3, dtype=i32}", "y", "i32[B + 1]"},
+    {"%a = aten.zeros() {size=[B, 2]}\n%y = aten.ones_like(%a)", "y", "f32[B,2]"},
+    {"%a = aten.ones() {size=[B, 2], dtype=i8}\n%y = aten.zeros_like(%a)", "y", "i8[B,2]"},
+    {"%y = aten.scalar_tensor() {s=-1e9}", "y", "f32[]"},
+    {"input %x : u8[B]\n%a = aten.full_like(%x) {fill_value=255}\n%b = aten.new_zeros(%a) {size=[C], dtype=bf16}\n"
+     "%c = aten.new_ones(%b) {size=[]}\n%y = aten.new_full(%c) {size=[B], fill_value=0.5}",
+     "y", "bf16[B]"},
     {"%y = aten.full() {size=[B, 2], fill_value=-1.5, dtype=bf16}", "y", "bf16[B,2]"},
     {"state %s : bf16[8]\ninput %x : f32[8]\naten.copy_(%s, %x)\n%y = aten.neg(%s)", "y", "bf16[8]"},
     {"input %x : bf16[B,4]\n%a = _c10d_functional.all_reduce(%x) {reduce_op=\"avg\", group_name=\"tp\"}\n"

@@ -180,6 +180,11 @@ static const struct view_case view_cases[] = {
     {"f32[9,4]", "%v = aten.select.int(%x) {dim=0, index=-1}", 1, 0, {4}, {1}, 32},
     {"f32[9,4]", "%v = aten.select.int(%x) {dim=1, index=3}", 1, 0, {9}, {4}, 3},
     {"f32[9,4]", "%a, %v, %b = aten.split_with_sizes(%x) {split_sizes=[1,2,1], dim=1}", 2, 0, {9, 2}, {4, 1}, 1},
+    {"f32[9,6]", "%a, %v = aten.split.Tensor(%x) {split_size=4, dim=1}", 2, 0, {9, 2}, {6, 1}, 4},
+    {"f32[9,3,4]", "%a, %b, %v = aten.unbind.int(%x) {dim=-2}", 2, 0, {9, 4}, {12, 1}, 8},
+    {"f32[1,3,1,4]", "%v = aten.squeeze.dims(%x) {dim=[2,-4,3]}", 2, 0, {3, 4}, {4, 1}, 0},
+    {"f32[3,4]", "%v = aten._unsafe_view(%x) {size=[2,-1]}", 2, 0, {2, 6}, {6, 1}, 0},
+    {"f32[3,4]", "%a = aten.t(%x)\n  %b = aten.alias(%a)\n  %v = aten.detach(%b)", 2, 0, {4, 3}, {1, 4}, 0},
     /* Chains: strides are kept where a shape can be said with them. */
     {"f32[4,6]", "%a = aten.t(%x)\n  %v = aten.view(%a) {size=[2,3,4]}", 3, 0, {2, 3, 4}, {3, 1, 6}, 0},
     {"f32[4,6]", "%a = aten.t(%x)\n  %v = aten.view(%a) {size=[24]}", 1, 1, {24}, {1}, 0},
