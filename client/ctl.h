@@ -51,6 +51,9 @@ struct ctl_column {
 struct ctl_table;
 /* key: name of the array in JSON. */
 struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct ctl_column *columns, size_t n);
+/* The columns from this one on, which are the last, are sentences: where the terminal is too narrow they stand below
+ * their row, not cut off. */
+void ctl_table_prose(struct ctl_table *t, size_t column);
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
 void ctl_bool(struct ctl_table *t, bool value); /* yes, no */

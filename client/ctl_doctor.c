@@ -155,16 +155,15 @@ static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
     static const struct ctl_column columns[] = {
         {"STEP", "step", false}, {"RESULT", "verdict", false}, {"TOOK", "took", true}, {"", "text", false}};
     struct ctl_table *t = ctl_table_new(ctl, "steps", columns, sizeof(columns) / sizeof(columns[0]));
-    char us[32];
 
+    ctl_table_prose(t, 3);
     for (size_t i = 0; i < r->n_steps; i++) {
         const Npugraph__V1__DoctorStep *s = r->steps[i];
 
         ctl_row(t);
         ctl_str(t, s->name);
         ctl_state(t, s->verdict, strcmp(s->verdict, "differs") != 0 && strcmp(s->verdict, "failed") != 0);
-        snprintf(us, sizeof(us), "%.0f µs", (double)s->nanoseconds / 1000);
-        ctl_str(t, s->nanoseconds != 0 ? us : "");
+        ctl_us(t, (double)s->nanoseconds / 1000);
         ctl_str(t, s->text);
     }
     ctl_table_end(t, "");

@@ -24,6 +24,7 @@ static void print_steps(struct ctl *ctl, report_t *r)
         {"STEP", "step", false}, {"RESULT", "verdict", false}, {"TOOK", "took", true}, {"", "text", false}};
     struct ctl_table *t = ctl_table_new(ctl, "steps", columns, sizeof(columns) / sizeof(columns[0]));
 
+    ctl_table_prose(t, 3);
     for (size_t i = 0; i < r->n_steps; i++) {
         ctl_row(t);
         ctl_str(t, r->steps[i]->name);

@@ -27,7 +27,6 @@ static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
 
     for (size_t i = 0; i < r->n_keys; i++) {
         const Npugraph__V1__KeyInfo *k = r->keys[i];
-        char us[32];
 
         ctl_row(t);
         ctl_str(t, k->key);
@@ -35,10 +34,8 @@ static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
         ctl_int(t, k->uses);
         ctl_int(t, k->replays);
         ctl_int(t, k->padded_replays);
-        snprintf(us, sizeof(us), "%.1f µs", (double)k->expected_ns / 1000);
-        ctl_str(t, us);
-        snprintf(us, sizeof(us), "%.0f µs", (double)k->capture_ns / 1000);
-        ctl_str(t, us);
+        ctl_us(t, (double)k->expected_ns / 1000);
+        ctl_us(t, (double)k->capture_ns / 1000);
         ctl_int(t, k->kernels);
         ctl_bytes(t, k->pool_bytes);
         ctl_str(t, k->static_kernels);
@@ -54,6 +51,7 @@ static void print_events(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r
     };
     struct ctl_table *t = ctl_table_new(ctl, "events", columns, sizeof(columns) / sizeof(columns[0]));
 
+    ctl_table_prose(t, 6);
     for (size_t i = 0; i < r->n_events; i++) {
         const Npugraph__V1__FlightEvent *e = r->events[i];
 

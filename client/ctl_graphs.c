@@ -117,9 +117,9 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
 int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"OPTION", "name", false},         {"TYPE", "type", false},     {"DEFAULT", "default", false},
-        {"ALLOWED", "allowed", false},     {"KEY", "in_key", false},    {"PER CAPTURE", "per_capture", false},
-        {"SUPPORTED", "supported", false}, {"EFFECT", "effect", false},
+        {"OPTION", "name", false},     {"TYPE", "type", false},           {"DEFAULT", "default", false},
+        {"KEY", "in_key", false},      {"CAPTURE", "per_capture", false}, {"SUPPORTED", "supported", false},
+        {"ALLOWED", "allowed", false}, {"EFFECT", "effect", false},
     };
     Npugraph__V1__ListOptionsRequest req = NPUGRAPH__V1__LIST_OPTIONS_REQUEST__INIT;
     Npugraph__V1__ListOptionsResponse *r;
@@ -132,6 +132,7 @@ int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "options", columns, sizeof(columns) / sizeof(columns[0]));
+    ctl_table_prose(t, 6);
     for (size_t i = 0; i < r->n_options; i++) {
         const Npugraph__V1__OptionInfo *o = r->options[i];
 
@@ -139,10 +140,10 @@ int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
         ctl_str(t, o->name);
         ctl_str(t, o->type);
         ctl_str(t, o->default_value);
-        ctl_str(t, o->allowed);
         ctl_bool(t, o->in_key);
         ctl_bool(t, o->per_capture);
         ctl_bool(t, o->supported);
+        ctl_str(t, o->allowed);
         ctl_str(t, o->effect);
     }
     ctl_table_end(t, "No options.");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables (libsmartcols), fields, JSON and the progress bar. */
+#include "base/strbuf.h"
 #include "client/ctl.h"
 
 #include <libsmartcols.h>
@@ -41,6 +42,7 @@ struct ctl_table {
     struct ctl *ctl;
     const struct ctl_column *columns;
     size_t n, at, rows;
+    size_t prose; /* columns from here on are sentences; n when there are none */
     struct libscols_table *table;
     struct libscols_line *line;
     json_t *array, *object;
@@ -55,6 +57,7 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
     t->ctl = ctl;
     t->columns = columns;
     t->n = n;
+    t->prose = n;
     t->array = json_array();
     t->table = scols_new_table();
     scols_table_enable_colors(t->table, ctl->colour);
@@ -68,6 +71,11 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
     if (ctl->json)
         json_object_set(ctl->root, key, t->array);
     return t;
+}
+
+void ctl_table_prose(struct ctl_table *t, size_t column)
+{
+    t->prose = column;
 }
 
 void ctl_row(struct ctl_table *t)
@@ -158,12 +166,113 @@ void ctl_state(struct ctl_table *t, const char *value, bool good)
         scols_cell_set_color(scols_line_get_cell(t->line, t->at - 1), good ? "green" : "red");
 }
 
+/* ---- sentences that are wider than the terminal ---- */
+
+#define INDENT 4
+
+/* What could move the cursor is shown as its code, as libsmartcols does it. */
+static void append_safe(struct ngd_strbuf *sb, const char *text)
+{
+    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
+        if (*p < ' ' || *p == 0x7f)
+            ngd_strbuf_printf(sb, "\\x%02x", *p);
+        else if (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)
+            ngd_strbuf_printf(sb, "\\x%02x\\x%02x", p[0], p[1]), p++;
+        else
+            ngd_strbuf_putc(sb, (char)*p);
+    }
+}
+
+static size_t columns_of(const char *text, size_t n)
+{
+    size_t columns = 0;
+
+    for (size_t i = 0; i < n; i++)
+        columns += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return columns;
+}
+
+/* Word by word, each line with an indent. */
+static void print_words(FILE *out, const char *text, size_t width)
+{
+    size_t at = 0;
+
+    for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+        size_t n = strcspn(text, " "), columns = columns_of(text, n);
+
+        if (at != 0 && at + 1 + columns > width) {
+            fputc('\n', out);
+            at = 0;
+        }
+        at += at == 0 ? INDENT + columns : 1 + columns;
+        fprintf(out, "%*s%.*s", at == INDENT + columns ? INDENT : 1, "", (int)n, text);
+        text += n;
+    }
+    if (at != 0)
+        fputc('\n', out);
+}
+
+static bool wider_than(const char *text, size_t width)
+{
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        if (columns_of(line, strcspn(line, "\n")) > width)
+            return true;
+    return false;
+}
+
+static char *table_text(struct ctl_table *t, bool colours)
+{
+    char *text = NULL;
+
+    scols_table_enable_colors(t->table, colours);
+    return scols_print_table_to_string(t->table, &text) == 0 ? text : NULL;
+}
+
+/* Rows without their sentences, and those below each, when the terminal is too narrow for both in a line. */
+static bool print_below(struct ctl_table *t)
+{
+    const size_t width = scols_table_get_termwidth(t->table);
+    struct ngd_strbuf safe;
+    char *text;
+
+    if (t->prose == t->n || t->ctl->out != stdout || isatty(STDOUT_FILENO) == 0)
+        return false;
+    scols_table_set_termforce(t->table, SCOLS_TERMFORCE_NEVER); /* as wide as it is */
+    text = table_text(t, false);
+    if (text == NULL || !wider_than(text, width)) {
+        free(text);
+        scols_table_set_termforce(t->table, SCOLS_TERMFORCE_AUTO);
+        scols_table_enable_colors(t->table, t->ctl->colour);
+        return false;
+    }
+    free(text);
+    for (size_t i = t->prose; i < t->n; i++)
+        scols_column_set_flags(scols_table_get_column(t->table, i), SCOLS_FL_HIDDEN);
+    text = table_text(t, t->ctl->colour);
+    ngd_strbuf_init(&safe);
+    for (size_t row = 0, at = 0; text != NULL && row <= t->rows; row++) {
+        size_t n = strcspn(text + at, "\n");
+
+        fprintf(t->ctl->out, "%.*s\n", (int)n, text + at);
+        at += n + (text[at + n] == '\n');
+        for (size_t i = t->prose; row > 0 && i < t->n; i++) {
+            ngd_strbuf_clear(&safe);
+            append_safe(&safe,
+                        scols_cell_get_data(scols_line_get_cell(scols_table_get_line(t->table, row - 1), i)) ?: "");
+            print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
+        }
+    }
+    ngd_strbuf_fini(&safe);
+    free(text);
+    return true;
+}
+
 void ctl_table_end(struct ctl_table *t, const char *when_empty)
 {
     if (!t->ctl->json) {
         if (t->rows == 0)
             fprintf(t->ctl->out, "%s\n", when_empty);
-        else
+        else if (!print_below(t))
             scols_print_table(t->table);
     }
     scols_unref_table(t->table);

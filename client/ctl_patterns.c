@@ -18,6 +18,7 @@ static int print_patterns(struct ctl *ctl, Npugraph__V1__PatternInfo *const *ite
     struct ctl_table *t = ctl_table_new(ctl, "patterns", columns, sizeof(columns) / sizeof(columns[0]));
     char digest[80];
 
+    ctl_table_prose(t, 5);
     for (size_t i = 0; i < n; i++) {
         ctl_row(t);
         ctl_str(t, items[i]->name);

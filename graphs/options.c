@@ -28,6 +28,15 @@ static const char *const pass_names[] = {
 };
 #define N_PASSES (sizeof(pass_names) / sizeof(pass_names[0]))
 
+/* Some run more than once. */
+static bool is_first_run(size_t pass)
+{
+    for (size_t i = 0; i < pass; i++)
+        if (strcmp(pass_names[i], pass_names[pass]) == 0)
+            return false;
+    return true;
+}
+
 static const struct row rows[] = {
 #define NGD_OPTION(ID, name, type, lo, hi, words, def, key, when, state, effect)                         \
     [NGD_OPTION_##ID] = {{#name, effect, def, NGD_OPTION_##type, KEY_##key, WHEN_##when, STATE_##state}, \
@@ -90,7 +99,8 @@ void ngd_option_print_allowed(ngd_option_id_t id, struct ngd_strbuf *sb)
     case NGD_OPTION_TEXT:
         ngd_strbuf_append(sb, row->words);
         for (size_t i = 0; id == NGD_OPTION_DISABLE_PASSES && i < N_PASSES; i++)
-            ngd_strbuf_printf(sb, "%s%s", i ? ", " : ": ", pass_names[i]);
+            if (is_first_run(i))
+                ngd_strbuf_printf(sb, "%s%s", i ? ", " : ": ", pass_names[i]);
         return;
     }
 }

@@ -100,20 +100,49 @@ def listings(daemon):
     assert out.returncode == 1 and "loaded: m" in out.stderr and "[MODEL_NOT_FOUND]" in out.stderr, out
 
 
-@test("on a narrow terminal a row stays a line, and colours come only there")
-def terminal(daemon):
+def on_terminal(daemon, columns, *arguments):
+    """What it prints on a terminal that wide."""
     master, slave = pty.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": "60"}
-    subprocess.run([CTL, "--address", daemon.address, "memory"], stdout=slave, stderr=subprocess.PIPE, env=env, check=True)
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LC_ALL": "C.UTF-8"}
+    child = subprocess.Popen([CTL, "--address", daemon.address, *arguments], stdout=slave, stderr=subprocess.PIPE, env=env)
     os.close(slave)
     text = b""
     with contextlib.suppress(OSError):
         while piece := os.read(master, 65536):
             text += piece
     os.close(master)
-    lines = text.decode().splitlines()
+    assert child.wait(PATIENCE) == 0, child.stderr.read()
+    child.stderr.close()
+    return text.decode().splitlines()
+
+
+@test("on a narrow terminal a row stays a line, and colours come only there")
+def terminal(daemon):
+    lines = on_terminal(daemon, 60, "memory")
     assert len(lines) > 5 and max(map(len, lines)) <= 60, max(lines, key=len)
     assert "\x1b" not in ctl("devices", address=daemon.address).stdout
+
+
+@test("on a narrow terminal sentences stand below their row and are whole; where there is room, they stay in it")
+def sentences(daemon):
+    flat = lambda lines: " ".join(" ".join(lines).split())
+    with Client(daemon) as c:
+        g = c.register('npugraph 1\ngraph "\\u001b[2J" {\n  sym B 1..8\n  input %x : f32[B]\n  return "x" = %x\n}').graph
+        for _ in range(2):
+            refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, [b""], [9])
+        why = "GUARD_FAILED: symbol B = 9 is outside 1..8 (guard B <= 8)"
+        lines = on_terminal(daemon, 80, "--color", "never", "explain")
+        assert max(map(len, lines)) <= 80 and why in flat(lines) and not any("\x1b" in line for line in lines), lines
+        assert any(line.startswith("    GUARD_FAILED") for line in lines), lines
+        assert any(line.endswith(why) and "refused-guard" in line for line in on_terminal(daemon, 200, "explain"))
+    told = json.loads(ctl("--json", "options", address=daemon.address).stdout)["options"]
+    lines = on_terminal(daemon, 80, "--color", "never", "options")
+    assert max(map(len, lines)) <= 80, max(lines, key=len)
+    assert all(o["effect"] in flat(lines) and o["allowed"] in flat(lines) for o in told)
+    passes = next(o["allowed"] for o in told if o["name"] == "disable_passes").partition(": ")[2].split(", ")
+    assert len(passes) == len(set(passes)) > 5, passes
+    patterns = json.loads(ctl("--json", "patterns", address=daemon.address).stdout)["patterns"]
+    assert all(p["doc"] in flat(on_terminal(daemon, 80, "--color", "never", "patterns")) for p in patterns[-1:])
 
 
 PATTERN = '''pattern "double" {

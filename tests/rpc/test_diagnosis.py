@@ -320,7 +320,9 @@ def commands(daemon):
         assert "padded" in out and "B<=64" in out and "captured" in out, out
         told = json.loads(ctl(daemon, "--json", "explain", "tag:505"))
         assert {e["reason"] for e in told["events"]} <= {"miss-first", "padded"} and told["events"], told
-        key = json.loads(ctl(daemon, "--json", "explain", g.digest))["keys"][0]["key"]
+        known = json.loads(ctl(daemon, "--json", "explain", g.digest))["keys"][0]
+        key = known["key"]
+        assert all(isinstance(known[n], float) and known[n] > 0 for n in ("expected_us", "capture_us")), known
         assert "commanded" in ctl(daemon, "explain", key)
         assert "captured" in ctl(daemon, "explain")
         out = ctl(daemon, "buckets", g.digest, "--captures", "2")

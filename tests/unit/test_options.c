@@ -118,7 +118,8 @@ START_TEST(unknown_names_and_bad_values_are_refused_with_what_is_allowed)
     ck_assert_int_eq(ngd_graph_options_set(&o, "disable_passes", "remove_dead,remove_noop", &diag),
                      NGD_ERR_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(diag.text, "allowed: all, or names of passes, separated by commas: custom_pre, "));
-    ck_assert_ptr_nonnull(strstr(diag.text, ", remove_dead, assign_streams"));
+    ck_assert_ptr_nonnull(
+        strstr(diag.text, ", custom_post, assign_streams")); /* remove_dead, which runs twice, is said once */
     ck_assert_int_eq(ngd_graph_options_set(&o, "captur_limit", "1", &diag), NGD_ERR_INVALID_ARGUMENT);
     ck_assert(strstr(diag.text, "there is no option \"captur_limit\"; allowed: force_eager, force_recapture, "));
     ck_assert(memcmp(&o, &before, sizeof(o)) == 0);
