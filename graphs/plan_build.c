@@ -575,7 +575,8 @@ static ngd_status_t build_nodes(struct build *b)
     if (!needed)
         return no_memory(b);
     mark_needed(b, needed);
-    ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->fates);
+    if (ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->fates))
+        status = no_memory(b);
     for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++) {
         if (b->graph->nodes[i].op->flags & NGD_OPF_EVENT)
             status = build_event(b, i);

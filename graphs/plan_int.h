@@ -39,9 +39,9 @@ typedef enum ngd_node_fate {
     NGD_NODE_FILLED,  /* of a cat: what is not there already is copied */
 } ngd_node_fate_t;
 /* places by value, fates by node. options NULL: every result in storage of its own, every node called. */
-void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
-                            const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
-                            uint8_t *fates);
+ngd_status_t ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
+                                    const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
+                                    uint8_t *fates);
 
 /*
  * Strides and offset of result `result` of a view operator. dst has its dtype, dims and src's root; the call has

@@ -34,6 +34,7 @@ struct placer {
     const bool *needed; /* by node */
     uint8_t *fates;     /* by node */
     struct ngd_place *places;
+    uint32_t *last_use;            /* by root: the last node with an operand of it or of its views */
     bool inplace, strided_results; /* of the target */
 };
 
@@ -87,6 +88,23 @@ static bool writes(const struct placer *p, const struct ngd_node *n, uint32_t st
         if (p->places[n->out[i]].into != NGD_VALUE_NONE && storage_of(p, n->out[i]) == storage)
             return true;
     return false;
+}
+
+/*
+ * Of a value whose storage is its own and nobody's else, as that of results is that were not placed: a search for its
+ * readers need not go on to the end of the graph for each of its values.
+ */
+static uint32_t last_use_of(const struct placer *p, uint32_t value)
+{
+    return p->last_use[root_of(p->g, value)];
+}
+
+static void find_last_uses(struct placer *p)
+{
+    for (uint32_t i = 0; i < p->g->n_nodes; i++)
+        for (uint32_t k = 0; k < p->g->nodes[i].n_in; k++)
+            if (p->g->nodes[i].in[k] != NGD_VALUE_NONE)
+                p->last_use[root_of(p->g, p->g->nodes[i].in[k])] = i;
 }
 
 /* Bytes of a value; false when it has none, or they cannot be computed. */
@@ -152,7 +170,7 @@ static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value
 
     if (!p->strided_results || !(maker->op->flags & NGD_OPF_ELEMENTWISE) || maker->op->mutates || maker->n_out != 1)
         return false;
-    for (uint32_t i = 0; i < p->g->n_nodes; i++)
+    for (uint32_t i = p->g->values[value].node; i <= last_use_of(p, value); i++)
         if (i != node && p->needed[i] && touches(p, &p->g->nodes[i], value))
             return false;
     return true;
@@ -264,9 +282,10 @@ static bool used_between(const struct placer *p, uint32_t storage, uint32_t afte
 /* Somebody reads the value behind the node when the state has been written again. */
 static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state, uint32_t node)
 {
+    uint32_t last = last_use_of(p, value);
     bool written = false;
 
-    for (uint32_t i = node + 1; i < p->g->n_nodes; i++) {
+    for (uint32_t i = node + 1; i <= last; i++) {
         if (written && uses(p, &p->g->nodes[i], value))
             return true;
         written = written || writes(p, &p->g->nodes[i], state);
@@ -284,7 +303,7 @@ static uint32_t place_updated(struct placer *p, uint32_t state, uint32_t first)
         return NGD_PLAN_NONE;
     value = shaped_from(p->g, n->in[0]);
     if (!may_be_in(p, value, state) || used_between(p, state, maker_of(p, value), first) ||
-        used_between(p, value, first, p->g->n_nodes))
+        used_between(p, value, first, last_use_of(p, value) + 1))
         return NGD_PLAN_NONE;
     for (uint32_t i = 1; i < n->n_in; i++)
         if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == value)
@@ -307,12 +326,22 @@ static void place_copy(struct placer *p, uint32_t node)
         first = place_updated(p, state, first);
 }
 
-void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
-                            const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
-                            uint8_t *fates)
+ngd_status_t ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_options *options,
+                                    const struct ngd_plan_target *target, const bool *needed, struct ngd_place *places,
+                                    uint8_t *fates)
 {
-    struct placer p = {plan->graph, plan->symbols, needed, fates, places, target->inplace, target->strided_results};
+    struct placer p = {.g = plan->graph,
+                       .symbols = plan->symbols,
+                       .needed = needed,
+                       .fates = fates,
+                       .places = places,
+                       .last_use = ngd_calloc(plan->graph->n_values, sizeof(uint32_t)),
+                       .inplace = target->inplace,
+                       .strided_results = target->strided_results};
 
+    if (!p.last_use)
+        return NGD_ERR_NO_MEMORY;
+    find_last_uses(&p);
     for (uint32_t i = 0; i < p.g->n_values; i++)
         places[i] = (struct ngd_place){NGD_VALUE_NONE, 0, false};
     memset(fates, NGD_NODE_CALLED, p.g->n_nodes * sizeof(*fates));
@@ -324,4 +353,6 @@ void ngd_plan_choose_places(const struct ngd_plan *plan, const struct ngd_graph_
         else if (options->input_inplace_pass && p.g->nodes[i].op->id == NGD_OP_ATEN_COPY_)
             place_copy(&p, i);
     }
+    ngd_free(p.last_use);
+    return NGD_OK;
 }
