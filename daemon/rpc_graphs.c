@@ -25,13 +25,25 @@ struct registration {
     const Npugraph__V1__RegisterRequest *q;
 };
 
+/* Of two values one would be dropped, and nobody would know which. */
+static ngd_status_t set_once(struct ngd_graph_options *options, const Npugraph__V1__GraphOption *o, bool capture,
+                             struct ngd_diag *diag)
+{
+    int id = ngd_option_find(o->name);
+
+    if (id >= 0 && (options->given >> id & 1))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "option %s is given twice; give it once", o->name);
+    return capture ? ngd_graph_options_set_for_capture(options, o->name, o->value, diag)
+                   : ngd_graph_options_set(options, o->name, o->value, diag);
+}
+
 static ngd_status_t read_options(struct ngd_call *call, const Npugraph__V1__RegisterRequest *q,
                                  struct ngd_graph_options *options, struct ngd_diag *diag)
 {
     ngd_graph_options_init(options);
     options->capture_limit = call->daemon->options.capture_limit;
     for (size_t i = 0; i < q->n_options; i++) {
-        ngd_status_t status = ngd_graph_options_set(options, q->options[i]->name, q->options[i]->value, diag);
+        ngd_status_t status = set_once(options, q->options[i], false, diag);
 
         if (status != NGD_OK)
             return status;
@@ -252,15 +264,18 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
 /* The graph's options, with those of this capture in their place. A dry run leaves nothing behind, so it takes any. */
 static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_options *options, struct ngd_diag *diag)
 {
+    uint64_t given;
+
     *options = *ngd_program_options(ngd_binding_program(c->binding));
+    given = options->given; /* by the registration: may be said otherwise */
+    options->given = 0;
     for (size_t i = 0; i < c->q->n_options; i++) {
-        const char *name = c->q->options[i]->name, *value = c->q->options[i]->value;
-        ngd_status_t status = c->q->dry_run ? ngd_graph_options_set(options, name, value, diag)
-                                            : ngd_graph_options_set_for_capture(options, name, value, diag);
+        ngd_status_t status = set_once(options, c->q->options[i], !c->q->dry_run, diag);
 
         if (status != NGD_OK)
             return status;
     }
+    options->given |= given;
     return ngd_graph_options_check(options, diag);
 }
 

@@ -455,6 +455,34 @@ static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *ke
     return NGD_OK;
 }
 
+/* A program as a registration with these options would have it: its pools, its key, and what it would refuse. */
+static ngd_status_t plan_with(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                              const struct ngd_graph_options *options, struct ngd_capture_info *info,
+                              struct ngd_diag *diag)
+{
+    struct ngd_program *other;
+    struct ngd_key key;
+    ngd_status_t status = ngd_program_open_in(prog->sched, prog->queue->dev, prog->graph, options, prog->patterns,
+                                              prog->group, &other, NULL, diag);
+
+    if (status)
+        return status;
+    status = ngd_program_key(other, symbols, n_symbols, &key, diag);
+    if (status == NGD_OK)
+        status = plan_only(other, &key, options, info, diag);
+    ngd_program_unref(other);
+    return status;
+}
+
+static bool has_options(const struct ngd_program *prog, const struct ngd_graph_options *options)
+{
+    struct ngd_digest own, others;
+
+    ngd_graph_options_digest(&prog->options, false, &own);
+    ngd_graph_options_digest(options, false, &others);
+    return ngd_digest_equal(&own, &others);
+}
+
 ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *symbols, uint32_t n_symbols,
                                  const struct ngd_graph_options *options, bool dry_run, struct ngd_capture_info *info_p,
                                  struct ngd_diag *diag)
@@ -477,7 +505,8 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     if (status == NGD_OK && asked && !dry_run)
         ngd_debug_ask(prog, &key, options);
     if (status == NGD_OK && dry_run)
-        status = plan_only(prog, &key, options, &info, diag);
+        status = prog->gang || has_options(prog, options) ? plan_only(prog, &key, options, &info, diag)
+                                                          : plan_with(prog, symbols, n_symbols, options, &info, diag);
     else if (status == NGD_OK && (options->force_recapture || asked))
         status = ngd_program_recapture(prog, &key, &entry, &info.captured, diag);
     else if (status == NGD_OK)

@@ -140,11 +140,11 @@ def options():
 
 Given by name and value when a graph is registered (`options` of Graphs.Register, `npugraphctl capture --option
 NAME=VALUE`), with npugraph_ex's names, defaults and meaning where it has the option. Unknown names, values that are not
-allowed and options that contradict each other are refused with what would be right. `npugraphctl options` prints this table as
+allowed, options that contradict each other and an option that is given twice are refused with what would be right. `npugraphctl options` prints this table as
 the running daemon has it; one that is marked (not yet) takes its default only.
 
 *Key*: plans depend on the option, so it is part of each key, and graphs that differ in it share no executable's plan.
-*Capture*: a single Graphs.Capture may set it too, for that capture. A dry run may set any.""")
+*Capture*: a single Graphs.Capture may set it too, for that capture. A dry run may set any, and tells what a registration with them would get.""")
     for section in re.split(r"^/\* (?=[A-Z][a-z]+\. \*/)", text, flags=re.M)[1:]:
         title, _, rest = section.partition(". */")
         print(f"\n## {title}\n\n| option | default | allowed | key | capture | effect |\n| --- | --- | --- | --- | --- | --- |")

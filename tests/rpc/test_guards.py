@@ -150,6 +150,19 @@ def pools():
         assert dry.live_bytes <= dry.pool_bytes == largest and dry.pool_more_bytes == 2 * largest - dry.pool_held_bytes, dry
         assert largest == need[32] and len(set(need.values())) == 16, need
 
+        def dry_run(**options):
+            return c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[32], dry_run=True, options=[
+                pb.GraphOption(name=n, value=v) for n, v in options.items()]))
+        # with other options it is what a registration with them would get
+        named = dry_run(use_graph_pool="mine")
+        assert named.pool == "named mine" and named.pool_held_bytes == 0 and named.pool_more_bytes == 2 * largest, named
+        assert named.executables == 0 and named.key == dry.key, named  # no part of the key
+        assert dry_run(reuse_graph_pool_in_same_fx="false").pool == "private"
+        assert dry_run(inplace_pass="false").key != dry.key and dry_run().key == dry.key
+        refused("NOT_FOUND", "NOT_FOUND", dry_run, post_grad_custom_pre_pass="nobody.knows.it")
+        refused("PERMISSION_DENIED", "PERMISSION_DENIED", dry_run, dump_tensor_data="true")
+        assert len(c.call("Graphs/List", pb.ListGraphsRequest()).graphs) == 1
+
         def work(order):
             with Client(daemon) as mine:
                 g = mine.register(text).graph

@@ -135,6 +135,12 @@ def contradictions(daemon):
             except grpc.RpcError as e:
                 got = Refusal(e)
             assert got and got.reason == "INVALID_ARGUMENT" and says in got.text, (options, got and (got.reason, got.text))
+        twice = pb.RegisterRequest(text=GRAPH, options=[pb.GraphOption(name="force_eager", value=v) for v in ("true", "false")])
+        assert "force_eager is given twice" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Register", twice).text
+        g = c.register(GRAPH, options={"force_recapture": "true"}).graph
+        again = [pb.GraphOption(name="force_recapture", value=v) for v in ("false", "true")]
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=again[:1]))  # a capture may say otherwise than its graph, once
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Capture", pb.CaptureRequest(graph=g, options=again))
         assert result(c, options={"clone_input": "false", "clone_output": "true"})[0] == [1, 2]
 
 
