@@ -87,16 +87,12 @@ static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want
     return diff->n == 0;
 }
 
-bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p)
+/* share: of the largest. */
+static bool compare_floats(ngd_dtype_t dtype, double share, const void *got, const void *want, uint64_t n,
+                           struct ngd_difference *diff_p)
 {
-    double share = tolerance(dtype), room;
+    const double room = share * largest(dtype, want, n) + 1e-30;
 
-    memset(diff_p, 0, sizeof(*diff_p));
-    if (n == 0 || memcmp(got, want, n * ngd_dtype_bytes(dtype)) == 0)
-        return true;
-    if (share == 0)
-        return compare_exactly(dtype, got, want, n, diff_p);
-    room = share * largest(dtype, want, n) + 1e-30;
     for (uint64_t i = 0; i < n; i++) {
         double g = element(dtype, got, i), w = element(dtype, want, i);
 
@@ -109,6 +105,45 @@ bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t 
         }
     }
     return diff_p->n == 0;
+}
+
+static bool equal_bytes(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n)
+{
+    return n == 0 || memcmp(got, want, n * ngd_dtype_bytes(dtype)) == 0;
+}
+
+bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p)
+{
+    const double share = tolerance(dtype);
+
+    memset(diff_p, 0, sizeof(*diff_p));
+    if (equal_bytes(dtype, got, want, n))
+        return true;
+    return share == 0 ? compare_exactly(dtype, got, want, n, diff_p)
+                      : compare_floats(dtype, share, got, want, n, diff_p);
+}
+
+bool ngd_compare_rounded(ngd_dtype_t dtype, ngd_dtype_t narrow, const void *got, const void *want, uint64_t n,
+                         struct ngd_difference *diff_p)
+{
+    const double share = NGD_COMPARE_ROUNDED * fmax(tolerance(dtype), tolerance(narrow));
+
+    memset(diff_p, 0, sizeof(*diff_p));
+    return !ngd_dtype_is_float(dtype) || equal_bytes(dtype, got, want, n) ||
+           compare_floats(dtype, share, got, want, n, diff_p);
+}
+
+ngd_dtype_t ngd_compare_narrowest(const struct ngd_graph *graph)
+{
+    ngd_dtype_t narrowest = NGD_F32;
+
+    for (uint32_t i = 0; i < graph->n_values; i++) {
+        const ngd_dtype_t dtype = graph->values[i].type.dtype;
+
+        if (graph->values[i].cls == NGD_VALUE_NODE && tolerance(dtype) > tolerance(narrowest))
+            narrowest = dtype;
+    }
+    return narrowest;
 }
 
 void ngd_difference_print(const struct ngd_difference *diff, uint64_t n, struct ngd_strbuf *sb)

@@ -6,6 +6,9 @@
  * reference's: first those of nodes, in the order of execution, where both forms have the value under the same name,
  * then outputs, then states. So the first difference names the step, which is the thing that is at fault, and the first
  * node that shows it.
+ *
+ * A pass after which the graph rounds less, as it allows, is compared but for roundings, and is itself the reference
+ * from there on.
  */
 #include "base/mem.h"
 #include "graphs/compare.h"
@@ -22,10 +25,13 @@ struct doctor {
     struct ngd_doctor_report *report;
     struct ngd_trial_results reference; /* with taps */
     struct ngd_buffer **states;         /* after the reference */
+    ngd_dtype_t narrow;                 /* whose roundings may go */
+    const struct ngd_pass_report *passes;
     /* The graph after each pass that changed something. */
     struct {
         char name[48];
         struct ngd_graph *tapped, *plain;
+        uint32_t excess; /* operators of it that round less now */
     } stages[MAX_STAGES];
     uint32_t n_stages;
     ngd_status_t look_status;
@@ -102,9 +108,17 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
     snprintf(to, room, "output \"%.50s\", %.80s", name, node);
 }
 
+/* rounded: roundings may be missing. */
+static bool same(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
+                 struct ngd_difference *diff_p)
+{
+    return rounded ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
+                   : ngd_compare(dtype, got, want, n, diff_p);
+}
+
 /* Values of nodes first, which stand behind the outputs but come before them in time. */
 static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const struct ngd_graph *graph,
-                           const struct ngd_trial_results *got)
+                           const struct ngd_trial_results *got, bool rounded)
 {
     uint32_t n_outputs = d->exam.prog->graph->n_outputs, at = n_outputs;
 
@@ -117,7 +131,7 @@ static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const st
         char node[160];
 
         if (!want || want->dtype != r->dtype || want->bytes != r->bytes ||
-            ngd_compare(r->dtype, r->data, want->data, ngd_trial_result_elements(r), &diff))
+            same(d, rounded, r->dtype, r->data, want->data, ngd_trial_result_elements(r), &diff))
             continue;
         if (tap)
             node_name(graph, r->name + 4, node, sizeof(node));
@@ -132,20 +146,20 @@ static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const st
     return false;
 }
 
-static bool state_differs(const struct ngd_value *v, struct ngd_buffer *got, struct ngd_buffer *want,
-                          struct ngd_difference *diff)
+static bool state_differs(const struct doctor *d, bool rounded, const struct ngd_value *v, struct ngd_buffer *got,
+                          struct ngd_buffer *want, struct ngd_difference *diff)
 {
     uint64_t size = ngd_dtype_bytes(v->type.dtype), bytes = ngd_buffer_bytes(want) / size * size;
     char *a = ngd_malloc(bytes + 1), *b = ngd_malloc(bytes + 1);
     bool differs = a && b && !ngd_buffer_read(got, 0, a, bytes, NULL) && !ngd_buffer_read(want, 0, b, bytes, NULL) &&
-                   !ngd_compare(v->type.dtype, a, b, bytes / size, diff);
+                   !same(d, rounded, v->type.dtype, a, b, bytes / size, diff);
 
     ngd_free(a);
     ngd_free(b);
     return differs;
 }
 
-static void compare_states(struct doctor *d, struct ngd_doctor_step *s, struct ngd_buffer **got)
+static void compare_states(struct doctor *d, struct ngd_doctor_step *s, struct ngd_buffer **got, bool rounded)
 {
     const struct ngd_graph *g = d->exam.prog->graph;
 
@@ -154,7 +168,7 @@ static void compare_states(struct doctor *d, struct ngd_doctor_step *s, struct n
         struct ngd_difference diff;
         char node[120];
 
-        if (!state_differs(v, got[i], d->states[i], &diff))
+        if (!state_differs(d, rounded, v, got[i], d->states[i], &diff))
             continue;
         snprintf(node, sizeof(node), "state \"%.80s\"", v->label);
         blame(d, s, "differs", node, "%s: element %llu is %.9g afterwards, not %.9g", node,
@@ -169,6 +183,7 @@ struct form {
     struct ngd_graph *graph;
     const struct ngd_graph_options *options;
     bool eager;
+    uint32_t excess;       /* operators that round less than in the step before */
     struct ngd_exec *exec; /* instead of the graph's */
     struct ngd_buffer **own;
     struct ngd_trial_results results;
@@ -209,6 +224,22 @@ static ngd_status_t run_form(struct form *f)
     return status ? status : f->status;
 }
 
+/* From here on. The form keeps nothing. */
+static void become_reference(struct form *f, struct ngd_doctor_step *s)
+{
+    struct doctor *d = f->d;
+    const struct ngd_trial_results old_results = d->reference;
+    struct ngd_buffer **old_states = d->states;
+
+    d->reference = f->results;
+    d->states = f->own;
+    f->results = old_results;
+    f->own = old_states;
+    s->verdict = "rounded";
+    snprintf(s->text, sizeof(s->text), "%u operators round less, which the graph allows; the reference from here on",
+             f->excess);
+}
+
 /* One step: runs the form and compares it with the reference. True: it is the same. */
 static bool step(struct doctor *d, const char *name, struct form *f)
 {
@@ -222,8 +253,10 @@ static bool step(struct doctor *d, const char *name, struct form *f)
     s->duration = f->time;
     if (f->status)
         blame(d, s, "failed", "", "%s", f->diag.text[0] ? f->diag.text : ngd_status_text(f->status));
-    else if (!results_differ(d, s, f->graph, &f->results))
-        compare_states(d, s, f->own);
+    else if (!results_differ(d, s, f->graph, &f->results, f->excess > 0))
+        compare_states(d, s, f->own, f->excess > 0);
+    if (f->excess && !d->over)
+        become_reference(f, s);
     form_fini(f);
     return !d->over;
 }
@@ -238,6 +271,9 @@ static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
     if (!pass || d->n_stages == MAX_STAGES || d->look_status)
         return;
     snprintf(d->stages[d->n_stages].name, sizeof(d->stages[0].name), "%s", pass->name);
+    for (int i = 0; i < NGD_PASS_MAX; i++)
+        if (ngd_pass_info((ngd_pass_id_t)i) == pass)
+            d->stages[d->n_stages].excess = d->passes->of[i].excess;
     d->look_status = ngd_graph_tap(graph, &d->stages[d->n_stages].tapped, NULL);
     ngd_strbuf_init(&sb);
     ngd_graph_print(graph, &sb);
@@ -275,9 +311,13 @@ static ngd_status_t collect_stages(struct doctor *d, struct ngd_diag *diag)
     struct ngd_program *prog = d->exam.prog;
     struct ngd_pass_report report = {.look = look, .ctx = d};
     struct ngd_graph *last = NULL;
-    ngd_status_t status = ngd_passes_run(prog->graph, d->exam.key.symbols, &prog->options,
-                                         ngd_device_target(prog->queue->dev), prog->patterns, &report, &last, diag);
+    ngd_status_t status;
 
+    d->passes = &report;
+    d->narrow = ngd_compare_narrowest(prog->graph);
+    status = ngd_passes_run(prog->graph, d->exam.key.symbols, &prog->options, ngd_device_target(prog->queue->dev),
+                            prog->patterns, &report, &last, diag);
+    d->passes = NULL;
     ngd_graph_unref(last);
     if (status == NGD_OK && d->look_status)
         return ngd_diag_set(diag, d->look_status, "the graph after a pass cannot be copied");
@@ -294,7 +334,7 @@ static void run_passes(struct doctor *d)
         return;
     }
     for (uint32_t i = 0; i < d->n_stages; i++) {
-        struct form f = {.graph = d->stages[i].tapped, .eager = true};
+        struct form f = {.graph = d->stages[i].tapped, .eager = true, .excess = d->stages[i].excess};
         char name[64];
 
         snprintf(name, sizeof(name), "pass %s", d->stages[i].name);
@@ -315,7 +355,7 @@ static void name_node(struct doctor *d)
         return;
     memcpy(text, s->text, sizeof(text));
     f.graph = tapped;
-    if (run_form(&f) == NGD_OK && !results_differ(d, s, tapped, &f.results))
+    if (run_form(&f) == NGD_OK && !results_differ(d, s, tapped, &f.results, false))
         snprintf(s->text, sizeof(s->text),
                  "%.200s; with every node's result kept apart it is the same: memory is shared "
                  "wrongly",

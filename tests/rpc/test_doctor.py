@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The doctor, traces, verified replays and data dumps. Faults are injected where the build has fault points."""
+import random
 import struct
 
 from harness import *
@@ -182,6 +183,64 @@ def verified(daemon):
         status, text = daemon.http("/metrics")
         assert 'npugraphd_graph_verified_replays_total{result="same"} 3' in text, status
         assert "quarantined" not in [e.reason for e in explain(c, r.graph)]
+
+
+def halves(count, seed, low=-2, high=2):
+    """bf16 numbers: the upper halves of f32 ones."""
+    draw = random.Random(seed)
+    return b"".join(struct.pack("<f", draw.uniform(low, high))[2:] for _ in range(count))
+
+
+# Norms as models write them in bf16: what follows has an index and an f32 output, which roundings decide.
+ROUNDED = graph('  param %g : bf16[64] = "g"\n  state %s : bf16[4,64] = "s"\n  input %x : bf16[4,64]\n' + "".join(
+    f'  %w{i} = aten._to_copy(%{x}) {{dtype=f32}}\n  %p{i} = aten.pow.Tensor_Scalar(%w{i}) {{exponent=2}}\n'
+    f'  %m{i} = aten.mean.dim(%p{i}) {{dim=[-1], keepdim=true}}\n  %e{i} = aten.add.Scalar(%m{i}) {{other=1e-06}}\n'
+    f'  %r{i} = aten.rsqrt(%e{i})\n  %n{i} = aten.mul.Tensor(%w{i}, %r{i})\n  %h{i} = aten._to_copy(%n{i}) {{dtype=bf16}}\n'
+    f'  %y{i} = aten.mul.Tensor(%g, %h{i})\n' for i, x in enumerate(["x", "y0", "y1"])) +
+    '  aten.copy_(%s, %y1)\n  %y = aten._to_copy(%y2) {dtype=f32}\n  %i = aten.argmax(%y) {dim=-1}\n  return "y" = %y, "i" = %i', "rounded")
+
+
+def rounded(c, **options):
+    gamma, state = c.allocate(128), c.allocate(512)
+    c.write(gamma, halves(64, 1, 0.95, 1.05))
+    c.write(state, halves(256, 2))
+    return c.register(ROUNDED, {"g": gamma, "s": state}, options).graph
+
+
+def answers(c, g):
+    return [tuple(c.replay(g, [halves(256, 10 + i, 1.5)]).outputs) for i in range(20)]  # the largest are close together
+
+
+@test("verified replays and the doctor: roundings that a graph allows are no fault")
+def roundings():
+    with Daemon() as daemon, Client(daemon) as c:
+        plain, strict = answers(c, rounded(c, force_eager="true")), rounded(c, verify_every_n="1")
+        assert answers(c, strict) == plain, "without the option nothing changes"
+        g = rounded(c, allow_excess_precision="true", verify_every_n="1")
+        got = answers(c, g)
+        assert all(a[0] != b[0] for a, b in zip(got, plain)), "fused norms have other bits"
+        assert any(a[1] != b[1] for a, b in zip(got, plain)), "and other numbers may be the largest"
+        counts = dict(re.findall(r'verified_replays_total{result="(\w+)"} (\d+)', daemon.http("/metrics")[1]))
+        assert int(counts["rounded"]) >= 15 and int(counts["rounded"]) + int(counts["same"]) == 40, counts
+        assert "different" not in counts or counts["different"] == "0", counts
+        assert "quarantined" not in [e.reason for e in explain(c, g)]
+        steps = {s.name: s for s in doctor(c, graph=g).steps}
+        assert steps["pass fuse_first"].verdict == "rounded" and "3 operators" in steps["pass fuse_first"].text, steps
+        assert all(s.verdict in ("passed", "reference", "same") for s in steps.values() if s.name != "pass fuse_first"), steps
+        assert doctor(c, graph=g).healthy and "rounded" not in [s.verdict for s in doctor(c, graph=strict).steps]
+
+
+@test("verified replays: a wrong one is found out in a graph that allows roundings, too")
+def wrong_roundings():
+    needs_faults()
+    with Daemon(env={"NPUGRAPHD_FAULT": "replay-wrong:0:100000"}) as daemon, Client(daemon) as c:
+        g = rounded(c, allow_excess_precision="true", verify_every_n="1")
+        plain = answers(c, rounded(c, force_eager="true"))
+        assert answers(c, g) == plain, "the shadow's answers"
+        assert "quarantined" in [e.reason for e in explain(c, g)]
+    with Daemon(env={"NPUGRAPHD_FAULT": "pass-wrong:0:100000"}) as daemon, Client(daemon) as c:
+        g = rounded(c, allow_excess_precision="true")
+        assert not doctor(c, graph=g).healthy
 
 
 @test("verified replays: a wrong one is answered rightly, its key quarantined, and the evidence kept")

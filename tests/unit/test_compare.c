@@ -52,6 +52,30 @@ START_TEST(integers_must_be_equal_and_halves_may_be_coarser)
 }
 END_TEST
 
+START_TEST(roundings_that_may_be_missing_are_those_of_the_narrowest_dtype)
+{
+    struct ngd_graph *g =
+        parse_graph("npugraph 1\ngraph \"t\" {\n input %x : f32[4]\n %h = aten._to_copy(%x) {dtype=bf16}\n"
+                    " %y = aten._to_copy(%h) {dtype=f32}\n return \"y\" = %y\n}\n");
+    struct ngd_graph *wide =
+        parse_graph("npugraph 1\ngraph \"t\" {\n input %x : f32[4]\n %y = aten.neg(%x)\n return \"y\" = %y\n}\n");
+    const ngd_dtype_t narrow = ngd_compare_narrowest(g);
+    const float want[3] = {1000, 1, NAN}, near[3] = {1100, 200, NAN}, far[3] = {1300, 1, NAN};
+    const int64_t a[1] = {3}, b[1] = {77};
+    struct ngd_difference diff;
+
+    ck_assert_int_eq(narrow, NGD_BF16);
+    ck_assert_int_eq(ngd_compare_narrowest(wide), NGD_F32);
+    ck_assert(ngd_compare_rounded(NGD_F32, narrow, near, want, 3, &diff));
+    ck_assert(!ngd_compare_rounded(NGD_F32, NGD_F32, near, want, 3, &diff));
+    ck_assert(!ngd_compare_rounded(NGD_F32, narrow, far, want, 3, &diff));
+    ck_assert(diff.n == 1 && diff.index == 0);
+    ck_assert(ngd_compare_rounded(NGD_I64, narrow, a, b, 1, &diff));
+    ngd_graph_unref(g);
+    ngd_graph_unref(wide);
+}
+END_TEST
+
 START_TEST(blocks_of_a_plan_lie_in_its_pool_and_never_meet_in_both_time_and_memory)
 {
     static const struct decoder_shape shape = {2, 64, 4, 2, 16, 128, 512};
@@ -109,5 +133,6 @@ END_TEST
 
 UNIT_MAIN("graphs/compare", floats_may_differ_by_rounding_of_the_largest_and_no_more,
           nan_and_infinities_equal_themselves_only, integers_must_be_equal_and_halves_may_be_coarser,
+          roundings_that_may_be_missing_are_those_of_the_narrowest_dtype,
           blocks_of_a_plan_lie_in_its_pool_and_never_meet_in_both_time_and_memory,
           a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)
