@@ -9,6 +9,8 @@ trace is `aot`, what AOT autograd hands to a backend of torch.compile that asks 
 what torch.export gives with none; and becomes graph text node by node.  What has no operator of its own in
 graphs/ops.def is written as what it is by definition (`Text.rename`); nothing is simplified.
 
+The same is done with some of them in bf16, weights and caches too: the f32 results are what those mean.
+
 Attention over a paged cache is one opaque operator in PyTorch, as in vLLM, whose caches are no operands of it.  In the
 text it is the two operators that it stands for, on states.  README.md says what the files hold.
 """
@@ -45,7 +47,7 @@ STARTS = (0, 3, 6)  # how long each sequence's context is before the first step
 STEPS = 5  # past a block for each of them
 LARGEST = 8  # rows of a graph with a symbol
 TOLERANCE = 1e-5  # of the largest |expected|
-DTYPES = {torch.float32: "f32", torch.int32: "i32", torch.int64: "i64"}
+DTYPES = {torch.float32: "f32", torch.bfloat16: "bf16", torch.int32: "i32", torch.int64: "i64"}
 
 
 # ---------------------------------------------------------------- attention over a paged cache
@@ -65,7 +67,7 @@ def attend(
     layer: int,
     scale: float,
 ) -> torch.Tensor:
-    """One query row for each sequence; q_lens are the running sums of rows, here 1, 2, ..."""
+    """One query row for each sequence; q_lens are the running sums of rows, here 1, 2, ... In f32, rounded once."""
     keys, values = CACHES[layer]
     keys.view(-1, KV_HEADS, HEAD_DIM)[slots.long()] = k
     values.view(-1, KV_HEADS, HEAD_DIM)[slots.long()] = v
@@ -74,8 +76,9 @@ def attend(
     for s in range(q.shape[0]):
         n = int(kv_lens[s])
         context = [c[table[s].long()].reshape(-1, KV_HEADS, HEAD_DIM)[:n].transpose(0, 1) for c in (keys, values)]
-        one = F.scaled_dot_product_attention(q[s][:, None], *context, scale=scale, enable_gqa=True)
-        out.append(one[:, 0])
+        one = (x.to(torch.float32) for x in (q[s][:, None], *context))
+        one = F.scaled_dot_product_attention(*one, scale=scale, enable_gqa=True)
+        out.append(one[:, 0].to(q.dtype))
     return torch.stack(out)
 
 
@@ -272,6 +275,7 @@ class Native(nn.Module):
 
 STYLES = {"hf": HuggingFace, "hf_flat": Flat, "vllm": Native}
 TRACES = [("hf", "aot"), ("hf_flat", "aot"), ("hf_flat", "export"), ("vllm", "aot"), ("vllm", "export")]
+NARROW = [("hf", "aot"), ("vllm", "aot")]  # in bf16, too
 
 
 # ---------------------------------------------------------------- weights, inputs
@@ -299,9 +303,9 @@ def draw_weights():
     return weights
 
 
-def load(model, weights):
+def load(model, weights, dtype=torch.float32):
     for name, p in model.named_parameters():
-        p.data = torch.cat([weights[part] for part in parts_of(name)]).to(torch.float32)
+        p.data = torch.cat([weights[part] for part in parts_of(name)]).to(dtype)
     return model.eval().requires_grad_(False)
 
 
@@ -320,8 +324,8 @@ def draw_caches():
     return table, caches
 
 
-def fill_caches(caches):
-    CACHES[:] = [tuple(c.to(torch.float32) for c in caches[2 * i : 2 * i + 2]) for i in range(LAYERS)]
+def fill_caches(caches, dtype=torch.float32):
+    CACHES[:] = [tuple(c.to(dtype, copy=True) for c in caches[2 * i : 2 * i + 2]) for i in range(LAYERS)]
 
 
 def inputs_of(step, table):
@@ -338,9 +342,9 @@ def inputs_of(step, table):
     }
 
 
-def run(model, table, caches):
+def run(model, table, caches, dtype=torch.float32):
     """Logits of each step [STEPS, rows, VOCAB], and the caches after the last one."""
-    fill_caches(caches)
+    fill_caches(caches, dtype)
     with torch.no_grad():
         logits = [model(**inputs_of(step, table)).reshape(len(STARTS), VOCAB) for step in range(STEPS)]
     return torch.stack(logits), [c for pair in CACHES for c in pair]
@@ -514,7 +518,7 @@ class Text:
         (results,) = self.graph.output_node().args
         head = [f"sym T 2..{LARGEST} buckets 4, {LARGEST}"] if self.symbolic else []
         head += [f'param %{p} : {self.inputs[p]} = "{p}"' for p in self.params]
-        cache = f"f32[{BLOCKS},{BLOCK},{KV_HEADS},{HEAD_DIM}]"
+        cache = f"{DTYPES[CACHES[0][0].dtype]}[{BLOCKS},{BLOCK},{KV_HEADS},{HEAD_DIM}]"
         head += [f'state %{c} : {cache} = "{c}"' for c in self.caches]
         for label, t in self.inputs.items():
             if label not in self.params:
@@ -547,6 +551,30 @@ def check_sharp(model, table, caches, expected):
     miss("gate and up", gate_up, "weight", nn.Parameter(gate_up.weight.roll(FFN, 0)))
 
 
+def write_trace(model, style, form, inputs):
+    """The graph text in a file; returns it with what it names."""
+    trace, symbolic = trace_aot if form.startswith("aot") else trace_export, style != "hf"
+    graph, names = trace(model, {k: v.clone() for k, v in inputs.items()}, symbolic)
+    text = Text(f"{style}-{form}", graph, names, model, symbolic)
+    with open(os.path.join(OUT, f"{style}_{form}.txt"), "w", encoding="utf-8") as f:
+        f.write(text.make())
+    return text
+
+
+def make_narrow(weights, table, caches, inputs, exact):
+    """The decoders in bf16. What they give is not compared, but how far from f32's it is."""
+    tensors = {}
+    for style, form in NARROW:
+        model = load(STYLES[style](), weights, torch.bfloat16)
+        logits, _ = run(model, table, caches, torch.bfloat16)
+        off = (logits.to(torch.float64) - exact).abs().max().item() / exact.abs().max().item()
+        assert 0.001 < off < 0.03, f"{style} in bf16 is {off} off"
+        fill_caches(caches, torch.bfloat16)
+        write_trace(model, style, f"{form}_bf16", inputs)
+        tensors[f"{style}_{form}_bf16.logits"] = logits.contiguous()
+    save_file(tensors, os.path.join(OUT, "bf16.safetensors"))
+
+
 def main():
     os.makedirs(OUT, exist_ok=True)
     weights = draw_weights()
@@ -566,16 +594,13 @@ def main():
     tensors |= {f"step.{name}": torch.stack([s[name] for s in steps]) for name in steps[0]} | {"logits": logits}
     merged = {}
     for style, form in TRACES:
-        model, trace = models[style], trace_aot if form == "aot" else trace_export
-        symbolic = style != "hf"
+        model = models[style]
         fill_caches(caches)
-        graph, names = trace(model, {k: v.clone() for k, v in steps[0].items()}, symbolic)
-        text = Text(f"{style}-{form}", graph, names, model, symbolic)
-        with open(os.path.join(OUT, f"{style}_{form}.txt"), "w", encoding="utf-8") as f:
-            f.write(text.make())
+        text = write_trace(model, style, form, steps[0])
         tensors |= {name: b for name, b in model.named_buffers() if name in text.params}
         merged |= {name: parts_of(name) for name in text.params if parts_of(name) != [name]}
     save_file({k: v.contiguous() for k, v in tensors.items()}, os.path.join(OUT, "layers.safetensors"))
+    make_narrow(weights, table, caches, steps[0], logits)
     about = {
         "steps": STEPS,
         "rows": len(STARTS),

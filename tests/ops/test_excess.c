@@ -130,6 +130,14 @@ static const struct form forms[] = {
      mean_add_norm,
      2,
      1.1},
+    {"vLLM's last norm",
+     {ALL, ALL, D},
+     "  input %a : TYPE[24,48]\n  input %b : TYPE[24,48]\n  input %c : TYPE[48]\n"
+     "  %wa = aten._to_copy(%a) {dtype=f32}\n  %wb = aten._to_copy(%b) {dtype=f32}\n"
+     "  %wide = aten.add.Tensor(%wb, %wa)\n" NORM "  %y = aten.mul.Tensor(%rounded, %c)\n  return \"y\" = %y\n",
+     mean_add_norm,
+     2,
+     1.1},
     {"a rotation of rows",
      {ALL, TABLE, TABLE},
      "  input %a : TYPE[8,3,48]\n  input %b : TYPE[8,1,48]\n  input %c : TYPE[8,1,48]\n" TURN(
