@@ -83,7 +83,8 @@ NGD_STATIC_FILES = \
 	devices/host/nd.h devices/host/simd.h devices/host/simd_avx2_impl.h devices/host/simd_avx512_impl.h \
 	devices/host/simd_math.h devices/host/simd_scalar_impl.h devices/host/static.h devices/host/typed.h \
 	devices/host/unroll.h \
-	graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h
+	graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h \
+	graphs/relation.h graphs/relations.def
 NGD_STATIC_PATHS = $(addprefix $(top_srcdir)/,$(NGD_STATIC_FILES))
 CLEANFILES += devices/host/static_files.inc devices/host/static_flags.inc
 devices/host/static_files.inc: $(NGD_STATIC_PATHS) Makefile

@@ -866,6 +866,11 @@ uint32_t ngd_expr_symbols(const struct ngd_expr_table *table, ngd_dim_t dim)
     return ngd_dim_is_const(dim) || !is_dim(table, dim) ? 0 : table->entries[INDEX_OF(dim)].symbols;
 }
 
+uint32_t ngd_expr_cost(const struct ngd_expr_table *table, ngd_dim_t dim)
+{
+    return ngd_dim_is_const(dim) || !is_dim(table, dim) ? 1 : table->entries[INDEX_OF(dim)].cost;
+}
+
 bool ngd_expr_uses(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t symbol)
 {
     return symbol < EXPR_MAX_SYMBOLS && (ngd_expr_symbols(table, dim) >> symbol & 1);

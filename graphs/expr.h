@@ -54,6 +54,7 @@ ngd_status_t ngd_expr_bounds(const struct ngd_expr_table *table, ngd_dim_t dim, 
 bool ngd_expr_always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
 /* True if dim == symbol * mult exactly, with a constant mult > 0. */
 bool ngd_expr_is_multiple(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t *symbol_p, int64_t *mult_p);
+uint32_t ngd_expr_cost(const struct ngd_expr_table *table, ngd_dim_t dim); /* visits of one evaluation */
 bool ngd_expr_uses(const struct ngd_expr_table *table, ngd_dim_t dim, uint32_t symbol);
 uint32_t ngd_expr_symbols(const struct ngd_expr_table *table, ngd_dim_t dim); /* bit per symbol that it uses */
 /* The same expression in another table, with map[i] (of that table) in the place of symbol i. */

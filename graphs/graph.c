@@ -28,8 +28,9 @@ bool ngd_name_ok(struct ngd_slice name)
 
 bool ngd_symbol_name_ok(struct ngd_slice name)
 {
-    static const char *const words[] = {"floordiv", "mod",   "min", "max",   "inf",   "nan",   "none", "true",  "false",
-                                        "buckets",  "exact", "sym", "param", "state", "input", "host", "return"};
+    static const char *const words[] = {"floordiv", "mod",   "min",   "max",     "inf",   "nan",
+                                        "none",     "true",  "false", "buckets", "exact", "sym",
+                                        "guard",    "param", "state", "input",   "host",  "return"};
 
     if (!ngd_name_ok(name) || (name.p[0] >= '0' && name.p[0] <= '9') || memchr(name.p, '.', name.n))
         return false;

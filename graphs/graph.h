@@ -12,6 +12,7 @@
  *     npugraph 1
  *     graph "mlp" {
  *       sym B 1..16 buckets 16                 # or: exact (the default), or: batch buckets 16
+ *       guard B != 3                           # a replay for which it does not hold is refused
  *       param %w : bf16[128,64] = "fc.weight"  # a buffer bound at registration, constant
  *       state %kv : f32[8,16,2,32] = "kv.0"    # a bound buffer that operators may write
  *       input %x : f32[B,64]                   # user input: raw bytes with each replay
@@ -38,11 +39,13 @@
 #include "base/strbuf.h"
 #include "graphs/expr.h"
 #include "graphs/op.h"
+#include "graphs/relation.h"
 
 #define NGD_MAX_RANK               8
 #define NGD_GRAPH_MAX_NODES        65536
 #define NGD_GRAPH_MAX_VALUES       262144
 #define NGD_GRAPH_MAX_SYMBOLS      16
+#define NGD_GRAPH_MAX_RELATIONS    64
 #define NGD_GRAPH_MAX_OPERANDS     256
 #define NGD_GRAPH_MAX_TEXT         (64u << 20)
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
@@ -121,6 +124,8 @@ struct ngd_graph {
     struct ngd_expr_table *exprs;
     uint32_t n_symbols, n_values, n_nodes, n_outputs;
     struct ngd_symbol symbols[NGD_GRAPH_MAX_SYMBOLS];
+    uint32_t n_relations;
+    struct ngd_relation relations[NGD_GRAPH_MAX_RELATIONS]; /* in structural order; each holds for some values only */
     struct ngd_value *values;
     struct ngd_node *nodes; /* in a valid order of execution */
     struct ngd_graph_output *outputs;
@@ -155,6 +160,12 @@ ngd_status_t ngd_graph_set_buckets(struct ngd_graph *graph, uint32_t symbol, con
                                    struct ngd_diag *diag);
 /* Of a symbol with buckets. One of a graph; what that takes is checked when the graph is sealed. */
 ngd_status_t ngd_graph_set_batch(struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag);
+/*
+ * A guard. Of the values that replays ask for: what holds for all within the symbols' ranges is left out, what holds
+ * for none is refused (NGD_ERR_GRAPH_SYMBOL), and one that is there already is not added again.
+ */
+ngd_status_t ngd_graph_add_relation(struct ngd_graph *graph, ngd_dim_t left, ngd_relation_op_t op, ngd_dim_t right,
+                                    struct ngd_diag *diag);
 /* The batch symbol; n_symbols = none. */
 uint32_t ngd_graph_batch_symbol(const struct ngd_graph *graph);
 ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls, const char *name, const char *label,

@@ -15,6 +15,7 @@
 #define NGD_GRAPH_MAX_SCOPES  16  /* within each other, in a text */
 #define NGD_GRAPH_MAX_CORES   1024
 #define NGD_SYMBOL_MAX_VALUE  INT32_MAX
+#define NGD_GRAPH_MAX_CHECKS  4096 /* visits of all guards together: what checking them may take of a replay */
 
 /* A name that need not be terminated. */
 struct ngd_slice {

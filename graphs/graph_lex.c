@@ -148,6 +148,12 @@ static ngd_status_t lex_other(struct ngd_graph_lexer *l)
         l->at += 2;
         return NGD_OK;
     }
+    if (c == '<' || c == '>' || ((c == '=' || c == '!') && peek(l, 1) == '=')) {
+        l->tok.kind = NGD_GRAPH_TOK_RELATION;
+        l->tok.text.n = peek(l, 1) == '=' ? 2 : 1;
+        l->at += l->tok.text.n;
+        return NGD_OK;
+    }
     if (!c || !strchr("{}()[],:=+-*", c)) {
         if ((unsigned char)c < 0x20 || (unsigned char)c >= 0x7f)
             return ngd_diag_set(l->diag, NGD_ERR_GRAPH_PARSE, "line %u, column %u: byte 0x%02x does not belong here",

@@ -20,7 +20,8 @@ enum ngd_graph_token_kind {
     NGD_GRAPH_TOK_FLOAT,
     NGD_GRAPH_TOK_STRING, /* still quoted */
     NGD_GRAPH_TOK_DOTDOT,
-    NGD_GRAPH_TOK_PUNCT, /* one character, in ch */
+    NGD_GRAPH_TOK_RELATION, /* == != < <= > >= */
+    NGD_GRAPH_TOK_PUNCT,    /* one character, in ch */
 };
 
 struct ngd_graph_token {

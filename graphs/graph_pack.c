@@ -2,7 +2,7 @@
 /*
  * The bytes, all numbers little endian; a string is a u16 of its bytes, the bytes, and a zero:
  *
- *     "npggraf3", 32 bytes of the operator table's digest, 32 of the graph's
+ *     "npggraf4", 32 bytes of the operator table's digest, 32 of the graph's
  *     the name, a string
  *     u32 values
  *     u8 symbols, each: string name, i64 min, i64 max, u8 whether it is the batch, u8 buckets, an i64 for
@@ -11,6 +11,7 @@
  *     u32 expressions, each: u8 kind (enum expr_kind) and
  *         a symbol: u8 its number; floordiv, mod, min, max: two dimensions; a polynomial: u8 terms, each
  *         i64 coefficient, u8 degree, a u32 for each factor: the number of an expression before
+ *     u8 guards, each: u8 relation (ngd_relation_op_t), two dimensions
  *     u32 inputs, each: u8 class, string name, u8 whether a label follows, string label, u8 dtype, u8 rank, dimensions
  *     u32 nodes, each: u16 operator, u32 line, u8 stream, u16 AI cores, u16 vector cores, u16 operands, a u32 for each,
  * u16 attributes given (a bit each), their values, u16 results, a string for each u16 outputs, each: string name, u32
@@ -27,7 +28,7 @@
 
 #define MAGIC_BYTES 8
 
-static const char magic[MAGIC_BYTES] = "npggraf3";
+static const char magic[MAGIC_BYTES] = "npggraf4";
 
 /* ---- pack ---------------------------------------------------------------------------------------------- */
 
@@ -120,6 +121,16 @@ static void put_symbol(struct packer *p, const struct ngd_symbol *s)
     ngd_le_put(p->out, s->n_buckets, 1);
     for (uint32_t i = 0; i < s->n_buckets; i++)
         ngd_le_put(p->out, (uint64_t)s->buckets[i], 8);
+}
+
+static void put_guards(struct packer *p)
+{
+    ngd_le_put(p->out, p->graph->n_relations, 1);
+    for (uint32_t i = 0; i < p->graph->n_relations; i++) {
+        ngd_le_put(p->out, p->graph->relations[i].op, 1);
+        put_dim(p, p->graph->relations[i].left);
+        put_dim(p, p->graph->relations[i].right);
+    }
 }
 
 static void put_input(struct packer *p, uint32_t value)
@@ -242,6 +253,7 @@ static void put_body(struct packer *p)
 
     ngd_strbuf_init(&body);
     p->out = &body;
+    put_guards(p);
     put_inputs(p);
     put_nodes(p);
     p->out = out;
@@ -455,6 +467,17 @@ static ngd_status_t read_exprs(struct reader *r)
     return status;
 }
 
+static ngd_status_t read_guard(struct reader *r)
+{
+    uint64_t op = take(r, 1);
+    ngd_dim_t left = take_dim(r), right = take_dim(r);
+    ngd_status_t status;
+
+    r->corrupt = r->corrupt || op >= NGD_RELATION_MAX;
+    status = bytes_status(r);
+    return status ? status : ngd_graph_add_relation(r->graph, left, (ngd_relation_op_t)op, right, r->diag);
+}
+
 static ngd_status_t read_input(struct reader *r)
 {
     uint64_t cls = take(r, 1), dtype;
@@ -610,6 +633,8 @@ static ngd_status_t read_graph(struct reader *r)
         status = read_each(r, 1, 3, read_stream);
     if (!status)
         status = read_exprs(r);
+    if (!status)
+        status = read_each(r, 1, 17, read_guard);
     if (!status)
         status = read_each(r, 4, 7, read_input);
     if (!status)

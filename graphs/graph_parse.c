@@ -284,6 +284,29 @@ static ngd_status_t parse_symbol(struct parser *p)
     return ngd_graph_lex_at_word(&p->lex, "buckets") ? parse_buckets(p, p->graph->n_symbols - 1) : NGD_OK;
 }
 
+/* guard EXPR RELATION EXPR */
+static ngd_status_t parse_guard(struct parser *p)
+{
+    uint32_t line = p->lex.tok.line;
+    ngd_relation_op_t op = NGD_RELATION_EQ;
+    ngd_dim_t left, right;
+    ngd_status_t status = ngd_graph_lex_advance(&p->lex);
+
+    if (!status)
+        status = parse_expr(p, &left);
+    if (!status &&
+        (p->lex.tok.kind != NGD_GRAPH_TOK_RELATION || !ngd_relation_parse(p->lex.tok.text.p, p->lex.tok.text.n, &op)))
+        status = ngd_graph_lex_expected(&p->lex, "a relation (== != < <= > >=)");
+    if (!status)
+        status = ngd_graph_lex_advance(&p->lex);
+    if (!status)
+        status = parse_expr(p, &right);
+    if (!status && p->lex.tok.kind == NGD_GRAPH_TOK_RELATION)
+        status = ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_PARSE,
+                                       "a guard compares two expressions: write a second guard for the third one");
+    return status ? status : prefix_line(p, line, ngd_graph_add_relation(p->graph, left, op, right, p->lex.diag));
+}
+
 /* (param | state | input | host) %NAME : TYPE [= "label"] */
 static ngd_status_t parse_input(struct parser *p, ngd_value_class_t cls)
 {
@@ -781,19 +804,22 @@ static ngd_status_t parse_scope(struct parser *p, struct node_text *node)
 static ngd_status_t parse_declaration(struct parser *p, bool *taken_p)
 {
     static const ngd_value_class_t classes[] = {NGD_VALUE_PARAM, NGD_VALUE_STATE, NGD_VALUE_INPUT, NGD_VALUE_HOST};
-    bool symbol = ngd_graph_lex_at_word(&p->lex, "sym"), last = ngd_graph_lex_at_word(&p->lex, "return");
+    bool symbol = ngd_graph_lex_at_word(&p->lex, "sym"), guard = ngd_graph_lex_at_word(&p->lex, "guard"),
+         last = ngd_graph_lex_at_word(&p->lex, "return");
     size_t i = 0;
 
     while (i < sizeof(classes) / sizeof(classes[0]) &&
            !ngd_graph_lex_at_word(&p->lex, ngd_value_class_name(classes[i])))
         i++;
-    *taken_p = symbol || last || i < sizeof(classes) / sizeof(classes[0]);
+    *taken_p = symbol || guard || last || i < sizeof(classes) / sizeof(classes[0]);
     if (*taken_p && p->scope_depth)
         return ngd_graph_lex_fail_at(
             &p->lex, &p->lex.tok, NGD_ERR_GRAPH_PARSE,
             "declarations and return stand outside of streams and core limits: close the scope with '}' first");
     if (symbol)
         return parse_symbol(p);
+    if (guard)
+        return parse_guard(p);
     if (last)
         return parse_return(p);
     return *taken_p ? parse_input(p, classes[i]) : NGD_OK;

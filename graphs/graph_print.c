@@ -132,6 +132,13 @@ static void print_symbol(const struct printer *p, const struct ngd_symbol *s)
     ngd_strbuf_putc(p->sb, '\n');
 }
 
+static void print_guard(const struct printer *p, const struct ngd_relation *r)
+{
+    ngd_strbuf_append(p->sb, "  guard ");
+    ngd_relation_print(p->graph->exprs, r, p->sb);
+    ngd_strbuf_putc(p->sb, '\n');
+}
+
 static void print_input(const struct printer *p, uint32_t value)
 {
     const struct ngd_value *v = &p->graph->values[value];
@@ -232,6 +239,8 @@ static void print_declarations(const struct printer *p)
 
     for (uint32_t i = 0; i < graph->n_symbols; i++)
         print_symbol(p, &graph->symbols[i]);
+    for (uint32_t i = 0; i < graph->n_relations; i++)
+        print_guard(p, &graph->relations[i]);
     for (uint32_t c = 0; c < 4; c++)
         for (uint32_t i = 0; i < counts[c]; i++)
             print_input(p, lists[c][i]);

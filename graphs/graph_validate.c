@@ -107,11 +107,16 @@ static ngd_status_t check_symbols(const struct ngd_graph *graph, struct ngd_diag
             used |= ngd_expr_symbols(graph->exprs, graph->values[i].type.dims[k]);
     for (uint32_t i = 0; i < graph->n_nodes; i++)
         used |= node_symbols(graph, &graph->nodes[i]);
+    for (uint32_t i = 0; i < graph->n_relations; i++)
+        used |= ngd_expr_symbols(graph->exprs, graph->relations[i].left) |
+                ngd_expr_symbols(graph->exprs, graph->relations[i].right);
     for (uint32_t i = 0; i < graph->n_symbols; i++)
         if (!(used >> i & 1))
-            return ngd_diag_set(diag, NGD_ERR_GRAPH_SYMBOL,
-                                "symbol %s is declared, but no type and no attribute uses it: remove it",
-                                graph->symbols[i].name);
+            return ngd_diag_set(
+                diag, NGD_ERR_GRAPH_SYMBOL,
+                "symbol %s is declared, but no type, no attribute and no guard that can fail uses it: remove "
+                "it",
+                graph->symbols[i].name);
     return NGD_OK;
 }
 

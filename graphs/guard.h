@@ -3,9 +3,11 @@
 #define NGD_GRAPHS_GUARD_H
 
 /*
- * Guards of what a request says about its inputs. A replay carries raw bytes; a client that also says which dtype and
- * shape it means has them checked here, so that bytes of the right number and the wrong meaning are refused.
- * A failure is NGD_ERR_GUARD_FAILED, and the diagnosis names the input, the guard and the value. Pure functions.
+ * Guards of a request beside its symbols' ranges (key.h): the graph's relations between symbols, and what the request
+ * says about its inputs. A replay carries raw bytes; a client that also says which dtype and shape it means has them
+ * checked here, so that bytes of the right number and the wrong meaning are refused. A failure is NGD_ERR_GUARD_FAILED,
+ * and the diagnosis names the input or symbols, the guard and the value. Pure functions; nothing is allocated while
+ * guards hold.
  */
 #include "graphs/graph.h"
 
@@ -15,6 +17,11 @@ struct ngd_input_type {
     int64_t dims[NGD_MAX_RANK];
 };
 
+/*
+ * symbols: the values that are asked for, in their ranges. Padding and company need no check of their own: the rows of
+ * a larger run are those of a run at the values asked for, which was shown when the graph was sealed.
+ */
+ngd_status_t ngd_guard_check_relations(const struct ngd_graph *graph, const int64_t *symbols, struct ngd_diag *diag);
 /* types: of all inputs, in the order of their declaration; symbols have been checked against their ranges. */
 ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t *symbols,
                                    const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);

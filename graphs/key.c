@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Guards and keys. Sealing a graph has shown for every dimension that it is neither negative nor too large
- * anywhere within the symbols' ranges and buckets, so the ranges are all that a replay has to check.
+ * anywhere within the symbols' ranges and buckets, so the ranges, and the relations that the graph states, are all that
+ * a replay has to check.
  */
 #include "graphs/key.h"
 #include "graphs/buckets.h"
+#include "graphs/guard.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -50,9 +52,10 @@ static uint64_t hash_key(const struct ngd_key *key)
     return ngd_hash64(key->symbols, key->n_symbols * sizeof(key->symbols[0]), h);
 }
 
-ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ngd_digest *options,
-                                  const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
-                                  struct ngd_key *key_p, struct ngd_diag *diag)
+/* asked: by a request, so that relations have to hold. */
+static ngd_status_t make(const struct ngd_graph *graph, const struct ngd_digest *options,
+                         const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols, bool asked,
+                         struct ngd_key *key_p, struct ngd_diag *diag)
 {
     struct ngd_key key = {.graph = graph->digest, .options = *options, .n_symbols = n_symbols};
     ngd_status_t status;
@@ -68,15 +71,34 @@ ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ng
         if (status)
             return status;
     }
+    if (asked && graph->n_relations) {
+        status = ngd_guard_check_relations(graph, symbols, diag);
+        if (status)
+            return status;
+    }
     key.hash = hash_key(&key);
     *key_p = key;
     return NGD_OK;
 }
 
+ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                  const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_key *key_p, struct ngd_diag *diag)
+{
+    return make(graph, options, sets, symbols, n_symbols, true, key_p, diag);
+}
+
+ngd_status_t ngd_key_make_sizes(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                const struct ngd_bucket_set *sets, const int64_t *sizes, uint32_t n_sizes,
+                                struct ngd_key *key_p, struct ngd_diag *diag)
+{
+    return make(graph, options, sets, sizes, n_sizes, false, key_p, diag);
+}
+
 ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
                           uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag)
 {
-    return ngd_key_make_buckets(graph, options, NULL, symbols, n_symbols, key_p, diag);
+    return make(graph, options, NULL, symbols, n_symbols, true, key_p, diag);
 }
 
 bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b)

@@ -8,9 +8,9 @@
  * digest, the options and the device architecture.
  *
  * ngd_key_make checks the request's symbol values against the graph's ranges (what inputs' dimensions have to do
- * with one another was shown for all values in range when the graph was sealed) and pins each: exact symbols at their
- * value, bucketed ones at the next bucket. A failure is NGD_ERR_GUARD_FAILED, and the diagnosis says which guard failed
- * and with what value. Pure functions; no allocation.
+ * with one another was shown for all values in range when the graph was sealed) and its relations, and pins each: exact
+ * symbols at their value, bucketed ones at the next bucket. A failure is NGD_ERR_GUARD_FAILED, and the diagnosis says
+ * which guard failed and with what value. Pure functions; no allocation.
  */
 #include "graphs/graph.h"
 
@@ -30,6 +30,13 @@ struct ngd_bucket_set;
 ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ngd_digest *options,
                                   const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
                                   struct ngd_key *key_p, struct ngd_diag *diag);
+/*
+ * Of sizes that something runs at and nobody asked for, such as a bucket or the rows of several requests: ranges only,
+ * as relations are of the values that requests ask for (guard.h).
+ */
+ngd_status_t ngd_key_make_sizes(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                const struct ngd_bucket_set *sets, const int64_t *sizes, uint32_t n_sizes,
+                                struct ngd_key *key_p, struct ngd_diag *diag);
 bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b);
 /* "B<=16 T==1"; "(no symbols)". */
 void ngd_key_print_symbols(const struct ngd_graph *graph, const struct ngd_key *key, struct ngd_strbuf *sb);

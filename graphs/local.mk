@@ -16,6 +16,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph_parse.c \
 	graphs/graph_pack.c graphs/graph_pack.h \
 	graphs/graph_print.c \
+	graphs/graph_relations.c \
 	graphs/graph_streams.c \
 	graphs/graph_validate.c \
 	graphs/guard.c graphs/guard.h \
@@ -70,6 +71,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_print.c \
 	graphs/plan_streams.c graphs/plan_streams.h \
 	graphs/plan_views.c \
+	graphs/relation.c graphs/relation.h \
 	graphs/rewrite.c graphs/rewrite.h \
 	graphs/sizes.c graphs/sizes.h \
 	graphs/store.c graphs/store.h \
@@ -80,7 +82,7 @@ libngdgraphs_la_SOURCES = \
 libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def graphs/store_reasons.def
-EXTRA_DIST += graphs/options.def graphs/passes.def
+EXTRA_DIST += graphs/options.def graphs/passes.def graphs/relations.def
 
 # The built-in patterns, as a C string.
 EXTRA_DIST += graphs/patterns.txt

@@ -52,6 +52,27 @@ static ngd_status_t copy_symbols(struct copy *c, const int64_t *planned)
     return status;
 }
 
+/* Of symbols, also of those for which planned values stand elsewhere: guards are of what replays ask for. */
+static ngd_status_t copy_guards(const struct copy *c)
+{
+    ngd_dim_t symbols[NGD_GRAPH_MAX_SYMBOLS], left, right;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < c->to->n_symbols; i++)
+        symbols[i] = c->to->symbols[i].dim;
+    for (uint32_t i = 0; i < c->from->n_relations && !status; i++) {
+        const struct ngd_relation *r = &c->from->relations[i];
+
+        status = ngd_expr_translate(c->from->exprs, r->left, c->to->exprs, symbols, &left);
+        if (!status)
+            status = ngd_expr_translate(c->from->exprs, r->right, c->to->exprs, symbols, &right);
+        status = status ? ngd_diag_set(c->diag, status, "a guard of graph %s cannot be copied: %s", c->from->name,
+                                       ngd_status_text(status))
+                        : ngd_graph_add_relation(c->to, left, r->op, right, c->diag);
+    }
+    return status;
+}
+
 static ngd_status_t copy_type(const struct copy *c, const struct ngd_type *from, struct ngd_type *to)
 {
     ngd_status_t status = NGD_OK;
@@ -334,6 +355,8 @@ static ngd_status_t copy_in(struct ngd_rewrite *rw, const struct ngd_graph *grap
     c.values = NGD_NEW_N(uint32_t, graph->n_values + 1u);
     status = c.values && s ? copy_symbols(&c, symbols) : no_memory(diag);
     if (!status)
+        status = copy_guards(&c);
+    if (!status)
         status = copy_streams(&c);
     if (!status)
         status = copy_inputs(&c);
@@ -384,6 +407,8 @@ static ngd_status_t copy_out(const struct ngd_rewrite *rw, struct copy *c)
 
     c->values = NGD_NEW_N(uint32_t, rw->g->n_values + 1u);
     status = c->values && s ? copy_symbols(c, NULL) : no_memory(c->diag);
+    if (!status)
+        status = copy_guards(c);
     if (!status)
         status = copy_streams(c);
     if (!status)

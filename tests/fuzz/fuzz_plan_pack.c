@@ -19,7 +19,8 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char source_text[] =
-    "npugraph 1\ngraph \"f\" {\n  sym B 1..16 buckets 4, 16\n  sym N 1..8\n  param %w : f32[32,16]\n"
+    "npugraph 1\ngraph \"f\" {\n  sym B 1..16 buckets 4, 16\n  sym N 1..8\n  guard mod(B + N, 5) != 4\n  guard N <= "
+    "6\n  param %w : f32[32,16]\n"
     "  state %s : f32[16,16]\n  input %x : f32[B,16]\n  input %z : f32[N,4]\n  %y = aten.linear(%x, %w)\n"
     "  %a = aten.silu(%y)\n  %b = aten.add.Tensor(%a, %y)\n  %c = aten.mul.Tensor(%z, %z)\n"
     "  %d = aten.view(%c) {size=[N*4]}\n  return \"b\" = %b, \"d\" = %d\n}\n";

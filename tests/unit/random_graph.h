@@ -59,6 +59,27 @@ static inline void make_dims(struct maker *m)
     }
 }
 
+/* Some guards, which leave everything else as it is. */
+static inline void add_guards(struct ngd_graph *g, uint64_t seed)
+{
+    struct maker m = {.seed = ~seed, .g = g};
+    uint32_t n = draw(&m, 4);
+
+    for (uint32_t i = 0; i < g->n_symbols; i++)
+        m.dims[m.n_dims++] = g->symbols[i].dim;
+    while (m.n_dims < 12) {
+        ngd_dim_t dim = (int64_t)draw(&m, 20) - 5;
+
+        if (draw(&m, 3))
+            (void)ngd_expr_make(g->exprs, (ngd_expr_op_t)draw(&m, 7), m.dims[draw(&m, m.n_dims)],
+                                m.dims[draw(&m, m.n_dims)], &dim);
+        m.dims[m.n_dims++] = dim;
+    }
+    for (uint32_t i = 0; i < n; i++) /* what never holds is refused */
+        (void)ngd_graph_add_relation(g, m.dims[draw(&m, 12)], (ngd_relation_op_t)draw(&m, NGD_RELATION_MAX),
+                                     m.dims[draw(&m, 12)], NULL);
+}
+
 static inline void make_inputs(struct maker *m)
 {
     uint32_t n = 2 + draw(m, 8);

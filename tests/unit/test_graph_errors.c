@@ -248,7 +248,7 @@ START_TEST(symbols_are_known_used_and_bounded)
 {
     static const struct refusal refusals[] = {
         {"input %x : f32[B]", NGD_ERR_GRAPH_SYMBOL, "symbol B is not declared|sym B min..max"},
-        {"sym B 1..4\ninput %x : f32[4]\nreturn %x", NGD_ERR_GRAPH_SYMBOL, "no type and no attribute uses it"},
+        {"sym B 1..4\ninput %x : f32[4]\nreturn %x", NGD_ERR_GRAPH_SYMBOL, "no type, no attribute and no guard"},
         {"sym B 4..1", NGD_ERR_GRAPH_SYMBOL, "4..1|0 <= min <= max"},
         {"sym B 1..2147483648", NGD_ERR_GRAPH_SYMBOL, "2147483647"},
         {"sym min 1..4", NGD_ERR_GRAPH_SYMBOL, "\"min\" cannot name a symbol"},

@@ -55,6 +55,7 @@ START_TEST(random_graphs_come_back_as_they_were)
     for (uint64_t seed = 1; seed <= n; seed++) {
         struct ngd_graph *g = make_streamed_graph(seed, 1 + (uint32_t)(seed % 3));
 
+        add_guards(g, seed);
         if (ngd_graph_seal(g, NULL) == NGD_OK) {
             check_comes_back(g);
             good++;
@@ -93,7 +94,8 @@ END_TEST
 /* Every kind of expression, attribute and input that the bytes know. */
 static const char *const rich =
     "npugraph 1\ngraph \"r\\\"x\" {\n  sym A 1..9\n  sym B 1..16 buckets 4, 16\n"
-    "  param %w : bf16[4,8] = \"the weight\"\n  state %s : f32[16,8]\n  input %x : f32[A,8]\n  input %b : f32[B*2,8]\n"
+    "  guard mod(A*B, 7) != 3\n  guard B <= A + 9\n  guard A != 5\n  param %w : bf16[4,8] = \"the weight\"\n  state %s "
+    ": f32[16,8]\n  input %x : f32[A,8]\n  input %b : f32[B*2,8]\n"
     "  input %m : f32[min(A, 5),8]\n  input %f : f32[floordiv(A, 2) + 1]\n  input %o : f32[mod(A, 3) + 2*A*A]\n"
     "  host %h : i64[]\n"
     "  %y, %z = aten.topk(%x) {k=3, dim=-1}\n  %v = aten.view(%x) {size=[A*8]}\n  %g = aten.gelu(%x) "

@@ -30,10 +30,12 @@ static uint32_t check_seed(uint64_t seed)
 {
     struct ngd_graph *g = make_graph(seed), *again;
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_graph_seal(g, &diag);
+    ngd_status_t status;
     char *once, *twice;
     uint32_t nodes = g->n_nodes;
 
+    add_guards(g, seed);
+    status = ngd_graph_seal(g, &diag);
     ck_assert_msg(status == NGD_OK || status == NGD_ERR_GRAPH_NOT_ROWWISE || status == NGD_ERR_GRAPH_MUTATION ||
                       status == NGD_ERR_GRAPH_SYMBOL || status == NGD_ERR_INVALID_ARGUMENT,
                   "seed %llu: %s: %s", (unsigned long long)seed, ngd_status_name(status), diag.text);

@@ -102,6 +102,34 @@ START_TEST(failed_guard_is_named_with_its_value)
 }
 END_TEST
 
+START_TEST(relations_are_of_the_values_that_are_asked_for_and_not_of_buckets)
+{
+    static const char text[] = "npugraph 1\ngraph \"g\" {\n  sym B 1..6 buckets 4, 8\n  sym T 2..100\n"
+                               "  guard B != 4\n  guard B < 6\n  guard B <= T\n"
+                               "  input %x : f32[B,3]\n  input %y : f32[T,3]\n  return \"x\" = %x, \"y\" = %y\n}\n";
+    static const int64_t sizes[] = {6, 2}; /* as rows of several requests may be */
+    struct ngd_graph *g = parse(text);
+    struct ngd_digest o = options(1);
+    struct ngd_key key = {.hash = 77};
+    struct ngd_diag diag = {0};
+
+    ck_assert_int_eq(make(g, 4, 50, &key, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_str_eq(diag.text, "guard B != 4 does not hold: B is 4");
+    ck_assert_int_eq(make(g, 5, 4, &key, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_str_eq(diag.text, "guard B <= T does not hold: B is 5 and T is 4");
+    ck_assert_int_eq(make(g, 9, 1, &key, &diag), NGD_ERR_GUARD_FAILED); /* ranges first */
+    ck_assert_str_eq(diag.text, "symbol B = 9 is outside 1..6 (guard B <= 6)");
+    ck_assert_uint_eq(key.hash, 77);
+    ck_assert_int_eq(make(g, 3, 50, &key, NULL), NGD_OK);
+    ck_assert_int_eq(key.symbols[0], 4);
+    ck_assert_int_eq(make(g, 5, 50, &key, NULL), NGD_OK);
+    ck_assert_int_eq(key.symbols[0], 8);
+    ck_assert_int_eq(ngd_key_make_sizes(g, &o, NULL, sizes, 2, &key, NULL), NGD_OK);
+    ck_assert_int_eq(key.symbols[0], 8);
+    ngd_graph_unref(g);
+}
+END_TEST
+
 START_TEST(wrong_number_of_values_is_refused)
 {
     struct ngd_graph *g = parse(two_symbols);
@@ -149,17 +177,25 @@ END_TEST
 
 START_TEST(making_a_key_allocates_nothing)
 {
-    struct ngd_graph *g = parse(two_symbols);
-    uint64_t before = ngd_mem_thread_allocs();
-    struct ngd_key key;
+    static const char guarded[] = "npugraph 1\ngraph \"g\" {\n  sym B 1..16 buckets 4, 8, 16\n  sym T 2..100\n"
+                                  "  guard floordiv(max(B*T, 9), 2) != mod(T, 9)\n  guard min(B, T) < 16\n"
+                                  "  input %x : f32[B,3]\n  input %y : f32[T,3]\n  return %x, %y\n}\n";
+    const char *const texts[] = {two_symbols, guarded};
 
-    ck_assert_int_eq(make(g, 5, 50, &key, NULL), NGD_OK);
-    ck_assert_uint_eq(ngd_mem_thread_allocs(), before);
-    ngd_graph_unref(g);
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        struct ngd_graph *g = parse(texts[i]);
+        uint64_t before = ngd_mem_thread_allocs();
+        struct ngd_key key;
+
+        ck_assert_uint_eq(g->n_relations, i ? 2 : 0);
+        ck_assert_int_eq(make(g, 5, 50, &key, NULL), NGD_OK);
+        ck_assert_uint_eq(ngd_mem_thread_allocs(), before);
+        ngd_graph_unref(g);
+    }
 }
 END_TEST
 
 UNIT_MAIN("graphs/key", bucketed_symbols_are_pinned_at_the_next_bucket_and_exact_ones_at_their_value,
           values_of_one_bucket_make_one_key_and_other_values_make_others, failed_guard_is_named_with_its_value,
-          wrong_number_of_values_is_refused, graph_without_symbols_has_one_key, key_prints_its_guards_and_digests,
-          making_a_key_allocates_nothing)
+          relations_are_of_the_values_that_are_asked_for_and_not_of_buckets, wrong_number_of_values_is_refused,
+          graph_without_symbols_has_one_key, key_prints_its_guards_and_digests, making_a_key_allocates_nothing)
