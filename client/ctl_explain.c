@@ -43,6 +43,21 @@ static void print_keys(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
     ctl_table_end(t, "No executables.");
 }
 
+/* Besides those of keys: what the graph demands of each request. */
+static void print_guards(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
+{
+    static const struct ctl_column columns[] = {{"EACH REPLAY ALSO NEEDS", "guard", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "guards", columns, sizeof(columns) / sizeof(columns[0]));
+
+    for (size_t i = 0; i < r->n_guards; i++) {
+        ctl_row(t);
+        ctl_str(t, r->guards[i]);
+    }
+    ctl_table_end(t, "");
+    if (!ctl->json)
+        putchar('\n');
+}
+
 static void print_events(struct ctl *ctl, const Npugraph__V1__ExplainResponse *r)
 {
     static const struct ctl_column columns[] = {
@@ -134,6 +149,8 @@ int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv)
     if (r == NULL)
         return 1;
     if (req.digest[0] != '\0') {
+        if (r->n_guards > 0)
+            print_guards(ctl, r);
         print_keys(ctl, r);
         if (!ctl->json)
             putchar('\n');

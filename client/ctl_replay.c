@@ -4,6 +4,7 @@
  * made and filled, and it is registered again with them bound.
  */
 #include "base/dtype.h"
+#include "base/strbuf.h"
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -193,6 +194,20 @@ static void run_fini(struct run *r)
     free(r->text);
 }
 
+/* "mod(T, 8) == 0, T != 1" */
+static void show_guards(struct ctl_fields *f, const Npugraph__V1__GraphInfo *info)
+{
+    struct ngd_strbuf sb;
+
+    if (info->n_guards == 0)
+        return;
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < info->n_guards; i++)
+        ngd_strbuf_printf(&sb, "%s%s", i > 0 ? ", " : "", info->guards[i]);
+    ctl_field_str(f, "Each replay needs", "guards", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
+
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
 {
     struct run r = {.ctl = ctl, .command = ctl_find_command(argv[0])};
@@ -206,6 +221,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
         ctl_field_str(f, "Graph", "graph", r.described->info->name);
         ctl_field_str(f, "Digest", "digest", r.described->info->digest);
         ctl_field_str(f, "Guards", "key", r.need->key);
+        show_guards(f, r.described->info);
         ctl_field_int(f, "Kernels", "kernels", r.need->kernels);
         ctl_field_int(f, "Streams", "streams", r.need->streams);
         ctl_field_bytes(f, "Pool", "pool_bytes", r.need->pool_bytes);

@@ -99,6 +99,24 @@ static Npugraph__V1__SymbolInfo **symbol_list(struct ngd_graph *g, struct ngd_ar
     return list;
 }
 
+char **ngd_guard_list(const struct ngd_graph *g, struct ngd_arena *arena, size_t *n_p)
+{
+    char **list = ngd_arena_calloc(arena, g->n_relations + 1u, sizeof(*list));
+
+    for (uint32_t i = 0; list && i < g->n_relations; i++) {
+        struct ngd_strbuf sb;
+
+        ngd_strbuf_init(&sb);
+        ngd_relation_print(g->exprs, &g->relations[i], &sb);
+        list[i] = sb.failed ? NULL : ngd_arena_strdup(arena, ngd_strbuf_str(&sb));
+        ngd_strbuf_fini(&sb);
+        if (!list[i])
+            return NULL;
+    }
+    *n_p = list ? g->n_relations : 0;
+    return list;
+}
+
 struct keys {
     Npugraph__V1__GraphInfo *info;
     struct ngd_arena *arena;
@@ -125,8 +143,9 @@ static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog,
     info->hosts = value_list(g, g->hosts, g->n_hosts, arena, &info->n_hosts);
     info->outputs = output_list(g, arena, &info->n_outputs);
     info->symbols = symbol_list(g, arena, &info->n_symbols);
+    info->guards = ngd_guard_list(g, arena, &info->n_guards);
     if (!info->keys || !info->params || !info->states || !info->inputs || !info->hosts || !info->outputs ||
-        !info->symbols)
+        !info->symbols || !info->guards)
         return false;
     ngd_program_print_keys(prog, add_key, &keys);
     return true;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.Explain: what the flight recorder kept of a graph, a key or a request. */
 #include "daemon/daemon.h"
+#include "daemon/graph_info.h"
 #include "daemon/rpc_graphs.h"
 #include "daemon/rpc_methods.h"
 #include "proto/npugraph.pb-c.h"
@@ -145,6 +146,12 @@ static bool add_keys(struct ngd_call *call, struct ngd_program *prog, Npugraph__
     return reply->keys != NULL;
 }
 
+static bool add_program(struct ngd_call *call, struct ngd_program *prog, Npugraph__V1__ExplainResponse *reply)
+{
+    reply->guards = ngd_guard_list(ngd_program_graph(prog), &call->life, &reply->n_guards);
+    return reply->guards && add_keys(call, prog, reply);
+}
+
 static ngd_status_t choose(struct ngd_call *call, const Npugraph__V1__ExplainRequest *q, struct ngd_program **prog_p,
                            struct filter *f, struct ngd_diag *diag)
 {
@@ -172,7 +179,7 @@ static void explain(struct ngd_call *call, const void *msg)
     ngd_status_t status = choose(call, q, &prog, &f, &diag);
 
     if (status == NGD_OK && (!add_events(call, &f, q->limit ? q->limit : DEFAULT_EVENTS, &reply) ||
-                             !add_counts(call, &reply) || (prog && !add_keys(call, prog, &reply))))
+                             !add_counts(call, &reply) || (prog && !add_program(call, prog, &reply))))
         status = NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);

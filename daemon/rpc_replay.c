@@ -408,8 +408,9 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     if (ngd_binding_is_stranded(r->binding))
         move(r);
     g = ngd_program_graph(ngd_binding_program(r->binding));
-    /* Guards first: sizes are computed from symbols, which must be in range for that. */
-    status = ngd_key_make(g, &none, m.symbols, m.n_symbols, &key, diag);
+    /* Ranges first: sizes are computed from symbols, which must be in range for that. The scheduler looks at all
+     * guards. */
+    status = ngd_key_make_sizes(g, &none, NULL, m.symbols, m.n_symbols, &key, diag);
     if (status == NGD_OK)
         status = choose_outputs(ngd_binding_n_outputs(r->binding), &m, r->call, diag);
     ngd_request_init(&r->request);

@@ -99,6 +99,11 @@ static ngd_status_t check_symbol(struct check *c)
                             "symbol %s of the %s graph ranges over %" PRId64 "..%" PRId64
                             "; a single row must be possible",
                             s->name, c->which, s->min, s->max);
+    if (c->graph->n_relations)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "the %s graph has guards that can fail, but the daemon chooses from 1 to %" PRId64
+                            " rows for each step itself: register a graph that is right for all of them",
+                            c->which, s->max);
     c->roles.max_rows = (uint32_t)s->max;
     return NGD_OK;
 }

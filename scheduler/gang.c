@@ -206,7 +206,7 @@ static ngd_status_t rank_key(const struct ngd_program *prog, const struct ngd_ke
         values[i] = of->symbols[i] < s->max ? of->symbols[i] : s->max; /* the last bucket may lie above */
     }
     if (!status)
-        status = ngd_key_make_buckets(prog->graph, &prog->key_digest, sets, values, of->n_symbols, key, diag);
+        status = ngd_key_make_sizes(prog->graph, &prog->key_digest, sets, values, of->n_symbols, key, diag);
     ngd_free(sets);
     return status;
 }

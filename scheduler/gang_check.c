@@ -136,6 +136,37 @@ static ngd_status_t check_symbols(const struct ngd_graph *zero, const struct ngd
                         i, rank);
 }
 
+static bool same_guard(const struct ngd_graph *a, const struct ngd_graph *b, uint32_t i)
+{
+    struct ngd_strbuf of_a, of_b;
+    bool same;
+
+    ngd_strbuf_init(&of_a);
+    ngd_strbuf_init(&of_b);
+    ngd_relation_print(a->exprs, &a->relations[i], &of_a);
+    ngd_relation_print(b->exprs, &b->relations[i], &of_b);
+    same = !of_a.failed && !of_b.failed && strcmp(ngd_strbuf_str(&of_a), ngd_strbuf_str(&of_b)) == 0;
+    ngd_strbuf_fini(&of_a);
+    ngd_strbuf_fini(&of_b);
+    return same;
+}
+
+/* Of one list of symbols, so that equal ones are printed alike and in one order. */
+static ngd_status_t check_guards(const struct ngd_graph *zero, const struct ngd_graph *other, uint32_t rank,
+                                 struct ngd_diag *diag)
+{
+    uint32_t i = 0;
+
+    while (i < zero->n_relations && i < other->n_relations && same_guard(zero, other, i))
+        i++;
+    if (i == zero->n_relations && i == other->n_relations)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "the graph of rank %u has other guards than that of rank 0: one replay is checked once for all "
+                        "ranks, so each graph states the guards of all",
+                        rank);
+}
+
 /* ---- inputs and results of replicated gangs ------------------------------------------------------------- */
 
 static ngd_status_t check_list(const struct ngd_program *zero, const struct ngd_program *other, const uint32_t *a,
@@ -216,6 +247,8 @@ ngd_status_t ngd_gang_check(const struct ngd_group *group, struct ngd_program *c
         status = check_options(programs[r], r, diag);
         if (!status && r > 0)
             status = check_symbols(programs[0]->graph, programs[r]->graph, r, diag);
+        if (!status && r > 0)
+            status = check_guards(programs[0]->graph, programs[r]->graph, r, diag);
         if (!status && r > 0)
             status = check_collectives(programs[0], programs[r], r, diag);
         if (!status && r > 0 && replicated)

@@ -388,7 +388,7 @@ static ngd_status_t make_key(struct ngd_program *prog, const struct ngd_key *sai
 
         symbols[i] = said->symbols[i] < max ? said->symbols[i] : max;
     }
-    return ngd_key_make(prog->graph, &prog->key_digest, symbols, prog->graph->n_symbols, key_p, diag);
+    return ngd_key_make_sizes(prog->graph, &prog->key_digest, NULL, symbols, prog->graph->n_symbols, key_p, diag);
 }
 
 static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct ngd_graph *graph,

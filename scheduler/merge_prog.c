@@ -179,7 +179,7 @@ static const struct ngd_executable *find_executable(struct ngd_merge_prog *m, st
         int64_t planned;
 
         symbols[m->symbol] = rows;
-        if (ngd_program_key(m->prog, symbols, lead->n_symbols, &key, NULL))
+        if (ngd_program_key_sizes(m->prog, symbols, lead->n_symbols, &key, NULL))
             break;
         planned = key.symbols[m->symbol];
         if (planned <= own->rows_limit) {

@@ -20,6 +20,14 @@ ngd_status_t ngd_program_key(struct ngd_program *prog, const int64_t *symbols, u
                                 diag);
 }
 
+ngd_status_t ngd_program_key_sizes(struct ngd_program *prog, const int64_t *sizes, uint32_t n_sizes,
+                                   struct ngd_key *key_p, struct ngd_diag *diag)
+{
+    const struct ngd_bucket_table *table = atomic_load_explicit(&prog->buckets, memory_order_acquire);
+
+    return ngd_key_make_sizes(prog->graph, &prog->key_digest, table ? table->sets : NULL, sizes, n_sizes, key_p, diag);
+}
+
 void ngd_program_free_buckets(struct ngd_program *prog)
 {
     struct ngd_bucket_table *table = atomic_load(&prog->buckets), *before;

@@ -78,6 +78,19 @@ def together(daemon):
         assert all(devices[d].busy_us > 0 for d in ("host:0", "host:1", "host:2"))
 
 
+@test("guards on symbols are of all ranks: a joint graph has them on each, and is checked by them")
+def guards_of_ranks(daemon):
+    guarded = graph(f" sym N 1..64\n guard mod(N, 4) != 1\n input %x : f32[N]\n %y = {reduce('x')}")
+    with Client(daemon) as c:
+        group = create(c)
+        zero, plain, one = rank(c, group, "host:0", guarded), rank(c, group, "host:1"), rank(c, group, "host:1", guarded)
+        assert "other guards" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", join, c, zero, plain).text
+        g = join(c, zero, one)
+        assert unpack(c.replay(g, [floats(1, 2), floats(3, 4)], [2]).outputs[0]) == [4, 6]
+        got = refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, [floats(*range(5))] * 2, [5])
+        assert "guard mod(N, 4) != 1 does not hold: mod(N, 4) is 1 with N = 5" in got.text, got.text
+
+
 @test("on a stream, captured ahead, under a request id, and with guards on types: a joint graph is a graph")
 def as_any_other(daemon):
     with Client(daemon) as c:

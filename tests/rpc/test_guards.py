@@ -136,6 +136,75 @@ def host_parameters(daemon):
         assert c.call("Graphs/Describe", pb.DescribeRequest(graph=g)).info.captures == 1
 
 
+# A trace of one that is right for some sizes only: rows are summed in fours, and one row was another graph.
+TRACED = graph('  sym T 1..64\n  sym B 1..6 buckets 4, 8\n  guard mod(T, 4) == 0\n  guard B != 1\n  guard B <= T*2\n  guard T < 65\n'
+               '  input %t : f32[floordiv(T, 4)*4]\n  input %b : f32[B]\n  %r = aten.view(%t) {size=[floordiv(T, 4), 4]}\n'
+               '  %s = aten.sum.dim_IntList(%r) {dim=[1]}\n  %n = aten.neg(%b)\n  return "s" = %s, "n" = %n', "traced")
+
+
+def traced(t, b):
+    return [floats(*range(t // 4 * 4)), floats(*range(b))], [t, b]
+
+
+@test("guards that compare symbols: a replay, a capture, a dry run, an eager run, a stream; the sentence has the values")
+def relations(daemon):
+    fails = {(6, 2): "guard mod(T, 4) == 0 does not hold: mod(T, 4) is 2 with T = 6", (8, 1): "guard B != 1 does not hold: B is 1"}
+    with Client(daemon) as c:
+        g = c.register(TRACED).graph
+        got = c.replay(g, *traced(8, 5))
+        assert unfloats(got.outputs[0]) == [6, 22] and unfloats(got.outputs[1]) == [0, -1, -2, -3, -4]
+        for (t, b), text in fails.items():
+            for how in (dict(), dict(eager=True), dict(stream=3)):
+                assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, *traced(t, b), tag=77, **how).text
+            for dry in (False, True):
+                request = pb.CaptureRequest(graph=g, symbols=[t, b], dry_run=dry)
+                assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Capture", request).text
+            request = pb.ExamineRequest(graph=g, symbols=[t, b])
+            assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Doctor", request).text
+            assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Trace", request).text
+        # ranges are looked at first
+        assert "outside 1..64" in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, *traced(66, 2)).text
+        requests = [pb.ReplayRequest(graph=g, inputs=traced(*s)[0], symbols=s, tag=i) for i, s in enumerate([(8, 2), (9, 2), (4, 6)])]
+        answers = list(c.call("Graphs/ReplayStream", iter(requests)))
+        assert [a.error.reason for a in answers] == ["", "GUARD_FAILED", ""], answers
+        explained = c.call("Graphs/Explain", pb.ExplainRequest(graph=g))
+        last = next(e for e in explained.events if e.reason == "refused-guard")
+        assert last.tag == 1 and last.text == "GUARD_FAILED: guard mod(T, 4) == 0 does not hold: mod(T, 4) is 1 with T = 9", last
+        assert list(explained.guards) == ["B <= T*2", "B != 1", "mod(T, 4) == 0"], explained.guards  # T < 65 is no guard: T ends at 64
+        assert {e.text.split(":")[0] for e in explained.events if e.kind == "capture"} == {"T==8 B<=8", "T==8 B<=4", "T==4 B<=8"}, explained.events
+        described = c.call("Graphs/Describe", pb.DescribeRequest(graph=g))
+        assert list(described.info.guards) == list(explained.guards)
+        assert "  guard B <= T*2\n  guard B != 1\n  guard mod(T, 4) == 0\n" in described.text
+        assert c.register(described.text).digest == described.info.digest
+        # B is asked at 1..6 and runs at 4 or 8: only what is asked for counts. Buckets may be of any size.
+        c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, symbol="B", apply=True, set=[1, 3, 6]))
+        assert unfloats(c.replay(g, *traced(4, 3)).outputs[1]) == [0, -1, -2]
+        refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, *traced(4, 1))
+        assert c.register(TRACED.replace("B != 1", "B != 2")).digest != described.info.digest
+
+
+@test("a symbol that only a guard names is checked, and with one bucket it is one capture")
+def named_only(daemon):
+    text = graph('  sym S 1..100 buckets 100\n  guard S != 5\n  input %x : f32[4]\n  %y = aten.neg(%x)\n  return "y" = %y', "named only")
+    with Client(daemon) as c:
+        g = c.register(text).graph
+        for s in (1, 2, 99, 100):
+            assert unfloats(c.replay(g, [floats(1, 2, 3, 4)], [s]).outputs[0]) == [-1, -2, -3, -4]
+        refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, [floats(1, 2, 3, 4)], [5])
+        assert c.call("Graphs/Describe", pb.DescribeRequest(graph=g)).info.captures == 1
+
+
+@test("guards that can never hold, or cannot be computed for all sizes, are refused with the graph")
+def impossible(daemon):
+    with Client(daemon) as c:
+        for old, new, reason, text in (("B != 1", "B > 6", "GRAPH_SYMBOL", "guard B > 6, with B in 1..6 never holds"),
+                                       ("B != 1", "mod(8, B - 1) == 0", "GRAPH_SYMBOL", "divisor can be 0"),
+                                       ("B != 1", "T*T*9223372036854775807 > B", "OVERFLOW", "overflows 64 bits"),
+                                       ("B != 1", "B", "GRAPH_PARSE", "line 7, column 3: expected a relation (== != < <= > >=)")):
+            got = refused(reason, "INVALID_ARGUMENT", c.register, TRACED.replace(old, new))
+            assert text in got.text and got.text.startswith("line "), got.text
+
+
 @test("16 batch buckets on 2 slots need two pools of the largest size, whatever ran where")
 def pools():
     buckets = [2 * i + 2 for i in range(16)]

@@ -4,11 +4,13 @@
  * it knows which requests are right and what their results are. A request is wrong when it is answered although it
  * should have been refused, refused although it is right, or answered with other numbers.
  *
- * Mutated are symbols (values, number), inputs (number, bytes, what is said of their dtype, rank and dimensions),
- * generations (stale, of another binding), bindings (buffers that change meanwhile), options (programs that run
- * eagerly, or evict all the time), the eager flag, host parameters (number, length, value) and the room for results.
- * The same run with the guards on types and generations switched off must find wrong ones, or the checker proves
- * nothing.
+ * Two graphs are asked: one whose symbols have ranges only, and the same with guards that compare them.
+ *
+ * Mutated are symbols (values, number, what the guards say of them), inputs (number, bytes, what is said of their
+ * dtype, rank and dimensions), generations (stale, of another binding), bindings (buffers that change meanwhile),
+ * options (programs that run eagerly, or evict all the time), the eager flag, host parameters (number, length, value)
+ * and the room for results. The same run with the guards on types, generations and relations switched off must find
+ * wrong ones, or the checker proves nothing.
  */
 #include "base/fault.h"
 #include "tests/unit/sched_util.h"
@@ -29,12 +31,13 @@
 #define WIDTH    8
 #define BLOCKS   4
 #define CONTEXT  (BLOCKS * 4)
-#define PROGRAMS 4
-#define RARE     400 /* one request in so many goes to a program that captures or runs eagerly all the time */
+#define OPTIONS  4
+#define PROGRAMS (2 * OPTIONS) /* half of them with guards on symbols */
+#define RARE     400           /* one request in so many goes to a program that captures or runs eagerly all the time */
 
 /* z = x*w + s + sum(k) + mean of the first `len` values: each kind of input shows in the result. */
-#define TEXT                                                                                                       \
-    "npugraph 1\ngraph \"mutations\" {\n sym N 1..6\n sym B 1..16 buckets 4, 16\n param %w : f32[8]\n"             \
+#define TEXT(guards)                                                                                               \
+    "npugraph 1\ngraph \"mutations\" {\n sym N 1..6\n sym B 1..16 buckets 4, 16\n" guards " param %w : f32[8]\n"   \
     " state %s : f32[8]\n state %kc : f32[4,4,1,8]\n state %vc : f32[4,4,1,8]\n input %x : f32[B,8]\n"             \
     " input %k : i32[N]\n input %q : f32[1,1,8]\n input %bt : i32[1,4]\n host %ql : i64[1]\n host %len : i64[1]\n" \
     " %kf = aten._to_copy(%k) {dtype=f32}\n %ks = aten.sum.dim_IntList(%kf) {dim=[0], keepdim=true}\n"             \
@@ -43,11 +46,24 @@
     " %y = aten.mul.Tensor(%x, %w)\n %y1 = aten.add.Tensor(%y, %s)\n %y2 = aten.add.Tensor(%y1, %ks)\n"            \
     " %z = aten.add.Tensor(%y2, %a1)\n return \"z\" = %z\n}\n"
 
+#define GUARDS                                                                                    \
+    " guard mod(B, 5) != 3\n guard N <= B + 1\n guard 20 > N + B\n guard floordiv(B*N, 4) != 3\n" \
+    " guard min(B, 7)*N != N*N*2\n guard max(N, 3) - B <= 2\n guard B >= 1\n"
+
+/* The checker's own reading of GUARDS. */
+static bool guards_hold(int64_t n, int64_t b)
+{
+    int64_t least = b < 7 ? b : 7, most = n > 3 ? n : 3;
+
+    return b % 5 != 3 && n <= b + 1 && 20 > n + b && b * n / 4 != 3 && least * n != n * n * 2 && most - b <= 2;
+}
+
 enum { X, K, Q, BT, INPUTS };
 
 /* What the checker knows of a binding. */
 struct known {
     struct ngd_binding *binding;
+    bool guarded;               /* its graph compares symbols */
     uint64_t generation, stale; /* of the binding before a change; 0 = none */
     float w, s, v;              /* all elements; row i of the values is v*i */
 };
@@ -88,7 +104,7 @@ static uint32_t draw(struct world *w, uint32_t n)
 
 /* ---- the world ---------------------------------------------------------------------------------------- */
 
-static struct ngd_program *program_with(struct world *w, const char *name, const char *value)
+static struct ngd_program *program_with(struct world *w, const char *text, const char *name, const char *value)
 {
     struct ngd_graph_options options;
     struct ngd_diag diag = {0};
@@ -96,7 +112,7 @@ static struct ngd_program *program_with(struct world *w, const char *name, const
     ngd_graph_options_init(&options);
     if (name && ngd_graph_options_set(&options, name, value, &diag))
         ck_abort_msg("%s", diag.text);
-    return bed_program(&w->bed, TEXT, &options);
+    return bed_program(&w->bed, text, &options);
 }
 
 static struct ngd_buffer *constant(struct world *w, float value, uint32_t n, const char *label)
@@ -136,16 +152,20 @@ static void world_open(struct world *w)
 {
     static const struct {
         const char *name, *value;
-    } options[PROGRAMS] = {
+    } options[OPTIONS] = {
         {NULL, NULL}, {"force_eager", "true"}, {"capture_limit", "1"}, {"capture_limit_policy", "eager"}};
 
     memset(w, 0, sizeof(*w));
     w->seed = 12345;
     bed_open(&w->bed, 1, NGD_SEC);
     for (int i = 0; i < PROGRAMS; i++) {
-        w->programs[i] = program_with(w, options[i].name, options[i].value);
-        for (int b = 0; b < 2; b++)
+        bool guarded = i % 2;
+
+        w->programs[i] = program_with(w, guarded ? TEXT(GUARDS) : TEXT(""), options[i / 2].name, options[i / 2].value);
+        for (int b = 0; b < 2; b++) {
             bind_known(w, w->programs[i], &w->known[i][b], (float)(1 + i * 2 + b));
+            w->known[i][b].guarded = guarded;
+        }
     }
 }
 
@@ -158,6 +178,15 @@ static void world_close(struct world *w)
         ngd_program_unref(w->programs[i]);
     }
     bed_close(&w->bed);
+}
+
+/* Sizes for which the guards hold, or for which one of them does not. */
+static void draw_sizes(struct world *w, const struct known *known, bool hold, int64_t *n_p, int64_t *b_p)
+{
+    do {
+        *n_p = 1 + draw(w, MAX_N);
+        *b_p = 1 + draw(w, MAX_B);
+    } while (known->guarded && guards_hold(*n_p, *b_p) != hold);
 }
 
 /* Another buffer for the param or a state: later results are others, and the old generation is stale. */
@@ -200,19 +229,21 @@ static void say_types(struct attempt *a)
     a->req.n_types = INPUTS;
 }
 
-static void make_valid(struct world *w, struct attempt *a, struct known *known)
+/* A request that is right in all but, with hold false, what the guards say of its sizes. */
+static void make_request(struct world *w, struct attempt *a, struct known *known, bool hold)
 {
-    uint32_t n = 1 + draw(w, MAX_N), b = 1 + draw(w, MAX_B);
+    int64_t n, b;
 
+    draw_sizes(w, known, hold, &n, &b);
     memset(a, 0, sizeof(*a));
     ngd_request_init(&a->req);
     a->known = known;
     a->valid = true;
     a->symbols[0] = n;
     a->symbols[1] = b;
-    for (uint32_t i = 0; i < b * WIDTH; i++)
+    for (int64_t i = 0; i < b * WIDTH; i++)
         a->x[i] = (float)draw(w, 16);
-    for (uint32_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++)
         a->k[i] = (int32_t)draw(w, 100);
     for (int32_t i = 0; i < BLOCKS; i++)
         a->bt[i] = i;
@@ -256,6 +287,16 @@ static void mutate_symbol(struct world *w, struct attempt *a)
 
     a->symbols[i] = i ? bad_b[draw(w, 6)] : bad_n[draw(w, 6)];
     spoil(a, "a symbol out of its range");
+}
+
+/* In range, and the inputs have these sizes, but a guard says no. */
+static void mutate_relation(struct world *w, struct attempt *a)
+{
+    struct known *known = a->known;
+
+    make_request(w, a, known, !known->guarded);
+    if (known->guarded)
+        spoil(a, "sizes that a guard does not allow");
 }
 
 /* In range, but not what the inputs have. */
@@ -371,8 +412,9 @@ static void mutate_room(struct world *w, struct attempt *a)
 }
 
 static void (*const mutations[])(struct world *w, struct attempt *a) = {
-    mutate_symbol, mutate_shape, mutate_symbol_count, mutate_bytes, mutate_input_count, mutate_dtype,
-    mutate_dim,    mutate_rank,  mutate_generation,   mutate_host,  mutate_host,        mutate_room,
+    mutate_symbol, mutate_shape, mutate_symbol_count, mutate_bytes,      mutate_input_count,
+    mutate_dtype,  mutate_dim,   mutate_rank,         mutate_generation, mutate_host,
+    mutate_host,   mutate_room,  mutate_relation,
 };
 #define N_MUTATIONS (sizeof(mutations) / sizeof(mutations[0]))
 
@@ -423,9 +465,9 @@ static void submit(struct world *w, struct attempt *a)
 
 static void try_one(struct world *w, struct attempt *a)
 {
-    uint32_t program = draw(w, RARE) ? 0 : 1 + draw(w, PROGRAMS - 1);
+    uint32_t program = draw(w, RARE) ? draw(w, 2) : 2 + draw(w, PROGRAMS - 2);
 
-    make_valid(w, a, &w->known[program][draw(w, 2)]);
+    make_request(w, a, &w->known[program][draw(w, 2)], true);
     if (draw(w, RARE) == 0)
         mutate_binding(w, a);
     if (draw(w, RARE) == 0)
@@ -458,22 +500,35 @@ START_TEST(mutated_requests_are_answered_rightly_or_refused)
 }
 END_TEST
 
-START_TEST(without_the_guards_the_same_run_finds_wrong_answers)
+/* So many of the same run are wrong, at least, with one kind of guards switched off. */
+static void run_without(ngd_fault_t guards, uint32_t at_least)
 {
     static struct world w;
 
     if (!NGD_FAULT_COMPILED) {
-        printf("without_the_guards_the_same_run_finds_wrong_answers needs a build with fault points\n");
+        printf("a run without guards needs a build with fault points\n");
         return;
     }
     world_open(&w);
-    ngd_fault_arm(NGD_FAULT_GUARDS_OFF, 0, UINT32_MAX);
+    ngd_fault_arm(guards, 0, UINT32_MAX);
     run(&w, MUTATIONS / 20);
     ngd_fault_disarm_all();
-    ck_assert_msg(w.wrong > MUTATIONS / 200, "only %llu wrong ones", (unsigned long long)w.wrong);
+    ck_assert_msg(w.wrong > at_least, "only %llu wrong ones", (unsigned long long)w.wrong);
     world_close(&w);
+}
+
+START_TEST(without_the_guards_the_same_run_finds_wrong_answers)
+{
+    run_without(NGD_FAULT_GUARDS_OFF, MUTATIONS / 200);
+}
+END_TEST
+
+START_TEST(without_the_relations_the_same_run_finds_wrong_answers)
+{
+    run_without(NGD_FAULT_RELATIONS_OFF, MUTATIONS / 20 / 100);
 }
 END_TEST
 
 UNIT_MAIN("scheduler/guard_mutations", mutated_requests_are_answered_rightly_or_refused,
-          without_the_guards_the_same_run_finds_wrong_answers)
+          without_the_guards_the_same_run_finds_wrong_answers,
+          without_the_relations_the_same_run_finds_wrong_answers)

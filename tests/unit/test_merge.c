@@ -123,6 +123,33 @@ START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
 }
 END_TEST
 
+/* The rows of the three together are what the guard forbids a request to ask for. */
+START_TEST(guards_are_of_each_request_and_not_of_what_they_run_as)
+{
+    static const char text[] = "npugraph 1\ngraph \"guarded\" {\n sym B 1..32 batch buckets 1, 4, 32\n guard B != 6\n"
+                               " input %x : f32[B]\n %y = aten.add.Tensor(%x, %x)\n return \"y\" = %y\n}\n";
+    struct ngd_binding *b;
+    struct call c[3], six;
+    struct stage s;
+
+    stage_open(&s, 0);
+    b = bed_binding(&s.bed, text, NULL);
+    warm_buckets(&s, b);
+    hold(&s);
+    for (int i = 0; i < 3; i++)
+        submit_rows(&s, &c[i], b, i + 1);
+    call_init(&six, b, 6);
+    ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &six.req, NULL), NGD_ERR_GUARD_FAILED);
+    let_go(&s);
+    for (int i = 0; i < 3; i++) {
+        check_rows(&c[i]);
+        ck_assert_uint_eq(c[i].req.together, 3);
+    }
+    ngd_binding_unref(b);
+    stage_close(&s);
+}
+END_TEST
+
 START_TEST(a_lone_replay_runs_from_its_message_and_allocates_nothing)
 {
     struct ngd_sched_params params;
@@ -814,7 +841,8 @@ END_TEST
 
 UNIT_MAIN("scheduler/merge", replays_of_several_clients_that_wait_run_as_one,
           what_a_cap_holds_back_does_not_join_and_goes_when_the_cap_does,
-          what_does_not_fit_in_the_largest_bucket_runs_next, a_lone_replay_runs_from_its_message_and_allocates_nothing,
+          what_does_not_fit_in_the_largest_bucket_runs_next, guards_are_of_each_request_and_not_of_what_they_run_as,
+          a_lone_replay_runs_from_its_message_and_allocates_nothing,
           running_together_allocates_nothing_once_it_has_been_done, a_bucket_that_is_missing_is_captured_meanwhile,
           no_capture_is_made_that_would_evict_another, who_is_cancelled_while_it_waits_leaves_at_once,
           who_expires_while_it_waits_is_answered_and_the_others_run, a_deadline_takes_only_those_that_have_one,

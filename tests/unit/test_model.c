@@ -1158,6 +1158,28 @@ START_TEST(contract_that_does_not_fit_its_graphs_is_refused_by_role)
 }
 END_TEST
 
+/* The daemon chooses the rows of a step, and could choose what a guard forbids. */
+START_TEST(guards_of_a_models_graphs_must_hold_for_any_number_of_rows)
+{
+    static struct toy t;
+    struct ngd_model_params params;
+    struct ngd_diag diag = {0};
+
+    toy_bed(&t, 1);
+    t.guard = "B != 3";
+    toy_params(&t, &params);
+    ck_assert_int_eq(ngd_model_create(t.bed.sched, &params, &t.model, &diag), NGD_ERR_MODEL_CONTRACT);
+    says(diag.text, "the decode graph has guards that can fail");
+    ck_assert_ptr_null(t.model);
+    toy_params_fini(&params);
+    t.guard = "B < 100";
+    toy_params(&t, &params);
+    ck_assert_int_eq(ngd_model_create(t.bed.sched, &params, &t.model, &diag), NGD_OK);
+    toy_params_fini(&params);
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(model_says_what_it_is)
 {
     static struct toy t;
@@ -1302,6 +1324,7 @@ UNIT_MAIN("scheduler/model", prompt_of_any_length_gives_the_token_of_its_context
           prompt_that_the_device_fails_leaves_only_close,
           model_that_finds_no_host_memory_is_refused_and_leaves_nothing_behind,
           sequence_that_finds_no_host_memory_is_refused_and_takes_no_blocks,
-          contract_that_does_not_fit_its_graphs_is_refused_by_role, model_says_what_it_is,
+          contract_that_does_not_fit_its_graphs_is_refused_by_role,
+          guards_of_a_models_graphs_must_hold_for_any_number_of_rows, model_says_what_it_is,
           model_without_sampling_or_logits_refuses_who_asks_for_them,
           clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)

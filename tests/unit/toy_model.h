@@ -29,6 +29,7 @@ struct toy {
     bool no_sharing; /* of prefixes */
     bool preempt;
     bool greedy;                   /* graphs without sampling inputs and logits */
+    const char *guard;             /* of the decode graph; NULL: none */
     struct ngd_buffer *buffers[7]; /* ek, ev, eq, pos, w, kc, vc */
     float ek[TOY_VOCAB][TOY_DIM], ev[TOY_VOCAB][TOY_DIM], eq[TOY_VOCAB][TOY_DIM], pos[TOY_CONTEXT][TOY_DIM],
         w[TOY_VOCAB][TOY_DIM];
@@ -42,6 +43,8 @@ static inline void toy_text(const struct toy *t, struct ngd_strbuf *sb, bool dec
 
     ngd_strbuf_printf(sb, "npugraph 1\ngraph \"toy %s\" {\n sym %s 1..%d buckets %s\n", decode ? "decode" : "prefill",
                       n, decode ? TOY_BATCH : TOY_CHUNK, decode ? "1, 2, 4" : "4");
+    if (decode && t->guard)
+        ngd_strbuf_printf(sb, " guard %s\n", t->guard);
     for (int i = 0; i < 3; i++)
         ngd_strbuf_printf(sb, " param %%e%c : f32[%d,%d]\n", "kvq"[i], TOY_VOCAB, TOY_DIM);
     ngd_strbuf_printf(sb, " param %%pos : f32[%d,%d]\n param %%w : f32[%d,%d]\n", TOY_CONTEXT, TOY_DIM, TOY_VOCAB,
