@@ -353,6 +353,36 @@ START_TEST(hot_keys_are_captured_before_anyone_asks)
 }
 END_TEST
 
+/* The key's size is a bucket, which a request may not ask for. */
+START_TEST(hot_keys_are_captured_whatever_guards_say_of_their_buckets)
+{
+    static const char text[] = "npugraph 1\ngraph \"guarded\" {\n sym N 1..64 buckets 8, 64\n guard N != 8\n"
+                               " input %x : f32[N]\n %y = aten.add.Tensor(%x, %x)\n return \"y\" = %y\n}\n";
+    const uint64_t warm = ngd_metric_get(NGD_M_WARM_CAPTURES), captured = row_count(NGD_M_WARM_CAPTURES, "captured");
+    struct start s;
+    struct ngd_binding *b;
+    int misses;
+
+    setup_dir();
+    start_open(&s);
+    b = bed_binding(&s.bed, text, NULL);
+    run(&s, b, 5, 3);
+    ngd_binding_unref(b);
+    start_close(&s);
+    start_open(&s);
+    ngd_sched_warm(s.bed.sched);
+    await_warm(warm + 1);
+    ck_assert_uint_eq(row_count(NGD_M_WARM_CAPTURES, "captured"), captured + 1);
+    misses = bed_counted(&s.bed, NGD_M_CACHE_MISSES);
+    b = bed_binding(&s.bed, text, NULL);
+    run(&s, b, 5, 1);
+    ck_assert_int_eq(bed_counted(&s.bed, NGD_M_CACHE_MISSES), misses);
+    ngd_binding_unref(b);
+    start_close(&s);
+    teardown_dir();
+}
+END_TEST
+
 /* How many instances the binding has in the first slot. */
 static uint32_t count_instances(const struct ngd_binding *b)
 {
@@ -820,6 +850,7 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
           entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
           store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,
+          hot_keys_are_captured_whatever_guards_say_of_their_buckets,
           instances_of_hot_keys_are_made_before_anyone_replays,
           instances_wait_for_their_turn_and_hold_nothing_until_then, instances_that_wait_go_with_the_scheduler,
           hot_key_with_registered_patterns_is_captured_with_them, graphs_that_are_debugged_leave_no_hot_keys,
