@@ -257,9 +257,10 @@ static ngd_status_t intern_poly(struct ngd_expr_table *table, const struct poly 
     uint64_t hash = hash_poly(table, p);
     ngd_status_t status;
 
-    if (ngd_poly_is_const(p)) {
-        if (p->n && !ngd_dim_is_const(p->t[0].coef))
+    for (uint32_t i = 0; i < p->n; i++) /* a coefficient is a dimension wherever an expression is made again */
+        if (!ngd_dim_is_const(p->t[i].coef))
             return NGD_ERR_OVERFLOW;
+    if (ngd_poly_is_const(p)) {
         *dim_p = p->n ? p->t[0].coef : 0;
         return NGD_OK;
     }
@@ -416,7 +417,8 @@ static ngd_status_t split_by(const struct ngd_expr_table *table, struct poly *p,
 
     for (uint32_t i = 0; i < p->n; i++) {
         bool down = !q || p->t[i].degree == 0;
-        int64_t k = down ? ngd_floor_div(p->t[i].coef, c) : p->t[i].coef / c, r = p->t[i].coef - k * c;
+        int64_t k = down ? ngd_floor_div(p->t[i].coef, c) : p->t[i].coef / c,
+                r = down ? ngd_floor_mod(p->t[i].coef, c) : p->t[i].coef % c;
 
         if (q) {
             ngd_status_t status = ngd_poly_add_term(table, q, k, p->t[i].atoms, p->t[i].degree);
@@ -748,7 +750,7 @@ static ngd_status_t eval_atom(const struct ngd_expr_table *table, const struct e
     else if (b < 1) /* only for symbol values outside their ranges */
         return NGD_ERR_OUT_OF_RANGE;
     else
-        *value_p = e->kind == EXPR_FLOORDIV ? ngd_floor_div(a, b) : a - ngd_floor_div(a, b) * b;
+        *value_p = e->kind == EXPR_FLOORDIV ? ngd_floor_div(a, b) : ngd_floor_mod(a, b);
     return NGD_OK;
 }
 

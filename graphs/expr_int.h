@@ -92,4 +92,10 @@ static inline int64_t ngd_floor_div(int64_t a, int64_t b) /* b > 0 */
     return a / b - (a % b < 0);
 }
 
+/* a - floor_div(a, b)*b, of which the product need not fit. */
+static inline int64_t ngd_floor_mod(int64_t a, int64_t b) /* b > 0 */
+{
+    return a % b < 0 ? a % b + b : a % b;
+}
+
 #endif

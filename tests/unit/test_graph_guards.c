@@ -127,6 +127,7 @@ START_TEST(guards_that_make_no_sense_are_refused_in_words)
         {"sym T 1..9\nguard mod(8, 0) == 0", NGD_ERR_GRAPH_SYMBOL, "divisor can be 0"},
         {"sym T 1..2147483647\nguard T*T*T < 5", NGD_ERR_OVERFLOW, "overflows 64 bits within the symbols' ranges"},
         {"sym T 1..9\nguard T < 9223372036854775808", NGD_ERR_OVERFLOW, "does not fit 64 bits"},
+        {"sym T 1..9\nguard T - 9223372036854775805 < 7", NGD_ERR_OVERFLOW, "overflows 64 bits"},
         {"sym T 1..9\nguard T*9223372036854775807 < 7", NGD_ERR_OVERFLOW, "overflows 64 bits"},
     };
 
@@ -219,6 +220,16 @@ START_TEST(values_up_to_the_largest_are_computed_exactly)
     ck_assert_int_eq(ngd_guard_check_relations(g, less, NULL), NGD_OK);
     ck_assert_int_eq(ngd_guard_check_relations(g, ones, NULL), NGD_OK);
     ngd_graph_unref(g);
+    /* near the ends of 64 bits a quotient times its divisor lies outside of them */
+    g = parse_body("sym A 1..9\nsym B 1..2147483647\nguard mod(A - 9223372036854710271, 12884901893) != 7874172251\n"
+                   "guard mod(A - 9223372036854710271, B) != 1873835664\ninput %x : f32[4]\nreturn %x");
+    ck_assert_int_eq(ngd_guard_check_relations(g, (int64_t[]){3, 1}, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_str_eq(diag.text,
+                     "guard A + 7874172248 != 7874172251 does not hold: A + 7874172248 is 7874172251 with A = 3");
+    ck_assert_int_eq(ngd_guard_check_relations(g, (int64_t[]){1, 2000000011}, &diag), NGD_ERR_GUARD_FAILED);
+    check_says("", "is 1873835664 with A = 1, B = 2000000011", diag.text);
+    ck_assert_int_eq(ngd_guard_check_relations(g, (int64_t[]){1, 2000000010}, NULL), NGD_OK);
+    ngd_graph_unref(g);
 }
 END_TEST
 
@@ -293,7 +304,12 @@ static void make_expr(struct world *w, int depth, struct ngd_strbuf *sb)
     if (kind == 0) {
         ngd_strbuf_printf(sb, "%c", 'A' + (char)draw(w, SYMBOLS));
     } else if (kind == 1) {
-        ngd_strbuf_printf(sb, "%u", draw(w, 3) ? draw(w, 12) : draw(w, UINT32_MAX));
+        uint32_t how = draw(w, 16);
+
+        if (how == 0)
+            ngd_strbuf_printf(sb, "%" PRId64, INT64_MAX - draw(w, 3));
+        else
+            ngd_strbuf_printf(sb, "%u", how < 11 ? draw(w, 12) : draw(w, UINT32_MAX));
     } else if (kind < 5) {
         ngd_strbuf_putc(sb, '(');
         make_expr(w, depth - 1, sb);
