@@ -78,7 +78,8 @@ libngdgraphs_la_SOURCES = \
 	graphs/store_dir.c \
 	graphs/store_entry.c graphs/store_entry.h \
 	graphs/store_int.h \
-	graphs/store_note.c
+	graphs/store_note.c \
+	graphs/uniform.c graphs/uniform.h
 libngdgraphs_la_LIBADD = -lm
 
 EXTRA_DIST += graphs/ops.def graphs/store_reasons.def

@@ -1,105 +1,314 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fold_constants: an aten.full in the place of a view of one, and of sums, differences, products and casts of such.
+ * fold_constants: an aten.full in the place of
  *
- * Correct because every element of the result has the same value, which is computed here as the device would: f32 by
- * one rounded operation of f32, other dtypes only where operands and result are integers so small that all of them are
- * exact.
+ *   - what is one value everywhere by another name (aten.zeros, aten.ones_like, ...): then it asks for no operand;
+ *   - views, casts, elementwise operators, concatenations, paddings, triangles and reductions of such;
+ *
+ * the operand that aten.where.self or aten.masked_fill.Scalar takes everywhere; and one aten.arange in the place of
+ * sums, multiples and casts of one.
+ *
+ * Correct because every element of the result has the same value, which is computed here as the device would
+ * (uniform.h), and only where it could not do so in another way: a sum only if all partial sums are exact. A range
+ * only of constants, without a wrap. An operand of a state that is written later is not taken for a result that is
+ * read then.
  */
 #include "graphs/graph_int.h"
+#include "graphs/op_int.h"
 #include "graphs/pass.h"
+#include "graphs/uniform.h"
 #include <math.h>
+#include <string.h>
 
-#define EXACT_SMALL 256     /* integers that each dtype but bool has */
-#define EXACT_INT   1048576 /* and f32, i32 and i64 */
+/* ---- one value everywhere ---- */
 
-/* The value of each element, if the node that makes this value says it. */
-static bool constant_of(const struct ngd_rewrite *rw, uint32_t value, double *v_p)
+/* Elements that a reduction makes one of; 0: not known. */
+static int64_t reduced(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
-    uint32_t maker = ngd_rewrite_maker(rw, value);
+    const struct ngd_type *x = ngd_rewrite_type(rw, n->in[0]);
+    const struct ngd_attr_value *dims = ngd_op_attr(n, "dim");
+    int64_t count = 1;
+    uint32_t axes = dims->n ? 0 : (1u << x->rank) - 1;
 
-    if (maker == NGD_NODE_NONE || ngd_rewrite_node(rw, maker)->op->id != NGD_OP_ATEN_FULL)
+    for (uint32_t i = 0; i < dims->n; i++)
+        axes |= 1u << (dims->list[i] < 0 ? dims->list[i] + x->rank : dims->list[i]);
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (axes >> i & 1)
+            if (!ngd_dim_is_const(x->dims[i]) || __builtin_mul_overflow(count, x->dims[i], &count))
+                return 0;
+    return count;
+}
+
+/* n times v, if every number of them adds up to what f32 has, in whatever order. */
+static bool sum_is_exact(double v, int64_t n)
+{
+    int exponent;
+    double digits = frexp(v, &exponent) * 0x1p24; /* of a float: whole */
+
+    if (v == 0 || !isfinite(v) || n > (int64_t)1 << 24)
+        return v == 0;
+    while (fmod(digits, 2) == 0)
+        digits /= 2;
+    return fabs(digits) * (double)n <= 0x1p24 && isfinite((float)(v * (double)n));
+}
+
+static bool fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                     struct ngd_uniform *u_p)
+{
+    const ngd_dtype_t from = ngd_rewrite_type(rw, n->in[0])->dtype, to = ngd_rewrite_type(rw, n->out[0])->dtype;
+    const bool mean = n->op->id == NGD_OP_ATEN_MEAN;
+    int64_t count = reduced(rw, n);
+    double sum = ngd_uniform_number(from, x) * (double)count + 0.0; /* a sum of -0 begins with 0 */
+
+    if (count == 0 || ngd_dtype_is_float(from) != ngd_dtype_is_float(to))
         return false;
-    *v_p = ngd_op_float(ngd_rewrite_node(rw, maker), "fill_value");
-    if (!ngd_dtype_is_float(ngd_rewrite_type(rw, value)->dtype))
-        *v_p += 0.0; /* integers have no -0 */
+    if (ngd_dtype_is_float(from) ? !sum_is_exact(x->f, count) : fabs(sum) >= 0x1p53) /* f64 rounds from there on */
+        return false;
+    return ngd_uniform_round(to, mean ? (double)(float)(sum / (double)count) : sum, u_p);
+}
+
+static bool fold_extreme(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                         struct ngd_uniform *u_p)
+{
+    *u_p = *x;
+    return reduced(rw, n) > 0;
+}
+
+/* What lies around is 0. */
+static bool fold_triangle(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                          struct ngd_uniform *u_p)
+{
+    static const struct ngd_uniform zero;
+
+    *u_p = *x;
+    return ngd_uniform_equal(ngd_rewrite_type(rw, n->in[0])->dtype, x, &zero);
+}
+
+static bool fold_pad(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                     struct ngd_uniform *u_p)
+{
+    const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
+
+    return ngd_uniform_round(dtype, ngd_op_float(n, "value"), u_p) && ngd_uniform_equal(dtype, x, u_p);
+}
+
+/* in: as many as the node has operands. */
+static bool fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                     struct ngd_uniform *u_p)
+{
+    for (uint32_t i = 1; i < n->n_in; i++)
+        if (!ngd_uniform_equal(ngd_rewrite_type(rw, n->in[0])->dtype, &in[0], &in[i]))
+            return false;
+    *u_p = in[0];
     return true;
 }
 
-static bool exact_in(ngd_dtype_t dtype, double v)
+/* Of three uniform operands; the condition and one uniform operand: pick(). */
+static bool fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                       struct ngd_uniform *u_p)
 {
-    double limit = dtype == NGD_F32 || dtype == NGD_I32 || dtype == NGD_I64 ? EXACT_INT
-                   : dtype == NGD_F16 || dtype == NGD_BF16                  ? EXACT_SMALL
-                                                                            : 0;
-
-    return fabs(v) <= limit && v == trunc(v);
+    (void)rw;
+    (void)n;
+    *u_p = in[in[0].i ? 1 : 2];
+    return true;
 }
 
-static bool unscaled(const struct ngd_node *n)
+static bool fold_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                             struct ngd_uniform *u_p)
 {
-    return ngd_op_attr_index(n->op, "alpha", 5) < 0 || ngd_op_float(n, "alpha") == 1.0;
+    *u_p = in[0];
+    return !in[1].i || ngd_uniform_round(ngd_rewrite_type(rw, n->in[0])->dtype, ngd_op_float(n, "value"), u_p);
 }
 
-static bool combine(ngd_op_id_t op, ngd_dtype_t dtype, double a, double b, double *v_p)
+/* Those that are no views and not computed element by element. */
+static bool (*const folds[NGD_OP_MAX])(const struct ngd_rewrite *rw, const struct ngd_node *n,
+                                       const struct ngd_uniform *in, struct ngd_uniform *u_p) = {
+    [NGD_OP_ATEN_SUM] = fold_sum,
+    [NGD_OP_ATEN_MEAN] = fold_sum,
+    [NGD_OP_ATEN_AMAX] = fold_extreme,
+    [NGD_OP_ATEN_AMIN] = fold_extreme,
+    [NGD_OP_ATEN_TRIL] = fold_triangle,
+    [NGD_OP_ATEN_TRIU] = fold_triangle,
+    [NGD_OP_ATEN_CONSTANT_PAD_ND] = fold_pad,
+    [NGD_OP_ATEN_CAT] = fold_cat,
+    [NGD_OP_ATEN_WHERE_SELF] = fold_where,
+    [NGD_OP_ATEN_MASKED_FILL_SCALAR] = fold_masked_fill,
+};
+
+#define MAX_OPERANDS 16
+
+/* The value of each element of the node's results. */
+static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
 {
-    bool is_f32 = dtype == NGD_F32 && a == (double)(float)a && b == (double)(float)b;
-    double v;
+    struct ngd_uniform in[MAX_OPERANDS];
 
-    switch (op) {
-    case NGD_OP_ATEN_ADD_TENSOR:
-    case NGD_OP_ATEN_ADD_SCALAR:
-        v = is_f32 ? (double)((float)a + (float)b) : a + b;
-        break;
-    case NGD_OP_ATEN_SUB_TENSOR:
-    case NGD_OP_ATEN_SUB_SCALAR:
-        v = is_f32 ? (double)((float)a - (float)b) : a - b;
-        break;
-    case NGD_OP_ATEN_MUL_TENSOR:
-    case NGD_OP_ATEN_MUL_SCALAR:
-        v = is_f32 ? (double)((float)a * (float)b) : a * b;
-        break;
-    default:
+    if (n->n_in == 0 || n->n_in > MAX_OPERANDS || n->n_out == 0 || n->op->mutates)
         return false;
-    }
-    *v_p = v;
-    return isfinite(v) && (is_f32 || (exact_in(dtype, a) && exact_in(dtype, b) && exact_in(dtype, v)));
-}
-
-/* The value of each element of the node's result. */
-static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, double *v_p)
-{
-    ngd_dtype_t dtype;
-    double a, b;
-
-    if (n->n_out != 1 || n->n_in == 0 || n->op->mutates || n->in[0] == NGD_VALUE_NONE || !constant_of(rw, n->in[0], &a))
-        return false;
-    dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
-    *v_p = a;
-    if (n->op->flags & NGD_OPF_VIEW)
-        return true;
-    if (n->op->id == NGD_OP_ATEN_TO_COPY)
-        return exact_in(dtype, a) && exact_in(ngd_rewrite_type(rw, n->out[0])->dtype, a);
-    if (!unscaled(n))
-        return false;
-    if (n->n_in == 2)
-        return constant_of(rw, n->in[1], &b) && combine(n->op->id, dtype, a, b, v_p);
-    return ngd_op_attr_index(n->op, "other", 5) >= 0 && combine(n->op->id, dtype, a, ngd_op_float(n, "other"), v_p);
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (n->in[i] == NGD_VALUE_NONE || !ngd_uniform_of(rw, n->in[i], &in[i]))
+            return false;
+    *u_p = in[0];
+    if (n->op->flags & NGD_OPF_VIEW) /* one element repeated costs less than many */
+        return n->op->id != NGD_OP_ATEN_EXPAND;
+    if (folds[n->op->id])
+        return folds[n->op->id](rw, n, in, u_p);
+    return (n->op->flags & NGD_OPF_ELEMENTWISE) && ngd_uniform_compute(rw, n, in, u_p);
 }
 
 /* aten.full: size, fill_value, dtype. */
-static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, double v)
+static ngd_status_t put_full(struct ngd_pass_context *ctx, uint32_t node, uint32_t old, double v)
 {
     const struct ngd_op *full = ngd_op_by_id(NGD_OP_ATEN_FULL);
-    uint32_t old = ngd_rewrite_node(ctx->rw, node)->out[0], made;
     struct ngd_type type = *ngd_rewrite_type(ctx->rw, old);
     struct ngd_attr_value attrs[] = {{.list = type.dims, .n = type.rank}, {.f = v}, {.i = type.dtype}};
+    uint32_t made;
     ngd_status_t status = ngd_rewrite_add(ctx->rw, node, full, NULL, 0, attrs, &made, ctx->diag);
 
+    if (!status)
+        ngd_rewrite_replace(ctx->rw, old, ngd_rewrite_node(ctx->rw, made)->out[0]);
+    return status;
+}
+
+static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, double v)
+{
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < ngd_rewrite_node(ctx->rw, node)->n_out && !status; i++)
+        status = put_full(ctx, node, ngd_rewrite_node(ctx->rw, node)->out[i], v);
     if (status)
         return status;
-    ngd_rewrite_replace(ctx->rw, old, ngd_rewrite_node(ctx->rw, made)->out[0]);
     ngd_rewrite_remove(ctx->rw, node);
     ctx->changed++;
+    return NGD_OK;
+}
+
+/* ---- an operand everywhere ---- */
+
+#define NO_OPERAND UINT32_MAX
+
+/* The operand that is the result, because of a condition that is the same everywhere. */
+static uint32_t picked(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    struct ngd_uniform condition;
+    uint32_t pick = NO_OPERAND;
+
+    if (n->op->id == NGD_OP_ATEN_WHERE_SELF && ngd_uniform_of(rw, n->in[0], &condition))
+        pick = condition.i ? 1 : 2;
+    if (n->op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR && ngd_uniform_of(rw, n->in[1], &condition) && !condition.i)
+        pick = 0;
+    return pick != NO_OPERAND && ngd_type_equal(ngd_rewrite_type(rw, n->in[pick]), ngd_rewrite_type(rw, n->out[0]))
+               ? pick
+               : NO_OPERAND;
+}
+
+/* The value that a mask writes everywhere. */
+static bool covers(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
+{
+    return n->op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR && ngd_uniform_of(rw, n->in[1], u_p) && u_p->i &&
+           ngd_uniform_round(ngd_rewrite_type(rw, n->out[0])->dtype, ngd_op_float(n, "value"), u_p);
+}
+
+static void put_operand(struct ngd_pass_context *ctx, uint32_t node, uint32_t value)
+{
+    ngd_rewrite_replace(ctx->rw, ngd_rewrite_node(ctx->rw, node)->out[0], value);
+    ngd_rewrite_remove(ctx->rw, node);
+    ctx->changed++;
+}
+
+/* ---- ranges ---- */
+
+struct range {
+    int64_t start, step, n;
+};
+
+#define LARGEST_INDEX ((int64_t)1 << 31)
+
+static int64_t int_or(const struct ngd_node *n, const char *attr, int64_t otherwise)
+{
+    return ngd_op_attr_index(n->op, attr, strlen(attr)) < 0 ? otherwise : ngd_op_int(n, attr);
+}
+
+/* All of it are whole numbers that the dtype has. */
+static bool within(ngd_dtype_t dtype, const struct range *r)
+{
+    struct ngd_uniform first, last;
+
+    return r->n > 0 && r->step > 0 && r->n <= LARGEST_INDEX && r->step <= LARGEST_INDEX && r->start >= -LARGEST_INDEX &&
+           r->start <= LARGEST_INDEX && (r->n - 1) * r->step < LARGEST_INDEX &&
+           ngd_uniform_cast(NGD_I64, &(struct ngd_uniform){.i = r->start}, dtype, &first) &&
+           ngd_uniform_cast(NGD_I64, &(struct ngd_uniform){.i = r->start + (r->n - 1) * r->step}, dtype, &last);
+}
+
+static bool range_of(const struct ngd_rewrite *rw, uint32_t value, struct range *r_p)
+{
+    uint32_t maker = ngd_rewrite_maker(rw, value);
+    const struct ngd_node *n = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(rw, maker);
+    const struct ngd_type *type = ngd_rewrite_type(rw, value);
+    struct range r;
+
+    if (!n || n->op->shape != ngd_shape_arange || !ngd_dtype_is_int(type->dtype) || !ngd_dim_is_const(type->dims[0]))
+        return false;
+    r = (struct range){.start = int_or(n, "start", 0), .step = int_or(n, "step", 1), .n = type->dims[0]};
+    *r_p = r;
+    return ngd_dim_is_const(r.start) && within(type->dtype, &r);
+}
+
+/* The range that an operator makes of one. */
+static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, struct range *r_p)
+{
+    const ngd_op_id_t op = n->op->id;
+    const bool cast = op == NGD_OP_ATEN_TO_COPY, scaled = op == NGD_OP_ATEN_MUL_SCALAR;
+    const bool moved = op == NGD_OP_ATEN_ADD_SCALAR || op == NGD_OP_ATEN_SUB_SCALAR;
+    double v = 0;
+
+    if (!(cast || scaled || moved) || !range_of(rw, n->in[0], r_p))
+        return false;
+    if (!cast)
+        v = ngd_op_float(n, "other") * (moved ? ngd_op_float(n, "alpha") : 1);
+    if (v != trunc(v) || fabs(v) > (double)LARGEST_INDEX || (scaled && v < 1))
+        return false;
+    if (scaled && (__builtin_mul_overflow(r_p->start, (int64_t)v, &r_p->start) ||
+                   __builtin_mul_overflow(r_p->step, (int64_t)v, &r_p->step)))
+        return false;
+    if (moved)
+        r_p->start += op == NGD_OP_ATEN_SUB_SCALAR ? -(int64_t)v : (int64_t)v;
+    return ngd_rewrite_type(rw, n->out[0])->dtype != NGD_BOOL && r_p->step <= INT32_MAX &&
+           within(ngd_rewrite_type(rw, n->out[0])->dtype, r_p);
+}
+
+/* aten.arange.start_step: start, end, step, dtype. */
+static ngd_status_t put_range(struct ngd_pass_context *ctx, uint32_t node, const struct range *r)
+{
+    uint32_t old = ngd_rewrite_node(ctx->rw, node)->out[0], made;
+    struct ngd_attr_value attrs[] = {{.i = r->start},
+                                     {.i = r->start + (r->n - 1) * r->step + 1},
+                                     {.i = r->step},
+                                     {.i = ngd_rewrite_type(ctx->rw, old)->dtype}};
+    ngd_status_t status =
+        ngd_rewrite_add(ctx->rw, node, ngd_op_by_id(NGD_OP_ATEN_ARANGE), NULL, 0, attrs, &made, ctx->diag);
+
+    if (!status)
+        put_operand(ctx, node, ngd_rewrite_node(ctx->rw, made)->out[0]);
+    return status;
+}
+
+static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
+{
+    const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
+    ngd_dtype_t dtype = n->n_out ? ngd_rewrite_type(ctx->rw, n->out[0])->dtype : NGD_F32;
+    struct ngd_uniform u;
+    struct range range;
+    uint32_t pick;
+
+    if (ngd_op_fills_all(n->op) && n->op->id != NGD_OP_ATEN_FULL)
+        return put_constant(ctx, node, ngd_op_fill_value(n->op, n->attrs));
+    if (fold(ctx->rw, n, &u) || covers(ctx->rw, n, &u))
+        return put_constant(ctx, node, ngd_uniform_number(dtype, &u));
+    if (fold_range(ctx->rw, n, &range))
+        return put_range(ctx, node, &range);
+    pick = picked(ctx->rw, n);
+    if (pick != NO_OPERAND && !ngd_rewrite_written_between(ctx->rw, n->in[pick], node, NGD_NODE_NONE))
+        put_operand(ctx, node, n->in[pick]);
     return NGD_OK;
 }
 
@@ -107,12 +316,10 @@ ngd_status_t ngd_pass_fold_constants(struct ngd_pass_context *ctx)
 {
     ngd_status_t status = NGD_OK;
     uint32_t next;
-    double v;
 
     for (uint32_t n = ctx->rw->first; n != NGD_NODE_NONE && !status; n = next) {
         next = ctx->rw->nodes[n].next;
-        if (fold(ctx->rw, ngd_rewrite_node(ctx->rw, n), &v))
-            status = put_constant(ctx, n, v);
+        status = visit(ctx, n);
     }
     return status;
 }

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * remove_noops: removes operators whose result is their operand: clone, a cast to the same dtype, views that keep the
- * shape and the order, padding by nothing, pow 1, cat of one and of one with empty ones, split of one, a slice_scatter
+ * shape and the order, padding by nothing, pow 1, products with 1 and quotients by 1, sums that keep every number, a
+ * clamp without bounds, a choice between equals, cat of one and of one with empty ones, split of one, a slice_scatter
  * of all, and copies of a state onto itself.
  *
- * Correct because the result has the operand's type and, element by element, its value. A result that is read after
+ * Correct because the result has the operand's type and, element by element, its value: bit for bit, and of a NaN that
+ * it is one (arithmetic may make a signalling one quiet). x - 0 and x + -0 keep every number; x + 0 does not, it makes
+ * 0 of -0, and stays where numbers are floats. A result that is read after
  * the operand's state was written would see the write, so what is of a state that is written later stays. That no
  * output shares storage with an input or with another output is the planner's affair, which copies where it must.
  */
 #include "graphs/graph_int.h"
 #include "graphs/pass.h"
+#include "graphs/uniform.h"
+#include <math.h>
 #include <string.h>
 
 static bool keeps_order(const struct ngd_node *n)
@@ -46,6 +51,33 @@ static bool is_power_one(const struct ngd_graph *g, const struct ngd_node *n)
     return ngd_op_float(n, "exponent") == 1.0;
 }
 
+static bool clamps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    double least = ngd_op_float(n, "min"), most = ngd_op_float(n, "max");
+
+    (void)g;
+    return isinf(least) && least < 0 && isinf(most) && most > 0;
+}
+
+static bool is_by_one(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    (void)g;
+    return ngd_op_float(n, "other") == 1.0;
+}
+
+/* x + zero is x: zero is -0, or nothing is signed. */
+static bool keeps(ngd_dtype_t dtype, double zero)
+{
+    return zero == 0 && (signbit(zero) || !ngd_dtype_is_float(dtype));
+}
+
+static bool adds_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    double v = ngd_op_float(n, "other") * ngd_op_float(n, "alpha");
+
+    return keeps(ngd_node_in(g, n, 0)->dtype, n->op->id == NGD_OP_ATEN_SUB_SCALAR ? -v : v);
+}
+
 static bool has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
@@ -74,6 +106,11 @@ static const struct {
     {NGD_OP_ATEN_TRANSPOSE_INT, swaps_nothing},
     {NGD_OP_ATEN_T, has_no_matrix},
     {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
+    {NGD_OP_ATEN_MUL_SCALAR, is_by_one},
+    {NGD_OP_ATEN_DIV_SCALAR, is_by_one},
+    {NGD_OP_ATEN_ADD_SCALAR, adds_nothing},
+    {NGD_OP_ATEN_SUB_SCALAR, adds_nothing},
+    {NGD_OP_ATEN_CLAMP, clamps_nothing},
     {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
     {NGD_OP_ATEN_SPLIT_TENSOR, has_one_part},
     {NGD_OP_C10D_WAIT_TENSOR, NULL},
@@ -96,9 +133,34 @@ static uint32_t only_part(const struct ngd_graph *g, const struct ngd_node *n)
     return found;
 }
 
-/* The operand that is the result; NO_OPERAND: none is. */
-static uint32_t same_operand(const struct ngd_graph *g, const struct ngd_node *n)
+/* Of two operands the one that the other, one value everywhere, does not change. */
+static uint32_t unchanged(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
+    const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
+    const bool product = n->op->id == NGD_OP_ATEN_MUL_TENSOR, sum = n->op->id == NGD_OP_ATEN_ADD_TENSOR;
+
+    if (!product && !sum && n->op->id != NGD_OP_ATEN_DIV_TENSOR && n->op->id != NGD_OP_ATEN_SUB_TENSOR)
+        return NO_OPERAND;
+    for (uint32_t i = product || sum ? 0 : 1; i < 2; i++) {
+        struct ngd_uniform u;
+        double v;
+
+        if (!ngd_type_equal(ngd_rewrite_type(rw, n->in[1 - i]), ngd_rewrite_type(rw, n->out[0])) ||
+            !ngd_uniform_of(rw, n->in[i], &u))
+            continue;
+        v = ngd_uniform_number(dtype, &u);
+        if (product || n->op->id == NGD_OP_ATEN_DIV_TENSOR
+                ? v == 1
+                : ngd_op_float(n, "alpha") == 1 && keeps(dtype, sum ? v : -v))
+            return 1 - i;
+    }
+    return NO_OPERAND;
+}
+
+/* The operand that is the result; NO_OPERAND: none is. */
+static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    const struct ngd_graph *g = rw->g;
     const struct ngd_type *result;
 
     if (n->n_in == 0 || n->n_out == 0 || n->in[0] == NGD_VALUE_NONE)
@@ -109,6 +171,10 @@ static uint32_t same_operand(const struct ngd_graph *g, const struct ngd_node *n
         return 1;
     if (n->op->id == NGD_OP_ATEN_CAT)
         return only_part(g, n);
+    if (n->op->id == NGD_OP_ATEN_WHERE_SELF)
+        return n->in[1] == n->in[2] && ngd_type_equal(ngd_node_in(g, n, 1), result) ? 1 : NO_OPERAND;
+    if (n->n_in == 2 && unchanged(rw, n) != NO_OPERAND)
+        return unchanged(rw, n);
     if (!ngd_type_equal(ngd_node_in(g, n, 0), result))
         return NO_OPERAND;
     for (size_t i = 0; i < sizeof(noops) / sizeof(noops[0]); i++)
@@ -141,7 +207,7 @@ ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
     }
     for (uint32_t i = rw->first; i != NGD_NODE_NONE; i = next) {
         const struct ngd_node *n = ngd_rewrite_node(rw, i);
-        uint32_t same = same_operand(rw->g, n);
+        uint32_t same = same_operand(rw, n);
 
         next = rw->nodes[i].next;
         if (same == NO_OPERAND || ngd_rewrite_written_between(rw, n->in[same], i, NGD_NODE_NONE))

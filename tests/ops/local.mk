@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every operator on every instruction set, against golden values and the plain C kernels.
-NGD_OPS_TESTS = tests/ops/test_attention tests/ops/test_excess tests/ops/test_fusions tests/ops/test_inplace tests/ops/test_kernels tests/ops/test_lanes tests/ops/test_layers tests/ops/test_matrices tests/ops/test_ops \
+NGD_OPS_TESTS = tests/ops/test_attention tests/ops/test_excess tests/ops/test_folding tests/ops/test_fusions tests/ops/test_inplace tests/ops/test_kernels tests/ops/test_lanes tests/ops/test_layers tests/ops/test_matrices tests/ops/test_ops \
 	tests/ops/test_random tests/ops/test_rewrites tests/ops/test_sampling tests/ops/test_simd_math
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_OPS_TESTS)
@@ -9,6 +9,7 @@ endif
 NGD_OPS_TEST_LIBS = $(NGD_DEVICES_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS) -lm
 tests_ops_test_attention_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_excess_LDADD = $(NGD_OPS_TEST_LIBS)
+tests_ops_test_folding_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_fusions_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_inplace_LDADD = $(NGD_OPS_TEST_LIBS)
 tests_ops_test_kernels_LDADD = $(NGD_OPS_TEST_LIBS)

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "graphs/uniform.h"
+#include "graphs/op_int.h"
+#include <math.h>
+#include <string.h>
+
+/* Integers beyond are not all numbers of f64, in which a fill value is written. */
+#define LARGEST_INT 0x1p53
+
+/* ---- numbers of a dtype ---- */
+
+static float nearest(ngd_dtype_t dtype, float v)
+{
+    if (dtype == NGD_F16)
+        return ngd_f16_to_f32(ngd_f32_to_f16(v));
+    return dtype == NGD_BF16 ? ngd_bf16_to_f32(ngd_f32_to_bf16(v)) : v;
+}
+
+/* Zero, infinite, or not so small that a device may flush it to zero. */
+static bool is_plain(ngd_dtype_t dtype, double v)
+{
+    return v == v && (v == 0 || fabs(v) >= (dtype == NGD_F16 ? 0x1p-14 : 0x1p-126));
+}
+
+static bool int_fits(ngd_dtype_t dtype, double v)
+{
+    static const double least[NGD_DTYPE_MAX] = {[NGD_I8] = -128, [NGD_I32] = -0x1p31, [NGD_I64] = -LARGEST_INT};
+    static const double most[NGD_DTYPE_MAX] = {
+        [NGD_I8] = 127, [NGD_U8] = 255, [NGD_I32] = 0x1p31 - 1, [NGD_I64] = LARGEST_INT, [NGD_BOOL] = 1};
+
+    return v >= least[dtype] && v <= most[dtype];
+}
+
+bool ngd_uniform_round(ngd_dtype_t dtype, double v, struct ngd_uniform *u_p)
+{
+    struct ngd_uniform u = {0};
+
+    if (ngd_dtype_is_float(dtype)) {
+        u.f = (double)nearest(dtype, (float)v);
+        if (!is_plain(dtype, v) || !is_plain(dtype, u.f))
+            return false;
+    } else {
+        if (!int_fits(dtype, v) || v != trunc(v))
+            return false;
+        u.i = (int64_t)v;
+    }
+    *u_p = u;
+    return true;
+}
+
+/* Casts that round, or cut off, are the device's; but between floats there is one way. */
+bool ngd_uniform_cast(ngd_dtype_t from, const struct ngd_uniform *x, ngd_dtype_t to, struct ngd_uniform *u_p)
+{
+    double v = ngd_uniform_number(from, x);
+    struct ngd_uniform u = {0};
+
+    if (to == NGD_BOOL)
+        u.i = v != 0;
+    else if (!ngd_uniform_round(to, v, &u))
+        return false;
+    if (to != NGD_BOOL && !ngd_dtype_is_float(from) && ngd_uniform_number(to, &u) != v)
+        return false;
+    *u_p = u;
+    return true;
+}
+
+bool ngd_uniform_equal(ngd_dtype_t dtype, const struct ngd_uniform *a, const struct ngd_uniform *b)
+{
+    return ngd_dtype_is_float(dtype) ? memcmp(&a->f, &b->f, sizeof(a->f)) == 0 : a->i == b->i;
+}
+
+bool ngd_uniform_of(const struct ngd_rewrite *rw, uint32_t value, struct ngd_uniform *u_p)
+{
+    const ngd_dtype_t dtype = ngd_rewrite_type(rw, value)->dtype;
+    uint32_t maker = ngd_rewrite_maker(rw, ngd_rewrite_root(rw, value));
+    const struct ngd_node *n = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(rw, maker);
+
+    return n && ngd_op_fills_all(n->op) && ngd_uniform_round(dtype, ngd_op_fill_value(n->op, n->attrs), u_p);
+}
+
+/* ---- operators: x and y are the operands, or y is the attribute `other` ---- */
+
+#define FLOAT(name, value)                      \
+    static float float_##name(float x, float y) \
+    {                                           \
+        (void)y;                                \
+        return value;                           \
+    }
+FLOAT(neg, -x)
+FLOAT(abs, fabsf(x))
+FLOAT(sqrt, sqrtf(x))
+FLOAT(rsqrt, 1.0f / sqrtf(x))
+FLOAT(reciprocal, 1.0f / x)
+FLOAT(relu, 0.0f > x ? 0.0f : x)
+FLOAT(floor, floorf(x))
+FLOAT(ceil, ceilf(x))
+FLOAT(round, rintf(x))
+FLOAT(trunc, x < 0 ? ceilf(x) : floorf(x))
+FLOAT(sign, (float)((x > 0) - (x < 0)))
+FLOAT(add, x + y)
+FLOAT(sub, x - y)
+FLOAT(rsub, y - x)
+FLOAT(mul, x *y)
+FLOAT(div, x / y)
+FLOAT(maximum, x > y ? x : y)
+FLOAT(minimum, x < y ? x : y)
+
+#define INT(name, value)                                   \
+    static uint64_t int_##name(int64_t x, int64_t y)       \
+    {                                                      \
+        const uint64_t ux = (uint64_t)x, uy = (uint64_t)y; \
+        (void)ux, (void)uy;                                \
+        return (uint64_t)(value);                          \
+    }
+INT(neg, 0 - ux)
+INT(abs, x < 0 ? 0 - ux : ux)
+INT(relu, x < 0 ? 0 : x)
+INT(sign, (x > 0) - (x < 0))
+INT(add, ux + uy)
+INT(sub, ux - uy)
+INT(rsub, uy - ux)
+INT(mul, ux *uy)
+INT(maximum, x > y ? x : y)
+INT(minimum, x < y ? x : y)
+INT(and, ux &uy)
+INT(or, ux | uy)
+INT(xor, ux ^ uy)
+INT(not, ~ux)
+
+/* Of numbers of any dtype, which f64 has exactly. */
+#define TEST(name, truth)                       \
+    static bool test_##name(double x, double y) \
+    {                                           \
+        (void)y;                                \
+        return truth;                           \
+    }
+TEST(eq, x == y)
+TEST(ne, x != y)
+TEST(lt, x < y)
+TEST(le, x <= y)
+TEST(gt, x > y)
+TEST(ge, x >= y)
+TEST(and, x != 0 && y != 0)
+TEST(or, x != 0 || y != 0)
+TEST(xor, (x != 0) != (y != 0))
+TEST(not, x == 0)
+TEST(isinf, isinf(x))
+TEST(isnan, x != x)
+
+static const struct {
+    float (*of_floats)(float x, float y);
+    uint64_t (*of_ints)(int64_t x, int64_t y);
+    bool (*test)(double x, double y);
+} rows[NGD_OP_MAX] = {
+    [NGD_OP_ATEN_NEG] = {float_neg, int_neg, NULL},
+    [NGD_OP_ATEN_ABS] = {float_abs, int_abs, NULL},
+    [NGD_OP_ATEN_SQRT] = {float_sqrt, NULL, NULL},
+    [NGD_OP_ATEN_RSQRT] = {float_rsqrt, NULL, NULL},
+    [NGD_OP_ATEN_RECIPROCAL] = {float_reciprocal, NULL, NULL},
+    [NGD_OP_ATEN_RELU] = {float_relu, int_relu, NULL},
+    [NGD_OP_ATEN_FLOOR] = {float_floor, NULL, NULL},
+    [NGD_OP_ATEN_CEIL] = {float_ceil, NULL, NULL},
+    [NGD_OP_ATEN_ROUND] = {float_round, NULL, NULL},
+    [NGD_OP_ATEN_TRUNC] = {float_trunc, NULL, NULL},
+    [NGD_OP_ATEN_SIGN] = {float_sign, int_sign, NULL},
+    [NGD_OP_ATEN_ADD_TENSOR] = {float_add, int_add, NULL},
+    [NGD_OP_ATEN_SUB_TENSOR] = {float_sub, int_sub, NULL},
+    [NGD_OP_ATEN_MUL_TENSOR] = {float_mul, int_mul, NULL},
+    [NGD_OP_ATEN_DIV_TENSOR] = {float_div, NULL, NULL},
+    [NGD_OP_ATEN_MAXIMUM] = {float_maximum, int_maximum, NULL},
+    [NGD_OP_ATEN_MINIMUM] = {float_minimum, int_minimum, NULL},
+    [NGD_OP_ATEN_ADD_SCALAR] = {float_add, int_add, NULL},
+    [NGD_OP_ATEN_SUB_SCALAR] = {float_sub, int_sub, NULL},
+    [NGD_OP_ATEN_RSUB_SCALAR] = {float_rsub, int_rsub, NULL},
+    [NGD_OP_ATEN_MUL_SCALAR] = {float_mul, int_mul, NULL},
+    [NGD_OP_ATEN_DIV_SCALAR] = {float_div, NULL, NULL},
+    [NGD_OP_ATEN_BITWISE_AND_TENSOR] = {NULL, int_and, NULL},
+    [NGD_OP_ATEN_BITWISE_OR_TENSOR] = {NULL, int_or, NULL},
+    [NGD_OP_ATEN_BITWISE_XOR_TENSOR] = {NULL, int_xor, NULL},
+    [NGD_OP_ATEN_BITWISE_NOT] = {NULL, int_not, NULL},
+    [NGD_OP_ATEN_EQ_TENSOR] = {NULL, NULL, test_eq},
+    [NGD_OP_ATEN_NE_TENSOR] = {NULL, NULL, test_ne},
+    [NGD_OP_ATEN_LT_TENSOR] = {NULL, NULL, test_lt},
+    [NGD_OP_ATEN_LE_TENSOR] = {NULL, NULL, test_le},
+    [NGD_OP_ATEN_GT_TENSOR] = {NULL, NULL, test_gt},
+    [NGD_OP_ATEN_GE_TENSOR] = {NULL, NULL, test_ge},
+    [NGD_OP_ATEN_EQ_SCALAR] = {NULL, NULL, test_eq},
+    [NGD_OP_ATEN_NE_SCALAR] = {NULL, NULL, test_ne},
+    [NGD_OP_ATEN_LT_SCALAR] = {NULL, NULL, test_lt},
+    [NGD_OP_ATEN_LE_SCALAR] = {NULL, NULL, test_le},
+    [NGD_OP_ATEN_GT_SCALAR] = {NULL, NULL, test_gt},
+    [NGD_OP_ATEN_GE_SCALAR] = {NULL, NULL, test_ge},
+    [NGD_OP_ATEN_LOGICAL_AND] = {NULL, NULL, test_and},
+    [NGD_OP_ATEN_LOGICAL_OR] = {NULL, NULL, test_or},
+    [NGD_OP_ATEN_LOGICAL_XOR] = {NULL, NULL, test_xor},
+    [NGD_OP_ATEN_LOGICAL_NOT] = {NULL, NULL, test_not},
+    [NGD_OP_ATEN_ISINF] = {NULL, NULL, test_isinf},
+    [NGD_OP_ATEN_ISNAN] = {NULL, NULL, test_isnan},
+};
+
+static bool has(const struct ngd_node *n, const char *attr)
+{
+    return ngd_op_attr_index(n->op, attr, strlen(attr)) >= 0;
+}
+
+/* The second operand as a number; *exact_p false: it is scaled in a way of which there are several. */
+static double second(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *in, bool *exact_p)
+{
+    const double alpha = has(n, "alpha") ? ngd_op_float(n, "alpha") : 1;
+    double y = 0;
+
+    *exact_p = alpha == 1;
+    if (n->n_in == 2)
+        y = ngd_uniform_number(dtype, &in[1]);
+    else if (has(n, "other"))
+        y = ngd_op_float(n, "other");
+    if (n->n_in == 1 && (n->op->id == NGD_OP_ATEN_ADD_SCALAR || n->op->id == NGD_OP_ATEN_SUB_SCALAR)) {
+        y *= alpha; /* a number that is added, whichever way it was made */
+        *exact_p = true;
+    }
+    return y;
+}
+
+static int64_t cut(ngd_dtype_t dtype, uint64_t v)
+{
+    switch (ngd_dtype_bytes(dtype)) {
+    case 1:
+        return dtype == NGD_BOOL ? v != 0 : dtype == NGD_U8 ? (int64_t)(uint8_t)v : (int64_t)(int8_t)v;
+    case 4:
+        return (int64_t)(int32_t)v;
+    default:
+        return (int64_t)v;
+    }
+}
+
+static bool compute_int(const struct ngd_node *n, ngd_dtype_t dtype, int64_t x, double y, struct ngd_uniform *u_p)
+{
+    int64_t v;
+
+    if (n->op->id == NGD_OP_ATEN_BITWISE_NOT && dtype == NGD_BOOL)
+        v = !x;
+    else if (fabs(y) <= LARGEST_INT && y == trunc(y))
+        v = cut(dtype, rows[n->op->id].of_ints(x, (int64_t)y));
+    else
+        return false;
+    if (v < (int64_t)-LARGEST_INT || v > (int64_t)LARGEST_INT)
+        return false;
+    *u_p = (struct ngd_uniform){.i = v};
+    return true;
+}
+
+/* Powers that kernels compute by multiplying. */
+static bool power(float x, double exponent, float *r_p)
+{
+    static const struct {
+        double exponent;
+        int32_t products;
+        bool root, inverse;
+    } known[] = {{1, 1, false, false}, {2, 2, false, false},  {3, 3, false, false},  {-1, 1, false, true},
+                 {-2, 2, false, true}, {0.5, 1, true, false}, {-0.5, 1, true, true}, {0, 0, false, false}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        float r = known[i].products ? x : 1;
+
+        if (known[i].exponent != exponent)
+            continue;
+        for (int32_t k = 1; k < known[i].products; k++)
+            r *= x;
+        r = known[i].root ? sqrtf(r) : r;
+        *r_p = known[i].inverse ? 1.0f / r : r;
+        return true;
+    }
+    return false;
+}
+
+static bool compute_float(const struct ngd_node *n, ngd_dtype_t dtype, float x, float y, struct ngd_uniform *u_p)
+{
+    float r;
+
+    if (n->op->id == NGD_OP_ATEN_POW_TENSOR_SCALAR)
+        return power(x, ngd_op_float(n, "exponent"), &r) && ngd_uniform_round(dtype, (double)r, u_p);
+    return rows[n->op->id].of_floats && ngd_uniform_round(dtype, (double)rows[n->op->id].of_floats(x, y), u_p);
+}
+
+/* min(max, max(min, x)), of bounds that the dtype has. */
+static bool clamp(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x, struct ngd_uniform *u_p)
+{
+    double v = ngd_uniform_number(dtype, x), low = ngd_op_float(n, "min"), high = ngd_op_float(n, "max");
+
+    if (ngd_dtype_is_float(dtype)) {
+        low = (double)nearest(dtype, (float)low);
+        high = (double)nearest(dtype, (float)high);
+    }
+    v = low > v ? low : v;
+    return ngd_uniform_round(dtype, high < v ? high : v, u_p);
+}
+
+bool ngd_uniform_compute(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                         struct ngd_uniform *u_p)
+{
+    const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
+    const bool is_float = ngd_dtype_is_float(dtype);
+    bool exact;
+    double y = second(n, dtype, in, &exact);
+
+    if (n->op->flags & NGD_OPF_IDENTITY)
+        return ngd_uniform_cast(dtype, &in[0], ngd_rewrite_type(rw, n->out[0])->dtype, u_p);
+    if (n->op->id == NGD_OP_ATEN_CLAMP)
+        return clamp(n, dtype, &in[0], u_p);
+    if (!exact)
+        return false;
+    if (rows[n->op->id].test) {
+        if (is_float && n->n_in == 1)
+            y = (double)nearest(dtype, (float)y);
+        *u_p = (struct ngd_uniform){.i = rows[n->op->id].test(ngd_uniform_number(dtype, &in[0]), y)};
+        return true;
+    }
+    if (is_float)
+        return is_plain(NGD_F32, y) && is_plain(NGD_F32, (double)(float)y) &&
+               compute_float(n, dtype, (float)in[0].f, (float)y, u_p);
+    return rows[n->op->id].of_ints && compute_int(n, dtype, in[0].i, y, u_p);
+}
