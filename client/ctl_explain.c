@@ -106,7 +106,7 @@ static int choose_subject(const struct ctl_command *command, char *text, Npugrap
                    : ctl_usage(command, "%s is no tag of a request", text);
     if (strncmp(text, "key:", 4) == 0)
         req->key = text + 4;
-    else if (strlen(text) == 16)
+    else if (strlen(text) == 16 && strchr(text, '/') == NULL)
         req->key = text;
     else
         req->digest = text;

@@ -6,6 +6,20 @@
 #include <errno.h>
 #include <string.h>
 
+/* As the other commands take it: with its number, of a graph that is registered in several ways. */
+static void put_digest(const struct ctl *ctl, struct ctl_table *t, const Npugraph__V1__ListGraphsResponse *r,
+                       const Npugraph__V1__GraphInfo *g)
+{
+    char text[100];
+    size_t n = 0;
+
+    for (size_t i = 0; i < r->n_graphs; i++)
+        n += strcmp(r->graphs[i]->digest, g->digest) == 0;
+    snprintf(text, sizeof(text), n > 1 && !ctl->json ? "%.*s/%llu" : "%.*s", ctl->json ? 64 : 12, g->digest,
+             (unsigned long long)g->number);
+    ctl_str(t, text);
+}
+
 static int list_graphs(struct ctl *ctl)
 {
     static const struct ctl_column columns[] = {
@@ -20,22 +34,26 @@ static int list_graphs(struct ctl *ctl)
         {"EVICTED", "evictions", true},
         {"POOL", "pool_bytes", true},
         {"MERGED", "merged_requests", true},
+        {"OPTIONS", "options", false},
+        /* For programs only: people see them where they tell graphs apart. */
+        {"NUMBER", "number", true},
+        {"DEVICE", "device", false},
     };
+    const size_t n = sizeof(columns) / sizeof(columns[0]) - (ctl->json ? 0 : 2);
     Npugraph__V1__ListGraphsRequest req = NPUGRAPH__V1__LIST_GRAPHS_REQUEST__INIT;
     Npugraph__V1__ListGraphsResponse *r =
         (void *)ctl_call(ctl, "/npugraph.v1.Graphs/List", &req.base, &npugraph__v1__list_graphs_response__descriptor);
     struct ctl_table *t;
-    char digest[80];
 
     if (r == NULL)
         return 1;
-    t = ctl_table_new(ctl, "graphs", columns, sizeof(columns) / sizeof(columns[0]));
+    t = ctl_table_new(ctl, "graphs", columns, n);
+    ctl_table_prose(t, 11);
     for (size_t i = 0; i < r->n_graphs; i++) {
         const Npugraph__V1__GraphInfo *g = r->graphs[i];
 
         ctl_row(t);
-        snprintf(digest, sizeof(digest), "%.*s", ctl->json ? 64 : 12, g->digest);
-        ctl_str(t, digest);
+        put_digest(ctl, t, r, g);
         ctl_str(t, g->name);
         ctl_int(t, g->nodes);
         ctl_int(t, g->registrations);
@@ -46,6 +64,11 @@ static int list_graphs(struct ctl *ctl)
         ctl_int(t, g->evictions);
         ctl_bytes(t, g->pool_bytes);
         ctl_int(t, g->merged_requests);
+        ctl_str(t, g->options);
+        if (ctl->json) {
+            ctl_int(t, g->number);
+            ctl_str(t, g->device);
+        }
     }
     ctl_table_end(t, "No graphs.");
     npugraph__free_message(r);

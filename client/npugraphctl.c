@@ -18,8 +18,9 @@ const struct ctl_command ctl_commands[] = {
      ctl_cmd_devices},
     {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
      "Registered graphs; one as text, Graphviz, plan or map",
-     "ID is a graph's digest or the first 6 or more digits of it. map draws the pool of its executables over the "
-     "steps;\n"
+     "ID is a graph's digest or the first 6 or more digits of it; DIGEST/NUMBER, as listed, where a graph is "
+     "registered\n"
+     "with several options. map draws the pool of its executables over the steps;\n"
      "--key chooses one by the first digits of its hash (see explain), --svg writes its map as a picture. `graph` is "
      "the\n"
      "same command.",

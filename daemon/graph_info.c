@@ -151,6 +151,18 @@ static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog,
     return true;
 }
 
+static char *print_options(const struct ngd_program *prog, struct ngd_arena *arena)
+{
+    struct ngd_strbuf sb;
+    char *text;
+
+    ngd_strbuf_init(&sb);
+    ngd_graph_options_print_changed(ngd_program_options(prog), &sb);
+    text = ngd_arena_strdup(arena, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return text;
+}
+
 Npugraph__V1__GraphInfo *ngd_graph_info(struct ngd_program *prog, bool details, struct ngd_arena *arena)
 {
     Npugraph__V1__GraphInfo *info = ngd_arena_calloc(arena, 1, sizeof(*info));
@@ -166,7 +178,10 @@ Npugraph__V1__GraphInfo *ngd_graph_info(struct ngd_program *prog, bool details, 
     info->name = ngd_arena_strdup(arena, g->name);
     info->digest = hex;
     info->nodes = g->n_nodes;
-    info->registrations = stats.references;
+    info->registrations = stats.references - 1; /* the caller's own */
+    info->number = ngd_program_number(prog);
+    info->device = ngd_arena_strdup(arena, ngd_device_info(ngd_program_device(prog))->name);
+    info->options = print_options(prog, arena);
     info->captures = stats.captures;
     info->replays = stats.replays;
     info->merged_replays = stats.merged_replays;
@@ -176,7 +191,7 @@ Npugraph__V1__GraphInfo *ngd_graph_info(struct ngd_program *prog, bool details, 
     info->evictions = stats.cache.evictions;
     info->executables = stats.cache.entries;
     info->pool_bytes = stats.pool_bytes;
-    return info->name && (!details || add_details(info, prog, g, arena)) ? info : NULL;
+    return info->name && info->device && info->options && (!details || add_details(info, prog, g, arena)) ? info : NULL;
 }
 
 Npugraph__V1__ModelInfo *ngd_model_info(struct ngd_model *model, struct ngd_arena *arena)

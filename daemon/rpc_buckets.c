@@ -117,7 +117,7 @@ static bool fill(struct work *w, Npugraph__V1__BucketsResponse *reply)
 
 static ngd_status_t work(struct work *w, Npugraph__V1__BucketsResponse *reply, struct ngd_diag *diag)
 {
-    ngd_status_t status = ngd_rpc_find_program(w->call, w->q->graph, w->q->digest, &w->prog, diag);
+    ngd_status_t status = ngd_rpc_find_program(w->call, w->q->graph, w->q->digest, false, &w->prog, diag);
 
     if (status == NGD_OK)
         status = find_symbol(w, diag);

@@ -33,7 +33,7 @@ static ngd_status_t find_subject(struct examination *e, struct ngd_diag *diag)
             "identity",
             e->call->identity->name);
     if (!e->q->graph)
-        return ngd_rpc_find_program(e->call, 0, e->q->digest, &e->prog, diag);
+        return ngd_rpc_find_program(e->call, 0, e->q->digest, false, &e->prog, diag);
     if (!e->call->session)
         return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,
                             "a graph's id belongs to a session; without one, name the graph by its digest");

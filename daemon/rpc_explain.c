@@ -164,7 +164,7 @@ static ngd_status_t choose(struct ngd_call *call, const Npugraph__V1__ExplainReq
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a key is named by %d to 16 digits of its hash",
                             MIN_DIGITS);
     if (q->graph || q->digest[0])
-        status = ngd_rpc_find_program(call, q->graph, q->digest, prog_p, diag);
+        status = ngd_rpc_find_program(call, q->graph, q->digest, false, prog_p, diag);
     *f = (struct filter){.program = *prog_p ? ngd_program_number(*prog_p) : 0, .key = q->key, .tag = q->tag};
     return status;
 }

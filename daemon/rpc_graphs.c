@@ -317,11 +317,28 @@ const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.once = true, .request = capt
 
 /* ---- describe, list, release --------------------------------------------------------------------- */
 
+#define WAYS_SAID 8 /* of those that a refusal lists */
+
 struct search {
     const char *prefix;
-    struct ngd_program *found; /* a reference */
+    size_t n_prefix;
+    uint64_t number;           /* 0: any */
+    struct ngd_program *found; /* the first; a reference */
     uint32_t n;
+    bool others; /* with another digest */
+    struct ngd_strbuf ways;
 };
+
+static void print_way(struct ngd_program *prog, const char *hex, struct ngd_strbuf *sb)
+{
+    const struct ngd_graph_options *options = ngd_program_options(prog);
+
+    ngd_strbuf_printf(sb, "%s%.12s/%" PRIu64 " (%s", sb->len ? ", " : "", hex, ngd_program_number(prog),
+                      ngd_device_info(ngd_program_device(prog))->name);
+    ngd_strbuf_append(sb, ngd_graph_options_are_default(options) ? "" : ", ");
+    ngd_graph_options_print_changed(options, sb);
+    ngd_strbuf_putc(sb, ')');
+}
 
 static void match_digest(void *ctx, struct ngd_program *prog)
 {
@@ -329,41 +346,77 @@ static void match_digest(void *ctx, struct ngd_program *prog)
     char hex[NGD_DIGEST_HEX];
 
     ngd_digest_hex(&ngd_program_graph(prog)->digest, hex);
-    if (strncmp(hex, s->prefix, strlen(s->prefix)) != 0)
+    if (strncmp(hex, s->prefix, s->n_prefix) != 0 || (s->number && s->number != ngd_program_number(prog)))
         return;
-    s->n++;
+    if (s->n++ < WAYS_SAID)
+        print_way(prog, hex, &s->ways);
     if (!s->found)
         s->found = ngd_program_ref(prog);
+    else
+        s->others =
+            s->others || !ngd_digest_equal(&ngd_program_graph(prog)->digest, &ngd_program_graph(s->found)->digest);
 }
 
-ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const char *digest,
+/* "DIGEST" or "DIGEST/NUMBER". */
+static bool read_name(const char *name, struct search *s)
+{
+    const char *digits = strchr(name, '/'), *p = digits;
+
+    s->prefix = name;
+    s->n_prefix = digits ? (size_t)(digits - name) : strlen(name);
+    if (!digits)
+        return true;
+    for (p++; *p >= '0' && *p <= '9'; p++)
+        if (__builtin_mul_overflow(s->number, 10, &s->number) ||
+            __builtin_add_overflow(s->number, (uint64_t)(*p - '0'), &s->number))
+            return false;
+    return *p == '\0' && s->number > 0;
+}
+
+static ngd_status_t find_by_name(struct ngd_call *call, const char *name, bool any, struct ngd_program **prog_p,
+                                 struct ngd_diag *diag)
+{
+    struct search s = {0};
+    ngd_status_t status = NGD_OK;
+
+    if (!read_name(name, &s) || s.n_prefix < 6)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "name a graph by its id, or by at least 6 digits of its digest (and /NUMBER, of several)");
+    ngd_strbuf_init(&s.ways);
+    ngd_program_for_each(call->daemon->sched, match_digest, &s);
+    if (!s.found)
+        status = ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.80s", name);
+    else if (s.others || (s.n > 1 && !any))
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.64s names %s: %s%s; say which", name,
+                              s.others ? "several graphs" : "a graph that is registered in several ways",
+                              ngd_strbuf_str(&s.ways), s.n > WAYS_SAID ? ", and more" : "");
+    ngd_strbuf_fini(&s.ways);
+    if (status)
+        ngd_program_unref(s.found);
+    else
+        *prog_p = s.found;
+    return status;
+}
+
+ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const char *digest, bool any,
                                   struct ngd_program **prog_p, struct ngd_diag *diag)
 {
-    struct search s = {.prefix = digest};
     struct ngd_binding *binding;
     struct ngd_object *o;
     ngd_status_t status;
 
-    if (graph) {
-        if (!call->session)
-            return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,
-                                "a graph's id belongs to a session; without one, name the graph by its digest");
-        status = ngd_session_get(call->session, graph, NGD_OBJECT_GRAPH, &o, diag);
-        if (status != NGD_OK)
-            return status;
-        binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
-        *prog_p = ngd_program_ref(ngd_binding_program(binding));
-        ngd_binding_unref(binding);
-        ngd_object_unref(o);
-        return NGD_OK;
-    }
-    if (strlen(digest) < 6)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "name a graph by its id, or by at least 6 digits of its digest");
-    ngd_program_for_each(call->daemon->sched, match_digest, &s);
-    if (!s.found)
-        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.64s", digest);
-    *prog_p = s.found; /* of several with one digest (other options) the first: their texts are the same */
+    if (!graph)
+        return find_by_name(call, digest, any, prog_p, diag);
+    if (!call->session)
+        return ngd_diag_set(diag, NGD_ERR_SESSION_REQUIRED,
+                            "a graph's id belongs to a session; without one, name the graph by its digest");
+    status = ngd_session_get(call->session, graph, NGD_OBJECT_GRAPH, &o, diag);
+    if (status != NGD_OK)
+        return status;
+    binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
+    *prog_p = ngd_program_ref(ngd_binding_program(binding));
+    ngd_binding_unref(binding);
+    ngd_object_unref(o);
     return NGD_OK;
 }
 
@@ -434,7 +487,8 @@ static void describe(struct ngd_call *call, const void *msg)
     struct ngd_program *prog = NULL;
     struct ngd_strbuf sb;
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_rpc_find_program(call, q->graph, q->digest, &prog, &diag);
+    bool text = q->form[0] == '\0' || strcmp(q->form, "text") == 0 || strcmp(q->form, "dot") == 0; /* as registered */
+    ngd_status_t status = ngd_rpc_find_program(call, q->graph, q->digest, text, &prog, &diag);
 
     ngd_strbuf_init(&sb);
     if (status == NGD_OK)

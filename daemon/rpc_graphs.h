@@ -7,8 +7,11 @@
 #include "daemon/rpc_call.h"
 #include "proto/npugraph.pb-c.h"
 
-/* By the id of a graph of the call's session, or (0) by a prefix of its digest; a reference. */
-ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const char *digest,
+/*
+ * By the id of a graph of the call's session, or (0) by a prefix of its digest, or "PREFIX/NUMBER"; a reference. Of a
+ * graph that is registered in several ways a prefix alone names one only when any of them will do.
+ */
+ngd_status_t ngd_rpc_find_program(struct ngd_call *call, uint64_t graph, const char *digest, bool any,
                                   struct ngd_program **prog_p, struct ngd_diag *diag);
 
 /* The buffers that a client names. buffers: n_params + n_states, NULL where none was named, borrowed from objects (n),

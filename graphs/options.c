@@ -475,6 +475,32 @@ void ngd_graph_options_print(const struct ngd_graph_options *options, bool key_o
     }
 }
 
+void ngd_graph_options_print_changed(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
+{
+    struct ngd_graph_options defaults;
+    const char *between = "";
+
+    ngd_graph_options_init(&defaults);
+    for (int i = 0; i < NGD_OPTION_MAX; i++) {
+        if (same_value(&rows[i], options, &defaults))
+            continue;
+        ngd_strbuf_printf(sb, "%s%s=", between, rows[i].info.name);
+        ngd_option_print_value(options, (ngd_option_id_t)i, sb);
+        between = " ";
+    }
+}
+
+bool ngd_graph_options_are_default(const struct ngd_graph_options *options)
+{
+    struct ngd_graph_options defaults;
+
+    ngd_graph_options_init(&defaults);
+    for (int i = 0; i < NGD_OPTION_MAX; i++)
+        if (!same_value(&rows[i], options, &defaults))
+            return false;
+    return true;
+}
+
 /* Without an allocation, whose failure could make two digests equal. */
 void ngd_graph_options_digest(const struct ngd_graph_options *options, bool key_only, struct ngd_digest *digest_p)
 {

@@ -65,6 +65,9 @@ ngd_status_t ngd_graph_options_set_for_capture(struct ngd_graph_options *options
 ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *options, struct ngd_diag *diag);
 
 /* "name=value\n" of every option, or only of those that plans depend on, in the order of the table. */
+/* Those that are not at the table's default, as "name=value name=value"; whether there are none. */
+void ngd_graph_options_print_changed(const struct ngd_graph_options *options, struct ngd_strbuf *sb);
+bool ngd_graph_options_are_default(const struct ngd_graph_options *options);
 void ngd_graph_options_print(const struct ngd_graph_options *options, bool key_only, struct ngd_strbuf *sb);
 void ngd_option_print_value(const struct ngd_graph_options *options, ngd_option_id_t id, struct ngd_strbuf *sb);
 /* Equal when those texts are. */

@@ -356,6 +356,49 @@ graph "beside" {
         assert unfloats(c.replay(after, data).outputs[1]) == [1] * 4
 
 
+@test("a graph that is registered in several ways is listed once for each, and what is asked of one of them names it by number")
+def ways():
+    text = 'npugraph 1\ngraph "ways" {\n  sym B 1..8 buckets 8\n  input %x : f32[B]\n  %y = aten.exp(%x)\n  return "y" = %y\n}'
+    with Daemon() as d, Client(d) as c:
+        plain = c.register(text)
+        other = c.register(text, options={"inplace_pass": "false", "verify_every_n": "2"})
+        for r in (plain, other):
+            c.replay(r.graph, [floats(0)], [1])
+        listed = {g.options: g for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs}
+        assert set(listed) == {"", "inplace_pass=false verify_every_n=2"}, listed
+        assert {g.digest for g in listed.values()} == {plain.digest} and {(g.registrations, g.device) for g in listed.values()} == {(1, "host:0")}
+        names = {options: f"{plain.digest[:12]}/{g.number}" for options, g in listed.items()}
+        keys = {options: [k.key for k in c.call("Graphs/Explain", pb.ExplainRequest(digest=name)).keys] for options, name in names.items()}
+        assert all(len(k) == 1 for k in keys.values()) and keys[""] != keys["inplace_pass=false verify_every_n=2"], keys
+        for options, name in names.items():
+            plan = c.call("Graphs/Describe", pb.DescribeRequest(digest=name, form="plan"))
+            assert "aten.exp" in plan.text and plan.info.options == options, plan
+            assert c.call("Graphs/Doctor", pb.ExamineRequest(digest=name)).healthy
+            c.call("Graphs/Buckets", pb.BucketsRequest(digest=name, apply=True, set=[1, 8] if options else [2, 8]))
+        now = {name: list(c.call("Graphs/Buckets", pb.BucketsRequest(digest=name)).present.buckets) for name in names.values()}
+        assert list(now.values()) == [[2, 8], [1, 8]], now
+        for method, request in (("Explain", pb.ExplainRequest), ("Doctor", pb.ExamineRequest), ("Trace", pb.ExamineRequest),
+                                ("Buckets", pb.BucketsRequest)):
+            got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, f"Graphs/{method}", request(digest=plain.digest))
+            assert all(name in got.text for name in names.values()) and "inplace_pass=false" in got.text, got.text
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6], form="map"))
+        assert "aten.exp" in c.call("Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6])).text  # the same of both
+        for bad in ("/1", plain.digest + "/", plain.digest + "/0", plain.digest + "/1x", plain.digest + "/99999999999999999999999"):
+            refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Explain", pb.ExplainRequest(digest=bad))
+        refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Explain", pb.ExplainRequest(digest=plain.digest + "/4711"))
+        table = subprocess.run([CTL, "--address", d.address, "graphs"], capture_output=True, text=True, check=True).stdout
+        assert all(name in table for name in names.values()), table
+        told = json.loads(subprocess.run([CTL, "--json", "--address", d.address, "graphs"], capture_output=True, text=True, check=True).stdout)
+        assert {(g["digest"], g["number"], g["options"], g["device"]) for g in told["graphs"]} == {
+            (g.digest, g.number, g.options, "host:0") for g in listed.values()}, told
+        for name in (names[""], f"{plain.digest[:14]}/{listed[''].number}"):  # as long as a key is, too
+            told = subprocess.run([CTL, "--json", "--address", d.address, "explain", name], capture_output=True, text=True, check=True).stdout
+            assert [k["key"] for k in json.loads(told)["keys"]] == keys[""], told
+        c.call("Graphs/Release", pb.ReleaseRequest(graph=other.graph))
+        until("one way is left", lambda: len(c.call("Graphs/List", pb.ListGraphsRequest()).graphs) == 1)
+        assert c.call("Graphs/Doctor", pb.ExamineRequest(digest=plain.digest)).healthy  # and needs no number any more
+
+
 @test("graphs are listed and described, as text that parses again, dot and plan")
 def describe(daemon):
     with Client(daemon) as c:
