@@ -530,5 +530,4 @@ START_TEST(without_the_relations_the_same_run_finds_wrong_answers)
 END_TEST
 
 UNIT_MAIN("scheduler/guard_mutations", mutated_requests_are_answered_rightly_or_refused,
-          without_the_guards_the_same_run_finds_wrong_answers,
-          without_the_relations_the_same_run_finds_wrong_answers)
+          without_the_guards_the_same_run_finds_wrong_answers, without_the_relations_the_same_run_finds_wrong_answers)
