@@ -24,7 +24,7 @@ struct decoder {
 };
 static const struct decoder files[] = {
     {"hf_aot", 48, 6, 6},   {"hf_flat_aot", 47, 6, 6}, {"hf_flat_export", 47, 6, 6},
-    {"vllm_aot", 51, 7, 7}, {"vllm_export", 51, 7, 7},
+    {"vllm_aot", 51, 6, 6}, {"vllm_export", 51, 6, 6},
 };
 #define N_FILES (sizeof(files) / sizeof(files[0]))
 
