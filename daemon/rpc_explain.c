@@ -37,7 +37,7 @@ static bool matches(void *ctx, const struct ngd_flight_event *e)
     char key[17];
 
     snprintf(key, sizeof(key), "%016" PRIx64, e->key);
-    return (!f->program || e->program == f->program) && (!f->tag || e->tag == f->tag) &&
+    return (!f->program || e->program == f->program) &&
            (!f->key[0] || (e->key && strncmp(key, f->key, strlen(f->key)) == 0));
 }
 
@@ -80,7 +80,7 @@ static bool add_events(struct ngd_call *call, struct filter *f, uint32_t limit, 
     reply->events = ngd_arena_calloc(&call->life, limit, sizeof(*reply->events));
     if (!list || !reply->events)
         return false;
-    n = ngd_recorder_read(ngd_sched_recorder(call->daemon->sched), matches, f, list, limit);
+    n = ngd_recorder_read(ngd_sched_recorder(call->daemon->sched), f->tag, matches, f, list, limit);
     for (uint32_t i = 0; i < n; i++) {
         reply->events[i] = event_message(&call->life, &list[i], now);
         if (!reply->events[i])

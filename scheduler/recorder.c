@@ -13,9 +13,14 @@ const struct ngd_event_info ngd_event_infos[NGD_EVENT_MAX] = {
 
 ngd_status_t ngd_recorder_init(struct ngd_recorder *rec)
 {
-    rec->ring = NGD_NEW_N(struct ngd_flight_event, NGD_RECORDER_EVENTS);
-    if (!rec->ring)
+    rec->ring.events = NGD_NEW_N(struct ngd_flight_event, NGD_RECORDER_EVENTS);
+    rec->tagged.events = NGD_NEW_N(struct ngd_flight_event, NGD_RECORDER_EVENTS);
+    if (!rec->ring.events || !rec->tagged.events) {
+        ngd_free(rec->ring.events);
+        ngd_free(rec->tagged.events);
+        rec->ring.events = rec->tagged.events = NULL;
         return NGD_ERR_NO_MEMORY;
+    }
     ngd_mutex_init(&rec->lock, NGD_RANK_RECORDER);
     for (int i = 0; i < NGD_EVENT_MAX; i++)
         rec->rows[i] = ngd_metric_row(NGD_M_FLIGHT_EVENTS, ngd_event_infos[i].name);
@@ -24,38 +29,40 @@ ngd_status_t ngd_recorder_init(struct ngd_recorder *rec)
 
 void ngd_recorder_fini(struct ngd_recorder *rec)
 {
-    if (!rec->ring)
+    if (!rec->ring.events)
         return;
     ngd_mutex_fini(&rec->lock);
-    ngd_free(rec->ring);
-    rec->ring = NULL;
+    ngd_free(rec->ring.events);
+    ngd_free(rec->tagged.events);
+    rec->ring.events = rec->tagged.events = NULL;
 }
 
-static struct ngd_flight_event *at(struct ngd_recorder *rec, uint64_t number)
+static struct ngd_flight_event *at(const struct ngd_flight_ring *ring, uint64_t number)
 {
-    return &rec->ring[(number - 1) % NGD_RECORDER_EVENTS];
+    return &ring->events[(number - 1) % NGD_RECORDER_EVENTS];
 }
 
-static struct ngd_flight_event *find_repeated_locked(struct ngd_recorder *rec, ngd_event_reason_t reason,
-                                                     const struct ngd_event_about *about) NGD_REQUIRES(rec->lock)
+/* The one that this repeats. tag: 0, or the same one, too. */
+static struct ngd_flight_event *find_repeated(const struct ngd_flight_ring *ring, ngd_event_reason_t reason,
+                                              const struct ngd_event_about *about, uint64_t tag)
 {
-    for (uint64_t i = 0; i < NGD_RECORDER_REPEAT && i < rec->n; i++) {
-        struct ngd_flight_event *e = at(rec, rec->n - i);
+    const uint64_t back = tag ? NGD_RECORDER_REPEAT_TAG : NGD_RECORDER_REPEAT;
 
-        if (e->reason == reason && e->program == about->program && e->key == about->key)
+    for (uint64_t i = 0; i < back && i < ring->n; i++) {
+        struct ngd_flight_event *e = at(ring, ring->n - i);
+
+        if (e->reason == reason && e->program == about->program && e->key == about->key && (!tag || e->tag == tag))
             return e;
     }
     return NULL;
 }
 
-static struct ngd_flight_event *add_locked(struct ngd_recorder *rec, ngd_event_reason_t reason,
-                                           const struct ngd_event_about *about, ngd_nsec_t now) NGD_REQUIRES(rec->lock)
+static struct ngd_flight_event *add(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
+                                    const struct ngd_event_about *about, ngd_nsec_t now)
 {
-    struct ngd_flight_event *e;
+    struct ngd_flight_event *e = at(ring, ++ring->n);
 
-    rec->n++;
-    e = at(rec, rec->n);
-    *e = (struct ngd_flight_event){.number = rec->n,
+    *e = (struct ngd_flight_event){.number = ring->n,
                                    .reason = reason,
                                    .program = about->program,
                                    .graph = about->graph->digest,
@@ -65,12 +72,26 @@ static struct ngd_flight_event *add_locked(struct ngd_recorder *rec, ngd_event_r
     return e;
 }
 
+static struct ngd_flight_event *put(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
+                                    const struct ngd_event_about *about, uint64_t tag, const char *text, ngd_nsec_t now)
+{
+    struct ngd_flight_event *e = find_repeated(ring, reason, about, tag);
+
+    if (!e)
+        e = add(ring, reason, about, now);
+    e->tag = about->tag;
+    e->count++;
+    e->last = now;
+    memcpy(e->text, text, sizeof(e->text));
+    return e;
+}
+
 void ngd_recorder_note(struct ngd_recorder *rec, ngd_event_reason_t reason, const struct ngd_event_about *about,
                        const char *fmt, ...)
 {
     ngd_nsec_t now = ngd_now();
-    struct ngd_flight_event *e;
     char text[NGD_RECORDER_TEXT];
+    uint64_t number;
     va_list ap;
 
     va_start(ap, fmt);
@@ -78,26 +99,24 @@ void ngd_recorder_note(struct ngd_recorder *rec, ngd_event_reason_t reason, cons
     va_end(ap);
     ngd_metric_row_add(rec->rows[reason], 1);
     ngd_mutex_lock(&rec->lock);
-    e = find_repeated_locked(rec, reason, about);
-    if (!e)
-        e = add_locked(rec, reason, about, now);
-    e->tag = about->tag;
-    e->count++;
-    e->last = now;
-    memcpy(e->text, text, sizeof(text));
+    number = put(&rec->ring, reason, about, 0, text, now)->number;
+    if (about->tag)
+        put(&rec->tagged, reason, about, about->tag, text, now)->number = number;
     ngd_mutex_unlock(&rec->lock);
 }
 
-uint32_t ngd_recorder_read(struct ngd_recorder *rec, bool (*match)(void *ctx, const struct ngd_flight_event *event),
-                           void *ctx, struct ngd_flight_event *list, uint32_t max)
+uint32_t ngd_recorder_read(struct ngd_recorder *rec, uint64_t tag,
+                           bool (*match)(void *ctx, const struct ngd_flight_event *event), void *ctx,
+                           struct ngd_flight_event *list, uint32_t max)
 {
+    const struct ngd_flight_ring *ring = tag ? &rec->tagged : &rec->ring;
     uint32_t n = 0;
 
     ngd_mutex_lock(&rec->lock);
-    for (uint64_t i = 0; i < NGD_RECORDER_EVENTS && i < rec->n && n < max; i++) {
-        const struct ngd_flight_event *e = at(rec, rec->n - i);
+    for (uint64_t i = 0; i < NGD_RECORDER_EVENTS && i < ring->n && n < max; i++) {
+        const struct ngd_flight_event *e = at(ring, ring->n - i);
 
-        if (!match || match(ctx, e))
+        if ((!tag || e->tag == tag) && (!match || match(ctx, e)))
             list[n++] = *e;
     }
     ngd_mutex_unlock(&rec->lock);

@@ -9,7 +9,8 @@
  * Why: "why was this one slow" is asked when it is over. Counters say how often, the ring says which key and what
  * values. Threads: any. A short lock; a replay that finds its executable and fits its bucket never comes here. Bounds:
  * NGD_RECORDER_EVENTS events. What repeats (same program, key and reason) raises the count of the event that is there,
- * so that a flood of one kind does not push out the rest.
+ * so that a flood of one kind does not push out the rest. What happened to requests with a tag is kept tag by tag
+ * besides, in a ring of the same size, so that one can be asked for after others of its kind.
  */
 #include "base/clock.h"
 #include "base/lock.h"
@@ -28,9 +29,10 @@ struct ngd_event_info {
 };
 extern const struct ngd_event_info ngd_event_infos[NGD_EVENT_MAX];
 
-#define NGD_RECORDER_EVENTS 2048
-#define NGD_RECORDER_REPEAT 256 /* events back in which a repetition is looked for */
-#define NGD_RECORDER_TEXT   224
+#define NGD_RECORDER_EVENTS     2048
+#define NGD_RECORDER_REPEAT     256 /* events back in which a repetition is looked for */
+#define NGD_RECORDER_REPEAT_TAG 16  /* and one of the same tag, which most often there is not */
+#define NGD_RECORDER_TEXT       224
 
 struct ngd_flight_event {
     uint64_t number; /* of all events, from 1 */
@@ -45,11 +47,16 @@ struct ngd_flight_event {
     char text[NGD_RECORDER_TEXT];
 };
 
+struct ngd_flight_ring {
+    uint64_t n; /* that there were */
+    struct ngd_flight_event *events;
+};
+
 struct ngd_recorder {
     struct ngd_mutex lock; /* rank RECORDER */
     /* Under lock. */
-    uint64_t n;
-    struct ngd_flight_event *ring;
+    struct ngd_flight_ring ring;
+    struct ngd_flight_ring tagged; /* number: of the event of `ring` that it is counted in */
     struct ngd_metric_row *rows[NGD_EVENT_MAX];
 };
 
@@ -66,8 +73,12 @@ struct ngd_event_about {
 void ngd_recorder_note(struct ngd_recorder *rec, ngd_event_reason_t reason, const struct ngd_event_about *about,
                        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
-/* Copies the events that match, newest first; returns how many. list has room for max. */
-uint32_t ngd_recorder_read(struct ngd_recorder *rec, bool (*match)(void *ctx, const struct ngd_flight_event *event),
-                           void *ctx, struct ngd_flight_event *list, uint32_t max);
+/*
+ * Copies the events that match, newest first; returns how many. list has room for max. tag: 0, or only what happened to
+ * requests with this tag, which is then all that is counted.
+ */
+uint32_t ngd_recorder_read(struct ngd_recorder *rec, uint64_t tag,
+                           bool (*match)(void *ctx, const struct ngd_flight_event *event), void *ctx,
+                           struct ngd_flight_event *list, uint32_t max);
 
 #endif

@@ -76,6 +76,11 @@ def refusals(daemon):
         events = explain(c, digest=g.digest[:10]).events
         guard = next(e for e in events if e.reason == "refused-guard")
         assert guard.tag == 77 and "GUARD_FAILED" in guard.text and "B = 65" in guard.text, guard
+        refused("GUARD_FAILED", "FAILED_PRECONDITION", run_rows, c, g.graph, 66, tag=79)
+        repeated = next(e for e in explain(c, digest=g.digest[:10]).events if e.reason == "refused-guard")
+        assert (repeated.number, repeated.tag, repeated.count) == (guard.number, 79, 2) and "B = 66" in repeated.text, repeated
+        [first] = explain(c, tag=77).events  # still by itself, with its own values
+        assert (first.number, first.tag, first.count, first.text) == (guard.number, 77, 1, guard.text), first
         size = next(e for e in events if e.reason == "refused-request")
         assert size.tag == 78 and "INPUT_SIZE" in size.text, size
 

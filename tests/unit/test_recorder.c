@@ -42,7 +42,7 @@ START_TEST(events_are_read_newest_first_and_repetitions_are_counted)
         note(&w, NGD_EVENT_REFUSED_GUARD, 1, 0, tag);
     note(&w, NGD_EVENT_REFUSED_GUARD, 2, 0, 60);
     note(&w, NGD_EVENT_MISS_FIRST, 1, 7, 101);
-    ck_assert_uint_eq(ngd_recorder_read(&w.rec, NULL, NULL, list, NGD_RECORDER_EVENTS), 4);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, NULL, NULL, list, NGD_RECORDER_EVENTS), 4);
     ck_assert(list[0].reason == NGD_EVENT_REFUSED_GUARD && list[0].program == 2 && list[0].count == 1);
     ck_assert(list[1].reason == NGD_EVENT_REFUSED_GUARD && list[1].count == 50 && list[1].tag == 50);
     ck_assert_str_eq(list[1].text, "tag 50");
@@ -66,11 +66,11 @@ START_TEST(ring_keeps_the_newest_and_a_reader_gets_what_it_asked_for)
     world_open(&w);
     for (uint64_t k = 1; k <= NGD_RECORDER_EVENTS + 100; k++)
         note(&w, NGD_EVENT_MISS_EVICTED, 1, k, k);
-    ck_assert_uint_eq(ngd_recorder_read(&w.rec, NULL, NULL, list, NGD_RECORDER_EVENTS + 1), NGD_RECORDER_EVENTS);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, NULL, NULL, list, NGD_RECORDER_EVENTS + 1), NGD_RECORDER_EVENTS);
     ck_assert_uint_eq(list[0].key, NGD_RECORDER_EVENTS + 100);
     ck_assert_uint_eq(list[NGD_RECORDER_EVENTS - 1].key, 101);
-    ck_assert_uint_eq(ngd_recorder_read(&w.rec, NULL, NULL, list, 3), 3);
-    ck_assert_uint_eq(ngd_recorder_read(&w.rec, of_key, &key, list, 3), 1);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, NULL, NULL, list, 3), 3);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, of_key, &key, list, 3), 1);
     ck_assert_uint_eq(list[0].tag, key);
     world_close(&w);
 }
@@ -84,8 +84,38 @@ START_TEST(a_flood_of_one_kind_does_not_push_out_the_rest)
     note(&w, NGD_EVENT_QUARANTINED, 3, 9, 1);
     for (int i = 0; i < 20000; i++)
         note(&w, NGD_EVENT_EAGER_FORCED, 1, 5, 2);
-    ck_assert_uint_eq(ngd_recorder_read(&w.rec, NULL, NULL, list, NGD_RECORDER_EVENTS), 2);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, NULL, NULL, list, NGD_RECORDER_EVENTS), 2);
     ck_assert(list[0].count == 20000 && list[1].reason == NGD_EVENT_QUARANTINED);
+    world_close(&w);
+}
+END_TEST
+
+START_TEST(a_request_with_a_tag_is_found_after_others_of_its_kind)
+{
+    uint64_t key = 5;
+    struct world w;
+
+    world_open(&w);
+    note(&w, NGD_EVENT_PADDED, 1, 4, 0);
+    for (uint64_t tag = 1; tag <= 1000; tag++)
+        note(&w, NGD_EVENT_PADDED, 1, 4 + tag % 2, tag);
+    note(&w, NGD_EVENT_PADDED, 1, 4, 0);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 0, NULL, NULL, list, NGD_RECORDER_EVENTS), 2);
+    ck_assert(list[0].count == 500 && list[1].count == 502 && list[1].tag == 0);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 7, NULL, NULL, list, NGD_RECORDER_EVENTS), 1);
+    ck_assert(list[0].reason == NGD_EVENT_PADDED && list[0].key == 5 && list[0].tag == 7 && list[0].count == 1);
+    ck_assert(list[0].number == 2); /* the event that it is one of */
+    ck_assert_str_eq(list[0].text, "tag 7");
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 8, of_key, &key, list, NGD_RECORDER_EVENTS), 0);
+    for (uint64_t i = 0; i < NGD_RECORDER_EVENTS; i++)
+        note(&w, NGD_EVENT_PADDED, 1, 4, 5000);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 5000, NULL, NULL, list, NGD_RECORDER_EVENTS), 1);
+    ck_assert_uint_eq(list[0].count, NGD_RECORDER_EVENTS);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 7, NULL, NULL, list, NGD_RECORDER_EVENTS), 1);
+    for (uint64_t tag = 5001; tag <= 5000 + NGD_RECORDER_EVENTS; tag++)
+        note(&w, NGD_EVENT_PADDED, 1, 4, tag);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 7, NULL, NULL, list, NGD_RECORDER_EVENTS), 0);
+    ck_assert_uint_eq(ngd_recorder_read(&w.rec, 5001, NULL, NULL, list, NGD_RECORDER_EVENTS), 1);
     world_close(&w);
 }
 END_TEST
@@ -112,7 +142,7 @@ START_TEST(threads_lose_no_count)
         ck_assert_int_eq(ngd_thread_start(&threads[i], "note", note_many, &w), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    n = ngd_recorder_read(&w.rec, NULL, NULL, list, NGD_RECORDER_EVENTS);
+    n = ngd_recorder_read(&w.rec, 0, NULL, NULL, list, NGD_RECORDER_EVENTS);
     for (uint32_t i = 0; i < n; i++)
         counted += list[i].count;
     ck_assert_uint_gt(n, 0);
@@ -125,4 +155,4 @@ END_TEST
 
 UNIT_MAIN("scheduler/recorder", events_are_read_newest_first_and_repetitions_are_counted,
           ring_keeps_the_newest_and_a_reader_gets_what_it_asked_for, a_flood_of_one_kind_does_not_push_out_the_rest,
-          threads_lose_no_count)
+          a_request_with_a_tag_is_found_after_others_of_its_kind, threads_lose_no_count)
