@@ -44,7 +44,7 @@ static void *map_huge(uint64_t bytes)
 
 /* ---- the arena ---- */
 
-#if NGD_HAVE_JEMALLOC
+#ifdef NGD_HAVE_JEMALLOC
 
 #include <jemalloc/jemalloc.h>
 

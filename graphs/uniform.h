@@ -17,7 +17,8 @@ struct ngd_uniform {
     int64_t i; /* of an integer or bool */
 };
 
-/* The value that an operator of the graph fills this with, or what this is a view of; false: none, or none that is good for computing. */
+/* The value that an operator of the graph fills this with, or what this is a view of; false: none, or none that is good
+ * for computing. */
 bool ngd_uniform_of(const struct ngd_rewrite *rw, uint32_t value, struct ngd_uniform *u_p);
 
 /* What an elementwise operator makes of operands with these values. */
