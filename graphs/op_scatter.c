@@ -98,6 +98,38 @@ bool ngd_rows_index_put(const struct ngd_graph *graph, const struct ngd_node *no
     return true;
 }
 
+ngd_status_t ngd_shape_index_copy(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+
+    if (!status)
+        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
+    if (!status)
+        status = ngd_op_rank_is(graph, node, 1, "index", 1, "[N]", diag);
+    if (!status)
+        status = ngd_op_dtype_is(graph, node, 2, "source", x->dtype, diag);
+    if (status)
+        return status;
+    memcpy(dims, x->dims, sizeof(dims));
+    dims[axis] = index->dims[0];
+    status =
+        ngd_op_shape_is(graph, node, 2, "source", x->rank, dims, "of x's shape, along dim as long as the index", diag);
+    return status ? status : as_x(graph, node, diag);
+}
+
+/* Along dimension 0 like index_put; along another one rows of x take what rows of the source have, by one index for
+ * all. */
+bool ngd_rows_index_copy(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                         const char **why_p)
+{
+    if (ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank) == 0)
+        return ngd_rows_index_put(graph, node, symbol, why_p);
+    return rows_dim(graph, node, symbol, why_p);
+}
+
 ngd_status_t ngd_shape_slice_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);

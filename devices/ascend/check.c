@@ -80,6 +80,7 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
         return true;
     case NGD_OP_ATEN_INDEX_SELECT:
     case NGD_OP_ATEN_GATHER:
+    case NGD_OP_ATEN_INDEX_COPY:
     case NGD_OP_ATEN_SCATTER_SRC:
     case NGD_OP_ATEN_SCATTER_VALUE:
     case NGD_OP_ATEN_SCATTER_ADD:
@@ -115,7 +116,7 @@ static bool writes_bound(const struct ngd_plan *plan, const struct ngd_plan_call
 static const char *why_not_computed(const struct ascend_exec *exec, const struct ascend_check *check)
 {
     const struct ngd_plan *plan = exec->plan;
-    const bool writes = check->call->op->id == NGD_OP_ATEN_INDEX_PUT ||
+    const bool writes = check->call->op->id == NGD_OP_ATEN_INDEX_PUT || check->call->op->id == NGD_OP_ATEN_INDEX_COPY ||
                         check->call->op->id == NGD_OP_ATEN_SCATTER_SRC ||
                         check->call->op->id == NGD_OP_ATEN_SCATTER_VALUE;
 

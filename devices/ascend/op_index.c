@@ -148,6 +148,23 @@ void ngd_ascend_build_index_put(struct ascend_issue *c)
     ASCEND_RUN(c, IndexPutImpl, T(y), ngd_ascend_list(c, &i, 1), T(v), accumulate, false);
 }
 
+/* Whole slices of x along dim; likewise. */
+void ngd_ascend_build_index_copy(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), source = ngd_ascend_in(c, 2),
+                       y = ngd_ascend_out(c, 0);
+    int64_t dim = ngd_call_int(c->call, "dim");
+
+    some_rows(c);
+    if (ngd_ascend_count(&y) == 0)
+        return;
+    ngd_ascend_store(c, &x, &y);
+    if (ngd_ascend_count(&i) == 0)
+        return;
+    i = guarded(c, &i, size_of(&x, dim));
+    ASCEND_RUN(c, InplaceIndexCopy, T(y), dim, T(i), T(source));
+}
+
 /* ---- a region of the result is replaced: x is copied, then the region is ---- */
 
 static void put_region(struct ascend_issue *c, const struct ascend_view *src, const struct ascend_view *region)

@@ -5,7 +5,7 @@
 /*
  * Tensors of indices. Indices are data: each is checked before it is used, and one outside its dimension ends the call
  * with INDEX_RANGE. Where PyTorch lets negative indices count from the end (indexing proper: index.Tensor, index_put)
- * they do here; embedding, gather, index_select and scatter take none, as there.
+ * they do here; embedding, gather, index_select, index_copy and scatter take none, as there.
  *
  * A dimension that carries a bucketed symbol ends at its actual rows: the padding behind them is out of range.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators whose result is operand 0 with some elements replaced or added to: scatter, index_put, slice_scatter,
- * select_scatter; and constant_pad_nd.
+ * Operators whose result is operand 0 with some elements replaced or added to: scatter, index_put, index_copy,
+ * slice_scatter, select_scatter; and constant_pad_nd.
  *
  * The result may lie over operand 0 (NGD_OPF_UPDATE): then nothing is copied. That is how a state is updated in place;
  * therefore all indices are checked before anything is written, and a replay that fails leaves the state as it was.
@@ -264,6 +264,80 @@ static ngd_status_t prepare_index_put(struct ngd_host_prepare *p, struct ngd_dia
 }
 
 const struct ngd_host_kernel ngd_host_index_put = {.select = ngd_select_contiguous, .prepare = prepare_index_put};
+
+/* ---- index_copy: slices of x along one dimension ---- */
+
+struct index_copy_params {
+    struct ngd_indices indices;
+    struct copy copy;
+    struct ngd_nd nd;                         /* one slice of the source, and where it goes */
+    struct rows rows, slice;                  /* of the index; of a slice */
+    int64_t index_step, source_step, to_step; /* bytes from one index to the next */
+};
+
+static void run_index_copy(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct index_copy_params *u = call->params;
+    const char *index = call->ptrs[1];
+    const int64_t limit = ngd_indices_limit(&u->indices, run), n = elements_now(&u->rows, run);
+    char *out = call->ptrs[3];
+    int64_t v;
+
+    (void)parts;
+    if (part)
+        return;
+    for (int64_t i = 0; i < n; i++)
+        if (!ngd_indices_get(&u->indices, index + i * u->index_step, limit, call, run, &v))
+            return;
+    run_copy(&u->copy, run, call->ptrs[0], out);
+    for (int64_t i = 0; i < n; i++) {
+        if (ngd_indices_get(&u->indices, index + i * u->index_step, limit, call, run, &v)) {
+            char *ptrs[] = {call->ptrs[2] + i * u->source_step, out + v * u->to_step};
+
+            ngd_nd_copy(&u->nd, ptrs, 0, elements_now(&u->slice, run));
+        }
+    }
+}
+
+static void set_slices(struct index_copy_params *u, const struct ngd_plan_tensor *source,
+                       const struct ngd_plan_tensor *out, uint32_t dim)
+{
+    const int64_t size = (int64_t)ngd_dtype_bytes(out->dtype);
+    struct ngd_plan_tensor from = *source, to = *out;
+
+    from.dims[dim] = to.dims[dim] = 1;
+    if (dim == 0)
+        from.row_sym = NGD_NO_ROW_SYM; /* its rows are the index's */
+    ngd_nd_init(&u->nd, &from, 0, (const struct ngd_plan_tensor *[]){&from, &to}, 2, 0);
+    u->slice = rows_of(&from);
+    u->source_step = source->strides[dim] * size;
+    u->to_step = out->strides[dim] * size;
+}
+
+static ngd_status_t prepare_index_copy(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *index = ngd_call_in(p->plan, p->call, 1),
+                                 *out = ngd_call_out(p->plan, p->call, 0);
+    struct index_copy_params *u = ngd_arena_calloc(p->arena, 1, sizeof(*u));
+    int64_t dim = ngd_call_int(p->call, "dim");
+
+    (void)diag;
+    if (!u)
+        return NGD_ERR_NO_MEMORY;
+    dim += dim < 0 ? out->rank : 0;
+    u->indices = ngd_indices_of(index, out, (uint32_t)dim, false);
+    set_copy(&u->copy, x, out);
+    u->rows = rows_of(index);
+    u->index_step = index->strides[0] * (int64_t)ngd_dtype_bytes(index->dtype);
+    set_slices(u, ngd_call_in(p->plan, p->call, 2), out, (uint32_t)dim);
+    p->fn = run_index_copy;
+    p->params = u;
+    p->serial = true;
+    p->cost_ns = 20 + (double)u->copy.nd.total * 0.3 + (double)u->rows.n * (5 + (double)u->slice.n * 0.3);
+    return NGD_OK;
+}
+
+const struct ngd_host_kernel ngd_host_index_copy = {.select = ngd_select_strided, .prepare = prepare_index_copy};
 
 /* ---- a region: slice_scatter, select_scatter, constant_pad_nd ---- */
 

@@ -827,6 +827,9 @@ START_TEST(writes_whose_padding_would_show_are_refused_by_name)
     } cases[] = {
         {PUT("sym B 1..8 buckets 4, 8", " {accumulate=true}"), "would be added"},
         {PUT("sym B 0..8 buckets 4, 8", ""), "symbol B, which may be 0"},
+        {"npugraph 1\ngraph \"p\" {\n sym B 0..8 buckets 4, 8\n input %x : f32[3,2]\n input %i : i64[B]\n"
+         " input %v : f32[B,2]\n %y = aten.index_copy(%x, %i, %v) {dim=0}\n return \"y\" = %y\n}\n",
+         "symbol B, which may be 0"},
     };
     struct bench b;
     int64_t rows = 2;
@@ -857,6 +860,8 @@ START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
         {COMPUTED(" %y = aten.embedding(%x, %i)\n aten.copy_(%s, %x)\n return \"y\" = %y\n"), "stay in a state"},
         {COMPUTED(" npu.scatter_pa_kv_cache(%t, %t, %i, %k, %k)\n return \"x\" = %x\n"), "slots and block tables"},
         {COMPUTED(" %y = aten.index_put(%x, %i, %v)\n return \"y\" = %y\n"), "rows of padding have computed indices"},
+        {COMPUTED(" %y = aten.index_copy(%x, %i, %v) {dim=0}\n return \"y\" = %y\n"),
+         "rows of padding have computed indices"},
         /* The state is written before the index is used, on both devices. */
         {COMPUTED(" aten.copy_(%s, %x)\n %y = aten.embedding(%x, %i)\n return \"y\" = %y\n"), NULL},
     };

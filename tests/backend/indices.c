@@ -25,6 +25,7 @@ static const struct {
     {"aten.scatter_add(%x, %j, %v) {dim=0}", ADD_FIRST, false},
     {"aten.index_put(%x, %i, %v)", PUT_ROWS, true},
     {"aten.index_put(%x, %i, %v) {accumulate=true}", ADD_ROWS, true},
+    {"aten.index_copy(%x, %i, %v) {dim=0}", PUT_ROWS, false},
 };
 
 /* k, an output, is what the indices are for everybody else. */

@@ -210,6 +210,49 @@ START_TEST(state_written_by_a_replay_is_there_for_the_next_and_for_a_read)
 }
 END_TEST
 
+/* As transformers' StaticCache is written, a position at each step. A wrong position leaves it as it was. */
+START_TEST(static_cache_takes_what_each_step_puts_at_its_position)
+{
+    static const int64_t positions[] = {0, 1, 5, 3, 6, -1, 2};
+    struct conform c;
+    struct ready r;
+    struct conform_io io;
+    float cache[2][6][2], want[2][6][2], given[2][2], y[2][6][2];
+
+    conform_open(&c, _i);
+    conform_ready(&r, &c,
+                  "npugraph 1\ngraph \"cache\" {\n state %c : f32[1,2,6,2]\n input %p : i64[1]\n"
+                  " input %k : f32[1,2,1,2]\n %n = aten.index_copy(%c, %p, %k) {dim=2}\n aten.copy_(%c, %n)\n"
+                  " %y = aten.add.Tensor(%c, %c)\n return \"y\" = %y\n}\n",
+                  NULL);
+    for (int i = 0; i < 24; i++)
+        (&want[0][0][0])[i] = (float)(i + 1);
+    CONFORM_OK(ngd_buffer_write(r.bound[0], 0, want, sizeof(want), &diag_));
+    conform_io_init(&io, NULL);
+    io.in[1] = (struct ngd_span){given, sizeof(given)};
+    io.out[0] = (struct ngd_out){y, sizeof(y)};
+    for (int step = 0; step < 7; step++) {
+        const int64_t at = positions[step];
+        const bool good = at >= 0 && at < 6;
+
+        for (int i = 0; i < 4; i++) {
+            given[i / 2][i % 2] = (float)(100 * step + i);
+            if (good)
+                want[i / 2][at][i % 2] = given[i / 2][i % 2];
+        }
+        io.in[0] = (struct ngd_span){&at, sizeof(at)};
+        io.launch.eager = step == 3;
+        ck_assert_int_eq(ngd_stream_run(c.b.stream, r.inst, &io.launch), good ? NGD_OK : NGD_ERR_INDEX_RANGE);
+        CONFORM_OK(ngd_buffer_read(r.bound[0], 0, cache, sizeof(cache), &diag_));
+        ck_assert_mem_eq(cache, want, sizeof(want));
+        for (int i = 0; i < 24 && good; i++)
+            ck_assert_float_eq((&y[0][0][0])[i], 2 * (&want[0][0][0])[i]);
+    }
+    ready_close(&r);
+    conform_close(&c);
+}
+END_TEST
+
 START_TEST(instances_of_one_executable_keep_their_buffers_apart)
 {
     struct conform c;
@@ -602,6 +645,7 @@ TCase *conform_replay(void)
     CONFORM_ADD(tcase, replay_of_a_chain_of_operators_is_right_each_time, eager_run_gives_the_bits_of_the_replay,
                 result_that_is_not_wanted_is_not_copied, output_room_that_is_larger_than_the_result_keeps_its_rest,
                 state_written_by_a_replay_is_there_for_the_next_and_for_a_read,
+                static_cache_takes_what_each_step_puts_at_its_position,
                 instances_of_one_executable_keep_their_buffers_apart, instance_keeps_its_executable_and_its_plan_alive,
                 buffers_that_do_not_fit_a_graph_are_refused_by_name,
                 host_parameters_change_at_each_replay_without_a_capture,

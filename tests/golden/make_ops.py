@@ -1510,6 +1510,26 @@ def traced_elementwise():
     case("aten.masked_fill.Scalar", [x, mask], [x.masked_fill(mask, least)], {"value": least}, tag="least")
 
 
+def copied_by_index():
+    """transformers' StaticCache: key_cache.index_copy_(2, cache_position, key_states)."""
+    for dtype in FLOATS + INTS + ("bool",):
+        x = sample_of(dtype, 4, 5, 6)
+        for dim, rows in ((0, [3, 1]), (1, [4]), (-2, [0, 2, 1]), (2, [5, 0, 3]), (1, [])):
+            shape = list(x.shape)
+            shape[dim] = len(rows)
+            index, source = torch.tensor(rows, dtype=torch.int64), sample_of(dtype, *shape)
+            case("aten.index_copy", [x, index, source], [x.index_copy(dim, index, source)], {"dim": dim})
+        rows, source, out = torch.tensor([2, 0, 2]), sample_of(dtype, 4, 3, 6), x.clone()
+        for i, row in enumerate(rows):  # in order: the last write wins
+            out[:, row] = source[:, i]
+        case("aten.index_copy", [x, rows.int(), source], [out], {"dim": 1})
+    cache, states = sample_of("bf16", 1, 2, 9, 16), sample_of("bf16", 1, 2, 1, 16)
+    at = torch.tensor([7])
+    case("aten.index_copy", [cache, at, states], [cache.index_copy(2, at, states)], {"dim": 2})
+    x = sample_of("f32", 7)
+    case("aten.index_copy", [x, at[:0], x[:0]], [x], {"dim": 0})
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1527,6 +1547,7 @@ def main():
     traced_views()
     traced_makers()
     traced_elementwise()
+    copied_by_index()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -194,6 +194,10 @@ static const struct {
      "input %x : f32[B,5]\ninput %i : i64[B,2]\n%y = aten.scatter.value(%x, %i) {dim=1, value=3}"},
     {NGD_OP_ATEN_SCATTER_ADD,
      "input %x : bf16[B,5]\ninput %i : i32[B,4]\ninput %s : bf16[B,4]\n%y = aten.scatter_add(%x, %i, %s) {dim=1}"},
+    {NGD_OP_ATEN_INDEX_COPY,
+     "input %x : f32[B,5,2]\ninput %i : i64[2]\ninput %s : f32[B,2,2]\n%y = aten.index_copy(%x, %i, %s) {dim=1}"},
+    {NGD_OP_ATEN_INDEX_COPY,
+     "input %x : u8[B,5]\ninput %i : i32[3]\ninput %s : u8[B,3]\n%y = aten.index_copy(%x, %i, %s) {dim=-1}"},
     {NGD_OP_ATEN_SLICE_SCATTER,
      "input %x : f32[B,9]\ninput %s : f32[B,3]\n%y = aten.slice_scatter(%x, %s) {dim=1, start=2, end=7, step=2}"},
     {NGD_OP_ATEN_SELECT_SCATTER,
@@ -221,6 +225,8 @@ static const struct {
      "input %x : f32[3,5]\ninput %i : i64[B]\ninput %s : f32[B,5]\n%y = aten.index_put(%x, %i, %s) {accumulate=true}"},
     {NGD_OP_ATEN_INDEX_PUT,
      "input %x : i32[3,5]\ninput %i : i32[B,2]\ninput %s : i32[B,2,5]\n%y = aten.index_put(%x, %i, %s)"},
+    {NGD_OP_ATEN_INDEX_COPY,
+     "input %x : f32[3,5]\ninput %i : i64[B]\ninput %s : f32[B,5]\n%y = aten.index_copy(%x, %i, %s) {dim=0}"},
 };
 
 /* Of kernels_basic.def, those whose operands cannot carry a bucketed symbol, or carry no rows. */
@@ -609,6 +615,7 @@ static const struct {
     {"", "aten.argmin(%v) {dim=0}", true},
     {"", "aten.cumsum(%v) {dim=0}", true},
     {"input %j : i64[2]\n", "aten.index_select(%v, %j) {dim=0}", true},
+    {"input %j : i64[12]\n", "aten.index_copy(%v, %j, %v) {dim=-1}", true},
     {"", "npu.swiglu(%v)", true},
 };
 
@@ -910,6 +917,9 @@ static const char *const empty_bodies[] = {
     "input %x : f32[3,4]\ninput %i : i64[0,4]\n%y = aten.gather(%x, %i) {dim=0}",
     "input %x : f32[3,4]\ninput %i : i64[0,4]\n%y = aten.scatter.src(%x, %i, %x) {dim=0}",
     "input %x : f32[3,4]\ninput %i : i64[0]\ninput %s : f32[0,4]\n%y = aten.index_put(%x, %i, %s)",
+    "input %x : f32[3,4]\ninput %i : i64[0]\ninput %s : f32[3,0]\n%y = aten.index_copy(%x, %i, %s) {dim=1}",
+    "input %x : f32[0,4]\ninput %i : i64[2]\ninput %s : f32[0,2]\n%y = aten.index_copy(%x, %i, %s) {dim=1}",
+    "input %x : f32[0,4]\ninput %i : i64[0]\n%y = aten.index_copy(%x, %i, %x) {dim=0}",
     "input %x : f32[0,4]\ninput %i : i64[0]\n%y = aten.index.Tensor(%x, %i)",
     "input %x : f32[0,4]\n%v = aten.t(%x)\n%y = aten.clone(%v)",
     "input %x : f32[0,4]\n%y = aten.tril(%x)",
@@ -982,6 +992,9 @@ static const struct {
     {"input %x : f32[9,6]\ninput %s : f32[2,2,6]\ninput %i : i32[2,2]\n%y = aten.index_put(%x, %i, %s) "
      "{accumulate=true}",
      9, true},
+    {"input %x : f32[9,6]\ninput %s : f32[4,6]\ninput %i : i64[4]\n%y = aten.index_copy(%x, %i, %s) {dim=0}", 9, false},
+    {"input %x : bf16[6,9,2]\ninput %s : bf16[6,4,2]\ninput %i : i32[4]\n%y = aten.index_copy(%x, %i, %s) {dim=1}", 9,
+     false},
     {"input %x : bf16[2,9]\ninput %s : bf16[2,2]\ninput %i : i32[2,2]\n%y = aten.scatter_add(%x, %i, %s) {dim=1}", 9,
      false},
     {"input %x : i8[9,2]\ninput %i : i64[2,2]\n%y = aten.scatter.value(%x, %i) {dim=0, value=-3}", 9, false},

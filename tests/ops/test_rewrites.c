@@ -182,7 +182,7 @@ static void some_update(struct world *w)
     const char *src = name(w, random_below(&w->r, 3) ? w->g->inputs[random_below(&w->r, w->g->n_inputs)] : x);
     bool added = false;
 
-    switch (random_below(&w->r, 6)) {
+    switch (random_below(&w->r, 8)) {
     case 0:
         added = add(w, 1, "aten.index_put(%%%s, %%i0, %%v0) {accumulate=%s}", name(w, x),
                     random_below(&w->r, 2) ? "true" : "false");
@@ -198,6 +198,13 @@ static void some_update(struct world *w)
         break;
     case 4:
         added = add(w, 1, "aten.slice_scatter(%%%s, %%v0) {start=1, end=3}", name(w, x));
+        break;
+    case 5:
+        added = add(w, 1, "aten.index_copy(%%%s, %%i0, %%v0) {dim=0}", name(w, x));
+        break;
+    case 6:
+        added = add(w, 1, "aten.slice.Tensor(%%%s) {dim=1, start=3, end=5}", src) &&
+                add(w, 1, "aten.index_copy(%%%s, %%i0, %%%s) {dim=1}", name(w, x), name(w, newest(w)));
         break;
     default:
         added = add(w, 1, "aten.slice_scatter(%%%s, %%%s)", name(w, x), src);

@@ -32,6 +32,10 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
           "%i)\n"
           "%x = aten.index.Tensor(%t, %i)\nreturn %y, %e, %x",
         S "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
+        S "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%y = aten.index_copy(%x, %i, %v) {dim=0}\n"
+          "return %y",
+        S "input %x : f32[B,8]\ninput %i : i64[3]\ninput %v : f32[B,3]\n%y = aten.index_copy(%x, %i, %v) {dim=1}\n"
+          "return %y",
         S "input %x : f32[B,8]\ninput %s : f32[B,3]\n%y = aten.slice_scatter(%x, %s) {dim=1, end=3}\nreturn %y",
         S "input %x : f32[B,8]\n%y = aten.constant_pad_nd(%x) {pad=[1,2]}\nreturn %y",
         S "input %x : f32[B,8]\ninput %i : i64[B,3]\ninput %s : f32[B,3]\n%y = aten.scatter.src(%x, %i, %s) {dim=1}\n"
@@ -134,6 +138,12 @@ START_TEST(operators_that_mix_rows_are_refused_by_name)
          NGD_ERR_GRAPH_NOT_ROWWISE, "tensor that has none"},
         {S "input %x : f32[B,8]\ninput %i : i64[4]\ninput %v : f32[4,8]\n%y = aten.index_put(%x, %i, %v)\nreturn %y",
          NGD_ERR_GRAPH_NOT_ROWWISE, "any of which may be written"},
+        {S "input %x : f32[B,8]\ninput %i : i64[4]\ninput %v : f32[4,8]\n%y = aten.index_copy(%x, %i, %v) {dim=0}\n"
+           "return %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "any of which may be written"},
+        {S "input %x : f32[B,8]\ninput %i : i64[B]\ninput %v : f32[B,B]\n%y = aten.index_copy(%x, %i, %v) {dim=1}\n"
+           "return %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "may size dimension 0 only"},
         {S "input %x : f32[B,8]\ninput %s : f32[8]\n%y = aten.select_scatter(%x, %s) {dim=0, index=0}\nreturn %y",
          NGD_ERR_GRAPH_NOT_ROWWISE, "works along dimension 0"},
         {S "input %x : f32[B,8]\n%y = aten.constant_pad_nd(%x) {pad=[0,0,1,0]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
@@ -225,6 +235,9 @@ START_TEST(graphs_whose_replays_would_see_one_another_are_refused_by_name)
         {BATCH "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n%p = aten.index_put(%x, %i, %v)\n"
                "%y = aten.index_select(%p, %i) {dim=0}\nreturn %y",
          NGD_ERR_GRAPH_NOT_ROWWISE, "node %p (aten.index_put|see one another"},
+        {BATCH "param %x : f32[16,8]\ninput %i : i64[B]\ninput %v : f32[B,8]\n"
+               "%p = aten.index_copy(%x, %i, %v) {dim=0}\n%y = aten.index_select(%p, %i) {dim=0}\nreturn %y",
+         NGD_ERR_GRAPH_NOT_ROWWISE, "node %p (aten.index_copy|see one another"},
         {BATCH "input %x : f32[B,8]\nstate %s : f32[8]\nparam %c : f32[8]\naten.copy_(%s, %c)\nreturn %x",
          NGD_ERR_GRAPH_NOT_ROWWISE, "aten.copy_|writes a state|without `batch`"},
         {BATCH "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,

@@ -119,6 +119,8 @@ static const struct {
     {"input %x : f32[8,9]\ninput %i : i64[B,2]\ninput %s : f32[B,2,9]\n"
      "%y = aten.index_put(%x, %i, %s) {accumulate=true}",
      "y", "f32[8,9]"},
+    {"input %x : f32[8,B,9]\ninput %i : i64[C]\ninput %s : f32[8,B,C]\n%y = aten.index_copy(%x, %i, %s) {dim=-1}", "y",
+     "f32[8,B,9]"},
     {"input %x : bf16[B]\n%a = aten.sign(%x)\n%b = aten.trunc(%a)\n%y = aten.leaky_relu(%b) {negative_slope=0.2}", "y",
      "bf16[B]"},
     {"input %x : i64[B]\n%s = aten.sign(%x)\n%a = aten.isnan(%s)\n%y = aten.isinf(%x)", "y", "bool[B]"},

@@ -286,7 +286,9 @@ static void expect_update(const char *body, uint32_t calls, bool in_place)
 
 START_TEST(updates_of_a_state_that_are_copied_back_work_in_it)
 {
-    static const char *const updates[] = {"aten.index_put(%s, %i, %v)", "aten.index_put(%s, %i, %v) {accumulate=true}",
+    static const char *const updates[] = {"aten.index_put(%s, %i, %v)",
+                                          "aten.index_put(%s, %i, %v) {accumulate=true}",
+                                          "aten.index_copy(%s, %i, %v) {dim=0}",
                                           "aten.slice_scatter(%s, %v) {start=2, end=4}",
                                           "aten.scatter.value(%s, %j) {dim=0, value=1}",
                                           "aten.scatter.src(%s, %j, %v) {dim=0}"};
@@ -307,6 +309,27 @@ START_TEST(updates_of_a_state_that_are_copied_back_work_in_it)
     expect_update(PUT_INPUTS "  %n = aten.index_put(%x, %i, %v)\n  aten.copy_(%s, %n)", 1, false);
     /* intermediates, too */
     expect_update(PUT_INPUTS "  %e = aten.exp(%x)\n  %n = aten.index_put(%e, %i, %v)\n  return \"n\" = %n", 2, true);
+}
+END_TEST
+
+/* transformers' StaticCache at a decode step: what moves is the step's rows, and no memory is for the cache. */
+START_TEST(a_static_cache_is_written_where_it_is)
+{
+    static const char body[] =
+        "  state %c : f32[1,2,4096,16]\n  input %p : i64[1]\n  input %k : f32[1,1,2,16]\n"
+        "  %h = aten.transpose.int(%k) {dim0=1, dim1=2}\n  %n = aten.index_copy(%c, %p, %h) {dim=2}\n"
+        "  %y = aten.select.int(%n) {dim=2, index=5}\n  %z = aten.neg(%y)\n  aten.copy_(%c, %n)\n"
+        "  return \"z\" = %z";
+    struct ngd_plan *p = plan_body(body, &inplace_target, NULL);
+
+    ck_assert_uint_eq(p->n_calls, 2);
+    ck_assert_int_eq(p->calls[0].op->id, NGD_OP_ATEN_INDEX_COPY);
+    ck_assert_uint_eq(p->tensors[p->calls[0].in[0]].root, p->tensors[p->calls[0].out[0]].root);
+    ck_assert_uint_eq(p->tensors[p->calls[0].in[0]].offset, p->tensors[p->calls[0].out[0]].offset);
+    ck_assert_int_eq(p->tensors[p->tensors[p->calls[0].out[0]].root].space, NGD_SPACE_BOUND);
+    ck_assert_uint_lt(p->pool_bytes, 1024);
+    ngd_plan_unref(p);
+    expect_update(body, 2, true);
 }
 END_TEST
 
@@ -396,5 +419,6 @@ UNIT_MAIN("graphs/plan_place", operands_of_a_cat_are_computed_into_its_result,
           inputs_keep_their_storage_when_they_are_not_cloned, what_is_copied_back_to_a_state_is_computed_into_it,
           a_copy_back_stays_when_somebody_would_see_the_difference,
           a_value_that_was_copied_back_may_be_read_until_the_state_is_written_again,
-          updates_of_a_state_that_are_copied_back_work_in_it, updates_through_reshaping_views_of_a_state_work_in_it,
+          updates_of_a_state_that_are_copied_back_work_in_it, a_static_cache_is_written_where_it_is,
+          updates_through_reshaping_views_of_a_state_work_in_it,
           an_update_of_a_state_is_made_aside_when_somebody_would_see_the_difference)

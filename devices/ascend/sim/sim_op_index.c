@@ -283,6 +283,49 @@ ngd_acl_error_t aclnnIndexPutImplGetWorkspaceSize(struct aclTensor *self, const 
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
+/* x[..index[k]..] is source[..k..] along i[0]: t[0] x, t[1] index, t[2] source. */
+static void run_index_copy(struct sim_op *op)
+{
+    const struct sim_view *index = &op->t[1];
+    const int64_t dim = op->i[0];
+
+    for (int64_t k = 0, n = sim_elements(index); k < n; k++) {
+        const int64_t to = sim_load_int(sim_at(index, k), index->dtype);
+        struct sim_view x = op->t[0], source = op->t[2];
+
+        if (bad_index(to, x.dims[dim]))
+            return;
+        x.p += to * x.strides[dim] * (int64_t)sim_size(x.dtype);
+        source.p += k * source.strides[dim] * (int64_t)sim_size(x.dtype);
+        x.dims[dim] = source.dims[dim] = 1;
+        for (int64_t i = 0, m = sim_elements(&x); i < m; i++)
+            memcpy(sim_at(&x, i), sim_at(&source, i), sim_size(x.dtype));
+    }
+}
+
+ngd_acl_error_t aclnnInplaceIndexCopyGetWorkspaceSize(struct aclTensor *self, int64_t dim,
+                                                      const struct aclTensor *index, const struct aclTensor *source,
+                                                      NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    const struct sim_view *x, *i, *s;
+
+    SIM_CALL("aclnnInplaceIndexCopyGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnInplaceIndexCopy", run_index_copy);
+    x = ngd_aclsim_operand(op, self);
+    i = ngd_aclsim_operand(op, index);
+    s = ngd_aclsim_operand(op, source);
+    dim += dim < 0 && !op->code ? (int64_t)x->rank : 0;
+    op->i[0] = dim;
+    ngd_aclsim_check(op, op->code || (dim >= 0 && dim < (int64_t)x->rank), "a dimension is out of range");
+    ngd_aclsim_check(op, op->code || (is_index(i) && i->rank <= 1), "a vector of indices of int32 or int64");
+    ngd_aclsim_check(op, op->code || (s->dtype == x->dtype && s->rank == x->rank), "a source of another dtype or rank");
+    for (uint32_t d = 0; !op->code && d < x->rank; d++)
+        ngd_aclsim_check(op, s->dims[d] == (d == (uint32_t)dim ? sim_elements(i) : x->dims[d]),
+                         "a source of another shape");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
 /* out = self, then out[..index..] along i[0]: t[0] self, t[1] index, t[2] src or nothing, t[3] out; one by one. */
 static void run_along(struct sim_op *op)
 {
