@@ -3,6 +3,7 @@
 #include "graphs/rewrite.h"
 #include "base/mem.h"
 #include "graphs/graph_int.h"
+#include "graphs/op_int.h"
 #include <assert.h>
 #include <string.h>
 
@@ -136,6 +137,21 @@ static ngd_status_t copy_attrs(const struct copy *c, const struct ngd_node *n, s
     return status;
 }
 
+/* A size of -1 beside one that is 0 now, where S stood that is 0: it says no longer what it was worth. */
+static ngd_status_t copy_inferred(const struct copy *c, const struct ngd_node *n, struct scratch *s)
+{
+    const struct ngd_type *type = &c->from->values[n->out[0]].type;
+    ngd_status_t status = NGD_OK;
+    bool empty = false;
+
+    for (uint32_t k = 0; k < n->attrs[0].n; k++)
+        empty = empty || s->lists[0][k] == 0;
+    for (uint32_t k = 0; empty && k < n->attrs[0].n && !status; k++)
+        if (s->lists[0][k] == -1)
+            status = copy_dim(c, type->dims[k], &s->lists[0][k]);
+    return status;
+}
+
 /* The value whose name a result takes: that of the one it replaced, if that one is gone. */
 static uint32_t name_of(const struct ngd_rewrite *rw, uint32_t value)
 {
@@ -153,6 +169,8 @@ static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_re
     uint32_t made;
     ngd_status_t status = copy_attrs(c, n, s);
 
+    if (!status && n->op->shape == ngd_shape_view)
+        status = copy_inferred(c, n, s);
     spec.line = n->line;
     spec.scope = n->scope;
     for (uint32_t i = 0; i < n->n_in; i++)

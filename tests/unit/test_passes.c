@@ -125,6 +125,35 @@ START_TEST(exact_symbols_become_their_values_and_bucketed_ones_stay)
 }
 END_TEST
 
+/* The -1 was worked out while S could be anything. */
+START_TEST(sizes_that_were_inferred_stay_what_they_are_where_a_symbol_is_0)
+{
+    static const char *const disabled[] = {"", "all"};
+    struct ngd_graph *g = parse_body("  sym S 0..4\n  input %x : f32[S,6]\n  %a = aten.view(%x) {size=[-1,S,3]}\n"
+                                     "  %b = aten.reshape(%a) {shape=[S*2,-1]}\n"
+                                     "  %c = aten._unsafe_view(%b) {size=[S,3,-1]}\n"
+                                     "  return \"a\" = %a, \"b\" = %b, \"c\" = %c");
+    const int64_t symbols[] = {0};
+
+    for (int i = 0; i < 2; i++) {
+        struct ngd_graph_options options;
+        struct ngd_graph *after;
+        struct ngd_diag diag = {0};
+        char *text;
+
+        ngd_graph_options_init(&options);
+        ck_assert_int_eq(ngd_graph_options_set(&options, "disable_passes", disabled[i], &diag), NGD_OK);
+        if (ngd_passes_run(g, symbols, &options, &stub_target, NULL, NULL, &after, &diag))
+            ck_abort_msg("%s", diag.text);
+        text = print_graph(after);
+        check_says(text, "f32[2,0,3]|f32[0,3]|f32[0,3,2]", text);
+        ngd_free(text);
+        ngd_graph_unref(after);
+    }
+    ngd_graph_unref(g);
+}
+END_TEST
+
 static void note(void *ctx, const struct ngd_pass *pass, const struct ngd_graph *graph)
 {
     struct ngd_strbuf *sb = ctx;
@@ -197,5 +226,6 @@ START_TEST(a_decoders_passes_take_less_than_30_ms)
 END_TEST
 
 UNIT_MAIN("graphs/passes", each_pass_makes_of_its_cases_what_their_files_say,
-          exact_symbols_become_their_values_and_bucketed_ones_stay, a_run_reports_what_each_pass_did_and_can_be_watched,
-          a_decoders_passes_take_less_than_30_ms)
+          exact_symbols_become_their_values_and_bucketed_ones_stay,
+          sizes_that_were_inferred_stay_what_they_are_where_a_symbol_is_0,
+          a_run_reports_what_each_pass_did_and_can_be_watched, a_decoders_passes_take_less_than_30_ms)
