@@ -7,7 +7,7 @@
  * What is measured is a process that has just started, so every figure is of a process of its own: this program starts
  * itself, and each start plays one part (see `parts`), measures once, and says what it measured. A round is one start
  * in each part, over a store that the first one leaves behind. Between binding and the first replay nothing happens for
- * --pause milliseconds: with 0, caches and CPUs are as what came before left them. `--part NAME --dir DIR` plays one
+ * 20 ms; with --no-pause caches and CPUs are as what came before left them. `--part NAME --dir DIR` plays one
  * part over DIR, whose `store` is what a part before it left there; perf can look at that.
  *
  * The graph is the one that the daemon makes of a checkpoint, or, with `--graph written`, the one of
@@ -35,7 +35,7 @@
 #define BLOCK   16
 #define LAYERS  28
 
-static int64_t pause_ms = 20;
+static bool no_pause;
 
 struct start {
     struct ngd_store *store;
@@ -160,9 +160,9 @@ static void start_open(struct start *s, const char *dir, uint32_t threads)
 /* What threads do when they begin has ended then. */
 static void settle(void)
 {
-    const struct timespec pause = {.tv_sec = pause_ms / 1000, .tv_nsec = pause_ms % 1000 * 1000000};
+    static const struct timespec pause = {.tv_nsec = 20000000};
 
-    if (pause_ms > 0)
+    if (!no_pause)
         nanosleep(&pause, NULL);
 }
 
@@ -393,11 +393,10 @@ static struct samples *samples_of(const char *what)
 
 static FILE *start_part(const char *name, const char *which, const char *dir, int64_t threads, pid_t *pid_p)
 {
-    char number[24], pause[24];
+    char number[24];
     int ends[2];
 
     snprintf(number, sizeof(number), "%lld", (long long)threads);
-    snprintf(pause, sizeof(pause), "%lld", (long long)pause_ms);
     if (pipe(ends) != 0 || (*pid_p = fork()) < 0)
         bench_fail("a process cannot be started");
     if (*pid_p == 0) {
@@ -405,7 +404,7 @@ static FILE *start_part(const char *name, const char *which, const char *dir, in
         close(ends[0]);
         close(ends[1]);
         execl("/proc/self/exe", "bench_capture", "--part", name, "--graph", which, "--dir", dir, "--threads", number,
-              "--pause", pause, (char *)NULL);
+              no_pause ? "--no-pause" : (char *)NULL, (char *)NULL);
         _exit(127);
     }
     close(ends[1]);
@@ -470,9 +469,9 @@ int main(int argc, char **argv)
     int64_t rounds = 12, threads = 2;
     const char *part = NULL, *part_dir = ".", *graph = "checkpoint";
     const struct bench_option options[] = {
-        {.name = "rounds", .number = &rounds},  {.name = "threads", .number = &threads},
-        {.name = "pause", .number = &pause_ms}, {.name = "graph", .text = &graph},
-        {.name = "part", .text = &part},        {.name = "dir", .text = &part_dir}};
+        {.name = "rounds", .number = &rounds},   {.name = "threads", .number = &threads},
+        {.name = "no-pause", .flag = &no_pause}, {.name = "graph", .text = &graph},
+        {.name = "part", .text = &part},         {.name = "dir", .text = &part_dir}};
     char *dir;
 
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
