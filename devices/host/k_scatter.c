@@ -221,6 +221,18 @@ struct index_put_params {
     write_fn write;
 };
 
+/* Before anything is written; the first that is not fails the replay. */
+static bool all_valid(const struct ngd_indices *indices, const char *index, int64_t step, int64_t n, int64_t limit,
+                      const struct ngd_host_call *call, struct ngd_host_run *run)
+{
+    int64_t v;
+
+    for (int64_t i = 0; i < n; i++)
+        if (!ngd_indices_get(indices, index + i * step, limit, call, run, &v))
+            return false;
+    return true;
+}
+
 static void run_index_put(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct index_put_params *u = call->params;
@@ -232,9 +244,8 @@ static void run_index_put(const struct ngd_host_call *call, struct ngd_host_run 
     (void)parts;
     if (part)
         return;
-    for (int64_t i = 0; i < n; i++)
-        if (!ngd_indices_get(&u->indices, index + i * u->index_size, limit, call, run, &v))
-            return;
+    if (!all_valid(&u->indices, index, u->index_size, n, limit, call, run))
+        return;
     run_copy(&u->copy, run, call->ptrs[0], out);
     for (int64_t i = 0; i < n; i++)
         if (ngd_indices_get(&u->indices, index + i * u->index_size, limit, call, run, &v))
@@ -286,9 +297,8 @@ static void run_index_copy(const struct ngd_host_call *call, struct ngd_host_run
     (void)parts;
     if (part)
         return;
-    for (int64_t i = 0; i < n; i++)
-        if (!ngd_indices_get(&u->indices, index + i * u->index_step, limit, call, run, &v))
-            return;
+    if (!all_valid(&u->indices, index, u->index_step, n, limit, call, run))
+        return;
     run_copy(&u->copy, run, call->ptrs[0], out);
     for (int64_t i = 0; i < n; i++) {
         if (ngd_indices_get(&u->indices, index + i * u->index_step, limit, call, run, &v)) {
