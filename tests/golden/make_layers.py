@@ -83,7 +83,7 @@ def attend(
 
 
 # One node of what is traced, whatever it does inside.
-paged_attention = torch.library.custom_op(f"{NAMESPACE}::paged_attention", attend, mutates_args=())
+paged_attention = torch.library.custom_op("::".join((NAMESPACE, "paged_attention")), attend, mutates_args=())
 
 
 @paged_attention.register_fake
