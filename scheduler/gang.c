@@ -211,16 +211,16 @@ static ngd_status_t rank_key(const struct ngd_program *prog, const struct ngd_ke
     return status;
 }
 
-static ngd_status_t make_rank(struct ngd_program *prog, const struct ngd_key *of, struct ngd_executable **x_p,
-                              struct ngd_diag *diag)
+static ngd_status_t make_rank(struct ngd_program *prog, const struct ngd_key *of, bool eager,
+                              struct ngd_executable **x_p, struct ngd_diag *diag)
 {
     struct ngd_key key;
     ngd_status_t status = rank_key(prog, of, &key, diag);
 
-    return status ? status : ngd_program_make_rank(prog, &key, x_p, diag);
+    return status ? status : ngd_program_make_rank(prog, &key, eager, x_p, diag);
 }
 
-ngd_status_t ngd_gang_make_ranks(struct ngd_executable *x, const struct ngd_key *key, struct ngd_diag *diag)
+ngd_status_t ngd_gang_make_ranks(struct ngd_executable *x, const struct ngd_key *key, bool eager, struct ngd_diag *diag)
 {
     const struct ngd_gang *gang = x->prog->gang;
     ngd_status_t status = NGD_OK;
@@ -231,7 +231,7 @@ ngd_status_t ngd_gang_make_ranks(struct ngd_executable *x, const struct ngd_key 
     for (uint32_t r = 0; r < gang->n && !status; r++) {
         if (r == gang->leader)
             continue;
-        status = make_rank(gang->programs[r], key, &x->ranks[r], diag);
+        status = make_rank(gang->programs[r], key, eager, &x->ranks[r], diag);
         if (status)
             ngd_diag_prefix(diag, "rank %u, device %s: ", r, gang->programs[r]->queue->dev_name);
     }

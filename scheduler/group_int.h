@@ -58,7 +58,8 @@ ngd_status_t ngd_gang_check(const struct ngd_group *group, struct ngd_program *c
 ngd_status_t ngd_group_check_graph(const struct ngd_group *group, const struct ngd_graph *graph, struct ngd_diag *diag);
 
 /* The executables of the gang's other ranks, for x, which is the leader's. On an error x has none. */
-ngd_status_t ngd_gang_make_ranks(struct ngd_executable *x, const struct ngd_key *key, struct ngd_diag *diag);
+ngd_status_t ngd_gang_make_ranks(struct ngd_executable *x, const struct ngd_key *key, bool eager,
+                                 struct ngd_diag *diag);
 void ngd_gang_drop_ranks(struct ngd_executable *x);
 
 /* As ngd_executable_run, of all ranks; slot is of the group's first device. */

@@ -12,6 +12,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/decode.c \
 	scheduler/doctor.c \
 	scheduler/dump.c \
+	scheduler/eager_plans.c scheduler/eager_plans.h \
 	scheduler/event.c scheduler/event.h \
 	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
 	scheduler/expiry.c \

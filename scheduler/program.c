@@ -10,6 +10,7 @@
 #include "graphs/pass.h"
 #include "scheduler/compile.h"
 #include "scheduler/debug.h"
+#include "scheduler/eager_plans.h"
 #include "scheduler/group_int.h"
 #include "scheduler/hot.h"
 #include "scheduler/merge_prog.h"
@@ -52,9 +53,29 @@ static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **
                   : NGD_OK;
 }
 
-/* debug: NULL, or what this capture's dump is written with; then its passes run, so that there is something to see. */
-static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, struct ngd_debug *debug,
-                                    struct ngd_executable **x_p, struct ngd_diag *diag)
+/* One that an eager run of this key left, or a new one, which the next eager run finds. */
+static ngd_status_t plan_for_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_plan **plan_p,
+                                   bool *stored_p, struct ngd_diag *diag)
+{
+    struct ngd_plan *plan = prog->options.force_recapture ? NULL : ngd_eager_plans_find(prog, key);
+    ngd_status_t status;
+
+    if (plan) {
+        *plan_p = plan;
+        return NGD_OK;
+    }
+    status = ngd_stored_plan(prog, key, prog->options.force_recapture, NULL, plan_p, stored_p, diag);
+    if (status == NGD_OK && !prog->options.force_recapture)
+        ngd_eager_plans_keep(prog, *plan_p);
+    return status;
+}
+
+/*
+ * eager: for eager runs, outside the cache. debug: NULL, or what this capture's dump is written with; then its passes
+ * run, so that there is something to see.
+ */
+static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, bool eager,
+                                    struct ngd_debug *debug, struct ngd_executable **x_p, struct ngd_diag *diag)
 {
     ngd_nsec_t begin = ngd_now();
     struct ngd_executable *x = NGD_NEW(struct ngd_executable);
@@ -63,8 +84,11 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
     if (!x)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : NULL, &plan,
-                             &x->stored, diag);
+    if (eager)
+        status = plan_for_eager(prog, key, &plan, &x->stored, diag);
+    else
+        status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : NULL,
+                                 &plan, &x->stored, diag);
     if (status == NGD_OK && debug)
         ngd_debug_plan(debug, plan);
     if (status == NGD_OK)
@@ -79,7 +103,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
     ngd_plan_unref(plan);
     x->prog = prog;
     if (status == NGD_OK && prog->gang)
-        status = ngd_gang_make_ranks(x, key, diag);
+        status = ngd_gang_make_ranks(x, key, eager, diag);
     if (status) {
         ngd_executable_destroy(x);
         return status;
@@ -113,10 +137,10 @@ static ngd_status_t check_alone(const struct ngd_program *prog, struct ngd_diag 
                         prog->graph->name, ngd_group_rank_of(prog->group, prog->queue), ngd_group_name(prog->group));
 }
 
-ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
-                                   struct ngd_diag *diag)
+ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, bool eager,
+                                   struct ngd_executable **x_p, struct ngd_diag *diag)
 {
-    return make_executable(prog, key, NULL, x_p, diag);
+    return make_executable(prog, key, eager, NULL, x_p, diag);
 }
 
 /* From now on bindings keep instances of it. */
@@ -181,7 +205,7 @@ static ngd_status_t cache_compile(void *ctx, const struct ngd_key *key, void **a
     ngd_status_t status = check_alone(prog, diag);
 
     if (status == NGD_OK)
-        status = make_executable(prog, key, dumped ? &debug : NULL, &x, diag);
+        status = make_executable(prog, key, false, dumped ? &debug : NULL, &x, diag);
     if (dumped)
         ngd_debug_end(&debug, status, diag);
     if (status) {
@@ -274,7 +298,7 @@ ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_k
 {
     ngd_status_t status = check_alone(prog, diag);
 
-    return status ? status : make_executable(prog, key, NULL, x_p, diag);
+    return status ? status : make_executable(prog, key, true, NULL, x_p, diag);
 }
 
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x)
@@ -377,6 +401,7 @@ static void program_free(struct ngd_program *prog)
     ngd_gang_free(prog->gang);
     ngd_group_unref(prog->group);
     ngd_program_free_quarantine(prog);
+    ngd_eager_plans_free(prog);
     ngd_poolset_unref(prog->pools);
     ngd_program_free_buckets(prog);
     ngd_free(prog->sizes);

@@ -34,7 +34,8 @@ struct ngd_executable {
     int64_t rows_limit;            /* buckets up to which replays may run together with its own: merge_prog.h */
 };
 
-#define NGD_PROGRAM_GONE_MAX 128 /* keys that are remembered to say why a lookup misses */
+#define NGD_PROGRAM_EAGER_PLANS 8   /* of eager runs, that are kept */
+#define NGD_PROGRAM_GONE_MAX    128 /* keys that are remembered to say why a lookup misses */
 
 struct ngd_program {
     struct ngd_list link; /* in the table; under its lock */
@@ -66,9 +67,10 @@ struct ngd_program {
     _Atomic uint64_t merged_replays, merged_requests; /* replays for several requests, and those requests */
     struct ngd_mutex lock;                            /* rank PROGRAM */
     struct ngd_list bindings NGD_GUARDED_BY(lock);
-    struct ngd_list quarantined NGD_GUARDED_BY(lock); /* keys: verify.c */
-    uint32_t n_applied NGD_GUARDED_BY(lock);          /* sets of buckets so far */
-    bool debug_asked NGD_GUARDED_BY(lock);            /* the next capture of debug_key is dumped: debug.h */
+    struct ngd_list quarantined NGD_GUARDED_BY(lock);                           /* keys: verify.c */
+    struct ngd_plan *eager_plans[NGD_PROGRAM_EAGER_PLANS] NGD_GUARDED_BY(lock); /* the latest first; NULL: no more */
+    uint32_t n_applied NGD_GUARDED_BY(lock);                                    /* sets of buckets so far */
+    bool debug_asked NGD_GUARDED_BY(lock); /* the next capture of debug_key is dumped: debug.h */
     uint64_t debug_key NGD_GUARDED_BY(lock);
     char debug_dir[NGD_OPTION_TEXT_MAX] NGD_GUARDED_BY(lock);
     struct {
@@ -90,7 +92,7 @@ ngd_status_t ngd_program_capture(struct ngd_program *prog, const struct ngd_key 
 /* Drops the executable of key, if there is one, and captures it again. Whoever runs the old one goes on with it. */
 ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_key *key,
                                    struct ngd_gcache_entry **entry_p, bool *captured_p, struct ngd_diag *diag);
-/* An executable outside the cache, for one eager run: blocks. */
+/* An executable outside the cache, for one eager run: blocks. Its plan is kept for the next: eager_plans.h. */
 ngd_status_t ngd_program_make_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
                                     struct ngd_diag *diag);
 void ngd_executable_destroy(struct ngd_executable *x);
@@ -108,8 +110,8 @@ void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x);
 /* A program like the leader's, which no lookup finds. Takes the gang, also on an error. */
 ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p);
 /* An executable of a rank, for a gang's: outside the program's cache. */
-ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, struct ngd_executable **x_p,
-                                   struct ngd_diag *diag);
+ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, bool eager,
+                                   struct ngd_executable **x_p, struct ngd_diag *diag);
 /* Device time of the program's replay, on the other devices of its group, if it is a gang's. */
 void ngd_program_charge_ranks(const struct ngd_program *prog, struct ngd_share *share, ngd_nsec_t time);
 

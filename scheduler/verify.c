@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "base/npy.h"
 #include "graphs/compare.h"
+#include "scheduler/eager_plans.h"
 #include "scheduler/program_int.h"
 #include "scheduler/stored.h"
 #include "scheduler/trial.h"
@@ -140,6 +141,7 @@ static bool quarantine(struct ngd_program *prog, const struct ngd_key *key)
     bool kept = false;
 
     ngd_stored_distrust(prog, key);
+    ngd_eager_plans_drop(prog, key);
     if (!q)
         return false;
     ngd_mutex_lock(&prog->lock);

@@ -3,6 +3,7 @@ EXTRA_DIST += tests/unit/sched_util.h tests/unit/merge_util.h tests/unit/toy_mod
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_drafts \
+	tests/unit/test_eager_plans \
 	tests/unit/test_group \
 	tests/unit/test_guard_mutations \
 	tests/unit/test_kv \
@@ -33,6 +34,7 @@ TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
 tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_eager_plans_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_group_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -247,7 +247,8 @@ START_TEST(replicated_gang_takes_inputs_once_and_answers_with_rank_0s_results)
 }
 END_TEST
 
-/* Executables come and go with their keys, and past the limit each request has its own for all ranks. */
+/* Executables come and go with their keys, and past the limit each request has its own for all ranks, of plans that are
+ * made once for each key and rank. */
 START_TEST(gang_is_evicted_and_captured_again_as_one)
 {
     struct ngd_graph_options options;
@@ -256,6 +257,8 @@ START_TEST(gang_is_evicted_and_captured_again_as_one)
     struct hall h;
 
     for (int form = 0; form < 3; form++) {
+        uint64_t passes = row_count(NGD_M_PLANS, "passes");
+
         hall_open(&h, 1);
         group = hall_group(&h, "tp", 0, 1);
         ngd_graph_options_init(&options);
@@ -265,6 +268,8 @@ START_TEST(gang_is_evicted_and_captured_again_as_one)
         gang = hall_gang(&h, group, SUM_TEXT, SUM_TEXT, &options, false);
         for (int64_t i = 0; i < 24; i++)
             pair_run(&h, gang, 1 + i % 5);
+        if (form > 0)
+            ck_assert_uint_eq(row_count(NGD_M_PLANS, "passes") - passes, RANKS * 5);
         ngd_binding_unref(gang);
         ngd_group_unref(group);
         hall_close(&h);
