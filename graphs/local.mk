@@ -53,11 +53,15 @@ libngdgraphs_la_SOURCES = \
 	graphs/pass_support.c \
 	graphs/pattern.h \
 	graphs/pattern_check.c \
-	graphs/pattern_match.c graphs/pattern_match.h \
+	graphs/pattern_declare.c \
+	graphs/pattern_expr.c \
+	graphs/pattern_int.h \
 	graphs/pattern_lex.c \
 	graphs/pattern_lex.h \
+	graphs/pattern_match.c graphs/pattern_match.h \
 	graphs/pattern_parse.c \
 	graphs/pattern_set.c \
+	graphs/pattern_side.c \
 	graphs/plan.c graphs/plan.h \
 	graphs/plan_build.c \
 	graphs/plan_cost.c \

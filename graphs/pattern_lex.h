@@ -3,8 +3,8 @@
 #define NGD_GRAPHS_PATTERN_LEX_H
 
 /*
- * The tokens of pattern text, one looked ahead: what pattern_parse.c reads. Never reads past the end. Errors say line
- * and pattern.
+ * The tokens of pattern text, one looked ahead: what the parser of patterns (pattern_int.h) reads. Never reads past the
+ * end. Errors say line and pattern.
  */
 #include "graphs/pattern.h"
 
