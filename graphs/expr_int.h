@@ -3,7 +3,8 @@
 #define NGD_GRAPHS_EXPR_INT_H
 
 /*
- * Inside of the expression table: entries and polynomials (expr.c, expr_poly.c).
+ * Inside of the expression table: entries (expr.c) and polynomials (expr_poly.c), which expr_make.c simplifies and
+ * expr_ask.c, expr_print.c and expr_translate.c read.
  *
  * An entry is an atom (a symbol, or floordiv/mod/min/max of two dimensions) or a polynomial over atoms.
  * The order of factors and terms is structural, never by entry number: it decides how an expression is
@@ -64,6 +65,17 @@ struct ngd_expr_table {
 
 uint64_t ngd_expr_seed(const struct ngd_expr_table *table); /* for the graph's other hash tables */
 int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
+/* The dimension of a polynomial: a constant, an atom, or the entry that holds it, which is made if there is none. */
+ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct poly *p, ngd_dim_t *dim_p);
+/* The same of floordiv, mod, min or max of two dimensions, as they are. */
+ngd_status_t ngd_expr_intern_atom(struct ngd_expr_table *table, uint8_t kind, ngd_dim_t a, ngd_dim_t b,
+                                  ngd_dim_t *dim_p);
+
+/* dim is a constant, or an expression of this table. */
+static inline bool ngd_expr_has(const struct ngd_expr_table *table, ngd_dim_t dim)
+{
+    return ngd_dim_is_const(dim) || INDEX_OF(dim) < table->n_entries;
+}
 
 /* Polynomials. All return NGD_ERR_OVERFLOW or NGD_ERR_GRAPH_TOO_LARGE when they cannot. */
 void ngd_poly_of(const struct ngd_expr_table *table, ngd_dim_t dim, struct poly *p);
@@ -85,6 +97,16 @@ static inline bool ngd_poly_is_const(const struct poly *p)
 static inline int64_t ngd_poly_const(const struct poly *p)
 {
     return p->n ? p->t[p->n - 1].degree ? 0 : p->t[p->n - 1].coef : 0;
+}
+
+static inline int64_t ngd_smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t ngd_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 static inline int64_t ngd_floor_div(int64_t a, int64_t b) /* b > 0 */

@@ -4,8 +4,11 @@ libngdgraphs_la_SOURCES = \
 	graphs/buckets.c graphs/buckets.h \
 	graphs/compare.c graphs/compare.h \
 	graphs/expr.c graphs/expr.h \
+	graphs/expr_ask.c \
 	graphs/expr_int.h \
+	graphs/expr_make.c \
 	graphs/expr_poly.c \
+	graphs/expr_print.c \
 	graphs/expr_translate.c \
 	graphs/gcache.c graphs/gcache.h \
 	graphs/graph.c graphs/graph.h \
