@@ -321,16 +321,21 @@ ngd_status_t ngd_op_within(struct ngd_graph *graph, struct ngd_node *node, uint3
         ngd_op_type_text(graph, t, tt), except < NGD_MAX_RANK ? " but dim" : "");
 }
 
-ngd_status_t ngd_shape_gather(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_check_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
     uint32_t axis;
-    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", ngd_node_in(graph, node, 0)->rank, &axis, diag);
 
     if (!status)
         status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
-    if (!status)
-        status = ngd_op_within(graph, node, 1, "index", 0, "x", axis, diag);
+    return status ? status : ngd_op_within(graph, node, 1, "index", 0, "x", axis, diag);
+}
+
+ngd_status_t ngd_shape_gather(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    ngd_status_t status = ngd_op_check_index(graph, node, diag);
+
     return status ? status : ngd_op_result(graph, node, 0, x->dtype, index->rank, index->dims, diag);
 }
 
@@ -344,10 +349,10 @@ bool ngd_rows_gather(const struct ngd_graph *graph, const struct ngd_node *node,
     return rows_dim(graph, node, symbol, why_p);
 }
 
-ngd_status_t ngd_shape_index_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_picked_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                                struct ngd_diag *diag)
 {
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
-    ngd_dim_t dims[NGD_MAX_RANK];
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
     uint32_t axis;
     ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
 
@@ -357,9 +362,18 @@ ngd_status_t ngd_shape_index_select(struct ngd_graph *graph, struct ngd_node *no
         status = ngd_op_rank_is(graph, node, 1, "index", 1, "[N]", diag);
     if (status)
         return status;
-    memcpy(dims, x->dims, sizeof(dims));
-    dims[axis] = index->dims[0];
-    return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
+    memcpy(dims, x->dims, sizeof(x->dims));
+    dims[axis] = ngd_node_in(graph, node, 1)->dims[0];
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shape_index_select(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK];
+    ngd_status_t status = ngd_op_picked_dims(graph, node, dims, diag);
+
+    return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
 }
 
 bool ngd_rows_index_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
@@ -368,10 +382,10 @@ bool ngd_rows_index_select(const struct ngd_graph *graph, const struct ngd_node 
     return rows_dim(graph, node, symbol, why_p);
 }
 
-ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+ngd_status_t ngd_op_rows_dims(struct ngd_graph *graph, struct ngd_node *node, uint32_t *rank_p,
+                              ngd_dim_t dims[2 * NGD_MAX_RANK], struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
-    ngd_dim_t dims[2 * NGD_MAX_RANK];
     ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
 
     if (status)
@@ -380,7 +394,17 @@ ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, str
         return ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
     memcpy(dims, index->dims, index->rank * sizeof(dims[0]));
     memcpy(dims + index->rank, x->dims + 1, (x->rank - 1u) * sizeof(dims[0]));
-    return ngd_op_result(graph, node, 0, x->dtype, index->rank + x->rank - 1u, dims, diag);
+    *rank_p = index->rank + x->rank - 1u;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_dim_t dims[2 * NGD_MAX_RANK];
+    uint32_t rank;
+    ngd_status_t status = ngd_op_rows_dims(graph, node, &rank, dims, diag);
+
+    return status ? status : ngd_op_result(graph, node, 0, ngd_node_in(graph, node, 0)->dtype, rank, dims, diag);
 }
 
 /*

@@ -107,6 +107,14 @@ ngd_status_t ngd_op_slice_dims(struct ngd_graph *graph, struct ngd_node *node, n
                                struct ngd_diag *diag);
 ngd_status_t ngd_op_select_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
                                 struct ngd_diag *diag);
+/* The dimensions of operand 0 with, along dim, one element for each index of operand 1, [N]. */
+ngd_status_t ngd_op_picked_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
+                                struct ngd_diag *diag);
+/* The dimensions of the rows of operand 0 for all indices of operand 1. */
+ngd_status_t ngd_op_rows_dims(struct ngd_graph *graph, struct ngd_node *node, uint32_t *rank_p,
+                              ngd_dim_t dims[2 * NGD_MAX_RANK], struct ngd_diag *diag);
+/* Operand 1 is indices that lie within operand 0, but along dim. */
+ngd_status_t ngd_op_check_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag);
 /* Where a slice of a dimension of that size begins and ends, both within 0..size. */
 ngd_status_t ngd_op_slice_bounds(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t size, ngd_dim_t *start_p,
                                  ngd_dim_t *end_p, struct ngd_diag *diag);

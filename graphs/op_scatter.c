@@ -10,17 +10,6 @@ static ngd_status_t as_x(struct ngd_graph *graph, struct ngd_node *node, struct 
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
 }
 
-/* Operand 1 is indices that lie within x, but along dim. */
-static ngd_status_t check_index(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
-{
-    uint32_t axis;
-    ngd_status_t status = ngd_op_axis(graph, node, "dim", ngd_node_in(graph, node, 0)->rank, &axis, diag);
-
-    if (!status)
-        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
-    return status ? status : ngd_op_within(graph, node, 1, "index", 0, "x", axis, diag);
-}
-
 static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     for (uint32_t i = 1; i < node->n_in; i++) {
@@ -38,7 +27,7 @@ ngd_status_t ngd_shape_scatter(struct ngd_graph *graph, struct ngd_node *node, s
     ngd_status_t status = ngd_op_dtype_is(graph, node, 2, "src", ngd_node_in(graph, node, 0)->dtype, diag);
 
     if (!status)
-        status = check_index(graph, node, diag);
+        status = ngd_op_check_index(graph, node, diag);
     if (!status)
         status = ngd_op_within(graph, node, 1, "index", 2, "src", NGD_MAX_RANK, diag);
     return status ? status : as_x(graph, node, diag);
@@ -51,7 +40,7 @@ bool ngd_rows_scatter(const struct ngd_graph *graph, const struct ngd_node *node
 
 ngd_status_t ngd_shape_scatter_value(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_index(graph, node, diag);
+    ngd_status_t status = ngd_op_check_index(graph, node, diag);
 
     if (!status)
         status = ngd_op_fills(graph, node, "value", ngd_node_in(graph, node, 0)->dtype, diag);
@@ -66,20 +55,14 @@ bool ngd_rows_scatter_value(const struct ngd_graph *graph, const struct ngd_node
 
 ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
     ngd_dim_t dims[2 * NGD_MAX_RANK];
-    ngd_status_t status = ngd_op_takes(graph, node, 1, "indices", NGD_TAKES_INDEX, diag);
+    uint32_t rank;
+    ngd_status_t status = ngd_op_rows_dims(graph, node, &rank, dims, diag);
 
-    if (!status && x->rank == 0)
-        status = ngd_op_rank_is(graph, node, 0, "x", 1, "of rank 1 or more", diag);
     if (!status)
-        status = ngd_op_dtype_is(graph, node, 2, "values", x->dtype, diag);
-    if (status)
-        return status;
-    memcpy(dims, index->dims, index->rank * sizeof(dims[0]));
-    memcpy(dims + index->rank, x->dims + 1, (x->rank - 1u) * sizeof(dims[0]));
-    status = ngd_op_shape_is(graph, node, 2, "values", index->rank + x->rank - 1u, dims,
-                             "[dimensions of indices, rest of x]", diag);
+        status = ngd_op_dtype_is(graph, node, 2, "values", ngd_node_in(graph, node, 0)->dtype, diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 2, "values", rank, dims, "[dimensions of indices, rest of x]", diag);
     return status ? status : as_x(graph, node, diag);
 }
 
@@ -100,23 +83,15 @@ bool ngd_rows_index_put(const struct ngd_graph *graph, const struct ngd_node *no
 
 ngd_status_t ngd_shape_index_copy(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_type *x = ngd_node_in(graph, node, 0), *index = ngd_node_in(graph, node, 1);
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t dims[NGD_MAX_RANK];
-    uint32_t axis;
-    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+    ngd_status_t status = ngd_op_picked_dims(graph, node, dims, diag);
 
     if (!status)
-        status = ngd_op_takes(graph, node, 1, "index", NGD_TAKES_INDEX, diag);
-    if (!status)
-        status = ngd_op_rank_is(graph, node, 1, "index", 1, "[N]", diag);
-    if (!status)
         status = ngd_op_dtype_is(graph, node, 2, "source", x->dtype, diag);
-    if (status)
-        return status;
-    memcpy(dims, x->dims, sizeof(dims));
-    dims[axis] = index->dims[0];
-    status =
-        ngd_op_shape_is(graph, node, 2, "source", x->rank, dims, "of x's shape, along dim as long as the index", diag);
+    if (!status)
+        status = ngd_op_shape_is(graph, node, 2, "source", x->rank, dims,
+                                 "of x's shape, along dim as long as the index", diag);
     return status ? status : as_x(graph, node, diag);
 }
 
