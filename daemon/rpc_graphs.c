@@ -296,6 +296,8 @@ static void capture(struct ngd_call *call, const void *msg)
         ngd_object_unref(o);
         call->state = c;
         status = capture_options(c, &options, &diag);
+        if (status != NGD_OK)
+            ngd_program_capture_refused(ngd_binding_program(c->binding), status, &diag);
     }
     if (status == NGD_OK)
         status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols, &options,

@@ -148,6 +148,8 @@ static void ahead_finish(struct ahead *ahead, ngd_status_t status, const struct 
 {
     struct ngd_sched *sched = ahead->sched;
 
+    if (status && status != NGD_ERR_CANCELLED)
+        ngd_program_capture_refused(ngd_binding_program(ahead->binding), status, diag);
     ngd_binding_unref(ahead->binding);
     ahead->done(ahead->user, status, info, diag);
     ngd_free(ahead);
@@ -175,7 +177,7 @@ static void ahead_abort(struct ngd_capture_job *job)
     ahead_finish(ahead, NGD_ERR_CANCELLED, &info, &diag);
 }
 
-ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
+static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
                                void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
                                             const struct ngd_diag *diag),
@@ -215,4 +217,17 @@ ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *bind
     ngd_free(ahead);
     ngd_sched_leave(sched);
     return ngd_diag_set(diag, NGD_ERR_DRAINING, "the scheduler stops");
+}
+
+ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
+                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
+                               void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
+                                            const struct ngd_diag *diag),
+                               void *user, struct ngd_diag *diag)
+{
+    ngd_status_t status = push_ahead(sched, binding, symbols, n_symbols, options, dry_run, done, user, diag);
+
+    if (status)
+        ngd_program_capture_refused(ngd_binding_program(binding), status, diag);
+    return status;
 }

@@ -70,6 +70,8 @@ void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, co
 
 /* For the flight recorder: a replay of this program was refused before or at its submission. */
 void ngd_program_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag, uint64_t tag);
+/* The same of a capture that was asked for, or of a dry run. */
+void ngd_program_capture_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag);
 uint64_t ngd_program_number(const struct ngd_program *prog); /* what events name it by */
 
 /* ---- buckets ---- */

@@ -62,6 +62,12 @@ void ngd_program_refused(struct ngd_program *prog, ngd_status_t status, const st
                      diag && diag->text[0] ? diag->text : ngd_status_text(status));
 }
 
+void ngd_program_capture_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag)
+{
+    ngd_program_note(prog, refusal(status), NULL, 0, "%s: capture: %s", ngd_status_name(status),
+                     diag && diag->text[0] ? diag->text : ngd_status_text(status));
+}
+
 uint64_t ngd_program_number(const struct ngd_program *prog)
 {
     return prog->number;

@@ -100,6 +100,25 @@ def counts(daemon):
         assert f'npugraphd_flight_events_total{{reason="refused-guard"}} {after["refused-guard"]}' in text, status
 
 
+@test("a capture that is refused, a dry run too, is explained by what refused it")
+def refused_capture(daemon):
+    with Client(daemon) as c:
+        g = c.register(exact("uncaptured")).graph
+
+        def capture(n, **kwargs):
+            return c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[n], **kwargs))
+
+        for dry_run in (False, True):
+            told = refused("GUARD_FAILED", "FAILED_PRECONDITION", capture, 65, dry_run=dry_run)
+            event = explain(c, graph=g).events[0]
+            assert (event.reason, event.kind, event.graph) == ("refused-guard", "refused", "uncaptured"), event
+            assert event.text.startswith("GUARD_FAILED: capture: ") and "N" in event.text and "65" in event.text, (event.text, told.text)
+        assert event.count == 2, event
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", capture, 3, options=[pb.GraphOption(name="nonsense", value="1")])
+        event = explain(c, graph=g).events[0]
+        assert event.reason == "refused-request" and "capture: " in event.text and "nonsense" in event.text, event
+
+
 @test("explain refuses what names nothing")
 def explain_refused(daemon):
     with Client(daemon) as c:

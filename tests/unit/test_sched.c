@@ -857,14 +857,52 @@ static void ahead_done(void *user, ngd_status_t status, const struct ngd_capture
     gate_open(&a->gate);
 }
 
-static void ahead_run(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
+static void ahead_ask(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
 {
     memset(a, 0, sizeof(*a));
     gate_init(&a->gate);
     ck_assert_int_eq(ngd_sched_capture(bed->sched, b, &n, 1, NULL, dry_run, ahead_done, a, NULL), NGD_OK);
     gate_pass(&a->gate);
+}
+
+static void ahead_run(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
+{
+    ahead_ask(bed, a, b, n, dry_run);
     ck_assert_int_eq(a->status, NGD_OK);
 }
+
+/* The newest event says this. */
+static void check_noted(struct bed *bed, ngd_event_reason_t reason, const char *text)
+{
+    struct ngd_flight_event e;
+
+    ck_assert_uint_eq(ngd_recorder_read(ngd_sched_recorder(bed->sched), 0, NULL, NULL, &e, 1), 1);
+    ck_assert_int_eq(e.reason, reason);
+    if (!strstr(e.text, text))
+        ck_abort_msg("%s", e.text);
+}
+
+START_TEST(capture_past_the_limit_is_noted_as_refused)
+{
+    struct ngd_graph_options options;
+    struct ngd_binding *b;
+    struct ahead a;
+    struct bed bed;
+
+    ngd_graph_options_init(&options);
+    options.capture_limit = 1;
+    options.capture_limit_policy = NGD_GCACHE_REJECT;
+    bed_open(&bed, 1, 0);
+    b = bed_binding(&bed, DOUBLE_TEXT, &options);
+    ahead_run(&bed, &a, b, 6, false);
+    ck_assert_int_eq(a.status, NGD_OK);
+    ahead_ask(&bed, &a, b, 7, false);
+    ck_assert_int_eq(a.status, NGD_ERR_CAPTURE_LIMIT);
+    check_noted(&bed, NGD_EVENT_REFUSED_LIMIT, "CAPTURE_LIMIT: capture: ");
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
 
 START_TEST(capture_ahead_says_what_it_did)
 {
@@ -888,6 +926,7 @@ START_TEST(capture_ahead_says_what_it_did)
     ahead_run(&bed, &a, b, 6, false);
     ck_assert(!a.info.captured);
     ck_assert_int_eq(ngd_sched_capture(bed.sched, b, &n, 1, NULL, false, ahead_done, &a, &diag), NGD_ERR_GUARD_FAILED);
+    check_noted(&bed, NGD_EVENT_REFUSED_GUARD, "GUARD_FAILED: capture: ");
     /* What a request had captured is there for others too. */
     bed_warm(&bed, b, 7, 1);
     ahead_run(&bed, &a, b, 7, false);
@@ -1184,6 +1223,7 @@ UNIT_MAIN("scheduler/sched", request_runs_and_its_times_are_told, requests_of_on
           past_the_limit_evict_drops_and_captures_again, past_the_limit_reject_refuses_and_eager_runs_without_a_capture,
           eviction_that_finds_everything_in_use_runs_eagerly_instead, force_eager_never_captures,
           request_that_asks_for_it_runs_the_captured_plan_eagerly, capture_ahead_says_what_it_did,
+          capture_past_the_limit_is_noted_as_refused,
           when_a_request_that_waited_for_a_capture_is_answered_only_its_binding_holds_the_program,
           bad_requests_are_refused_with_a_reason, index_out_of_range_fails_its_request_and_nothing_else,
           poisoned_stream_is_reset_and_the_graph_captured_again, scheduler_is_not_made_from_nonsense,
