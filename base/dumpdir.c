@@ -60,13 +60,6 @@ static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path
                         "directory \"%.300s\" is not below one that the daemon's option dump-dir allows", path);
 }
 
-ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
-{
-    const char *dir, *rest;
-
-    return find_allowed(dumps, path, &dir, &rest, diag);
-}
-
 /* ---- directories ---- */
 
 static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
@@ -77,8 +70,8 @@ static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
     return ngd_diag_set(diag, ngd_status_from_errno(err), "directory \"%.300s\": %s", path, strerror(err));
 }
 
-/* The component at *rest_p below fd, which is closed. */
-static int enter(int fd, const char **rest_p)
+/* The component at *rest_p below fd, which is closed. make: if it is missing. */
+static int enter(int fd, bool make, const char **rest_p)
 {
     size_t n = strcspn(*rest_p, "/");
     char name[NAME_ROOM];
@@ -92,7 +85,7 @@ static int enter(int fd, const char **rest_p)
     memcpy(name, *rest_p, n);
     name[n] = '\0';
     *rest_p += n;
-    if (mkdirat(fd, name, 0700) != 0 && errno != EEXIST)
+    if (make && mkdirat(fd, name, 0700) != 0 && errno != EEXIST)
         next = -1;
     else
         next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -112,11 +105,42 @@ ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int
         return status;
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/"))
-        fd = enter(fd, &rest);
+        fd = enter(fd, true, &rest);
     if (fd < 0)
         return fail(errno, path, diag);
     *fd_p = fd;
     return NGD_OK;
+}
+
+/* 0, or why nothing can be made in it. */
+static int write_error(int fd)
+{
+    return faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+}
+
+/* As far as directories are there: of the last of them it has to be possible to make others in it. */
+ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
+{
+    const char *dir, *rest;
+    ngd_status_t status = find_allowed(dumps, path, &dir, &rest, diag);
+    int fd, err;
+
+    if (status)
+        return status;
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return fail(errno, dir, diag);
+    err = write_error(fd);
+    for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/")) {
+        fd = enter(fd, false, &rest);
+        if (fd >= 0)
+            err = write_error(fd);
+        else if (errno != ENOENT)
+            err = errno;
+    }
+    if (fd >= 0)
+        close(fd);
+    return err ? fail(err, path, diag) : NGD_OK;
 }
 
 /* ---- files ---- */

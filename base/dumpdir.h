@@ -27,7 +27,7 @@ struct ngd_dumps {
  * descriptor to close. PERMISSION_DENIED: not below what is allowed, or through a link; CONFIG-like refusals say which.
  */
 ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int *fd_p, struct ngd_diag *diag);
-/* The check alone, by the path's text: for registrations, before anything is written. */
+/* The check alone, of what is there now: for registrations, before anything is made. */
 ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
 /* One new file, or none; bytes of name other than letters, digits, '.', '_' and '-' become '_'. */
 ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name, const void *data, size_t n,

@@ -313,9 +313,10 @@ def dumps_refused():
     outside.mkdir()
     (place / "link").symlink_to(outside)
     with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
-        for bad in (str(outside), "/", f"{place}/../outside", "../outside", f"{place}x"):
+        for bad in (str(outside), "/", f"{place}/../outside", "../outside", f"{place}x", f"{place}/link", "link/below"):
             refused("PERMISSION_DENIED", "PERMISSION_DENIED", chain, c, dump_tensor_data="true", data_dump_dir=bad)
-        r, _ = chain(c, dump_tensor_data="true", data_dump_dir=f"{place}/link")
+        r, _ = chain(c, dump_tensor_data="true", data_dump_dir=f"{place}/later")
+        (place / "later").symlink_to(outside)
         assert run(c, r.graph), "a dump that fails does not fail the replay"
         failed = next(e for e in explain(c, r.graph) if e.reason == "dump-failed")
         assert "link" in failed.text, failed
@@ -386,7 +387,7 @@ def debug_dumps_refused():
     (place / "link").symlink_to(outside)
     with Daemon(f"--dump-dir={place}", "--dump-limit=3K") as daemon, Client(daemon) as c:
         plain = c.register(LOOSE).graph
-        for bad in (str(outside), "/", f"{place}/../debug-outside", "../debug-outside", f"{place}x"):
+        for bad in (str(outside), "/", f"{place}/../debug-outside", "../debug-outside", f"{place}x", "link", f"{place}/link/below"):
             options = {"debug_dump": "true", "debug_dump_dir": bad}
             refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.register, LOOSE, options=options)
             request = pb.CaptureRequest(graph=plain, options=[pb.GraphOption(name=n, value=v) for n, v in options.items()])
@@ -394,8 +395,10 @@ def debug_dumps_refused():
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.register, LOOSE, options={"debug_dump_dir": "x"})
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.register, LOOSE, options={"debug_dump": "true", "force_eager": "true"})
         want = c.replay(plain, [floats(*range(8))]).outputs[0]
-        for where, why in (("link", "link"), ("much", "dump-limit")):
+        for where, why in (("later", "link"), ("much", "dump-limit")):
             r = c.register(LOOSE, options={"debug_dump": "true", "debug_dump_dir": where})
+            if where == "later":
+                (place / where).symlink_to(outside)
             assert c.replay(r.graph, [floats(*range(8))]).outputs[0] == want, "a dump that fails does not fail the capture"
             failed = [e.text for e in explain(c, r.graph) if e.reason == "dump-failed"]
             assert len(failed) == 1 and why in failed[0] and "debug_dump" in failed[0], failed

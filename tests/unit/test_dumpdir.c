@@ -161,12 +161,46 @@ START_TEST(paths_outside_and_through_links_are_refused_in_words)
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/../../outside", &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(strstr(diag.text, "\"..\""));
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/..b", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, link, &diag), NGD_ERR_PERMISSION_DENIED);
+    ck_assert(strstr(diag.text, "link"));
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "link/sub", &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert_int_eq(ngd_dumps_open(&p.dumps, link, &fd, &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(strstr(diag.text, "link"));
     ck_assert_int_eq(ngd_dumps_open(&p.dumps, "link/sub", &fd, &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(!exists(p.outside, "sub"));
     ck_assert_int_eq(ngd_dumps_check(&none, "a", &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert_int_eq(fd, -1);
+    place_close(&p);
+}
+END_TEST
+
+START_TEST(check_looks_at_what_is_there_and_makes_nothing)
+{
+    struct ngd_diag diag = {0};
+    struct place p;
+    char path[200];
+    int fd = -1;
+
+    place_open(&p);
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c", NULL), NGD_OK);
+    ck_assert(!exists(p.allowed, "a"));
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "a/b", &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_write(&p.dumps, fd, "file", "data", 4, NULL), NGD_OK);
+    close(fd);
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c/d", NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/file/d", &diag), NGD_ERR_PERMISSION_DENIED);
+    ck_assert(strstr(diag.text, "no directory"));
+    if (geteuid() != 0) { /* who may write everywhere */
+        snprintf(path, sizeof(path), "%s/a/b", p.allowed);
+        ck_assert_int_eq(chmod(path, 0500), 0);
+        ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c", &diag), NGD_ERR_PERMISSION_DENIED);
+        ck_assert_int_eq(chmod(path, 0700), 0);
+    }
+    snprintf(path, sizeof(path), "%s/gone", p.top);
+    p.list[0] = path;
+    ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a", &diag), NGD_ERR_FILE_NOT_FOUND);
+    ck_assert(strstr(diag.text, "/gone"));
     place_close(&p);
 }
 END_TEST
@@ -201,4 +235,4 @@ UNIT_MAIN("base/dumpdir", npy_files_have_numpys_header_and_aligned_elements,
           npy_scalars_vectors_and_empty_tensors_have_the_right_shapes,
           npy_widens_what_numpy_does_not_know_and_refuses_bad_shapes,
           directories_below_an_allowed_one_are_made_and_written, paths_outside_and_through_links_are_refused_in_words,
-          files_are_new_ones_and_within_the_budget)
+          check_looks_at_what_is_there_and_makes_nothing, files_are_new_ones_and_within_the_budget)
