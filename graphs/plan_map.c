@@ -74,6 +74,23 @@ ngd_status_t ngd_plan_blocks(const struct ngd_plan *plan, struct ngd_plan_block 
     return NGD_OK;
 }
 
+/*
+ * What a client named, with its control characters written out as in graph text: a map goes to terminals, and its lines
+ * are lines.
+ */
+static void put_named(struct ngd_strbuf *sb, const char *name)
+{
+    struct ngd_strbuf quoted;
+
+    ngd_strbuf_init(&quoted);
+    ngd_strbuf_json_string(&quoted, name);
+    if (quoted.failed)
+        sb->failed = true;
+    else
+        ngd_strbuf_append_n(sb, quoted.data + 1, quoted.len - 2);
+    ngd_strbuf_fini(&quoted);
+}
+
 static const char *input_label(const struct ngd_plan *plan, uint32_t tensor)
 {
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++)
@@ -88,7 +105,8 @@ void ngd_plan_block_name(const struct ngd_plan *plan, const struct ngd_plan_bloc
     uint32_t result = 0;
 
     if (block->maker == NGD_PLAN_NONE) {
-        ngd_strbuf_printf(sb, "input %s", input_label(plan, block->tensor));
+        ngd_strbuf_append(sb, "input ");
+        put_named(sb, input_label(plan, block->tensor));
         return;
     }
     call = &plan->calls[block->maker];
@@ -121,8 +139,17 @@ static uint64_t *live_bytes(const struct ngd_plan *plan, const struct ngd_plan_b
 
 /* ---- text ---- */
 
-#define COLUMNS 96
-#define BANDS   24
+/* Of the raster, so that lines fit a terminal of 80 columns: without and with the sum of a stream behind them. */
+#define COLUMNS         64
+#define COLUMNS_STREAMS 44
+#define BANDS           24
+
+static uint32_t count_columns(const struct ngd_plan *plan)
+{
+    uint32_t most = plan->n_streams > 1 ? COLUMNS_STREAMS : COLUMNS;
+
+    return plan->n_calls + 1 < most ? plan->n_calls + 1 : most;
+}
 
 /* The share of a cell (some steps by some bytes) that is in use, as a character. */
 static char shade(double share)
@@ -168,7 +195,7 @@ static void put_raster(const struct ngd_plan *plan, const double *cells, uint32_
 static ngd_status_t raster(const struct ngd_plan *plan, const struct ngd_plan_block *list, uint32_t n,
                            struct ngd_strbuf *sb)
 {
-    uint32_t columns = plan->n_calls + 1 < COLUMNS ? plan->n_calls + 1 : COLUMNS;
+    uint32_t columns = count_columns(plan);
     double *cells = NGD_NEW_N(double, (size_t)columns *BANDS);
 
     if (!cells)
@@ -201,10 +228,33 @@ static uint32_t count_calls(const struct ngd_plan *plan, uint32_t stream, uint32
     return n;
 }
 
+#define NAME_COLUMNS 12
+
+/* At the right of its column, cut behind a whole character. */
+static void put_stream_name(const struct ngd_plan *plan, uint32_t stream, struct ngd_strbuf *sb)
+{
+    struct ngd_strbuf name;
+    size_t bytes = 0;
+    int n = 0;
+
+    ngd_strbuf_init(&name);
+    put_named(&name, stream_name(plan, stream));
+    while (bytes < name.len) {
+        bool begins = (name.data[bytes] & 0xc0) != 0x80;
+
+        if (begins && n == NAME_COLUMNS)
+            break;
+        n += begins;
+        bytes++;
+    }
+    ngd_strbuf_printf(sb, "%*s%.*s", NAME_COLUMNS - n, "", (int)bytes, ngd_strbuf_str(&name));
+    ngd_strbuf_fini(&name);
+}
+
 /* A line for each stream, on the raster's columns: where it has calls, and (<) where the first of them waits. */
 static void put_streams(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
-    uint32_t columns = plan->n_calls + 1 < COLUMNS ? plan->n_calls + 1 : COLUMNS, waits;
+    uint32_t columns = count_columns(plan), waits;
 
     for (uint32_t s = 0; s < plan->n_streams && plan->n_streams > 1; s++) {
         char line[COLUMNS + 1];
@@ -214,7 +264,8 @@ static void put_streams(const struct ngd_plan *plan, struct ngd_strbuf *sb)
         for (uint32_t c = plan->n_calls; c-- > 0;)
             if (plan->calls[c].scope.stream == s)
                 line[(uint64_t)c * columns / (plan->n_calls + 1)] = plan->calls[c].n_waits ? '<' : '#';
-        ngd_strbuf_printf(sb, "%12.12s |%s| ", stream_name(plan, s), line);
+        put_stream_name(plan, s, sb);
+        ngd_strbuf_printf(sb, " |%s| ", line);
         ngd_strbuf_printf(sb, "%" PRIu32 " calls", count_calls(plan, s, &waits));
         ngd_strbuf_printf(sb, ", %" PRIu32 " waits\n", waits);
     }
@@ -234,15 +285,15 @@ static int cmp_bytes(const void *pa, const void *pb)
 static void put_largest(const struct ngd_plan *plan, struct ngd_plan_block *list, uint32_t n, struct ngd_strbuf *sb)
 {
     qsort(list, n, sizeof(*list), cmp_bytes);
-    ngd_strbuf_printf(sb, "\n%14s %14s %15s  %s\n", "offset", "bytes", "steps", "largest blocks");
+    ngd_strbuf_printf(sb, "\n%12s %12s %11s  %s\n", "offset", "bytes", "steps", "largest blocks");
     for (uint32_t i = 0; i < n && i < LISTED; i++) {
-        ngd_strbuf_printf(sb, "%14" PRIu64 " %14" PRIu64 " %7" PRIu32 "-%-7" PRIu32 "  ", list[i].offset, list[i].bytes,
+        ngd_strbuf_printf(sb, "%12" PRIu64 " %12" PRIu64 " %5" PRIu32 "-%-5" PRIu32 "  ", list[i].offset, list[i].bytes,
                           list[i].first, list[i].last);
         ngd_plan_block_name(plan, &list[i], sb);
         ngd_strbuf_putc(sb, '\n');
     }
     if (n > LISTED)
-        ngd_strbuf_printf(sb, "%14s and %" PRIu32 " smaller ones\n", "", n - LISTED);
+        ngd_strbuf_printf(sb, "%12s and %" PRIu32 " smaller ones\n", "", n - LISTED);
 }
 
 ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *sb)
@@ -253,10 +304,11 @@ ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *s
 
     if (status)
         return status;
-    ngd_strbuf_printf(sb,
-                      "pool of graph \"%s\": %" PRIu64 " bytes for %" PRIu32 " blocks in %" PRIu32
-                      " steps; most live at once: %" PRIu64 " bytes\n\n",
-                      plan->graph->name, plan->pool_bytes, n, plan->n_calls, plan->live_peak_bytes);
+    ngd_strbuf_append(sb, "pool of graph ");
+    ngd_strbuf_json_string(sb, plan->graph->name);
+    ngd_strbuf_printf(
+        sb, ": %" PRIu64 " bytes for %" PRIu32 " blocks in %" PRIu32 " steps\nmost live at once: %" PRIu64 " bytes\n\n",
+        plan->pool_bytes, n, plan->n_calls, plan->live_peak_bytes);
     if (n)
         status = raster(plan, list, n, sb);
     put_streams(plan, sb);
@@ -333,17 +385,20 @@ static void put_block(const struct ngd_plan *plan, const struct ngd_plan_block *
                       b->bytes, b->offset, b->first, b->last);
 }
 
+/* A step's number stands below the middle of its column; that of the last one, n_calls, is what outputs are kept for.
+ */
 static void put_axes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     for (int i = 0; i <= 4; i++) {
-        double y = TOP + HEIGHT * (1.0 - i / 4.0), x = LEFT + WIDTH * i / 4.0;
+        uint32_t step = (uint32_t)((uint64_t)plan->n_calls * (uint32_t)i / 4);
+        double y = TOP + HEIGHT * (1.0 - i / 4.0), x = LEFT + WIDTH * (step + 0.5) / ((double)plan->n_calls + 1);
 
         ngd_strbuf_printf(sb,
                           "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" class=\"g\"/>"
                           "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%" PRIu64 "</text>\n",
                           LEFT, y, LEFT + WIDTH, y, LEFT - 8, y + 4, plan->pool_bytes / 4 * (uint64_t)i);
         ngd_strbuf_printf(sb, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%" PRIu32 "</text>\n", x,
-                          TOP + HEIGHT + 18, (uint32_t)((uint64_t)plan->n_calls * (uint32_t)i / 4));
+                          TOP + HEIGHT + 18, step);
     }
 }
 

@@ -314,6 +314,55 @@ START_TEST(map_shows_streams)
 }
 END_TEST
 
+/* A graph's name, labels and names of streams are a client's, and whoever looks at the map has a terminal. */
+START_TEST(map_writes_out_control_characters_and_fits_a_terminal)
+{
+    static const char long_name[] = "0123456789\xc3\xa4\xc3\xb6\xc3\xbc";
+    struct ngd_strbuf text, sb;
+    struct ngd_plan *plan;
+    const char *map;
+
+    ngd_strbuf_init(&text);
+    ngd_strbuf_init(&sb);
+    ngd_strbuf_append(&text, "npugraph 1\ngraph \"g\\u001b[2J\\n\" {\ninput %x : f32[64] = \"l\\u001b[31m\\n\"\n");
+    ngd_strbuf_append(&text, "%y0 = aten.neg(%x)\n");
+    for (int i = 0; i < 200; i++)
+        ngd_strbuf_printf(&text, "%%y%d = aten.neg(%%y%d)\n", i + 1, i);
+    ngd_strbuf_printf(&text, "stream \"%s\" {\n%%b = aten.exp(%%x)\n}\nreturn %%b, %%y200\n}", long_name);
+    plan = make_plan(ngd_strbuf_str(&text), NULL, 0, &stub_target);
+    ck_assert_int_eq(ngd_plan_map_text(plan, &sb), NGD_OK);
+    map = ngd_strbuf_str(&sb);
+    ck_assert_ptr_null(strchr(map, '\x1b'));
+    ck_assert_ptr_nonnull(strstr(map, "graph \"g\\u001b[2J\\n\": "));
+    ck_assert_ptr_nonnull(strstr(map, "input l\\u001b[31m\\n\n"));
+    ck_assert_ptr_nonnull(strstr(map, "\n0123456789\xc3\xa4\xc3\xb6 |")); /* whole characters */
+    for (const char *line = map; *line; line += strcspn(line, "\n") + 1)
+        ck_assert_uint_le(strcspn(line, "\n"), 80 + 2); /* two of its characters have two bytes */
+    ngd_strbuf_fini(&sb);
+    ngd_strbuf_fini(&text);
+    ngd_plan_unref(plan);
+}
+END_TEST
+
+/* A step's number stands where the blocks of that step are: of 4 calls there are 5 columns of 220. */
+START_TEST(map_numbers_the_steps_below_their_columns)
+{
+    struct ngd_plan *plan = make_plan(HEAD "input %x : f32[64]\n%a = aten.neg(%x)\n%b = aten.exp(%a)\n"
+                                           "%c = aten.sin(%b)\n%d = aten.cos(%c)\nreturn %d\n}",
+                                      NULL, 0, &stub_target);
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ck_assert_uint_eq(plan->n_calls, 4);
+    ck_assert_int_eq(ngd_plan_map_svg(plan, &sb), NGD_OK);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "<text x=\"420.0\" y=\"638.0\" text-anchor=\"middle\">1</text>"));
+    ck_assert_ptr_nonnull(
+        strstr(ngd_strbuf_str(&sb), "<text x=\"1080.0\" y=\"638.0\" text-anchor=\"middle\">4</text>"));
+    ngd_strbuf_fini(&sb);
+    ngd_plan_unref(plan);
+}
+END_TEST
+
 /* ---- deadlock_check ---- */
 
 static ngd_status_t plan_checked(const char *text, uint32_t cores, struct ngd_plan **plan_p, struct ngd_diag *diag)
@@ -408,6 +457,7 @@ UNIT_MAIN("graphs/plan streams", graph_on_one_stream_has_no_waits,
           states_are_read_and_written_in_the_order_of_the_graph, parts_of_a_state_on_different_streams_do_not_wait,
           streams_that_may_run_together_share_no_memory, a_long_side_stream_does_not_stop_reuse_on_the_main_one,
           whatever_may_run_together_shares_no_byte_that_is_written, map_shows_streams,
+          map_writes_out_control_characters_and_fits_a_terminal, map_numbers_the_steps_below_their_columns,
           core_limits_that_exceed_the_device_together_are_refused_with_the_nodes,
           streams_that_never_end_are_found_without_believing_the_planner,
           check_refuses_memory_that_is_shared_at_the_same_time)
