@@ -447,14 +447,19 @@ static void draw_map(void *ctx, const struct ngd_plan *plan)
         d->status = d->svg ? ngd_plan_map_svg(plan, d->sb) : ngd_plan_map_text(plan, d->sb);
 }
 
+static ngd_status_t none_captured(struct ngd_program *prog, const char *key, struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "graph \"%.100s\" has no executable%s%.16s; capture one first",
+                        ngd_program_graph(prog)->name, key[0] ? " whose key begins with " : "", key);
+}
+
 static ngd_status_t print_map(struct ngd_program *prog, const Npugraph__V1__DescribeRequest *q, bool svg,
                               struct ngd_strbuf *sb, struct ngd_diag *diag)
 {
     struct drawing d = {.sb = sb, .svg = svg};
 
     if (ngd_program_for_each_plan(prog, q->key, draw_map, &d) == 0)
-        return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "graph \"%.100s\" has no executable%s%.16s; capture one first",
-                            ngd_program_graph(prog)->name, q->key[0] ? " whose key begins with " : "", q->key);
+        return none_captured(prog, q->key, diag);
     if (svg && d.n > 1)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "graph \"%.100s\" has %u executables; say by its key which one to draw",
@@ -473,7 +478,7 @@ static ngd_status_t print_form(struct ngd_program *prog, const Npugraph__V1__Des
     else if (strcmp(form, "dot") == 0)
         ngd_graph_print_dot(ngd_program_graph(prog), sb);
     else if (strcmp(form, "plan") == 0)
-        ngd_program_print_plans(prog, sb);
+        status = ngd_program_print_plans(prog, q->key, sb) ? NGD_OK : none_captured(prog, q->key, diag);
     else if (strcmp(form, "map") == 0 || strcmp(form, "svg") == 0)
         status = print_map(prog, q, form[0] == 's', sb, diag);
     else

@@ -720,6 +720,14 @@ static void collected_fini(struct collected *c)
     ngd_free(c->execs);
 }
 
+static bool key_begins(const struct ngd_plan *plan, const char *digits)
+{
+    char hash[17];
+
+    snprintf(hash, sizeof(hash), "%016" PRIx64, plan->key.hash);
+    return strncmp(hash, digits, strlen(digits)) == 0;
+}
+
 uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
                                    void (*fn)(void *ctx, const struct ngd_plan *plan), void *ctx)
 {
@@ -729,10 +737,8 @@ uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
     collect_executables(prog, &c);
     for (uint32_t i = 0; i < c.n; i++) {
         const struct ngd_plan *plan = ngd_exec_plan(c.execs[i]);
-        char hash[17];
 
-        snprintf(hash, sizeof(hash), "%016" PRIx64, plan->key.hash);
-        if (strncmp(hash, key, strlen(key)) != 0)
+        if (!key_begins(plan, key))
             continue;
         fn(ctx, plan);
         n++;
@@ -741,20 +747,24 @@ uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
     return n;
 }
 
-void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb)
+uint32_t ngd_program_print_plans(struct ngd_program *prog, const char *key, struct ngd_strbuf *sb)
 {
     struct collected c;
+    uint32_t n = 0;
 
     collect_executables(prog, &c);
     for (uint32_t i = 0; i < c.n; i++) {
         const struct ngd_plan *plan = ngd_exec_plan(c.execs[i]);
 
-        ngd_strbuf_append(sb, i ? "\n# key: " : "# key: ");
+        if (!key_begins(plan, key))
+            continue;
+        ngd_strbuf_append(sb, n++ ? "\n# key: " : "# key: ");
         ngd_key_print(prog->graph, &plan->key, sb);
         ngd_strbuf_printf(sb, "\n# static kernels: %s\n", ngd_static_result_name(ngd_exec_static_get(c.execs[i])));
         ngd_plan_print(plan, sb);
     }
     collected_fini(&c);
+    return n;
 }
 
 void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx)

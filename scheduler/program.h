@@ -50,8 +50,8 @@ void ngd_program_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, struct 
  */
 uint32_t ngd_program_for_each_plan(struct ngd_program *prog, const char *key,
                                    void (*fn)(void *ctx, const struct ngd_plan *plan), void *ctx);
-/* Text of the keys and plans of its executables. */
-void ngd_program_print_plans(struct ngd_program *prog, struct ngd_strbuf *sb);
+/* Text of the keys and plans of the same executables; returns how many they are. */
+uint32_t ngd_program_print_plans(struct ngd_program *prog, const char *key, struct ngd_strbuf *sb);
 void ngd_program_print_keys(struct ngd_program *prog, void (*fn)(void *ctx, const char *key), void *ctx);
 
 /* One executable of the cache, for people. Strings are valid during the call. */

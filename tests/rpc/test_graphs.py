@@ -407,8 +407,15 @@ def describe(daemon):
         assert c.register(text).digest == r.digest and "aten.exp" in text
         by_digest = c.call("Graphs/Describe", pb.DescribeRequest(digest=r.digest[:8], form="dot"))
         assert by_digest.text.lstrip().startswith("digraph") and by_digest.info.digest == r.digest
+        fresh = c.register(graph('  input %x : f32[3]\n  %a = aten.neg(%x)\n  %b = aten.sin(%a)\n  return %b')).graph
+        for form in ("plan", "map", "svg"):
+            assert "no executable; capture" in refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe", pb.DescribeRequest(graph=fresh, form=form)).text
         c.replay(r.graph, [floats(1, 2)])
-        assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph, form="plan")).text
+        key = c.call("Graphs/Explain", pb.ExplainRequest(graph=r.graph)).keys[0].key
+        for form in ("plan", "map", "svg"):
+            assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph, form=form, key=key[:6])).text
+            assert "begins with " in refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe",
+                                             pb.DescribeRequest(graph=r.graph, form=form, key="g" + key[1:6])).text
         assert r.digest in [g.digest for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs]
         for request in (pb.DescribeRequest(graph=r.graph, form="pdf"), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
                         pb.DescribeRequest()):

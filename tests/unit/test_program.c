@@ -71,7 +71,7 @@ START_TEST(program_shows_its_keys_and_plans)
     ngd_program_print_keys(b->prog, count_key, &n);
     ck_assert_int_eq(n, 2);
     ngd_strbuf_init(&sb);
-    ngd_program_print_plans(b->prog, &sb);
+    ngd_program_print_plans(b->prog, "", &sb);
     ck_assert(strstr(ngd_strbuf_str(&sb), "# key: N=="));
     ngd_strbuf_fini(&sb);
     ngd_program_stats(b->prog, &stats);
