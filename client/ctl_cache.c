@@ -5,8 +5,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -311,12 +313,22 @@ static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done
 /* Those that are named, or all; into a file beside it, which takes the name when it is complete. */
 static int export_entries(struct ctl *ctl, const char *path, char **names, int n)
 {
-    char part[4096];
+    char part[PATH_MAX + 8];
+    struct stat sb;
     FILE *f;
     uint64_t done = 0;
     int rc;
 
-    snprintf(part, sizeof(part), "%.4000s.part", path);
+    /* A device or a link would not be written to but replaced. */
+    if (lstat(path, &sb) == 0 && !S_ISREG(sb.st_mode)) {
+        fprintf(stderr, "npugraphctl: %s is no regular file; name one, or one that is not there yet\n", path);
+        return 1;
+    }
+    if ((size_t)snprintf(part, sizeof(part), "%s.part", path) >= sizeof(part)) {
+        errno = ENAMETOOLONG;
+        fail_at(path, "written");
+        return 1;
+    }
     f = fopen(part, "wb");
     if (f == NULL || fwrite(EXPORT_MAGIC, 1, 8, f) != 8) {
         fail_at(part, "written");

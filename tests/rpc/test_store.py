@@ -213,6 +213,12 @@ def command():
         assert "first 6 digits" in ctl(d, "cache", "show", "00", expect=1)
         ctl(d, "cache", "verify")
         ctl(d, "cache", "export", str(exported))
+        link, fifo = SCRATCH / "link.npg", SCRATCH / "fifo.npg"
+        link.symlink_to("elsewhere.npg")
+        os.mkfifo(fifo)
+        for special in (link, fifo):  # would be replaced
+            assert "no regular file" in ctl(d, "cache", "export", str(special), expect=1)
+        assert link.is_symlink() and fifo.is_fifo() and not list(SCRATCH.glob("*.part"))
         ctl(d, "cache", "nonsense", expect=2)
     with Daemon(f"--store-dir={other}") as d:
         ctl(d, "cache", "import", str(exported))
