@@ -46,17 +46,6 @@ static int fail(const struct npugraph_error *err)
 
 /* ---- arguments ------------------------------------------------------------------------------------------- */
 
-static bool add_pair(struct pair *list, size_t *n, char *text)
-{
-    char *eq = strchr(text, '=');
-
-    if (eq == NULL || eq == text || *n == MAX_PAIRS)
-        return false;
-    *eq = '\0';
-    list[(*n)++] = (struct pair){text, eq + 1};
-    return true;
-}
-
 static const char *find_pair(const struct pair *list, size_t n, const char *name)
 {
     for (size_t i = 0; i < n; i++)
@@ -65,12 +54,28 @@ static const char *find_pair(const struct pair *list, size_t n, const char *name
     return NULL;
 }
 
+/* NAME=VALUE, of which each name is given once. */
+static bool add_pair(struct pair *list, size_t *n, char *text)
+{
+    char *eq = strchr(text, '=');
+
+    if (eq == NULL || eq == text || *n == MAX_PAIRS)
+        return false;
+    *eq = '\0';
+    if (find_pair(list, *n, text) != NULL) {
+        *eq = '='; /* for the message */
+        return false;
+    }
+    list[(*n)++] = (struct pair){text, eq + 1};
+    return true;
+}
+
 static bool add_option(struct run *r, char *text)
 {
     struct pair pair;
     size_t n = 0;
 
-    if (r->n_option == MAX_PAIRS || !add_pair(&pair, &n, text))
+    if (r->n_option == MAX_PAIRS || !add_pair(&pair, &n, text)) /* one that is given twice is the daemon's to refuse */
         return false;
     r->option[r->n_option++] = (struct npugraph_option){pair.name, pair.value};
     return true;
@@ -105,7 +110,10 @@ static int parse_arguments(struct run *r, int argc, char **argv, const char *fla
             if (strcmp(name, "?") == 0)
                 return 2;
             if (!take_option(r, name, value))
-                return ctl_usage(o.command, "--%s cannot be %s", name, value);
+                return ctl_usage(o.command,
+                                 strcmp(name, "repeat") == 0 ? "--%s cannot be %s"
+                                                             : "--%s cannot be %s: it is NAME=VALUE, each name once",
+                                 name, value);
         }
         arg = ctl_next_argument(&o);
         if (arg != NULL && r->file != NULL)
@@ -121,13 +129,15 @@ static char *read_file(const char *path, size_t *n_p)
     struct stat sb;
     char *data = NULL;
 
-    if (f != NULL && fstat(fileno(f), &sb) == 0 && S_ISREG(sb.st_mode) && sb.st_size < (1 << 30))
-        data = malloc((size_t)sb.st_size + 1);
+    if (f == NULL || fstat(fileno(f), &sb) != 0)
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+    else if (!S_ISREG(sb.st_mode) || sb.st_size >= (1 << 30))
+        fprintf(stderr, "npugraphctl: %s is no regular file of less than 1 GiB\n", path);
+    else if ((data = malloc((size_t)sb.st_size + 1)) == NULL)
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
     if (data != NULL) {
         *n_p = fread(data, 1, (size_t)sb.st_size, f);
         data[*n_p] = '\0';
-    } else {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, errno != 0 ? strerror(errno) : "cannot be read");
     }
     if (f != NULL)
         fclose(f);
@@ -243,10 +253,15 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
 
 /* ---- filling tensors ---------------------------------------------------------------------------------------- */
 
+static void store_int(ngd_dtype_t type, char *at, int64_t i)
+{
+    memcpy(at, &i, ngd_dtype_bytes(type)); /* little endian: the low bytes are the value */
+}
+
+/* v: an integer that fits, where the type is one. */
 static void store(ngd_dtype_t type, char *at, double v)
 {
     float f = (float)v;
-    int64_t i = (int64_t)v;
     uint16_t h = type == NGD_BF16 ? ngd_f32_to_bf16(f) : ngd_f32_to_f16(f);
 
     switch (type) {
@@ -257,15 +272,14 @@ static void store(ngd_dtype_t type, char *at, double v)
     case NGD_BF16:
         memcpy(at, &h, 2);
         break;
-    default: /* little endian: the low bytes are the value */
-        memcpy(at, &i, ngd_dtype_bytes(type));
+    default:
+        store_int(type, at, (int64_t)v);
         break;
     }
 }
 
-static double load(ngd_dtype_t type, const char *at)
+static double load_float(ngd_dtype_t type, const char *at)
 {
-    int64_t i = 0;
     uint16_t h;
     float f;
 
@@ -273,13 +287,18 @@ static double load(ngd_dtype_t type, const char *at)
         memcpy(&f, at, 4);
         return (double)f;
     }
-    memcpy(&h, at, ngd_dtype_bytes(type) < 2 ? 1 : 2);
-    if (type == NGD_F16 || type == NGD_BF16)
-        return (double)(type == NGD_F16 ? ngd_f16_to_f32(h) : ngd_bf16_to_f32(h));
+    memcpy(&h, at, 2);
+    return (double)(type == NGD_F16 ? ngd_f16_to_f32(h) : ngd_bf16_to_f32(h));
+}
+
+static int64_t load_int(ngd_dtype_t type, const char *at)
+{
+    int64_t i = 0;
+
     memcpy(&i, at, ngd_dtype_bytes(type));
     if (type == NGD_I32)
-        return (double)(int32_t)i;
-    return type == NGD_I8 ? (double)(int8_t)i : (double)i;
+        return (int32_t)i;
+    return type == NGD_I8 ? (int8_t)i : i;
 }
 
 static uint64_t next_random(uint64_t *state)
@@ -299,6 +318,37 @@ static double random_value(ngd_dtype_t type, uint64_t *state)
     return ngd_dtype_is_float(type) ? (double)(r >> 11) * 0x1p-52 - 1.0 : (double)(r >> 63);
 }
 
+static bool fits(ngd_dtype_t type, int64_t v)
+{
+    switch (type) {
+    case NGD_I8:
+        return v >= INT8_MIN && v <= INT8_MAX;
+    case NGD_U8:
+        return v >= 0 && v <= UINT8_MAX;
+    case NGD_I32:
+        return v >= INT32_MIN && v <= INT32_MAX;
+    case NGD_BOOL:
+        return v == 0 || v == 1;
+    default:
+        return true;
+    }
+}
+
+/* Stores the number at the beginning of text. Integers are read as such: a double holds 53 bits of them. */
+static bool fill_number(const char *text, ngd_dtype_t type, char *at, char **end_p)
+{
+    int64_t v;
+
+    if (ngd_dtype_is_float(type)) {
+        store(type, at, strtod(text, end_p));
+        return *end_p != text;
+    }
+    errno = 0;
+    v = strtoll(text, end_p, 10);
+    store_int(type, at, v);
+    return *end_p != text && errno == 0 && fits(type, v);
+}
+
 static bool fill_numbers(const char *spec, ngd_dtype_t type, char *data, size_t n)
 {
     size_t size = ngd_dtype_bytes(type), i = 0;
@@ -306,14 +356,17 @@ static bool fill_numbers(const char *spec, ngd_dtype_t type, char *data, size_t 
     char *end;
 
     for (; i < n && *p != '\0'; i++) {
-        double v = strtod(p, &end);
-
-        if (end == p || (*end != ',' && *end != '\0'))
+        if (!fill_number(p, type, data + i * size, &end) || (*end != ',' && *end != '\0'))
             return false;
-        store(type, data + i * size, v);
         p = *end == ',' ? end + 1 : end;
     }
     return i == n && *p == '\0';
+}
+
+/* 0, 1, 2, ..., of which narrow integers take the low bits. */
+static double arange(ngd_dtype_t type, size_t i)
+{
+    return (double)(type == NGD_BOOL ? i % 2 : i);
 }
 
 static bool fill(const char *spec, ngd_dtype_t type, char *data, size_t bytes, uint64_t seed)
@@ -339,7 +392,7 @@ static bool fill(const char *spec, ngd_dtype_t type, char *data, size_t bytes, u
     if (strcmp(spec, "zeros") != 0 && strcmp(spec, "ones") != 0 && strcmp(spec, "arange") != 0)
         return fill_numbers(spec, type, data, n);
     for (size_t i = 0; i < n; i++)
-        store(type, data + i * size, spec[0] == 'z' ? 0 : spec[0] == 'o' ? 1 : (double)i);
+        store(type, data + i * size, spec[0] == 'z' ? 0 : spec[0] == 'o' ? 1 : arange(type, i));
     return true;
 }
 
@@ -405,8 +458,9 @@ static int parse_host(struct run *r, const Npugraph__V1__ValueInfo *v, struct np
     if (text == NULL || values == NULL)
         return ctl_usage(r->command, "host parameter %s needs --host %s=N,N,...", v->label, v->label);
     for (; *p != '\0'; p = *end == ',' ? end + 1 : end) {
+        errno = 0;
         values[out->n++] = strtoll(p, &end, 10);
-        if (end == p || (*end != ',' && *end != '\0'))
+        if (end == p || errno != 0 || (*end != ',' && *end != '\0'))
             return ctl_usage(r->command, "--host %s takes integers", v->label);
     }
     return 0;
@@ -420,9 +474,14 @@ static void print_values(char *to, size_t room, const Npugraph__V1__ValueInfo *v
     ngd_dtype_parse(v->dtype, strlen(v->dtype), &type);
     n = out->bytes / ngd_dtype_bytes(type);
     to[0] = '\0';
-    for (size_t i = 0; i < n && i < SHOWN_VALUES; i++)
-        at += (size_t)snprintf(to + at, room - at, "%s%.6g", i != 0 ? " " : "",
-                               load(type, (const char *)out->data + i * ngd_dtype_bytes(type)));
+    for (size_t i = 0; i < n && i < SHOWN_VALUES; i++) {
+        const char *value = (const char *)out->data + i * ngd_dtype_bytes(type), *blank = i != 0 ? " " : "";
+
+        if (ngd_dtype_is_float(type))
+            at += (size_t)snprintf(to + at, room - at, "%s%.6g", blank, load_float(type, value));
+        else
+            at += (size_t)snprintf(to + at, room - at, "%s%" PRId64, blank, load_int(type, value));
+    }
     if (n > SHOWN_VALUES)
         snprintf(to + at, room - at, " ... (%zu in all)", n);
 }

@@ -209,6 +209,29 @@ def dry_run(daemon):
         assert not c.call("Graphs/Explain", pb.ExplainRequest(graph=c.register(DOUBLE).graph)).keys
 
 
+@test("replay takes integers as they are, and prints them so; what does not fit its dtype, and what is given twice, is refused")
+def exact_numbers(daemon):
+    text = SCRATCH / "integers.txt"
+    text.write_text('npugraph 1\ngraph "integers" {\n  sym N 1..4\n  input %x : i64[N]\n  input %b : bool[N]\n  input %i : i8[N]\n'
+                    '  %y = aten.where.self(%b, %x, %x)\n  %z = aten._to_copy(%i) {dtype=i64}\n  return "y" = %y, "z" = %z\n}\n')
+
+    def run(x="1", b="0", i="0", *more):
+        return ctl("--json", "replay", text, "--symbol", "N=1", "--input", f"x={x}", "--input", f"b={b}", "--input", f"i={i}", *more,
+                   address=daemon.address)
+    for x in ("9223372036854775807", "-9223372036854775808", "9007199254740993", "1234567"):
+        out = run(x, "1", "-128")
+        assert out.returncode == 0 and [o["values"] for o in json.loads(out.stdout)["outputs"]] == [x, "-128"], out
+    for bad in (("9223372036854775808",), ("1.5",), ("1e3",), ("1", "2"), ("1", "1", "128"), ("1", "1", "-129"), ("1,2",)):
+        out = run(*bad)
+        assert out.returncode == 1 and "does not fill" in out.stderr, (bad, out)
+    for twice in (("--symbol", "N=2"), ("--input", "x=3")):
+        out = run("1", "1", "1", *twice)
+        assert out.returncode == 2 and "each name once" in out.stderr, (twice, out)
+    for path, says in ((SCRATCH, "no regular file"), ("/dev/null", "no regular file"), (SCRATCH / "none", "No such file")):
+        out = run(f"@{path}")
+        assert out.returncode == 1 and says in out.stderr, (path, out)
+
+
 @test("bash completes commands, their options, models' names and files")
 def completion(daemon):
     if not shutil.which("bash"):
