@@ -79,6 +79,9 @@ void ctl_fields_end(struct ctl_fields *f);
 void ctl_flush(struct ctl *ctl);      /* prints the JSON, if any */
 void ctl_flush_line(struct ctl *ctl); /* the same on one line, for commands that print it again and again */
 
+/* Writes a file that was asked for and says its name; prints what went wrong and returns 1. */
+int ctl_write_file(struct ctl *ctl, const char *path, const char *text);
+
 void ctl_format_ms(uint64_t ms, char *to, size_t room); /* 3m 12s */
 void ctl_format_bytes(uint64_t value, char *to, size_t room);
 

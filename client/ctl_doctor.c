@@ -208,7 +208,6 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
 {
     struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
     Npugraph__V1__TraceResponse *r = NULL;
-    FILE *f = stdout;
     int rc;
 
     if (ctl_is_timeline(argc, argv))
@@ -221,13 +220,9 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
         rc = r != NULL ? 0 : 1;
     }
     if (r != NULL && x.output != NULL)
-        f = fopen(x.output, "we");
-    if (r != NULL && (f == NULL || fputs(r->json, f) == EOF || (f != stdout && fclose(f) != 0))) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", x.output != NULL ? x.output : "standard output", strerror(errno));
-        rc = 1;
-    }
-    if (r != NULL && rc == 0 && x.output != NULL)
-        printf("%s\n", x.output);
+        rc = ctl_write_file(ctl, x.output, r->json);
+    else if (r != NULL)
+        fputs(r->json, stdout);
     npugraph__free_message(r);
     examine_fini(&x);
     return rc;

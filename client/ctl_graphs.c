@@ -3,7 +3,6 @@
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* As the other commands take it: with its number, of a graph that is registered in several ways. */
@@ -75,18 +74,6 @@ static int list_graphs(struct ctl *ctl)
     return 0;
 }
 
-static int write_file(const char *path, const char *text)
-{
-    FILE *f = fopen(path, "we");
-
-    if (f == NULL || fputs(text, f) == EOF || fclose(f) != 0) {
-        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
-        return 1;
-    }
-    printf("%s\n", path);
-    return 0;
-}
-
 static int describe(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const char *file)
 {
     Npugraph__V1__DescribeResponse *r =
@@ -96,7 +83,7 @@ static int describe(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const c
     if (r == NULL)
         return 1;
     if (file != NULL)
-        rc = write_file(file, r->text);
+        rc = ctl_write_file(ctl, file, r->text);
     else if (ctl->json)
         json_object_set_new(ctl->root, "text", json_string(r->text));
     else
@@ -132,6 +119,9 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
         return ctl_usage(o.command, "one graph at a time");
     if (file != NULL && strcmp(req.form, "map") != 0)
         return ctl_usage(o.command, "--svg belongs to map");
+    if (req.key[0] != '\0' && strcmp(req.form, "plan") != 0 && strcmp(req.form, "map") != 0)
+        return ctl_usage(o.command,
+                         "--key belongs to plan and map: show and dot are of the graph as it was registered");
     if (file != NULL)
         req.form = (char *)(uintptr_t) "svg";
     return describe(ctl, &req, file);

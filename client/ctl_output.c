@@ -3,6 +3,7 @@
 #include "base/strbuf.h"
 #include "client/ctl.h"
 
+#include <errno.h>
 #include <libsmartcols.h>
 #include <stdlib.h>
 #include <string.h>
@@ -392,6 +393,24 @@ void ctl_flush(struct ctl *ctl)
         putchar('\n');
         json_object_clear(ctl->root);
     }
+}
+
+int ctl_write_file(struct ctl *ctl, const char *path, const char *text)
+{
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL && fputs(text, f) != EOF;
+
+    if (f != NULL)
+        ok = fclose(f) == 0 && ok;
+    if (!ok) {
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    if (ctl->json)
+        json_object_set_new(ctl->root, "file", json_string(path));
+    else
+        printf("%s\n", path);
+    return 0;
 }
 
 /* ---- progress -------------------------------------------------------------------------------------------- */

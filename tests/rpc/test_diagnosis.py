@@ -359,8 +359,13 @@ def commands(daemon):
         keys = {k.symbols: k.key for k in explain(c, graph=g.graph).keys}
         assert ctl(daemon, "graphs", "map", g.digest, "--key", keys["B<=6"][:8], "--svg", str(path)).strip() == str(path)
         assert path.read_text().startswith("<svg ")
+        key = keys["B<=6"][:8]
+        assert json.loads(ctl(daemon, "--json", "graphs", "map", g.digest, "--key", key, "--svg", str(path))) == {"file": str(path)}
+        assert json.loads(ctl(daemon, "--json", "trace", g.digest, "--output", str(path))) == {"file": str(path)}
+        assert "traceEvents" in json.loads(path.read_text()) and "traceEvents" in json.loads(ctl(daemon, "trace", g.digest))
         for bad in (["explain", "a", "b"], ["explain", "tag:x"], ["explain", "--limit", "0"], ["buckets"], ["buckets", "x", "--set", "1,,2"],
-                    ["buckets", g.digest, "--captures", "0"], ["graph", "map"], ["graph", "show", g.digest, "--svg", "x"]):
+                    ["buckets", g.digest, "--captures", "0"], ["graph", "map"], ["graph", "show", g.digest, "--svg", "x"],
+                    ["graph", "show", g.digest, "--key", key]):
             ctl(daemon, *bad, status=2)
         ctl(daemon, "explain", "zzzzzzzz", status=1)
 
