@@ -19,6 +19,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The text has each of the words, which are separated by '|'. */
+static inline void says(const char *text, const char *words)
+{
+    char list[200], *at = list, *word;
+
+    snprintf(list, sizeof(list), "%s", words);
+    while ((word = strsep(&at, "|")))
+        if (!strstr(text, word))
+            ck_abort_msg("\"%s\" does not say \"%s\"", text, word);
+}
+
 /* ---- gates and counters ------------------------------------------------------------------------------ */
 
 struct gate {

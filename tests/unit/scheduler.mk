@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += tests/unit/sched_util.h tests/unit/merge_util.h tests/unit/toy_model.h
+EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
+	tests/unit/test_contract \
 	tests/unit/test_drafts \
 	tests/unit/test_eager_plans \
 	tests/unit/test_group \
@@ -13,6 +14,9 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_merge_bits \
 	tests/unit/test_merge_waits \
 	tests/unit/test_model \
+	tests/unit/test_model_ends \
+	tests/unit/test_model_shortage \
+	tests/unit/test_model_together \
 	tests/unit/test_pace \
 	tests/unit/test_policy \
 	tests/unit/test_preempt \
@@ -33,6 +37,7 @@ check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
 endif
 NGD_SCHEDULER_TEST_LIBS = $(NGD_SCHEDULER_LIBS) $(CHECK_LIBS)
+tests_unit_test_contract_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_drafts_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_eager_plans_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
@@ -44,6 +49,9 @@ tests_unit_test_merge_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_merge_bits_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_merge_waits_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_model_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_model_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_model_shortage_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
+tests_unit_test_model_together_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_pace_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_policy_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm

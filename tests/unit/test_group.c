@@ -113,16 +113,6 @@ static struct ngd_binding *hall_gang(struct hall *h, struct ngd_group *group, co
     return gang;
 }
 
-static void says(const char *text, const char *words)
-{
-    char list[200], *at = list, *word;
-
-    snprintf(list, sizeof(list), "%s", words);
-    while ((word = strsep(&at, "|")))
-        if (!strstr(text, word))
-            ck_abort_msg("\"%s\" does not say \"%s\"", text, word);
-}
-
 /* ---- graphs ------------------------------------------------------------------------------------------- */
 
 #define GRAPH(name, body) "npugraph 1\ngraph \"" name "\" {\n" body "\n return \"y\" = %y\n}\n"

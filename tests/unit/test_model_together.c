@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences that are served together say what each says alone; many clients do everything at once. */
+#include "tests/unit/model_util.h"
+
+/* ---- batching ----------------------------------------------------------------------------------------- */
+
+#define N_TOGETHER 7
+#define N_STEPS    6
+
+/* Tokens of sequence i alone. */
+static void alone(struct toy *t, uint32_t i, const struct ngd_sampling *sampling, int32_t *tokens)
+{
+    struct toy_seq s;
+
+    toy_seq_open(t, &s, prompt + i, 1 + i % 5, sampling);
+    tokens[0] = s.token;
+    for (uint32_t k = 1; k < N_STEPS; k++) {
+        toy_step(&s, -1);
+        tokens[k] = s.token;
+    }
+    ngd_seq_close(s.seq);
+}
+
+static void check_together(bool greedy, uint32_t slots)
+{
+    static struct toy t;
+    static struct toy_seq s[N_TOGETHER];
+    int32_t want[N_TOGETHER][N_STEPS];
+    struct ngd_sampling sampling[N_TOGETHER];
+    uint32_t largest = 0;
+    struct call busy;
+    struct ngd_binding *b;
+    struct gate gate;
+
+    toy_open(&t, slots);
+    b = bed_binding(&t.bed, DOUBLE_TEXT, NULL);
+    for (uint32_t i = 0; i < N_TOGETHER; i++) {
+        sampling[i] = (struct ngd_sampling){.temperature = greedy ? 0 : 0.7f + (float)i * 0.2f,
+                                            .top_k = (int32_t)(i % 3) * 5,
+                                            .top_p = i % 2 ? 0.9f : 0,
+                                            .seed = 1000 + i};
+        alone(&t, i, &sampling[i], want[i]);
+    }
+    for (uint32_t i = 0; i < N_TOGETHER; i++) {
+        toy_queue_open(&t, &s[i], prompt + i, 1 + i % 5, &sampling[i]);
+    }
+    for (uint32_t k = 0; k < N_STEPS; k++) {
+        for (uint32_t i = 0; i < N_TOGETHER; i++) {
+            toy_wait(&s[i]);
+            toy_ok(&s[i]);
+            ck_assert_msg(s[i].token == want[i][k], "sequence %u, step %u: %d, alone %d", i, k, s[i].token, want[i][k]);
+            largest = s[i].batch > largest ? s[i].batch : largest;
+        }
+        if (k + 1 == N_STEPS)
+            break;
+        if (slots == 1) /* all are ready when the worker comes */
+            call_occupy(&t.bed, &busy, b, &gate);
+        for (uint32_t i = 0; i < N_TOGETHER; i++)
+            toy_queue_step(&s[(i + k) % N_TOGETHER], -1);
+        if (slots == 1) {
+            gate_open(&gate);
+            call_wait(&busy);
+        }
+    }
+    if (slots == 1)
+        ck_assert_uint_eq(largest, TOY_BATCH);
+    for (uint32_t i = 0; i < N_TOGETHER; i++)
+        ngd_seq_close(s[i].seq);
+    ngd_binding_unref(b);
+    toy_close(&t);
+}
+
+START_TEST(greedy_tokens_together_equal_those_alone)
+{
+    check_together(true, 1);
+}
+END_TEST
+
+START_TEST(drawn_tokens_together_equal_those_alone)
+{
+    check_together(false, 1);
+}
+END_TEST
+
+START_TEST(tokens_with_three_workers_equal_those_alone)
+{
+    check_together(false, 3);
+}
+END_TEST
+
+START_TEST(generations_together_equal_steps_alone)
+{
+    static struct toy t;
+    static struct toy_seq s[N_TOGETHER];
+    int32_t want[N_TOGETHER][N_STEPS];
+
+    toy_open(&t, 1);
+    for (uint32_t i = 0; i < N_TOGETHER; i++) {
+        struct ngd_sampling sampling = {.temperature = 1.5f, .seed = i};
+
+        alone(&t, i, &sampling, want[i]);
+    }
+    for (uint32_t i = 0; i < N_TOGETHER; i++) {
+        struct ngd_sampling sampling = {.temperature = 1.5f, .seed = i};
+
+        toy_seq_open(&t, &s[i], prompt + i, 1 + i % 5, &sampling);
+    }
+    for (uint32_t i = 0; i < N_TOGETHER; i++)
+        toy_queue_generate(&s[i], N_STEPS, true);
+    for (uint32_t i = 0; i < N_TOGETHER; i++) {
+        toy_wait(&s[i]);
+        toy_ok(&s[i]);
+        ck_assert_str_eq(s[i].finish, "length");
+        ck_assert_uint_eq(s[i].n_tokens, N_STEPS);
+        ck_assert_mem_eq(s[i].tokens, want[i], sizeof(want[i]));
+        ngd_seq_close(s[i].seq);
+    }
+    toy_close(&t);
+}
+END_TEST
+
+START_TEST(seed_decides_what_is_drawn)
+{
+    static struct toy t;
+    struct ngd_sampling sampling = {.temperature = 5, .seed = 1};
+    int32_t first[N_STEPS], again[N_STEPS], other[N_STEPS];
+
+    toy_open(&t, 1);
+    alone(&t, 2, &sampling, first);
+    alone(&t, 2, &sampling, again);
+    sampling.seed = 2;
+    alone(&t, 2, &sampling, other);
+    ck_assert_mem_eq(first, again, sizeof(first));
+    ck_assert_mem_ne(first, other, sizeof(first));
+    toy_close(&t);
+}
+END_TEST
+
+/* ---- everything at once -------------------------------------------------------------------------------- */
+
+struct client {
+    struct toy *toy;
+    uint32_t seed, finished, refused, cancelled;
+    pthread_t thread;
+};
+
+static uint32_t chance(struct client *c, uint32_t n)
+{
+    c->seed = c->seed * 1664525u + 1013904223u;
+    return (c->seed >> 10) % n;
+}
+
+static void *client_main(void *arg)
+{
+    struct client *c = arg;
+    static _Thread_local struct toy_seq s;
+
+    for (int round = 0; round < 40; round++) {
+        int32_t context[TOY_CONTEXT];
+        uint32_t n = 1 + chance(c, 6);
+        struct ngd_diag diag = {0};
+        ngd_status_t status;
+
+        for (uint32_t i = 0; i < n; i++)
+            context[i] = (int32_t)chance(c, TOY_VOCAB);
+        status = toy_try_open(c->toy, &s, context, n, NULL, false, &diag);
+        if (status) {
+            ck_assert(status == NGD_ERR_KV_EXHAUSTED || status == NGD_ERR_RESOURCE_EXHAUSTED);
+            c->refused++;
+            continue;
+        }
+        if (chance(c, 4) == 0)
+            ngd_seq_cancel(s.seq);
+        toy_wait(&s);
+        if (s.status == NGD_OK && chance(c, 2)) {
+            s.cancel_at = chance(c, 3);
+            toy_generate(&s, 4, true);
+        }
+        ck_assert(s.status == NGD_OK || s.status == NGD_ERR_CANCELLED || s.status == NGD_ERR_KV_EXHAUSTED);
+        for (uint32_t i = 0; s.status == NGD_OK && i < s.n_tokens && n < TOY_CONTEXT; i++) {
+            ck_assert_int_eq(s.tokens[i], toy_next(c->toy, context, n));
+            context[n++] = s.tokens[i];
+        }
+        c->finished += s.status == NGD_OK;
+        c->cancelled += s.status == NGD_ERR_CANCELLED;
+        ngd_seq_close(s.seq);
+    }
+    return NULL;
+}
+
+START_TEST(clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)
+{
+    enum { N = 5 };
+    static struct toy t;
+    struct client c[N];
+    uint32_t finished = 0;
+
+    toy_open(&t, 2);
+    for (uint32_t i = 0; i < N; i++) {
+        c[i] = (struct client){.toy = &t, .seed = i * 77 + 5};
+        ck_assert_int_eq(ngd_thread_start(&c[i].thread, "client", client_main, &c[i]), 0);
+    }
+    for (uint32_t i = 0; i < N; i++) {
+        pthread_join(c[i].thread, NULL);
+        finished += c[i].finished;
+    }
+    ck_assert_uint_gt(finished, N * 40 / 4);
+    toy_close(&t);
+}
+END_TEST
+
+UNIT_MAIN("scheduler/model_together", greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
+          tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
+          seed_decides_what_is_drawn, clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)
