@@ -25,6 +25,9 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_turns \
 	tests/unit/test_recorder \
 	tests/unit/test_sched \
+	tests/unit/test_sched_captures \
+	tests/unit/test_sched_ends \
+	tests/unit/test_sched_failures \
 	tests/unit/test_schedsim \
 	tests/unit/test_events \
 	tests/unit/test_share \
@@ -58,6 +61,9 @@ tests_unit_test_prefix_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_program_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_sched_captures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_sched_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_sched_failures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_events_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_slices_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
