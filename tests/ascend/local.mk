@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The Ascend backend and the simulator of CANN that it is tested on.
-NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_pools
+NGD_ASCEND_TESTS = tests/ascend/test_aclsim tests/ascend/test_aclsim_calls tests/ascend/test_aclsim_hccl tests/ascend/test_aclsim_mapping tests/ascend/test_aclsim_weight tests/ascend/test_ascend tests/ascend/test_ascend_groups tests/ascend/test_ascend_indices \
+	tests/ascend/test_ascend_models tests/ascend/test_ascend_nz tests/ascend/test_ascend_open tests/ascend/test_ascend_pools tests/ascend/test_ascend_streams
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_ASCEND_TESTS)
 TESTS += $(NGD_ASCEND_TESTS)
@@ -15,8 +16,17 @@ tests_ascend_test_aclsim_mapping_SOURCES = tests/ascend/test_aclsim_mapping.c te
 tests_ascend_test_aclsim_mapping_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
 tests_ascend_test_aclsim_weight_SOURCES = tests/ascend/test_aclsim_weight.c tests/backend/simulator.h
 tests_ascend_test_aclsim_weight_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS)
-tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h
+NGD_STEP_SOURCES = tests/ascend/simulated.h tests/ascend/step.h tests/backend/simulator.h tests/ops/device_run.h
+tests_ascend_test_ascend_SOURCES = tests/ascend/test_ascend.c $(NGD_STEP_SOURCES)
 tests_ascend_test_ascend_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_groups_SOURCES = tests/ascend/test_ascend_groups.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_groups_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_indices_SOURCES = tests/ascend/test_ascend_indices.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_indices_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_open_SOURCES = tests/ascend/test_ascend_open.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_open_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
+tests_ascend_test_ascend_streams_SOURCES = tests/ascend/test_ascend_streams.c $(NGD_STEP_SOURCES)
+tests_ascend_test_ascend_streams_LDADD = $(NGD_DEVICES_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_models_SOURCES = tests/ascend/test_ascend_models.c $(NGD_LIVE_SOURCES)
 tests_ascend_test_ascend_models_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
 tests_ascend_test_ascend_nz_SOURCES = tests/ascend/test_ascend_nz.c tests/ascend/simulated.h tests/backend/simulator.h tests/ops/device_run.h

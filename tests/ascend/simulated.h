@@ -64,6 +64,17 @@ static inline void nothing_is_left(const char *when)
                       (long long)simulator_count(kinds[i]), kinds[i]);
 }
 
+/* How many lines of the log are this name. */
+static inline int times_in(const char *log, const char *name)
+{
+    size_t n = strlen(name);
+    int found = 0;
+
+    for (const char *p = log; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
+        found += strncmp(p, name, n) == 0 && p[n] == '\n';
+    return found;
+}
+
 struct sweep {
     int tried, failed;
 };

@@ -58,16 +58,6 @@ static uint64_t nz_bytes(int64_t rows, int64_t columns)
     return (uint64_t)((rows + 15) / 16 * 16 * ((columns + 15) / 16 * 16)) * 2;
 }
 
-static int times_in(const char *log, const char *name)
-{
-    size_t n = strlen(name);
-    int found = 0;
-
-    for (const char *p = log; p && *p; p = strchr(p, '\n') ? strchr(p, '\n') + 1 : NULL)
-        found += strncmp(p, name, n) == 0 && p[n] == '\n';
-    return found;
-}
-
 /* ---- products ------------------------------------------------------------------------------------ */
 
 enum form { LINEAR, LINEAR_BIAS, MM, MM_TURNED, ADDMM, FORMS };

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Indices and rows of padding: what would be wrong does not reach the device, and is refused by name. */
+#include "tests/ascend/step.h"
+
+START_TEST(indices_outside_their_tensor_never_reach_the_device)
+{
+    const int64_t violations = simulator_count("violations"); /* those of other tests in the same process */
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+
+    must(open_device(&b, 0, &diag), &diag);
+    step_init(s, 2, 20);
+    must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+    must(write_weight(&r), &diag);
+    s->slots[1] = 64;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    s->slots[1] = -1; /* writes nothing */
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    s->table[1] = 4;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    s->table[1] = 1;
+    s->table[3] = -7; /* beyond the context: not read */
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    s->keys = 65;
+    ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &s->launch), NGD_ERR_INDEX_RANGE);
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    ready_close(&r);
+    close_device(&b);
+    free(s);
+}
+END_TEST
+
+/* A prompt of 5 rows in a graph of 16: the 11 others write nothing, with and without an operator that skips them. */
+START_TEST(scattered_indices_are_read_before_the_device_does)
+{
+    static const char *const ops[] = {"aten.scatter.src(%x, %i, %v) {dim=0}", "aten.scatter_add(%x, %i, %v) {dim=0}",
+                                      "aten.scatter.value(%x, %i) {dim=0, value=7}"};
+    static const float want[3][6] = {{1, 20, 30, 4, 10, 40}, {1, 22, 33, 4, 15, 46}, {1, 7, 7, 4, 7, 7}};
+    const float x[6] = {1, 2, 3, 4, 5, 6}, v[4] = {10, 20, 30, 40};
+    int64_t index[4] = {2, 0, 1, 2};
+    const struct ngd_span in[3] = {{x, sizeof(x)}, {index, sizeof(index)}, {v, sizeof(v)}};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 3; k++) {
+        float y[6];
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.inputs = in, .outputs = &out};
+        struct ready r;
+        char text[400];
+
+        snprintf(text, sizeof(text),
+                 "npugraph 1\ngraph \"s\" {\n input %%x : f32[3,2]\n input %%i : i64[2,2]\n input %%v : f32[2,2]\n"
+                 " %%y = %s\n return \"y\" = %%y\n}\n",
+                 ops[k]);
+        must(ready_open(&r, &b, text, NULL, &diag), &diag);
+        index[3] = 2;
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        for (int i = 0; i < 6; i++)
+            ck_assert_float_eq(y[i], want[k][i]);
+        index[3] = 3;
+        ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+        ck_assert_int_eq(ngd_stream_status(b.stream), NGD_OK);
+        ready_close(&r);
+    }
+    close_device(&b);
+    nothing_is_left("after scatters");
+}
+END_TEST
+
+#define PUT(symbol, body)                                                                                      \
+    "npugraph 1\ngraph \"p\" {\n " symbol "\n input %x : f32[3,2]\n input %i : i64[B]\n input %v : f32[B,2]\n" \
+    " %y = aten.index_put(%x, %i, %v)" body "\n return \"y\" = %y\n}\n"
+
+START_TEST(index_put_writes_the_rows_that_there_are_and_no_padding)
+{
+    static const float want[2][6] = {{1, 2, 30, 40, 10, 20}, {1, 2, 33, 44, 15, 26}};
+    const float x[6] = {1, 2, 3, 4, 5, 6}, v[4] = {10, 20, 30, 40};
+    int64_t index[2] = {2, 1}, rows = 2;
+    const struct ngd_span in[3] = {{x, sizeof(x)}, {index, sizeof(index)}, {v, sizeof(v)}};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 2; k++) { /* the first one with two rows of padding */
+        float y[6];
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.symbols = &rows, .inputs = in, .outputs = &out};
+        struct ready r;
+
+        must(ready_open(&r, &b, k ? PUT("sym B 1..8", " {accumulate=true}") : PUT("sym B 1..8 buckets 4, 8", ""), &rows,
+                        &diag),
+             &diag);
+        index[1] = k ? -2 : 1; /* the same */
+        for (int eager = 0; eager < 2; eager++) {
+            launch.eager = eager;
+            must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+            for (int i = 0; i < 6; i++)
+                ck_assert_float_eq(y[i], want[k][i]);
+        }
+        for (int wrong = -4; wrong < 4; wrong += 7) {
+            index[1] = wrong;
+            ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+            ck_assert_int_eq(ngd_stream_status(b.stream), NGD_OK);
+        }
+        ready_close(&r);
+    }
+    close_device(&b);
+    nothing_is_left("after index_put");
+}
+END_TEST
+
+START_TEST(writes_whose_padding_would_show_are_refused_by_name)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {PUT("sym B 1..8 buckets 4, 8", " {accumulate=true}"), "would be added"},
+        {PUT("sym B 0..8 buckets 4, 8", ""), "symbol B, which may be 0"},
+        {"npugraph 1\ngraph \"p\" {\n sym B 0..8 buckets 4, 8\n input %x : f32[3,2]\n input %i : i64[B]\n"
+         " input %v : f32[B,2]\n %y = aten.index_copy(%x, %i, %v) {dim=0}\n return \"y\" = %y\n}\n",
+         "symbol B, which may be 0"},
+    };
+    struct bench b;
+    int64_t rows = 2;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_diag diag = {0};
+        struct ready r;
+
+        must(open_device(&b, 0, &diag), &diag);
+        ck_assert_msg(ready_open(&r, &b, cases[i].text, &rows, &diag) == NGD_ERR_OP_UNSUPPORTED, "%s", diag.text);
+        ck_assert_msg(strstr(diag.text, cases[i].words) != NULL, "%s", diag.text);
+        close_device(&b);
+    }
+}
+END_TEST
+
+#define COMPUTED(body)                                                                                              \
+    "npugraph 1\ngraph \"c\" {\n sym B 1..8 buckets 4, 8\n state %k : f32[4,16,1,16]\n state %s : f32[4,2]\n"       \
+    " input %x : f32[4,2]\n input %a : i32[B]\n input %t : f32[B,1,16]\n input %v : f32[B,2]\n input %o : i32[1]\n" \
+    " %i = aten.add.Tensor(%a, %o)\n" body "}\n"
+
+/* `host` ends at a wrong index; a device goes on, and what comes of it must not be seen anywhere. */
+START_TEST(computed_indices_whose_mistakes_would_stay_are_refused_by_name)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {COMPUTED(" %y = aten.embedding(%x, %i)\n aten.copy_(%s, %x)\n return \"y\" = %y\n"), "stay in a state"},
+        {COMPUTED(" npu.scatter_pa_kv_cache(%t, %t, %i, %k, %k)\n return \"x\" = %x\n"), "slots and block tables"},
+        {COMPUTED(" %y = aten.index_put(%x, %i, %v)\n return \"y\" = %y\n"), "rows of padding have computed indices"},
+        {COMPUTED(" %y = aten.index_copy(%x, %i, %v) {dim=0}\n return \"y\" = %y\n"),
+         "rows of padding have computed indices"},
+        /* The state is written before the index is used, on both devices. */
+        {COMPUTED(" aten.copy_(%s, %x)\n %y = aten.embedding(%x, %i)\n return \"y\" = %y\n"), NULL},
+    };
+    struct bench b;
+    int64_t rows = 4;
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct ngd_diag diag = {0};
+        struct ready r;
+        ngd_status_t status;
+
+        must(open_device(&b, 0, &diag), &diag);
+        status = ready_open(&r, &b, cases[i].text, &rows, &diag);
+        ck_assert_msg(status == (cases[i].words ? NGD_ERR_OP_UNSUPPORTED : NGD_OK), "%zu: %s", i, diag.text);
+        if (cases[i].words)
+            ck_assert_msg(strstr(diag.text, cases[i].words) && strstr(diag.text, "node "), "%s", diag.text);
+        else
+            ready_close(&r);
+        close_device(&b);
+    }
+}
+END_TEST
+
+/* One copy more, before the operator, and two operators that keep the device from a fault. */
+START_TEST(computed_indices_come_back_with_the_outputs_and_cost_others_nothing)
+{
+    static const char computed[] =
+        "npugraph 1\ngraph \"c\" {\n param %w : f32[4,2]\n input %a : i64[2]\n input %b : i64[2]\n"
+        " %i = aten.add.Tensor(%a, %b)\n %y = aten.embedding(%w, %i)\n return \"y\" = %y\n}\n",
+                      given[] = "npugraph 1\ngraph \"g\" {\n param %w : f32[4,2]\n input %i : i64[2]\n"
+                                " %y = aten.index.Tensor(%w, %i)\n return \"y\" = %y\n}\n";
+    const int64_t a[2] = {1, 2}, wrong[2] = {1, 9}, zero[2] = {0, 0};
+    const int64_t violations = simulator_count("violations");
+    struct ngd_diag diag = {0};
+    struct bench b;
+    struct ready r;
+    float y[4];
+    struct ngd_out out = {y, sizeof(y)};
+    char *log;
+
+    simulator_set("log", "1");
+    must(open_device(&b, 0, &diag), &diag);
+    for (int k = 0; k < 2; k++) {
+        struct ngd_span in[2] = {{a, sizeof(a)}, {zero, sizeof(zero)}};
+        struct ngd_launch launch = {.inputs = in, .outputs = &out};
+
+        must(ready_open(&r, &b, k ? given : computed, NULL, &diag), &diag);
+        SIMULATOR(ngd_aclsim_log_clear)();
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        log = SIMULATOR(ngd_aclsim_log)();
+        ck_assert_int_eq(times_in(log, "aclnnRemainderTensorTensor"), k ? 0 : 1);
+        ck_assert_int_eq(times_in(log, "aclrtMemcpyAsync"), k ? 2 : 4); /* inputs, output; and the indices */
+        free(log);
+        in[0].data = wrong;
+        ck_assert_int_eq(ngd_stream_run(b.stream, r.inst, &launch), NGD_ERR_INDEX_RANGE);
+        ck_assert_msg(strstr(launch.diag.text, "index 9 is outside") != NULL, "%s", launch.diag.text);
+        ready_close(&r);
+    }
+    ck_assert_int_eq(simulator_count("violations"), violations);
+    close_device(&b);
+    nothing_is_left("after computed indices");
+}
+END_TEST
+
+START_TEST(rows_of_padding_write_nothing_to_the_cache)
+{
+    static const char *const apis[] = {"9.1", "8.1"};
+    struct step *s = malloc(sizeof(*s));
+    uint16_t cache[2][4 * 16 * 16];
+    float y[2][5 * 32];
+    struct ngd_diag diag = {0};
+
+    for (int api = 0; api < 2; api++) {
+        int64_t bucket = 16;
+        struct bench b;
+        struct ready r;
+
+        simulator_set("api", apis[api]);
+        must(open_device(&b, 0, &diag), &diag);
+        must(ready_open(&r, &b, PADDED, &bucket, &diag), &diag);
+        must(write_weight(&r), &diag);
+        memset(cache[api], 0x11, sizeof(cache[api]));
+        must(ngd_buffer_write(r.bound[1], 0, cache[api], sizeof(cache[api]), &diag), &diag);
+        step_init(s, 5, 20);
+        s->slots[2] = -1;
+        for (int i = 0; i < 2; i++) {
+            s->launch.eager = i;
+            must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+        }
+        memcpy(y[api], s->y, sizeof(y[api]));
+        must(ngd_buffer_read(r.bound[1], 0, cache[api], sizeof(cache[api]), &diag), &diag);
+        for (int slot = 0; slot < 64; slot++) {
+            bool written = slot >= 15 && slot < 20 && slot != 17;
+
+            ck_assert_msg((cache[api][slot * 16] != 0x1111) == written, "slot %d of %s", slot, apis[api]);
+        }
+        ready_close(&r);
+        close_device(&b);
+        nothing_is_left(apis[api]);
+    }
+    ck_assert_mem_eq(cache[0], cache[1], sizeof(cache[0]));
+    ck_assert_mem_eq(y[0], y[1], sizeof(y[0]));
+    free(s);
+}
+END_TEST
+
+UNIT_MAIN("ascend/indices", indices_outside_their_tensor_never_reach_the_device,
+          scattered_indices_are_read_before_the_device_does, index_put_writes_the_rows_that_there_are_and_no_padding,
+          writes_whose_padding_would_show_are_refused_by_name,
+          computed_indices_whose_mistakes_would_stay_are_refused_by_name,
+          computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
+          rows_of_padding_write_nothing_to_the_cache)

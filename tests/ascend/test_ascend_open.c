@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Devices that do not open: what is missing, closed or taken is named. */
+#include "devices/checkup.h"
+#include "devices/device_int.h"
+#include "tests/ascend/step.h"
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void refused_with(ngd_status_t status, const char *a, const char *b)
+{
+    struct ngd_device_params params;
+    struct ngd_device *dev = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t got;
+
+    params_of(&params, 0);
+    got = ngd_device_open(&params, &dev, &diag);
+    ck_assert_msg(got == status, "%s: %s", ngd_status_name(got), diag.text);
+    ck_assert_msg(strstr(diag.text, a) && strstr(diag.text, b), "\"%s\" and \"%s\" are not in \"%s\"", a, b, diag.text);
+    nothing_is_left(a);
+}
+
+static void touch(const char *dir, const char *name, int mode)
+{
+    char path[300];
+    int fd;
+
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fchmod(fd, (mode_t)mode), 0);
+    close(fd);
+}
+
+static void clear(const char *dir)
+{
+    static const char *const names[] = {"davinci0", "davinci_manager", "devmm_svm", "hisi_hdc"};
+    char path[300];
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+START_TEST(device_that_does_not_open_names_the_node_that_is_missing_or_closed)
+{
+    char dir[] = "/tmp/ngd_nodes_XXXXXX";
+
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("NGD_ASCEND_DEV_ROOT", dir, 1);
+    simulator_set("devices", "0");
+    refused_with(NGD_ERR_NOT_FOUND, "CANN sees 0", "davinci0 is not there");
+    touch(dir, "davinci0", 0600);
+    refused_with(NGD_ERR_NOT_FOUND, "davinci_manager is not there", "HDK");
+    if (geteuid() != 0) { /* root may do anything */
+        touch(dir, "davinci_manager", 0);
+        refused_with(NGD_ERR_NOT_FOUND, "davinci_manager cannot be read", "HwHiAiUser");
+    }
+    touch(dir, "davinci_manager", 0600);
+    touch(dir, "devmm_svm", 0600);
+    touch(dir, "hisi_hdc", 0600);
+    refused_with(NGD_ERR_NOT_FOUND, "CANN sees 0", "npu-smi info");
+    simulator_set("devices", "1");
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 207006);
+    refused_with(NGD_ERR_PERMISSION_DENIED, "207006", "HwHiAiUser");
+    unsetenv("NGD_ASCEND_DEV_ROOT");
+    clear(dir);
+}
+END_TEST
+
+static const struct ngd_checkup_step *find_step(const struct ngd_checkup *report, const char *name)
+{
+    for (uint32_t i = 0; i < report->n_steps; i++)
+        if (strcmp(report->steps[i].name, name) == 0)
+            return &report->steps[i];
+    ck_abort_msg("no step \"%s\"", name);
+}
+
+/* A driver may take an open and a close of a node that is in use for more than a look at it. */
+START_TEST(nodes_are_tried_except_those_that_the_process_has_open)
+{
+    void (*examine)(uint32_t, bool, struct ngd_checkup *) = ngd_backend_find("ascend")->lifecycle.examine;
+    struct ngd_checkup *report = ngd_calloc(1, sizeof(*report));
+    char dir[] = "/tmp/ngd_nodes_XXXXXX", path[64];
+    int fd;
+
+    ck_assert_ptr_nonnull(report);
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+    setenv("NGD_ASCEND_DEV_ROOT", dir, 1);
+    touch(dir, "davinci0", 0600);
+    touch(dir, "davinci_manager", 0600);
+    snprintf(path, sizeof(path), "%s/davinci_manager", dir);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(fd, 0);
+    examine(0, false, report);
+    ck_assert_str_eq(find_step(report, "node davinci0")->verdict, "passed");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci0")->text, "can open it"));
+    ck_assert_str_eq(find_step(report, "node davinci_manager")->verdict, "passed");
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci_manager")->text, "has it open"));
+    ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "failed");
+    close(fd);
+    memset(report, 0, sizeof(*report));
+    examine(0, true, report);
+    ck_assert_ptr_nonnull(strstr(find_step(report, "node davinci_manager")->text, "can open it"));
+    ck_assert_str_eq(find_step(report, "node devmm_svm")->verdict, "missing");
+    ngd_free(report);
+    unsetenv("NGD_ASCEND_DEV_ROOT");
+    clear(dir);
+}
+END_TEST
+
+START_TEST(device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who)
+{
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    simulator_set("hbm", "1G");
+    simulator_set("taken", "1020M");
+    refused_with(NGD_ERR_NO_DEVICE_MEMORY, "others use all but 4 MiB of its 1024 MiB", "npu-smi info");
+    SIMULATOR(ngd_aclsim_fail_call)("aclrtCreateContext", 0, 507033); /* of another container */
+    refused_with(NGD_ERR_DEVICE_LOST, "507033", "another container or process may hold the device");
+    simulator_set("taken", "0");
+    simulator_set("hbm", "4G");
+    must(open_device(&b, 0, &diag), &diag);
+    close_device(&b);
+}
+END_TEST
+
+/* A library whose function is a shell that answers something of its own. */
+START_TEST(codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
+{
+    static const struct {
+        const char *call;
+        int code;
+        const char *words;
+    } cases[] = {
+        {"aclrtCreateContext", 4242, "answers 4242 (an unknown code)"},
+        {"aclrtGetMemInfo", -1, "answers -1 (an unknown code)"},
+        {"aclrtGetDeviceCount", 578123, "an unknown code of the device"},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        SIMULATOR(ngd_aclsim_fail_call)(cases[i].call, 0, cases[i].code);
+        refused_with(cases[i].code > 500000 ? NGD_ERR_DEVICE_FAULT : NGD_ERR_INTERNAL, cases[i].words, "ascend:0");
+    }
+}
+END_TEST
+
+UNIT_MAIN("ascend/open", device_that_does_not_open_names_the_node_that_is_missing_or_closed,
+          nodes_are_tried_except_those_that_the_process_has_open,
+          device_that_others_use_is_refused_when_nothing_is_left_and_names_how_to_see_who,
+          codes_that_nobody_knows_are_answered_with_their_number_and_the_call)
