@@ -56,23 +56,38 @@ static inline void warm_buckets(struct stage *s, struct ngd_binding *b)
         bed_warm(&s->bed, b, sizes[i], 1);
 }
 
-/* On a clock that stands, with buckets that are captured and a slot that is busy until let_go(). */
+/* Where nobody lingers and the buckets are captured. */
+static inline struct ngd_binding *open_warm(struct stage *s)
+{
+    struct ngd_binding *b;
+
+    stage_open(s, 0);
+    b = bed_binding(&s->bed, ROWS_TEXT, NULL);
+    warm_buckets(s, b);
+    return b;
+}
+
+/* And what was bound on it. */
+static inline void stage_close_with(struct stage *s, struct ngd_binding *b)
+{
+    ngd_binding_unref(b);
+    stage_close(s);
+}
+
+/* On a clock that stands, with a slot that is busy until let_go(). */
 static inline struct ngd_binding *open_held(struct stage *s, ngd_nsec_t now)
 {
     struct ngd_binding *b;
 
     ngd_clock_set_fake(now);
-    stage_open(s, 0);
-    b = bed_binding(&s->bed, ROWS_TEXT, NULL);
-    warm_buckets(s, b);
+    b = open_warm(s);
     hold(s);
     return b;
 }
 
 static inline void close_held(struct stage *s, struct ngd_binding *b)
 {
-    ngd_binding_unref(b);
-    stage_close(s);
+    stage_close_with(s, b);
     ngd_clock_set_fake(-1);
 }
 
@@ -84,12 +99,21 @@ static inline void submit_rows(struct stage *s, struct call *c, struct ngd_bindi
     call_submit(&s->bed, c);
 }
 
-static inline void check_rows(struct call *c)
+/* Each of n is answered, with its own rows. */
+static inline void check_each(struct call *c, int n)
 {
-    call_wait(c);
-    ck_assert_msg(c->status == NGD_OK, "%s: %s", ngd_status_name(c->status), c->text);
-    for (int64_t i = 0; i < c->n; i++)
-        ck_assert(c->y[i] == 2.0f * (float)(c->n * 100 + i));
+    for (int i = 0; i < n; i++) {
+        call_wait(&c[i]);
+        call_check(&c[i]);
+    }
+}
+
+/* The same, of requests of which so many ran as one. */
+static inline void check_together(struct call *c, int n, uint32_t together)
+{
+    check_each(c, n);
+    for (int i = 0; i < n; i++)
+        ck_assert_uint_eq(c[i].req.together, together);
 }
 
 /* The time that replays of n rows are taken to need. */

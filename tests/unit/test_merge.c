@@ -34,9 +34,8 @@ START_TEST(replays_of_several_clients_that_wait_run_as_one)
     for (int i = 0; i < N; i++)
         submit_rows(&s, &c[i], b[i % 2], rows[i]);
     let_go(&s);
+    check_together(c, N, N);
     for (int i = 0; i < N; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, N);
         ck_assert_int_eq(c[i].req.launch.device_time, c[0].req.launch.device_time);
         charged += c[i].req.charged;
     }
@@ -67,9 +66,7 @@ START_TEST(what_a_cap_holds_back_does_not_join_and_goes_when_the_cap_does)
     struct call c[3];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     bed_warm(&s.bed, b, 2, 1);
     capped = open_capped(&s, 1);
     ngd_share_charge(&s.bed.sched->queues[0], &capped->accounts[0], 1000 * NGD_SEC, 0);
@@ -92,8 +89,7 @@ START_TEST(what_a_cap_holds_back_does_not_join_and_goes_when_the_cap_does)
         call_check(&c[i]);
     ngd_share_unref(capped);
     ngd_share_unref(lifted);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -103,23 +99,19 @@ START_TEST(what_does_not_fit_in_the_largest_bucket_runs_next)
     struct call c[5];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     bed_warm(&s.bed, b, 10, 1);
     hold(&s);
     for (int i = 0; i < 5; i++)
         submit_rows(&s, &c[i], b, i == 4 ? 2 : 10);
     let_go(&s);
-    for (int i = 0; i < 5; i++)
-        check_rows(&c[i]);
+    check_each(c, 5);
     /* Three of ten rows and the one of two; then one of ten, alone. */
     ck_assert_uint_eq(c[0].req.together, 4);
     ck_assert_uint_eq(c[4].req.together, 4);
     ck_assert_uint_eq(c[3].req.together, 1);
     ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_ROWS), 32);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -141,12 +133,8 @@ START_TEST(guards_are_of_each_request_and_not_of_what_they_run_as)
     call_init(&six, b, 6);
     ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &six.req, NULL), NGD_ERR_GUARD_FAILED);
     let_go(&s);
-    for (int i = 0; i < 3; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 3);
-    }
-    ngd_binding_unref(b);
-    stage_close(&s);
+    check_together(c, 3, 3);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -196,9 +184,7 @@ START_TEST(running_together_allocates_nothing_once_it_has_been_done)
     struct stage s;
     uint32_t before = 0;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     for (int round = 0; round < 3; round++) {
         hold(&s);
         for (int i = 0; i < 4; i++) {
@@ -214,8 +200,7 @@ START_TEST(running_together_allocates_nothing_once_it_has_been_done)
             before = c[0].rank; /* of the worker, when it had run them */
     }
     ck_assert_uint_eq(c[0].rank, before);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -261,10 +246,7 @@ START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
         submit_rows(&s, &c[i], b, 1);
     let_go(&s);
     /* Nobody waits for the capture. */
-    for (int i = 0; i < 3; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 1);
-    }
+    check_together(c, 3, 1);
     gate_open(&captures);
     do {
         sched_yield();
@@ -274,12 +256,8 @@ START_TEST(a_bucket_that_is_missing_is_captured_meanwhile)
     for (int i = 0; i < 3; i++)
         submit_rows(&s, &c[i], b, 1);
     let_go(&s);
-    for (int i = 0; i < 3; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 3);
-    }
-    ngd_binding_unref(b);
-    stage_close(&s);
+    check_together(c, 3, 3);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -301,16 +279,14 @@ START_TEST(no_capture_is_made_that_would_evict_another)
         for (int i = 0; i < 3; i++)
             submit_rows(&s, &c[i], b, 1);
         let_go(&s);
-        for (int i = 0; i < 3; i++)
-            check_rows(&c[i]);
+        check_each(c, 3);
     }
     while (atomic_load(&b->merge->capturing))
         sched_yield();
     ngd_program_stats(b->prog, &stats);
     ck_assert_uint_eq(stats.captures, 1);
     ck_assert_uint_eq(stats.merged_replays, 0);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -320,9 +296,7 @@ START_TEST(who_is_cancelled_while_it_waits_leaves_at_once)
     struct call c[4];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     hold(&s);
     for (int i = 0; i < 4; i++)
         submit_rows(&s, &c[i], b, 2);
@@ -331,12 +305,11 @@ START_TEST(who_is_cancelled_while_it_waits_leaves_at_once)
     ck_assert_int_eq(c[0].status, NGD_ERR_CANCELLED);
     ck_assert_int_eq(c[2].status, NGD_ERR_CANCELLED);
     let_go(&s);
-    check_rows(&c[1]);
-    check_rows(&c[3]);
+    check_each(&c[1], 1);
+    check_each(&c[3], 1);
     ck_assert_uint_eq(c[1].req.together, 2);
     ck_assert(!ngd_sched_cancel(s.bed.sched, &c[1].req));
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -358,11 +331,7 @@ START_TEST(who_expires_while_it_waits_is_answered_and_the_others_run)
     call_wait(&c[0]);
     ck_assert_int_eq(c[0].status, NGD_ERR_DEADLINE_EXCEEDED);
     let_go(&s);
-    for (int i = 1; i < 3; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 2);
-    }
+    check_together(&c[1], 2, 2);
     close_held(&s, b);
 }
 END_TEST
@@ -373,9 +342,7 @@ START_TEST(a_deadline_takes_only_those_that_have_one)
     struct call c[4];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     hold(&s);
     for (int i = 0; i < 4; i++) {
         call_init(&c[i], b, 1);
@@ -384,16 +351,11 @@ START_TEST(a_deadline_takes_only_those_that_have_one)
         call_submit(&s.bed, &c[i]);
     }
     let_go(&s);
-    for (int i = 0; i < 4; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 2);
-    }
+    check_together(c, 4, 2);
     /* Those with a deadline went first. */
     ck_assert_int_le(c[2].req.started, c[0].req.started);
     ck_assert_int_eq(bed_counted(&s.bed, NGD_M_MERGED_REPLAYS), 2);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -405,9 +367,7 @@ START_TEST(the_less_urgent_do_not_join_the_more_urgent)
     struct call c[4];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     hold(&s);
     for (int i = 0; i < 4; i++) {
         call_init(&c[i], b, 1);
@@ -415,10 +375,7 @@ START_TEST(the_less_urgent_do_not_join_the_more_urgent)
         call_submit(&s.bed, &c[i]);
     }
     let_go(&s);
-    for (int i = 0; i < 4; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-    }
+    check_each(c, 4);
     /* Two by two; or all, if a class has aged on a slow machine and its turn came first: it takes the urgent along. */
     ck_assert_uint_eq(c[1].req.together, c[2].req.together);
     if (c[1].req.together == 2) {
@@ -428,8 +385,7 @@ START_TEST(the_less_urgent_do_not_join_the_more_urgent)
         ck_assert_uint_eq(c[1].req.together, 4);
         ck_assert_uint_eq(c[0].req.together, 4);
     }
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -440,9 +396,7 @@ START_TEST(requests_of_one_order_do_not_join_one_another)
     struct call c[4];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     for (int i = 0; i < 2; i++)
         ck_assert_int_eq(ngd_order_create(&order[i]), NGD_OK);
     hold(&s);
@@ -452,18 +406,14 @@ START_TEST(requests_of_one_order_do_not_join_one_another)
         call_submit(&s.bed, &c[i]);
     }
     let_go(&s);
-    for (int i = 0; i < 4; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-    }
+    check_each(c, 4);
     ck_assert_uint_eq(c[0].req.together, 2);
     ck_assert_uint_eq(c[1].req.together, 2);
     ck_assert_int_gt(c[2].req.started, c[0].req.started);
     ck_assert_int_gt(c[3].req.started, c[1].req.started);
     for (int i = 0; i < 2; i++)
         ngd_order_destroy(order[i]);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -565,9 +515,7 @@ START_TEST(what_the_device_does_is_answered_to_each)
     struct call c[3];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     hold(&s);
     for (int i = 0; i < 3; i++)
         submit_rows(&s, &c[i], b, 1);
@@ -584,12 +532,8 @@ START_TEST(what_the_device_does_is_answered_to_each)
     for (int i = 0; i < 3; i++)
         submit_rows(&s, &c[i], b, 1);
     let_go(&s);
-    for (int i = 0; i < 3; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 3);
-    }
-    ngd_binding_unref(b);
-    stage_close(&s);
+    check_together(c, 3, 3);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -612,9 +556,7 @@ START_TEST(identities_are_charged_by_their_rows)
     struct stage s;
     ngd_nsec_t all;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     share[0] = open_share(&s, "a");
     share[1] = open_share(&s, "b");
     hold(&s);
@@ -624,11 +566,7 @@ START_TEST(identities_are_charged_by_their_rows)
         call_submit(&s.bed, &c[i]);
     }
     let_go(&s);
-    for (int i = 0; i < 4; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 4);
-    }
+    check_together(c, 4, 4);
     all = c[0].req.launch.device_time;
     for (int i = 0; i < 2; i++) {
         ngd_nsec_t parts = 0;
@@ -648,8 +586,7 @@ START_TEST(identities_are_charged_by_their_rows)
     ck_assert_int_eq(c[0].req.split.part[NGD_SPLIT_REPLAY], c[1].req.split.part[NGD_SPLIT_REPLAY]);
     for (int i = 0; i < 2; i++)
         ngd_share_unref(share[i]);
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -659,9 +596,7 @@ START_TEST(results_that_only_some_want_go_to_those)
     struct call c[3];
     struct stage s;
 
-    stage_open(&s, 0);
-    b = bed_binding(&s.bed, ROWS_TEXT, NULL);
-    warm_buckets(&s, b);
+    b = open_warm(&s);
     for (int round = 0; round < 2; round++) {
         hold(&s);
         for (int i = 0; i < 3; i++) {
@@ -678,8 +613,7 @@ START_TEST(results_that_only_some_want_go_to_those)
             ck_assert(c[i].y[1] == (round == 0 && i == 1 ? 4.0f : 0.0f));
         }
     }
-    ngd_binding_unref(b);
-    stage_close(&s);
+    stage_close_with(&s, b);
 }
 END_TEST
 
@@ -707,11 +641,7 @@ START_TEST(options_and_eager_runs_keep_replays_apart)
         call_submit(&s.bed, &c[i]);
     }
     let_go(&s);
-    for (int i = 0; i < 6; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 1);
-    }
+    check_together(c, 6, 1);
     for (int i = 0; i < 3; i++)
         ngd_binding_unref(b[i]);
     stage_close(&s);

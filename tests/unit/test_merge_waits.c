@@ -14,8 +14,7 @@ static void meet(struct stage *s, struct ngd_binding *b)
     for (int i = 0; i < 3; i++)
         submit_rows(s, &c[i], b, 1);
     let_go(s);
-    for (int i = 0; i < 3; i++)
-        check_rows(&c[i]);
+    check_each(c, 3);
     bed_settle(&s->bed);
     set_cost(b, 1, 100 * NGD_SEC);
 }
@@ -57,10 +56,7 @@ START_TEST(a_free_slot_waits_for_as_many_as_there_were_and_no_longer)
     await_linger(&s);
     ck_assert_uint_eq(atomic_load(&c[0].answers) + atomic_load(&c[1].answers), 0);
     submit_rows(&s, &c[2], b, 1);
-    for (int i = 0; i < 3; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 3);
-    }
+    check_together(c, 3, 3);
     close_held(&s, b);
 }
 END_TEST
@@ -86,10 +82,8 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     for (int i = 0; i < 6; i++)
         submit_rows(&s, &c[i], b, 1);
     let_go(&s);
-    for (int i = 0; i < 6; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, i < 4 ? 4 : 2);
-    }
+    check_together(c, 4, 4);
+    check_together(&c[4], 2, 2);
     bed_settle(&s.bed);
     set_cost(b, 1, 100 * NGD_SEC);
     /* As if six were under way at once again, but four are as many as run together. */
@@ -98,10 +92,7 @@ START_TEST(nobody_waits_for_more_than_can_run_together)
     ngd_mutex_unlock(&s.bed.sched->queues[0].lock);
     for (int i = 0; i < 4; i++)
         submit_rows(&s, &c[i], b, 1);
-    for (int i = 0; i < 4; i++) {
-        check_rows(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, 4);
-    }
+    check_together(c, 4, 4);
     ngd_gcache_put(entry);
     close_held(&s, b);
 }
@@ -123,7 +114,7 @@ START_TEST(who_waits_for_others_makes_way_for_something_else)
     call_check(&other);
     ngd_clock_set_fake(t0 + 100 * NGD_SEC); /* if the other one was taken first, this one has waited on */
     bed_warm(&s.bed, s.other, 2, 1);
-    check_rows(&c);
+    check_each(&c, 1);
     close_held(&s, b);
 }
 END_TEST
@@ -191,15 +182,6 @@ static ngd_status_t try_by(struct stage *s, struct call *c, struct ngd_binding *
     call_init(c, b, rows);
     c->req.deadline = deadline;
     return ngd_sched_submit(s->bed.sched, &c->req, &c->diag);
-}
-
-static void check_together(struct call *c, int n, uint32_t together)
-{
-    for (int i = 0; i < n; i++) {
-        call_wait(&c[i]);
-        call_check(&c[i]);
-        ck_assert_uint_eq(c[i].req.together, together);
-    }
 }
 
 /* One after another, four would take 40 s. */
