@@ -79,6 +79,7 @@ static const struct {
     {ngd_shape_reduce_sum, ALWAYS},
     {ngd_shape_reduce_mean, ALWAYS},
     {ngd_shape_reduce_extreme, ALWAYS},
+    {ngd_shape_reduce_truth, ALWAYS},
     {ngd_shape_reduce_one, ALWAYS},
     {ngd_shape_argmax, ALWAYS},
     {ngd_shape_topk, ALWAYS},

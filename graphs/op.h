@@ -115,6 +115,8 @@ const struct ngd_op *ngd_op_find(const char *name, size_t n); /* NULL = none */
 const char *ngd_op_suggest(const char *name, size_t n);       /* nearest name for a diagnosis; NULL = none near */
 /* Of an operator that makes one value everywhere (aten.full, aten.zeros_like, ...), with these attributes. */
 double ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs);
+/* Of a reduction of a tensor of that rank, with these attributes: a bit for each dimension that it reduces. */
+uint32_t ngd_op_reduced_axes(const struct ngd_op *op, const struct ngd_attr_value *attrs, uint32_t rank);
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n); /* -1 = none */
 
 #endif

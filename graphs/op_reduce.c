@@ -3,14 +3,33 @@
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* Bit per reduced axis; an empty list means all. */
+uint32_t ngd_op_reduced_axes(const struct ngd_op *op, const struct ngd_attr_value *attrs, uint32_t rank)
+{
+    const int at = ngd_op_attr_index(op, "dim", 3);
+    const bool one = at >= 0 && op->attrs[at].type == NGD_ATTR_INT;
+    const int64_t *dims = at < 0 ? NULL : one ? &attrs[at].i : attrs[at].list;
+    uint32_t axes = 0, n = at < 0 ? 0 : one ? 1 : attrs[at].n;
+
+    for (uint32_t i = 0; i < n; i++)
+        axes |= 1u << (dims[i] < 0 ? dims[i] + rank : dims[i]);
+    return n ? axes : (1u << rank) - 1;
+}
+
+/* Bit per reduced axis; an empty list means all, and so does none. */
 static ngd_status_t reduced_axes(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t *axes_p,
                                  struct ngd_diag *diag)
 {
-    const struct ngd_attr_value *dim = ngd_op_attr(node, "dim");
+    const int at = ngd_op_attr_index(node->op, "dim", 3);
+    const struct ngd_attr_value *dim = at < 0 ? NULL : &node->attrs[at];
     uint32_t rank = ngd_node_in(graph, node, 0)->rank, axes = 0;
 
-    for (uint32_t i = 0; i < dim->n; i++) {
+    if (dim && node->op->attrs[at].type == NGD_ATTR_INT) {
+        ngd_status_t status = ngd_op_axis(graph, node, "dim", rank, &axes, diag);
+
+        *axes_p = status ? 0 : 1u << axes;
+        return status;
+    }
+    for (uint32_t i = 0; dim && i < dim->n; i++) {
         uint32_t axis;
         ngd_status_t status = ngd_op_axis_value(graph, node, "dim", dim->list[i], rank, &axis, diag);
 
@@ -21,7 +40,7 @@ static ngd_status_t reduced_axes(const struct ngd_graph *graph, const struct ngd
                                axis);
         axes |= 1u << axis;
     }
-    *axes_p = dim->n ? axes : (1u << rank) - 1;
+    *axes_p = dim && dim->n ? axes : (1u << rank) - 1;
     return NGD_OK;
 }
 
@@ -29,7 +48,7 @@ static ngd_status_t reduce_result(struct ngd_graph *graph, struct ngd_node *node
                                   struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    bool keep = ngd_op_bool(node, "keepdim");
+    bool keep = ngd_op_attr_index(node->op, "keepdim", 7) >= 0 && ngd_op_bool(node, "keepdim");
     ngd_dim_t dims[NGD_MAX_RANK];
     uint32_t rank = 0;
 
@@ -103,6 +122,21 @@ ngd_status_t ngd_shape_reduce_extreme(struct ngd_graph *graph, struct ngd_node *
     return status ? status : reduce_result(graph, node, axes, ngd_node_in(graph, node, 0)->dtype, diag);
 }
 
+/* PyTorch's u8 is older than its bool, and says yes and no itself. */
+ngd_status_t ngd_shape_reduce_truth(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const ngd_dtype_t dtype = ngd_node_in(graph, node, 0)->dtype == NGD_U8 ? NGD_U8 : NGD_BOOL;
+    const int at = ngd_op_attr_index(node->op, "dim", 3);
+    uint32_t axes;
+    ngd_status_t status = reduced_axes(graph, node, &axes, diag);
+
+    if (!status && at >= 0 && node->op->attrs[at].type == NGD_ATTR_INTS && node->attrs[at].n == 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute dim is empty, which means no dimension to PyTorch here: the operator without "
+                           ".dims reduces all of them");
+    return status ? status : reduce_result(graph, node, axes, dtype, diag);
+}
+
 static bool rows_list(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     struct ngd_diag *no_diag = NULL;
@@ -126,6 +160,12 @@ bool ngd_rows_reduce_mean(const struct ngd_graph *graph, const struct ngd_node *
 
 bool ngd_rows_reduce_extreme(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                              const char **why_p)
+{
+    return rows_list(graph, node, symbol, why_p);
+}
+
+bool ngd_rows_reduce_truth(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                           const char **why_p)
 {
     return rows_list(graph, node, symbol, why_p);
 }

@@ -26,12 +26,9 @@
 static int64_t reduced(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_type *x = ngd_rewrite_type(rw, n->in[0]);
-    const struct ngd_attr_value *dims = ngd_op_attr(n, "dim");
+    const uint32_t axes = ngd_op_reduced_axes(n->op, n->attrs, x->rank);
     int64_t count = 1;
-    uint32_t axes = dims->n ? 0 : (1u << x->rank) - 1;
 
-    for (uint32_t i = 0; i < dims->n; i++)
-        axes |= 1u << (dims->list[i] < 0 ? dims->list[i] + x->rank : dims->list[i]);
     for (uint32_t i = 0; i < x->rank; i++)
         if (axes >> i & 1)
             if (!ngd_dim_is_const(x->dims[i]) || __builtin_mul_overflow(count, x->dims[i], &count))
@@ -56,7 +53,7 @@ static bool fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, con
                      struct ngd_uniform *u_p)
 {
     const ngd_dtype_t from = ngd_rewrite_type(rw, n->in[0])->dtype, to = ngd_rewrite_type(rw, n->out[0])->dtype;
-    const bool mean = n->op->id == NGD_OP_ATEN_MEAN;
+    const bool mean = n->op->id == NGD_OP_ATEN_MEAN || n->op->id == NGD_OP_ATEN_MEAN_DEFAULT;
     int64_t count = reduced(rw, n);
     double sum = ngd_uniform_number(from, x) * (double)count + 0.0; /* a sum of -0 begins with 0 */
 
@@ -71,6 +68,13 @@ static bool fold_extreme(const struct ngd_rewrite *rw, const struct ngd_node *n,
                          struct ngd_uniform *u_p)
 {
     *u_p = *x;
+    return reduced(rw, n) > 0;
+}
+
+static bool fold_truth(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                       struct ngd_uniform *u_p)
+{
+    *u_p = (struct ngd_uniform){.i = ngd_uniform_number(ngd_rewrite_type(rw, n->in[0])->dtype, x) != 0};
     return reduced(rw, n) > 0;
 }
 
@@ -127,6 +131,16 @@ static bool (*const folds[NGD_OP_MAX])(const struct ngd_rewrite *rw, const struc
     [NGD_OP_ATEN_MEAN] = fold_sum,
     [NGD_OP_ATEN_AMAX] = fold_extreme,
     [NGD_OP_ATEN_AMIN] = fold_extreme,
+    [NGD_OP_ATEN_SUM_DEFAULT] = fold_sum,
+    [NGD_OP_ATEN_MEAN_DEFAULT] = fold_sum,
+    [NGD_OP_ATEN_MAX] = fold_extreme,
+    [NGD_OP_ATEN_MIN] = fold_extreme,
+    [NGD_OP_ATEN_ANY] = fold_truth,
+    [NGD_OP_ATEN_ANY_DIM] = fold_truth,
+    [NGD_OP_ATEN_ANY_DIMS] = fold_truth,
+    [NGD_OP_ATEN_ALL] = fold_truth,
+    [NGD_OP_ATEN_ALL_DIM] = fold_truth,
+    [NGD_OP_ATEN_ALL_DIMS] = fold_truth,
     [NGD_OP_ATEN_TRIL] = fold_triangle,
     [NGD_OP_ATEN_TRIU] = fold_triangle,
     [NGD_OP_ATEN_CONSTANT_PAD_ND] = fold_pad,

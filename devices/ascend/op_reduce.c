@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builders of reductions, softmax, top-k and norms. */
 #include "devices/ascend/issue.h"
+#include <string.h>
 
 #define T(v) ngd_ascend_tensor(c, &(v))
 
@@ -20,18 +21,21 @@ typedef ngd_acl_error_t (*softmax_fn)(const struct aclTensor *, int64_t, struct 
         }                                                                                      \
     } while (0)
 
-/* An empty list of dimensions means all. */
 static struct aclIntArray *dims_of(struct ascend_issue *c, uint32_t rank)
 {
-    static const int64_t all[NGD_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const struct ngd_attr_value *dims = ngd_call_ints(c->call, "dim");
+    const uint32_t axes = ngd_op_reduced_axes(c->call->op, c->call->attrs, rank);
+    int64_t dims[NGD_MAX_RANK];
+    uint32_t n = 0;
 
-    return dims->n ? ngd_ascend_ints(c, dims->list, dims->n) : ngd_ascend_ints(c, all, rank);
+    for (uint32_t i = 0; i < rank; i++)
+        if (axes >> i & 1)
+            dims[n++] = i;
+    return ngd_ascend_ints(c, dims, n);
 }
 
 static bool flag(const struct ascend_issue *c, const char *name)
 {
-    return ngd_call_int(c->call, name) != 0;
+    return ngd_op_attr_index(c->call->op, name, strlen(name)) >= 0 && ngd_call_int(c->call, name) != 0;
 }
 
 void ngd_ascend_build_sum(struct ascend_issue *c)
@@ -46,6 +50,29 @@ void ngd_ascend_build_extreme(struct ascend_issue *c)
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
     RUN_ROW(extreme_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), T(y));
+}
+
+/* The device reduces bools; of nothing it is told what that gives. */
+void ngd_ascend_build_truth(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), r = y, b;
+
+    if (ngd_ascend_count(&x) == 0) {
+        ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, strcmp(c->op->name, "aclnnAll") == 0, y.dtype));
+        return;
+    }
+    b = x;
+    if (x.dtype != NGD_BOOL) {
+        if (!ngd_dtype_is_float(x.dtype) && x.dtype != NGD_I64)
+            x = ngd_ascend_cast(c, &x, NGD_I32); /* comparisons take no narrower integers */
+        b = ngd_ascend_temp(c, NGD_BOOL, x.rank, x.dims);
+        ASCEND_RUN(c, NeScalar, T(x), ngd_ascend_scalar(c, 0, NGD_F32), T(b));
+    }
+    if (y.dtype != NGD_BOOL)
+        r = ngd_ascend_temp(c, NGD_BOOL, y.rank, y.dims);
+    RUN_ROW(extreme_fn, T(b), dims_of(c, x.rank), flag(c, "keepdim"), T(r));
+    if (y.dtype != NGD_BOOL)
+        ngd_ascend_store(c, &r, &y);
 }
 
 void ngd_ascend_build_arg(struct ascend_issue *c)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sum, mean, extremes and products over any set of dimensions of a tensor with any strides.
+ * Sum, mean, extremes, products, any and all over any set of dimensions of a tensor with any strides.
  *
  * Two walks: `kept` finds the first element of each result, `reduced` the elements that belong to it. Where reduced
  * elements are neighbours a vector function takes whole runs; where results are, one takes an element of many
@@ -16,7 +16,7 @@
 #define COLS 256
 #define ROWS 128
 
-typedef enum kind { SUM, MEAN, MAX, MIN, PROD, KINDS } kind_t;
+typedef enum kind { SUM, MEAN, MAX, MIN, PROD, ANY, ALL, KINDS } kind_t;
 
 struct reduce_params {
     struct ngd_nd kept, reduced;
@@ -102,6 +102,20 @@ struct reduce_params {
         (void)f;                                                     \
         ((ngd_el_##T *)(void *)dst)[i] = ngd_put_##T(v);             \
     }
+/* What decides ends the run: nothing behind it changes the result. */
+#define TRUTH_RUNS(T, wide)                                                               \
+    static void any_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
+    {                                                                                     \
+        for (int64_t i = 0; i < n && acc->i == 0; i++)                                    \
+            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0; \
+    }                                                                                     \
+    static void all_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)      \
+    {                                                                                     \
+        for (int64_t i = 0; i < n && acc->i != 0; i++)                                    \
+            acc->i = ngd_get_##T(*(const ngd_el_##T *)(const void *)(p + i * step)) != 0; \
+    }
+NGD_EACH_FLOAT(TRUTH_RUNS)
+NGD_EACH_INT(TRUTH_RUNS)
 NGD_EACH_FLOAT(FLOAT_RUNS)
 NGD_EACH_INT(INT_RUNS)
 NGD_EACH_INT(MIXED_RUNS)
@@ -109,8 +123,8 @@ NGD_EACH_FLOAT(FLOAT_STORE)
 NGD_EACH_INT(INT_STORE)
 
 static const ngd_reduce_fn runs[KINDS][NGD_DTYPE_MAX] = {
-    [SUM] = NGD_BY_TYPE(sum), [MEAN] = NGD_BY_TYPE(sum),  [MAX] = NGD_BY_TYPE(max),
-    [MIN] = NGD_BY_TYPE(min), [PROD] = NGD_BY_TYPE(prod),
+    [SUM] = NGD_BY_TYPE(sum),   [MEAN] = NGD_BY_TYPE(sum), [MAX] = NGD_BY_TYPE(max), [MIN] = NGD_BY_TYPE(min),
+    [PROD] = NGD_BY_TYPE(prod), [ANY] = NGD_BY_TYPE(any),  [ALL] = NGD_BY_TYPE(all),
 };
 static const ngd_reduce_fn mixed[NGD_DTYPE_MAX] = {
     [NGD_I8] = mixed_i8, [NGD_U8] = mixed_u8, [NGD_I32] = mixed_i32, [NGD_I64] = mixed_i64, [NGD_BOOL] = mixed_b8,
@@ -207,23 +221,10 @@ static struct ngd_plan_tensor some_dims(const struct ngd_plan_tensor *x, uint32_
     return t;
 }
 
-static uint32_t axes_of(const struct ngd_plan_call *call, uint32_t rank, bool one)
-{
-    const struct ngd_attr_value *list = one ? NULL : ngd_call_ints(call, "dim");
-    int64_t dim = one ? ngd_call_int(call, "dim") : 0;
-    uint32_t axes = 0;
-
-    if (one)
-        return 1u << (dim < 0 ? dim + rank : dim);
-    for (uint32_t i = 0; i < list->n; i++)
-        axes |= 1u << (list->list[i] < 0 ? list->list[i] + rank : list->list[i]);
-    return list->n ? axes : (1u << rank) - 1;
-}
-
 static struct ngd_acc first_of(kind_t kind)
 {
     static const struct ngd_acc first[KINDS] = {
-        [MAX] = {-INFINITY, INT64_MIN}, [MIN] = {INFINITY, INT64_MAX}, [PROD] = {1, 1}};
+        [MAX] = {-INFINITY, INT64_MIN}, [MIN] = {INFINITY, INT64_MAX}, [PROD] = {1, 1}, [ALL] = {1, 1}};
 
     return first[kind];
 }
@@ -231,11 +232,9 @@ static struct ngd_acc first_of(kind_t kind)
 /* A vector function instead of the plain one where strides allow. */
 static void choose_vector(struct reduce_params *r, kind_t kind, ngd_dtype_t t, ngd_isa_t isa)
 {
-    static const ngd_reduction_t as[KINDS] = {[SUM] = NGD_REDUCE_SUM,
-                                              [MEAN] = NGD_REDUCE_SUM,
-                                              [MAX] = NGD_REDUCE_MAX,
-                                              [MIN] = NGD_REDUCE_MIN,
-                                              [PROD] = NGD_REDUCE_VECTOR};
+    static const ngd_reduction_t as[KINDS] = {
+        [SUM] = NGD_REDUCE_SUM,     [MEAN] = NGD_REDUCE_SUM,   [MAX] = NGD_REDUCE_MAX,   [MIN] = NGD_REDUCE_MIN,
+        [PROD] = NGD_REDUCE_VECTOR, [ANY] = NGD_REDUCE_VECTOR, [ALL] = NGD_REDUCE_VECTOR};
     const struct ngd_reduce_table *table = NGD_BY_ISA(isa, ngd_reduce);
     const uint32_t last = r->kept.rank - 1;
 
@@ -250,7 +249,7 @@ static void choose_vector(struct reduce_params *r, kind_t kind, ngd_dtype_t t, n
 static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *out = ngd_call_out(p->plan, p->call, 0);
-    const uint32_t axes = axes_of(p->call, x->rank, kind == PROD);
+    const uint32_t axes = ngd_op_reduced_axes(p->call->op, p->call->attrs, x->rank);
     struct ngd_plan_tensor kept = some_dims(x, axes, false), reduced = some_dims(x, axes, true);
     struct reduce_params *r = ngd_arena_calloc(p->arena, 1, sizeof(*r));
     const bool mixes = !ngd_dtype_is_float(x->dtype) && ngd_dtype_is_float(out->dtype);
@@ -284,3 +283,5 @@ KERNEL(mean, MEAN)
 KERNEL(amax, MAX)
 KERNEL(amin, MIN)
 KERNEL(prod, PROD)
+KERNEL(any, ANY)
+KERNEL(all, ALL)

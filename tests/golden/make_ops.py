@@ -1530,6 +1530,44 @@ def copied_by_index():
     case("aten.index_copy", [x, at[:0], x[:0]], [x], {"dim": 0})
 
 
+def traced_reductions():
+    for dtype in FLOATS + INTS + ("bool",):
+        x = sample_of(dtype, 3, 5, 7) if dtype == "bool" else randint(0, 2, 3, 5, 7).to(DTYPES[dtype])
+        x[0], x[1, :, 2], x[2, 3] = 0, 1, 1  # lines of nothing but 0, or 1
+        for t in (x, x[1, 0, 2], x[:0], x[:, :, :0], x[:1, :2]):
+            case("aten.any", [t], [t.any()])
+            case("aten.all", [t], [t.all()])
+        for t, dim, keepdim in ((x, -1, False), (x, 0, True), (x, 1, False), (x[:, :0], 1, True), (x[:, :0], 0, False)):
+            attrs = {"dim": dim, "keepdim": keepdim}
+            case("aten.any.dim", [t], [t.any(dim, keepdim)], attrs)
+            case("aten.all.dim", [t], [t.all(dim, keepdim)], attrs)
+        for dims, keepdim in (([0, -1], False), ([1], True), ([2, 1, 0], False)):
+            attrs = {"dim": dims, "keepdim": keepdim}
+            case("aten.any.dims", [x], [x.any(dims, keepdim)], attrs)
+            case("aten.all.dims", [x], [x.all(dims, keepdim)], attrs)
+        if dtype != "bool":
+            y = sample_of(dtype, 4, 9)
+            for t in (y, y[1, 1]):
+                case("aten.max", [t], [t.max()])
+                case("aten.min", [t], [t.min()])
+            if dtype in INTS:
+                case("aten.sum", [y], [y.sum()])
+    case("aten.sum", [x], [x.sum()])
+    case("aten.any", [value([0.0, -0.0, 0.0])], [torch.tensor(False)], tag="zeros")
+    case("aten.all", [value([1.0, NAN, -INF])], [torch.tensor(True)], tag="nan")
+    for dtype in FLOATS:
+        x = value([0.0, NAN, 0.0, 2.0], dtype)
+        case("aten.any.dim", [x], [x.any(0)], {"dim": 0}, tag="nan")
+        case("aten.max", [x], [x.max()], tag="nan")
+        case("aten.min", [x], [x.min()], tag="nan")
+        x = randn(3, 5, 7, dtype=dtype, scale=2.0)
+        for op, fn in (("aten.sum", torch.sum), ("aten.mean", torch.mean)):
+            for t, attrs in ((x, {}), (x[0, 0, 0], {}), (x, {"dtype": "f32"})):
+                out = fn(f64(t)).to(DTYPES[attrs.get("dtype", dtype)])
+                case(op, [t], [out], attrs, tolerance(NAMES[out.dtype], out, ulps=4, loose=1e-6))
+            case(op, [x[:0]], [fn(x[:0])], tag="empty")
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1548,6 +1586,7 @@ def main():
     traced_makers()
     traced_elementwise()
     copied_by_index()
+    traced_reductions()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -219,6 +219,11 @@ static void some_together(struct world *w)
                                         "aten.mean.dim(%%%s) {dim=[-1], keepdim=true}",
                                         "aten.amax(%%%s) {dim=[-1]}",
                                         "aten.amin(%%%s)",
+                                        "aten.sum(%%%s)",
+                                        "aten.mean(%%%s)",
+                                        "aten.max(%%%s)",
+                                        "aten.any.dim(%%%s) {dim=-1}",
+                                        "aten.all(%%%s)",
                                         "aten.tril(%%%s)",
                                         "aten.triu(%%%s) {diagonal=1}"};
     const struct ngd_value *a = some_value(w);
@@ -232,7 +237,7 @@ static void some_together(struct world *w)
         add(w, 1, "aten.constant_pad_nd(%%%s) {pad=[1,0], value=%s}", a->name, number(w));
         break;
     default:
-        snprintf(form, sizeof(form), forms[random_below(&w->r, 7)], a->name);
+        snprintf(form, sizeof(form), forms[random_below(&w->r, sizeof(forms) / sizeof(forms[0]))], a->name);
         add(w, 1, "%s", form);
         break;
     }

@@ -177,6 +177,10 @@ static const struct {
     {NGD_OP_ATEN_MEAN, "input %x : bf16[B,3,37]\n%y = aten.mean.dim(%x) {dim=[-1]}"},
     {NGD_OP_ATEN_AMAX, "input %x : f32[B,3,37]\n%y = aten.amax(%x) {dim=[1]}"},
     {NGD_OP_ATEN_AMIN, "input %x : f16[B,37]\n%y = aten.amin(%x) {dim=[1]}"},
+    {NGD_OP_ATEN_ANY_DIM, "input %x : f32[B,3,37]\n%y = aten.any.dim(%x) {dim=1, keepdim=true}"},
+    {NGD_OP_ATEN_ANY_DIMS, "input %x : bool[B,3,2]\n%y = aten.any.dims(%x) {dim=[1,2]}"},
+    {NGD_OP_ATEN_ALL_DIM, "input %x : i64[B,3]\n%y = aten.all.dim(%x) {dim=-1}"},
+    {NGD_OP_ATEN_ALL_DIMS, "input %x : u8[B,3,2]\n%y = aten.all.dims(%x) {dim=[2]}"},
     {NGD_OP_ATEN_PROD, "input %x : f32[B,7]\n%y = aten.prod.dim_int(%x) {dim=1}"},
     {NGD_OP_ATEN_ARGMAX, "input %x : f32[B,67]\n%y = aten.argmax(%x) {dim=-1}"},
     {NGD_OP_ATEN_ARGMIN, "input %x : bf16[B,7,3]\n%y = aten.argmin(%x) {dim=1}"},
@@ -230,10 +234,14 @@ static const struct {
 };
 
 /* Of kernels_basic.def, those whose operands cannot carry a bucketed symbol, or carry no rows. */
-static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL,         NGD_OP_ATEN_TRIU,   NGD_OP_ATEN_COPY_,
-                                      NGD_OP_ATEN_FULL,         NGD_OP_ATEN_ARANGE, NGD_OP_ATEN_ARANGE_DEFAULT,
-                                      NGD_OP_ATEN_ARANGE_START, NGD_OP_ATEN_ZEROS,  NGD_OP_ATEN_ONES,
-                                      NGD_OP_ATEN_SCALAR_TENSOR};
+static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL,         NGD_OP_ATEN_TRIU,
+                                      NGD_OP_ATEN_COPY_,        NGD_OP_ATEN_FULL,
+                                      NGD_OP_ATEN_ARANGE,       NGD_OP_ATEN_ARANGE_DEFAULT,
+                                      NGD_OP_ATEN_ARANGE_START, NGD_OP_ATEN_ZEROS,
+                                      NGD_OP_ATEN_ONES,         NGD_OP_ATEN_SCALAR_TENSOR,
+                                      NGD_OP_ATEN_SUM_DEFAULT,  NGD_OP_ATEN_MEAN_DEFAULT,
+                                      NGD_OP_ATEN_MAX,          NGD_OP_ATEN_MIN,
+                                      NGD_OP_ATEN_ANY,          NGD_OP_ATEN_ALL};
 
 static const char *attrs_of(const struct ngd_op *op)
 {
@@ -610,6 +618,8 @@ static const struct {
     {"", "aten.mean.dim(%v)", false},
     {"", "aten.amax(%v) {dim=[0]}", true},
     {"", "aten.amin(%v) {dim=[-1]}", true},
+    {"", "aten.mean(%v)", false},
+    {"", "aten.max(%v)", true},
     {"", "aten.prod.dim_int(%v) {dim=-1}", false},
     {"", "aten.argmax(%v) {dim=-1}", true},
     {"", "aten.argmin(%v) {dim=0}", true},
@@ -894,6 +904,10 @@ static const char *const empty_bodies[] = {
     "input %x : f32[3,0]\n%y = aten.sum.dim_IntList(%x)",
     "input %x : bf16[3,0]\n%y = aten.mean.dim(%x) {dim=[1]}",
     "input %x : f32[0,4]\n%y = aten.amax(%x) {dim=[1]}",
+    "input %x : f32[0,4]\n%y = aten.any.dim(%x) {dim=0}",
+    "input %x : f16[3,0]\n%y = aten.all.dims(%x) {dim=[0,1]}",
+    "input %x : bool[3,0]\n%y = aten.any(%x)",
+    "input %x : f32[3,0]\n%y = aten.mean(%x)",
     "input %x : i32[2,0]\n%y = aten.prod.dim_int(%x) {dim=1}",
     "input %x : f32[0,4]\n%y = aten.argmax(%x) {dim=1}",
     "input %x : f32[2,0]\n%y, %i = aten.topk(%x) {k=0}",

@@ -20,7 +20,8 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
         S "input %x : f32[1,8]\ninput %y : f32[B,8]\n%z = aten.mul.Tensor(%x, %y)\nreturn %z",
         S "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=-1}\n%m = aten.mean.dim(%y) {dim=[1], keepdim=true}\n"
           "%s = aten.sum.dim_IntList(%y) {dim=[-1]}\n%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\n"
-          "return %m, %s, %a, %c",
+          "%n = aten.any.dim(%y) {dim=-1, keepdim=true}\n%l = aten.all.dims(%y) {dim=[1]}\n"
+          "return %m, %s, %a, %c, %n, %l",
         S "input %x : f32[B,8]\n%a, %b = aten.split.Tensor(%x) {split_size=5, dim=1}\n%c = aten.full_like(%a) "
           "{fill_value=2}\n%d, %e, %f = aten.unbind.int(%b) {dim=1}\n%z = aten.zeros() {size=[2*B]}\nreturn %c, %f, %z",
         S "input %x : f32[B,8]\n%a, %b = aten.split_with_sizes(%x) {split_sizes=[4, 4], dim=1}\n"
@@ -106,6 +107,9 @@ START_TEST(operators_that_mix_rows_are_refused_by_name)
         {S "input %x : f32[B,4]\n%y = aten._softmax(%x) {dim=0}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
          "node %y (aten._softmax, line 5)|symbol B has buckets|along dimension 0|symbol exact"},
         {S "input %x : f32[B,4]\n%y = aten.sum.dim_IntList(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.any(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "along dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.all.dim(%x) {dim=-2}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
          "along dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.amax(%x) {dim=[1, 0]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.argmax(%x) {dim=-2}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension 0"},

@@ -27,7 +27,7 @@ static struct sim_view without(const struct sim_view *v, int64_t d)
 
 /* ---- sums, extremes ------------------------------------------------------------------------------ */
 
-enum reduction { SUM, MEAN, AMAX, AMIN };
+enum reduction { SUM, MEAN, AMAX, AMIN, ANY, ALL };
 
 /* The result's element of an operand's element: reduced dimensions have stride 0. */
 static void run_reduce(struct sim_op *op)
@@ -47,7 +47,7 @@ static void run_reduce(struct sim_op *op)
     if (!acc)
         abort();
     for (int64_t i = 0; i < outs; i++)
-        acc[i] = op->variant == AMAX ? -INFINITY : op->variant == AMIN ? INFINITY : 0;
+        acc[i] = op->variant == AMAX ? -INFINITY : op->variant == AMIN ? INFINITY : op->variant == ALL;
     for (int64_t i = 0; i < n; i++) {
         double v = sim_load(sim_at(&x, i), x.dtype);
         int64_t at = 0, rest = i;
@@ -58,6 +58,8 @@ static void run_reduce(struct sim_op *op)
         }
         if (op->variant <= MEAN)
             acc[at] += v;
+        else if (op->variant >= ANY)
+            acc[at] = op->variant == ANY ? acc[at] != 0 || v != 0 : acc[at] != 0 && v != 0;
         else if (isnan(v) || (op->variant == AMAX ? v > acc[at] : v < acc[at]))
             acc[at] = isnan(acc[at]) ? acc[at] : v;
     }
@@ -74,6 +76,7 @@ static int reduce(const char *name, int variant, const struct aclTensor *self, c
     int64_t left = 1;
 
     op->variant = variant;
+    ngd_aclsim_check(op, variant != ALL || x->dtype == NGD_ACL_BOOL, "takes bools, as its first versions do");
     ngd_aclsim_list(op, 0, dims);
     for (uint64_t i = 0; i < op->n_list[0] && !op->code; i++)
         op->i[0] |= (int64_t)1 << normal_dim(op, op->list[0][i], x->rank);
@@ -116,6 +119,22 @@ ngd_acl_error_t aclnnAminGetWorkspaceSize(const struct aclTensor *self, const st
     SIM_CALL("aclnnAminGetWorkspaceSize");
     (void)keep_dim;
     return reduce("aclnnAmin", AMIN, self, dim, out, -1, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnAnyGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
+                                         struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnAnyGetWorkspaceSize");
+    (void)keep_dim;
+    return reduce("aclnnAny", ANY, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnAllGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim, bool keep_dim,
+                                         struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnAllGetWorkspaceSize");
+    (void)keep_dim;
+    return reduce("aclnnAll", ALL, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
 }
 
 static void run_arg(struct sim_op *op)
