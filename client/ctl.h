@@ -6,7 +6,9 @@
  * Inside npugraphctl: commands, options, and output that is a table for people or JSON for scripts from the same calls.
  * One thread. A command returns the program's exit code: 0, 1 = the daemon said no, 2 = used wrongly.
  */
+#include "base/strbuf.h"
 #include "client/client_int.h"
+#include "proto/npugraph.pb-c.h"
 #include <jansson.h>
 #include <stdio.h>
 
@@ -40,6 +42,9 @@ const struct ctl_command *ctl_find_command(const char *name);
 /* A unary call; prints the error and returns NULL when it fails. */
 ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
                            const ProtobufCMessageDescriptor *response_type);
+
+/* "B = 64, T = 8": of the graph's symbols. */
+void ctl_print_sizes(const Npugraph__V1__GraphInfo *info, const int64_t *symbols, size_t n, struct ngd_strbuf *sb);
 
 /* ---- output --------------------------------------------------------------------------------------------- */
 

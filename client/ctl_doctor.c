@@ -18,6 +18,7 @@ struct examine {
     size_t n_symbol, n_input;
     int64_t symbols[MAX_SYMBOLS];
     ProtobufCBinaryData inputs[MAX_INPUTS];
+    Npugraph__V1__DescribeResponse *described; /* learned */
 };
 
 static int take_option(struct examine *x, const char *name, const char *value)
@@ -72,12 +73,12 @@ static int choose_symbols(struct examine *x, const Npugraph__V1__GraphInfo *g)
     x->req.symbols = x->symbols;
     for (size_t i = 0; i < g->n_symbols && i < MAX_SYMBOLS; i++) {
         const char *text = find(x->symbol, x->n_symbol, g->symbols[i]->name);
-        uint64_t v = (uint64_t)g->symbols[i]->max;
+        uint64_t v;
 
         if (text != NULL && !ctl_parse_uint(text, INT64_MAX, &v))
             return ctl_usage(x->command, "--symbol %s needs a number", g->symbols[i]->name);
         used += text != NULL;
-        x->symbols[x->req.n_symbols++] = (int64_t)v;
+        x->symbols[x->req.n_symbols++] = text != NULL ? (int64_t)v : -1; /* the daemon chooses */
     }
     return used == x->n_symbol ? 0 : ctl_usage(x->command, "the graph has not all of these symbols");
 }
@@ -125,30 +126,40 @@ static int choose_inputs(struct examine *x, const Npugraph__V1__GraphInfo *g)
 static int learn(struct examine *x)
 {
     Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
-    Npugraph__V1__DescribeResponse *r;
     int rc;
 
-    if (x->n_symbol == 0 && x->n_input == 0)
-        return 0;
     req.digest = x->req.digest;
-    r = (void *)ctl_call(x->ctl, "/npugraph.v1.Graphs/Describe", &req.base,
-                         &npugraph__v1__describe_response__descriptor);
-    if (r == NULL)
+    x->described = (void *)ctl_call(x->ctl, "/npugraph.v1.Graphs/Describe", &req.base,
+                                    &npugraph__v1__describe_response__descriptor);
+    if (x->described == NULL)
         return 1;
-    rc = choose_symbols(x, r->info);
-    if (rc == 0)
-        rc = choose_inputs(x, r->info);
-    npugraph__free_message(r);
-    return rc;
+    rc = choose_symbols(x, x->described->info);
+    return rc != 0 ? rc : choose_inputs(x, x->described->info);
 }
 
 static void examine_fini(struct examine *x)
 {
     for (size_t i = 0; i < x->req.n_inputs; i++)
         free(x->inputs[i].data);
+    npugraph__free_message(x->described);
 }
 
 /* ---- doctor ----------------------------------------------------------------------------------------------- */
+
+static void print_sizes(struct ctl *ctl, const struct examine *x, const Npugraph__V1__DoctorResponse *r)
+{
+    struct ngd_strbuf sb;
+
+    if (r->n_symbols == 0)
+        return;
+    ngd_strbuf_init(&sb);
+    ctl_print_sizes(x->described->info, r->symbols, r->n_symbols, &sb);
+    if (ctl->json)
+        json_object_set_new(ctl->root, "sizes", json_string(ngd_strbuf_str(&sb)));
+    else
+        printf("Examined at %s.\n", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
 
 static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
 {
@@ -195,6 +206,7 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
     }
     if (r != NULL) {
         print_report(ctl, r);
+        print_sizes(ctl, &x, r);
         rc = r->healthy ? 0 : 1;
         npugraph__free_message(r);
     }

@@ -3,7 +3,14 @@
 #include "client/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
+#include <inttypes.h>
 #include <string.h>
+
+void ctl_print_sizes(const Npugraph__V1__GraphInfo *info, const int64_t *symbols, size_t n, struct ngd_strbuf *sb)
+{
+    for (size_t i = 0; i < n && i < info->n_symbols; i++)
+        ngd_strbuf_printf(sb, "%s%s = %" PRId64, i > 0 ? ", " : "", info->symbols[i]->name, symbols[i]);
+}
 
 /* As the other commands take it: with its number, of a graph that is registered in several ways. */
 static void put_digest(const struct ctl *ctl, struct ctl_table *t, const Npugraph__V1__ListGraphsResponse *r,

@@ -160,11 +160,11 @@ static int choose_symbols(struct run *r)
     }
     for (size_t k = 0; k < g->n_symbols && k < 16; k++) {
         const char *text = find_pair(r->symbol, r->n_symbol, g->symbols[k]->name);
-        uint64_t v = (uint64_t)g->symbols[k]->max;
+        uint64_t v;
 
         if (text != NULL && !ctl_parse_uint(text, INT64_MAX, &v))
             return ctl_usage(r->command, "--symbol %s needs a number", g->symbols[k]->name);
-        r->symbols[r->n_symbols++] = (int64_t)v;
+        r->symbols[r->n_symbols++] = text != NULL ? (int64_t)v : -1; /* the daemon chooses */
     }
     return 0;
 }
@@ -194,7 +194,11 @@ static int learn(struct run *r)
     capture.dry_run = r->dry_run || r->command->run == ctl_cmd_replay;
     r->need = (void *)ctl_call(r->ctl, "/npugraph.v1.Graphs/Capture", &capture.base,
                                &npugraph__v1__capture_response__descriptor);
-    return r->need != NULL ? 0 : 1;
+    if (r->need == NULL)
+        return 1;
+    if (r->need->n_symbols == r->n_symbols && r->n_symbols > 0)
+        memcpy(r->symbols, r->need->symbols, r->n_symbols * sizeof(r->symbols[0]));
+    return 0;
 }
 
 static void run_fini(struct run *r)
@@ -202,6 +206,18 @@ static void run_fini(struct run *r)
     npugraph__free_message(r->described);
     npugraph__free_message(r->need);
     free(r->text);
+}
+
+static void show_sizes(struct ctl_fields *f, const struct run *r)
+{
+    struct ngd_strbuf sb;
+
+    if (r->n_symbols == 0)
+        return;
+    ngd_strbuf_init(&sb);
+    ctl_print_sizes(r->described->info, r->symbols, r->n_symbols, &sb);
+    ctl_field_str(f, "At", "sizes", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
 }
 
 /* "mod(T, 8) == 0, T != 1" */
@@ -230,6 +246,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
         f = ctl_fields_new(ctl, NULL);
         ctl_field_str(f, "Graph", "graph", r.described->info->name);
         ctl_field_str(f, "Digest", "digest", r.described->info->digest);
+        show_sizes(f, &r);
         ctl_field_str(f, "Guards", "key", r.need->key);
         show_guards(f, r.described->info);
         ctl_field_int(f, "Kernels", "kernels", r.need->kernels);
@@ -519,6 +536,7 @@ static void print_result(struct run *r, const struct npugraph_result *result, co
     }
     ctl_table_end(t, "The graph has no results.");
     f = ctl_fields_new(r->ctl, NULL);
+    show_sizes(f, r);
     ctl_field_us(f, r->eager ? "Eager run" : "Replay", "median_us", (double)times[r->repeat / 2] / 1000);
     ctl_field_us(f, "on the device", "device_us", (double)result->device_ns / 1000);
     if (r->timing)

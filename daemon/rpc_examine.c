@@ -130,6 +130,8 @@ static bool fill_report(struct ngd_arena *arena, const struct ngd_doctor_report 
         m->nanoseconds = (uint64_t)s->duration;
         reply->steps[reply->n_steps++] = m;
     }
+    reply->symbols = (int64_t *)(uintptr_t)r->symbols;
+    reply->n_symbols = r->n_symbols;
     reply->healthy = r->healthy;
     reply->step = (char *)(uintptr_t)r->step;
     reply->node = (char *)(uintptr_t)r->node;

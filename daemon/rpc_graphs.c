@@ -240,7 +240,7 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     struct capture *c = call->state;
 
     if (status == NGD_OK)
-        status = fill_sizes(call, c->binding, c->q->symbols, &reply);
+        status = fill_sizes(call, c->binding, info->symbols, &reply);
     if (status != NGD_OK) {
         ngd_call_fail(call, status, diag);
         return;
@@ -258,6 +258,8 @@ static void captured(void *user, ngd_status_t status, const struct ngd_capture_i
     reply.pool_held_bytes = info->pool_held;
     reply.pool_more_bytes = info->pool_more;
     reply.nanoseconds = (uint64_t)info->duration;
+    reply.symbols = (int64_t *)(uintptr_t)info->symbols;
+    reply.n_symbols = c->q->n_symbols;
     ngd_call_reply(call, &reply.base);
 }
 

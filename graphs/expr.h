@@ -50,6 +50,12 @@ ngd_status_t ngd_expr_divide(struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_
 ngd_status_t ngd_expr_eval(const struct ngd_expr_table *table, ngd_dim_t dim, const int64_t *symbols, int64_t *value_p);
 /* Inclusive bounds from the symbols' ranges (conservative). */
 ngd_status_t ngd_expr_bounds(const struct ngd_expr_table *table, ngd_dim_t dim, int64_t *min_p, int64_t *max_p);
+/* The same over a part of the ranges: symbols has one for each declared symbol. Everything where 64 bits do not hold
+ * it. */
+struct ngd_range {
+    int64_t min, max; /* inclusive */
+};
+struct ngd_range ngd_expr_range(const struct ngd_expr_table *table, ngd_dim_t dim, const struct ngd_range *symbols);
 /* True if a <= b was shown for all symbol values; false means "not shown". */
 bool ngd_expr_always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
 /* True if dim == symbol * mult exactly, with a constant mult > 0. */

@@ -22,6 +22,14 @@ struct ngd_input_type {
  * a larger run are those of a run at the values asked for, which was shown when the graph was sealed.
  */
 ngd_status_t ngd_guard_check_relations(const struct ngd_graph *graph, const int64_t *symbols, struct ngd_diag *diag);
+/*
+ * Sizes at which all relations hold, for symbols whose size is not given (NGD_SIZE_ANY): the largest for the first of
+ * them, then for the next. What is given is taken as it is; where some of it is outside its range no guard is looked
+ * at. GUARD_FAILED: there are none, or a search of bounded length found none; the diagnosis says which.
+ */
+#define NGD_SIZE_ANY (-1)
+ngd_status_t ngd_guard_choose_sizes(const struct ngd_graph *graph, const int64_t *given, int64_t *sizes_p,
+                                    struct ngd_diag *diag);
 /* types: of all inputs, in the order of their declaration; symbols have been checked against their ranges. */
 ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t *symbols,
                                    const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);

@@ -9,6 +9,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/expr_make.c \
 	graphs/expr_poly.c \
 	graphs/expr_print.c \
+	graphs/expr_range.c \
 	graphs/expr_translate.c \
 	graphs/gcache.c graphs/gcache.h \
 	graphs/graph.c graphs/graph.h \
@@ -23,6 +24,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph_streams.c \
 	graphs/graph_validate.c \
 	graphs/guard.c graphs/guard.h \
+	graphs/guard_sizes.c \
 	graphs/key.c graphs/key.h \
 	graphs/memplan.c graphs/memplan.h \
 	graphs/memplan_check.c \

@@ -491,10 +491,13 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
     struct ngd_capture_info info = {0};
     struct ngd_gcache_entry *entry;
     struct ngd_executable *x;
+    int64_t sizes[NGD_GRAPH_MAX_SYMBOLS];
     struct ngd_key key;
     bool asked, unchecked;
-    ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
+    ngd_status_t status = ngd_program_choose_sizes(prog, symbols, n_symbols, sizes, diag);
 
+    if (status == NGD_OK)
+        status = ngd_program_key(prog, sizes, n_symbols, &key, diag);
     if (!options)
         options = &prog->options;
     asked = options->debug_dump && !prog->options.debug_dump; /* with this capture only */
@@ -506,7 +509,7 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         ngd_debug_ask(prog, &key, options);
     if (status == NGD_OK && dry_run)
         status = prog->gang || has_options(prog, options) ? plan_only(prog, &key, options, &info, diag)
-                                                          : plan_with(prog, symbols, n_symbols, options, &info, diag);
+                                                          : plan_with(prog, sizes, n_symbols, options, &info, diag);
     else if (status == NGD_OK && (options->force_recapture || asked))
         status = ngd_program_recapture(prog, &key, &entry, &info.captured, diag);
     else if (status == NGD_OK)
@@ -520,6 +523,7 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         ngd_compile_later(x, options);
         ngd_gcache_put(entry);
     }
+    memcpy(info.symbols, sizes, n_symbols * sizeof(sizes[0]));
     if (info_p)
         *info_p = info;
     return NGD_OK;

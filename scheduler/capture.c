@@ -6,6 +6,7 @@
  */
 #include "base/log.h"
 #include "base/mem.h"
+#include "graphs/guard.h"
 #include "scheduler/program_int.h"
 #include <stdio.h>
 #include <sys/resource.h>
@@ -177,6 +178,18 @@ static void ahead_abort(struct ngd_capture_job *job)
     ahead_finish(ahead, NGD_ERR_CANCELLED, &info, &diag);
 }
 
+/* What is chosen is chosen by the capture thread. */
+static ngd_status_t check_symbols(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_diag *diag)
+{
+    struct ngd_key key;
+
+    for (uint32_t i = 0; n_symbols == prog->graph->n_symbols && i < n_symbols; i++)
+        if (symbols[i] == NGD_SIZE_ANY)
+            return NGD_OK;
+    return ngd_program_key(prog, symbols, n_symbols, &key, diag);
+}
+
 static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
                                void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
@@ -185,8 +198,7 @@ static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *bind
 {
     struct ngd_program *prog = ngd_binding_program(binding);
     struct ahead *ahead;
-    struct ngd_key key;
-    ngd_status_t status = ngd_program_key(prog, symbols, n_symbols, &key, diag);
+    ngd_status_t status = check_symbols(prog, symbols, n_symbols, diag);
 
     if (status == NGD_OK && options)
         status = ngd_dump_check(sched, options, diag);

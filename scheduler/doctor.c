@@ -437,8 +437,11 @@ ngd_status_t ngd_doctor_examine(const struct ngd_exam_params *params, struct ngd
     memset(report_p, 0, sizeof(*report_p));
     d->report = report_p;
     status = ngd_exam_init(&d->exam, params, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        report_p->n_symbols = params->prog->graph->n_symbols;
+        memcpy(report_p->symbols, d->exam.symbols, sizeof(report_p->symbols));
         status = examine(d, diag);
+    }
     doctor_fini(d);
     return status;
 }

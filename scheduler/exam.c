@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "graphs/guard.h"
 #include "scheduler/exam_int.h"
 #include "scheduler/share.h"
 #include <inttypes.h>
@@ -52,13 +53,18 @@ static ngd_status_t count_elements(const struct ngd_graph *g, const struct ngd_t
 static ngd_status_t choose_symbols(struct ngd_exam *exam, const struct ngd_exam_params *p, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = exam->prog->graph;
+    int64_t asked[NGD_GRAPH_MAX_SYMBOLS];
+    ngd_status_t status;
 
     if (p->symbols && p->n_symbols != g->n_symbols)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "graph \"%.100s\" has %u symbols, and values of %u were given", g->name, g->n_symbols,
                             p->n_symbols);
     for (uint32_t i = 0; i < g->n_symbols; i++)
-        exam->symbols[i] = p->symbols ? p->symbols[i] : g->symbols[i].max;
+        asked[i] = p->symbols ? p->symbols[i] : NGD_SIZE_ANY;
+    status = ngd_program_choose_sizes(exam->prog, asked, g->n_symbols, exam->symbols, diag);
+    if (status)
+        return status;
     exam->launch.symbols = exam->symbols;
     return ngd_program_key(exam->prog, exam->symbols, g->n_symbols, &exam->key, diag);
 }

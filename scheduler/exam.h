@@ -11,7 +11,8 @@
  */
 #include "scheduler/program.h"
 
-/* What to examine with. Lists that are NULL are filled in: symbols with their maxima, inputs with random numbers
+/* What to examine with. Lists that are NULL are filled in: symbols, as those that are NGD_SIZE_ANY, with the
+ * largest sizes at which the guards hold, inputs with random numbers
  * (integers with 0 and 1, so that they are good indices), host parameters with 1, 2, 3, ...; unbound params and states
  * with random numbers. */
 struct ngd_exam_params {
@@ -38,6 +39,8 @@ struct ngd_doctor_step {
 struct ngd_doctor_report {
     uint32_t n_steps;
     struct ngd_doctor_step steps[NGD_DOCTOR_STEPS];
+    uint32_t n_symbols;
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* that it was examined at */
     bool healthy;
     char step[64];     /* the first that differs or fails */
     char node[160];    /* "%y of aten.mul.Tensor", where it is known */

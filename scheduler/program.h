@@ -120,9 +120,11 @@ struct ngd_capture_info {
     ngd_nsec_t duration;
     char pool[80]; /* "slots", "named NAME", "private" */
     char key[512];
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* as asked for, or chosen */
 };
 /*
  * Blocks the caller: for the capture threads, model registration and tests; the daemon goes through ngd_sched_capture.
+ * symbols: NGD_SIZE_ANY for those that may be chosen (guard.h).
  * options: the program's with what ngd_graph_options_set_for_capture changed, or anything for a dry run; NULL = the
  * program's.
  */

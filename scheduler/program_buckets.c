@@ -7,6 +7,7 @@
  * that was keyed before finds its executable or captures it, and the next one has the new key.
  */
 #include "base/mem.h"
+#include "graphs/guard.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
 #include <string.h>
@@ -26,6 +27,22 @@ ngd_status_t ngd_program_key_sizes(struct ngd_program *prog, const int64_t *size
     const struct ngd_bucket_table *table = atomic_load_explicit(&prog->buckets, memory_order_acquire);
 
     return ngd_key_make_sizes(prog->graph, &prog->key_digest, table ? table->sets : NULL, sizes, n_sizes, key_p, diag);
+}
+
+ngd_status_t ngd_program_choose_sizes(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                                      int64_t *sizes_p, struct ngd_diag *diag)
+{
+    bool any = false;
+    struct ngd_key key;
+
+    if (n_symbols != prog->graph->n_symbols)
+        return ngd_program_key(prog, symbols, n_symbols, &key, diag); /* which says so */
+    for (uint32_t i = 0; i < n_symbols; i++)
+        any = any || symbols[i] == NGD_SIZE_ANY;
+    if (any)
+        return ngd_guard_choose_sizes(prog->graph, symbols, sizes_p, diag);
+    memcpy(sizes_p, symbols, n_symbols * sizeof(*symbols));
+    return NGD_OK;
 }
 
 void ngd_program_free_buckets(struct ngd_program *prog)

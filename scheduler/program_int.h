@@ -129,6 +129,9 @@ ngd_status_t ngd_program_key(struct ngd_program *prog, const int64_t *symbols, u
 /* Of sizes that nobody asked for, such as the rows of several requests (ngd_key_make_sizes). */
 ngd_status_t ngd_program_key_sizes(struct ngd_program *prog, const int64_t *sizes, uint32_t n_sizes,
                                    struct ngd_key *key_p, struct ngd_diag *diag);
+/* Values for symbols that are NGD_SIZE_ANY, so that the guards hold; the others as they are. */
+ngd_status_t ngd_program_choose_sizes(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                                      int64_t *sizes_p, struct ngd_diag *diag);
 /* With bucket_policy learn: applies a better set on a capture thread, if there is one. */
 void ngd_program_learn(struct ngd_program *prog);
 #define NGD_LEARN_FROM 256 /* requests; and again whenever their number has doubled */

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Guards of replays: ranges, types and generations; bindings that change; host parameters; pools shared by buckets."""
+import json
 import struct
+import subprocess
 import threading
 
 from harness import *
@@ -249,6 +251,61 @@ def pools():
         assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).info.executables == 16
         # with 16 pools instead of 2 it would be this:
         assert sum(need.values()) > 3 * 2 * largest
+
+
+def ctl(daemon, *arguments, status=0):
+    if CTL is None:
+        raise Skip("npugraphctl was not built")
+    done = subprocess.run([CTL, "--address", daemon.address, *arguments], capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == status, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout if status == 0 else done.stderr
+
+
+UNEVEN = graph('  sym A 1..60\n  sym T 1..50\n  guard mod(A, 7) == 0\n  guard A == 2*T\n  input %a : f32[A]\n  input %t : f32[T]\n'
+               '  %x = aten.neg(%a)\n  %y = aten.neg(%t)\n  return "x" = %x, "y" = %y', "uneven")
+NEVER = graph('  sym A 1..9\n  guard mod(A, 2) == 0\n  guard mod(A, 4) == 1\n  input %a : f32[A]\n  %x = aten.neg(%a)\n  return "x" = %x', "never")
+
+
+@test("sizes that nobody gave are the largest at which the guards hold, and are told")
+def chosen_sizes(daemon):
+    with Client(daemon) as c:
+        r = c.register(UNEVEN)
+
+        def capture(symbols, graph=r.graph, **kwargs):
+            return c.call("Graphs/Capture", pb.CaptureRequest(graph=graph, symbols=symbols, **kwargs))
+
+        for dry_run in (True, False):
+            got = capture([-1, -1], dry_run=dry_run)
+            assert list(got.symbols) == [56, 28] and got.key.startswith("A==56 T==28") and list(got.input_bytes) == [224, 112], got
+        assert list(capture([-1, 7]).symbols) == [14, 7] and list(capture([42, 21]).symbols) == [42, 21]
+        told = refused("GUARD_FAILED", "FAILED_PRECONDITION", capture, [-1, 8]).text
+        assert "there are no sizes" in told and "with T = 8" in told, told
+        assert "outside 1..60" in refused("GUARD_FAILED", "FAILED_PRECONDITION", capture, [61, -1]).text
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", capture, [-1])
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", capture, [-1] * 40)
+        for symbols, want in (([], [56, 28]), ([-1, 14], [28, 14])):
+            got = c.call("Graphs/Doctor", pb.ExamineRequest(graph=r.graph, symbols=symbols))
+            assert got.healthy and list(got.symbols) == want, got
+            assert c.call("Graphs/Trace", pb.ExamineRequest(graph=r.graph, symbols=symbols)).json
+        never = c.register(NEVER).graph
+        for call in (lambda: capture([-1], never), lambda: c.call("Graphs/Doctor", pb.ExamineRequest(graph=never))):
+            assert 'of graph "never" at which all of its guards hold' in refused("GUARD_FAILED", "FAILED_PRECONDITION", call).text
+
+
+@test("npugraphctl capture, replay and doctor choose sizes that the guards allow, and say which")
+def chosen_by_ctl(daemon):
+    files = {}
+    for name, text in (("uneven", UNEVEN), ("never", NEVER)):
+        files[name] = SCRATCH / f"{name}.graph"
+        files[name].write_text(text)
+    assert "A = 56, T = 28" in ctl(daemon, "capture", str(files["uneven"]), "--dry-run")
+    assert json.loads(ctl(daemon, "--json", "capture", str(files["uneven"]), "--symbol", "T=14"))["sizes"] == "A = 28, T = 14"
+    assert "there are no sizes" in ctl(daemon, "capture", str(files["never"]), status=1)
+    assert "A = 56, T = 28" in ctl(daemon, "replay", str(files["uneven"]))
+    with Client(daemon) as c:
+        digest = c.register(UNEVEN).digest
+        assert "Examined at A = 56, T = 28." in ctl(daemon, "doctor", digest)
+        assert json.loads(ctl(daemon, "--json", "doctor", digest, "--symbol", "A=14"))["sizes"] == "A = 14, T = 7"
 
 
 main()

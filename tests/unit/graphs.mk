@@ -48,6 +48,7 @@ NGD_GRAPH_TESTS = \
 	tests/unit/test_graph_pack \
 	tests/unit/test_graph_random \
 	tests/unit/test_graph_guards \
+	tests/unit/test_guard_sizes \
 	tests/unit/test_graph_rows \
 	tests/unit/test_graph_streams \
 	tests/unit/test_op
@@ -66,5 +67,6 @@ tests_unit_test_graph_errors_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_pack_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_random_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_guards_LDADD = $(NGD_GRAPH_TEST_LIBS)
+tests_unit_test_guard_sizes_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_rows_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_op_LDADD = $(NGD_GRAPH_TEST_LIBS)
