@@ -147,8 +147,12 @@ struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph);
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph); /* returns NULL; NULL is fine */
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb); /* parses back to the same digest */
-/* The same with a copy of each node's results among its outputs, behind its own: "tap:<value>". Parses. */
+/*
+ * The same with a copy of each node's results among its outputs, behind its own: "tap:<value>", or "tap1:<value>" and
+ * so on where the graph has such names. Parses.
+ */
 void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb);
+const char *ngd_tap_value(const char *output); /* the value that such an output is a copy of: a part of its name */
 void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb);
 void ngd_type_print(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_strbuf *sb);
 

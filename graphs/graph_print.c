@@ -8,6 +8,7 @@
  * without changing what the graph computes or how it is called does not count.
  */
 #include "graphs/graph_int.h"
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -280,12 +281,64 @@ static void print_body(const struct printer *p)
         ngd_strbuf_putc(p->sb, '\n');
 }
 
+/* ---- taps ---------------------------------------------------------------------------------------------- */
+
+/* n of a name that begins with "<what><n><end>", written without zeros in front, and not at all if it is 0; or max. */
+static uint32_t number_in(const char *name, const char *what, char end, uint32_t max)
+{
+    const char *p = name + strlen(what);
+    uint64_t n = 0;
+
+    if (strncmp(name, what, strlen(what)) != 0 || *p == '0')
+        return max;
+    for (; *p >= '0' && *p <= '9' && n < max; p++)
+        n = n * 10 + (uint64_t)(*p - '0');
+    return *p == end && n < max ? (uint32_t)n : max;
+}
+
+static const char *name_of_value(const struct ngd_graph *graph, uint32_t i)
+{
+    return graph->values[i].name;
+}
+
+static const char *name_of_output(const struct ngd_graph *graph, uint32_t i)
+{
+    return graph->outputs[i].name;
+}
+
+/* Writes the first "<what><n><end>" that none of the names begins with: of n + 1 numbers n names leave one. */
+static bool make_prefix(const struct ngd_graph *graph, const char *(*name_of)(const struct ngd_graph *, uint32_t),
+                        uint32_t n, const char *what, char end, char to[32])
+{
+    bool *taken = NGD_NEW_N(bool, n + 2);
+    uint32_t i;
+
+    if (!taken)
+        return false;
+    for (i = 0; i < n; i++)
+        taken[number_in(name_of(graph, i), what, end, n + 1)] = true;
+    for (i = 0; taken[i];)
+        i++;
+    if (i)
+        snprintf(to, 32, "%s%" PRIu32 "%c", what, i, end);
+    else
+        snprintf(to, 32, "%s%c", what, end);
+    ngd_free(taken);
+    return true;
+}
+
 /* Copies stand right behind their nodes, since a view of a state shows later writes to it. */
 void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb)
 {
     struct printer p = {graph, sb, NULL};
     bool any = graph->n_outputs > 0;
+    char value[32], output[32];
 
+    if (!make_prefix(graph, name_of_value, graph->n_values, "__tap", '.', value) ||
+        !make_prefix(graph, name_of_output, graph->n_outputs, "tap", ':', output)) {
+        sb->failed = true;
+        return;
+    }
     ngd_strbuf_append(sb, "npugraph 1\ngraph ");
     ngd_strbuf_json_string(sb, graph->name);
     ngd_strbuf_append(sb, " {\n");
@@ -294,7 +347,7 @@ void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb
         print_scopes_before(&p, i);
         print_node(&p, &graph->nodes[i]);
         for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
-            ngd_strbuf_printf(sb, "  %%__tap.%u.%u = aten.clone(", i, k);
+            ngd_strbuf_printf(sb, "  %%%s%u.%u = aten.clone(", value, i, k);
             print_value(&p, graph->nodes[i].out[k]);
             ngd_strbuf_append(sb, ")\n");
         }
@@ -303,13 +356,22 @@ void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb
     print_outputs(&p);
     for (uint32_t i = 0; i < graph->n_nodes; i++) {
         for (uint32_t k = 0; k < graph->nodes[i].n_out; k++) {
-            ngd_strbuf_printf(sb, "%s\"tap:%s\" = %%__tap.%u.%u", any ? ", " : "  return ",
-                              graph->values[graph->nodes[i].out[k]].name, i, k);
+            ngd_strbuf_printf(sb, "%s\"%s%s\" = %%%s%u.%u", any ? ", " : "  return ", output,
+                              graph->values[graph->nodes[i].out[k]].name, value, i, k);
             any = true;
         }
     }
     ngd_strbuf_append(sb, any ? "\n}\n" : "}\n");
 }
+
+const char *ngd_tap_value(const char *output)
+{
+    const char *colon = strchr(output, ':');
+
+    return colon ? colon + 1 : output;
+}
+
+/* ---- the whole graph ------------------------------------------------------------------------------------ */
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb)
 {

@@ -123,9 +123,8 @@ static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const st
     uint32_t n_outputs = d->exam.prog->graph->n_outputs, at = n_outputs;
 
     for (uint32_t k = 0; k < got->n; k++) {
-        const struct ngd_trial_result *r = &got->list[(k + n_outputs) % got->n];
-        const struct ngd_trial_result *want = find(&d->reference, r->name, &at);
-        bool tap = strncmp(r->name, "tap:", 4) == 0;
+        const uint32_t i = (k + n_outputs) % got->n;
+        const struct ngd_trial_result *r = &got->list[i], *want = find(&d->reference, r->name, &at);
         struct ngd_difference diff;
         struct ngd_strbuf sb;
         char node[160];
@@ -133,8 +132,8 @@ static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const st
         if (!want || want->dtype != r->dtype || want->bytes != r->bytes ||
             same(d, rounded, r->dtype, r->data, want->data, ngd_trial_result_elements(r), &diff))
             continue;
-        if (tap)
-            node_name(graph, r->name + 4, node, sizeof(node));
+        if (i >= n_outputs)
+            node_name(graph, ngd_tap_value(r->name), node, sizeof(node));
         else
             output_name(graph, r->name, node, sizeof(node));
         ngd_strbuf_init(&sb);

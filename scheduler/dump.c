@@ -61,7 +61,7 @@ static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_tria
                                  uint64_t *run_p, struct ngd_diag *diag)
 {
     const struct ngd_trial_result *r = &results->list[i];
-    const char *name = strncmp(r->name, "tap:", 4) == 0 ? r->name + 4 : r->name;
+    const char *name = i < prog->graph->n_outputs ? r->name : ngd_tap_value(r->name);
     char file[200];
     void *npy;
     size_t n;

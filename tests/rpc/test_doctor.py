@@ -98,6 +98,21 @@ def healthy(daemon):
         assert given.healthy, given
 
 
+@test("doctor and data dumps: names of nodes and outputs that look like those that they make up")
+def tap_names():
+    text = graph('  input %x : f32[4]\n  %__tap.0.0 = aten.neg(%x)\n  %__tap1.0 = aten.exp(%__tap.0.0)\n'
+                 '  return "tap:__tap.0.0" = %__tap1.0, "y" = %__tap.0.0', "taps")
+    place = SCRATCH / "taps"
+    place.mkdir()
+    with Daemon(f"--dump-dir={place}") as daemon, Client(daemon) as c:
+        assert doctor(c, graph=c.register(text).graph).healthy
+        g = c.register(text, options={"dump_tensor_data": "true"}).graph
+        c.replay(g, [floats(1, 2, 3, 4)])
+        assert not [e for e in explain(c, g) if e.reason == "dump-failed"]
+        names = sorted(f.name.split(".", 2)[2] for f in place.rglob("*.npy"))
+        assert names == ["__tap.0.0.npy", "__tap1.0.npy", "output.tap___tap.0.0.npy", "output.y.npy"], names
+
+
 @test("doctor: what cannot be examined is refused, and a reference that fails is named")
 def unfit(daemon):
     text = graph('  param %e : f32[4,2] = "e"\n  input %i : i32[3]\n  %y = aten.embedding(%e, %i)\n  return "y" = %y', "lookup")

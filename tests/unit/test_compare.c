@@ -109,6 +109,36 @@ START_TEST(blocks_of_a_plan_lie_in_its_pool_and_never_meet_in_both_time_and_memo
 }
 END_TEST
 
+START_TEST(taps_have_names_that_the_graph_does_not)
+{
+    struct ngd_graph *g = parse_graph("npugraph 1\ngraph \"t\" {\n input %__tap.0.0 : f32[4]\n"
+                                      " %__tap1.x = aten.neg(%__tap.0.0)\n %__tap3.1.0 = aten.exp(%__tap1.x)\n"
+                                      " %__tap02.1.0 = aten.abs(%__tap3.1.0)\n return \"tap:__tap1.x\" = %__tap1.x,"
+                                      " \"tap1:\" = %__tap3.1.0, \"tap\" = %__tap02.1.0\n}\n"),
+                     *tapped, *twice;
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_graph_print_tapped(g, &sb);
+    ck_assert_ptr_nonnull(strstr(ngd_strbuf_str(&sb), "%__tap2.0.0 = aten.clone(%__tap1.x)"));
+    tapped = parse_graph(ngd_strbuf_str(&sb));
+    ck_assert_uint_eq(tapped->n_outputs, 6);
+    ck_assert_str_eq(tapped->outputs[0].name, "tap:__tap1.x");
+    ck_assert_str_eq(tapped->outputs[3].name, "tap2:__tap1.x");
+    ck_assert_str_eq(ngd_tap_value(tapped->outputs[3].name), "__tap1.x");
+    ck_assert_str_eq(ngd_tap_value(tapped->outputs[4].name), "__tap3.1.0");
+    ngd_strbuf_clear(&sb);
+    ngd_graph_print_tapped(tapped, &sb);
+    twice = parse_graph(ngd_strbuf_str(&sb));
+    ck_assert_uint_eq(twice->n_outputs, 12);
+    ck_assert_str_eq(twice->outputs[6].name, "tap3:__tap1.x");
+    ngd_strbuf_fini(&sb);
+    ngd_graph_unref(twice);
+    ngd_graph_unref(tapped);
+    ngd_graph_unref(g);
+}
+END_TEST
+
 START_TEST(a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)
 {
     struct ngd_graph *g = parse_graph("npugraph 1\ngraph \"t\" {\n state %s : f32[4]\n input %x : f32[4]\n"
@@ -135,4 +165,4 @@ UNIT_MAIN("graphs/compare", floats_may_differ_by_rounding_of_the_largest_and_no_
           nan_and_infinities_equal_themselves_only, integers_must_be_equal_and_halves_may_be_coarser,
           roundings_that_may_be_missing_are_those_of_the_narrowest_dtype,
           blocks_of_a_plan_lie_in_its_pool_and_never_meet_in_both_time_and_memory,
-          a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)
+          taps_have_names_that_the_graph_does_not, a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)
