@@ -113,6 +113,10 @@ struct ctl_options {
 };
 const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p);
 const char *ctl_next_argument(struct ctl_options *o); /* NULL = none left */
+/* ctl_next_option for commands that take one argument: it may stand before, between and after the options, and goes to
+ * *arg_p. Of a second one, `one` is said. */
+const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
+                            const char **arg_p, const char *one);
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p);
 bool ctl_parse_bytes(const char *text, uint64_t *value_p);
 bool ctl_parse_float(const char *text, double *value_p);

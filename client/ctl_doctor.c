@@ -39,22 +39,18 @@ static int take_option(struct examine *x, const char *name, const char *value)
 static int parse(struct examine *x, int argc, char **argv, const char *valued)
 {
     struct ctl_options o = {x->command, argc, 1, argv};
-    const char *name, *value, *arg;
-    int rc;
+    const char *name, *value, *graph = NULL;
 
-    do {
-        while ((name = ctl_next_option(&o, "", valued, &value)) != NULL) {
-            rc = take_option(x, name, value);
-            if (rc != 0)
-                return rc;
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && x->req.digest[0] != '\0')
-            return ctl_usage(x->command, "one graph at a time");
-        if (arg != NULL)
-            x->req.digest = (char *)(uintptr_t)arg;
-    } while (arg != NULL);
-    return x->req.digest[0] != '\0' ? 0 : ctl_usage(x->command, "%s needs a graph", x->command->name);
+    while ((name = ctl_next_beside(&o, "", valued, &value, &graph, "one graph at a time")) != NULL) {
+        int rc = take_option(x, name, value);
+
+        if (rc != 0)
+            return rc;
+    }
+    if (graph == NULL || graph[0] == '\0')
+        return ctl_usage(x->command, "%s needs a graph", x->command->name);
+    x->req.digest = (char *)(uintptr_t)graph;
+    return 0;
 }
 
 /* "NAME=REST" with this name: REST. */

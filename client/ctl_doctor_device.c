@@ -78,25 +78,20 @@ int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__ExamineDeviceRequest req = NPUGRAPH__V1__EXAMINE_DEVICE_REQUEST__INIT;
     Npugraph__V1__ExamineDeviceResponse *r;
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
-    const char *name, *value, *arg, *path = NULL;
+    const char *name, *value, *device = NULL, *path = NULL;
     struct npugraph_connect_params usual;
     int rc;
 
     npugraph_connect_params_init(&usual);
     if (ctl->connect.timeout_ms == usual.timeout_ms)
         ctl->connect.timeout_ms = LIMIT_MS;
-    do {
-        while ((name = ctl_next_option(&o, "", "report", &value)) != NULL) {
-            if (strcmp(name, "?") == 0)
-                return 2;
-            path = value;
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && req.device[0] != '\0')
-            return ctl_usage(o.command, "one device at a time");
-        if (arg != NULL)
-            req.device = (char *)(uintptr_t)arg;
-    } while (arg != NULL);
+    while ((name = ctl_next_beside(&o, "", "report", &value, &device, "one device at a time")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        path = value;
+    }
+    if (device != NULL)
+        req.device = (char *)(uintptr_t)device;
     r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ExamineDevice", &req.base,
                          &npugraph__v1__examine_device_response__descriptor);
     if (r == NULL)

@@ -116,26 +116,17 @@ static int choose_subject(const struct ctl_command *command, char *text, Npugrap
 static int parse_explain(const struct ctl_command *command, int argc, char **argv, Npugraph__V1__ExplainRequest *req)
 {
     struct ctl_options o = {command, argc, 1, argv};
-    const char *name, *value, *arg;
-    bool named = false;
+    const char *name, *value, *subject = NULL;
     uint64_t n;
 
-    do {
-        while ((name = ctl_next_option(&o, "", "limit", &value)) != NULL) {
-            if (strcmp(name, "?") == 0)
-                return 2;
-            if (!ctl_parse_uint(value, 1000, &n) || n == 0)
-                return ctl_usage(command, "--limit takes a number from 1 to 1000");
-            req->limit = (uint32_t)n;
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && named)
-            return ctl_usage(command, "one graph, key or tag at a time");
-        if (arg != NULL && choose_subject(command, (char *)(uintptr_t)arg, req) != 0)
+    while ((name = ctl_next_beside(&o, "", "limit", &value, &subject, "one graph, key or tag at a time")) != NULL) {
+        if (strcmp(name, "?") == 0)
             return 2;
-        named = named || arg != NULL;
-    } while (arg != NULL);
-    return 0;
+        if (!ctl_parse_uint(value, 1000, &n) || n == 0)
+            return ctl_usage(command, "--limit takes a number from 1 to 1000");
+        req->limit = (uint32_t)n;
+    }
+    return subject != NULL ? choose_subject(command, (char *)(uintptr_t)subject, req) : 0;
 }
 
 int ctl_cmd_explain(struct ctl *ctl, int argc, char **argv)
@@ -216,22 +207,19 @@ static int take_option(struct buckets *b, const char *name, const char *value)
 static int parse_buckets(struct buckets *b, int argc, char **argv)
 {
     struct ctl_options o = {b->command, argc, 1, argv};
-    const char *name, *value, *arg;
-    int rc;
+    const char *name, *value, *graph = NULL;
 
-    do {
-        while ((name = ctl_next_option(&o, "apply", "captures symbol set", &value)) != NULL) {
-            rc = take_option(b, name, value);
-            if (rc != 0)
-                return rc;
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && b->req.digest[0] != '\0')
-            return ctl_usage(b->command, "one graph at a time");
-        if (arg != NULL)
-            b->req.digest = (char *)(uintptr_t)arg;
-    } while (arg != NULL);
-    return b->req.digest[0] != '\0' ? 0 : ctl_usage(b->command, "buckets needs a graph");
+    while ((name = ctl_next_beside(&o, "apply", "captures symbol set", &value, &graph, "one graph at a time")) !=
+           NULL) {
+        int rc = take_option(b, name, value);
+
+        if (rc != 0)
+            return rc;
+    }
+    if (graph == NULL || graph[0] == '\0')
+        return ctl_usage(b->command, "buckets needs a graph");
+    b->req.digest = (char *)(uintptr_t)graph;
+    return 0;
 }
 
 static void print_sizes(struct ctl *ctl, const Npugraph__V1__BucketsResponse *r)

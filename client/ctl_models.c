@@ -157,22 +157,16 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
     struct npugraph_error err = {0};
     struct ctl_progress bar;
     struct ctl_fields *f;
-    const char *name, *value, *dir = NULL, *arg;
+    const char *name, *value, *dir = NULL;
     uint64_t begin = now_ns();
     int rc;
 
     npugraph_model_params_init(&params);
-    do {
-        while ((name = ctl_next_option(
-                    &o, "no-prefix-sharing",
-                    "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices", &value)) != NULL)
-            if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
-                return 2;
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && dir != NULL)
-            return ctl_usage(o.command, "one directory, please");
-        dir = arg != NULL ? arg : dir;
-    } while (arg != NULL);
+    while ((name = ctl_next_beside(&o, "no-prefix-sharing",
+                                   "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices",
+                                   &value, &dir, "one directory, please")) != NULL)
+        if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
+            return 2;
     if (dir == NULL)
         return ctl_usage(o.command, "load needs a checkpoint directory");
     if (!ctl_connect(ctl))
@@ -194,20 +188,14 @@ int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv)
 {
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
     struct npugraph_error err = {0};
-    const char *name, *value, *model = NULL, *arg;
+    const char *name, *value, *model = NULL;
     bool force = false;
 
-    do {
-        while ((name = ctl_next_option(&o, "force", "", &value)) != NULL) {
-            if (strcmp(name, "?") == 0)
-                return 2;
-            force = true;
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && model != NULL)
-            return ctl_usage(o.command, "one model, please");
-        model = arg != NULL ? arg : model;
-    } while (arg != NULL);
+    while ((name = ctl_next_beside(&o, "force", "", &value, &model, "one model, please")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        force = true;
+    }
     if (model == NULL)
         return ctl_usage(o.command, "unload needs a model's name");
     if (!ctl_connect(ctl))
@@ -401,22 +389,16 @@ static bool generate_option(struct generation *g, const char *name, const char *
 static int generate_arguments(struct generation *g, int argc, char **argv)
 {
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
-    const char *name, *value, *arg;
+    const char *name, *value;
 
-    do {
-        while ((name = ctl_next_option(
-                    &o, "timing", "tokenizer prompt ids tokens temperature top-k top-p seed stop logprobs priority",
-                    &value)) != NULL) {
-            if (strcmp(name, "?") == 0)
-                return 2;
-            if (!generate_option(g, name, value))
-                return ctl_usage(o.command, "--%s cannot be %s", name, value);
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && g->model != NULL)
-            return ctl_usage(o.command, "one model, please");
-        g->model = arg != NULL ? arg : g->model;
-    } while (arg != NULL);
+    while ((name = ctl_next_beside(&o, "timing",
+                                   "tokenizer prompt ids tokens temperature top-k top-p seed stop logprobs priority",
+                                   &value, &g->model, "one model, please")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (!generate_option(g, name, value))
+            return ctl_usage(o.command, "--%s cannot be %s", name, value);
+    }
     if (g->model == NULL || (g->prompt == NULL) == (g->ids_text == NULL) || g->tokens == 0)
         return ctl_usage(o.command, "generate needs a model and either --prompt or --ids");
     if (g->prompt != NULL && g->tokenizer == NULL)

@@ -103,23 +103,17 @@ static bool take_option(struct run *r, const char *name, const char *value)
 static int parse_arguments(struct run *r, int argc, char **argv, const char *flags, const char *valued)
 {
     struct ctl_options o = {r->command, argc, 1, argv};
-    const char *name, *value, *arg;
+    const char *name, *value;
 
-    do {
-        while ((name = ctl_next_option(&o, flags, valued, &value)) != NULL) {
-            if (strcmp(name, "?") == 0)
-                return 2;
-            if (!take_option(r, name, value))
-                return ctl_usage(o.command,
-                                 strcmp(name, "repeat") == 0 ? "--%s cannot be %s"
-                                                             : "--%s cannot be %s: it is NAME=VALUE, each name once",
-                                 name, value);
-        }
-        arg = ctl_next_argument(&o);
-        if (arg != NULL && r->file != NULL)
-            return ctl_usage(o.command, "one graph file, please");
-        r->file = arg != NULL ? arg : r->file;
-    } while (arg != NULL);
+    while ((name = ctl_next_beside(&o, flags, valued, &value, &r->file, "one graph file, please")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (!take_option(r, name, value))
+            return ctl_usage(o.command,
+                             strcmp(name, "repeat") == 0 ? "--%s cannot be %s"
+                                                         : "--%s cannot be %s: it is NAME=VALUE, each name once",
+                             name, value);
+    }
     return r->file != NULL ? 0 : ctl_usage(o.command, "%s needs a graph file", argv[0]);
 }
 

@@ -250,6 +250,25 @@ const char *ctl_next_argument(struct ctl_options *o)
     return o->at < o->argc ? o->argv[o->at++] : NULL;
 }
 
+const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
+                            const char **arg_p, const char *one)
+{
+    for (;;) {
+        const char *name = ctl_next_option(o, flags, valued, value_p), *arg;
+
+        if (name != NULL)
+            return name;
+        arg = ctl_next_argument(o);
+        if (arg == NULL)
+            return NULL;
+        if (*arg_p != NULL) {
+            ctl_usage(o->command, "%s", one);
+            return "?";
+        }
+        *arg_p = arg;
+    }
+}
+
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p)
 {
     char *end;
