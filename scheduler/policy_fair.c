@@ -8,11 +8,12 @@
  *             a long queue of low priority would overtake everything.
  *   deadline  an item that has one and was found to fit (`late`) is taken by it: the earliest first, whoever's it is.
  *             Since only what fits is taken in, what was taken in ends in time. An account that is LEAD ahead of its
- * share is refused deadlines, so that they cannot be used to take others' time account   else of the class's accounts
- * the one with the least device time per weight (start-time fair queueing). Time is charged as expected when an item is
- * taken and put right when it has run, so slots that run side by side do not all choose the same account. One account
- * has one virtual time for all classes: urgency decides when time is spent, not how much there is. item      of the
- * account's items the oldest.
+ *             share is refused deadlines, so that they cannot be used to take others' time.
+ *   account   else of the class's accounts the one with the least device time per weight (start-time fair queueing).
+ *             Time is charged as expected when an item is taken and put right when it has run, so slots that run side
+ *             by side do not all choose the same account. One account has one virtual time for all classes: urgency
+ *             decides when time is spent, not how much there is.
+ *   item      of the account's items the oldest.
  *
  * An account that was idle comes back with the time that the others have reached, less CREDIT: it is served at once,
  * but cannot save up idle time and then hold the device.
