@@ -136,19 +136,25 @@ static ngd_status_t check_symbols(const struct ngd_graph *zero, const struct ngd
                         i, rank);
 }
 
+/* Of two that were made for this, and end here. */
+static bool same_texts(struct ngd_strbuf *a, struct ngd_strbuf *b)
+{
+    const bool same = !a->failed && !b->failed && strcmp(ngd_strbuf_str(a), ngd_strbuf_str(b)) == 0;
+
+    ngd_strbuf_fini(a);
+    ngd_strbuf_fini(b);
+    return same;
+}
+
 static bool same_guard(const struct ngd_graph *a, const struct ngd_graph *b, uint32_t i)
 {
     struct ngd_strbuf of_a, of_b;
-    bool same;
 
     ngd_strbuf_init(&of_a);
     ngd_strbuf_init(&of_b);
     ngd_relation_print(a->exprs, &a->relations[i], &of_a);
     ngd_relation_print(b->exprs, &b->relations[i], &of_b);
-    same = !of_a.failed && !of_b.failed && strcmp(ngd_strbuf_str(&of_a), ngd_strbuf_str(&of_b)) == 0;
-    ngd_strbuf_fini(&of_a);
-    ngd_strbuf_fini(&of_b);
-    return same;
+    return same_texts(&of_a, &of_b);
 }
 
 /* Of one list of symbols, so that equal ones are printed alike and in one order. */
@@ -183,10 +189,7 @@ static ngd_status_t check_list(const struct ngd_program *zero, const struct ngd_
         ngd_strbuf_init(&of_y);
         ngd_type_print(zero->graph, &x->type, &of_x);
         ngd_type_print(other->graph, &y->type, &of_y);
-        same = strcmp(x->label ? x->label : "", y->label ? y->label : "") == 0 && !of_x.failed && !of_y.failed &&
-               strcmp(ngd_strbuf_str(&of_x), ngd_strbuf_str(&of_y)) == 0;
-        ngd_strbuf_fini(&of_x);
-        ngd_strbuf_fini(&of_y);
+        same = same_texts(&of_x, &of_y) && strcmp(x->label ? x->label : "", y->label ? y->label : "") == 0;
     }
     return same
                ? NGD_OK
