@@ -145,6 +145,9 @@ ngd_status_t ngd_op_refuse(const struct ngd_op *op, const char *name, uint32_t l
 /* It makes one value everywhere; which one, of a node's or of a call's attributes. */
 bool ngd_op_fills_all(const struct ngd_op *op);
 
+/* Its first attribute is a shape, of which one size may be -1 and is inferred. */
+bool ngd_op_infers_size(const struct ngd_op *op);
+
 /* A view whose result has all elements of its operand, in the same row-major order. */
 bool ngd_op_reshapes(const struct ngd_op *op);
 

@@ -70,6 +70,11 @@ static const char *size_attr(const struct ngd_node *node)
     return node->op->attrs[0].name; /* view calls it size, reshape shape */
 }
 
+bool ngd_op_infers_size(const struct ngd_op *op)
+{
+    return op->shape == ngd_shape_view;
+}
+
 ngd_status_t ngd_shape_view(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);

@@ -169,7 +169,7 @@ static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_re
     uint32_t made;
     ngd_status_t status = copy_attrs(c, n, s);
 
-    if (!status && n->op->shape == ngd_shape_view)
+    if (!status && ngd_op_infers_size(n->op))
         status = copy_inferred(c, n, s);
     spec.line = n->line;
     spec.scope = n->scope;
