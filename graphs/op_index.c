@@ -201,7 +201,7 @@ ngd_status_t ngd_op_slice_bounds(struct ngd_graph *graph, struct ngd_node *node,
     return status ? status : clamp_bound(graph, node, "end", size, end_p, diag);
 }
 
-static ngd_status_t slice_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step,
+ngd_status_t ngd_op_range_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step,
                                  ngd_dim_t *length_p)
 {
     ngd_dim_t n;
@@ -209,11 +209,10 @@ static ngd_status_t slice_length(struct ngd_graph *graph, ngd_dim_t start, ngd_d
 
     if (!status)
         status = ngd_expr_make(graph->exprs, NGD_EXPR_MAX, n, 0, &n);
-    if (!status && step > 1) {
+    if (!status)
         status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, n, step - 1, &n);
-        if (!status)
-            status = ngd_expr_make(graph->exprs, NGD_EXPR_FLOORDIV, n, step, &n);
-    }
+    if (!status)
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_FLOORDIV, n, step, &n);
     if (!status)
         *length_p = n;
     return status;
@@ -236,7 +235,7 @@ ngd_status_t ngd_op_slice_dims(struct ngd_graph *graph, struct ngd_node *node, n
     status = ngd_op_slice_bounds(graph, node, dims[axis], &start, &end, diag);
     if (status)
         return status;
-    status = slice_length(graph, start, end, step, &dims[axis]);
+    status = ngd_op_range_length(graph, start, end, step, &dims[axis]);
     return status ? ngd_op_expr_fail(graph, node, diag, status, "the slice's length") : NGD_OK;
 }
 

@@ -118,6 +118,9 @@ ngd_status_t ngd_op_check_index(struct ngd_graph *graph, struct ngd_node *node, 
 /* Where a slice of a dimension of that size begins and ends, both within 0..size. */
 ngd_status_t ngd_op_slice_bounds(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t size, ngd_dim_t *start_p,
                                  ngd_dim_t *end_p, struct ngd_diag *diag);
+/* max(0, ceil((end - start)/step)), step > 0: of a slice or a range. */
+ngd_status_t ngd_op_range_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step,
+                                 ngd_dim_t *length_p);
 /* Operand a lies within operand b in every dimension but `except` (NGD_MAX_RANK: in all). */
 ngd_status_t ngd_op_within(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, const char *role_a, uint32_t b,
                            const char *role_b, uint32_t except, struct ngd_diag *diag);

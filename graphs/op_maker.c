@@ -24,23 +24,6 @@ static ngd_status_t maker_dtype(const struct ngd_graph *graph, const struct ngd_
     return NGD_OK;
 }
 
-/* max(0, ceil((end - start)/step)) */
-static ngd_status_t range_length(struct ngd_graph *graph, ngd_dim_t start, ngd_dim_t end, int64_t step, ngd_dim_t *n_p)
-{
-    ngd_dim_t n;
-    ngd_status_t status = ngd_expr_make(graph->exprs, NGD_EXPR_SUB, end, start, &n);
-
-    if (!status)
-        status = ngd_expr_make(graph->exprs, NGD_EXPR_MAX, n, 0, &n);
-    if (!status)
-        status = ngd_expr_make(graph->exprs, NGD_EXPR_ADD, n, step - 1, &n);
-    if (!status)
-        status = ngd_expr_make(graph->exprs, NGD_EXPR_FLOORDIV, n, step, &n);
-    if (!status)
-        *n_p = n;
-    return status;
-}
-
 ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     ngd_dtype_t dtype = NGD_F32;
@@ -54,7 +37,8 @@ ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, st
         status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
     if (status)
         return status;
-    status = range_length(graph, has(node, "start") ? ngd_op_int(node, "start") : 0, ngd_op_int(node, "end"), step, &n);
+    status = ngd_op_range_length(graph, has(node, "start") ? ngd_op_int(node, "start") : 0, ngd_op_int(node, "end"),
+                                 step, &n);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of elements");
     return ngd_op_result(graph, node, 0, dtype, 1, &n, diag);
