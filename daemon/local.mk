@@ -5,6 +5,8 @@ noinst_LTLIBRARIES += libngddaemon.la
 libngddaemon_la_SOURCES = \
 	daemon/answers.c \
 	daemon/answers.h \
+	daemon/call_job.c \
+	daemon/call_job.h \
 	daemon/daemon.h \
 	daemon/device_list.c \
 	daemon/device_list.h \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.CreateGroup, JoinRanks, ListGroups: devices whose graphs run collectives together. */
+#include "daemon/call_job.h"
 #include "daemon/daemon.h"
-#include "daemon/jobs.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
@@ -28,45 +28,28 @@ static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__Create
     return status ? status : ngd_group_create(call->daemon->sched, &params, group_p, diag);
 }
 
-struct creation {
-    struct ngd_job job;
-    struct ngd_call *call;
-    const Npugraph__V1__CreateGroupRequest *q;
-};
-
 /* Makes the devices meet for the first time, which may take seconds: never on a thread that receives calls. */
-static void create_job(struct ngd_job *job)
+static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
-    const struct creation *c = ngd_container_of(job, struct creation, job);
     Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
-    struct ngd_call *call = c->call;
     struct ngd_group_object *o;
     struct ngd_group *group;
-    struct ngd_diag diag = {0};
-    ngd_status_t status = make_group(call, c->q, &group, &diag);
+    ngd_status_t status = make_group(call, msg, &group, diag);
 
-    if (status == NGD_OK) {
-        o = ngd_group_object_create(group);
-        status = o ? ngd_session_add(call->session, &o->base, &reply.group, &diag) : NGD_ERR_NO_MEMORY;
-        if (status != NGD_OK)
-            ngd_object_unref(o ? &o->base : NULL);
-    }
+    if (status != NGD_OK)
+        return status;
+    o = ngd_group_object_create(group);
+    status = o ? ngd_session_add(call->session, &o->base, &reply.group, diag) : NGD_ERR_NO_MEMORY;
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);
     else
-        ngd_call_fail(call, status, &diag);
+        ngd_object_unref(o ? &o->base : NULL);
+    return status;
 }
 
 static void create(struct ngd_call *call, const void *msg)
 {
-    struct creation *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
-
-    if (!c) {
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-        return;
-    }
-    *c = (struct creation){.job.fn = create_job, .call = call, .q = msg};
-    ngd_jobs_add(call->daemon->jobs, &c->job);
+    ngd_call_job_add(call->daemon->jobs, call, msg, run_create);
 }
 
 const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create};

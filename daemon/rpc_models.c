@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences.RegisterModel, UnloadModel, ListModels. */
+#include "daemon/call_job.h"
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/identity.h"
-#include "daemon/jobs.h"
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/rpc_sequences.h"
@@ -182,13 +182,6 @@ const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = reg
 /* ---- unload, list -------------------------------------------------------------------------------------------------
  */
 
-/* Frees weights, so it is the reaper's. */
-struct unload {
-    struct ngd_job job;
-    struct ngd_call *call;
-    const Npugraph__V1__UnloadModelRequest *q;
-};
-
 /* Sequences of one model, of one session, some at a time: they are closed without the session's lock. */
 struct sweep {
     const struct ngd_model *model;
@@ -233,32 +226,20 @@ static ngd_status_t unload(struct ngd_call *call, const Npugraph__V1__UnloadMode
     return status;
 }
 
-static void unload_job(struct ngd_job *job)
+static ngd_status_t run_unload(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
-    struct unload *u = ngd_container_of(job, struct unload, job);
     Npugraph__V1__UnloadModelResponse reply = NPUGRAPH__V1__UNLOAD_MODEL_RESPONSE__INIT;
-    struct ngd_call *call = u->call;
-    struct ngd_diag diag = {0};
-    ngd_status_t status = unload(call, u->q, &diag);
+    ngd_status_t status = unload(call, msg, diag);
 
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);
-    else
-        ngd_call_fail(call, status, &diag);
+    return status;
 }
 
+/* Frees weights, so it is the reaper's. */
 static void unload_model(struct ngd_call *call, const void *msg)
 {
-    struct unload *u = ngd_arena_calloc(&call->life, 1, sizeof(*u));
-
-    if (!u) {
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-        return;
-    }
-    u->call = call;
-    u->q = msg;
-    u->job.fn = unload_job;
-    ngd_jobs_add(call->daemon->reaper, &u->job);
+    ngd_call_job_add(call->daemon->reaper, call, msg, run_unload);
 }
 
 const struct ngd_rpc_ops ngd_rpc_models_unload = {.once = true, .request = unload_model};

@@ -2,9 +2,9 @@
 /* The store of plans for its operator. Each call reads or writes files, so it runs on a job thread; entries of any size
  * travel in chunks. */
 #include "base/mem.h"
+#include "daemon/call_job.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
-#include "daemon/jobs.h"
 #include "daemon/rpc_methods.h"
 #include "graphs/store.h"
 #include "proto/npugraph.pb-c.h"
@@ -17,27 +17,9 @@
 #define CHUNK_MAX  (256u << 10) /* bytes of an entry in one message, when max-message lets them through */
 #define AHEAD      4            /* chunks that wait to be sent */
 
-struct store_call {
-    struct ngd_job job;
-    struct ngd_call *call;
-    const void *msg;
-    ngd_status_t (*run)(struct store_call *s, struct ngd_diag *diag); /* answers, unless it fails */
-};
-
 static char *borrow(const char *text) /* protobuf-c has no const strings; what is packed is not written to */
 {
     return (char *)(uintptr_t)text;
-}
-
-static void run_job(struct ngd_job *job)
-{
-    struct store_call *s = ngd_container_of(job, struct store_call, job);
-    struct ngd_call *call = s->call;
-    struct ngd_diag diag = {0};
-    ngd_status_t status = s->run(s, &diag);
-
-    if (status != NGD_OK)
-        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
 }
 
 /* False: it may not, and that was the answer. */
@@ -69,18 +51,10 @@ static void *make_state(struct ngd_call *call, bool admin, size_t size)
     return state;
 }
 
-static void begin(struct ngd_call *call, const void *msg, bool admin,
-                  ngd_status_t (*run)(struct store_call *s, struct ngd_diag *diag))
+static void begin(struct ngd_call *call, const void *msg, bool admin, ngd_call_job_fn *run)
 {
-    struct store_call *s = make_state(call, admin, sizeof(*s));
-
-    if (!s)
-        return;
-    s->call = call;
-    s->msg = msg;
-    s->run = run;
-    s->job.fn = run_job;
-    ngd_jobs_add(call->daemon->jobs, &s->job);
+    if (may(call, admin))
+        ngd_call_job_add(call->daemon->jobs, call, msg, run);
 }
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
@@ -137,23 +111,24 @@ static bool read_details(struct ngd_call *call, Npugraph__V1__StoreEntry *e)
     return e->graph && e->digest && e->symbols && e->device && e->daemon;
 }
 
-static ngd_status_t run_list(struct store_call *s, struct ngd_diag *diag)
+static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
-    struct ngd_store *store = s->call->daemon->store;
+    struct ngd_store *store = call->daemon->store;
     Npugraph__V1__ListStoreResponse r = NPUGRAPH__V1__LIST_STORE_RESPONSE__INIT;
     struct ngd_store_item *items = NULL;
     struct ngd_store_stats stats;
     uint32_t n = 0;
     ngd_status_t status = ngd_store_list(store, &items, &n, diag);
 
+    (void)msg;
     if (status != NGD_OK)
         return status;
-    r.entries = ngd_arena_calloc(&s->call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
+    r.entries = ngd_arena_calloc(&call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
     status = r.entries ? NGD_OK : NGD_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < n && i < LIST_MAX && status == NGD_OK; i++) {
-        Npugraph__V1__StoreEntry *e = describe(s->call, &items[i]);
+        Npugraph__V1__StoreEntry *e = describe(call, &items[i]);
 
-        if (!e || !read_details(s->call, e))
+        if (!e || !read_details(call, e))
             status = NGD_ERR_NO_MEMORY;
         else
             r.entries[r.n_entries++] = e;
@@ -171,7 +146,7 @@ static ngd_status_t run_list(struct store_call *s, struct ngd_diag *diag)
     r.writes = stats.writes;
     r.write_failures = stats.write_failures;
     r.evictions = stats.evictions;
-    ngd_call_reply(s->call, &r.base);
+    ngd_call_reply(call, &r.base);
     return NGD_OK;
 }
 
@@ -454,7 +429,7 @@ const struct ngd_rpc_ops ngd_rpc_store_import = {
 /* ---- changes ------------------------------------------------------------------------------------------- */
 
 struct bad_list {
-    struct store_call *s;
+    struct ngd_call *call;
     Npugraph__V1__StoreEntry **items;
     size_t n;
     bool failed;
@@ -467,7 +442,7 @@ static void take_bad(void *ctx, const struct ngd_store_item *item, ngd_store_rea
 
     if (reason == NGD_STORE_FOUND || bad->n == LIST_MAX)
         return;
-    e = describe(bad->s->call, item);
+    e = describe(bad->call, item);
     bad->failed |= !e;
     if (!e)
         return;
@@ -475,44 +450,45 @@ static void take_bad(void *ctx, const struct ngd_store_item *item, ngd_store_rea
     bad->items[bad->n++] = e;
 }
 
-static ngd_status_t run_verify(struct store_call *s, struct ngd_diag *diag)
+static ngd_status_t run_verify(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     Npugraph__V1__VerifyStoreResponse r = NPUGRAPH__V1__VERIFY_STORE_RESPONSE__INIT;
-    struct bad_list bad = {.s = s};
+    struct bad_list bad = {.call = call};
     uint32_t n_bad = 0;
     ngd_status_t status;
 
-    bad.items = ngd_arena_calloc(&s->call->life, LIST_MAX, sizeof(Npugraph__V1__StoreEntry *));
+    (void)msg;
+    bad.items = ngd_arena_calloc(&call->life, LIST_MAX, sizeof(Npugraph__V1__StoreEntry *));
     if (!bad.items)
         return NGD_ERR_NO_MEMORY;
-    status = ngd_store_verify(s->call->daemon->store, take_bad, &bad, &r.good, &n_bad, diag);
+    status = ngd_store_verify(call->daemon->store, take_bad, &bad, &r.good, &n_bad, diag);
     if (status == NGD_OK && bad.failed)
         status = NGD_ERR_NO_MEMORY;
     if (status != NGD_OK)
         return status;
     r.n_bad = bad.n;
     r.bad = bad.items;
-    ngd_call_reply(s->call, &r.base);
+    ngd_call_reply(call, &r.base);
     return NGD_OK;
 }
 
-static ngd_status_t run_clear(struct store_call *s, struct ngd_diag *diag)
+static ngd_status_t run_clear(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
-    const Npugraph__V1__ClearStoreRequest *q = s->msg;
+    const Npugraph__V1__ClearStoreRequest *q = msg;
     Npugraph__V1__ClearStoreResponse r = NPUGRAPH__V1__CLEAR_STORE_RESPONSE__INIT;
     char name[NGD_STORE_NAME_MAX];
     ngd_status_t status;
 
     if (*q->name) {
-        status = find(s->call, q->name, name, diag);
+        status = find(call, q->name, name, diag);
         if (status == NGD_OK)
-            status = ngd_store_remove(s->call->daemon->store, name, diag);
+            status = ngd_store_remove(call->daemon->store, name, diag);
         r.removed = 1;
     } else {
-        status = ngd_store_clear(s->call->daemon->store, &r.removed, diag);
+        status = ngd_store_clear(call->daemon->store, &r.removed, diag);
     }
     if (status == NGD_OK)
-        ngd_call_reply(s->call, &r.base);
+        ngd_call_reply(call, &r.base);
     return status;
 }
 

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_CALL_JOB_H
+#define NGD_DAEMON_CALL_JOB_H
+
+/* A call that another thread serves, since it takes longer than the threads that receive calls have. */
+#include "daemon/jobs.h"
+#include "daemon/rpc_call.h"
+
+/* Answers the call, which may be gone then; or returns why it fails, and the call is answered with that. */
+typedef ngd_status_t ngd_call_job_fn(struct ngd_call *call, const void *msg, struct ngd_diag *diag);
+
+/* msg lives as long as the call. */
+void ngd_call_job_add(struct ngd_jobs *jobs, struct ngd_call *call, const void *msg, ngd_call_job_fn *run);
+
+#endif
