@@ -228,6 +228,16 @@ static void show_guards(struct ctl_fields *f, const Npugraph__V1__GraphInfo *inf
     ngd_strbuf_fini(&sb);
 }
 
+static const char *was_captured(const struct run *r)
+{
+    if (r->dry_run)
+        return "no (dry run)";
+    for (size_t i = 0; i < r->n_option; i++)
+        if (strcmp(r->option[i].name, "force_eager") == 0 && strcmp(r->option[i].value, "true") == 0)
+            return "no (force_eager)";
+    return r->need->captured ? "now" : "before";
+}
+
 int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
 {
     struct run r = {.ctl = ctl, .command = ctl_find_command(argv[0])};
@@ -254,7 +264,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv)
         ctl_field_bytes(f, "They would grow by", "pool_more_bytes", r.need->pool_more_bytes);
         ctl_field_int(f, "Executables", "executables", r.need->executables);
         ctl_field_int(f, "Shared by", "holders", r.need->holders);
-        ctl_field_str(f, "Captured", "captured", r.dry_run ? "no (dry run)" : r.need->captured ? "now" : "before");
+        ctl_field_str(f, "Captured", "captured", was_captured(&r));
         ctl_field_us(f, "Took", "capture_us", (double)r.need->nanoseconds / 1000);
         ctl_fields_end(f);
     }

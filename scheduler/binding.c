@@ -500,6 +500,7 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         status = ngd_program_key(prog, sizes, n_symbols, &key, diag);
     if (!options)
         options = &prog->options;
+    dry_run = dry_run || prog->options.force_eager;           /* no replay would run what were captured */
     asked = options->debug_dump && !prog->options.debug_dump; /* with this capture only */
     unchecked = options->deadlock_check && !prog->options.deadlock_check;
     if (status == NGD_OK && unchecked && !dry_run) /* nothing is captured that it refuses */

@@ -203,6 +203,8 @@ def dry_run(daemon):
     assert (fields["Kernels"], fields["Streams"], fields["Pool is"], fields["Captured"]) == ("2", "2", "shared by the device's graphs", "no (dry run)"), fields
     told = json.loads(run("--json", "capture", graph, "--symbol", "B=3", "--dry-run", "--option", "use_graph_pool=mine").stdout)
     assert told["pool_bytes"] >= told["live_bytes"] > 0 and "mine" in told["pool"] and told["executables"] == 0, told
+    told = json.loads(run("--json", "capture", graph, "--symbol", "B=3", "--option", "force_eager=true").stdout)
+    assert told["captured"] == "no (force_eager)" and told["kernels"] == 2 and told["executables"] == 0, told
     out = run("capture", graph, "--symbol", "B=9", "--dry-run")
     assert out.returncode == 1 and "B = 9" in out.stderr, out
     with Client(daemon) as c:

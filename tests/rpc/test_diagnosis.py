@@ -253,8 +253,11 @@ def forced(daemon):
         assert got["recaptured-forced"].key == got["captured"].key
         assert reasons(explain(c, tag=41)).count("miss-forced") == 1
         g = c.register(exact("eager"), options={"force_eager": "true"}).graph
+        ahead = c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3]))  # as a worker that warms its graphs up would
+        assert not ahead.captured and ahead.kernels and ahead.executables == 0, ahead
         c.replay(g, three, [3], tag=42)
         assert by_reason(c, g)["eager-forced"].tag == 42
+        assert not explain(c, graph=g).keys and "captured" not in by_reason(c, g)
         g = c.register(exact("full"), options={"capture_limit": "1", "capture_limit_policy": "eager"}).graph
         c.replay(g, three, [3])
         c.replay(g, [floats(1, 2)], [2], tag=43)
