@@ -281,8 +281,16 @@ static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_op
     return ngd_graph_options_check(options, diag);
 }
 
+static bool capture_wanted(void *user)
+{
+    struct ngd_call *call = user;
+
+    return !atomic_load(&call->cancelled);
+}
+
 static void capture(struct ngd_call *call, const void *msg)
 {
+    const struct ngd_capture_asker asker = {.wanted = capture_wanted, .done = captured, .user = call};
     struct capture *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
     struct ngd_graph_options options;
     struct ngd_object *o;
@@ -303,7 +311,7 @@ static void capture(struct ngd_call *call, const void *msg)
     }
     if (status == NGD_OK)
         status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols, &options,
-                                   c->q->dry_run, captured, call, &diag);
+                                   c->q->dry_run, &asker, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }

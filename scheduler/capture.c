@@ -140,8 +140,7 @@ struct ahead {
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
     struct ngd_graph_options options;
     bool dry_run;
-    void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag);
-    void *user;
+    struct ngd_capture_asker asker;
 };
 
 static void ahead_finish(struct ahead *ahead, ngd_status_t status, const struct ngd_capture_info *info,
@@ -152,9 +151,18 @@ static void ahead_finish(struct ahead *ahead, ngd_status_t status, const struct 
     if (status && status != NGD_ERR_CANCELLED)
         ngd_program_capture_refused(ngd_binding_program(ahead->binding), status, diag);
     ngd_binding_unref(ahead->binding);
-    ahead->done(ahead->user, status, info, diag);
+    ahead->asker.done(ahead->asker.user, status, info, diag);
     ngd_free(ahead);
     ngd_sched_leave(sched);
+}
+
+static void ahead_cancel(struct ahead *ahead, const char *why)
+{
+    struct ngd_capture_info info = {0};
+    struct ngd_diag diag;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "%s", why);
+    ahead_finish(ahead, NGD_ERR_CANCELLED, &info, &diag);
 }
 
 static void ahead_run(struct ngd_capture_job *job)
@@ -162,20 +170,20 @@ static void ahead_run(struct ngd_capture_job *job)
     struct ahead *ahead = ngd_container_of(job, struct ahead, job);
     struct ngd_capture_info info = {0};
     struct ngd_diag diag = {0};
-    ngd_status_t status = ngd_binding_capture(ahead->binding, ahead->symbols, ahead->n_symbols, &ahead->options,
-                                              ahead->dry_run, &info, &diag);
+    ngd_status_t status;
 
+    if (ahead->asker.wanted && !ahead->asker.wanted(ahead->asker.user)) {
+        ahead_cancel(ahead, "whoever asked for this capture gave up before it began");
+        return;
+    }
+    status = ngd_binding_capture(ahead->binding, ahead->symbols, ahead->n_symbols, &ahead->options, ahead->dry_run,
+                                 &info, &diag);
     ahead_finish(ahead, status, &info, &diag);
 }
 
 static void ahead_abort(struct ngd_capture_job *job)
 {
-    struct ahead *ahead = ngd_container_of(job, struct ahead, job);
-    struct ngd_capture_info info = {0};
-    struct ngd_diag diag;
-
-    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before this capture began");
-    ahead_finish(ahead, NGD_ERR_CANCELLED, &info, &diag);
+    ahead_cancel(ngd_container_of(job, struct ahead, job), "the scheduler stopped before this capture began");
 }
 
 /* What is chosen is chosen by the capture thread. */
@@ -192,9 +200,7 @@ static ngd_status_t check_symbols(struct ngd_program *prog, const int64_t *symbo
 
 static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
-                                            const struct ngd_diag *diag),
-                               void *user, struct ngd_diag *diag)
+                               const struct ngd_capture_asker *asker, struct ngd_diag *diag)
 {
     struct ngd_program *prog = ngd_binding_program(binding);
     struct ahead *ahead;
@@ -221,8 +227,7 @@ static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *bind
         ahead->symbols[i] = symbols[i];
     ahead->options = options ? *options : prog->options;
     ahead->dry_run = dry_run;
-    ahead->done = done;
-    ahead->user = user;
+    ahead->asker = *asker;
     if (ngd_captures_push(&sched->captures, &ahead->job))
         return NGD_OK;
     ngd_binding_unref(ahead->binding);
@@ -233,11 +238,9 @@ static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *bind
 
 ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
-                                            const struct ngd_diag *diag),
-                               void *user, struct ngd_diag *diag)
+                               const struct ngd_capture_asker *asker, struct ngd_diag *diag)
 {
-    ngd_status_t status = push_ahead(sched, binding, symbols, n_symbols, options, dry_run, done, user, diag);
+    ngd_status_t status = push_ahead(sched, binding, symbols, n_symbols, options, dry_run, asker, diag);
 
     if (status)
         ngd_program_capture_refused(ngd_binding_program(binding), status, diag);

@@ -168,12 +168,18 @@ bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
 ngd_status_t ngd_order_create(struct ngd_order **order_p);
 void ngd_order_destroy(struct ngd_order *order);
 
-/* Capture ahead, on a capture thread. done runs there. options: as in ngd_binding_capture; copied. */
+/* Who asks for a capture ahead. Both run on a capture thread. */
+struct ngd_capture_asker {
+    /* Optional: whether anybody waits for it still, asked when its turn has come. If not, it ends with CANCELLED: what
+     * a client leaves behind in the queue must not keep others waiting. */
+    bool (*wanted)(void *user);
+    void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag);
+    void *user;
+};
+/* Capture ahead, on a capture thread. options: as in ngd_binding_capture; copied, as is asker. */
 ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info,
-                                            const struct ngd_diag *diag),
-                               void *user, struct ngd_diag *diag);
+                               const struct ngd_capture_asker *asker, struct ngd_diag *diag);
 
 /* What a slot runs at this moment, as far as can be told without stopping it. */
 struct ngd_sched_running {

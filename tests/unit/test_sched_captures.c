@@ -237,6 +237,7 @@ END_TEST
 
 struct ahead {
     struct gate gate;
+    _Atomic bool given_up;
     ngd_status_t status;
     struct ngd_capture_info info;
 };
@@ -252,11 +253,25 @@ static void ahead_done(void *user, ngd_status_t status, const struct ngd_capture
     gate_open(&a->gate);
 }
 
-static void ahead_ask(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
+static bool ahead_wanted(void *user)
 {
+    struct ahead *a = user;
+
+    return !atomic_load(&a->given_up);
+}
+
+static void ahead_push(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
+{
+    struct ngd_capture_asker asker = {.wanted = ahead_wanted, .done = ahead_done, .user = a};
+
     memset(a, 0, sizeof(*a));
     gate_init(&a->gate);
-    ck_assert_int_eq(ngd_sched_capture(bed->sched, b, &n, 1, NULL, dry_run, ahead_done, a, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_sched_capture(bed->sched, b, &n, 1, NULL, dry_run, &asker, NULL), NGD_OK);
+}
+
+static void ahead_ask(struct bed *bed, struct ahead *a, struct ngd_binding *b, int64_t n, bool dry_run)
+{
+    ahead_push(bed, a, b, n, dry_run);
     gate_pass(&a->gate);
 }
 
@@ -304,6 +319,7 @@ START_TEST(capture_ahead_says_what_it_did)
     struct bed bed;
     struct ngd_binding *b;
     struct ahead a;
+    struct ngd_capture_asker asker = {.done = ahead_done, .user = &a};
     struct ngd_diag diag = {0};
     int64_t n = 65;
 
@@ -320,7 +336,7 @@ START_TEST(capture_ahead_says_what_it_did)
     ck_assert(a.info.duration > 0);
     ahead_run(&bed, &a, b, 6, false);
     ck_assert(!a.info.captured);
-    ck_assert_int_eq(ngd_sched_capture(bed.sched, b, &n, 1, NULL, false, ahead_done, &a, &diag), NGD_ERR_GUARD_FAILED);
+    ck_assert_int_eq(ngd_sched_capture(bed.sched, b, &n, 1, NULL, false, &asker, &diag), NGD_ERR_GUARD_FAILED);
     check_noted(&bed, NGD_EVENT_REFUSED_GUARD, "GUARD_FAILED: capture: ");
     /* What a request had captured is there for others too. */
     bed_warm(&bed, b, 7, 1);
@@ -331,9 +347,39 @@ START_TEST(capture_ahead_says_what_it_did)
 }
 END_TEST
 
+/* What a client that went away leaves in the queue is not made: others wait behind it. */
+START_TEST(captures_that_nobody_waits_for_any_more_are_not_made)
+{
+    struct bed bed;
+    struct gate gate;
+    struct ngd_binding *b;
+    struct ahead gone, dry, wanted;
+
+    bed_open(&bed, 1, 0);
+    b = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    capture_occupy(&bed, b, &gate);
+    ahead_push(&bed, &gone, b, 6, false);
+    ahead_push(&bed, &dry, b, 6, true);
+    ahead_push(&bed, &wanted, b, 7, false);
+    atomic_store(&gone.given_up, true);
+    atomic_store(&dry.given_up, true);
+    gate_open(&gate);
+    gate_pass(&gone.gate);
+    gate_pass(&dry.gate);
+    gate_pass(&wanted.gate);
+    ck_assert_int_eq(gone.status, NGD_ERR_CANCELLED);
+    ck_assert_int_eq(dry.status, NGD_ERR_CANCELLED);
+    ck_assert_int_eq(wanted.status, NGD_OK);
+    ck_assert_uint_eq(wanted.info.executables, 1);
+    ck_assert_int_eq(bed_counted(&bed, NGD_M_CAPTURES), 1);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
 UNIT_MAIN("scheduler/sched_captures", eight_threads_with_the_same_graph_capture_it_once,
           requests_that_miss_wait_together_for_one_capture, capture_whose_requests_are_all_cancelled_is_not_made,
           past_the_limit_evict_drops_and_captures_again, past_the_limit_reject_refuses_and_eager_runs_without_a_capture,
           eviction_that_finds_everything_in_use_runs_eagerly_instead, force_eager_never_captures,
           request_that_asks_for_it_runs_the_captured_plan_eagerly, capture_ahead_says_what_it_did,
-          capture_past_the_limit_is_noted_as_refused)
+          capture_past_the_limit_is_noted_as_refused, captures_that_nobody_waits_for_any_more_are_not_made)
