@@ -531,6 +531,14 @@ static void remove_matched(const struct match *m)
     }
 }
 
+/* Of what was built: left behind, it would be somebody outside who uses what the next pattern matches. */
+static void remove_unread(const struct match *m, const struct built *b)
+{
+    for (uint32_t i = b->n; i-- > 0;)
+        if (ngd_rewrite_is_dead(m->ctx->rw, b->nodes[i]))
+            ngd_rewrite_remove(m->ctx->rw, b->nodes[i]);
+}
+
 /* The replacement rounds less than what it stands for. */
 static bool is_excess(const struct match *m)
 {
@@ -557,6 +565,7 @@ static ngd_status_t replace(const struct match *m, uint32_t place, bool *replace
     for (uint32_t i = 0; i < m->p->source.n_returns; i++)
         ngd_rewrite_replace(m->ctx->rw, m->value_of[m->p->source.returns[i]], b.value_of[m->p->replacement.returns[i]]);
     remove_matched(m);
+    remove_unread(m, &b);
     m->ctx->excess += is_excess(m);
     *replaced_p = true;
     return NGD_OK;

@@ -304,6 +304,18 @@ static void insert(struct ngd_rewrite *rw, uint32_t node, uint32_t before)
         number_all(rw);
 }
 
+bool ngd_rewrite_is_dead(const struct ngd_rewrite *rw, uint32_t node)
+{
+    const struct ngd_node *n = ngd_rewrite_node(rw, node);
+
+    if (n->op->mutates || (n->op->flags & (NGD_OPF_EVENT | NGD_OPF_COLLECTIVE)))
+        return false;
+    for (uint32_t i = 0; i < n->n_out; i++)
+        if (ngd_rewrite_n_uses(rw, n->out[i]))
+            return false;
+    return true;
+}
+
 void ngd_rewrite_remove(struct ngd_rewrite *rw, uint32_t node)
 {
     struct ngd_rewrite_node *n = &rw->nodes[node];

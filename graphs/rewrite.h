@@ -80,6 +80,8 @@ static inline void ngd_rewrite_scope_as(struct ngd_rewrite *rw, uint32_t node)
 /* All uses and outputs that are `old` become `new`, which must be defined before them. */
 void ngd_rewrite_replace(struct ngd_rewrite *rw, uint32_t old, uint32_t new_value);
 void ngd_rewrite_set_operand(struct ngd_rewrite *rw, uint32_t node, uint32_t operand, uint32_t value);
+/* It has no effect, and nobody uses its results. */
+bool ngd_rewrite_is_dead(const struct ngd_rewrite *rw, uint32_t node);
 /* Nobody may use its results any more. */
 void ngd_rewrite_remove(struct ngd_rewrite *rw, uint32_t node);
 
