@@ -131,6 +131,16 @@ void ngd_ascend_build_rms_norm(struct ascend_issue *c)
     ASCEND_RUN(c, RmsNorm, T(x), T(g), epsilon, T(y), T(r));
 }
 
+void ngd_ascend_build_gemma_rms_norm(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), g = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
+                       r = ngd_ascend_out(c, 1);
+    double epsilon = ngd_call_float(c->call, "epsilon");
+
+    g = ngd_ascend_cast(c, &g, x.dtype);
+    ASCEND_RUN(c, GemmaRmsNorm, T(x), T(g), epsilon, T(y), T(r));
+}
+
 void ngd_ascend_build_add_rms_norm(struct ascend_issue *c)
 {
     struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), g = ngd_ascend_in(c, 2);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm: rows of any outer strides, one row function
- * each. */
+/* npu.rms_norm, npu.gemma_rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm: rows of any outer
+ * strides, one row function each. */
 #include "devices/host/k_norm.h"
 #include "base/mem.h"
 #include "devices/host/k_cast.h"
@@ -69,17 +69,18 @@ static void run_rms(const struct ngd_host_call *call, struct ngd_host_run *run, 
     }
 }
 
-static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, bool add, struct ngd_diag *diag)
+/* fns: by the dtypes of x and gamma. */
+static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, const ngd_rms_fn fns[3][3], bool add,
+                                   struct ngd_diag *diag)
 {
     const uint8_t gamma = add ? 2 : 1;
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *g = ngd_call_in(p->plan, p->call, gamma);
     const struct ngd_plan_tensor *ops[] = {x, ngd_call_in(p->plan, p->call, 1)};
-    const struct ngd_norm_table *table = NGD_BY_ISA(p->isa, ngd_norm);
     struct rms_params *r = ngd_arena_calloc(p->arena, 1, sizeof(*r));
 
     if (!r)
         return NGD_ERR_NO_MEMORY;
-    r->fn = add ? table->add_rms[x->dtype][g->dtype] : table->rms[x->dtype][g->dtype];
+    r->fn = fns[x->dtype][g->dtype];
     if (!r->fn)
         return ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED, "device host has no %s of %s with a gamma of %s",
                             p->call->op->name, ngd_dtype_name(x->dtype), ngd_dtype_name(g->dtype));
@@ -104,12 +105,17 @@ static ngd_status_t prepare_rms_of(struct ngd_host_prepare *p, bool add, struct 
 
 static ngd_status_t prepare_rms(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
-    return prepare_rms_of(p, false, diag);
+    return prepare_rms_of(p, NGD_BY_ISA(p->isa, ngd_norm)->rms, false, diag);
+}
+
+static ngd_status_t prepare_gemma(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    return prepare_rms_of(p, NGD_BY_ISA(p->isa, ngd_norm)->gemma, false, diag);
 }
 
 static ngd_status_t prepare_add_rms(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
-    return prepare_rms_of(p, true, diag);
+    return prepare_rms_of(p, NGD_BY_ISA(p->isa, ngd_norm)->add_rms, true, diag);
 }
 
 /* x, and x2 of add_rms_norm, may keep their strides if their rows are contiguous; gamma is small. */
@@ -130,6 +136,7 @@ static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_pl
 }
 
 const struct ngd_host_kernel ngd_host_rms_norm = {.select = select_rows, .prepare = prepare_rms};
+const struct ngd_host_kernel ngd_host_gemma_rms_norm = {.select = select_rows, .prepare = prepare_gemma};
 const struct ngd_host_kernel ngd_host_add_rms_norm_cast = {.select = select_rows, .prepare = prepare_add_rms};
 const struct ngd_host_kernel ngd_host_add_rms_norm = {.select = select_rows, .prepare = prepare_add_rms};
 

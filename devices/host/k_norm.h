@@ -21,7 +21,8 @@ struct ngd_layer_norm {
 typedef void (*ngd_layer_norm_fn)(const struct ngd_layer_norm *l, const void *x, void *y);
 
 struct ngd_norm_table {
-    ngd_rms_fn rms[3][3]; /* [x][gamma]; gamma is of x's type, or narrower than f32 */
+    ngd_rms_fn rms[3][3];   /* [x][gamma]; gamma is of x's type, or narrower than f32 */
+    ngd_rms_fn gemma[3][3]; /* 1 + gamma in its place */
     ngd_rms_fn add_rms[3][3];
     ngd_layer_norm_fn layer[3];
 };

@@ -48,25 +48,32 @@
         (result) = n <= SIMD_SUM_BLOCK ? ss / (float)n : (float)(total / (double)n);  \
     } while (0)
 
+#define AS_IT_IS(gamma) (gamma)
+#define PLUS_ONE(gamma) simd_add(gamma, simd_set1(1.0f))
+
+#define RMS_OF(name, X, G, SCALE)                                                                                    \
+    static void name##_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump, \
+                                 int64_t n, float eps)                                                               \
+    {                                                                                                                \
+        const ngd_el_##X *x = xp;                                                                                    \
+        const ngd_el_##G *g = gp;                                                                                    \
+        ngd_el_##X *y = yp;                                                                                          \
+        float mean;                                                                                                  \
+        simd_f r;                                                                                                    \
+        (void)x2p;                                                                                                   \
+        (void)sump;                                                                                                  \
+        MEAN_SQUARE(mean, LOAD_X_##X);                                                                               \
+        *rstd = 1.0f / sqrtf(mean + eps);                                                                            \
+        r = simd_set1(*rstd);                                                                                        \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                    \
+            const simd_f v = simd_mul(simd_load_up_to_##X(x + i, n - i), r);                                         \
+            simd_store_up_to_##X(y + i, simd_mul(v, SCALE(simd_load_up_to_##G(g + i, n - i))), n - i);               \
+        }                                                                                                            \
+    }
+
 #define RMS(X, G)                                                                                                     \
-    static void rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump,     \
-                              int64_t n, float eps)                                                                   \
-    {                                                                                                                 \
-        const ngd_el_##X *x = xp;                                                                                     \
-        const ngd_el_##G *g = gp;                                                                                     \
-        ngd_el_##X *y = yp;                                                                                           \
-        float mean;                                                                                                   \
-        simd_f r;                                                                                                     \
-        (void)x2p;                                                                                                    \
-        (void)sump;                                                                                                   \
-        MEAN_SQUARE(mean, LOAD_X_##X);                                                                                \
-        *rstd = 1.0f / sqrtf(mean + eps);                                                                             \
-        r = simd_set1(*rstd);                                                                                         \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                                                     \
-            const simd_f v = simd_mul(simd_load_up_to_##X(x + i, n - i), r);                                          \
-            simd_store_up_to_##X(y + i, simd_mul(v, simd_load_up_to_##G(g + i, n - i)), n - i);                       \
-        }                                                                                                             \
-    }                                                                                                                 \
+    RMS_OF(rms, X, G, AS_IT_IS)                                                                                       \
+    RMS_OF(gemma, X, G, PLUS_ONE)                                                                                     \
     static void add_rms_##X##_##G(const void *xp, const void *x2p, const void *gp, void *yp, float *rstd, void *sump, \
                                   int64_t n, float eps)                                                               \
     {                                                                                                                 \
@@ -136,6 +143,9 @@ SIMD_TABLE const struct ngd_norm_table SIMD_NAME(ngd_norm) = {
     .rms = {[NGD_F32] = {rms_f32_f32, rms_f32_f16, rms_f32_bf16},
             [NGD_F16] = {[NGD_F16] = rms_f16_f16},
             [NGD_BF16] = {[NGD_BF16] = rms_bf16_bf16}},
+    .gemma = {[NGD_F32] = {gemma_f32_f32, gemma_f32_f16, gemma_f32_bf16},
+              [NGD_F16] = {[NGD_F16] = gemma_f16_f16},
+              [NGD_BF16] = {[NGD_BF16] = gemma_bf16_bf16}},
     .add_rms = {[NGD_F32] = {add_rms_f32_f32, add_rms_f32_f16, add_rms_f32_bf16},
                 [NGD_F16] = {[NGD_F16] = add_rms_f16_f16},
                 [NGD_BF16] = {[NGD_BF16] = add_rms_bf16_bf16}},

@@ -1568,6 +1568,34 @@ def traced_reductions():
             case(op, [x[:0]], [fn(x[:0])], tag="empty")
 
 
+def gemma_norms():
+    """torch_npu's npu_gemma_rms_norm, which is what Gemma's RMSNorm of transformers computes."""
+
+    def norm(x, gamma, eps):
+        rstd = (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt()
+        return x.double() * rstd * (1.0 + gamma.double()), rstd
+
+    def one(x, gamma, dtype, attrs, **more):
+        y, rstd = norm(x, gamma, attrs.get("epsilon", 1e-6))
+        tol = tolerance(dtype, y, ulps=8, loose=1e-6)
+        case("npu.gemma_rms_norm", [x, gamma], [rounded(y, dtype), rstd.float()], attrs, tol, **more)
+
+    for dtype in FLOATS:
+        for shape, scale, eps in (
+            ((5, 37), 1.0, 1e-6),
+            ((1, 64), 1.0, 1e-6),
+            ((2, 3, 16), 0.01, 1e-4),
+            ((7, 1), 1.0, 1e-6),
+            ((0, 12), 1.0, 1e-6),
+            ((130,), 3.0, 1e-5),
+        ):
+            x, gamma = randn(*shape, dtype=dtype, scale=scale), randn(shape[-1], dtype=dtype, scale=0.5)
+            one(x, gamma, dtype, {"epsilon": eps})
+    for narrow in ("bf16", "f16"):
+        one(randn(4, 33), randn(33, dtype=narrow, scale=0.5), "f32", {"epsilon": 1e-6}, tag=f"gamma_{narrow}")
+    one(randn(3, 20), randn(20), "f32", {}, tag="default_epsilon")
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1587,6 +1615,7 @@ def main():
     traced_elementwise()
     copied_by_index()
     traced_reductions()
+    gemma_norms()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -3,7 +3,7 @@
 #include "devices/ascend/sim/sim_op.h"
 #include <math.h>
 
-/* x (t[0]) plus, when given, x2 (t[1]); gamma t[2]; y t[3]; rstd t[4]; sum t[5]. All are contiguous. */
+/* x (t[0]) plus, when given, x2 (t[1]); gamma t[2], plus f[1]; y t[3]; rstd t[4]; sum t[5]. All are contiguous. */
 static void run_rms(struct sim_op *op)
 {
     const struct sim_view *x = &op->t[0], *x2 = &op->t[1], *g = &op->t[2], *y = &op->t[3], *r = &op->t[4],
@@ -29,14 +29,15 @@ static void run_rms(struct sim_op *op)
         rstd = 1 / sqrt(sum / (double)d + op->f[0]);
         for (int64_t i = 0; i < d; i++)
             sim_store(y->p + (row * d + i) * size, y->dtype,
-                      sim_load(p + i * size, x->dtype) * rstd * sim_load(g->p + i * gs, g->dtype));
+                      sim_load(p + i * size, x->dtype) * rstd * (op->f[1] + sim_load(g->p + i * gs, g->dtype)));
         sim_store(r->p + row * 4, r->dtype, rstd);
     }
 }
 
-static int rms(const char *name, const struct aclTensor *x1, const struct aclTensor *x2, const struct aclTensor *gamma,
-               double epsilon, const struct aclTensor *y, const struct aclTensor *rstd, const struct aclTensor *sum,
-               bool adds, NGD_ACL_PHASE1)
+/* offset: what is added to gamma. adds: there are x2 and sum. */
+static int rms(const char *name, double offset, const struct aclTensor *x1, const struct aclTensor *x2,
+               const struct aclTensor *gamma, double epsilon, const struct aclTensor *y, const struct aclTensor *rstd,
+               const struct aclTensor *sum, bool adds, NGD_ACL_PHASE1)
 {
     struct sim_op *op = ngd_aclsim_op(name, run_rms);
     struct sim_view *x = ngd_aclsim_operand(op, x1), *g;
@@ -47,6 +48,7 @@ static int rms(const char *name, const struct aclTensor *x1, const struct aclTen
     ngd_aclsim_operand(op, rstd);
     adds ? ngd_aclsim_operand(op, sum) : ngd_aclsim_optional(op, NULL);
     op->f[0] = epsilon;
+    op->f[1] = offset;
     op->workspace = 512;
     if (!op->code) {
         for (uint32_t i = 0; i < op->n; i++)
@@ -70,7 +72,15 @@ ngd_acl_error_t aclnnRmsNormGetWorkspaceSize(const struct aclTensor *x, const st
                                              const struct aclTensor *y, const struct aclTensor *rstd, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnRmsNormGetWorkspaceSize");
-    return rms("aclnnRmsNorm", x, NULL, gamma, epsilon, y, rstd, NULL, false, workspace_p, executor_p);
+    return rms("aclnnRmsNorm", 0, x, NULL, gamma, epsilon, y, rstd, NULL, false, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnGemmaRmsNormGetWorkspaceSize(const struct aclTensor *x, const struct aclTensor *gamma,
+                                                  double epsilon, const struct aclTensor *y,
+                                                  const struct aclTensor *rstd, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnGemmaRmsNormGetWorkspaceSize");
+    return rms("aclnnGemmaRmsNorm", 1, x, NULL, gamma, epsilon, y, rstd, NULL, false, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnAddRmsNormGetWorkspaceSize(const struct aclTensor *x1, const struct aclTensor *x2,
@@ -79,7 +89,7 @@ ngd_acl_error_t aclnnAddRmsNormGetWorkspaceSize(const struct aclTensor *x1, cons
                                                 const struct aclTensor *x, NGD_ACL_PHASE1)
 {
     SIM_CALL("aclnnAddRmsNormGetWorkspaceSize");
-    return rms("aclnnAddRmsNorm", x1, x2, gamma, epsilon, y, rstd, x, true, workspace_p, executor_p);
+    return rms("aclnnAddRmsNorm", 0, x1, x2, gamma, epsilon, y, rstd, x, true, workspace_p, executor_p);
 }
 
 static void run_layer_norm(struct sim_op *op)
