@@ -8,6 +8,7 @@
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/program.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 struct work {
@@ -41,6 +42,11 @@ static ngd_status_t propose(struct work *w, struct ngd_diag *diag)
     const struct ngd_symbol *sym = &ngd_program_graph(w->prog)->symbols[w->symbol];
     uint32_t captures = w->q->captures ? w->q->captures : w->present.n ? w->present.n : 1;
 
+    if (w->q->captures >= NGD_MAX_BUCKETS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "a set that takes at most %" PRIu32 " captures is not made: give 1 to %d, or 0 for as many "
+                            "as there are buckets now",
+                            w->q->captures, NGD_MAX_BUCKETS - 1);
     if (w->q->n_set > NGD_MAX_BUCKETS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "at most %d buckets are taken, not %zu", NGD_MAX_BUCKETS,
                             w->q->n_set);

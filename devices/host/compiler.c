@@ -307,6 +307,14 @@ static bool read_object(int dir, const char *name, size_t max, struct ngd_strbuf
     return n == 0 && total > 0 && !sb->failed;
 }
 
+/* The compiler says that all is well; there is no file, or an empty one, or one that is too large to be kernels. */
+static void tell_missing(const char *compiler, struct ngd_diag *diag)
+{
+    ngd_diag_set(diag, NGD_ERR_INTERNAL,
+                 "%.100s ended with status 0 and wrote no object, or one above %u MiB: is it a C compiler?", compiler,
+                 OBJECT_MAX >> 20);
+}
+
 /* The first error that the compiler wrote, for people. */
 static void tell(int dir, const char *compiler, int status, struct ngd_diag *diag)
 {
@@ -319,7 +327,8 @@ static void tell(int dir, const char *compiler, int status, struct ngd_diag *dia
     error = error ? error : ngd_strbuf_str(&log);
     ngd_diag_set(diag, NGD_ERR_INTERNAL, "%.100s ended with %s %d: %.*s", compiler,
                  WIFSIGNALED(status) ? "signal" : "status",
-                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), (int)strcspn(error, "\n"), error);
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status),
+                 error[0] ? (int)strcspn(error, "\n") : 100, error[0] ? error : "it said nothing");
     ngd_strbuf_fini(&log);
 }
 
@@ -346,11 +355,13 @@ static ngd_static_result_t run(const struct host_device *dev, const struct ngd_s
         ngd_diag_set(diag, NGD_ERR_CANCELLED, "%.200s was killed: %s", work->compiler, ngd_static_result_text(result));
         return result;
     }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || !read_object(dir, "object.so", OBJECT_MAX, object)) {
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
         tell(dir, work->compiler, status, diag);
-        return NGD_STATIC_FAILED;
-    }
-    return NGD_STATIC_COMPILED;
+    else if (!read_object(dir, "object.so", OBJECT_MAX, object))
+        tell_missing(work->compiler, diag);
+    else
+        return NGD_STATIC_COMPILED;
+    return NGD_STATIC_FAILED;
 }
 
 ngd_static_result_t ngd_host_static_compile(void *dev, const struct ngd_static_work *work, struct ngd_strbuf *object,

@@ -144,6 +144,9 @@ def buckets(daemon):
         assert list(got.proposed.buckets) == [3, 8, 40, 64] and got.proposed.padding == 0 and got.proposed.captures == 3
         assert list(c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, captures=2)).proposed.buckets) == [8, 40, 64]
         assert not got.applied
+        assert list(c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, captures=63)).proposed.buckets) == [3, 8, 40, 64]
+        told = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Buckets", pb.BucketsRequest(graph=g, captures=64))
+        assert "1 to 63" in told.text, told
         applied = c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, captures=3, apply=True))
         assert applied.applied and applied.dropped == 0, applied  # 64 is a bucket still
         for n, outputs in want.items():

@@ -330,6 +330,10 @@ START_TEST(compilers_that_are_absent_hang_or_are_stopped_are_told_apart)
     ck_assert_int_eq(compile(&r, path, NGD_SEC / 10, NULL, &object, &diag), NGD_STATIC_TIMEOUT);
     ck_assert_int_eq(compile(&r, path, 60 * NGD_SEC, &stop, &object, &diag), NGD_STATIC_STOPPED);
     ck_assert_int_eq(compile(&r, "/bin/false", 60 * NGD_SEC, NULL, &object, &diag), NGD_STATIC_FAILED);
+    ck_assert_str_eq(diag.text, "/bin/false ended with status 1: it said nothing");
+    ck_assert_int_eq(compile(&r, "/bin/true", 60 * NGD_SEC, NULL, &object, &diag), NGD_STATIC_FAILED);
+    ck_assert_str_eq(diag.text,
+                     "/bin/true ended with status 0 and wrote no object, or one above 16 MiB: is it a C compiler?");
     ck_assert_uint_eq(object.len, 0);
     ready_close(&r);
     bench_close(&b);
