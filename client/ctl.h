@@ -59,6 +59,9 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
 /* The columns from this one on, which are the last, are sentences: where the terminal is too narrow they stand below
  * their row, not cut off. */
 void ctl_table_prose(struct ctl_table *t, size_t column);
+/* So many of the columns before them, from the right, as a narrow terminal has no room for stand there too, each behind
+ * its title. */
+void ctl_table_details(struct ctl_table *t);
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
 void ctl_bool(struct ctl_table *t, bool value); /* yes, no */

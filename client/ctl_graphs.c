@@ -55,6 +55,7 @@ static int list_graphs(struct ctl *ctl)
         return 1;
     t = ctl_table_new(ctl, "graphs", columns, n);
     ctl_table_prose(t, 11);
+    ctl_table_details(t);
     for (size_t i = 0; i < r->n_graphs; i++) {
         const Npugraph__V1__GraphInfo *g = r->graphs[i];
 

@@ -240,6 +240,7 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
     if (r == NULL)
         return 1;
     t = ctl_table_new(ctl, "shares", columns, sizeof(columns) / sizeof(columns[0]));
+    ctl_table_details(t);
     for (size_t i = 0; i < r->n_shares; i++) {
         const Npugraph__V1__ShareInfo *s = r->shares[i];
 

@@ -44,6 +44,7 @@ struct ctl_table {
     const struct ctl_column *columns;
     size_t n, at, rows;
     size_t prose; /* columns from here on are sentences; n when there are none */
+    bool details; /* columns before them may stand below their row, too */
     struct libscols_table *table;
     struct libscols_line *line;
     json_t *array, *object;
@@ -77,6 +78,11 @@ struct ctl_table *ctl_table_new(struct ctl *ctl, const char *key, const struct c
 void ctl_table_prose(struct ctl_table *t, size_t column)
 {
     t->prose = column;
+}
+
+void ctl_table_details(struct ctl_table *t)
+{
+    t->details = true;
 }
 
 void ctl_row(struct ctl_table *t)
@@ -229,41 +235,74 @@ static char *table_text(struct ctl_table *t, bool colours)
     return scols_print_table_to_string(t->table, &text) == 0 ? text : NULL;
 }
 
-/* Rows without their sentences, and those below each, when the terminal is too narrow for both in a line. */
-static bool print_below(struct ctl_table *t)
+static bool too_wide(struct ctl_table *t)
+{
+    char *text = table_text(t, false);
+    bool wide = text != NULL && wider_than(text, scols_table_get_termwidth(t->table));
+
+    free(text);
+    return wide;
+}
+
+static void hide(struct ctl_table *t, size_t column)
+{
+    scols_column_set_flags(scols_table_get_column(t->table, column), SCOLS_FL_HIDDEN);
+}
+
+static const char *data_of(struct ctl_table *t, size_t row, size_t column)
+{
+    return scols_cell_get_data(scols_line_get_cell(scols_table_get_line(t->table, row), column)) ?: "";
+}
+
+/* "REPLAYS 12, SESSIONS 1 OF 4": what of the row has a title; then its sentences. */
+static void print_rest(struct ctl_table *t, size_t row, size_t shown)
 {
     const size_t width = scols_table_get_termwidth(t->table);
     struct ngd_strbuf safe;
+
+    ngd_strbuf_init(&safe);
+    for (size_t i = shown; i < t->prose; i++) {
+        if (i > shown)
+            ngd_strbuf_append(&safe, strcmp(t->columns[i].title, "OF") == 0 ? " " : ", ");
+        ngd_strbuf_printf(&safe, "%s ", t->columns[i].title);
+        append_safe(&safe, data_of(t, row, i));
+    }
+    print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
+    for (size_t i = t->prose; i < t->n; i++) {
+        ngd_strbuf_clear(&safe);
+        append_safe(&safe, data_of(t, row, i));
+        print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
+    }
+    ngd_strbuf_fini(&safe);
+}
+
+/* Rows without their sentences, and those below each, when the terminal is too narrow for both in a line. */
+static bool print_below(struct ctl_table *t)
+{
+    size_t shown = t->prose;
     char *text;
 
-    if (t->prose == t->n || t->ctl->out != stdout || isatty(STDOUT_FILENO) == 0)
+    if ((t->prose == t->n && !t->details) || t->ctl->out != stdout || isatty(STDOUT_FILENO) == 0)
         return false;
     scols_table_set_termforce(t->table, SCOLS_TERMFORCE_NEVER); /* as wide as it is */
-    text = table_text(t, false);
-    if (text == NULL || !wider_than(text, width)) {
-        free(text);
+    if (!too_wide(t)) {
         scols_table_set_termforce(t->table, SCOLS_TERMFORCE_AUTO);
         scols_table_enable_colors(t->table, t->ctl->colour);
         return false;
     }
-    free(text);
     for (size_t i = t->prose; i < t->n; i++)
-        scols_column_set_flags(scols_table_get_column(t->table, i), SCOLS_FL_HIDDEN);
+        hide(t, i);
+    while (t->details && shown > 1 && too_wide(t))
+        hide(t, --shown);
     text = table_text(t, t->ctl->colour);
-    ngd_strbuf_init(&safe);
     for (size_t row = 0, at = 0; text != NULL && row <= t->rows; row++) {
         size_t n = strcspn(text + at, "\n");
 
         fprintf(t->ctl->out, "%.*s\n", (int)n, text + at);
         at += n + (text[at + n] == '\n');
-        for (size_t i = t->prose; row > 0 && i < t->n; i++) {
-            ngd_strbuf_clear(&safe);
-            append_safe(&safe,
-                        scols_cell_get_data(scols_line_get_cell(scols_table_get_line(t->table, row - 1), i)) ?: "");
-            print_words(t->ctl->out, ngd_strbuf_str(&safe), width);
-        }
+        if (row > 0)
+            print_rest(t, row - 1, shown);
     }
-    ngd_strbuf_fini(&safe);
     free(text);
     return true;
 }

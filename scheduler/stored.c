@@ -133,16 +133,21 @@ static void put(struct ngd_store *store, const struct ngd_strbuf *identity, cons
 
 static void put_graph(struct ngd_store *store, const struct ngd_graph *graph)
 {
-    struct ngd_strbuf identity, text;
+    struct ngd_strbuf identity, notes, text;
 
     ngd_strbuf_init(&identity);
+    ngd_strbuf_init(&notes);
     ngd_strbuf_init(&text);
     graph_identity(&graph->digest, &identity);
     if (!identity.failed && !ngd_store_touch(store, identity.data, identity.len)) {
+        ngd_strbuf_append(&notes, "name ");
+        ngd_strbuf_json_string(&notes, graph->name);
+        ngd_strbuf_putc(&notes, '\n');
         ngd_graph_print(graph, &text);
-        put(store, &identity, NULL, &text);
+        put(store, &identity, &notes, &text);
     }
     ngd_strbuf_fini(&identity);
+    ngd_strbuf_fini(&notes);
     ngd_strbuf_fini(&text);
 }
 

@@ -145,6 +145,21 @@ def sentences(daemon):
     assert all(p["doc"] in flat(on_terminal(daemon, 80, "--color", "never", "patterns")) for p in patterns[-1:])
 
 
+@test("on a narrow terminal columns that have no room stand below their row, by their titles")
+def narrow(daemon):
+    with Client(daemon) as c:
+        c.register('npugraph 1\ngraph "a graph with a name" {\n  sym B 1..8\n  input %x : f32[B,3]\n  return "x" = %x\n}')
+        for command, row, below in (("graphs", "a graph with a name", ("POOL", "MERGED")), ("shares", "", ("BYTES", "KV BLOCKS"))):
+            wide = on_terminal(daemon, 300, "--color", "never", command)
+            assert all(title in wide[0] for title in below) and any(row in line for line in wide[1:]), wide
+            for columns in (80, 50):
+                lines = on_terminal(daemon, columns, "--color", "never", command)
+                assert max(map(len, lines)) <= columns, lines
+                assert not any(title in lines[0] for title in below), lines
+                assert all(any(line.startswith("    ") and title in line for line in lines[1:]) for title in below), lines
+                assert " ".join(wide[-1].split()).split()[0] in lines[-2] + lines[-3] + lines[-4] + lines[-5], (wide, lines)
+
+
 PATTERN = '''pattern "double" {
   version 3
   doc "x + x as a product"

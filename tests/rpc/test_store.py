@@ -203,6 +203,7 @@ def command():
         assert {e["kind"] for e in listed["entries"]} == {"plan", "graph"} and len(listed["entries"]) == 3
         plan = next(e for e in listed["entries"] if e["symbols"] == "N=5")
         assert plan["graph"] == "twice" and plan["state"] == "good"
+        assert [e["graph"] for e in listed["entries"] if e["kind"] == "graph"] == ["twice"], listed
         text = ctl(d, "cache", "show", plan["name"][:12])
         for part in ("symbols N=5", "option.remove_noop_ops true", "pass.", "toolchain ", "# graph as it was registered", "# plan\nplan \"twice\"",
                      "aten.add.Tensor"):
