@@ -23,6 +23,8 @@ static const struct {
                              "%w, %b) {normalized_shape=[37]}"},
     {NGD_OP_ATEN_LAYER_NORM, "input %x : f16[B,3,5]\n%y = aten.layer_norm(%x) {normalized_shape=[3,5]}"},
     {NGD_OP_NPU_RMS_NORM, "input %x : f32[B,70]\ninput %g : bf16[70]\n%y, %z = npu.rms_norm(%x, %g)"},
+    {NGD_OP_NPU_GEMMA_RMS_NORM, "input %x : f32[B,70]\ninput %g : bf16[70]\n%y, %z = npu.gemma_rms_norm(%x, %g)"},
+    {NGD_OP_NPU_GEMMA_RMS_NORM, "input %x : bf16[B,3,16]\ninput %g : bf16[16]\n%y, %z = npu.gemma_rms_norm(%x, %g)"},
     {NGD_OP_NPU_RMS_NORM, "input %x : bf16[B,3,16]\ninput %g : bf16[16]\n%y, %z = npu.rms_norm(%x, %g)"},
     {NGD_OP_NPU_ADD_RMS_NORM,
      "input %x : f32[B,70]\ninput %x2 : f32[B,70]\ninput %g : f32[70]\n%y, %z, %s = npu.add_rms_norm(%x, %x2, %g)"},

@@ -48,6 +48,7 @@ static const struct {
     {"input %x : f32[B,3,4]\ninput %w : f32[3,4]\n%y = aten.layer_norm(%x, none, %w) {normalized_shape=[3, 4]}", "y",
      "f32[B,3,4]"},
     {"input %x : f32[B,3,4]\ninput %g : bf16[4]\n%a, %y = npu.rms_norm(%x, %g)", "y", "f32[B,3,1]"},
+    {"input %x : f32[B,3,4]\ninput %g : bf16[4]\n%y, %r = npu.gemma_rms_norm(%x, %g)", "y", "f32[B,3,4]"},
     {"input %x : bf16[B,4]\ninput %g : bf16[4]\n%a, %y, %b = npu.add_rms_norm(%x, %x, %g)", "y", "f32[B,1]"},
     {"input %x : bf16[B,4]\n%y = aten._softmax(%x) {dim=-2, half_to_float=true}", "y", "f32[B,4]"},
     {"input %x : bf16[B,4]\n%y = aten._log_softmax(%x) {dim=1}", "y", "bf16[B,4]"},

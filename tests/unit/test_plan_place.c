@@ -72,7 +72,7 @@ START_TEST(a_cat_stays_when_its_operands_cannot_be_parts)
         /* views */
         "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.exp(%a)\n  %v = aten.view(%b) {size=[2,16,1]}\n"
         "  %w = aten.view(%v) {size=[1,2,16]}\n  %u = aten.view(%a) {size=[1,2,16]}\n  %c = aten.cat(%u, %w)\n"
-        "  return \"c\" = %c",
+        "  return \"c\" = %c, \"a\" = %a, \"b\" = %b",
         /* not along the outermost dimension */
         "  input %x : f32[2,16]\n  %a = aten.exp(%x)\n  %b = aten.neg(%x)\n  %c = aten.cat(%a, %b) {dim=1}\n"
         "  return \"c\" = %c",
