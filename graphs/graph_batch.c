@@ -75,6 +75,7 @@ static const struct {
     {ngd_shape_softmax, ALWAYS},
     {ngd_shape_rotary, ALL_HAVE_ROWS},
     {ngd_shape_sample, ALL_HAVE_ROWS},
+    {ngd_shape_sdpa, ALWAYS},
     /* reductions, likewise */
     {ngd_shape_reduce_sum, ALWAYS},
     {ngd_shape_reduce_mean, ALWAYS},

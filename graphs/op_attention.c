@@ -1,7 +1,152 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of paged attention: the cache's scatter, the fused attention, sampling. */
+/* Shape rules of attention: dense, and paged with the cache's scatter; sampling. */
+#include "graphs/graph_int.h"
 #include "graphs/op_int.h"
+#include <math.h>
 #include <string.h>
+
+/* ---- dense ---- */
+
+/* key and value (operand i) are query but for its rows, perhaps its heads, and the last dimension. */
+static ngd_status_t check_like_query(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
+                                     struct ngd_diag *diag)
+{
+    const struct ngd_type *q = ngd_node_in(graph, node, 0), *t = ngd_node_in(graph, node, i);
+    const bool gqa = ngd_op_bool(node, "enable_gqa");
+    char tq[NGD_OP_TEXT], tt[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_dtype_is(graph, node, i, role, q->dtype, diag);
+
+    if (status)
+        return status;
+    for (uint32_t d = 0; t->rank == q->rank && d + 2 < q->rank; d++)
+        if (t->dims[d] != q->dims[d] && !(gqa && d + 3 == q->rank))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                               "%s %%%s is %s beside query, %s: dimension %u must be equal%s", role,
+                               ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, t, tt),
+                               ngd_op_type_text(graph, q, tq), d, d + 3 == q->rank ? ", or enable_gqa true" : "");
+    if (t->rank != q->rank)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "%s %%%s is %s beside query, %s: both must have the same number of dimensions", role,
+                           ngd_op_in_name(graph, node, i), ngd_op_type_text(graph, t, tt),
+                           ngd_op_type_text(graph, q, tq));
+    return NGD_OK;
+}
+
+static ngd_status_t check_heads(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *q = ngd_node_in(graph, node, 0), *k = ngd_node_in(graph, node, 1),
+                          *v = ngd_node_in(graph, node, 2);
+    const uint32_t h = q->rank - 3u;
+    char tk[NGD_OP_TEXT], tv[NGD_OP_TEXT];
+
+    if (k->dims[q->rank - 1] != q->dims[q->rank - 1] || k->dims[q->rank - 2] != v->dims[q->rank - 2])
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+            "key %%%s is %s and value %%%s is %s: keys must be as long as queries, and as many as values",
+            ngd_op_in_name(graph, node, 1), ngd_op_type_text(graph, k, tk), ngd_op_in_name(graph, node, 2),
+            ngd_op_type_text(graph, v, tv));
+    if (!ngd_expr_always_le(graph->exprs, 1, q->dims[q->rank - 1]))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "the last dimension of query %%%s may be 0",
+                           ngd_op_in_name(graph, node, 0));
+    if (!ngd_op_bool(node, "enable_gqa"))
+        return NGD_OK;
+    if (q->rank < 3)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "attribute enable_gqa is true, but query %%%s has no dimension of heads",
+                           ngd_op_in_name(graph, node, 0));
+    if (k->dims[h] != v->dims[h] || !ngd_dim_is_const(q->dims[h]) || !ngd_dim_is_const(k->dims[h]) || k->dims[h] < 1 ||
+        q->dims[h] % k->dims[h])
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE,
+                           "attribute enable_gqa is true, so key %%%s and value %%%s must have equally many heads, of "
+                           "which those of query %%%s are a multiple",
+                           ngd_op_in_name(graph, node, 1), ngd_op_in_name(graph, node, 2),
+                           ngd_op_in_name(graph, node, 0));
+    return NGD_OK;
+}
+
+/* attn_mask lies within [..., L, S], with 1 where it is repeated. */
+static ngd_status_t check_mask(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *q = ngd_node_in(graph, node, 0), *k = ngd_node_in(graph, node, 1), *mask;
+    struct ngd_type scores = *q, both = {.rank = 0};
+    char tm[NGD_OP_TEXT], ts[NGD_OP_TEXT];
+    uint32_t rank;
+    ngd_status_t status;
+
+    if (!ngd_node_has(node, 3))
+        return NGD_OK;
+    mask = ngd_node_in(graph, node, 3);
+    if (ngd_op_bool(node, "is_causal"))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute is_causal is true beside attn_mask %%%s: PyTorch takes one of them",
+                           ngd_op_in_name(graph, node, 3));
+    if (mask->dtype != NGD_BOOL && mask->dtype != NGD_F32 && mask->dtype != q->dtype)
+        return ngd_op_dtype_is(graph, node, 3, "attn_mask", q->dtype, diag);
+    scores.dtype = mask->dtype;
+    scores.dims[q->rank - 1] = k->dims[q->rank - 2];
+    status = ngd_op_broadcast(graph, node, mask, &scores, &rank, both.dims, diag);
+    if (status)
+        return status;
+    both.dtype = mask->dtype;
+    both.rank = (uint8_t)rank;
+    if (!ngd_type_equal(&both, &scores))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "attn_mask %%%s is %s, but must be broadcast to %s",
+                           ngd_op_in_name(graph, node, 3), ngd_op_type_text(graph, mask, tm),
+                           ngd_op_type_text(graph, &scores, ts));
+    return NGD_OK;
+}
+
+ngd_status_t ngd_shape_sdpa(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *q = ngd_node_in(graph, node, 0);
+    const double scale = ngd_op_float(node, "scale");
+    ngd_dim_t dims[NGD_MAX_RANK];
+    char text[NGD_OP_TEXT];
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "query", NGD_TAKES_FLOAT, diag);
+
+    if (status)
+        return status;
+    if (q->rank < 2 || q->rank > 4)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_RANK,
+                           "query %%%s is %s, but must be [B,H,L,E], [H,L,E] or [L,E]: view it so",
+                           ngd_op_in_name(graph, node, 0), ngd_op_type_text(graph, q, text));
+    if (ngd_op_float(node, "dropout_p") != 0)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute dropout_p is %g, but what is random cannot be captured: trace the model with "
+                           "model.eval()",
+                           ngd_op_float(node, "dropout_p"));
+    if (scale != scale || scale == -INFINITY)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute scale is %g, but must be a number",
+                           scale);
+    status = check_like_query(graph, node, 1, "key", diag);
+    if (!status)
+        status = check_like_query(graph, node, 2, "value", diag);
+    if (!status)
+        status = check_heads(graph, node, diag);
+    if (!status)
+        status = check_mask(graph, node, diag);
+    if (status)
+        return status;
+    memcpy(dims, q->dims, sizeof(dims));
+    dims[q->rank - 1] = ngd_node_in(graph, node, 2)->dims[q->rank - 1];
+    return ngd_op_result(graph, node, 0, q->dtype, q->rank, dims, diag);
+}
+
+/* Dimension 0 is a batch, or heads that do not meet: unless the heads of keys are fewer. */
+bool ngd_rows_sdpa(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    if (ngd_node_in(graph, node, 0)->rank == 2) {
+        *why_p = "a row of queries sees all rows of keys, in dimension 0";
+        return false;
+    }
+    if (ngd_node_in(graph, node, 0)->rank == 3 && ngd_op_bool(node, "enable_gqa")) {
+        *why_p = "dimension 0 is heads that share those of keys";
+        return false;
+    }
+    return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
+}
+
+/* ---- paged ---- */
 
 ngd_status_t ngd_op_check_caches(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t kv_heads,
                                  ngd_dim_t d, struct ngd_diag *diag)

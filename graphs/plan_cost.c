@@ -63,6 +63,15 @@ static double flops_attention(const struct cost *c)
     return 4 * out_elements(c) * context;
 }
 
+/* Each query with all keys. */
+static double flops_sdpa(const struct cost *c)
+{
+    const struct ngd_plan_tensor *q = in(c, 0), *k = in(c, 1), *v = in(c, 2);
+    const double keys = (double)k->dims[k->rank - 2], v_size = (double)v->dims[v->rank - 1];
+
+    return 2 * keys * (out_elements(c) + (v_size > 0 ? out_elements(c) / v_size * (double)q->dims[q->rank - 1] : 0));
+}
+
 /* A new operator needs a row only when it is a matrix product or reads part of its first operand. */
 static const struct {
     double (*flops)(const struct cost *c);
@@ -79,6 +88,7 @@ static const struct {
     [NGD_OP_NGD_LINEAR_SWIGLU] = {flops_two, false},
     [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {flops_two, false},
     [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {flops_attention, false},
+    [NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION] = {flops_sdpa, false},
     [NGD_OP_ATEN_EMBEDDING] = {NULL, true},
     [NGD_OP_ATEN_GATHER] = {NULL, true},
     [NGD_OP_ATEN_INDEX_SELECT] = {NULL, true},

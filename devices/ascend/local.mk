@@ -33,6 +33,7 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_matrix.c \
 	devices/ascend/op_quant.c \
 	devices/ascend/op_reduce.c \
+	devices/ascend/op_sdpa.c \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
 	devices/ascend/stream.c

@@ -59,6 +59,7 @@ static int64_t *lay_out(const struct attention *a, char *base, struct ngd_attn_s
     s->sum = (float *)(void *)take(&base, queries * sizeof(float));
     s->k = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
     s->v = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    s->bias = NULL;
     return (int64_t *)(void *)base;
 }
 
@@ -138,7 +139,7 @@ static void run_unit(const struct attention *a, const struct ngd_host_call *call
 
             count[i] = sees < 0 ? 0 : sees < n ? sees : n;
         }
-        a->table->chunk[a->ct](&s, a->d, a->dp, queries, count);
+        a->table->chunk[a->ct](&s, a->d, a->d, a->dp, queries, count);
     }
     end_unit(a, call, u, &s);
 }

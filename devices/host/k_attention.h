@@ -3,7 +3,8 @@
 #define NGD_DEVICES_HOST_K_ATTENTION_H
 
 /*
- * Attention over a paged cache, in chunks of NGD_ATTN_CHUNK keys with a running maximum.
+ * Attention, over a paged cache (k_attention.c) or dense (k_sdpa.c), in chunks of NGD_ATTN_CHUNK keys with a running
+ * maximum.
  *
  * A "query" here is one head of one row. Queries that share a key head are done together, up to NGD_ATTN_QUERIES of
  * them: the heads of its group, times neighbouring rows of the same sequence. Each has its own number of keys and meets
@@ -22,14 +23,17 @@ struct ngd_attn_scratch {
     float *scores;       /* [queries][CHUNK] */
     float *max, *sum;    /* [queries] */
     const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
+    const float *bias;   /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
 };
 
 struct ngd_attn_table {
     /*
-     * One chunk: keys k[0..], of which query i sees count[i] (0 = none of this chunk). By the cache's dtype. A query's
-     * first chunk has max -inf, sum 0 and o 0.
+     * One chunk: keys k[0..] of d numbers, of which query i sees count[i] (0 = none of this chunk), and values of dv;
+     * neither is more than dp. By the cache's dtype. A query's first chunk has max -inf, sum 0 and o 0; a sum that is 0
+     * in the end has seen nothing.
      */
-    void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries, const int64_t *count);
+    void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
+                     const int64_t *count);
     /* q = scale * x, by x's dtype. */
     void (*load[3])(const void *x, int64_t d, int64_t dp, float scale, float *q);
     /* y = o / sum, by y's dtype. */

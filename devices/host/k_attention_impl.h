@@ -161,20 +161,34 @@ SIMD_INLINE simd_f seen(const float *p, int64_t n)
     return n >= SIMD_W ? simd_load_f32(p) : simd_fill(simd_load_f32(p), n, -INFINITY);
 }
 
-/* Scores become weights, and what was summed before is brought to the new maximum. */
+/* Rows of the bias are as long as those of the scores. */
+SIMD_INLINE void add_bias(const struct ngd_attn_scratch *s, int64_t query, int64_t n)
+{
+    const float *b = s->bias + query * NGD_ATTN_CHUNK;
+    float *p = s->scores + query * NGD_ATTN_CHUNK;
+
+    for (int64_t j = 0; j < n; j += SIMD_W)
+        simd_store_f32(p + j, simd_add(simd_load_f32(p + j), simd_load_f32(b + j)));
+}
+
+/* Scores become weights, and what was summed before is brought to the new maximum. Without a key that is seen there is
+ * none: the weights are 0, unless there is no number at all. */
 static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, int64_t n)
 {
     float *p = s->scores + query * NGD_ATTN_CHUNK, *o = s->o + query * dp;
     const float before = s->max[query];
     simd_f top = simd_set1(before), total = simd_zero(), fade;
-    float max;
+    float max, shift;
 
+    if (s->bias)
+        add_bias(s, query, n);
     for (int64_t j = 0; j < n; j += SIMD_W)
         top = simd_max(top, seen(p + j, n - j));
     max = simd_hmax(top);
     s->max[query] = max;
+    shift = max == -INFINITY ? 0 : max;
     for (int64_t j = 0; j < n; j += SIMD_W) {
-        const simd_f e = simd_exp(simd_sub(seen(p + j, n - j), simd_set1(max)));
+        const simd_f e = simd_exp(simd_sub(seen(p + j, n - j), simd_set1(shift)));
 
         simd_store_f32(p + j, e);
         total = simd_add(total, e);
@@ -193,35 +207,35 @@ static void weigh(const struct ngd_attn_scratch *s, int64_t dp, int64_t query, i
  * nq queries from `first` on: what all of them see together, the rest one by one. Queries of later rows see more
  * keys, so the least count is the first's and what is left over is short.
  */
-#define GROUP(T)                                                                                                     \
-    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t first, const int nq, \
-                               const int64_t *count)                                                                 \
-    {                                                                                                                \
-        int64_t common = count[first];                                                                               \
-                                                                                                                     \
-        for (int m = 1; m < nq; m++)                                                                                 \
-            common = count[first + m] < common ? count[first + m] : common;                                          \
-        scores_##T(s, d, dp, first, nq, 0, common);                                                                  \
-        for (int m = 0; m < nq; m++) {                                                                               \
-            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                            \
-            if (count[first + m] > 0)                                                                                \
-                weigh(s, dp, first + m, count[first + m]);                                                           \
-        }                                                                                                            \
-        columns_##T(s, d, dp, first, nq, 0, common);                                                                 \
-        for (int m = 0; m < nq; m++)                                                                                 \
-            columns_##T(s, d, dp, first + m, 1, common, count[first + m]);                                           \
-    }                                                                                                                \
-    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dp, int64_t queries,                  \
-                          const int64_t *count)                                                                      \
-    {                                                                                                                \
-        int64_t i = 0;                                                                                               \
-                                                                                                                     \
-        for (; i + 4 <= queries; i += 4)                                                                             \
-            group_##T(s, d, dp, i, 4, count);                                                                        \
-        for (; i + 2 <= queries; i += 2)                                                                             \
-            group_##T(s, d, dp, i, 2, count);                                                                        \
-        for (; i < queries; i++)                                                                                     \
-            group_##T(s, d, dp, i, 1, count);                                                                        \
+#define GROUP(T)                                                                                                   \
+    SIMD_INLINE void group_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t first, \
+                               const int nq, const int64_t *count)                                                 \
+    {                                                                                                              \
+        int64_t common = count[first];                                                                             \
+                                                                                                                   \
+        for (int m = 1; m < nq; m++)                                                                               \
+            common = count[first + m] < common ? count[first + m] : common;                                        \
+        scores_##T(s, d, dp, first, nq, 0, common);                                                                \
+        for (int m = 0; m < nq; m++) {                                                                             \
+            scores_##T(s, d, dp, first + m, 1, common, count[first + m]);                                          \
+            if (count[first + m] > 0)                                                                              \
+                weigh(s, dp, first + m, count[first + m]);                                                         \
+        }                                                                                                          \
+        columns_##T(s, dv, dp, first, nq, 0, common);                                                              \
+        for (int m = 0; m < nq; m++)                                                                               \
+            columns_##T(s, dv, dp, first + m, 1, common, count[first + m]);                                        \
+    }                                                                                                              \
+    static void chunk_##T(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,    \
+                          const int64_t *count)                                                                    \
+    {                                                                                                              \
+        int64_t i = 0;                                                                                             \
+                                                                                                                   \
+        for (; i + 4 <= queries; i += 4)                                                                           \
+            group_##T(s, d, dv, dp, i, 4, count);                                                                  \
+        for (; i + 2 <= queries; i += 2)                                                                           \
+            group_##T(s, d, dv, dp, i, 2, count);                                                                  \
+        for (; i < queries; i++)                                                                                   \
+            group_##T(s, d, dv, dp, i, 1, count);                                                                  \
     }
 
 #define LOAD_STORE(T)                                                                                                 \

@@ -43,6 +43,7 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/k_rotary_impl.h \
 	devices/host/k_rotary_scalar.c \
 	devices/host/k_scatter.c \
+	devices/host/k_sdpa.c \
 	devices/host/k_softmax.c \
 	devices/host/k_softmax.h \
 	devices/host/k_softmax_impl.h \

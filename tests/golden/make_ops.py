@@ -1596,6 +1596,67 @@ def gemma_norms():
     one(randn(3, 20), randn(20), "f32", {}, tag="default_epsilon")
 
 
+def dense_attention():
+    """As torch.export leaves it, by PyTorch's own definition in f64."""
+    name = "aten.scaled_dot_product_attention"
+
+    def attend64(q, k, v, mask=None, **attrs):
+        mask = mask if mask is None or mask.dtype == torch.bool else mask.double()
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return torch.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double(), mask, **attrs)
+
+    def add(q, k, v, mask=None, tag=None, **attrs):
+        dtype = NAMES[q.dtype]
+        out = rounded(attend64(q, k, v, mask, **attrs), dtype)
+        tol = tolerance(dtype, out, ulps=32, loose=2e-6)
+        case(name, [q, k, v] + ([] if mask is None else [mask]), [out], attrs, tol, tag=tag)
+
+    for dtype in FLOATS:
+        # batch, heads, heads of keys, queries, keys, size of keys and of values
+        for b, h, kh, rows, keys, d, dv in (
+            (2, 4, 4, 7, 7, 16, 16),
+            (1, 6, 2, 1, 35, 20, 20),
+            (2, 3, 1, 5, 9, 8, 24),
+            (1, 2, 2, 19, 150, 40, 17),
+            (3, 1, 1, 3, 1, 1, 1),
+        ):
+            q = randn(b, h, rows, d, dtype=dtype, scale=1.5)
+            k, v = randn(b, kh, keys, d, dtype=dtype), randn(b, kh, keys, dv, dtype=dtype)
+            gqa = {"enable_gqa": True} if h != kh else {}
+            add(q, k, v, **gqa)
+            add(q, k, v, is_causal=True, **gqa)
+            add(q, k, v, scale=0.3, **gqa)
+            mask = randint(0, 2, b, 1, rows, keys).bool()
+            mask[0, 0, 0] = False  # a row that sees nothing is 0
+            add(q, k, v, mask, tag="bool", **gqa)
+            add(q, k, v, randint(0, 3, keys) > 0, tag="keys", **gqa)
+            add(q, k, v, randn(rows, keys, dtype=dtype), tag="bias", **gqa)
+            bias = randn(1, h, rows, keys, dtype=dtype)
+            bias[0, :, -1] = -INF
+            bias[0, 0, :, :1] = -INF
+            add(q, k, v, bias, tag="biases", **gqa)
+            least = torch.zeros(b, 1, 1, keys, dtype=DTYPES[dtype])
+            least[0, ..., : keys // 2] = torch.finfo(DTYPES[dtype]).min  # as transformers writes what is not seen
+            if dtype != "f16":  # beside which scores do not count; beside f16's they do, as far as f32 goes
+                least[-1] = torch.finfo(DTYPES[dtype]).min
+            add(q, k, v, least, tag="least", **gqa)
+        q, k, v = (randn(3, n, 16, dtype=dtype) for n in (5, 6, 6))
+        add(q, k, v)
+        add(q, k, v, randint(0, 2, 3, 5, 6).bool(), tag="bool")
+        add(q, k[:1], v[:1], enable_gqa=True)
+        add(q[0], k[0], v[0], is_causal=True)
+        add(q[:, :0], k, v, tag="empty")
+        add(q, k[:, :0], v[:, :0], tag="empty")
+        broken = k.clone()
+        broken[1, 2, 3] = NAN
+        add(q, broken, v, tag="nan")
+    q, k, v = (randn(1, 2, 200, 16, scale=4.0) for _ in range(3))  # several chunks, the first ones not seen
+    add(q, k, v, torch.arange(200) >= 190, tag="late")
+    add(q, k, v, torch.where(torch.arange(200) >= 130, 0.0, -INF), tag="late")
+    q = randn(2, 2, 3, 16, dtype="bf16")
+    add(q, q, q, randn(3, 3), tag="wide_bias")
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1616,6 +1677,7 @@ def main():
     copied_by_index()
     traced_reductions()
     gemma_norms()
+    dense_attention()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -65,6 +65,13 @@ static const struct {
     {NGD_OP_ATEN__SOFTMAX, "input %x : f32[B,3,19]\n%y = aten._softmax(%x) {dim=-1}"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : bf16[B,3,19]\n%y = aten._softmax(%x) {dim=1, half_to_float=true}"},
     {NGD_OP_ATEN__LOG_SOFTMAX, "input %x : f32[B,19]\n%y = aten._log_softmax(%x) {dim=1}"},
+    {NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION,
+     "input %q : f32[B,4,3,16]\ninput %k : f32[B,2,9,16]\ninput %v : f32[B,2,9,8]\ninput %m : bool[B,1,1,9]\n"
+     "%y = aten.scaled_dot_product_attention(%q, %k, %v, %m) {enable_gqa=true}"},
+    {NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION, "input %q : bf16[B,3,20]\ninput %k : bf16[B,9,20]\ninput %m : f32[3,9]\n"
+                                               "%y = aten.scaled_dot_product_attention(%q, %k, %k, %m)"},
+    {NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION,
+     "input %q : f16[B*3,2,5,16]\n%y = aten.scaled_dot_product_attention(%q, %q, %q) {is_causal=true}"},
     {NGD_OP_NPU_ROTARY_MUL,
      "input %x : f32[B,3,16]\ninput %c : f32[B,1,16]\ninput %s : f32[B,16]\n%y = npu.rotary_mul(%x, %c, %s)"},
     {NGD_OP_NPU_ROTARY_MUL,
@@ -413,6 +420,8 @@ static const struct {
     {"", "aten.cumsum(%v) {dim=0}", true},
     {"input %j : i64[2]\n", "aten.index_select(%v, %j) {dim=0}", true},
     {"input %j : i64[12]\n", "aten.index_copy(%v, %j, %v) {dim=-1}", true},
+    {"", "aten.scaled_dot_product_attention(%v, %v, %v) {is_causal=true}", true},
+    {"input %z : f32[3,20,8]\ninput %k : f32[3,12,8]\n", "aten.scaled_dot_product_attention(%z, %k, %k, %v)", true},
     {"", "npu.swiglu(%v)", true},
 };
 
@@ -530,6 +539,12 @@ static const char *const empty_bodies[] = {
     "input %x : f32[0,4]\n%y = aten.argmax(%x) {dim=1}",
     "input %x : f32[2,0]\n%y, %i = aten.topk(%x) {k=0}",
     "input %x : f32[0,3]\n%y, %i = aten.topk(%x) {k=2}",
+    "input %q : f32[0,2,3,4]\n%y = aten.scaled_dot_product_attention(%q, %q, %q)",
+    "input %q : f32[2,0,3,4]\n%y = aten.scaled_dot_product_attention(%q, %q, %q)",
+    "input %q : f16[1,2,0,4]\ninput %k : f16[1,2,5,4]\n%y = aten.scaled_dot_product_attention(%q, %k, %k)",
+    "input %q : f32[1,2,3,4]\ninput %k : f32[1,2,0,4]\ninput %m : bool[3,0]\n"
+    "%y = aten.scaled_dot_product_attention(%q, %k, %k, %m)",
+    "input %q : bf16[1,2,3,4]\ninput %v : bf16[1,2,3,0]\n%y = aten.scaled_dot_product_attention(%q, %q, %v)",
     "input %x : f32[2,0]\n%y = aten.cumsum(%x) {dim=1}",
     "input %x : f32[2,0]\n%y = aten._softmax(%x) {dim=1}",
     "input %x : f32[0,5]\n%y = aten._log_softmax(%x) {dim=1}",

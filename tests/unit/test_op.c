@@ -102,6 +102,14 @@ static const struct {
     {"input %x : i64[B,3,C]\n%y = aten.any.dim(%x) {dim=-2, keepdim=true}", "y", "bool[B,1,C]"},
     {"input %x : u8[B,3,C]\n%y = aten.all.dim(%x) {dim=0}", "y", "u8[3,C]"},
     {"input %x : bool[B,3,C]\n%a = aten.any.dims(%x) {dim=[0,2]}\n%y = aten.all.dims(%a) {dim=[0]}", "y", "bool[]"},
+    {"input %q : bf16[B,8,C,64]\ninput %k : bf16[B,8,9,64]\ninput %v : bf16[B,8,9,32]\ninput %m : bool[B,1,1,9]\n"
+     "%y = aten.scaled_dot_product_attention(%q, %k, %v, %m)",
+     "y", "bf16[B,8,C,32]"},
+    {"input %q : f16[8,C,64]\ninput %k : f16[2,C,64]\n"
+     "%y = aten.scaled_dot_product_attention(%q, %k, %k) {is_causal=true, scale=0.5, enable_gqa=true}",
+     "y", "f16[8,C,64]"},
+    {"input %q : f16[B,64]\ninput %m : f32[B,1]\n%y = aten.scaled_dot_product_attention(%q, %q, %q, %m)", "y",
+     "f16[B,64]"},
     {"input %x : i32[B,3]\n%a = aten.amin(%x) {dim=[0]}\n%y = aten.amax(%x) {dim=[0]}", "y", "i32[3]"},
     {"input %x : i32[B,3]\n%y = aten.prod.dim_int(%x) {dim=0, keepdim=true}", "y", "i64[1,3]"},
     {"input %x : i32[B,3]\n%a = aten.argmin(%x) {dim=0}\n%y = aten.argmax(%x) {dim=0}", "y", "i64[3]"},
