@@ -73,12 +73,14 @@ static const struct {
     {ngd_shape_swiglu_quant, ALWAYS},
     {ngd_shape_swiglu, ALWAYS},
     {ngd_shape_softmax, ALWAYS},
+    {ngd_shape_softmax_int, ALWAYS},
     {ngd_shape_rotary, ALL_HAVE_ROWS},
     {ngd_shape_sample, ALL_HAVE_ROWS},
     {ngd_shape_sdpa, ALWAYS},
     /* reductions, likewise */
     {ngd_shape_reduce_sum, ALWAYS},
     {ngd_shape_reduce_mean, ALWAYS},
+    {ngd_shape_var, ALWAYS},
     {ngd_shape_reduce_extreme, ALWAYS},
     {ngd_shape_reduce_truth, ALWAYS},
     {ngd_shape_reduce_one, ALWAYS},
@@ -87,6 +89,8 @@ static const struct {
     {ngd_shape_cumsum, ALWAYS},
     /* parts of rows */
     {ngd_shape_cat, ALL_HAVE_ROWS},
+    {ngd_shape_stack, ALL_HAVE_ROWS},
+    {ngd_shape_repeat, ALWAYS},
     {ngd_shape_split, ALWAYS},
     {ngd_shape_split_by, ALWAYS},
     {ngd_shape_unbind, ALWAYS},

@@ -85,6 +85,45 @@ ngd_status_t ngd_shape_scalar(struct ngd_graph *graph, struct ngd_node *node, st
     return status;
 }
 
+/* What integers are divided by is not 0, which PyTorch raises an error for. */
+ngd_status_t ngd_shape_divisor(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_shape_scalar(graph, node, diag);
+
+    if (!status && ngd_op_float(node, "other") == 0 && !ngd_dtype_is_float(ngd_node_in(graph, node, 0)->dtype))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute other is 0, by which the integers of %%%s cannot be divided",
+                           ngd_op_in_name(graph, node, 0));
+    return status;
+}
+
+static ngd_status_t check_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const char *mode = ngd_op_str(node, "rounding_mode");
+
+    if (strcmp(mode, "floor") == 0 || strcmp(mode, "trunc") == 0)
+        return NGD_OK;
+    return ngd_op_fail(
+        graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+        "attribute rounding_mode is \"%.32s\", but must be \"floor\" or \"trunc\": what is not rounded is "
+        "aten.div.Tensor or aten.div.Scalar",
+        mode);
+}
+
+ngd_status_t ngd_shape_div_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_mode(graph, node, diag);
+
+    return status ? status : ngd_shape_binary(graph, node, diag);
+}
+
+ngd_status_t ngd_shape_div_scalar_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_mode(graph, node, diag);
+
+    return status ? status : ngd_shape_divisor(graph, node, diag);
+}
+
 ngd_status_t ngd_shape_clamp(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     ngd_status_t status = unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
@@ -223,6 +262,9 @@ ROWS(unary_any)
 ROWS(to_bool)
 ROWS(cast)
 ROWS(scalar)
+ROWS(divisor)
+ROWS(div_mode)
+ROWS(div_scalar_mode)
 ROWS(clamp)
 ROWS(gelu)
 ROWS(binary)

@@ -55,6 +55,74 @@ bool ngd_rows_cat(const struct ngd_graph *graph, const struct ngd_node *node, ui
     return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
 }
 
+/* All operands are of the first one's type. */
+ngd_status_t ngd_shape_stack(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    ngd_dim_t dims[NGD_MAX_RANK + 1];
+    uint32_t axis;
+    ngd_status_t status = ngd_op_axis(graph, node, "dim", x->rank + 1u, &axis, diag);
+
+    for (uint32_t i = 1; i < node->n_in && !status; i++) {
+        status = ngd_op_dtype_is(graph, node, i, "operand", x->dtype, diag);
+        if (!status)
+            status = ngd_op_shape_is(graph, node, i, "operand", x->rank, x->dims, "of the first one's shape", diag);
+    }
+    if (status)
+        return status;
+    memcpy(dims, x->dims, axis * sizeof(dims[0]));
+    dims[axis] = node->n_in;
+    memcpy(&dims[axis + 1], &x->dims[axis], (x->rank - axis) * sizeof(dims[0]));
+    return ngd_op_result(graph, node, 0, x->dtype, x->rank + 1u, dims, diag);
+}
+
+bool ngd_rows_stack(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    return ngd_op_rows_axis(graph, node, symbol, ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank + 1u),
+                            why_p);
+}
+
+ngd_status_t ngd_shape_repeat(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const struct ngd_attr_value *repeats = ngd_op_attr(node, "repeats");
+    const uint32_t added = repeats->n - x->rank;
+    ngd_dim_t dims[NGD_MAX_RANK];
+    char text[NGD_OP_TEXT];
+
+    if (repeats->n < x->rank || repeats->n > NGD_MAX_RANK)
+        return ngd_op_fail(
+            graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+            "attribute repeats has %u numbers, but %%%s has %u dimensions: it must have as many, or more "
+            "up to %u",
+            repeats->n, ngd_op_in_name(graph, node, 0), x->rank, NGD_MAX_RANK);
+    for (uint32_t i = 0; i < repeats->n; i++) {
+        const ngd_dim_t dim = i < added ? 1 : x->dims[i - added];
+        ngd_status_t status;
+
+        if (!ngd_expr_always_le(graph->exprs, 0, repeats->list[i]))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                               "attribute repeats has %s, which may be negative",
+                               ngd_op_dim_text(graph, repeats->list[i], text));
+        status = ngd_expr_make(graph->exprs, NGD_EXPR_MUL, repeats->list[i], dim, &dims[i]);
+        if (status)
+            return ngd_op_expr_fail(graph, node, diag, status, "a repeated dimension");
+    }
+    return ngd_op_result(graph, node, 0, x->dtype, repeats->n, dims, diag);
+}
+
+bool ngd_rows_repeat(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+{
+    const struct ngd_attr_value *repeats = ngd_op_attr(node, "repeats");
+
+    if (!ngd_op_in_carries(graph, node, 0, symbol))
+        return true; /* rows made of something that has none of them: each its own */
+    if (repeats->n == ngd_node_in(graph, node, 0)->rank && repeats->list[0] == 1)
+        return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
+    *why_p = "it repeats dimension 0, so padding would end up between rows";
+    return false;
+}
+
 ngd_status_t ngd_shape_split(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);

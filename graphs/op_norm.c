@@ -144,6 +144,32 @@ ngd_status_t ngd_shape_softmax(struct ngd_graph *graph, struct ngd_node *node, s
     return ngd_op_result(graph, node, 0, widen ? NGD_F32 : x->dtype, x->rank, x->dims, diag);
 }
 
+/* As PyTorch, which casts first; it also casts to narrower types, where sums of rounded weights are other ones. */
+ngd_status_t ngd_shape_softmax_int(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const int64_t dtype = ngd_op_attr(node, "dtype")->i;
+    uint32_t axis;
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "operand", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = ngd_op_axis(graph, node, "dim", x->rank, &axis, diag);
+    if (status)
+        return status;
+    if (dtype >= 0 && dtype != (int64_t)x->dtype && dtype != NGD_F32)
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute dtype is %s, but must be f32 or %s, as %%%s is: cast it with aten._to_copy",
+                           ngd_dtype_name((ngd_dtype_t)dtype), ngd_dtype_name(x->dtype),
+                           ngd_op_in_name(graph, node, 0));
+    return ngd_op_result(graph, node, 0, dtype >= 0 ? (ngd_dtype_t)dtype : x->dtype, x->rank, x->dims, diag);
+}
+
+bool ngd_rows_softmax_int(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                          const char **why_p)
+{
+    return ngd_rows_softmax(graph, node, symbol, why_p);
+}
+
 bool ngd_rows_softmax(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     uint32_t axis = ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank);

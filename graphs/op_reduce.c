@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Shape rules of reductions, argmax, topk and cumsum. */
 #include "graphs/op_int.h"
+#include <math.h>
 #include <string.h>
 
 uint32_t ngd_op_reduced_axes(const struct ngd_op *op, const struct ngd_attr_value *attrs, uint32_t rank)
@@ -44,8 +45,8 @@ static ngd_status_t reduced_axes(const struct ngd_graph *graph, const struct ngd
     return NGD_OK;
 }
 
-static ngd_status_t reduce_result(struct ngd_graph *graph, struct ngd_node *node, uint32_t axes, ngd_dtype_t dtype,
-                                  struct ngd_diag *diag)
+static ngd_status_t reduce_result_i(struct ngd_graph *graph, struct ngd_node *node, uint32_t result, uint32_t axes,
+                                    ngd_dtype_t dtype, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     bool keep = ngd_op_attr_index(node->op, "keepdim", 7) >= 0 && ngd_op_bool(node, "keepdim");
@@ -58,7 +59,13 @@ static ngd_status_t reduce_result(struct ngd_graph *graph, struct ngd_node *node
         else if (keep)
             dims[rank++] = 1;
     }
-    return ngd_op_result(graph, node, 0, dtype, rank, dims, diag);
+    return ngd_op_result(graph, node, result, dtype, rank, dims, diag);
+}
+
+static ngd_status_t reduce_result(struct ngd_graph *graph, struct ngd_node *node, uint32_t axes, ngd_dtype_t dtype,
+                                  struct ngd_diag *diag)
+{
+    return reduce_result_i(graph, node, 0, axes, dtype, diag);
 }
 
 /* A maximum of nothing has no value. */
@@ -110,6 +117,23 @@ ngd_status_t ngd_shape_reduce_mean(struct ngd_graph *graph, struct ngd_node *nod
     return status ? status : ngd_shape_reduce_sum(graph, node, diag);
 }
 
+/* Of the variance, and of the mean beside it. */
+ngd_status_t ngd_shape_var(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const double correction = ngd_op_float(node, "correction");
+    uint32_t axes;
+    ngd_status_t status = ngd_op_takes(graph, node, 0, "operand", NGD_TAKES_FLOAT, diag);
+
+    if (!status)
+        status = reduced_axes(graph, node, &axes, diag);
+    if (!status && !isfinite(correction))
+        return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                           "attribute correction is %g, but must be a number", correction);
+    for (uint32_t i = 0; i < node->n_out && !status; i++)
+        status = reduce_result_i(graph, node, i, axes, ngd_node_in(graph, node, 0)->dtype, diag);
+    return status;
+}
+
 ngd_status_t ngd_shape_reduce_extreme(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     uint32_t axes;
@@ -154,6 +178,11 @@ bool ngd_rows_reduce_sum(const struct ngd_graph *graph, const struct ngd_node *n
 
 bool ngd_rows_reduce_mean(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                           const char **why_p)
+{
+    return rows_list(graph, node, symbol, why_p);
+}
+
+bool ngd_rows_var(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     return rows_list(graph, node, symbol, why_p);
 }

@@ -145,6 +145,8 @@ static bool (*const folds[NGD_OP_MAX])(const struct ngd_rewrite *rw, const struc
     [NGD_OP_ATEN_TRIU] = fold_triangle,
     [NGD_OP_ATEN_CONSTANT_PAD_ND] = fold_pad,
     [NGD_OP_ATEN_CAT] = fold_cat,
+    [NGD_OP_ATEN_STACK] = fold_cat,
+    [NGD_OP_ATEN_REPEAT] = fold_cat,
     [NGD_OP_ATEN_WHERE_SELF] = fold_where,
     [NGD_OP_ATEN_MASKED_FILL_SCALAR] = fold_masked_fill,
 };

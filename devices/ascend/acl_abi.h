@@ -166,6 +166,10 @@ struct ngd_acl_physical {
 /* cubeMathType of matrix products */
 #define NGD_ACL_CUBE_KEEP_DTYPE 0
 
+/* Rounding of aclnnDivMod; 0: none. */
+#define NGD_ACL_DIV_TRUNC 1
+#define NGD_ACL_DIV_FLOOR 2
+
 /* aclrtDevResLimitType */
 #define NGD_ACL_CORES_CUBE   0
 #define NGD_ACL_CORES_VECTOR 1

@@ -132,6 +132,28 @@ void ngd_ascend_build_reversed(struct ascend_issue *c)
     ASCEND_RUN(c, Sub, T(other), T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), x.dtype), T(y));
 }
 
+/* The second operand, or the attribute other. */
+static struct ascend_view divisor(struct ascend_issue *c, ngd_dtype_t dtype)
+{
+    return c->call->n_in > 1 ? ngd_ascend_in(c, 1) : constant(c, ngd_call_float(c->call, "other"), dtype);
+}
+
+void ngd_ascend_build_remainder(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), other = divisor(c, x.dtype);
+
+    ASCEND_RUN(c, RemainderTensorTensor, T(x), T(other), T(y));
+}
+
+void ngd_ascend_build_divide(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), other = divisor(c, x.dtype);
+    bool truncates = ngd_op_attr_index(c->call->op, "rounding_mode", 13) >= 0 &&
+                     strcmp(ngd_call_str(c->call, "rounding_mode"), "trunc") == 0;
+
+    ASCEND_RUN(c, DivMod, T(x), T(other), truncates ? NGD_ACL_DIV_TRUNC : NGD_ACL_DIV_FLOOR, T(y));
+}
+
 void ngd_ascend_build_copy(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);

@@ -242,3 +242,38 @@ void ngd_ascend_build_cat(struct ascend_issue *c)
     }
     ASCEND_RUN(c, Cat, ngd_ascend_list(c, parts, n), ngd_call_int(c->call, "dim"), T(y));
 }
+
+/* As a cat of parts that have the new dimension. */
+void ngd_ascend_build_stack(struct ascend_issue *c)
+{
+    struct ascend_view parts[16], y = ngd_ascend_out(c, 0);
+    int64_t dim = ngd_call_int(c->call, "dim");
+    const uint32_t at = (uint32_t)(dim < 0 ? dim + y.rank : dim);
+
+    if (c->call->n_in > 16) {
+        ngd_ascend_refuse(c, "more than 16 tensors");
+        return;
+    }
+    for (uint32_t i = 0; i < c->call->n_in; i++) {
+        struct ascend_view *v = &parts[i];
+
+        *v = ngd_ascend_in(c, i);
+        memmove(&v->dims[at + 1], &v->dims[at], (v->rank - at) * sizeof(v->dims[0]));
+        memmove(&v->strides[at + 1], &v->strides[at], (v->rank - at) * sizeof(v->strides[0]));
+        v->dims[at] = 1;
+        v->strides[at] = at < v->rank ? v->dims[at + 1] * v->strides[at + 1] : 1;
+        v->rank++;
+    }
+    ASCEND_RUN(c, Cat, ngd_ascend_list(c, parts, c->call->n_in), at, T(y));
+}
+
+void ngd_ascend_build_repeat(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
+    const struct ngd_attr_value *repeats = ngd_call_ints(c->call, "repeats");
+
+    if (repeats->n == 0)
+        ngd_ascend_store(c, &x, &y);
+    else
+        ASCEND_RUN(c, Repeat, T(x), ngd_ascend_ints(c, repeats->list, repeats->n), T(y));
+}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builders of reductions, softmax, top-k and norms. */
 #include "devices/ascend/issue.h"
+#include <math.h>
 #include <string.h>
 
 #define T(v) ngd_ascend_tensor(c, &(v))
@@ -43,6 +44,26 @@ void ngd_ascend_build_sum(struct ascend_issue *c)
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
     RUN_ROW(sum_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), ngd_ascend_dtype(y.dtype), T(y));
+}
+
+/* CANN takes whole corrections, and does not say what fewer elements give. */
+void ngd_ascend_build_var(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), mean;
+    const double correction = ngd_call_float(c->call, "correction");
+    const int64_t results = ngd_ascend_count(&y), n = results ? ngd_ascend_count(&x) / results : 0;
+
+    if (correction != floor(correction) || fabs(correction) > INT32_MAX || (double)n <= correction || n == 0) {
+        ngd_ascend_refuse(c, "a correction of %g to %lld elements: it must be a whole number below that", correction,
+                          (long long)n);
+        return;
+    }
+    if (c->call->n_out == 1) {
+        ASCEND_RUN(c, VarCorrection, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(y));
+        return;
+    }
+    mean = ngd_ascend_out(c, 1);
+    ASCEND_RUN(c, VarMean, T(x), dims_of(c, x.rank), (int64_t)correction, flag(c, "keepdim"), T(y), T(mean));
 }
 
 void ngd_ascend_build_extreme(struct ascend_issue *c)

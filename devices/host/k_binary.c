@@ -23,6 +23,8 @@ static const struct binary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_MUL_TENSOR] = {NGD_EW_BINARY_MUL, NGD_EI_BINARY_MUL, false, 0},
     [NGD_OP_ATEN_DIV_TENSOR] = {NGD_EW_BINARY_DIV, 0, false, 0},
     [NGD_OP_ATEN_REMAINDER_TENSOR] = {NGD_EW_BINARY_REMAINDER, NGD_EI_BINARY_REMAINDER, false, 0},
+    [NGD_OP_ATEN_FLOOR_DIVIDE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0},
+    [NGD_OP_ATEN_DIV_TENSOR_MODE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0},
     [NGD_OP_ATEN_MAXIMUM] = {NGD_EW_BINARY_MAXIMUM, NGD_EI_BINARY_MAXIMUM, false, 0},
     [NGD_OP_ATEN_MINIMUM] = {NGD_EW_BINARY_MINIMUM, NGD_EI_BINARY_MINIMUM, false, 0},
     [NGD_OP_ATEN_POW_TENSOR_TENSOR] = {NGD_EW_BINARY_POW, 0, false, 0},
@@ -65,6 +67,14 @@ static void set_alpha(const struct ngd_plan_call *call, struct binary_row *row, 
     args->i[0] = (int64_t)((uint64_t)(int64_t)row->alpha * (uint64_t)(int64_t)alpha);
 }
 
+static void set_mode(const struct ngd_plan_call *call, struct binary_row *row)
+{
+    if (strcmp(ngd_call_str(call, "rounding_mode"), "trunc") == 0) {
+        row->f = NGD_EW_BINARY_TRUNC_DIVIDE;
+        row->i = NGD_EI_BINARY_TRUNC_DIVIDE;
+    }
+}
+
 static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     ngd_dtype_t t = ngd_call_in(p->plan, p->call, 0)->dtype;
@@ -74,6 +84,8 @@ static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *
 
     if (row.alpha)
         set_alpha(p->call, &row, &e.args);
+    if (p->call->op->id == NGD_OP_ATEN_DIV_TENSOR_MODE)
+        set_mode(p->call, &row);
     e.fn = ngd_dtype_is_float(t) ? float_fn(&row, p->isa, t) : ngd_ei[row.i][t - NGD_I8];
     ns = row.compare || !ngd_dtype_is_float(t) ? 0.05 : binary_ns[row.f];
     return ngd_ew_prepare(p, &e, 3, ns, diag);

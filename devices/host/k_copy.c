@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Copies: aten.clone of a tensor with any strides, aten.cat, aten.copy_.
+ * Copies: aten.clone of a tensor with any strides, aten.cat, aten.stack, aten.repeat, aten.copy_.
  *
  * Runs that are contiguous on both sides are one memcpy each. A transposition (the source's unit step lies in the
  * dimension before the last) would touch a cache line per element; it goes in tiles, so that what is read or written of
@@ -122,7 +122,7 @@ static ngd_status_t prepare_clone(struct ngd_host_prepare *p, struct ngd_diag *d
 
 const struct ngd_host_kernel ngd_host_clone = {.select = ngd_select_strided, .prepare = prepare_clone};
 
-/* ---- cat: each operand is copied to its slice of the result ---- */
+/* ---- cat and stack: each operand is copied to its slice of the result ---- */
 
 struct cat_params {
     uint32_t n;
@@ -147,9 +147,17 @@ static void run_cat(const struct ngd_host_call *call, struct ngd_host_run *run, 
     }
 }
 
+/* The strides of the result's other dimensions, for an operand that lacks dimension `dim`. */
+static void strides_without(const struct ngd_plan_tensor *out, int64_t dim, struct ngd_plan_tensor *slice)
+{
+    for (int64_t d = 0; d < slice->rank; d++)
+        slice->strides[d] = out->strides[d + (d >= dim)];
+}
+
 static ngd_status_t prepare_cat(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *out = ngd_call_out(p->plan, p->call, 0);
+    const bool stacks = p->call->op->id == NGD_OP_ATEN_STACK;
     struct cat_params *c = ngd_arena_alloc(p->arena, sizeof(*c) + p->call->n_in * sizeof(c->parts[0]));
     int64_t dim = ngd_call_int(p->call, "dim"), at = 0;
 
@@ -164,10 +172,10 @@ static ngd_status_t prepare_cat(struct ngd_host_prepare *p, struct ngd_diag *dia
         struct ngd_plan_tensor slice = *in;
         const struct ngd_plan_tensor *ops[] = {in, &slice};
 
-        memcpy(slice.strides, out->strides, sizeof(slice.strides));
+        strides_without(out, stacks ? dim : out->rank, &slice);
         ngd_nd_init(&c->parts[i].nd, in, 0, ops, 2, 0);
         c->parts[i].offset = at * out->strides[dim] * (int64_t)ngd_dtype_bytes(out->dtype);
-        at += in->dims[dim];
+        at += stacks ? 1 : in->dims[dim];
         p->cost_ns += 10 + (double)c->parts[i].nd.total * 0.06 * c->parts[i].nd.size[0];
     }
     p->fn = run_cat;
@@ -176,6 +184,87 @@ static ngd_status_t prepare_cat(struct ngd_host_prepare *p, struct ngd_diag *dia
 }
 
 const struct ngd_host_kernel ngd_host_cat = {.select = ngd_select_strided, .prepare = prepare_cat};
+
+/* ---- repeat ---- */
+
+struct repeat_params {
+    struct ngd_nd nd;
+    int64_t row; /* elements of one index of the result's dimension 0 */
+};
+
+static void run_repeat(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct repeat_params *r = call->params;
+    int64_t begin, end;
+
+    if (ngd_nd_part(call, run, r->nd.total, r->row, 512, part, parts, &begin, &end))
+        ngd_nd_copy(&r->nd, call->ptrs, begin, end);
+}
+
+/*
+ * A dimension that is repeated is two: which time, where x has a stride of 0, and which element. Operands and result
+ * with these; false: there are too many of them.
+ */
+static bool split_repeats(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct ngd_plan_tensor *x,
+                          struct ngd_plan_tensor *y)
+{
+    const struct ngd_plan_tensor *in = ngd_call_in(plan, call, 0), *out = ngd_call_out(plan, call, 0);
+    const struct ngd_attr_value *repeats = ngd_call_ints(call, "repeats");
+    uint32_t rank = 0;
+
+    *x = (struct ngd_plan_tensor){.dtype = in->dtype};
+    *y = (struct ngd_plan_tensor){.dtype = in->dtype};
+    for (uint32_t i = 0; i < repeats->n; i++) {
+        const uint32_t added = repeats->n - in->rank;
+        const int64_t times = repeats->list[i], n = i < added ? 1 : in->dims[i - added];
+
+        for (int which = 0; which < 2; which++) {
+            if ((which ? n : times) == 1)
+                continue;
+            if (rank == NGD_MAX_RANK)
+                return false;
+            x->dims[rank] = y->dims[rank] = which ? n : times;
+            x->strides[rank] = which ? in->strides[i - added] : 0;
+            y->strides[rank++] = out->strides[i] * (which ? 1 : n);
+        }
+    }
+    x->rank = y->rank = (uint8_t)rank;
+    return true;
+}
+
+static ngd_status_t select_repeat(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                  uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    struct ngd_plan_tensor x, y;
+
+    (void)threads;
+    *strided_p = 1;
+    *workspace_p = 0;
+    return split_repeats(plan, call, &x, &y)
+               ? NGD_OK
+               : ngd_diag_set(diag, NGD_ERR_OP_UNSUPPORTED,
+                              "device host: %s of so many dimensions at once: repeat some of them first",
+                              call->op->name);
+}
+
+static ngd_status_t prepare_repeat(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    const struct ngd_plan_tensor *out = ngd_call_out(p->plan, p->call, 0);
+    struct repeat_params *r = ngd_arena_alloc(p->arena, sizeof(*r));
+    struct ngd_plan_tensor x, y;
+
+    (void)diag;
+    if (!r || !split_repeats(p->plan, p->call, &x, &y))
+        return NGD_ERR_NO_MEMORY;
+    ngd_nd_init(&r->nd, &y, 0, (const struct ngd_plan_tensor *[]){&x, &y}, 2, 0);
+    r->row = out->rank && out->dims[0] ? r->nd.total / out->dims[0] : r->nd.total;
+    p->fn = run_repeat;
+    p->params = r;
+    p->cost_ns = 20 + (double)r->nd.total * 0.3 * r->nd.size[0];
+    return NGD_OK;
+}
+
+const struct ngd_host_kernel ngd_host_repeat = {.select = select_repeat, .prepare = prepare_repeat};
 
 /* ---- copy_: into a state or a view of one, with a cast ---- */
 

@@ -11,6 +11,28 @@ static float remainder_of(float a, float b)
     return m != 0 && (b < 0) != (m < 0) ? m + b : m;
 }
 
+/* As PyTorch's: from the remainder, since the quotient may have been rounded up to an integer. */
+static float floor_divide_of(float a, float b)
+{
+    float m, q, whole;
+
+    if (b == 0)
+        return a / b;
+    m = fmodf(a, b);
+    q = (a - m) / b;
+    if (m != 0 && (b < 0) != (m < 0))
+        q -= 1;
+    if (q == 0)
+        return copysignf(0, a / b);
+    whole = floorf(q);
+    return q - whole > 0.5f ? whole + 1 : whole;
+}
+
+SIMD_INLINE simd_f trunc_of(simd_f x)
+{
+    return simd_select(simd_lt(x, simd_zero()), simd_ceil(x), simd_floor(x));
+}
+
 #define NGD_EW_CONSTANTS                                               \
     const struct ngd_ew_args *args = arg;                              \
     const simd_f a = simd_set1(args->f[0]), b = simd_set1(args->f[1]); \

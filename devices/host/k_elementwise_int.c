@@ -17,6 +17,21 @@ static int64_t floor_mod(int64_t a, int64_t b)
     return m && (m < 0) != (b < 0) ? m + b : m;
 }
 
+/* By 0 it is 0 too, and the quotient that has no place wraps. */
+static int64_t trunc_divide(int64_t a, int64_t b)
+{
+    if (b == 0 || b == -1)
+        return b ? (int64_t)(0 - (uint64_t)a) : 0;
+    return a / b;
+}
+
+static int64_t floor_divide(int64_t a, int64_t b)
+{
+    const int64_t q = trunc_divide(a, b);
+
+    return b && b != -1 && a % b && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
 #define CONSTANTS                                 \
     const struct ngd_ew_args *args = arg;         \
     const int64_t a = args->i[0], b = args->i[1]; \

@@ -207,20 +207,6 @@ static void run_reduce(const struct ngd_host_call *call, struct ngd_host_run *ru
 
 /* ---- preparing ---- */
 
-/* The dimensions of x that are (or are not) in the set, with x's strides. */
-static struct ngd_plan_tensor some_dims(const struct ngd_plan_tensor *x, uint32_t axes, bool in)
-{
-    struct ngd_plan_tensor t = {.dtype = x->dtype};
-
-    for (uint32_t d = 0; d < x->rank; d++) {
-        if ((axes >> d & 1) != in)
-            continue;
-        t.dims[t.rank] = x->dims[d];
-        t.strides[t.rank++] = x->strides[d];
-    }
-    return t;
-}
-
 static struct ngd_acc first_of(kind_t kind)
 {
     static const struct ngd_acc first[KINDS] = {
@@ -250,7 +236,7 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *out = ngd_call_out(p->plan, p->call, 0);
     const uint32_t axes = ngd_op_reduced_axes(p->call->op, p->call->attrs, x->rank);
-    struct ngd_plan_tensor kept = some_dims(x, axes, false), reduced = some_dims(x, axes, true);
+    struct ngd_plan_tensor kept = ngd_tensor_dims(x, axes, false), reduced = ngd_tensor_dims(x, axes, true);
     struct reduce_params *r = ngd_arena_calloc(p->arena, 1, sizeof(*r));
     const bool mixes = !ngd_dtype_is_float(x->dtype) && ngd_dtype_is_float(out->dtype);
 

@@ -50,6 +50,7 @@ NGD_HOST_KERNEL_SOURCES = \
 	devices/host/k_softmax_scalar.c \
 	devices/host/k_swiglu.c \
 	devices/host/k_topk.c \
+	devices/host/k_var.c \
 	devices/host/kernels_basic.def \
 	devices/host/nd.c \
 	devices/host/nd.h \

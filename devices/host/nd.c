@@ -205,6 +205,19 @@ void ngd_nd_apply(const struct ngd_nd *nd, char *const *ptrs, int64_t begin, int
     }
 }
 
+struct ngd_plan_tensor ngd_tensor_dims(const struct ngd_plan_tensor *t, uint32_t set, bool in)
+{
+    struct ngd_plan_tensor some = {.dtype = t->dtype};
+
+    for (uint32_t d = 0; d < t->rank; d++) {
+        if ((set >> d & 1) != in)
+            continue;
+        some.dims[some.rank] = t->dims[d];
+        some.strides[some.rank++] = t->strides[d];
+    }
+    return some;
+}
+
 ngd_status_t ngd_select_strided(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                                 uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {

@@ -84,6 +84,9 @@ ngd_status_t ngd_select_strided(const struct ngd_plan *plan, const struct ngd_pl
 ngd_status_t ngd_select_contiguous(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
                                    uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag);
 
+/* The dimensions of t that are (or are not) in the set, with their strides. */
+struct ngd_plan_tensor ngd_tensor_dims(const struct ngd_plan_tensor *t, uint32_t set, bool in);
+
 /* Number of elements; strides do not count. */
 static inline int64_t ngd_tensor_count(const struct ngd_plan_tensor *t)
 {

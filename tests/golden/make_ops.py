@@ -1657,6 +1657,116 @@ def dense_attention():
     add(q, q, q, randn(3, 3), tag="wide_bias")
 
 
+def quotients():
+    def divided(a, b, how):
+        """PyTorch's in the dtype of a, which must not hang on how a quotient was rounded."""
+        out = torch.remainder(a, b) if how == "remainder" else torch.div(a, b, rounding_mode=how)
+        if a.dtype.is_floating_point:
+            exact = torch.remainder(a.double(), b.double()) if how == "remainder" else None
+            exact = torch.div(a.double(), b.double(), rounding_mode=how) if exact is None else exact
+            assert torch.equal(out.nan_to_num(), exact.to(a.dtype).nan_to_num()), (a, b, out, exact)
+        return out
+
+    def add(a, b, scalar):
+        names = {
+            "floor": ("aten.floor_divide.Scalar", "aten.div.Scalar_mode")
+            if scalar
+            else ("aten.floor_divide", "aten.div.Tensor_mode"),
+            "trunc": (None, "aten.div.Scalar_mode" if scalar else "aten.div.Tensor_mode"),
+            "remainder": ("aten.remainder.Scalar" if scalar else "aten.remainder.Tensor", None),
+        }
+        for how, (name, with_mode) in names.items():
+            other = torch.tensor(b, dtype=a.dtype) if scalar else b
+            out, attrs = divided(a, other, how), {"other": b} if scalar else {}
+            operands = [a] if scalar else [a, b]
+            if name:
+                case(name, operands, [out], attrs)
+            if with_mode:
+                case(with_mode, operands, [out], attrs | {"rounding_mode": how})
+
+    for dtype in FLOATS:
+        a = value([7.5, -7.5, 7.5, -7.5, 0.0, -0.0, 5.0, -5.0, 1.25, -0.25, 96.0, -97.0, 33.0, NAN, 3.0, 0.5], dtype)
+        b = value([2.0, 2.0, -2.0, -2.0, 3.0, 5.0, 5.0, 5.0, 0.5, 1.0, -8.0, 8.0, 2.0, 1.0, NAN, 4.0], dtype)
+        add(a, b, False)
+        for other in (2.0, -2.5, 0.75, 64.0):
+            add(a, other, True)
+        add(value([1.0, -1.0, 0.0, NAN], dtype), 0.0, True)
+        add(randint(-400, 400, 5, 1, dtype=dtype) / 4, value([1.0, -3.0, 4.0], dtype), False)
+    tenths = value([1.0, 0.3, 0.9, -0.6, 3.0])  # 1 // 0.1 is 9, as 0.1 is a little more
+    case("aten.floor_divide", [tenths, torch.tensor(0.1)], [torch.floor_divide(tenths, torch.tensor(0.1))], tag="tenths")
+    for dtype in INTS:
+        a = torch.tensor([7, 100, 0, 5, 99, 1, 64], dtype=DTYPES[dtype])
+        b = torch.tensor([2, 33, 3, 5, 100, 1, 8], dtype=DTYPES[dtype])
+        add(a, b, False)
+        add(a.reshape(7, 1), b, False)
+        for other in (1, 3, 100):
+            add(a, other, True)
+        if dtype != "u8":
+            add(-a, b, False)
+            add(a, -b, False)
+            add(torch.cat((a, -a)), -3, True)
+            add(a, -1, True)
+    far = torch.tensor([2**62 + 1, -(2**62) - 1, 2**53 + 1])
+    add(far, torch.tensor([3, 7, 1]), False)
+
+
+def variances():
+    for dtype in FLOATS:
+        x = randn(3, 5, 7, dtype=dtype, scale=2.0, shift=1.0)
+        for dims, correction, keepdim in (
+            ([-1], 1, False),
+            ([0], 0, True),
+            ([0, 2], 1, False),
+            ([], 1, False),
+            ([1], 2.5, True),
+            ([1], 5, False),
+            ([2, 0, 1], 0, True),
+        ):
+            attrs = {"dim": dims, "correction": correction, "keepdim": keepdim}
+            over = dims if dims else [0, 1, 2]
+            wide, mean = torch.var_mean(f64(x), over, correction=correction, keepdim=keepdim)
+            out = rounded(wide, dtype)
+            tol = tolerance(dtype, out, ulps=4, loose=1e-6)
+            case("aten.var.correction", [x], [out], attrs, tol)
+            case("aten.var_mean.correction", [x], [out, rounded(mean, dtype)], attrs, tol)
+        far = (randn(2, 300) + 1000).to(DTYPES[dtype])  # a sum of squares would lose it
+        out = rounded(torch.var(f64(far), [1]), dtype)
+        case("aten.var.correction", [far], [out], {"dim": [1]}, tolerance(dtype, out, ulps=4, loose=1e-6), tag="far")
+        none = torch.full((3,), NAN, dtype=DTYPES[dtype])
+        case("aten.var.correction", [x[:, 0, :0]], [none], {"dim": [1]}, tag="empty")
+        case("aten.var.correction", [x[:, 0, :1]], [none], {"dim": [1]}, tag="single")
+
+
+def joined():
+    for dtype in FLOATS + INTS + ("bool",):
+        x, y = sample_of(dtype, 3, 5), sample_of(dtype, 3, 5)
+        for dim in (0, 1, 2, -1, -3):
+            case("aten.stack", [x, y, x], [torch.stack([x, y, x], dim)], {"dim": dim})
+        case("aten.stack", [x], [torch.stack([x])])
+        case("aten.stack", [x[0, 0], y[1, 1]], [torch.stack([x[0, 0], y[1, 1]])], {"dim": -1})
+        case("aten.stack", [x[:0], y[:0]], [torch.stack([x[:0], y[:0]], 1)], {"dim": 1})
+        for t, repeats in (
+            (x, [2, 3]),
+            (x, [1, 1]),
+            (x, [4, 1, 2]),
+            (x, [2, 1, 1, 3]),
+            (x[:, :1], [1, 6]),
+            (x[0, 0], [5]),
+            (x[0, 0], []),
+            (x, [0, 2]),
+            (x[:0], [2, 2]),
+        ):
+            case("aten.repeat", [t], [t.repeat(repeats)], {"repeats": repeats})
+    for dtype in FLOATS:
+        x = randn(3, 4, 19, dtype=dtype, scale=2.0)
+        for dim in (-1, 0, 1):
+            for to in (None, "f32"):
+                attrs = {"dim": dim} | ({"dtype": to} if to else {})
+                for op, fn in (("aten.softmax.int", torch.softmax), ("aten.log_softmax.int", torch.log_softmax)):
+                    out = rounded(fn(f64(x), dim), to or dtype)
+                    case(op, [x], [out], attrs, tolerance(to or dtype, out, ulps=16, loose=1e-6))
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -1678,6 +1788,9 @@ def main():
     traced_reductions()
     gemma_norms()
     dense_attention()
+    quotients()
+    variances()
+    joined()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

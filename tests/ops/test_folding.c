@@ -220,6 +220,8 @@ static void some_together(struct world *w)
                                         "aten.amax(%%%s) {dim=[-1]}",
                                         "aten.amin(%%%s)",
                                         "aten.sum(%%%s)",
+                                        "aten.repeat(%%%s) {repeats=[2,1,1,1]}",
+                                        "aten.stack(%%%s) {dim=-1}",
                                         "aten.mean(%%%s)",
                                         "aten.max(%%%s)",
                                         "aten.any.dim(%%%s) {dim=-1}",

@@ -37,6 +37,8 @@ static void print_attrs(struct ngd_strbuf *sb, const struct form *f)
         ngd_strbuf_printf(sb, "%s%s=", first ? " {" : ", ", a->name);
         if (a->type == NGD_ATTR_DTYPE)
             ngd_strbuf_append(sb, ngd_dtype_name(f->dtype));
+        else if (a->type == NGD_ATTR_STR)
+            ngd_strbuf_append(sb, "\"floor\"");
         else
             ngd_strbuf_append(sb, ngd_dtype_is_float(f->dtype) ? "1.75" : "1");
         first = false;

@@ -64,6 +64,8 @@ static const struct {
      "%y = ngd.qk_norm_rope_scatter(%q, %k, %k, %c, %c, %l, %a, %b, %g, %g)"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : f32[B,3,19]\n%y = aten._softmax(%x) {dim=-1}"},
     {NGD_OP_ATEN__SOFTMAX, "input %x : bf16[B,3,19]\n%y = aten._softmax(%x) {dim=1, half_to_float=true}"},
+    {NGD_OP_ATEN_SOFTMAX_INT, "input %x : f16[B,3,19]\n%y = aten.softmax.int(%x) {dim=-1, dtype=f32}"},
+    {NGD_OP_ATEN_LOG_SOFTMAX_INT, "input %x : f32[B,3,19]\n%y = aten.log_softmax.int(%x) {dim=1}"},
     {NGD_OP_ATEN__LOG_SOFTMAX, "input %x : f32[B,19]\n%y = aten._log_softmax(%x) {dim=1}"},
     {NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION,
      "input %q : f32[B,4,3,16]\ninput %k : f32[B,2,9,16]\ninput %v : f32[B,2,9,8]\ninput %m : bool[B,1,1,9]\n"
@@ -84,6 +86,9 @@ static const struct {
     {NGD_OP_ATEN_MEAN, "input %x : bf16[B,3,37]\n%y = aten.mean.dim(%x) {dim=[-1]}"},
     {NGD_OP_ATEN_AMAX, "input %x : f32[B,3,37]\n%y = aten.amax(%x) {dim=[1]}"},
     {NGD_OP_ATEN_AMIN, "input %x : f16[B,37]\n%y = aten.amin(%x) {dim=[1]}"},
+    {NGD_OP_ATEN_VAR_CORRECTION, "input %x : f32[B,3,37]\n%y = aten.var.correction(%x) {dim=[2]}"},
+    {NGD_OP_ATEN_VAR_MEAN_CORRECTION,
+     "input %x : bf16[B,3,7]\n%y, %m = aten.var_mean.correction(%x) {dim=[1,2], correction=0}"},
     {NGD_OP_ATEN_ANY_DIM, "input %x : f32[B,3,37]\n%y = aten.any.dim(%x) {dim=1, keepdim=true}"},
     {NGD_OP_ATEN_ANY_DIMS, "input %x : bool[B,3,2]\n%y = aten.any.dims(%x) {dim=[1,2]}"},
     {NGD_OP_ATEN_ALL_DIM, "input %x : i64[B,3]\n%y = aten.all.dim(%x) {dim=-1}"},
@@ -95,6 +100,12 @@ static const struct {
     {NGD_OP_ATEN_TOPK, "input %x : f16[B,9,3]\n%y, %i = aten.topk(%x) {k=4, dim=1, largest=false}"},
     {NGD_OP_ATEN_CUMSUM, "input %x : f32[B,5,3]\n%y = aten.cumsum(%x) {dim=1}"},
     {NGD_OP_ATEN_CAT, "input %x : f32[B,5]\ninput %z : f32[B,3]\n%y = aten.cat(%x, %z, %x) {dim=1}"},
+    {NGD_OP_ATEN_STACK, "input %x : f32[B,5]\ninput %z : f32[B,5]\n%y = aten.stack(%x, %z, %x) {dim=1}"},
+    {NGD_OP_ATEN_STACK, "input %x : bf16[B,5]\n%y = aten.stack(%x, %x) {dim=-1}"},
+    {NGD_OP_ATEN_REPEAT, "input %x : f32[B,5]\n%y = aten.repeat(%x) {repeats=[1,3]}"},
+    {NGD_OP_ATEN_REPEAT, "input %x : i64[B,2,3]\n%y = aten.repeat(%x) {repeats=[1,2,1]}"},
+    {NGD_OP_ATEN_REPEAT, "input %x : f32[B]\ninput %p : f16[2,3]\n%z = aten.repeat(%p) {repeats=[B,2]}\n"
+                         "%w = aten.slice.Tensor(%z) {dim=1, end=1}\n%y = aten.cat(%w, %w) {dim=1}"},
     {NGD_OP_ATEN_GATHER, "input %x : f32[B,5]\ninput %i : i64[B,7]\n%y = aten.gather(%x, %i) {dim=1}"},
     {NGD_OP_ATEN_INDEX_SELECT, "input %x : f32[3,5]\ninput %i : i32[B]\n%y = aten.index_select(%x, %i) {dim=0}"},
     {NGD_OP_ATEN_INDEX_SELECT, "input %x : f32[B,5,2]\ninput %i : i32[4]\n%y = aten.index_select(%x, %i) {dim=1}"},
@@ -152,6 +163,10 @@ static const ngd_op_id_t rowless[] = {NGD_OP_ATEN_TRIL,         NGD_OP_ATEN_TRIU
 
 static const char *attrs_of(const struct ngd_op *op)
 {
+    if (op->id == NGD_OP_ATEN_DIV_SCALAR_MODE)
+        return " {other=0.5, rounding_mode=\"floor\"}";
+    if (ngd_op_attr_index(op, "rounding_mode", 13) >= 0)
+        return " {rounding_mode=\"trunc\"}";
     if (ngd_op_attr_index(op, "other", 5) >= 0)
         return " {other=0.5}";
     if (ngd_op_attr_index(op, "exponent", 8) >= 0)
@@ -404,6 +419,11 @@ static const struct {
     {"input %z : f32[1]\ninput %c : bool[20,1]\n", "aten.where.self(%c, %v, %z)", true},
     {"input %c : bool[12]\n", "aten.masked_fill.Scalar(%v, %c) {value=2}", true},
     {"", "aten.cat(%v, %v) {dim=-1}", true},
+    {"", "aten.stack(%v, %v) {dim=-2}", true},
+    {"", "aten.repeat(%v) {repeats=[2,1,3,2]}", true},
+    {"", "aten.softmax.int(%v) {dim=-1}", true},
+    {"input %z : f32[20,12]\n", "aten.floor_divide(%v, %z)", true},
+    {"", "aten.remainder.Scalar(%v) {other=0.75}", true},
     {"", "aten._softmax(%v) {dim=-1}", true},
     {"", "aten._log_softmax(%v) {dim=0}", true},
     {"", "aten.layer_norm(%v) {normalized_shape=[12]}", true},
@@ -413,6 +433,7 @@ static const struct {
     {"", "aten.amax(%v) {dim=[0]}", true},
     {"", "aten.amin(%v) {dim=[-1]}", true},
     {"", "aten.mean(%v)", false},
+    {"", "aten.var.correction(%v) {dim=[0]}", false},
     {"", "aten.max(%v)", true},
     {"", "aten.prod.dim_int(%v) {dim=-1}", false},
     {"", "aten.argmax(%v) {dim=-1}", true},
@@ -534,6 +555,8 @@ static const char *const empty_bodies[] = {
     "input %x : f32[0,4]\n%y = aten.any.dim(%x) {dim=0}",
     "input %x : f16[3,0]\n%y = aten.all.dims(%x) {dim=[0,1]}",
     "input %x : bool[3,0]\n%y = aten.any(%x)",
+    "input %x : f32[0,3]\n%y, %m = aten.var_mean.correction(%x)",
+    "input %x : f32[0,3]\n%y = aten.var.correction(%x) {dim=[1]}",
     "input %x : f32[3,0]\n%y = aten.mean(%x)",
     "input %x : i32[2,0]\n%y = aten.prod.dim_int(%x) {dim=1}",
     "input %x : f32[0,4]\n%y = aten.argmax(%x) {dim=1}",
@@ -560,6 +583,9 @@ static const char *const empty_bodies[] = {
     "input %x : f32[2,5]\ninput %g : f32[5]\ninput %w : f32[0,5]\n%y = ngd.rms_norm_linear(%x, %g, %w) {sizes=[0]}",
     "input %x : f32[0,2,4]\ninput %c : f32[0,4]\n%y = npu.rotary_mul(%x, %c, %c)",
     "input %x : f32[0,4]\ninput %z : f32[3,4]\n%y = aten.cat(%x, %z, %x) {dim=0}",
+    "input %x : f32[0,4]\n%y = aten.stack(%x, %x) {dim=2}",
+    "input %x : i8[0,4]\n%y = aten.repeat(%x) {repeats=[3,2]}",
+    "input %x : f32[3,4]\n%y = aten.repeat(%x) {repeats=[2,0,1]}",
     "input %x : f32[3,4]\ninput %i : i64[0]\n%y = aten.index_select(%x, %i) {dim=1}",
     "input %x : f32[3,4]\ninput %i : i64[0,4]\n%y = aten.gather(%x, %i) {dim=0}",
     "input %x : f32[3,4]\ninput %i : i64[0,4]\n%y = aten.scatter.src(%x, %i, %x) {dim=0}",

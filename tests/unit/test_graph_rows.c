@@ -22,6 +22,8 @@ START_TEST(operators_that_keep_rows_apart_are_accepted)
           "%s = aten.sum.dim_IntList(%y) {dim=[-1]}\n%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\n"
           "%n = aten.any.dim(%y) {dim=-1, keepdim=true}\n%l = aten.all.dims(%y) {dim=[1]}\n"
           "return %m, %s, %a, %c, %n, %l",
+        S "input %x : f32[B,8]\ninput %z : f32[2,8]\n%a = aten.stack(%x, %x) {dim=1}\n"
+          "%b = aten.repeat(%a) {repeats=[1,2,3]}\n%c = aten.repeat(%z) {repeats=[B,1]}\nreturn %b, %c",
         S "input %q : f32[B,2,3,8]\ninput %m : f32[B,1,3,3]\n%y = aten.scaled_dot_product_attention(%q, %q, %q, %m)\n"
           "%z = aten.scaled_dot_product_attention(%y, %y, %y) {is_causal=true}\nreturn %z",
         S "input %x : f32[B,8]\n%a, %b = aten.split.Tensor(%x) {split_size=5, dim=1}\n%c = aten.full_like(%a) "
@@ -115,6 +117,15 @@ START_TEST(operators_that_mix_rows_are_refused_by_name)
         {S "input %q : f32[B*2,3,4]\ninput %k : f32[B*2,3,4]\n"
            "%y = aten.scaled_dot_product_attention(%q, %k, %k) {enable_gqa=true}\nreturn %y",
          NGD_ERR_GRAPH_SHAPE, "enable_gqa"},
+        {S "input %x : f32[B,4]\n%y = aten.stack(%x, %x) {dim=-3}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "dimension"},
+        {S "input %x : f32[B,4]\n%y = aten.repeat(%x) {repeats=[2,1]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "padding would end up between rows"},
+        {S "input %x : f32[B,4]\n%y = aten.repeat(%x) {repeats=[2,1,1]}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.softmax.int(%x) {dim=-2}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
+        {S "input %x : f32[B,4]\n%y = aten.var.correction(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
+         "along dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.any(%x)\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE, "along dimension 0"},
         {S "input %x : f32[B,4]\n%y = aten.all.dim(%x) {dim=-2}\nreturn %y", NGD_ERR_GRAPH_NOT_ROWWISE,
          "along dimension 0"},
@@ -203,6 +214,7 @@ START_TEST(graphs_whose_replays_may_run_together_are_accepted)
         BATCH E "input %x : f32[B,K,8]\n%q = aten.view(%x) {size=[B, K*8]}\nreturn %q",
         BATCH "input %x : f32[B,8]\n%y = aten._softmax(%x) {dim=-1}\n%m = aten.mean.dim(%y) {dim=[1], keepdim=true}\n"
               "%a = aten.argmax(%y) {dim=1}\n%c = aten.cumsum(%y) {dim=1}\nreturn %m, %a, %c",
+        BATCH "input %x : f32[B,8]\n%a = aten.stack(%x, %x) {dim=1}\n%b = aten.repeat(%a) {repeats=[1,2,3]}\nreturn %b",
         BATCH "input %q : f32[B,2,3,8]\nparam %m : bool[3,3]\n%y = aten.scaled_dot_product_attention(%q, %q, %q, %m)\n"
               "return %y",
         BATCH "input %x : f32[B,8]\ninput %i : i64[B,3]\n%y = aten.gather(%x, %i) {dim=1}\nreturn %y",

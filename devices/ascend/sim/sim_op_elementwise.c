@@ -392,7 +392,29 @@ ALPHA_SCALAR(Subs, -1)
 
 /* ---- two and three operands ---------------------------------------------------------------------- */
 
-enum binary { ADD, MUL, DIV, MAX, MIN, EQ, NE, LT, LE, GT, GE, LAND, LOR, LXOR, BAND, BOR, BXOR, REM, POW };
+enum binary {
+    ADD,
+    MUL,
+    DIV,
+    MAX,
+    MIN,
+    EQ,
+    NE,
+    LT,
+    LE,
+    GT,
+    GE,
+    LAND,
+    LOR,
+    LXOR,
+    BAND,
+    BOR,
+    BXOR,
+    REM,
+    POW,
+    DIV_TRUNC,
+    DIV_FLOOR
+};
 
 static double binary(const struct sim_op *op, double a, double b)
 {
@@ -432,6 +454,10 @@ static double binary(const struct sim_op *op, double a, double b)
     }
     case POW:
         return pow(a, b);
+    case DIV_TRUNC:
+        return trunc(a / b);
+    case DIV_FLOOR:
+        return floor(a / b);
     case BAND:
     case BOR:
     case BXOR:
@@ -482,6 +508,10 @@ static int64_t binary_int(const struct sim_op *op, int64_t a, int64_t b)
 
         return r != 0 && (r < 0) != (b < 0) ? r + b : r;
     }
+    case DIV_TRUNC:
+        return b == -1 ? (int64_t)(0 - (uint64_t)a) : b ? a / b : 0;
+    case DIV_FLOOR:
+        return b == -1 ? (int64_t)(0 - (uint64_t)a) : b ? a / b - (a % b != 0 && (a < 0) != (b < 0)) : 0;
     case POW:
         break; /* takes no integers */
     }
@@ -548,6 +578,16 @@ TWO(BitwiseOrTensor, BOR, false)
 TWO(BitwiseXorTensor, BXOR, false)
 TWO(RemainderTensorTensor, REM, false)
 TWO(PowTensorTensor, POW, false)
+
+ngd_acl_error_t aclnnDivModGetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *other, int mode,
+                                            struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnDivModGetWorkspaceSize");
+    if (mode != NGD_ACL_DIV_TRUNC && mode != NGD_ACL_DIV_FLOOR)
+        return ngd_aclsim_fail(NGD_ACL_NN_PARAM_INVALID, "mode 0, a quotient as it is", "mode %d of aclnnDivMod", mode);
+    return two("aclnnDivMod", mode == NGD_ACL_DIV_TRUNC ? DIV_TRUNC : DIV_FLOOR, self, other, 1, out, false,
+               workspace_p, executor_p);
+}
 
 #define ALPHA_TENSOR(Name, sign)                                                                               \
     ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclTensor *other, \

@@ -194,6 +194,43 @@ ngd_acl_error_t aclnnCatGetWorkspaceSize(const struct aclTensorList *tensors, in
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
+/* list[0]: how often along each dimension of the result. */
+static void run_repeat(struct sim_op *op)
+{
+    const struct sim_view *x = &op->t[0], *y = &op->t[1];
+
+    for (int64_t i = 0, n = sim_elements(y); i < n; i++) {
+        int64_t at = 0, rest = i;
+
+        for (uint32_t d = y->rank; d-- > 0; rest /= y->dims[d])
+            if (y->rank - d <= x->rank)
+                at += rest % y->dims[d] % x->dims[d + x->rank - y->rank] * x->strides[d + x->rank - y->rank];
+        memcpy(sim_at(y, i), x->p + at * (int64_t)sim_size(x->dtype), sim_size(x->dtype));
+    }
+}
+
+ngd_acl_error_t aclnnRepeatGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *repeats,
+                                            struct aclTensor *out, NGD_ACL_PHASE1)
+{
+    struct sim_op *op;
+    const struct sim_view *x, *y;
+
+    SIM_CALL("aclnnRepeatGetWorkspaceSize");
+    op = ngd_aclsim_op("aclnnRepeat", run_repeat);
+    x = ngd_aclsim_operand(op, self);
+    y = ngd_aclsim_operand(op, out);
+    ngd_aclsim_list(op, 0, repeats);
+    ngd_aclsim_check(op, op->code || (op->n_list[0] >= x->rank && op->n_list[0] == y->rank && x->dtype == y->dtype),
+                     "fewer repeats than dimensions, or another result");
+    for (uint32_t d = 0; !op->code && d < y->rank; d++) {
+        const uint32_t added = y->rank - x->rank;
+
+        ngd_aclsim_check(op, op->list[0][d] >= 0 && y->dims[d] == op->list[0][d] * (d < added ? 1 : x->dims[d - added]),
+                         "the result's shape is another");
+    }
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
 /* var[indices[i][0]] = updates[i] */
 static void run_scatter(struct sim_op *op)
 {

@@ -137,6 +137,73 @@ ngd_acl_error_t aclnnAllGetWorkspaceSize(const struct aclTensor *self, const str
     return reduce("aclnnAll", ALL, self, dim, out, NGD_ACL_BOOL, workspace_p, executor_p);
 }
 
+/* t[0] the operand, t[1] the variance, t[2] the mean, if it is wanted; i[0] the dimensions, f[0] the correction. */
+static void run_var(struct sim_op *op)
+{
+    struct sim_view x = op->t[0], lines = op->t[0], all = op->t[0];
+
+    for (uint32_t d = 0; d < x.rank; d++) {
+        if (op->i[0] >> d & 1)
+            lines.dims[d] = 1;
+        else
+            all.dims[d] = 1;
+    }
+    for (int64_t l = 0, n = sim_elements(&all); l < sim_elements(&lines); l++) {
+        double sum = 0, squares = 0;
+
+        all.p = sim_at(&lines, l);
+        for (int64_t i = 0; i < n; i++)
+            sum += sim_load(sim_at(&all, i), x.dtype);
+        for (int64_t i = 0; i < n; i++)
+            squares += pow(sim_load(sim_at(&all, i), x.dtype) - sum / (double)n, 2);
+        sim_store(sim_at(&op->t[1], l), x.dtype, squares / ((double)n - op->f[0]));
+        if (op->n > 2)
+            sim_store(sim_at(&op->t[2], l), x.dtype, sum / (double)n);
+    }
+}
+
+static int var(const char *name, const struct aclTensor *self, const struct aclIntArray *dims, int64_t correction,
+               struct aclTensor *out, struct aclTensor *mean, bool with_mean, NGD_ACL_PHASE1)
+{
+    struct sim_op *op = ngd_aclsim_op(name, run_var);
+    struct sim_view *x = ngd_aclsim_operand(op, self), *y = ngd_aclsim_operand(op, out);
+    int64_t left = 1;
+
+    if (with_mean)
+        ngd_aclsim_operand(op, mean);
+    op->f[0] = (double)correction;
+    ngd_aclsim_list(op, 0, dims);
+    for (uint64_t i = 0; i < op->n_list[0] && !op->code; i++)
+        op->i[0] |= (int64_t)1 << normal_dim(op, op->list[0][i], x->rank);
+    if (!op->code && op->n_list[0] == 0)
+        op->i[0] = ((int64_t)1 << x->rank) - 1;
+    for (uint32_t i = 0; i < x->rank; i++)
+        left *= op->i[0] >> i & 1 ? 1 : x->dims[i];
+    ngd_aclsim_check(op, op->code || (sim_is_float(x->dtype) && y->dtype == x->dtype), "takes floats of one dtype");
+    ngd_aclsim_check(op, op->code || sim_elements(y) == left, "the result's shape is another");
+    ngd_aclsim_check(op, op->code || !with_mean || (op->t[2].dtype == x->dtype && sim_elements(&op->t[2]) == left),
+                     "the mean's dtype or shape is another");
+    return ngd_aclsim_finish(op, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnVarCorrectionGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim,
+                                                   int64_t correction, bool keep_dim, struct aclTensor *out,
+                                                   NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnVarCorrectionGetWorkspaceSize");
+    (void)keep_dim;
+    return var("aclnnVarCorrection", self, dim, correction, out, NULL, false, workspace_p, executor_p);
+}
+
+ngd_acl_error_t aclnnVarMeanGetWorkspaceSize(const struct aclTensor *self, const struct aclIntArray *dim,
+                                             int64_t correction, bool keep_dim, struct aclTensor *out,
+                                             struct aclTensor *mean, NGD_ACL_PHASE1)
+{
+    SIM_CALL("aclnnVarMeanGetWorkspaceSize");
+    (void)keep_dim;
+    return var("aclnnVarMean", self, dim, correction, out, mean, true, workspace_p, executor_p);
+}
+
 static void run_arg(struct sim_op *op)
 {
     struct sim_view lines = without(&op->t[0], op->i[0]);
