@@ -565,8 +565,8 @@ static const char *const empty_bodies[] = {
     "input %q : f32[0,2,3,4]\n%y = aten.scaled_dot_product_attention(%q, %q, %q)",
     "input %q : f32[2,0,3,4]\n%y = aten.scaled_dot_product_attention(%q, %q, %q)",
     "input %q : f16[1,2,0,4]\ninput %k : f16[1,2,5,4]\n%y = aten.scaled_dot_product_attention(%q, %k, %k)",
-    "input %q : f32[1,2,3,4]\ninput %k : f32[1,2,0,4]\ninput %m : bool[3,0]\n"
-    "%y = aten.scaled_dot_product_attention(%q, %k, %k, %m)",
+    ("input %q : f32[1,2,3,4]\ninput %k : f32[1,2,0,4]\ninput %m : bool[3,0]\n"
+     "%y = aten.scaled_dot_product_attention(%q, %k, %k, %m)"),
     "input %q : bf16[1,2,3,4]\ninput %v : bf16[1,2,3,0]\n%y = aten.scaled_dot_product_attention(%q, %q, %v)",
     "input %x : f32[2,0]\n%y = aten.cumsum(%x) {dim=1}",
     "input %x : f32[2,0]\n%y = aten._softmax(%x) {dim=1}",

@@ -169,7 +169,7 @@ static void note(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
 
 /* A rotation of heads' first 8 numbers of 8, and of what is left none, as Phi-3's are written; of bf16 behind a norm
  * whose replacement has a cast that is read by those who are not there. */
-#define ROTATION(type, of)                                                          \
+#define ROTATION(of)                                                                \
     "%a = aten.mul.Tensor(" of ", %cos)\n"                                          \
     "%x1 = aten.slice.Tensor(" of ") {dim=3, start=0, end=4}\n"                     \
     "%x2 = aten.slice.Tensor(" of ") {dim=3, start=4, end=8}\n"                     \
@@ -184,7 +184,7 @@ static void note(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
     "input %x : " type "[1,3,2,8]\ninput %cos : " type "[1,1,3,8]\n" \
     "input %sin : " type "[1,1,3,8]\n"                               \
     "%t = aten.transpose.int(%x) {dim0=1, dim1=2}\n"
-static const char dead_reader[] = HEADS("f32") ROTATION("f32", "%t");
+static const char dead_reader[] = HEADS("f32") ROTATION("%t");
 static const char dead_cast[] =
     "param %gamma : bf16[8]\n" HEADS("bf16") "%w = aten._to_copy(%t) {dtype=f32}\n"
                                              "%p = aten.pow.Tensor_Scalar(%w) {exponent=2}\n"
@@ -193,7 +193,7 @@ static const char dead_cast[] =
                                              "%r = aten.rsqrt(%e)\n"
                                              "%q = aten.mul.Tensor(%w, %r)\n"
                                              "%narrow = aten._to_copy(%q) {dtype=bf16}\n"
-                                             "%n = aten.mul.Tensor(%gamma, %narrow)\n" ROTATION("bf16", "%n");
+                                             "%n = aten.mul.Tensor(%gamma, %narrow)\n" ROTATION("%n");
 
 START_TEST(what_nobody_reads_keeps_no_pattern_from_matching)
 {
