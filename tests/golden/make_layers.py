@@ -24,7 +24,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
-from torch import nn
+from torch import library, nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
 from transformers import AttentionInterface
@@ -83,7 +83,7 @@ def attend(
 
 
 # One node of what is traced, whatever it does inside.
-paged_attention = torch.library.custom_op("::".join((NAMESPACE, "paged_attention")), attend, mutates_args=())
+paged_attention = library.custom_op(f"{NAMESPACE}::paged_attention", attend, mutates_args=())
 
 
 @paged_attention.register_fake

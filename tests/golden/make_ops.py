@@ -470,6 +470,12 @@ def matrices():
 # ---------------------------------------------------------------- normalisation, attention
 
 
+def rms(x, gamma, eps):
+    """In f64: the norm, and what it divides by."""
+    rstd = (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt()
+    return x.double() * rstd * gamma.double(), rstd
+
+
 def norms():
     for dtype in FLOATS:
         for shape, normalized in (
@@ -505,10 +511,6 @@ def norms():
     x = randn(3, 64, scale=1.0, shift=300.0)  # the variance is not mean(x^2) - mean(x)^2
     out = rounded(torch.nn.functional.layer_norm(f64(x), (64,), eps=1e-5), "f32")
     case("aten.layer_norm", [x], [out], {"normalized_shape": [64], "eps": 1e-5}, (1e-5, 2e-4), tag="shifted")
-
-    def rms(x, gamma, eps):
-        rstd = (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt()
-        return x.double() * rstd * gamma.double(), rstd
 
     for dtype in FLOATS:
         for shape, scale, eps in (
@@ -1571,12 +1573,8 @@ def traced_reductions():
 def gemma_norms():
     """torch_npu's npu_gemma_rms_norm, which is what Gemma's RMSNorm of transformers computes."""
 
-    def norm(x, gamma, eps):
-        rstd = (x.double().pow(2).mean(-1, keepdim=True) + eps).rsqrt()
-        return x.double() * rstd * (1.0 + gamma.double()), rstd
-
     def one(x, gamma, dtype, attrs, **more):
-        y, rstd = norm(x, gamma, attrs.get("epsilon", 1e-6))
+        y, rstd = rms(x, 1.0 + gamma.double(), attrs.get("epsilon", 1e-6))
         tol = tolerance(dtype, y, ulps=8, loose=1e-6)
         case("npu.gemma_rms_norm", [x, gamma], [rounded(y, dtype), rstd.float()], attrs, tol, **more)
 
