@@ -29,40 +29,6 @@ struct attention {
     const struct ngd_attn_table *table;
 };
 
-/* ---- scratch ----------------------------------------------------------------------------------------- */
-
-static uint64_t scratch_bytes(const struct attention *a)
-{
-    const uint64_t queries = (uint64_t)(a->row_block * a->group);
-
-    return (queries * (2 * (uint64_t)a->dp + NGD_ATTN_CHUNK + 16) * sizeof(float) +
-            2 * NGD_ATTN_CHUNK * sizeof(char *) + queries * sizeof(int64_t) + 4 * 64) &
-           ~(uint64_t)63;
-}
-
-static char *take(char **at, uint64_t bytes)
-{
-    char *p = *at;
-
-    *at += (bytes + 63) & ~(uint64_t)63;
-    return p;
-}
-
-static int64_t *lay_out(const struct attention *a, char *base, struct ngd_attn_scratch *s)
-{
-    const uint64_t queries = (uint64_t)(a->row_block * a->group);
-
-    s->q = (float *)(void *)take(&base, queries * (uint64_t)a->dp * sizeof(float));
-    s->o = (float *)(void *)take(&base, queries * (uint64_t)a->dp * sizeof(float));
-    s->scores = (float *)(void *)take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
-    s->max = (float *)(void *)take(&base, queries * sizeof(float));
-    s->sum = (float *)(void *)take(&base, queries * sizeof(float));
-    s->k = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
-    s->v = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
-    s->bias = NULL;
-    return (int64_t *)(void *)base;
-}
-
 /* ---- one unit ---------------------------------------------------------------------------------------- */
 
 struct unit {
@@ -126,7 +92,8 @@ static void run_unit(const struct attention *a, const struct ngd_host_call *call
 {
     const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1;
     struct ngd_attn_scratch s;
-    int64_t *count = lay_out(a, call->workspace + ngd_host_thread * a->thread_workspace, &s);
+    int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
+                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false);
 
     begin_unit(a, call, u, &s);
     for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
@@ -281,7 +248,7 @@ static struct attention attention_of(const struct ngd_plan *plan, const struct n
     a.group = a.heads / a.kv_heads;
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
     set_caches(&a, cache);
-    a.thread_workspace = scratch_bytes(&a);
+    a.thread_workspace = ngd_attn_scratch_bytes((uint64_t)(a.row_block * a.group), (uint64_t)a.dp, false);
     return a;
 }
 

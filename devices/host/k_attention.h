@@ -23,8 +23,44 @@ struct ngd_attn_scratch {
     float *scores;       /* [queries][CHUNK] */
     float *max, *sum;    /* [queries] */
     const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
-    const float *bias;   /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
+    float *bias;         /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
 };
+
+static inline uint64_t ngd_attn_lines(uint64_t bytes)
+{
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+static inline uint64_t ngd_attn_scratch_bytes(uint64_t queries, uint64_t dp, bool biased)
+{
+    return 2 * ngd_attn_lines(queries * dp * sizeof(float)) +
+           (biased ? 2 : 1) * ngd_attn_lines(queries * NGD_ATTN_CHUNK * sizeof(float)) +
+           2 * ngd_attn_lines(queries * sizeof(float)) + 2 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
+           ngd_attn_lines(queries * sizeof(int64_t));
+}
+
+static inline void *ngd_attn_take(char **at, uint64_t bytes)
+{
+    char *p = *at;
+
+    *at += ngd_attn_lines(bytes);
+    return p;
+}
+
+/* In so many bytes from base on. The result has room for the number of keys that each query sees of a chunk. */
+static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
+                                        bool biased)
+{
+    s->q = ngd_attn_take(&base, queries * dp * sizeof(float));
+    s->o = ngd_attn_take(&base, queries * dp * sizeof(float));
+    s->scores = ngd_attn_take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
+    s->bias = biased ? ngd_attn_take(&base, queries * NGD_ATTN_CHUNK * sizeof(float)) : NULL;
+    s->max = ngd_attn_take(&base, queries * sizeof(float));
+    s->sum = ngd_attn_take(&base, queries * sizeof(float));
+    s->k = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    s->v = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    return ngd_attn_take(&base, queries * sizeof(int64_t));
+}
 
 struct ngd_attn_table {
     /*

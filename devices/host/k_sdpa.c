@@ -52,40 +52,6 @@ struct unit {
     int64_t row, rows;
 };
 
-static uint64_t scratch_bytes(const struct sdpa *a)
-{
-    const uint64_t queries = (uint64_t)(a->row_block * a->group);
-
-    return (queries * (2 * (uint64_t)a->dp + 2 * NGD_ATTN_CHUNK + 32) * sizeof(float) +
-            2 * NGD_ATTN_CHUNK * sizeof(char *) + queries * sizeof(int64_t) + 8 * 64) &
-           ~(uint64_t)63;
-}
-
-static char *take(char **at, uint64_t bytes)
-{
-    char *p = *at;
-
-    *at += (bytes + 63) & ~(uint64_t)63;
-    return p;
-}
-
-/* *bias_p: room for the bias. The result has room for the number of keys that each query sees. */
-static int64_t *lay_out(const struct sdpa *a, char *base, struct ngd_attn_scratch *s, float **bias_p)
-{
-    const uint64_t queries = (uint64_t)(a->row_block * a->group);
-
-    s->q = (float *)(void *)take(&base, queries * (uint64_t)a->dp * sizeof(float));
-    s->o = (float *)(void *)take(&base, queries * (uint64_t)a->dp * sizeof(float));
-    s->scores = (float *)(void *)take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
-    *bias_p = (float *)(void *)take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
-    s->max = (float *)(void *)take(&base, queries * sizeof(float));
-    s->sum = (float *)(void *)take(&base, queries * sizeof(float));
-    s->k = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
-    s->v = (const char **)(void *)take(&base, NGD_ATTN_CHUNK * sizeof(char *));
-    s->bias = a->unpack ? *bias_p : NULL;
-    return (int64_t *)(void *)base;
-}
-
 /* Offset of query i of the unit in a tensor with all heads. */
 static int64_t at_query(const struct sdpa *a, const struct steps *t, const struct unit *u, int64_t i)
 {
@@ -105,7 +71,7 @@ static void begin_unit(const struct sdpa *a, const struct ngd_host_call *call, c
 
 /* Keys [at, at + n). */
 static void begin_chunk(const struct sdpa *a, const struct ngd_host_call *call, const struct unit *u, int64_t at,
-                        int64_t n, const struct ngd_attn_scratch *s, float *bias, int64_t *count)
+                        int64_t n, const struct ngd_attn_scratch *s, int64_t *count)
 {
     const char *k = call->ptrs[1] + u->batch * a->k.batch + u->head * a->k.head + at * a->k.row;
     const char *v = call->ptrs[2] + u->batch * a->v.batch + u->head * a->v.head + at * a->v.row;
@@ -120,7 +86,7 @@ static void begin_chunk(const struct sdpa *a, const struct ngd_host_call *call, 
         count[i] = sees < 0 ? 0 : sees < n ? sees : n;
         if (a->unpack)
             a->unpack(call->ptrs[3] + at_query(a, &a->mask, u, i) + at * a->mask.col, a->mask.col, n,
-                      bias + i * NGD_ATTN_CHUNK);
+                      s->bias + i * NGD_ATTN_CHUNK);
     }
 }
 
@@ -129,14 +95,14 @@ static void run_unit(const struct sdpa *a, const struct ngd_host_call *call, con
     const int64_t queries = u->rows * a->group, last = u->row + u->rows;
     const int64_t total = a->causal && last < a->keys ? last : a->keys;
     struct ngd_attn_scratch s;
-    float *bias;
-    int64_t *count = lay_out(a, call->workspace + ngd_host_thread * a->thread_workspace, &s, &bias);
+    int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
+                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, a->unpack != NULL);
 
     begin_unit(a, call, u, &s);
     for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
         const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
 
-        begin_chunk(a, call, u, at, n, &s, bias, count);
+        begin_chunk(a, call, u, at, n, &s, count);
         a->table->chunk[a->type](&s, a->d, a->dv, a->dp, queries, count);
     }
     for (int64_t i = 0; i < queries; i++) /* what saw nothing is 0 */
@@ -212,7 +178,7 @@ static struct sdpa sdpa_of(const struct ngd_plan *plan, const struct ngd_plan_ca
     a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / (a.group ? a.group : 1) : 1;
     a.row_block = a.rows < a.row_block ? (a.rows ? a.rows : 1) : a.row_block;
     a.blocks = (a.rows + a.row_block - 1) / a.row_block;
-    a.thread_workspace = scratch_bytes(&a);
+    a.thread_workspace = ngd_attn_scratch_bytes((uint64_t)(a.row_block * a.group), (uint64_t)a.dp, a.unpack != NULL);
     return a;
 }
 
