@@ -124,6 +124,14 @@ void ngd_ascend_phase2(struct ascend_issue *c, const char *name, ngd_acl_error_t
 /* For builders of many operators of one form: the row's own function. */
 #define ASCEND_PHASE1(c, type) (*(type const *)(const void *)((const char *)(c)->acl + (c)->op->phase1))
 #define ASCEND_RUN_OF(c)       (*(ngd_aclnn_run_t const *)(const void *)((const char *)(c)->acl + (c)->op->run))
+/* As ASCEND_RUN, of that function. */
+#define ASCEND_RUN_ROW(c, type, ...)                                                               \
+    do {                                                                                           \
+        if (ngd_ascend_wants((c), (c)->op->name, ASCEND_RUN_OF(c) != NULL)) {                      \
+            ngd_acl_error_t code_ = ASCEND_PHASE1(c, type)(__VA_ARGS__, &(c)->ws, &(c)->executor); \
+            ngd_ascend_phase2((c), (c)->op->name, code_, ASCEND_RUN_OF(c));                        \
+        }                                                                                          \
+    } while (0)
 
 /* What a function of another library than aclnn's answered, on the stream. */
 void ngd_ascend_called(struct ascend_issue *c, const char *name, ngd_acl_error_t code);

@@ -15,27 +15,18 @@ typedef ngd_acl_error_t (*scalar_fn)(const struct aclTensor *, const struct aclS
 typedef ngd_acl_error_t (*alpha_scalar_fn)(const struct aclTensor *, const struct aclScalar *, const struct aclScalar *,
                                            struct aclTensor *, NGD_ACL_PHASE1);
 
-/* As ASCEND_RUN, of the function that the row names. */
-#define RUN_ROW(type, ...)                                                                     \
-    do {                                                                                       \
-        if (ngd_ascend_wants(c, c->op->name, ASCEND_RUN_OF(c) != NULL)) {                      \
-            ngd_acl_error_t code_ = ASCEND_PHASE1(c, type)(__VA_ARGS__, &c->ws, &c->executor); \
-            ngd_ascend_phase2(c, c->op->name, code_, ASCEND_RUN_OF(c));                        \
-        }                                                                                      \
-    } while (0)
-
 void ngd_ascend_build_unary(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(unary_fn, T(x), T(y));
+    ASCEND_RUN_ROW(c, unary_fn, T(x), T(y));
 }
 
 void ngd_ascend_build_binary(struct ascend_issue *c)
 {
     struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(binary_fn, T(a), T(b), T(y));
+    ASCEND_RUN_ROW(c, binary_fn, T(a), T(b), T(y));
 }
 
 void ngd_ascend_build_alpha(struct ascend_issue *c)
@@ -43,22 +34,22 @@ void ngd_ascend_build_alpha(struct ascend_issue *c)
     struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
     double alpha = ngd_call_float(c->call, "alpha");
 
-    RUN_ROW(alpha_fn, T(a), T(b), ngd_ascend_scalar(c, alpha, a.dtype), T(y));
+    ASCEND_RUN_ROW(c, alpha_fn, T(a), T(b), ngd_ascend_scalar(c, alpha, a.dtype), T(y));
 }
 
 void ngd_ascend_build_scalar(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32), T(y));
+    ASCEND_RUN_ROW(c, scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32), T(y));
 }
 
 void ngd_ascend_build_alpha_scalar(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(alpha_scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32),
-            ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), NGD_F32), T(y));
+    ASCEND_RUN_ROW(c, alpha_scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32),
+                   ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), NGD_F32), T(y));
 }
 
 void ngd_ascend_build_power(struct ascend_issue *c)

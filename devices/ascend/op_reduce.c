@@ -12,15 +12,9 @@ typedef ngd_acl_error_t (*extreme_fn)(const struct aclTensor *, const struct acl
                                       NGD_ACL_PHASE1);
 typedef ngd_acl_error_t (*arg_fn)(const struct aclTensor *, int64_t, bool, struct aclTensor *, NGD_ACL_PHASE1);
 typedef ngd_acl_error_t (*triangle_fn)(const struct aclTensor *, int64_t, struct aclTensor *, NGD_ACL_PHASE1);
+typedef ngd_acl_error_t (*rms_fn)(const struct aclTensor *, const struct aclTensor *, double, const struct aclTensor *,
+                                  const struct aclTensor *, NGD_ACL_PHASE1);
 typedef ngd_acl_error_t (*softmax_fn)(const struct aclTensor *, int64_t, struct aclTensor *, NGD_ACL_PHASE1);
-
-#define RUN_ROW(type, ...)                                                                     \
-    do {                                                                                       \
-        if (ngd_ascend_wants(c, c->op->name, ASCEND_RUN_OF(c) != NULL)) {                      \
-            ngd_acl_error_t code_ = ASCEND_PHASE1(c, type)(__VA_ARGS__, &c->ws, &c->executor); \
-            ngd_ascend_phase2(c, c->op->name, code_, ASCEND_RUN_OF(c));                        \
-        }                                                                                      \
-    } while (0)
 
 static struct aclIntArray *dims_of(struct ascend_issue *c, uint32_t rank)
 {
@@ -43,7 +37,7 @@ void ngd_ascend_build_sum(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(sum_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), ngd_ascend_dtype(y.dtype), T(y));
+    ASCEND_RUN_ROW(c, sum_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), ngd_ascend_dtype(y.dtype), T(y));
 }
 
 /* CANN takes whole corrections, and does not say what fewer elements give. */
@@ -70,7 +64,7 @@ void ngd_ascend_build_extreme(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(extreme_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), T(y));
+    ASCEND_RUN_ROW(c, extreme_fn, T(x), dims_of(c, x.rank), flag(c, "keepdim"), T(y));
 }
 
 /* The device reduces bools; of nothing it is told what that gives. */
@@ -91,7 +85,7 @@ void ngd_ascend_build_truth(struct ascend_issue *c)
     }
     if (y.dtype != NGD_BOOL)
         r = ngd_ascend_temp(c, NGD_BOOL, y.rank, y.dims);
-    RUN_ROW(extreme_fn, T(b), dims_of(c, x.rank), flag(c, "keepdim"), T(r));
+    ASCEND_RUN_ROW(c, extreme_fn, T(b), dims_of(c, x.rank), flag(c, "keepdim"), T(r));
     if (y.dtype != NGD_BOOL)
         ngd_ascend_store(c, &r, &y);
 }
@@ -100,7 +94,7 @@ void ngd_ascend_build_arg(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(arg_fn, T(x), ngd_call_int(c->call, "dim"), flag(c, "keepdim"), T(y));
+    ASCEND_RUN_ROW(c, arg_fn, T(x), ngd_call_int(c->call, "dim"), flag(c, "keepdim"), T(y));
 }
 
 void ngd_ascend_build_softmax(struct ascend_issue *c)
@@ -108,7 +102,7 @@ void ngd_ascend_build_softmax(struct ascend_issue *c)
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
     x = ngd_ascend_cast(c, &x, y.dtype); /* half_to_float */
-    RUN_ROW(softmax_fn, T(x), ngd_call_int(c->call, "dim"), T(y));
+    ASCEND_RUN_ROW(c, softmax_fn, T(x), ngd_call_int(c->call, "dim"), T(y));
 }
 
 /* Sums of narrow types are made in the result's, as they are defined. */
@@ -130,7 +124,7 @@ void ngd_ascend_build_triangle(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    RUN_ROW(triangle_fn, T(x), ngd_call_int(c->call, "diagonal"), T(y));
+    ASCEND_RUN_ROW(c, triangle_fn, T(x), ngd_call_int(c->call, "diagonal"), T(y));
 }
 
 void ngd_ascend_build_topk(struct ascend_issue *c)
@@ -149,17 +143,7 @@ void ngd_ascend_build_rms_norm(struct ascend_issue *c)
     double epsilon = ngd_call_float(c->call, "epsilon");
 
     g = ngd_ascend_cast(c, &g, x.dtype);
-    ASCEND_RUN(c, RmsNorm, T(x), T(g), epsilon, T(y), T(r));
-}
-
-void ngd_ascend_build_gemma_rms_norm(struct ascend_issue *c)
-{
-    struct ascend_view x = ngd_ascend_in(c, 0), g = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
-                       r = ngd_ascend_out(c, 1);
-    double epsilon = ngd_call_float(c->call, "epsilon");
-
-    g = ngd_ascend_cast(c, &g, x.dtype);
-    ASCEND_RUN(c, GemmaRmsNorm, T(x), T(g), epsilon, T(y), T(r));
+    ASCEND_RUN_ROW(c, rms_fn, T(x), T(g), epsilon, T(y), T(r));
 }
 
 void ngd_ascend_build_add_rms_norm(struct ascend_issue *c)
