@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/dumpdir.h"
+#include "base/path.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -12,38 +13,13 @@
 
 /* ---- paths by their text ---- */
 
-/* What of path lies below dir; NULL = it doesn't. */
-static const char *below(const char *dir, const char *path)
-{
-    size_t n = strlen(dir);
-
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    if (strncmp(path, dir, n) != 0 || (path[n] != '/' && path[n] != '\0' && n > 1))
-        return NULL;
-    return path + n;
-}
-
-static bool has_parent(const char *path)
-{
-    for (const char *p = path; *p;) {
-        size_t n = strcspn(p, "/");
-
-        if (n == 2 && p[0] == '.' && p[1] == '.')
-            return true;
-        p += n;
-        p += strspn(p, "/");
-    }
-    return false;
-}
-
 static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path, const char **dir_p,
                                  const char **rest_p, struct ngd_diag *diag)
 {
     if (dumps->n_allowed == 0)
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "no directory is allowed for dumps; the daemon's option dump-dir names some");
-    if (has_parent(path))
+    if (ngd_path_has_parent(path))
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "directory \"%.300s\" goes up with \"..\"", path);
     if (path[0] != '/') {
         *dir_p = dumps->allowed[0];
@@ -51,7 +27,7 @@ static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path
         return NGD_OK;
     }
     for (size_t i = 0; i < dumps->n_allowed; i++) {
-        *rest_p = below(dumps->allowed[i], path);
+        *rest_p = ngd_path_below(dumps->allowed[i], path);
         *dir_p = dumps->allowed[i];
         if (*rest_p)
             return NGD_OK;

@@ -16,6 +16,7 @@ libngdbase_la_SOURCES = \
 	base/log.c base/log.h \
 	base/mem.c base/mem.h \
 	base/pages.c base/pages.h \
+	base/path.c base/path.h \
 	base/metrics.c base/metrics.h \
 	base/npy.c base/npy.h \
 	base/status.c base/status.h \
