@@ -167,12 +167,17 @@ static _Atomic uint64_t lost;
 
 static bool write_all(int fd, const char *line, size_t len)
 {
-    ssize_t n;
+    while (len > 0) {
+        const ssize_t n = write(fd, line, len);
 
-    do
-        n = write(fd, line, len);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)len;
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        line += n;
+        len -= (size_t)n;
+    }
+    return true;
 }
 
 /* What was lost is told once there is room again. It begins with a line break: the last line may be a part of one. */
@@ -191,13 +196,15 @@ static void put_line(int fd, const char *line, size_t len)
         atomic_fetch_add(&lost, 1);
 }
 
-void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
+static void write_line(ngd_log_level_t level, const char *component, const char *fmt, va_list ap)
+    __attribute__((format(printf, 3, 0)));
+
+static void write_line(ngd_log_level_t level, const char *component, const char *fmt, va_list ap)
 {
     int saved_errno = errno; /* callers log between a failed call and their use of errno */
     int fd = atomic_load_explicit(&log_fd, memory_order_relaxed);
     char text[LINE_MAX_BYTES], line[LINE_MAX_BYTES];
     size_t len = 0, n;
-    va_list ap;
     int want;
 
     if (level > NGD_LOG_DEBUG)
@@ -208,9 +215,7 @@ void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt
         len = put_time(line, sizeof(line));
     len += (size_t)snprintf(line + len, sizeof(line) - len, "%s %.64s: ", levels[level].name, component);
 
-    va_start(ap, fmt);
     want = vsnprintf(text, sizeof(text), fmt, ap);
-    va_end(ap);
     n = want < 0 ? 0 : (size_t)want < sizeof(text) ? (size_t)want : sizeof(text) - 1;
     for (size_t i = 0; i < n;) {
         if (len + 4 + sizeof("...\n") > sizeof(line)) {
@@ -223,4 +228,38 @@ void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt
     line[len++] = '\n';
     put_line(fd, line, len);
     errno = saved_errno;
+}
+
+void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
+{
+    va_list ap;
+
+    va_start(ap, fmt);
+    write_line(level, component, fmt, ap);
+    va_end(ap);
+}
+
+/* Two threads that find the time over at once may both begin anew: a few lines more. */
+void ngd_log_limited(struct ngd_log_limit *limit, ngd_log_level_t level, const char *component, const char *fmt, ...)
+{
+    ngd_nsec_t now = ngd_now();
+    unsigned left_out = 0;
+    va_list ap;
+
+    if (level > ngd_log_get_level())
+        return;
+    if (now >= atomic_load(&limit->until)) {
+        atomic_store(&limit->until, now + 10 * NGD_SEC);
+        atomic_store(&limit->lines, 0);
+        left_out = atomic_exchange(&limit->left_out, 0);
+    }
+    if (atomic_fetch_add(&limit->lines, 1) >= (limit->most ? limit->most : NGD_LOG_LIMIT)) {
+        atomic_fetch_add(&limit->left_out, 1);
+        return;
+    }
+    if (left_out > 0)
+        ngd_log_write(level, component, "%u lines like the next one were left out", left_out);
+    va_start(ap, fmt);
+    write_line(level, component, fmt, ap);
+    va_end(ap);
 }

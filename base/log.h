@@ -10,6 +10,7 @@
  * Control characters in a line are escaped, so that a client's text cannot forge a line; values that
  * come from outside go through ngd_log_value, which quotes them when they are not a plain word.
  */
+#include <stdatomic.h>
 #include <stdbool.h>
 
 typedef enum ngd_log_level {
@@ -34,6 +35,20 @@ const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX]);
 /* Use the macros. fmt is printf; control characters in the result are escaped. */
 void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
+
+/*
+ * Lines that others can cause as often as they like: at most `most` in ten seconds of each limit, which is static, or
+ * zero at first. The first line after these ten seconds tells how many were left out.
+ */
+#define NGD_LOG_LIMIT      10
+#define NGD_LOG_LIMIT_CALL 1000 /* of lines that a client's calls cause one by one */
+struct ngd_log_limit {
+    unsigned most;           /* 0: NGD_LOG_LIMIT */
+    _Atomic long long until; /* end of these ten seconds, in ngd_now() */
+    _Atomic unsigned lines, left_out;
+};
+void ngd_log_limited(struct ngd_log_limit *limit, ngd_log_level_t level, const char *component, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
 #define ngd_log(level, component, ...)                        \
     do {                                                      \

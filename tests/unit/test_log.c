@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "base/log.h"
 #include "tests/unit/unit.h"
 #include <errno.h>
@@ -193,8 +194,35 @@ START_TEST(lines_of_several_threads_do_not_mix)
 }
 END_TEST
 
+START_TEST(limit_leaves_lines_out_and_tells_how_many)
+{
+    static struct ngd_log_limit few, many = {.most = 25};
+    unsigned n_few = 0, n_many = 0;
+
+    capture_start();
+    ngd_clock_set_fake(100 * NGD_SEC);
+    for (int i = 0; i < 1000; i++) {
+        ngd_log_limited(&few, NGD_LOG_WARNING, "few", "line %d", i);
+        ngd_log_limited(&many, NGD_LOG_WARNING, "many", "line %d", i);
+    }
+    ngd_clock_set_fake(110 * NGD_SEC);
+    ngd_log_limited(&few, NGD_LOG_WARNING, "few", "after");
+    ngd_log_limited(&many, NGD_LOG_WARNING, "many", "after");
+    ngd_clock_set_fake(-1);
+    capture_end();
+    for (const char *at = got; (at = strstr(at, " few: line ")); at++)
+        n_few++;
+    for (const char *at = got; (at = strstr(at, " many: line ")); at++)
+        n_many++;
+    ck_assert_uint_eq(n_few, NGD_LOG_LIMIT);
+    ck_assert_uint_eq(n_many, 25);
+    ck_assert(strstr(got, " few: 990 lines like the next one were left out\n"));
+    ck_assert(strstr(got, " many: 975 lines like the next one were left out\n"));
+}
+END_TEST
+
 UNIT_MAIN("base/log", line_has_time_level_component_and_text, line_for_the_journal_has_a_priority_and_no_time,
           inherited_journal_stream_of_another_file_is_not_believed, levels_above_the_set_one_are_not_written,
           control_characters_cannot_forge_a_line, long_line_is_cut_and_still_ends_in_a_newline,
           value_is_quoted_only_when_it_needs_to_be, errno_is_kept, every_level_parses_from_its_name,
-          lines_of_several_threads_do_not_mix)
+          lines_of_several_threads_do_not_mix, limit_leaves_lines_out_and_tells_how_many)
