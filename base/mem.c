@@ -187,31 +187,34 @@ void ngd_arena_fini(struct ngd_arena *arena)
     arena->head = arena->cur = NULL;
 }
 
-/* Makes `cur` a block with room for bytes. */
+/* The link to the first block that is not in use. */
+static struct ngd_arena_block **free_blocks(struct ngd_arena *arena)
+{
+    return arena->cur ? &arena->cur->next : &arena->head;
+}
+
+/*
+ * Makes `cur` a block with room for bytes. Frees the kept blocks that are too small on the way: if they stayed behind a
+ * larger one, an arena whose requests grow a little with each use would keep a block of each size it ever had.
+ */
 static bool arena_advance(struct ngd_arena *arena, size_t bytes)
 {
-    struct ngd_arena_block *next = arena->cur ? arena->cur->next : arena->head;
+    struct ngd_arena_block **link = free_blocks(arena), *block;
     size_t cap = bytes > arena->block_bytes ? bytes : arena->block_bytes;
     size_t total;
 
-    if (next && next->cap >= bytes) {
-        next->used = 0;
-        arena->cur = next;
-        return true;
+    while ((block = *link) != NULL && block->cap < bytes) {
+        *link = block->next;
+        ngd_free(block);
     }
-    if (__builtin_add_overflow(cap, sizeof(struct ngd_arena_block), &total))
-        return false;
-    struct ngd_arena_block *block = ngd_aligned_alloc(ARENA_ALIGN, total);
-
-    if (!block)
-        return false;
-    block->cap = cap;
+    if (!block) {
+        if (__builtin_add_overflow(cap, sizeof(*block), &total) || !(block = ngd_aligned_alloc(ARENA_ALIGN, total)))
+            return false;
+        block->cap = cap;
+        block->next = NULL;
+        *link = block;
+    }
     block->used = 0;
-    block->next = next;
-    if (arena->cur)
-        arena->cur->next = block;
-    else
-        arena->head = block;
     arena->cur = block;
     return true;
 }
@@ -259,4 +262,30 @@ char *ngd_arena_strdup(struct ngd_arena *arena, const char *s)
 void ngd_arena_reset(struct ngd_arena *arena)
 {
     arena->cur = NULL;
+}
+
+void ngd_arena_trim(struct ngd_arena *arena, size_t keep)
+{
+    struct ngd_arena_block **link = &arena->head, *block;
+    size_t kept = 0;
+
+    arena->cur = NULL;
+    while ((block = *link) != NULL) {
+        if (block->cap <= keep - kept) {
+            kept += block->cap;
+            link = &block->next;
+        } else {
+            *link = block->next;
+            ngd_free(block);
+        }
+    }
+}
+
+size_t ngd_arena_bytes(const struct ngd_arena *arena)
+{
+    size_t n = 0;
+
+    for (const struct ngd_arena_block *block = arena->head; block; block = block->next)
+        n += sizeof(*block) + block->cap;
+    return n;
 }

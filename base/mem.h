@@ -51,5 +51,7 @@ void *ngd_arena_alloc(struct ngd_arena *arena, size_t bytes); /* 16-byte aligned
 void *ngd_arena_calloc(struct ngd_arena *arena, size_t n, size_t bytes);
 char *ngd_arena_strdup(struct ngd_arena *arena, const char *s);
 void ngd_arena_reset(struct ngd_arena *arena);
+void ngd_arena_trim(struct ngd_arena *arena, size_t keep); /* a reset that keeps blocks for at most `keep` bytes */
+size_t ngd_arena_bytes(const struct ngd_arena *arena);     /* of all its blocks */
 
 #endif

@@ -340,6 +340,67 @@ START_TEST(arena_calloc_clears_reused_memory)
 }
 END_TEST
 
+START_TEST(arena_whose_requests_grow_keeps_room_for_the_last_ones)
+{
+    struct ngd_arena arena;
+
+    ngd_arena_init(&arena, 128);
+    for (size_t n = 200; n < 20000; n += 16) {
+        ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, n));
+        ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 64));
+        ngd_arena_reset(&arena);
+    }
+    ck_assert_uint_le(ngd_arena_bytes(&arena), 32768);
+    ngd_arena_fini(&arena);
+}
+END_TEST
+
+START_TEST(arena_without_memory_for_a_larger_block_stays_usable)
+{
+    struct ngd_arena arena;
+
+    ngd_arena_init(&arena, 64);
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 64));
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 64));
+    ngd_arena_reset(&arena);
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 64));
+    ngd_mem_fail_after(0);
+    ck_assert_ptr_null(ngd_arena_alloc(&arena, 1000)); /* the second block was too small, and is gone */
+    ngd_mem_fail_after(-1);
+    for (int i = 0; i < 10; i++)
+        memset(ngd_arena_alloc(&arena, 64), i, 64);
+    ngd_arena_fini(&arena);
+}
+END_TEST
+
+START_TEST(trimmed_arena_keeps_what_it_may_and_can_be_used_again)
+{
+    struct ngd_arena arena;
+    uint64_t before;
+    size_t kept;
+
+    ngd_arena_init(&arena, 128);
+    ngd_arena_trim(&arena, 0); /* of nothing */
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 5000));
+    for (int i = 0; i < 10; i++)
+        ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 128));
+    ngd_arena_trim(&arena, 300);
+    kept = ngd_arena_bytes(&arena);
+    ck_assert_uint_ge(kept, 256); /* two of the small ones */
+    ck_assert_uint_le(kept, 400);
+    before = ngd_mem_thread_allocs();
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 128));
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 128));
+    ck_assert_uint_eq(ngd_mem_thread_allocs(), before);
+    ngd_arena_trim(&arena, SIZE_MAX);
+    ck_assert_uint_eq(ngd_arena_bytes(&arena), kept);
+    ngd_arena_trim(&arena, 0);
+    ck_assert_uint_eq(ngd_arena_bytes(&arena), 0);
+    ck_assert_ptr_nonnull(ngd_arena_alloc(&arena, 1));
+    ngd_arena_fini(&arena);
+}
+END_TEST
+
 UNIT_MAIN("base/mem", zero_bytes_give_a_pointer_because_null_means_failure, products_that_overflow_fail,
           calloc_memory_is_zero, aligned_memory_is_aligned, copies_are_equal_and_terminated,
           fail_after_fails_the_nth_allocation_and_all_later_ones, hook_and_count_belong_to_the_calling_thread,
@@ -347,4 +408,5 @@ UNIT_MAIN("base/mem", zero_bytes_give_a_pointer_because_null_means_failure, prod
           warming_is_bounded_and_keeps_nothing, pages_are_zeroed_and_aligned_and_do_not_overlap,
           pages_go_back_to_the_system_when_they_are_freed, arena_memory_is_aligned_and_does_not_overlap,
           arena_after_reset_allocates_nothing_for_the_same_requests, arena_without_memory_returns_null_and_stays_usable,
-          arena_calloc_clears_reused_memory)
+          arena_calloc_clears_reused_memory, arena_whose_requests_grow_keeps_room_for_the_last_ones,
+          arena_without_memory_for_a_larger_block_stays_usable, trimmed_arena_keeps_what_it_may_and_can_be_used_again)
