@@ -19,7 +19,8 @@
 #include <string.h>
 
 #define PREFIX          "npugraphd_"
-#define LABEL_MAX_BYTES 128
+#define LABEL_MAX_BYTES 160 /* an identity has fewer: two of them never look alike */
+#define IDENTITY        "identity"
 
 /* Upper bounds, 1-2-5 steps from 1 µs to 10 s. A replay of a small graph takes some µs, a capture
  * some seconds; one row of bounds for all keeps dashboards comparable. */
@@ -42,7 +43,7 @@ struct ngd_metric_row {
     _Atomic int64_t value; /* counters: as uint64_t */
     struct ngd_metric_row *next;
     bool hidden;
-    char label[LABEL_MAX_BYTES + 1];
+    char label[LABEL_MAX_BYTES + 1], owner[LABEL_MAX_BYTES + 1];
 };
 
 static const struct {
@@ -71,6 +72,18 @@ static struct {
 static bool labelled(ngd_metric_t m)
 {
     return families[m].label[0] != '\0';
+}
+
+/* The number of bytes of the first label's name. */
+static size_t label_len(ngd_metric_t m)
+{
+    return strcspn(families[m].label, ",");
+}
+
+/* Its rows belong to somebody. */
+static bool owned(ngd_metric_t m)
+{
+    return families[m].label[label_len(m)] != '\0' || strcmp(families[m].label, IDENTITY) == 0;
 }
 
 static void hist_observe(struct histogram *h, ngd_nsec_t t)
@@ -163,10 +176,10 @@ static void copy_label(char out[LABEL_MAX_BYTES + 1], const char *value)
     out[len] = '\0';
 }
 
-static struct ngd_metric_row *find_row(ngd_metric_t m, const char *label) NGD_REQUIRES(lock)
+static struct ngd_metric_row *find_row(ngd_metric_t m, const char *label, const char *owner) NGD_REQUIRES(lock)
 {
     for (struct ngd_metric_row *row = state[m].rows; row; row = row->next)
-        if (strcmp(row->label, label) == 0)
+        if (strcmp(row->label, label) == 0 && strcmp(row->owner, owner) == 0)
             return row;
     return NULL;
 }
@@ -185,13 +198,17 @@ static struct ngd_metric_row *new_row(ngd_metric_t m) NGD_REQUIRES(lock)
     return row;
 }
 
-/* A hidden row of a full family starts again at zero; to Prometheus it is a new series. */
+/* A hidden row of a full family starts again at zero: to Prometheus it is a new series. What it counted is "other". */
 static struct ngd_metric_row *recycle_row(ngd_metric_t m) NGD_REQUIRES(lock)
 {
     for (struct ngd_metric_row *row = state[m].rows; row; row = row->next) {
+        int64_t value;
+
         if (!row->hidden)
             continue;
-        atomic_store_explicit(&row->value, 0, memory_order_relaxed);
+        value = atomic_exchange_explicit(&row->value, 0, memory_order_relaxed);
+        if (families[m].kind != KIND_GAUGE)
+            ngd_metric_row_add(&state[m].base, (uint64_t)value);
         return row;
     }
     return NULL;
@@ -199,18 +216,26 @@ static struct ngd_metric_row *recycle_row(ngd_metric_t m) NGD_REQUIRES(lock)
 
 struct ngd_metric_row *ngd_metric_row(ngd_metric_t m, const char *label_value)
 {
-    char label[LABEL_MAX_BYTES + 1];
+    return ngd_metric_row_of(m, label_value, strcmp(families[m].label, IDENTITY) == 0 ? label_value : "");
+}
+
+struct ngd_metric_row *ngd_metric_row_of(ngd_metric_t m, const char *label_value, const char *owner_name)
+{
+    char label[LABEL_MAX_BYTES + 1], owner[LABEL_MAX_BYTES + 1];
     struct ngd_metric_row *row;
 
     if (!labelled(m))
         return &state[m].base;
     copy_label(label, label_value);
+    copy_label(owner, owner_name);
     ngd_mutex_lock(&lock);
-    row = find_row(m, label);
+    row = find_row(m, label, owner);
     if (!row) {
         row = state[m].n_rows < NGD_METRIC_ROWS_MAX ? new_row(m) : recycle_row(m);
-        if (row)
+        if (row) {
             memcpy(row->label, label, sizeof(label));
+            memcpy(row->owner, owner, sizeof(owner));
+        }
     }
     if (row)
         row->hidden = false;
@@ -263,18 +288,29 @@ static void put_escaped(struct ngd_strbuf *sb, const char *s, bool quotes)
     }
 }
 
-static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix, const char *label, const char *le)
+static void put_label(struct ngd_strbuf *sb, char before, const char *name, size_t n_name, const char *value)
 {
+    ngd_strbuf_putc(sb, before);
+    ngd_strbuf_append_n(sb, name, n_name);
+    ngd_strbuf_append(sb, "=\"");
+    put_escaped(sb, value, true);
+    ngd_strbuf_putc(sb, '"');
+}
+
+/* row: NULL without a label. le: NULL but for buckets. */
+static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix, const struct ngd_metric_row *row,
+                       const char *le)
+{
+    const size_t n = label_len(m);
+
     ngd_strbuf_printf(sb, PREFIX "%s%s", families[m].name, suffix);
-    if (label || le) {
-        ngd_strbuf_putc(sb, '{');
-        if (label) {
-            ngd_strbuf_printf(sb, "%s=\"", families[m].label);
-            put_escaped(sb, label, true);
-            ngd_strbuf_append(sb, le ? "\"," : "\"");
-        }
-        if (le)
-            ngd_strbuf_printf(sb, "le=\"%s\"", le);
+    if (row || le) {
+        if (row)
+            put_label(sb, '{', families[m].label, n, row->label);
+        if (row && families[m].label[n])
+            put_label(sb, ',', families[m].label + n + 1, strlen(families[m].label + n + 1), row->owner);
+        if (le) /* of histograms, which have no other */
+            put_label(sb, '{', "le", 2, le);
         ngd_strbuf_putc(sb, '}');
     }
     ngd_strbuf_putc(sb, ' ');
@@ -301,30 +337,56 @@ static void put_histogram(struct ngd_strbuf *sb, ngd_metric_t m)
     ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)total);
 }
 
-static void put_row(struct ngd_strbuf *sb, ngd_metric_t m, const char *label, const struct ngd_metric_row *row)
+/* row: NULL without a label. */
+static void put_value(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_row *row, int64_t v)
 {
-    int64_t v = atomic_load_explicit(&row->value, memory_order_relaxed);
 
     switch (families[m].kind) {
     case KIND_HISTOGRAM:
         put_histogram(sb, m);
         break;
     case KIND_GAUGE:
-        put_series(sb, m, "", label, NULL);
+        put_series(sb, m, "", row, NULL);
         ngd_strbuf_printf(sb, "%lld\n", (long long)v);
         break;
     case KIND_COUNTER:
-        put_series(sb, m, "", label, NULL);
+        put_series(sb, m, "", row, NULL);
         ngd_strbuf_printf(sb, "%llu\n", (unsigned long long)v);
         break;
     case KIND_TIME_COUNTER:
-        put_series(sb, m, "", label, NULL);
+        put_series(sb, m, "", row, NULL);
         ngd_strbuf_printf(sb, "%llu.%06llu\n", (unsigned long long)v / 1000000u, (unsigned long long)v % 1000000u);
         break;
     }
 }
 
-static void put_family(struct ngd_strbuf *sb, ngd_metric_t m)
+static bool shows(const struct ngd_metric_view *view, ngd_metric_t m, const struct ngd_metric_row *row)
+{
+    return view->all || !owned(m) || (view->owner && strcmp(view->owner, row->owner) == 0);
+}
+
+/* Counters of objects that are gone stay in the sum of what is not shown, which must not fall. */
+static void put_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
+{
+    static const struct ngd_metric_row other_row = {.label = "other", .owner = "other"};
+    int64_t other = (int64_t)row_value(&state[m].base);
+    bool any = false;
+
+    ngd_mutex_lock(&lock);
+    for (const struct ngd_metric_row *row = state[m].rows; row; row = row->next) {
+        if (!shows(view, m, row)) {
+            any = true;
+            other += row->hidden && families[m].kind == KIND_GAUGE ? 0 : (int64_t)row_value(row);
+        } else if (!row->hidden) {
+            put_value(sb, m, row, (int64_t)row_value(row));
+        }
+    }
+    if (any || state[m].other_used || other != 0)
+        put_value(sb, m, &other_row, other);
+    ngd_mutex_unlock(&lock);
+}
+
+static void put_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
 {
     static const char *const kinds[] = {
         [KIND_COUNTER] = "counter",
@@ -336,23 +398,18 @@ static void put_family(struct ngd_strbuf *sb, ngd_metric_t m)
     ngd_strbuf_printf(sb, "# HELP " PREFIX "%s ", families[m].name);
     put_escaped(sb, families[m].help, false);
     ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%s %s\n", families[m].name, kinds[families[m].kind]);
-    if (!labelled(m)) {
-        put_row(sb, m, NULL, &state[m].base);
-        return;
-    }
-    ngd_mutex_lock(&lock);
-    for (const struct ngd_metric_row *row = state[m].rows; row; row = row->next)
-        if (!row->hidden)
-            put_row(sb, m, row->label, row);
-    if (state[m].other_used || row_value(&state[m].base) != 0)
-        put_row(sb, m, "other", &state[m].base);
-    ngd_mutex_unlock(&lock);
+    if (labelled(m))
+        put_rows(sb, m, view);
+    else
+        put_value(sb, m, NULL, (int64_t)row_value(&state[m].base));
 }
 
-void ngd_metrics_render(struct ngd_strbuf *sb)
+void ngd_metrics_render(struct ngd_strbuf *sb, const struct ngd_metric_view *view)
 {
+    static const struct ngd_metric_view all = {.all = true};
+
     for (int m = 0; m < NGD_M_MAX; m++)
-        put_family(sb, (ngd_metric_t)m);
+        put_family(sb, (ngd_metric_t)m, view ? view : &all);
 }
 
 double ngd_metric_quantile(ngd_metric_t m, double q)

@@ -91,7 +91,7 @@ void ngd_stats_gauges(struct ngd_daemon *d)
 void ngd_stats_prometheus(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
     ngd_stats_gauges(d);
-    ngd_metrics_render(sb);
+    ngd_metrics_render(sb, NULL);
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */

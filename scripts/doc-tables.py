@@ -43,7 +43,7 @@ Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
     for _, kind, name, label, text in rows("metrics.def",
                                            r'^NGD_METRIC\((\w+), (\w+), "([^"]*)", "([^"]*)", "([^"]*)"\)'):
         kind = kind.removeprefix("TIME_").lower()
-        print(f"| `npugraphd_{name}` | {kind} | {f'`{label}`' if label else ''} | {text} |")
+        print(f"| `npugraphd_{name}` | {kind} | {', '.join(f'`{part}`' for part in label.split(',')) if label else ''} | {text} |")
 
 
 OPERATOR = re.compile(r'^NGD_OP\((\w+), "([^"]+)", (\w+), (\w+), (\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+),\s*'

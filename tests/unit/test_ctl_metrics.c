@@ -13,7 +13,7 @@ static struct ctl_histogram look(void)
     struct ngd_strbuf sb;
 
     ngd_strbuf_init(&sb);
-    ngd_metrics_render(&sb);
+    ngd_metrics_render(&sb, NULL);
     ctl_histogram_read(ngd_strbuf_str(&sb), "replay_seconds", &h);
     ngd_strbuf_fini(&sb);
     return h;

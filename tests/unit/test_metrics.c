@@ -3,26 +3,37 @@
 #include "base/mem.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 static struct ngd_strbuf page;
 
-static const char *render(void)
+static const char *render_view(const struct ngd_metric_view *view)
 {
     ngd_strbuf_clear(&page);
-    ngd_metrics_render(&page);
+    ngd_metrics_render(&page, view);
     ck_assert(!page.failed);
     return ngd_strbuf_str(&page);
 }
 
-static bool has(const char *line)
+static const char *render(void)
+{
+    return render_view(NULL);
+}
+
+static bool has_in(const struct ngd_metric_view *view, const char *line)
 {
     char needle[512];
 
     snprintf(needle, sizeof(needle), "\n%s\n", line);
-    return strstr(render(), needle) != NULL;
+    return strstr(render_view(view), needle) != NULL;
+}
+
+static bool has(const char *line)
+{
+    return has_in(NULL, line);
 }
 
 START_TEST(counter_and_gauge_show_their_values)
@@ -52,8 +63,8 @@ START_TEST(row_is_the_same_for_the_same_label_and_sums_up)
     ngd_metric_row_add(b, 7);
     ck_assert_uint_eq(ngd_metric_row_get(a), 5);
     ck_assert_uint_eq(ngd_metric_get(NGD_M_REPLAYS), 12);
-    ck_assert(has("npugraphd_graph_replays_total{graph=\"decode\"} 5"));
-    ck_assert(has("npugraphd_graph_replays_total{graph=\"prefill\"} 7"));
+    ck_assert(has("npugraphd_graph_replays_total{graph=\"decode\",owner=\"\"} 5"));
+    ck_assert(has("npugraphd_graph_replays_total{graph=\"prefill\",owner=\"\"} 7"));
 }
 END_TEST
 
@@ -65,7 +76,7 @@ START_TEST(hidden_row_is_not_shown_until_asked_for_again)
     ngd_metric_row_hide(row);
     ck_assert_ptr_null(strstr(render(), "\"gone\""));
     ck_assert_ptr_eq(ngd_metric_row(NGD_M_REPLAYS, "gone"), row);
-    ck_assert(has("npugraphd_graph_replays_total{graph=\"gone\"} 9")); /* a counter does not go back */
+    ck_assert(has("npugraphd_graph_replays_total{graph=\"gone\",owner=\"\"} 9")); /* a counter does not go back */
     ngd_metric_row_hide(NULL);
 }
 END_TEST
@@ -96,11 +107,52 @@ START_TEST(rows_beyond_the_limit_go_to_other_and_hidden_ones_are_reused)
     extra = ngd_metric_row(NGD_M_CAPTURES, "one too many");
     ck_assert_ptr_eq(extra, ngd_metric_row(NGD_M_CAPTURES, "and another"));
     ngd_metric_row_add(extra, 3);
-    ck_assert(has("npugraphd_graph_captures_total{graph=\"other\"} 3"));
+    ck_assert(has("npugraphd_graph_captures_total{graph=\"other\",owner=\"other\"} 3"));
     ngd_metric_row_hide(rows[17]);
     again = ngd_metric_row(NGD_M_CAPTURES, "new");
     ck_assert_ptr_eq(again, rows[17]);
-    ck_assert(has("npugraphd_graph_captures_total{graph=\"new\"} 0"));
+    ck_assert(has("npugraphd_graph_captures_total{graph=\"new\",owner=\"\"} 0"));
+    ck_assert(has("npugraphd_graph_captures_total{graph=\"other\",owner=\"other\"} 4")); /* nothing counted is lost */
+}
+END_TEST
+
+static const char *replays_of_others(uint64_t n)
+{
+    static char line[100];
+
+    snprintf(line, sizeof(line), "npugraphd_graph_replays_total{graph=\"other\",owner=\"other\"} %" PRIu64, n);
+    return line;
+}
+
+START_TEST(rows_of_owners_are_apart_and_a_view_shows_only_its_own)
+{
+    const uint64_t before = ngd_metric_get(NGD_M_REPLAYS); /* without forks other tests' rows are there */
+    struct ngd_metric_row *a = ngd_metric_row_of(NGD_M_REPLAYS, "same", "uid:1"),
+                          *b = ngd_metric_row_of(NGD_M_REPLAYS, "same", "uid:2"),
+                          *blocks = ngd_metric_row_of(NGD_M_KV_BLOCKS_USED, "m", "uid:2");
+    const struct ngd_metric_view own = {.owner = "uid:1"}, nobody = {.owner = NULL};
+
+    ck_assert_ptr_ne(a, b);
+    ngd_metric_row_add(a, 5);
+    ngd_metric_row_add(b, 7);
+    ngd_metric_row_set(blocks, 9);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_IDENTITY_REPLAYS, "uid:2"), 3);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_RPC_ERRORS, "DRAINING"), 1);
+    ck_assert(has("npugraphd_graph_replays_total{graph=\"same\",owner=\"uid:1\"} 5"));
+    ck_assert(has("npugraphd_graph_replays_total{graph=\"same\",owner=\"uid:2\"} 7"));
+    ck_assert(has("npugraphd_identity_replays_total{identity=\"uid:2\"} 3"));
+    ck_assert(has_in(&own, "npugraphd_graph_replays_total{graph=\"same\",owner=\"uid:1\"} 5"));
+    ck_assert(has_in(&own, replays_of_others(before + 7)));
+    ck_assert(has_in(&own, "npugraphd_identity_replays_total{identity=\"other\"} 3"));
+    ck_assert(has_in(&own, "npugraphd_rpc_errors_total{reason=\"DRAINING\"} 1"));
+    ck_assert_ptr_null(strstr(render_view(&own), "uid:2"));
+    ck_assert(has_in(&nobody, replays_of_others(before + 12)));
+    ck_assert(has_in(&nobody, "npugraphd_kv_blocks_used{model=\"other\",owner=\"other\"} 9"));
+    ck_assert_ptr_null(strstr(render_view(&nobody), "uid:"));
+    ngd_metric_row_hide(b); /* a sum of counters does not fall when an object goes; one of gauges does */
+    ngd_metric_row_hide(blocks);
+    ck_assert(has_in(&nobody, replays_of_others(before + 12)));
+    ck_assert(has_in(&nobody, "npugraphd_kv_blocks_used{model=\"other\",owner=\"other\"} 0"));
 }
 END_TEST
 
@@ -211,7 +263,8 @@ END_TEST
 
 UNIT_MAIN("base/metrics", counter_and_gauge_show_their_values, row_is_the_same_for_the_same_label_and_sums_up,
           hidden_row_is_not_shown_until_asked_for_again, labels_are_escaped_bounded_and_valid_utf8,
-          rows_beyond_the_limit_go_to_other_and_hidden_ones_are_reused, row_without_memory_is_other_and_never_null,
+          rows_beyond_the_limit_go_to_other_and_hidden_ones_are_reused,
+          rows_of_owners_are_apart_and_a_view_shows_only_its_own, row_without_memory_is_other_and_never_null,
           histogram_counts_each_value_in_its_bucket, quantile_interpolates_inside_its_bucket,
           time_counter_counts_microseconds_and_shows_seconds, no_count_is_lost_between_threads_and_a_scrape,
           adding_allocates_nothing, promtool_accepts_the_page)
