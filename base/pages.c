@@ -17,6 +17,7 @@
 
 #define HUGE_PAGE  ((uint64_t)2 << 20)
 #define HUGE_FROM  (2 * HUGE_PAGE)
+#define PIECE      ((uint64_t)32 << 20)
 #define HEAP_BELOW (16u << 10) /* norm weights and the like: a page each would be mostly air */
 
 static void *map(uint64_t bytes)
@@ -201,6 +202,14 @@ void *ngd_pages_alloc(uint64_t bytes)
     return bytes < HEAP_BELOW ? heap_alloc(bytes) : map(page_rounded(bytes));
 }
 
+/* In pieces: the system holds a lock while it frees pages, and who maps memory meanwhile waits for it. */
+static void unmap(char *p, uint64_t bytes)
+{
+    for (uint64_t at = 0; bytes > PIECE && at < bytes; at += PIECE)
+        madvise(p + at, bytes - at < PIECE ? bytes - at : PIECE, MADV_DONTNEED);
+    munmap(p, bytes);
+}
+
 void ngd_pages_free(void *p, uint64_t bytes)
 {
     if (bytes && bytes < HUGE_FROM && arena_ready())
@@ -208,5 +217,5 @@ void ngd_pages_free(void *p, uint64_t bytes)
     else if (bytes < HEAP_BELOW)
         ngd_free(p);
     else
-        munmap(p, page_rounded(bytes));
+        unmap(p, page_rounded(bytes));
 }

@@ -4,12 +4,15 @@
  *
  * A buffer is a holder of the device's budget from its creation to its last unref. An empty buffer is allowed
  * (a weight with a dimension of 0) and counts as the smallest unit, so that it is listed like any other.
+ * A view is no holder: it keeps the buffer whose memory it shows.
  */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "devices/device_int.h"
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 static ngd_status_t new_buffer(struct ngd_device *dev, ngd_buffer_kind_t kind, const char *label,
                                struct ngd_buffer **buf_p)
@@ -29,6 +32,39 @@ static ngd_status_t new_buffer(struct ngd_device *dev, ngd_buffer_kind_t kind, c
     return NGD_OK;
 }
 
+ngd_status_t ngd_buffer_view(struct ngd_buffer *of, struct ngd_buffer **buf_p, struct ngd_diag *diag)
+{
+    struct ngd_buffer *base = of->base ? of->base : of, *buf;
+    ngd_status_t status = new_buffer(base->dev, base->holder.kind, base->label, &buf);
+
+    if (status)
+        return ngd_diag_set(diag, status, "no host memory for the record of buffer \"%.200s\"", base->label);
+    buf->base = ngd_buffer_ref(base);
+    buf->mem = base->mem;
+    buf->bytes = base->bytes;
+    buf->generation = base->generation;
+    *buf_p = buf;
+    return NGD_OK;
+}
+
+bool ngd_buffer_same(const struct ngd_buffer *a, const struct ngd_buffer *b)
+{
+    if (!a || !b)
+        return a == b;
+    return (a->base ? a->base : a) == (b->base ? b->base : b);
+}
+
+void ngd_buffer_set_charge(struct ngd_buffer *buf, struct ngd_charge *charge)
+{
+    assert(!buf->charge.payer);
+    buf->charge = ngd_charge_move(charge);
+}
+
+struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf)
+{
+    return buf->charge.payer;
+}
+
 ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffer_kind_t kind, const char *label,
                                struct ngd_buffer **buf_p, struct ngd_diag *diag)
 {
@@ -43,6 +79,10 @@ ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffe
     if (status)
         goto free_buf;
     status = dev->backend->memory.alloc(dev->handle, rounded, &buf->mem, diag);
+    if (status && ngd_device_is_freeing(dev)) { /* the budget had room, and the system not yet */
+        ngd_device_settle(dev);
+        status = dev->backend->memory.alloc(dev->handle, rounded, &buf->mem, diag);
+    }
     if (status) {
         ngd_diag_prefix(diag, "buffer \"%.200s\": ", buf->label);
         goto release;
@@ -69,17 +109,36 @@ bool ngd_buffer_is_last(const struct ngd_buffer *buf)
     return atomic_load_explicit(&buf->refs, memory_order_acquire) == 1;
 }
 
-struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf)
+/* The memory first: neither budget nor quota may ever say that there is room which is not there yet. */
+static void free_memory(struct ngd_buffer *buf)
 {
-    uint64_t rounded;
+    const uint64_t rounded = ngd_device_rounded(buf->bytes ? buf->bytes : 1);
 
-    if (!buf || atomic_fetch_sub_explicit(&buf->refs, 1, memory_order_acq_rel) != 1)
-        return NULL;
-    rounded = ngd_device_rounded(buf->bytes ? buf->bytes : 1);
-    /* The memory first: the budget must never say that there is room which is not there yet. */
+    while (buf->bytes >= NGD_FREE_LATER && NGD_FAULT(FREE_SLOW))
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     buf->dev->backend->memory.free(buf->dev->handle, buf->mem, rounded);
     ngd_device_release(buf->dev, &buf->holder, rounded);
+}
+
+void ngd_buffer_free(struct ngd_buffer *buf)
+{
+    struct ngd_charge charge;
+
+    if (buf->base)
+        ngd_buffer_unref(buf->base);
+    else
+        free_memory(buf);
+    charge = ngd_charge_move(&buf->charge);
     ngd_free(buf);
+    ngd_charge_end(&charge);
+}
+
+struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf)
+{
+    if (!buf || atomic_fetch_sub_explicit(&buf->refs, 1, memory_order_acq_rel) != 1)
+        return NULL;
+    if (buf->base || buf->bytes < NGD_FREE_LATER || !ngd_device_free_later(buf->dev, buf))
+        ngd_buffer_free(buf);
     return NULL;
 }
 

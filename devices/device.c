@@ -44,14 +44,7 @@ static ngd_status_t unknown_backend(const char *name, struct ngd_diag *diag)
     return NGD_ERR_NOT_FOUND;
 }
 
-static ngd_status_t count_more(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag)
-{
-    struct ngd_device *dev = ctx;
-    uint64_t all = bytes > UINT64_MAX - spare ? UINT64_MAX : bytes + spare;
-    ngd_status_t status = ngd_device_check_room(dev, all, dev->layouts.label, diag);
-
-    return status ? status : ngd_device_reserve(dev, &dev->layouts, bytes, diag);
-}
+static ngd_status_t count_more(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag);
 
 static void count_less(void *ctx, uint64_t bytes)
 {
@@ -104,6 +97,9 @@ ngd_status_t ngd_device_open(const struct ngd_device_params *params, struct ngd_
                                            .vectorcores = dev->info.vectorcores};
     ngd_mutex_init(&dev->lock, NGD_RANK_DEVICE);
     ngd_list_init(&dev->holders);
+    ngd_list_init(&dev->leaving);
+    ngd_cond_init(&dev->leave);
+    ngd_cond_init(&dev->gone);
     atomic_init(&dev->next_generation, 1);
     let_backend_count(dev);
     ngd_debug("devices", "device %s is open arch=%s memory=%" PRIu64 " threads=%u", dev->info.name, dev->info.arch,
@@ -116,11 +112,14 @@ void ngd_device_close(struct ngd_device *dev)
 {
     if (!dev)
         return;
+    ngd_device_stop_freeing(dev);
     ngd_mutex_lock(&dev->lock);
     assert(ngd_list_empty(&dev->holders));
     assert(dev->streams == 0);
     ngd_mutex_unlock(&dev->lock);
     dev->backend->lifecycle.close(dev->handle);
+    ngd_cond_fini(&dev->leave);
+    ngd_cond_fini(&dev->gone);
     ngd_mutex_fini(&dev->lock);
     ngd_free(dev);
 }
@@ -215,21 +214,22 @@ static uint32_t find_largest(struct ngd_device *dev, const struct ngd_holder *to
 static ngd_status_t no_room(struct ngd_device *dev, uint64_t bytes, const char *what, struct ngd_diag *diag)
     NGD_REQUIRES(dev->lock)
 {
+    static const char *const kinds[] = {"buffer", "weights", "KV state", "pool"};
     const struct ngd_holder *top[LARGEST];
     char a[32], b[32], c[32], text[512] = "";
     uint32_t n = find_largest(dev, top);
     size_t at = 0;
 
     for (uint32_t i = 0; i < n && at < sizeof(text); i++)
-        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s\"%.100s\" (%s)",
-                               i ? ", " : "; largest holders: ", top[i]->label, human(top[i]->bytes, a));
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%s (%s)",
+                               i ? ", " : "; largest holders: ", kinds[top[i]->kind], human(top[i]->bytes, a));
     return ngd_diag_set(
         diag, NGD_ERR_NO_DEVICE_MEMORY,
         "\"%.200s\" needs %s (%" PRIu64 " bytes) on device %s, whose budget is %s, of which %s are used%s", what,
         human(bytes, a), bytes, dev->info.name, human(dev->info.memory_bytes, b), human(dev->used, c), text);
 }
 
-static bool has_room(struct ngd_device *dev, uint64_t bytes) NGD_REQUIRES(dev->lock)
+bool ngd_device_has_room(const struct ngd_device *dev, uint64_t bytes)
 {
     return bytes <= dev->info.memory_bytes && dev->used <= dev->info.memory_bytes - bytes;
 }
@@ -239,10 +239,18 @@ ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const
     ngd_status_t status = NGD_OK;
 
     ngd_mutex_lock(&dev->lock);
-    if (!has_room(dev, bytes))
+    if (!ngd_device_wait_for_room(dev, bytes))
         status = no_room(dev, bytes, what, diag);
     ngd_mutex_unlock(&dev->lock);
     return status;
+}
+
+static void take_room(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes) NGD_REQUIRES(dev->lock)
+{
+    if (ngd_list_empty(&holder->link))
+        ngd_list_push_back(&dev->holders, &holder->link);
+    holder->bytes += bytes;
+    dev->used += bytes;
 }
 
 ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes,
@@ -251,14 +259,26 @@ ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holde
     ngd_status_t status = NGD_OK;
 
     ngd_mutex_lock(&dev->lock);
-    if (!has_room(dev, bytes)) {
+    if (ngd_device_wait_for_room(dev, bytes))
+        take_room(dev, holder, bytes);
+    else
         status = no_room(dev, bytes, holder->label, diag);
-    } else {
-        if (ngd_list_empty(&holder->link))
-            ngd_list_push_back(&dev->holders, &holder->link);
-        holder->bytes += bytes;
-        dev->used += bytes;
-    }
+    ngd_mutex_unlock(&dev->lock);
+    return status;
+}
+
+/* Does not wait: the backend may hold a lock that freeing takes. */
+static ngd_status_t count_more(void *ctx, uint64_t bytes, uint64_t spare, struct ngd_diag *diag)
+{
+    struct ngd_device *dev = ctx;
+    uint64_t all = bytes > UINT64_MAX - spare ? UINT64_MAX : bytes + spare;
+    ngd_status_t status = NGD_OK;
+
+    ngd_mutex_lock(&dev->lock);
+    if (ngd_device_has_room(dev, all))
+        take_room(dev, &dev->layouts, bytes);
+    else
+        status = no_room(dev, all, dev->layouts.label, diag);
     ngd_mutex_unlock(&dev->lock);
     return status;
 }

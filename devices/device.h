@@ -16,6 +16,7 @@
  * Threads: a stream has one user at a time (its worker); everything else from any thread.
  * Objects are destroyed by their owner after what uses them: instance -> executable, pool; stream -> device.
  */
+#include "base/charge.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/strbuf.h"
@@ -81,12 +82,30 @@ typedef enum ngd_buffer_kind {
 
 /*
  * Allocates zeroed memory, 64-byte aligned. NGD_ERR_NO_DEVICE_MEMORY is decided before anything is allocated, and the
- * diagnosis names the need, the budget, what is free and the largest holders (label and bytes).
+ * diagnosis names the need, the budget, what is free and the largest holders: their kinds and
+ * bytes, since labels are their owners'.
  */
 ngd_status_t ngd_buffer_create(struct ngd_device *dev, uint64_t bytes, ngd_buffer_kind_t kind, const char *label,
                                struct ngd_buffer **buf_p, struct ngd_diag *diag);
 /* Would a set of buffers of `bytes` in all fit? Same diagnosis; for checks before a load begins. */
 ngd_status_t ngd_device_check_room(struct ngd_device *dev, uint64_t bytes, const char *what, struct ngd_diag *diag);
+/*
+ * Buffers of NGD_FREE_LATER bytes and more are freed by a thread of the device after their last reference, and count
+ * until then. An allocation for which there is no room waits for those, so a thread that must not wait asks first
+ * whether there are any. settle: waits until what had lost its last reference before is free.
+ */
+#define NGD_FREE_LATER ((uint64_t)32 << 20)
+bool ngd_device_is_freeing(struct ngd_device *dev);
+void ngd_device_settle(struct ngd_device *dev);
+/*
+ * A buffer of its own for the memory of `of`, which stays as long as one of them does: with its own references and its
+ * own charge, for memory that several owners hold. In all else it is `of`, its generation included.
+ */
+ngd_status_t ngd_buffer_view(struct ngd_buffer *of, struct ngd_buffer **buf_p, struct ngd_diag *diag);
+bool ngd_buffer_same(const struct ngd_buffer *a, const struct ngd_buffer *b); /* one memory */
+/* Before others know the buffer: takes over the charge, which ends when the memory is free. */
+void ngd_buffer_set_charge(struct ngd_buffer *buf, struct ngd_charge *charge);
+struct ngd_payer *ngd_buffer_payer(const struct ngd_buffer *buf); /* NULL: none */
 struct ngd_buffer *ngd_buffer_ref(struct ngd_buffer *buf);
 struct ngd_buffer *ngd_buffer_unref(struct ngd_buffer *buf); /* returns NULL */
 bool ngd_buffer_is_last(const struct ngd_buffer *buf);       /* the caller's reference is the only one */
@@ -110,6 +129,7 @@ void ngd_device_for_each_buffer(struct ngd_device *dev,
 /* ---- pools: memory that executables which never run at the same time share ---------------------------- */
 
 ngd_status_t ngd_pool_create(struct ngd_device *dev, const char *name, struct ngd_pool **pool_p);
+void ngd_pool_set_payer(struct ngd_pool *pool, struct ngd_payer *payer); /* of an empty pool; NULL: nobody pays */
 void ngd_pool_destroy(struct ngd_pool *pool);
 uint64_t ngd_pool_bytes(const struct ngd_pool *pool); /* held */
 
@@ -171,6 +191,8 @@ bool ngd_exec_wanted(const struct ngd_exec *exec);
 ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const *buffers, uint32_t n,
                                  struct ngd_pool *pool, struct ngd_instance **inst_p, struct ngd_diag *diag);
 void ngd_instance_destroy(struct ngd_instance *inst);
+/* Charges its host memory, until it is destroyed; once. */
+ngd_status_t ngd_instance_charge(struct ngd_instance *inst, struct ngd_payer *payer, struct ngd_diag *diag);
 struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst);
 
 /* ---- streams, events, launches ------------------------------------------------------------------------ */

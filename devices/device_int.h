@@ -8,6 +8,7 @@
  * Lock order: a pool's lock before the device's. Neither is held across a call into a backend: memory is
  * first reserved in the budget, then asked of the backend, and given back to the budget when that fails.
  */
+#include "base/charge.h"
 #include "base/list.h"
 #include "base/lock.h"
 #include "devices/backend.h"
@@ -34,6 +35,12 @@ struct ngd_device {
     uint64_t used NGD_GUARDED_BY(lock);
     uint32_t streams NGD_GUARDED_BY(lock);
     _Atomic uint64_t next_generation;
+    /* freeing.c */
+    struct ngd_cond leave, gone;
+    struct ngd_list leaving NGD_GUARDED_BY(lock); /* buffers without a reference */
+    uint64_t n_left NGD_GUARDED_BY(lock), n_gone NGD_GUARDED_BY(lock);
+    bool frees NGD_GUARDED_BY(lock), stop_freeing NGD_GUARDED_BY(lock); /* frees: the thread runs */
+    pthread_t freer;
 };
 
 struct ngd_buffer {
@@ -43,6 +50,9 @@ struct ngd_buffer {
     uint64_t bytes;
     uint64_t generation;
     _Atomic uint32_t refs;
+    struct ngd_buffer *base; /* of a view: whose memory it is, a reference */
+    struct ngd_charge charge;
+    struct ngd_list leave_link; /* after the last reference */
     char label[];
 };
 
@@ -52,6 +62,7 @@ struct ngd_pool {
     struct ngd_cond grown;
     bool growing NGD_GUARDED_BY(lock); /* one thread is replacing mem, without the lock */
     struct ngd_holder holder;
+    struct ngd_charge charge; /* its payer pays for what the pool holds; none: the daemon's */
     void *mem;
     bool in_place; /* mem grows where it is */
     _Atomic uint64_t bytes;
@@ -78,6 +89,7 @@ struct ngd_instance {
     uint32_t n;
     struct ngd_buffer **buffers;
     void **mems;
+    struct ngd_charge charge; /* of host memory */
 };
 
 struct ngd_stream {
@@ -96,6 +108,14 @@ const struct ngd_backend *ngd_backend_find(const char *name);
 ngd_status_t ngd_device_reserve(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes,
                                 struct ngd_diag *diag) NGD_EXCLUDES(dev->lock);
 void ngd_device_release(struct ngd_device *dev, struct ngd_holder *holder, uint64_t bytes) NGD_EXCLUDES(dev->lock);
+/* Frees the memory and the record of a buffer that nobody refers to, at once; and on the device's thread. False: there
+ * is no such thread. */
+void ngd_buffer_free(struct ngd_buffer *buf);
+bool ngd_device_free_later(struct ngd_device *dev, struct ngd_buffer *buf) NGD_EXCLUDES(dev->lock);
+bool ngd_device_has_room(const struct ngd_device *dev, uint64_t bytes) NGD_REQUIRES(dev->lock);
+/* Waits for what is being freed if that may make room. */
+bool ngd_device_wait_for_room(struct ngd_device *dev, uint64_t bytes) NGD_REQUIRES(dev->lock);
+void ngd_device_stop_freeing(struct ngd_device *dev) NGD_EXCLUDES(dev->lock); /* after all is free */
 /* What an allocation counts in the budget; UINT64_MAX when it cannot be. */
 uint64_t ngd_device_rounded(uint64_t bytes);
 

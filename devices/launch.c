@@ -238,10 +238,21 @@ ngd_status_t ngd_instance_create(struct ngd_exec *exec, struct ngd_buffer *const
     return NGD_OK;
 }
 
+/* What the backend binds is a list like the executable's, with addresses. */
+ngd_status_t ngd_instance_charge(struct ngd_instance *inst, struct ngd_payer *payer, struct ngd_diag *diag)
+{
+    const uint64_t n = sizeof(*inst) + inst->n * (sizeof(inst->buffers[0]) + sizeof(inst->mems[0])) + inst->exec->bytes;
+
+    return ngd_charge_begin(&inst->charge, payer, n, diag);
+}
+
 void ngd_instance_destroy(struct ngd_instance *inst)
 {
+    struct ngd_charge charge;
+
     if (!inst)
         return;
+    charge = ngd_charge_move(&inst->charge);
     if (inst->handle)
         inst->exec->dev->backend->code.unbind(inst->exec->dev->handle, inst->handle);
     for (uint32_t i = 0; i < inst->n; i++)
@@ -250,6 +261,7 @@ void ngd_instance_destroy(struct ngd_instance *inst)
     ngd_free(inst->buffers);
     ngd_free(inst->mems);
     ngd_free(inst);
+    ngd_charge_end(&charge);
 }
 
 struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst)

@@ -18,6 +18,7 @@ libngddevices_la_SOURCES = \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \
+	devices/freeing.c \
 	devices/launch.c \
 	devices/pool.c \
 	devices/serial.c \
@@ -74,7 +75,7 @@ libngddevices_kernels_la_SOURCES = \
 
 # What static kernels are made of, as C strings: the sources of their kernels and every header that these include.
 NGD_STATIC_FILES = \
-	base/clock.h base/digest.h base/dtype.c base/dtype.def base/dtype.h base/mem.h base/status.def base/status.h base/strbuf.h \
+	base/charge.h base/clock.h base/digest.h base/dtype.c base/dtype.def base/dtype.h base/mem.h base/status.def base/status.h base/strbuf.h \
 	devices/device.h devices/static_results.def \
 	devices/host/by_isa.h devices/host/k_attention.c devices/host/k_attention.h devices/host/k_attention_impl.h \
 	devices/host/k_cast.h devices/host/k_cast_impl.h devices/host/k_gemm.c devices/host/k_gemm.h \

@@ -53,9 +53,16 @@ void ngd_pool_destroy(struct ngd_pool *pool)
     drop_memory(pool, bytes);
     if (bytes)
         ngd_device_release(pool->dev, &pool->holder, bytes);
+    ngd_charge_end(&pool->charge);
     ngd_cond_fini(&pool->grown);
     ngd_mutex_fini(&pool->lock);
     ngd_free(pool);
+}
+
+void ngd_pool_set_payer(struct ngd_pool *pool, struct ngd_payer *payer)
+{
+    ngd_charge_end(&pool->charge);
+    (void)ngd_charge_begin(&pool->charge, payer, 0, NULL);
 }
 
 uint64_t ngd_pool_bytes(const struct ngd_pool *pool)
@@ -134,6 +141,7 @@ static ngd_status_t replace_memory(struct ngd_pool *pool, uint64_t bytes, struct
 ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_diag *diag)
 {
     uint64_t size = size_for(pool->dev, bytes);
+    uint64_t old, had;
     ngd_status_t status = NGD_OK;
     bool grow;
 
@@ -144,7 +152,13 @@ ngd_status_t ngd_pool_ensure(struct ngd_pool *pool, uint64_t bytes, struct ngd_d
     ngd_mutex_unlock(&pool->lock);
     if (!grow)
         return NGD_OK;
-    status = pool->in_place ? extend_memory(pool, size, diag) : replace_memory(pool, size, diag);
+    old = atomic_load(&pool->bytes);
+    status = ngd_charge_grow(&pool->charge, size - old, diag);
+    if (status == NGD_OK) {
+        status = pool->in_place ? extend_memory(pool, size, diag) : replace_memory(pool, size, diag);
+        had = atomic_load(&pool->bytes); /* size; after a failure what it was, or nothing */
+        ngd_charge_shrink(&pool->charge, size - had);
+    }
     ngd_mutex_lock(&pool->lock);
     pool->growing = false;
     ngd_cond_broadcast(&pool->grown);

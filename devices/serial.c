@@ -326,13 +326,15 @@ void ngd_serial_reset(void *stream)
 
 void ngd_serial_poison(void *stream, ngd_status_t status)
 {
+    static struct ngd_log_limit limit;
     struct ngd_serial *s = stream;
     int none = NGD_OK;
 
     /* The first error is the cause; what follows are its consequences. */
     if (atomic_compare_exchange_strong(&s->sticky, &none, (int)status))
-        ngd_error("devices", "stream %s has a device error, it takes no launches until it is reset status=%s", s->name,
-                  ngd_status_name(status));
+        ngd_log_limited(&limit, NGD_LOG_ERROR, "devices",
+                        "stream %s has a device error, it takes no launches until it is reset status=%s", s->name,
+                        ngd_status_name(status));
 }
 
 /* ---- events ------------------------------------------------------------------------------------------ */

@@ -30,4 +30,8 @@ report.check("each_source_in_a_fragment_exists",
                     and not os.path.exists(os.path.join(meta.TOP, w)) and not meta.GENERATED.search(w)))
 report.check("each_fragment_is_included",
              [p for p in fragments if f"$(top_srcdir)/{p}" not in text])
+# Static kernels are compiled where no source tree is: from these files, which are in the program.
+static = re.search(r"^NGD_STATIC_FILES = ((?:[^\n]*\\\n)*[^\n]*)", meta.read("devices/local.mk"), re.M)[1].replace("\\\n", " ").split()
+missing = {h for p in static for h in re.findall(r'#include "([^"]+)"', meta.read(p)) if h not in static}
+report.check("static_kernels_have_every_header_that_they_include", sorted(missing), "include less, or add it to NGD_STATIC_FILES")
 report.end()

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only the host device has: its options, the tickets of its events, replays that allocate nothing. */
+#include "base/list.h"
 #include "devices/host/cpu.h"
 #include "devices/host/host.h"
 #include "devices/serial.h"
@@ -161,7 +162,92 @@ START_TEST(replay_allocates_nothing)
 }
 END_TEST
 
+/* ---- views and charges ---- */
+
+struct purse {
+    struct ngd_payer base;
+    uint64_t used, limit;
+    int refs;
+};
+
+static ngd_status_t purse_take(struct ngd_payer *payer, uint64_t n, struct ngd_diag *diag)
+{
+    struct purse *p = ngd_container_of(payer, struct purse, base);
+
+    if (p->used + n > p->limit)
+        return ngd_diag_set(diag, NGD_ERR_QUOTA, "no more");
+    p->used += n;
+    return NGD_OK;
+}
+static void purse_give(struct ngd_payer *payer, uint64_t n)
+{
+    ngd_container_of(payer, struct purse, base)->used -= n;
+}
+static void purse_ref(struct ngd_payer *payer)
+{
+    ngd_container_of(payer, struct purse, base)->refs++;
+}
+static void purse_unref(struct ngd_payer *payer)
+{
+    ngd_container_of(payer, struct purse, base)->refs--;
+}
+static const struct ngd_payer_ops purse_ops = {purse_take, purse_give, purse_ref, purse_unref};
+
+START_TEST(charge_takes_no_more_than_there_is_and_ends_once)
+{
+    struct purse p = {.base.ops = &purse_ops, .limit = 10};
+    struct ngd_charge c, none;
+
+    ck_assert_int_eq(ngd_charge_begin(&c, &p.base, 11, NULL), NGD_ERR_QUOTA);
+    ngd_charge_end(&c);
+    ck_assert_int_eq(ngd_charge_begin(&c, &p.base, 6, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_charge_grow(&c, 5, NULL), NGD_ERR_QUOTA);
+    ck_assert_int_eq(ngd_charge_grow(&c, 4, NULL), NGD_OK);
+    ngd_charge_shrink(&c, 3);
+    ck_assert_uint_eq(p.used, 7);
+    ck_assert_int_eq(p.refs, 1);
+    ngd_charge_end(&c);
+    ngd_charge_end(&c);
+    ck_assert(p.used == 0 && p.refs == 0);
+    ck_assert_int_eq(ngd_charge_begin(&none, NULL, UINT64_MAX, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_charge_grow(&none, 1, NULL), NGD_OK);
+    ngd_charge_end(&none);
+}
+END_TEST
+
+START_TEST(view_keeps_the_memory_and_ends_its_own_charge)
+{
+    struct purse mine = {.base.ops = &purse_ops, .limit = 100}, yours = mine;
+    struct ngd_buffer *buf, *view, *other;
+    struct ngd_device *dev;
+    struct ngd_charge c;
+    int n = 7, got = 0;
+
+    ck_assert_int_eq(try_open("auto", 1, 0, &dev, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_charge_begin(&c, &mine.base, 64, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_buffer_create(dev, 64, NGD_BUFFER_GENERAL, "b", &buf, NULL), NGD_OK);
+    ngd_buffer_set_charge(buf, &c);
+    ck_assert_int_eq(ngd_buffer_view(buf, &other, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_buffer_view(other, &view, NULL), NGD_OK); /* of a view: of its base */
+    ngd_buffer_unref(other);
+    ck_assert_int_eq(ngd_charge_begin(&c, &yours.base, 64, NULL), NGD_OK);
+    ngd_buffer_set_charge(view, &c);
+    ck_assert(ngd_buffer_same(buf, view) && ngd_buffer_same(view, buf) && !ngd_buffer_same(view, NULL));
+    ck_assert(!ngd_buffer_is_last(buf));
+    ck_assert_uint_eq(ngd_buffer_generation(buf), ngd_buffer_generation(view));
+    ck_assert_int_eq(ngd_buffer_write(buf, 0, &n, sizeof(n), NULL), NGD_OK);
+    ngd_buffer_unref(buf);
+    ck_assert_uint_eq(mine.used, 64); /* the view holds it */
+    ck_assert_int_eq(ngd_buffer_read(view, 0, &got, sizeof(got), NULL), NGD_OK);
+    ck_assert_int_eq(got, 7);
+    ngd_buffer_unref(view);
+    ck_assert(mine.used == 0 && yours.used == 0 && mine.refs == 0 && yours.refs == 0);
+    ngd_device_close(dev);
+}
+END_TEST
+
 UNIT_MAIN("devices/host", device_runs_on_each_instruction_set_that_the_cpu_has_and_names_it,
           options_that_cannot_be_are_refused_by_name, device_without_options_takes_the_best_and_all_cpus,
           tickets_come_back_in_any_order_and_each_for_itself, ticket_that_finds_no_memory_is_not_taken,
-          replay_allocates_nothing)
+          replay_allocates_nothing, charge_takes_no_more_than_there_is_and_ends_once,
+          view_keeps_the_memory_and_ends_its_own_charge)
