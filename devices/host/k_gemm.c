@@ -317,7 +317,7 @@ static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run,
 {
     const struct ngd_gemm *g = call->params;
 
-    multiply(g, call, run, g->rows_mult ? ngd_host_rows(call, run) * g->rows_mult : 1, part, parts);
+    multiply(g, call, run, ngd_gemm_rows(g, call, run), part, parts);
 }
 
 /* The batch is fixed, and its matrices' rows are what runs. */
@@ -341,7 +341,7 @@ static void run_permuted(const struct ngd_host_call *call, struct ngd_host_run *
 {
     const struct ngd_gemm *g = call->params;
 
-    (g->rows_mult ? run_each : run_batch)(call, run, part, parts);
+    (g->by_batch ? run_batch : run_each)(call, run, part, parts);
 }
 
 /* ---- choosing ---------------------------------------------------------------------------------------- */
@@ -529,7 +529,8 @@ void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call 
 
     f.g.k = x->dims[x->rank - 1];
     f.g.n = weight->dims[0];
-    f.g.rows_mult = x->rank > 1 ? product(x->dims + 1, x->rank - 2u) : 0;
+    f.g.vector = x->rank == 1;
+    f.g.rows_mult = f.g.vector ? 1 : product(x->dims + 1, x->rank - 2u);
     f.g.xt = x->dtype;
     f.g.m = product(x->dims, x->rank - 1u);
     if (row_strides(x, &f.g.m, &f.g.ldx))
@@ -622,7 +623,7 @@ static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_pla
     y = permuted(ngd_call_out(plan, call, 0), py, swapped, true);
     g->step_y = y.strides[0];
     g->ldy = y.strides[1];
-    g->rows_mult = (py->n ? py->list[0] : 1) == 1; /* the result's rows are M, or else the batch */
+    g->by_batch = py->n && py->list[0] == 0;
 }
 
 /* ---- the operators -------------------------------------------------------------------------------- */
@@ -706,6 +707,14 @@ void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb)
     ngd_strbuf_append(sb, "}");
 }
 
+void ngd_gemm_emit_rows(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    if (g->vector)
+        ngd_strbuf_append(sb, "1");
+    else
+        ngd_static_emit_rows(call, g->rows_mult, sb);
+}
+
 static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
 {
     const struct ngd_gemm *g = call->params;
@@ -715,7 +724,7 @@ static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
     ngd_strbuf_append(sb, "    static const struct ngd_gemm p = ");
     ngd_gemm_emit(g, sb);
     ngd_strbuf_append(sb, ";\n    multiply(&p, call, run, ");
-    ngd_static_emit_rows(call, g->rows_mult, sb);
+    ngd_gemm_emit_rows(g, call, sb);
     ngd_strbuf_append(sb, ", 0, 1);\n");
     return true;
 }

@@ -48,9 +48,11 @@ struct ngd_gemm {
     int64_t ldx, ldw, ldy;          /* elements from row to row */
     int64_t step_x, step_w, step_y; /* elements from matrix to matrix of the batch */
     int64_t bias_row, bias_col;     /* elements; 0 = broadcast */
-    int64_t rows_mult;              /* rows of x per row of dimension 0 */
+    int64_t rows_mult;              /* rows of x per row of the result's dimension 0; may be 0. Not of a vector */
     float alpha, beta;
     ngd_dtype_t xt, wt, bias_type; /* y has x's dtype */
+    bool vector;                   /* x has one row and no dimension for it: rows of the result are not rows of x */
+    bool by_batch;                 /* transpose_bmm: the result's dimension 0 is the batch, else M */
     bool nk;                       /* w in rows of K */
     bool plain_y;                  /* f32, alpha 1, no bias: a sum is the result */
     bool stream;                   /* w is larger than the caches: one row at a time when M is 1 */
@@ -97,6 +99,12 @@ struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows);
 /* Whether the product begins with laying out all rows of x in the workspace; and that alone: laid_out is 1 then. */
 bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows);
 void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows);
+/* Rows of x that a call runs, of a product that is no batch. */
+static inline int64_t ngd_gemm_rows(const struct ngd_gemm *g, const struct ngd_host_call *call,
+                                    const struct ngd_host_run *run)
+{
+    return g->vector ? 1 : ngd_host_rows(call, run) * g->rows_mult;
+}
 /* Rows of a pass. */
 void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p);
 /* Columns [n0, n1) of the rows of a pass. */
@@ -122,6 +130,8 @@ void ngd_gemm_amx_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, i
 /* As a constant of generated code (static.h), when that gains anything. */
 bool ngd_gemm_emittable(const struct ngd_gemm *g);
 void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb);
+/* The expression of ngd_gemm_rows(). */
+void ngd_gemm_emit_rows(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_strbuf *sb);
 
 /* Shared with tests and benches: fills way, workspace and kernels from the fields above them. */
 void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa);

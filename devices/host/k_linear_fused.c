@@ -136,15 +136,10 @@ static void gated(const struct fused *f, const struct ngd_host_call *call, struc
 }
 
 #ifndef NGD_STATIC
-static int64_t rows_of(const struct fused *f, const struct ngd_host_call *call, const struct ngd_host_run *run)
-{
-    return f->g[0].rows_mult ? ngd_host_rows(call, run) * f->g[0].rows_mult : 1;
-}
-
 static void run_linears(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct fused *f = call->params;
-    const int64_t rows = rows_of(f, call, run);
+    const int64_t rows = ngd_gemm_rows(&f->g[0], call, run);
     struct ngd_gemm_data d = data_of(f, call, run, rows);
 
     for (uint32_t i = 0; i < f->n; i++)
@@ -155,7 +150,7 @@ static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run,
 {
     const struct fused *f = call->params;
 
-    gated(f, call, run, rows_of(f, call, run), part, parts);
+    gated(f, call, run, ngd_gemm_rows(&f->g[0], call, run), part, parts);
 }
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
@@ -305,7 +300,7 @@ static bool emit_fused(const struct ngd_host_call *call, struct ngd_strbuf *sb)
         if (!ngd_gemm_emittable(&f->g[i]))
             return false;
     emit_params(f, sb);
-    ngd_static_emit_rows(call, f->g[0].rows_mult, sb);
+    ngd_gemm_emit_rows(&f->g[0], call, sb);
     ngd_strbuf_append(sb, ";\n");
     if (f->gate) {
         ngd_strbuf_append(sb, "    gated(&p, call, run, rows, 0, 1);\n");

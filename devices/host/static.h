@@ -82,7 +82,7 @@ struct ngd_static_field {
     }
 /* ".field = value, ..." for an initialiser. */
 void ngd_static_emit_fields(struct ngd_strbuf *sb, const void *params, const struct ngd_static_field *fields, size_t n);
-/* The number of rows times mult, 0: one row; a constant when the plan fixes it. */
+/* The number of rows of dimension 0 times mult; a constant when the plan fixes it. */
 void ngd_static_emit_rows(const struct ngd_host_call *call, int64_t mult, struct ngd_strbuf *sb);
 #endif
 

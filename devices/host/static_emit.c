@@ -73,9 +73,7 @@ void ngd_static_emit_fields(struct ngd_strbuf *sb, const void *params, const str
 
 void ngd_static_emit_rows(const struct ngd_host_call *call, int64_t mult, struct ngd_strbuf *sb)
 {
-    if (mult == 0)
-        ngd_strbuf_append(sb, "1");
-    else if (call->row_sym == NGD_NO_ROW_SYM)
+    if (call->row_sym == NGD_NO_ROW_SYM)
         ngd_strbuf_printf(sb, "%lld", (long long)(call->rows * mult));
     else
         ngd_strbuf_printf(sb, "ngd_host_rows(call, run) * %lld", (long long)mult);

@@ -4,6 +4,7 @@
  * turned, sliced and broadcast operands. What is allowed is a few roundings of f32 for the sum's length, and the last
  * rounding to the result's dtype.
  */
+#include "tests/ops/direct.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"
@@ -449,7 +450,54 @@ START_TEST(a_row_has_the_same_bits_in_every_gear)
 }
 END_TEST
 
+/* A dimension of 0 that is not the first: no rows, and no vector either. What writes anything writes outside. */
+static void run_empty(struct bench *b, ngd_isa_t isa, const char *type, const char *dims, const char *node)
+{
+    struct ngd_strbuf text;
+    struct ngd_diag diag = {0};
+    struct ready r = {0};
+    struct direct d;
+    char body[600];
+
+    snprintf(body, sizeof(body),
+             "param %%w : %s[40,3]\nparam %%u : %s[40,3]\nparam %%g : %s[3]\ninput %%x : %s[%s,3]\n"
+             "input %%r : %s[%s,40]\ninput %%s : f32[S]\ninput %%n : f32[N]\n%s",
+             type, type, type, type, dims, type, dims, node);
+    ngd_strbuf_init(&text);
+    run_text(&text, "sym S 0..4\nsym N 1..8 buckets 4, 8\n", body);
+    if (ready_plan(&r, b, ngd_strbuf_str(&text), (const int64_t[]){0, 3}, &diag))
+        ck_abort_msg("%s: %s", node, diag.text);
+    direct_open(&d, r.plan, isa, 1);
+    ck_assert_int_eq(direct_run(&d, (const int64_t[]){0, 3}, NULL, 1), NGD_OK);
+    for (uint64_t i = 0; i < r.plan->pool_bytes; i++)
+        ck_assert_msg(d.pool[i] == (char)0xff, "%s of %s[%s,3] on %s writes", node, type, dims, ngd_isa_name(isa));
+    ck_assert_msg(direct_guards_intact(&d), "%s of %s[%s,3] on %s writes outside the pool", node, type, dims,
+                  ngd_isa_name(isa));
+    direct_close(&d);
+    ready_close(&r);
+    ngd_strbuf_fini(&text);
+}
+
+START_TEST(linears_without_rows_write_nothing)
+{
+    static const char *const nodes[] = {"%y = aten.linear(%x, %w)",
+                                        "%y = ngd.linear_add(%x, %w, %r)",
+                                        "%y, %z = ngd.multi_linear(%x, %w, %u) {sizes=[40,40]}",
+                                        "%y = ngd.rms_norm_linear(%x, %g, %w) {sizes=[40]}",
+                                        "%y = ngd.linear_swiglu(%x, %w, %u)",
+                                        "%y = ngd.rms_norm_linear_swiglu(%x, %g, %w, %u)"},
+                             *const dims[] = {"1,0", "2,0", "2,S", "N,0", "N,S", "0,2", "S,2", "3,0,2", "3,2,0"},
+                             *const floats[] = {"f32", "f16", "bf16"};
+
+    benches_open();
+    EACH_ISA (isa)
+        for (size_t i = 0; i < 6 * 9 * 3; i++)
+            run_empty(&benches[isa], (ngd_isa_t)isa, floats[i % 3], dims[i / 3 % 9], nodes[i / 27]);
+    benches_close();
+}
+END_TEST
+
 UNIT_MAIN("ops/matrices", products_of_any_size_and_type_are_right, products_of_turned_and_sliced_operands_are_right,
           products_of_batches_are_right, products_with_factors_and_any_bias_are_right,
           products_of_nothing_are_their_bias, products_with_large_weights_are_right,
-          a_row_has_the_same_bits_in_every_gear)
+          a_row_has_the_same_bits_in_every_gear, linears_without_rows_write_nothing)
