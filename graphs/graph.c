@@ -734,7 +734,9 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
         if (from->i < -1 || from->i >= NGD_DTYPE_MAX)
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no dtype", schema->name);
         return NGD_OK;
-    case NGD_ATTR_FLOAT:
+    case NGD_ATTR_FLOAT: /* an integer is kept only where f64 does not have it, and says the same */
+        if (from->i && (ngd_scalar_of_int(from->i).i != from->i || ngd_scalar_of_int(from->i).f != from->f))
+            return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is two numbers", schema->name);
         return NGD_OK;
     }
     return NGD_ERR_INTERNAL;

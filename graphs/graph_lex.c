@@ -3,6 +3,7 @@
 #include "graphs/graph_lex.h"
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -336,30 +337,73 @@ ngd_status_t ngd_graph_lex_take_int(struct ngd_graph_lexer *l, const char *what,
     return ngd_graph_lex_advance(l);
 }
 
+/* An integer beyond 64 bits would be rounded, and be another one in the results. */
+static bool is_exact(const char *digits, double v)
+{
+    char exact[512];
+
+    while (digits[0] == '0' && digits[1] != '\0')
+        digits++;
+    snprintf(exact, sizeof(exact), "%.0f", v);
+    return strcmp(digits, exact) == 0;
+}
+
+/* False: it does not fit 64 bits with this sign. */
+static bool read_int(const char *digits, bool negative, int64_t *v_p)
+{
+    int64_t v = 0;
+
+    for (; *digits; digits++)
+        if (__builtin_mul_overflow(v, 10, &v) ||
+            __builtin_add_overflow(v, negative ? '0' - *digits : *digits - '0', &v))
+            return false;
+    *v_p = v;
+    return true;
+}
+
+/* The number token to come, with its sign. */
+static ngd_status_t read_number(struct ngd_graph_lexer *l, bool negative, struct ngd_scalar *v_p)
+{
+    const bool whole = l->tok.kind == NGD_GRAPH_TOK_INT;
+    char text[512];
+    int64_t i;
+    double v;
+
+    if (!whole && l->tok.kind != NGD_GRAPH_TOK_FLOAT)
+        return ngd_graph_lex_expected(l, "a number, inf or nan");
+    if (l->tok.text.n >= sizeof(text))
+        return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_GRAPH_TOO_LARGE, "the number has too many digits");
+    memcpy(text, l->tok.text.p, l->tok.text.n);
+    text[l->tok.text.n] = '\0';
+    v = strtod(text, NULL);
+    if (isinf(v))
+        return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_OVERFLOW,
+                                     "the number is too large for a float: infinity is written inf");
+    *v_p = (struct ngd_scalar){.f = negative ? -v : v}; /* -0 too */
+    if (!whole)
+        return NGD_OK;
+    if (read_int(text, negative, &i))
+        v_p->i = ngd_scalar_of_int(i).i;
+    else if (!is_exact(text, v))
+        return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_OVERFLOW,
+                                     "the integer does not fit 64 bits and has no exact f64; write it with a decimal "
+                                     "point if it may be rounded");
+    return NGD_OK;
+}
+
 /* [-] (number | inf | nan) */
-ngd_status_t ngd_graph_lex_take_float(struct ngd_graph_lexer *l, double *v_p)
+ngd_status_t ngd_graph_lex_take_scalar(struct ngd_graph_lexer *l, struct ngd_scalar *v_p)
 {
     bool negative = ngd_graph_lex_at_punct(l, '-');
-    char text[512];
     ngd_status_t status = negative ? ngd_graph_lex_advance(l) : NGD_OK;
-    double v;
 
     if (status)
         return status;
-    if (ngd_graph_lex_at_word(l, "inf") || ngd_graph_lex_at_word(l, "nan")) {
-        v = ngd_graph_lex_at_word(l, "inf") ? INFINITY : NAN;
-    } else {
-        if (l->tok.kind != NGD_GRAPH_TOK_INT && l->tok.kind != NGD_GRAPH_TOK_FLOAT)
-            return ngd_graph_lex_expected(l, "a number, inf or nan");
-        if (l->tok.text.n >= sizeof(text))
-            return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_GRAPH_TOO_LARGE, "the number has too many digits");
-        memcpy(text, l->tok.text.p, l->tok.text.n);
-        text[l->tok.text.n] = '\0';
-        v = strtod(text, NULL);
-        if (isinf(v))
-            return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_OVERFLOW,
-                                         "the number is too large for a float: infinity is written inf");
-    }
-    *v_p = negative ? -v : v;
-    return ngd_graph_lex_advance(l);
+    if (ngd_graph_lex_at_word(l, "inf"))
+        *v_p = (struct ngd_scalar){.f = negative ? -INFINITY : INFINITY};
+    else if (ngd_graph_lex_at_word(l, "nan"))
+        *v_p = (struct ngd_scalar){.f = negative ? -NAN : NAN};
+    else
+        status = read_number(l, negative, v_p);
+    return status ? status : ngd_graph_lex_advance(l);
 }

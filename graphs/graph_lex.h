@@ -59,6 +59,6 @@ ngd_status_t ngd_graph_lex_take_word(struct ngd_graph_lexer *l, const char *word
 /* Unescaped, in l->string; of max bytes at most. */
 ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *what, size_t max);
 ngd_status_t ngd_graph_lex_take_int(struct ngd_graph_lexer *l, const char *what, int64_t *v_p);
-ngd_status_t ngd_graph_lex_take_float(struct ngd_graph_lexer *l, double *v_p);
+ngd_status_t ngd_graph_lex_take_scalar(struct ngd_graph_lexer *l, struct ngd_scalar *v_p);
 
 #endif

@@ -24,6 +24,7 @@
 #include "base/le.h"
 #include "graphs/expr_int.h"
 #include "graphs/graph_int.h"
+#include <math.h>
 #include <string.h>
 
 #define MAGIC_BYTES 8
@@ -162,6 +163,12 @@ static void put_inputs(struct packer *p)
             put_input(p, lists[c][i]);
 }
 
+/* An integer of 64 bits that f64 may not have: it follows then, 0 for none. */
+static bool may_be_wide(double f)
+{
+    return fabs(f) >= 0x1p53 && fabs(f) <= 0x1p63;
+}
+
 static void put_attr(struct packer *p, const struct ngd_attr_schema *schema, const struct ngd_attr_value *a)
 {
     uint64_t bits;
@@ -178,6 +185,8 @@ static void put_attr(struct packer *p, const struct ngd_attr_schema *schema, con
     case NGD_ATTR_FLOAT:
         memcpy(&bits, &a->f, sizeof(bits));
         ngd_le_put(p->out, bits, 8);
+        if (may_be_wide(a->f))
+            ngd_le_put(p->out, (uint64_t)a->i, 8);
         break;
     case NGD_ATTR_BOOL:
         ngd_le_put(p->out, a->i != 0, 1);
@@ -521,6 +530,7 @@ static void read_attr(struct reader *r, ngd_attr_type_t type, int64_t *list, str
     case NGD_ATTR_FLOAT:
         bits = take(r, 8);
         memcpy(&a->f, &bits, sizeof(bits));
+        a->i = may_be_wide(a->f) ? (int64_t)take(r, 8) : 0;
         break;
     case NGD_ATTR_BOOL:
         a->i = take(r, 1) != 0;

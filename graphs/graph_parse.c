@@ -467,6 +467,7 @@ static ngd_status_t parse_list(struct parser *p, struct ngd_attr_value *a)
 
 static ngd_status_t parse_attr_value(struct parser *p, ngd_attr_type_t type, struct ngd_attr_value *a)
 {
+    struct ngd_scalar scalar = {0};
     ngd_dtype_t dtype;
     ngd_status_t status;
     char *s;
@@ -477,7 +478,9 @@ static ngd_status_t parse_attr_value(struct parser *p, ngd_attr_type_t type, str
     case NGD_ATTR_INTS:
         return parse_list(p, a);
     case NGD_ATTR_FLOAT:
-        return ngd_graph_lex_take_float(&p->lex, &a->f);
+        status = ngd_graph_lex_take_scalar(&p->lex, &scalar);
+        *a = (struct ngd_attr_value){.f = scalar.f, .i = scalar.i};
+        return status;
     case NGD_ATTR_BOOL:
         a->i = ngd_graph_lex_at_word(&p->lex, "true");
         return a->i || ngd_graph_lex_at_word(&p->lex, "false") ? ngd_graph_lex_advance(&p->lex)

@@ -75,7 +75,10 @@ static void print_attr_value(const struct ngd_graph *graph, const struct ngd_att
         ngd_strbuf_putc(sb, ']');
         break;
     case NGD_ATTR_FLOAT:
-        ngd_print_float(a->f, sb);
+        if (a->i)
+            ngd_strbuf_printf(sb, "%" PRId64, a->i);
+        else
+            ngd_print_float(a->f, sb);
         break;
     case NGD_ATTR_BOOL:
         ngd_strbuf_append(sb, a->i ? "true" : "false");
@@ -97,7 +100,7 @@ bool ngd_attr_is_default(const struct ngd_attr_schema *schema, const struct ngd_
     case NGD_ATTR_INTS:
         return a->n == 0;
     case NGD_ATTR_FLOAT: /* by bits: -0 is not 0 */
-        return memcmp(&a->f, &schema->def_float, sizeof(a->f)) == 0;
+        return a->i == 0 && memcmp(&a->f, &schema->def_float, sizeof(a->f)) == 0;
     case NGD_ATTR_STR:
         return strcmp(a->s, schema->def_str) == 0;
     default:

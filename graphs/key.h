@@ -43,6 +43,6 @@ void ngd_key_print_symbols(const struct ngd_graph *graph, const struct ngd_key *
 void ngd_key_print(const struct ngd_graph *graph, const struct ngd_key *key,
                    struct ngd_strbuf *sb); /* "B<=16 T==1 arch=..." */
 /* Version of the operator table, passes and planner: part of the options digest; bump on a change of results. */
-#define NGD_PLANNER_VERSION 4
+#define NGD_PLANNER_VERSION 5
 
 #endif

@@ -79,12 +79,44 @@ struct ngd_attr_schema {
 };
 
 struct ngd_attr_value {
-    int64_t i;           /* INT: ngd_dim_t (concrete in a plan); BOOL; DTYPE (-1 none) */
+    int64_t i;           /* INT: ngd_dim_t (concrete in a plan); BOOL; DTYPE (-1 none); FLOAT: see ngd_scalar */
     double f;            /* FLOAT */
     const char *s;       /* STR */
     const int64_t *list; /* INTS: ngd_dim_t each */
     uint32_t n;          /* INTS */
 };
+
+/*
+ * A number of a graph. Most are an f64. An integer that f64 does not have (above 2^53, odd for example) is kept in i
+ * too, with the nearest f64 in f; i is 0 otherwise. So who computes with integers loses nothing, and f64 serves all
+ * others.
+ */
+struct ngd_scalar {
+    double f;
+    int64_t i;
+};
+
+static inline struct ngd_scalar ngd_attr_scalar(const struct ngd_attr_value *a)
+{
+    return (struct ngd_scalar){a->f, a->i};
+}
+/* The scalar of an integer. */
+static inline struct ngd_scalar ngd_scalar_of_int(int64_t v)
+{
+    const double f = (double)v; /* 2^63, which is no int64_t, for those next to it */
+
+    return (struct ngd_scalar){f, f < 0x1p63 && (int64_t)f == v ? 0 : v};
+}
+/* Rounded once. */
+static inline float ngd_scalar_f32(struct ngd_scalar s)
+{
+    return s.i ? (float)s.i : (float)s.f;
+}
+/* Cut off towards 0; what is beyond 64 bits becomes the nearest that is not, NaN 0. */
+static inline int64_t ngd_scalar_i64(struct ngd_scalar s)
+{
+    return s.i ? s.i : s.f >= 0x1p63 ? INT64_MAX : s.f <= -0x1p63 ? INT64_MIN : s.f == s.f ? (int64_t)s.f : 0;
+}
 
 struct ngd_op {
     ngd_op_id_t id;
@@ -114,7 +146,7 @@ void ngd_op_table_digest(struct ngd_digest *digest_p);
 const struct ngd_op *ngd_op_find(const char *name, size_t n); /* NULL = none */
 const char *ngd_op_suggest(const char *name, size_t n);       /* nearest name for a diagnosis; NULL = none near */
 /* Of an operator that makes one value everywhere (aten.full, aten.zeros_like, ...), with these attributes. */
-double ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs);
+struct ngd_scalar ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs);
 /* Of a reduction of a tensor of that rank, with these attributes: a bit for each dimension that it reduces. */
 uint32_t ngd_op_reduced_axes(const struct ngd_op *op, const struct ngd_attr_value *attrs, uint32_t rank);
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n); /* -1 = none */

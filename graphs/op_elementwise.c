@@ -64,14 +64,14 @@ static ngd_status_t check_whole(struct ngd_graph *graph, struct ngd_node *node, 
 {
     double v = ngd_op_float(node, name);
 
-    if (ngd_dtype_is_float(ngd_node_in(graph, node, 0)->dtype) || (inf_ok && isinf(v)) ||
-        (v == floor(v) && fabs(v) <= 0x1p53))
+    if (ngd_dtype_is_float(ngd_node_in(graph, node, 0)->dtype) || (inf_ok && isinf(v)) || ngd_op_attr(node, name)->i ||
+        (v == floor(v) && v >= -0x1p63 && v < 0x1p63))
         return NGD_OK;
-    return ngd_op_fail(
-        graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
-        "attribute %s is %g, but beside the integers of %%%s it must be a whole number: cast the operand to a "
-        "float dtype first",
-        name, v, ngd_op_in_name(graph, node, 0));
+    return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
+                       "attribute %s is %g, but beside the integers of %%%s it must be a whole number of 64 bits: cast "
+                       "the operand to a "
+                       "float dtype first",
+                       name, v, ngd_op_in_name(graph, node, 0));
 }
 
 ngd_status_t ngd_shape_scalar(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)

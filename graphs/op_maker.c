@@ -70,21 +70,24 @@ ngd_status_t ngd_op_fills(const struct ngd_graph *graph, const struct ngd_node *
 {
     double v = ngd_op_float(node, name);
 
+    if (dtype == NGD_I64 && ngd_op_attr(node, name)->i)
+        return NGD_OK; /* f may be 2^63 */
     if (fill_fits(dtype, v))
         return NGD_OK;
     return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s, %g, cannot be held by %s", name, v,
                        ngd_dtype_name(dtype));
 }
 
-double ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs)
+struct ngd_scalar ngd_op_fill_value(const struct ngd_op *op, const struct ngd_attr_value *attrs)
 {
     int at = ngd_op_attr_index(op, "fill_value", strlen("fill_value"));
 
     if (at < 0)
         at = ngd_op_attr_index(op, "s", 1);
     if (at >= 0)
-        return attrs[at].f;
-    return op->id == NGD_OP_ATEN_ONES || op->id == NGD_OP_ATEN_ONES_LIKE || op->id == NGD_OP_ATEN_NEW_ONES;
+        return ngd_attr_scalar(&attrs[at]);
+    return ngd_scalar_of_int(op->id == NGD_OP_ATEN_ONES || op->id == NGD_OP_ATEN_ONES_LIKE ||
+                             op->id == NGD_OP_ATEN_NEW_ONES);
 }
 
 bool ngd_op_fills_all(const struct ngd_op *op)

@@ -172,11 +172,11 @@ static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct 
 }
 
 /* aten.full: size, fill_value, dtype. */
-static ngd_status_t put_full(struct ngd_pass_context *ctx, uint32_t node, uint32_t old, double v)
+static ngd_status_t put_full(struct ngd_pass_context *ctx, uint32_t node, uint32_t old, struct ngd_scalar v)
 {
     const struct ngd_op *full = ngd_op_by_id(NGD_OP_ATEN_FULL);
     struct ngd_type type = *ngd_rewrite_type(ctx->rw, old);
-    struct ngd_attr_value attrs[] = {{.list = type.dims, .n = type.rank}, {.f = v}, {.i = type.dtype}};
+    struct ngd_attr_value attrs[] = {{.list = type.dims, .n = type.rank}, {.f = v.f, .i = v.i}, {.i = type.dtype}};
     uint32_t made;
     ngd_status_t status = ngd_rewrite_add(ctx->rw, node, full, NULL, 0, attrs, &made, ctx->diag);
 
@@ -185,7 +185,7 @@ static ngd_status_t put_full(struct ngd_pass_context *ctx, uint32_t node, uint32
     return status;
 }
 
-static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, double v)
+static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, struct ngd_scalar v)
 {
     ngd_status_t status = NGD_OK;
 
@@ -308,6 +308,15 @@ static ngd_status_t put_range(struct ngd_pass_context *ctx, uint32_t node, const
     return status;
 }
 
+/* It computes with an integer that f64 does not have, in which all of this is computed. */
+static bool has_wide(const struct ngd_node *n)
+{
+    for (uint32_t i = 0; i < n->op->n_attrs; i++)
+        if (n->op->attrs[i].type == NGD_ATTR_FLOAT && n->attrs[i].i)
+            return true;
+    return false;
+}
+
 static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
@@ -318,8 +327,10 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
 
     if (ngd_op_fills_all(n->op) && n->op->id != NGD_OP_ATEN_FULL)
         return put_constant(ctx, node, ngd_op_fill_value(n->op, n->attrs));
+    if (has_wide(n))
+        return NGD_OK;
     if (fold(ctx->rw, n, &u) || covers(ctx->rw, n, &u))
-        return put_constant(ctx, node, ngd_uniform_number(dtype, &u));
+        return put_constant(ctx, node, (struct ngd_scalar){.f = ngd_uniform_number(dtype, &u)});
     if (fold_range(ctx->rw, n, &range))
         return put_range(ctx, node, &range);
     pick = picked(ctx->rw, n);

@@ -16,7 +16,7 @@ static uint64_t hash_attr(const struct ngd_attr_value *a, ngd_attr_type_t type, 
 {
     switch (type) {
     case NGD_ATTR_FLOAT:
-        return ngd_hash64(&a->f, sizeof(a->f), h);
+        return ngd_hash64(&a->f, sizeof(a->f), h + (uint64_t)a->i);
     case NGD_ATTR_STR:
         return ngd_hash64(a->s, strlen(a->s), h);
     case NGD_ATTR_INTS:
@@ -31,7 +31,7 @@ static bool same_attr(const struct ngd_attr_value *a, const struct ngd_attr_valu
 {
     switch (type) {
     case NGD_ATTR_FLOAT:
-        return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
+        return a->i == b->i && memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
     case NGD_ATTR_STR:
         return strcmp(a->s, b->s) == 0;
     case NGD_ATTR_INTS:

@@ -185,7 +185,7 @@ static bool same_given(struct match *m, const struct ngd_attr_schema *schema, co
                 return false;
         return true;
     case NGD_ATTR_FLOAT:
-        return near(a->value.f, v->f, a->tolerance);
+        return near(a->value.f, v->f, a->tolerance) && (v->i == 0 || a->tolerance > 0);
     case NGD_ATTR_STR:
         return strcmp(a->value.s, v->s) == 0;
     case NGD_ATTR_BOOL:
@@ -201,7 +201,7 @@ static bool is_default(const struct ngd_attr_schema *schema, const struct ngd_at
     case NGD_ATTR_INTS:
         return v->n == 0;
     case NGD_ATTR_FLOAT:
-        return v->f == schema->def_float;
+        return v->i == 0 && v->f == schema->def_float;
     case NGD_ATTR_STR:
         return strcmp(v->s, schema->def_str) == 0;
     default:
@@ -218,7 +218,7 @@ static bool same_attr(struct match *m, const struct ngd_attr_schema *schema, con
     case NGD_PATTERN_ATTR_DEFAULT:
         return is_default(schema, v);
     case NGD_PATTERN_ATTR_FLOAT:
-        return unify_float(m, a->variable, v->f);
+        return v->i == 0 && unify_float(m, a->variable, v->f); /* variables are f64 */
     case NGD_PATTERN_ATTR_DTYPE:
         return unify_dtype(m, a->variable, v->i);
     case NGD_PATTERN_ATTR_GIVEN:

@@ -143,6 +143,11 @@ double ngd_call_float(const struct ngd_plan_call *call, const char *name)
     return attr(call, name)->f;
 }
 
+struct ngd_scalar ngd_call_scalar(const struct ngd_plan_call *call, const char *name)
+{
+    return ngd_attr_scalar(attr(call, name));
+}
+
 const struct ngd_attr_value *ngd_call_ints(const struct ngd_plan_call *call, const char *name)
 {
     return attr(call, name);

@@ -148,6 +148,8 @@ int64_t ngd_plan_elements(const struct ngd_plan_tensor *t);
 /* By name; asserts that the operator has it (names are the kernel author's, not the client's). */
 int64_t ngd_call_int(const struct ngd_plan_call *call, const char *name);
 double ngd_call_float(const struct ngd_plan_call *call, const char *name);
+/* The same number for those who compute with integers, or round it to f32. */
+struct ngd_scalar ngd_call_scalar(const struct ngd_plan_call *call, const char *name);
 const struct ngd_attr_value *ngd_call_ints(const struct ngd_plan_call *call, const char *name);
 const char *ngd_call_str(const struct ngd_plan_call *call, const char *name);
 

@@ -75,7 +75,12 @@ bool ngd_uniform_of(const struct ngd_rewrite *rw, uint32_t value, struct ngd_uni
     uint32_t maker = ngd_rewrite_maker(rw, ngd_rewrite_root(rw, value));
     const struct ngd_node *n = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(rw, maker);
 
-    return n && ngd_op_fills_all(n->op) && ngd_uniform_round(dtype, ngd_op_fill_value(n->op, n->attrs), u_p);
+    struct ngd_scalar v;
+
+    if (!n || !ngd_op_fills_all(n->op))
+        return false;
+    v = ngd_op_fill_value(n->op, n->attrs);
+    return v.i == 0 && ngd_uniform_round(dtype, v.f, u_p);
 }
 
 /* ---- operators: x and y are the operands, or y is the attribute `other` ---- */
@@ -239,7 +244,7 @@ static bool compute_int(const struct ngd_node *n, ngd_dtype_t dtype, int64_t x, 
 
     if (n->op->id == NGD_OP_ATEN_BITWISE_NOT && dtype == NGD_BOOL)
         v = !x;
-    else if (fabs(y) <= LARGEST_INT && y == trunc(y))
+    else if (fabs(y) < LARGEST_INT && y == trunc(y)) /* a product of f64 may have been rounded to 2^53 */
         v = cut(dtype, rows[n->op->id].of_ints(x, (int64_t)y));
     else
         return false;

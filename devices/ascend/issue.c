@@ -265,6 +265,23 @@ struct aclScalar *ngd_ascend_scalar(struct ascend_issue *c, double value, ngd_dt
     return hold(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
 }
 
+struct aclScalar *ngd_ascend_number(struct ascend_issue *c, struct ngd_scalar value, ngd_dtype_t dtype)
+{
+    int64_t i = ngd_scalar_i64(value);
+    float f = ngd_scalar_f32(value);
+
+    if (c->status)
+        return NULL;
+    if (ngd_dtype_is_float(dtype) || (!value.i && value.f != (double)i))
+        return hold(c, c->acl->aclCreateScalar(&f, NGD_ACL_FLOAT), HELD_SCALAR);
+    return hold(c, c->acl->aclCreateScalar(&i, NGD_ACL_INT64), HELD_SCALAR);
+}
+
+struct aclScalar *ngd_ascend_attr(struct ascend_issue *c, const char *name, ngd_dtype_t dtype)
+{
+    return ngd_ascend_number(c, ngd_call_scalar(c->call, name), dtype);
+}
+
 struct aclIntArray *ngd_ascend_ints(struct ascend_issue *c, const int64_t *values, uint64_t n)
 {
     return c->status ? NULL : hold(c, c->acl->aclCreateIntArray(values, n), HELD_INTS);

@@ -95,6 +95,10 @@ int64_t ngd_ascend_count(const struct ascend_view *v);
 
 struct aclTensor *ngd_ascend_tensor(struct ascend_issue *c, const struct ascend_view *v);
 struct aclScalar *ngd_ascend_scalar(struct ascend_issue *c, double value, ngd_dtype_t dtype);
+/* A number of the graph beside a tensor of that dtype: an INT64 beside integers, which have all of its bits, unless it
+ * is no integer. */
+struct aclScalar *ngd_ascend_number(struct ascend_issue *c, struct ngd_scalar value, ngd_dtype_t dtype);
+struct aclScalar *ngd_ascend_attr(struct ascend_issue *c, const char *name, ngd_dtype_t dtype);
 struct aclIntArray *ngd_ascend_ints(struct ascend_issue *c, const int64_t *values, uint64_t n);
 struct aclTensorList *ngd_ascend_list(struct ascend_issue *c, const struct ascend_view *views, uint32_t n);
 int ngd_ascend_dtype(ngd_dtype_t dtype);

@@ -32,24 +32,23 @@ void ngd_ascend_build_binary(struct ascend_issue *c)
 void ngd_ascend_build_alpha(struct ascend_issue *c)
 {
     struct ascend_view a = ngd_ascend_in(c, 0), b = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
-    double alpha = ngd_call_float(c->call, "alpha");
 
-    ASCEND_RUN_ROW(c, alpha_fn, T(a), T(b), ngd_ascend_scalar(c, alpha, a.dtype), T(y));
+    ASCEND_RUN_ROW(c, alpha_fn, T(a), T(b), ngd_ascend_attr(c, "alpha", a.dtype), T(y));
 }
 
 void ngd_ascend_build_scalar(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    ASCEND_RUN_ROW(c, scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32), T(y));
+    ASCEND_RUN_ROW(c, scalar_fn, T(x), ngd_ascend_attr(c, "other", x.dtype), T(y));
 }
 
 void ngd_ascend_build_alpha_scalar(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    ASCEND_RUN_ROW(c, alpha_scalar_fn, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "other"), NGD_F32),
-                   ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), NGD_F32), T(y));
+    ASCEND_RUN_ROW(c, alpha_scalar_fn, T(x), ngd_ascend_attr(c, "other", x.dtype), ngd_ascend_attr(c, "alpha", x.dtype),
+                   T(y));
 }
 
 void ngd_ascend_build_power(struct ascend_issue *c)
@@ -86,8 +85,7 @@ void ngd_ascend_build_clamp(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0);
 
-    ASCEND_RUN(c, Clamp, T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "min"), NGD_F32),
-               ngd_ascend_scalar(c, ngd_call_float(c->call, "max"), NGD_F32), T(y));
+    ASCEND_RUN(c, Clamp, T(x), ngd_ascend_attr(c, "min", x.dtype), ngd_ascend_attr(c, "max", x.dtype), T(y));
 }
 
 void ngd_ascend_build_where(struct ascend_issue *c)
@@ -98,35 +96,34 @@ void ngd_ascend_build_where(struct ascend_issue *c)
     ASCEND_RUN(c, SWhere, T(x), T(a), T(b), T(y));
 }
 
-/* One element of a value; the functions broadcast it. */
-static struct ascend_view constant(struct ascend_issue *c, double v, ngd_dtype_t dtype)
+/* One element of an attribute's value; the functions broadcast it. */
+static struct ascend_view constant(struct ascend_issue *c, const char *name, ngd_dtype_t dtype)
 {
     struct ascend_view t = ngd_ascend_temp(c, dtype, 1, (const int64_t[]){1});
 
-    ASCEND_RUN(c, InplaceFillScalar, T(t), ngd_ascend_scalar(c, v, dtype));
+    ASCEND_RUN(c, InplaceFillScalar, T(t), ngd_ascend_attr(c, name, dtype));
     return t;
 }
 
 void ngd_ascend_build_masked_fill(struct ascend_issue *c)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), mask = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0),
-                       value = constant(c, ngd_call_float(c->call, "value"), x.dtype);
+                       value = constant(c, "value", x.dtype);
 
     ASCEND_RUN(c, SWhere, T(mask), T(value), T(x), T(y));
 }
 
 void ngd_ascend_build_reversed(struct ascend_issue *c)
 {
-    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0),
-                       other = constant(c, ngd_call_float(c->call, "other"), x.dtype);
+    struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), other = constant(c, "other", x.dtype);
 
-    ASCEND_RUN(c, Sub, T(other), T(x), ngd_ascend_scalar(c, ngd_call_float(c->call, "alpha"), x.dtype), T(y));
+    ASCEND_RUN(c, Sub, T(other), T(x), ngd_ascend_attr(c, "alpha", x.dtype), T(y));
 }
 
 /* The second operand, or the attribute other. */
 static struct ascend_view divisor(struct ascend_issue *c, ngd_dtype_t dtype)
 {
-    return c->call->n_in > 1 ? ngd_ascend_in(c, 1) : constant(c, ngd_call_float(c->call, "other"), dtype);
+    return c->call->n_in > 1 ? ngd_ascend_in(c, 1) : constant(c, "other", dtype);
 }
 
 void ngd_ascend_build_remainder(struct ascend_issue *c)
@@ -187,5 +184,5 @@ void ngd_ascend_build_full(struct ascend_issue *c)
     struct ascend_view y = ngd_ascend_out(c, 0);
 
     ASCEND_RUN(c, InplaceFillScalar, T(y),
-               ngd_ascend_scalar(c, ngd_op_fill_value(c->call->op, c->call->attrs), y.dtype));
+               ngd_ascend_number(c, ngd_op_fill_value(c->call->op, c->call->attrs), y.dtype));
 }

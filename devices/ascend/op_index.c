@@ -98,8 +98,8 @@ void ngd_ascend_build_scatter_value(struct ascend_issue *c)
         return;
     }
     i = guarded_wide(c, &i, &x);
-    ASCEND_RUN(c, ScatterValue, T(x), ngd_call_int(c->call, "dim"), T(i),
-               ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), x.dtype), 0, T(y));
+    ASCEND_RUN(c, ScatterValue, T(x), ngd_call_int(c->call, "dim"), T(i), ngd_ascend_attr(c, "value", x.dtype), 0,
+               T(y));
 }
 
 void ngd_ascend_build_scatter_add(struct ascend_issue *c)
@@ -216,7 +216,7 @@ void ngd_ascend_build_pad(struct ascend_issue *c)
 
     if (ngd_ascend_count(&y) == 0)
         return;
-    ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, ngd_call_float(c->call, "value"), y.dtype));
+    ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_attr(c, "value", y.dtype));
     for (uint32_t i = 0; i < pad->n; i += 2) /* of the last dimension first */
         region.offset += pad->list[i] * y.strides[y.rank - 1 - i / 2];
     memcpy(region.dims, x.dims, sizeof(region.dims));

@@ -64,7 +64,7 @@ static void set_alpha(const struct ngd_plan_call *call, struct binary_row *row, 
         row->f = NGD_EW_BINARY_ADD_SCALED;
     args->f[0] = (float)(row->alpha * alpha);
     /* Whole for integers: the shape rule's care. It wraps, as all of their arithmetic does. */
-    args->i[0] = (int64_t)((uint64_t)(int64_t)row->alpha * (uint64_t)(int64_t)alpha);
+    args->i[0] = (int64_t)((uint64_t)(int64_t)row->alpha * (uint64_t)ngd_scalar_i64(ngd_call_scalar(call, "alpha")));
 }
 
 static void set_mode(const struct ngd_plan_call *call, struct binary_row *row)
@@ -148,7 +148,7 @@ static ngd_status_t prepare_masked_fill(struct ngd_host_prepare *p, struct ngd_d
                                     : bytes == 4 ? masked_fill_32
                                                  : masked_fill_64};
 
-    ngd_constant_put(t, ngd_call_float(p->call, "value"), (char *)&e.args.i[0]);
+    ngd_constant_put(t, ngd_call_scalar(p->call, "value"), (char *)&e.args.i[0]);
     return ngd_ew_prepare(p, &e, 3, 0.5, diag);
 }
 

@@ -66,28 +66,35 @@ struct unary_row {
     void (*args)(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args);
 };
 
-static int64_t to_int(double v)
+static int64_t int_of(const struct ngd_host_prepare *p, const char *name)
 {
-    return v >= 0x1p63 ? INT64_MAX : v < -0x1p63 ? INT64_MIN : v == v ? (int64_t)v : 0;
+    return ngd_scalar_i64(ngd_call_scalar(p->call, name));
+}
+
+static float float_of(const struct ngd_host_prepare *p, const char *name)
+{
+    return ngd_scalar_f32(ngd_call_scalar(p->call, name));
 }
 
 /* PyTorch gives comparisons and clamps the constant in the tensor's type, where 0.1 is another number. */
-static float in_type_of(const struct ngd_host_prepare *p, double v)
+static float in_type_of(const struct ngd_host_prepare *p, const char *name)
 {
     ngd_dtype_t t = ngd_call_in(p->plan, p->call, 0)->dtype;
+    const float v = float_of(p, name);
 
     if (t == NGD_F16)
-        return ngd_f16_to_f32(ngd_f32_to_f16((float)v));
-    return t == NGD_BF16 ? ngd_bf16_to_f32(ngd_f32_to_bf16((float)v)) : (float)v;
+        return ngd_f16_to_f32(ngd_f32_to_f16(v));
+    return t == NGD_BF16 ? ngd_bf16_to_f32(ngd_f32_to_bf16(v)) : v;
 }
 
 static void args_add(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
-    double v = ngd_call_float(p->call, "other") * ngd_call_float(p->call, "alpha");
+    const double alpha = ngd_call_float(p->call, "alpha");
 
     (void)row;
-    args->f[0] = (float)v;
-    args->i[0] = to_int(v);
+    args->f[0] = alpha == 1 ? float_of(p, "other") : (float)(ngd_call_float(p->call, "other") * alpha);
+    /* PyTorch multiplies in the tensor's type, where it wraps. */
+    args->i[0] = (int64_t)((uint64_t)int_of(p, "other") * (uint64_t)int_of(p, "alpha"));
 }
 
 static void args_sub(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
@@ -100,42 +107,38 @@ static void args_sub(const struct ngd_host_prepare *p, struct unary_row *row, st
 static void args_rsub(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     (void)row;
-    args->f[0] = (float)ngd_call_float(p->call, "other");
-    args->f[1] = (float)ngd_call_float(p->call, "alpha");
-    args->i[0] = to_int(ngd_call_float(p->call, "other"));
-    args->i[1] = to_int(ngd_call_float(p->call, "alpha"));
+    args->f[0] = float_of(p, "other");
+    args->f[1] = float_of(p, "alpha");
+    args->i[0] = int_of(p, "other");
+    args->i[1] = int_of(p, "alpha");
 }
 
 static void args_other(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
     (void)row;
-    args->f[0] = (float)ngd_call_float(p->call, "other");
-    args->i[0] = to_int(ngd_call_float(p->call, "other"));
+    args->f[0] = float_of(p, "other");
+    args->i[0] = int_of(p, "other");
 }
 
 /* PyTorch divides by the constant in the tensor's type, as comparisons are made. */
 static void args_divisor(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
-    const double v = ngd_call_float(p->call, "other");
-
     if (p->call->op->id == NGD_OP_ATEN_DIV_SCALAR_MODE &&
         strcmp(ngd_call_str(p->call, "rounding_mode"), "trunc") == 0) {
         row->f = NGD_EW_TRUNC_DIVIDE_CONST;
         row->i = NGD_EI_TRUNC_DIVIDE_CONST;
     }
-    args->f[0] = in_type_of(p, v);
-    args->i[0] = to_int(v);
+    args->f[0] = in_type_of(p, "other");
+    args->i[0] = int_of(p, "other");
 }
 
 static void args_clamp(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
-    double min = ngd_call_float(p->call, "min"), max = ngd_call_float(p->call, "max");
-
     (void)row;
-    args->f[0] = in_type_of(p, min);
-    args->f[1] = in_type_of(p, max);
-    args->i[0] = to_int(min);
-    args->i[1] = to_int(max);
+    args->f[0] = in_type_of(p, "min");
+    args->f[1] = in_type_of(p, "max");
+    args->i[0] = int_of(p, "min");
+    args->i[1] = int_of(p, "max");
 }
 
 static void args_leaky_relu(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
@@ -169,13 +172,16 @@ static void args_pow(const struct ngd_host_prepare *p, struct unary_row *row, st
 /* x < 1.5 is x <= 1 for integers, and x == 1.5 never holds: exact where a conversion of x to float would not be. */
 static void args_compare(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
-    double v = ngd_call_float(p->call, "other"), whole = floor(v);
+    const struct ngd_scalar other = ngd_call_scalar(p->call, "other");
+    const double v = other.f, whole = floor(v);
     bool eq = row->i == NGD_EI_TEST_EQ_CONST, ne = row->i == NGD_EI_TEST_NE_CONST;
     bool less = row->i == NGD_EI_TEST_LT_CONST || row->i == NGD_EI_TEST_LE_CONST;
 
-    args->f[0] = in_type_of(p, v);
-    args->i[0] = to_int(whole);
-    if (v != v || whole >= 0x1p63 || whole < -0x1p63)
+    args->f[0] = in_type_of(p, "other");
+    args->i[0] = other.i ? other.i : ngd_scalar_i64((struct ngd_scalar){.f = whole});
+    if (other.i)
+        ; /* any integer may be equal to it */
+    else if (v != v || whole >= 0x1p63 || whole < -0x1p63)
         row->i = ne || (!eq && v == v && less == (v > 0)) ? NGD_EI_TEST_ALWAYS : NGD_EI_TEST_NEVER;
     else if (whole != v)
         row->i = eq ? NGD_EI_TEST_NEVER : ne ? NGD_EI_TEST_ALWAYS : less ? NGD_EI_TEST_LE_CONST : NGD_EI_TEST_GT_CONST;

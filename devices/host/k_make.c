@@ -83,18 +83,18 @@ static void run_full(const struct ngd_host_call *call, struct ngd_host_run *run,
         ngd_constant_fill(call->ptrs[call->n_in] + begin * f->size, (end - begin) * f->size, f->value, f->size);
 }
 
-void ngd_constant_put(ngd_dtype_t t, double v, char *dst)
+void ngd_constant_put(ngd_dtype_t t, struct ngd_scalar v, char *dst)
 {
-    int64_t i = ngd_float_to_int(v, INT64_MIN, INT64_MAX);
-    uint16_t half = t == NGD_F16 ? ngd_f32_to_f16((float)v) : ngd_f32_to_bf16((float)v);
-    float f = (float)v;
+    int64_t i = ngd_scalar_i64(v);
+    float f = ngd_scalar_f32(v);
+    uint16_t half = t == NGD_F16 ? ngd_f32_to_f16(f) : ngd_f32_to_bf16(f);
 
     if (t == NGD_F32)
         memcpy(dst, &f, sizeof(f));
     else if (ngd_dtype_is_float(t))
         memcpy(dst, &half, sizeof(half));
     else if (t == NGD_BOOL)
-        *dst = v != 0;
+        *dst = v.f != 0;
     else
         memcpy(dst, &i, ngd_dtype_bytes(t)); /* little endian: the low bytes come first */
 }

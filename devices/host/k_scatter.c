@@ -202,7 +202,7 @@ static ngd_status_t prepare_scatter_value(struct ngd_host_prepare *p, struct ngd
     if (status)
         return status;
     s->constant = true;
-    ngd_constant_put(ngd_call_out(p->plan, p->call, 0)->dtype, ngd_call_float(p->call, "value"), s->value);
+    ngd_constant_put(ngd_call_out(p->plan, p->call, 0)->dtype, ngd_call_scalar(p->call, "value"), s->value);
     return NGD_OK;
 }
 
@@ -452,7 +452,7 @@ static ngd_status_t prepare_pad(struct ngd_host_prepare *p, struct ngd_diag *dia
     if (status)
         return status;
     r->fills = true;
-    ngd_constant_put(out->dtype, ngd_call_float(p->call, "value"), r->value);
+    ngd_constant_put(out->dtype, ngd_call_scalar(p->call, "value"), r->value);
     return NGD_OK;
 }
 

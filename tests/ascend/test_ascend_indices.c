@@ -261,9 +261,83 @@ START_TEST(rows_of_padding_write_nothing_to_the_cache)
 }
 END_TEST
 
+/* As tests/ops/test_integers.c has them for the host. */
+START_TEST(scalars_beside_integers_have_all_their_bits)
+{
+    static const struct {
+        const char *dtype, *op;
+        int64_t want[2];
+    } cases[] = {
+        {"i64", "aten.full_like(%x) {fill_value=9007199254740993}", {9007199254740993, 9007199254740993}},
+        {"i64", "aten.masked_fill.Scalar(%x, %t) {value=-9007199254740993}", {0, -9007199254740993}},
+    };
+    const int64_t x[2] = {0, 1};
+    const struct ngd_span in = {x, sizeof(x)};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        int64_t y[2] = {0};
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+        struct ready r;
+        char text[400];
+
+        snprintf(text, sizeof(text),
+                 "npugraph 1\ngraph \"s\" {\n input %%i : i64[2]\n %%x = aten._to_copy(%%i) {dtype=%s}\n"
+                 " %%t = aten.eq.Scalar(%%x) {other=1}\n %%y = %s\n"
+                 " %%z = aten._to_copy(%%y) {dtype=i64}\n return \"z\" = %%z\n}\n",
+                 cases[k].dtype, cases[k].op);
+        must(ready_open(&r, &b, text, NULL, &diag), &diag);
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        for (int i = 0; i < 2; i++)
+            ck_assert_msg(y[i] == cases[k].want[i], "%s: %lld", cases[k].op, (long long)y[i]);
+        ready_close(&r);
+    }
+    close_device(&b);
+}
+END_TEST
+
+START_TEST(comparisons_with_scalars_have_all_their_bits)
+{
+    static const struct {
+        const char *op;
+        bool want[2];
+    } cases[] = {
+        {"eq.Scalar", {false, true}}, {"ne.Scalar", {true, false}},  {"lt.Scalar", {true, false}},
+        {"le.Scalar", {true, true}},  {"gt.Scalar", {false, false}}, {"ge.Scalar", {false, true}},
+    };
+    const int64_t x[2] = {INT64_MAX - 1, INT64_MAX};
+    const struct ngd_span in = {x, sizeof(x)};
+    struct ngd_diag diag = {0};
+    struct bench b;
+
+    must(open_device(&b, 0, &diag), &diag);
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        uint8_t y[2] = {7, 7};
+        struct ngd_out out = {y, sizeof(y)};
+        struct ngd_launch launch = {.inputs = &in, .outputs = &out};
+        struct ready r;
+        char text[300];
+
+        snprintf(text, sizeof(text),
+                 "npugraph 1\ngraph \"s\" {\n input %%x : i64[2]\n %%y = aten.%s(%%x) {other=9223372036854775807}\n"
+                 " return \"y\" = %%y\n}\n",
+                 cases[k].op);
+        must(ready_open(&r, &b, text, NULL, &diag), &diag);
+        must(ngd_stream_run(b.stream, r.inst, &launch), &launch.diag);
+        ck_assert_msg(y[0] == cases[k].want[0] && y[1] == cases[k].want[1], "%s: %d %d", cases[k].op, y[0], y[1]);
+        ready_close(&r);
+    }
+    close_device(&b);
+}
+END_TEST
+
 UNIT_MAIN("ascend/indices", indices_outside_their_tensor_never_reach_the_device,
           scattered_indices_are_read_before_the_device_does, index_put_writes_the_rows_that_there_are_and_no_padding,
           writes_whose_padding_would_show_are_refused_by_name,
           computed_indices_whose_mistakes_would_stay_are_refused_by_name,
           computed_indices_come_back_with_the_outputs_and_cost_others_nothing,
-          rows_of_padding_write_nothing_to_the_cache)
+          rows_of_padding_write_nothing_to_the_cache, scalars_beside_integers_have_all_their_bits,
+          comparisons_with_scalars_have_all_their_bits)

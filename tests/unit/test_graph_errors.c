@@ -297,6 +297,8 @@ START_TEST(sizes_that_overflow_are_refused)
         {"sym B 1..4 buckets 4, 2147483647\ninput %x : f32[B,65536]", NGD_ERR_OVERFLOW, "2^46"},
         {"%y = aten.full() {size=[2147483647,2147483647], fill_value=1}", NGD_ERR_OVERFLOW, "2^46"},
         {"%y = aten.full() {size=[4], fill_value=1e400}", NGD_ERR_OVERFLOW, "too large for a float|inf"},
+        {"%y = aten.full() {size=[4], fill_value=18446744073709551615}", NGD_ERR_OVERFLOW, "64 bits|decimal point"},
+        {"%y = aten.full() {size=[4], fill_value=-9223372036854775809}", NGD_ERR_OVERFLOW, "64 bits"},
         {"%y = aten.arange.start_step() {end=9223372036854775807}", NGD_ERR_OVERFLOW, "2^46"},
     };
 

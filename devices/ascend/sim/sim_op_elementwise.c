@@ -181,6 +181,27 @@ static double unary(const struct sim_op *op, double x)
     return x;
 }
 
+/* With a scalar of integers: no bit is lost. */
+static int64_t compare_int(const struct sim_op *op, int64_t x)
+{
+    switch ((enum unary)op->variant) {
+    case EQS:
+        return x == op->i[0];
+    case NES:
+        return x != op->i[0];
+    case LTS:
+        return x < op->i[0];
+    case LES:
+        return x <= op->i[0];
+    case GTS:
+        return x > op->i[0];
+    case GES:
+        return x >= op->i[0];
+    default:
+        return (int64_t)unary(op, (double)x);
+    }
+}
+
 static int64_t unary_int(const struct sim_op *op, int64_t x)
 {
     switch ((enum unary)op->variant) {
@@ -195,11 +216,11 @@ static int64_t unary_int(const struct sim_op *op, int64_t x)
     case BITNOT:
         return op->t[0].dtype == NGD_ACL_BOOL ? !x : ~x;
     case ADDS:
-        return x + (int64_t)op->f[0];
+        return (int64_t)((uint64_t)x + (uint64_t)op->i[0]);
     case MULS:
-        return x * (int64_t)op->f[0];
+        return (int64_t)((uint64_t)x * (uint64_t)op->i[0]);
     default:
-        return (int64_t)unary(op, (double)x);
+        return op->i[1] ? compare_int(op, x) : (int64_t)unary(op, (double)x);
     }
 }
 
@@ -329,24 +350,27 @@ ngd_acl_error_t aclnnInplaceCopyGetWorkspaceSize(struct aclTensor *self, const s
     return ngd_aclsim_finish(make_unary("aclnnInplaceCopy", COPY, src, self, false), workspace_p, executor_p);
 }
 
-static int with_scalar(const char *name, int variant, const struct aclTensor *self, double other, struct aclTensor *out,
-                       bool compare, NGD_ACL_PHASE1)
+/* alpha: the scalar's factor; a difference has the other sign. */
+static int with_scalar(const char *name, int variant, const struct aclTensor *self, const struct aclScalar *other,
+                       const struct aclScalar *alpha, int sign, struct aclTensor *out, bool compare, NGD_ACL_PHASE1)
 {
     struct sim_op *op = make_unary(name, variant, self, out, !compare);
 
     ngd_aclsim_check(op, !compare || op->t[1].dtype == NGD_ACL_BOOL, "the result is bool");
-    op->f[0] = other;
+    op->f[0] = sign * (alpha ? alpha->f : 1) * other->f;
+    op->i[0] = (int64_t)((uint64_t)(int64_t)sign * (uint64_t)(alpha ? alpha->i : 1) * (uint64_t)other->i);
+    op->i[1] = !sim_is_float(other->dtype);
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
-#define SCALAR(Name, VARIANT, compare)                                                                         \
-    ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *other, \
-                                                  struct aclTensor *out, NGD_ACL_PHASE1)                       \
-    {                                                                                                          \
-        SIM_CALL("aclnn" #Name "GetWorkspaceSize");                                                            \
-        if (!other)                                                                                            \
-            return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");                  \
-        return with_scalar("aclnn" #Name, VARIANT, self, other->f, out, compare, workspace_p, executor_p);     \
+#define SCALAR(Name, VARIANT, compare)                                                                           \
+    ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *other,   \
+                                                  struct aclTensor *out, NGD_ACL_PHASE1)                         \
+    {                                                                                                            \
+        SIM_CALL("aclnn" #Name "GetWorkspaceSize");                                                              \
+        if (!other)                                                                                              \
+            return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");                    \
+        return with_scalar("aclnn" #Name, VARIANT, self, other, NULL, 1, out, compare, workspace_p, executor_p); \
     }
 SCALAR(Muls, MULS, false)
 SCALAR(Divs, DIVS, false)
@@ -363,7 +387,7 @@ ngd_acl_error_t aclnnLeakyReluGetWorkspaceSize(const struct aclTensor *self, con
     SIM_CALL("aclnnLeakyReluGetWorkspaceSize");
     if (!slope)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");
-    return with_scalar("aclnnLeakyRelu", LEAKY, self, slope->f, out, false, workspace_p, executor_p);
+    return with_scalar("aclnnLeakyRelu", LEAKY, self, slope, NULL, 1, out, false, workspace_p, executor_p);
 }
 
 ngd_acl_error_t aclnnPowTensorScalarGetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *exponent,
@@ -372,20 +396,19 @@ ngd_acl_error_t aclnnPowTensorScalarGetWorkspaceSize(const struct aclTensor *sel
     SIM_CALL("aclnnPowTensorScalarGetWorkspaceSize");
     if (!exponent)
         return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");
-    return with_scalar("aclnnPowTensorScalar", POWS, self, exponent->f, (struct aclTensor *)(uintptr_t)out, false,
+    return with_scalar("aclnnPowTensorScalar", POWS, self, exponent, NULL, 1, (struct aclTensor *)(uintptr_t)out, false,
                        workspace_p, executor_p);
 }
 
-#define ALPHA_SCALAR(Name, sign)                                                                               \
-    ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *other, \
-                                                  const struct aclScalar *alpha, struct aclTensor *out,        \
-                                                  NGD_ACL_PHASE1)                                              \
-    {                                                                                                          \
-        SIM_CALL("aclnn" #Name "GetWorkspaceSize");                                                            \
-        if (!other || !alpha)                                                                                  \
-            return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");                  \
-        return with_scalar("aclnn" #Name, ADDS, self, (sign)*alpha->f * other->f, out, false, workspace_p,     \
-                           executor_p);                                                                        \
+#define ALPHA_SCALAR(Name, sign)                                                                                \
+    ngd_acl_error_t aclnn##Name##GetWorkspaceSize(const struct aclTensor *self, const struct aclScalar *other,  \
+                                                  const struct aclScalar *alpha, struct aclTensor *out,         \
+                                                  NGD_ACL_PHASE1)                                               \
+    {                                                                                                           \
+        SIM_CALL("aclnn" #Name "GetWorkspaceSize");                                                             \
+        if (!other || !alpha)                                                                                   \
+            return ngd_aclsim_fail(NGD_ACL_NN_PARAM_NULLPTR, "the same", "a scalar is NULL");                   \
+        return with_scalar("aclnn" #Name, ADDS, self, other, alpha, sign, out, false, workspace_p, executor_p); \
     }
 ALPHA_SCALAR(Adds, 1)
 ALPHA_SCALAR(Subs, -1)
@@ -651,7 +674,10 @@ static void run_maker(struct sim_op *op)
     int64_t n = sim_elements(&op->t[0]);
 
     for (int64_t i = 0; i < n; i++)
-        sim_store(sim_at(&op->t[0], i), op->t[0].dtype, op->f[0] + (double)i * op->f[1]);
+        if (op->t[0].dtype == NGD_ACL_INT64 && op->i[1]) /* which a double may not hold */
+            sim_store_int(sim_at(&op->t[0], i), NGD_ACL_INT64, op->i[0]);
+        else
+            sim_store(sim_at(&op->t[0], i), op->t[0].dtype, op->f[0] + (double)i * op->f[1]);
 }
 
 ngd_acl_error_t aclnnInplaceFillScalarGetWorkspaceSize(struct aclTensor *self, const struct aclScalar *value,
@@ -665,6 +691,8 @@ ngd_acl_error_t aclnnInplaceFillScalarGetWorkspaceSize(struct aclTensor *self, c
     op = ngd_aclsim_op("aclnnInplaceFillScalar", run_maker);
     ngd_aclsim_operand(op, self);
     op->f[0] = value->f;
+    op->i[0] = value->i;
+    op->i[1] = !sim_is_float(value->dtype);
     return ngd_aclsim_finish(op, workspace_p, executor_p);
 }
 
