@@ -57,6 +57,8 @@ struct ngd_device_info {
                          * those of fewer rows; 0: bits do not depend on the planned rows */
     bool host_memory;   /* buffers are addressable by the CPU (ngd_buffer_host_ptr) */
     bool pauses;        /* launches stop at their pause_at */
+    bool stops;         /* launches end early for their stop and stop_at */
+    bool same_bits;     /* a graph has the same bits under all options but allow_excess_precision: docs/passes.md */
 };
 
 void ngd_device_params_init(struct ngd_device_params *params);

@@ -70,13 +70,19 @@ static bool same(double got, double want, double room)
     return fabs(got - want) <= room;
 }
 
+static bool both_nan(ngd_dtype_t dtype, const void *got, const void *want, uint64_t i)
+{
+    return ngd_dtype_is_float(dtype) && isnan(element(dtype, got, i)) && isnan(element(dtype, want, i));
+}
+
 static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
                             struct ngd_difference *diff)
 {
     size_t size = ngd_dtype_bytes(dtype);
 
     for (uint64_t i = 0; i < n; i++) {
-        if (memcmp((const char *)got + size * i, (const char *)want + size * i, size) == 0)
+        if (memcmp((const char *)got + size * i, (const char *)want + size * i, size) == 0 ||
+            both_nan(dtype, got, want, i))
             continue;
         if (diff->n++ == 0) {
             diff->index = i;
@@ -110,6 +116,12 @@ static bool compare_floats(ngd_dtype_t dtype, double share, const void *got, con
 static bool equal_bytes(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n)
 {
     return n == 0 || memcmp(got, want, n * ngd_dtype_bytes(dtype)) == 0;
+}
+
+bool ngd_compare_bits(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p)
+{
+    memset(diff_p, 0, sizeof(*diff_p));
+    return equal_bytes(dtype, got, want, n) || compare_exactly(dtype, got, want, n, diff_p);
 }
 
 bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p)

@@ -3,11 +3,11 @@
 #define NGD_GRAPHS_COMPARE_H
 
 /*
- * Are two tensors the same, as far as rounding lets one say?
+ * Are two tensors the same: bit for bit, or as far as rounding lets one say?
  *
- * Floats may differ by a share of the reference's largest magnitude (NGD_COMPARE_*): passes may fuse operators, and
- * sums in another order round otherwise, so that small elements of a tensor with large ones carry its error. Integers
- * and bools must be equal; NaN equals NaN, and an infinity itself. Pure functions.
+ * But for ngd_compare_bits, floats may differ by a share of the reference's largest magnitude (NGD_COMPARE_*): passes
+ * may fuse operators, and sums in another order round otherwise, so that small elements of a tensor with large ones
+ * carry its error. Integers and bools must be equal; NaN equals NaN, and an infinity itself. Pure functions.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -29,6 +29,8 @@ struct ngd_difference {
     double got, want;
 };
 
+/* True: the same bits; of a NaN, that it is one. */
+bool ngd_compare_bits(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p);
 /* True: the same. */
 bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p);
 /*

@@ -55,6 +55,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/pass_remove_noops.c \
 	graphs/pass_run.c \
 	graphs/pass_simplify_views.c \
+	graphs/pass_layout.c \
 	graphs/pass_support.c \
 	graphs/pattern.h \
 	graphs/pattern_check.c \

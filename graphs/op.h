@@ -44,6 +44,8 @@ typedef enum ngd_op_flags {
     /* Other devices take part: it runs as often and in the order that the graph says, whether its result is read or
      * not. Has an attribute group_name. */
     NGD_OPF_COLLECTIVE = 1 << 10,
+    /* The order of its sums may follow how operands behind operand 0 lie in memory: pass_layout.c. */
+    NGD_OPF_LAYOUT = 1 << 11,
 } ngd_op_flags_t;
 #define NGD_OPF_EVENT (NGD_OPF_RECORD | NGD_OPF_WAIT)
 

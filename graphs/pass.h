@@ -74,6 +74,12 @@ ngd_status_t ngd_passes_run(const struct ngd_graph *graph, const int64_t *symbol
 /* Whether the target has the operator of a node with these dtypes and shapes; all operands contiguous. */
 bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node);
 
+/*
+ * Whether a reader of `value`, which lies in the order of its shape, may compute other bits when it reads `instead`,
+ * the same elements with strides of their own.
+ */
+bool ngd_pass_layout_counts(const struct ngd_rewrite *rw, uint32_t value, uint32_t instead);
+
 /* Estimates of a node's kernel: floating-point operations, bytes read and written; zeros where they cannot be had. */
 void ngd_pass_work(struct ngd_pass_context *ctx, uint32_t node, double *flops_p, double *bytes_p);
 

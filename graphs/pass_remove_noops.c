@@ -8,7 +8,8 @@
  * Correct because the result has the operand's type and, element by element, its value: bit for bit, and of a NaN that
  * it is one (arithmetic may make a signalling one quiet). x - 0 and x + -0 keep every number; x + 0 does not, it makes
  * 0 of -0, and stays where numbers are floats. A result that is read after
- * the operand's state was written would see the write, so what is of a state that is written later stays. That no
+ * the operand's state was written would see the write, so what is of a state that is written later stays; and so does
+ * what brings the weight of a product into another layout (pass_layout.c). That no
  * output shares storage with an input or with another output is the planner's affair, which copies where it must.
  */
 #include "graphs/graph_int.h"
@@ -212,6 +213,8 @@ ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
 
         next = rw->nodes[i].next;
         if (same == NO_OPERAND || ngd_rewrite_written_between(rw, n->in[same], i, NGD_NODE_NONE))
+            continue;
+        if (!(n->op->flags & NGD_OPF_VIEW) && ngd_pass_layout_counts(rw, n->out[0], n->in[same]))
             continue;
         ngd_rewrite_replace(rw, n->out[0], n->in[same]);
         remove_node(ctx, i);

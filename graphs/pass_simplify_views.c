@@ -168,6 +168,8 @@ static ngd_status_t join(struct ngd_pass_context *ctx, uint32_t node)
     if (inner && ngd_op_reshapes(n->op) && ngd_op_reshapes(inner->op)) {
         const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
 
+        if (ngd_pass_layout_counts(ctx->rw, n->out[0], inner->in[0])) /* the inner one may have to copy */
+            return NGD_OK;
         ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
         return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
     }

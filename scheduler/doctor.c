@@ -112,8 +112,9 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
 static bool same(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
                  struct ngd_difference *diff_p)
 {
-    return rounded ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
-                   : ngd_compare(dtype, got, want, n, diff_p);
+    return rounded                                ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
+           : ngd_program_keeps_bits(d->exam.prog) ? ngd_compare_bits(dtype, got, want, n, diff_p)
+                                                  : ngd_compare(dtype, got, want, n, diff_p);
 }
 
 /* Values of nodes first, which stand behind the outputs but come before them in time. */

@@ -450,6 +450,15 @@ static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd
     return NULL;
 }
 
+bool ngd_program_keeps_bits(const struct ngd_program *prog)
+{
+    struct ngd_pattern_set *builtin = ngd_pattern_set_builtin();
+    const bool own = !prog->patterns || (builtin && ngd_digest_equal(&prog->patterns->digest, &builtin->digest));
+
+    ngd_pattern_set_unref(builtin);
+    return own && ngd_device_info(prog->queue->dev)->same_bits;
+}
+
 /* The patterns that the options name are there. */
 static ngd_status_t check_custom(const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
                                  struct ngd_diag *diag)

@@ -204,6 +204,9 @@ ngd_nsec_t ngd_executable_expected(const struct ngd_executable *x);
 /* Runs it, and no more: what the ways below have in common. */
 ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                                 struct ngd_launch *launch);
+/* All forms of the graph have the same bits but for allow_excess_precision: the device promises it, and no patterns but
+ * those that are built in are used. */
+bool ngd_program_keeps_bits(const struct ngd_program *prog);
 /* The same with a shadow, which is believed when they differ. */
 ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);

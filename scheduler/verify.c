@@ -3,10 +3,10 @@
  * Verified replays (verify_every_n), and what becomes of an executable that was found out.
  *
  * The shadow of a replay is the graph as it was registered, without passes, run operator by operator on the same inputs
- * and on copies of the states as they were before. Where the replay differs beyond rounding (graphs/compare.h) the
- * shadow is believed: its results are the answer, its states replace the replay's, the executable is dropped, and its
- * key is in quarantine: from then on it runs as the shadow did, which is slow and right. What was seen is kept
- * below the first directory of dump-dir.
+ * and on copies of the states as they were before. Where the replay differs, by a bit where the device promises bits
+ * and else beyond rounding (graphs/compare.h), the shadow is believed: its results are the answer, its states replace
+ * the replay's, the executable is dropped, and its key is in quarantine: from then on it runs as the shadow did, which
+ * is slow and right. What was seen is kept below the first directory of dump-dir.
  *
  * Where the graph allows excess precision, a replay that differs from its shadow may be right all the same: then it is
  * what a second shadow is, which rounds as the passes make it, but is run eagerly, with every result in storage of its
@@ -59,8 +59,7 @@ typedef bool same_fn(const struct check *c, ngd_dtype_t dtype, const void *got, 
 static bool as_computed(const struct check *c, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
                         struct ngd_difference *diff_p)
 {
-    (void)c;
-    return ngd_compare(dtype, got, want, n, diff_p);
+    return (ngd_program_keeps_bits(c->binding->prog) ? ngd_compare_bits : ngd_compare)(dtype, got, want, n, diff_p);
 }
 
 static bool but_for_roundings(const struct check *c, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,

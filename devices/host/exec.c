@@ -534,10 +534,13 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
     return status;
 }
 
-/* For tests of what finds wrong kernels: the first element, which is four times as large when it is an f32. */
-static void spoil_result(const struct ngd_host_call *call)
+/* For tests of what finds wrong kernels: the first element, which is four times as large when it is an f32, or only
+ * its last bit. */
+static void spoil_result(const struct ngd_host_call *call, bool bit)
 {
-    if (call->n_out)
+    if (call->n_out && bit)
+        call->ptrs[call->n_in][0] ^= 1;
+    else if (call->n_out)
         call->ptrs[call->n_in][3]++;
 }
 
@@ -550,7 +553,9 @@ static inline void run_step(const struct ngd_host_call *call, struct ngd_host_ru
     if (launch->times)
         launch->times[2 * i + 1] = ngd_now();
     if (NGD_FAULT(REPLAY_WRONG))
-        spoil_result(call);
+        spoil_result(call, false);
+    if (NGD_FAULT(REPLAY_BIT))
+        spoil_result(call, true);
 }
 
 void ngd_host_step(const struct ngd_host_call *call, struct ngd_host_run *run, struct ngd_team *team,

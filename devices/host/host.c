@@ -20,7 +20,7 @@
 #define STREAMS_MAX  64
 #define THREADS_MAX  256
 /* Part of the cache key: raise it when a kernel's results or a plan's layout change. */
-#define HOST_VERSION 3
+#define HOST_VERSION 4
 
 /* ---- lifecycle --------------------------------------------------------------------------------------- */
 
@@ -93,6 +93,7 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .wide_rows = NGD_GEMM_WIDE_ROWS,
         .host_memory = true,
         .pauses = true,
+        .same_bits = true,
     };
     *dev_p = dev;
     return NGD_OK;

@@ -421,15 +421,29 @@ double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
 
 /* ---- operands to one form ------------------------------------------------------------------------------ */
 
-/* The last two dimensions as a matrix. True if one of them is contiguous; *by_rows_p: the last one is. */
-static bool matrix_strides(const struct ngd_plan_tensor *t, int64_t *ld_p, bool *by_rows_p)
+/* x, the last two dimensions. True if its rows are contiguous. */
+static bool left_strides(const struct ngd_plan_tensor *t, int64_t *ld_p)
 {
-    const uint32_t r = t->rank;
-    const int64_t rows = t->dims[r - 2], cols = t->dims[r - 1], a = t->strides[r - 2], b = t->strides[r - 1];
+    *ld_p = t->strides[t->rank - 2];
+    return t->strides[t->rank - 1] == 1 || t->dims[t->rank - 1] == 1;
+}
 
-    *by_rows_p = b == 1 || cols == 1;
-    *ld_p = *by_rows_p ? a : b;
-    return *by_rows_p || a == 1 || rows == 1;
+/*
+ * w, the last two dimensions, [N,K] or [K,N]: what lies together decides the way. A matrix of one row or column could
+ * go either way: its shape decides, so that it goes the same one in front of a transposition and behind it. False if a
+ * copy is needed; *nk_p and *ld_p are those of the copy then.
+ */
+static bool right_strides(const struct ngd_plan_tensor *t, bool rows_are_n, int64_t *ld_p, bool *nk_p)
+{
+    const uint32_t k = t->rank - (rows_are_n ? 1u : 2u), n = t->rank - (rows_are_n ? 2u : 1u);
+    const bool by_k = t->strides[k] == 1, by_n = t->strides[n] == 1;
+
+    *nk_p = t->dims[k] == 1 ? false : t->dims[n] == 1 ? true : by_k || (!by_n && rows_are_n);
+    *ld_p = t->strides[*nk_p ? n : k];
+    if (*nk_p ? by_k : by_n || (t->dims[k] == 1 && t->dims[n] == 1))
+        return true;
+    *ld_p = *nk_p == rows_are_n ? t->dims[t->rank - 1] : 1;
+    return false;
 }
 
 /* All but the last dimension as rows of one distance; the last is contiguous. */
@@ -486,17 +500,11 @@ static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t
 static void set_w(struct form *f, const struct ngd_plan_tensor *w, uint8_t index, bool rows_are_n)
 {
     struct ngd_gemm *g = &f->g;
-    bool by_rows = true;
 
-    if (matrix_strides(w, &g->ldw, &by_rows)) {
-        f->strided |= 1u << index;
-    } else {
-        by_rows = true; /* the plan makes a contiguous copy */
-        g->ldw = w->dims[w->rank - 1];
-    }
+    if (right_strides(w, rows_are_n, &g->ldw, &g->nk))
+        f->strided |= 1u << index; /* else the plan makes a contiguous copy */
     g->wt = w->dtype;
     g->i_w = index;
-    g->nk = rows_are_n ? by_rows : !by_rows;
 }
 
 /* mm and addmm: x[M,K] at index i, w[K,N] after it. */
@@ -505,7 +513,6 @@ static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call
     const struct ngd_plan_tensor *x = ngd_call_in(plan, call, i), *w = ngd_call_in(plan, call, i + 1u);
     const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
     struct ngd_gemm *g = &f->g;
-    bool by_rows;
 
     g->m = x->dims[0];
     g->k = x->dims[1];
@@ -513,7 +520,7 @@ static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call
     g->rows_mult = 1;
     g->xt = x->dtype;
     g->i_x = i;
-    if (matrix_strides(x, &g->ldx, &by_rows) && by_rows)
+    if (left_strides(x, &g->ldx))
         f->strided |= 1u << i;
     else
         g->ldx = g->k;
@@ -554,14 +561,13 @@ static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *ca
 {
     const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
     struct ngd_gemm *g = &f->g;
-    bool by_rows;
 
     g->batch = x->dims[0];
     g->m = x->dims[1];
     g->k = x->dims[2];
     g->n = w->dims[2];
     g->xt = x->dtype;
-    if (matrix_strides(x, &g->ldx, &by_rows) && by_rows)
+    if (left_strides(x, &g->ldx))
         f->strided |= 1u;
     else
         g->ldx = g->k;
@@ -595,21 +601,22 @@ static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_pla
     struct ngd_plan_tensor x = permuted(ngd_call_in(plan, call, 0), pa, as_is, false),
                            w = permuted(ngd_call_in(plan, call, 1), pb, as_is, false), y;
     struct ngd_gemm *g = &f->g;
-    bool by_rows;
 
-    if (matrix_strides(&x, &g->ldx, &by_rows) && by_rows) {
+    if (left_strides(&x, &g->ldx)) {
         f->strided |= 1u;
     } else {
         x = permuted(ngd_call_in(plan, call, 0), pa, as_is, true);
-        matrix_strides(&x, &g->ldx, &by_rows);
+        left_strides(&x, &g->ldx);
     }
-    if (matrix_strides(&w, &g->ldw, &by_rows)) {
+    if (right_strides(&w, false, &g->ldw, &g->nk)) {
         f->strided |= 2u;
     } else {
         w = permuted(ngd_call_in(plan, call, 1), pb, as_is, true);
-        matrix_strides(&w, &g->ldw, &by_rows);
+        if (!right_strides(&w, false, &g->ldw, &g->nk)) { /* one column, whose elements lie apart: rows of one */
+            g->nk = false;
+            g->ldw = w.strides[1];
+        }
     }
-    g->nk = !by_rows;
     g->wt = w.dtype;
     g->i_w = 1;
     g->batch = x.dims[0];

@@ -2,19 +2,24 @@
 /*
  * Sum, mean, extremes, products, any and all over any set of dimensions of a tensor with any strides.
  *
- * Two walks: `kept` finds the first element of each result, `reduced` the elements that belong to it. Where reduced
- * elements are neighbours a vector function takes whole runs; where results are, one takes an element of many
- * columns at a time; the rest goes element by element. All add up in one fixed order per result.
+ * Two walks: `kept` finds the first element of each result, `reduced` the elements that belong to it. There are three
+ * ways, each with an order of summation of its own: a vector function takes whole runs of reduced elements; it takes an
+ * element of many columns at a time; or elements come one by one. The operand's shape alone chooses the way, and the
+ * runs: those of a contiguous tensor of that shape. An operand with other strides goes the same way through a buffer,
+ * so its result has the bits that it would have behind a copy.
  */
 #include "devices/host/k_reduce.h"
 #include "base/mem.h"
 #include "devices/host/nd.h"
+#include "devices/host/simd.h"
 #include "devices/host/typed.h"
 #include <math.h>
 
 /* Columns at a time, and rows of them that are summed in f32 before the sum moves on to a second accumulator. */
 #define COLS 256
 #define ROWS 128
+/* Bytes of a block of elements that a vector function takes, brought together. */
+#define ROOM (SIMD_SUM_BLOCK * 4)
 
 typedef enum kind { SUM, MEAN, MAX, MIN, PROD, ANY, ALL, KINDS } kind_t;
 
@@ -22,6 +27,8 @@ struct reduce_params {
     struct ngd_nd kept, reduced;
     ngd_reduce_fn run;
     ngd_reduce_cols_fn cols; /* NULL: results one by one */
+    bool staged;             /* a vector function whose elements have to be brought together */
+    int64_t run_length;      /* elements, when staged runs are added up */
     void (*store)(char *dst, int64_t i, double f, int64_t v);
     struct ngd_acc first;
     double count; /* what the sum is divided by; 1 unless a mean is asked for */
@@ -133,7 +140,39 @@ static void (*const stores[NGD_DTYPE_MAX])(char *, int64_t, double, int64_t) = N
 
 /* ---- running ---- */
 
-static void one_by_one(const struct reduce_params *r, char *const *in, char *out, int64_t begin, int64_t end)
+/* Elements of floats: 2 or 4 bytes. */
+static void gather_run(char *to, const char *from, int64_t step, int64_t n, uint32_t size)
+{
+    if (size == 4)
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + 4 * i, from + i * step, 4);
+    else
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + 2 * i, from + i * step, 2);
+}
+
+/* The reduced elements of the result at p, in the pieces that a vector function makes of contiguous ones. */
+static void run_staged(const struct reduce_params *r, char *p, char *room, struct ngd_acc *acc)
+{
+    const uint32_t size = r->reduced.size[0];
+    const int64_t step = r->reduced.step[0][r->reduced.rank - 1];
+    struct ngd_nd_it it;
+    int64_t n;
+
+    for (int64_t at = 0; at < r->reduced.total; at += n) {
+        char *to = room;
+
+        n = r->run_length - at % r->run_length;
+        n = n < SIMD_SUM_BLOCK ? n : SIMD_SUM_BLOCK;
+        for (ngd_nd_start(&it, &r->reduced, &p, at, at + n); it.run; to += it.run * size, ngd_nd_next(&it))
+            gather_run(to, it.p[0], step, it.run, size);
+        r->run(acc, room, size, n);
+    }
+}
+
+/* room: of this thread, for staged runs. */
+static void one_by_one(const struct reduce_params *r, char *const *in, char *out, char *room, int64_t begin,
+                       int64_t end)
 {
     const int64_t next = r->kept.step[0][r->kept.rank - 1], step = r->reduced.step[0][r->reduced.rank - 1];
     struct ngd_nd_it it, red;
@@ -144,15 +183,37 @@ static void one_by_one(const struct reduce_params *r, char *const *in, char *out
             struct ngd_acc acc = r->first;
             char *p = it.p[0] + i * next;
 
-            for (ngd_nd_start(&red, &r->reduced, &p, 0, r->reduced.total); red.run; ngd_nd_next(&red))
-                r->run(&acc, red.p[0], step, red.run);
+            if (r->staged)
+                run_staged(r, p, room, &acc);
+            else
+                for (ngd_nd_start(&red, &r->reduced, &p, 0, r->reduced.total); red.run; ngd_nd_next(&red))
+                    r->run(&acc, red.p[0], step, red.run);
             r->store(out, o, acc.f / r->count, acc.i);
         }
     }
 }
 
-/* m <= COLS neighbouring results. */
-static void reduce_cols(const struct reduce_params *r, char *in, char *out, int64_t o, int64_t m)
+/* One element of each column: at p when they are neighbours (from is NULL), or at p + from[i]. */
+static void take_row(const struct reduce_params *r, float *acc, const char *p, const int64_t *from, int64_t m)
+{
+    const uint32_t size = r->kept.size[0];
+    _Alignas(64) char room[COLS * 4];
+
+    if (!from) {
+        r->cols(acc, p, m);
+        return;
+    }
+    if (size == 4)
+        for (int64_t c = 0; c < m; c++)
+            memcpy(room + 4 * c, p + from[c], 4);
+    else
+        for (int64_t c = 0; c < m; c++)
+            memcpy(room + 2 * c, p + from[c], 2);
+    r->cols(acc, room, m);
+}
+
+/* m <= COLS results that follow each other. */
+static void reduce_cols(const struct reduce_params *r, char *in, const int64_t *from, char *out, int64_t o, int64_t m)
 {
     const int64_t step = r->reduced.step[0][r->reduced.rank - 1];
     float acc[COLS], total[COLS];
@@ -163,7 +224,7 @@ static void reduce_cols(const struct reduce_params *r, char *in, char *out, int6
         acc[c] = total[c] = (float)r->first.f;
     for (ngd_nd_start(&red, &r->reduced, &in, 0, r->reduced.total); red.run; ngd_nd_next(&red)) {
         for (int64_t j = 0; j < red.run; j++) {
-            r->cols(acc, red.p[0] + j * step, m);
+            take_row(r, acc, red.p[0] + j * step, from, m);
             if (!r->add || ++rows % ROWS)
                 continue;
             for (int64_t c = 0; c < m; c++) {
@@ -176,6 +237,23 @@ static void reduce_cols(const struct reduce_params *r, char *in, char *out, int6
         r->store(out, o + c, (double)(r->add ? total[c] + acc[c] : acc[c]) / r->count, 0);
 }
 
+static void by_staged_cols(const struct reduce_params *r, char *const *in, char *out, int64_t begin, int64_t end)
+{
+    const int64_t next = r->kept.step[0][r->kept.rank - 1];
+    int64_t from[COLS], m;
+    struct ngd_nd_it it;
+
+    for (int64_t o = begin; o < end; o += m) {
+        int64_t c = 0;
+
+        m = end - o < COLS ? end - o : COLS;
+        for (ngd_nd_start(&it, &r->kept, in, o, o + m); it.run; ngd_nd_next(&it))
+            for (int64_t i = 0; i < it.run; i++)
+                from[c++] = it.p[0] - in[0] + i * next;
+        reduce_cols(r, in[0], from, out, o, m);
+    }
+}
+
 static void by_cols(const struct reduce_params *r, char *const *in, char *out, int64_t begin, int64_t end)
 {
     const int64_t next = r->kept.step[0][r->kept.rank - 1];
@@ -186,7 +264,7 @@ static void by_cols(const struct reduce_params *r, char *const *in, char *out, i
         for (int64_t i = 0; i < it.run; i += COLS) {
             int64_t m = it.run - i < COLS ? it.run - i : COLS;
 
-            reduce_cols(r, it.p[0] + i * next, out, o, m);
+            reduce_cols(r, it.p[0] + i * next, NULL, out, o, m);
             o += m;
         }
     }
@@ -199,10 +277,13 @@ static void run_reduce(const struct ngd_host_call *call, struct ngd_host_run *ru
 
     if (!ngd_nd_part(call, run, r->kept.total, r->kept.inner, 16, part, parts, &begin, &end))
         return;
-    if (r->cols)
+    if (r->cols && r->staged)
+        by_staged_cols(r, call->ptrs, call->ptrs[1], begin, end);
+    else if (r->cols)
         by_cols(r, call->ptrs, call->ptrs[1], begin, end);
     else
-        one_by_one(r, call->ptrs, call->ptrs[1], begin, end);
+        one_by_one(r, call->ptrs, call->ptrs[1], r->staged ? call->workspace + ngd_host_thread * ROOM : NULL, begin,
+                   end);
 }
 
 /* ---- preparing ---- */
@@ -215,45 +296,86 @@ static struct ngd_acc first_of(kind_t kind)
     return first[kind];
 }
 
-/* A vector function instead of the plain one where strides allow. */
-static void choose_vector(struct reduce_params *r, kind_t kind, ngd_dtype_t t, ngd_isa_t isa)
+struct walks {
+    struct ngd_nd kept, reduced;
+};
+
+static struct walks walks_of(const struct ngd_plan_tensor *x, uint32_t axes)
+{
+    const struct ngd_plan_tensor kept = ngd_tensor_dims(x, axes, false), reduced = ngd_tensor_dims(x, axes, true);
+    struct walks w;
+
+    ngd_nd_init(&w.kept, &kept, 0, (const struct ngd_plan_tensor *[]){&kept}, 1, 0);
+    ngd_nd_init(&w.reduced, &reduced, 0, (const struct ngd_plan_tensor *[]){&reduced}, 1, 0);
+    return w;
+}
+
+static struct ngd_plan_tensor contiguous(const struct ngd_plan_tensor *t)
+{
+    struct ngd_plan_tensor c = *t;
+    int64_t stride = 1;
+
+    for (uint32_t d = t->rank; d-- > 0; stride *= t->dims[d])
+        c.strides[d] = stride;
+    return c;
+}
+
+/* A vector function instead of the plain one. w: the walks of a contiguous tensor, which choose. */
+static void choose_vector(struct reduce_params *r, const struct walks *w, kind_t kind, ngd_dtype_t t, ngd_isa_t isa)
 {
     static const ngd_reduction_t as[KINDS] = {
         [SUM] = NGD_REDUCE_SUM,     [MEAN] = NGD_REDUCE_SUM,   [MAX] = NGD_REDUCE_MAX,   [MIN] = NGD_REDUCE_MIN,
         [PROD] = NGD_REDUCE_VECTOR, [ANY] = NGD_REDUCE_VECTOR, [ALL] = NGD_REDUCE_VECTOR};
     const struct ngd_reduce_table *table = NGD_BY_ISA(isa, ngd_reduce);
-    const uint32_t last = r->kept.rank - 1;
+    const int64_t run = w->reduced.dims[w->reduced.rank - 1], cols = w->kept.dims[w->kept.rank - 1];
 
     if (as[kind] == NGD_REDUCE_VECTOR || !ngd_dtype_is_float(t))
         return;
-    if (r->reduced.plain)
+    if (w->reduced.plain) {
         r->run = table->run[as[kind]][t];
-    else if (r->kept.plain && r->kept.dims[last] >= 4)
+        r->run_length = run;
+        r->staged = !r->reduced.plain || r->reduced.dims[r->reduced.rank - 1] != run;
+    } else if (w->kept.plain && cols >= 4) {
         r->cols = table->cols[as[kind]][t];
+        r->staged = !r->kept.plain || r->kept.dims[r->kept.rank - 1] < 4;
+    }
+}
+
+static ngd_status_t select_reduce(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                  uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0);
+
+    (void)diag;
+    *strided_p = UINT32_MAX;
+    *workspace_p = ngd_dtype_is_float(x->dtype) && !ngd_host_inner_contiguous(x, 0) ? (uint64_t)ROOM * threads : 0;
+    return NGD_OK;
 }
 
 static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *out = ngd_call_out(p->plan, p->call, 0);
     const uint32_t axes = ngd_op_reduced_axes(p->call->op, p->call->attrs, x->rank);
-    struct ngd_plan_tensor kept = ngd_tensor_dims(x, axes, false), reduced = ngd_tensor_dims(x, axes, true);
+    const struct ngd_plan_tensor as_shape = contiguous(x);
+    const struct walks own = walks_of(x, axes), shaped = walks_of(&as_shape, axes);
     struct reduce_params *r = ngd_arena_calloc(p->arena, 1, sizeof(*r));
     const bool mixes = !ngd_dtype_is_float(x->dtype) && ngd_dtype_is_float(out->dtype);
 
     if (!r)
         return NGD_ERR_NO_MEMORY;
-    ngd_nd_init(&r->kept, &kept, 0, (const struct ngd_plan_tensor *[]){&kept}, 1, 0);
-    ngd_nd_init(&r->reduced, &reduced, 0, (const struct ngd_plan_tensor *[]){&reduced}, 1, 0);
+    r->kept = own.kept;
+    r->reduced = own.reduced;
     r->run = mixes ? mixed[x->dtype] : runs[kind][x->dtype];
     r->store = stores[out->dtype];
     r->first = first_of(kind);
     r->count = kind == MEAN ? (double)r->reduced.total : 1.0; /* of nothing: 0 / 0, which is NaN */
     r->add = kind == SUM || kind == MEAN;
-    choose_vector(r, kind, x->dtype, p->isa);
+    choose_vector(r, &shaped, kind, x->dtype, p->isa);
     p->fn = run_reduce;
     p->params = r;
-    p->cost_ns =
-        20 + (double)r->kept.total * (10 + (double)r->reduced.total * (r->cols || r->reduced.plain ? 0.15 : 1.5));
+    p->cost_ns = 20 + (double)r->kept.total * (10 + (double)r->reduced.total * (r->staged                     ? 1
+                                                                                : r->cols || r->reduced.plain ? 0.15
+                                                                                                              : 1.5));
     return NGD_OK;
 }
 
@@ -263,7 +385,7 @@ static ngd_status_t prepare_reduce(struct ngd_host_prepare *p, kind_t kind)
         (void)diag;                                                                       \
         return prepare_reduce(p, kind);                                                   \
     }                                                                                     \
-    const struct ngd_host_kernel ngd_host_##name = {.select = ngd_select_strided, .prepare = prepare_##name};
+    const struct ngd_host_kernel ngd_host_##name = {.select = select_reduce, .prepare = prepare_##name};
 KERNEL(sum, SUM)
 KERNEL(mean, MEAN)
 KERNEL(amax, MAX)

@@ -38,7 +38,10 @@
                 acc + i, simd_add(simd_load_up_to_f32(acc + i, n - i), simd_load_up_to_##T(x + i, n - i)), n - i); \
     }
 
-/* The extreme of a run, NaN if there is one. A lane once NaN stays so. */
+/*
+ * The extreme of a run, NaN if there is one. A lane once NaN stays so. Runs go in blocks as sums do: which of 0 and -0
+ * comes out depends on the lanes that they meet in.
+ */
 #define EXTREME(name, T, pick, fold, worst)                                                                            \
     static float name##_of_##T(const ngd_el_##T *x, int64_t n)                                                         \
     {                                                                                                                  \
@@ -52,9 +55,12 @@
     }                                                                                                                  \
     static void name##_##T(struct ngd_acc *acc, const char *p, int64_t step, int64_t n)                                \
     {                                                                                                                  \
-        const simd_f v = simd_set1(name##_of_##T((const void *)p, n));                                                 \
+        const ngd_el_##T *x = (const void *)p;                                                                         \
         (void)step;                                                                                                    \
-        acc->f = (double)fold(pick(simd_set1((float)acc->f), v));                                                      \
+        for (int64_t i = 0; i < n; i += SIMD_SUM_BLOCK) {                                                              \
+            const simd_f v = simd_set1(name##_of_##T(x + i, n - i < SIMD_SUM_BLOCK ? n - i : SIMD_SUM_BLOCK));         \
+            acc->f = (double)fold(pick(simd_set1((float)acc->f), v));                                                  \
+        }                                                                                                              \
     }                                                                                                                  \
     static void name##_cols_##T(float *acc, const char *p, int64_t n)                                                  \
     {                                                                                                                  \

@@ -280,6 +280,18 @@ def quarantine():
         assert npy(kept[0] / "shadow.d.npy")[:2] == ("<f4", (3, 4)) and npy(kept[0] / "replay.d.npy")[2] != npy(kept[0] / "shadow.d.npy")[2]
 
 
+@test("doctor and verified replays: one bit is a difference where bits are promised")
+def one_bit():
+    needs_faults()
+    with Daemon(env={"NPUGRAPHD_FAULT": "replay-bit:0:100000"}) as daemon, Client(daemon) as c:
+        body = graph('  input %x : f32[4]\n  %y = aten.neg(%x)\n  return "y" = %y', "bit")
+        got = doctor(c, graph=c.register(body).graph)
+        assert not got.healthy and got.step == "replay of a new capture" and "aten.neg" in got.node, got
+        g = c.register(body, options={"verify_every_n": "1"}).graph
+        assert unfloats(c.replay(g, [floats(1, 2, 3, 4)]).outputs[0]) == [-1, -2, -3, -4], "the shadow's answer"
+        assert "quarantined" in [e.reason for e in explain(c, g)]
+
+
 @test("data dumps: every node's results, at both stages, below an allowed directory; answers and states as ever")
 def dumps():
     place = SCRATCH / "dumps"

@@ -161,8 +161,26 @@ START_TEST(a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)
 }
 END_TEST
 
-UNIT_MAIN("graphs/compare", floats_may_differ_by_rounding_of_the_largest_and_no_more,
-          nan_and_infinities_equal_themselves_only, integers_must_be_equal_and_halves_may_be_coarser,
+START_TEST(bits_are_compared_and_of_a_nan_that_it_is_one)
+{
+    const float want[4] = {1, 0, NAN, -2};
+    const uint32_t other_nan = 0xffc00001;
+    float got[4] = {1, 0, 0, -2};
+    struct ngd_difference diff;
+
+    memcpy(&got[2], &other_nan, 4);
+    ck_assert(ngd_compare_bits(NGD_F32, got, want, 4, &diff));
+    got[0] = nextafterf(1, 2);
+    got[1] = -0.0f;
+    ck_assert(ngd_compare(NGD_F32, got, want, 4, &diff));
+    ck_assert(!ngd_compare_bits(NGD_F32, got, want, 4, &diff));
+    ck_assert(diff.n == 2 && diff.index == 0 && diff.want == 1);
+}
+END_TEST
+
+UNIT_MAIN("graphs/compare", bits_are_compared_and_of_a_nan_that_it_is_one,
+          floats_may_differ_by_rounding_of_the_largest_and_no_more, nan_and_infinities_equal_themselves_only,
+          integers_must_be_equal_and_halves_may_be_coarser,
           roundings_that_may_be_missing_are_those_of_the_narrowest_dtype,
           blocks_of_a_plan_lie_in_its_pool_and_never_meet_in_both_time_and_memory,
           taps_have_names_that_the_graph_does_not, a_tapped_graph_parses_and_has_every_nodes_results_behind_its_own)

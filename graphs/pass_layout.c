@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What passes must leave as it is for the sake of bits. A product adds up its sums in one order when its weight lies in
+ * rows of K and in another when it lies in rows of N; each is fast for its layout. So a copy that brings a weight, or
+ * what becomes one by a transposition, into the order of its shape decides about bits, and is no no-op. Other
+ * operators' orders follow shapes alone.
+ */
+#include "graphs/op_int.h"
+#include "graphs/pass.h"
+
+/* It is a view that may have other strides than its shape says. */
+static bool has_strides(const struct ngd_rewrite *rw, uint32_t value)
+{
+    uint32_t maker;
+
+    for (; (maker = ngd_rewrite_maker(rw, value)) != NGD_NODE_NONE; value = ngd_rewrite_node(rw, maker)->in[0]) {
+        const struct ngd_op *op = ngd_rewrite_node(rw, maker)->op;
+
+        if (!ngd_op_reshapes(op))
+            return op->flags & NGD_OPF_VIEW;
+    }
+    return false;
+}
+
+/* A product has it, or a view of it, for another operand than the first. */
+static bool is_weight(const struct ngd_rewrite *rw, uint32_t value, uint32_t depth)
+{
+    for (uint32_t u = rw->values[value].first_use; u != NGD_NODE_NONE; u = rw->uses[u].next) {
+        const struct ngd_node *n = ngd_rewrite_node(rw, rw->uses[u].node);
+
+        if ((n->op->flags & NGD_OPF_LAYOUT) && rw->uses[u].operand > 0)
+            return true;
+        for (uint32_t i = 0; (n->op->flags & NGD_OPF_VIEW) && i < n->n_out; i++)
+            if (depth == 0 || is_weight(rw, n->out[i], depth - 1)) /* a long chain: as if it were */
+                return true;
+    }
+    return false;
+}
+
+bool ngd_pass_layout_counts(const struct ngd_rewrite *rw, uint32_t value, uint32_t instead)
+{
+    return has_strides(rw, instead) && is_weight(rw, value, 8);
+}
