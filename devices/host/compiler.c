@@ -3,8 +3,8 @@
  * The compiler of static kernels: a process of its own, in a directory of its own that goes with it.
  *
  * Nothing of the daemon reaches it: no descriptor, no environment, no signal mask, no shell; all arguments are ours. It
- * is in a process group, so that what it starts ends with it, and has limits on time, memory and file size. Its
- * priority is the calling thread's, which is a low one.
+ * is in a process group, so that what it starts ends with it, and has limits on time, memory and file size before it
+ * runs its first instruction. Its priority is the calling thread's, which is a low one.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -14,13 +14,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,48 +219,113 @@ static void make_args(const struct host_device *dev, const char *compiler, const
     add(a, "-lm");
 }
 
-static int spawn(char **argv, const char *dir, pid_t *pid_p)
+/* What the new process does before it is the compiler. Everything is made ready by the caller: see become(). */
+struct start {
+    char **argv, **env;
+    int fds[3]; /* its 0, 1 and 2; all above 2 here */
+    struct rlimit cpu, memory, file, core;
+    volatile int err; /* why it is no compiler; 0: it is one */
+};
+
+/*
+ * In the new process, which still runs in the daemon's memory, while the calling thread waits: nothing but system
+ * calls. The limits are set here, so that no instruction of the compiler, and nothing that it starts, is without them.
+ */
+static void become(struct start *s)
 {
-    char tmp[PATH_BYTES + 16], log[PATH_BYTES + 16];
-    char *env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", (char *)(uintptr_t) "LC_ALL=C", tmp, NULL};
-    posix_spawn_file_actions_t actions;
-    posix_spawnattr_t attr;
-    sigset_t none, all;
+    const struct sigaction dfl = {.sa_handler = SIG_DFL};
+    sigset_t none;
+    bool ok = setpgid(0, 0) == 0;
+
+    for (int i = 1; i < NSIG; i++)
+        (void)sigaction(i, &dfl, NULL); /* two cannot be had */
+    for (int i = 0; i < 3; i++)
+        ok = ok && dup2(s->fds[i], i) == i;
+#ifdef SYS_close_range
+    (void)syscall(SYS_close_range, 3u, ~0u, 0u); /* ours are close-on-exec; a library's may not be */
+#endif
+    ok = ok && setrlimit(RLIMIT_CPU, &s->cpu) == 0 && setrlimit(RLIMIT_AS, &s->memory) == 0 &&
+         setrlimit(RLIMIT_FSIZE, &s->file) == 0 && setrlimit(RLIMIT_CORE, &s->core) == 0;
+    sigemptyset(&none);
+    if (ok && sigprocmask(SIG_SETMASK, &none, NULL) == 0)
+        execve(s->argv[0], s->argv, s->env);
+    s->err = errno ? errno : EINVAL;
+    _exit(127);
+}
+
+/* With its own stack frame, which nothing is kept in across vfork. */
+static pid_t __attribute__((noinline)) start(struct start *s)
+{
+    const pid_t pid = vfork();
+
+    if (pid == 0)
+        become(s);
+    return pid;
+}
+
+/* No signal's handler may run in the new process, in the daemon's memory. */
+static int start_masked(struct start *s, pid_t *pid_p)
+{
+    sigset_t all, old;
     int err;
 
-    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", dir);
-    snprintf(log, sizeof(log), "%s/log", dir);
-    sigemptyset(&none);
     sigfillset(&all);
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    posix_spawnattr_setpgroup(&attr, 0);
-    posix_spawnattr_setsigmask(&attr, &none);
-    posix_spawnattr_setsigdefault(&attr, &all);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawn_file_actions_addopen(&actions, 2, log, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 34)
-    posix_spawn_file_actions_addclosefrom_np(&actions, 3); /* ours are close-on-exec; a library's may not be */
-#endif
-    err = posix_spawn(pid_p, argv[0], &actions, &attr, argv, env);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attr);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    *pid_p = start(s);
+    err = *pid_p < 0 ? errno : s->err;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    while (*pid_p > 0 && err && waitpid(*pid_p, NULL, 0) < 0 && errno == EINTR)
+        ;
     return err;
 }
 
-/* What it starts later inherits these. The driver of a compiler has started nothing yet: it is being loaded. */
-static void limit(pid_t pid, ngd_nsec_t timeout)
+/* Above the standard descriptors, so that dup2 overwrites none of them. */
+static int open_high(const char *path, int flags)
 {
-    const rlim_t seconds = (rlim_t)(timeout / NGD_SEC) + 1;
-    const struct rlimit cpu = {seconds, seconds}, memory = {MEMORY_MAX, MEMORY_MAX}, file = {FILE_MAX, FILE_MAX},
-                        core = {0, 0};
+    const int fd = open(path, flags | O_CLOEXEC, 0600);
+    int high;
 
-    (void)prlimit(pid, RLIMIT_CPU, &cpu, NULL);
-    (void)prlimit(pid, RLIMIT_AS, &memory, NULL);
-    (void)prlimit(pid, RLIMIT_FSIZE, &file, NULL);
-    (void)prlimit(pid, RLIMIT_CORE, &core, NULL);
+    if (fd < 0 || fd > 2)
+        return fd;
+    high = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    close(fd);
+    return high;
+}
+
+/* A limit above what the daemon may have itself is refused. */
+static struct rlimit limit_of(int what, rlim_t most)
+{
+    struct rlimit now;
+
+    if (getrlimit(what, &now) == 0 && now.rlim_max < most)
+        most = now.rlim_max;
+    return (struct rlimit){most, most};
+}
+
+static int spawn(char **argv, const char *dir, ngd_nsec_t timeout, pid_t *pid_p)
+{
+    char tmp[PATH_BYTES + 16], log[PATH_BYTES + 16];
+    char *env[] = {(char *)(uintptr_t) "PATH=/usr/bin:/bin", (char *)(uintptr_t) "LC_ALL=C", tmp, NULL};
+    struct start s = {.argv = argv, .env = env};
+    int err = 0;
+
+    snprintf(tmp, sizeof(tmp), "TMPDIR=%s", dir);
+    snprintf(log, sizeof(log), "%s/log", dir);
+    s.cpu = limit_of(RLIMIT_CPU, (rlim_t)(timeout / NGD_SEC) + 1);
+    s.memory = limit_of(RLIMIT_AS, MEMORY_MAX);
+    s.file = limit_of(RLIMIT_FSIZE, FILE_MAX);
+    s.core = limit_of(RLIMIT_CORE, 0);
+    s.fds[0] = open_high("/dev/null", O_RDONLY);
+    s.fds[1] = open_high("/dev/null", O_WRONLY);
+    s.fds[2] = open_high(log, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW);
+    for (int i = 0; i < 3 && !err; i++)
+        err = s.fds[i] < 0 ? errno : 0;
+    if (!err)
+        err = start_masked(&s, pid_p);
+    for (int i = 0; i < 3; i++)
+        if (s.fds[i] >= 0)
+            close(s.fds[i]);
+    return err;
 }
 
 /* It stays what it is until it is waited for, so that its id, and that of its group, is nobody else's. */
@@ -339,17 +405,16 @@ static ngd_static_result_t run(const struct host_device *dev, const struct ngd_s
     ngd_static_result_t result;
     struct args args = {.n = 0};
     int err, status = 0;
-    pid_t pid;
+    pid_t pid = -1;
 
     ngd_arena_init(&args.arena, 4096);
     make_args(dev, work->compiler, work->source, path, files, &args);
-    err = spawn(args.v, path, &pid);
+    err = spawn(args.v, path, work->timeout, &pid);
     ngd_arena_fini(&args.arena);
     if (err) {
         ngd_diag_set(diag, NGD_ERR_UNAVAILABLE, "%.200s cannot be run: %s", work->compiler, strerror(err));
         return NGD_STATIC_NO_COMPILER;
     }
-    limit(pid, work->timeout);
     result = await(pid, work, &status);
     if (result != NGD_STATIC_COMPILED) {
         ngd_diag_set(diag, NGD_ERR_CANCELLED, "%.200s was killed: %s", work->compiler, ngd_static_result_text(result));

@@ -224,4 +224,25 @@ def hanging():
     until("what it started is gone", gone)
 
 
+@test("a compiler has its limits from its first moment, whatever it starts first, and nothing of the daemon's")
+def limited():
+    said = SCRATCH / "limits"
+    body = f"""(exec cat /proc/self/limits) >"{said}.new"
+ls -l /proc/self/fd >>"{said}.new"
+grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status >>"{said}.new"
+mv "{said}.new" "{said}"
+echo 'error: enough' >&2; exit 1"""
+    with Daemon(f"--static-compiler={script('limited', body)}", "--static-timeout=7s") as d:
+        assert "enough" in run(d, "failed")["static-fallback"], "what it says is read"
+    text = said.read_text()
+    limits = {m[1].strip(): (m[2], m[3]) for m in re.finditer(r"^Max (.{21}) (\S+) +(\S+)", text, re.M)}
+    assert limits["cpu time"] == ("8", "8") and limits["address space"] == (str(2 << 30),) * 2, limits
+    assert limits["file size"] == (str(64 << 20),) * 2 and limits["core file size"] == ("0", "0"), limits
+    # Two signals are the C library's own; who was started by make has one of them ignored.
+    signals = {m[1]: int(m[2], 16) & ~(3 << 31) for m in re.finditer(r"^Sig(Blk|Ign):\t([0-9a-f]+)$", text, re.M)}
+    assert signals == {"Blk": 0, "Ign": 0}, text
+    fds = re.findall(r" (\d+) -> (\S+)", text)
+    assert {n for n, _ in fds} <= {"0", "1", "2", "3"} and not any("socket" in to or "anon" in to for _, to in fds), fds
+
+
 main()
