@@ -22,6 +22,7 @@ libngdbase_la_SOURCES = \
 	base/metrics.c base/metrics.h \
 	base/npy.c base/npy.h \
 	base/status.c base/status.h \
+	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \
 	base/tsan.h \
 	base/utf8.h \

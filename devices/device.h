@@ -238,6 +238,14 @@ struct ngd_launch {
     bool paused;        /* false before the first run */
     uint32_t resume;    /* the backend's, while paused */
     ngd_nsec_t longest; /* out, with pause_at: the longest stretch of this run without a place to stop */
+    /*
+     * Optional, where the device can (info.stops): the launch ends early, between two calls or between two parts of a
+     * long one, with CANCELLED when *stop is true, with REPLAY_STOPPED when the time is stop_at (0: never). It has no
+     * results then, and states may be partly written. Any thread may set *stop while the launch runs.
+     */
+    const _Atomic bool *stop;
+    ngd_nsec_t stop_at;
+    bool deadline_bound; /* the caller's: stop_at is a deadline */
     ngd_status_t status;
     struct ngd_diag diag;
     ngd_nsec_t device_time; /* out: time on the device, of this run */

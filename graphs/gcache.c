@@ -495,7 +495,7 @@ static ngd_status_t compile(struct ngd_gcache *cache, const struct ngd_key *key,
 static void land_failure_locked(struct ngd_gcache *cache, struct record *rec) NGD_REQUIRES(&cache->lock)
 {
     rec->state = FAILED;
-    rec->retry_at = ngd_now() + cache->params.retry_after;
+    rec->retry_at = ngd_now() + (rec->flight->status == NGD_ERR_CANCELLED ? 0 : cache->params.retry_after);
     /* The newest failure stands last, so that trimming drops the oldest. */
     ngd_list_remove(&rec->link);
     ngd_list_push_back(&cache->records, &rec->link);
@@ -723,7 +723,9 @@ ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key,
         return NGD_OK;
     }
     ngd_mutex_lock(&cache->lock);
-    status = ask_locked(cache, key, entry_p, &rec, &dead, diag);
+    do /* who compiled gave up, and others did not */
+        status = ask_locked(cache, key, entry_p, &rec, &dead, diag);
+    while (status == NGD_ERR_CANCELLED);
     flight = rec ? rec->flight : NULL;
     ngd_mutex_unlock(&cache->lock);
     if (dead)

@@ -13,7 +13,8 @@
  * Bounds:  params.limit distinct keys. Past it, by policy: EVICT drops the entry that is cheapest to lose
  *          (unpinned, oldest use weighted by compile time), REJECT answers NGD_ERR_CAPTURE_LIMIT, EAGER likewise,
  *          and the caller runs eagerly. A recapture of a known key never counts as a new one.
- * Failures are remembered for params.retry_after, then tried again; waiters get the same diagnosis.
+ * Failures are remembered for params.retry_after, then tried again; waiters get the same diagnosis. A compile that ends
+ *          with CANCELLED is forgotten: who waits for it compiles.
  */
 #include "base/clock.h"
 #include "graphs/key.h"

@@ -8,6 +8,7 @@
  * Correct as far as each pattern is: that it may be applied where it matches is argued in pattern_match.c; that source
  * and replacement compute the same is its author's promise, which tests check for the built-in ones.
  */
+#include "base/stop.h"
 #include "graphs/pass.h"
 #include "graphs/pattern_match.h"
 #include <string.h>
@@ -57,7 +58,9 @@ static ngd_status_t one_round(struct ngd_pass_context *ctx, const struct choice 
         uint32_t before = ctx->rw->nodes[n].prev;
         bool replaced = false;
 
-        status = try_all(ctx, choice, n, &replaced);
+        status = ngd_stop_check();
+        if (status == NGD_OK)
+            status = try_all(ctx, choice, n, &replaced);
         *replaced_p += replaced;
         /* The anchor is gone, and perhaps those before it: go on behind a node that is left. */
         while (replaced && before != NGD_NODE_NONE && ctx->rw->nodes[before].dead)

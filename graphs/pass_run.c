@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -130,7 +131,9 @@ static ngd_status_t run_one(struct ngd_pass_context *ctx, ngd_pass_id_t id, stru
     ngd_status_t status;
 
     ctx->changed = ctx->excess = 0;
-    status = pass->run(ctx);
+    status = ngd_stop_check();
+    if (status == NGD_OK)
+        status = pass->run(ctx);
     if (status == NGD_OK && NGD_FAULT(PASS_WRONG))
         status = spoil_last(ctx);
     if (status)

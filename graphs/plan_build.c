@@ -16,6 +16,7 @@
  * not, which is why a write through such a copy is refused and not lost.
  */
 #include "base/mem.h"
+#include "base/stop.h"
 #include "graphs/op_int.h"
 #include "graphs/plan_deadlock.h"
 #include "graphs/plan_int.h"
@@ -553,8 +554,11 @@ static void mark_needed(struct build *b, bool *node_needed)
 static ngd_status_t build_node(struct build *b, uint32_t node)
 {
     const struct ngd_node *n = &b->graph->nodes[node];
+    const ngd_status_t stop = ngd_stop_check();
 
     b->scope = n->scope;
+    if (stop)
+        return stop;
     if (b->fates[node] == NGD_NODE_FILLED)
         return fill_cat(b, node);
     return n->op->flags & NGD_OPF_VIEW ? build_view(b, node) : build_call(b, node);

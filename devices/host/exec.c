@@ -21,6 +21,7 @@
  */
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/stop.h"
 #include "devices/host/host.h"
 #include "devices/host/meeting.h"
 #include "devices/host/static.h"
@@ -29,8 +30,15 @@
 #include <string.h>
 
 /* Handing a call to a helper that spins costs about a microsecond, to and fro; below 10 it does not pay. */
-#define SHARE_NS 10000.0
-#define PART_NS  5000.0
+#define SHARE_NS    10000.0
+#define PART_NS     5000.0
+/* A launch that may be stopped looks at the clock before each call of so much time, and before each of so many others.
+ */
+#define CLOCK_NS    10000.0
+#define CLOCK_CALLS 16
+/* A call is divided so that a part takes about so much, however few threads there are. */
+#define PIECE_NS    10e6
+#define PIECES_MAX  60000 /* what a team can count */
 
 enum base { BASE_NONE, BASE_POOL, BASE_BOUND };
 
@@ -109,12 +117,23 @@ uint8_t ngd_host_parts(const struct ngd_host_cost *cost, uint32_t threads)
     return (uint8_t)(parts < threads ? threads : parts > max ? max : (uint32_t)parts);
 }
 
-/* Within a limit of cores there are as many parts as cores, so that no more threads find one. */
-static uint8_t choose_parts(const struct ngd_plan_call *call, const struct ngd_host_cost *cost, uint32_t threads)
+static uint16_t choose_pieces(const struct ngd_host_cost *cost)
 {
-    uint32_t cores = ngd_host_cores(call, threads), parts = ngd_host_parts(cost, cores);
+    if (cost->serial || cost->few_parts || cost->ns < 2 * PIECE_NS)
+        return 1;
+    return (uint16_t)(cost->ns / PIECE_NS < PIECES_MAX ? cost->ns / PIECE_NS : PIECES_MAX);
+}
 
-    return (uint8_t)(cores < threads && parts > cores ? cores : parts);
+/* Within a limit of cores there are as many parts as cores, so that no more threads find one. */
+static void choose_parts(struct ngd_host_call *hc, const struct ngd_plan_call *call, const struct ngd_host_cost *cost,
+                         uint32_t threads)
+{
+    const uint32_t cores = ngd_host_cores(call, threads), parts = ngd_host_parts(cost, cores);
+
+    hc->pieces = choose_pieces(cost);
+    hc->shared = (uint16_t)(cores < threads && parts > cores                      ? cores
+                            : cores == threads && parts > 1 && hc->pieces > parts ? hc->pieces
+                                                                                  : parts);
 }
 
 /* Fills everything but the addresses. */
@@ -150,8 +169,9 @@ static ngd_status_t prepare_call(const struct host_exec *exec, const struct ngd_
     hc->n_out = (uint8_t)call->n_out;
     hc->n_ptrs = call->n_in + call->n_out;
     hc->node = call->node;
-    *cost = (struct ngd_host_cost){p.cost_ns, p.serial};
-    hc->shared = choose_parts(call, cost, dev->threads);
+    *cost = (struct ngd_host_cost){p.cost_ns, p.serial, p.few_parts};
+    choose_parts(hc, call, cost, dev->threads);
+    hc->slow = cost->ns >= CLOCK_NS;
     set_rows(hc, plan, p.row_tensor);
     return NGD_OK;
 }
@@ -172,8 +192,10 @@ static ngd_status_t fill(struct host_exec *exec, struct ngd_host_cost *costs, st
 
     for (uint32_t i = 0; i < plan->n_calls; i++) {
         const struct ngd_plan_call *call = &plan->calls[i];
-        ngd_status_t status = prepare_call(exec, call, &exec->arena, &exec->calls[i], &costs[i], diag);
+        ngd_status_t status = ngd_stop_check();
 
+        if (status == NGD_OK)
+            status = prepare_call(exec, call, &exec->arena, &exec->calls[i], &costs[i], diag);
         if (status)
             return status;
         exec->shares |= exec->calls[i].shared > 1;
@@ -196,8 +218,7 @@ static ngd_status_t lay_lanes(struct host_exec *exec, const struct ngd_host_cost
     if (status)
         return ngd_diag_set(diag, status, "no host memory for the streams of an executable");
     for (uint32_t i = 0; exec->lanes && i < plan->n_calls; i++)
-        exec->calls[i].shared =
-            choose_parts(&plan->calls[i], &costs[i], ngd_host_lanes_threads(exec->lanes, &plan->calls[i]));
+        choose_parts(&exec->calls[i], &plan->calls[i], &costs[i], ngd_host_lanes_threads(exec->lanes, &plan->calls[i]));
     return NGD_OK;
 }
 
@@ -393,6 +414,31 @@ void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, n
     atomic_store(&run->error_value, value);
 }
 
+/* done: pieces of the call that are. */
+static bool ends_after(const struct ngd_host_call *call, struct ngd_host_run *run, bool clock, int64_t done)
+{
+    if (atomic_load_explicit(&run->error, memory_order_relaxed) != NGD_OK)
+        return true;
+    if (run->stop && atomic_load_explicit(run->stop, memory_order_relaxed))
+        ngd_host_fail(call, run, NGD_ERR_CANCELLED, done);
+    else if (clock && run->stop_at && ngd_now() >= run->stop_at)
+        ngd_host_fail(call, run, NGD_ERR_REPLAY_STOPPED, done);
+    else
+        return false;
+    return true;
+}
+
+bool ngd_host_ends(const struct ngd_host_call *call, struct ngd_host_run *run, bool clock)
+{
+    return ends_after(call, run, clock, 0);
+}
+
+/* Calls that take little look at the clock now and then. */
+static inline bool ends_before(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t i)
+{
+    return ngd_host_ends(call, run, call->slow || i % CLOCK_CALLS == 0);
+}
+
 static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
 {
     return io->row_sym == NGD_NO_ROW_SYM ? io->bytes : io->row_bytes * (uint64_t)(symbols[io->row_sym] * io->row_mult);
@@ -451,14 +497,18 @@ static void init_run(struct ngd_host_run *run, const struct ngd_launch *launch)
     run->serial = next_serial();
     run->symbols = launch->symbols;
     run->hosts = launch->hosts;
+    run->stop = launch->stop;
+    run->stop_at = launch->stop_at;
     atomic_init(&run->error, NGD_OK);
     atomic_init(&run->error_node, 0);
     atomic_init(&run->error_value, 0);
 }
 
-static inline bool failed(const struct ngd_host_run *run)
+/* By this thread alone; the launch may end in between. */
+static void run_pieces(const struct ngd_host_call *call, ngd_host_fn fn, struct ngd_host_run *run)
 {
-    return atomic_load_explicit(&run->error, memory_order_relaxed) != NGD_OK;
+    for (uint32_t i = 0; i < call->pieces && !ends_after(call, run, true, i); i++)
+        fn(call, run, i, call->pieces);
 }
 
 static inline void run_call(const struct ngd_host_call *call, ngd_host_fn fn, struct ngd_host_run *run,
@@ -466,6 +516,8 @@ static inline void run_call(const struct ngd_host_call *call, ngd_host_fn fn, st
 {
     if (call->shared > 1 && team)
         ngd_team_share(team, call, run, call->shared);
+    else if (call->pieces > 1)
+        run_pieces(call, fn, run);
     else
         fn(call, run, 0, 1);
 }
@@ -521,11 +573,17 @@ static ngd_status_t conclude(const struct host_inst *inst, struct ngd_launch *la
     if (status == NGD_ERR_INDEX_RANGE)
         ngd_diag_set(&launch->diag, status, "node %u (%s): index %" PRId64 " is outside its tensor", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", atomic_load(&run->error_value));
-    else if (status && !say_broken(inst, launch, status))
+    else if (status && say_broken(inst, launch, status))
+        ; /* its group's reason says more */
+    else if (status == NGD_ERR_CANCELLED || status == NGD_ERR_REPLAY_STOPPED)
+        ngd_diag_set(&launch->diag, status, "stopped at node %u (%s)%s", node,
+                     node < g->n_nodes ? g->nodes[node].op->name : "copy",
+                     atomic_load(&run->error_value) ? ", of which a part was done" : "");
+    else if (status)
         ngd_diag_set(&launch->diag, status, "node %u (%s): %s (%" PRId64 ")", node,
                      node < g->n_nodes ? g->nodes[node].op->name : "copy", ngd_status_text(status),
                      atomic_load(&run->error_value));
-    else if (!status)
+    else
         copy_out(inst, launch);
     end = ngd_now();
     launch->copy_out_time = end - computed;
@@ -571,7 +629,7 @@ static void run_in_order(struct host_inst *inst, struct ngd_team *team, struct n
 
     if (team && exec->shares)
         ngd_team_begin(team);
-    for (uint32_t i = 0; i < exec->n_calls && !failed(run); i++)
+    for (uint32_t i = 0; i < exec->n_calls && !ends_before(&inst->calls[i], run, i); i++)
         run_step(&inst->calls[i], run, team, launch, i);
     if (team && exec->shares)
         ngd_team_end(team);
@@ -594,7 +652,7 @@ static bool run_calls_until(struct host_inst *inst, struct ngd_team *team, struc
     ngd_nsec_t now = ngd_now();
 
     launch->longest = 0;
-    for (uint32_t i = first; i < n && !failed(run); i++) {
+    for (uint32_t i = first; i < n && !ends_before(&inst->calls[i], run, i); i++) {
         const ngd_nsec_t before = now;
 
         if (i > first && now + inst->took[i] > launch->pause_at) {
@@ -695,14 +753,15 @@ static ngd_status_t launch_op(struct host_inst *inst, struct ngd_team *team, con
 
 static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
-    const struct ngd_plan *plan = inst->exec->plan;
+    const struct host_exec *exec = inst->exec;
+    const struct ngd_plan *plan = exec->plan;
     ngd_nsec_t start = ngd_now();
     struct ngd_host_run run;
 
     init_run(&run, launch);
     copy_in(inst, launch);
     launch->copy_in_time = ngd_now() - start;
-    for (uint32_t i = 0; i < plan->n_calls && !failed(&run); i++) {
+    for (uint32_t i = 0; i < plan->n_calls && !ends_before(&exec->calls[i], &run, i); i++) {
         ngd_status_t status = launch_op(inst, team, &plan->calls[i], &run, &launch->diag);
 
         if (status)

@@ -93,6 +93,7 @@ static ngd_status_t host_open(const struct ngd_device_params *params, void **dev
         .wide_rows = NGD_GEMM_WIDE_ROWS,
         .host_memory = true,
         .pauses = true,
+        .stops = true,
         .same_bits = true,
     };
     *dev_p = dev;

@@ -183,6 +183,7 @@ static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *di
         t->get = gets[x->dtype];
     }
     p->fn = t->k ? run_topk : nothing;
+    p->few_parts = true;
     p->params = t;
     p->cost_ns = 20 + (double)t->lines.total * (30 + (double)t->k * 30 + (double)t->n * (t->beyond ? 0.3 : 3));
     return NGD_OK;

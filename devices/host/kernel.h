@@ -30,7 +30,7 @@ struct ngd_host_call;
 struct ngd_host_run;
 typedef void (*ngd_host_fn)(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts);
 
-/* Most parts that a call is ever split in: what a workspace with room per part has to reckon with. */
+/* Most parts that a call with few_parts is ever split in: what a workspace with room per part has to reckon with. */
 static inline uint32_t ngd_host_max_parts(uint32_t threads)
 {
     return threads < 2 ? 1 : threads < 60 ? threads * 4 : 240;
@@ -51,8 +51,10 @@ struct ngd_host_call {
     int64_t row_mult;   /* actual rows = symbols[row_sym] * row_mult */
     uint8_t row_sym;    /* NGD_NO_ROW_SYM = fixed */
     uint8_t n_in, n_out;
-    uint8_t shared; /* parts in which the team runs it; 1: the leader alone */
-    uint32_t node;  /* of the graph, for diagnoses */
+    bool slow;       /* it may take long enough to look at the clock before it */
+    uint16_t shared; /* parts in which the team runs it; 1: the leader alone */
+    uint16_t pieces; /* parts in which one thread alone runs it, to look in between whether the launch is to end */
+    uint32_t node;   /* of the graph, for diagnoses */
     uint32_t n_ptrs;
     char **ptrs; /* patched addresses: operands (NULL when absent or host), then results */
 };
@@ -63,7 +65,9 @@ struct ngd_host_run {
     uint64_t serial;        /* of the replay, or of the operator's launch when they are launched one by one; 0: none */
     const int64_t *symbols;
     const struct ngd_host_value *hosts;
-    _Atomic int error; /* first error: an ngd_status_t */
+    const _Atomic bool *stop; /* of the launch */
+    ngd_nsec_t stop_at;       /* likewise; 0: never */
+    _Atomic int error;        /* first error: an ngd_status_t */
     _Atomic uint32_t error_node;
     _Atomic int64_t error_value; /* the offending index */
 };
@@ -77,6 +81,8 @@ static inline int64_t ngd_host_rows(const struct ngd_host_call *c, const struct 
  * thread has put into its own scratch memory for the call is there from the second time on.
  */
 bool ngd_host_first_part(const struct ngd_host_call *call, const struct ngd_host_run *run);
+/* True: the run has failed, or is to end now, which makes it fail. clock: look at the time too. */
+bool ngd_host_ends(const struct ngd_host_call *call, struct ngd_host_run *run, bool clock);
 void ngd_host_fail(const struct ngd_host_call *call, struct ngd_host_run *run, ngd_status_t status, int64_t value);
 
 /* What prepare() gets and fills. */
@@ -95,6 +101,7 @@ struct ngd_host_prepare {
                             operand 0 */
     double cost_ns;      /* estimate for one thread; exec.c shares calls above a threshold */
     bool serial;         /* never split */
+    bool few_parts;      /* its workspace has room for ngd_host_max_parts: not split further, however long it takes */
 };
 
 struct ngd_host_kernel {

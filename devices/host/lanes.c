@@ -343,7 +343,7 @@ static void run_until(struct lanes_run *r, uint32_t lane, bool launching, struct
 
         for (uint32_t k = 0; k < step->n_waits; k++)
             await(r, &step->waits[k], launching);
-        if (atomic_load_explicit(&r->run->error, memory_order_relaxed) == NGD_OK)
+        if (!ngd_host_ends(&r->calls[step->call], r->run, r->calls[step->call].slow || step->call % 16 == 0))
             ngd_host_step(&r->calls[step->call], r->run, part, r->launch, step->call);
         if (step->signals)
             signal_done(&r->progress[step->stream], step->call + 1);

@@ -23,7 +23,7 @@ struct ngd_host_progress; /* of an instance: how far streams have come */
 /* What a kernel's prepare() has said of a call. */
 struct ngd_host_cost {
     double ns;
-    bool serial;
+    bool serial, few_parts; /* as in ngd_host_prepare */
 };
 
 /* Threads that the call may use out of so many: its limit of cores. */

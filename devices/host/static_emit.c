@@ -113,7 +113,7 @@ static uint32_t function_of(struct functions *f, const struct ngd_plan_call *cal
     uint32_t number = UINT32_MAX;
     struct ngd_strbuf body;
 
-    if (!kernel->emit || hc->shared > 1)
+    if (!kernel->emit || hc->shared > 1 || hc->pieces > 1)
         return UINT32_MAX;
     ngd_strbuf_init(&body);
     if (kernel->emit(hc, &body)) {

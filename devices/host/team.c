@@ -145,7 +145,8 @@ static void work(struct ngd_team *team, uint32_t part, uint32_t parts)
 {
     const struct ngd_host_call *call = team->job.call;
 
-    call->fn(call, team->job.run, part, parts);
+    if (!ngd_host_ends(call, team->job.run, call->slow))
+        call->fn(call, team->job.run, part, parts);
     finish_part(team, parts);
 }
 
