@@ -58,7 +58,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/verify.c \
 	scheduler/stored.c scheduler/stored.h \
 	scheduler/stored_show.c \
-	scheduler/usage.h \
+	scheduler/estimate.h scheduler/usage.h \
 	scheduler/worker.c
 
 EXTRA_DIST += scheduler/events.def scheduler/policies.def scheduler/splits.def

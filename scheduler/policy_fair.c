@@ -19,6 +19,7 @@
  * but cannot save up idle time and then hold the device.
  */
 #include "base/mem.h"
+#include "scheduler/estimate.h"
 #include "scheduler/merge.h"
 #include <math.h>
 
@@ -26,7 +27,6 @@
 #define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
 #define CREDIT      (5 * NGD_MSEC)
 #define LEAD        (50 * NGD_MSEC)
-#define SURE        2
 
 struct fair_class {
     struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */
@@ -302,7 +302,7 @@ static ngd_nsec_t outlook_add(struct outlook *o, struct ngd_sched_item *item)
         ngd_merge_foresee(item, start, o->look, &joint);
     o->free_at[first] += joint.cost;
     o->variance += (double)joint.doubt * (double)joint.doubt;
-    end = o->free_at[first] + (ngd_nsec_t)(SURE * sqrt(o->variance) / o->n);
+    end = o->free_at[first] + (ngd_nsec_t)(NGD_ESTIMATE_SURE * sqrt(o->variance) / o->n);
     if (item->merge)
         ngd_merge_lay_out(item, start, &joint, o->look, end);
     return end;

@@ -1,32 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Running an executable on a slot, and what is learned from it: metrics, expected times, poisoned executables. */
 #include "base/log.h"
+#include "scheduler/estimate.h"
 #include "scheduler/group_int.h"
 #include <inttypes.h>
 #include <stdio.h>
 
-#define KNOWN_AFTER 3 /* runs; the first ones meet cold caches and say little */
-
 ngd_nsec_t ngd_executable_expected(const struct ngd_executable *x)
 {
-    if (atomic_load_explicit(&x->runs, memory_order_relaxed) < KNOWN_AFTER)
+    if (atomic_load_explicit(&x->runs, memory_order_relaxed) < NGD_ESTIMATE_KNOWN)
         return NGD_NSEC_NEVER;
     return atomic_load_explicit(&x->expected, memory_order_relaxed);
 }
 
-/* A moving average over about eight runs. Slots that race lose a sample, which does not matter. */
+/* Slots that race lose a sample, which does not matter. */
 static void learn(struct ngd_executable *x, ngd_nsec_t t)
 {
     uint32_t runs = atomic_fetch_add_explicit(&x->runs, 1, memory_order_relaxed);
-    int64_t old = atomic_load_explicit(&x->expected, memory_order_relaxed);
-    int64_t n = runs < KNOWN_AFTER ? 1 : 8;
+    ngd_nsec_t expected = atomic_load_explicit(&x->expected, memory_order_relaxed);
+    ngd_nsec_t doubt = atomic_load_explicit(&x->doubt, memory_order_relaxed);
 
-    atomic_store_explicit(&x->expected, old + (t - old) / n, memory_order_relaxed);
-    if (runs >= KNOWN_AFTER) {
-        int64_t off = t > old ? t - old : old - t, doubt = atomic_load_explicit(&x->doubt, memory_order_relaxed);
-
-        atomic_store_explicit(&x->doubt, doubt + (off - doubt) / n, memory_order_relaxed);
-    }
+    ngd_estimate_learn(runs, t, &expected, &doubt);
+    atomic_store_explicit(&x->expected, expected, memory_order_relaxed);
+    atomic_store_explicit(&x->doubt, doubt, memory_order_relaxed);
 }
 
 static void account_rows(struct ngd_program *prog, struct ngd_executable *x, const struct ngd_launch *launch)

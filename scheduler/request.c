@@ -14,6 +14,7 @@
  */
 #include "base/fault.h"
 #include "base/log.h"
+#include "scheduler/estimate.h"
 #include "scheduler/merge_prog.h"
 #include "scheduler/program_int.h"
 #include <inttypes.h>
@@ -341,16 +342,17 @@ static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
     return check_launch(req, ngd_entry_executable(req->entry), diag);
 }
 
-/*
- * Refused for its own length alone, with nobody before it. What is not run teaches nothing, so an estimate that one
- * stall has spoiled would be believed for ever: it gives way a little each time, until a run shows what is true.
- */
+/* The estimate gives way when the request was refused for its own length alone, with nobody before it. */
 static void doubt_estimate(const struct ngd_request *req)
 {
     struct ngd_executable *x = ngd_entry_executable(req->entry);
+    ngd_nsec_t expected = req->item.cost, doubt = req->item.doubt;
 
-    if (req->item.cost > req->deadline - req->submitted)
-        atomic_store_explicit(&x->expected, req->item.cost - req->item.cost / 8, memory_order_relaxed);
+    if (expected + NGD_ESTIMATE_SURE * doubt <= req->deadline - req->submitted)
+        return;
+    ngd_estimate_give_way(&expected, &doubt);
+    atomic_store_explicit(&x->expected, expected, memory_order_relaxed);
+    atomic_store_explicit(&x->doubt, doubt, memory_order_relaxed);
 }
 
 /* What cannot be done in time is refused now, and not when the time is over. */

@@ -159,6 +159,7 @@ START_TEST(what_cannot_end_in_time_is_refused_at_once)
     late.req.deadline = ngd_now() + 5 * NGD_SEC;
     ck_assert_int_eq(ngd_sched_submit(bed.sched, &late.req, &late.diag), NGD_ERR_DEADLINE_EXCEEDED);
     ck_assert(strstr(late.diag.text, "after its deadline"));
+    teach(b, 3, 10 * NGD_SEC); /* a refusal lets the estimate give way */
     call_init(&before, b, 3);
     before.req.deadline = ngd_now() + 12 * NGD_SEC;
     call_submit(&bed, &before);
