@@ -72,6 +72,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. "
      "0: never.",
      false},
+    {"max-replay-time", NGD_CONFIG_TIME, AT(max_replay_time), "60s", 0, 24 * 3600 * NGD_SEC, NULL,
+     "A replay that runs longer is stopped between two kernels with REPLAY_STOPPED; slices of a prompt count singly. "
+     "0: "
+     "never.",
+     false},
     {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
      "Replays of a graph with a batch symbol that wait for a device at the same time run as one, whichever clients "
      "they "

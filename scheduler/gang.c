@@ -267,6 +267,8 @@ static void cut(const struct ngd_gang *gang, uint32_t rank, const struct ngd_lau
     launch->symbols = of->symbols;
     launch->eager = of->eager;
     launch->tag = of->tag;
+    launch->stop = of->stop;
+    launch->stop_at = of->stop_at;
     launch->inputs = of->inputs;
     launch->hosts = of->hosts;
     launch->outputs = gang->replicated && rank > 0 ? gang->unwanted : of->outputs;

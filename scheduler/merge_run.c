@@ -29,6 +29,7 @@ struct joint {
     struct ngd_executable *x;
     const struct ngd_plan *plan;
     uint32_t symbol, n;
+    ngd_nsec_t latest; /* deadline of a member */
     int64_t rows;
     struct ngd_merge_area *area;
     ngd_nsec_t gather_time, scatter_time;
@@ -250,6 +251,7 @@ static void begin(struct joint *j, struct ngd_list *late)
         (void)ngd_request_begin(req, j->slot, now);
         j->rows += rows_of(j, req);
         j->n++;
+        j->latest = req->deadline > j->latest ? req->deadline : j->latest;
     }
 }
 
@@ -263,6 +265,7 @@ static ngd_status_t run_together(struct joint *j)
     gather(j);
     j->gather_time = ngd_now() - begun;
     j->slot->asker = first;
+    ngd_launch_bound(j->slot, &j->area->launch, begun, j->latest);
     status = ngd_replay_run_joint(j->slot, first->binding, j->x, &j->area->launch);
     j->slot->asker = NULL;
     if (status)
@@ -303,7 +306,7 @@ static void run_apart(struct joint *j)
     struct ngd_list *l;
 
     while ((l = ngd_list_pop_front(&j->members)))
-        ngd_request_run_begun(member_of(l), j->slot);
+        ngd_request_run_begun(member_of(l), j->slot, ngd_now());
 }
 
 /* With the last answer the program may go, so nothing of it is held then but by the requests themselves. */

@@ -227,6 +227,8 @@ void ngd_program_free_quarantine(struct ngd_program *prog);
  * Runs x with the binding's buffers on a slot that the caller owns, and accounts for it. The answer and its diagnosis
  * are in launch too. A device fault resets the stream and drops the executable; other errors leave everything as it is.
  */
+/* The launch, which begins now, ends early at the deadline, or after max-replay-time. */
+void ngd_launch_bound(const struct ngd_slot *slot, struct ngd_launch *launch, ngd_nsec_t now, ngd_nsec_t deadline);
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
 /* The same for several requests (merge_prog.h), of which those that did not fail it can be run again: a failure that is

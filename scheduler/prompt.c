@@ -148,6 +148,7 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
     struct ngd_split parts = {0};
     ngd_status_t status;
 
+    ngd_launch_bound(slot, &mg->launch, begin, NGD_NSEC_NEVER);
     if (inst) {
         mg->launch.pause_at = length == NGD_NSEC_NEVER ? length : ngd_now() + length;
         status = ngd_replay_slice(slot, inst, x, &mg->launch, &p->time);

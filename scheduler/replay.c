@@ -25,6 +25,16 @@ static void learn(struct ngd_executable *x, ngd_nsec_t t)
     atomic_store_explicit(&x->doubt, doubt, memory_order_relaxed);
 }
 
+/* A run that was stopped says only that a whole one takes longer. */
+static void learn_stopped(struct ngd_executable *x, ngd_nsec_t t)
+{
+    ngd_nsec_t expected = atomic_load_explicit(&x->expected, memory_order_relaxed);
+
+    t = ngd_estimate_clip(t, expected);
+    if (t > expected)
+        atomic_store_explicit(&x->expected, t, memory_order_relaxed);
+}
+
 static void account_rows(struct ngd_program *prog, struct ngd_executable *x, const struct ngd_launch *launch)
 {
     const struct ngd_plan *plan = ngd_exec_plan(x->exec);
@@ -97,11 +107,13 @@ static void set_health(struct ngd_queue *queue, bool healthy)
 /* A fault is sticky to the stream: without a reset every later launch would fail as well. */
 void ngd_slot_recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status)
 {
+    static struct ngd_log_limit limit;
     char name[NGD_LOG_VALUE_MAX];
 
-    ngd_warning("scheduler", "device %s, stream slot %u: reset after a fault, executable dropped graph=%s reason=%s",
-                slot->queue->dev_name, (unsigned)slot->index, ngd_log_value(x->prog->graph->name, name),
-                ngd_status_name(status));
+    ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler",
+                    "device %s, stream slot %u: reset after a fault, executable dropped graph=%s reason=%s",
+                    slot->queue->dev_name, (unsigned)slot->index, ngd_log_value(x->prog->graph->name, name),
+                    ngd_status_name(status));
     ngd_program_poison(x->prog, x);
     ngd_stream_reset(slot->stream);
     set_health(slot->queue, ngd_stream_status(slot->stream) == NGD_OK);
@@ -117,11 +129,53 @@ static ngd_status_t say_lost(const struct ngd_slot *slot, const struct ngd_execu
         slot->queue->dev_name, x->prog->graph->name);
 }
 
+void ngd_launch_bound(const struct ngd_slot *slot, struct ngd_launch *launch, ngd_nsec_t now, ngd_nsec_t deadline)
+{
+    const ngd_nsec_t most = slot->queue->sched->params.max_replay_time;
+
+    launch->deadline_bound = deadline != NGD_NSEC_NEVER && (!most || deadline - now <= most);
+    launch->stop_at = launch->deadline_bound ? deadline : most ? now + most : 0;
+}
+
+static bool has_states(const struct ngd_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].cls == NGD_VALUE_STATE)
+            return true;
+    return false;
+}
+
+/* Says why a launch ended early, and what it leaves. */
+static ngd_status_t say_stopped(const struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
+                                ngd_status_t status)
+{
+    const struct ngd_graph *g = x->prog->graph;
+    const char *left = has_states(g) ? "; its states may be partly written" : "";
+    char where[200];
+
+    if (x->cached && !launch->eager)
+        learn_stopped(x, launch->device_time);
+    snprintf(where, sizeof(where), "%.190s", launch->diag.text);
+    if (status == NGD_ERR_REPLAY_STOPPED && launch->deadline_bound)
+        status = NGD_ERR_DEADLINE_EXCEEDED;
+    ngd_metric_row_add(ngd_metric_row(NGD_M_REPLAYS_STOPPED, ngd_status_name(status)), 1);
+    if (status == NGD_ERR_REPLAY_STOPPED)
+        return ngd_diag_set(&launch->diag, status,
+                            "the replay of graph \"%.100s\" ran for more than %" PRId64
+                            " ms, which is max-replay-time, and was %s%s; split it, or have the limit raised",
+                            g->name, slot->queue->sched->params.max_replay_time / NGD_MSEC, where, left);
+    return ngd_diag_set(&launch->diag, status, "%s while the replay of graph \"%.100s\" ran; it was %s%s",
+                        status == NGD_ERR_CANCELLED ? "the request was cancelled" : "the deadline passed", g->name,
+                        where, left);
+}
+
 static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
                          ngd_status_t status)
 {
     if (status == NGD_ERR_STREAM_ERROR && !atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         status = say_lost(slot, x, launch);
+    if (status == NGD_ERR_CANCELLED || status == NGD_ERR_REPLAY_STOPPED)
+        status = say_stopped(slot, x, launch, status);
     if (!launch->diag.text[0])
         ngd_diag_set(&launch->diag, status, "graph \"%.100s\": %s", x->prog->graph->name, ngd_status_text(status));
     launch->status = status;

@@ -162,7 +162,7 @@ bool ngd_request_begin(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_
     return true;
 }
 
-void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot)
+void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_t now)
 {
     struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : req->eager;
     ngd_status_t status;
@@ -170,6 +170,8 @@ void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot)
     if (!x->cached)
         req->launch.eager = true;
     slot->asker = req;
+    req->launch.stop = &req->cancelled;
+    ngd_launch_bound(slot, &req->launch, now, req->deadline);
     status = ngd_replay_run(slot, req->binding, x, &req->launch);
     slot->asker = NULL;
     ngd_share_charge(slot->queue, req->item.account, req->launch.device_time, req->item.cost);
@@ -184,13 +186,14 @@ void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot)
 static void request_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 {
     struct ngd_request *req = ngd_container_of(item, struct ngd_request, item);
+    ngd_nsec_t now;
 
     if (item->merge)
         ngd_merge_prog_ask(req->binding->merge);
     if (!ngd_list_empty(&item->mates))
         ngd_merge_run(req, slot);
-    else if (ngd_request_begin(req, slot, ngd_now()))
-        ngd_request_run_begun(req, slot);
+    else if (ngd_request_begin(req, slot, now = ngd_now()))
+        ngd_request_run_begun(req, slot, now);
 }
 
 static void request_abort(struct ngd_sched_item *item)

@@ -26,6 +26,7 @@ void ngd_sched_params_init(struct ngd_sched_params *params)
         .capture_threads = 1,
         .queue_limit = 4096,
         .inline_limit = 50 * NGD_USEC,
+        .max_replay_time = 60 * NGD_SEC,
         .merge = true,
         .merge_wait = NGD_LINGER_LIMIT_DEFAULT,
         .prompt_share = NGD_PACE_PERCENT_DEFAULT,

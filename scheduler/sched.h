@@ -39,10 +39,12 @@ struct ngd_recorder;
 struct ngd_sched_params {
     struct ngd_device **devices;
     uint32_t n_devices;
-    uint32_t slots;              /* stream slots per device; default 1 */
-    uint32_t capture_threads;    /* default 1 */
-    uint32_t queue_limit;        /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
-    ngd_nsec_t inline_limit;     /* default 50 µs */
+    uint32_t slots;           /* stream slots per device; default 1 */
+    uint32_t capture_threads; /* default 1 */
+    uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
+    ngd_nsec_t inline_limit;  /* default 50 µs */
+    ngd_nsec_t
+        max_replay_time; /* a replay, or slice of a prompt, that runs longer is stopped; 0: never; default 60 s */
     bool merge;                  /* replays of graphs with a batch symbol may run together; default true */
     ngd_nsec_t merge_wait;       /* and wait so long for one another; linger.h; default 2 ms */
     uint32_t prompt_share;       /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */

@@ -250,7 +250,7 @@ void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const stru
 /* A request that a slot has taken begins; false: its deadline had passed, and it was answered. */
 bool ngd_request_begin(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_t now);
 /* It runs by itself, and is answered. */
-void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot);
+void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot, ngd_nsec_t now);
 /* Puts a request where it has to go next. On an error it is still the caller's. */
 ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag);
 /* Lets req wait for the capture of key. */

@@ -27,6 +27,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_sched \
 	tests/unit/test_sched_captures \
 	tests/unit/test_sched_ends \
+	tests/unit/test_sched_stops \
 	tests/unit/test_sched_failures \
 	tests/unit/test_schedsim \
 	tests/unit/test_events \
@@ -63,6 +64,7 @@ tests_unit_test_recorder_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_captures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_ends_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_sched_stops_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_sched_failures_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_events_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_share_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
