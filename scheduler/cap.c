@@ -72,7 +72,7 @@ static void spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t
 
     account->cap.allowance -= time;
     if (account->cap.allowance <= 0)
-        at = account->cap.at + time_to_earn(account, -account->cap.allowance);
+        at = account->cap.at + time_to_earn(account, 1 - account->cap.allowance); /* it is open from 1 on */
     if (waits)
         ngd_heap_remove(&caps->closed, &account->cap.node);
     atomic_store_explicit(&account->cap.open_at, at, memory_order_relaxed);

@@ -536,9 +536,29 @@ START_TEST(model_whose_sequences_are_all_held_goes_on_in_time)
 }
 END_TEST
 
+START_TEST(account_that_has_opened_is_open_when_it_is_looked_at_again)
+{
+    struct ngd_account account;
+    struct device d;
+    struct job job;
+
+    device_open(&d, "fair", 1);
+    account_init(&d, &account, 11);
+    job_init(&job, &account, NGD_CAP_BURST / 100 * 11); /* all that it may have, and nothing more */
+    ngd_caps_push(&d.caps, &job.item, d.now);
+    ck_assert_ptr_eq(ngd_caps_pop(&d.caps, d.now), &job.item);
+    ck_assert_int_gt(ngd_cap_open_at(&account), d.now);
+    d.now = ngd_cap_open_at(&account);
+    ngd_caps_charge(&d.caps, &account, 0, d.now);
+    ck_assert_int_le(ngd_cap_open_at(&account), d.now);
+    device_close(&d);
+}
+END_TEST
+
 UNIT_MAIN("scheduler/cap", capped_account_gets_its_part_and_no_more_though_the_device_is_idle,
           what_a_cap_leaves_the_others_get, account_that_was_idle_has_saved_up_a_burst_and_not_more,
-          deadlines_are_foretold, held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn,
+          account_that_has_opened_is_open_when_it_is_looked_at_again, deadlines_are_foretold,
+          held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn,
           no_item_is_lost_or_repeated_whatever_is_held_withdrawn_and_let_go,
           request_beyond_the_cap_waits_while_the_device_is_idle_and_others_are_served,
           worker_that_sleeps_wakes_when_what_is_held_may_go,
