@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * A line of the note is a key, its fields separated by tabs:
- *
- *     runs, digest of the graph, device, values of the symbols ("16,1", "-" without any), options that are not at their
- *     defaults ("name=value", separated by the unit separator), digest of the patterns ("-": the built-in ones), name
- * of the graph
- *
- * What follows the first field tells keys apart. In memory the same text is kept with the runs since the last write.
- */
 #include "scheduler/hot.h"
+#include "scheduler/hot_note.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/store.h"
@@ -19,90 +11,18 @@
 #include <string.h>
 
 #define HELD_MAX  64 /* programs that are kept for clients to come */
-#define FADE      64 /* each write takes this part of the old counts away */
 #define NOTE_NAME "hot"
-#define SEPARATOR '\x1f'
-
-struct item {
-    char *key; /* the fields behind the runs */
-    uint64_t runs;
-};
-
-struct list {
-    struct item *items;
-    uint32_t n, cap;
-};
 
 struct ngd_hot {
     struct ngd_sched *sched;
-    struct ngd_mutex lock;                  /* rank HOT */
-    struct list fresh NGD_GUARDED_BY(lock); /* since the last write */
+    struct ngd_mutex lock;                          /* rank HOT */
+    struct ngd_hot_list fresh NGD_GUARDED_BY(lock); /* since the last write */
     struct {
         struct ngd_program *prog;
         ngd_nsec_t until;
     } held[HELD_MAX] NGD_GUARDED_BY(lock);
     uint32_t n_held NGD_GUARDED_BY(lock);
 };
-
-/* ---- lists --------------------------------------------------------------------------------------------- */
-
-static void list_fini(struct list *list)
-{
-    for (uint32_t i = 0; i < list->n; i++)
-        ngd_free(list->items[i].key);
-    ngd_free(list->items);
-    *list = (struct list){.items = NULL};
-}
-
-/* Adds runs to a key; a list that is full, or has no memory, forgets it. */
-static void list_add(struct list *list, const char *key, size_t n, uint64_t runs, uint32_t max)
-{
-    for (uint32_t i = 0; i < list->n; i++) {
-        if (strncmp(list->items[i].key, key, n) == 0 && list->items[i].key[n] == '\0') {
-            list->items[i].runs += runs;
-            return;
-        }
-    }
-    if (list->n == max)
-        return;
-    if (list->n == list->cap) {
-        uint32_t cap = list->cap ? list->cap * 2 : 32;
-        struct item *items = ngd_reallocarray(list->items, cap, sizeof(*items));
-
-        if (!items)
-            return;
-        list->items = items;
-        list->cap = cap;
-    }
-    list->items[list->n].key = ngd_strndup(key, n);
-    list->items[list->n].runs = runs;
-    if (list->items[list->n].key)
-        list->n++;
-}
-
-static int by_runs(const void *pa, const void *pb)
-{
-    const struct item *a = pa, *b = pb;
-
-    if (a->runs != b->runs)
-        return a->runs > b->runs ? -1 : 1;
-    return strcmp(a->key, b->key);
-}
-
-static void list_parse(struct list *list, const char *text, uint32_t max)
-{
-    while (*text) {
-        size_t line = strcspn(text, "\n");
-        char *end;
-        uint64_t runs = strtoull(text, &end, 10);
-
-        if (end > text && *end == '\t' && end < text + line && runs > 0)
-            list_add(list, end + 1, (size_t)(text + line - end - 1), runs, max);
-        text += line + (text[line] == '\n');
-    }
-    if (list->n)
-        qsort(list->items, list->n, sizeof(list->items[0]), by_runs);
-}
 
 /* ---- counting ------------------------------------------------------------------------------------------ */
 
@@ -123,7 +43,7 @@ void ngd_hot_destroy(struct ngd_hot *hot)
     if (!hot)
         return;
     ngd_mutex_lock(&hot->lock);
-    list_fini(&hot->fresh);
+    ngd_hot_list_fini(&hot->fresh);
     ngd_mutex_unlock(&hot->lock);
     ngd_mutex_fini(&hot->lock);
     ngd_free(hot);
@@ -142,7 +62,7 @@ static void put_options(const struct ngd_graph_options *options, struct ngd_strb
         sb->failed = sb->failed || value.failed;
         if (strcmp(ngd_strbuf_str(&value), info->def) != 0) {
             if (any)
-                ngd_strbuf_putc(sb, SEPARATOR);
+                ngd_strbuf_putc(sb, NGD_HOT_SEPARATOR);
             ngd_strbuf_printf(sb, "%s=%s", info->name, ngd_strbuf_str(&value));
             any = true;
         }
@@ -186,7 +106,7 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
     /* A line break in an option's text would end the line; such a key is not kept. */
     if (!sb.failed && !strpbrk(sb.data, "\n")) {
         ngd_mutex_lock(&hot->lock);
-        list_add(&hot->fresh, sb.data, sb.len, runs - noted, 4 * NGD_HOT_KEYS);
+        ngd_hot_list_add(&hot->fresh, sb.data, sb.len, runs - noted, 4 * NGD_HOT_KEYS);
         ngd_mutex_unlock(&hot->lock);
     }
     ngd_strbuf_fini(&sb);
@@ -205,23 +125,6 @@ static void note_program(void *ctx, struct ngd_program *prog)
 }
 
 /* ---- the note ------------------------------------------------------------------------------------------ */
-
-static void merge(void *ctx, const char *text, struct ngd_strbuf *changed)
-{
-    const struct list *fresh = ctx;
-    struct list all = {.items = NULL};
-
-    list_parse(&all, text, NGD_HOT_KEYS);
-    for (uint32_t i = 0; i < all.n; i++)
-        all.items[i].runs -= all.items[i].runs / FADE;
-    for (uint32_t i = 0; i < fresh->n; i++)
-        list_add(&all, fresh->items[i].key, strlen(fresh->items[i].key), fresh->items[i].runs, UINT32_MAX);
-    if (all.n)
-        qsort(all.items, all.n, sizeof(all.items[0]), by_runs);
-    for (uint32_t i = 0; i < all.n && i < NGD_HOT_KEYS; i++)
-        ngd_strbuf_printf(changed, "%" PRIu64 "\t%s\n", all.items[i].runs, all.items[i].key);
-    list_fini(&all);
-}
 
 /* Takes out of the list of held programs what need not be held any more; *n_p of them are the caller's. */
 static void take_released(struct ngd_hot *hot, bool all, struct ngd_program **progs, uint32_t *n_p)
@@ -262,18 +165,18 @@ void ngd_hot_release(struct ngd_hot *hot)
 void ngd_hot_save(struct ngd_hot *hot)
 {
     struct ngd_diag diag = {0};
-    struct list fresh;
+    struct ngd_hot_list fresh;
 
     if (!hot)
         return;
     ngd_program_for_each(hot->sched, note_program, hot);
     ngd_mutex_lock(&hot->lock);
     fresh = hot->fresh;
-    hot->fresh = (struct list){.items = NULL};
+    hot->fresh = (struct ngd_hot_list){.items = NULL};
     ngd_mutex_unlock(&hot->lock);
-    if (fresh.n && ngd_store_note_change(hot->sched->params.store, NOTE_NAME, merge, &fresh, &diag))
+    if (fresh.n && ngd_store_note_change(hot->sched->params.store, NOTE_NAME, ngd_hot_note_merge, &fresh, &diag))
         ngd_warning("scheduler", "the list of hot keys is not kept: %s", diag.text);
-    list_fini(&fresh);
+    ngd_hot_list_fini(&fresh);
     release(hot, false);
 }
 
@@ -291,17 +194,6 @@ static void warm_abort(struct ngd_capture_job *job)
 
     ngd_free(warm->key);
     ngd_free(warm);
-}
-
-/* The field at *at, cut off in place; *at goes to the next one. */
-static char *field(char **at)
-{
-    char *begin = *at, *end = strchr(begin, '\t');
-
-    if (end)
-        *end = '\0';
-    *at = end ? end + 1 : begin + strlen(begin);
-    return begin;
 }
 
 struct find {
@@ -323,39 +215,6 @@ static struct ngd_graph *graph_of(struct ngd_sched *sched, const struct ngd_dige
 
     ngd_program_for_each(sched, find_graph, &find);
     return find.graph ? find.graph : ngd_stored_graph(sched, digest);
-}
-
-static bool parse_options(char *text, struct ngd_graph_options *options)
-{
-    ngd_graph_options_init(options);
-    for (char *next; *text; text = next) {
-        char *end = strchr(text, SEPARATOR), *equals;
-
-        next = end ? end + 1 : text + strlen(text);
-        if (end)
-            *end = '\0';
-        equals = strchr(text, '=');
-        if (!equals)
-            return false;
-        *equals = '\0';
-        if (ngd_graph_options_set(options, text, equals + 1, NULL) != NGD_OK)
-            return false;
-    }
-    return true;
-}
-
-static bool parse_symbols(const char *text, const struct ngd_graph *graph, struct ngd_key *key)
-{
-    key->graph = graph->digest;
-    for (uint32_t i = 0; i < graph->n_symbols; i++) {
-        char *end;
-
-        key->symbols[i] = strtoll(text, &end, 10);
-        if (end == text)
-            return false;
-        text = end + (*end == ',');
-    }
-    return graph->n_symbols == 0 || *text == '\0';
 }
 
 /* True: the list has taken the reference. */
@@ -424,29 +283,26 @@ static bool patterns_of(struct ngd_sched *sched, const struct ngd_digest *digest
 
 static const char *warm_up(struct warm *warm, struct ngd_diag *diag)
 {
-    char *at = warm->key, *hex = field(&at), *device = field(&at), *symbols = field(&at), *options_text = field(&at),
-         *patterns_hex = field(&at);
-    struct ngd_digest digest, patterns_digest = {{0}};
+    struct ngd_sched *sched = warm->hot->sched;
     struct ngd_pattern_set *patterns = NULL;
-    struct ngd_graph_options options;
     struct ngd_key said = {.n_symbols = 0};
-    bool registered = strcmp(patterns_hex, "-") != 0;
+    struct ngd_hot_key key;
     struct ngd_device *dev;
     struct ngd_graph *graph;
     const char *result = "unreadable";
 
-    if (!ngd_stored_digest(hex, &digest) || !parse_options(options_text, &options) ||
-        (registered && !ngd_stored_digest(patterns_hex, &patterns_digest)))
+    if (!ngd_hot_key_parse(warm->key, &key))
         return result;
-    if (ngd_sched_find_device(warm->hot->sched, device, &dev, diag) != NGD_OK)
+    if (ngd_sched_find_device(sched, key.device, &dev, diag) != NGD_OK)
         return "no_device";
-    graph = graph_of(warm->hot->sched, &digest);
+    graph = graph_of(sched, &key.graph);
     if (!graph)
         return "no_graph";
-    if (!patterns_of(warm->hot->sched, &patterns_digest, registered, &patterns))
+    said.graph = graph->digest;
+    if (!patterns_of(sched, &key.patterns, key.registered, &patterns))
         result = "no_patterns";
-    else if (parse_symbols(symbols, graph, &said))
-        result = capture(warm->hot, dev, graph, &said, &options, patterns, diag);
+    else if (ngd_hot_symbols_parse(key.symbols, graph->n_symbols, said.symbols))
+        result = capture(warm->hot, dev, graph, &said, &key.options, patterns, diag);
     ngd_pattern_set_unref(patterns);
     ngd_graph_unref(graph);
     return result;
@@ -465,14 +321,14 @@ static void warm_run(struct ngd_capture_job *job)
 
 void ngd_hot_warm(struct ngd_hot *hot)
 {
-    struct list list = {.items = NULL};
+    struct ngd_hot_list list = {.items = NULL};
     struct ngd_strbuf text;
 
     if (!hot)
         return;
     ngd_strbuf_init(&text);
     if (ngd_store_note_read(hot->sched->params.store, NOTE_NAME, &text))
-        list_parse(&list, ngd_strbuf_str(&text), NGD_HOT_KEYS);
+        ngd_hot_list_parse(&list, ngd_strbuf_str(&text), NGD_HOT_KEYS);
     ngd_strbuf_fini(&text);
     for (uint32_t i = 0; i < list.n; i++) {
         struct warm *warm = NGD_NEW(struct warm);
@@ -487,5 +343,5 @@ void ngd_hot_warm(struct ngd_hot *hot)
         if (!ngd_captures_push_idle(&hot->sched->captures, &warm->job))
             warm_abort(&warm->job);
     }
-    list_fini(&list);
+    ngd_hot_list_fini(&list);
 }

@@ -20,6 +20,7 @@ libngdscheduler_la_SOURCES = \
 	scheduler/gang_check.c \
 	scheduler/group.c scheduler/group.h scheduler/group_int.h \
 	scheduler/hot.c scheduler/hot.h \
+	scheduler/hot_note.c scheduler/hot_note.h \
 	scheduler/kv.c scheduler/kv.h \
 	scheduler/linger.c scheduler/linger.h \
 	scheduler/logprobs.c \
