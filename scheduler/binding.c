@@ -15,6 +15,7 @@
 #include "scheduler/ready.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- life --------------------------------------------------------------------------------------------- */
@@ -60,6 +61,53 @@ static ngd_status_t check_buffer(const struct ngd_program *prog, uint32_t i, con
     return NGD_OK;
 }
 
+struct bound {
+    uint64_t generation; /* which memory, on the program's device */
+    uint32_t i;
+};
+
+static int by_memory(const void *a, const void *b)
+{
+    const struct bound *x = a, *y = b;
+
+    if (x->generation != y->generation)
+        return x->generation < y->generation ? -1 : 1;
+    return x->i < y->i ? -1 : x->i > y->i;
+}
+
+/*
+ * Nothing else is bound to the memory of a state: plans and passes take what is not a state for constant during a
+ * replay, and two states for two. Params may share memory, as tied weights do.
+ */
+static ngd_status_t check_aliases(const struct ngd_program *prog, struct ngd_buffer *const *buffers, uint32_t n,
+                                  struct ngd_diag *diag)
+{
+    const struct ngd_graph *g = prog->graph;
+    struct bound *list = g->n_states ? NGD_NEW_N(struct bound, n) : NULL;
+    ngd_status_t status = NGD_OK;
+    uint32_t n_list = 0;
+
+    if (g->n_states == 0)
+        return NGD_OK;
+    if (!list)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding of graph \"%.100s\"", g->name);
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t bytes;
+
+        if (buffers[i] && value_bytes(g, &bound_value(g, i)->type, &bytes) == NGD_OK && bytes > 0)
+            list[n_list++] = (struct bound){ngd_buffer_generation(buffers[i]), i};
+    }
+    qsort(list, n_list, sizeof(*list), by_memory);
+    for (uint32_t k = 1; k < n_list && !status; k++)
+        if (list[k].generation == list[k - 1].generation && list[k].i >= g->n_params)
+            status = ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                                  "state \"%.200s\" of graph \"%.100s\" is bound to the buffer of \"%.200s\", which it "
+                                  "would overwrite; bind a buffer of its own",
+                                  bound_value(g, list[k].i)->label, g->name, bound_value(g, list[k - 1].i)->label);
+    ngd_free(list);
+    return status;
+}
+
 static void binding_free(struct ngd_binding *binding)
 {
     for (uint32_t i = 0; i < binding->n && binding->buffers; i++)
@@ -90,13 +138,14 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     uint32_t n = prog->graph->n_params + prog->graph->n_states;
     struct ngd_binding *binding;
     struct ngd_merge_prog *fresh;
+    ngd_status_t status = NGD_OK;
 
-    for (uint32_t i = 0; i < n; i++) {
-        ngd_status_t status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
-
-        if (status)
-            return status;
-    }
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
+    if (!status)
+        status = check_aliases(prog, buffers, n, diag);
+    if (status)
+        return status;
     binding = ngd_calloc(1, sizeof(*binding) + prog->queue->n_slots * sizeof(binding->instances[0]));
     if (binding) {
         binding->n = n;

@@ -151,6 +151,28 @@ def bindings(daemon):
         assert unfloats(c.replay(g.graph, [floats(1, 2, 3, 4)]).outputs[0]) == [11, 22, 33, 44]
 
 
+@test("a state has memory of its own: a binding that gives it a param's or another state's is refused, tied params are not")
+def aliases(daemon):
+    text = graph('  param %a : f32[4] = "a"\n  param %b : f32[4] = "b"\n  state %s : f32[4] = "s"\n  state %t : f32[4] = "t"\n'
+                 '  state %e : f32[0] = "e"\n  input %x : f32[4]\n  %y = aten.add.Tensor(%a, %b)\n  %z = aten.add.Tensor(%y, %x)\n'
+                 '  aten.copy_(%s, %z)\n  aten.copy_(%t, %y)\n  return %z', "tied")
+    with Client(daemon) as c:
+        w, s, t = (c.allocate(16) for _ in range(3))
+        for bound in ({"a": w, "s": w}, {"s": s, "t": s}, {"b": t, "t": t}):
+            got = refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.register, text, bound)
+            assert "a buffer of its own" in got.text, got.text
+        c.write(w, floats(1, 2, 3, 4))
+        g = c.register(text, {"a": w, "b": w, "s": s, "t": t, "e": w}).graph  # what has no bytes is in nobody's way
+        assert unfloats(c.replay(g, [floats(1, 1, 1, 1)]).outputs[0]) == [3, 5, 7, 9]
+        assert unfloats(c.read(s)) == [3, 5, 7, 9] and unfloats(c.read(t)) == [2, 4, 6, 8]
+        request = pb.BindRequest(graph=g, bindings=[pb.Binding(name="t", buffer=s)])
+        refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.call, "Graphs/Bind", request)
+        swapped = pb.BindRequest(graph=g, bindings=[pb.Binding(name="t", buffer=s), pb.Binding(name="s", buffer=t)])
+        c.call("Graphs/Bind", swapped)
+        c.replay(g, [floats(1, 1, 1, 1)])
+        assert unfloats(c.read(t)) == [3, 5, 7, 9]
+
+
 @test("a replay computes, by one call and eagerly, and gives the outputs that were asked for")
 def replays(daemon):
     with Client(daemon) as c:
