@@ -48,6 +48,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_REACTOR,       /* daemon: posted messages */
     NGD_RANK_RECORDER,      /* scheduler: ring of the flight recorder */
     NGD_RANK_TIMELINE,      /* scheduler: ring of the timeline */
+    NGD_RANK_STORE_OWNERS,  /* graphs: how much of the store each owner has */
     NGD_RANK_METRICS,       /* base: labelled metric rows */
     NGD_RANK_LOG,           /* base: log sink */
     NGD_RANK_MAX

@@ -89,6 +89,8 @@ libngdgraphs_la_SOURCES = \
 	graphs/store_entry.c graphs/store_entry.h \
 	graphs/store_int.h \
 	graphs/store_note.c \
+	graphs/store_owners.c graphs/store_owners.h \
+	graphs/store_room.c \
 	graphs/uniform.c graphs/uniform.h
 libngdgraphs_la_LIBADD = -lm
 

@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store as a whole: entries by identity, what becomes of bad ones, the budget.
- *
- * bytes and n_entries are ours and what we saw of others at the last look through the directory. They decide when to
- * look again, which every store does that would exceed the budget by them, and every LOOK_EVERY-th.
+ * The store as a whole: entries by identity, and what becomes of bad ones. What they may take is store_room.c's.
  */
 #include "graphs/store_int.h"
 #include "base/mem.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOOK_EVERY 64
+#define LOOK_EVERY 64 /* writes */
 
 ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_store **store_p, struct ngd_diag *diag)
 {
@@ -31,6 +27,7 @@ ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_st
     store->budget = params->budget;
     store->dir = ngd_strdup(params->dir);
     ngd_mutex_init(&store->lock, NGD_RANK_STORE);
+    ngd_mutex_init(&store->owners_lock, NGD_RANK_STORE_OWNERS);
     status = store->dir ? ngd_store_dir_open(store, diag)
                         : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the store");
     if (status == NGD_OK) {
@@ -46,11 +43,14 @@ ngd_status_t ngd_store_open(const struct ngd_store_params *params, struct ngd_st
     return NGD_OK;
 }
 
-void ngd_store_close(struct ngd_store *store)
+/* No other thread has the store any more. */
+void ngd_store_close(struct ngd_store *store) NGD_NO_THREAD_SAFETY
 {
     if (!store)
         return;
     ngd_store_dir_close(store);
+    ngd_store_owners_fini(&store->owners);
+    ngd_mutex_fini(&store->owners_lock);
     ngd_mutex_fini(&store->lock);
     ngd_free(store->dir);
     ngd_free(store);
@@ -90,7 +90,7 @@ bool ngd_store_name(const char *identity, size_t n, char name[NGD_STORE_NAME_MAX
     return true;
 }
 
-static bool is_name(const char *name)
+bool ngd_store_is_name(const char *name)
 {
     return strspn(name, "0123456789abcdef") == NGD_DIGEST_HEX - 1 && name[NGD_DIGEST_HEX - 1] == '.' &&
            is_kind(name + NGD_DIGEST_HEX);
@@ -115,6 +115,12 @@ static ngd_store_reason_t read_entry(struct ngd_store *store, const char *name, 
     return reason;
 }
 
+static void put_aside(struct ngd_store *store, const char *name, ngd_store_reason_t reason)
+{
+    ngd_store_uncount(store, name);
+    ngd_store_file_aside(store, store->entries, name, reason);
+}
+
 static void miss(struct ngd_store *store, ngd_store_reason_t reason)
 {
     atomic_fetch_add(&store->misses, 1);
@@ -134,14 +140,14 @@ ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, 
         return reason;
     }
     if (ngd_store_reason_aside(reason))
-        ngd_store_file_aside(store, store->entries, name, reason);
+        put_aside(store, name, reason);
     miss(store, reason);
     return reason;
 }
 
 ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name, struct ngd_store_blob *blob_p)
 {
-    return is_name(name) ? read_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
+    return ngd_store_is_name(name) ? read_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
 }
 
 bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
@@ -157,128 +163,11 @@ void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n
 
     if (!ngd_store_name(identity, n, name))
         return;
-    ngd_store_file_aside(store, store->entries, name, reason);
+    put_aside(store, name, reason);
     miss(store, reason);
 }
 
-/* ---- listing ------------------------------------------------------------------------------------------- */
-
-struct listing {
-    struct ngd_store_item *items;
-    uint32_t n, cap;
-    uint64_t bytes;
-    bool failed;
-};
-
-static void add_item(void *ctx, int dir, const char *name)
-{
-    struct listing *l = ctx;
-    struct stat st;
-
-    if (l->failed || !is_name(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
-        return;
-    if (l->n == l->cap) {
-        uint32_t cap = l->cap ? l->cap * 2 : 64;
-        struct ngd_store_item *items = ngd_reallocarray(l->items, cap, sizeof(*items));
-
-        l->failed = !items;
-        if (!items)
-            return;
-        l->items = items;
-        l->cap = cap;
-    }
-    memcpy(l->items[l->n].name, name, strlen(name) + 1);
-    l->items[l->n].bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-    l->items[l->n].used = (int64_t)st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
-    l->bytes += l->items[l->n++].bytes;
-}
-
-static int by_use(const void *pa, const void *pb)
-{
-    const struct ngd_store_item *a = pa, *b = pb;
-
-    if (a->used != b->used)
-        return a->used > b->used ? -1 : 1;
-    return strcmp(a->name, b->name);
-}
-
-/* Never below zero: other processes remove files that we have counted. */
-static uint64_t less(uint64_t a, uint64_t b)
-{
-    return a > b ? a - b : 0;
-}
-
-static void publish(struct ngd_store *store, uint64_t bytes, uint32_t n)
-{
-    atomic_store(&store->bytes, bytes);
-    atomic_store(&store->n_entries, n);
-    ngd_metric_set(NGD_M_STORE_BYTES, (int64_t)bytes);
-    ngd_metric_set(NGD_M_STORE_ENTRIES, (int64_t)n);
-}
-
-/* Last used first, with times in nanoseconds. */
-static ngd_status_t look(struct ngd_store *store, struct listing *l, struct ngd_diag *diag)
-{
-    ngd_status_t status;
-
-    *l = (struct listing){.items = NULL};
-    status = ngd_store_dir_each(store->entries, add_item, l);
-    if (status == NGD_OK && l->failed)
-        status = NGD_ERR_NO_MEMORY;
-    if (status) {
-        ngd_free(l->items);
-        return ngd_diag_set(diag, status, "%s/entries cannot be read: %s", store->dir, ngd_status_text(status));
-    }
-    if (l->n > 0)
-        qsort(l->items, l->n, sizeof(l->items[0]), by_use);
-    publish(store, l->bytes, l->n);
-    return NGD_OK;
-}
-
-ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **items_p, uint32_t *n_p,
-                            struct ngd_diag *diag)
-{
-    struct listing l;
-    ngd_status_t status = look(store, &l, diag);
-
-    if (status)
-        return status;
-    for (uint32_t i = 0; i < l.n; i++)
-        l.items[i].used /= INT64_C(1000000000);
-    *items_p = l.items;
-    *n_p = l.n;
-    return NGD_OK;
-}
-
 /* ---- writing ------------------------------------------------------------------------------------------- */
-
-/* Room for `more` bytes, and a tenth of the budget, so that not every store has to look. */
-static void make_room(struct ngd_store *store, uint64_t more)
-{
-    uint64_t target = store->budget - store->budget / 10;
-    struct listing l;
-    uint32_t left;
-
-    ngd_store_lock(store);
-    ngd_store_dir_sweep(store);
-    if (look(store, &l, NULL) != NGD_OK) {
-        ngd_store_unlock(store);
-        return;
-    }
-    target = target > more ? target - more : 0;
-    left = l.n;
-    for (uint32_t i = l.bytes + more > store->budget ? l.n : 0; i > 0 && l.bytes > target; i--) {
-        if (unlinkat(store->entries, l.items[i - 1].name, 0) != 0 && errno != ENOENT)
-            continue;
-        l.bytes -= l.items[i - 1].bytes;
-        left--;
-        atomic_fetch_add(&store->evictions, 1);
-        ngd_metric_inc(NGD_M_STORE_EVICTIONS);
-    }
-    publish(store, l.bytes, left);
-    ngd_store_unlock(store);
-    ngd_free(l.items);
-}
 
 static ngd_status_t fail_write(struct ngd_store *store, ngd_status_t status)
 {
@@ -287,31 +176,62 @@ static ngd_status_t fail_write(struct ngd_store *store, ngd_status_t status)
     return status;
 }
 
-static ngd_status_t put(struct ngd_store *store, const char *name, const void *data, size_t n, struct ngd_diag *diag)
+static ngd_status_t check_size(struct ngd_store *store, const struct ngd_store_payer *payer, size_t n,
+                               struct ngd_diag *diag)
 {
-    struct stat st;
-    bool there;
-    ngd_status_t status;
-
     if (store->budget && n > store->budget - store->budget / 10)
-        return fail_write(store, ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                                              "an entry of %zu bytes does not fit into a store of %" PRIu64, n,
-                                              store->budget));
-    if (store->budget &&
-        (atomic_load(&store->bytes) + n > store->budget || atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
-        make_room(store, n);
-    there = fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "an entry of %zu bytes does not fit into a store of %" PRIu64, n, store->budget);
+    if (!payer->limit || n <= payer->limit)
+        return NGD_OK;
+    ngd_store_note_refused(store, payer->name);
+    return ngd_diag_set(diag, NGD_ERR_QUOTA,
+                        "an entry of %zu bytes does not fit into the %" PRIu64
+                        " that %s may have in the store (max-store-bytes-per-identity)",
+                        n, payer->limit, payer->name);
+}
+
+static ngd_status_t put(struct ngd_store *store, const struct ngd_store_payer *payer, const char *name,
+                        const void *data, size_t n, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_size(store, payer, n, diag);
+
+    if (status)
+        return fail_write(store, status);
+    if (ngd_store_is_full(store, payer, n) ||
+        (store->budget && atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
+        ngd_store_make_room(store, payer, n);
+    ngd_store_uncount(store, name);
     status = ngd_store_file_write(store, store->entries, name, data, n, diag);
+    ngd_store_count(store, name);
     if (status)
         return fail_write(store, status);
     atomic_fetch_add(&store->writes, 1);
     ngd_metric_inc(NGD_M_STORE_WRITES);
-    publish(store, less(atomic_load(&store->bytes), there ? (uint64_t)st.st_size : 0) + n,
-            atomic_load(&store->n_entries) + !there);
     return NGD_OK;
 }
 
-ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry *entry, struct ngd_diag *diag)
+/* The entry with the payer's name in front of its notes. */
+static void pack(const struct ngd_store_entry *entry, const struct ngd_store_payer *payer, struct ngd_strbuf *out)
+{
+    struct ngd_store_entry named = *entry;
+    struct ngd_strbuf notes;
+
+    ngd_strbuf_init(&notes);
+    if (*payer->name)
+        ngd_strbuf_printf(&notes, "owner %s\n", payer->name);
+    ngd_strbuf_append_n(&notes, entry->notes, entry->n_notes);
+    named.notes = ngd_strbuf_str(&notes);
+    named.n_notes = notes.len;
+    if (notes.failed)
+        out->failed = true;
+    else
+        ngd_store_entry_pack(&named, out);
+    ngd_strbuf_fini(&notes);
+}
+
+ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_entry *entry,
+                               const struct ngd_store_payer *payer, struct ngd_diag *diag)
 {
     char name[NGD_STORE_NAME_MAX];
     struct ngd_strbuf bytes;
@@ -320,15 +240,20 @@ ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry
     if (!ngd_store_name(entry->identity, entry->n_identity, name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an identity without a kind");
     ngd_strbuf_init(&bytes);
-    ngd_store_entry_pack(entry, &bytes);
+    pack(entry, payer, &bytes);
     if (bytes.failed)
         status = fail_write(store, ngd_diag_set(diag, NGD_ERR_NO_MEMORY,
                                                 "no host memory for an entry of %zu bytes, or it is too large",
                                                 entry->n_payload));
     else
-        status = put(store, name, bytes.data, bytes.len, diag);
+        status = put(store, payer, name, bytes.data, bytes.len, diag);
     ngd_strbuf_fini(&bytes);
     return status;
+}
+
+ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry *entry, struct ngd_diag *diag)
+{
+    return ngd_store_put_for(store, entry, &(struct ngd_store_payer){.name = ""}, diag);
 }
 
 ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t n, char name[NGD_STORE_NAME_MAX],
@@ -336,6 +261,7 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
 {
     struct ngd_store_entry entry;
     ngd_store_reason_t reason = ngd_store_entry_parse(data, n, &entry);
+    char owner[NGD_STORE_OWNER_MAX];
 
     if (reason != NGD_STORE_FOUND)
         return ngd_diag_set(diag, reason == NGD_STORE_TRUNCATED ? NGD_ERR_FILE_TRUNCATED : NGD_ERR_FILE_CORRUPT,
@@ -345,7 +271,8 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
     if (strcmp(strrchr(name, '.'), ".static") == 0)
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "an entry of kind static is machine code: it is compiled here, never imported");
-    return put(store, name, data, n, diag);
+    ngd_store_owner_of_notes(entry.notes, entry.n_notes, owner);
+    return put(store, &(struct ngd_store_payer){.name = owner}, name, data, n, diag);
 }
 
 /* ---- care ---------------------------------------------------------------------------------------------- */
@@ -375,12 +302,17 @@ ngd_status_t ngd_store_verify(struct ngd_store *store,
 
         if (reason == NGD_STORE_ABSENT) /* evicted meanwhile */
             continue;
+        if (reason == NGD_STORE_NO_MEMORY) { /* that says nothing of the entry */
+            ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to read entry %s", items[i].name);
+            ngd_free(items);
+            return NGD_ERR_NO_MEMORY;
+        }
         good += reason == NGD_STORE_FOUND;
         bad += reason != NGD_STORE_FOUND;
         if (fn)
             fn(ctx, &items[i], reason);
         if (ngd_store_reason_aside(reason))
-            ngd_store_file_aside(store, store->entries, items[i].name, reason);
+            put_aside(store, items[i].name, reason);
     }
     ngd_free(items);
     *good_p = good;
@@ -393,16 +325,18 @@ ngd_status_t ngd_store_verify(struct ngd_store *store,
 
 ngd_status_t ngd_store_remove(struct ngd_store *store, const char *name, struct ngd_diag *diag)
 {
+    ngd_status_t status = NGD_OK;
     struct stat st;
 
-    if (!is_name(name) || fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+    if (!ngd_store_is_name(name) || fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
         return ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "the store has no entry %.80s", name);
-    if (unlinkat(store->entries, name, 0) != 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "entry %s cannot be removed: %s", name,
-                            strerror(errno));
-    publish(store, less(atomic_load(&store->bytes), (uint64_t)st.st_size),
-            (uint32_t)less(atomic_load(&store->n_entries), 1));
-    return NGD_OK;
+    ngd_store_uncount(store, name);
+    if (unlinkat(store->entries, name, 0) != 0) {
+        status =
+            ngd_diag_set(diag, ngd_status_from_errno(errno), "entry %s cannot be removed: %s", name, strerror(errno));
+        ngd_store_count(store, name);
+    }
+    return status;
 }
 
 static void remove_one(void *ctx, int dir, const char *name)

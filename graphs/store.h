@@ -13,7 +13,9 @@
  * DIR/lock (held while entries are evicted, or a note is changed). A file is written under a temporary name, fsynced,
  * renamed, and its directory fsynced, so a reader never sees a part of one, whoever is killed when. Several processes
  * may share a directory.
- * Bounds: past `budget` bytes the entries that were not used for the longest time go, until nine tenths are left.
+ * Bounds: past `budget` bytes, entries of nobody go first, and then those of the owner that has most, until nine tenths
+ * are left. Past an owner's own limit, entries of that owner go and no others. Of each, those go first that were not
+ * used for the longest time.
  * Threads: any; calls do I/O, so never on the replay path. Metrics: store_*.
  * docs/store.md is for people.
  */
@@ -59,14 +61,25 @@ bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n);
 void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason);
 /* Writes an entry, replacing what has its name. */
 ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry *entry, struct ngd_diag *diag);
-/* The same from an entry's bytes, which need not be good: refused then. */
+/*
+ * The same for somebody, whose name stands in the entry's notes: what is on disk counts for the owner, also for the
+ * next process. QUOTA: the entry alone is larger than the limit.
+ */
+struct ngd_store_payer {
+    const char *name; /* printable, without spaces; "": nobody */
+    uint64_t limit;   /* bytes of all entries of that name; 0: none but the budget */
+};
+ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_entry *entry,
+                               const struct ngd_store_payer *payer, struct ngd_diag *diag);
+/* From an entry's bytes, which need not be good: refused then. It counts for the owner whom it names. */
 ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t n, char name[NGD_STORE_NAME_MAX],
                               struct ngd_diag *diag);
 
 struct ngd_store_item {
     char name[NGD_STORE_NAME_MAX];
     uint64_t bytes;
-    int64_t used; /* Unix time of the last use */
+    int64_t used;   /* Unix time of the last use */
+    uint32_t owner; /* the store's own, while it looks through the directory */
 };
 /* Files of entries/ that have an entry's name, last used first; free the array with ngd_free. */
 ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **items_p, uint32_t *n_p,
@@ -93,5 +106,10 @@ struct ngd_store_stats {
     uint32_t entries;
 };
 void ngd_store_stats(const struct ngd_store *store, struct ngd_store_stats *stats_p);
+/* What an owner has, as of the last look, and how many entries were refused. Takes no lock that is held during I/O. */
+struct ngd_store_held {
+    uint64_t bytes, refused;
+};
+void ngd_store_held(struct ngd_store *store, const char *owner, struct ngd_store_held *held_p);
 
 #endif

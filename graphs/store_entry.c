@@ -4,8 +4,6 @@
 #include "base/utf8.h"
 #include <string.h>
 
-#define HEAD_BYTES 24
-
 static const char magic[8] = "npgstor1";
 
 static const struct {
@@ -73,7 +71,7 @@ ngd_store_reason_t ngd_store_entry_parse(const void *data, size_t n, struct ngd_
     struct ngd_store_entry e;
     struct ngd_digest sum;
 
-    if (n < HEAD_BYTES + sizeof(sum.b))
+    if (n < NGD_STORE_HEAD_BYTES + sizeof(sum.b))
         return NGD_STORE_TRUNCATED;
     if (memcmp(p, magic, sizeof(magic)) != 0)
         return NGD_STORE_FORMAT_OTHER;
@@ -82,12 +80,12 @@ ngd_store_reason_t ngd_store_entry_parse(const void *data, size_t n, struct ngd_
     if (ngd_le_get(p + 16, 8) > NGD_STORE_ENTRY_MAX)
         return NGD_STORE_TRUNCATED;
     e.n_payload = (size_t)ngd_le_get(p + 16, 8);
-    if (n != HEAD_BYTES + e.n_identity + e.n_notes + e.n_payload + sizeof(sum.b))
+    if (n != NGD_STORE_HEAD_BYTES + e.n_identity + e.n_notes + e.n_payload + sizeof(sum.b))
         return NGD_STORE_TRUNCATED;
     ngd_digest_of(data, n - sizeof(sum.b), &sum);
     if (memcmp(sum.b, p + n - sizeof(sum.b), sizeof(sum.b)) != 0)
         return NGD_STORE_CHECKSUM;
-    e.identity = (const char *)p + HEAD_BYTES;
+    e.identity = (const char *)p + NGD_STORE_HEAD_BYTES;
     e.notes = e.identity + e.n_identity;
     e.payload = (const uint8_t *)e.notes + e.n_notes;
     if (e.n_identity > NGD_STORE_IDENTITY_MAX || e.n_notes > NGD_STORE_NOTES_MAX ||

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define NGD_STORE_FORMAT       "npugraph-store 1"
+#define NGD_STORE_HEAD_BYTES   24
 #define NGD_STORE_IDENTITY_MAX (256u << 10)
 #define NGD_STORE_NOTES_MAX    (64u << 10)
 #define NGD_STORE_ENTRY_MAX    (256u << 20)

@@ -251,6 +251,7 @@ static void save_later(struct ngd_program *prog, struct ngd_plan *plan, struct n
 static bool from_store(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_strbuf *identity,
                        struct ngd_plan **plan_p)
 {
+    static struct ngd_log_limit limit;
     struct ngd_store *store = prog->sched->params.store;
     struct ngd_store_blob blob;
     struct ngd_diag diag = {0};
@@ -266,8 +267,9 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
         return true;
     if (status == NGD_ERR_NO_MEMORY)
         return false;
-    ngd_notice("scheduler", "a stored plan of graph %s does not load, it is set aside and made again: %s",
-               ngd_log_value(prog->graph->name, name), diag.text);
+    ngd_log_limited(&limit, NGD_LOG_NOTICE, "scheduler",
+                    "a stored plan of graph %s does not load, it is set aside and made again: %s",
+                    ngd_log_value(prog->graph->name, name), diag.text);
     ngd_store_set_aside(store, identity->data, identity->len, NGD_STORE_OUTDATED);
     ngd_program_note(prog, NGD_EVENT_STORE_OUTDATED, key, 0, "%s", diag.text);
     return false;
@@ -345,8 +347,8 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
         distrust_run(&d->job);
 }
 
-/* Makes what an entry holds, or NULL: it is not what its digest says. */
-typedef void *(*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest);
+/* Makes what an entry holds. An error says that it is not what its digest says, but for NO_MEMORY. */
+typedef ngd_status_t (*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p);
 
 /* Takes identity's text. */
 static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
@@ -357,8 +359,9 @@ static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const st
 
     if (!identity->failed &&
         ngd_store_get(sched->params.store, identity->data, identity->len, &blob) == NGD_STORE_FOUND) {
-        object = make_object(&blob.entry, digest);
-        if (!object)
+        const ngd_status_t status = make_object(&blob.entry, digest, &object);
+
+        if (status != NGD_OK && status != NGD_ERR_NO_MEMORY)
             ngd_store_set_aside(sched->params.store, identity->data, identity->len, NGD_STORE_OUTDATED);
         ngd_store_blob_fini(&blob);
     }
@@ -366,13 +369,17 @@ static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const st
     return object;
 }
 
-static void *make_graph(const struct ngd_store_entry *e, const struct ngd_digest *digest)
+static ngd_status_t make_graph(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p)
 {
     struct ngd_graph *graph = NULL;
+    ngd_status_t status = ngd_graph_parse((const char *)e->payload, e->n_payload, &graph, NULL);
 
-    if (ngd_graph_parse((const char *)e->payload, e->n_payload, &graph, NULL) != NGD_OK)
-        return NULL;
-    return ngd_digest_equal(&graph->digest, digest) ? graph : ngd_graph_unref(graph);
+    if (status == NGD_OK && !ngd_digest_equal(&graph->digest, digest)) {
+        graph = ngd_graph_unref(graph);
+        status = NGD_ERR_FILE_CORRUPT;
+    }
+    *object_p = graph;
+    return status;
 }
 
 struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_digest *digest)
@@ -389,44 +396,54 @@ struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_dig
 #define PATTERNS_MAX 256
 
 /* Appends the patterns of one text, which are checked like a client's. */
-static bool add_text(struct ngd_pattern_set *set, const char *text, size_t n)
+static ngd_status_t add_text(struct ngd_pattern_set *set, const char *text, size_t n)
 {
     struct ngd_pattern *patterns[PATTERNS_MAX];
-    bool good = set->n < PATTERNS_MAX;
     uint32_t count = 0;
+    ngd_status_t status = set->n < PATTERNS_MAX ? ngd_patterns_parse(text, n, patterns, PATTERNS_MAX, &count, NULL)
+                                                : NGD_ERR_FILE_CORRUPT;
 
-    if (!good || ngd_patterns_parse(text, n, patterns, PATTERNS_MAX, &count, NULL) != NGD_OK)
-        return false;
     for (uint32_t i = 0; i < count; i++) {
-        good = good && ngd_pattern_set_add(set, patterns[i]) == NGD_OK;
+        if (status == NGD_OK)
+            status = ngd_pattern_set_add(set, patterns[i]);
         ngd_pattern_unref(patterns[i]);
     }
-    return good;
+    return status;
 }
 
-static bool add_texts(struct ngd_pattern_set *set, const uint8_t *p, size_t n)
+static ngd_status_t add_texts(struct ngd_pattern_set *set, const uint8_t *p, size_t n)
 {
-    while (n >= 4) {
-        size_t len = (size_t)ngd_le_get(p, 4);
+    ngd_status_t status = NGD_OK;
 
-        if (len > n - 4 || !add_text(set, (const char *)p + 4, len))
-            return false;
-        p += 4 + len;
-        n -= 4 + len;
+    while (n >= 4 && status == NGD_OK) {
+        const size_t len = (size_t)ngd_le_get(p, 4);
+
+        status = len > n - 4 ? NGD_ERR_FILE_CORRUPT : add_text(set, (const char *)p + 4, len);
+        if (status == NGD_OK) {
+            p += 4 + len;
+            n -= 4 + len;
+        }
     }
-    return n == 0;
+    return status == NGD_OK && n > 0 ? NGD_ERR_FILE_CORRUPT : status;
 }
 
 /* The registered ones and then the built-in ones, as clients' sets are made. */
-static void *make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest)
+static ngd_status_t make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p)
 {
     struct ngd_pattern_set *builtin = ngd_pattern_set_builtin(), *set = NULL;
-    bool good = builtin && ngd_pattern_set_create(&set) == NGD_OK && add_texts(set, e->payload, e->n_payload);
+    ngd_status_t status = builtin ? ngd_pattern_set_create(&set) : NGD_ERR_NO_MEMORY;
 
-    for (uint32_t i = 0; good && i < builtin->n; i++)
-        good = ngd_pattern_set_add(set, builtin->patterns[i]) == NGD_OK;
+    if (status == NGD_OK)
+        status = add_texts(set, e->payload, e->n_payload);
+    for (uint32_t i = 0; status == NGD_OK && i < builtin->n; i++)
+        status = ngd_pattern_set_add(set, builtin->patterns[i]);
     ngd_pattern_set_unref(builtin);
-    return good && ngd_digest_equal(&set->digest, digest) ? set : ngd_pattern_set_unref(set);
+    if (status == NGD_OK && !ngd_digest_equal(&set->digest, digest))
+        status = NGD_ERR_FILE_CORRUPT;
+    if (status != NGD_OK)
+        set = ngd_pattern_set_unref(set);
+    *object_p = set;
+    return status;
 }
 
 struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struct ngd_digest *digest)

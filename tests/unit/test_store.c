@@ -420,6 +420,128 @@ START_TEST(entry_larger_than_the_budget_is_refused_and_evicts_nothing)
 }
 END_TEST
 
+/* ---- owners -------------------------------------------------------------------------------------------- */
+
+static void put_for(struct ngd_store *store, struct thing *t, unsigned number, const char *name, uint64_t limit)
+{
+    const struct ngd_store_payer payer = {name, limit};
+    struct ngd_diag diag = {0};
+
+    make(t, number, 1000);
+    if (ngd_store_put_for(store, &t->entry, &payer, &diag))
+        ck_abort_msg("%s", diag.text);
+    set_used(t, 1000000 + (time_t)number);
+}
+
+static uint64_t held(struct ngd_store *store, const char *name)
+{
+    struct ngd_store_held h;
+
+    ngd_store_held(store, name, &h);
+    return h.bytes;
+}
+
+static uint64_t stored(struct ngd_store *store)
+{
+    struct ngd_store_stats stats;
+
+    ngd_store_stats(store, &stats);
+    return stats.bytes;
+}
+
+static bool is_there(const struct thing *t)
+{
+    char path[256];
+
+    path_of(t, path, sizeof(path));
+    return access(path, F_OK) == 0;
+}
+
+START_TEST(owner_at_the_limit_loses_the_oldest_of_its_own)
+{
+    static struct thing a, b[8], c;
+    struct ngd_store *store;
+    struct ngd_store_held h;
+    struct ngd_diag diag = {0};
+
+    setup_dir();
+    store = open_store(0);
+    put_for(store, &a, 1, "uid:1", 3000);
+    put_for(store, &c, 2, "", 0);
+    for (unsigned i = 0; i < 8; i++) {
+        put_for(store, &b[i], 10 + i, "uid:2", 4000);
+        ck_assert_uint_le(held(store, "uid:2"), 4000);
+    }
+    ck_assert(is_there(&a) && is_there(&c) && is_there(&b[7]) && is_there(&b[6]) && !is_there(&b[0]));
+    ck_assert_uint_eq(held(store, "uid:1") + held(store, "uid:2") + held(store, ""), stored(store));
+    make(&b[0], 30, 4000);
+    ck_assert_int_eq(ngd_store_put_for(store, &b[0].entry, &(struct ngd_store_payer){"uid:2", 4000}, &diag),
+                     NGD_ERR_QUOTA);
+    ck_assert_ptr_nonnull(strstr(diag.text, "the 4000 that uid:2 may have in the store"));
+    ngd_store_held(store, "uid:2", &h);
+    ck_assert_uint_eq(h.refused, 1);
+    ck_assert(is_there(&b[7]));
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(full_store_takes_from_nobody_and_then_from_who_has_most)
+{
+    static struct thing small[3], large[20], none[2];
+    struct ngd_store *store;
+
+    setup_dir();
+    store = open_store(14000);
+    for (unsigned i = 0; i < 3; i++)
+        put_for(store, &small[i], i, "uid:1", 0);
+    for (unsigned i = 0; i < 2; i++)
+        put_for(store, &none[i], 90 + i, "", 0);
+    for (unsigned i = 0; i < 20; i++)
+        put_for(store, &large[i], 10 + i, "uid:2", 0);
+    ck_assert(is_there(&small[0]) && is_there(&small[1]) && is_there(&small[2]));
+    ck_assert(!is_there(&none[0]) && !is_there(&none[1]) && !is_there(&large[0]) && is_there(&large[19]));
+    for (unsigned i = 0; i < 3; i++)
+        put_for(store, &none[0], 50 + i, "uid:1", 0); /* the payer has less: the other gives still */
+    ck_assert(is_there(&small[0]));
+    ck_assert_uint_le(stored(store), 14000);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not)
+{
+    static struct thing t[4];
+    struct ngd_store *store;
+    char name[NGD_STORE_NAME_MAX];
+    uint64_t one;
+
+    setup_dir();
+    store = open_store(0);
+    put_for(store, &t[0], 0, "uid:1", 0);
+    one = held(store, "uid:1");
+    ck_assert_uint_eq(one, stored(store));
+    put_for(store, &t[0], 0, "uid:1", 0); /* replaced */
+    ck_assert_uint_eq(held(store, "uid:1"), one);
+    for (unsigned i = 1; i < 4; i++)
+        put_for(store, &t[i], i, "uid:1", 0);
+    ngd_store_close(store);
+    store = open_store(0);
+    ck_assert_uint_eq(held(store, "uid:1"), 4 * one);
+    ck_assert(ngd_store_name(t[0].identity, strlen(t[0].identity), name));
+    ck_assert_int_eq(ngd_store_remove(store, name, NULL), NGD_OK);
+    ngd_store_set_aside(store, t[1].identity, strlen(t[1].identity), NGD_STORE_OUTDATED);
+    ck_assert_uint_eq(held(store, "uid:1"), 2 * one);
+    put_for(store, &t[2], 2, "uid:3", 0); /* whoever writes it last has it */
+    ck_assert_uint_eq(held(store, "uid:1"), one);
+    ck_assert_uint_eq(held(store, "uid:3"), one);
+    ck_assert_uint_eq(stored(store), 2 * one);
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
 /* ---- several processes --------------------------------------------------------------------------------- */
 
 static void busy_child(unsigned who)
@@ -647,7 +769,9 @@ UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_chan
           entry_that_does_not_load_is_set_aside_by_its_user, bad_directories_are_refused_in_words,
           links_inside_are_refused_and_not_followed, full_disk_is_counted_and_leaves_no_trace,
           least_recently_used_entries_go_when_the_budget_is_full,
-          entry_larger_than_the_budget_is_refused_and_evicts_nothing,
+          entry_larger_than_the_budget_is_refused_and_evicts_nothing, owner_at_the_limit_loses_the_oldest_of_its_own,
+          full_store_takes_from_nobody_and_then_from_who_has_most,
+          owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not,
           processes_that_share_a_store_do_not_hurt_each_other, killed_while_storing_leaves_a_clean_store,
           notes_are_changed_not_lost_and_checked, import_takes_good_entries_only,
           verify_finds_what_is_bad_and_clear_removes_all)

@@ -806,6 +806,31 @@ END_TEST
 
 /* ---- for people ---------------------------------------------------------------------------------------- */
 
+START_TEST(shortage_of_memory_sets_no_entry_aside)
+{
+    struct ngd_graph *graph, *stored = NULL;
+    struct start s;
+    int64_t n = 0;
+
+    setup_dir();
+    first_start();
+    start_open(&s);
+    ck_assert_int_eq(ngd_graph_parse(DOUBLE_TEXT, strlen(DOUBLE_TEXT), &graph, NULL), NGD_OK);
+    for (; !stored; n++) {
+        ngd_mem_fail_after(n);
+        stored = ngd_stored_graph(s.bed.sched, &graph->digest);
+        ngd_mem_fail_after(-1);
+        ck_assert_uint_eq(count_files("entries"), 3);
+        ck_assert_uint_eq(count_files("aside"), 0);
+        ck_assert_int_lt(n, 10000);
+    }
+    ck_assert_int_gt(n, 5);
+    ngd_graph_unref(stored);
+    ngd_graph_unref(graph);
+    start_close(&s);
+}
+END_TEST
+
 START_TEST(entries_are_readable)
 {
     static const char *const parts[] = {
@@ -855,4 +880,4 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           instances_wait_for_their_turn_and_hold_nothing_until_then, instances_that_wait_go_with_the_scheduler,
           hot_key_with_registered_patterns_is_captured_with_them, graphs_that_are_debugged_leave_no_hot_keys,
           hot_key_whose_patterns_are_gone_or_others_is_passed_over, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
-          bad_lines_of_the_list_are_passed_over, entries_are_readable)
+          bad_lines_of_the_list_are_passed_over, entries_are_readable, shortage_of_memory_sets_no_entry_aside)

@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the store's entries take: the list of them, the budget, and what each owner has.
+ *
+ * bytes, n_entries and owners are ours and what we saw of others at the last look through the directory. They decide
+ * when to look again: when a new entry would exceed the budget or its owner's limit by them, and every so many writes.
+ *
+ * Who goes when the budget is full: what nobody owns, then the oldest of whoever has most. So whoever has less than an
+ * equal part of the store keeps it, however much others write.
+ */
+#include "base/mem.h"
+#include "graphs/store_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Never below zero: other processes remove files that we have counted. */
+static uint64_t less(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+/* ---- counting ------------------------------------------------------------------------------------------ */
+
+static void publish(struct ngd_store *store, uint64_t bytes, uint32_t n)
+{
+    atomic_store(&store->bytes, bytes);
+    atomic_store(&store->n_entries, n);
+    ngd_metric_set(NGD_M_STORE_BYTES, (int64_t)bytes);
+    ngd_metric_set(NGD_M_STORE_ENTRIES, (int64_t)n);
+}
+
+/* False: there is no entry of that name. */
+static bool size_of(struct ngd_store *store, const char *name, uint64_t *bytes_p, char owner[NGD_STORE_OWNER_MAX])
+{
+    struct stat st;
+
+    if (fstatat(store->entries, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return false;
+    owner[0] = '\0';
+    *bytes_p = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    if (S_ISREG(st.st_mode))
+        ngd_store_owner_of_file(store->entries, name, owner);
+    return true;
+}
+
+void ngd_store_count(struct ngd_store *store, const char *name)
+{
+    char owner[NGD_STORE_OWNER_MAX];
+    uint64_t bytes;
+    uint32_t i;
+
+    if (!size_of(store, name, &bytes, owner))
+        return;
+    publish(store, atomic_load(&store->bytes) + bytes, atomic_load(&store->n_entries) + 1);
+    ngd_mutex_lock(&store->owners_lock);
+    if (ngd_store_owners_add(&store->owners, owner, &i)) /* without memory: the next look counts it */
+        store->owners.items[i].bytes += bytes;
+    ngd_mutex_unlock(&store->owners_lock);
+}
+
+void ngd_store_uncount(struct ngd_store *store, const char *name)
+{
+    char owner[NGD_STORE_OWNER_MAX];
+    struct ngd_store_owner *o;
+    uint64_t bytes;
+
+    if (!size_of(store, name, &bytes, owner))
+        return;
+    publish(store, less(atomic_load(&store->bytes), bytes), (uint32_t)less(atomic_load(&store->n_entries), 1));
+    ngd_mutex_lock(&store->owners_lock);
+    o = ngd_store_owners_find(&store->owners, owner);
+    if (o)
+        o->bytes = less(o->bytes, bytes);
+    ngd_mutex_unlock(&store->owners_lock);
+}
+
+void ngd_store_held(struct ngd_store *store, const char *owner, struct ngd_store_held *held_p)
+{
+    const struct ngd_store_owner *o;
+
+    ngd_mutex_lock(&store->owners_lock);
+    o = ngd_store_owners_find(&store->owners, owner);
+    *held_p = o ? (struct ngd_store_held){o->bytes, o->refused} : (struct ngd_store_held){.bytes = 0};
+    ngd_mutex_unlock(&store->owners_lock);
+}
+
+void ngd_store_note_refused(struct ngd_store *store, const char *owner)
+{
+    uint32_t i;
+
+    ngd_metric_row_add(ngd_metric_row(NGD_M_QUOTA_REFUSED, "store_bytes"), 1);
+    ngd_mutex_lock(&store->owners_lock);
+    if (ngd_store_owners_add(&store->owners, owner, &i))
+        store->owners.items[i].refused++;
+    ngd_mutex_unlock(&store->owners_lock);
+}
+
+bool ngd_store_is_full(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more)
+{
+    struct ngd_store_held held;
+
+    if (store->budget && atomic_load(&store->bytes) + more > store->budget)
+        return true;
+    if (!payer->limit)
+        return false;
+    ngd_store_held(store, payer->name, &held);
+    return held.bytes + more > payer->limit;
+}
+
+/* ---- looking ------------------------------------------------------------------------------------------- */
+
+struct listing {
+    struct ngd_store_item *items; /* last used first, with times in nanoseconds */
+    uint32_t n, cap;
+    uint32_t left; /* not evicted */
+    uint64_t bytes;
+    struct ngd_store_owners owners;
+    bool failed;
+};
+
+static void listing_fini(struct listing *l)
+{
+    ngd_free(l->items);
+    ngd_store_owners_fini(&l->owners);
+}
+
+static bool grow(struct listing *l)
+{
+    uint32_t cap = l->cap ? l->cap * 2 : 64;
+    struct ngd_store_item *items = ngd_reallocarray(l->items, cap, sizeof(*items));
+
+    if (!items)
+        return false;
+    l->items = items;
+    l->cap = cap;
+    return true;
+}
+
+static void add_item(void *ctx, int dir, const char *name)
+{
+    char owner[NGD_STORE_OWNER_MAX] = "";
+    struct listing *l = ctx;
+    struct ngd_store_item *item;
+    struct stat st;
+
+    if (l->failed || !ngd_store_is_name(name) || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        return;
+    if (S_ISREG(st.st_mode))
+        ngd_store_owner_of_file(dir, name, owner);
+    l->failed = l->n == l->cap && !grow(l);
+    if (l->failed)
+        return;
+    item = &l->items[l->n];
+    l->failed = !ngd_store_owners_add(&l->owners, owner, &item->owner);
+    if (l->failed)
+        return;
+    memcpy(item->name, name, strlen(name) + 1);
+    item->bytes = S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    item->used = (int64_t)st.st_mtim.tv_sec * INT64_C(1000000000) + st.st_mtim.tv_nsec;
+    l->owners.items[item->owner].bytes += item->bytes;
+    l->bytes += item->bytes;
+    l->left = ++l->n;
+}
+
+static int by_use(const void *pa, const void *pb)
+{
+    const struct ngd_store_item *a = pa, *b = pb;
+
+    if (a->used != b->used)
+        return a->used > b->used ? -1 : 1;
+    return strcmp(a->name, b->name);
+}
+
+static ngd_status_t look(struct ngd_store *store, struct listing *l, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    *l = (struct listing){.items = NULL};
+    status = ngd_store_dir_each(store->entries, add_item, l);
+    if (status == NGD_OK && l->failed)
+        status = NGD_ERR_NO_MEMORY;
+    if (status) {
+        listing_fini(l);
+        return ngd_diag_set(diag, status, "%s/entries cannot be read: %s", store->dir, ngd_status_text(status));
+    }
+    if (l->n > 0)
+        qsort(l->items, l->n, sizeof(l->items[0]), by_use);
+    return NGD_OK;
+}
+
+/* Makes what was seen what counts; takes the listing's owners. */
+static void count_anew(struct ngd_store *store, struct listing *l)
+{
+    struct ngd_store_owners before;
+    uint32_t k;
+
+    publish(store, l->bytes, l->left);
+    ngd_mutex_lock(&store->owners_lock);
+    before = store->owners;
+    for (uint32_t i = 0; i < before.n; i++)
+        if (before.items[i].refused && ngd_store_owners_add(&l->owners, before.items[i].name, &k))
+            l->owners.items[k].refused = before.items[i].refused;
+    store->owners = l->owners;
+    ngd_mutex_unlock(&store->owners_lock);
+    l->owners = before;
+}
+
+ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **items_p, uint32_t *n_p,
+                            struct ngd_diag *diag)
+{
+    struct listing l;
+    ngd_status_t status = look(store, &l, diag);
+
+    if (status)
+        return status;
+    count_anew(store, &l);
+    ngd_store_owners_fini(&l.owners);
+    for (uint32_t i = 0; i < l.n; i++)
+        l.items[i].used /= INT64_C(1000000000);
+    *items_p = l.items;
+    *n_p = l.n;
+    return NGD_OK;
+}
+
+/* ---- evicting ------------------------------------------------------------------------------------------ */
+
+/* Removes the entry of an owner that was not used for the longest time; from then on the owner's `before` tells where
+ * to go on. False: there is none left. */
+static bool evict_oldest(struct ngd_store *store, struct listing *l, uint32_t owner)
+{
+    struct ngd_store_owner *o = &l->owners.items[owner];
+
+    while (o->before > 0) {
+        const struct ngd_store_item *item = &l->items[--o->before];
+
+        if (item->owner != owner || (unlinkat(store->entries, item->name, 0) != 0 && errno != ENOENT))
+            continue;
+        l->bytes -= item->bytes;
+        o->bytes -= item->bytes;
+        l->left--;
+        atomic_fetch_add(&store->evictions, 1);
+        ngd_metric_inc(NGD_M_STORE_EVICTIONS);
+        return true;
+    }
+    return false;
+}
+
+/* Whose entries go next for the budget; false: nobody's. The payer has `more` bytes besides. */
+static bool choose(const struct listing *l, uint32_t payer, uint64_t more, uint32_t *owner_p)
+{
+    uint64_t most = 0;
+
+    *owner_p = NGD_STORE_NOBODY;
+    if (l->owners.items[NGD_STORE_NOBODY].before > 0)
+        return true;
+    for (uint32_t i = 1; i < l->owners.n; i++) {
+        const uint64_t bytes = l->owners.items[i].bytes + (i == payer ? more : 0);
+
+        if (l->owners.items[i].before == 0 || bytes <= most)
+            continue;
+        most = bytes;
+        *owner_p = i;
+    }
+    return most > 0;
+}
+
+/* Leaves a tenth of what is full free besides, so that not every store has to look. */
+static void evict(struct ngd_store *store, struct listing *l, const struct ngd_store_payer *payer, uint64_t more)
+{
+    const uint64_t mine = less(payer->limit - payer->limit / 10, more),
+                   all = less(store->budget - store->budget / 10, more);
+    uint32_t own, next;
+
+    if (!ngd_store_owners_add(&l->owners, payer->name, &own))
+        return;
+    for (uint32_t i = 0; i < l->owners.n; i++)
+        l->owners.items[i].before = l->n;
+    if (payer->limit && l->owners.items[own].bytes + more > payer->limit)
+        while (l->owners.items[own].bytes > mine && evict_oldest(store, l, own))
+            ;
+    if (store->budget && l->bytes + more > store->budget)
+        while (l->bytes > all && choose(l, own, more, &next))
+            (void)evict_oldest(store, l, next);
+}
+
+void ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more)
+{
+    struct listing l;
+
+    ngd_store_lock(store);
+    ngd_store_dir_sweep(store);
+    if (look(store, &l, NULL) == NGD_OK) {
+        evict(store, &l, payer, more);
+        count_anew(store, &l);
+        listing_fini(&l);
+    }
+    ngd_store_unlock(store);
+}
