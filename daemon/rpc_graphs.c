@@ -104,7 +104,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
     if (status == NGD_OK)
         status = ngd_program_open_in(d->sched, dev, g, &options, patterns,
                                      group ? ngd_container_of(group, struct ngd_group_object, base)->group : NULL,
-                                     &prog, &shared, diag);
+                                     NULL, &prog, &shared, diag);
     ngd_pattern_set_unref(patterns);
     ngd_object_unref(group);
     if (status != NGD_OK)

@@ -259,6 +259,22 @@ struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph)
     return NULL;
 }
 
+static uint64_t index_bytes(const struct ngd_value_index *index)
+{
+    return index->n_heads * sizeof(index->heads[0]) +
+           (uint64_t)index->cap_next * (sizeof(index->next[0]) + sizeof(index->hashes[0]));
+}
+
+uint64_t ngd_graph_host_bytes(const struct ngd_graph *graph)
+{
+    const struct ngd_graph_priv *p = graph->priv;
+
+    return sizeof(*graph) + sizeof(*p) + ngd_arena_bytes(&p->arena) + p->cap_values * sizeof(graph->values[0]) +
+           p->cap_nodes * sizeof(graph->nodes[0]) + p->cap_outputs * sizeof(graph->outputs[0]) +
+           ((uint64_t)p->cap_params + p->cap_states + p->cap_inputs + p->cap_hosts) * sizeof(uint32_t) +
+           index_bytes(&p->names) + index_bytes(&p->labels) + index_bytes(&p->outputs);
+}
+
 /* ---- growing ---- */
 
 static ngd_status_t grow(void **array, uint32_t n, uint32_t *cap, size_t size)

@@ -145,6 +145,7 @@ ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **grap
 ngd_status_t ngd_graph_parse_rewritten(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag);
 struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph);
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph); /* returns NULL; NULL is fine */
+uint64_t ngd_graph_host_bytes(const struct ngd_graph *graph);
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb); /* parses back to the same digest */
 /*

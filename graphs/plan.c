@@ -123,6 +123,13 @@ struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan)
     return NULL;
 }
 
+uint64_t ngd_plan_host_bytes(const struct ngd_plan *plan)
+{
+    return sizeof(struct holder) + ngd_arena_bytes(plan->arena) + plan->n_tensors * sizeof(plan->tensors[0]) +
+           plan->n_calls * sizeof(plan->calls[0]) +
+           (plan->graph != plan->source ? ngd_graph_host_bytes(plan->graph) : 0);
+}
+
 /* ---- attributes of a call ---- */
 
 static const struct ngd_attr_value *attr(const struct ngd_plan_call *call, const char *name)

@@ -130,6 +130,7 @@ ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_
                                       struct ngd_plan **plan_p, struct ngd_diag *diag);
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan);
 struct ngd_plan *ngd_plan_unref(struct ngd_plan *plan);
+uint64_t ngd_plan_host_bytes(const struct ngd_plan *plan);               /* without the graph that was registered */
 void ngd_plan_print(const struct ngd_plan *plan, struct ngd_strbuf *sb); /* calls, tensors, offsets, peaks */
 
 /* Call a has ended whenever call b begins. The clock of a call says for each stream up to which call, + 1, that is so.

@@ -110,6 +110,8 @@ static ngd_status_t check_aliases(const struct ngd_program *prog, struct ngd_buf
 
 static void binding_free(struct ngd_binding *binding)
 {
+    struct ngd_charge charge = ngd_charge_move(&binding->charge);
+
     for (uint32_t i = 0; i < binding->n && binding->buffers; i++)
         ngd_buffer_unref(binding->buffers[i]);
     for (uint32_t r = 0; binding->ranks && r < binding->prog->gang->n; r++)
@@ -117,6 +119,15 @@ static void binding_free(struct ngd_binding *binding)
     ngd_free(binding->ranks);
     ngd_free(binding->buffers);
     ngd_free(binding);
+    ngd_charge_end(&charge);
+}
+
+static bool same_buffers(const struct ngd_binding *a, const struct ngd_binding *b)
+{
+    for (uint32_t i = 0; i < a->n; i++)
+        if (!ngd_buffer_same(a->buffers[i], b->buffers[i]))
+            return false;
+    return true;
 }
 
 /* Replays of bindings with the same buffers compute the same, whoever's they are. */
@@ -126,7 +137,7 @@ static struct ngd_merge_prog *find_merge_locked(struct ngd_program *prog, const 
     ngd_list_for_each (l, &prog->bindings) {
         const struct ngd_binding *other = ngd_container_of(l, struct ngd_binding, link);
 
-        if (other->merge && memcmp(other->buffers, binding->buffers, binding->n * sizeof(binding->buffers[0])) == 0)
+        if (other->merge && same_buffers(other, binding))
             return ngd_merge_prog_ref(other->merge);
     }
     return NULL;
@@ -138,12 +149,18 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
     uint32_t n = prog->graph->n_params + prog->graph->n_states;
     struct ngd_binding *binding;
     struct ngd_merge_prog *fresh;
+    struct ngd_charge charge;
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < n && !status; i++)
         status = buffers[i] ? check_buffer(prog, i, buffers[i], diag) : NGD_OK;
     if (!status)
         status = check_aliases(prog, buffers, n, diag);
+    if (!status)
+        status = ngd_charge_begin(&charge, ngd_program_owner_of(prog).payers.host,
+                                  sizeof(*binding) + prog->queue->n_slots * sizeof(binding->instances[0]) +
+                                      n * sizeof(binding->buffers[0]),
+                                  diag);
     if (status)
         return status;
     binding = ngd_calloc(1, sizeof(*binding) + prog->queue->n_slots * sizeof(binding->instances[0]));
@@ -152,10 +169,12 @@ ngd_status_t ngd_binding_create(struct ngd_program *prog, struct ngd_buffer *con
         binding->buffers = NGD_NEW_N(struct ngd_buffer *, n ? n : 1);
     }
     if (!binding || !binding->buffers) {
+        ngd_charge_end(&charge);
         ngd_free(binding);
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding of graph \"%.100s\"",
                             prog->graph->name);
     }
+    binding->charge = ngd_charge_move(&charge);
     binding->missing = n;
     for (uint32_t i = n; i-- > 0;) {
         if (buffers[i])
@@ -404,6 +423,8 @@ ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *
     ngd_metric_row_set(slot->pool_need, (int64_t)slot->need);
     ngd_metric_row_set(slot->pool_reserved, (int64_t)ngd_pool_bytes(slot->pool));
     if (x->cached)
+        status = ngd_instance_charge(inst, ngd_program_owner_of(binding->prog).payers.host, diag);
+    if (x->cached && !status)
         status = keep_instance(binding, slot->index, x, inst, diag);
     if (status) {
         ngd_instance_destroy(inst);
@@ -509,10 +530,11 @@ static ngd_status_t plan_with(struct ngd_program *prog, const int64_t *symbols, 
                               const struct ngd_graph_options *options, struct ngd_capture_info *info,
                               struct ngd_diag *diag)
 {
+    const struct ngd_owner owner = ngd_program_owner_of(prog);
     struct ngd_program *other;
     struct ngd_key key;
     ngd_status_t status = ngd_program_open_in(prog->sched, prog->queue->dev, prog->graph, options, prog->patterns,
-                                              prog->group, &other, NULL, diag);
+                                              prog->group, &owner, &other, NULL, diag);
 
     if (status)
         return status;

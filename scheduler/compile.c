@@ -22,6 +22,7 @@ struct compile {
     struct ngd_sched *sched;
     struct ngd_device *dev;
     struct ngd_exec *exec;
+    struct ngd_share *share; /* who pays for what is stored; a reference */
     struct ngd_store *store; /* NULL: objects are neither looked up nor kept */
     uint64_t program;        /* what events name it by: it may be gone when the compiler is done */
 };
@@ -56,6 +57,7 @@ static void compile_free(struct compile *c)
 {
     atomic_fetch_sub(&c->sched->n_compiles, 1);
     ngd_exec_unref(c->exec);
+    ngd_share_unref(c->share);
     ngd_free(c);
 }
 
@@ -73,6 +75,7 @@ static void put_identity(const struct compile *c, const struct ngd_strbuf *sourc
 
 static bool from_store(const struct compile *c, const struct ngd_strbuf *identity)
 {
+    static struct ngd_log_limit limit;
     struct ngd_store_blob blob;
     struct ngd_diag diag = {0};
     ngd_status_t status;
@@ -82,7 +85,8 @@ static bool from_store(const struct compile *c, const struct ngd_strbuf *identit
     status = ngd_exec_static_adopt(c->exec, blob.entry.payload, blob.entry.n_payload, &diag);
     ngd_store_blob_fini(&blob);
     if (status && status != NGD_ERR_NO_MEMORY) {
-        ngd_notice("scheduler", "stored static kernels are set aside and compiled again: %s", diag.text);
+        ngd_log_limited(&limit, NGD_LOG_NOTICE, "scheduler",
+                        "stored static kernels are set aside and compiled again: %s", diag.text);
         ngd_store_set_aside(c->store, identity->data, identity->len, NGD_STORE_OUTDATED);
     }
     return status == NGD_OK;
@@ -97,10 +101,12 @@ static void to_store(const struct compile *c, const struct ngd_strbuf *identity,
         .payload = (const uint8_t *)object->data,
         .n_payload = object->len,
     };
+    const struct ngd_store_payer payer = ngd_share_store_payer(c->share);
+    static struct ngd_log_limit limit;
     struct ngd_diag diag = {0};
 
-    if (c->store && ngd_store_put(c->store, &entry, &diag))
-        ngd_warning("scheduler", "static kernels are not stored: %s", diag.text);
+    if (c->store && ngd_store_put_for(c->store, &entry, &payer, &diag))
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "static kernels are not stored: %s", diag.text);
 }
 
 static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf *source,
@@ -113,6 +119,7 @@ static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf
         .timeout = c->sched->params.static_timeout,
         .stop = &c->sched->stop_compiles,
     };
+    static struct ngd_log_limit limit;
     struct ngd_strbuf object;
     ngd_static_result_t result;
 
@@ -123,7 +130,8 @@ static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf
     if (result == NGD_STATIC_COMPILED)
         to_store(c, identity, &object);
     else if (result != NGD_STATIC_STOPPED)
-        ngd_warning("scheduler", "no static kernels, going on with the generic ones: %s", diag->text);
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "no static kernels, going on with the generic ones: %s",
+                        diag->text);
     ngd_strbuf_fini(&object);
     return result;
 }
@@ -191,6 +199,7 @@ static void queue_one(const struct ngd_program *of, struct ngd_executable *x, co
     c->dev = x->prog->queue->dev;
     c->store = options->disable_static_kernel_compile_cache ? NULL : sched->params.store;
     ngd_exec_ref(c->exec);
+    c->share = ngd_share_ref(ngd_program_share(x->prog));
     atomic_fetch_add(&sched->n_compiles, 1);
     if (!ngd_captures_push(&sched->compiles, &c->job))
         compile_abort(&c->job);

@@ -7,7 +7,8 @@
  *   names     each full block gets one (kv.h), so that sequences with the same beginning share blocks. What bits a
  * block has depends, besides its tokens, on the kernels that computed it, and a device may choose those by the planned
  * number of rows; blocks of different choices have different names, so what a sequence says does not depend on whether
- * another one has computed its beginning
+ * another one has computed its beginning. Names begin with the sequence's owner: who finds what others have computed
+ * learns by the time of a prompt what they asked
  */
 #include "base/mem.h"
 #include "scheduler/model_int.h"
@@ -77,7 +78,7 @@ static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uin
     while (seq->n_named < seq->position / size && seq->tail_way != NGD_WAY_MIXED) {
         const int32_t *tokens = seq->tokens + (size_t)seq->n_named * size;
 
-        ngd_kv_name(model->kv, seq->n_named ? &seq->name : NULL, tokens, seq->tail_way, &seq->name);
+        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, tokens, seq->tail_way, &seq->name);
         ngd_kv_publish(model->kv, seq->blocks[seq->n_named], &seq->name, tokens);
         seq->n_named++;
         seq->tail_way = way;
@@ -119,7 +120,7 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
 
         if (way_of(seq, at + size - 1) != way)
             break;
-        ngd_kv_name(model->kv, seq->n_named ? &seq->name : NULL, seq->tokens + at, way, &name);
+        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, seq->tokens + at, way, &name);
         block = ngd_kv_find(model->kv, &name, seq->tokens + at);
         if (block < 0)
             break;

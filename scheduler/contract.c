@@ -377,7 +377,7 @@ static ngd_status_t check_rank_states(const struct ngd_model_params *params, con
             status = check_state(params, decode, "decode", label, &b, diag);
         if (status)
             return status;
-        if (a != b)
+        if (!ngd_buffer_same(a, b))
             return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
                                 "kv_states: \"%.100s\" is bound to different buffers in the two graphs", label);
     }

@@ -18,13 +18,14 @@
 /* Once for a capture: what made the first file fail makes the others fail too. */
 static void fail(struct ngd_debug *d, const struct ngd_diag *diag)
 {
+    static struct ngd_log_limit limit;
     char name[NGD_LOG_VALUE_MAX];
 
     if (d->failed)
         return;
     d->failed = true;
-    ngd_warning("scheduler", "debug dump of a capture of graph %s is not complete: %s",
-                ngd_log_value(d->prog->graph->name, name), diag->text);
+    ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "debug dump of a capture of graph %s is not complete: %s",
+                    ngd_log_value(d->prog->graph->name, name), diag->text);
     ngd_program_note(d->prog, NGD_EVENT_DUMP_FAILED, d->key, 0, "debug_dump: %s", diag->text);
 }
 

@@ -42,15 +42,19 @@ struct ngd_plan *ngd_eager_plans_find(struct ngd_program *prog, const struct ngd
 
 void ngd_eager_plans_keep(struct ngd_program *prog, struct ngd_plan *plan)
 {
-    struct ngd_plan *gone;
+    struct ngd_plan *gone = NULL;
     uint32_t i;
 
     ngd_mutex_lock(&prog->lock);
     i = seek_locked(prog, &plan->key);
     if (i == NGD_PROGRAM_EAGER_PLANS)
         i--; /* the last one, which was not used for longest */
-    gone = prog->eager_plans[i];
-    to_front_locked(prog, i, ngd_plan_ref(plan));
+    if (ngd_charge_grow(&prog->charge, ngd_plan_host_bytes(plan), NULL) == NGD_OK) {
+        gone = prog->eager_plans[i];
+        to_front_locked(prog, i, ngd_plan_ref(plan));
+    }
+    if (gone)
+        ngd_charge_shrink(&prog->charge, ngd_plan_host_bytes(gone));
     ngd_mutex_unlock(&prog->lock);
     ngd_plan_unref(gone);
 }
@@ -64,6 +68,8 @@ void ngd_eager_plans_drop(struct ngd_program *prog, const struct ngd_key *key)
     i = seek_locked(prog, key);
     if (i < NGD_PROGRAM_EAGER_PLANS) {
         gone = prog->eager_plans[i];
+        if (gone)
+            ngd_charge_shrink(&prog->charge, ngd_plan_host_bytes(gone));
         memmove(prog->eager_plans + i, prog->eager_plans + i + 1,
                 (NGD_PROGRAM_EAGER_PLANS - 1 - i) * sizeof(struct ngd_plan *));
         prog->eager_plans[NGD_PROGRAM_EAGER_PLANS - 1] = NULL;

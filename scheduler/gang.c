@@ -111,12 +111,14 @@ static ngd_status_t make(const struct ngd_group *group, struct ngd_binding *cons
     struct ngd_gang *gang = gang_new(group, programs, replicated);
     struct ngd_binding *binding = NULL;
     struct ngd_program *prog;
-    ngd_status_t status = NGD_ERR_NO_MEMORY;
+    ngd_status_t status;
 
-    if (gang)
-        status = ngd_program_open_gang(programs[gang->leader], gang, &prog);
+    if (!gang)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the graphs of group \"%.64s\"",
+                            ngd_group_name(group));
+    status = ngd_program_open_gang(programs[gang->leader], gang, &prog, diag);
     if (status)
-        return ngd_diag_set(diag, status, "no host memory for the graphs of group \"%.64s\"", ngd_group_name(group));
+        return status;
     status = ngd_binding_create(prog, by_rank[gang->leader]->buffers, &binding, diag);
     ngd_program_unref(prog);
     if (status)

@@ -184,9 +184,11 @@ ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag)
 
 static ngd_status_t mend(struct ngd_group *group, struct ngd_diag *why)
 {
+    static struct ngd_log_limit limit;
+
     if (ngd_comm_status(group->comm, why) == NGD_OK)
         return NGD_OK;
-    ngd_warning("scheduler", "reset of a group after a failure: %s", why->text);
+    ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "reset of a group after a failure: %s", why->text);
     atomic_fetch_add_explicit(&group->resets, 1, memory_order_relaxed);
     return ngd_comm_reset(group->comm, why);
 }

@@ -20,6 +20,7 @@
 #include "scheduler/program.h"
 
 struct ngd_group;
+struct ngd_share;
 
 struct ngd_group_params {
     const char *name;                  /* the group_name of graphs' collectives */
@@ -43,11 +44,11 @@ struct ngd_group_stats {
 void ngd_group_stats(struct ngd_group *group, struct ngd_group_stats *stats_p);
 
 /* As ngd_program_open, for the rank whose device dev is; its collectives are all of this group (GROUP_UNBOUND). Takes a
- * reference. NULL: of no group. */
+ * reference. NULL: of no group. owner NULL: the scheduler. */
 ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
                                  const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
-                                 struct ngd_group *group, struct ngd_program **prog_p, bool *shared_p,
-                                 struct ngd_diag *diag);
+                                 struct ngd_group *group, const struct ngd_owner *owner, struct ngd_program **prog_p,
+                                 bool *shared_p, struct ngd_diag *diag);
 
 /*
  * bindings: one for each rank, in any order; references are taken, and later changes of them change nothing here. What

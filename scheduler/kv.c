@@ -54,6 +54,12 @@ static ngd_status_t allocate(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
     return kv->free && kv->blocks && kv->chains && kv->tokens ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
+uint64_t ngd_kv_host_bytes(uint32_t num_blocks, uint32_t block_size)
+{
+    return sizeof(struct ngd_kv) + power_of_two(num_blocks) * sizeof(int32_t) +
+           num_blocks * (sizeof(int32_t) + sizeof(struct block) + (uint64_t)block_size * sizeof(int32_t));
+}
+
 static void kv_free(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
 {
     ngd_free(kv->free);

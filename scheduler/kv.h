@@ -19,6 +19,7 @@
 struct ngd_kv;
 
 ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_kv **kv_p);
+uint64_t ngd_kv_host_bytes(uint32_t num_blocks, uint32_t block_size); /* of such a one */
 void ngd_kv_destroy(struct ngd_kv *kv);
 /* All n or none: NGD_ERR_KV_EXHAUSTED names need, free and total. */
 ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct ngd_diag *diag);

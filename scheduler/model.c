@@ -161,6 +161,7 @@ static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_
     size_t stop_bytes = p->n_stop_tokens * sizeof(p->stop_tokens[0]);
 
     model->params = *p;
+    ngd_payers_ref(&p->payers);
     model->params.contract = (struct ngd_decode_contract){0};
     if (!model->params.max_sequences)
         model->params.max_sequences = 1024;
@@ -170,9 +171,42 @@ static ngd_status_t copy_params(struct ngd_model *model, const struct ngd_model_
     if (!model->name || !model->description || (p->n_stop_tokens && !model->stop_tokens))
         return NGD_ERR_NO_MEMORY;
     model->params.name = model->name;
+    model->params.owner = NULL; /* borrowed */
     model->params.description = model->description;
     model->params.stop_tokens = model->stop_tokens;
     return NGD_OK;
+}
+
+static uint64_t staging_bytes(const struct ngd_model_graph *mg, uint32_t seqs, uint32_t vocab)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(mg->binding));
+    const struct ngd_model_graph sized = {.roles = mg->roles,
+                                          .staging = {.rows = mg->roles.max_rows,
+                                                      .seqs = seqs,
+                                                      .results = mg->roles.result_per_row ? mg->roles.max_rows : seqs}};
+    uint64_t n = (g->n_inputs + 1) * sizeof(mg->inputs[0]) + (g->n_hosts + 1) * sizeof(mg->hosts[0]) +
+                 (g->n_outputs + 1) * sizeof(mg->outputs[0]);
+
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++)
+        if (mg->roles.index[role] >= 0)
+            n += role_count(&sized, &ngd_role_infos[role], vocab) * ngd_dtype_bytes(ngd_role_infos[role].dtype);
+    return n;
+}
+
+/* Before it is allocated: a table of blocks may be larger than what its identity may have. */
+static ngd_status_t charge(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
+{
+    uint64_t n = sizeof(*model) + ngd_kv_host_bytes(p->num_blocks, p->block_size) +
+                 model->max_batch * (sizeof(model->batch[0]) + sizeof(model->logprobs[0])) +
+                 p->n_stop_tokens * sizeof(p->stop_tokens[0]) + (p->description ? strlen(p->description) : 0);
+    ngd_status_t status;
+
+    for (int kind = 0; kind < 2; kind++)
+        n += staging_bytes(&model->graphs[kind], kind == NGD_DECODE ? model->max_batch : 1, p->vocab);
+    status = ngd_charge_begin(&model->charge, p->payers.host, n, diag);
+    if (status)
+        ngd_diag_prefix(diag, "the tables of model \"%.64s\": ", p->name ? p->name : "");
+    return status;
 }
 
 static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_params *p)
@@ -195,6 +229,9 @@ static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_par
 
 static void model_free(struct ngd_model *model)
 {
+    struct ngd_charge charge = ngd_charge_move(&model->charge);
+    struct ngd_payers payers = model->params.payers;
+
     ngd_prompt_fini(&model->prompt);
     for (int kind = 0; kind < 2; kind++) {
         struct ngd_model_graph *mg = &model->graphs[kind];
@@ -215,6 +252,8 @@ static void model_free(struct ngd_model *model)
     ngd_free(model->description);
     ngd_mutex_fini(&model->lock);
     ngd_free(model);
+    ngd_charge_end(&charge);
+    ngd_payers_unref(&payers);
 }
 
 static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_model_params *p)
@@ -252,6 +291,8 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
     if (!model)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a model");
     status = resolve(model, params, diag);
+    if (!status)
+        status = charge(model, params, diag);
     if (!status) {
         status = allocate(model, params);
         if (status)
@@ -265,8 +306,8 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
         model_free(model);
         return status;
     }
-    model->blocks_row = ngd_metric_row(NGD_M_KV_BLOCKS_TOTAL, model->name);
-    model->blocks_used_row = ngd_metric_row(NGD_M_KV_BLOCKS_USED, model->name);
+    model->blocks_row = ngd_metric_row_of(NGD_M_KV_BLOCKS_TOTAL, model->name, params->owner ? params->owner : "");
+    model->blocks_used_row = ngd_metric_row_of(NGD_M_KV_BLOCKS_USED, model->name, params->owner ? params->owner : "");
     ngd_metric_row_set(model->blocks_row, params->num_blocks);
     ngd_model_show_blocks(model);
     *model_p = model;

@@ -44,6 +44,7 @@ struct ngd_decode_contract {
 
 struct ngd_model_params {
     const char *name;
+    const char *owner; /* for metrics, such as "uid:1000"; NULL: nobody */
     const char *description;
     struct ngd_binding *prefill, *decode; /* references are taken */
     struct ngd_decode_contract contract;
@@ -54,6 +55,8 @@ struct ngd_model_params {
     uint64_t weight_bytes, kv_bytes; /* for people */
     uint32_t max_sequences;          /* default 1024 */
     bool no_prefix_sharing;
+    bool share_all_prefixes;  /* of all owners; else of each owner apart */
+    struct ngd_payers payers; /* references are taken */
     bool preempt; /* when KV blocks run out, take another sequence's, which computes them again; else refuse */
 };
 
@@ -121,8 +124,10 @@ struct ngd_seq_params {
     bool want_split;
     uint32_t top;            /* with n_top so many, at most NGD_LOGPROBS_MAX */
     ngd_priority_t priority; /* of what does not say otherwise; 0 is the most urgent class */
+    uint64_t owner;          /* sequences of one owner share the beginnings of their prompts; 0: those without */
     struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
     struct ngd_usage *usage; /* counts what it gets; a reference is taken; NULL: nobody does */
+    struct ngd_payer *payer; /* of its host memory; NULL: nobody */
 };
 
 /*

@@ -38,6 +38,7 @@ struct ngd_seq {
     struct ngd_share *share; /* a reference */
     struct ngd_usage *usage; /* a reference, or NULL */
     uint32_t n_prompt;
+    struct ngd_charge charge;
     int32_t *tokens; /* room for a whole context; [0, fill) are known */
 
     ngd_seq_state_t state;
@@ -54,6 +55,7 @@ struct ngd_seq {
     int32_t *blocks;                       /* room for a whole context */
     uint32_t n_named;                      /* of the blocks, from the first on */
     uint32_t tail_way;                     /* how the tokens behind the named blocks were computed: context.c */
+    struct ngd_digest root;                /* before the first block: of its owner, so that owners share no names */
     struct ngd_digest name;                /* of the last named one */
     int32_t chosen;                        /* by the last step; not in the context */
     bool delivered;                        /* a generation has delivered `chosen` */
@@ -151,6 +153,7 @@ struct ngd_model {
     uint32_t max_batch;
     bool drafts; /* one replay can take several rows of one sequence: contract.c */
     struct ngd_metric_row *blocks_used_row, *blocks_row;
+    struct ngd_charge charge; /* of host memory */
     _Atomic uint32_t refs;
     _Atomic uint64_t tokens_prefill, tokens_shared, tokens_decode, batches, preemptions;
 

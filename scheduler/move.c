@@ -4,6 +4,7 @@
  * anywhere: it goes on on another device that serves, and is captured there at its next replay. What has buffers stays
  * where they are: its replays try the device again, and are answered with its error until it recovers.
  */
+#include "scheduler/group.h"
 #include "scheduler/program_int.h"
 
 bool ngd_binding_is_stranded(const struct ngd_binding *binding)
@@ -31,6 +32,7 @@ static struct ngd_queue *find_refuge(struct ngd_sched *sched)
 struct ngd_binding *ngd_binding_move(const struct ngd_binding *binding)
 {
     struct ngd_program *prog = binding->prog, *there;
+    const struct ngd_owner owner = ngd_program_owner_of(prog);
     struct ngd_buffer *none = NULL;
     struct ngd_binding *moved = NULL;
     struct ngd_queue *queue;
@@ -39,8 +41,8 @@ struct ngd_binding *ngd_binding_move(const struct ngd_binding *binding)
     if (prog->graph->n_params + prog->graph->n_states > 0 || prog->group)
         return NULL;
     queue = find_refuge(prog->sched);
-    if (!queue ||
-        ngd_program_open(prog->sched, queue->dev, prog->graph, &prog->options, prog->patterns, &there, NULL, &diag))
+    if (!queue || ngd_program_open_in(prog->sched, queue->dev, prog->graph, &prog->options, prog->patterns, NULL,
+                                      &owner, &there, NULL, &diag))
         return NULL;
     if (ngd_binding_create(there, &none, &moved, &diag) == NGD_OK)
         ngd_program_note(there, NGD_EVENT_MOVED, NULL, 0, "device %s does not serve: the graph went on on %s",

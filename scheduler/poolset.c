@@ -12,8 +12,9 @@
 struct ngd_poolset {
     struct ngd_list link; /* in queue->poolsets; under its lock */
     struct ngd_queue *queue;
-    char name[72]; /* "" = a set of its own */
-    uint32_t refs; /* under the queue's poolsets_lock */
+    char name[72];           /* "" = a set of its own */
+    struct ngd_payer *payer; /* kept by the pools' charges; whose sets are found by name */
+    uint32_t refs;           /* under the queue's poolsets_lock */
     struct ngd_pool *pools[];
 };
 
@@ -24,7 +25,7 @@ static void set_free(struct ngd_poolset *set)
     ngd_free(set);
 }
 
-static struct ngd_poolset *set_new(struct ngd_queue *queue, const char *label)
+static struct ngd_poolset *set_new(struct ngd_queue *queue, const char *label, struct ngd_payer *payer)
 {
     struct ngd_poolset *set = ngd_calloc(1, sizeof(*set) + queue->n_slots * sizeof(struct ngd_pool *));
     ngd_status_t status = NGD_OK;
@@ -33,11 +34,14 @@ static struct ngd_poolset *set_new(struct ngd_queue *queue, const char *label)
         return NULL;
     set->queue = queue;
     set->refs = 1;
+    set->payer = payer;
     for (uint32_t i = 0; i < queue->n_slots && status == NGD_OK; i++) {
         char name[160];
 
         snprintf(name, sizeof(name), "%.64s/%u %.64s", queue->dev_name, (unsigned)i, label);
         status = ngd_pool_create(queue->dev, name, &set->pools[i]);
+        if (status == NGD_OK)
+            ngd_pool_set_payer(set->pools[i], payer);
     }
     if (status) {
         set_free(set);
@@ -46,9 +50,10 @@ static struct ngd_poolset *set_new(struct ngd_queue *queue, const char *label)
     return set;
 }
 
-ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, struct ngd_poolset **set_p)
+ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, struct ngd_payer *payer,
+                                struct ngd_poolset **set_p)
 {
-    struct ngd_poolset *set = set_new(queue, label);
+    struct ngd_poolset *set = set_new(queue, label, payer);
 
     if (!set)
         return NGD_ERR_NO_MEMORY;
@@ -59,27 +64,29 @@ ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, stru
     return NGD_OK;
 }
 
-static struct ngd_poolset *find_locked(struct ngd_queue *queue, const char *name) NGD_REQUIRES(queue->poolsets_lock)
+static struct ngd_poolset *find_locked(struct ngd_queue *queue, const char *name, const struct ngd_payer *payer)
+    NGD_REQUIRES(queue->poolsets_lock)
 {
     ngd_list_for_each (l, &queue->poolsets) {
         struct ngd_poolset *set = ngd_container_of(l, struct ngd_poolset, link);
 
-        if (strcmp(set->name, name) == 0)
+        if (set->payer == payer && strcmp(set->name, name) == 0)
             return set;
     }
     return NULL;
 }
 
-ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct ngd_poolset **set_p)
+ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct ngd_payer *payer,
+                              struct ngd_poolset **set_p)
 {
     /* Made before the lock is taken, and thrown away when there is one. */
-    struct ngd_poolset *fresh = set_new(queue, name), *found;
+    struct ngd_poolset *fresh = set_new(queue, name, payer), *found;
 
     if (!fresh)
         return NGD_ERR_NO_MEMORY;
     snprintf(fresh->name, sizeof(fresh->name), "%s", name);
     ngd_mutex_lock(&queue->poolsets_lock);
-    found = find_locked(queue, name);
+    found = find_locked(queue, name, payer);
     if (found)
         found->refs++;
     else

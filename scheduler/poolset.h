@@ -18,9 +18,11 @@ struct ngd_poolset;
 struct ngd_slot;
 
 /* A set of its own; label says whose, for the holders of the device's memory. */
-ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, struct ngd_poolset **set_p);
+ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, struct ngd_payer *payer,
+                                struct ngd_poolset **set_p);
 /* Finds or makes the set of that name. */
-ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct ngd_poolset **set_p);
+ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct ngd_payer *payer,
+                              struct ngd_poolset **set_p);
 struct ngd_poolset *ngd_poolset_ref(struct ngd_poolset *set);
 struct ngd_poolset *ngd_poolset_unref(struct ngd_poolset *set); /* returns NULL; NULL is fine */
 /* The pool in a slot; of the slot's own set for NULL. */

@@ -48,7 +48,7 @@ static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **
     if (prog->pools || prog->options.reuse_graph_pool_in_same_fx)
         *pools_p = ngd_poolset_ref(prog->pools);
     else
-        status = ngd_poolset_create(prog->queue, prog->graph->name, pools_p);
+        status = ngd_poolset_create(prog->queue, prog->graph->name, ngd_program_owner_of(prog).payers.device, pools_p);
     return status ? ngd_diag_set(diag, status, "no host memory for the pools of graph \"%.100s\"", prog->graph->name)
                   : NGD_OK;
 }
@@ -70,6 +70,64 @@ static ngd_status_t plan_for_eager(struct ngd_program *prog, const struct ngd_ke
     return status;
 }
 
+struct twin {
+    const struct ngd_program *prog;
+    const struct ngd_key *key;
+    uint64_t before;           /* numbers from here on have been asked */
+    struct ngd_program *found; /* a reference */
+    struct ngd_exec *exec;     /* a reference */
+};
+
+static void find_twin_locked(struct ngd_sched *sched, struct twin *t) NGD_REQUIRES(sched->programs_lock)
+{
+    t->found = NULL;
+    ngd_list_for_each (l, &sched->programs) {
+        struct ngd_program *p = ngd_container_of(l, struct ngd_program, link);
+
+        if (p->number >= t->before || p->owner == t->prog->owner || p->queue != t->prog->queue || p->group || p->gang ||
+            !ngd_digest_equal(&p->graph->digest, &t->prog->graph->digest) ||
+            !ngd_digest_equal(&p->digest, &t->prog->digest) || (t->found && p->number < t->found->number))
+            continue;
+        t->found = p;
+    }
+    if (t->found)
+        ngd_program_ref(t->found);
+}
+
+/* Under the cache's lock. It counts nowhere that somebody asked. */
+static void take_twin(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+{
+    struct ngd_executable *x = art;
+    struct twin *t = ctx;
+
+    (void)uses;
+    if (!t->exec && ngd_key_equal(key, t->key) && !atomic_load(&x->poisoned))
+        t->exec = ngd_exec_ref(x->exec);
+}
+
+/*
+ * What another owner has captured of the same text with the same options: a reference, or NULL. What the two know and
+ * do of it is their own: counters, evictions and buckets.
+ */
+static struct ngd_exec *find_captured(const struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct twin t = {.prog = prog, .key = key, .before = UINT64_MAX};
+
+    if (!prog->owner || prog->group || prog->options.force_recapture || prog->options.static_kernel_compile)
+        return NULL;
+    do {
+        ngd_mutex_lock(&prog->sched->programs_lock);
+        find_twin_locked(prog->sched, &t);
+        ngd_mutex_unlock(&prog->sched->programs_lock);
+        if (!t.found)
+            break;
+        t.before = t.found->number;
+        ngd_gcache_for_each(t.found->cache, take_twin, &t);
+        ngd_program_unref(t.found);
+    } while (!t.exec);
+    return t.exec;
+}
+
 /*
  * eager: for eager runs, outside the cache. debug: NULL, or what this capture's dump is written with; then its passes
  * run, so that there is something to see.
@@ -84,7 +142,12 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
     if (!x)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
-    if (eager)
+    if (!eager && !debug)
+        x->exec = find_captured(prog, key);
+    if (x->exec) {
+        plan = ngd_plan_ref((struct ngd_plan *)(uintptr_t)ngd_exec_plan(x->exec));
+        status = NGD_OK;
+    } else if (eager)
         status = plan_for_eager(prog, key, &plan, &x->stored, diag);
     else
         status = ngd_stored_plan(prog, key, debug || prog->options.force_recapture, debug ? &debug->report : NULL,
@@ -95,9 +158,12 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
         status = choose_pools(prog, &x->pools, diag);
     if (status == NGD_OK)
         status = check_room(prog, x->pools, plan, diag);
-    if (status == NGD_OK)
+    if (status == NGD_OK && !x->exec)
         status = ngd_exec_create_in(prog->queue->dev, plan, prog->group ? &prog->group->comm : NULL,
                                     prog->group != NULL, &x->exec, diag);
+    if (status == NGD_OK)
+        status = ngd_charge_begin(&x->charge, ngd_program_owner_of(prog).payers.host,
+                                  sizeof(*x) + ngd_exec_bytes(x->exec) + ngd_plan_host_bytes(plan), diag);
     if (status == NGD_OK)
         x->rows_limit = ngd_merge_rows_limit(prog, plan);
     ngd_plan_unref(plan);
@@ -117,13 +183,17 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
 
 void ngd_executable_destroy(struct ngd_executable *x)
 {
+    struct ngd_charge charge;
+
     if (!x)
         return;
+    charge = ngd_charge_move(&x->charge);
     if (x->ranks)
         ngd_gang_drop_ranks(x);
     ngd_exec_unref(x->exec);
     ngd_poolset_unref(x->pools);
     ngd_free(x);
+    ngd_charge_end(&charge);
 }
 
 /* The others of its group would be waited for. */
@@ -343,9 +413,17 @@ static uint32_t find_row_symbol(const struct ngd_graph *graph)
     return i;
 }
 
+/* Nobody else knows it yet. */
+static void init_payers(struct ngd_program *prog, const struct ngd_payers *payers) NGD_NO_THREAD_SAFETY
+{
+    ngd_list_init(&prog->bindings);
+    prog->payers = *payers;
+    ngd_payers_ref(payers);
+}
+
 static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue, struct ngd_graph *graph,
                                 const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
-                                struct ngd_program **prog_p)
+                                const struct ngd_payers *payers, struct ngd_program **prog_p)
 {
     struct ngd_program *prog = NGD_NEW(struct ngd_program);
     struct ngd_gcache_params params;
@@ -366,7 +444,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
         return status;
     }
     if (options->use_graph_pool[0])
-        status = ngd_poolset_open(queue, options->use_graph_pool, &prog->pools);
+        status = ngd_poolset_open(queue, options->use_graph_pool, payers->device, &prog->pools);
     if (status) {
         ngd_gcache_destroy(prog->cache);
         ngd_free(prog->sizes);
@@ -387,67 +465,153 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     prog->row_symbol = find_row_symbol(graph);
     atomic_init(&prog->refs, 1);
     ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
-    ngd_list_init(&prog->bindings);
+    init_payers(prog, payers);
     ngd_list_init(&prog->quarantined);
     ngd_list_init(&prog->link);
     *prog_p = prog;
     return NGD_OK;
 }
 
-/* Of a program that is in no table and that nobody references. */
-static void program_free(struct ngd_program *prog)
+/* Of a program that nobody else knows yet. */
+static ngd_status_t charge_program(struct ngd_program *prog, struct ngd_diag *diag) NGD_NO_THREAD_SAFETY
 {
+    const uint64_t n =
+        sizeof(*prog) + ngd_graph_host_bytes(prog->graph) + prog->graph->n_symbols * sizeof(prog->sizes[0]);
+
+    return ngd_charge_begin(&prog->charge, prog->payers.host, n, diag);
+}
+
+struct ngd_owner ngd_program_owner_of(struct ngd_program *prog)
+{
+    struct ngd_owner owner = {.share = atomic_load(&prog->share)};
+
+    ngd_mutex_lock(&prog->lock);
+    owner.payers = prog->payers;
+    ngd_mutex_unlock(&prog->lock);
+    return owner;
+}
+
+/* Of a program that is in no table and that nobody references. */
+static void program_free(struct ngd_program *prog) NGD_NO_THREAD_SAFETY
+{
+    struct ngd_charge charge = ngd_charge_move(&prog->charge);
+    struct ngd_payers payers = prog->payers;
+
     ngd_gcache_destroy(prog->cache);
     ngd_gang_free(prog->gang);
     ngd_group_unref(prog->group);
     ngd_program_free_quarantine(prog);
     ngd_eager_plans_free(prog);
     ngd_poolset_unref(prog->pools);
+    ngd_share_unref(atomic_load(&prog->share));
     ngd_program_free_buckets(prog);
     ngd_free(prog->sizes);
     ngd_graph_unref(prog->graph);
     ngd_pattern_set_unref(prog->patterns);
     ngd_mutex_fini(&prog->lock);
     ngd_free(prog);
+    ngd_charge_end(&charge);
+    ngd_payers_unref(&payers);
+}
+
+/* "": the scheduler. */
+static const char *owner_name(const struct ngd_program *prog)
+{
+    const struct ngd_share *share = atomic_load(&prog->share);
+
+    return share ? share->name : "";
 }
 
 /* Rows are taken and hidden under the table's lock, so that a name's last program does not hide them from a new one. */
-static void insert_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+static void show_rows_locked(struct ngd_program *prog)
 {
-    prog->captures_row = ngd_metric_row(NGD_M_CAPTURES, prog->graph->name);
-    prog->replays_row = ngd_metric_row(NGD_M_REPLAYS, prog->graph->name);
-    ngd_list_push_back(&sched->programs, &prog->link);
+    prog->captures_row = ngd_metric_row_of(NGD_M_CAPTURES, prog->graph->name, owner_name(prog));
+    prog->replays_row = ngd_metric_row_of(NGD_M_REPLAYS, prog->graph->name, owner_name(prog));
 }
 
-static bool name_in_use_locked(struct ngd_sched *sched, const char *name) NGD_REQUIRES(sched->programs_lock)
+/* Another program has the rows of this one. */
+static bool rows_in_use_locked(struct ngd_sched *sched, const struct ngd_program *prog)
+    NGD_REQUIRES(sched->programs_lock)
 {
-    ngd_list_for_each (l, &sched->programs)
-        if (strcmp(ngd_container_of(l, struct ngd_program, link)->graph->name, name) == 0)
+    ngd_list_for_each (l, &sched->programs) {
+        const struct ngd_program *other = ngd_container_of(l, struct ngd_program, link);
+
+        if (other != prog && strcmp(other->graph->name, prog->graph->name) == 0 &&
+            strcmp(owner_name(other), owner_name(prog)) == 0)
             return true;
+    }
     return false;
 }
 
-static void remove_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+static void hide_rows_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
 {
-    ngd_list_remove(&prog->link);
-    if (name_in_use_locked(sched, prog->graph->name))
+    if (rows_in_use_locked(sched, prog))
         return;
     ngd_metric_row_hide(prog->captures_row);
     ngd_metric_row_hide(prog->replays_row);
 }
 
-static struct ngd_program *find_locked(struct ngd_sched *sched, const struct ngd_queue *queue,
-                                       const struct ngd_program *like) NGD_REQUIRES(sched->programs_lock)
+static void insert_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
 {
+    show_rows_locked(prog);
+    ngd_list_push_back(&sched->programs, &prog->link);
+}
+
+static void remove_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+{
+    ngd_list_remove(&prog->link);
+    hide_rows_locked(sched, prog);
+}
+
+static bool is_alike(const struct ngd_program *a, const struct ngd_program *b)
+{
+    return a->queue == b->queue && a->group == b->group && !a->gang &&
+           ngd_digest_equal(&a->graph->digest, &b->graph->digest) && ngd_digest_equal(&a->digest, &b->digest);
+}
+
+static void set_share(struct ngd_program *prog, struct ngd_share *share)
+{
+    prog->owner = share ? atomic_load(&share->key) : 0;
+    atomic_store(&prog->share, share ? ngd_share_ref(share) : NULL);
+}
+
+/* What was captured until now stays the daemon's; the program and what comes is the owner's. */
+static void give_to(struct ngd_program *ahead, struct ngd_program *like) NGD_NO_THREAD_SAFETY
+{
+    set_share(ahead, atomic_load(&like->share));
+    ngd_mutex_lock(&ahead->lock);
+    ahead->payers = like->payers;
+    ahead->charge = ngd_charge_move(&like->charge);
+    ngd_mutex_unlock(&ahead->lock);
+    like->payers = (struct ngd_payers){0};
+}
+
+/*
+ * The owner's program like that one. The scheduler's own, of hot keys that were captured ahead, becomes the first
+ * owner's who registers it under its name: the name, which is no part of the digest, is not told to others, who share
+ * the executables only. What the scheduler asks for (owner 0) may be anybody's.
+ */
+static struct ngd_program *find_locked(struct ngd_sched *sched, struct ngd_program *like)
+    NGD_REQUIRES(sched->programs_lock)
+{
+    struct ngd_program *ahead = NULL;
+
     ngd_list_for_each (l, &sched->programs) {
         struct ngd_program *prog = ngd_container_of(l, struct ngd_program, link);
 
-        if (prog->queue == queue && prog->group == like->group && !prog->gang &&
-            ngd_digest_equal(&prog->graph->digest, &like->graph->digest) &&
-            ngd_digest_equal(&prog->digest, &like->digest))
+        if (!is_alike(prog, like))
+            continue;
+        if (prog->owner == like->owner || like->owner == 0)
             return prog;
+        if (prog->owner == 0 && atomic_load(&prog->refs) == 1 && strcmp(prog->graph->name, like->graph->name) == 0)
+            ahead = prog;
     }
-    return NULL;
+    if (ahead) {
+        hide_rows_locked(sched, ahead);
+        give_to(ahead, like);
+        show_rows_locked(ahead);
+    }
+    return ahead;
 }
 
 bool ngd_program_keeps_bits(const struct ngd_program *prog)
@@ -476,7 +640,7 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
                               const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
                               struct ngd_program **prog_p, bool *shared_p, struct ngd_diag *diag)
 {
-    return ngd_program_open_in(sched, dev, graph, options, patterns, NULL, prog_p, shared_p, diag);
+    return ngd_program_open_in(sched, dev, graph, options, patterns, NULL, NULL, prog_p, shared_p, diag);
 }
 
 static ngd_status_t check_group(const struct ngd_group *group, const struct ngd_queue *queue,
@@ -491,9 +655,10 @@ static ngd_status_t check_group(const struct ngd_group *group, const struct ngd_
 
 ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev, struct ngd_graph *graph,
                                  const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
-                                 struct ngd_group *group, struct ngd_program **prog_p, bool *shared_p,
-                                 struct ngd_diag *diag)
+                                 struct ngd_group *group, const struct ngd_owner *owner, struct ngd_program **prog_p,
+                                 bool *shared_p, struct ngd_diag *diag)
 {
+    static const struct ngd_owner nobody;
     struct ngd_queue *queue = ngd_sched_queue_of(sched, dev);
     struct ngd_program *fresh = NULL, *prog;
     ngd_status_t status;
@@ -511,12 +676,19 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
     if (status)
         return status;
     /* Made before the lock is taken, and thrown away when there is one already. */
-    status = program_new(sched, queue, graph, options, patterns, &fresh);
+    owner = owner ? owner : &nobody;
+    status = program_new(sched, queue, graph, options, patterns, &owner->payers, &fresh);
     if (status)
         return ngd_diag_set(diag, status, "no host memory for graph \"%.100s\"", graph->name);
     fresh->group = group ? ngd_group_ref(group) : NULL;
+    set_share(fresh, owner->share);
+    status = charge_program(fresh, diag);
+    if (status) {
+        program_free(fresh);
+        return status;
+    }
     ngd_mutex_lock(&sched->programs_lock);
-    prog = find_locked(sched, queue, fresh);
+    prog = find_locked(sched, fresh);
     if (prog)
         ngd_program_ref(prog);
     else
@@ -530,18 +702,26 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
     return NGD_OK;
 }
 
-ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p)
+ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p,
+                                   struct ngd_diag *diag)
 {
     struct ngd_sched *sched = leader->sched;
+    const struct ngd_owner owner = ngd_program_owner_of(leader);
     struct ngd_program *prog;
-    ngd_status_t status = program_new(sched, leader->queue, leader->graph, &leader->options, leader->patterns, &prog);
+    ngd_status_t status =
+        program_new(sched, leader->queue, leader->graph, &leader->options, leader->patterns, &owner.payers, &prog);
 
+    if (status)
+        ngd_diag_set(diag, status, "no host memory for the graphs of group \"%.64s\"", ngd_group_name(leader->group));
+    else if ((status = charge_program(prog, diag)) != NGD_OK)
+        program_free(prog);
     if (status) {
         ngd_gang_free(gang);
         return status;
     }
     prog->group = ngd_group_ref(leader->group);
     prog->gang = gang;
+    set_share(prog, owner.share);
     gang->programs[gang->leader] = prog;
     if (!gang->replicated) {
         prog->n_inputs = gang->input_at[gang->n];

@@ -22,6 +22,13 @@ struct ngd_sched;
 struct ngd_program;
 struct ngd_binding;
 struct ngd_pattern_set;
+struct ngd_share;
+
+/* Whose a program is, and who pays for what it takes. */
+struct ngd_owner {
+    struct ngd_share *share; /* its name, and its turns; NULL: the scheduler's own */
+    struct ngd_payers payers;
+};
 
 /* Finds or makes the program of a sealed graph; *shared_p: it was there. Takes references on graph and on
  * patterns (NULL: those that are built in). */
@@ -72,6 +79,7 @@ void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, co
 void ngd_program_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag, uint64_t tag);
 /* The same of a capture that was asked for, or of a dry run. */
 void ngd_program_capture_refused(struct ngd_program *prog, ngd_status_t status, const struct ngd_diag *diag);
+uint64_t ngd_program_owner(const struct ngd_program *prog);  /* the owner's key; 0: the scheduler's own */
 uint64_t ngd_program_number(const struct ngd_program *prog); /* what events name it by */
 
 /* ---- buckets ---- */

@@ -14,7 +14,7 @@ void ngd_program_note(struct ngd_program *prog, ngd_event_reason_t reason, const
                       const char *fmt, ...)
 {
     struct ngd_event_about about = {
-        .program = prog->number, .graph = prog->graph, .key = key ? key->hash : 0, .tag = tag};
+        .program = prog->number, .owner = prog->owner, .graph = prog->graph, .key = key ? key->hash : 0, .tag = tag};
     char text[NGD_RECORDER_TEXT];
     struct ngd_strbuf sb;
     va_list ap;
@@ -66,6 +66,11 @@ void ngd_program_capture_refused(struct ngd_program *prog, ngd_status_t status, 
 {
     ngd_program_note(prog, refusal(status), NULL, 0, "%s: capture: %s", ngd_status_name(status),
                      diag && diag->text[0] ? diag->text : ngd_status_text(status));
+}
+
+uint64_t ngd_program_owner(const struct ngd_program *prog)
+{
+    return prog->owner;
 }
 
 uint64_t ngd_program_number(const struct ngd_program *prog)

@@ -31,7 +31,8 @@ struct ngd_executable {
     _Atomic uint64_t padded_runs;  /* replays of fewer rows than it was captured for */
     _Atomic int64_t expected;      /* moving average of device time */
     _Atomic int64_t doubt;         /* and of how far it was off */
-    int64_t rows_limit;            /* buckets up to which replays may run together with its own: merge_prog.h */
+    struct ngd_charge charge;
+    int64_t rows_limit; /* buckets up to which replays may run together with its own: merge_prog.h */
 };
 
 #define NGD_PROGRAM_EAGER_PLANS 8   /* of eager runs, that are kept */
@@ -52,7 +53,10 @@ struct ngd_program {
     struct ngd_gcache *cache;
     struct ngd_poolset *pools; /* that the options name; NULL = the slots' own */
     uint32_t row_symbol;       /* the first bucketed one; n_symbols = none */
-    uint64_t number;           /* unique in this process: what events name it by */
+    _Atomic uint64_t owner;    /* whose it is; 0: the scheduler's own. Programs of two owners share executables only */
+    _Atomic(struct ngd_share *)
+        share;       /* the owner's, whose time its captures take: a reference; NULL: the scheduler's */
+    uint64_t number; /* unique in this process: what events name it by */
     _Atomic uint32_t n_quarantined;
     _Atomic bool ahead;      /* of its executables some were captured before anyone asked */
     _Atomic uint64_t asked;  /* requests that bucket_policy learn has counted */
@@ -66,6 +70,8 @@ struct ngd_program {
     _Atomic uint64_t captures, replays, eager_runs;
     _Atomic uint64_t merged_replays, merged_requests; /* replays for several requests, and those requests */
     struct ngd_mutex lock;                            /* rank PROGRAM */
+    struct ngd_payers payers NGD_GUARDED_BY(lock);    /* references; none until a program made ahead has an owner */
+    struct ngd_charge charge NGD_GUARDED_BY(lock);    /* of the program, its graph and plans for eager runs */
     struct ngd_list bindings NGD_GUARDED_BY(lock);
     struct ngd_list quarantined NGD_GUARDED_BY(lock);                           /* keys: verify.c */
     struct ngd_plan *eager_plans[NGD_PROGRAM_EAGER_PLANS] NGD_GUARDED_BY(lock); /* the latest first; NULL: no more */
@@ -80,6 +86,13 @@ struct ngd_program {
     uint32_t n_gone NGD_GUARDED_BY(lock);
 };
 
+/* Borrowed from the program. */
+static inline struct ngd_share *ngd_program_share(struct ngd_program *prog)
+{
+    struct ngd_share *share = atomic_load(&prog->share);
+
+    return share ? share : prog->sched->own_share;
+}
 /* Pins the executable of key; NULL = a miss, which *reason_p (when given) explains. */
 struct ngd_gcache_entry *ngd_program_lookup(struct ngd_program *prog, const struct ngd_key *key, int *reason_p);
 static inline struct ngd_executable *ngd_entry_executable(const struct ngd_gcache_entry *entry)
@@ -105,10 +118,14 @@ ngd_status_t ngd_program_check_types(const struct ngd_program *prog, const int64
 /* The device spoiled it: the next lookup misses. */
 void ngd_program_poison(struct ngd_program *prog, struct ngd_executable *x);
 
+/* Whose it is, for another program like it. The payers live as long as prog. */
+struct ngd_owner ngd_program_owner_of(struct ngd_program *prog);
+
 /* ---- gangs: group.h ---- */
 
 /* A program like the leader's, which no lookup finds. Takes the gang, also on an error. */
-ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p);
+ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *gang, struct ngd_program **prog_p,
+                                   struct ngd_diag *diag);
 /* An executable of a rank, for a gang's: outside the program's cache. */
 ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_key *key, bool eager,
                                    struct ngd_executable **x_p, struct ngd_diag *diag);
@@ -178,7 +195,8 @@ struct ngd_binding {
     uint64_t generation;
     uint32_t n;
     struct ngd_buffer **buffers;
-    struct ngd_binding **ranks;            /* of a gang: references, by rank; else NULL */
+    struct ngd_binding **ranks; /* of a gang: references, by rank; else NULL */
+    struct ngd_charge charge;
     uint32_t missing;                      /* ordinal of the first unbound buffer; n = all are bound */
     struct ngd_instance_chunk instances[]; /* one list for each slot, read by the slot's owner without a lock */
 };

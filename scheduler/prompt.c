@@ -37,6 +37,8 @@ static struct ngd_instance *own_instance(struct ngd_model *model, struct ngd_exe
     if (!p->pool) {
         snprintf(name, sizeof(name), "prompts of model %.64s", model->name);
         status = ngd_pool_create(model->queue->dev, name, &p->pool);
+        if (!status)
+            ngd_pool_set_payer(p->pool, model->params.payers.device);
     }
     if (!status)
         status = ngd_instance_create(x->exec, binding->buffers, binding->n, p->pool, &p->inst, NULL);

@@ -65,6 +65,7 @@ static struct ngd_flight_event *add(struct ngd_flight_ring *ring, ngd_event_reas
     *e = (struct ngd_flight_event){.number = ring->n,
                                    .reason = reason,
                                    .program = about->program,
+                                   .owner = about->owner,
                                    .graph = about->graph->digest,
                                    .key = about->key,
                                    .first = now};

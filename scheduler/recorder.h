@@ -38,6 +38,7 @@ struct ngd_flight_event {
     uint64_t number; /* of all events, from 1 */
     ngd_event_reason_t reason;
     uint64_t program; /* ngd_program_number */
+    uint64_t owner;   /* ngd_program_owner */
     struct ngd_digest graph;
     uint64_t key; /* hash; 0 = no key */
     uint64_t tag; /* of the last request; 0 = none */
@@ -66,6 +67,7 @@ void ngd_recorder_fini(struct ngd_recorder *rec);
 /* What an event is about. */
 struct ngd_event_about {
     uint64_t program;
+    uint64_t owner;
     const struct ngd_graph *graph;
     uint64_t key; /* hash; 0 = none */
     uint64_t tag;

@@ -412,6 +412,7 @@ static ngd_status_t start_waiting(struct ngd_request *req, struct ngd_diag *diag
 
     if (atomic_fetch_add_explicit(&share->waiting, 1, memory_order_relaxed) >= own && own > 0) {
         atomic_fetch_sub_explicit(&share->waiting, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&share->queue_refused, 1, memory_order_relaxed);
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
                             "%" PRIu32 " requests of %.100s wait, which is its limit; try again later", own,
                             share->name);

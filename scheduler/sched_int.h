@@ -129,9 +129,12 @@ struct ngd_share {
     _Atomic uint64_t replays;
     _Atomic uint32_t queue_limit, waiting;
     _Atomic uint64_t kv_blocks, kv_limit;
+    _Atomic uint64_t store_limit;
+    _Atomic uint64_t kv_refused, queue_refused; /* how often */
     _Atomic uint32_t device_percent;
-    _Atomic int64_t held;          /* nanoseconds in which its cap held something back, of all devices */
-    struct ngd_account accounts[]; /* by device */
+    _Atomic int64_t held;                         /* nanoseconds in which its cap held something back, of all devices */
+    _Atomic uint64_t key;                         /* of the identity */
+    struct ngd_account accounts[];                /* by device */
 };
 
 /* Device time that an account has had; `expected` of it was charged when the item was taken. */

@@ -16,12 +16,15 @@
 
 static void seq_free(struct ngd_seq *seq)
 {
+    struct ngd_charge charge = ngd_charge_move(&seq->charge);
+
     assert(seq->n_counted == 0);
     ngd_share_unref(seq->share);
     ngd_usage_unref(seq->usage);
     ngd_free(seq->tokens);
     ngd_free(seq->blocks);
     ngd_free(seq);
+    ngd_charge_end(&charge);
 }
 
 void ngd_seq_unref(struct ngd_seq *seq)
@@ -40,20 +43,50 @@ struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
     return seq;
 }
 
-/* A sequence that knows n tokens and has computed none. */
-static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
-                               const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage)
+static ngd_status_t no_memory(struct ngd_diag *diag)
 {
-    struct ngd_seq *seq = NGD_NEW(struct ngd_seq);
+    return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+}
 
-    if (!seq)
-        return NULL;
-    seq->tokens = NGD_NEW_N(int32_t, model->params.max_context);
-    seq->blocks = NGD_NEW_N(int32_t, ngd_model_blocks_for(model, model->params.max_context));
+/* Charged by the whole context, for which there is room from the beginning. */
+static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer *payer, struct ngd_seq **seq_p,
+                                 struct ngd_diag *diag)
+{
+    const uint64_t n_tokens = model->params.max_context,
+                   n_blocks = ngd_model_blocks_for(model, model->params.max_context);
+    struct ngd_charge charge;
+    ngd_status_t status =
+        ngd_charge_begin(&charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t), diag);
+    struct ngd_seq *seq;
+
+    if (status)
+        return status;
+    seq = NGD_NEW(struct ngd_seq);
+    if (!seq) {
+        ngd_charge_end(&charge);
+        return no_memory(diag);
+    }
+    seq->charge = ngd_charge_move(&charge);
+    seq->tokens = NGD_NEW_N(int32_t, n_tokens);
+    seq->blocks = NGD_NEW_N(int32_t, n_blocks);
     if (!seq->tokens || !seq->blocks) {
         seq_free(seq);
-        return NULL;
+        return no_memory(diag);
     }
+    *seq_p = seq;
+    return NGD_OK;
+}
+
+/* A sequence that knows n tokens and has computed none. */
+static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
+                            const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
+                            struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_seq *seq = NULL;
+    ngd_status_t status = seq_allocate(model, payer, &seq, diag);
+
+    if (status)
+        return status;
     memcpy(seq->tokens, tokens, n * sizeof(*tokens));
     ngd_list_init(&seq->link);
     ngd_list_init(&seq->all_link);
@@ -66,7 +99,8 @@ static struct ngd_seq *seq_new(struct ngd_model *model, const int32_t *tokens, u
     seq->state = NGD_SEQ_IDLE;
     seq->op = NGD_SEQ_OPEN;
     atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
-    return seq;
+    *seq_p = seq;
+    return NGD_OK;
 }
 
 /* ---- the end of an operation -------------------------------------------------------------------------- */
@@ -427,7 +461,7 @@ static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, 
 ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
                           struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
-    struct ngd_seq *seq;
+    struct ngd_seq *seq = NULL;
     ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
 
     if (!status)
@@ -442,8 +476,12 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
         status = ngd_sched_enter(model->sched, diag);
     if (status)
         return status;
-    seq = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage);
-    status = seq ? admit(seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+    status = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage,
+                     params->payer, &seq, diag);
+    if (seq && !model->params.share_all_prefixes)
+        memcpy(seq->root.b, &params->owner, sizeof(params->owner));
+    if (!status)
+        status = admit(seq, diag);
     if (status) {
         if (seq)
             seq_free(seq);
@@ -694,9 +732,11 @@ ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *
     if (status)
         return status;
     /* While the operation lasts nobody steps the parent or frees its blocks. */
-    child = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage);
-    status =
-        child ? take_context(child, seq, diag) : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+    status = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage, seq->charge.payer, &child, diag);
+    if (child)
+        child->root = seq->root;
+    if (!status)
+        status = take_context(child, seq, diag);
     (void)give_back(seq, false, &end);
     if (status == NGD_OK) {
         /* What the parent's operation was counted for goes on as the child's. */

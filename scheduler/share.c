@@ -77,6 +77,8 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
 
     atomic_store_explicit(&share->queue_limit, params->queue_limit, memory_order_relaxed);
     atomic_store_explicit(&share->kv_limit, params->kv_limit, memory_order_relaxed);
+    atomic_store_explicit(&share->store_limit, params->store_limit, memory_order_relaxed);
+    atomic_store_explicit(&share->key, params->key, memory_order_relaxed);
     atomic_store_explicit(&share->device_percent, params->device_percent, memory_order_relaxed);
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         ngd_mutex_lock(&sched->queues[i].lock);
@@ -146,19 +148,32 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share)
     return NULL;
 }
 
+/* False: n more would be over the limit (0: none). *had_p: how many there were. */
+static bool take(_Atomic uint64_t *used, uint64_t limit, uint64_t n, _Atomic uint64_t *refused, uint64_t *had_p)
+{
+    uint64_t had = atomic_load_explicit(used, memory_order_relaxed);
+    bool fits;
+
+    do
+        fits = !limit || (had <= limit && n <= limit - had);
+    while (fits &&
+           !atomic_compare_exchange_weak_explicit(used, &had, had + n, memory_order_relaxed, memory_order_relaxed));
+    if (!fits)
+        atomic_fetch_add_explicit(refused, 1, memory_order_relaxed);
+    *had_p = had;
+    return fits;
+}
+
 ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag)
 {
     const uint64_t limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed);
-    uint64_t have = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed);
+    uint64_t had;
 
-    do {
-        if (limit && (have > limit || n > limit - have))
-            return ngd_diag_set(diag, NGD_ERR_QUOTA,
-                                "the sequences of %.100s take %" PRIu64 " of %" PRIu64
-                                " KV blocks (max-kv-blocks-per-identity); %" PRIu64 " more do not fit: close one first",
-                                share->name, have, limit, n);
-    } while (!atomic_compare_exchange_weak_explicit(&share->kv_blocks, &have, have + n, memory_order_relaxed,
-                                                    memory_order_relaxed));
+    if (!take(&share->kv_blocks, limit, n, &share->kv_refused, &had))
+        return ngd_diag_set(diag, NGD_ERR_QUOTA,
+                            "the sequences of %.100s take %" PRIu64 " of %" PRIu64
+                            " KV blocks (max-kv-blocks-per-identity); %" PRIu64 " more do not fit: close one first",
+                            share->name, had, limit, n);
     ngd_metric_row_add(share->kv_row, n);
     return NGD_OK;
 }
@@ -169,8 +184,20 @@ void ngd_share_give_blocks(struct ngd_share *share, uint64_t n)
     ngd_metric_row_add(share->kv_row, -n);
 }
 
+struct ngd_store_payer ngd_share_store_payer(const struct ngd_share *share)
+{
+    if (!share || share == share->sched->own_share)
+        return (struct ngd_store_payer){.name = ""};
+    return (struct ngd_store_payer){share->name, atomic_load_explicit(&share->store_limit, memory_order_relaxed)};
+}
+
 void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p)
 {
+    struct ngd_store *store = share->sched->params.store;
+    struct ngd_store_held held = {0};
+
+    if (store)
+        ngd_store_held(store, share->name, &held);
     *stats_p = (struct ngd_share_stats){
         .name = share->name,
         .weight = share->accounts[0].weight,
@@ -178,6 +205,11 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
         .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
         .kv_blocks = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed),
         .kv_limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed),
+        .store_bytes = held.bytes,
+        .store_limit = atomic_load_explicit(&share->store_limit, memory_order_relaxed),
+        .store_refused = held.refused,
+        .kv_refused = atomic_load_explicit(&share->kv_refused, memory_order_relaxed),
+        .queue_refused = atomic_load_explicit(&share->queue_refused, memory_order_relaxed),
         .device_percent = atomic_load_explicit(&share->device_percent, memory_order_relaxed),
         .held = atomic_load_explicit(&share->held, memory_order_relaxed),
     };

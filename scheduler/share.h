@@ -8,6 +8,7 @@
  *
  * Threads: any. Memory: reference counted; found by name in the scheduler's table until the last reference goes.
  */
+#include "graphs/store.h"
 #include "scheduler/policy.h"
 
 struct ngd_sched;
@@ -19,7 +20,9 @@ struct ngd_share_params {
     /* Percent of the time of each device's stream slots that it gets at most, though they be idle: cap.h. 0: no bound.
      */
     uint32_t device_percent;
-    uint64_t kv_limit; /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
+    uint64_t kv_limit;      /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
+    uint64_t store_limit;   /* bytes of the store's entries that its captures made; 0: no bound but the store's */
+    uint64_t key;           /* of the identity: what it registers is its own; 0: the scheduler's */
 };
 void ngd_share_params_init(struct ngd_share_params *params);
 
@@ -36,6 +39,9 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NUL
  */
 ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag);
 void ngd_share_give_blocks(struct ngd_share *share, uint64_t n);
+
+/* For whom what its captures make is stored. The name is the share's; nobody for NULL and the scheduler's own share. */
+struct ngd_store_payer ngd_share_store_payer(const struct ngd_share *share);
 
 /* Where the time of replays went. */
 typedef enum ngd_split_part {
@@ -57,6 +63,8 @@ struct ngd_share_stats {
     uint32_t weight, queue_limit;
     uint32_t waiting;
     uint64_t kv_blocks, kv_limit;
+    uint64_t store_bytes, store_limit, store_refused;     /* all entries of that name, also of earlier processes */
+    uint64_t kv_refused, queue_refused; /* how often more was refused */
     uint32_t device_percent;
     ngd_nsec_t held; /* time in which requests waited because of that */
     ngd_nsec_t used; /* device time, all devices */

@@ -95,6 +95,7 @@ static void plan_identity(const struct ngd_program *prog, const struct ngd_key *
 struct save {
     struct ngd_capture_job job;
     struct ngd_sched *sched;
+    struct ngd_share *share; /* who pays for the entries; a reference */
     struct ngd_plan *plan;
     struct ngd_graph *source;
     struct ngd_pattern_set *patterns; /* NULL: none */
@@ -104,6 +105,7 @@ struct save {
 static void save_free(struct save *save)
 {
     atomic_fetch_sub(&save->sched->saves, 1);
+    ngd_share_unref(save->share);
     ngd_plan_unref(save->plan);
     ngd_graph_unref(save->source);
     ngd_pattern_set_unref(save->patterns);
@@ -112,9 +114,10 @@ static void save_free(struct save *save)
     ngd_free(save);
 }
 
-static void put(struct ngd_store *store, const struct ngd_strbuf *identity, const struct ngd_strbuf *notes,
+static void put(const struct save *save, const struct ngd_strbuf *identity, const struct ngd_strbuf *notes,
                 const struct ngd_strbuf *payload)
 {
+    static struct ngd_log_limit limit;
     struct ngd_store_entry entry = {
         .identity = ngd_strbuf_str(identity),
         .n_identity = identity->len,
@@ -123,28 +126,30 @@ static void put(struct ngd_store *store, const struct ngd_strbuf *identity, cons
         .payload = (const uint8_t *)ngd_strbuf_str(payload),
         .n_payload = payload->len,
     };
+    const struct ngd_store_payer payer = ngd_share_store_payer(save->share);
     struct ngd_diag diag = {0};
 
     if (identity->failed || payload->failed || (notes && notes->failed))
         return;
-    if (ngd_store_put(store, &entry, &diag))
-        ngd_warning("scheduler", "a plan is not stored: %s", diag.text);
+    if (ngd_store_put_for(save->sched->params.store, &entry, &payer, &diag))
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "a plan is not stored: %s", diag.text);
 }
 
-static void put_graph(struct ngd_store *store, const struct ngd_graph *graph)
+static void put_graph(const struct save *save)
 {
+    const struct ngd_graph *graph = save->source;
     struct ngd_strbuf identity, notes, text;
 
     ngd_strbuf_init(&identity);
     ngd_strbuf_init(&notes);
     ngd_strbuf_init(&text);
     graph_identity(&graph->digest, &identity);
-    if (!identity.failed && !ngd_store_touch(store, identity.data, identity.len)) {
+    if (!identity.failed && !ngd_store_touch(save->sched->params.store, identity.data, identity.len)) {
         ngd_strbuf_append(&notes, "name ");
         ngd_strbuf_json_string(&notes, graph->name);
         ngd_strbuf_putc(&notes, '\n');
         ngd_graph_print(graph, &text);
-        put(store, &identity, &notes, &text);
+        put(save, &identity, &notes, &text);
     }
     ngd_strbuf_fini(&identity);
     ngd_strbuf_fini(&notes);
@@ -160,22 +165,23 @@ static bool is_in(const struct ngd_pattern_set *set, const struct ngd_pattern *p
 }
 
 /* Those that are not built in, which stand in front: a u32 of its bytes before each text. */
-static void put_patterns(struct ngd_store *store, const struct ngd_pattern_set *set)
+static void put_patterns(const struct save *save)
 {
+    const struct ngd_pattern_set *set = save->patterns;
     struct ngd_pattern_set *builtin = ngd_pattern_set_builtin();
     struct ngd_strbuf identity, texts;
 
     ngd_strbuf_init(&identity);
     ngd_strbuf_init(&texts);
     patterns_identity(&set->digest, &identity);
-    if (!identity.failed && !ngd_store_touch(store, identity.data, identity.len)) {
+    if (!identity.failed && !ngd_store_touch(save->sched->params.store, identity.data, identity.len)) {
         for (uint32_t i = 0; i < set->n; i++) {
             if (is_in(builtin, set->patterns[i]))
                 continue;
             ngd_le_put(&texts, strlen(set->patterns[i]->text), 4);
             ngd_strbuf_append(&texts, set->patterns[i]->text);
         }
-        put(store, &identity, NULL, &texts);
+        put(save, &identity, NULL, &texts);
     }
     ngd_strbuf_fini(&identity);
     ngd_strbuf_fini(&texts);
@@ -197,12 +203,12 @@ static void save_run(struct ngd_capture_job *job)
     struct save *save = ngd_container_of(job, struct save, job);
     struct ngd_strbuf payload;
 
-    put_graph(save->sched->params.store, save->source);
+    put_graph(save);
     if (ngd_stored_registered(save->patterns))
-        put_patterns(save->sched->params.store, save->patterns);
+        put_patterns(save);
     ngd_strbuf_init(&payload);
     ngd_plan_pack(save->plan, save->source, &payload);
-    put(save->sched->params.store, &save->identity, &save->notes, &payload);
+    put(save, &save->identity, &save->notes, &payload);
     ngd_strbuf_fini(&payload);
     save_free(save);
 }
@@ -235,6 +241,7 @@ static void save_later(struct ngd_program *prog, struct ngd_plan *plan, struct n
     save->job.run = save_run;
     save->job.abort = save_run;
     save->sched = sched;
+    save->share = ngd_share_ref(ngd_program_share(prog));
     save->plan = ngd_plan_ref(plan);
     save->source = ngd_graph_ref(prog->graph);
     save->patterns = prog->patterns ? ngd_pattern_set_ref(prog->patterns) : NULL;

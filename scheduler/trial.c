@@ -158,12 +158,19 @@ ngd_status_t ngd_buffer_copy_all(struct ngd_buffer *to, struct ngd_buffer *from,
 
 ngd_status_t ngd_buffer_duplicate(struct ngd_buffer *from, struct ngd_buffer **to_p, struct ngd_diag *diag)
 {
+    struct ngd_charge charge;
     struct ngd_buffer *to;
-    ngd_status_t status = ngd_buffer_create(ngd_buffer_device(from), ngd_buffer_bytes(from), NGD_BUFFER_GENERAL,
-                                            "copy of a state for a trial", &to, diag);
+    ngd_status_t status = ngd_charge_begin(&charge, ngd_buffer_payer(from), ngd_buffer_bytes(from), diag);
 
     if (status)
         return status;
+    status = ngd_buffer_create(ngd_buffer_device(from), ngd_buffer_bytes(from), NGD_BUFFER_GENERAL,
+                               "copy of a state for a trial", &to, diag);
+    if (status) {
+        ngd_charge_end(&charge);
+        return status;
+    }
+    ngd_buffer_set_charge(to, &charge);
     status = ngd_buffer_copy_all(to, from, diag);
     if (status)
         ngd_buffer_unref(to);

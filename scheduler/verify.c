@@ -352,14 +352,16 @@ static ngd_status_t believe_shadow(struct check *c)
 
 static ngd_status_t condemn(struct check *c)
 {
+    static struct ngd_log_limit limit;
     struct ngd_program *prog = c->binding->prog;
     const struct ngd_key *key = &ngd_exec_plan(c->x->exec)->key;
     char name[NGD_LOG_VALUE_MAX];
     bool kept;
 
     count("different");
-    ngd_error("scheduler", "a replay of graph=%s differs from its shadow, the executable is dropped: %s",
-              ngd_log_value(prog->graph->name, name), c->text);
+    ngd_log_limited(&limit, NGD_LOG_ERROR, "scheduler",
+                    "a replay of graph=%s differs from its shadow, the executable is dropped: %s",
+                    ngd_log_value(prog->graph->name, name), c->text);
     keep_evidence(c);
     kept = quarantine(prog, key);
     ngd_program_note(prog, NGD_EVENT_QUARANTINED, key, c->launch->tag, "%s%s", c->text,

@@ -71,8 +71,8 @@ static ngd_status_t try_rank(struct hall *h, struct ngd_group *group, uint32_t d
     ngd_status_t status;
 
     ngd_graph_options_init(&defaults);
-    status = ngd_program_open_in(h->bed.sched, h->devices[device], g, options ? options : &defaults, NULL, group, &prog,
-                                 NULL, diag);
+    status = ngd_program_open_in(h->bed.sched, h->devices[device], g, options ? options : &defaults, NULL, group, NULL,
+                                 &prog, NULL, diag);
     ngd_graph_unref(g);
     if (status)
         return status;
