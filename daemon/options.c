@@ -77,6 +77,8 @@ const struct ngd_config_option ngd_options_table[] = {
      "0: "
      "never.",
      false},
+    {"max-capture-time", NGD_CONFIG_TIME, AT(max_capture_time), "120s", 0, 24 * 3600 * NGD_SEC, NULL,
+     "A capture, or a dry run, that takes longer is stopped with CAPTURE_STOPPED. 0: never.", false},
     {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
      "Replays of a graph with a batch symbol that wait for a device at the same time run as one, whichever clients "
      "they "

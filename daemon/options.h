@@ -26,6 +26,7 @@ struct ngd_options {
     int64_t capture_threads;
     ngd_nsec_t inline_limit;
     ngd_nsec_t max_replay_time;
+    ngd_nsec_t max_capture_time;
     bool merge;
     ngd_nsec_t merge_wait;
     int64_t prompt_share;

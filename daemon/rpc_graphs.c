@@ -174,6 +174,7 @@ const struct ngd_rpc_ops ngd_rpc_graphs_register = {.once = true, .request = reg
 struct capture {
     struct ngd_binding *binding; /* a reference */
     const Npugraph__V1__CaptureRequest *q;
+    struct ngd_capture_asker asker;
 };
 
 /* Of all ranks, whose values follow each other; of a graph alone it is the one rank. */
@@ -281,16 +282,8 @@ static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_op
     return ngd_graph_options_check(options, diag);
 }
 
-static bool capture_wanted(void *user)
-{
-    struct ngd_call *call = user;
-
-    return !atomic_load(&call->cancelled);
-}
-
 static void capture(struct ngd_call *call, const void *msg)
 {
-    const struct ngd_capture_asker asker = {.wanted = capture_wanted, .done = captured, .user = call};
     struct capture *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
     struct ngd_graph_options options;
     struct ngd_object *o;
@@ -304,6 +297,8 @@ static void capture(struct ngd_call *call, const void *msg)
     if (status == NGD_OK) {
         c->binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
         ngd_object_unref(o);
+        c->asker.done = captured;
+        c->asker.user = call;
         call->state = c;
         status = capture_options(c, &options, &diag);
         if (status != NGD_OK)
@@ -311,9 +306,17 @@ static void capture(struct ngd_call *call, const void *msg)
     }
     if (status == NGD_OK)
         status = ngd_sched_capture(call->daemon->sched, c->binding, c->q->symbols, (uint32_t)c->q->n_symbols, &options,
-                                   c->q->dry_run, &asker, &diag);
+                                   c->q->dry_run, &c->asker, &diag);
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
+}
+
+static void capture_cancelled(struct ngd_call *call)
+{
+    struct capture *c = call->state;
+
+    if (c)
+        ngd_sched_capture_cancel(call->daemon->sched, &c->asker);
 }
 
 static void capture_release(struct ngd_call *call)
@@ -325,7 +328,8 @@ static void capture_release(struct ngd_call *call)
         ngd_binding_unref(c->binding);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_capture = {.once = true, .request = capture, .release = capture_release};
+const struct ngd_rpc_ops ngd_rpc_graphs_capture = {
+    .once = true, .request = capture, .cancelled = capture_cancelled, .release = capture_release};
 
 /* ---- describe, list, release --------------------------------------------------------------------- */
 

@@ -227,6 +227,7 @@ static ngd_status_t start_sched(struct ngd_daemon *d, struct ngd_diag *diag)
     params.queue_limit = (uint32_t)d->options.queue_limit;
     params.inline_limit = d->options.inline_limit;
     params.max_replay_time = d->options.max_replay_time;
+    params.max_capture_time = d->options.max_capture_time;
     params.merge = d->options.merge;
     params.merge_wait = d->options.merge_wait;
     params.prompt_share = (uint32_t)d->options.prompt_share;

@@ -394,7 +394,7 @@ static struct ngd_gcache_entry *look_up(struct ngd_model *model, int kind, uint3
                      ngd_event_infos[ngd_miss_events[reason]].help);
     ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
     model->capture_kind = kind;
-    if (!ngd_captures_push(&model->sched->captures, &model->capture))
+    if (!ngd_captures_push(&model->sched->captures, &model->capture, ngd_program_share(prog)))
         abort_all(model);
     return NULL;
 }

@@ -518,7 +518,7 @@ static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *ke
                                                    prog->patterns, NULL, &plan, diag);
 
     if (status)
-        return status;
+        return ngd_program_say_stopped(prog, status, diag);
     describe_plan(prog, plan, info);
     info->duration = ngd_now() - begin;
     ngd_plan_unref(plan);

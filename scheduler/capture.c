@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Capture threads: they take jobs in their order of arrival and run them at low priority, so that a capture, which may
- * take seconds, takes little from the replays. Nothing on the replay path waits for them or shares a lock with a
- * capture.
+ * Capture threads: they run jobs at low priority, so that a capture, which may take seconds, takes little from the
+ * replays. Nothing on the replay path waits for them or shares a lock with a capture.
+ *
+ * Shares take turns by the rule that decides whose replay is next (policy_fair.c): the share whose jobs have taken the
+ * least time per weight. A job's time is charged when it has run. So who comes to a queue that others have filled waits
+ * for one job of theirs at most: that which runs.
  */
 #include "base/log.h"
 #include "base/mem.h"
-#include "graphs/guard.h"
 #include "scheduler/program_int.h"
 #include <stdio.h>
 #include <sys/resource.h>
@@ -15,30 +17,136 @@
 
 #define CAPTURE_NICE 10
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads, size_t heap)
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, ngd_capture_queue_t which, uint32_t n_threads,
+                               size_t heap)
 {
+    captures->policy = ngd_sched_policy_find("fair");
     captures->threads = NGD_NEW_N(pthread_t, n_threads);
-    if (!captures->threads)
+    if (!captures->threads || captures->policy->create(&captures->jobs)) {
+        ngd_free(captures->threads);
+        captures->threads = NULL;
         return NGD_ERR_NO_MEMORY;
-    captures->name = name;
+    }
+    captures->which = which;
     captures->n_threads = n_threads;
     captures->heap = heap;
     ngd_mutex_init(&captures->lock, NGD_RANK_CAPTURE_QUEUE);
     ngd_cond_init(&captures->wake);
-    ngd_list_init(&captures->jobs);
     ngd_list_init(&captures->idle);
     ngd_list_init(&captures->parked);
     return NGD_OK;
 }
 
-void ngd_captures_fini(struct ngd_captures *captures)
+/* No other thread has it any more. */
+void ngd_captures_fini(struct ngd_captures *captures) NGD_NO_THREAD_SAFETY
 {
     if (!captures->threads)
         return;
+    captures->policy->destroy(captures->jobs);
     ngd_cond_fini(&captures->wake);
     ngd_mutex_fini(&captures->lock);
     ngd_free(captures->threads);
     captures->threads = NULL;
+}
+
+/* ---- the queue ---------------------------------------------------------------------------------------- */
+
+static struct ngd_account *account_of(const struct ngd_captures *captures, struct ngd_share *share)
+{
+    return &share->turns[captures->which];
+}
+
+bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_share *share)
+{
+    if (captures->stopping)
+        return false;
+    ngd_sched_item_init(&job->item, NULL);
+    job->item.account = account_of(captures, share);
+    job->item.queued = true;
+    job->share = ngd_share_ref(share);
+    job->running = NULL;
+    captures->policy->push(captures->jobs, &job->item, ngd_now());
+    ngd_cond_signal(&captures->wake);
+    return true;
+}
+
+bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_share *share)
+{
+    bool pushed;
+
+    ngd_mutex_lock(&captures->lock);
+    pushed = ngd_captures_push_locked(captures, job, share);
+    ngd_mutex_unlock(&captures->lock);
+    return pushed;
+}
+
+bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job)
+{
+    bool pushed;
+
+    job->share = NULL;
+    job->item.queued = false;
+    job->running = NULL;
+    ngd_mutex_lock(&captures->lock);
+    pushed = !captures->stopping;
+    if (pushed) {
+        ngd_list_push_back(&captures->idle, &job->link);
+        ngd_cond_signal(&captures->wake);
+    }
+    ngd_mutex_unlock(&captures->lock);
+    return pushed;
+}
+
+bool ngd_captures_withdraw_locked(struct ngd_captures *captures, struct ngd_capture_job *job)
+{
+    if (!job->item.queued) {
+        atomic_store(&job->running->gone, true);
+        return false;
+    }
+    captures->policy->remove(captures->jobs, &job->item);
+    job->item.queued = false;
+    job->share = ngd_share_unref(job->share);
+    return true;
+}
+
+/* The next job, or NULL. *share_p: whose it is, a reference; NULL: an idle one. */
+static struct ngd_capture_job *take_locked(struct ngd_captures *captures, struct ngd_stop *stop,
+                                           struct ngd_share **share_p) NGD_REQUIRES(captures->lock)
+{
+    struct ngd_sched_item *item = captures->policy->pop(captures->jobs, ngd_now());
+    struct ngd_list *l = item ? NULL : ngd_list_pop_front(&captures->idle);
+    struct ngd_capture_job *job;
+
+    *share_p = NULL;
+    if (!item && !l)
+        return NULL;
+    job =
+        item ? ngd_container_of(item, struct ngd_capture_job, item) : ngd_container_of(l, struct ngd_capture_job, link);
+    *share_p = job->share;
+    job->share = NULL;
+    job->item.queued = false;
+    job->running = stop;
+    captures->n_running++;
+    return job;
+}
+
+/* ---- the threads -------------------------------------------------------------------------------------- */
+
+/* A share's time is charged when the job is over: nobody knows before how long it takes. */
+static void run_job(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_stop *stop,
+                    struct ngd_share *share)
+{
+    const ngd_nsec_t begin = ngd_now();
+
+    stop->at = captures->max_time ? begin + captures->max_time : 0;
+    ngd_stop_set(stop);
+    job->run(job);
+    ngd_stop_set(NULL);
+    if (!share)
+        return;
+    ngd_mutex_lock(&captures->lock);
+    captures->policy->charge(captures->jobs, account_of(captures, share), ngd_now() - begin);
+    ngd_mutex_unlock(&captures->lock);
 }
 
 static void *capture_main(void *arg)
@@ -50,12 +158,12 @@ static void *capture_main(void *arg)
     ngd_mem_warm(captures->heap);
     ngd_mutex_lock(&captures->lock);
     for (;;) {
-        struct ngd_list *l = ngd_list_pop_front(&captures->jobs);
-        bool stopping = captures->stopping;
+        struct ngd_stop stop = {.late = NGD_ERR_CAPTURE_STOPPED};
+        struct ngd_share *share;
+        struct ngd_capture_job *job = take_locked(captures, &stop, &share);
+        const bool stopping = captures->stopping;
 
-        if (!l)
-            l = ngd_list_pop_front(&captures->idle);
-        if (!l) {
+        if (!job) {
             if (stopping)
                 break;
             ngd_cond_wait(&captures->wake, &captures->lock);
@@ -63,10 +171,12 @@ static void *capture_main(void *arg)
         }
         ngd_mutex_unlock(&captures->lock);
         if (stopping)
-            ngd_container_of(l, struct ngd_capture_job, link)->abort(ngd_container_of(l, struct ngd_capture_job, link));
+            job->abort(job);
         else
-            ngd_container_of(l, struct ngd_capture_job, link)->run(ngd_container_of(l, struct ngd_capture_job, link));
+            run_job(captures, job, &stop, share);
+        ngd_share_unref(share);
         ngd_mutex_lock(&captures->lock);
+        captures->n_running--;
     }
     ngd_mutex_unlock(&captures->lock);
     return NULL;
@@ -74,11 +184,14 @@ static void *capture_main(void *arg)
 
 ngd_status_t ngd_captures_start(struct ngd_captures *captures)
 {
+    static const char *const names[NGD_CAPTURE_QUEUES] = {
+        [NGD_CAPTURE_PLANS] = "capture", [NGD_CAPTURE_KERNELS] = "compile"};
+
     for (uint32_t i = 0; i < captures->n_threads; i++) {
         char name[32];
         int err;
 
-        snprintf(name, sizeof(name), "%s %u", captures->name, (unsigned)i);
+        snprintf(name, sizeof(name), "%s %u", names[captures->which], (unsigned)i);
         err = ngd_thread_start(&captures->threads[i], name, capture_main, captures);
         if (err)
             return ngd_status_from_errno(err);
@@ -95,154 +208,4 @@ void ngd_captures_stop(struct ngd_captures *captures)
     ngd_mutex_unlock(&captures->lock);
     for (; captures->n_started > 0; captures->n_started--)
         pthread_join(captures->threads[captures->n_started - 1], NULL);
-}
-
-bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job)
-{
-    if (captures->stopping)
-        return false;
-    ngd_list_push_back(&captures->jobs, &job->link);
-    ngd_cond_signal(&captures->wake);
-    return true;
-}
-
-bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job)
-{
-    bool pushed;
-
-    ngd_mutex_lock(&captures->lock);
-    pushed = !captures->stopping;
-    if (pushed) {
-        ngd_list_push_back(&captures->idle, &job->link);
-        ngd_cond_signal(&captures->wake);
-    }
-    ngd_mutex_unlock(&captures->lock);
-    return pushed;
-}
-
-bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job)
-{
-    bool pushed;
-
-    ngd_mutex_lock(&captures->lock);
-    pushed = ngd_captures_push_locked(captures, job);
-    ngd_mutex_unlock(&captures->lock);
-    return pushed;
-}
-
-/* ---- captures ahead ----------------------------------------------------------------------------------- */
-
-struct ahead {
-    struct ngd_capture_job job;
-    struct ngd_sched *sched;
-    struct ngd_binding *binding;
-    uint32_t n_symbols;
-    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
-    struct ngd_graph_options options;
-    bool dry_run;
-    struct ngd_capture_asker asker;
-};
-
-static void ahead_finish(struct ahead *ahead, ngd_status_t status, const struct ngd_capture_info *info,
-                         const struct ngd_diag *diag)
-{
-    struct ngd_sched *sched = ahead->sched;
-
-    if (status && status != NGD_ERR_CANCELLED)
-        ngd_program_capture_refused(ngd_binding_program(ahead->binding), status, diag);
-    ngd_binding_unref(ahead->binding);
-    ahead->asker.done(ahead->asker.user, status, info, diag);
-    ngd_free(ahead);
-    ngd_sched_leave(sched);
-}
-
-static void ahead_cancel(struct ahead *ahead, const char *why)
-{
-    struct ngd_capture_info info = {0};
-    struct ngd_diag diag;
-
-    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "%s", why);
-    ahead_finish(ahead, NGD_ERR_CANCELLED, &info, &diag);
-}
-
-static void ahead_run(struct ngd_capture_job *job)
-{
-    struct ahead *ahead = ngd_container_of(job, struct ahead, job);
-    struct ngd_capture_info info = {0};
-    struct ngd_diag diag = {0};
-    ngd_status_t status;
-
-    if (ahead->asker.wanted && !ahead->asker.wanted(ahead->asker.user)) {
-        ahead_cancel(ahead, "whoever asked for this capture gave up before it began");
-        return;
-    }
-    status = ngd_binding_capture(ahead->binding, ahead->symbols, ahead->n_symbols, &ahead->options, ahead->dry_run,
-                                 &info, &diag);
-    ahead_finish(ahead, status, &info, &diag);
-}
-
-static void ahead_abort(struct ngd_capture_job *job)
-{
-    ahead_cancel(ngd_container_of(job, struct ahead, job), "the scheduler stopped before this capture began");
-}
-
-/* What is chosen is chosen by the capture thread. */
-static ngd_status_t check_symbols(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
-                                  struct ngd_diag *diag)
-{
-    struct ngd_key key;
-
-    for (uint32_t i = 0; n_symbols == prog->graph->n_symbols && i < n_symbols; i++)
-        if (symbols[i] == NGD_SIZE_ANY)
-            return NGD_OK;
-    return ngd_program_key(prog, symbols, n_symbols, &key, diag);
-}
-
-static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
-                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               const struct ngd_capture_asker *asker, struct ngd_diag *diag)
-{
-    struct ngd_program *prog = ngd_binding_program(binding);
-    struct ahead *ahead;
-    ngd_status_t status = check_symbols(prog, symbols, n_symbols, diag);
-
-    if (status == NGD_OK && options)
-        status = ngd_dump_check(sched, options, diag);
-    if (status == NGD_OK)
-        status = ngd_sched_enter(sched, diag);
-    if (status)
-        return status;
-    ahead = NGD_NEW(struct ahead);
-    if (!ahead) {
-        ngd_sched_leave(sched);
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a capture of graph \"%.100s\"",
-                            prog->graph->name);
-    }
-    ahead->job.run = ahead_run;
-    ahead->job.abort = ahead_abort;
-    ahead->sched = sched;
-    ahead->binding = ngd_binding_ref(binding);
-    ahead->n_symbols = n_symbols;
-    for (uint32_t i = 0; i < n_symbols; i++)
-        ahead->symbols[i] = symbols[i];
-    ahead->options = options ? *options : prog->options;
-    ahead->dry_run = dry_run;
-    ahead->asker = *asker;
-    if (ngd_captures_push(&sched->captures, &ahead->job))
-        return NGD_OK;
-    ngd_binding_unref(ahead->binding);
-    ngd_free(ahead);
-    ngd_sched_leave(sched);
-    return ngd_diag_set(diag, NGD_ERR_DRAINING, "the scheduler stops");
-}
-
-ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
-                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               const struct ngd_capture_asker *asker, struct ngd_diag *diag)
-{
-    ngd_status_t status = push_ahead(sched, binding, symbols, n_symbols, options, dry_run, asker, diag);
-
-    if (status)
-        ngd_program_capture_refused(ngd_binding_program(binding), status, diag);
-    return status;
 }

@@ -201,7 +201,7 @@ static void queue_one(const struct ngd_program *of, struct ngd_executable *x, co
     ngd_exec_ref(c->exec);
     c->share = ngd_share_ref(ngd_program_share(x->prog));
     atomic_fetch_add(&sched->n_compiles, 1);
-    if (!ngd_captures_push(&sched->compiles, &c->job))
+    if (!ngd_captures_push(&sched->compiles, &c->job, c->share))
         compile_abort(&c->job);
 }
 

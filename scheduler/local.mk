@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 noinst_LTLIBRARIES += libngdscheduler.la
 libngdscheduler_la_SOURCES = \
+	scheduler/ahead.c \
 	scheduler/batch.c \
 	scheduler/binding.c \
 	scheduler/capture.c \

@@ -337,6 +337,6 @@ void ngd_merge_prog_ask(struct ngd_merge_prog *m)
     m->job.abort = capture_abort;
     ngd_program_ref(m->prog);
     ngd_merge_prog_ref(m);
-    if (!ngd_captures_push(&m->prog->sched->captures, &m->job))
+    if (!ngd_captures_push(&m->prog->sched->captures, &m->job, ngd_program_share(m->prog)))
         capture_end(m);
 }

@@ -122,6 +122,19 @@ static ngd_status_t resolve(struct ngd_model *model, const struct ngd_model_para
     return status;
 }
 
+/* On the thread that registers the model, with the bound that captures on their own threads have. */
+static ngd_status_t capture_in_time(struct ngd_binding *binding, int64_t size, struct ngd_diag *diag)
+{
+    const ngd_nsec_t most = ngd_binding_program(binding)->sched->params.max_capture_time;
+    const struct ngd_stop stop = {.at = most ? ngd_now() + most : 0, .late = NGD_ERR_CAPTURE_STOPPED};
+    ngd_status_t status;
+
+    ngd_stop_set(&stop);
+    status = ngd_binding_capture(binding, &size, 1, NULL, false, NULL, diag);
+    ngd_stop_set(NULL);
+    return status;
+}
+
 static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, const char *which,
                                 struct ngd_diag *diag)
 {
@@ -134,7 +147,7 @@ static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, 
                             which);
     if (size > mg->roles.max_rows)
         size = mg->roles.max_rows;
-    status = ngd_binding_capture(mg->binding, &size, 1, NULL, false, NULL, diag);
+    status = capture_in_time(mg->binding, size, diag);
     if (status)
         ngd_diag_prefix(diag, "%s graph, %" PRId64 " rows: ", which, size);
     return status;

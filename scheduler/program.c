@@ -128,6 +128,19 @@ static struct ngd_exec *find_captured(const struct ngd_program *prog, const stru
     return t.exec;
 }
 
+ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_t status, struct ngd_diag *diag)
+{
+    if (status == NGD_ERR_CANCELLED)
+        ngd_diag_set(diag, status, "the capture of graph \"%.100s\" was cancelled while it was made",
+                     prog->graph->name);
+    if (status == NGD_ERR_CAPTURE_STOPPED)
+        ngd_diag_set(diag, status,
+                     "the capture of graph \"%.100s\" took more than %" PRId64
+                     " ms, which is max-capture-time, and was stopped; split the graph, or have the limit raised",
+                     prog->graph->name, prog->sched->params.max_capture_time / NGD_MSEC);
+    return status;
+}
+
 /*
  * eager: for eager runs, outside the cache. debug: NULL, or what this capture's dump is written with; then its passes
  * run, so that there is something to see.
@@ -172,7 +185,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
         status = ngd_gang_make_ranks(x, key, eager, diag);
     if (status) {
         ngd_executable_destroy(x);
-        return status;
+        return ngd_program_say_stopped(prog, status, diag);
     }
     x->key_hash = key->hash;
     atomic_init(&x->fresh, true);

@@ -237,6 +237,6 @@ void ngd_program_learn(struct ngd_program *prog)
     lesson->job.run = lesson_run;
     lesson->job.abort = lesson_abort;
     lesson->prog = ngd_program_ref(prog);
-    if (!ngd_captures_push(&prog->sched->captures, &lesson->job))
+    if (!ngd_captures_push(&prog->sched->captures, &lesson->job, ngd_program_share(prog)))
         lesson_end(lesson);
 }

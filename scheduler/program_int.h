@@ -93,6 +93,8 @@ static inline struct ngd_share *ngd_program_share(struct ngd_program *prog)
 
     return share ? share : prog->sched->own_share;
 }
+/* Why a capture ended at a safe point; other errors are left as they are. Returns status. */
+ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_t status, struct ngd_diag *diag);
 /* Pins the executable of key; NULL = a miss, which *reason_p (when given) explains. */
 struct ngd_gcache_entry *ngd_program_lookup(struct ngd_program *prog, const struct ngd_key *key, int *reason_p);
 static inline struct ngd_executable *ngd_entry_executable(const struct ngd_gcache_entry *entry)

@@ -27,6 +27,7 @@ void ngd_sched_params_init(struct ngd_sched_params *params)
         .queue_limit = 4096,
         .inline_limit = 50 * NGD_USEC,
         .max_replay_time = 60 * NGD_SEC,
+        .max_capture_time = 120 * NGD_SEC,
         .merge = true,
         .merge_wait = NGD_LINGER_LIMIT_DEFAULT,
         .prompt_share = NGD_PACE_PERCENT_DEFAULT,
@@ -116,9 +117,10 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
     ngd_timeline_init(&sched->timeline);
     atomic_init(&sched->phase, NGD_SCHED_CREATED);
     find_rows(sched);
-    status = ngd_captures_init(&sched->captures, "capture", params->capture_threads, CAPTURE_HEAP);
+    status = ngd_captures_init(&sched->captures, NGD_CAPTURE_PLANS, params->capture_threads, CAPTURE_HEAP);
+    sched->captures.max_time = params->max_capture_time;
     if (status == NGD_OK)
-        status = ngd_captures_init(&sched->compiles, "compile", 1, 0);
+        status = ngd_captures_init(&sched->compiles, NGD_CAPTURE_KERNELS, 1, 0);
     if (status == NGD_OK)
         status = ngd_recorder_init(&sched->recorder);
     if (status == NGD_OK && params->store)

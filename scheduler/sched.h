@@ -45,6 +45,7 @@ struct ngd_sched_params {
     ngd_nsec_t inline_limit;  /* default 50 µs */
     ngd_nsec_t
         max_replay_time; /* a replay, or slice of a prompt, that runs longer is stopped; 0: never; default 60 s */
+    ngd_nsec_t max_capture_time; /* a capture that takes longer is stopped; 0: never; default 120 s */
     bool merge;                  /* replays of graphs with a batch symbol may run together; default true */
     ngd_nsec_t merge_wait;       /* and wait so long for one another; linger.h; default 2 ms */
     uint32_t prompt_share;       /* percent of a decode step's time that prompts may delay it; pace.h; default 40 */
@@ -114,8 +115,8 @@ struct ngd_request {
     ngd_nsec_t look_at; /* when it is looked at; under its lock */
     _Atomic int state;
     _Atomic bool cancelled;
-    bool parked;     /* under the capture queue's lock */
-    bool inline_run; /* it ran on the submitting thread */
+    struct ngd_park *park; /* what it waits for, or NULL; under the capture queue's lock */
+    bool inline_run;       /* it ran on the submitting thread */
     ngd_nsec_t submitted, started;
     struct ngd_split split;         /* for done(), of a replay that ran well */
     ngd_nsec_t charged;             /* likewise: its part of the replay's device time */
@@ -170,18 +171,22 @@ bool ngd_sched_expire(struct ngd_sched *sched, struct ngd_request *req);
 ngd_status_t ngd_order_create(struct ngd_order **order_p);
 void ngd_order_destroy(struct ngd_order *order);
 
-/* Who asks for a capture ahead. Both run on a capture thread. */
+/* Who asks for a capture ahead: zeroed, and kept until done(), which runs on a capture thread or that of a cancel. */
 struct ngd_capture_asker {
-    /* Optional: whether anybody waits for it still, asked when its turn has come. If not, it ends with CANCELLED: what
-     * a client leaves behind in the queue must not keep others waiting. */
-    bool (*wanted)(void *user);
     void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag);
     void *user;
+    /* The scheduler's. */
+    struct ngd_ahead *ahead;
+    bool cancelled;
 };
-/* Capture ahead, on a capture thread. options: as in ngd_binding_capture; copied, as is asker. */
+/* Capture ahead, on a capture thread, in the turn of the share whose graph it is. options: as in ngd_binding_capture;
+ * copied. An error return means that done() has not been and will not be called. */
 ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
                                uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
-                               const struct ngd_capture_asker *asker, struct ngd_diag *diag);
+                               struct ngd_capture_asker *asker, struct ngd_diag *diag);
+/* Whoever asked has gone, and may be about to ask. A capture that waits ends with CANCELLED at once, one that runs at
+ * its next safe point. */
+void ngd_sched_capture_cancel(struct ngd_sched *sched, struct ngd_capture_asker *asker);
 
 /* What a slot runs at this moment, as far as can be told without stopping it. */
 struct ngd_sched_running {

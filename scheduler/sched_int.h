@@ -13,6 +13,7 @@
  */
 #include "base/lock.h"
 #include "base/metrics.h"
+#include "base/stop.h"
 #include "scheduler/lineup.h"
 #include "scheduler/recorder.h"
 #include "scheduler/sched.h"
@@ -119,6 +120,9 @@ void ngd_event_leave(struct ngd_request *req, ngd_status_t status, struct ngd_li
 
 /* ---- shares ------------------------------------------------------------------------------------------- */
 
+/* Queues of work that shares take turns in, beside those of devices. */
+typedef enum ngd_capture_queue { NGD_CAPTURE_PLANS, NGD_CAPTURE_KERNELS, NGD_CAPTURE_QUEUES } ngd_capture_queue_t;
+
 struct ngd_share {
     struct ngd_list link; /* in the table; under its lock, like refs */
     uint32_t refs;
@@ -129,11 +133,12 @@ struct ngd_share {
     _Atomic uint64_t replays;
     _Atomic uint32_t queue_limit, waiting;
     _Atomic uint64_t kv_blocks, kv_limit;
-    _Atomic uint64_t store_limit;
-    _Atomic uint64_t kv_refused, queue_refused; /* how often */
+    _Atomic uint64_t captures, capture_limit, store_limit;
+    _Atomic uint64_t kv_refused, queue_refused, captures_refused; /* how often */
     _Atomic uint32_t device_percent;
     _Atomic int64_t held;                         /* nanoseconds in which its cap held something back, of all devices */
     _Atomic uint64_t key;                         /* of the identity */
+    struct ngd_account turns[NGD_CAPTURE_QUEUES]; /* under the lock of that queue of captures */
     struct ngd_account accounts[];                /* by device */
 };
 
@@ -145,35 +150,51 @@ void ngd_share_note_held(struct ngd_share *share, ngd_nsec_t time);
 
 /* ---- captures ----------------------------------------------------------------------------------------- */
 
-/* A piece of work for the capture threads, embedded in its owner's struct. */
+/*
+ * A piece of work for the capture threads, embedded in its owner's struct. Shares take turns, by the time that their
+ * jobs took over their weight; of a share the oldest job is next.
+ */
 struct ngd_capture_job {
-    struct ngd_list link;
     void (*run)(struct ngd_capture_job *job);   /* takes the job; on a capture thread, no lock held */
     void (*abort)(struct ngd_capture_job *job); /* takes the job; the scheduler stops */
+    /* The queue's. */
+    struct ngd_list link; /* of an idle job */
+    struct ngd_sched_item item;
+    struct ngd_share *share;  /* a reference, while it is queued */
+    struct ngd_stop *running; /* of the thread that runs it; valid until run() has given the job away */
 };
 
 struct ngd_captures {
-    const char *name; /* of its threads */
+    ngd_capture_queue_t which;
     uint32_t n_threads, n_started;
-    size_t heap; /* that each has in memory when it begins: ngd_mem_warm */
+    size_t heap;         /* that each thread has in memory when it begins: ngd_mem_warm */
+    ngd_nsec_t max_time; /* of a job; it ends at its next safe point then (base/stop.h). 0: no bound */
     pthread_t *threads;
+    const struct ngd_sched_policy *policy;
     struct ngd_mutex lock; /* rank CAPTURE_QUEUE */
     struct ngd_cond wake;
-    struct ngd_list jobs NGD_GUARDED_BY(lock);
+    void *jobs NGD_GUARDED_BY(lock);             /* the policy's state */
     struct ngd_list idle NGD_GUARDED_BY(lock);   /* jobs that run when there is no other */
     struct ngd_list parked NGD_GUARDED_BY(lock); /* captures that requests wait for: request_park.c */
+    uint32_t n_running NGD_GUARDED_BY(lock);     /* jobs */
     bool stopping NGD_GUARDED_BY(lock);
 };
 
-ngd_status_t ngd_captures_init(struct ngd_captures *captures, const char *name, uint32_t n_threads, size_t heap);
+ngd_status_t ngd_captures_init(struct ngd_captures *captures, ngd_capture_queue_t which, uint32_t n_threads,
+                               size_t heap);
 void ngd_captures_fini(struct ngd_captures *captures);
 ngd_status_t ngd_captures_start(struct ngd_captures *captures);
 void ngd_captures_stop(struct ngd_captures *captures);
 /* False when stopping; the job is the caller's then. */
-bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job);
-bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job) NGD_REQUIRES(captures->lock);
+bool ngd_captures_push(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_share *share);
+bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_share *share)
+    NGD_REQUIRES(captures->lock);
 /* For what nobody waits for: it runs when nothing else is to be done. */
 bool ngd_captures_push_idle(struct ngd_captures *captures, struct ngd_capture_job *job);
+/* Nobody wants the job. True: it was queued and is the caller's now; false: it runs, and ends at its next safe point.
+ */
+bool ngd_captures_withdraw_locked(struct ngd_captures *captures, struct ngd_capture_job *job)
+    NGD_REQUIRES(captures->lock);
 
 /* ---- expiry: expiry.c ---------------------------------------------------------------------------------- */
 

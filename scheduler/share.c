@@ -63,6 +63,8 @@ static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, ui
     share->kv_row = ngd_metric_row(NGD_M_IDENTITY_KV_BLOCKS, name);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         share->split_rows[i] = ngd_metric_row(parts[i].metric, name);
+    for (int i = 0; i < NGD_CAPTURE_QUEUES; i++)
+        ngd_account_init(&share->turns[i], weight);
     for (size_t i = 0; i < n; i++) {
         ngd_account_init(&share->accounts[i], weight);
         share->accounts[i].share = share;
@@ -77,8 +79,11 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
 
     atomic_store_explicit(&share->queue_limit, params->queue_limit, memory_order_relaxed);
     atomic_store_explicit(&share->kv_limit, params->kv_limit, memory_order_relaxed);
+    atomic_store_explicit(&share->capture_limit, params->capture_limit, memory_order_relaxed);
     atomic_store_explicit(&share->store_limit, params->store_limit, memory_order_relaxed);
     atomic_store_explicit(&share->key, params->key, memory_order_relaxed);
+    for (int i = 0; i < NGD_CAPTURE_QUEUES; i++)
+        share->turns[i].weight = params->weight;
     atomic_store_explicit(&share->device_percent, params->device_percent, memory_order_relaxed);
     for (uint32_t i = 0; i < sched->n_queues; i++) {
         ngd_mutex_lock(&sched->queues[i].lock);
@@ -184,6 +189,24 @@ void ngd_share_give_blocks(struct ngd_share *share, uint64_t n)
     ngd_metric_row_add(share->kv_row, -n);
 }
 
+ngd_status_t ngd_share_take_capture(struct ngd_share *share, struct ngd_diag *diag)
+{
+    const uint64_t limit = atomic_load_explicit(&share->capture_limit, memory_order_relaxed);
+    uint64_t had;
+
+    if (take(&share->captures, limit, 1, &share->captures_refused, &had))
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_QUOTA,
+                        "%" PRIu64 " captures of %.100s wait or run, which is its limit (max-captures-per-identity); "
+                        "wait for one of them",
+                        had, share->name);
+}
+
+void ngd_share_give_capture(struct ngd_share *share)
+{
+    atomic_fetch_sub_explicit(&share->captures, 1, memory_order_relaxed);
+}
+
 struct ngd_store_payer ngd_share_store_payer(const struct ngd_share *share)
 {
     if (!share || share == share->sched->own_share)
@@ -205,6 +228,9 @@ void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stat
         .waiting = atomic_load_explicit(&share->waiting, memory_order_relaxed),
         .kv_blocks = atomic_load_explicit(&share->kv_blocks, memory_order_relaxed),
         .kv_limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed),
+        .captures = atomic_load_explicit(&share->captures, memory_order_relaxed),
+        .capture_limit = atomic_load_explicit(&share->capture_limit, memory_order_relaxed),
+        .captures_refused = atomic_load_explicit(&share->captures_refused, memory_order_relaxed),
         .store_bytes = held.bytes,
         .store_limit = atomic_load_explicit(&share->store_limit, memory_order_relaxed),
         .store_refused = held.refused,

@@ -21,6 +21,7 @@ struct ngd_share_params {
      */
     uint32_t device_percent;
     uint64_t kv_limit;      /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
+    uint64_t capture_limit; /* captures that it may have waiting or running; 0: no bound */
     uint64_t store_limit;   /* bytes of the store's entries that its captures made; 0: no bound but the store's */
     uint64_t key;           /* of the identity: what it registers is its own; 0: the scheduler's */
 };
@@ -39,6 +40,11 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NUL
  */
 ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag);
 void ngd_share_give_blocks(struct ngd_share *share, uint64_t n);
+
+/* One capture that waits or runs: asked for ahead, or by a replay that misses. QUOTA: no more fit, and none is counted.
+ */
+ngd_status_t ngd_share_take_capture(struct ngd_share *share, struct ngd_diag *diag);
+void ngd_share_give_capture(struct ngd_share *share);
 
 /* For whom what its captures make is stored. The name is the share's; nobody for NULL and the scheduler's own share. */
 struct ngd_store_payer ngd_share_store_payer(const struct ngd_share *share);
@@ -63,8 +69,9 @@ struct ngd_share_stats {
     uint32_t weight, queue_limit;
     uint32_t waiting;
     uint64_t kv_blocks, kv_limit;
+    uint64_t captures, capture_limit;
     uint64_t store_bytes, store_limit, store_refused;     /* all entries of that name, also of earlier processes */
-    uint64_t kv_refused, queue_refused; /* how often more was refused */
+    uint64_t kv_refused, queue_refused, captures_refused; /* how often more was refused */
     uint32_t device_percent;
     ngd_nsec_t held; /* time in which requests waited because of that */
     ngd_nsec_t used; /* device time, all devices */

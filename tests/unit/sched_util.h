@@ -354,10 +354,11 @@ static inline void capture_at_gate(void *user, ngd_status_t status, const struct
 /* Keeps a capture thread in a done() until the gate opens. */
 static inline void capture_occupy(struct bed *bed, struct ngd_binding *binding, struct gate *gate)
 {
-    struct ngd_capture_asker asker = {.done = capture_at_gate, .user = gate};
+    static struct ngd_capture_asker asker; /* one thread is kept at a time */
     int64_t n = 2;
     struct ngd_diag diag = {0};
 
+    asker = (struct ngd_capture_asker){.done = capture_at_gate, .user = gate};
     gate_init(gate);
     if (ngd_sched_capture(bed->sched, binding, &n, 1, NULL, true, &asker, &diag))
         ck_abort_msg("%s", diag.text);

@@ -223,7 +223,7 @@ static void block_captures(struct stage *s, struct blocker *blockers, struct gat
     gate_init(gate);
     for (uint32_t i = 0; i < captures->n_threads; i++) {
         blockers[i] = (struct blocker){.job.run = block, .job.abort = block, .gate = gate};
-        ck_assert(ngd_captures_push(captures, &blockers[i].job));
+        ck_assert(ngd_captures_push(captures, &blockers[i].job, s->bed.sched->own_share));
     }
     gate_await(gate, captures->n_threads);
 }
