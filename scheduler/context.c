@@ -10,8 +10,10 @@
  * another one has computed its beginning. Names begin with the sequence's owner: who finds what others have computed
  * learns by the time of a prompt what they asked
  */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "scheduler/model_int.h"
+#include <string.h>
 
 static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int kind)
 {
@@ -148,6 +150,8 @@ ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq
         return NGD_OK;
     status = ngd_kv_alloc(model->kv, need - seq->n_blocks, seq->blocks + seq->n_blocks, diag);
     if (status == NGD_OK) {
+        if (NGD_FAULT(KV_POISON))
+            ngd_model_poison_blocks(model, seq->blocks + seq->n_blocks, need - seq->n_blocks);
         seq->n_blocks = need;
         ngd_model_show_blocks(model);
     }
@@ -244,4 +248,32 @@ ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t
     if (status)
         ngd_diag_set(diag, status, "a KV block cannot be copied: %s", ngd_status_text(status));
     return status;
+}
+
+/* ---- for tests of what is read before it is written ----------------------------------------------------- */
+
+static void poison_state(struct ngd_buffer *state, uint64_t bytes, const int32_t *blocks, uint32_t n)
+{
+    void *room = ngd_malloc(bytes);
+
+    if (!room)
+        return;
+    memset(room, 0xff, bytes);
+    for (uint32_t i = 0; i < n; i++)
+        (void)ngd_buffer_write(state, (uint64_t)blocks[i] * bytes, room, bytes, NULL);
+    ngd_free(room);
+}
+
+void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n)
+{
+    const struct ngd_binding *binding = model->graphs[NGD_DECODE].binding;
+
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++) {
+        const struct ngd_binding *rank = ngd_binding_rank(binding, r);
+        const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(rank));
+
+        for (uint32_t i = 0; i < graph->n_states; i++)
+            poison_state(rank->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type), blocks,
+                         n);
+    }
 }

@@ -211,6 +211,8 @@ void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
 uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens);
 /* Keys and values of a block that nobody writes to, into one that only the caller knows. */
 ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag);
+/* For the fault point kv-poison: what they hold is all ones. */
+void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n);
 
 /* ---- preempt.c: of models whose policy is `preempt` ---- */
 

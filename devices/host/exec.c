@@ -772,11 +772,20 @@ static ngd_status_t run_eager(struct host_inst *inst, struct ngd_team *team, str
 
 /* ---- a launch ---------------------------------------------------------------------------------------- */
 
+/* For tests of what is read before it is written. What a paused launch has done stays. */
+static void poison_pool(const struct host_inst *inst, const struct ngd_launch *launch)
+{
+    if (inst->pool && !launch->paused)
+        memset(inst->pool, 0xff, inst->exec->plan->pool_bytes);
+}
+
 ngd_status_t ngd_host_launch(struct host_inst *inst, struct ngd_team *team, struct ngd_launch *launch)
 {
     const struct host_exec *exec = inst->exec;
     uint32_t n = 0;
 
+    if (NGD_FAULT(HOST_POISON))
+        poison_pool(inst, launch);
     launch->status = begin_groups(exec, &n, &launch->diag);
     if (launch->status)
         ngd_host_not_run(inst, launch->diag.text);
