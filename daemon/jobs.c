@@ -6,29 +6,58 @@
 struct ngd_jobs {
     struct ngd_mutex lock;
     struct ngd_cond wake;
-    struct ngd_list queue NGD_GUARDED_BY(lock);
+    struct ngd_list queue NGD_GUARDED_BY(lock); /* by turn; at the same turn by arrival */
+    uint64_t turn NGD_GUARDED_BY(lock);         /* of the job that was taken last */
+    uint64_t taken NGD_GUARDED_BY(lock);        /* its owner */
     uint32_t pending NGD_GUARDED_BY(lock);
+    uint32_t slow NGD_GUARDED_BY(lock); /* jobs that are slow and run */
     bool stop NGD_GUARDED_BY(lock);
     uint32_t n_threads;
     pthread_t threads[];
 };
 
+/* The first one, slow ones left out while they have all threads but one. NULL: none. */
+static struct ngd_job *take(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
+{
+    const bool no_slow = jobs->slow > 0 && jobs->slow + 1 >= jobs->n_threads;
+
+    ngd_list_for_each (pos, &jobs->queue) {
+        struct ngd_job *job = ngd_container_of(pos, struct ngd_job, link);
+
+        if (job->slow && no_slow)
+            continue;
+        ngd_list_remove(&job->link);
+        jobs->turn = job->turn > jobs->turn ? job->turn : jobs->turn;
+        jobs->taken = job->owner;
+        return job;
+    }
+    return NULL;
+}
+
+static void run_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
+{
+    const bool slow = job->slow;
+
+    jobs->slow += slow;
+    ngd_mutex_unlock(&jobs->lock);
+    job->fn(job);
+    ngd_mutex_lock(&jobs->lock);
+    jobs->slow -= slow;
+    jobs->pending--;
+}
+
 static void *run(void *arg)
 {
     struct ngd_jobs *jobs = arg;
+    struct ngd_job *job;
 
     ngd_mutex_lock(&jobs->lock);
     for (;;) {
-        struct ngd_list *link = ngd_list_pop_front(&jobs->queue);
-
-        if (link) {
-            struct ngd_job *job = ngd_container_of(link, struct ngd_job, link);
-
-            ngd_mutex_unlock(&jobs->lock);
-            job->fn(job);
-            ngd_mutex_lock(&jobs->lock);
-            jobs->pending--;
-        } else if (jobs->stop) {
+        job = take(jobs);
+        if (job) {
+            run_job(jobs, job);
+        } else if (jobs->stop && ngd_list_empty(&jobs->queue)) {
+            ngd_cond_broadcast(&jobs->wake); /* those who left slow ones to this thread */
             break;
         } else {
             ngd_cond_wait(&jobs->wake, &jobs->lock);
@@ -73,13 +102,47 @@ void ngd_jobs_destroy(struct ngd_jobs *jobs)
     ngd_free(jobs);
 }
 
-void ngd_jobs_add(struct ngd_jobs *jobs, struct ngd_job *job)
+/* One turn after the owner's last job; without an owner, behind all. */
+static uint64_t next_turn(struct ngd_jobs *jobs, uint64_t owner) NGD_REQUIRES(jobs->lock)
+{
+    uint64_t turn = jobs->turn + (owner && owner == jobs->taken);
+
+    ngd_list_for_each (pos, &jobs->queue) {
+        const struct ngd_job *job = ngd_container_of(pos, struct ngd_job, link);
+
+        if (!owner)
+            turn = job->turn;
+        else if (job->owner == owner)
+            turn = job->turn + 1;
+    }
+    return turn;
+}
+
+static void insert(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
+{
+    ngd_list_for_each (pos, &jobs->queue) {
+        if (ngd_container_of(pos, struct ngd_job, link)->turn > job->turn) {
+            ngd_list_insert_before(pos, &job->link);
+            return;
+        }
+    }
+    ngd_list_push_back(&jobs->queue, &job->link);
+}
+
+void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner)
 {
     ngd_mutex_lock(&jobs->lock);
-    ngd_list_push_back(&jobs->queue, &job->link);
+    job->owner = owner;
+    job->turn = next_turn(jobs, owner);
+    insert(jobs, job);
     jobs->pending++;
     ngd_cond_signal(&jobs->wake);
     ngd_mutex_unlock(&jobs->lock);
+}
+
+void ngd_jobs_add(struct ngd_jobs *jobs, struct ngd_job *job)
+{
+    ngd_jobs_add_for(jobs, job, 0);
 }
 
 uint32_t ngd_jobs_pending(struct ngd_jobs *jobs)
