@@ -5,7 +5,9 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_bytes, uint64_t *header_bytes_p,
                                           struct ngd_diag *diag)
@@ -80,6 +82,10 @@ static ngd_status_t parse_tensor(const char *name, const json_t *v, uint64_t dat
     const char *dtype = json_string_value(json_object_get(v, "dtype"));
     ngd_status_t status;
 
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        if (*c < 0x20 || *c == 0x7f)
+            return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the name of a tensor has the control character 0x%02x",
+                                (unsigned)*c);
     if (dtype == NULL)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "tensor %s: has no dtype", name);
     if (!ngd_dtype_from_safetensors(dtype, &t->dtype))
@@ -112,6 +118,24 @@ static ngd_status_t check_overlaps(struct ngd_safetensors *index, struct ngd_dia
     return NGD_OK;
 }
 
+static int by_name(const void *a, const void *b)
+{
+    const struct ngd_safetensor *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+static ngd_status_t sort_names(struct ngd_safetensors *index)
+{
+    index->by_name = NGD_NEW_N(const struct ngd_safetensor *, index->n + 1);
+    if (!index->by_name)
+        return NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; i < index->n; i++)
+        index->by_name[i] = &index->items[i];
+    qsort(index->by_name, index->n, sizeof(*index->by_name), by_name);
+    return NGD_OK;
+}
+
 static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index,
                               struct ngd_diag *diag)
 {
@@ -132,7 +156,60 @@ static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file
             return status;
         index->n++;
     }
-    return check_overlaps(index, diag);
+    const ngd_status_t status = check_overlaps(index, diag);
+
+    return status == NGD_OK ? sort_names(index) : status;
+}
+
+/* Before anything is allocated for them: a value of two bytes takes 40 when it is parsed. */
+static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct ngd_diag *diag)
+{
+    size_t n = 0;
+
+    for (uint64_t i = 0; i < header_bytes; i++)
+        n += json[i] == ',' || json[i] == ':' || json[i] == '[' || json[i] == '{';
+    if (n <= NGD_SAFETENSORS_MAX_VALUES)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED,
+                        "the header has about %zu values, and %zu are possible; divide the file", n,
+                        NGD_SAFETENSORS_MAX_VALUES);
+}
+
+/*
+ * jansson tells a failed allocation from a mistake in the text at some places only. So each is noted, by thread.
+ */
+static _Thread_local bool no_memory;
+
+static void *json_malloc(size_t n)
+{
+    void *p = ngd_malloc(n);
+
+    no_memory |= !p;
+    return p;
+}
+
+static void set_allocator(void)
+{
+    json_set_alloc_funcs(json_malloc, ngd_free);
+}
+
+/* NULL: `status` says why. */
+static json_t *parse_json(const char *json, uint64_t header_bytes, ngd_status_t *status, struct ngd_diag *diag)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    json_error_t e;
+    json_t *root;
+
+    pthread_once(&once, set_allocator);
+    no_memory = false;
+    root = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &e);
+    if (json_is_object(root) && !no_memory)
+        return root;
+    *status = no_memory ? NGD_ERR_NO_MEMORY
+                        : ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s",
+                                       root ? "another type" : e.text);
+    json_decref(root);
+    return NULL;
 }
 
 ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint64_t file_bytes,
@@ -140,15 +217,14 @@ ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint
 {
     struct ngd_safetensors index = {0};
     ngd_status_t status;
-    json_error_t e;
-    json_t *root = json_loadb(json, header_bytes, JSON_REJECT_DUPLICATES, &e);
+    json_t *root;
 
-    if (!json_is_object(root)) {
-        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT, "the header is not a JSON object: %s",
-                              root ? "another type" : e.text);
-        json_decref(root);
+    status = check_values(json, header_bytes, diag);
+    if (status != NGD_OK)
         return status;
-    }
+    root = parse_json(json, header_bytes, &status, diag);
+    if (!root)
+        return status;
     status = parse_all(root, header_bytes, file_bytes, &index, diag);
     json_decref(root);
     if (status != NGD_OK)
@@ -163,14 +239,21 @@ void ngd_safetensors_fini(struct ngd_safetensors *index)
     for (size_t i = 0; i < index->n; i++)
         ngd_free(index->items[i].name);
     ngd_free(index->items);
-    index->items = NULL;
-    index->n = 0;
+    ngd_free(index->by_name);
+    *index = (struct ngd_safetensors){0};
+}
+
+static int compare_name(const void *key, const void *item)
+{
+    const struct ngd_safetensor *const *t = item;
+
+    return strcmp(key, (*t)->name);
 }
 
 const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index, const char *name)
 {
-    for (size_t i = 0; i < index->n; i++)
-        if (strcmp(index->items[i].name, name) == 0)
-            return &index->items[i];
-    return NULL;
+    const struct ngd_safetensor **found =
+        index->n ? bsearch(name, index->by_name, index->n, sizeof(*index->by_name), compare_name) : NULL;
+
+    return found ? *found : NULL;
 }
