@@ -67,6 +67,7 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_patterns.c \
 	daemon/rpc_reflection.c \
 	daemon/rpc_replay.c \
+	daemon/rpc_replay_read.c daemon/rpc_replay_read.h \
 	daemon/rpc_replay_types.c daemon/rpc_replay_types.h \
 	daemon/rpc_sequences.c \
 	daemon/rpc_sequences.h \
@@ -97,6 +98,7 @@ libngddaemon_la_SOURCES = \
 	daemon/turn.h \
 	daemon/tls.h \
 	daemon/wire.c \
+	daemon/wire_bounds.def \
 	daemon/wire.h \
 	daemon/wire_check.c \
 	daemon/wire_check.h

@@ -10,30 +10,15 @@
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/rpc_methods.h"
-#include "daemon/rpc_replay_types.h"
+#include "daemon/rpc_replay_read.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
+#include "daemon/wire_check.h"
 #include "scheduler/usage.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-enum {
-    Q_GRAPH = 1,
-    Q_SYMBOLS = 2,
-    Q_INPUTS = 3,
-    Q_HOSTS = 4,
-    Q_OUTPUTS = 5,
-    Q_EAGER = 6,
-    Q_TAG = 7,
-    Q_GENERATION = 8,
-    Q_TYPES = 9,
-    Q_PRIORITY = 10,
-    Q_STREAM = 11,
-    Q_WAIT_EVENT = 12,
-    Q_RECORD_EVENT = 13,
-    Q_TIMING = 15
-};
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
 /* In the order of splits.def. */
 enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5, T_REQUESTS = 6, T_CHARGED = 7 };
@@ -41,18 +26,6 @@ enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 
 #define TIMING_FIELDS (NGD_SPLIT_PARTS + 2)
 #define TAIL_BYTES    ((5 + TIMING_FIELDS) * NGD_WIRE_U64_MAX)
-
-struct message {
-    uint64_t graph, tag, generation, priority, stream;
-    bool eager, timing;
-    struct ngd_event_name wait_event, record_event;
-    uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
-    int64_t *symbols;
-    struct ngd_span *inputs;
-    struct ngd_host_value *hosts;
-    uint32_t *outputs;
-    struct ngd_input_type *types; /* NULL = unsaid */
-};
 
 /* What a stream keeps between messages. */
 struct replayer {
@@ -67,146 +40,10 @@ struct replayer {
     uint8_t *tail;  /* behind the outputs */
 };
 
-/* ---- reading ------------------------------------------------------------------------------------- */
-
-struct counts {
-    uint32_t symbols, inputs, hosts, outputs, values, types;
-};
-
-static uint32_t count_varints(const struct ngd_wire_field *f)
-{
-    uint32_t n = 0;
-
-    if (f->type == NGD_WIRE_VARINT)
-        return 1;
-    for (size_t i = 0; i < f->n; i++)
-        n += !(f->data[i] & 0x80);
-    return n;
-}
-
-static bool count_fields(const struct ngd_raw_message *raw, struct counts *c)
-{
-    struct ngd_wire_reader r;
-    struct ngd_wire_field f;
-
-    ngd_wire_reader_init(&r, raw->data, raw->n);
-    while (ngd_wire_next(&r, &f)) {
-        bool packed = f.type == NGD_WIRE_VARINT || f.type == NGD_WIRE_BYTES;
-
-        if ((f.number == Q_SYMBOLS || f.number == Q_OUTPUTS) && !packed)
-            return false;
-        if ((f.number == Q_INPUTS || f.number == Q_HOSTS || f.number == Q_TYPES) && f.type != NGD_WIRE_BYTES)
-            return false;
-        c->symbols += f.number == Q_SYMBOLS ? count_varints(&f) : 0;
-        c->outputs += f.number == Q_OUTPUTS ? count_varints(&f) : 0;
-        c->inputs += f.number == Q_INPUTS;
-        c->hosts += f.number == Q_HOSTS;
-        c->types += f.number == Q_TYPES;
-        c->values += f.number == Q_HOSTS ? (uint32_t)f.n : 0; /* a varint has at least a byte */
-    }
-    return !r.bad;
-}
-
-/* Varints of a field, packed or single, through `put`. */
-static bool each_varint(const struct ngd_wire_field *f, int64_t *to, uint32_t *n)
-{
-    struct ngd_wire_reader r;
-    uint64_t v;
-
-    if (f->type == NGD_WIRE_VARINT) {
-        to[(*n)++] = (int64_t)f->value;
-        return true;
-    }
-    ngd_wire_reader_init(&r, f->data, f->n);
-    while (ngd_wire_varint(&r, &v))
-        to[(*n)++] = (int64_t)v;
-    return !r.bad;
-}
-
-static bool read_host(const struct ngd_wire_field *f, int64_t **values, struct ngd_host_value *host)
-{
-    struct ngd_wire_reader r;
-    struct ngd_wire_field v;
-
-    host->values = *values;
-    host->n = 0;
-    ngd_wire_reader_init(&r, f->data, f->n);
-    while (ngd_wire_next(&r, &v))
-        if (v.number == 1 &&
-            !((v.type == NGD_WIRE_VARINT || v.type == NGD_WIRE_BYTES) && each_varint(&v, *values, &host->n)))
-            return false;
-    *values += host->n;
-    return !r.bad;
-}
-
-static bool read_fields(const struct ngd_raw_message *raw, struct message *m, int64_t *values, int64_t *outputs)
-{
-    struct ngd_wire_reader r;
-    struct ngd_wire_field f;
-    bool ok = true;
-
-    ngd_wire_reader_init(&r, raw->data, raw->n);
-    while (ok && ngd_wire_next(&r, &f)) {
-        if (f.number == Q_SYMBOLS)
-            ok = each_varint(&f, m->symbols, &m->n_symbols);
-        else if (f.number == Q_OUTPUTS)
-            ok = each_varint(&f, outputs, &m->n_outputs);
-        else if (f.number == Q_INPUTS)
-            m->inputs[m->n_inputs++] = (struct ngd_span){f.data, f.n};
-        else if (f.number == Q_HOSTS)
-            ok = read_host(&f, &values, &m->hosts[m->n_hosts++]);
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_GRAPH)
-            m->graph = f.value;
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_EAGER)
-            m->eager = f.value != 0;
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_TAG)
-            m->tag = f.value;
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_GENERATION)
-            m->generation = f.value;
-        else if (f.number == Q_TYPES)
-            ok = ngd_replay_read_type(f.data, f.n, &m->types[m->n_types++]);
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_PRIORITY)
-            m->priority = f.value;
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_TIMING)
-            m->timing = f.value != 0;
-        else if (f.type == NGD_WIRE_VARINT && f.number == Q_STREAM)
-            m->stream = f.value;
-        else if (f.type == NGD_WIRE_BYTES && f.number == Q_WAIT_EVENT)
-            m->wait_event = (struct ngd_event_name){(const char *)f.data, f.n};
-        else if (f.type == NGD_WIRE_BYTES && f.number == Q_RECORD_EVENT)
-            m->record_event = (struct ngd_event_name){(const char *)f.data, f.n};
-    }
-    for (uint32_t i = 0; ok && i < m->n_outputs; i++)
-        m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];
-    return ok && !r.bad;
-}
-
-static ngd_status_t read_message(struct ngd_call *call, const struct ngd_raw_message *raw, struct message *m,
-                                 struct ngd_diag *diag)
-{
-    struct counts c = {0};
-    int64_t *numbers;
-
-    memset(m, 0, sizeof(*m));
-    if (!count_fields(raw, &c))
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid ReplayRequest");
-    numbers = ngd_arena_alloc(&call->arena, (c.symbols + c.values + c.outputs + 1u) * sizeof(*numbers));
-    m->inputs = ngd_arena_alloc(&call->arena, (c.inputs + 1u) * sizeof(*m->inputs));
-    m->hosts = ngd_arena_alloc(&call->arena, (c.hosts + 1u) * sizeof(*m->hosts));
-    m->outputs = ngd_arena_alloc(&call->arena, (c.outputs + 1u) * sizeof(*m->outputs));
-    if (!numbers || !m->inputs || !m->hosts || !m->outputs)
-        return NGD_ERR_NO_MEMORY;
-    if (c.types && !(m->types = ngd_arena_calloc(&call->arena, c.types, sizeof(*m->types))))
-        return NGD_ERR_NO_MEMORY;
-    m->symbols = numbers;
-    if (!read_fields(raw, m, numbers + c.symbols, numbers + c.symbols + c.values))
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "the message is not a valid ReplayRequest");
-    return NGD_OK;
-}
-
 /* ---- the answer's layout ------------------------------------------------------------------------- */
 
-static ngd_status_t choose_outputs(uint32_t n, struct message *m, struct ngd_call *call, struct ngd_diag *diag)
+static ngd_status_t choose_outputs(uint32_t n, struct ngd_replay_message *m, struct ngd_call *call,
+                                   struct ngd_diag *diag)
 {
     if (m->n_outputs == 0) {
         m->outputs = ngd_arena_alloc(&call->arena, (n + 1u) * sizeof(*m->outputs));
@@ -224,7 +61,7 @@ static ngd_status_t choose_outputs(uint32_t n, struct message *m, struct ngd_cal
 }
 
 /* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
-static ngd_status_t lay_out(struct replayer *r, const struct message *m, struct ngd_diag *diag)
+static ngd_status_t lay_out(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     const uint32_t n = ngd_binding_n_outputs(r->binding);
     struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, n + 1u, sizeof(*outs));
@@ -344,7 +181,7 @@ static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_dia
     return NGD_OK;
 }
 
-static ngd_status_t read_priority(const struct message *m, ngd_priority_t *priority_p, struct ngd_diag *diag)
+static ngd_status_t read_priority(const struct ngd_replay_message *m, ngd_priority_t *priority_p, struct ngd_diag *diag)
 {
     static const ngd_priority_t priorities[] = {NGD_PRIORITY_NORMAL, NGD_PRIORITY_HIGH, NGD_PRIORITY_LOW};
 
@@ -370,7 +207,7 @@ static void move(struct replayer *r)
 }
 
 /* A ReplayStream is in order by itself: its next message is read when this one is answered. */
-static ngd_status_t choose_stream(struct replayer *r, const struct message *m, struct ngd_diag *diag)
+static ngd_status_t choose_stream(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     bool unary = r->call->method->kind == NGD_RPC_UNARY;
 
@@ -394,8 +231,8 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     const struct ngd_graph *g;
     struct ngd_key key;
     struct ngd_digest none = {{0}};
-    struct message m;
-    ngd_status_t status = read_message(r->call, raw, &m, diag);
+    struct ngd_replay_message m;
+    ngd_status_t status = ngd_replay_read(&r->call->arena, raw->data, raw->n, &m, diag);
 
     r->tag = m.tag;
     r->timing = m.timing;

@@ -24,7 +24,7 @@ static bool read_dims(const struct ngd_wire_field *f, struct ngd_input_type *typ
     if (f->type != NGD_WIRE_BYTES)
         return false;
     ngd_wire_reader_init(&r, f->data, f->n);
-    while (ngd_wire_varint(&r, &v))
+    while (type->rank <= NGD_MAX_RANK && ngd_wire_varint(&r, &v))
         add_dim(type, v);
     return !r.bad;
 }

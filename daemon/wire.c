@@ -34,6 +34,14 @@ bool ngd_wire_varint(struct ngd_wire_reader *r, uint64_t *value_p)
     return fail(r);
 }
 
+/* A tag or a length: of at most five bytes, as all parsers of protobuf have it. */
+static bool short_varint(struct ngd_wire_reader *r, uint64_t *value_p)
+{
+    const uint8_t *begin = r->p;
+
+    return ngd_wire_varint(r, value_p) && r->p - begin <= 5;
+}
+
 static bool fixed(struct ngd_wire_reader *r, size_t n, uint64_t *value_p)
 {
     uint64_t v = 0;
@@ -51,9 +59,9 @@ bool ngd_wire_next(struct ngd_wire_reader *r, struct ngd_wire_field *field_p)
 {
     uint64_t tag, n;
 
-    if (!ngd_wire_varint(r, &tag))
+    if (r->bad || r->p == r->end)
         return false;
-    if (tag > UINT32_MAX || tag >> 3 == 0)
+    if (!short_varint(r, &tag) || tag > UINT32_MAX || tag >> 3 == 0)
         return fail(r);
     field_p->number = (uint32_t)tag >> 3;
     field_p->type = (uint32_t)tag & 7;
@@ -68,7 +76,7 @@ bool ngd_wire_next(struct ngd_wire_reader *r, struct ngd_wire_field *field_p)
     case NGD_WIRE_FIXED32:
         return fixed(r, 4, &field_p->value);
     case NGD_WIRE_BYTES:
-        if (!ngd_wire_varint(r, &n) || n > (uint64_t)(r->end - r->p))
+        if (!short_varint(r, &n) || n > (uint64_t)(r->end - r->p))
             return fail(r);
         field_p->data = r->p;
         field_p->n = (size_t)n;
