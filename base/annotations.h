@@ -2,6 +2,9 @@
 #ifndef NGD_BASE_ANNOTATIONS_H
 #define NGD_BASE_ANNOTATIONS_H
 
+/* The result says whether it was done: the compiler finds callers that do not look. */
+#define NGD_MUST_USE __attribute__((warn_unused_result))
+
 /* Clang's thread-safety attributes; empty under other compilers. */
 #if defined(__clang__)
 #define NGD_TSA(x) __attribute__((x))

@@ -107,8 +107,12 @@ static void repeat_answer(struct ngd_call *call, const uint8_t *data, size_t n)
     } else if (call->method->kind == NGD_RPC_UNARY) {
         ngd_call_reply_encoded(call, data, n);
     } else {
-        ngd_call_send_encoded(call, data, n);
-        ngd_call_finish(call);
+        ngd_status_t status = ngd_call_send_encoded(call, data, n);
+
+        if (status == NGD_OK)
+            ngd_call_finish(call);
+        else
+            ngd_call_fail(call, status, NULL);
     }
 }
 

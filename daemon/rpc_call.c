@@ -120,7 +120,7 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->initial_sent = call->busy = call->sending = call->send_failed = false;
     call->finished = call->finishing = call->counted_busy = false;
     call->owed = call->told = call->paused = false;
-    call->end_status = NGD_OK;
+    call->end_status = call->lost = NGD_OK;
     call->end_asked = false;
     if (large)
         ngd_arena_fini(&call->pub.life);

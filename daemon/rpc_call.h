@@ -21,6 +21,7 @@
  * Memory: a request (and what it points to) lives until it is answered. `arena` is emptied with each answer, `life`
  * with the call; both keep their blocks for the next call, so small requests do not touch the heap.
  */
+#include "base/annotations.h"
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
@@ -103,10 +104,14 @@ void ngd_call_reply_reserved(struct ngd_call *call, size_t n);
 void ngd_call_answer(struct ngd_call *call, const ProtobufCMessage *msg);
 /* Every kind: ends the call with an error. diag may be NULL. */
 void ngd_call_fail(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
-/* SERVER_STREAM, DUPLEX: queues a message. Not OK: the call is over, or out of memory. */
-ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
-ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
-/* SERVER_STREAM, DUPLEX: status OK after what is queued. */
+/*
+ * SERVER_STREAM, DUPLEX: queues a message. CANCELLED: the call is over, and its handler is told or will be. Anything
+ * else: the message is lost, which its client must learn; the call should be ended with that status. Should it be
+ * finished all the same, its status is not OK.
+ */
+NGD_MUST_USE ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
+NGD_MUST_USE ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
+/* SERVER_STREAM, DUPLEX: status OK after what is queued, or why a message before it was lost. */
 void ngd_call_finish(struct ngd_call *call);
 /* SERVER_STREAM: a last message, which is what a repetition gets, and the end. */
 void ngd_call_finish_with(struct ngd_call *call, const ProtobufCMessage *msg);
@@ -118,6 +123,6 @@ uint32_t ngd_call_unsent(struct ngd_call *call);
 
 /* Bytes that were answered by an earlier call (idempotence): a whole encoded message. */
 void ngd_call_reply_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
-ngd_status_t ngd_call_send_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
+NGD_MUST_USE ngd_status_t ngd_call_send_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
 
 #endif

@@ -25,19 +25,21 @@ struct generation {
     uint32_t position NGD_GUARDED_BY(lock);
     struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last of them; NULL: not wanted */
     uint32_t n_logprobs NGD_GUARDED_BY(lock);
-    bool timed NGD_GUARDED_BY(lock); /* it was asked for */
+    bool timed NGD_GUARDED_BY(lock);        /* it was asked for */
+    ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: tokens could not be sent, and none is sent after them */
     struct ngd_split so_far NGD_GUARDED_BY(lock);
     struct ngd_split split; /* of the thread that calls back */
 };
 
-static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+static ngd_status_t try_send(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
 {
     Npugraph__V1__GenerateResponse m = NPUGRAPH__V1__GENERATE_RESPONSE__INIT;
     struct ngd_logprob_list list;
     Npugraph__V1__Timing timing;
+    ngd_status_t status = ngd_logprob_list_make(g->logprobs, g->n_logprobs, &list);
 
-    if (ngd_logprob_list_make(g->logprobs, g->n_logprobs, &list) != NGD_OK)
-        ngd_seq_cancel(g->object->seq); /* the client asked for them, so it is not told less and nothing else */
+    if (status != NGD_OK)
+        return status;
     m.logprobs = list.items;
     m.n_logprobs = list.n;
     m.tokens = g->waiting;
@@ -46,8 +48,18 @@ static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(
     m.finish = (char *)(uintptr_t)finish;
     ngd_timing_fill(&timing, &g->so_far);
     m.timing = g->timed ? &timing : NULL;
-    ngd_call_send(g->call, &m.base); /* a client that is gone is told to us by cancelled() */
+    status = ngd_call_send(g->call, &m.base);
     ngd_logprob_list_free(&list);
+    return status;
+}
+
+/* What the client does not get ends the generation with an error: a shorter text must not look like a whole one. */
+static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+{
+    if (g->lost == NGD_OK)
+        g->lost = try_send(g, finish);
+    if (g->lost != NGD_OK && *finish == '\0')
+        ngd_seq_cancel(g->object->seq);
     g->n_waiting = g->n_logprobs = 0;
 }
 
@@ -86,15 +98,19 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     struct ngd_call *call = g->call;
 
     (void)seq;
-    if (status != NGD_OK) {
-        ngd_call_fail(call, status, diag);
-        return;
-    }
     ngd_mutex_lock(&g->lock);
     g->so_far = g->split;
-    send_waiting(g, finish);
+    if (status == NGD_OK)
+        send_waiting(g, finish);
+    if (g->lost != NGD_OK) { /* that is why it was cancelled, if it was */
+        status = g->lost;
+        diag = NULL;
+    }
     ngd_mutex_unlock(&g->lock);
-    ngd_call_finish(call);
+    if (status == NGD_OK)
+        ngd_call_finish(call);
+    else
+        ngd_call_fail(call, status, diag);
 }
 
 /* Room for what may be collected. */

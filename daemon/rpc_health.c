@@ -67,7 +67,8 @@ static void tell(const struct ngd_health *health, const struct watcher *w)
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
     r.status = w->known ? serving(health->daemon) : SERVICE_UNKNOWN;
-    ngd_call_send(w->call, &r.base); /* a client that is gone is told by cancelled() */
+    if (ngd_call_send(w->call, &r.base) != NGD_OK) /* it must not go on with what it was told before */
+        ngd_call_end(w->call, NGD_ERR_NO_MEMORY, "the state could not be told; watch again");
 }
 
 void ngd_health_changed(struct ngd_health *health)

@@ -66,11 +66,12 @@ struct rpc_call {
     bool busy NGD_GUARDED_BY(lock);    /* a message is with the handler */
     bool sending NGD_GUARDED_BY(lock); /* a SEND_MESSAGE is outstanding */
     bool send_failed NGD_GUARDED_BY(lock);
-    bool finished NGD_GUARDED_BY(lock);  /* somebody gives, or gave, the status to gRPC */
-    bool finishing NGD_GUARDED_BY(lock); /* ... will, after the queue or the answer */
-    bool owed NGD_GUARDED_BY(lock);      /* the handler has not answered yet */
-    bool told NGD_GUARDED_BY(lock);      /* ... and was told that nobody waits for it */
-    bool paused NGD_GUARDED_BY(lock);    /* DUPLEX: not reading until the queue is shorter */
+    ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: why a message was not queued */
+    bool finished NGD_GUARDED_BY(lock);     /* somebody gives, or gave, the status to gRPC */
+    bool finishing NGD_GUARDED_BY(lock);    /* ... will, after the queue or the answer */
+    bool owed NGD_GUARDED_BY(lock);         /* the handler has not answered yet */
+    bool told NGD_GUARDED_BY(lock);         /* ... and was told that nobody waits for it */
+    bool paused NGD_GUARDED_BY(lock);       /* DUPLEX: not reading until the queue is shorter */
     bool counted_busy NGD_GUARDED_BY(lock);
     ngd_status_t end_status NGD_GUARDED_BY(lock);
     char *end_text NGD_GUARDED_BY(lock);

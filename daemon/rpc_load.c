@@ -12,6 +12,7 @@ struct load_call {
     struct ngd_call *call;
     struct ngd_load load;
     uint64_t total;
+    ngd_status_t lost; /* not OK: why a message could not be sent */
 };
 
 static bool progress(void *ctx, uint64_t done, uint64_t total)
@@ -23,8 +24,8 @@ static bool progress(void *ctx, uint64_t done, uint64_t total)
     m.bytes_done = done;
     m.bytes_total = total;
     if (ngd_call_unsent(l->call) == 0) /* a slow reader gets fewer */
-        ngd_call_send(l->call, &m.base);
-    return !atomic_load(&l->call->cancelled);
+        l->lost = ngd_call_send(l->call, &m.base);
+    return l->lost == NGD_OK && !atomic_load(&l->call->cancelled);
 }
 
 /* Gives each object to the session; what it took stays its own if a later one does not fit the quota. */
@@ -71,6 +72,8 @@ static void run(struct ngd_job *job)
     ngd_status_t status = ngd_load_run(call->daemon->loader, &l->load, &diag);
     struct ngd_load load;
 
+    if (l->lost != NGD_OK)
+        status = l->lost;
     if (status == NGD_OK) {
         status = add_objects(l, &done, &diag);
         if (status != NGD_OK)

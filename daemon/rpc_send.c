@@ -3,6 +3,7 @@
  * The messages of a call that go out: packed, queued where several may be under way, and the end after the last of
  * them.
  */
+#include "base/fault.h"
 #include "base/tsan.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc_int.h"
@@ -214,13 +215,14 @@ static void start_send(struct rpc_call *call, grpc_byte_buffer *buffer) NGD_REQU
 /* Takes buffer. */
 static ngd_status_t enqueue(struct rpc_call *call, grpc_byte_buffer *buffer) NGD_REQUIRES(call->lock)
 {
+    bool lost = NGD_FAULT(SEND_LOST);
     struct rpc_out *out;
 
-    if (!call->sending) {
+    if (!call->sending && !lost) {
         start_send(call, buffer);
-        return NGD_OK;
+        return call->send_failed ? NGD_ERR_CANCELLED : NGD_OK;
     }
-    out = NGD_NEW(struct rpc_out);
+    out = lost ? NULL : NGD_NEW(struct rpc_out);
     if (!out) {
         grpc_byte_buffer_destroy(buffer);
         return NGD_ERR_NO_MEMORY;
@@ -235,6 +237,16 @@ static ngd_status_t enqueue(struct rpc_call *call, grpc_byte_buffer *buffer) NGD
     return NGD_OK;
 }
 
+/* A message that its client will not see: the end must say so. */
+static ngd_status_t lose(struct rpc_call *call, ngd_status_t status)
+{
+    ngd_mutex_lock(&call->lock);
+    call->lost = status;
+    ngd_mutex_unlock(&call->lock);
+    return status;
+}
+
+/* Takes buffer. */
 static ngd_status_t send_buffer(struct rpc_call *call, grpc_byte_buffer *buffer)
 {
     ngd_status_t status;
@@ -247,7 +259,7 @@ static ngd_status_t send_buffer(struct rpc_call *call, grpc_byte_buffer *buffer)
         status = enqueue(call, buffer);
     }
     ngd_mutex_unlock(&call->lock);
-    return status;
+    return status == NGD_OK || status == NGD_ERR_CANCELLED ? status : lose(call, status);
 }
 
 ngd_status_t ngd_call_send(struct ngd_call *pub, const ProtobufCMessage *msg)
@@ -256,7 +268,7 @@ ngd_status_t ngd_call_send(struct ngd_call *pub, const ProtobufCMessage *msg)
     grpc_byte_buffer *buffer;
     ngd_status_t status = pack(call, msg, &buffer, NULL);
 
-    return status == NGD_OK ? send_buffer(call, buffer) : status;
+    return status == NGD_OK ? send_buffer(call, buffer) : lose(call, status);
 }
 
 ngd_status_t ngd_call_send_reserved(struct ngd_call *pub, size_t n)
@@ -274,7 +286,7 @@ ngd_status_t ngd_call_send_encoded(struct ngd_call *pub, const uint8_t *data, si
     ngd_status_t status = make_slice(call, n, &slice, NULL);
 
     if (status != NGD_OK)
-        return status;
+        return lose(call, status);
     memcpy(GRPC_SLICE_START_PTR(slice), data, n);
     buffer = grpc_raw_byte_buffer_create(&slice, 1);
     grpc_slice_unref(slice);
@@ -359,7 +371,7 @@ void ngd_call_finish(struct ngd_call *pub)
     struct rpc_call *call = rpc_call_of(pub);
 
     ngd_mutex_lock(&call->lock);
-    end_when(call, call->sending || call->out_head, NGD_OK, "");
+    end_when(call, call->sending || call->out_head, call->lost, call->lost ? ngd_status_text(call->lost) : "");
     rpc_call_handler_done(call);
 }
 
@@ -370,7 +382,8 @@ void ngd_call_finish_with(struct ngd_call *pub, const ProtobufCMessage *msg)
 
     if (!pack_answer(call, msg, &slice))
         return;
-    send_buffer(call, buffer_of(slice)); /* when the client is gone, nobody misses it */
+    /* When the client is gone nobody misses it; when it is lost the end says so. */
+    send_buffer(call, buffer_of(slice));
     ngd_call_finish(pub);
 }
 

@@ -16,7 +16,7 @@
 #define PACKAGE_VERSION "0.1.0"
 #endif
 
-static void answer_opened(struct ngd_call *call, struct ngd_session *s, bool resumed)
+static ngd_status_t answer_opened(struct ngd_call *call, struct ngd_session *s, bool resumed)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__SessionOpened opened = NPUGRAPH__V1__SESSION_OPENED__INIT;
@@ -28,7 +28,15 @@ static void answer_opened(struct ngd_call *call, struct ngd_session *s, bool res
     opened.server_version = (char *)(uintptr_t)PACKAGE_VERSION;
     event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED;
     event.opened = &opened;
-    ngd_call_send(call, &event.base);
+    return ngd_call_send(call, &event.base);
+}
+
+static void log_opened(const struct ngd_call *call, const struct ngd_session *s, const char *how)
+{
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
+
+    ngd_log_limited(&limit, NGD_LOG_INFO, "session", "session %" PRIu64 " %s by %s", ngd_session_id(s), how,
+                    call->identity->name);
 }
 
 static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen *open)
@@ -56,12 +64,14 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
         return;
     }
     call->state = s;
-    ngd_info("session", "session %" PRIu64 " %s by %s", ngd_session_id(s), open->resume ? "resumed" : "opened",
-             call->identity->name);
+    log_opened(call, s, open->resume ? "resumed" : "opened");
     if (NGD_FAULT(OPEN_LATE))
         nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
-    answer_opened(call, s, open->resume != NULL);
-    ngd_session_greeted(s);
+    status = answer_opened(call, s, open->resume != NULL);
+    if (status == NGD_OK)
+        ngd_session_greeted(s);
+    else
+        ngd_call_fail(call, status, NULL); /* which leaves the session, as if its client had gone */
 }
 
 static void request(struct ngd_call *call, const void *msg)
@@ -69,13 +79,16 @@ static void request(struct ngd_call *call, const void *msg)
     const Npugraph__V1__SessionRequest *q = msg;
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     struct ngd_diag diag = {0};
+    ngd_status_t status;
 
     if (q->kind_case == NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN) {
         open_session(call, q->open);
     } else if (q->kind_case == NPUGRAPH__V1__SESSION_REQUEST__KIND_PING && call->state) {
         event.kind_case = NPUGRAPH__V1__SESSION_EVENT__KIND_PONG;
         event.pong = q->ping;
-        ngd_call_send(call, &event.base);
+        status = ngd_call_send(call, &event.base);
+        if (status != NGD_OK)
+            ngd_call_fail(call, status, NULL);
     } else {
         ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
                      "the first message of a session's stream must be `open`, later ones `ping`");

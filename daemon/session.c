@@ -577,8 +577,8 @@ static void announce(void *ctx, struct ngd_session *s)
         s->told = true;
     }
     ngd_mutex_unlock(&s->lock);
-    if (stream)
-        ngd_call_send(stream, &event.base);
+    if (stream && ngd_call_send(stream, &event.base) != NGD_OK) /* its end is an announcement too */
+        ngd_call_end(stream, NGD_ERR_NO_MEMORY, "the drain could not be announced; resume the session to hear of it");
     ngd_call_unref(stream);
 }
 
