@@ -11,22 +11,21 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "daemon/http_request.h"
 #include "daemon/reactor.h"
-#include <ctype.h>
 #include <errno.h>
 #include <event2/buffer.h>
 #include <event2/bufferevent.h>
 #include <event2/event.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #define ACCEPT_PAUSE (100 * NGD_MSEC)
 #define TYPE_TEXT    "text/plain; charset=utf-8"
 
-enum state { READING, ANSWERING, LINGERING };
+enum state { READING, ANSWERING, LINGERING, BROKEN };
 
 struct connection {
     struct ngd_list link; /* http->open, oldest first */
@@ -42,6 +41,7 @@ struct ngd_http {
     int fd;
     ngd_http_page_fn page;
     void *ctx;
+    const struct ngd_http_hosts *hosts;
     struct ngd_list open;
     unsigned n_open;
 };
@@ -64,9 +64,11 @@ static const char *phrase(int code)
         const char *text;
     } phrases[] = {{200, "OK"},
                    {400, "Bad Request"},
+                   {403, "Forbidden"},
                    {404, "Not Found"},
                    {405, "Method Not Allowed"},
                    {413, "Content Too Large"},
+                   {421, "Misdirected Request"},
                    {431, "Request Header Fields Too Large"},
                    {500, "Internal Server Error"},
                    {503, "Service Unavailable"},
@@ -90,13 +92,14 @@ static void answer(struct connection *c, int code, const char *type, struct ngd_
         type = TYPE_TEXT;
         text = "out of memory\n";
     }
-    c->state = ANSWERING;
-    evbuffer_add_printf(out,
-                        "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
-                        "X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n",
-                        code, phrase(code), type, strlen(text), code == 405 ? "Allow: GET, HEAD\r\n" : "");
-    if (!head)
-        evbuffer_add(out, text, strlen(text));
+    const int added =
+        evbuffer_add_printf(out,
+                            "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %zu\r\nCache-Control: no-store\r\n"
+                            "X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n",
+                            code, phrase(code), type, strlen(text), code == 405 ? "Allow: GET, HEAD\r\n" : "");
+
+    /* Half an answer is none. */
+    c->state = added >= 0 && (head || evbuffer_add(out, text, strlen(text)) == 0) ? ANSWERING : BROKEN;
     ngd_strbuf_fini(body);
 }
 
@@ -109,60 +112,21 @@ static void refuse(struct connection *c, int code, const char *text)
     answer(c, code, TYPE_TEXT, &body, false);
 }
 
-/* Does a line of the head announce a body? The answer to nonsense is yes. */
-static bool has_body(const char *headers)
+/* head: n bytes up to the empty line, and room for one more. */
+static void serve(struct connection *c, char *head, size_t n)
 {
-    static const char length[] = "content-length:", coding[] = "transfer-encoding:";
-
-    for (const char *line = headers; line && *line; line = strchr(line, '\n'), line += line != NULL) {
-        if (strncasecmp(line, coding, sizeof(coding) - 1) == 0)
-            return true;
-        if (strncasecmp(line, length, sizeof(length) - 1) == 0) {
-            const char *value = line + sizeof(length) - 1;
-
-            value += strspn(value, " \t");
-            if (value[0] != '0' || isalnum((unsigned char)value[1]))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* The path of a request target, without scheme, host and query. In place. */
-static const char *path_of(char *target)
-{
-    target[strcspn(target, "?#")] = '\0';
-    if (strncasecmp(target, "http://", 7) == 0) {
-        target = strchr(target + 7, '/');
-        return target ? target : "/";
-    }
-    return target;
-}
-
-/* head: the whole request up to the empty line, NUL at its end. */
-static void serve(struct connection *c, char *head)
-{
-    char *headers = strchr(head, '\n'), *target = strchr(head, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
-    const char *type = TYPE_TEXT;
+    struct ngd_http_request request;
+    const char *type = TYPE_TEXT, *why = "";
     struct ngd_strbuf body;
-    int code;
+    int code = ngd_http_request_read(head, n, c->http->hosts, &request, &why);
 
-    if (!headers || !version || version > headers) {
-        refuse(c, 400, "not an HTTP request");
+    if (code != 200) {
+        refuse(c, code, why);
         return;
     }
-    *target++ = *version++ = '\0';
-    if (strncmp(version, "HTTP/1.", 7) != 0) {
-        refuse(c, 505, "HTTP/1.1 is spoken here");
-    } else if (strcmp(head, "GET") != 0 && strcmp(head, "HEAD") != 0) {
-        refuse(c, 405, "GET and HEAD are taken");
-    } else if (has_body(headers + 1)) {
-        refuse(c, 413, "a request has no body here");
-    } else {
-        ngd_strbuf_init(&body);
-        code = c->http->page(c->http->ctx, path_of(target), &body, &type);
-        answer(c, code, type, &body, strcmp(head, "HEAD") == 0);
-    }
+    ngd_strbuf_init(&body);
+    code = c->http->page(c->http->ctx, request.path, &body, &type);
+    answer(c, code, type, &body, request.head);
 }
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -181,15 +145,15 @@ static void on_read(struct bufferevent *bev, void *arg)
         return;
     if (end.pos >= 0)
         head = (char *)evbuffer_pullup(in, end.pos + 4);
-    if (head)
-        head[end.pos + 2] = '\0';
     if (end.pos < 0)
         refuse(c, 431, "the request is longer than 8192 bytes");
-    else if (head && strlen(head) == (size_t)end.pos + 2)
-        serve(c, head);
+    else if (head)
+        serve(c, head, (size_t)end.pos + 2);
     else
-        refuse(c, 400, "not an HTTP request");
+        refuse(c, 503, "out of memory");
     evbuffer_drain(in, evbuffer_get_length(in));
+    if (c->state == BROKEN)
+        close_connection(c);
 }
 
 static void on_written(struct bufferevent *bev, void *arg)
@@ -246,25 +210,29 @@ static void add_connection(struct ngd_http *http, int fd)
         return;
     }
     bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
-    bufferevent_setwatermark(c->bev, EV_READ, 0, NGD_HTTP_REQUEST); /* more stays in the socket */
-    bufferevent_enable(c->bev, EV_READ | EV_WRITE);
+    /* Not by a watermark: libevent 2.1 crashes when it has no memory to set one. */
+    if (bufferevent_set_max_single_read(c->bev, NGD_HTTP_REQUEST) != 0 ||
+        bufferevent_enable(c->bev, EV_READ | EV_WRITE) != 0)
+        close_connection(c);
 }
 
 static void on_accept(void *arg)
 {
+    static struct ngd_log_limit limit;
     struct ngd_http *http = arg;
     int fd;
 
     while ((fd = accept4(http->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0)
         add_connection(http, fd);
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        ngd_warning("http", "the statistics endpoint cannot accept: %s; trying again in 100 ms", strerror(errno));
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "http",
+                        "the statistics endpoint cannot accept: %s; trying again in 100 ms", strerror(errno));
         ngd_reactor_pause(http->watch, ACCEPT_PAUSE);
     }
 }
 
 ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_fn page, void *ctx,
-                            struct ngd_http **http_p)
+                            const struct ngd_http_hosts *hosts, struct ngd_http **http_p)
 {
     struct ngd_http *http = NGD_NEW(struct ngd_http);
     ngd_status_t status;
@@ -277,6 +245,7 @@ ngd_status_t ngd_http_start(struct ngd_reactor *reactor, int fd, ngd_http_page_f
     http->fd = fd;
     http->page = page;
     http->ctx = ctx;
+    http->hosts = hosts;
     ngd_list_init(&http->open);
     status = ngd_reactor_watch_fd(reactor, fd, on_accept, http, &http->watch);
     if (status != NGD_OK) {

@@ -17,6 +17,8 @@ libngddaemon_la_SOURCES = \
 	daemon/health.h \
 	daemon/http.c \
 	daemon/http.h \
+	daemon/http_request.c \
+	daemon/http_request.h \
 	daemon/identity.c \
 	daemon/identity.h \
 	daemon/jobs.c \

@@ -37,6 +37,11 @@ const struct ngd_config_option ngd_options_table[] = {
      "0 picks "
      "a free one. The endpoint has no authentication: give it an address that only those who may read it can reach.",
      false},
+    {"stats-hosts", NGD_CONFIG_LIST, AT(stats_hosts), "", 0, 0, NULL,
+     "Name by which the statistics endpoint may be called, without a port. Requests whose Host is neither one of "
+     "these, "
+     "nor that of stats-listen, nor localhost, nor an IP address, are refused.",
+     false},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory below which clients may have safetensors files loaded. Without one, no file can be loaded.", false},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,
@@ -183,6 +188,19 @@ static ngd_status_t check_mode(struct ngd_options *options, struct ngd_diag *dia
     return NGD_OK;
 }
 
+static ngd_status_t check_hosts(const struct ngd_config_list *list, struct ngd_diag *diag)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i][0] == '\0' || list->items[i][strspn(list->items[i], letters)] != '\0')
+            return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                                "stats-hosts: \"%.160s\" is no name of a host; give one without a port, such as "
+                                "node7.example.org",
+                                list->items[i]);
+    return NGD_OK;
+}
+
 static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag *diag)
 {
     int given = !!*options->tls_cert + !!*options->tls_key + !!*options->tls_client_ca;
@@ -251,6 +269,8 @@ static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
 {
     ngd_status_t status = check_mode(options, diag);
 
+    if (status == NGD_OK)
+        status = check_hosts(&options->stats_hosts, diag);
     if (status == NGD_OK)
         status = check_weights(options, diag);
     if (status == NGD_OK)

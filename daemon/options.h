@@ -13,6 +13,7 @@ struct ngd_options {
     int64_t socket_mode;
     char *lock_file;
     char *stats_listen;
+    struct ngd_config_list stats_hosts;
     struct ngd_config_list models_dir;
     struct ngd_config_list dump_dir;
     uint64_t dump_limit;

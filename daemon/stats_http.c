@@ -5,6 +5,7 @@
 #include "base/metrics.h"
 #include "daemon/daemon.h"
 #include "daemon/http.h"
+#include "daemon/http_request.h"
 #include "daemon/models.h"
 #include "daemon/reactor.h"
 #include "daemon/session.h"
@@ -19,6 +20,8 @@
 struct ngd_stats_http {
     struct ngd_daemon *daemon;
     struct ngd_http *http;
+    struct ngd_http_hosts hosts;
+    char host[NGD_ADDRESS_MAX]; /* as stats-listen has it */
     char address[NGD_ADDRESS_MAX];
 };
 
@@ -169,6 +172,8 @@ static ngd_status_t open_socket(struct ngd_stats_http *http, const char *text, i
         status = ngd_address_resolve(&address, &list, diag);
     if (status == NGD_OK)
         status = ngd_socket_tcp(list, fd_p, diag);
+    if (status == NGD_OK)
+        snprintf(http->host, sizeof(http->host), "%s", address.host);
     if (list)
         freeaddrinfo(list);
     if (status == NGD_OK && getsockname(*fd_p, (struct sockaddr *)&sa, &len) == 0)
@@ -193,7 +198,9 @@ ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
         ngd_diag_prefix(diag, "stats-listen: ");
         return status;
     }
-    status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->http);
+    d->stats_http->hosts =
+        (struct ngd_http_hosts){d->stats_http->host, d->options.stats_hosts.items, d->options.stats_hosts.n};
+    status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->hosts, &d->stats_http->http);
     if (status != NGD_OK)
         return ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be made");
     ngd_notice("daemon", "statistics on http://%s/", d->stats_http->address);

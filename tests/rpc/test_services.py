@@ -101,8 +101,12 @@ def raw_http(daemon, data=b"", wait=None):
 
 @test("HTTP: what is not a request, has a body or is too long is refused by status")
 def http_refusals(daemon):
-    head = b" HTTP/1.1\r\nHost: x\r\n"
-    for request, status in ((b"GET /healthz" + head + b"\r\n", 200), (b"GET http://h/healthz?x=1" + head + b"\r\n", 200),
+    head = b" HTTP/1.1\r\nHost: localhost\r\n"
+    for request, status in ((b"GET /healthz" + head + b"\r\n", 200), (b"GET http://localhost/healthz?x=1" + head + b"\r\n", 200),
+                            (b"GET http://localhost?x=/" + head + b"\r\n", 200), (b"GET healthz" + head + b"\r\n", 400),
+                            (b"GET /healthz" + head + b"no colon\r\n\r\n", 400), (b"GET /healthz" + head + b" folded: x\r\n\r\n", 400),
+                            (b"GET /healthz" + head + b"A : x\r\n\r\n", 400), (b"GET /healthz" + head + b"A: \x7f\r\n\r\n", 400),
+                            (b"GET /healthz" + head + b"A: b\nHost: x\r\n\r\n", 400), (b"GET /health z HTTP/1.1\r\n\r\n", 400),
                             (b"GET /healthz" + head + b"Content-Length: 0\r\n\r\n", 200),
                             (b"GET /healthz" + head + b"Content-Length: 5\r\n\r\nhello", 413),
                             (b"GET /healthz" + head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 413),
@@ -113,6 +117,33 @@ def http_refusals(daemon):
         answer = raw_http(daemon, request, PATIENCE)
         assert answer.startswith(b"HTTP/1.1 %d " % status), (request[:60], answer[:100])
     assert raw_http(daemon, b"HEAD /metrics" + head + b"\r\n", PATIENCE).endswith(b"\r\n\r\n")
+
+
+@test("HTTP: only requests for hosts that are known are answered, and none from pages of other origins")
+def http_hosts():
+    with Daemon("--stats-hosts=Node7.example.org", "--stats-hosts=metrics") as d:
+        def status(host, *lines, target="/healthz", version="1.1"):
+            hosts = [f"Host: {h}" for h in ([host] if isinstance(host, str) else host)]
+            request = "\r\n".join((f"GET {target} HTTP/{version}", *hosts, *lines, "", ""))
+            return int(raw_http(d, request.encode(), PATIENCE).split()[1])
+        for host in ("127.0.0.1", "127.0.0.1:9400", "10.1.2.3:80", "[::1]", "[fe80::1]:9400", "localhost", "LOCALHOST:1", "node7.example.org:9400", "metrics"):
+            assert status(host) == 200, host
+            assert status(host, f"Origin: http://{host}") == status(host, f"Origin: https://{host}") == 200, host
+            assert status("localhost", target=f"http://{host}/healthz") == 200, host
+        for host in ("", "evil.example.org", "localhost.evil.org", "evil.org:127.0.0.1", "127.0.0.1.evil.org", "127.0.0.1:80:80", "127.1", "[::1", "[::1]x", "[]",
+                     "[127.0.0.1]", "metrics.", "metrics:http", "user@metrics", "x" * 300, "node7.example.org,metrics"):
+            assert status(host) == 421, host
+            assert status(host, version="1.0") == 421, host
+            assert status("localhost", target=f"http://{host}/healthz") == 421, host
+        assert b"stats-hosts" in raw_http(d, b"GET / HTTP/1.1\r\nHost: evil.org\r\n\r\n", PATIENCE)
+        assert status([]) == 400 and status([], version="1.0") == 200
+        assert status(["localhost", "localhost"]) == 400 and status("localhost", "Origin: http://localhost", "Origin: http://localhost") == 400
+        for origin in ("http://evil.org", "null", "", "http://localhost", "http://metrics:80", "https://metrics.evil.org", "metrics"):
+            assert status("metrics", f"Origin: {origin}") == 403, origin
+        assert status([], "Origin: http://metrics", version="1.0") == 403
+    for bad in ("a:1", "http://a", "*"):
+        out = subprocess.run([DAEMON, "--check-config", f"--stats-hosts={bad}"], capture_output=True, text=True, timeout=PATIENCE)
+        assert out.returncode == 2 and "stats-hosts" in out.stderr, (bad, out)
 
 
 @test("HTTP: slow and many clients are bounded, keep no scraper away, and are closed after 10 s")

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/http_request.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <strings.h>
+
+/* What the lines of a head say, each text in the head and with NUL at its end; NULL: not said. */
+struct fields {
+    const char *method, *target, *host, *origin;
+    bool host_optional; /* HTTP/1.0 */
+    bool body, twice;   /* Host or Origin came twice */
+};
+
+static int refuse(int status, const char *why, const char **why_p)
+{
+    *why_p = why;
+    return status;
+}
+
+/* ---- hosts ------------------------------------------------------------------------------------------------ */
+
+static bool is_address(const char *text, size_t n, int family)
+{
+    unsigned char address[sizeof(struct in6_addr)];
+    char copy[INET6_ADDRSTRLEN];
+
+    if (n >= sizeof(copy))
+        return false;
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    return inet_pton(family, copy, address) == 1;
+}
+
+static bool same_name(const char *text, size_t n, const char *name)
+{
+    return name && strlen(name) == n && strncasecmp(text, name, n) == 0;
+}
+
+/* "", or ":" and digits. */
+static bool is_port(const char *text, size_t n)
+{
+    if (n == 0)
+        return true;
+    return text[0] == ':' && strspn(text + 1, "0123456789") >= n - 1;
+}
+
+/* HOST, HOST:PORT or [IPV6]:PORT. */
+static bool is_known(const char *text, size_t n, const struct ngd_http_hosts *hosts)
+{
+    const char *end = memchr(text, *text == '[' ? ']' : ':', n);
+    size_t host = end ? (size_t)(end - text) : n;
+    bool known;
+
+    if (n > 0 && *text == '[')
+        return end && is_address(text + 1, host - 1, AF_INET6) && is_port(end + 1, n - host - 1);
+    known = host > 0 && (is_address(text, host, AF_INET) || same_name(text, host, "localhost") ||
+                         same_name(text, host, hosts->own));
+    for (size_t i = 0; host > 0 && i < hosts->n_names && !known; i++)
+        known = same_name(text, host, hosts->names[i]);
+    return known && is_port(text + host, n - host);
+}
+
+/* A page of this server's own: http:// or https:// and what the request has as its host. */
+static bool is_own_origin(const char *origin, const char *host)
+{
+    if (!host)
+        return false;
+    if (strncasecmp(origin, "http://", 7) == 0)
+        return strcasecmp(origin + 7, host) == 0;
+    return strncasecmp(origin, "https://", 8) == 0 && strcasecmp(origin + 8, host) == 0;
+}
+
+/* ---- lines ------------------------------------------------------------------------------------------------ */
+
+/* Ends the next line with NUL and leaves *at behind it. NULL: there is none, or it has a control character. */
+static char *take_line(char **at, const char *end)
+{
+    char *line = *at, *p = line;
+
+    while (p < end && ((unsigned char)*p >= ' ' || *p == '\t') && *p != '\x7f')
+        p++;
+    if (end - p < 2 || p[0] != '\r' || p[1] != '\n')
+        return NULL;
+    *p = '\0';
+    *at = p + 2;
+    return line;
+}
+
+/* METHOD SP TARGET SP VERSION */
+static int read_first(char *line, struct fields *f, const char **why_p)
+{
+    char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
+
+    if (!version || target == line || version == target + 1 || strncmp(version + 1, "HTTP/", 5) != 0)
+        return refuse(400, "not an HTTP request", why_p);
+    *target++ = *version++ = '\0';
+    f->method = line;
+    f->target = target;
+    if (strlen(version) != 8 || strncmp(version, "HTTP/1.", 7) != 0 || version[7] < '0' || version[7] > '9')
+        return refuse(505, "HTTP/1.1 is spoken here", why_p);
+    f->host_optional = version[7] == '0';
+    return 200;
+}
+
+static void take_once(const char **field_p, const char *value, bool *twice)
+{
+    *twice |= *field_p != NULL;
+    *field_p = value;
+}
+
+/* NAME: VALUE. False: not that. */
+static bool read_field(char *line, struct fields *f)
+{
+    static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    char *value = line + strspn(line, token);
+    size_t n;
+
+    if (value == line || *value != ':')
+        return false;
+    *value++ = '\0';
+    value += strspn(value, " \t");
+    for (n = strlen(value); n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'); n--)
+        value[n - 1] = '\0';
+    if (strcasecmp(line, "Host") == 0)
+        take_once(&f->host, value, &f->twice);
+    else if (strcasecmp(line, "Origin") == 0)
+        take_once(&f->origin, value, &f->twice);
+    else if (strcasecmp(line, "Transfer-Encoding") == 0)
+        f->body = true;
+    else if (strcasecmp(line, "Content-Length") == 0)
+        f->body |= strcmp(value, "0") != 0;
+    return true;
+}
+
+static int read_lines(char *head, size_t n, struct fields *f, const char **why_p)
+{
+    const char *end = head + n;
+    char *line = take_line(&head, end);
+    int status = line ? read_first(line, f, why_p) : refuse(400, "not an HTTP request", why_p);
+
+    while (status == 200 && head < end) {
+        line = take_line(&head, end);
+        if (!line || !read_field(line, f))
+            status = refuse(400, "a line of the request's head is not NAME: VALUE", why_p);
+    }
+    return status;
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------ */
+
+/* The target is a path, or a whole http:// address, whose host counts as well. */
+static int check_host(const struct fields *f, const struct ngd_http_hosts *hosts, const char **path_p,
+                      const char **why_p)
+{
+    static const char unknown[] = "this server is not known by that host's name: use an IP address, localhost, or a "
+                                  "name that the daemon's option stats-hosts has";
+    const char *host = f->target + 7;
+
+    *path_p = f->target;
+    if (strncasecmp(f->target, "http://", 7) == 0) {
+        *path_p = strchr(host, '/') ? strchr(host, '/') : "/";
+        if (!is_known(host, strcspn(host, "/"), hosts))
+            return refuse(421, unknown, why_p);
+    } else if (*f->target != '/') {
+        return refuse(400, "the target of a request is a path", why_p);
+    }
+    if (!f->host && !f->host_optional)
+        return refuse(400, "a request of HTTP/1.1 has a Host", why_p);
+    if (f->host && !is_known(f->host, strlen(f->host), hosts))
+        return refuse(421, unknown, why_p);
+    if (f->origin && !is_own_origin(f->origin, f->host))
+        return refuse(403, "pages of other origins get no answer", why_p);
+    return 200;
+}
+
+int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hosts, struct ngd_http_request *request_p,
+                          const char **why_p)
+{
+    struct fields f = {0};
+    const char *path;
+    int status = read_lines(head, n, &f, why_p);
+
+    if (status != 200)
+        return status;
+    if (f.twice)
+        return refuse(400, "Host and Origin are given once", why_p);
+    if (strcmp(f.method, "GET") != 0 && strcmp(f.method, "HEAD") != 0)
+        return refuse(405, "GET and HEAD are taken", why_p);
+    if (f.body)
+        return refuse(413, "a request has no body here", why_p);
+    head[f.target - head + (ptrdiff_t)strcspn(f.target, "?#")] = '\0';
+    status = check_host(&f, hosts, &path, why_p);
+    if (status == 200)
+        *request_p = (struct ngd_http_request){.path = path, .head = strcmp(f.method, "HEAD") == 0};
+    return status;
+}
