@@ -150,6 +150,7 @@ static void buckets(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__BucketsResponse reply = NPUGRAPH__V1__BUCKETS_RESPONSE__INIT;
     struct work *w = ngd_arena_calloc(&call->life, 1, sizeof(*w));
+    struct ngd_program *prog = NULL;
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
@@ -157,13 +158,13 @@ static void buckets(struct ngd_call *call, const void *msg)
         w->call = call;
         w->q = msg;
         status = work(w, &reply, &diag);
+        prog = w->prog; /* `w` goes with the call, names in `reply` with the program */
     }
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);
     else
         ngd_call_fail(call, status, &diag);
-    if (w)
-        ngd_program_unref(w->prog);
+    ngd_program_unref(prog);
 }
 
 const struct ngd_rpc_ops ngd_rpc_graphs_buckets = {.once = true, .request = buckets};

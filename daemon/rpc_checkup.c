@@ -17,7 +17,6 @@ struct checkup_call {
     struct ngd_device *dev; /* or: */
     const struct ngd_refused_device *refused;
     struct ngd_checkup *report;
-    struct ngd_strbuf description, capabilities;
 };
 
 static char *borrow(const char *text)
@@ -48,30 +47,30 @@ static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceRespon
 static void examine(struct ngd_job *job)
 {
     struct checkup_call *c = ngd_container_of(job, struct checkup_call, job);
+    struct ngd_strbuf description, capabilities; /* not in `c`, which goes with the call */
     Npugraph__V1__ExamineDeviceResponse r = NPUGRAPH__V1__EXAMINE_DEVICE_RESPONSE__INIT;
 
-    ngd_strbuf_init(&c->description);
-    ngd_strbuf_init(&c->capabilities);
+    ngd_strbuf_init(&description);
+    ngd_strbuf_init(&capabilities);
     if (c->dev) {
         ngd_device_checkup(c->dev, c->report);
-        ngd_strbuf_append(&c->description, ngd_device_info(c->dev)->description);
-        ngd_device_describe(c->dev, &c->capabilities);
+        ngd_strbuf_append(&description, ngd_device_info(c->dev)->description);
+        ngd_device_describe(c->dev, &capabilities);
     } else {
-        ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &c->description,
-                                   &c->capabilities);
+        ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &description, &capabilities);
     }
     r.device = borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
-    r.description = borrow(ngd_strbuf_str(&c->description));
+    r.description = borrow(ngd_strbuf_str(&description));
     r.version = borrow(PACKAGE_VERSION);
-    r.capabilities = borrow(ngd_strbuf_str(&c->capabilities));
+    r.capabilities = borrow(ngd_strbuf_str(&capabilities));
     r.healthy = c->report->healthy;
     r.verdict = c->report->verdict;
-    if (fill_steps(c, &r) && !c->description.failed && !c->capabilities.failed)
+    if (fill_steps(c, &r) && !description.failed && !capabilities.failed)
         ngd_call_reply(c->call, &r.base);
     else
         ngd_call_fail(c->call, NGD_ERR_NO_MEMORY, NULL);
-    ngd_strbuf_fini(&c->description);
-    ngd_strbuf_fini(&c->capabilities);
+    ngd_strbuf_fini(&description);
+    ngd_strbuf_fini(&capabilities);
 }
 
 /* One that is open, or one that was refused at the start. */
