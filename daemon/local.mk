@@ -12,6 +12,12 @@ libngddaemon_la_SOURCES = \
 	daemon/device_list.h \
 	daemon/drain.c \
 	daemon/drain.h \
+	daemon/front/h2_guard.c \
+	daemon/front/h2_guard.h \
+	daemon/front/h2_guard_int.h \
+	daemon/front/h2_output.c \
+	daemon/front/h2_streams.c \
+	daemon/front/h2_streams.h \
 	daemon/graph_info.c \
 	daemon/graph_info.h \
 	daemon/health.h \
@@ -111,4 +117,4 @@ sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c
 npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
 
-EXTRA_DIST += daemon/rpc_methods.def
+EXTRA_DIST += daemon/rpc_methods.def daemon/front/h2_reasons.def

@@ -1,0 +1,823 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame checker in front of gRPC, with bytes in all portions and time that is said. */
+#include "base/mem.h"
+#include "daemon/front/h2_guard.h"
+#include "tests/unit/unit.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ROOM (1 << 20)
+
+enum { DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION };
+enum { ACK = 1, END_STREAM = 1, END_HEADERS = 4, PADDED = 8 };
+
+/* ---- bytes ------------------------------------------------------------------------------------------------- */
+
+struct bytes {
+    uint8_t *at;
+    size_t n;
+};
+
+static void put(struct bytes *b, const void *from, size_t n)
+{
+    ck_assert_uint_le(b->n + n, ROOM);
+    memcpy(b->at + b->n, from, n);
+    b->n += n;
+}
+
+static void put_frame(struct bytes *b, unsigned type, unsigned flags, uint32_t id, const void *payload, size_t n)
+{
+    uint8_t head[9] = {(uint8_t)(n >> 16),  (uint8_t)(n >> 8),   (uint8_t)n,         (uint8_t)type, (uint8_t)flags,
+                       (uint8_t)(id >> 24), (uint8_t)(id >> 16), (uint8_t)(id >> 8), (uint8_t)id};
+
+    put(b, head, sizeof(head));
+    if (n > 0)
+        put(b, payload, n);
+}
+
+static const uint8_t zeros[70000];
+
+static void put_begin(struct bytes *b)
+{
+    put(b, NGD_H2_PREFACE, NGD_H2_PREFACE_LEN);
+    put_frame(b, SETTINGS, 0, 0, "\0\4\0\1\0\0", 6);
+}
+
+/* A call's head, and a message of n bytes that is told as `said`. */
+static void put_call(struct bytes *b, uint32_t id, uint32_t said, uint32_t n, unsigned flags)
+{
+    uint8_t message[66000] = {0, (uint8_t)(said >> 24), (uint8_t)(said >> 16), (uint8_t)(said >> 8), (uint8_t)said};
+
+    put_frame(b, HEADERS, END_HEADERS, id, "\x83\x86", 2);
+    put_frame(b, DATA, flags, id, message, 5 + n);
+}
+
+/* What a client may say: everything once. */
+static void put_honest(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, SETTINGS, ACK, 0, NULL, 0);
+    put_frame(b, WINDOW, 0, 0, "\0\0\1\0", 4);
+    put_frame(b, HEADERS, 0, 1, "\x83\x86\x44", 3); /* in three frames */
+    put_frame(b, CONTINUATION, 0, 1, "abc", 3);
+    put_frame(b, CONTINUATION, END_HEADERS, 1, "de", 2);
+    put_frame(b, DATA, 0, 1, "\0\0\0\0\3ab", 7); /* a message in two frames, the second one padded */
+    put_frame(b, DATA, PADDED, 1, "\2c\0\0", 4);
+    put_frame(b, DATA, 0, 1, "\0\0\0\0\1x\0\0\0\0\0", 11); /* two messages in one */
+    put_frame(b, PING, 0, 0, zeros, 8);
+    put_frame(b, HEADERS, END_HEADERS | END_STREAM, 3, "\x83", 1);
+    put_frame(b, WINDOW, 0, 1, "\0\0\1\0", 4);
+    put_frame(b, PRIORITY, 0, 5, zeros, 5);
+    put_frame(b, 0x21, 0, 7, "unknown", 7);
+    put_frame(b, RST, 0, 3, "\0\0\0\10", 4);
+    put_frame(b, DATA, END_STREAM, 1, NULL, 0);
+    put_frame(b, GOAWAY, 0, 0, zeros, 8);
+}
+
+/* ---- a connection ------------------------------------------------------------------------------------------- */
+
+struct peer {
+    struct ngd_h2_guard *guard;
+    struct bytes server, client;
+    int64_t streams, held, max_streams, max_held;
+    uint32_t refusals;
+    ngd_nsec_t now;
+    ngd_nsec_t buckets[NGD_H2_BUCKETS]; /* of an identity with this connection alone */
+    ngd_nsec_t *shared;                 /* of an identity with several; NULL: those above */
+};
+
+static void to_server(void *ctx, const uint8_t *bytes, size_t n)
+{
+    put(&((struct peer *)ctx)->server, bytes, n);
+}
+static void to_client(void *ctx, const uint8_t *bytes, size_t n)
+{
+    put(&((struct peer *)ctx)->client, bytes, n);
+}
+static bool take_stream(void *ctx)
+{
+    struct peer *p = ctx;
+
+    return p->streams < p->max_streams && ++p->streams;
+}
+static bool take_bytes(void *ctx, uint64_t n)
+{
+    struct peer *p = ctx;
+
+    if (p->held + (int64_t)n > p->max_held)
+        return false;
+    p->held += (int64_t)n;
+    return true;
+}
+static void give_stream(void *ctx)
+{
+    ((struct peer *)ctx)->streams--;
+}
+static void give_bytes(void *ctx, uint64_t n)
+{
+    ((struct peer *)ctx)->held -= (int64_t)n;
+}
+static ngd_nsec_t *shared_buckets(void *ctx)
+{
+    struct peer *p = ctx;
+
+    return p->shared ? p->shared : p->buckets;
+}
+static void refused(void *ctx, const char *sentence)
+{
+    ck_assert_uint_gt(strlen(sentence), 20);
+    ((struct peer *)ctx)->refusals++;
+}
+
+static const struct ngd_h2_ops ops = {.to_server = to_server,
+                                      .to_client = to_client,
+                                      .take_stream = take_stream,
+                                      .take_bytes = take_bytes,
+                                      .give_stream = give_stream,
+                                      .give_bytes = give_bytes,
+                                      .shared_buckets = shared_buckets,
+                                      .refused = refused};
+
+static void begin(struct peer *p)
+{
+    struct ngd_h2_params params = {.ops = &ops, .ctx = p, .max_streams = 100, .max_message = 40000};
+    uint8_t *server = p->server.at, *client = p->client.at;
+
+    *p = (struct peer){.server.at = server, .client.at = client, .max_streams = 100, .max_held = 100000};
+    p->now = 1000 * NGD_SEC;
+    p->guard = ngd_h2_guard_create(&params);
+    ck_assert_ptr_nonnull(p->guard);
+}
+
+static void init(struct peer *p)
+{
+    *p = (struct peer){0};
+    p->server.at = ngd_malloc(ROOM);
+    p->client.at = ngd_malloc(ROOM);
+    begin(p);
+}
+
+/* What was charged comes back, whatever was under way. */
+static void end(struct peer *p)
+{
+    ngd_h2_guard_destroy(p->guard);
+    ck_assert_int_eq(p->streams, 0);
+    ck_assert_int_eq(p->held, 0);
+}
+
+static void fini(struct peer *p)
+{
+    end(p);
+    ngd_free(p->server.at);
+    ngd_free(p->client.at);
+}
+
+static struct ngd_h2_result say(struct peer *p, const uint8_t *bytes, size_t n)
+{
+    struct ngd_h2_result r = ngd_h2_guard_input(p->guard, bytes, n, p->now);
+
+    ck_assert_uint_le(r.used, n);
+    if (r.verdict == NGD_H2_GO_ON)
+        ck_assert_uint_eq(r.used, n);
+    return r;
+}
+
+static struct ngd_h2_result say_all(struct peer *p, const struct bytes *b)
+{
+    return say(p, b->at, b->n);
+}
+
+static struct bytes make(void (*fill)(struct bytes *b))
+{
+    struct bytes b = {.at = ngd_malloc(ROOM)};
+
+    if (fill)
+        fill(&b);
+    return b;
+}
+
+/* ---- tests ---------------------------------------------------------------------------------------------------- */
+
+START_TEST(what_an_honest_client_says_passes_unchanged_in_any_portions)
+{
+    struct bytes b = make(put_honest);
+    struct peer p;
+
+    init(&p);
+    for (size_t i = 0; i <= b.n; i++) {
+        for (size_t k = i; k <= b.n; k++) {
+            say(&p, b.at, i);
+            say(&p, b.at + i, k - i);
+            ck_assert_int_eq(say(&p, b.at + k, b.n - k).verdict, NGD_H2_GO_ON);
+            ck_assert_uint_eq(p.server.n, b.n);
+            ck_assert_mem_eq(p.server.at, b.at, b.n);
+            ck_assert_uint_eq(p.client.n, 0);
+            ck_assert_int_eq(p.streams, 1);
+            ck_assert_int_eq(p.held, 0);
+            end(&p);
+            begin(&p);
+        }
+    }
+    for (size_t i = 0; i < b.n; i++)
+        ck_assert_int_eq(say(&p, b.at + i, 1).verdict, NGD_H2_GO_ON);
+    ck_assert_mem_eq(p.server.at, b.at, b.n);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+static void bad_preface(struct bytes *b)
+{
+    put(b, "GET / HTTP/1.1\r\n\r\n", 18);
+}
+static void bad_first(struct bytes *b)
+{
+    put(b, NGD_H2_PREFACE, NGD_H2_PREFACE_LEN);
+    put_frame(b, PING, 0, 0, zeros, 8);
+}
+static void bad_first_ack(struct bytes *b)
+{
+    put(b, NGD_H2_PREFACE, NGD_H2_PREFACE_LEN);
+    put_frame(b, SETTINGS, ACK, 0, NULL, 0);
+}
+static void bad_ping(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, PING, 0, 0, zeros, 7);
+}
+static void bad_settings(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, SETTINGS, 0, 0, zeros, 7);
+}
+static void bad_large(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, 0x42, 0, 0, zeros, NGD_H2_CONTROL_MAX + 1);
+}
+static void bad_headers(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, END_HEADERS, 1, zeros, NGD_H2_BLOCK_MAX);
+}
+static void bad_block(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, 0, 1, zeros, 12000);
+    put_frame(b, CONTINUATION, 0, 1, zeros, 12000);
+    put_frame(b, CONTINUATION, END_HEADERS, 1, zeros, 12000);
+}
+static void bad_parts(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, 0, 1, "\x83", 1);
+    for (int i = 0; i < NGD_H2_BLOCK_PARTS; i++)
+        put_frame(b, CONTINUATION, 0, 1, NULL, 0);
+}
+static void bad_inside(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, 0, 1, "\x83", 1);
+    put_frame(b, PING, 0, 0, zeros, 8);
+}
+static void bad_other_block(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, 0, 1, "\x83", 1);
+    put_frame(b, CONTINUATION, END_HEADERS, 3, "\x83", 1);
+}
+static void bad_alone(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, CONTINUATION, END_HEADERS, 1, "\x83", 1);
+}
+static void bad_even(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, END_HEADERS, 2, "\x83", 1);
+}
+static void bad_idle_data(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, DATA, 0, 1, "x", 1);
+}
+static void bad_idle_reset(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, RST, 0, 1, zeros, 4);
+}
+static void bad_padding(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, HEADERS, END_HEADERS, 1, "\x83", 1);
+    put_frame(b, DATA, PADDED, 1, "\x05zz", 3);
+}
+static void bad_push(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, PUSH, END_HEADERS, 1, zeros, 4);
+}
+static void bad_ping_number(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, PING, 0, 1, zeros, 8);
+}
+static void bad_many(struct bytes *b)
+{
+    put_begin(b);
+    for (uint32_t i = 0; i <= 100; i++)
+        put_frame(b, HEADERS, END_HEADERS, 2 * i + 1, "\x83", 1);
+}
+
+static const struct {
+    void (*fill)(struct bytes *b);
+    ngd_h2_reason_t reason;
+} violations[] = {
+    {bad_preface, NGD_H2_WHY_PREFACE},
+    {bad_first, NGD_H2_WHY_FIRST_FRAME},
+    {bad_first_ack, NGD_H2_WHY_FIRST_FRAME},
+    {bad_ping, NGD_H2_WHY_FRAME_SIZE},
+    {bad_settings, NGD_H2_WHY_FRAME_SIZE},
+    {bad_large, NGD_H2_WHY_FRAME_SIZE},
+    {bad_headers, NGD_H2_WHY_HEADER_BLOCK},
+    {bad_block, NGD_H2_WHY_HEADER_BLOCK},
+    {bad_parts, NGD_H2_WHY_CONTINUATION},
+    {bad_inside, NGD_H2_WHY_CONTINUATION},
+    {bad_other_block, NGD_H2_WHY_CONTINUATION},
+    {bad_alone, NGD_H2_WHY_CONTINUATION},
+    {bad_even, NGD_H2_WHY_STREAM_ID},
+    {bad_idle_data, NGD_H2_WHY_STREAM_ID},
+    {bad_idle_reset, NGD_H2_WHY_STREAM_ID},
+    {bad_padding, NGD_H2_WHY_FRAME_SIZE},
+    {bad_push, NGD_H2_WHY_FRAME},
+    {bad_ping_number, NGD_H2_WHY_FRAME},
+    {bad_many, NGD_H2_WHY_STREAMS},
+};
+
+START_TEST(what_no_honest_client_says_ends_the_connection_in_any_portions)
+{
+    struct peer p;
+
+    init(&p);
+    for (size_t v = 0; v < sizeof(violations) / sizeof(violations[0]); v++) {
+        struct bytes b = make(violations[v].fill);
+        size_t step = b.n > 2000 ? 97 : 1;
+
+        for (size_t i = 0; i <= b.n; i += step) {
+            struct ngd_h2_result r = say(&p, b.at, i);
+
+            if (r.verdict == NGD_H2_GO_ON)
+                r = say(&p, b.at + i, b.n - i);
+            ck_assert_msg(r.verdict == NGD_H2_CLOSE, "violation %zu passed, cut at %zu", v, i);
+            ck_assert_str_eq(ngd_h2_reason_name(r.reason), ngd_h2_reason_name(violations[v].reason));
+            end(&p);
+            begin(&p);
+        }
+        ngd_free(b.at);
+    }
+    fini(&p);
+}
+END_TEST
+
+START_TEST(a_header_block_that_is_not_whole_is_not_seen_by_the_server)
+{
+    struct bytes b = make(put_begin);
+    struct peer p;
+    size_t seen;
+
+    init(&p);
+    say_all(&p, &b);
+    seen = p.server.n;
+    b.n = 0;
+    put_frame(&b, HEADERS, 0, 1, zeros, 8000);
+    put_frame(&b, CONTINUATION, 0, 1, zeros, 8000);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.server.n, seen);
+    put_frame(&b, CONTINUATION, END_HEADERS, 1, zeros, 10);
+    say(&p, b.at + b.n - 19, 19);
+    ck_assert_uint_eq(p.server.n, seen + b.n);
+    ck_assert_mem_eq(p.server.at + seen, b.at, b.n);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+static void flood_resets(struct bytes *b, uint32_t i)
+{
+    put_frame(b, HEADERS, END_HEADERS, 2 * i + 1, "\x83", 1);
+    put_frame(b, RST, 0, 2 * i + 1, zeros, 4);
+}
+static void flood_bare(struct bytes *b, uint32_t i)
+{
+    put_frame(b, HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, "\x83", 1);
+}
+static void flood_pings(struct bytes *b, uint32_t i)
+{
+    (void)i;
+    put_frame(b, PING, 0, 0, zeros, 8);
+}
+static void flood_settings(struct bytes *b, uint32_t i)
+{
+    (void)i;
+    put_frame(b, SETTINGS, 0, 0, NULL, 0);
+}
+static void flood_acks(struct bytes *b, uint32_t i)
+{
+    (void)i;
+    put_frame(b, SETTINGS, ACK, 0, NULL, 0);
+}
+static void flood_priorities(struct bytes *b, uint32_t i)
+{
+    put_frame(b, PRIORITY, 0, 2 * i + 1, zeros, 5);
+}
+static void flood_windows(struct bytes *b, uint32_t i)
+{
+    (void)i;
+    put_frame(b, WINDOW, 0, 0, "\0\0\0\1", 4);
+}
+static void flood_empty(struct bytes *b, uint32_t i)
+{
+    if (i == 0)
+        put_frame(b, HEADERS, END_HEADERS, 1, "\x83", 1);
+    put_frame(b, DATA, i % 2 ? PADDED : 0, 1, "\2\0\0", i % 2 ? 3 : 0);
+}
+static void flood_unknown(struct bytes *b, uint32_t i)
+{
+    (void)i;
+    put_frame(b, 0x77, 0, 0, NULL, 0);
+}
+
+static const struct {
+    void (*fill)(struct bytes *b, uint32_t i);
+    uint32_t burst, rate;
+} floods[] = {
+    {flood_resets, 2000, 200},   {flood_bare, 2000, 1000}, {flood_pings, 2000, 1000},
+    {flood_settings, 500, 100},  {flood_acks, 500, 100},   {flood_priorities, 1000, 100},
+    {flood_windows, 2000, 1000}, {flood_empty, 1000, 100}, {flood_unknown, 1000, 100},
+};
+
+/* The server answers bare calls, so that their number is not what stops them. */
+static void answer(struct peer *p, uint32_t id)
+{
+    struct bytes b = {.at = (uint8_t[64]){0}};
+
+    put_frame(&b, HEADERS, END_HEADERS | END_STREAM, id, "\x88", 1);
+    ngd_h2_guard_output(p->guard, b.at, b.n, p->now);
+    p->client.n = 0;
+}
+
+START_TEST(floods_of_what_is_allowed_wait_and_then_go_on)
+{
+    struct peer p;
+
+    init(&p);
+    for (size_t f = 0; f < sizeof(floods) / sizeof(floods[0]); f++) {
+        struct bytes b = make(put_begin);
+        struct ngd_h2_result r = say_all(&p, &b);
+        uint32_t i = 0;
+
+        for (; r.verdict == NGD_H2_GO_ON && i < 100000; i++) {
+            b.n = p.server.n = 0;
+            floods[f].fill(&b, i);
+            r = say_all(&p, &b);
+            answer(&p, 2 * i + 1);
+        }
+        ck_assert_int_eq(r.verdict, NGD_H2_PAUSE);
+        ck_assert_uint_ge(i, floods[f].burst - 1);
+        ck_assert_uint_le(i, floods[f].burst + 2);
+        ck_assert_int_gt(r.until, p.now);
+        ck_assert_int_le(r.until, p.now + 2 * NGD_SEC / floods[f].rate);
+        /* From then on, as often as the rate says. */
+        for (uint32_t k = 0; k < 50; k++, i++) {
+            p.now = r.until;
+            b.n = p.server.n = 0;
+            floods[f].fill(&b, i);
+            r = say_all(&p, &b);
+            answer(&p, 2 * i + 1);
+            ck_assert_int_eq(r.verdict, NGD_H2_PAUSE);
+            ck_assert_uint_eq(p.server.n, b.n); /* nothing is lost */
+        }
+        end(&p);
+        begin(&p);
+        ngd_free(b.at);
+    }
+    fini(&p);
+}
+END_TEST
+
+/* What one connection may do at once, a thousand of the same identity may not. */
+START_TEST(connections_of_an_identity_share_what_they_may_do)
+{
+    enum { PEERS = 20, EACH = 1900 }; /* pings of one connection: 2000 at once; of an identity: 8 times as many */
+    ngd_nsec_t shared[NGD_H2_BUCKETS] = {0};
+    struct bytes b = make(put_begin);
+    struct peer p[PEERS + 1];
+    uint32_t said = 0;
+
+    for (int i = 0; i <= PEERS; i++) {
+        ngd_h2_verdict_t verdict;
+
+        init(&p[i]);
+        p[i].shared = i < PEERS ? shared : NULL;
+        b.n = 0;
+        put_begin(&b);
+        verdict = say_all(&p[i], &b).verdict;
+        b.n = 0;
+        flood_pings(&b, 0);
+        for (int k = 0; k < EACH && verdict == NGD_H2_GO_ON; k++) {
+            p[i].server.n = 0;
+            verdict = say_all(&p[i], &b).verdict;
+            said += i < PEERS;
+        }
+        ck_assert_int_eq(verdict, i == PEERS || (i + 1) * EACH <= 16000 ? NGD_H2_GO_ON : NGD_H2_PAUSE);
+    }
+    ck_assert_uint_ge(said, 16000);
+    ck_assert_uint_le(said, 16000 + PEERS);
+    for (int i = 0; i <= PEERS; i++)
+        fini(&p[i]);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(windows_are_updated_as_often_as_data_comes)
+{
+    struct bytes b = make(put_begin), s = make(NULL);
+    struct peer p;
+
+    init(&p);
+    say_all(&p, &b);
+    b.n = 0;
+    put_frame(&b, WINDOW, 0, 0, "\0\0\0\1", 4);
+    put_frame(&b, WINDOW, 0, 0, "\0\0\0\1", 4);
+    put_frame(&s, DATA, 0, 1, "x", 1);
+    for (int i = 0; i < 10000; i++) {
+        ngd_h2_guard_output(p.guard, s.at, s.n, p.now);
+        ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+        p.server.n = p.client.n = 0;
+    }
+    fini(&p);
+    ngd_free(b.at);
+    ngd_free(s.at);
+}
+END_TEST
+
+/* The last bytes that gRPC and the client got. */
+static bool ends_with_reset(const struct bytes *b, uint32_t id, uint8_t code)
+{
+    uint8_t want[13] = {0, 0, 4, RST, 0, 0, 0, 0, (uint8_t)id, 0, 0, 0, code};
+
+    return b->n >= sizeof(want) && memcmp(b->at + b->n - sizeof(want), want, sizeof(want)) == 0;
+}
+
+static bool says(const struct bytes *b, const char *text)
+{
+    return memmem(b->at, b->n, text, strlen(text)) != NULL;
+}
+
+START_TEST(a_message_that_is_too_large_ends_its_call_alone)
+{
+    struct bytes b = make(put_begin);
+    struct peer p;
+
+    init(&p);
+    put_call(&b, 1, 100, 10, 0);
+    put_call(&b, 3, 40001, 1000, 0);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.refusals, 1);
+    ck_assert(ends_with_reset(&p.server, 3, 8));
+    ck_assert(ends_with_reset(&p.client, 3, 0));
+    ck_assert(says(&p.client, "max-message"));
+    ck_assert(says(&p.client, "grpc-status\1"
+                              "8"));
+    ck_assert_int_eq(p.streams, 1);
+    /* The first call goes on; what still comes for the other one is gRPC's to skip. */
+    b.n = p.server.n = p.client.n = 0;
+    put_frame(&b, DATA, 0, 3, zeros, 500);
+    put_frame(&b, DATA, END_STREAM, 1, zeros, 90);
+    say_all(&p, &b);
+    ck_assert_mem_eq(p.server.at, b.at, b.n);
+    ck_assert_uint_eq(p.client.n, 0);
+    ck_assert_int_eq(p.held, 0);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(unfinished_messages_are_charged_and_bounded)
+{
+    struct bytes b = make(put_begin);
+    struct peer p;
+
+    init(&p);
+    p.max_held = 35000;
+    put_call(&b, 1, 20000, 15000, 0);
+    put_call(&b, 3, 20000, 15000, 0);
+    say_all(&p, &b);
+    ck_assert_uint_eq(p.refusals, 0);
+    ck_assert_int_eq(p.held, 2 * (15000 + NGD_H2_FRAME_COST));
+    b.n = 0;
+    put_call(&b, 5, 20000, 15000, 0);
+    put_call(&b, 7, 15000, 15000, 0); /* whole: charged to nobody */
+    say_all(&p, &b);
+    ck_assert_uint_eq(p.refusals, 1);
+    ck_assert(says(&p.client, "max-unfinished-bytes-per-identity"));
+    b.n = 0;
+    put_frame(&b, DATA, 0, 1, zeros, 5000);
+    put_frame(&b, RST, 0, 3, zeros, 4);
+    say_all(&p, &b);
+    ck_assert_int_eq(p.held, 0);
+    /* Many small frames cost more than their bytes. */
+    b.n = 0;
+    put_frame(&b, HEADERS, END_HEADERS, 9, "\x83", 1);
+    put_frame(&b, DATA, 0, 9, "\0\0\0\x40\0", 5);
+    for (int i = 0; i < 600; i++)
+        put_frame(&b, DATA, 0, 9, "x", 1);
+    say_all(&p, &b);
+    ck_assert_uint_eq(p.refusals, 2);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(a_call_too_many_is_refused_by_a_status)
+{
+    struct bytes b = make(put_begin);
+    struct peer p;
+
+    init(&p);
+    p.max_streams = 2;
+    for (uint32_t i = 0; i < 3; i++)
+        put_call(&b, 2 * i + 1, 0, 0, 0);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.refusals, 1);
+    ck_assert_int_eq(p.streams, 2);
+    ck_assert(says(&p.client, "too many calls"));
+    answer(&p, 1);
+    b.n = 0;
+    put_call(&b, 7, 0, 0, 0);
+    say_all(&p, &b);
+    ck_assert_uint_eq(p.refusals, 1);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+static ngd_h2_verdict_t look_after(struct peer *p, ngd_nsec_t later)
+{
+    p->now += later;
+    return ngd_h2_guard_tick(p->guard, p->now).verdict;
+}
+
+START_TEST(a_message_that_does_not_go_on_ends_its_call_unless_the_server_holds_it_up)
+{
+    struct bytes b = make(put_begin);
+    struct peer p;
+
+    init(&p);
+    put_call(&b, 1, 30000, 100, 0);
+    put_call(&b, 3, 70, 70, 0);
+    say_all(&p, &b);
+    ck_assert(ngd_h2_guard_timed(p.guard));
+    ck_assert_int_eq(look_after(&p, 29 * NGD_SEC), NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.refusals, 0);
+    ck_assert_int_eq(look_after(&p, NGD_SEC), NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.refusals, 1);
+    ck_assert(says(&p.client, "grpc-status\2"
+                              "10"));
+    ck_assert(!ngd_h2_guard_timed(p.guard));
+    /* Without a window the client may not go on. */
+    b.n = 0;
+    put_frame(&b, SETTINGS, 0, 0, "\0\4\0\0\0\x69", 6);
+    ngd_h2_guard_output(p.guard, b.at, b.n, p.now);
+    b.n = 0;
+    put_frame(&b, SETTINGS, ACK, 0, NULL, 0);
+    put_call(&b, 5, 30000, 100, 0);
+    say_all(&p, &b);
+    ck_assert_int_eq(look_after(&p, 100 * NGD_SEC), NGD_H2_GO_ON);
+    ck_assert_uint_eq(p.refusals, 1);
+    b.n = 0;
+    put_frame(&b, WINDOW, 0, 5, "\0\0\1\0", 4);
+    ngd_h2_guard_output(p.guard, b.at, b.n, p.now);
+    look_after(&p, 29 * NGD_SEC);
+    ck_assert_uint_eq(p.refusals, 1);
+    look_after(&p, NGD_SEC);
+    ck_assert_uint_eq(p.refusals, 2);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(what_is_late_ends_the_connection)
+{
+    struct bytes b = make(put_begin);
+    struct ngd_h2_result r;
+    struct peer p;
+
+    init(&p);
+    say_all(&p, &b);
+    ck_assert(!ngd_h2_guard_timed(p.guard));
+    put_frame(&b, PING, 0, 0, zeros, 8);
+    say(&p, b.at + b.n - 17, 12);
+    ck_assert_int_eq(look_after(&p, 9 * NGD_SEC), NGD_H2_GO_ON);
+    ngd_h2_guard_resume(p.guard, p.now); /* it was not listened to */
+    ck_assert_int_eq(look_after(&p, 9 * NGD_SEC), NGD_H2_GO_ON);
+    r = ngd_h2_guard_tick(p.guard, p.now + NGD_SEC);
+    ck_assert_int_eq(r.verdict, NGD_H2_CLOSE);
+    ck_assert_int_eq(r.reason, NGD_H2_WHY_SLOW_FRAME);
+    end(&p);
+
+    begin(&p);
+    b.n = 0;
+    put_begin(&b);
+    say_all(&p, &b);
+    b.n = 0;
+    put_frame(&b, SETTINGS, 0, 0, NULL, 0);
+    ngd_h2_guard_output(p.guard, b.at, b.n, p.now);
+    ck_assert_int_eq(look_after(&p, 19 * NGD_SEC), NGD_H2_GO_ON);
+    r = ngd_h2_guard_tick(p.guard, p.now + NGD_SEC);
+    ck_assert_int_eq(r.reason, NGD_H2_WHY_SETTINGS_ACK);
+    ck_assert_int_eq(r.verdict, NGD_H2_CLOSE);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(words_of_the_front_go_between_two_frames_of_the_server)
+{
+    struct bytes b = make(put_begin), s = make(NULL);
+    struct peer p;
+
+    init(&p);
+    put_call(&b, 1, 50000, 10, 0);
+    put_frame(&s, HEADERS, 0, 9, "\x88", 1); /* a block in two, then data */
+    put_frame(&s, CONTINUATION, END_HEADERS, 9, "\x88\x88", 2);
+    put_frame(&s, DATA, 0, 9, zeros, 20);
+    for (size_t cut = 0; cut <= s.n; cut++) {
+        size_t block = 9 + 1 + 9 + 2, at = cut == 0 ? 0 : cut <= block ? block : s.n;
+        size_t words;
+
+        ngd_h2_guard_output(p.guard, s.at, cut, p.now);
+        say_all(&p, &b);
+        ngd_h2_guard_output(p.guard, s.at + cut, s.n - cut, p.now);
+        words = p.client.n - s.n;
+        ck_assert_uint_gt(words, 50);
+        ck_assert_mem_eq(p.client.at, s.at, at);
+        ck_assert_uint_eq(p.client.at[at + 3], HEADERS);
+        ck_assert_uint_eq(p.client.at[at + 8], 1);
+        ck_assert_mem_eq(p.client.at + at + words, s.at + at, s.n - at);
+        end(&p);
+        begin(&p);
+    }
+    fini(&p);
+    ngd_free(b.at);
+    ngd_free(s.at);
+}
+END_TEST
+
+START_TEST(a_goodbye_says_why)
+{
+    struct bytes b = make(bad_even);
+    struct peer p;
+
+    init(&p);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_CLOSE);
+    ngd_h2_guard_goodbye(p.guard, true, ngd_h2_reason_text(NGD_H2_WHY_STREAM_ID));
+    ck_assert_uint_eq(p.client.at[3], GOAWAY);
+    ck_assert(says(&p.client, ngd_h2_reason_text(NGD_H2_WHY_STREAM_ID)));
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+START_TEST(memory_that_runs_out_ends_the_connection_and_leaves_nothing)
+{
+    struct bytes b = make(put_honest);
+    struct peer p;
+
+    init(&p);
+    for (int64_t k = 0; k < 6; k++) {
+        struct ngd_h2_result r = {0};
+
+        ngd_mem_fail_after(k);
+        for (size_t i = 0; i < b.n && r.verdict == NGD_H2_GO_ON; i++)
+            r = ngd_h2_guard_input(p.guard, b.at + i, 1, p.now);
+        ngd_mem_fail_after(-1);
+        if (r.verdict == NGD_H2_CLOSE)
+            ck_assert_int_eq(r.reason, NGD_H2_WHY_MEMORY);
+        end(&p);
+        begin(&p);
+    }
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+UNIT_MAIN("daemon/front/h2_guard", what_an_honest_client_says_passes_unchanged_in_any_portions,
+          what_no_honest_client_says_ends_the_connection_in_any_portions,
+          a_header_block_that_is_not_whole_is_not_seen_by_the_server, floods_of_what_is_allowed_wait_and_then_go_on,
+          connections_of_an_identity_share_what_they_may_do, windows_are_updated_as_often_as_data_comes,
+          a_message_that_is_too_large_ends_its_call_alone, unfinished_messages_are_charged_and_bounded,
+          a_call_too_many_is_refused_by_a_status,
+          a_message_that_does_not_go_on_ends_its_call_unless_the_server_holds_it_up, what_is_late_ends_the_connection,
+          words_of_the_front_go_between_two_frames_of_the_server, a_goodbye_says_why,
+          memory_that_runs_out_ends_the_connection_and_leaves_nothing)
