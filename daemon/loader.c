@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Opening: openat2 with RESOLVE_BENEATH lets the kernel keep a path below its directory, whatever links and races do.
- * Where the kernel has no openat2, links are refused altogether.
+ * Reading: files are read and never mapped, so that one that shrinks is an error and no signal. Before the first byte
+ * is read, the loader waits until the file's time of change has settled (base/file_id.h). After the last one it looks
+ * whether the id is still the same. So what is in the table under an id are the contents that the id stands for. A file
+ * that does not settle is loaded, but not shared.
  *
  * Sharing: the table holds a reference on every loaded buffer. When it is the only one, nobody but a lookup could get
  * another, and lookups take theirs under the table's lock; so under that lock the buffer may go.
@@ -9,31 +11,27 @@
 #include "daemon/loader.h"
 
 #include "base/digest.h"
+#include "base/file_id.h"
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "base/path.h"
 #include "daemon/daemon.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHUNK_BYTES    ((uint64_t)8 << 20)
 #define PROGRESS_EVERY (100 * NGD_MSEC)
 #define TABLE_SIZE     1024
-
-struct file_id {
-    uint64_t dev, ino, size;
-    int64_t mtime;
-};
 
 /* Which part of a tensor; zeros: all of it. */
 struct part {
@@ -45,7 +43,7 @@ struct part {
 struct shared {
     struct shared *next;
     struct ngd_buffer *buffer; /* a reference */
-    struct file_id file;
+    struct ngd_file_id file;
     uint64_t offset;
     struct part part;
 };
@@ -60,19 +58,32 @@ struct ngd_loader {
 
 /* ---- sharing ------------------------------------------------------------------------------------- */
 
-static struct shared **bucket(struct ngd_loader *l, const struct file_id *file, uint64_t offset) NGD_REQUIRES(l->lock)
+static struct shared **bucket(struct ngd_loader *l, const struct ngd_file_id *file, uint64_t offset)
+    NGD_REQUIRES(l->lock)
 {
     return &l->table[ngd_hash64(file, sizeof(*file), offset) % TABLE_SIZE];
 }
 
-/* Takes the caller's reference on buffer, also when it fails. */
-static struct ngd_buffer_object *make_object(struct ngd_buffer *buffer)
+/* Takes the caller's reference on buffer, also when it fails; the buffer takes the charge. */
+static struct ngd_buffer_object *make_object(struct ngd_loaded *t, struct ngd_buffer *buffer)
 {
-    struct ngd_buffer_object *o = ngd_buffer_object_create(buffer);
+    struct ngd_buffer_object *o;
 
+    ngd_buffer_set_charge(buffer, &t->charge);
+    o = ngd_buffer_object_create(buffer);
     if (o)
         o->read_only = true;
     return o;
+}
+
+/* The same, with a view: others have the buffer too, and each pays for itself. */
+static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct ngd_buffer *buffer)
+{
+    struct ngd_buffer *view = NULL;
+
+    ngd_buffer_view(buffer, &view, NULL);
+    ngd_buffer_unref(buffer);
+    return view ? make_object(t, view) : NULL;
 }
 
 static struct part part_of(const struct ngd_loaded *t)
@@ -80,8 +91,9 @@ static struct part part_of(const struct ngd_loaded *t)
     return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end} : (struct part){0, 0, 0};
 }
 
-static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev, const struct file_id *file,
-                                             const struct ngd_loaded *t)
+/* *found_p: it is there, though no host memory may be for an object. */
+static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_device *dev,
+                                             const struct ngd_file_id *file, struct ngd_loaded *t, bool *found_p)
 {
     const uint64_t offset = t->tensor->offset;
     const struct part part = part_of(t);
@@ -89,17 +101,18 @@ static struct ngd_buffer_object *find_shared(struct ngd_loader *l, struct ngd_de
 
     ngd_mutex_lock(&l->lock);
     for (const struct shared *s = *bucket(l, file, offset); s && !buffer; s = s->next)
-        if (memcmp(&s->file, file, sizeof(*file)) == 0 && s->offset == offset && s->part.dim == part.dim &&
+        if (ngd_file_id_equal(&s->file, file) && s->offset == offset && s->part.dim == part.dim &&
             s->part.begin == part.begin && s->part.end == part.end && ngd_buffer_device(s->buffer) == dev &&
             ngd_buffer_bytes(s->buffer) == (t->bytes ? t->bytes : 1))
             buffer = ngd_buffer_ref(s->buffer);
     ngd_mutex_unlock(&l->lock);
-    return buffer ? make_object(buffer) : NULL;
+    *found_p = buffer != NULL;
+    return buffer ? make_shared_object(t, buffer) : NULL;
 }
 
 /* Takes the caller's reference on buffer, also when it fails. */
-static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct file_id *file,
-                                            const struct ngd_loaded *t, struct ngd_buffer *buffer)
+static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct ngd_file_id *file, struct ngd_loaded *t,
+                                            struct ngd_buffer *buffer)
 {
     const uint64_t offset = t->tensor->offset;
     struct shared *s = NGD_NEW(struct shared);
@@ -113,7 +126,7 @@ static struct ngd_buffer_object *add_shared(struct ngd_loader *l, const struct f
     s->next = *bucket(l, file, offset);
     *bucket(l, file, offset) = s;
     ngd_mutex_unlock(&l->lock);
-    return make_object(buffer);
+    return make_shared_object(t, buffer);
 }
 
 /* Unlinks entries into a list: those that only the table holds, or all. */
@@ -156,19 +169,19 @@ void ngd_loader_forget(struct ngd_loader *l)
 }
 
 /* Is another load of the file under way? */
-static bool is_loading(struct ngd_loader *l, const struct file_id *file) NGD_REQUIRES(l->lock)
+static bool is_loading(struct ngd_loader *l, const struct ngd_file_id *file) NGD_REQUIRES(l->lock)
 {
     ngd_list_for_each (pos, &l->loading) {
         const struct ngd_load *other = ngd_container_of(pos, struct ngd_load, link);
 
-        if (memcmp(other->file, file, sizeof(*file)) == 0)
+        if (ngd_file_id_equal(other->file, file))
             return true;
     }
     return false;
 }
 
 /* Waits for loads of the same file, so that each tensor is read once however many ask at the same time. */
-static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file,
+static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct ngd_file_id *file,
                                struct ngd_diag *diag)
 {
     bool go_on = true;
@@ -198,36 +211,6 @@ static void end_load(struct ngd_loader *l, struct ngd_load *load)
 
 /* ---- opening ------------------------------------------------------------------------------------- */
 
-/* "" = the directory itself; NULL = not below it. */
-static const char *path_below(const char *dir, const char *path)
-{
-    size_t n = strlen(dir);
-
-    while (n > 1 && dir[n - 1] == '/')
-        n--;
-    if (path[0] != '/')
-        return path;
-    if (strncmp(path, dir, n) != 0 || (path[n] != '/' && n > 1))
-        return NULL;
-    path += n;
-    return path + strspn(path, "/");
-}
-
-static int open_below(int dir, const char *path)
-{
-    struct open_how how = {.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
-                           .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    int fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
-
-    if (fd >= 0 || errno != ENOSYS)
-        return fd;
-    if (strstr(path, "..")) {
-        errno = EXDEV;
-        return -1;
-    }
-    return openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
-}
-
 static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
 {
     char real[PATH_MAX];
@@ -236,15 +219,15 @@ static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
 
     if (!realpath(dir, real))
         return NGD_ERR_PATH_NOT_ALLOWED;
-    below = path_below(dir, path);
+    below = ngd_path_below(dir, path);
     if (!below)
-        below = path_below(real, path);
+        below = ngd_path_below(real, path);
     if (!below || below[0] == '\0')
         return NGD_ERR_PATH_NOT_ALLOWED;
     d = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (d < 0)
         return NGD_ERR_PATH_NOT_ALLOWED;
-    *fd_p = open_below(d, below);
+    *fd_p = ngd_open_below(d, below);
     e = errno;
     close(d);
     if (*fd_p >= 0)
@@ -252,11 +235,11 @@ static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
     return e == ENOENT || e == ENOTDIR ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_PATH_NOT_ALLOWED;
 }
 
-static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct stat *sb,
-                              struct ngd_diag *diag)
+static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct ngd_diag *diag)
 {
     const struct ngd_config_list *dirs = &l->daemon->options.models_dir;
     ngd_status_t status = NGD_ERR_PATH_NOT_ALLOWED;
+    struct stat sb;
 
     for (size_t i = 0; i < dirs->n && status != NGD_OK; i++) {
         ngd_status_t s = open_in(dirs->items[i], path, fd_p);
@@ -271,10 +254,14 @@ static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int 
                             "%.400s: not in one of the directories that the option models-dir allows (a link out of "
                             "them counts as outside)",
                             path);
-    if (fstat(*fd_p, sb) == 0 && S_ISREG(sb->st_mode))
-        return NGD_OK;
-    close(*fd_p);
-    return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
+    status = NGD_OK;
+    if (fstat(*fd_p, &sb) != 0)
+        status = ngd_diag_set(diag, NGD_ERR_IO, "%.400s cannot be looked at: %s", path, strerror(errno));
+    else if (!S_ISREG(sb.st_mode))
+        status = ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
+    if (status != NGD_OK)
+        close(*fd_p);
+    return status;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------- */
@@ -326,18 +313,10 @@ static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_sa
                         s->dim < t->rank ? t->shape[s->dim] : 0);
 }
 
-static const struct ngd_load_slice *find_slice(const struct ngd_load *load, const char *name)
+/* Its shape and bytes, of all of it or of slice s. */
+static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_load_slice *s,
+                                struct ngd_diag *diag)
 {
-    for (size_t i = 0; i < load->n_slices; i++)
-        if (strcmp(load->slices[i].name, name) == 0)
-            return &load->slices[i];
-    return NULL;
-}
-
-/* Its shape and bytes, of all of it or of a slice. */
-static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, struct ngd_diag *diag)
-{
-    const struct ngd_load_slice *s = find_slice(load, t->tensor->name);
     ngd_status_t status = s ? check_slice(load, t->tensor, s, diag) : NGD_OK;
 
     if (status != NGD_OK)
@@ -352,54 +331,74 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
     return NGD_OK;
 }
 
-/* Each slice is of a tensor that is wanted, which has no other. */
-static ngd_status_t check_slices(const struct ngd_load *load, struct ngd_diag *diag)
+/* The tensors that are wanted, in the order of their names, or of the file. */
+static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
 {
+    const size_t n = load->n_names ? load->n_names : load->index.n;
+
+    if (n > load->index.n || load->n_slices > load->index.n)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%.300s has %zu tensors, so %zu names and %zu slices are more than one of each", load->path,
+                            load->index.n, load->n_names, load->n_slices);
+    load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
+    if (!load->tensors)
+        return NGD_ERR_NO_MEMORY;
+    for (; load->n_tensors < n; load->n_tensors++) {
+        const size_t i = load->n_tensors;
+        const struct ngd_safetensor *t =
+            load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
+
+        if (!t)
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
+                                load->names[i]);
+        load->tensors[i].tensor = t;
+    }
+    return NGD_OK;
+}
+
+/* What a load wants of one tensor of the file. */
+struct want {
+    const struct ngd_load_slice *slice;
+    bool wanted;
+};
+
+/* Gives each tensor its slice. Each slice is of a tensor that is wanted, which has no other. */
+static ngd_status_t choose_slices(const struct ngd_load *load, struct want *wants, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < load->n_tensors; i++)
+        wants[load->tensors[i].tensor - load->index.items].wanted = true;
     for (size_t i = 0; i < load->n_slices; i++) {
         const char *name = load->slices[i].name;
-        bool found = false;
+        const struct ngd_safetensor *t = ngd_safetensors_find(&load->index, name);
+        struct want *w = t ? &wants[t - load->index.items] : NULL;
 
-        for (size_t k = 0; k < load->n_tensors && !found; k++)
-            found = strcmp(load->tensors[k].tensor->name, name) == 0;
-        if (!found)
+        if (!w || !w->wanted)
             return ngd_diag_set(
                 diag, NGD_ERR_TENSOR_MISSING,
                 "%.300s: a slice of tensor %.200s is asked for, which is not among those that are loaded", load->path,
                 name);
-        if (find_slice(load, name) != &load->slices[i])
+        if (w->slice)
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.300s: two slices of tensor %.200s are asked for",
                                 load->path, name);
+        w->slice = &load->slices[i];
     }
     return NGD_OK;
 }
 
 static ngd_status_t choose_tensors(struct ngd_load *load, struct ngd_diag *diag)
 {
-    size_t n = load->n_names ? load->n_names : load->index.n;
+    ngd_status_t status = choose_names(load, diag);
+    struct want *wants = status == NGD_OK ? NGD_NEW_N(struct want, load->index.n + 1) : NULL;
 
-    /* They are looked for one by one: what that costs is bounded by the file, not by the request. */
-    if (load->n_slices > load->index.n)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "%.300s has %zu tensors, so %zu slices are more than one of each", load->path,
-                            load->index.n, load->n_slices);
-    load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
-    if (!load->tensors)
-        return NGD_ERR_NO_MEMORY;
-    for (size_t i = 0; i < n; i++) {
-        const struct ngd_safetensor *t =
-            load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
-        ngd_status_t status;
+    if (status == NGD_OK)
+        status = wants ? choose_slices(load, wants, diag) : NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; status == NGD_OK && i < load->n_tensors; i++) {
+        struct ngd_loaded *t = &load->tensors[i];
 
-        if (!t)
-            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
-                                load->names[i]);
-        load->tensors[load->n_tensors].tensor = t;
-        status = choose_part(load, &load->tensors[load->n_tensors], diag);
-        if (status != NGD_OK)
-            return status;
-        load->n_tensors++;
+        status = choose_part(load, t, wants[t->tensor - load->index.items].slice, diag);
     }
-    return check_slices(load, diag);
+    ngd_free(wants);
+    return status;
 }
 
 /* Straight into device memory where the CPU can address it. */
@@ -511,7 +510,7 @@ static ngd_status_t read_tensor(struct ngd_load *load, int fd, const struct ngd_
     return status;
 }
 
-static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file,
+static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int fd, const struct ngd_file_id *file,
                                 struct ngd_loaded *t, struct meter *m, struct ngd_diag *diag)
 {
     struct ngd_buffer *buffer;
@@ -525,27 +524,32 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
         ngd_buffer_unref(buffer);
         return status;
     }
-    t->object = add_shared(l, file, t, buffer);
+    t->object = load->settled ? add_shared(l, file, t, buffer) : make_object(t, buffer);
     return t->object ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-/* What is loaded already, and the room for the rest before any of it is allocated. */
-static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct file_id *file, struct meter *m,
-                              struct ngd_diag *diag)
+/* What is loaded already, and the room for the rest and the quota for all before any of it is allocated. */
+static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct ngd_file_id *file,
+                              struct meter *m, struct ngd_diag *diag)
 {
     load->all_shared = true;
+    ngd_device_settle(load->dev); /* what is being freed still counts */
     for (size_t i = 0; i < load->n_tensors; i++) {
         struct ngd_loaded *t = &load->tensors[i];
+        ngd_status_t status = ngd_charge_begin(&t->charge, load->payer, t->bytes ? t->bytes : 1, diag);
 
-        t->object = find_shared(l, load->dev, file, t);
-        t->shared = t->object != NULL;
+        if (status != NGD_OK)
+            return status;
+        t->object = load->settled ? find_shared(l, load->dev, file, t, &t->shared) : NULL;
+        if (t->shared && !t->object)
+            return NGD_ERR_NO_MEMORY;
         load->all_shared = load->all_shared && t->shared;
         m->total += t->shared ? 0 : t->bytes;
     }
     return m->total ? ngd_device_check_room(load->dev, m->total, load->path, diag) : NGD_OK;
 }
 
-static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, int fd, const struct file_id *file,
+static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, int fd, const struct ngd_file_id *file,
                                  struct ngd_diag *diag)
 {
     struct meter m = {0};
@@ -561,37 +565,58 @@ static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, in
     return status;
 }
 
-static void identify(const struct stat *sb, struct file_id *file)
-{
-    memset(file, 0, sizeof(*file)); /* it is hashed and compared as bytes */
-    file->dev = sb->st_dev;
-    file->ino = sb->st_ino;
-    file->size = (uint64_t)sb->st_size;
-    file->mtime = (int64_t)sb->st_mtim.tv_sec * NGD_SEC + sb->st_mtim.tv_nsec;
-}
-
 /* A file that was written meanwhile may be half old, half new; under its new time of change it will be loaded anew. */
-static ngd_status_t check_unchanged(int fd, const struct file_id *file, struct ngd_diag *diag)
+static ngd_status_t check_unchanged(int fd, const struct ngd_file_id *file, struct ngd_diag *diag)
 {
-    struct file_id now;
-    struct stat sb;
+    struct ngd_file_id now;
+    ngd_status_t status = ngd_file_identify(fd, &now, diag);
 
-    if (fstat(fd, &sb) != 0)
-        return ngd_diag_set(diag, NGD_ERR_IO, "the file cannot be looked at: %s", strerror(errno));
-    identify(&sb, &now);
-    if (memcmp(&now, file, sizeof(now)) != 0)
-        return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "the file was changed while it was read; try again when it is complete");
-    return NGD_OK;
+    if (status == NGD_OK && !ngd_file_id_equal(&now, file))
+        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                              "the file was changed while it was read; try again when it is complete");
+    return status;
 }
 
-static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, const struct stat *sb,
-                                   struct ngd_diag *diag)
+/*
+ * Identifies the file, once its time of change has settled. Waits for two seconds at most, and only for files that were
+ * changed just now. load->settled stays false when the clock of the file system is ahead, or writing goes on.
+ */
+static ngd_status_t settle(struct ngd_load *load, int fd, struct ngd_file_id *file, struct ngd_diag *diag)
 {
-    struct file_id file;
-    ngd_status_t status = read_index(fd, (uint64_t)sb->st_size, load, diag);
+    static struct ngd_log_limit limit;
+    const ngd_nsec_t end = ngd_clock_real() + NGD_FILE_SETTLE_MAX;
+    ngd_status_t status;
 
-    identify(sb, &file);
+    while ((status = ngd_file_identify(fd, file, diag)) == NGD_OK) {
+        const ngd_nsec_t wait = ngd_file_settles_in(file, ngd_file_clock());
+        const struct timespec ts = {.tv_nsec = wait < PROGRESS_EVERY ? wait : PROGRESS_EVERY};
+
+        load->settled = wait == 0;
+        if (load->settled)
+            break;
+        if (ngd_clock_real() + wait > end + PROGRESS_EVERY) {
+            ngd_log_limited(&limit, NGD_LOG_WARNING, "loader",
+                            "%s: its time of change does not come to rest; what is loaded of it is not shared",
+                            load->path);
+            break;
+        }
+        nanosleep(&ts, NULL);
+        if (!load->progress(load->ctx, 0, file->size))
+            return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
+    }
+    return status;
+}
+
+static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, struct ngd_diag *diag)
+{
+    struct ngd_file_id file;
+    ngd_status_t status = settle(load, fd, &file, diag);
+
+    if (status == NGD_OK && ngd_file_is_written(fd)) /* once settled: a write that begins later changes the id */
+        status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
+                              "a process has the file open for writing; try again when it is complete and closed");
+    if (status == NGD_OK)
+        status = read_index(fd, file.size, load, diag);
     if (status == NGD_OK)
         status = choose_tensors(load, diag);
     if (status == NGD_OK)
@@ -607,26 +632,28 @@ static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, 
 
 ngd_status_t ngd_load_run(struct ngd_loader *l, struct ngd_load *load, struct ngd_diag *diag)
 {
-    struct stat sb;
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
     int fd;
-    ngd_status_t status = open_file(l, load->path, &fd, &sb, diag);
+    ngd_status_t status = open_file(l, load->path, &fd, diag);
 
     if (status != NGD_OK)
         return status;
-    status = load_open_file(l, load, fd, &sb, diag);
+    status = load_open_file(l, load, fd, diag);
     close(fd);
     if (status != NGD_OK)
         ngd_load_fini(load);
     else
-        ngd_info("loader", "%s: %zu tensors%s", load->path, load->n_tensors,
-                 load->all_shared ? " were loaded before" : "");
+        ngd_log_limited(&limit, NGD_LOG_INFO, "loader", "%s: %zu tensors%s", load->path, load->n_tensors,
+                        load->all_shared ? " were loaded before" : "");
     return status;
 }
 
 void ngd_load_fini(struct ngd_load *load)
 {
-    for (size_t i = 0; i < load->n_tensors; i++)
+    for (size_t i = 0; i < load->n_tensors; i++) {
         ngd_object_unref(load->tensors[i].object ? &load->tensors[i].object->base : NULL);
+        ngd_charge_end(&load->tensors[i].charge);
+    }
     ngd_free(load->tensors);
     ngd_safetensors_fini(&load->index);
     load->tensors = NULL;

@@ -88,6 +88,7 @@ static int open_signals(void)
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
     signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to die */
+    signal(SIGIO, SIG_IGN);   /* who opens a file while ngd_file_is_written looks at it */
     signal(SIGPIPE, SIG_IGN); /* a client that vanishes is an error of its call, not of ours */
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
