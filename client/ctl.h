@@ -131,6 +131,7 @@ int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_quota(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_top(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);

@@ -262,6 +262,46 @@ int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
     return 0;
 }
 
+static void put_quota_rows(struct ctl_table *t, const Npugraph__V1__ShareInfo *s)
+{
+    for (size_t i = 0; i < s->n_quotas; i++) {
+        const Npugraph__V1__QuotaInfo *q = s->quotas[i];
+
+        ctl_row(t);
+        ctl_str(t, s->identity);
+        ctl_str(t, q->name);
+        (q->bytes ? ctl_bytes : ctl_int)(t, q->used);
+        (q->bytes ? ctl_bytes : ctl_int)(t, q->limit);
+        ctl_int(t, q->refused);
+    }
+}
+
+int ctl_cmd_quota(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"IDENTITY", "identity", false}, {"QUOTA", "quota", false},    {"HELD", "held", true},
+        {"LIMIT", "limit", true},        {"REFUSED", "refused", true},
+    };
+    Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
+    Npugraph__V1__ListSharesResponse *r;
+    const char *identity = argc > 1 ? argv[1] : NULL;
+    struct ctl_table *t;
+
+    if (argc > 2)
+        return ctl_usage(ctl_find_command(argv[0]), "quota takes one identity at most");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListShares", &req.base,
+                         &npugraph__v1__list_shares_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "quotas", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_shares; i++)
+        if (!identity || strcmp(r->shares[i]->identity, identity) == 0)
+            put_quota_rows(t, r->shares[i]);
+    ctl_table_end(t, "No identities.");
+    npugraph__free_message(r);
+    return 0;
+}
+
 /* Largest first: who looks at memory looks for what uses it up. */
 static int compare_buffers(const void *a, const void *b)
 {

@@ -39,6 +39,7 @@ const struct ctl_command ctl_commands[] = {
     {"sessions", "", "Connected clients and what they own", NULL, false, ctl_cmd_sessions},
     {"groups", "", "Devices whose graphs run collectives together", NULL, false, ctl_cmd_groups},
     {"shares", "", "Identities: weight, what waits, device time used", NULL, false, ctl_cmd_shares},
+    {"quota", "[IDENTITY]", "What identities hold, may hold, and were refused", NULL, false, ctl_cmd_quota},
     {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
     {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
     {"top", "[--interval TIME] [--count N]", "Live: devices, clients by device time, tokens/s, latencies",

@@ -9,6 +9,7 @@
 #include "base/lock.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/rpc_methods.h"
 #include <stdio.h>
@@ -19,7 +20,9 @@
 #define BYTES_MAX  (4u << 20)
 
 struct entry {
-    struct ngd_list link; /* answers->entries, oldest first */
+    struct ngd_list link;      /* answers->entries, oldest first */
+    struct ngd_list pool_link; /* given: in the identity's pool */
+    struct ngd_answers *answers;
     const struct ngd_method *method;
     char request_id[NGD_REQUEST_ID_MAX + 1];
     uint64_t fingerprint;    /* of the request */
@@ -27,45 +30,60 @@ struct entry {
     struct ngd_list waiting; /* calls, by answer_link */
     uint8_t *data;           /* NULL: larger than ANSWER_MAX */
     size_t n;
+    uint64_t charged;
 };
 
 struct ngd_answers {
-    struct ngd_mutex lock;
-    struct ngd_list entries NGD_GUARDED_BY(lock);
-    uint32_t n_kept NGD_GUARDED_BY(lock);
-    size_t bytes NGD_GUARDED_BY(lock);
+    struct ngd_identity *identity;
+    struct ngd_answer_pool *pool; /* the identity's: with the lock of everything here */
+    struct ngd_list entries NGD_GUARDED_BY(pool->lock);
+    uint32_t n_kept NGD_GUARDED_BY(pool->lock);
+    size_t bytes NGD_GUARDED_BY(pool->lock);
 };
 
-ngd_status_t ngd_answers_create(struct ngd_answers **answers_p)
+/* Nobody else has it yet. */
+void ngd_answer_pool_init(struct ngd_answer_pool *pool) NGD_NO_THREAD_SAFETY
+{
+    ngd_mutex_init(&pool->lock, NGD_RANK_ANSWERS);
+    ngd_list_init(&pool->kept);
+}
+
+/* The same. */
+ngd_status_t ngd_answers_create(struct ngd_identity *identity, struct ngd_answers **answers_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_answers *answers = NGD_NEW(struct ngd_answers);
 
     if (!answers)
         return NGD_ERR_NO_MEMORY;
-    ngd_mutex_init(&answers->lock, NGD_RANK_ANSWERS);
+    answers->identity = identity;
+    answers->pool = &identity->answers;
     ngd_list_init(&answers->entries);
     *answers_p = answers;
     return NGD_OK;
 }
 
+/* Under the pool's lock. */
 static void free_entry(struct entry *e)
 {
+    ngd_identity_give(e->answers->identity, NGD_QUOTA_ANSWERS, e->charged);
     ngd_list_remove(&e->link);
+    ngd_list_remove(&e->pool_link);
     ngd_free(e->data);
     ngd_free(e);
 }
 
-void ngd_answers_destroy(struct ngd_answers *answers) NGD_NO_THREAD_SAFETY
+void ngd_answers_destroy(struct ngd_answers *answers)
 {
     if (!answers)
         return;
+    ngd_mutex_lock(&answers->pool->lock);
     while (!ngd_list_empty(&answers->entries))
         free_entry(ngd_container_of(answers->entries.next, struct entry, link));
-    ngd_mutex_fini(&answers->lock);
+    ngd_mutex_unlock(&answers->pool->lock);
     ngd_free(answers);
 }
 
-static struct entry *find(struct ngd_answers *answers, const struct ngd_call *call) NGD_REQUIRES(answers->lock)
+static struct entry *find(struct ngd_answers *answers, const struct ngd_call *call) NGD_REQUIRES(answers->pool->lock)
 {
     ngd_list_for_each (pos, &answers->entries) {
         struct entry *e = ngd_container_of(pos, struct entry, link);
@@ -76,7 +94,8 @@ static struct entry *find(struct ngd_answers *answers, const struct ngd_call *ca
     return NULL;
 }
 
-static struct entry *add(struct ngd_answers *answers, struct ngd_call *call, uint64_t print) NGD_REQUIRES(answers->lock)
+static struct entry *add(struct ngd_answers *answers, struct ngd_call *call, uint64_t print)
+    NGD_REQUIRES(answers->pool->lock)
 {
     struct entry *e = NGD_NEW(struct entry);
 
@@ -86,6 +105,8 @@ static struct entry *add(struct ngd_answers *answers, struct ngd_call *call, uin
     snprintf(e->request_id, sizeof(e->request_id), "%s", call->request_id);
     e->fingerprint = print;
     e->leader = call;
+    e->answers = answers;
+    ngd_list_init(&e->pool_link);
     ngd_list_init(&e->waiting);
     ngd_list_push_back(&answers->entries, &e->link);
     return e;
@@ -130,7 +151,7 @@ enum place { LEADS, WAITS, IS_ANSWERED, IS_OTHER, NO_MEMORY };
 
 /* *data_p: a copy of the answer, for IS_ANSWERED. */
 static enum place take_place(struct ngd_answers *answers, struct ngd_call *call, uint64_t print, uint8_t **data_p,
-                             size_t *n_p) NGD_REQUIRES(answers->lock)
+                             size_t *n_p) NGD_REQUIRES(answers->pool->lock)
 {
     struct entry *e = find(answers, call);
 
@@ -159,10 +180,10 @@ bool ngd_answers_begin(struct ngd_answers *answers, struct ngd_call *call, const
     enum place place;
 
     call->answer_msg = msg;
-    ngd_mutex_lock(&answers->lock);
+    ngd_mutex_lock(&answers->pool->lock);
     place = take_place(answers, call, print, &data, &n_data);
     call->leads = place == LEADS;
-    ngd_mutex_unlock(&answers->lock);
+    ngd_mutex_unlock(&answers->pool->lock);
     if (place == IS_ANSWERED)
         repeat_answer(call, data, n_data);
     else if (place == IS_OTHER)
@@ -191,31 +212,57 @@ static struct ngd_call *pop(struct ngd_list *waiting)
     return link ? ngd_container_of(link, struct ngd_call, answer_link) : NULL;
 }
 
+/* Of whichever session of the identity. */
+static void forget(struct entry *e) NGD_NO_THREAD_SAFETY
+{
+    e->answers->n_kept--;
+    e->answers->bytes -= e->data ? e->n : 0;
+    free_entry(e);
+}
+
 /* Makes room for one more of n bytes. */
-static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answers->lock)
+static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answers->pool->lock)
 {
     ngd_list_for_each_safe (pos, next, &answers->entries) {
         struct entry *e = ngd_container_of(pos, struct entry, link);
 
         if (answers->n_kept < KEPT_MAX && answers->bytes + n <= BYTES_MAX)
             return;
-        if (e->leader)
-            continue;
-        answers->n_kept--;
-        answers->bytes -= e->data ? e->n : 0;
-        free_entry(e);
+        if (!e->leader)
+            forget(e);
     }
+}
+
+/* Makes room for n bytes in the identity's pool, as far as there is something to forget. */
+static bool make_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIRES(answers->pool->lock)
+{
+    const uint64_t limit = ngd_identity_limit(answers->identity, NGD_QUOTA_ANSWERS);
+    struct ngd_list *kept = &answers->pool->kept;
+
+    while (limit && atomic_load(&answers->identity->used[NGD_QUOTA_ANSWERS]) + n > limit) {
+        if (ngd_list_empty(kept))
+            return false;
+        forget(ngd_container_of(kept->next, struct entry, pool_link));
+    }
+    return true;
 }
 
 /* The data, or that it was given at all. Out of memory counts as too large: the repetition must not be served. */
 static void keep(struct ngd_answers *answers, struct entry *e, const uint8_t *data, size_t n)
-    NGD_REQUIRES(answers->lock)
+    NGD_REQUIRES(answers->pool->lock)
 {
     e->n = n;
     e->data = n <= ANSWER_MAX ? ngd_malloc(n + 1) : NULL;
+    if (!make_room(answers, sizeof(*e) + (e->data ? n + 1 : 0))) { /* less than one of 1 MiB may be kept */
+        ngd_free(e->data);
+        e->data = NULL;
+    }
     if (e->data)
         memcpy(e->data, data, n);
     forget_old(answers, e->data ? n : 0);
+    e->charged = sizeof(*e) + (e->data ? n + 1 : 0);
+    ngd_identity_hold(answers->identity, NGD_QUOTA_ANSWERS, e->charged);
+    ngd_list_push_back(&answers->pool->kept, &e->pool_link);
     e->leader = NULL;
     answers->n_kept++;
     answers->bytes += e->data ? n : 0;
@@ -230,12 +277,12 @@ void ngd_answers_succeeded(struct ngd_answers *answers, struct ngd_call *call, c
     struct entry *e;
 
     ngd_list_init(&waiting);
-    ngd_mutex_lock(&answers->lock);
+    ngd_mutex_lock(&answers->pool->lock);
     call->leads = false;
     e = find(answers, call);
     keep(answers, e, data, n);
     take_waiting(e, &waiting);
-    ngd_mutex_unlock(&answers->lock);
+    ngd_mutex_unlock(&answers->pool->lock);
     while ((other = pop(&waiting)))
         repeat_answer(other, data, n);
 }
@@ -271,7 +318,7 @@ void ngd_answers_failed(struct ngd_answers *answers, struct ngd_call *call, ngd_
     struct entry *e;
 
     ngd_list_init(&waiting);
-    ngd_mutex_lock(&answers->lock);
+    ngd_mutex_lock(&answers->pool->lock);
     call->leads = false;
     e = find(answers, call);
     if (atomic_load(&call->cancelled))
@@ -280,10 +327,10 @@ void ngd_answers_failed(struct ngd_answers *answers, struct ngd_call *call, ngd_
         take_waiting(e, &waiting);
         free_entry(e);
     }
-    ngd_mutex_unlock(&answers->lock);
+    ngd_mutex_unlock(&answers->pool->lock);
     if (next) {
         next->answer_job.fn = serve;
-        ngd_jobs_add(next->daemon->jobs, &next->answer_job);
+        ngd_jobs_add_for(next->daemon->jobs, &next->answer_job, next->identity->key);
     }
     while ((other = pop(&waiting)))
         ngd_call_fail(other, status, diag);

@@ -13,9 +13,12 @@
  * after a broken connection is not refused because the first attempt was cancelled.
  * Only successes are kept: what was refused may be tried again under the same id.
  *
- * Threads: any. Memory: one table per session. Bounds: the last 64 answers, of at most 1 MiB each and 4 MiB together;
- * of larger ones is only kept that they were given. Waiting calls are bounded by max-inflight.
+ * Threads: any. Memory: one table per session. Bounds: the last 64 answers of a session, of at most 1 MiB each and 4
+ * MiB together; of larger ones is only kept that they were given. All sessions of an identity together keep
+ * max-answer-bytes-per-identity: for more, the oldest of them are forgotten. Waiting calls are bounded by max-inflight.
  */
+#include "base/list.h"
+#include "base/lock.h"
 #include "base/status.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +26,18 @@
 
 struct ngd_answers;
 struct ngd_call;
+struct ngd_identity;
 
-ngd_status_t ngd_answers_create(struct ngd_answers **answers_p);
+/* Of an identity: its lock is that of the tables of all its sessions. */
+struct ngd_answer_pool {
+    struct ngd_mutex lock;                     /* rank ANSWERS */
+    struct ngd_list kept NGD_GUARDED_BY(lock); /* of all tables, in the order in which they were given */
+};
+
+void ngd_answer_pool_init(struct ngd_answer_pool *pool);
+
+/* Of one session of the identity, which outlives it. */
+ngd_status_t ngd_answers_create(struct ngd_identity *identity, struct ngd_answers **answers_p);
 void ngd_answers_destroy(struct ngd_answers *answers); /* no call is under way any more; NULL is fine */
 
 /*

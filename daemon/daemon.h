@@ -66,6 +66,7 @@ struct ngd_daemon {
     struct ngd_reactor_watch *expiry; /* of sessions' grace periods */
     struct ngd_jobs *jobs;            /* captures of models, large graphs */
     struct ngd_jobs *loads;           /* reads of checkpoint files */
+    struct ngd_jobs *store_jobs;      /* calls that list, read or change the store */
     struct ngd_jobs *reaper;          /* gives back memory of sessions that ended */
     struct ngd_models *models;
     struct ngd_sessions *sessions;

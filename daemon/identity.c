@@ -1,30 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/identity.h"
+#include "base/digest.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/metrics.h"
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 struct ngd_identities {
     struct ngd_identities_params params;
-    char own_name[32]; /* the daemon's own user is an admin */
+    char own_name[32];  /* the daemon's own user is an admin */
+    uint8_t secret[32]; /* of this process: keys of identities are made of it */
     struct ngd_mutex lock;
     struct ngd_identity *first NGD_GUARDED_BY(lock);
 };
 
 static const struct {
-    const char *name, *what;
+    const char *name, *option, *noun;
+    bool is_bytes;
 } quotas[] = {
-    [NGD_QUOTA_SESSIONS] = {"sessions", "open sessions (max-sessions-per-identity)"},
-    [NGD_QUOTA_GRAPHS] = {"graphs", "registered graphs (max-graphs-per-identity)"},
-    [NGD_QUOTA_SEQUENCES] = {"sequences", "open sequences (max-sequences-per-identity)"},
-    [NGD_QUOTA_BYTES] = {"bytes", "bytes in buffers (max-bytes-per-identity)"},
-    [NGD_QUOTA_KV_BLOCKS] = {"kv_blocks", "KV blocks (max-kv-blocks-per-identity)"},
+#define SIZE                                                                true
+#define INT                                                                 false
+#define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) {name, option, noun, type},
+#include "daemon/quotas.def"
+#undef NGD_QUOTA
+#undef SIZE
+#undef INT
 };
 
 const char *ngd_quota_name(ngd_quota_t kind)
 {
     return quotas[kind].name;
+}
+
+bool ngd_quota_is_bytes(ngd_quota_t kind)
+{
+    return quotas[kind].is_bytes;
 }
 
 ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, struct ngd_identities **table_p)
@@ -33,11 +47,24 @@ ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, s
 
     if (!table)
         return NGD_ERR_NO_MEMORY;
+    if (getrandom(table->secret, sizeof(table->secret), 0) != sizeof(table->secret)) {
+        ngd_free(table);
+        return NGD_ERR_INTERNAL;
+    }
     table->params = *params;
     snprintf(table->own_name, sizeof(table->own_name), "uid:%lu", (unsigned long)geteuid());
     ngd_mutex_init(&table->lock, NGD_RANK_IDENTITIES);
     *table_p = table;
     return NGD_OK;
+}
+
+static void log_held(const struct ngd_identity *identity)
+{
+    ngd_error("identity", "%s has %u references at the end", identity->name, identity->refs);
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++)
+        if (atomic_load(&identity->used[i]))
+            ngd_error("identity", "%s is charged with %llu %s at the end", identity->name,
+                      (unsigned long long)atomic_load(&identity->used[i]), quotas[i].noun);
 }
 
 /* No other thread has the table any more. */
@@ -48,6 +75,8 @@ void ngd_identities_destroy(struct ngd_identities *table) NGD_NO_THREAD_SAFETY
     while (table->first) {
         struct ngd_identity *identity = table->first;
 
+        log_held(identity);
+        assert(!"an identity is held at the end");
         table->first = identity->next;
         ngd_free(identity);
     }
@@ -65,6 +94,24 @@ static bool is_admin(const struct ngd_identities *table, const char *name)
     return false;
 }
 
+static uint64_t make_key(const struct ngd_identities *table, const char *name)
+{
+    struct {
+        uint8_t secret[32];
+        char name[NGD_IDENTITY_MAX];
+    } text = {.name = ""};
+    struct ngd_digest digest;
+    uint64_t key;
+
+    memcpy(text.secret, table->secret, sizeof(text.secret));
+    snprintf(text.name, sizeof(text.name), "%s", name);
+    ngd_digest_of(&text, sizeof(text), &digest);
+    memcpy(&key, digest.b, sizeof(key));
+    return key ? key : 1;
+}
+
+static void init_payers(struct ngd_identity *identity);
+
 struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *name)
 {
     struct ngd_identity *identity;
@@ -78,6 +125,9 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
     } else if ((identity = NGD_NEW(struct ngd_identity))) {
         snprintf(identity->name, sizeof(identity->name), "%s", name);
         identity->admin = is_admin(table, name);
+        identity->key = make_key(table, name);
+        init_payers(identity);
+        ngd_answer_pool_init(&identity->answers);
         identity->refs = 1;
         identity->table = table;
         identity->next = table->first;
@@ -113,28 +163,107 @@ struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity)
         *at = identity->next;
     }
     ngd_mutex_unlock(&table->lock);
-    if (last)
+    if (last) {
+        ngd_mutex_fini(&identity->answers.lock);
         ngd_free(identity);
+    }
     return NULL;
+}
+
+uint64_t ngd_identity_room(const struct ngd_identity *identity, uint64_t total)
+{
+    return identity->admin ? total : total - total / 8;
+}
+
+uint64_t ngd_identity_limit(const struct ngd_identity *identity, ngd_quota_t kind)
+{
+    const struct ngd_identities_params *params = &identity->table->params;
+
+    return identity->admin ? params->admin_limits[kind] : params->limits[kind];
+}
+
+static ngd_status_t refuse(struct ngd_identity *identity, ngd_quota_t kind, uint64_t used, uint64_t n,
+                           struct ngd_diag *diag)
+{
+    atomic_fetch_add_explicit(&identity->refused[kind], 1, memory_order_relaxed);
+    ngd_metric_row_add(ngd_metric_row(NGD_M_QUOTA_REFUSED, quotas[kind].name), 1);
+    return ngd_diag_set(diag, NGD_ERR_QUOTA, "%s has %llu of %llu %s (%s); %llu more do not fit: free some first",
+                        identity->name, (unsigned long long)used,
+                        (unsigned long long)ngd_identity_limit(identity, kind), quotas[kind].noun, quotas[kind].option,
+                        (unsigned long long)n);
 }
 
 ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n, struct ngd_diag *diag)
 {
-    uint64_t limit = identity->table->params.limits[kind];
+    uint64_t limit = ngd_identity_limit(identity, kind);
     uint64_t used = atomic_load(&identity->used[kind]), sum;
 
     do {
         if (__builtin_add_overflow(used, n, &sum) || (limit && sum > limit))
-            return ngd_diag_set(diag, NGD_ERR_QUOTA, "%s has %llu of %llu %s; %llu more do not fit: free some first",
-                                identity->name, (unsigned long long)used, (unsigned long long)limit, quotas[kind].what,
-                                (unsigned long long)n);
+            return refuse(identity, kind, used, n, diag);
     } while (!atomic_compare_exchange_weak(&identity->used[kind], &used, sum));
     return NGD_OK;
 }
 
+void ngd_identity_hold(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n)
+{
+    atomic_fetch_add(&identity->used[kind], n);
+}
+
 void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n)
 {
-    atomic_fetch_sub(&identity->used[kind], n);
+    uint64_t had = atomic_fetch_sub(&identity->used[kind], n);
+
+    assert(had >= n);
+    (void)had;
+}
+
+/* ---- as a payer ---- */
+
+static struct ngd_identity_payer *of_payer(struct ngd_payer *payer)
+{
+    return ngd_container_of(payer, struct ngd_identity_payer, base);
+}
+
+static ngd_status_t payer_take(struct ngd_payer *payer, uint64_t n, struct ngd_diag *diag)
+{
+    return ngd_identity_take(of_payer(payer)->identity, of_payer(payer)->kind, n, diag);
+}
+
+static void payer_give(struct ngd_payer *payer, uint64_t n)
+{
+    ngd_identity_give(of_payer(payer)->identity, of_payer(payer)->kind, n);
+}
+
+static void payer_ref(struct ngd_payer *payer)
+{
+    ngd_identity_ref(of_payer(payer)->identity);
+}
+
+static void payer_unref(struct ngd_payer *payer)
+{
+    ngd_identity_unref(of_payer(payer)->identity);
+}
+
+static const struct ngd_payer_ops payer_ops = {
+    .take = payer_take, .give = payer_give, .ref = payer_ref, .unref = payer_unref};
+
+static void init_payers(struct ngd_identity *identity)
+{
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++)
+        identity->payers[i] =
+            (struct ngd_identity_payer){.base.ops = &payer_ops, .identity = identity, .kind = (ngd_quota_t)i};
+}
+
+struct ngd_payer *ngd_identity_payer(struct ngd_identity *identity, ngd_quota_t kind)
+{
+    return &identity->payers[kind].base;
+}
+
+struct ngd_payers ngd_identity_payers(struct ngd_identity *identity)
+{
+    return (struct ngd_payers){ngd_identity_payer(identity, NGD_QUOTA_HOST_BYTES),
+                               ngd_identity_payer(identity, NGD_QUOTA_BYTES)};
 }
 
 bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_stats *share,
@@ -147,8 +276,15 @@ bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_s
         if (strcmp(identity->name, share->name) == 0)
             break;
     for (int i = 0; identity && i < NGD_QUOTA_KINDS; i++)
-        usage_p[i] = (struct ngd_quota_usage){atomic_load(&identity->used[i]), table->params.limits[i]};
+        usage_p[i] =
+            (struct ngd_quota_usage){atomic_load(&identity->used[i]), ngd_identity_limit(identity, (ngd_quota_t)i),
+                                     atomic_load(&identity->refused[i])};
     ngd_mutex_unlock(&table->lock);
-    usage_p[NGD_QUOTA_KV_BLOCKS] = (struct ngd_quota_usage){share->kv_blocks, share->kv_limit};
+    usage_p[NGD_QUOTA_KV_BLOCKS] = (struct ngd_quota_usage){share->kv_blocks, share->kv_limit, share->kv_refused};
+    usage_p[NGD_QUOTA_CAPTURES] =
+        (struct ngd_quota_usage){share->captures, share->capture_limit, share->captures_refused};
+    usage_p[NGD_QUOTA_STORE_BYTES] =
+        (struct ngd_quota_usage){share->store_bytes, share->store_limit, share->store_refused};
+    usage_p[NGD_QUOTA_QUEUED] = (struct ngd_quota_usage){share->waiting, share->queue_limit, share->queue_refused};
     return identity != NULL;
 }

@@ -11,8 +11,11 @@
  *
  * Threads: any. Memory: counted references; an identity leaves the table with the last one.
  */
+#include "base/charge.h"
 #include "base/lock.h"
 #include "base/status.h"
+#include "daemon/answers.h"
+#include "daemon/quotas.h"
 #include "scheduler/share.h"
 #include <stdatomic.h>
 #include <stdint.h>
@@ -20,22 +23,23 @@
 
 #define NGD_IDENTITY_MAX 160
 
-typedef enum ngd_quota {
-    NGD_QUOTA_SESSIONS,
-    NGD_QUOTA_GRAPHS,
-    NGD_QUOTA_SEQUENCES,
-    NGD_QUOTA_BYTES,
-    NGD_QUOTA_KV_BLOCKS, /* counted by the identity's share: scheduler/share.h */
-    NGD_QUOTA_KINDS
-} ngd_quota_t;
+/* One count of an identity, for what is charged below the daemon. */
+struct ngd_identity_payer {
+    struct ngd_payer base;
+    struct ngd_identity *identity;
+    ngd_quota_t kind;
+};
 
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];
     bool admin;
+    uint64_t key;  /* never 0; the same for the same name while the daemon lives, and not to be guessed */
     uint32_t refs; /* the table's lock */
     struct ngd_identities *table;
     struct ngd_identity *next;
-    _Atomic uint64_t used[NGD_QUOTA_KINDS];
+    _Atomic uint64_t used[NGD_QUOTA_KINDS], refused[NGD_QUOTA_KINDS];
+    struct ngd_identity_payer payers[NGD_QUOTA_KINDS];
+    struct ngd_answer_pool answers;
 };
 
 struct ngd_identities;
@@ -43,7 +47,8 @@ struct ngd_identities;
 struct ngd_identities_params {
     const char *const *admins; /* names; copied by reference, must outlive the table */
     size_t n_admins;
-    uint64_t limits[NGD_QUOTA_KINDS]; /* 0: none */
+    uint64_t limits[NGD_QUOTA_KINDS];       /* 0: none */
+    uint64_t admin_limits[NGD_QUOTA_KINDS]; /* of administrators */
 };
 
 ngd_status_t ngd_identities_create(const struct ngd_identities_params *params, struct ngd_identities **table_p);
@@ -53,17 +58,29 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
 struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity);
 struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity); /* returns NULL; NULL is fine */
 
-/* What the identity of a share has of each quota, and may have (0: no limit). False: there is none of that name. */
+/*
+ * What the identity of a share has of each quota, may have (0: no limit), and how often more was refused. False: there
+ * is none of that name.
+ */
 struct ngd_quota_usage {
-    uint64_t used, limit;
+    uint64_t used, limit, refused;
 };
 bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_stats *share,
                           struct ngd_quota_usage usage_p[NGD_QUOTA_KINDS]);
 /* "sessions", "graphs", ... */
 const char *ngd_quota_name(ngd_quota_t kind);
+bool ngd_quota_is_bytes(ngd_quota_t kind);
+/* Of what all identities have together, `total`, those that are not administrators leave an eighth free. */
+uint64_t ngd_identity_room(const struct ngd_identity *identity, uint64_t total);
+uint64_t ngd_identity_limit(const struct ngd_identity *identity, ngd_quota_t kind); /* 0: none */
 
 /* QUOTA names what is used up; nothing is taken then. */
 ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n, struct ngd_diag *diag);
+/* As take, without a limit. */
+void ngd_identity_hold(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n);
 void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n);
+/* For charges (base/charge.h), which keep the identity. */
+struct ngd_payer *ngd_identity_payer(struct ngd_identity *identity, ngd_quota_t kind);
+struct ngd_payers ngd_identity_payers(struct ngd_identity *identity); /* for objects of the scheduler */
 
 #endif

@@ -44,6 +44,7 @@ libngddaemon_la_SOURCES = \
 	daemon/options.c \
 	daemon/options.h \
 	daemon/patterns.c daemon/patterns.h \
+	daemon/quotas.h \
 	daemon/peers.c \
 	daemon/peers.h \
 	daemon/reactor.c \
@@ -117,4 +118,4 @@ sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c
 npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
 
-EXTRA_DIST += daemon/rpc_methods.def daemon/front/h2_reasons.def
+EXTRA_DIST += daemon/quotas.def daemon/rpc_methods.def daemon/front/h2_reasons.def

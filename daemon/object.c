@@ -12,8 +12,15 @@ const char *ngd_object_kind_name(ngd_object_kind_t kind)
 
 void ngd_object_unref(struct ngd_object *object)
 {
-    if (object && atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) == 1)
-        object->release(object);
+    struct ngd_charge charge, host;
+
+    if (!object || atomic_fetch_sub_explicit(&object->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    charge = ngd_charge_move(&object->charge);
+    host = ngd_charge_move(&object->host);
+    object->release(object);
+    ngd_charge_end(&charge);
+    ngd_charge_end(&host);
 }
 
 static void release_buffer(struct ngd_object *object)

@@ -24,7 +24,9 @@ typedef enum ngd_object_kind {
 struct ngd_object {
     ngd_object_kind_t kind;
     _Atomic uint32_t refs;                      /* starts at one: the maker's */
-    uint64_t bytes;                             /* counted against the identity's quota */
+    uint64_t bytes;                             /* of a buffer */
+    struct ngd_charge host;                     /* of the record itself */
+    struct ngd_charge charge;                   /* ends when the object is freed; a buffer's is the memory's own */
     const char *name;                           /* of which there is one of this kind in a session; NULL: none */
     void (*close)(struct ngd_object *object);   /* optional: the session lets go of it; once */
     void (*release)(struct ngd_object *object); /* the last reference is gone; frees it */

@@ -99,8 +99,6 @@ const struct ngd_config_option ngd_options_table[] = {
           "steps "
           "and chunks of prompts take turns."),
     COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
-    COUNT("queue-limit-per-identity", queue_limit_per_identity, "0", 0, 1 << 20,
-          "Replays of one identity that may wait; more are refused. 0: no bound but queue-limit."),
     {"weight", NGD_CONFIG_LIST, AT(weight), "", 0, 0, NULL,
      "IDENTITY=N: the identity's weight, 1 to 1000, when more device time is asked for than there is; identities get "
      "time in proportion to their weights. Who is not named has 100.",
@@ -135,21 +133,14 @@ const struct ngd_config_option ngd_options_table[] = {
     COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
           "Calls under way in all; more are refused. Status and health are not."),
     COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in all."),
-    COUNT("max-sessions-per-identity", max_sessions_per_identity, "1024", 1, 1 << 20, "Open sessions of one identity."),
-    COUNT("max-graphs-per-identity", max_graphs_per_identity, "4096", 1, 1 << 20, "Registered graphs of one identity."),
-    COUNT("max-sequences-per-identity", max_sequences_per_identity, "4096", 1, 1 << 20,
-          "Open sequences of one identity."),
-    COUNT("max-kv-blocks-per-identity", max_kv_blocks_per_identity, "0", 0, INT64_C(1) << 40,
-          "KV blocks that the contexts of one identity's sequences may take, in all models. Each sequence counts for "
-          "itself, for blocks that it shares too, and while it has given them up. 0: no limit but the models'."),
+#define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) \
+    {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, false},
+#include "daemon/quotas.def"
+#undef NGD_QUOTA
     COUNT("max-device-share-per-identity", max_device_share_per_identity, "0", 0, 100,
           "Percent of the time of each device's stream slots that one identity gets at most. What it asks for beyond "
           "that "
           "waits, though the device be idle; what cannot meet its deadline by that is refused. 0: no cap."),
-    {"max-bytes-per-identity", NGD_CONFIG_SIZE, AT(max_bytes_per_identity), "0", 0, INT64_C(1) << 50, NULL,
-     "Device memory in buffers of one identity; loaded files count for everybody who loaded them. 0: no limit but the "
-     "device's.",
-     false},
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
      "PEM file of the server's certificate chain. Read again when it changes.", false},
     {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file of the certificate's key.", false},

@@ -7,6 +7,7 @@
  * Threads: read-only after start, except that SIGHUP changes log_level.
  */
 #include "base/config.h"
+#include "daemon/quotas.h"
 
 struct ngd_options {
     struct ngd_config_list listen;
@@ -31,7 +32,7 @@ struct ngd_options {
     bool merge;
     ngd_nsec_t merge_wait;
     int64_t prompt_share;
-    int64_t queue_limit, queue_limit_per_identity;
+    int64_t queue_limit;
     struct ngd_config_list weight;
     int64_t capture_limit;
     char *store_dir;
@@ -45,12 +46,8 @@ struct ngd_options {
     int64_t max_streams;
     int64_t max_inflight;
     int64_t max_sessions;
-    int64_t max_sessions_per_identity;
-    int64_t max_graphs_per_identity;
-    int64_t max_sequences_per_identity;
-    int64_t max_kv_blocks_per_identity;
+    uint64_t quotas[NGD_QUOTA_KINDS]; /* of one identity; see daemon/quotas.def */
     int64_t max_device_share_per_identity;
-    uint64_t max_bytes_per_identity;
     char *tls_cert, *tls_key, *tls_client_ca;
     bool allow_plaintext;
     struct ngd_config_list admin_identities;

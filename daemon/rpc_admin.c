@@ -260,6 +260,8 @@ static bool fill_quotas(struct share_list *list, const struct ngd_share_stats *s
         infos[i].name = borrow(ngd_quota_name((ngd_quota_t)i));
         infos[i].used = usage[i].used;
         infos[i].limit = usage[i].limit;
+        infos[i].refused = usage[i].refused;
+        infos[i].bytes = ngd_quota_is_bytes((ngd_quota_t)i);
         item->quotas[item->n_quotas++] = &infos[i];
     }
     return true;

@@ -80,11 +80,8 @@ void rpc_call_drop_message(struct rpc_call *call)
     }
     ngd_free(call->flat);
     call->flat = NULL;
-    if (call->message_bytes > RPC_KEEP_ARENA)
-        ngd_arena_fini(&call->pub.arena);
-    else
-        ngd_arena_reset(&call->pub.arena);
-    call->message_bytes = 0;
+    ngd_charge_end(&call->charge);
+    ngd_arena_trim(&call->pub.arena, RPC_KEEP_STREAM);
 }
 
 void rpc_call_drop_reserved(struct rpc_call *call)
@@ -97,8 +94,6 @@ void rpc_call_drop_reserved(struct rpc_call *call)
 /* What one use of the object left behind; the object itself goes back to the pool. No other thread has it now. */
 static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
 {
-    bool large = call->message_bytes > RPC_KEEP_ARENA;
-
     rpc_call_drop_message(call);
     rpc_call_drop_reserved(call);
     while (call->out_head) {
@@ -122,10 +117,8 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->owed = call->told = call->paused = false;
     call->end_status = call->lost = NGD_OK;
     call->end_asked = false;
-    if (large)
-        ngd_arena_fini(&call->pub.life);
-    else
-        ngd_arena_reset(&call->pub.life);
+    ngd_arena_trim(&call->pub.arena, ARENA_BLOCK); /* hundreds of these objects wait for calls */
+    ngd_arena_trim(&call->pub.life, ARENA_BLOCK);
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
     call->pub.leads = false;

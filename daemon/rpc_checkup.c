@@ -114,7 +114,8 @@ static void examine_device(struct ngd_call *call, const void *msg)
     }
     c->call = call;
     c->job.fn = examine;
-    ngd_jobs_add(call->daemon->jobs, &c->job);
+    c->job.slow = true;
+    ngd_jobs_add_for(call->daemon->jobs, &c->job, call->identity->key);
 }
 
 const struct ngd_rpc_ops ngd_rpc_admin_examine_device = {.request = examine_device};

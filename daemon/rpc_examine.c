@@ -102,12 +102,12 @@ static void begin(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_
         ngd_call_fail(call, status, NULL);
         return;
     }
-    *e = (struct examination){.job.fn = fn, .call = call, .q = msg};
+    *e = (struct examination){.job = {.fn = fn, .slow = true}, .call = call, .q = msg};
     status = find_subject(e, &diag);
     if (status == NGD_OK)
         status = read_lists(e);
     if (status == NGD_OK)
-        ngd_jobs_add(call->daemon->jobs, &e->job);
+        ngd_jobs_add_for(call->daemon->jobs, &e->job, call->identity->key);
     else
         finish(e, status, NULL, &diag);
 }

@@ -3,7 +3,9 @@
 #include "base/metrics.h"
 #include "base/strbuf.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/graph_info.h"
+#include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/patterns.h"
 #include "daemon/rpc_graphs.h"
@@ -87,6 +89,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
                                     struct ngd_diag *diag)
 {
     struct ngd_daemon *d = r->call->daemon;
+    const struct ngd_owner owner = {ngd_session_share(r->call->session), ngd_identity_payers(r->call->identity)};
     struct ngd_graph_options options;
     struct ngd_pattern_set *patterns = NULL;
     struct ngd_object *group = NULL;
@@ -104,7 +107,7 @@ static ngd_status_t register_parsed(struct registration *r, struct ngd_graph *g,
     if (status == NGD_OK)
         status = ngd_program_open_in(d->sched, dev, g, &options, patterns,
                                      group ? ngd_container_of(group, struct ngd_group_object, base)->group : NULL,
-                                     NULL, &prog, &shared, diag);
+                                     &owner, &prog, &shared, diag);
     ngd_pattern_set_unref(patterns);
     ngd_object_unref(group);
     if (status != NGD_OK)
@@ -162,7 +165,7 @@ static void register_graph(struct ngd_call *call, const void *msg)
     }
     *r = (struct registration){.job.fn = register_job, .call = call, .q = q};
     if (strlen(q->text) > INLINE_TEXT)
-        ngd_jobs_add(call->daemon->jobs, &r->job);
+        ngd_jobs_add_for(call->daemon->jobs, &r->job, call->identity->key);
     else
         run_registration(r);
 }

@@ -49,7 +49,7 @@ static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ng
 
 static void create(struct ngd_call *call, const void *msg)
 {
-    ngd_call_job_add(call->daemon->jobs, call, msg, run_create);
+    ngd_call_job_add(call->daemon->jobs, call, msg, run_create, NGD_CALL_JOB_SLOW);
 }
 
 const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create};

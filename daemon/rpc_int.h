@@ -14,6 +14,7 @@
  * calls, which only the receiving thread starts (gRPC allows sends and receives to be synchronised apart). gRPC never
  * calls back into us, so the lock is safe to hold there.
  */
+#include "base/charge.h"
 #include "base/lock.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/rpc_server.h"
@@ -21,8 +22,10 @@
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/grpc.h>
 
-#define RPC_KEEP_ARENA (64u << 10) /* messages above this give their memory back at once */
-#define RPC_UNSENT_MAX 16
+#define RPC_FLAT_ARENA  (64u << 10)  /* a message in pieces is put together in the arena up to this, else on the heap */
+#define RPC_KEEP_STREAM (128u << 10) /* of its arena a stream keeps this from one message to the next */
+#define RPC_UNSENT_MAX  16
+#define RPC_CHARGE_FROM (64u << 10) /* messages above this are charged; others are bounded by the number of calls */
 
 struct ngd_metric_row;
 struct rpc_call;
@@ -56,8 +59,8 @@ struct rpc_call {
 
     /* The message with the handler. Receiving thread, then the owner. */
     grpc_byte_buffer *received, *message;
-    uint8_t *flat; /* NULL unless the message had to be copied into one piece */
-    size_t message_bytes;
+    uint8_t *flat;            /* NULL unless the message had to be copied into one piece */
+    struct ngd_charge charge; /* of a large message */
     grpc_slice reserved;
     bool has_reserved;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.LoadSafetensors: a job on the loading threads, with its progress as messages. */
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/loader.h"
 #include "daemon/rpc_methods.h"
@@ -118,13 +119,14 @@ static void request(struct ngd_call *call, const void *msg)
         return;
     }
     l->call = call;
+    l->load.payer = ngd_identity_payer(call->identity, NGD_QUOTA_BYTES);
     l->load.path = q->path;
     l->load.names = (const char *const *)q->tensors;
     l->load.n_names = q->n_tensors;
     l->load.progress = progress;
     l->load.ctx = l;
     l->job.fn = run;
-    ngd_jobs_add(call->daemon->loads, &l->job);
+    ngd_jobs_add_for(call->daemon->loads, &l->job, call->identity->key);
 }
 
 const struct ngd_rpc_ops ngd_rpc_memory_load = {.once = true, .request = request};

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.Allocate, Write, Read, Free, ListBuffers. Loads are in rpc_load.c. */
 #include "base/lock.h"
+#include "daemon/call_job.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
@@ -22,6 +24,8 @@
 static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__AllocateRequest *q, uint64_t *id_p,
                                      struct ngd_diag *diag)
 {
+    struct ngd_payer *payer = ngd_identity_payer(call->identity, NGD_QUOTA_BYTES);
+    struct ngd_charge charge = {0};
     struct ngd_buffer_object *o;
     struct ngd_buffer *buffer;
     struct ngd_device *dev;
@@ -33,10 +37,15 @@ static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label has at most %d bytes", MAX_LABEL);
     status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
     if (status == NGD_OK)
+        status = ngd_charge_begin(&charge, payer, q->bytes, diag);
+    if (status == NGD_OK)
         status =
             ngd_buffer_create(dev, q->bytes, NGD_BUFFER_GENERAL, q->label[0] ? q->label : "unnamed", &buffer, diag);
-    if (status != NGD_OK)
+    if (status != NGD_OK) {
+        ngd_charge_end(&charge);
         return status;
+    }
+    ngd_buffer_set_charge(buffer, &charge);
     o = ngd_buffer_object_create(buffer);
     if (!o)
         return NGD_ERR_NO_MEMORY;
@@ -46,26 +55,72 @@ static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__
     return status;
 }
 
-static void allocate(struct ngd_call *call, const void *msg)
+static ngd_status_t run_allocate(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     Npugraph__V1__AllocateResponse reply = NPUGRAPH__V1__ALLOCATE_RESPONSE__INIT;
+    ngd_status_t status;
+
+    status = allocate_checked(call, msg, &reply.buffer, diag);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    return status;
+}
+
+static bool is_freeing(struct ngd_call *call)
+{
+    for (uint32_t i = 0; i < ngd_sched_n_devices(call->daemon->sched); i++)
+        if (ngd_device_is_freeing(ngd_sched_device(call->daemon->sched, i)))
+            return true;
+    return false;
+}
+
+static void settle(struct ngd_call *call)
+{
+    for (uint32_t i = 0; i < ngd_sched_n_devices(call->daemon->sched); i++)
+        ngd_device_settle(ngd_sched_device(call->daemon->sched, i));
+}
+
+/* What is being freed may be what it needs, of the device or of its quota. */
+static ngd_status_t run_settled_allocate(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    settle(call);
+    return run_allocate(call, msg, diag);
+}
+
+static void allocate(struct ngd_call *call, const void *msg)
+{
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    status = allocate_checked(call, msg, &reply.buffer, &diag);
-    if (status == NGD_OK)
-        ngd_call_reply(call, &reply.base);
-    else
+    if (is_freeing(call)) {
+        ngd_call_job_add(call->daemon->reaper, call, msg, run_settled_allocate, 0);
+        return;
+    }
+    status = run_allocate(call, msg, &diag);
+    if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }
 
 const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.once = true, .request = allocate};
 
-/* All ids are looked at; the first that is not there is the answer, the others are free. */
+static ngd_status_t run_freed(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    Npugraph__V1__FreeResponse reply = NPUGRAPH__V1__FREE_RESPONSE__INIT;
+
+    (void)msg;
+    (void)diag;
+    settle(call);
+    ngd_call_reply(call, &reply.base);
+    return NGD_OK;
+}
+
+/*
+ * All ids are looked at; the first that is not there is the answer, the others are free. Large memory takes its time:
+ * its client is answered when that is over, by a thread that may wait.
+ */
 static void free_buffers(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__FreeRequest *q = msg;
-    Npugraph__V1__FreeResponse reply = NPUGRAPH__V1__FREE_RESPONSE__INIT;
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_OK;
 
@@ -75,10 +130,12 @@ static void free_buffers(struct ngd_call *call, const void *msg)
 
         status = status == NGD_OK ? s : status;
     }
-    if (status == NGD_OK)
-        ngd_call_reply(call, &reply.base);
-    else
+    if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
+    else if (is_freeing(call))
+        ngd_call_job_add(call->daemon->reaper, call, NULL, run_freed, NGD_CALL_JOB_BEGUN);
+    else
+        run_freed(call, NULL, &diag);
 }
 
 const struct ngd_rpc_ops ngd_rpc_memory_free = {.once = true, .request = free_buffers};

@@ -69,6 +69,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
 
     fill_contract(q->contract, &params.contract);
     params.name = q->name;
+    params.owner = r->call->identity->name;
     params.description = q->description;
     params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes references of its own */
     params.decode = ngd_graph_object_binding(r->decode);
@@ -81,6 +82,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.parameters = q->parameters;
     params.preempt = strcmp(q->kv_policy, "preempt") == 0;
     params.no_prefix_sharing = q->no_prefix_sharing;
+    params.payers = ngd_identity_payers(r->call->identity);
     sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
     status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
     ngd_binding_unref(params.prefill);
@@ -174,7 +176,8 @@ static void register_model(struct ngd_call *call, const void *msg)
         return;
     }
     r->job.fn = register_job;
-    ngd_jobs_add(call->daemon->jobs, &r->job);
+    r->job.slow = true;
+    ngd_jobs_add_for(call->daemon->jobs, &r->job, call->identity->key);
 }
 
 const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = register_model};
@@ -239,7 +242,7 @@ static ngd_status_t run_unload(struct ngd_call *call, const void *msg, struct ng
 /* Frees weights, so it is the reaper's. */
 static void unload_model(struct ngd_call *call, const void *msg)
 {
-    ngd_call_job_add(call->daemon->reaper, call, msg, run_unload);
+    ngd_call_job_add(call->daemon->reaper, call, msg, run_unload, 0);
 }
 
 const struct ngd_rpc_ops ngd_rpc_models_unload = {.once = true, .request = unload_model};

@@ -5,6 +5,7 @@
  */
 #include "daemon/answers.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/rpc_int.h"
 #include "daemon/session.h"
 #include "daemon/wire_check.h"
@@ -56,7 +57,7 @@ static ngd_status_t flatten(struct rpc_call *call, struct ngd_raw_message *raw, 
         raw->data = raw->n_pieces ? raw->pieces[0].data : (const uint8_t *)"";
         return NGD_OK;
     }
-    if (raw->n > RPC_KEEP_ARENA)
+    if (raw->n > RPC_FLAT_ARENA)
         p = call->flat = ngd_malloc(raw->n);
     else
         p = ngd_arena_alloc(&call->pub.arena, raw->n);
@@ -80,9 +81,18 @@ static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *
     if (status != NGD_OK)
         return status;
     *msg_p = protobuf_c_message_unpack(desc, &allocator, raw->n, raw->data);
-    if (!*msg_p)
-        return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s cannot be unpacked", desc->short_name);
-    return NGD_OK;
+    return *msg_p ? NGD_OK : rpc_no_memory(diag); /* what passed the check unpacks (tests/fuzz/fuzz_request.c) */
+}
+
+/* A large one may be in memory twice: as it came, and in one piece. */
+static ngd_status_t charge_message(struct rpc_call *call, size_t n, struct ngd_diag *diag)
+{
+    const bool twice = call->message->data.raw.slice_buffer.count > 1;
+
+    if (n <= RPC_CHARGE_FROM)
+        return NGD_OK;
+    return ngd_charge_begin(&call->charge, ngd_identity_payer(call->pub.identity, NGD_QUOTA_HOST_BYTES),
+                            twice ? 2 * (uint64_t)n : n, diag);
 }
 
 static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p,
@@ -91,11 +101,13 @@ static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, 
     const struct ngd_method *method = call->pub.method;
     ngd_status_t status;
 
-    raw->n = call->message_bytes = grpc_byte_buffer_length(call->message);
+    raw->n = grpc_byte_buffer_length(call->message);
     if (method->limit && raw->n > method->limit)
         return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the request has %zu bytes; %s.%s takes at most %u",
                             raw->n, method->service, method->name, method->limit);
-    status = list_pieces(call, raw, diag);
+    status = charge_message(call, raw->n, diag);
+    if (status == NGD_OK)
+        status = list_pieces(call, raw, diag);
     *msg_p = raw;
     if (status == NGD_OK && (method->kind != NGD_RPC_CLIENT_STREAM || !ngd_method_is_raw(method)))
         status = flatten(call, raw, diag);

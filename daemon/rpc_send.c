@@ -6,22 +6,35 @@
 #include "base/fault.h"
 #include "base/tsan.h"
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/rpc_int.h"
+#include <assert.h>
 #include <string.h>
 
 #define SMALL_SLICE (16u << 10) /* up to here gRPC's allocator may abort when there is no memory */
 
+/* Before the bytes of a large message. */
+struct out_head {
+    struct ngd_charge charge;
+};
+static_assert(sizeof(struct out_head) % 16 == 0, "what follows is aligned for anything");
+
 /* On whichever thread of gRPC's has sent the bytes. */
 static void free_slice(void *p)
 {
-    NGD_TSAN_TAKE(p);
-    ngd_free(p);
+    struct out_head *head = p;
+
+    NGD_TSAN_TAKE(head + 1);
+    ngd_charge_end(&head->charge);
+    ngd_free(head);
 }
 
 static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slice_p, struct ngd_diag *diag)
 {
     uint64_t limit = call->pub.daemon->options.max_message;
-    void *p;
+    struct out_head *head;
+    struct ngd_charge charge = {0};
+    ngd_status_t status = NGD_OK;
 
     if (n > limit)
         return ngd_diag_set(
@@ -32,10 +45,17 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
         *slice_p = grpc_slice_malloc(n);
         return NGD_OK;
     }
-    p = ngd_malloc(n);
-    if (!p)
+    if (n > RPC_CHARGE_FROM)
+        status = ngd_charge_begin(&charge, ngd_identity_payer(call->pub.identity, NGD_QUOTA_HOST_BYTES), n, diag);
+    if (status != NGD_OK)
+        return status;
+    head = ngd_malloc(sizeof(*head) + n);
+    if (!head) {
+        ngd_charge_end(&charge);
         return rpc_no_memory(diag);
-    *slice_p = grpc_slice_new_with_user_data(p, n, free_slice, p);
+    }
+    head->charge = ngd_charge_move(&charge);
+    *slice_p = grpc_slice_new_with_user_data(head + 1, n, free_slice, head);
     return NGD_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "daemon/rpc_sequences.h"
 
 #include "daemon/daemon.h"
+#include "daemon/identity.h"
 #include "daemon/logprobs.h"
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
@@ -149,6 +150,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .want_split = q->timing,
         .share = ngd_session_share(call->session),
         .usage = ngd_session_usage(call->session),
+        .payer = ngd_identity_payer(call->identity, NGD_QUOTA_HOST_BYTES),
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;

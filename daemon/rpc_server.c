@@ -251,6 +251,7 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
     const struct ngd_method *method = call->pub.method;
     struct ngd_daemon *d = call->server->daemon;
     ngd_daemon_state_t state = ngd_daemon_state(d);
+    uint64_t max;
 
     if (state != NGD_DAEMON_SERVING && !method->while_draining)
         return ngd_diag_set(diag, state == NGD_DAEMON_STARTING ? NGD_ERR_UNAVAILABLE : NGD_ERR_DRAINING,
@@ -258,13 +259,13 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
                                                          : "the daemon is draining; use another one");
     if (method->class == NGD_RPC_CONTROL)
         return NGD_OK;
-    if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >=
-        (uint64_t)d->options.max_inflight) {
+    max = ngd_identity_room(call->pub.identity, (uint64_t)d->options.max_inflight);
+    if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >= max) {
         atomic_fetch_sub_explicit(&call->server->inflight, 1, memory_order_relaxed);
         ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, "inflight"), 1);
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "%" PRId64 " calls are being served, which is max-inflight; try again later",
-                            d->options.max_inflight);
+                            "%" PRIu64 " calls are being served, which is max-inflight%s; try again later", max,
+                            call->pub.identity->admin ? "" : " less what is kept for administrators");
     }
     call->admitted = true;
     ngd_metric_inc(NGD_M_RPCS_IN_FLIGHT);

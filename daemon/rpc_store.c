@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of plans for its operator. Each call reads or writes files, so it runs on a job thread; entries of any size
- * travel in chunks. */
+/* The store of plans for its operator. Each call reads or writes files, as many as there are: it runs on a thread that
+ * has only such calls, one at a time, so that a slow disk holds nobody else; entries of any size travel in chunks. */
+#include "base/fault.h"
 #include "base/mem.h"
 #include "daemon/call_job.h"
 #include "daemon/daemon.h"
@@ -11,6 +12,7 @@
 #include "scheduler/stored.h"
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #define LIST_MAX   10000 /* entries in one answer */
 #define PREFIX_MIN 6
@@ -54,7 +56,7 @@ static void *make_state(struct ngd_call *call, bool admin, size_t size)
 static void begin(struct ngd_call *call, const void *msg, bool admin, ngd_call_job_fn *run)
 {
     if (may(call, admin))
-        ngd_call_job_add(call->daemon->jobs, call, msg, run);
+        ngd_call_job_add(call->daemon->store_jobs, call, msg, run, 0);
 }
 
 /* ---- entries ------------------------------------------------------------------------------------------- */
@@ -118,9 +120,12 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     struct ngd_store_item *items = NULL;
     struct ngd_store_stats stats;
     uint32_t n = 0;
-    ngd_status_t status = ngd_store_list(store, &items, &n, diag);
+    ngd_status_t status;
 
     (void)msg;
+    while (NGD_FAULT(STORE_SLOW))
+        nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
+    status = ngd_store_list(store, &items, &n, diag);
     if (status != NGD_OK)
         return status;
     r.entries = ngd_arena_calloc(&call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
@@ -183,8 +188,12 @@ static ngd_status_t find(struct ngd_call *call, const char *prefix, char name[NG
 
 static ngd_status_t bad_entry(const char *name, ngd_store_reason_t reason, struct ngd_diag *diag)
 {
-    return ngd_diag_set(diag, reason == NGD_STORE_ABSENT ? NGD_ERR_NOT_FOUND : NGD_ERR_FILE_CORRUPT, "entry %s: %s",
-                        name, ngd_store_reason_text(reason));
+    const ngd_status_t status = reason == NGD_STORE_ABSENT      ? NGD_ERR_NOT_FOUND
+                                : reason == NGD_STORE_NO_MEMORY ? NGD_ERR_NO_MEMORY
+                                : reason == NGD_STORE_IO        ? NGD_ERR_IO
+                                                                : NGD_ERR_FILE_CORRUPT;
+
+    return ngd_diag_set(diag, status, "entry %s: %s", name, ngd_store_reason_text(reason));
 }
 
 /*
@@ -316,7 +325,7 @@ static void read_entry(struct ngd_call *call, const void *msg)
     atomic_init(&r->state, READING);
     r->job.fn = run_reading;
     call->state = r;
-    ngd_jobs_add(call->daemon->jobs, &r->job);
+    ngd_jobs_add_for(call->daemon->store_jobs, &r->job, call->identity->key);
 }
 
 const struct ngd_rpc_ops ngd_rpc_store_read = {
@@ -411,7 +420,7 @@ static void import_done(struct ngd_call *call, bool broken)
     }
     im->job.fn = run_import;
     ngd_call_ref(call); /* the job's */
-    ngd_jobs_add(call->daemon->jobs, &im->job);
+    ngd_jobs_add_for(call->daemon->store_jobs, &im->job, call->identity->key);
 }
 
 static void import_release(struct ngd_call *call)

@@ -23,6 +23,7 @@
 #include "daemon/models.h"
 #include "daemon/rpc_methods.h"
 #include "proto/npugraph.pb-c.h"
+#include "scheduler/sched.h"
 #include "scheduler/share.h"
 #include "scheduler/usage.h"
 #include <inttypes.h>
@@ -30,8 +31,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define OBJECTS_MAX (1u << 20)
-#define NO_DRAIN    -1
+#define OBJECTS_MAX       (1u << 20)
+#define NO_DRAIN          -1
+/* The largest record of an object, with its label, its place in the table, and a small buffer's memory rounded up. */
+#define OBJECT_HOST_BYTES 512
+#define WALK_STEP         64 /* sessions that a walk holds at a time */
 
 enum state { OPEN, BROKEN, ENDED };
 
@@ -51,6 +55,7 @@ struct ngd_session {
     _Atomic uint64_t requests;
     struct ngd_job job;
     struct ngd_list link; /* sessions->all */
+    uint64_t serial;      /* rises along that list */
 
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
@@ -71,18 +76,15 @@ struct ngd_sessions {
     struct ngd_mutex lock;
     struct ngd_list all NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
+    uint64_t serials NGD_GUARDED_BY(lock); /* of the last session */
 };
 
-static const ngd_quota_t quota_of[NGD_OBJECT_KINDS] = {
-    [NGD_OBJECT_BUFFER] = NGD_QUOTA_BYTES,
-    [NGD_OBJECT_GRAPH] = NGD_QUOTA_GRAPHS,
-    [NGD_OBJECT_SEQUENCE] = NGD_QUOTA_SEQUENCES,
-    [NGD_OBJECT_GROUP] = NGD_QUOTA_GRAPHS,
-};
-
-static uint64_t quota_amount(const struct ngd_object *object)
+/* A buffer has been charged by its bytes when it was made. */
+static struct ngd_payer *payer_of(const struct ngd_session *s, ngd_object_kind_t kind)
 {
-    return object->kind == NGD_OBJECT_BUFFER ? object->bytes : 1;
+    if (kind == NGD_OBJECT_BUFFER)
+        return NULL;
+    return ngd_identity_payer(s->identity, kind == NGD_OBJECT_SEQUENCE ? NGD_QUOTA_SEQUENCES : NGD_QUOTA_GRAPHS);
 }
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
@@ -153,9 +155,8 @@ void ngd_session_count_call(struct ngd_session *s)
 /* ---- ending -------------------------------------------------------------------------------------------------------
  */
 
-static void drop_object(struct ngd_session *s, struct ngd_object *object)
+static void drop_object(struct ngd_object *object)
 {
-    ngd_identity_give(s->identity, quota_of[object->kind], quota_amount(object));
     if (object->close)
         object->close(object);
     ngd_object_unref(object);
@@ -188,6 +189,12 @@ static void end_streams(struct ngd_session *s)
     }
 }
 
+static void settle(struct ngd_sched *sched)
+{
+    for (uint32_t i = 0; i < ngd_sched_n_devices(sched); i++)
+        ngd_device_settle(ngd_sched_device(sched, i));
+}
+
 /* The client that closed the session hears of its end now, so that it finds free what it had. */
 static void finish_closing(struct ngd_session *s)
 {
@@ -204,6 +211,7 @@ static void finish_closing(struct ngd_session *s)
 
 static void reap(struct ngd_job *job)
 {
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
     struct ngd_session *s = ngd_container_of(job, struct ngd_session, job);
     uint32_t n = 0;
 
@@ -221,11 +229,12 @@ static void reap(struct ngd_job *job)
         ngd_mutex_unlock(&s->lock);
         if (!object)
             break;
-        drop_object(s, object);
+        drop_object(object);
         n++;
     }
     ngd_models_session_ended(s->sessions->daemon->models, s->id);
-    ngd_info("session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
+    settle(s->sessions->daemon->sched); /* so that its client finds free what it had */
+    ngd_log_limited(&limit, NGD_LOG_INFO, "session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
     finish_closing(s);
     ngd_session_unref(s);
 }
@@ -261,7 +270,7 @@ static void finish_end(struct ngd_session *s)
     ngd_metric_dec(NGD_M_SESSIONS);
     ngd_identity_give(s->identity, NGD_QUOTA_SESSIONS, 1);
     s->job.fn = reap;
-    ngd_jobs_add(all->daemon->reaper, &s->job);
+    ngd_jobs_add_for(all->daemon->reaper, &s->job, s->identity->key);
 }
 
 bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
@@ -337,9 +346,12 @@ static ngd_status_t open_share(struct ngd_session *s)
     const struct ngd_daemon *d = s->sessions->daemon;
     struct ngd_share_params params = {
         .weight = ngd_options_weight(&d->options, s->identity->name),
-        .queue_limit = (uint32_t)d->options.queue_limit_per_identity,
+        .queue_limit = (uint32_t)ngd_identity_limit(s->identity, NGD_QUOTA_QUEUED),
         .device_percent = (uint32_t)d->options.max_device_share_per_identity,
-        .kv_limit = (uint64_t)d->options.max_kv_blocks_per_identity,
+        .capture_limit = ngd_identity_limit(s->identity, NGD_QUOTA_CAPTURES),
+        .key = s->identity->key,
+        .store_limit = ngd_identity_limit(s->identity, NGD_QUOTA_STORE_BYTES),
+        .kv_limit = ngd_identity_limit(s->identity, NGD_QUOTA_KV_BLOCKS),
     };
 
     return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
@@ -358,8 +370,8 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     ngd_list_init(&s->link);
     s->identity = ngd_identity_ref(stream->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || open_streams(s) != NGD_OK ||
-        ngd_answers_create(&s->answers) != NGD_OK || open_share(s) != NGD_OK || !(s->usage = ngd_usage_create()) ||
-        getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
+        ngd_answers_create(s->identity, &s->answers) != NGD_OK || open_share(s) != NGD_OK ||
+        !(s->usage = ngd_usage_create()) || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
         getrandom(s->token, sizeof(s->token), 0) != sizeof(s->token)) {
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;
@@ -374,7 +386,7 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
 ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream, const char *client_name,
                               uint32_t grace_ms, struct ngd_session **session_p, struct ngd_diag *diag)
 {
-    int64_t max = all->daemon->options.max_sessions;
+    uint64_t max = ngd_identity_room(stream->identity, (uint64_t)all->daemon->options.max_sessions);
     struct ngd_session *s;
     ngd_status_t status;
 
@@ -382,9 +394,10 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "client_name has at most %d bytes and grace_ms is at most %d", NGD_SESSION_NAME_MAX,
                             NGD_SESSION_GRACE_MAX_MS);
-    if (ngd_sessions_count(all) >= (uint64_t)max)
+    if (ngd_sessions_count(all) >= max)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "%" PRId64 " sessions are open, which is max-sessions; try again later", max);
+                            "%" PRIu64 " sessions are open, which is max-sessions%s; try again later", max,
+                            stream->identity->admin ? "" : " less what is kept for administrators");
     status = ngd_identity_take(stream->identity, NGD_QUOTA_SESSIONS, 1, diag);
     if (status != NGD_OK)
         return status;
@@ -399,6 +412,7 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
     s->stream = ngd_call_ref(stream);
     ngd_mutex_unlock(&s->lock);
     ngd_mutex_lock(&all->lock);
+    s->serial = ++all->serials;
     ngd_list_push_back(&all->all, &s->link);
     all->n++;
     *session_p = session_ref(s);
@@ -543,21 +557,26 @@ ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const stru
 
 void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struct ngd_session *session), void *ctx)
 {
-    struct ngd_session **list;
-    uint32_t n = 0;
+    struct ngd_session *some[WALK_STEP];
+    uint64_t seen = 0;
+    uint32_t n;
 
-    ngd_mutex_lock(&all->lock);
-    list = NGD_NEW_N(struct ngd_session *, all->n + 1);
-    ngd_list_for_each (pos, &all->all) {
-        if (list && n < all->n)
-            list[n++] = session_ref(ngd_container_of(pos, struct ngd_session, link));
-    }
-    ngd_mutex_unlock(&all->lock);
-    for (uint32_t i = 0; i < n; i++) {
-        fn(ctx, list[i]);
-        ngd_session_unref(list[i]);
-    }
-    ngd_free(list);
+    do {
+        n = 0;
+        ngd_mutex_lock(&all->lock);
+        ngd_list_for_each (pos, &all->all) {
+            struct ngd_session *s = ngd_container_of(pos, struct ngd_session, link);
+
+            if (n < WALK_STEP && s->serial > seen)
+                some[n++] = session_ref(s);
+        }
+        ngd_mutex_unlock(&all->lock);
+        for (uint32_t i = 0; i < n; i++) {
+            seen = some[i]->serial;
+            fn(ctx, some[i]);
+            ngd_session_unref(some[i]);
+        }
+    } while (n == WALK_STEP);
 }
 
 /* Once to each stream, and only after its first message. */
@@ -640,7 +659,11 @@ static bool has_name_locked(struct ngd_session *s, const struct ngd_object *like
 
 ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, uint64_t *id_p, struct ngd_diag *diag)
 {
-    ngd_status_t status = ngd_identity_take(s->identity, quota_of[object->kind], quota_amount(object), diag);
+    ngd_status_t status = ngd_charge_begin(&object->charge, payer_of(s, object->kind), 1, diag);
+
+    if (status == NGD_OK)
+        status = ngd_charge_begin(&object->host, ngd_identity_payer(s->identity, NGD_QUOTA_HOST_BYTES),
+                                  OBJECT_HOST_BYTES, diag);
 
     if (status != NGD_OK)
         return status;
@@ -658,9 +681,17 @@ ngd_status_t ngd_session_add(struct ngd_session *s, struct ngd_object *object, u
         s->bytes += object->bytes;
     }
     ngd_mutex_unlock(&s->lock);
-    if (status != NGD_OK)
-        ngd_identity_give(s->identity, quota_of[object->kind], quota_amount(object));
-    return status;
+    return status; /* the charge goes with the object */
+}
+
+ngd_status_t ngd_session_check(struct ngd_session *s, struct ngd_diag *diag)
+{
+    bool ended;
+
+    ngd_mutex_lock(&s->lock);
+    ended = s->state == ENDED;
+    ngd_mutex_unlock(&s->lock);
+    return ended ? ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended") : NGD_OK;
 }
 
 static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind,
@@ -705,7 +736,7 @@ ngd_status_t ngd_session_remove(struct ngd_session *s, uint64_t id, ngd_object_k
     }
     ngd_mutex_unlock(&s->lock);
     if (status == NGD_OK)
-        drop_object(s, object);
+        drop_object(object);
     return status;
 }
 

@@ -70,6 +70,8 @@ void ngd_session_detach(struct ngd_session *session, struct ngd_call *call);
 /* Takes the caller's reference when it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
 ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p,
                              struct ngd_diag *diag);
+/* SESSION_GONE once it has ended. For who has put something of the session elsewhere, where the end looks only once. */
+ngd_status_t ngd_session_check(struct ngd_session *session, struct ngd_diag *diag);
 /* A reference; STALE_ID and UNKNOWN_ID say which kind of object was looked for. */
 ngd_status_t ngd_session_get(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind,
                              struct ngd_object **object_p, struct ngd_diag *diag);

@@ -135,6 +135,8 @@ static ngd_status_t start_jobs(struct ngd_daemon *d, struct ngd_diag *diag)
     if (status == NGD_OK)
         status = ngd_jobs_create("loads", 2, &d->loads);
     if (status == NGD_OK)
+        status = ngd_jobs_create("store", 1, &d->store_jobs);
+    if (status == NGD_OK)
         status = ngd_jobs_create("reaper", 1, &d->reaper);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "threads cannot be started");
 }
@@ -143,8 +145,9 @@ static void stop_jobs(struct ngd_daemon *d)
 {
     ngd_jobs_destroy(d->jobs);
     ngd_jobs_destroy(d->loads);
+    ngd_jobs_destroy(d->store_jobs);
     ngd_jobs_destroy(d->reaper);
-    d->jobs = d->loads = d->reaper = NULL;
+    d->jobs = d->loads = d->store_jobs = d->reaper = NULL;
 }
 
 /* ---- store and scheduler -------------------------------------------------------------------------------- */
@@ -254,23 +257,47 @@ static void stop_sched(struct ngd_daemon *d)
 
 /* ---- what clients hold --------------------------------------------------------------------------------- */
 
-static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
+/* A limit that is not set leaves a quarter of what there is in all to others; administrators may take all of it. */
+static void set_limits(const struct ngd_options *o, struct ngd_identities_params *params)
+{
+    const uint64_t totals[] = {
+#define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) (uint64_t)(total),
+#include "daemon/quotas.def"
+#undef NGD_QUOTA
+    };
+
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        uint64_t rest = totals[i] - totals[i] / 4;
+
+        params->limits[i] = o->quotas[i] ? o->quotas[i] : rest;
+        params->admin_limits[i] = o->quotas[i];
+    }
+}
+
+/* Before devices and the scheduler, so that it goes after them: what they free last is charged to somebody. */
+static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_identities_params params = {
         .admins = (const char *const *)d->options.admin_identities.items,
         .n_admins = d->options.admin_identities.n,
-        .limits =
-            {
-                [NGD_QUOTA_SESSIONS] = (uint64_t)d->options.max_sessions_per_identity,
-                [NGD_QUOTA_GRAPHS] = (uint64_t)d->options.max_graphs_per_identity,
-                [NGD_QUOTA_SEQUENCES] = (uint64_t)d->options.max_sequences_per_identity,
-                [NGD_QUOTA_BYTES] = d->options.max_bytes_per_identity,
-            },
     };
-    ngd_status_t status = ngd_identities_create(&params, &d->identities);
+    ngd_status_t status;
 
-    if (status == NGD_OK)
-        status = ngd_patterns_create(&d->patterns);
+    set_limits(&d->options, &params);
+    status = ngd_identities_create(&params, &d->identities);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be made");
+}
+
+static void stop_identities(struct ngd_daemon *d)
+{
+    ngd_identities_destroy(d->identities);
+    d->identities = NULL;
+}
+
+static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    ngd_status_t status = ngd_patterns_create(&d->patterns);
+
     if (status == NGD_OK)
         status = ngd_peers_create((uint32_t)d->options.max_connections, &d->peers);
     if (status == NGD_OK)
@@ -289,13 +316,11 @@ static void stop_objects(struct ngd_daemon *d)
     ngd_loader_destroy(d->loader);
     ngd_peers_destroy(d->peers);
     ngd_patterns_destroy(d->patterns);
-    ngd_identities_destroy(d->identities);
     d->patterns = NULL;
     d->sessions = NULL;
     d->models = NULL;
     d->loader = NULL;
     d->peers = NULL;
-    d->identities = NULL;
 }
 
 static void expire(void *arg)
@@ -444,6 +469,7 @@ static const struct part parts[] = {
     {"limits", start_limits, NULL},
     {"locks", start_locks, stop_locks},
     {"loop", start_reactor, stop_reactor}, /* blocks the signals, so before any thread */
+    {"identities", start_identities, stop_identities},
     {"devices", ngd_device_list_start, ngd_device_list_stop},
     {"store", start_store, stop_store},
     {"scheduler", start_sched, stop_sched},

@@ -278,6 +278,7 @@ static void put_quotas(const struct shares *shares, const struct ngd_share_stats
         open_object(shares->sb, ngd_quota_name((ngd_quota_t)i));
         put_u64(shares->sb, "used", usage[i].used);
         put_u64(shares->sb, "limit", usage[i].limit);
+        put_u64(shares->sb, "refused_total", usage[i].refused);
         close_with(shares->sb, '}');
     }
     close_with(shares->sb, '}');

@@ -73,7 +73,7 @@ def no_device_memory(daemon):
         before = daemon.used_bytes()
         for size in (200 * MIB, 2**46):
             got = refused("NO_DEVICE_MEMORY", "RESOURCE_EXHAUSTED", c.allocate, size, "too-much")
-            assert "the-big-one" in got.text and "host:0" in got.text, got.text
+            assert "buffer (100.0 MiB)" in got.text and "host:0" in got.text and "the-big-one" not in got.text, got.text
         assert daemon.used_bytes() == before
         c.allocate(50 * MIB)
 
@@ -119,6 +119,26 @@ def free(daemon):
         assert daemon.used_bytes() == before
         refused("STALE_ID", "NOT_FOUND", c.call, "Memory/Free", pb.FreeRequest(buffers=[a]))
         c.call("Memory/Free", pb.FreeRequest())
+
+
+@test("what a large answer was made in is given back with its call")
+def large_answers(daemon):
+    """The objects of calls are used again, by any method: each kept the memory of the largest answer that it ever made."""
+    list_buffers = lambda: c.call("Memory/ListBuffers", pb.ListBuffersRequest())  # noqa: E731
+    others = [lambda: c.call("Memory/Free", pb.FreeRequest()), lambda: c.call("Graphs/List", pb.ListGraphsRequest()),
+              lambda: c.call("Admin/Devices", pb.DevicesRequest()), lambda: c.call("Admin/ListShares", pb.ListSharesRequest()),
+              lambda: c.call("Sequences/List", pb.ListSequencesRequest()), lambda: c.call("Sequences/ListModels", pb.ListModelsRequest())]
+    with Client(daemon) as c:
+        for _ in range(1000):
+            c.allocate(64, "b" * 60)
+        for other in others:
+            other()
+        assert len(list_buffers().buffers) >= 1000
+        before = daemon.stats()["heap_bytes"]
+        for i in range(120):
+            list_buffers()
+            others[i % len(others)]()
+        until("the memory is given back", lambda: daemon.stats()["heap_bytes"] < before + 2 * MIB)
 
 
 @test("the list of buffers shows everybody's, with the ids of one's own")
