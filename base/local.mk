@@ -2,6 +2,7 @@
 noinst_LTLIBRARIES += libngdbase.la
 libngdbase_la_SOURCES = \
 	base/annotations.h \
+	base/beat.h \
 	base/charge.c base/charge.h \
 	base/clock.c base/clock.h \
 	base/config.c base/config.h \

@@ -40,8 +40,9 @@ typedef enum ngd_lock_rank {
     NGD_RANK_POOL,          /* devices: pool growth and holders */
     NGD_RANK_DEVICE,        /* devices: budget accounting */
     NGD_RANK_STREAM,        /* devices: queue of one stream */
+    NGD_RANK_FRONT,         /* daemon: connections that were accepted and not looked at */
     NGD_RANK_PEERS,         /* daemon: table of connections */
-    NGD_RANK_REFUSALS,      /* daemon: TLS handshakes that failed */
+    NGD_RANK_TLS,           /* daemon: the TLS context of now */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */

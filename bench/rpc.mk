@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Through a daemon: bench/rpc/bench_*.c start the npugraphd of the build tree.
-NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_eager \
+NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_front bench/rpc/bench_eager \
 	bench/rpc/bench_prompt bench/rpc/bench_capture $(NGD_CROWD_BENCHES)
 NGD_CROWD_BENCHES = bench/rpc/bench_scale bench/rpc/bench_fair bench/rpc/bench_expiry bench/rpc/bench_killed \
 	bench/rpc/bench_soak bench/rpc/bench_isolation bench/rpc/bench_merge
@@ -26,6 +26,8 @@ bench_rpc_bench_tokens_SOURCES = \
 bench_rpc_bench_tokens_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS)
 bench_rpc_bench_echo_SOURCES = bench/rpc/bench_echo.c $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_echo_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_front_SOURCES = bench/rpc/bench_front.c $(NGD_RPC_BENCH_SOURCES)
+bench_rpc_bench_front_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_bench_eager_SOURCES = bench/rpc/bench_eager.c $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_eager_LDADD = $(NGD_CLIENT_LIBS)
 bench_rpc_bench_prompt_SOURCES = bench/rpc/bench_prompt.c $(NGD_RPC_BENCH_SOURCES)

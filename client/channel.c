@@ -186,7 +186,7 @@ static void wait_for(struct npugraph__stream *st, int tag)
 
 static int stream_start(struct npugraph_client *client, struct npugraph__stream *st, struct npugraph_error *err)
 {
-    grpc_metadata md[1];
+    grpc_metadata md[2];
     grpc_op first[2], status;
     size_t n_md = 0;
     int rc;
@@ -197,7 +197,9 @@ static int stream_start(struct npugraph_client *client, struct npugraph__stream 
         memset(md, 0, sizeof(md));
         md[0].key = grpc_slice_from_static_string("npugraph-session");
         md[0].value = grpc_slice_from_static_string(client->session_text);
-        n_md = 1;
+        md[1].key = grpc_slice_from_static_string("npugraph-session-token-bin");
+        md[1].value = grpc_slice_from_static_buffer(client->session.token, sizeof(client->session.token));
+        n_md = 2;
     }
     first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
     first[0].data.send_initial_metadata.count = n_md;
@@ -603,9 +605,10 @@ uint32_t npugraph__client_timeout(const struct npugraph_client *client)
     return client->timeout_ms;
 }
 
-void npugraph__client_set_session(struct npugraph_client *client, uint64_t id)
+void npugraph__client_set_session(struct npugraph_client *client, uint64_t id, const uint8_t *token)
 {
     client->session.id = id;
+    memcpy(client->session.token, token, sizeof(client->session.token));
     snprintf(client->session_text, sizeof(client->session_text), "%llu", (unsigned long long)id);
 }
 

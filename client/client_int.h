@@ -48,11 +48,12 @@ void npugraph__session_end(struct npugraph_client *client);
 struct npugraph__session {
     struct npugraph__stream *stream;
     uint64_t id;
+    uint8_t token[16]; /* secret: whoever has id and token uses the session, where the transport proves no identity */
     char version[64];
 };
 struct npugraph__session *npugraph__session_of(struct npugraph_client *client);
-/* Sets the metadata that every later call carries. */
-void npugraph__client_set_session(struct npugraph_client *client, uint64_t id);
+/* Sets the metadata that every later call carries; token: as long as that of npugraph__session. */
+void npugraph__client_set_session(struct npugraph_client *client, uint64_t id, const uint8_t *token);
 uint32_t npugraph__client_timeout(const struct npugraph_client *client);
 
 #endif

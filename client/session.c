@@ -14,8 +14,11 @@ static int take_opened(struct npugraph_client *client, const Npugraph__V1__Sessi
 
     if (ev->kind_case != NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED)
         return npugraph__error(err, 13, "", "the daemon answered a session's opening with something else");
+    if (ev->opened->token.len != sizeof(s->token))
+        return npugraph__error(err, 13, "", "the daemon opened a session with a token of %zu bytes; expected %zu",
+                               ev->opened->token.len, sizeof(s->token));
     snprintf(s->version, sizeof(s->version), "%s", ev->opened->server_version);
-    npugraph__client_set_session(client, ev->opened->session);
+    npugraph__client_set_session(client, ev->opened->session, ev->opened->token.data);
     return 0;
 }
 

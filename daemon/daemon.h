@@ -15,6 +15,8 @@
 
 struct ngd_device;
 struct ngd_drain;
+struct ngd_front;
+struct ngd_tls;
 struct ngd_health;
 struct ngd_jobs;
 struct ngd_loader;
@@ -74,6 +76,9 @@ struct ngd_daemon {
     struct ngd_identities *identities;
     struct ngd_patterns *patterns;
     struct ngd_peers *peers;
+    struct ngd_front *front;
+    struct ngd_tls *tls; /* NULL: no certificates are configured */
+    struct ngd_reactor_watch *tls_timer;
     struct ngd_listeners *listeners;
     struct ngd_reflection *reflection;
     struct ngd_health *health;

@@ -125,6 +125,7 @@ struct ngd_identity *ngd_identity_get(struct ngd_identities *table, const char *
     } else if ((identity = NGD_NEW(struct ngd_identity))) {
         snprintf(identity->name, sizeof(identity->name), "%s", name);
         identity->admin = is_admin(table, name);
+        identity->proven = strncmp(name, "tcp:", 4) != 0;
         identity->key = make_key(table, name);
         init_payers(identity);
         ngd_answer_pool_init(&identity->answers);
@@ -205,6 +206,18 @@ ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, 
     return NGD_OK;
 }
 
+static uint64_t calls_of(const struct ngd_identity *identity)
+{
+    return atomic_load(&identity->used[NGD_QUOTA_CALLS]) + atomic_load(&identity->withdrawn);
+}
+
+ngd_status_t ngd_identity_check_calls(struct ngd_identity *identity, struct ngd_diag *diag)
+{
+    const uint64_t limit = ngd_identity_limit(identity, NGD_QUOTA_CALLS), calls = calls_of(identity);
+
+    return limit && calls > limit ? refuse(identity, NGD_QUOTA_CALLS, calls, 1, diag) : NGD_OK;
+}
+
 void ngd_identity_hold(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n)
 {
     atomic_fetch_add(&identity->used[kind], n);
@@ -279,6 +292,8 @@ bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_s
         usage_p[i] =
             (struct ngd_quota_usage){atomic_load(&identity->used[i]), ngd_identity_limit(identity, (ngd_quota_t)i),
                                      atomic_load(&identity->refused[i])};
+    if (identity)
+        usage_p[NGD_QUOTA_CALLS].used = calls_of(identity);
     ngd_mutex_unlock(&table->lock);
     usage_p[NGD_QUOTA_KV_BLOCKS] = (struct ngd_quota_usage){share->kv_blocks, share->kv_limit, share->kv_refused};
     usage_p[NGD_QUOTA_CAPTURES] =

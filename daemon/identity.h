@@ -6,7 +6,9 @@
  * Who a client is, as the transport proves it, and what it holds:
  *
  *   uid:1000        a Unix socket's peer
- *   tls:NAME        the client certificate's URI name, else its DNS name, else its common name
+ *   tls-uri:NAME    the client certificate's first URI, else
+ *   tls-dns:NAME    its first DNS name, else
+ *   tls-cn:NAME     its common name, where tls-allow-cn is set
  *   tcp:127.0.0.1   plaintext TCP, which proves nothing: everybody at that address is one identity
  *
  * Threads: any. Memory: counted references; an identity leaves the table with the last one.
@@ -15,6 +17,7 @@
 #include "base/lock.h"
 #include "base/status.h"
 #include "daemon/answers.h"
+#include "daemon/front/h2_guard.h"
 #include "daemon/quotas.h"
 #include "scheduler/share.h"
 #include <stdatomic.h>
@@ -33,13 +36,16 @@ struct ngd_identity_payer {
 struct ngd_identity {
     char name[NGD_IDENTITY_MAX];
     bool admin;
+    bool proven;   /* false: plaintext TCP, where others may be this identity too */
     uint64_t key;  /* never 0; the same for the same name while the daemon lives, and not to be guessed */
     uint32_t refs; /* the table's lock */
     struct ngd_identities *table;
     struct ngd_identity *next;
     _Atomic uint64_t used[NGD_QUOTA_KINDS], refused[NGD_QUOTA_KINDS];
+    _Atomic uint64_t withdrawn; /* calls that their client took back, and that the daemon still has */
     struct ngd_identity_payer payers[NGD_QUOTA_KINDS];
     struct ngd_answer_pool answers;
+    ngd_nsec_t frame_buckets[NGD_H2_BUCKETS]; /* the front's thread */
 };
 
 struct ngd_identities;
@@ -76,6 +82,11 @@ uint64_t ngd_identity_limit(const struct ngd_identity *identity, ngd_quota_t kin
 
 /* QUOTA names what is used up; nothing is taken then. */
 ngd_status_t ngd_identity_take(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n, struct ngd_diag *diag);
+/*
+ * The front counts a call until its client has the answer, or takes the call back; from then on, until the daemon is
+ * done with it, it counts as withdrawn. QUOTA: both together are more than the identity may have.
+ */
+ngd_status_t ngd_identity_check_calls(struct ngd_identity *identity, struct ngd_diag *diag);
 /* As take, without a limit. */
 void ngd_identity_hold(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n);
 void ngd_identity_give(struct ngd_identity *identity, ngd_quota_t kind, uint64_t n);

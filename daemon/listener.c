@@ -2,12 +2,11 @@
 #include "daemon/listener.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/front/front.h"
 #include "daemon/lockfile.h"
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
-#include "daemon/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/sockets.h"
 #include <errno.h>
@@ -29,6 +28,7 @@ struct listener {
     struct ngd_daemon *daemon;
     int fd; /* -1: none yet, or closed */
     bool tls;
+    uint32_t shortages; /* since it last could accept */
     struct ngd_reactor_watch *watch;
     char address[NGD_ADDRESS_MAX + 8];
     char path[NGD_ADDRESS_MAX]; /* "" unless it is ours to remove */
@@ -40,21 +40,13 @@ struct ngd_listeners {
     struct ngd_daemon *daemon;
     struct listener items[LISTENERS_MAX];
     size_t n;
+    int spare; /* a descriptor for when there is none; -1: it is in use */
 };
 
 /* ---- accepting ------------------------------------------------------------------------------------------ */
 
-static void refuse(int fd, const char *address, const char *reason, const char *text)
-{
-    char quoted[NGD_LOG_VALUE_MAX];
-
-    ngd_metric_row_add(ngd_metric_row(NGD_M_CONNECTIONS_REFUSED, reason), 1);
-    ngd_warning("daemon", "connection refused: %s peer=%s", text, ngd_log_value(address, quoted));
-    close(fd);
-}
-
 /* The identity that the transport proves, and the peer as people should see it. */
-static bool identify(int fd, bool tls, char name[NGD_IDENTITY_MAX], char address[NGD_PEER_ADDRESS_MAX])
+static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
@@ -62,49 +54,44 @@ static bool identify(int fd, bool tls, char name[NGD_IDENTITY_MAX], char address
     char host[NGD_ADDRESS_MAX], full[NGD_ADDRESS_MAX];
     int one = 1;
 
+    *peer = (struct ngd_front_peer){.tls = tls};
     if (getpeername(fd, (struct sockaddr *)&sa, &len) < 0)
         return false;
     if (sa.ss_family == AF_UNIX) {
         len = sizeof(cred);
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
             return false;
-        snprintf(name, NGD_IDENTITY_MAX, "uid:%lu", (unsigned long)cred.uid);
-        snprintf(address, NGD_PEER_ADDRESS_MAX, "unix:pid=%ld", (long)cred.pid);
+        peer->local = true;
+        peer->uid = cred.uid;
+        snprintf(peer->name, sizeof(peer->name), "uid:%lu", (unsigned long)cred.uid);
+        snprintf(peer->address, sizeof(peer->address), "unix:pid=%ld", (long)cred.pid);
         return true;
     }
     ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
     ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
-    snprintf(name, NGD_IDENTITY_MAX, "tcp:%.100s", host);
-    snprintf(address, NGD_PEER_ADDRESS_MAX, "%s:%.120s", tls ? "tls" : "tcp", full);
+    snprintf(peer->name, sizeof(peer->name), "tcp:%.100s", host);
+    snprintf(peer->address, sizeof(peer->address), "%s:%.120s", tls ? "tls" : "tcp", full);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
     return true;
 }
 
-/* Who a TLS peer is, its certificate says with each call. */
+static void refuse(int fd, const struct ngd_front_peer *peer, const char *reason, const char *text)
+{
+    ngd_front_refused(reason, text, *peer->name ? peer->name : NULL, *peer->address ? peer->address : "unknown");
+    close(fd);
+}
+
 static void admit(struct ngd_daemon *d, int fd, bool tls)
 {
-    char name[NGD_IDENTITY_MAX], address[NGD_PEER_ADDRESS_MAX] = "unknown";
-    struct ngd_identity *identity;
-    ngd_status_t status;
+    struct ngd_front_peer peer;
+    bool known = identify(fd, tls, &peer);
 
-    if (!identify(fd, tls, name, address)) {
-        refuse(fd, address, "identity", "the peer cannot be identified");
-        return;
-    }
-    identity = tls ? NULL : ngd_identity_get(d->identities, name);
-    if (!identity && !tls) {
-        refuse(fd, address, "memory", "out of memory");
-        return;
-    }
-    status = ngd_peers_add(d->peers, fd, identity, address);
-    if (identity)
-        ngd_identity_unref(identity);
-    if (status == NGD_ERR_RESOURCE_EXHAUSTED)
-        refuse(fd, address, "max-connections", "max-connections is reached");
-    else if (status != NGD_OK)
-        refuse(fd, address, "memory", "out of memory");
+    if (known && !peer.local)
+        ngd_socket_keep_alive(fd, d->options.tcp_keepalive);
+    if (!known)
+        refuse(fd, &peer, "identity", "the peer cannot be identified");
     else
-        ngd_rpc_server_add_connection(d->rpc, fd, tls);
+        ngd_front_add(d->front, fd, &peer);
 }
 
 /* By itself, so that tests/tsan.supp can name it: gRPC closes what is accepted, which ThreadSanitizer does not see. */
@@ -113,17 +100,59 @@ static __attribute__((noinline)) int accept_for_grpc(int listening)
     return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
+/*
+ * No descriptor is free. One is kept for this: it lets an administrator in on a Unix socket, and the others know at
+ * once that there is no room.
+ */
+static void admit_in_need(struct listener *l)
+{
+    struct ngd_listeners *all = l->daemon->listeners;
+    struct ngd_front_peer peer;
+    int fd;
+
+    if (all->spare < 0)
+        return;
+    close(all->spare);
+    all->spare = -1;
+    fd = accept_for_grpc(l->fd);
+    if (fd >= 0 && identify(fd, l->tls, &peer) && peer.local && (peer.uid == 0 || peer.uid == geteuid()))
+        ngd_front_add(l->daemon->front, fd, &peer);
+    else if (fd >= 0)
+        refuse(fd, &peer, "descriptors", "no file descriptor is free");
+    all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* One line for each time that descriptors run out, and one when they are back. */
+static void on_shortage(struct listener *l, int error)
+{
+    static struct ngd_log_limit limit;
+
+    if (l->shortages++ == 0)
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "daemon",
+                        "%s cannot accept: %s; trying again every 100 ms, without further lines", l->address,
+                        strerror(error));
+    if (error == EMFILE || error == ENFILE)
+        admit_in_need(l);
+    ngd_reactor_pause(l->watch, PAUSE);
+}
+
 static void on_readable(void *arg)
 {
+    static struct ngd_log_limit limit;
     struct listener *l = arg;
     int fd;
 
-    while ((fd = accept_for_grpc(l->fd)) >= 0)
+    while ((fd = accept_for_grpc(l->fd)) >= 0) {
+        if (l->shortages > 0)
+            ngd_log_limited(&limit, NGD_LOG_NOTICE, "daemon", "%s accepts again; it could not %u times", l->address,
+                            l->shortages);
+        l->shortages = 0;
+        if (l->daemon->listeners->spare < 0)
+            l->daemon->listeners->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
         admit(l->daemon, fd, l->tls);
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        ngd_warning("daemon", "%s cannot accept: %s; trying again in 100 ms", l->address, strerror(errno));
-        ngd_reactor_pause(l->watch, PAUSE);
     }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        on_shortage(l, errno);
 }
 
 /* ---- making --------------------------------------------------------------------------------------------- */
@@ -191,18 +220,17 @@ static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, str
 }
 
 /* With certificates, TCP is TLS. */
-static ngd_status_t choose_tls(struct listener *l, const char *text, const struct sockaddr *sa, struct ngd_diag *diag)
+static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_diag *diag)
 {
     const struct ngd_options *o = &l->daemon->options;
 
     l->tls = *o->tls_cert != '\0';
-    if (l->tls)
-        return ngd_rpc_server_serve_tls(l->daemon->rpc, diag);
-    if (!ngd_sockaddr_is_loopback(sa) && !o->allow_plaintext)
+    if (!l->tls && !o->allow_plaintext)
         return ngd_diag_set(
             diag, NGD_ERR_CONFIG,
-            "listen %s: plaintext TCP on other than a loopback address; set tls-cert, tls-key and tls-client-ca, or "
-            "allow-plaintext",
+            "listen %s: plaintext TCP proves nobody's identity, on a loopback address neither: listen on unix:PATH, "
+            "set "
+            "tls-cert, tls-key and tls-client-ca, or allow it with allow-plaintext = yes (--allow-plaintext=yes)",
             text);
     return NGD_OK;
 }
@@ -211,7 +239,7 @@ static ngd_status_t listen_tcp(struct ngd_listeners *all, const char *text, cons
                                struct ngd_diag *diag)
 {
     struct listener *l = new_listener(all, diag);
-    ngd_status_t status = l ? choose_tls(l, text, ai->ai_addr, diag) : NGD_ERR_CONFIG;
+    ngd_status_t status = l ? choose_tls(l, text, diag) : NGD_ERR_CONFIG;
 
     if (status == NGD_OK)
         status = ngd_socket_tcp(ai, &l->fd, diag);
@@ -256,7 +284,7 @@ static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *di
         ngd_status_t status;
 
         ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
-        status = choose_tls(l, text, (struct sockaddr *)&sa, diag);
+        status = choose_tls(l, text, diag);
         if (status != NGD_OK)
             return status;
     }
@@ -294,6 +322,7 @@ ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **l
     if (!all)
         return NGD_ERR_NO_MEMORY;
     all->daemon = d;
+    all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     status = make_all(all, diag);
     if (status != NGD_OK) {
         ngd_listeners_destroy(all);
@@ -344,6 +373,8 @@ void ngd_listeners_destroy(struct ngd_listeners *all)
     if (!all)
         return;
     ngd_listeners_stop(all);
+    if (all->spare >= 0)
+        close(all->spare);
     ngd_free(all);
 }
 

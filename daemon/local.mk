@@ -12,12 +12,23 @@ libngddaemon_la_SOURCES = \
 	daemon/device_list.h \
 	daemon/drain.c \
 	daemon/drain.h \
+	daemon/front/conn.c \
+	daemon/front/front.c \
+	daemon/front/front.h \
+	daemon/front/front_int.h \
 	daemon/front/h2_guard.c \
 	daemon/front/h2_guard.h \
 	daemon/front/h2_guard_int.h \
 	daemon/front/h2_output.c \
 	daemon/front/h2_streams.c \
 	daemon/front/h2_streams.h \
+	daemon/front/tls_context.c \
+	daemon/front/tls_context.h \
+	daemon/front/tls_io.c \
+	daemon/front/tls_names.c \
+	daemon/front/tls_names.h \
+	daemon/front/wire_io.h \
+	daemon/front/wire_plain.c \
 	daemon/graph_info.c \
 	daemon/graph_info.h \
 	daemon/health.h \
@@ -68,6 +79,8 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_health.c \
 	daemon/rpc_int.h \
 	daemon/rpc_load.c \
+	daemon/rpc_log.c \
+	daemon/rpc_log.h \
 	daemon/rpc_memory.c \
 	daemon/rpc_methods.c \
 	daemon/rpc_methods.h \
@@ -101,18 +114,16 @@ libngddaemon_la_SOURCES = \
 	daemon/stats_http.h \
 	daemon/stop_guard.c \
 	daemon/stop_guard.h \
-	daemon/tls.c \
 	daemon/timing.h \
 	daemon/turn.c \
 	daemon/turn.h \
-	daemon/tls.h \
 	daemon/wire.c \
 	daemon/wire_bounds.def \
 	daemon/wire.h \
 	daemon/wire_check.c \
 	daemon/wire_check.h
 NGD_DAEMON_LIBS = libngddaemon.la $(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) \
-	$(JANSSON_LIBS) $(SYSTEMD_LIBS)
+	$(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
 
 sbin_PROGRAMS += npugraphd
 npugraphd_SOURCES = daemon/main.c

@@ -25,8 +25,8 @@ const struct ngd_config_option ngd_options_table[] = {
     {"listen", NGD_CONFIG_LIST, AT(listen), "unix:/run/npugraphd/npugraphd.sock", 0, 0, NULL,
      "Where clients connect: unix:PATH, or tcp:HOST:PORT (also HOST:PORT; an IPv6 address in brackets; port 0 picks a "
      "free "
-     "one). TCP uses TLS when tls-cert is set, and is refused without it unless HOST is a loopback address or "
-     "allow-plaintext is set. Sockets that systemd passes are served besides.",
+     "one). TCP uses TLS when tls-cert is set, and is refused without it unless allow-plaintext is set. Sockets that "
+     "systemd passes are served besides.",
      false},
     COUNT("socket-mode", socket_mode, "660", 0, 777,
           "Permissions of the Unix socket, in octal digits: who may connect is decided by them."),
@@ -128,7 +128,20 @@ const struct ngd_config_option ngd_options_table[] = {
      "through "
      "buffers.",
      false},
-    COUNT("max-connections", max_connections, "1024", 1, 1 << 20, "Open connections; more are closed at once."),
+    {"tcp-keepalive", NGD_CONFIG_TIME, AT(tcp_keepalive), "40s", 0, 3600 * NGD_SEC, NULL,
+     "How long a TCP peer that vanished without a word (a host that lost power, a cable) keeps its connection, session "
+     "and memory: the kernel asks it meanwhile. A peer that reads nothing of what waits for it for so long is taken "
+     "for "
+     "gone too. Whole seconds. 0: the system's limits, which are hours.",
+     false},
+    {"guard-unix", NGD_CONFIG_ENUM, AT(guard_unix), "others", 0, 0, "others all none",
+     "Which connections on Unix sockets go through the guard that checks HTTP/2 frames before gRPC sees them: others, "
+     "those of users other than root and the daemon's own; all; none. Connections over TCP always do.",
+     false},
+    COUNT(
+        "max-connections", max_connections, "1024", 1, 1 << 20,
+        "Open connections; more are closed at once. A quarter of them, at most 16, is kept for administrators on Unix "
+        "sockets."),
     COUNT("max-streams", max_streams, "1024", 1, 1 << 20, "Calls under way on one connection; the client queues more."),
     COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
           "Calls under way in all; more are refused. Status and health are not."),
@@ -142,17 +155,33 @@ const struct ngd_config_option ngd_options_table[] = {
           "that "
           "waits, though the device be idle; what cannot meet its deadline by that is refused. 0: no cap."),
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
-     "PEM file of the server's certificate chain. Read again when it changes.", false},
+     "PEM file of the server's certificate chain. This file, and the other TLS files, are read again on SIGHUP and "
+     "when "
+     "they change; if one of them is not good, all old ones stay in use.",
+     false},
     {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file of the certificate's key.", false},
     {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
      "PEM file of the authorities whose client certificates are accepted. Clients without one are refused.", false},
+    {"tls-crl", NGD_CONFIG_STRING, AT(tls_crl), "", 0, 0, NULL,
+     "PEM file of revocation lists: one of each authority above a client's certificate, the topmost included. Clients "
+     "whose certificate is revoked, or has no list in force, are refused, and connections of theirs end. Empty: none.",
+     false},
+    {"tls-allow-cn", NGD_CONFIG_BOOL, AT(tls_allow_cn), "no", 0, 0, NULL,
+     "Takes the common name of a client certificate that has neither a URI nor a DNS name: the identity is "
+     "tls-cn:NAME. "
+     "no: such clients are refused.",
+     false},
+    {"max-connection-age", NGD_CONFIG_TIME, AT(max_connection_age), "0", 0, 365 * 24 * 3600 * NGD_SEC, NULL,
+     "Age at which a connection over TCP is ended, up to a tenth sooner; its calls end with UNAVAILABLE, and clients "
+     "connect again. 0: no end.",
+     false},
     {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
-     "Allows plaintext TCP on other than loopback addresses: everybody who reaches the port may use the devices.",
+     "Allows plaintext TCP, which proves nobody's identity: every user who reaches the port may use the devices, and "
+     "all at one address, such as 127.0.0.1, are one identity. A session is theirs who have its token.",
      false},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
-     "Identity that may drain the daemon and unload others' models: uid:N, or tls:NAME. The daemon's own user and root "
-     "on a Unix "
-     "socket always may.",
+     "Identity that administers: it sees, unloads and shares what belongs to anybody, and may drain the daemon. uid:N, "
+     "tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. The daemon's own user and root on a Unix socket always may.",
      false},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
      "How long work under way may take to finish after SIGTERM.", false},
@@ -192,6 +221,18 @@ static ngd_status_t check_hosts(const struct ngd_config_list *list, struct ngd_d
     return NGD_OK;
 }
 
+/* The form that these identities had once, without the kind of name, would match nobody. */
+static ngd_status_t check_old_form(const char *option, const struct ngd_config_list *list, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (strncmp(list->items[i], "tls:", 4) == 0)
+            return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                                "%s: \"%.160s\" does not say which name of the certificate it is: tls-uri:NAME, "
+                                "tls-dns:NAME, or tls-cn:NAME with tls-allow-cn",
+                                option, list->items[i]);
+    return NGD_OK;
+}
+
 static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag *diag)
 {
     int given = !!*options->tls_cert + !!*options->tls_key + !!*options->tls_client_ca;
@@ -199,7 +240,11 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     if (given != 0 && given != 3)
         return ngd_diag_set(diag, NGD_ERR_CONFIG,
                             "tls-cert, tls-key and tls-client-ca go together: give all three, or none for plaintext");
-    return NGD_OK;
+    if (given == 0 && *options->tls_crl)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
+    if (check_old_form("weight", &options->weight, diag) != NGD_OK)
+        return NGD_ERR_CONFIG;
+    return check_old_form("admin-identities", &options->admin_identities, diag);
 }
 
 /* The number behind the last "=" of IDENTITY=N; 0: there is no such entry, or it is no weight. */

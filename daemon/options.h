@@ -42,13 +42,17 @@ struct ngd_options {
     ngd_nsec_t static_timeout;
     int64_t cqs;
     uint64_t max_message;
+    ngd_nsec_t tcp_keepalive;
+    int guard_unix; /* ngd_guard_unix_t */
     int64_t max_connections;
     int64_t max_streams;
     int64_t max_inflight;
     int64_t max_sessions;
     uint64_t quotas[NGD_QUOTA_KINDS]; /* of one identity; see daemon/quotas.def */
     int64_t max_device_share_per_identity;
-    char *tls_cert, *tls_key, *tls_client_ca;
+    char *tls_cert, *tls_key, *tls_client_ca, *tls_crl;
+    bool tls_allow_cn;
+    ngd_nsec_t max_connection_age;
     bool allow_plaintext;
     struct ngd_config_list admin_identities;
     ngd_nsec_t drain_grace;

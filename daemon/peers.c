@@ -8,15 +8,10 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#define PORTS        1024
-#define UNPROVEN_MAX 64
-
 struct entry {
-    ino_t inode;                   /* 0: empty */
-    struct ngd_identity *identity; /* NULL: TLS */
-    bool proven;
-    uint16_t port; /* TLS: of the peer */
-    struct entry *next_port;
+    ino_t inode; /* 0: empty */
+    struct ngd_identity *identity;
+    bool guarded, charged;
     char address[NGD_PEER_ADDRESS_MAX];
 };
 
@@ -24,55 +19,30 @@ struct ngd_peers {
     struct ngd_mutex lock;
     struct entry **by_fd NGD_GUARDED_BY(lock);
     size_t cap NGD_GUARDED_BY(lock);
-    uint32_t count NGD_GUARDED_BY(lock);               /* entries; at least the open ones */
-    struct entry *by_port[PORTS] NGD_GUARDED_BY(lock); /* those with TLS */
-    char unproven[UNPROVEN_MAX][NGD_PEER_ADDRESS_MAX] NGD_GUARDED_BY(lock);
-    size_t n_unproven NGD_GUARDED_BY(lock);
-    uint32_t max;
+    uint32_t count NGD_GUARDED_BY(lock); /* entries that are not guarded; at least the open ones */
 };
 
-ngd_status_t ngd_peers_create(uint32_t max_connections, struct ngd_peers **peers_p)
+ngd_status_t ngd_peers_create(struct ngd_peers **peers_p)
 {
     struct ngd_peers *peers = NGD_NEW(struct ngd_peers);
 
     if (!peers)
         return NGD_ERR_NO_MEMORY;
-    peers->max = max_connections;
     ngd_mutex_init(&peers->lock, NGD_RANK_PEERS);
     *peers_p = peers;
     return NGD_OK;
-}
-
-/* Behind the last colon; 0 when there is none. */
-static uint16_t port_of(const char *address)
-{
-    const char *colon = strrchr(address, ':');
-
-    return colon ? (uint16_t)strtoul(colon + 1, NULL, 10) : 0;
-}
-
-static void forget_port(struct ngd_peers *peers, struct entry *entry) NGD_REQUIRES(peers->lock)
-{
-    struct entry **at = &peers->by_port[entry->port % PORTS];
-
-    while (*at != entry)
-        at = &(*at)->next_port;
-    *at = entry->next_port;
-    if (!entry->proven && peers->n_unproven < UNPROVEN_MAX)
-        memcpy(peers->unproven[peers->n_unproven++], entry->address, sizeof(entry->address));
 }
 
 static void drop(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
 {
     struct entry *entry = peers->by_fd[fd];
 
-    if (entry->identity)
-        ngd_identity_unref(entry->identity);
-    else
-        forget_port(peers, entry);
+    if (entry->charged)
+        ngd_identity_give(entry->identity, NGD_QUOTA_CONNECTIONS, 1);
+    ngd_identity_unref(entry->identity);
+    peers->count -= !entry->guarded;
     ngd_free(entry);
     peers->by_fd[fd] = NULL;
-    peers->count--;
 }
 
 void ngd_peers_destroy(struct ngd_peers *peers)
@@ -104,7 +74,7 @@ static bool is_open(const struct entry *entry, size_t fd)
 
 static void sweep(struct ngd_peers *peers) NGD_REQUIRES(peers->lock)
 {
-    for (size_t fd = 0; fd < peers->cap && peers->count > 0; fd++)
+    for (size_t fd = 0; fd < peers->cap; fd++)
         if (peers->by_fd[fd] && !is_open(peers->by_fd[fd], fd))
             drop(peers, fd);
 }
@@ -144,21 +114,13 @@ static ngd_status_t put_entry(struct ngd_peers *peers, size_t fd, struct entry *
         return status;
     if (peers->by_fd[fd])
         drop(peers, fd);
-    if (peers->count >= peers->max)
-        sweep(peers);
-    if (peers->count >= peers->max)
-        return NGD_ERR_RESOURCE_EXHAUSTED;
-    if (!entry->identity) {
-        entry->port = port_of(entry->address);
-        entry->next_port = peers->by_port[entry->port % PORTS];
-        peers->by_port[entry->port % PORTS] = entry;
-    }
     peers->by_fd[fd] = entry;
-    peers->count++;
+    peers->count += !entry->guarded;
     return NGD_OK;
 }
 
-ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity *identity, const char *address)
+ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity *identity, const char *address,
+                           bool guarded)
 {
     struct entry *entry;
     ngd_status_t status;
@@ -170,7 +132,9 @@ ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity 
     if (!entry)
         return NGD_ERR_NO_MEMORY;
     entry->inode = st.st_ino;
-    entry->identity = identity ? ngd_identity_ref(identity) : NULL;
+    entry->identity = ngd_identity_ref(identity);
+    entry->guarded = guarded;
+    entry->charged = !guarded;
     snprintf(entry->address, sizeof(entry->address), "%s", address);
     ngd_mutex_lock(&peers->lock);
     status = put_entry(peers, (size_t)fd, entry);
@@ -190,7 +154,7 @@ ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *pee
     if (fd >= 0 && (size_t)fd < peers->cap && peers->by_fd[fd]) {
         struct entry *entry = peers->by_fd[fd];
 
-        peer_p->identity = entry->identity ? ngd_identity_ref(entry->identity) : NULL;
+        peer_p->identity = ngd_identity_ref(entry->identity);
         memcpy(peer_p->address, entry->address, sizeof(peer_p->address));
         status = NGD_OK;
     }
@@ -198,40 +162,13 @@ ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *pee
     return status;
 }
 
-void ngd_peers_prove(struct ngd_peers *peers, const char *grpc_peer)
-{
-    uint16_t port = port_of(grpc_peer);
-
-    ngd_mutex_lock(&peers->lock);
-    /* Connections from the same port of two hosts are proven together, which costs a line of the log at most. */
-    for (struct entry *entry = peers->by_port[port % PORTS]; entry; entry = entry->next_port)
-        entry->proven |= entry->port == port;
-    ngd_mutex_unlock(&peers->lock);
-}
-
-bool ngd_peers_take_unproven(struct ngd_peers *peers, char address[NGD_PEER_ADDRESS_MAX])
-{
-    bool any;
-
-    ngd_mutex_lock(&peers->lock);
-    if (peers->n_unproven == 0)
-        sweep(peers);
-    any = peers->n_unproven > 0;
-    if (any) {
-        memcpy(address, peers->unproven[0], NGD_PEER_ADDRESS_MAX);
-        peers->n_unproven--;
-        memmove(peers->unproven[0], peers->unproven[1], peers->n_unproven * sizeof(peers->unproven[0]));
-    }
-    ngd_mutex_unlock(&peers->lock);
-    return any;
-}
-
-uint32_t ngd_peers_count(struct ngd_peers *peers)
+uint32_t ngd_peers_count(struct ngd_peers *peers, bool now)
 {
     uint32_t n;
 
     ngd_mutex_lock(&peers->lock);
-    sweep(peers);
+    if (now)
+        sweep(peers);
     n = peers->count;
     ngd_mutex_unlock(&peers->lock);
     return n;

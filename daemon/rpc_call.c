@@ -28,7 +28,6 @@
 #include <string.h>
 
 #define ARENA_BLOCK     2048
-#define LOG_LINES       200 /* failed requests per second that get a line of their own */
 #define REASON_KEY      "npugraph-reason"
 #define DETAILS_KEY     "grpc-status-details-bin"
 #define ERROR_DOMAIN    "npugraph.v1"
@@ -124,6 +123,9 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->pub.leads = false;
     atomic_store(&call->pub.waits, false);
     call->pub.session = ngd_session_unref(call->pub.session);
+    if (call->withdrawn)
+        atomic_fetch_sub(&call->pub.identity->withdrawn, 1);
+    call->withdrawn = false;
     call->pub.identity = ngd_identity_unref(call->pub.identity);
 }
 
@@ -156,14 +158,15 @@ void ngd_call_unref(struct ngd_call *pub)
 /* Starts a batch with a reference of its own. gRPC refuses only what is our mistake; the call is given up then. */
 bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag)
 {
+    static struct ngd_log_limit limit;
     grpc_call_error error;
 
     ref(call);
-    NGD_TSAN_GIVE(call);
+    NGD_TSAN_GIVE(tag);
     error = grpc_call_start_batch(call->core, ops, n, tag, NULL);
     if (error == GRPC_CALL_OK)
         return true;
-    ngd_error("rpc", "gRPC refused a batch: %s", grpc_call_error_to_string(error));
+    ngd_log_limited(&limit, NGD_LOG_ERROR, "rpc", "gRPC refused a batch: %s", grpc_call_error_to_string(error));
     grpc_call_cancel(call->core, NULL);
     rpc_call_unref(call);
     return false;
@@ -171,29 +174,21 @@ bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct 
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
 
-static bool may_log(struct rpc_log_limit *limit)
-{
-    int64_t second = ngd_now() / NGD_SEC;
-
-    if (atomic_exchange_explicit(&limit->second, second, memory_order_relaxed) != second)
-        atomic_store_explicit(&limit->lines, 0, memory_order_relaxed);
-    return atomic_fetch_add_explicit(&limit->lines, 1, memory_order_relaxed) < LOG_LINES;
-}
-
 static void log_failure(struct rpc_call *call, ngd_status_t status, const char *text)
 {
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
     /* A client that gives up is not worth a line each; the others are, up to what a log can take. */
     ngd_log_level_t level = status == NGD_ERR_CANCELLED ? NGD_LOG_DEBUG : NGD_LOG_INFO;
     const char *path = call->pub.method ? call->pub.method->path : "unknown method";
     char identity[NGD_LOG_VALUE_MAX], peer[NGD_LOG_VALUE_MAX];
 
-    if (level > ngd_log_get_level() || !may_log(rpc_server_log_limit(call->server)))
+    if (level > ngd_log_get_level())
         return;
-    ngd_log_write(level, "rpc", "%s failed: status=%d reason=%s session=%llu identity=%s peer=%s: %s", path,
-                  ngd_status_grpc(status), ngd_status_name(status),
-                  (unsigned long long)(call->pub.session ? ngd_session_id(call->pub.session) : 0),
-                  ngd_log_value(call->pub.identity ? call->pub.identity->name : NULL, identity),
-                  ngd_log_value(call->pub.peer, peer), text);
+    ngd_log_limited(&limit, level, "rpc", "%s failed: status=%d reason=%s session=%llu identity=%s peer=%s: %s", path,
+                    ngd_status_grpc(status), ngd_status_name(status),
+                    (unsigned long long)(call->pub.session ? ngd_session_id(call->pub.session) : 0),
+                    ngd_log_value(call->pub.identity ? call->pub.identity->name : NULL, identity),
+                    ngd_log_value(call->pub.peer, peer), text);
 }
 
 static void account(struct rpc_call *call, ngd_status_t status, const char *text)
@@ -418,6 +413,9 @@ static void on_close(struct rpc_call *call, bool ok)
     (void)ok; /* always; the flag is the information */
     if (call->close_flag) {
         atomic_store(&call->pub.cancelled, true);
+        call->withdrawn = call->pub.identity != NULL;
+        if (call->withdrawn)
+            atomic_fetch_add(&call->pub.identity->withdrawn, 1);
         tell_handler(call);
     }
     rpc_call_unref(call);

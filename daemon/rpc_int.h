@@ -88,6 +88,7 @@ struct rpc_call {
     size_t n_trailing;
 
     bool admitted;             /* counted in flight */
+    bool withdrawn;            /* counted so of its identity */
     bool end_asked;            /* ngd_rpc_server_end_streams came by */
     struct ngd_list open_link; /* the server's list of open streams */
     struct rpc_call *next_free;
@@ -97,11 +98,6 @@ static inline struct rpc_call *rpc_call_of(struct ngd_call *call)
 {
     return ngd_container_of(call, struct rpc_call, pub);
 }
-
-struct rpc_log_limit {
-    _Atomic int64_t second;
-    _Atomic uint32_t lines;
-};
 
 /* rpc_call.c */
 void rpc_call_init(struct rpc_call *call, struct ngd_rpc_server *server);
@@ -141,6 +137,5 @@ void rpc_server_closed_stream(struct rpc_call *call);
 void rpc_server_count_busy(struct ngd_rpc_server *server, int delta);
 struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server);
 struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t method_index);
-struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server);
 
 #endif

@@ -9,6 +9,7 @@
  */
 #include "daemon/rpc_server.h"
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/tsan.h"
@@ -18,16 +19,19 @@
 #include "daemon/peers.h"
 #include "daemon/rpc_int.h"
 #include "daemon/session.h"
-#include "daemon/tls.h"
 #include <grpc/compression.h>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #define POSTED         4 /* requests kept posted per method and queue */
 #define POOL_MAX       256
@@ -35,6 +39,7 @@
 #define PING_MS        10000 /* clients may ping this often without data */
 #define METADATA_BYTES 16384
 #define CQS_MAX        16
+#define QUOTA_PART     4
 
 struct rpc_cq {
     struct ngd_rpc_server *server;
@@ -43,17 +48,18 @@ struct rpc_cq {
     bool started;
     _Atomic int64_t event_began; /* 0: waiting */
     _Atomic int wakeup;          /* ngd_wakeup_t */
+    /* Requests that could not be posted, in all and by method. */
+    _Atomic uint32_t n_owed;
+    _Atomic uint8_t *owed;
 };
 
 struct ngd_rpc_server {
     struct ngd_daemon *daemon;
     grpc_server *core;
-    struct tls_handler *tls; /* the core's; NULL until serve_tls */
-    void **registered;       /* by method index */
+    void **registered; /* by method index */
     struct ngd_metric_row **rows;
     struct rpc_cq cqs[CQS_MAX];
     size_t n_cqs;
-    struct rpc_log_limit log_limit;
     _Atomic uint32_t inflight, busy, calls;
     _Atomic bool stopping;
     struct ngd_mutex lock;
@@ -73,10 +79,6 @@ struct ngd_daemon *rpc_server_daemon(const struct ngd_rpc_server *server)
 struct ngd_metric_row *rpc_server_method_row(const struct ngd_rpc_server *server, size_t i)
 {
     return server->rows[i];
-}
-struct rpc_log_limit *rpc_server_log_limit(struct ngd_rpc_server *server)
-{
-    return &server->log_limit;
 }
 
 void rpc_server_count_busy(struct ngd_rpc_server *server, int delta)
@@ -145,18 +147,15 @@ void rpc_server_release(struct rpc_call *call)
 
 /* ---- arrival ------------------------------------------------------------------------------------------------ */
 
-/* Posts a request for the method (ngd_n_methods: any other). Without memory it is posted again by the next arrival. */
-static void post(struct rpc_cq *cq, size_t method_index)
+/* Posts a request for the method (ngd_n_methods: any other). False: out of memory. */
+static bool try_post(struct rpc_cq *cq, size_t method_index)
 {
     struct ngd_rpc_server *server = cq->server;
-    struct rpc_call *call = take_call(server);
+    struct rpc_call *call = NGD_FAULT(POST_LOST) ? NULL : take_call(server);
     grpc_call_error error;
 
-    if (!call) {
-        ngd_error("rpc", "out of memory: %s takes one call less at a time",
-                  method_index < ngd_n_methods ? ngd_methods[method_index].path : "*");
-        return;
-    }
+    if (!call)
+        return false;
     call->cq = cq;
     call->method_index = method_index;
     call->pub.method = NULL;
@@ -164,7 +163,7 @@ static void post(struct rpc_cq *cq, size_t method_index)
     atomic_store(&call->refs, 1);
     atomic_fetch_add_explicit(&server->calls, 1, memory_order_relaxed);
     call->metadata.count = 0;
-    NGD_TSAN_GIVE(call);
+    NGD_TSAN_GIVE(&call->on_new);
     if (method_index == ngd_n_methods)
         error = grpc_server_request_call(server->core, &call->core, &call->details, &call->metadata, cq->cq, cq->cq,
                                          &call->on_new);
@@ -179,22 +178,53 @@ static void post(struct rpc_cq *cq, size_t method_index)
         call->core = NULL;
         rpc_server_release(call);
     }
+    return true;
+}
+
+/* What fails for lack of memory is owed: the queue's next events try again. */
+static void post(struct rpc_cq *cq, size_t method_index)
+{
+    static struct ngd_log_limit limit;
+
+    if (try_post(cq, method_index))
+        return;
+    atomic_fetch_add(&cq->owed[method_index], 1);
+    atomic_fetch_add(&cq->n_owed, 1);
+    ngd_log_limited(&limit, NGD_LOG_ERROR, "rpc", "out of memory: %s takes one call less at a time until there is some",
+                    method_index < ngd_n_methods ? ngd_methods[method_index].path : "*");
+}
+
+static void post_owed(struct rpc_cq *cq)
+{
+    for (size_t m = 0; m <= ngd_n_methods && atomic_load(&cq->n_owed) > 0; m++) {
+        while (atomic_load(&cq->owed[m]) > 0) {
+            if (!try_post(cq, m))
+                return;
+            atomic_fetch_sub(&cq->owed[m], 1);
+            atomic_fetch_sub(&cq->n_owed, 1);
+        }
+    }
+}
+
+/* NULL if there is none; the slice stays the call's. */
+static const grpc_slice *metadata_value(const struct rpc_call *call, const char *key)
+{
+    for (size_t i = 0; i < call->metadata.count; i++)
+        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) == 0)
+            return &call->metadata.metadata[i].value;
+    return NULL;
 }
 
 static bool metadata_text(const struct rpc_call *call, const char *key, char *to, size_t room)
 {
-    for (size_t i = 0; i < call->metadata.count; i++) {
-        grpc_slice value = call->metadata.metadata[i].value;
+    const grpc_slice *value = metadata_value(call, key);
+    const size_t n = value ? GRPC_SLICE_LENGTH(*value) : 0;
 
-        if (grpc_slice_str_cmp(call->metadata.metadata[i].key, key) != 0)
-            continue;
-        if (GRPC_SLICE_LENGTH(value) >= room)
-            return false;
-        memcpy(to, GRPC_SLICE_START_PTR(value), GRPC_SLICE_LENGTH(value));
-        to[GRPC_SLICE_LENGTH(value)] = '\0';
-        return true;
-    }
-    to[0] = '\0';
+    if (n >= room)
+        return false;
+    if (n)
+        memcpy(to, GRPC_SLICE_START_PTR(*value), n);
+    to[n] = '\0';
     return true;
 }
 
@@ -202,7 +232,6 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
 {
     struct ngd_daemon *d = call->server->daemon;
     char *text = grpc_call_get_peer(call->core);
-    char name[NGD_IDENTITY_MAX];
     struct ngd_peer peer = {0};
     int fd = -1;
 
@@ -214,10 +243,6 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
         snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
         call->pub.identity = peer.identity;
     }
-    if (!call->pub.identity && ngd_tls_identity(call->core, name, sizeof(name))) {
-        call->pub.identity = ngd_identity_get(d->identities, name);
-        ngd_peers_prove(d->peers, call->pub.peer);
-    }
     return call->pub.identity ? NGD_OK
                               : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
 }
@@ -225,6 +250,7 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
 static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
 {
     const struct ngd_method *method = call->pub.method;
+    const grpc_slice *token;
     char text[32], *end;
     uint64_t id;
 
@@ -243,7 +269,10 @@ static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)
     if (*end != '\0' || id == 0)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "metadata npugraph-session is \"%s\"; a session's number is decimal", text);
-    return ngd_sessions_find(call->server->daemon->sessions, id, call->pub.identity, &call->pub.session, diag);
+    token = metadata_value(call, "npugraph-session-token-bin");
+    return ngd_sessions_find(call->server->daemon->sessions, id, call->pub.identity,
+                             token ? GRPC_SLICE_START_PTR(*token) : NULL, token ? GRPC_SLICE_LENGTH(*token) : 0,
+                             &call->pub.session, diag);
 }
 
 static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
@@ -251,14 +280,16 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
     const struct ngd_method *method = call->pub.method;
     struct ngd_daemon *d = call->server->daemon;
     ngd_daemon_state_t state = ngd_daemon_state(d);
+    ngd_status_t status;
     uint64_t max;
 
     if (state != NGD_DAEMON_SERVING && !method->while_draining)
         return ngd_diag_set(diag, state == NGD_DAEMON_STARTING ? NGD_ERR_UNAVAILABLE : NGD_ERR_DRAINING,
                             state == NGD_DAEMON_STARTING ? "the daemon is starting; try again"
                                                          : "the daemon is draining; use another one");
-    if (method->class == NGD_RPC_CONTROL)
-        return NGD_OK;
+    status = ngd_identity_check_calls(call->pub.identity, diag);
+    if (status != NGD_OK || method->class == NGD_RPC_CONTROL)
+        return status;
     max = ngd_identity_room(call->pub.identity, (uint64_t)d->options.max_inflight);
     if (atomic_fetch_add_explicit(&call->server->inflight, 1, memory_order_relaxed) >= max) {
         atomic_fetch_sub_explicit(&call->server->inflight, 1, memory_order_relaxed);
@@ -275,10 +306,15 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
 static ngd_nsec_t deadline_of(gpr_timespec t)
 {
     gpr_timespec m = gpr_convert_clock_type(t, GPR_CLOCK_MONOTONIC);
+    ngd_nsec_t now = ngd_now();
+    double micros;
 
     if (gpr_time_cmp(m, gpr_inf_future(GPR_CLOCK_MONOTONIC)) >= 0)
         return NGD_NSEC_NEVER;
-    return ngd_now() + (ngd_nsec_t)gpr_timespec_to_micros(gpr_time_sub(m, gpr_now(GPR_CLOCK_MONOTONIC))) * NGD_USEC;
+    micros = gpr_timespec_to_micros(gpr_time_sub(m, gpr_now(GPR_CLOCK_MONOTONIC)));
+    if (micros >= (double)((INT64_MAX - now) / NGD_USEC)) /* a client may say what nanoseconds cannot */
+        return NGD_NSEC_NEVER;
+    return now + (ngd_nsec_t)micros * NGD_USEC;
 }
 
 static ngd_status_t prepare_call(struct rpc_call *call, struct ngd_diag *diag)
@@ -353,53 +389,58 @@ static void *run_cq(void *arg)
             return NULL;
         if (ev.type != GRPC_OP_COMPLETE || !tag)
             continue;
-        NGD_TSAN_TAKE(tag->call);
+        NGD_TSAN_TAKE(tag);
         atomic_store_explicit(&cq->event_began, ngd_now(), memory_order_relaxed);
         tag->fn(tag->call, ev.success != 0);
         atomic_store_explicit(&cq->event_began, 0, memory_order_relaxed);
+        if (atomic_load_explicit(&cq->n_owed, memory_order_relaxed) > 0)
+            post_owed(cq);
     }
 }
 
-/* ---- TLS on descriptors that we accepted ----------------------------------------------------------------------
- *
- * grpc_server_add_channel_from_fd takes no TLS credentials. What gRPC's C++ layer uses instead, to let programs accept
- * by themselves, is an address "external:NAME": no socket is opened for it; the server's argument of that name says
- * where to put a handler for connections, a C++ object with one method. Its table of functions has two destructors and
- * then Handle(listener_fd, fd, data), in the ABI that all compilers on Linux share. The core's major version is the
- * number in the library's name, so a core with another layout would not be loaded; it is checked all the same.
- */
-#define TLS_ADDRESS "external:npugraphd-tls"
-#define TLS_CORE    "29."
-
-struct tls_handler {
-    const struct {
-        void (*destroy)(struct tls_handler *handler);
-        void (*delete)(struct tls_handler *handler);
-        void (*handle)(struct tls_handler *handler, int listener_fd, int fd, grpc_byte_buffer *data);
-    } * vtable;
-};
-
-static void *keep_pointer(void *p)
-{
-    return p;
-}
-static void drop_pointer(void *p)
-{
-    (void)p;
-}
-static int compare_pointers(void *a, void *b)
-{
-    return a < b ? -1 : a > b;
-}
-
-static const grpc_arg_pointer_vtable pointer_ops = {keep_pointer, drop_pointer, compare_pointers};
-
 /* ---- life ---------------------------------------------------------------------------------------------------- */
+
+/* What is left of a limit on the process's address space; 0: there is no limit, or nobody knows. */
+static uint64_t address_room(void)
+{
+    char text[64] = "";
+    struct rlimit limit;
+    uint64_t used;
+    int fd;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return 0;
+    fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    if (read(fd, text, sizeof(text) - 1) < 0)
+        text[0] = '\0';
+    close(fd);
+    used = strtoull(text, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+    return used && used < limit.rlim_cur ? limit.rlim_cur - used : 0;
+}
+
+/*
+ * Where the process has a limit, gRPC gets a quota of what is left: without memory it aborts, and connections that the
+ * front does not guard have no other bound. Above it gRPC reads no more, then ends calls. A quarter: it counts late, in
+ * pieces, and not all that it takes. NULL: none is needed.
+ */
+static grpc_resource_quota *make_quota(void)
+{
+    const uint64_t room = address_room();
+    grpc_resource_quota *quota = room ? grpc_resource_quota_create("npugraphd") : NULL;
+
+    if (quota)
+        grpc_resource_quota_resize(quota, (size_t)(room / QUOTA_PART));
+    return quota;
+}
 
 static grpc_server *make_core(struct ngd_rpc_server *server)
 {
     grpc_arg args[16];
     grpc_channel_args all = {0, args};
+    grpc_resource_quota *quota = make_quota();
+    grpc_server *core;
     const struct ngd_options *options = &server->daemon->options;
 
 #define INT_ARG(name, v)   \
@@ -420,9 +461,14 @@ static grpc_server *make_core(struct ngd_rpc_server *server)
     INT_ARG(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
     INT_ARG(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
 #undef INT_ARG
-    args[all.num_args++] = (grpc_arg){
-        .type = GRPC_ARG_POINTER, .key = (char *)(uintptr_t)TLS_ADDRESS, .value.pointer = {&server->tls, &pointer_ops}};
-    return grpc_server_create(&all, NULL);
+    if (quota)
+        args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                                          .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA,
+                                          .value.pointer = {.p = quota, .vtable = grpc_resource_quota_arg_vtable()}};
+    core = grpc_server_create(&all, NULL);
+    if (quota)
+        grpc_resource_quota_unref(quota);
+    return core;
 }
 
 static ngd_status_t register_methods(struct ngd_rpc_server *server)
@@ -465,6 +511,9 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
         server->cqs[i].server = server;
         server->cqs[i].cq = grpc_completion_queue_create_for_next(NULL);
         grpc_server_register_completion_queue(server->core, server->cqs[i].cq, NULL);
+        server->cqs[i].owed = NGD_NEW_N(_Atomic uint8_t, ngd_n_methods + 1);
+        if (!server->cqs[i].owed)
+            status = NGD_ERR_NO_MEMORY;
     }
     if (status != NGD_OK) {
         ngd_rpc_server_destroy(server);
@@ -474,49 +523,26 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
     return NGD_OK;
 }
 
-ngd_status_t ngd_rpc_server_serve_tls(struct ngd_rpc_server *server, struct ngd_diag *diag)
-{
-    grpc_server_credentials *creds = NULL;
-    ngd_status_t status;
-
-    if (server->tls)
-        return NGD_OK;
-    if (strncmp(grpc_version_string(), TLS_CORE, strlen(TLS_CORE)) != 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "TLS needs gRPC core " TLS_CORE "x, this is %s",
-                            grpc_version_string());
-    status = ngd_tls_credentials(&server->daemon->options, &creds, diag);
-    if (status != NGD_OK)
-        return status;
-    grpc_server_add_http2_port(server->core, TLS_ADDRESS, creds);
-    grpc_server_credentials_release(creds);
-    return server->tls ? NGD_OK : ngd_diag_set(diag, NGD_ERR_INTERNAL, "gRPC takes no TLS connections from us");
-}
-
 ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag)
 {
     grpc_server_start(server->core);
     for (size_t i = 0; i < server->n_cqs; i++) {
         struct rpc_cq *cq = &server->cqs[i];
 
-        for (size_t m = 0; m <= ngd_n_methods; m++)
-            for (int k = 0; k < POSTED; k++)
-                post(cq, m);
+        /* The thread first: what is posted where no thread takes it back keeps the server from stopping. */
         if (ngd_thread_start(&cq->thread, "rpc", run_cq, cq) != 0)
             return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "a thread of the gRPC server could not be started");
         cq->started = true;
+        for (size_t m = 0; m <= ngd_n_methods; m++)
+            for (int k = 0; k < POSTED; k++)
+                post(cq, m);
     }
     return NGD_OK;
 }
 
-void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd, bool tls)
+void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd)
 {
-    grpc_server_credentials *creds;
-
-    if (tls) {
-        server->tls->vtable->handle(server->tls, -1, fd, NULL);
-        return;
-    }
-    creds = grpc_insecure_server_credentials_create();
+    grpc_server_credentials *creds = grpc_insecure_server_credentials_create();
     grpc_server_add_channel_from_fd(server->core, fd, creds);
     grpc_server_credentials_release(creds);
 }
@@ -625,8 +651,10 @@ void ngd_rpc_server_destroy(struct ngd_rpc_server *server)
             grpc_completion_queue_next(server->cqs[i].cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         }
     grpc_server_destroy(server->core);
-    for (size_t i = 0; i < server->n_cqs; i++)
+    for (size_t i = 0; i < server->n_cqs; i++) {
         grpc_completion_queue_destroy(server->cqs[i].cq);
+        ngd_free(server->cqs[i].owed);
+    }
     drop_pool(server);
     ngd_mutex_fini(&server->lock);
     ngd_free(server->registered);

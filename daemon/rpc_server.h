@@ -5,7 +5,7 @@
 /*
  * The gRPC server: completion queues with one thread each, methods from rpc_methods.def, admission, connections.
  *
- * Lifetime: create -> (serve_tls) -> start -> (add_connection ...) -> stop -> destroy.
+ * Lifetime: create -> start -> (add_connection ...) -> stop -> destroy.
  * Threads: create to start and stop on the main thread; the rest from any thread.
  */
 #include "base/clock.h"
@@ -18,11 +18,9 @@ struct ngd_daemon;
 struct ngd_rpc_server;
 
 ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server **server_p, struct ngd_diag *diag);
-/* Before start, once or more: connections with TLS will be added. CONFIG says what is wrong with the certificates. */
-ngd_status_t ngd_rpc_server_serve_tls(struct ngd_rpc_server *server, struct ngd_diag *diag);
 ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag);
 /* Takes a connected, nonblocking, close-on-exec descriptor that peers knows. */
-void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd, bool tls);
+void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd);
 
 /* Ends open streams with a status; calls that are at work end after their answer. */
 void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t status, const char *text);

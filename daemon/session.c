@@ -120,6 +120,10 @@ uint64_t ngd_session_id(const struct ngd_session *s)
 {
     return s->id;
 }
+const struct ngd_identity *ngd_session_identity(const struct ngd_session *s)
+{
+    return s->identity;
+}
 const uint8_t *ngd_session_token(const struct ngd_session *s)
 {
     return s->token;
@@ -422,28 +426,17 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
     return NGD_OK;
 }
 
-static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
-{
-    uint8_t diff = n != NGD_SESSION_TOKEN_BYTES;
-
-    for (size_t i = 0; i < n && i < NGD_SESSION_TOKEN_BYTES; i++)
-        diff |= a[i] ^ b[i]; /* in constant time */
-    return diff == 0;
-}
-
 ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *stream, uint64_t id, const uint8_t *token,
                                 size_t n_token, struct ngd_session **session_p, struct ngd_diag *diag)
 {
     struct ngd_session *s;
     struct ngd_call *old = NULL;
-    ngd_status_t status = ngd_sessions_find(all, id, stream->identity, &s, diag);
+    /* An empty field of protobuf-c is NULL, and still a token: a wrong one. */
+    ngd_status_t status =
+        ngd_sessions_find(all, id, stream->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
 
     if (status != NGD_OK)
         return status;
-    if (!same_token(s->token, token, n_token)) {
-        ngd_session_unref(s);
-        return ngd_diag_set(diag, NGD_ERR_SESSION_TOKEN, "the token is not the one of session %" PRIu64, id);
-    }
     ngd_mutex_lock(&s->lock);
     if (s->state == ENDED) {
         status = NGD_ERR_SESSION_GONE;
@@ -530,8 +523,7 @@ uint32_t ngd_sessions_count(struct ngd_sessions *all)
 }
 
 /* Sessions are few and looked up once per call; streams look up once in their life. */
-ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity,
-                               struct ngd_session **session_p, struct ngd_diag *diag)
+static struct ngd_session *find_id(struct ngd_sessions *all, uint64_t id)
 {
     struct ngd_session *found = NULL;
 
@@ -545,16 +537,52 @@ ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const stru
         }
     }
     ngd_mutex_unlock(&all->lock);
-    if (!found)
-        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never was; open another", id);
-    if (found->identity != identity) {
-        ngd_session_unref(found);
-        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "session %" PRIu64 " belongs to another identity", id);
-    }
-    *session_p = found;
+    return found;
+}
+
+static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    uint8_t diff = n != NGD_SESSION_TOKEN_BYTES;
+
+    /* Compares in constant time: how long it takes tells nothing about the token. */
+    for (size_t i = 0; i < n && i < NGD_SESSION_TOKEN_BYTES; i++)
+        diff |= a[i] ^ b[i];
+    return diff == 0;
+}
+
+/* A transport that proves nothing gives many users one identity: there the token says whose session it is. */
+static ngd_status_t check_user(const struct ngd_session *s, const struct ngd_identity *identity, const uint8_t *token,
+                               size_t n_token, struct ngd_diag *diag)
+{
+    if (s->identity != identity)
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "session %" PRIu64 " belongs to another identity", s->id);
+    if (token && !same_token(s->token, token, n_token))
+        return ngd_diag_set(diag, NGD_ERR_SESSION_TOKEN, "the token is not the one of session %" PRIu64, s->id);
+    if (!token && !identity->proven)
+        return ngd_diag_set(diag, NGD_ERR_SESSION_TOKEN,
+                            "over plaintext TCP a call needs the session's token: send SessionOpened.token as metadata "
+                            "npugraph-session-token-bin");
     return NGD_OK;
 }
 
+ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const struct ngd_identity *identity,
+                               const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+                               struct ngd_diag *diag)
+{
+    struct ngd_session *s = find_id(all, id);
+    ngd_status_t status;
+
+    if (!s)
+        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never was; open another", id);
+    status = check_user(s, identity, token, n_token, diag);
+    if (status == NGD_OK)
+        *session_p = s;
+    else
+        ngd_session_unref(s);
+    return status;
+}
+
+/* A few at a time, without a list that would have to be allocated: a walk that failed would look like no sessions. */
 void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struct ngd_session *session), void *ctx)
 {
     struct ngd_session *some[WALK_STEP];

@@ -48,12 +48,17 @@ void ngd_session_greeted(struct ngd_session *session);
  * the session held is free. False: it will not be, since the session has ended already or has another stream. */
 bool ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool broken);
 
-/* For metadata "npugraph-session": a reference. SESSION_GONE; PERMISSION_DENIED for another identity's. */
+/*
+ * The session that a call's metadata names; a reference. token: NULL if the metadata has none. SESSION_GONE;
+ * PERMISSION_DENIED for another identity's; SESSION_TOKEN for a wrong token, and for none if the identity is unproven.
+ */
 ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, const struct ngd_identity *identity,
-                               struct ngd_session **session_p, struct ngd_diag *diag);
+                               const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+                               struct ngd_diag *diag);
 struct ngd_session *ngd_session_unref(struct ngd_session *session); /* returns NULL; NULL is fine */
 uint64_t ngd_session_id(const struct ngd_session *session);
-const uint8_t *ngd_session_token(const struct ngd_session *session);
+const struct ngd_identity *ngd_session_identity(const struct ngd_session *session); /* the session's reference */
+const uint8_t *ngd_session_token(const struct ngd_session *session);                /* secret: never logged or listed */
 #define NGD_SESSION_STREAMS 16
 struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of its replays there */
 struct ngd_events *ngd_session_events(struct ngd_session *session);                /* between them */

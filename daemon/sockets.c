@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -130,15 +131,6 @@ ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addri
     return NGD_OK;
 }
 
-bool ngd_sockaddr_is_loopback(const struct sockaddr *sa)
-{
-    if (sa->sa_family == AF_INET)
-        return (ntohl(((const struct sockaddr_in *)(const void *)sa)->sin_addr.s_addr) >> 24) == 127;
-    if (sa->sa_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr);
-    return false;
-}
-
 ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_diag *diag)
 {
     int fd = socket(ai->ai_family, ai->ai_socktype | SOCK_NONBLOCK | SOCK_CLOEXEC, ai->ai_protocol), one = 1;
@@ -178,4 +170,23 @@ void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port
         snprintf(text, NGD_ADDRESS_MAX, "%s", host);
     else
         snprintf(text, NGD_ADDRESS_MAX, sa->sa_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+#define PROBES 4
+
+/* By the kernel: pings of HTTP/2 would wake both processes for each connection, and need the peer's process to answer.
+ */
+void ngd_socket_keep_alive(int fd, ngd_nsec_t limit)
+{
+    int one = 1, probes = PROBES, seconds = (int)(limit / NGD_SEC), idle = seconds / 2 > 0 ? seconds / 2 : 1,
+        every = (seconds - idle) / PROBES > 0 ? (seconds - idle) / PROBES : 1;
+    unsigned msec = (unsigned)(limit / NGD_MSEC);
+
+    if (limit == 0)
+        return;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &msec, sizeof(msec)); /* what was sent and is not acknowledged */
 }

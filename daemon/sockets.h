@@ -6,6 +6,7 @@
  * Addresses and listening sockets. All sockets are nonblocking and close-on-exec.
  * Threads: any; umask changes for a moment in ngd_socket_unix, so call it before threads make files.
  */
+#include "base/clock.h"
 #include "base/status.h"
 #include <netdb.h>
 #include <stdbool.h>
@@ -28,10 +29,11 @@ ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, 
 ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag);
 /* Resolves; free with freeaddrinfo. */
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);
-bool ngd_sockaddr_is_loopback(const struct sockaddr *sa);
 /* No SO_REUSEPORT: a second daemon on the port is refused. */
 ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_diag *diag);
 /* "127.0.0.1:80", "[::1]:80", "unix:/path"; with_port false leaves the port away. */
+/* A TCP peer that is gone without a word is found out within so long, whether or not something is under way to it. */
+void ngd_socket_keep_alive(int fd, ngd_nsec_t limit);
 void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port, char text[NGD_ADDRESS_MAX]);
 
 #endif

@@ -6,6 +6,8 @@
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
 #include "daemon/drain.h"
+#include "daemon/front/front.h"
+#include "daemon/front/tls_context.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
@@ -17,13 +19,13 @@
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
 #include "daemon/reflection.h"
+#include "daemon/rpc_log.h"
 #include "daemon/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/session.h"
 #include "daemon/stats.h"
 #include "daemon/stats_http.h"
 #include "daemon/stop_guard.h"
-#include "daemon/tls.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/sched.h"
@@ -40,6 +42,7 @@
 #define SAVE_HOT_EVERY (60 * NGD_SEC)
 /* Descriptors that are not connections: gRPC's own, files being loaded, listeners, the log. */
 #define RESERVED_FDS   128
+#define CONNECTION_FDS 3 /* a guarded one's socket, and a pair */
 
 struct part {
     const char *name;
@@ -60,9 +63,10 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return NGD_OK;
     /* Connections must leave descriptors for files and for gRPC itself. */
-    if (limit.rlim_cur < (rlim_t)d->options.max_connections + RESERVED_FDS) {
-        d->options.max_connections =
-            limit.rlim_cur > 2 * RESERVED_FDS ? (int64_t)limit.rlim_cur - RESERVED_FDS : RESERVED_FDS;
+    if (limit.rlim_cur < (rlim_t)d->options.max_connections * CONNECTION_FDS + RESERVED_FDS) {
+        d->options.max_connections = limit.rlim_cur > 2 * RESERVED_FDS
+                                         ? ((int64_t)limit.rlim_cur - RESERVED_FDS) / CONNECTION_FDS
+                                         : RESERVED_FDS / CONNECTION_FDS;
         ngd_warning("daemon", "max-connections is lowered to %lld: the process may have %llu open files",
                     (long long)d->options.max_connections, (unsigned long long)limit.rlim_cur);
     }
@@ -90,6 +94,7 @@ static void reload(struct ngd_daemon *d)
 {
     struct ngd_diag diag = {0};
 
+    ngd_tls_reload(d->tls);
     if (ngd_options_reload(&d->options, d->argc, d->argv, &diag) != NGD_OK) {
         ngd_error("daemon", "the configuration was not reloaded: %s", diag.text);
         return;
@@ -299,7 +304,7 @@ static ngd_status_t start_objects(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_status_t status = ngd_patterns_create(&d->patterns);
 
     if (status == NGD_OK)
-        status = ngd_peers_create((uint32_t)d->options.max_connections, &d->peers);
+        status = ngd_peers_create(&d->peers);
     if (status == NGD_OK)
         status = ngd_models_create(d, &d->models);
     if (status == NGD_OK)
@@ -329,7 +334,6 @@ static void expire(void *arg)
 
     ngd_sessions_expire(d->sessions);
     ngd_loader_forget(d->loader);
-    ngd_tls_report(d->peers);
 }
 
 static ngd_status_t start_expiry(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -416,7 +420,7 @@ static void stop_services(struct ngd_daemon *d)
 
 static ngd_status_t start_server(struct ngd_daemon *d, struct ngd_diag *diag)
 {
-    ngd_tls_log_grpc();
+    ngd_rpc_log_start();
     return ngd_rpc_server_create(d, &d->rpc, diag);
 }
 
@@ -424,6 +428,68 @@ static void stop_server(struct ngd_daemon *d)
 {
     ngd_rpc_server_destroy(d->rpc);
     d->rpc = NULL;
+}
+
+static void deliver(void *ctx, int fd)
+{
+    struct ngd_daemon *d = ctx;
+
+    ngd_rpc_server_add_connection(d->rpc, fd);
+}
+
+static void look_at_certificates(void *arg)
+{
+    ngd_tls_look(arg);
+}
+
+static ngd_status_t start_tls(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    const struct ngd_options *o = &d->options;
+    struct ngd_tls_params params = {.cert = o->tls_cert,
+                                    .key = o->tls_key,
+                                    .client_ca = o->tls_client_ca,
+                                    .crl = o->tls_crl,
+                                    .allow_cn = o->tls_allow_cn};
+    ngd_status_t status;
+
+    if (!*o->tls_cert)
+        return NGD_OK;
+    status = ngd_tls_create(&params, &d->tls, diag);
+    if (status == NGD_OK)
+        status = ngd_reactor_every(d->reactor, NGD_SEC, look_at_certificates, d->tls, &d->tls_timer);
+    return status;
+}
+
+static ngd_status_t start_front(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    struct ngd_front_params params = {
+        .identities = d->identities,
+        .peers = d->peers,
+        .deliver = deliver,
+        .ctx = d,
+        .guard_unix = (ngd_guard_unix_t)d->options.guard_unix,
+        .max_connections = (uint32_t)d->options.max_connections,
+        .max_streams = (uint32_t)d->options.max_streams,
+        .max_message = d->options.max_message,
+        .max_age = d->options.max_connection_age,
+    };
+    ngd_status_t status = start_tls(d, diag);
+
+    if (status != NGD_OK)
+        return status;
+    params.tls = d->tls ? ngd_tls_source(d->tls) : NULL;
+    status = ngd_front_create(&params, &d->front);
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the front cannot be made");
+}
+
+static void stop_front(struct ngd_daemon *d)
+{
+    ngd_front_destroy(d->front);
+    ngd_reactor_remove(d->tls_timer);
+    ngd_tls_destroy(d->tls);
+    d->front = NULL;
+    d->tls_timer = NULL;
+    d->tls = NULL;
 }
 
 static ngd_status_t start_listeners(struct ngd_daemon *d, struct ngd_diag *diag)
@@ -441,14 +507,18 @@ static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_rpc_server_start(d->rpc, diag);
 
+    if (status == NGD_OK)
+        status = ngd_front_start(d->front);
     if (status != NGD_OK)
         return status;
     atomic_store(&d->state, NGD_DAEMON_SERVING);
     status = ngd_listeners_start(d->listeners, diag);
+    if (status != NGD_OK)
+        return status;
     ngd_metric_set(NGD_M_READY, 1);
     ngd_sdnotify_ready("serving");
     ngd_notice("daemon", "ready");
-    return status;
+    return NGD_OK;
 }
 
 static void stop_serving(struct ngd_daemon *d)
@@ -459,6 +529,8 @@ static void stop_serving(struct ngd_daemon *d)
         ngd_listeners_stop(d->listeners);
     if (d->peers)
         ngd_peers_hang_up(d->peers);
+    if (d->front)
+        ngd_front_stop(d->front);
     if (d->rpc)
         ngd_rpc_server_stop(d->rpc);
 }
@@ -477,6 +549,7 @@ static const struct part parts[] = {
     {"objects", start_objects, stop_objects},
     {"services", start_services, stop_services},
     {"rpc", start_server, stop_server},
+    {"front", start_front, stop_front},
     {"listeners", start_listeners, stop_listeners},
     {"expiry", start_expiry, stop_expiry},
     {"hot keys", start_hot, stop_hot},

@@ -4,9 +4,9 @@
 #include "base/mem.h"
 #include "base/metrics.h"
 #include "daemon/daemon.h"
+#include "daemon/front/front.h"
 #include "daemon/identity.h"
 #include "daemon/models.h"
-#include "daemon/peers.h"
 #include "daemon/rpc_server.h"
 #include "daemon/session.h"
 #include "scheduler/sched.h"
@@ -84,7 +84,7 @@ void ngd_stats_gauges(struct ngd_daemon *d)
     ngd_program_for_each(d->sched, count_program, &graphs);
     ngd_metric_set(NGD_M_GRAPHS, graphs);
     ngd_metric_set(NGD_M_WEIGHT_BYTES, (int64_t)sum.bytes[NGD_BUFFER_WEIGHTS]);
-    ngd_metric_set(NGD_M_CONNECTIONS, ngd_peers_count(d->peers));
+    ngd_metric_set(NGD_M_CONNECTIONS, ngd_front_count(d->front, true));
     ngd_metric_set(NGD_M_HEAP_BYTES, (int64_t)ngd_mem_heap_bytes());
 }
 

@@ -53,7 +53,9 @@ def main():
         requests = queue.Queue()
         requests.put(pb.SessionRequest(open=pb.SessionOpen(client_name="speculate.py")))
         session = method(channel, "stream_stream", "Sessions/Open", pb.SessionEvent)(iter(requests.get, None))
-        who = (("npugraph-session", str(next(session).opened.session)),)
+        mine = next(session).opened
+        # The token shows over plaintext TCP, where others have the same address, that the session is ours.
+        who = (("npugraph-session", str(mine.session)), ("npugraph-session-token-bin", mine.token))
         prompt = tokenizer.encode(args.prompt)
         sampling = pb.Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=args.seed)
         opened = method(channel, "unary_unary", "Sequences/Open", pb.OpenResponse)(

@@ -8,6 +8,7 @@ AC_DEFUN([NGD_DEPENDENCIES], [
   PKG_CHECK_MODULES([LIBEVENT], [libevent >= 2.1 libevent_pthreads >= 2.1])
   PKG_CHECK_MODULES([JANSSON], [jansson >= 2.13])
   PKG_CHECK_MODULES([CRYPTO], [libcrypto >= 3.0])
+  PKG_CHECK_MODULES([SSL], [libssl >= 3.0])
   PKG_CHECK_MODULES([PCRE2], [libpcre2-8 >= 10.30])
   PKG_CHECK_MODULES([UTF8PROC], [libutf8proc >= 2.4])
   PKG_CHECK_MODULES([SMARTCOLS], [smartcols >= 2.36])

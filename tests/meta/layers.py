@@ -24,12 +24,16 @@ HIDDEN = {
     "scheduler": {"devices/backend.h"},
     "daemon": {"devices/backend.h"},
 }
+# A folder inside a folder -> what of the outer one it may include, besides its own.
+INNER = {
+    "daemon/front": {"daemon/identity.h", "daemon/peers.h"},
+}
 # External header -> files that may include it.
 EXTERNAL = [
     (r"jemalloc/", {"base/pages.c"}),
-    (r"openssl/", {"base/digest.c"}),
+    (r"openssl/", {"base/digest.c", "daemon/front/tls_*.[ch]"}),
     (r"libxsmm", {"devices/host/k_gemm_xsmm.c"}),
-    (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_call.c", "daemon/rpc_recv.c", "daemon/rpc_send.c", "daemon/rpc_int.h", "daemon/tls.c", "client/channel.c"}),
+    (r"grpc/", {"daemon/rpc_server.c", "daemon/rpc_beat.c", "daemon/rpc_call.c", "daemon/rpc_recv.c", "daemon/rpc_send.c", "daemon/rpc_int.h", "daemon/rpc_log.c", "client/channel.c"}),
     (r"event2/", {"daemon/reactor.c", "daemon/http.c"}),
     (r"systemd/", {"daemon/sdnotify.c"}),
     (r"libsmartcols/", {"client/ctl_table.c"}),
@@ -73,6 +77,9 @@ for path in meta.files(meta.FOLDERS, ".c", ".h"):
             if target != folder and target not in MAY_INCLUDE[folder]:
                 upward.append(at)
             if header in HIDDEN.get(folder, ()):
+                hidden.append(at)
+            inner = os.path.dirname(path)
+            if inner in INNER and target == folder and os.path.dirname(header) != inner and header not in INNER[inner]:
                 hidden.append(at)
             if header.endswith("_int.h") and target != folder:
                 private.append(at)

@@ -18,12 +18,43 @@ def authority(name):
             "-out", f"{name}.pem", "-subj", f"/CN={name}")
 
 
-def certificate(name, ca, alternative):
+def certificate(name, ca, alternative=None, subject=None, days=2, until=None):
+    """alternative: of subjectAltName, or None. until: a time of end as openssl writes it (YYYYMMDDHHMMSSZ), instead of days."""
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
-            "-subj", f"/CN={name}")
-    (CERTS / "ext").write_text(f"subjectAltName={alternative}\n")
-    openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", "2",
-            "-out", f"{name}.pem", "-extfile", "ext")
+            "-subj", subject or f"/CN={name}", "-utf8")
+    (CERTS / "ext").write_text(f"subjectAltName={alternative}\n" if alternative else "basicConstraints=CA:FALSE\n")
+    if until is None:
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.pem", "-CAkey", f"{ca}.key", "-CAcreateserial", "-days", str(days),
+                "-out", f"{name}.pem", "-extfile", "ext")
+    else:
+        book(ca)
+        openssl("ca", "-config", f"{ca}.cnf", "-batch", "-notext", "-in", f"{name}.csr", "-out", f"{name}.pem", "-extfile", "ext",
+                "-enddate", until)
+
+
+def book(ca):
+    """What `openssl ca` needs to keep of an authority."""
+    if (CERTS / f"{ca}.cnf").exists():
+        return
+    (CERTS / f"{ca}.index").write_text("")
+    (CERTS / f"{ca}.crlnumber").write_text("01\n")
+    (CERTS / f"{ca}.serial").write_text("7000\n")
+    (CERTS / f"{ca}.index.attr").write_text("unique_subject = no\n")
+    (CERTS / f"{ca}.cnf").write_text(
+        "[ca]\ndefault_ca = it\n[it]\n"
+        f"database = {CERTS}/{ca}.index\nnew_certs_dir = {CERTS}\nserial = {CERTS}/{ca}.serial\ncrlnumber = {CERTS}/{ca}.crlnumber\n"
+        f"certificate = {CERTS}/{ca}.pem\nprivate_key = {CERTS}/{ca}.key\ndefault_md = sha256\ndefault_days = 2\npolicy = any\n"
+        "[any]\ncommonName = optional\n")
+
+
+def revocations(ca, *names, seconds=86400, file=None):
+    """Writes the authority's list, with these certificates on it besides those of earlier calls."""
+    book(ca)
+    for name in names:
+        openssl("ca", "-config", f"{ca}.cnf", "-revoke", f"{name}.pem")
+    temporary = CERTS / f"{file or ca + '.crl'}.new"
+    openssl("ca", "-config", f"{ca}.cnf", "-gencrl", "-crlsec", str(seconds), "-out", str(temporary))
+    temporary.rename(CERTS / (file or f"{ca}.crl"))
 
 
 def credentials(name=None, ca="ca"):

@@ -32,6 +32,7 @@ BUILD = pathlib.Path(os.environ.get("top_builddir", SOURCE))
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix=f"npugraphd-test-p{os.getpid()}-"))
 PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until something that must happen counts as lost
 ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
+GUARD = os.environ.get("NGD_TEST_GUARD")  # "all": each connection through the guard of HTTP/2 frames, root's own too
 SANITIZER = "SANITIZER" in os.environ  # slower: promises about time are not checked
 HANGS = 10 * PATIENCE  # seconds after which a single test does not end any more: it is ended, and says where it was
 
@@ -135,6 +136,8 @@ class Daemon:
             command.append(f"--listen={listen}")
         if ISA:
             command.append(f"--isa={ISA}")
+        if GUARD:
+            command.append(f"--guard-unix={GUARD}")
         command += options
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(END_WITH_US + kwargs.get("through", []) + command, stdout=log, stderr=log, stdin=subprocess.DEVNULL,
@@ -334,6 +337,8 @@ class Client:
         data = []
         if session or (session is None and self.id):
             data.append(("npugraph-session", str(session or self.id)))
+        if self.token and session in (None, self.id):
+            data.append(("npugraph-session-token-bin", self.token))
         if request_id:
             data.append(("npugraph-request-id", request_id))
         return tuple(data)

@@ -78,13 +78,50 @@ def remote():
             local = subprocess.run([CTL, "--quiet", "--address", f"unix:{SCRATCH}/local", *generate], capture_output=True, text=True)
             assert local.stdout == out.stdout, (local, out)
             for name in (None, "stranger"):
-                before = d.log().count("TLS connection was refused")
+                before = d.log().count("connection refused: ")
                 out = ctl(elsewhere, address, "status", name=name)
                 assert out.returncode != 0 and address in out.stderr, out
-                until("it is logged", lambda: d.log().count("TLS connection was refused") > before)
+                until("it is logged", lambda: d.log().count("connection refused: ") > before)
                 assert f"peer=tls:{THERE}:" in d.log()
             out = elsewhere.run(CTL, "--timeout", "5s", "--address", address, "status", capture_output=True, text=True)
             assert out.returncode != 0 and address in out.stderr, out
+
+
+VANISHES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.argv = ["child"]
+from harness import *
+class D:
+    address = ADDRESS
+    channel = Daemon.channel
+c = Client(D())
+c.allocate(1 << 20)
+print("holds", flush=True)
+READS
+time.sleep(1000)
+"""
+
+
+@test("a TCP client whose host is gone without a word loses its session within tcp-keepalive, whatever was on its way to it")
+def gone():
+    for busy in (False, True):
+        with Elsewhere() as elsewhere, Daemon("--tcp-keepalive=4s", "--allow-plaintext=yes", f"--listen=unix:{SCRATCH}/gone{busy}", listen=f"{HERE}:0") as d:
+            reads = 'for _ in c.call("Memory/Read", pb.ReadRequest(buffer=c.allocate(64 << 20)), timeout=1000): time.sleep(0.05)' if busy else ""
+            code = VANISHES.replace("ADDRESS", repr(d.listening("tcp"))).replace("READS", reads)
+            process = subprocess.Popen([*END_WITH_US, "nsenter", f"--net=/proc/{elsewhere.keeper.pid}/ns/net", sys.executable, "-u", "-c", code,
+                                        str(SOURCE / "tests" / "rpc")], stdout=subprocess.PIPE, text=True)
+            try:
+                assert process.stdout.readline().strip() == "holds"
+                time.sleep(0.5)
+                subprocess.run("ip link set v0 down".split(), check=True)
+                assert d.stats()["sessions"]["open"] == 1
+                until("its session is gone", lambda: d.stats()["sessions"]["open"] == 0, 2 * PATIENCE)
+                until("and what it held", lambda: d.used_bytes() == 0)
+            finally:
+                process.kill()
+                process.wait()
+                subprocess.run("ip link del v0".split(), check=True)
 
 
 if __name__ == "__main__":

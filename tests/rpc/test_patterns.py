@@ -156,7 +156,7 @@ def for_all(daemon):
 
 @test("patterns belong to the identity that registers them; without the admin right nobody registers or removes for all")
 def identities():
-    with Daemon("--listen=tcp:127.0.0.1:0") as d, Client(d) as mine, Client(d, address=d.listening("tcp")) as theirs:
+    with Daemon("--allow-plaintext=yes", "--listen=tcp:127.0.0.1:0") as d, Client(d) as mine, Client(d, address=d.listening("tcp")) as theirs:
         listed = lambda c: {p.name: p.owner for p in c.call("Graphs/ListPatterns", pb.ListPatternsRequest()).patterns if p.owner != "built-in"}
         add(mine, NEG_NEG % (1, "3"))
         assert result(mine)[0] == [3, 6] and result(theirs)[0] == [1, 2] and not listed(theirs)

@@ -25,9 +25,9 @@ def second_on_socket(daemon):
 
 @test("a second daemon on the same TCP port, or statistics port, is refused")
 def second_on_port():
-    with Daemon(listen="tcp:127.0.0.1:0") as d:
+    with Daemon("--allow-plaintext=yes", listen="tcp:127.0.0.1:0") as d:
         address = d.listening("tcp")
-        second = run(f"--listen=tcp:{address}", "--stats-listen=off")
+        second = run(f"--listen=tcp:{address}", "--allow-plaintext=yes", "--stats-listen=off")
         assert second.returncode != 0 and "in use" in second.stderr, second
         stats = d.log().split("statistics on http://")[1].split("/")[0]
         third = run(f"--listen=unix:{SCRATCH}/third", f"--stats-listen={stats}")
@@ -91,14 +91,26 @@ def manual():
     assert options == run("--print-man").stdout, "the list in man/npugraphd.conf.5 is not what npugraphd --print-man prints"
 
 
-@test("plaintext TCP is for loopback addresses only, unless allowed in so many words")
+@test("plaintext TCP is refused unless it is allowed in so many words, also on loopback addresses")
 def plaintext():
-    out = run("--listen=tcp:0.0.0.0:0", "--stats-listen=off")
-    assert out.returncode == EXIT_CONFIG and "allow-plaintext" in out.stderr, out
+    for address in ("0.0.0.0", "127.0.0.1", "[::1]", "localhost"):
+        out = run(f"--listen=tcp:{address}:0", "--stats-listen=off")
+        assert out.returncode == EXIT_CONFIG and "--allow-plaintext=yes" in out.stderr, out
     with Daemon("--allow-plaintext=yes", listen="tcp:0.0.0.0:0") as d:
         assert d.listening("tcp").startswith("0.0.0.0:")
-    with Daemon(listen="tcp:[::1]:0") as d, Client(d, address=d.listening("tcp")) as c:
+    with Daemon("--allow-plaintext=yes", listen="tcp:[::1]:0") as d, Client(d, address=d.listening("tcp")) as c:
         c.allocate(1)
+
+
+@test("plaintext TCP on a socket that systemd passes is refused as well")
+def plaintext_passed():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "{DAEMON}" --stats-listen=off --listen=unix:{SCRATCH}/none/s'
+        out = subprocess.run([*END_WITH_US, "bash", "-c", command], pass_fds=[listener.fileno()], capture_output=True, text=True, timeout=PATIENCE)
+    assert out.returncode != 0, out
+    if f"{SCRATCH}/none" in out.stderr:
+        raise Skip("built without systemd")
+    assert out.returncode == EXIT_CONFIG and "--allow-plaintext=yes" in out.stderr, out
 
 
 @test("SIGHUP reloads the log level, and a bad file changes nothing")

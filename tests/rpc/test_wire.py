@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What arrives from outside is not what it should be: the traps of gRPC, and bytes that are no messages."""
 import os
+import pathlib
 import random
 import resource
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 
 from harness import *
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "tenants"))
+import http2  # noqa: E402
 
 
 def raw_call(client, path, message=b"", kind="unary_unary", **kwargs):
@@ -273,6 +278,20 @@ def deadline(daemon):
             assert e.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         requests.put(None)
     until("the call is over", lambda: daemon.stats()["requests"]["in_flight"] == 0)
+
+
+@test("a deadline that is later than nanoseconds can say is no deadline, and not one that has passed")
+def late_deadline(daemon):
+    with Client(daemon) as c:
+        graph = c.register('npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
+        replay = http2.message(pb.ReplayRequest(graph=graph, inputs=[bytes(16)]).SerializeToString())
+        for timeout in (b"1H", b"2562047H", b"2562048H", b"4000000H", b"99999999H"):  # 2^63 ns are 2562047.8 hours
+            extra = http2.field(b"grpc-timeout", timeout) + http2.field(b"npugraph-session", str(c.id).encode())
+            raw = http2.Raw(str(daemon.socket))
+            raw.send(http2.headers(1, http2.request(b"/npugraph.v1.Graphs/Replay", extra)) + http2.frame(http2.DATA, http2.END_STREAM, 1, replay))
+            end = raw.until(lambda kind, flags, stream, payload: kind == http2.HEADERS and flags & http2.END_STREAM)[-1]
+            raw.close()
+            assert http2.field(b"grpc-status", b"0", b"\x40") in end[3], (timeout, end)
 
 
 @test("a client that opens streams and resets them again and again is served out, and others too")
