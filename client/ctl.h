@@ -149,6 +149,7 @@ int ctl_cmd_capture(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_replay(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_load(struct ctl *ctl, int argc, char **argv);
+int ctl_cmd_share(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_unload(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_generate(struct ctl *ctl, int argc, char **argv);

@@ -33,16 +33,19 @@ static void model_row(struct ctl_table *t, const Npugraph__V1__ModelInfo *m)
     ctl_int(t, m->tokens_decode);
     ctl_int(t, (m->prefill != NULL ? m->prefill->captures : 0) + (m->decode != NULL ? m->decode->captures : 0));
     ctl_int(t, (m->prefill != NULL ? m->prefill->replays : 0) + (m->decode != NULL ? m->decode->replays : 0));
+    ctl_str(t, m->owner);
+    ctl_str(t, m->audience);
     ctl_str(t, m->description);
 }
 
 int ctl_cmd_models(struct ctl *ctl, int argc, char **argv)
 {
     static const struct ctl_column columns[] = {
-        {"MODEL", "name", false},           {"SEQUENCES", "sequences", true},  {"WEIGHTS", "weight_bytes", true},
-        {"KV", "kv_bytes", true},           {"KV USED", "kv_used", true},      {"CONTEXT", "max_context", true},
-        {"PROMPT", "tokens_prefill", true}, {"SHARED", "tokens_shared", true}, {"TOKENS", "tokens_decode", true},
-        {"CAPTURES", "captures", true},     {"REPLAYS", "replays", true},      {"DESCRIPTION", "description", false},
+        {"MODEL", "name", false},           {"SEQUENCES", "sequences", true},      {"WEIGHTS", "weight_bytes", true},
+        {"KV", "kv_bytes", true},           {"KV USED", "kv_used", true},          {"CONTEXT", "max_context", true},
+        {"PROMPT", "tokens_prefill", true}, {"SHARED", "tokens_shared", true},     {"TOKENS", "tokens_decode", true},
+        {"CAPTURES", "captures", true},     {"REPLAYS", "replays", true},          {"OWNER", "owner", false},
+        {"FOR", "audience", false},         {"DESCRIPTION", "description", false},
     };
     Npugraph__V1__ListModelsRequest req = NPUGRAPH__V1__LIST_MODELS_REQUEST__INIT;
     Npugraph__V1__ListModelsResponse *r;
@@ -96,25 +99,58 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
 /* ---- load, unload ------------------------------------------------------------------------------------------ */
 
 #define DEVICES_MAX 16 /* of a group */
+#define SHARES_MAX  64 /* identities that a model is shared with */
 
-/* value is an argument of the program, which ends before the list is used no more. */
+struct list {
+    const char *items[SHARES_MAX];
+    size_t n;
+    char text[4096];
+};
+
+/* "a,b" into its parts; false: an empty part, or more than most. The list lives as long as the program. */
+static bool split_list(struct list *list, const char *value, size_t most)
+{
+    char *at = list->text, *item;
+
+    list->n = 0;
+    if (strlen(value) >= sizeof(list->text))
+        return false;
+    snprintf(list->text, sizeof(list->text), "%s", value);
+    while ((item = strsep(&at, ",")) != NULL) {
+        if (*item == '\0' || list->n == most)
+            return false;
+        list->items[list->n++] = item;
+    }
+    return true;
+}
+
 static int load_devices(const struct ctl_command *command, struct npugraph_model_params *p, const char *value)
 {
-    static const char *devices[DEVICES_MAX];
-    static char list[1024];
-    char *at = list, *name;
+    static struct list list;
 
-    p->n_devices = 0;
-    p->devices = devices;
-    if (strlen(value) >= sizeof(list))
-        return ctl_usage(command, "--devices takes a list of at most %d devices", DEVICES_MAX);
-    snprintf(list, sizeof(list), "%s", value);
-    while ((name = strsep(&at, ",")) != NULL) {
-        if (*name == '\0' || p->n_devices == DEVICES_MAX)
-            return ctl_usage(command, "--devices takes a list of 1 to %d devices, as in: host:0,host:1", DEVICES_MAX);
-        devices[p->n_devices++] = name;
-    }
+    if (!split_list(&list, value, DEVICES_MAX))
+        return ctl_usage(command, "--devices takes a list of 1 to %d devices, as in: host:0,host:1", DEVICES_MAX);
+    p->devices = list.items;
+    p->n_devices = list.n;
     return 0;
+}
+
+static int share_list(const struct ctl_command *command, const char *name, struct list *list, const char *value)
+{
+    return split_list(list, value, SHARES_MAX)
+               ? 0
+               : ctl_usage(command, "--%s takes a list of 1 to %d identities, as in: uid:1000,group:team", name,
+                           SHARES_MAX);
+}
+
+static int load_share(const struct ctl_command *command, struct npugraph_model_params *p, const char *value)
+{
+    static struct list list;
+    int rc = share_list(command, "share-with", &list, value);
+
+    p->share_with = list.items;
+    p->n_share_with = list.n;
+    return rc;
 }
 
 static int load_option(const struct ctl_command *command, struct npugraph_model_params *p, const char *name,
@@ -124,6 +160,14 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
 
     if (strcmp(name, "devices") == 0) {
         return load_devices(command, p, value);
+    } else if (strcmp(name, "share-with") == 0) {
+        return load_share(command, p, value);
+    } else if (strcmp(name, "public") == 0) {
+        p->make_public = true;
+    } else if (strcmp(name, "private") == 0) {
+        p->make_private = true;
+    } else if (strcmp(name, "share-prefixes") == 0) {
+        p->share_prefixes = true;
     } else if (strcmp(name, "name") == 0) {
         p->name = value;
     } else if (strcmp(name, "kv-dtype") == 0) {
@@ -162,8 +206,9 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
     int rc;
 
     npugraph_model_params_init(&params);
-    while ((name = ctl_next_beside(&o, "no-prefix-sharing",
-                                   "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices",
+    while ((name = ctl_next_beside(&o, "no-prefix-sharing share-prefixes public private",
+                                   "name max-context max-batch chunk block-size kv-bytes kv-dtype kv-policy devices "
+                                   "share-with",
                                    &value, &dir, "one directory, please")) != NULL)
         if (strcmp(name, "?") == 0 || load_option(o.command, &params, name, value) != 0)
             return 2;
@@ -181,6 +226,29 @@ int ctl_cmd_load(struct ctl *ctl, int argc, char **argv)
         ctl_field_ms(f, "Took", "load_ms", (now_ns() - begin) / 1000000);
         ctl_fields_end(f);
     }
+    return ctl_cmd_models(ctl, 1, argv);
+}
+
+int ctl_cmd_share(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    struct npugraph_error err = {0};
+    const char *name, *value, *model = NULL;
+    bool everybody = false, nobody = false;
+    struct list with = {.n = 0};
+
+    while ((name = ctl_next_beside(&o, "public private", "with", &value, &model, "one model, please")) != NULL) {
+        if (strcmp(name, "?") == 0 || (strcmp(name, "with") == 0 && share_list(o.command, name, &with, value) != 0))
+            return 2;
+        everybody |= strcmp(name, "public") == 0;
+        nobody |= strcmp(name, "private") == 0;
+    }
+    if (model == NULL || everybody + nobody + (with.n != 0) != 1)
+        return ctl_usage(o.command, "share needs a model's name and one of --with, --public and --private");
+    if (!ctl_connect(ctl))
+        return 1;
+    if (npugraph_model_share(ctl->client, model, with.items, with.n, everybody, &err) != 0)
+        return ctl_fail(&err);
     return ctl_cmd_models(ctl, 1, argv);
 }
 

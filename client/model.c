@@ -352,6 +352,11 @@ static int register_model(struct load *l)
     req.keep = l->params->keep;
     req.kv_policy = (char *)(l->params->kv_policy != NULL ? l->params->kv_policy : "");
     req.no_prefix_sharing = l->params->no_prefix_sharing;
+    req.n_share_with = l->params->n_share_with;
+    req.share_with = (char **)(uintptr_t)l->params->share_with;
+    req.public_ = l->params->make_public;
+    req.private_ = l->params->make_private;
+    req.share_prefixes = l->params->share_prefixes;
     req.description = description;
     req.parameters = count_parameters(l);
     rc = npugraph__unary(l->client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
@@ -482,6 +487,23 @@ int npugraph_model_load(struct npugraph_client *client, const char *dir, const s
     free(l);
     if (rc != 0 && err != NULL)
         *err = local;
+    return rc;
+}
+
+int npugraph_model_share(struct npugraph_client *client, const char *name, const char *const *with, size_t n_with,
+                         bool make_public, struct npugraph_error *err)
+{
+    Npugraph__V1__ShareModelRequest req = NPUGRAPH__V1__SHARE_MODEL_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.n_share_with = n_with;
+    req.share_with = (char **)(uintptr_t)with;
+    req.public_ = make_public;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/ShareModel", &req.base,
+                         &npugraph__v1__share_model_response__descriptor, &reply, err);
+    npugraph__free_message(reply);
     return rc;
 }
 

@@ -237,6 +237,12 @@ struct npugraph_model_params {
     bool keep;              /* outlives this client; default true */
     const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
     bool no_prefix_sharing; /* compute every prompt from its beginning */
+    /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
+     * nobody. Without any of the three: everybody when an administrator loads it, else nobody. */
+    const char *const *share_with;
+    size_t n_share_with;
+    bool make_public, make_private;
+    bool share_prefixes; /* all its users' prompts share their beginnings, if the daemon's option allows it too */
     /* Where it is loaded. Several devices divide its heads and its MLP among them (tensor parallel) and compute each
      * step together. n_devices = 0: on the default one. kv_bytes is for all together. */
     const char *const *devices;
@@ -251,6 +257,9 @@ NPUGRAPH_API void npugraph_model_params_init(struct npugraph_model_params *param
 NPUGRAPH_API int npugraph_model_load(struct npugraph_client *client, const char *dir,
                                      const struct npugraph_model_params *params, npugraph_progress_fn progress,
                                      void *user, struct npugraph_error *err);
+/* Says who may use a loaded model from now on: these, everybody, or nobody but its owner. */
+NPUGRAPH_API int npugraph_model_share(struct npugraph_client *client, const char *name, const char *const *with,
+                                      size_t n_with, bool make_public, struct npugraph_error *err);
 NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
                                        struct npugraph_error *err);
 

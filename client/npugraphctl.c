@@ -51,13 +51,21 @@ const struct ctl_command ctl_commands[] = {
     {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
     {"load",
      "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
-     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST]",
+     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public | "
+     "--private] "
+     "[--share-prefixes]",
      "Load a Hugging Face checkpoint as a model",
      "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
      "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16. When KV blocks run\n"
      "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
-     "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.",
+     "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
+     "Who may use it: --share-with uid:1000,group:team, --public or --private; without one everybody when an\n"
+     "administrator loads it, else nobody but its owner. --share-prefixes lets its users' prompts share beginnings.",
      true, ctl_cmd_load},
+    {"share", "MODEL --with LIST | --public | --private", "Say who may use a model",
+     "LIST is of identities and groups, as in uid:1000,group:team, and takes the place of what was said before.\n"
+     "Sequences of those who may use the model no more are closed.",
+     false, ctl_cmd_share},
     {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
     {"generate",
      "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
@@ -448,6 +456,13 @@ static int run(int argc, char **argv)
     return rc;
 }
 
+/* Why stdout failed. The errno of an earlier write is gone by now, so one more is tried. */
+static const char *why_not_written(void)
+{
+    clearerr(stdout);
+    return fputc('\n', stdout) == EOF || fflush(stdout) != 0 ? strerror(errno) : "an earlier write failed";
+}
+
 /* What was printed must have arrived: on a full disk a script would take half an answer for a whole one. */
 int main(int argc, char **argv)
 {
@@ -455,7 +470,7 @@ int main(int argc, char **argv)
 
     if (fflush(stdout) == 0 && !ferror(stdout))
         return rc;
-    fprintf(stderr, "npugraphctl: the output could not be written: %s\n", strerror(errno));
+    fprintf(stderr, "npugraphctl: the output could not be written: %s\n", why_not_written());
     return rc != 0 ? rc : 1;
 }
 

@@ -3,6 +3,8 @@
 # All but main is a library, for the unit tests of what needs no gRPC server.
 noinst_LTLIBRARIES += libngddaemon.la
 libngddaemon_la_SOURCES = \
+	daemon/access.c \
+	daemon/access.h \
 	daemon/answers.c \
 	daemon/answers.h \
 	daemon/call_job.c \

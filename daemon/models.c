@@ -11,10 +11,14 @@
 
 struct entry {
     struct ngd_list link;
+    uint64_t serial; /* rises along the list */
     char name[NGD_MODEL_NAME_MAX + 1];
     struct ngd_model *model;    /* a reference */
     struct ngd_identity *owner; /* a reference */
+    struct ngd_share *share;    /* the owner's, a reference */
+    struct ngd_charge charge;   /* of one model */
     uint64_t session;           /* 0: kept */
+    struct ngd_audience audience;
 };
 
 struct ngd_models {
@@ -22,12 +26,18 @@ struct ngd_models {
     struct ngd_mutex lock;
     struct ngd_list all NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
+    uint64_t serials NGD_GUARDED_BY(lock); /* of the last entry */
 };
+
+#define WALK_STEP 16 /* models that a walk holds at a time */
 
 static void entry_free(struct entry *e)
 {
     ngd_model_unref(e->model);
+    ngd_charge_end(&e->charge);
     ngd_identity_unref(e->owner);
+    ngd_share_unref(e->share);
+    ngd_audience_fini(&e->audience);
     ngd_free(e);
 }
 
@@ -63,98 +73,216 @@ void ngd_models_destroy(struct ngd_models *m)
     ngd_free(m);
 }
 
-static struct entry *find_locked(struct ngd_models *m, const char *name) NGD_REQUIRES(m->lock)
-{
-    ngd_list_for_each (pos, &m->all) {
-        struct entry *e = ngd_container_of(pos, struct entry, link);
+/* ---- names ----------------------------------------------------------------------------------------------- */
 
-        if (strcmp(e->name, name) == 0)
-            return e;
-    }
-    return NULL;
+/* In which order the models of one name are looked at; NOT_SEEN: not at all. */
+enum { OWN, PUBLIC, SHARED, ADMINISTERED, NOT_SEEN };
+
+static int nearness(const struct ngd_models *m, const struct entry *e, const struct ngd_identity *who)
+{
+    if (!who || e->owner == who)
+        return OWN;
+    if (e->audience.kind == NGD_AUDIENCE_PUBLIC)
+        return PUBLIC;
+    if (ngd_audience_has(&m->daemon->options, &e->audience, who))
+        return SHARED;
+    return who->admin ? ADMINISTERED : NOT_SEEN;
 }
 
-static ngd_status_t not_found(struct ngd_models *m, const char *name, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
+/* "NAME" or "OWNER/NAME"; names of models have no slash. */
+static bool is_called(const struct entry *e, const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    size_t n = slash ? (size_t)(slash - name) : 0;
+
+    if (!slash)
+        return strcmp(e->name, name) == 0;
+    return strlen(e->owner->name) == n && memcmp(e->owner->name, name, n) == 0 && strcmp(e->name, slash + 1) == 0;
+}
+
+static ngd_status_t not_found(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                              struct ngd_diag *diag) NGD_REQUIRES(m->lock)
 {
     struct ngd_strbuf names;
     ngd_status_t status;
 
     ngd_strbuf_init(&names);
-    ngd_list_for_each (pos, &m->all)
-        ngd_strbuf_printf(&names, "%s%s", names.len ? ", " : "", ngd_container_of(pos, struct entry, link)->name);
-    status = ngd_diag_set(diag, NGD_ERR_MODEL_NOT_FOUND, "no model \"%.64s\" is loaded; loaded: %s", name,
-                          names.len ? ngd_strbuf_str(&names) : "none");
+    ngd_list_for_each (pos, &m->all) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+        if (nearness(m, e, who) != NOT_SEEN)
+            ngd_strbuf_printf(&names, "%s%s", names.len ? ", " : "", e->name);
+    }
+    status = ngd_diag_set(diag, NGD_ERR_MODEL_NOT_FOUND, "no model \"%.64s\" is loaded for %s; loaded: %s", name,
+                          who->name, names.len ? ngd_strbuf_str(&names) : "none");
     ngd_strbuf_fini(&names);
     return status;
 }
 
-ngd_status_t ngd_models_add(struct ngd_models *m, const char *name, struct ngd_model *model, struct ngd_identity *owner,
-                            uint64_t session, struct ngd_diag *diag)
+static ngd_status_t find_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                                struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
+{
+    struct entry *best = NULL;
+    int nearest = NOT_SEEN;
+    bool several = false;
+
+    ngd_list_for_each (pos, &m->all) {
+        struct entry *e = ngd_container_of(pos, struct entry, link);
+        int near = is_called(e, name) ? nearness(m, e, who) : NOT_SEEN;
+
+        if (near == NOT_SEEN || near > nearest)
+            continue;
+        several = near == nearest;
+        best = e;
+        nearest = near;
+    }
+    *e_p = best;
+    if (!best)
+        return not_found(m, who, name, diag);
+    return several ? ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                  "several identities share a model \"%.64s\" with %s; say OWNER/NAME, as in %s/%.64s",
+                                  name, who->name, best->owner->name, best->name)
+                   : NGD_OK;
+}
+
+/* Somebody else has published a model of this name. */
+static bool is_public_locked(struct ngd_models *m, const char *name, const struct entry *but) NGD_REQUIRES(m->lock)
+{
+    ngd_list_for_each (pos, &m->all) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+        if (e != but && e->audience.kind == NGD_AUDIENCE_PUBLIC && strcmp(e->name, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static ngd_status_t check_free_locked(struct ngd_models *m, const struct entry *fresh, struct ngd_diag *diag)
+    NGD_REQUIRES(m->lock)
+{
+    ngd_list_for_each (pos, &m->all) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+        if (e->owner == fresh->owner && strcmp(e->name, fresh->name) == 0)
+            return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                                "a model \"%s\" is loaded already; unload it first, or choose another name", e->name);
+    }
+    if (fresh->audience.kind == NGD_AUDIENCE_PUBLIC && is_public_locked(m, fresh->name, fresh))
+        return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                            "a public model \"%s\" is loaded already; choose another name, or keep yours private",
+                            fresh->name);
+    return NGD_OK;
+}
+
+/* ---- the table ------------------------------------------------------------------------------------------- */
+
+ngd_status_t ngd_models_add(struct ngd_models *m, struct ngd_model_place *place, struct ngd_model *model,
+                            struct ngd_diag *diag)
 {
     struct entry *e = NGD_NEW(struct entry);
-    bool exists;
+    ngd_status_t status;
 
     if (!e)
         return NGD_ERR_NO_MEMORY;
-    snprintf(e->name, sizeof(e->name), "%s", name);
-    e->owner = ngd_identity_ref(owner);
-    e->session = session;
+    snprintf(e->name, sizeof(e->name), "%s", place->name);
+    e->owner = ngd_identity_ref(place->owner);
+    e->share = ngd_share_ref(place->share);
+    e->session = place->session;
+    e->audience = place->audience;
     ngd_mutex_lock(&m->lock);
-    exists = find_locked(m, name) != NULL;
-    if (!exists) {
+    status = check_free_locked(m, e, diag);
+    if (status == NGD_OK) {
         e->model = model;
+        e->charge = ngd_charge_move(&place->charge);
+        e->serial = ++m->serials;
         ngd_list_push_back(&m->all, &e->link);
         m->n++;
         ngd_metric_inc(NGD_M_MODELS);
     }
     ngd_mutex_unlock(&m->lock);
-    if (exists)
+    if (status == NGD_OK) {
+        place->audience = (struct ngd_audience){0};
+    } else {
+        e->audience = (struct ngd_audience){0}; /* the caller's still */
         entry_free(e);
-    return exists ? ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
-                                 "a model \"%s\" is loaded already; unload it first, or choose another name", name)
-                  : NGD_OK;
+    }
+    return status;
 }
 
-ngd_status_t ngd_models_get(struct ngd_models *m, const char *name, struct ngd_model **model_p, struct ngd_diag *diag)
+ngd_status_t ngd_models_get(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                            struct ngd_model **model_p, struct ngd_diag *diag)
 {
     struct entry *e;
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
 
     ngd_mutex_lock(&m->lock);
-    e = find_locked(m, name);
-    if (e)
+    status = find_locked(m, who, name, &e, diag);
+    if (status == NGD_OK)
         *model_p = ngd_model_ref(e->model);
-    else
-        status = not_found(m, name, diag);
     ngd_mutex_unlock(&m->lock);
     return status;
 }
 
-bool ngd_models_has(struct ngd_models *m, const struct ngd_model *model)
+bool ngd_models_may_use(struct ngd_models *m, const struct ngd_identity *who, const struct ngd_model *model)
 {
-    bool found = false;
+    bool may = false;
 
     ngd_mutex_lock(&m->lock);
-    ngd_list_for_each (pos, &m->all)
-        found |= ngd_container_of(pos, struct entry, link)->model == model;
+    ngd_list_for_each (pos, &m->all) {
+        const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+        may |= e->model == model && nearness(m, e, who) != NOT_SEEN;
+    }
     ngd_mutex_unlock(&m->lock);
-    return found;
+    return may;
 }
 
-ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const struct ngd_identity *who, bool force,
-                               struct ngd_diag *diag)
+static ngd_status_t find_managed_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                                        struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
+{
+    ngd_status_t status = find_locked(m, who, name, e_p, diag);
+
+    if (status == NGD_OK && !ngd_may_manage(who, (*e_p)->owner))
+        status = ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                              "model \"%s\" belongs to %s; only that and administrators "
+                              "may change it",
+                              (*e_p)->name, (*e_p)->owner->name);
+    return status;
+}
+
+ngd_status_t ngd_models_share(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                              struct ngd_audience *audience, struct ngd_model **model_p, struct ngd_diag *diag)
+{
+    struct ngd_audience old = {0};
+    struct entry *e;
+    ngd_status_t status;
+
+    ngd_mutex_lock(&m->lock);
+    status = find_managed_locked(m, who, name, &e, diag);
+    if (status == NGD_OK && audience->kind == NGD_AUDIENCE_PUBLIC && is_public_locked(m, e->name, e))
+        status = ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
+                              "a public model \"%s\" is loaded already; share this one with identities", e->name);
+    if (status == NGD_OK) {
+        old = e->audience;
+        e->audience = *audience;
+        *audience = (struct ngd_audience){0};
+        *model_p = ngd_model_ref(e->model);
+    }
+    ngd_mutex_unlock(&m->lock);
+    ngd_audience_fini(&old);
+    return status;
+}
+
+ngd_status_t ngd_models_remove(struct ngd_models *m, const struct ngd_identity *who, const char *name, bool force,
+                               struct ngd_model **model_p, struct ngd_diag *diag)
 {
     struct ngd_model_stats stats;
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
     struct entry *e;
 
     ngd_mutex_lock(&m->lock);
-    e = find_locked(m, name);
-    if (!e) {
-        status = not_found(m, name, diag);
-    } else if (e->owner != who && !who->admin) {
-        status = ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED, "model \"%s\" belongs to %s", e->name, e->owner->name);
-    } else {
+    status = find_managed_locked(m, who, name, &e, diag);
+    if (status == NGD_OK) {
         ngd_model_stats(e->model, &stats);
         if (stats.sequences && !force)
             status =
@@ -164,8 +292,11 @@ ngd_status_t ngd_models_remove(struct ngd_models *m, const char *name, const str
             unlink_entry(m, e);
     }
     ngd_mutex_unlock(&m->lock);
-    if (status == NGD_OK)
+    if (status == NGD_OK) {
+        *model_p = e->model;
+        e->model = NULL;
         entry_free(e);
+    }
     return status;
 }
 
@@ -198,30 +329,43 @@ uint32_t ngd_models_count(struct ngd_models *m)
     return n;
 }
 
-void ngd_models_for_each(struct ngd_models *m, void (*fn)(void *ctx, struct ngd_model *model), void *ctx)
+/* A few at a time, without a list that would have to be allocated: a walk that failed would look like no models. */
+void ngd_models_for_each(struct ngd_models *m, const struct ngd_identity *who,
+                         void (*fn)(void *ctx, const struct ngd_model_listed *listed), void *ctx)
 {
-    struct ngd_model **list;
-    uint32_t n = 0;
+    struct ngd_model_listed some[WALK_STEP];
+    uint64_t seen = 0, last = 0;
+    uint32_t n;
 
-    ngd_mutex_lock(&m->lock);
-    list = NGD_NEW_N(struct ngd_model *, m->n + 1);
-    ngd_list_for_each (pos, &m->all) {
-        if (list && n < m->n)
-            list[n++] = ngd_model_ref(ngd_container_of(pos, struct entry, link)->model);
-    }
-    ngd_mutex_unlock(&m->lock);
-    for (uint32_t i = 0; i < n; i++) {
-        fn(ctx, list[i]);
-        ngd_model_unref(list[i]);
-    }
-    ngd_free(list);
+    do {
+        n = 0;
+        seen = last;
+        ngd_mutex_lock(&m->lock);
+        ngd_list_for_each (pos, &m->all) {
+            const struct entry *e = ngd_container_of(pos, struct entry, link);
+
+            if (n == WALK_STEP || e->serial <= seen || nearness(m, e, who) == NOT_SEEN)
+                continue;
+            some[n].model = ngd_model_ref(e->model);
+            snprintf(some[n].owner, sizeof(some[n].owner), "%s", e->owner->name);
+            ngd_audience_print(&e->audience, !who || ngd_may_manage(who, e->owner), some[n].audience,
+                               sizeof(some[n].audience));
+            n++;
+            last = e->serial;
+        }
+        ngd_mutex_unlock(&m->lock);
+        for (uint32_t i = 0; i < n; i++) {
+            fn(ctx, &some[i]);
+            ngd_model_unref(some[i].model);
+        }
+    } while (n == WALK_STEP);
 }
 
-static void add_sequences(void *ctx, struct ngd_model *model)
+static void add_sequences(void *ctx, const struct ngd_model_listed *listed)
 {
     struct ngd_model_stats stats;
 
-    ngd_model_stats(model, &stats);
+    ngd_model_stats(listed->model, &stats);
     *(uint32_t *)ctx += stats.sequences;
 }
 
@@ -229,6 +373,6 @@ uint32_t ngd_models_sequences(struct ngd_models *m)
 {
     uint32_t n = 0;
 
-    ngd_models_for_each(m, add_sequences, &n);
+    ngd_models_for_each(m, NULL, add_sequences, &n);
     return n;
 }

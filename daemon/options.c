@@ -183,6 +183,16 @@ const struct ngd_config_option ngd_options_table[] = {
      "Identity that administers: it sees, unloads and shares what belongs to anybody, and may drain the daemon. uid:N, "
      "tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. The daemon's own user and root on a Unix socket always may.",
      false},
+    {"may-publish", NGD_CONFIG_LIST, AT(may_publish), "", 0, 0, NULL,
+     "Identity, or group:NAME, that may make its models public besides administrators.", false},
+    {"group", NGD_CONFIG_LIST, AT(group), "", 0, 0, NULL,
+     "NAME=IDENTITY: the identity is in the group, with which models can be shared as group:NAME. One entry for each "
+     "member.",
+     false},
+    {"share-prefixes", NGD_CONFIG_ENUM, AT(share_prefixes), "identity", 0, 0, "identity all",
+     "Whose prompts' beginnings are computed once: each identity's own, or those of all users of a model whose owner "
+     "says so too. Who shares can tell by time what others have asked.",
+     false},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
      "How long work under way may take to finish after SIGTERM.", false},
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
@@ -276,6 +286,18 @@ uint32_t ngd_options_weight(const struct ngd_options *options, const char *ident
     return NGD_WEIGHT_DEFAULT;
 }
 
+static ngd_status_t check_groups(const struct ngd_options *options, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < options->group.n; i++) {
+        const char *entry = options->group.items[i], *equals = strchr(entry, '=');
+
+        if (!equals || equals == entry || !strchr(equals, ':'))
+            return ngd_diag_set(diag, NGD_ERR_CONFIG, "group: \"%.160s\" is not NAME=IDENTITY, as in team=uid:1000",
+                                entry);
+    }
+    return NGD_OK;
+}
+
 static ngd_status_t check_weights(const struct ngd_options *options, struct ngd_diag *diag)
 {
     size_t n;
@@ -309,6 +331,8 @@ static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
         status = check_hosts(&options->stats_hosts, diag);
     if (status == NGD_OK)
         status = check_weights(options, diag);
+    if (status == NGD_OK)
+        status = check_groups(options, diag);
     if (status == NGD_OK)
         status = check_static(options, diag);
     return status == NGD_OK ? check_tls(options, diag) : status;

@@ -55,6 +55,9 @@ struct ngd_options {
     ngd_nsec_t max_connection_age;
     bool allow_plaintext;
     struct ngd_config_list admin_identities;
+    struct ngd_config_list may_publish;
+    struct ngd_config_list group; /* NAME=IDENTITY */
+    int share_prefixes;           /* 0: within an identity, 1: all */
     ngd_nsec_t drain_grace;
     ngd_nsec_t stop_grace;
     int log_level; /* ngd_log_level_t */

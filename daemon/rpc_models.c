@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences.RegisterModel, UnloadModel, ListModels. */
+#include "base/fault.h"
 #include "daemon/call_job.h"
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
@@ -10,6 +11,7 @@
 #include "daemon/session.h"
 
 #include <string.h>
+#include <time.h>
 
 typedef Npugraph__V1__RegisterModelRequest model_request;
 
@@ -18,6 +20,7 @@ struct registration {
     struct ngd_call *call;
     const model_request *q;
     struct ngd_graph_object *prefill, *decode;
+    struct ngd_audience audience;
 };
 
 /* Labels that were left away are NULL in protobuf-c's defaults only for messages; strings are "". */
@@ -83,6 +86,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.preempt = strcmp(q->kv_policy, "preempt") == 0;
     params.no_prefix_sharing = q->no_prefix_sharing;
     params.payers = ngd_identity_payers(r->call->identity);
+    params.share_all_prefixes = q->share_prefixes && r->call->daemon->options.share_prefixes;
     sum_bytes(params.decode, &params.weight_bytes, &params.kv_bytes);
     status = ngd_model_create(r->call->daemon->sched, &params, model_p, diag);
     ngd_binding_unref(params.prefill);
@@ -97,6 +101,7 @@ static void finish(struct registration *r, ngd_status_t status, struct ngd_model
 
     ngd_object_unref(r->prefill ? &r->prefill->base : NULL);
     ngd_object_unref(r->decode ? &r->decode->base : NULL);
+    ngd_audience_fini(&r->audience);
     if (status == NGD_OK && !(reply.model = ngd_model_info(model, &call->life)))
         status = NGD_ERR_NO_MEMORY;
     ngd_model_unref(model);
@@ -106,22 +111,51 @@ static void finish(struct registration *r, ngd_status_t status, struct ngd_model
         ngd_call_fail(call, status, diag);
 }
 
+/* Takes one of the caller's references. A session that ended while the graphs were captured has had its models given
+ * back already: then this one is given back here. */
+static ngd_status_t add_model(struct registration *r, struct ngd_model *model, struct ngd_charge *charge,
+                              struct ngd_diag *diag)
+{
+    struct ngd_models *models = r->call->daemon->models;
+    struct ngd_session *session = r->call->session;
+    struct ngd_model_place place = {.name = r->q->name,
+                                    .owner = r->call->identity,
+                                    .share = ngd_session_share(session),
+                                    .charge = ngd_charge_move(charge),
+                                    .session = r->q->keep ? 0 : ngd_session_id(session),
+                                    .audience = r->audience};
+    ngd_status_t status;
+
+    if (NGD_FAULT(MODEL_LATE))
+        nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
+    status = ngd_models_add(models, &place, model, diag);
+    r->audience = place.audience;
+    *charge = ngd_charge_move(&place.charge);
+    if (status != NGD_OK) {
+        ngd_model_unref(model);
+        return status;
+    }
+    if (place.session)
+        status = ngd_session_check(session, diag);
+    if (status != NGD_OK)
+        ngd_models_session_ended(models, place.session);
+    return status;
+}
+
 /* Captures both graphs, which takes long: never on a thread that receives calls. */
 static void register_job(struct ngd_job *job)
 {
     struct registration *r = ngd_container_of(job, struct registration, job);
-    struct ngd_daemon *d = r->call->daemon;
     struct ngd_model *model = NULL;
+    struct ngd_charge charge;
     struct ngd_diag diag = {0};
-    ngd_status_t status = make_model(r, &model, &diag);
+    ngd_status_t status = ngd_charge_begin(&charge, ngd_identity_payer(r->call->identity, NGD_QUOTA_MODELS), 1, &diag);
 
-    if (status == NGD_OK) {
-        ngd_model_ref(model);
-        status = ngd_models_add(d->models, r->q->name, model, r->call->identity,
-                                r->q->keep ? 0 : ngd_session_id(r->call->session), &diag);
-        if (status != NGD_OK)
-            ngd_model_unref(model);
-    }
+    if (status == NGD_OK)
+        status = make_model(r, &model, &diag);
+    if (status == NGD_OK)
+        status = add_model(r, ngd_model_ref(model), &charge, &diag);
+    ngd_charge_end(&charge);
     finish(r, status, model, &diag);
 }
 
@@ -131,6 +165,20 @@ static bool valid_name(const char *name)
 
     return n >= 1 && n <= NGD_MODEL_NAME_MAX &&
            strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == n;
+}
+
+/* What an administrator loads is public, and what others load is private, unless the request says otherwise. */
+static ngd_status_t read_audience(struct registration *r, struct ngd_diag *diag)
+{
+    const model_request *q = r->q;
+    const struct ngd_identity *who = r->call->identity;
+    const bool everybody = q->public_ || (who->admin && !q->private_ && q->n_share_with == 0);
+
+    if (q->private_ && (q->public_ || q->n_share_with))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "a model is private, shared with identities, or public: give one of the three");
+    return ngd_audience_make(&r->call->daemon->options, who, q->share_with, q->n_share_with, everybody, &r->audience,
+                             diag);
 }
 
 static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
@@ -152,9 +200,10 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
         return status;
     r->prefill = ngd_container_of(o, struct ngd_graph_object, base);
     status = ngd_session_get(r->call->session, q->decode_graph, NGD_OBJECT_GRAPH, &o, diag);
-    if (status == NGD_OK)
-        r->decode = ngd_container_of(o, struct ngd_graph_object, base);
-    return status;
+    if (status != NGD_OK)
+        return status;
+    r->decode = ngd_container_of(o, struct ngd_graph_object, base);
+    return read_audience(r, diag);
 }
 
 static void register_model(struct ngd_call *call, const void *msg)
@@ -182,7 +231,8 @@ static void register_model(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = register_model};
 
-/* ---- unload, list -------------------------------------------------------------------------------------------------
+/* ---- unload, share, list
+ * -------------------------------------------------------------------------------------------------
  */
 
 /* Sequences of one model, of one session, some at a time: they are closed without the session's lock. */
@@ -201,9 +251,9 @@ static void find_sequence(void *ctx, uint64_t id, struct ngd_object *object)
         w->ids[w->n++] = id;
 }
 
-static void close_sequences(void *ctx, struct ngd_session *session)
+static void close_sequences(struct ngd_session *session, const struct ngd_model *model)
 {
-    struct sweep w = {.model = ctx};
+    struct sweep w = {.model = model};
 
     do {
         w.n = 0;
@@ -213,20 +263,31 @@ static void close_sequences(void *ctx, struct ngd_session *session)
     } while (w.n > 0);
 }
 
+struct closing {
+    struct ngd_models *models;
+    struct ngd_model *model; /* a reference */
+};
+
+/* Of those who may use the model no more. Those that are being opened find out by themselves. */
+static void close_if_denied(void *ctx, struct ngd_session *session)
+{
+    const struct closing *c = ctx;
+
+    if (!ngd_models_may_use(c->models, ngd_session_identity(session), c->model))
+        close_sequences(session, c->model);
+}
+
 static ngd_status_t unload(struct ngd_call *call, const Npugraph__V1__UnloadModelRequest *q, struct ngd_diag *diag)
 {
-    struct ngd_daemon *d = call->daemon;
-    struct ngd_model *model;
-    ngd_status_t status = ngd_models_get(d->models, q->name, &model, diag);
+    struct closing c = {.models = call->daemon->models};
+    ngd_status_t status = ngd_models_remove(c.models, call->identity, q->name, q->force, &c.model, diag);
 
     if (status != NGD_OK)
         return status;
-    status = ngd_models_remove(d->models, q->name, call->identity, q->force, diag);
-    /* Those that are being opened find out by themselves. */
-    if (status == NGD_OK && q->force)
-        ngd_sessions_for_each(d->sessions, close_sequences, model);
-    ngd_model_unref(model);
-    return status;
+    if (q->force)
+        ngd_sessions_for_each(call->daemon->sessions, close_if_denied, &c);
+    ngd_model_unref(c.model);
+    return NGD_OK;
 }
 
 static ngd_status_t run_unload(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
@@ -247,18 +308,50 @@ static void unload_model(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_models_unload = {.once = true, .request = unload_model};
 
+static ngd_status_t run_share(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    Npugraph__V1__ShareModelResponse reply = NPUGRAPH__V1__SHARE_MODEL_RESPONSE__INIT;
+    const Npugraph__V1__ShareModelRequest *q = msg;
+    struct closing c = {.models = call->daemon->models};
+    struct ngd_audience audience = {0};
+    ngd_status_t status = ngd_audience_make(&call->daemon->options, call->identity, q->share_with, q->n_share_with,
+                                            q->public_, &audience, diag);
+
+    if (status == NGD_OK)
+        status = ngd_models_share(c.models, call->identity, q->name, &audience, &c.model, diag);
+    ngd_audience_fini(&audience);
+    if (status != NGD_OK)
+        return status;
+    ngd_sessions_for_each(call->daemon->sessions, close_if_denied, &c);
+    ngd_model_unref(c.model);
+    ngd_call_reply(call, &reply.base);
+    return NGD_OK;
+}
+
+static void share_model(struct ngd_call *call, const void *msg)
+{
+    ngd_call_job_add(call->daemon->reaper, call, msg, run_share, 0);
+}
+
+const struct ngd_rpc_ops ngd_rpc_models_share = {.once = true, .request = share_model};
+
 struct listing {
     Npugraph__V1__ListModelsResponse reply;
     struct ngd_arena *arena;
     size_t room;
 };
 
-static void list_one(void *ctx, struct ngd_model *model)
+static void list_one(void *ctx, const struct ngd_model_listed *listed)
 {
     struct listing *l = ctx;
+    Npugraph__V1__ModelInfo *m;
 
-    if (l->reply.n_models < l->room && (l->reply.models[l->reply.n_models] = ngd_model_info(model, l->arena)))
-        l->reply.n_models++;
+    if (l->reply.n_models == l->room || !(m = ngd_model_info(listed->model, l->arena)))
+        return;
+    m->owner = ngd_arena_strdup(l->arena, listed->owner);
+    m->audience = ngd_arena_strdup(l->arena, listed->audience);
+    if (m->owner && m->audience)
+        l->reply.models[l->reply.n_models++] = m;
 }
 
 static void list_models(struct ngd_call *call, const void *msg)
@@ -272,7 +365,7 @@ static void list_models(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
     }
-    ngd_models_for_each(call->daemon->models, list_one, &l);
+    ngd_models_for_each(call->daemon->models, call->identity, list_one, &l);
     ngd_call_reply(call, &l.reply.base);
 }
 

@@ -2,6 +2,7 @@
 /* Sequences.Open, Step, StepStream, Close, List. Generate is in rpc_generate.c. */
 #include "daemon/rpc_sequences.h"
 
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/logprobs.h"
@@ -119,8 +120,9 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
         ngd_call_fail(call, status, &diag);
         return;
     }
-    if (!ngd_models_has(call->daemon->models, ngd_seq_model(o->seq))) {
-        status = ngd_diag_set(&diag, NGD_ERR_MODEL_NOT_FOUND, "the model was unloaded while the prompt was processed");
+    if (!ngd_models_may_use(call->daemon->models, call->identity, ngd_seq_model(o->seq))) {
+        status = ngd_diag_set(&diag, NGD_ERR_MODEL_NOT_FOUND,
+                              "the model was unloaded, or is shared no more, since the prompt was taken");
         ngd_session_remove(call->session, reply.sequence, NGD_OBJECT_SEQUENCE, NULL);
         ngd_call_fail(call, status, &diag);
         return;
@@ -148,6 +150,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .want_logprobs = q->logprobs != NULL,
         .top = q->logprobs ? q->logprobs->top : 0,
         .want_split = q->timing,
+        .owner = call->identity->key,
         .share = ngd_session_share(call->session),
         .usage = ngd_session_usage(call->session),
         .payer = ngd_identity_payer(call->identity, NGD_QUOTA_HOST_BYTES),
@@ -157,7 +160,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     ngd_status_t status = ngd_sequence_priority(q->priority, false, &params.priority, diag);
 
     if (status == NGD_OK)
-        status = ngd_models_get(call->daemon->models, q->model, &model, diag);
+        status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();

@@ -372,14 +372,15 @@ static void put_graphs(struct ngd_daemon *d, struct ngd_strbuf *sb)
     ngd_free(all.items);
 }
 
-static void put_model(void *ctx, struct ngd_model *model)
+static void put_model(void *ctx, const struct ngd_model_listed *listed)
 {
     struct ngd_strbuf *sb = ctx;
     struct ngd_model_stats stats;
 
-    ngd_model_stats(model, &stats);
+    ngd_model_stats(listed->model, &stats);
     open_object(sb, NULL);
     put_text(sb, "name", stats.name);
+    put_text(sb, "owner", listed->owner);
     put_text(sb, "description", stats.description);
     put_u64(sb, "parameters", stats.parameters);
     put_u64(sb, "weight_bytes", stats.weight_bytes);
@@ -423,7 +424,7 @@ static void put_generation(struct ngd_daemon *d, struct ngd_strbuf *sb)
     put_u64(sb, "weight_bytes", ngd_metric_get(NGD_M_WEIGHT_BYTES));
     put_u64(sb, "loaded_bytes_total", ngd_metric_get(NGD_M_LOADED_BYTES));
     open_list(sb, "models");
-    ngd_models_for_each(d->models, put_model, sb);
+    ngd_models_for_each(d->models, NULL, put_model, sb);
     close_with(sb, ']');
 }
 

@@ -81,11 +81,11 @@ static void row(struct ngd_strbuf *sb, const char *name, const char *fmt, ...)
     ngd_strbuf_append(sb, "</td></tr>\n");
 }
 
-static void model_row(void *ctx, struct ngd_model *model)
+static void model_row(void *ctx, const struct ngd_model_listed *listed)
 {
     struct ngd_model_stats stats;
 
-    ngd_model_stats(model, &stats);
+    ngd_model_stats(listed->model, &stats);
     row(ctx, stats.name, "%s; %" PRIu64 " MiB weights; KV blocks %u of %u; %u sequences; %" PRIu64 " tokens written",
         stats.description, stats.weight_bytes >> 20, stats.blocks_used, stats.num_blocks, stats.sequences,
         stats.tokens_decode);
@@ -124,7 +124,7 @@ static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
             ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20);
     }
     ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
-    ngd_models_for_each(d->models, model_row, sb);
+    ngd_models_for_each(d->models, NULL, model_row, sb);
     ngd_strbuf_append(
         sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
             "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");

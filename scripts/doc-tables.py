@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options."""
+"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options|limits."""
 import os
 import re
 import sys
@@ -154,7 +154,59 @@ the running daemon has it; one that is marked (not yet) takes its default only.
                   f"| {'yes' if when == 'CAPTURE' else ''} | {effect} |")
 
 
-pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options}
+QUOTA = re.compile(r'^NGD_QUOTA\(\w+, "(\w+)", "([^"]+)", (INT|SIZE), "([^"]*)", .*?((?:"[^"]*"\s*)+)\)$', re.M | re.S)
+
+
+HELD = """
+## What everything that grows counts as
+
+A charge belongs to the object and ends when its memory is free, whoever had the last reference (`base/charge.h`). What is in this table
+without a charge has a bound of its own.
+
+| what a client makes grow | counts as | bound |
+| --- | --- | --- |
+| buffers, loaded tensors (for each load) | `bytes`; their records `host_bytes` | the limits |
+| copies of states for trials, dumps and verified replays | `bytes` of who has the state | the limit |
+| pools of `use_graph_pool`, of graphs without `reuse_graph_pool_in_same_fx`, and of a model's prompts | `bytes` | the limit; the slots' own pools are the daemon's, as large as the largest need |
+| graphs, their bindings, executables, instances, plans kept for eager runs | `host_bytes`; handles `graphs` | the limits |
+| models: tables of KV blocks, staging | `models`, `host_bytes` | the limits |
+| sequences, with room for a whole context | `sequences`, `host_bytes` | the limits |
+| messages and answers above 64 KiB, until handled or sent | `host_bytes` | the limit |
+| smaller messages; their arenas | - | calls under way x 64 KiB; a stream of which 16 answers wait is not read |
+| messages that have come in part | `unfinished` | the limit, on guarded connections |
+| resets, pings, settings and other frames that cost gRPC work | - | buckets of each connection, and of each identity eight times as much: both make wait |
+| kept answers | `answers` | the limit: the oldest are forgotten; 64 and 4 MiB for each session |
+| connections, calls, replays that wait, sessions (with 16 orders and 256 events each at most) | `connections`, `calls`, `queued`, `sessions` | the limits |
+| captures that wait or run | `captures` | the limit |
+| registered patterns | - | 64 of an identity, 512 in all, with a text of 128 KiB for one registration |
+| sets of buckets that were applied | - | 256 for each graph, which counts |
+| sizes seen, keys that are gone, the flight recorder, the timeline, metrics' labels | - | arrays of fixed size |
+| counts of hot keys | - | a list of fixed length, and 64 programs |
+| executables captured ahead for nobody | - | those 64 programs |
+| dumps | - | `dump-limit`, of all identities together |
+| the store's entries: plans, graphs, patterns, compiled kernels | `store_bytes` | the limit: the oldest of the identity go; `store-budget`, of all together |
+"""
+
+
+def limits():
+    print("""# Limits of identities
+
+What an identity holds is counted, and bounded by an option of the daemon. More is refused with reason `QUOTA` (replays that wait:
+`RESOURCE_EXHAUSTED`) and a sentence that names what is held, the limit and the option. `npugraphctl quota` shows what each identity
+holds, its limits and how often more was refused. Of sessions and of calls under way, an eighth of what there is in all
+(`max-sessions`, `max-inflight`) is kept for administrators.
+
+| quota | option | default | meaning |
+| --- | --- | --- | --- |""")
+    with open(os.path.join(TOP, "daemon", "quotas.def"), encoding="utf-8") as f:
+        for name, option, _, default, text in QUOTA.findall(f.read()):
+            meaning = "".join(re.findall(r'"([^"]*)"', text))
+            print(f"| `{name}` | `{option}` | {default} | {meaning} |")
+    print(HELD, end="")
+
+
+
+pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options, "limits": limits}
 if len(sys.argv) != 2 or sys.argv[1] not in pages:
     sys.exit(__doc__)
 pages[sys.argv[1]]()

@@ -278,6 +278,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Graphs/ListOptions": ("unary_unary", pb.ListOptionsResponse),
     "Sequences/RegisterModel": ("unary_unary", pb.RegisterModelResponse),
     "Sequences/UnloadModel": ("unary_unary", pb.UnloadModelResponse),
+    "Sequences/ShareModel": ("unary_unary", pb.ShareModelResponse),
     "Sequences/ListModels": ("unary_unary", pb.ListModelsResponse),
     "Sequences/Open": ("unary_unary", pb.OpenResponse),
     "Sequences/Fork": ("unary_unary", pb.OpenResponse),

@@ -156,7 +156,8 @@ def narrow(daemon):
                 lines = on_terminal(daemon, columns, "--color", "never", command)
                 assert max(map(len, lines)) <= columns, lines
                 assert not any(title in lines[0] for title in below), lines
-                assert all(any(line.startswith("    ") and title in line for line in lines[1:]) for title in below), lines
+                stacked = " ".join(line.strip() for line in lines[1:] if line.startswith("    "))  # a title may be wrapped
+                assert all(title in stacked for title in below), lines
                 assert " ".join(wide[-1].split()).split()[0] in lines[-2] + lines[-3] + lines[-4] + lines[-5], (wide, lines)
 
 

@@ -30,6 +30,68 @@ def half_close_frees():
         c.close()
 
 
+# One attention layer. rows: of the symbol, seqs: sequences; a prompt's chunk has logits of its last row only.
+LAYER = """npugraph 1
+graph "layer" {
+  sym %(rows)s 1..4 buckets 4
+  param %%e : f32[24,8] = "e"
+  state %%kc : f32[8,2,1,8] = "kc"
+  state %%vc : f32[8,2,1,8] = "vc"
+  input %%tokens : i32[%(rows)s]
+  input %%positions : i32[%(rows)s]
+  input %%slots : i32[%(rows)s]
+  input %%table : i32[%(seqs)s,8]
+%(last)s  host %%ql : i64[%(seqs)s]
+  host %%kl : i64[%(seqs)s]
+  %%p = aten.embedding(%%e, %%positions)
+  %%t = aten.embedding(%%e, %%tokens)
+  %%x = aten.add.Tensor(%%t, %%p)
+  %%h = aten.view(%%x) {size=[%(rows)s,1,8]}
+  npu.scatter_pa_kv_cache(%%h, %%h, %%slots, %%kc, %%vc)
+  %%a = npu.fused_infer_attention_score(%%h, %%kc, %%vc, %%table, %%ql, %%kl) {num_heads=1, num_key_value_heads=1, scale=1.0, block_size=2}
+  %%all = aten.view(%%a) {size=[%(rows)s,8]}
+%(pick)s  %%logits = aten.linear(%(wanted)s, %%e)
+  %%best = aten.argmax(%%logits) {dim=-1}
+  %%token = aten._to_copy(%%best) {dtype=i32}
+  return "token" = %%token
+}
+"""
+
+
+def model_of(c):
+    """A model of the session: it is not kept."""
+    bound = {"e": c.allocate(24 * 8 * 4), "kc": c.allocate(8 * 2 * 8 * 4), "vc": c.allocate(8 * 2 * 8 * 4)}
+    chunk = {"rows": "T", "seqs": 1, "wanted": "%last", "last": "  input %last_row : i32[1]\n",
+             "pick": "  %last = aten.index.Tensor(%all, %last_row)\n"}
+    step = {"rows": "B", "seqs": "B", "wanted": "%all", "last": "", "pick": ""}
+    prefill, decode = (c.register(LAYER % what, bound).graph for what in (chunk, step))
+    contract = pb.DecodeContract(tokens="tokens", positions="positions", slot_mapping="slots", block_table="table", query_lens="ql",
+                                 context_lens="kl", logits_rows="last_row", token_output="token", kv_states=["kc", "vc"])
+    return pb.RegisterModelRequest(name="m", prefill_graph=prefill, decode_graph=decode, contract=contract, block_size=2, num_blocks=8,
+                                   max_context=16, vocab=24)
+
+
+@test("a model that is not kept goes with its session, also if that ends while the model is registered")
+def models():
+    with Daemon(env={"NPUGRAPHD_FAULT": "model-late:1:1"}) as daemon, Client(daemon, session=False) as a:
+        names = lambda: [m.name for m in a.call("Sequences/ListModels", pb.ListModelsRequest()).models]
+        taken = lambda: [q.used for s in a.call("Admin/ListShares", pb.ListSharesRequest()).shares for q in s.quotas if q.name == "models"]
+        before = daemon.used_bytes()
+        with Client(daemon) as c:
+            c.call("Sequences/RegisterModel", model_of(c))
+            assert names() == ["m"] and sum(taken()) == 1
+        assert names() == [] and daemon.used_bytes() == before
+        with Client(daemon) as c:
+            late = c.method("Sequences/RegisterModel").future(model_of(c), metadata=c.metadata(), timeout=PATIENCE)
+            until("the model is being registered", lambda: sum(taken()) == 1)
+            c.end_session()
+            got = refused("SESSION_GONE", "NOT_FOUND", late.result)
+            assert "never was" not in got.text, got.text  # it was there when the call came
+        assert names() == [] and sum(taken()) == 0
+        daemon.settle()
+        assert daemon.used_bytes() == before
+
+
 @test("a call that needs a session and names none, or not a number, is refused")
 def session_required(daemon):
     with Client(daemon, session=False) as c:
@@ -221,13 +283,21 @@ def usage():
             b.register('npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }')
             share, = [s for s in a.call("Admin/ListShares", pb.ListSharesRequest()).shares if s.identity == me]
             said = {q.name: (q.used, q.limit) for q in share.quotas}
-            assert said == {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20), "kv_blocks": (0, 9)}, said
+            wanted = {"sessions": (2, 2), "graphs": (1, 3), "sequences": (0, 5), "bytes": (1024, 1 << 20), "kv_blocks": (0, 9)}
+            assert {k: v for k, v in said.items() if k in wanted} == wanted and said.keys() > wanted.keys(), said
+            assert {q.name: q.refused for q in share.quotas}["sessions"] == 1 and [q.name for q in share.quotas if q.bytes] == ["bytes", "host_bytes", "answers", "unfinished", "store_bytes"]
             own, share = d.stats()["shares"]
-            assert "quotas" not in own and {k: (q["used"], q["limit"]) for k, q in share["quotas"].items()} == said, share
+            assert "quotas" not in own and share["quotas"].keys() == said.keys(), share
+            assert {k: (q["used"], q["limit"]) for k, q in share["quotas"].items() if k in wanted} == wanted, share
             if CTL is not None:
                 out = subprocess.run([CTL, "--address", d.address, "--json", "shares"], capture_output=True, text=True, timeout=PATIENCE)
                 row, = [s for s in json.loads(out.stdout)["shares"] if s["identity"] == me]
                 assert (row["sessions"], row["sessions_limit"], row["graphs"], row["graphs_limit"]) == (2, 2, 1, 3), row
+                out = subprocess.run([CTL, "--address", d.address, "--json", "quota", me], capture_output=True, text=True, timeout=PATIENCE)
+                rows = {q["quota"]: (q["held"], q["limit"], q["refused"]) for q in json.loads(out.stdout)["quotas"]}
+                assert rows.keys() == said.keys() and rows["sessions"] == (2, 2, 1) and rows["bytes"] == (1024, 1 << 20, 0), rows
+                out = subprocess.run([CTL, "--address", d.address, "quota"], capture_output=True, text=True, timeout=PATIENCE)
+                assert out.returncode == 0 and "max" not in out.stdout and "kv_blocks" in out.stdout, out
         until("the sessions are gone", lambda: len(d.stats()["shares"]) == 1)
 
 

@@ -5,6 +5,7 @@ NGD_TENANT_TESTS =
 NGD_TENANT_TESTS += tests/tenants/test_front.py
 NGD_TENANT_TESTS += tests/tenants/test_log.py
 NGD_TENANT_TESTS += tests/tenants/test_messages.py
+NGD_TENANT_TESTS += tests/tenants/test_names.py
 TESTS += $(NGD_TENANT_TESTS)
 EXTRA_DIST += tests/tenants/local.mk tests/tenants/http2.py tests/tenants/tenants.py $(NGD_TENANT_TESTS)
 $(NGD_TENANT_TESTS:.py=.log): npugraphd npugraphctl

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/access.h"
+
+#include "base/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+#define GROUP_PREFIX "group:"
+
+/* ---- groups ---------------------------------------------------------------------------------------------- */
+
+/* An entry of the option `group` is NAME=IDENTITY. */
+static bool in_group(const struct ngd_options *options, const char *group, const char *identity)
+{
+    const size_t n = strlen(group);
+
+    for (size_t i = 0; i < options->group.n; i++) {
+        const char *entry = options->group.items[i];
+
+        if (strncmp(entry, group, n) == 0 && entry[n] == '=' && strcmp(entry + n + 1, identity) == 0)
+            return true;
+    }
+    return false;
+}
+
+static bool names_it(const struct ngd_options *options, const char *name, const char *identity)
+{
+    if (strncmp(name, GROUP_PREFIX, strlen(GROUP_PREFIX)) == 0)
+        return in_group(options, name + strlen(GROUP_PREFIX), identity);
+    return strcmp(name, identity) == 0;
+}
+
+bool ngd_audience_has(const struct ngd_options *options, const struct ngd_audience *a, const struct ngd_identity *who)
+{
+    for (size_t i = 0; i < a->n; i++)
+        if (names_it(options, a->names[i], who->name))
+            return true;
+    return a->kind == NGD_AUDIENCE_PUBLIC;
+}
+
+/* ---- audiences ------------------------------------------------------------------------------------------- */
+
+static bool may_publish(const struct ngd_options *options, const struct ngd_identity *who)
+{
+    bool may = who->admin;
+
+    for (size_t i = 0; i < options->may_publish.n && !may; i++)
+        may = names_it(options, options->may_publish.items[i], who->name);
+    return may;
+}
+
+static ngd_status_t check_name(const char *name, struct ngd_diag *diag)
+{
+    const char *colon = strchr(name, ':');
+
+    if (colon && colon != name && colon[1] && strlen(name) < NGD_IDENTITY_MAX)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "\"%.100s\" is no identity to share with: give uid:N, tls:NAME, or group:NAME of the option "
+                        "`group`",
+                        name);
+}
+
+static ngd_status_t check(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
+                          size_t n, bool everybody, struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (everybody && n)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "what is public needs no list of identities: give one of the two");
+    if (n > NGD_AUDIENCE_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "it can be shared with %d identities and groups, not %zu",
+                            NGD_AUDIENCE_MAX, n);
+    if (everybody && !may_publish(options, who))
+        return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
+                            "%s may not make anything public: administrators and the identities of the option "
+                            "may-publish may. Share it with identities instead",
+                            who->name);
+    for (size_t i = 0; i < n && status == NGD_OK; i++)
+        status = check_name(names[i], diag);
+    return status;
+}
+
+ngd_status_t ngd_audience_make(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
+                               size_t n, bool everybody, struct ngd_audience *a, struct ngd_diag *diag)
+{
+    ngd_status_t status = check(options, who, names, n, everybody, diag);
+
+    if (status != NGD_OK)
+        return status;
+    a->kind = everybody ? NGD_AUDIENCE_PUBLIC : n ? NGD_AUDIENCE_NAMED : NGD_AUDIENCE_PRIVATE;
+    a->names = n ? NGD_NEW_N(char *, n) : NULL;
+    for (; a->names && a->n < n; a->n++)
+        if (!(a->names[a->n] = ngd_strdup(names[a->n])))
+            break;
+    if (a->n == n)
+        return NGD_OK;
+    ngd_audience_fini(a);
+    return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a list of identities");
+}
+
+void ngd_audience_fini(struct ngd_audience *a)
+{
+    for (size_t i = 0; i < a->n; i++)
+        ngd_free(a->names[i]);
+    ngd_free(a->names);
+    *a = (struct ngd_audience){0};
+}
+
+void ngd_audience_print(const struct ngd_audience *a, bool names, char *to, size_t room)
+{
+    size_t at = 0;
+
+    if (a->kind != NGD_AUDIENCE_NAMED || !names) {
+        static const char *const kinds[] = {"private", "shared", "public"};
+
+        snprintf(to, room, "%s", kinds[a->kind]);
+        return;
+    }
+    for (size_t i = 0; i < a->n && at < room; i++)
+        at += (size_t)snprintf(to + at, room - at, "%s%s", i ? ", " : "", a->names[i]);
+}
