@@ -42,6 +42,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "these, "
      "nor that of stats-listen, nor localhost, nor an IP address, are refused.",
      false},
+    {"stats-names", NGD_CONFIG_BOOL, AT(stats_names), "no", 0, 0, NULL,
+     "Names identities, graphs and models on the statistics endpoint, to everybody who reaches it. no: it has their "
+     "sums.",
+     false},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
      "Directory below which clients may have safetensors files loaded. Without one, no file can be loaded.", false},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,

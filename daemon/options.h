@@ -15,6 +15,7 @@ struct ngd_options {
     char *lock_file;
     char *stats_listen;
     struct ngd_config_list stats_hosts;
+    bool stats_names;
     struct ngd_config_list models_dir;
     struct ngd_config_list dump_dir;
     uint64_t dump_limit;

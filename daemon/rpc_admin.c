@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/log.h"
 #include "base/metrics.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/drain.h"
 #include "daemon/identity.h"
@@ -83,14 +84,15 @@ static void stats(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StatsRequest *q = msg;
     Npugraph__V1__StatsResponse r = NPUGRAPH__V1__STATS_RESPONSE__INIT;
+    const struct ngd_stats_view view = {.all = call->identity->admin, .who = call->identity};
     struct ngd_strbuf sb;
     struct ngd_diag diag;
 
     ngd_strbuf_init(&sb);
     if (*q->form == '\0' || strcmp(q->form, "json") == 0) {
-        ngd_stats_json(call->daemon, &sb);
+        ngd_stats_json(call->daemon, &view, &sb);
     } else if (strcmp(q->form, "prometheus") == 0) {
-        ngd_stats_prometheus(call->daemon, &sb);
+        ngd_stats_prometheus(call->daemon, &view, &sb);
     } else {
         ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: json, prometheus", q->form);
         ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
@@ -166,6 +168,7 @@ static void devices(struct ngd_call *call, const void *msg)
 /* ---- ListSessions ---------------------------------------------------------------------------------------- */
 
 struct session_list {
+    const struct ngd_call *call;
     struct ngd_arena *arena;
     Npugraph__V1__SessionInfo **items;
     size_t n, cap;
@@ -175,16 +178,21 @@ struct session_list {
 static void take_session(void *ctx, struct ngd_session *session)
 {
     struct session_list *list = ctx;
+    const bool own = session == list->call->session, admin = list->call->identity->admin;
     struct ngd_session_info *info = ngd_arena_alloc(list->arena, sizeof(*info));
     Npugraph__V1__SessionInfo *item = ngd_arena_alloc(list->arena, sizeof(*item));
 
+    /* Everybody at an address may be its identity: only the session itself is known to be the caller's. */
+    if (!ngd_may_manage(list->call->identity, ngd_session_identity(session)) ||
+        (!list->call->identity->proven && !own && !admin))
+        return;
     if (!info || !item || list->n == list->cap) {
         list->failed |= list->n < list->cap;
         return;
     }
     ngd_session_info(session, info);
     npugraph__v1__session_info__init(item);
-    item->session = info->id;
+    item->session = own || admin ? info->id : 0;
     item->client_name = info->client_name;
     item->identity = info->identity;
     item->peer = info->peer;
@@ -204,7 +212,7 @@ static void list_sessions(struct ngd_call *call, const void *msg)
 {
     struct ngd_sessions *sessions = call->daemon->sessions;
     Npugraph__V1__ListSessionsResponse r = NPUGRAPH__V1__LIST_SESSIONS_RESPONSE__INIT;
-    struct session_list list = {.arena = &call->arena, .cap = ngd_sessions_count(sessions) + 16};
+    struct session_list list = {.call = call, .arena = &call->arena, .cap = ngd_sessions_count(sessions) + 16};
 
     (void)msg;
     list.items = ngd_arena_calloc(&call->arena, list.cap, sizeof(*list.items));
@@ -227,6 +235,7 @@ static void list_sessions(struct ngd_call *call, const void *msg)
 /* The number of shares is known only after a walk, and a walk holds a lock: filled while there is room, grown outside.
  */
 struct share_list {
+    const struct ngd_identity *who;
     struct ngd_arena *arena;
     struct ngd_identities *identities;
     Npugraph__V1__ShareInfo **items;
@@ -272,6 +281,8 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     struct share_list *list = ctx;
     Npugraph__V1__ShareInfo *item;
 
+    if (!list->who->admin && strcmp(list->who->name, stats->name) != 0)
+        return;
     if (list->seen++ >= list->cap)
         return;
     item = ngd_arena_alloc(list->arena, sizeof(*item));
@@ -311,7 +322,7 @@ static bool take_shares(struct ngd_sched *sched, struct share_list *list)
 static void list_shares(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListSharesResponse r = NPUGRAPH__V1__LIST_SHARES_RESPONSE__INIT;
-    struct share_list list = {.arena = &call->arena, .identities = call->daemon->identities};
+    struct share_list list = {.who = call->identity, .arena = &call->arena, .identities = call->daemon->identities};
 
     (void)msg;
     if (!take_shares(call->daemon->sched, &list)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.Explain: what the flight recorder kept of a graph, a key or a request. */
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/graph_info.h"
 #include "daemon/rpc_graphs.h"
@@ -17,6 +18,7 @@
 #define MIN_DIGITS     6
 
 struct filter {
+    const struct ngd_identity *who;
     uint64_t program; /* 0 = any */
     const char *key;
     uint64_t tag;
@@ -37,7 +39,7 @@ static bool matches(void *ctx, const struct ngd_flight_event *e)
     char key[17];
 
     snprintf(key, sizeof(key), "%016" PRIx64, e->key);
-    return (!f->program || e->program == f->program) &&
+    return ngd_may_see_key(f->who, e->owner) && (!f->program || e->program == f->program) &&
            (!f->key[0] || (e->key && strncmp(key, f->key, strlen(f->key)) == 0));
 }
 
@@ -165,7 +167,8 @@ static ngd_status_t choose(struct ngd_call *call, const Npugraph__V1__ExplainReq
                             MIN_DIGITS);
     if (q->graph || q->digest[0])
         status = ngd_rpc_find_program(call, q->graph, q->digest, false, prog_p, diag);
-    *f = (struct filter){.program = *prog_p ? ngd_program_number(*prog_p) : 0, .key = q->key, .tag = q->tag};
+    *f = (struct filter){
+        .who = call->identity, .program = *prog_p ? ngd_program_number(*prog_p) : 0, .key = q->key, .tag = q->tag};
     return status;
 }
 

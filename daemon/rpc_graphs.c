@@ -2,6 +2,7 @@
 /* Graphs.Register, Capture, Describe, List, Release. Replays are in rpc_replay.c. */
 #include "base/metrics.h"
 #include "base/strbuf.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/graph_info.h"
@@ -339,6 +340,7 @@ const struct ngd_rpc_ops ngd_rpc_graphs_capture = {
 #define WAYS_SAID 8 /* of those that a refusal lists */
 
 struct search {
+    const struct ngd_identity *who;
     const char *prefix;
     size_t n_prefix;
     uint64_t number;           /* 0: any */
@@ -365,6 +367,8 @@ static void match_digest(void *ctx, struct ngd_program *prog)
     char hex[NGD_DIGEST_HEX];
 
     ngd_digest_hex(&ngd_program_graph(prog)->digest, hex);
+    if (!ngd_may_see_key(s->who, ngd_program_owner(prog)))
+        return;
     if (strncmp(hex, s->prefix, s->n_prefix) != 0 || (s->number && s->number != ngd_program_number(prog)))
         return;
     if (s->n++ < WAYS_SAID)
@@ -395,7 +399,7 @@ static bool read_name(const char *name, struct search *s)
 static ngd_status_t find_by_name(struct ngd_call *call, const char *name, bool any, struct ngd_program **prog_p,
                                  struct ngd_diag *diag)
 {
-    struct search s = {0};
+    struct search s = {.who = call->identity};
     ngd_status_t status = NGD_OK;
 
     if (!read_name(name, &s) || s.n_prefix < 6)
@@ -404,7 +408,9 @@ static ngd_status_t find_by_name(struct ngd_call *call, const char *name, bool a
     ngd_strbuf_init(&s.ways);
     ngd_program_for_each(call->daemon->sched, match_digest, &s);
     if (!s.found)
-        status = ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no registered graph has a digest that begins with %.80s", name);
+        status =
+            ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no graph that %.100s may see has a digest that begins with %.80s",
+                         call->identity->name, name);
     else if (s.others || (s.n > 1 && !any))
         status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.64s names %s: %s%s; say which", name,
                               s.others ? "several graphs" : "a graph that is registered in several ways",
@@ -531,6 +537,7 @@ static void describe(struct ngd_call *call, const void *msg)
 const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe};
 
 struct listing {
+    const struct ngd_identity *who;
     struct ngd_program **programs;
     size_t n, room;
 };
@@ -539,6 +546,8 @@ static void hold_program(void *ctx, struct ngd_program *prog)
 {
     struct listing *l = ctx;
 
+    if (!ngd_may_see_key(l->who, ngd_program_owner(prog)))
+        return;
     if (l->programs && l->n < l->room)
         l->programs[l->n++] = ngd_program_ref(prog);
     else if (!l->programs)
@@ -548,7 +557,7 @@ static void hold_program(void *ctx, struct ngd_program *prog)
 static void list_graphs(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListGraphsResponse reply = NPUGRAPH__V1__LIST_GRAPHS_RESPONSE__INIT;
-    struct listing l = {0};
+    struct listing l = {.who = call->identity};
 
     (void)msg;
     ngd_program_for_each(call->daemon->sched, hold_program, &l); /* counts */

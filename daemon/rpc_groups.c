@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.CreateGroup, JoinRanks, ListGroups: devices whose graphs run collectives together. */
 #include "daemon/call_job.h"
+#include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/rpc_methods.h"
 #include "daemon/session.h"
@@ -125,6 +126,7 @@ struct listed {
 };
 
 struct listing {
+    const struct ngd_identity *who;
     struct listed *items; /* NULL: they are only counted */
     size_t n, room;
     uint64_t session; /* at hand */
@@ -147,6 +149,8 @@ static void hold_all(void *ctx, struct ngd_session *session)
 {
     struct listing *l = ctx;
 
+    if (!ngd_may_manage(l->who, ngd_session_identity(session)))
+        return;
     l->session = ngd_session_id(session);
     ngd_session_for_each(session, hold, l);
 }
@@ -162,7 +166,7 @@ static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct lis
     ngd_group_stats(item->group, &stats);
     npugraph__v1__group_info__init(m);
     m->group = call->session && ngd_session_id(call->session) == item->session ? item->id : 0;
-    m->session = item->session;
+    m->session = m->group || call->identity->admin ? item->session : 0;
     m->name = ngd_arena_strdup(&call->life, ngd_group_name(item->group));
     m->state = (char *)(uintptr_t)(stats.closed.status ? "closed" : "open");
     m->reason = ngd_arena_strdup(&call->life, stats.closed.status ? stats.closed.text : "");
@@ -184,7 +188,7 @@ static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct lis
 static void list(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListGroupsResponse reply = NPUGRAPH__V1__LIST_GROUPS_RESPONSE__INIT;
-    struct listing l = {.room = 0};
+    struct listing l = {.who = call->identity};
     ngd_status_t status = NGD_OK;
 
     (void)msg;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory.Allocate, Write, Read, Free, ListBuffers. Loads are in rpc_load.c. */
 #include "base/lock.h"
+#include "daemon/access.h"
 #include "daemon/call_job.h"
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
@@ -17,7 +18,8 @@
 #define MAX_BYTES   ((uint64_t)1 << 46)
 #define MAX_LABEL   128
 #define CHUNK_BYTES (1u << 20)
-#define AHEAD       4 /* chunks of a download that wait to be sent */
+#define OTHERS      "others" /* what belongs to other identities, and the daemon, in all */
+#define AHEAD       4        /* chunks of a download that wait to be sent */
 
 /* ---- allocate, free ------------------------------------------------------------------------------ */
 
@@ -443,6 +445,8 @@ struct listing {
     struct ngd_arena *arena;
     const struct ngd_device *dev;
     size_t room;
+    bool all;                             /* labels and sizes of others' too */
+    uint64_t others[NGD_BUFFER_POOL + 1]; /* bytes on the device, by kind */
     bool counting;
     struct own *own;
     size_t n_own, own_room;
@@ -500,6 +504,10 @@ static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, ui
     if (l->reply.n_buffers == l->room || !(info = ngd_arena_calloc(l->arena, 1, sizeof(*info))))
         return;
     own = l->n_own ? bsearch(&key, l->own, l->n_own, sizeof(key), by_generation) : NULL;
+    if (!own && !l->all && strcmp(label, OTHERS) != 0) {
+        l->others[kind] += bytes;
+        return;
+    }
     npugraph__v1__buffer_info__init(info);
     info->buffer = own ? own->id : 0;
     info->label = ngd_arena_strdup(l->arena, label);
@@ -516,13 +524,20 @@ static void list_devices(struct ngd_daemon *d, struct listing *l)
         struct ngd_device *dev = ngd_sched_device(d->sched, i);
 
         l->dev = dev;
+        memset(l->others, 0, sizeof(l->others));
         ngd_device_for_each_buffer(dev, list_buffer, l);
+        for (int kind = 0; kind <= NGD_BUFFER_POOL; kind++)
+            if (l->counting || l->others[kind])
+                list_buffer(l, OTHERS, (ngd_buffer_kind_t)kind, l->others[kind], 0);
     }
 }
 
 static void list_buffers(struct ngd_call *call, const void *msg)
 {
-    struct listing l = {.reply = NPUGRAPH__V1__LIST_BUFFERS_RESPONSE__INIT, .arena = &call->life, .counting = true};
+    struct listing l = {.reply = NPUGRAPH__V1__LIST_BUFFERS_RESPONSE__INIT,
+                        .arena = &call->life,
+                        .all = call->identity->admin,
+                        .counting = true};
 
     (void)msg;
     list_devices(call->daemon, &l);

@@ -470,7 +470,7 @@ static void list_sequence(void *ctx, uint64_t id, struct ngd_object *object)
     ngd_seq_info(s, &seq);
     ngd_model_stats(ngd_seq_model(s), &model);
     info->sequence = l->session == l->call->session ? id : 0;
-    info->session = ngd_session_id(l->session);
+    info->session = info->sequence || l->call->identity->admin ? ngd_session_id(l->session) : 0;
     info->model = ngd_arena_strdup(&l->call->life, model.name);
     info->position = seq.position;
     info->blocks = seq.blocks;
@@ -485,6 +485,8 @@ static void list_session(void *ctx, struct ngd_session *session)
 {
     struct listing *l = ctx;
 
+    if (!ngd_may_manage(l->call->identity, ngd_session_identity(session)))
+        return;
     l->session = session;
     ngd_session_for_each(session, list_sequence, l);
 }

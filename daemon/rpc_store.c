@@ -130,7 +130,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
         return status;
     r.entries = ngd_arena_calloc(&call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
     status = r.entries ? NGD_OK : NGD_ERR_NO_MEMORY;
-    for (uint32_t i = 0; i < n && i < LIST_MAX && status == NGD_OK; i++) {
+    for (uint32_t i = 0; call->identity->admin && i < n && i < LIST_MAX && status == NGD_OK; i++) {
         Npugraph__V1__StoreEntry *e = describe(call, &items[i]);
 
         if (!e || !read_details(call, e))
@@ -142,7 +142,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     if (status != NGD_OK)
         return status;
     ngd_store_stats(store, &stats);
-    r.directory = borrow(ngd_store_dir(store));
+    r.directory = borrow(call->identity->admin ? ngd_store_dir(store) : "");
     r.bytes = stats.bytes;
     r.budget = stats.budget;
     r.hits = stats.hits;

@@ -88,10 +88,12 @@ void ngd_stats_gauges(struct ngd_daemon *d)
     ngd_metric_set(NGD_M_HEAP_BYTES, (int64_t)ngd_mem_heap_bytes());
 }
 
-void ngd_stats_prometheus(struct ngd_daemon *d, struct ngd_strbuf *sb)
+void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
+    const struct ngd_metric_view rows = {view->all, view->who ? view->who->name : NULL};
+
     ngd_stats_gauges(d);
-    ngd_metrics_render(sb, NULL);
+    ngd_metrics_render(sb, &rows);
 }
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */
@@ -264,6 +266,7 @@ static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
 
 struct shares {
     struct ngd_strbuf *sb;
+    const struct ngd_stats_view *view;
     struct ngd_identities *identities;
 };
 
@@ -289,6 +292,8 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     const struct shares *shares = ctx;
     struct ngd_strbuf *sb = shares->sb;
 
+    if (!shares->view->all && !(shares->view->who && strcmp(shares->view->who->name, stats->name) == 0))
+        return;
     open_object(sb, NULL);
     put_text(sb, "identity", stats->name);
     put_u64(sb, "weight", stats->weight);
@@ -306,9 +311,9 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     close_with(sb, '}');
 }
 
-static void put_shares(struct ngd_daemon *d, struct ngd_strbuf *sb)
+static void put_shares(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
-    struct shares shares = {sb, d->identities};
+    struct shares shares = {sb, view, d->identities};
 
     open_list(sb, "shares");
     ngd_share_for_each(d->sched, put_share, &shares);
@@ -317,6 +322,7 @@ static void put_shares(struct ngd_daemon *d, struct ngd_strbuf *sb)
 
 /* References taken under the table's lock, so that printing can do without it. */
 struct programs {
+    const struct ngd_stats_view *view;
     struct ngd_program **items;
     size_t n, cap;
 };
@@ -325,6 +331,8 @@ static void take_program(void *ctx, struct ngd_program *prog)
 {
     struct programs *all = ctx;
 
+    if (!all->view->all && !(all->view->who && all->view->who->key == ngd_program_owner(prog)))
+        return;
     if (all->n < all->cap)
         all->items[all->n++] = ngd_program_ref(prog);
 }
@@ -355,9 +363,9 @@ static void put_program(struct ngd_strbuf *sb, struct ngd_program *prog)
     close_with(sb, '}');
 }
 
-static void put_graphs(struct ngd_daemon *d, struct ngd_strbuf *sb)
+static void put_graphs(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
-    struct programs all = {.cap = ngd_metric_get(NGD_M_GRAPHS) + 16};
+    struct programs all = {.view = view, .cap = ngd_metric_get(NGD_M_GRAPHS) + 16};
 
     all.items = NGD_NEW_N(struct ngd_program *, all.cap);
     if (!all.items)
@@ -399,7 +407,7 @@ static void put_model(void *ctx, const struct ngd_model_listed *listed)
     close_with(sb, '}');
 }
 
-static void put_generation(struct ngd_daemon *d, struct ngd_strbuf *sb)
+static void put_generation(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
     open_object(sb, "sessions");
     put_u64(sb, "open", ngd_sessions_count(d->sessions));
@@ -424,24 +432,26 @@ static void put_generation(struct ngd_daemon *d, struct ngd_strbuf *sb)
     put_u64(sb, "weight_bytes", ngd_metric_get(NGD_M_WEIGHT_BYTES));
     put_u64(sb, "loaded_bytes_total", ngd_metric_get(NGD_M_LOADED_BYTES));
     open_list(sb, "models");
-    ngd_models_for_each(d->models, NULL, put_model, sb);
+    if (view->all || view->who)
+        ngd_models_for_each(d->models, view->all ? NULL : view->who, put_model, sb);
     close_with(sb, ']');
 }
 
-void ngd_stats_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
+void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
     struct ngd_strbuf exposition;
 
     ngd_strbuf_init(&exposition);
-    ngd_stats_prometheus(d, &exposition);
+    ngd_stats_prometheus(d, view, &exposition);
     ngd_strbuf_putc(sb, '{');
     put_daemon(d, sb);
     put_rpc(d, sb, ngd_strbuf_str(&exposition));
     put_work(sb, ngd_strbuf_str(&exposition));
-    put_generation(d, sb);
+    put_generation(d, view, sb);
     put_devices(d, sb);
-    put_shares(d, sb);
-    put_graphs(d, sb);
+    put_shares(d, view, sb);
+    put_graphs(d, view, sb);
     ngd_strbuf_append(sb, "}\n");
+    sb->failed |= exposition.failed; /* half of it would be half of the families, or no JSON */
     ngd_strbuf_fini(&exposition);
 }

@@ -25,15 +25,25 @@ struct ngd_stats_http {
     char address[NGD_ADDRESS_MAX];
 };
 
+/* Nobody says who he is here. */
+static struct ngd_stats_view view_of(const struct ngd_daemon *d)
+{
+    return (struct ngd_stats_view){.all = d->options.stats_names};
+}
+
 static int on_metrics(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    ngd_stats_prometheus(d, sb);
+    const struct ngd_stats_view view = view_of(d);
+
+    ngd_stats_prometheus(d, &view, sb);
     return 200;
 }
 
 static int on_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    ngd_stats_json(d, sb);
+    const struct ngd_stats_view view = view_of(d);
+
+    ngd_stats_json(d, &view, sb);
     return 200;
 }
 
@@ -123,8 +133,10 @@ static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
         row(sb, info->name, "%s; %" PRIu64 " of %" PRIu64 " MiB used", info->description,
             ngd_device_used_bytes(d->devices[i]) >> 20, info->memory_bytes >> 20);
     }
-    ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
-    ngd_models_for_each(d->models, NULL, model_row, sb);
+    if (d->options.stats_names) {
+        ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
+        ngd_models_for_each(d->models, NULL, model_row, sb);
+    }
     ngd_strbuf_append(
         sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "
             "<a href=\"/healthz\">healthz</a> &middot; <a href=\"/readyz\">readyz</a></p></html>\n");

@@ -35,7 +35,9 @@ def metrics():
     print("""# Metrics
 
 Shown at `/metrics` of the stats endpoint in Prometheus text form, each with the prefix `npugraphd_`.
-A family with a label has one series per value; after 256 values the rest is summed as `other`.
+A family with a label has one series per value; after 256 values the rest is summed as `other`. What belongs to
+somebody (labels `identity` and `owner`) is shown one by one to those who may know: to administrators, to its owner over
+`Admin.Stats`, and at `/metrics` with `stats-names = yes`. To others it is summed as `other`.
 Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
 
 | name | type | label | meaning |

@@ -129,7 +129,7 @@ class Daemon:
         self.dir.mkdir(exist_ok=True)
         self.socket = self.dir / "s"
         self.log_path = self.dir / f"log{Daemon.count}"
-        command = [DAEMON, "--stats-listen=127.0.0.1:0", "--device-memory=256M", "--drain-grace=10s"]
+        command = [DAEMON, "--stats-listen=127.0.0.1:0", "--stats-names=yes", "--device-memory=256M", "--drain-grace=10s"]
         if listen == "unix":
             command.append(f"--listen=unix:{self.socket}")
         elif listen:
