@@ -37,6 +37,7 @@ struct ngd_sessions;
 struct ngd_stats_http;
 struct ngd_store;
 struct ngd_stop_guard;
+struct ngd_watchdog;
 
 /* STARTING -> SERVING -> DRAINING -> STOPPED; draining with "stay" never gets further than DRAINING by itself. */
 typedef enum ngd_daemon_state {
@@ -84,6 +85,8 @@ struct ngd_daemon {
     struct ngd_health *health;
     struct ngd_rpc_server *rpc;
     struct ngd_stats_http *stats_http;
+    struct ngd_watchdog *watchdog;
+    _Atomic bool hangs; /* what the watchdog found last */
     struct ngd_sdnotify *sdnotify;
     struct ngd_drain *drain;
 };

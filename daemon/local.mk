@@ -71,6 +71,8 @@ libngddaemon_la_SOURCES = \
 	daemon/rpc_recv.c \
 	daemon/rpc_send.c \
 	daemon/rpc_generate.c \
+	daemon/rpc_beat.c \
+	daemon/rpc_beat.h \
 	daemon/rpc_bind.c \
 	daemon/rpc_buckets.c \
 	daemon/rpc_examine.c \
@@ -119,6 +121,8 @@ libngddaemon_la_SOURCES = \
 	daemon/timing.h \
 	daemon/turn.c \
 	daemon/turn.h \
+	daemon/watchdog.c \
+	daemon/watchdog.h \
 	daemon/wire.c \
 	daemon/wire_bounds.def \
 	daemon/wire.h \

@@ -59,7 +59,7 @@ static bool is_known(const char *service)
 
 static serving_t serving(const struct ngd_daemon *d)
 {
-    return ngd_daemon_state(d) == NGD_DAEMON_SERVING ? SERVING : NOT_SERVING;
+    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !atomic_load(&d->hangs) ? SERVING : NOT_SERVING;
 }
 
 static void tell(const struct ngd_health *health, const struct watcher *w)

@@ -17,6 +17,7 @@
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/peers.h"
+#include "daemon/rpc_beat.h"
 #include "daemon/rpc_int.h"
 #include "daemon/session.h"
 #include <grpc/compression.h>
@@ -46,8 +47,7 @@ struct rpc_cq {
     grpc_completion_queue *cq;
     pthread_t thread;
     bool started;
-    _Atomic int64_t event_began; /* 0: waiting */
-    _Atomic int wakeup;          /* ngd_wakeup_t */
+    _Atomic int wakeup; /* ngd_wakeup_t */
     /* Requests that could not be posted, in all and by method. */
     _Atomic uint32_t n_owed;
     _Atomic uint8_t *owed;
@@ -60,6 +60,7 @@ struct ngd_rpc_server {
     struct ngd_metric_row **rows;
     struct rpc_cq cqs[CQS_MAX];
     size_t n_cqs;
+    struct rpc_beats beats;
     _Atomic uint32_t inflight, busy, calls;
     _Atomic bool stopping;
     struct ngd_mutex lock;
@@ -390,9 +391,12 @@ static void *run_cq(void *arg)
         if (ev.type != GRPC_OP_COMPLETE || !tag)
             continue;
         NGD_TSAN_TAKE(tag);
-        atomic_store_explicit(&cq->event_began, ngd_now(), memory_order_relaxed);
-        tag->fn(tag->call, ev.success != 0);
-        atomic_store_explicit(&cq->event_began, 0, memory_order_relaxed);
+        while (NGD_FAULT(RPC_HANG))
+            nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
+        if (tag->call)
+            tag->fn(tag->call, ev.success != 0);
+        else
+            rpc_beat_event(tag, ev.success != 0);
         if (atomic_load_explicit(&cq->n_owed, memory_order_relaxed) > 0)
             post_owed(cq);
     }
@@ -496,6 +500,7 @@ static ngd_status_t register_methods(struct ngd_rpc_server *server)
 ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server **server_p, struct ngd_diag *diag)
 {
     struct ngd_rpc_server *server = NGD_NEW(struct ngd_rpc_server);
+    grpc_completion_queue *cqs[CQS_MAX];
     ngd_status_t status;
 
     if (!server)
@@ -511,10 +516,13 @@ ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, struct ngd_rpc_server *
         server->cqs[i].server = server;
         server->cqs[i].cq = grpc_completion_queue_create_for_next(NULL);
         grpc_server_register_completion_queue(server->core, server->cqs[i].cq, NULL);
+        cqs[i] = server->cqs[i].cq;
         server->cqs[i].owed = NGD_NEW_N(_Atomic uint8_t, ngd_n_methods + 1);
         if (!server->cqs[i].owed)
             status = NGD_ERR_NO_MEMORY;
     }
+    if (status == NGD_OK)
+        status = rpc_beats_start(&server->beats, server, cqs, server->n_cqs);
     if (status != NGD_OK) {
         ngd_rpc_server_destroy(server);
         return ngd_diag_set(diag, status, "the gRPC server could not be made");
@@ -537,6 +545,7 @@ ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag
             for (int k = 0; k < POSTED; k++)
                 post(cq, m);
     }
+    rpc_beats_connect(&server->beats);
     return NGD_OK;
 }
 
@@ -585,17 +594,19 @@ ngd_wakeup_t ngd_rpc_server_wakeup(const struct ngd_rpc_server *server)
     return (ngd_wakeup_t)atomic_load_explicit(&server->cqs[0].wakeup, memory_order_relaxed);
 }
 
-ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server)
+void ngd_rpc_server_ask(struct ngd_rpc_server *server)
 {
-    ngd_nsec_t longest = 0, now = ngd_now();
+    rpc_beats_ask(&server->beats);
+}
 
-    for (size_t i = 0; i < server->n_cqs; i++) {
-        int64_t began = atomic_load_explicit(&server->cqs[i].event_began, memory_order_relaxed);
+size_t ngd_rpc_server_threads(const struct ngd_rpc_server *server)
+{
+    return server->n_cqs;
+}
 
-        if (began && now - began > longest)
-            longest = now - began;
-    }
-    return longest;
+const struct ngd_beat *ngd_rpc_server_beat(const struct ngd_rpc_server *server, size_t i)
+{
+    return i < server->n_cqs ? &server->beats.threads[i].beat : &server->beats.self.beat.beat;
 }
 
 static void shut_down_core(struct ngd_rpc_server *server)
@@ -614,6 +625,7 @@ static void shut_down_core(struct ngd_rpc_server *server)
 void ngd_rpc_server_stop(struct ngd_rpc_server *server)
 {
     atomic_store(&server->stopping, true);
+    rpc_beats_stop(&server->beats);
     shut_down_core(server);
     /* The core is done when every call's batches are; handlers that owe an answer may hold theirs a little longer. */
     while (atomic_load_explicit(&server->calls, memory_order_acquire) != 0) {
@@ -643,6 +655,7 @@ void ngd_rpc_server_destroy(struct ngd_rpc_server *server)
 {
     if (!server)
         return;
+    rpc_beats_stop(&server->beats);
     if (!atomic_load(&server->stopping)) /* the core insists when it has listeners, also when it never started */
         shut_down_core(server);
     for (size_t i = 0; i < server->n_cqs; i++)
@@ -650,6 +663,7 @@ void ngd_rpc_server_destroy(struct ngd_rpc_server *server)
             grpc_completion_queue_shutdown(server->cqs[i].cq);
             grpc_completion_queue_next(server->cqs[i].cq, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         }
+    rpc_beats_fini(&server->beats);
     grpc_server_destroy(server->core);
     for (size_t i = 0; i < server->n_cqs; i++) {
         grpc_completion_queue_destroy(server->cqs[i].cq);

@@ -12,8 +12,10 @@
 #include "base/status.h"
 #include "base/wakeup.h"
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+struct ngd_beat;
 struct ngd_daemon;
 struct ngd_rpc_server;
 
@@ -27,8 +29,11 @@ void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t stat
 /* Work that a drain waits for: calls being served, and messages of streams being answered. */
 uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server);
 uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server);
-/* How long the event that is being handled longest has taken so far; 0: all threads wait. */
-ngd_nsec_t ngd_rpc_server_longest_event(const struct ngd_rpc_server *server);
+/* For the watchdog: asks each thread, and makes a call to the daemon itself. On the loop, until the server stops. */
+void ngd_rpc_server_ask(struct ngd_rpc_server *server);
+size_t ngd_rpc_server_threads(const struct ngd_rpc_server *server);
+/* Of thread i; i = threads: of the call to itself. */
+const struct ngd_beat *ngd_rpc_server_beat(const struct ngd_rpc_server *server, size_t i);
 /* How soon its threads run when something arrives; ORDINARY until they have started. */
 ngd_wakeup_t ngd_rpc_server_wakeup(const struct ngd_rpc_server *server);
 

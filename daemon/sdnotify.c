@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/sdnotify.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
-#include "daemon/rpc_server.h"
+#include "daemon/watchdog.h"
 
 #ifdef NGD_HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
-
-/* An event that is being handled for this long means that a receiving thread hangs. */
-#define STUCK_AFTER (20 * NGD_SEC)
 
 struct ngd_sdnotify {
     struct ngd_daemon *daemon;
@@ -19,31 +15,33 @@ struct ngd_sdnotify {
 
 static void pat(void *arg)
 {
-    struct ngd_sdnotify *sd = arg;
-    ngd_nsec_t busy = ngd_rpc_server_longest_event(sd->daemon->rpc);
+    const struct ngd_sdnotify *sd = arg;
 
-    if (busy > STUCK_AFTER) {
-        ngd_error("daemon", "a receiving thread hangs since %lld s; the watchdog is not told",
-                  (long long)(busy / NGD_SEC));
-        return;
-    }
-    sd_notify(0, "WATCHDOG=1");
+    if (ngd_watchdog_threads_answer(sd->daemon))
+        sd_notify(0, "WATCHDOG=1");
+}
+
+ngd_nsec_t ngd_sdnotify_watchdog(void)
+{
+    uint64_t usec = 0;
+
+    return sd_watchdog_enabled(0, &usec) > 0 && usec < (uint64_t)INT64_MAX / NGD_USEC ? (ngd_nsec_t)usec * NGD_USEC : 0;
 }
 
 ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_sdnotify *sd;
-    uint64_t usec = 0;
+    const ngd_nsec_t within = ngd_sdnotify_watchdog();
 
     (void)diag;
-    if (sd_watchdog_enabled(0, &usec) <= 0)
+    if (within == 0)
         return NGD_OK;
     sd = NGD_NEW(struct ngd_sdnotify);
     if (!sd)
         return NGD_ERR_NO_MEMORY;
     sd->daemon = d;
     d->sdnotify = sd;
-    return ngd_reactor_every(d->reactor, (ngd_nsec_t)usec * NGD_USEC / 3, pat, sd, &sd->timer);
+    return ngd_reactor_every(d->reactor, within / 3, pat, sd, &sd->timer);
 }
 
 void ngd_sdnotify_stop(struct ngd_daemon *d)
@@ -82,6 +80,10 @@ ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
 void ngd_sdnotify_stop(struct ngd_daemon *d)
 {
     (void)d;
+}
+ngd_nsec_t ngd_sdnotify_watchdog(void)
+{
+    return 0;
 }
 void ngd_sdnotify_ready(const char *status_text)
 {

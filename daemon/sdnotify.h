@@ -6,13 +6,16 @@
  * What systemd is told and what it gives: readiness, watchdog, passed sockets. Everything is a no-op when systemd is
  * not there, or support was not compiled in. Threads: the loop.
  */
+#include "base/clock.h"
 #include "base/status.h"
 
 struct ngd_daemon;
 
-/* Starts the watchdog's timer if systemd wants one. */
+/* Tells systemd that the daemon lives, if it wants to hear that and as long as watchdog.h says so. */
 ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag);
 void ngd_sdnotify_stop(struct ngd_daemon *d);
+/* WatchdogSec; 0: systemd wants none. */
+ngd_nsec_t ngd_sdnotify_watchdog(void);
 void ngd_sdnotify_ready(const char *status_text);
 void ngd_sdnotify_stopping(const char *status_text);
 /* Number of passed sockets; the first has descriptor *first_p. They are close-on-exec. */

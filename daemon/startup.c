@@ -26,6 +26,7 @@
 #include "daemon/stats.h"
 #include "daemon/stats_http.h"
 #include "daemon/stop_guard.h"
+#include "daemon/watchdog.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
 #include "scheduler/sched.h"
@@ -554,7 +555,8 @@ static const struct part parts[] = {
     {"expiry", start_expiry, stop_expiry},
     {"hot keys", start_hot, stop_hot},
     {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
-    {"watchdog", ngd_sdnotify_start, ngd_sdnotify_stop},
+    {"watchdog", ngd_watchdog_start, ngd_watchdog_stop},
+    {"systemd", ngd_sdnotify_start, ngd_sdnotify_stop},
     {"serving", start_serving, stop_serving},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))

@@ -11,6 +11,7 @@
 #include "daemon/session.h"
 #include "daemon/sockets.h"
 #include "daemon/stats.h"
+#include "daemon/watchdog.h"
 #include "scheduler/sched.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,8 +58,10 @@ static int on_healthz(struct ngd_daemon *d, struct ngd_strbuf *sb)
 
 static int on_readyz(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    ngd_strbuf_printf(sb, "%s\n", ngd_state_name(d));
-    return ngd_daemon_state(d) == NGD_DAEMON_SERVING ? 200 : 503;
+    const char *why = ngd_watchdog_why(d);
+
+    ngd_strbuf_printf(sb, "%s%s%s\n", ngd_state_name(d), why ? "; " : "", why ? why : "");
+    return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !why ? 200 : 503;
 }
 
 /* ---- the page for people -------------------------------------------------------------------------------- */

@@ -7,8 +7,10 @@
  * places for a moment, and looks again soon. It is woken soon itself (base/wakeup.h): the device's threads may have all
  * CPUs.
  */
+#include "base/fault.h"
 #include "base/wakeup.h"
 #include "scheduler/sched_int.h"
+#include <time.h>
 
 #define LOOK_AGAIN (100 * NGD_USEC)
 
@@ -89,6 +91,16 @@ static void expire_locked(struct ngd_expiry *expiry, struct ngd_request *req) NG
     ngd_cond_broadcast(&expiry->idle);
 }
 
+/* Tests ask for it. */
+static void hang(struct ngd_expiry *expiry) NGD_REQUIRES(expiry->lock)
+{
+    while (NGD_FAULT(EXPIRY_HANG)) {
+        ngd_mutex_unlock(&expiry->lock);
+        nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
+        ngd_mutex_lock(&expiry->lock);
+    }
+}
+
 static void *expiry_main(void *arg)
 {
     struct ngd_expiry *expiry = arg;
@@ -100,6 +112,7 @@ static void *expiry_main(void *arg)
         struct ngd_request *req = first ? ngd_container_of(first, struct ngd_request, expiry_node) : NULL;
         ngd_nsec_t left = req ? req->look_at - ngd_now() : 0;
 
+        ngd_beat_answer(&expiry->beat);
         if (req && left <= 0) {
             expire_locked(expiry, req);
             continue;
@@ -110,6 +123,7 @@ static void *expiry_main(void *arg)
         else
             ngd_cond_wait(&expiry->wake, &expiry->lock);
         expiry->asleep_until = 0; /* it looks before it sleeps */
+        hang(expiry);
     }
     ngd_mutex_unlock(&expiry->lock);
     return NULL;
@@ -121,6 +135,14 @@ ngd_status_t ngd_expiry_start(struct ngd_expiry *expiry)
 
     expiry->started = err == 0;
     return err ? ngd_status_from_errno(err) : NGD_OK;
+}
+
+/* Without the lock, which a thread that hangs may have. A signal may come just before the thread sleeps, and be lost:
+ * the next question wakes it. */
+void ngd_expiry_ask(struct ngd_expiry *expiry)
+{
+    ngd_beat_ask(&expiry->beat);
+    ngd_cond_signal(&expiry->wake);
 }
 
 /* All requests have been answered. */

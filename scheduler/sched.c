@@ -282,6 +282,16 @@ ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *na
     return NGD_ERR_NOT_FOUND;
 }
 
+void ngd_sched_ask(struct ngd_sched *sched)
+{
+    ngd_expiry_ask(&sched->expiry);
+}
+
+const struct ngd_beat *ngd_sched_beat(const struct ngd_sched *sched)
+{
+    return &sched->expiry.beat;
+}
+
 static void tell_running(const struct ngd_slot *slot, void (*fn)(void *ctx, const struct ngd_sched_running *running),
                          void *ctx)
 {

@@ -29,6 +29,7 @@
 #include "scheduler/program.h"
 #include "scheduler/share.h"
 
+struct ngd_beat;
 struct ngd_sched;
 struct ngd_order;
 struct ngd_executable;
@@ -137,6 +138,10 @@ void ngd_sched_save_hot(struct ngd_sched *sched);
 /* Refuses new requests with DRAINING and returns at once; ngd_sched_idle says when all is done. */
 void ngd_sched_drain(struct ngd_sched *sched);
 bool ngd_sched_idle(struct ngd_sched *sched);
+/* For the watchdog: asks the expiry thread. The others run what clients give them, which has no bound: see
+ * ngd_sched_for_each_running. */
+void ngd_sched_ask(struct ngd_sched *sched);
+const struct ngd_beat *ngd_sched_beat(const struct ngd_sched *sched);
 /* Cancels what waits, finishes what runs, joins the threads. */
 void ngd_sched_stop(struct ngd_sched *sched);
 void ngd_sched_destroy(struct ngd_sched *sched);

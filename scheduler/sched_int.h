@@ -11,6 +11,7 @@
  * places; whoever inserts a request looks at the flag under the lock of the place. So a withdrawn request is found
  * where it waits, or stopped by the thread that moves it.
  */
+#include "base/beat.h"
 #include "base/lock.h"
 #include "base/metrics.h"
 #include "base/stop.h"
@@ -208,12 +209,14 @@ struct ngd_expiry {
     const struct ngd_request *expiring NGD_GUARDED_BY(lock); /* in the hands of the thread */
     ngd_nsec_t asleep_until NGD_GUARDED_BY(lock);
     bool stopping NGD_GUARDED_BY(lock);
+    struct ngd_beat beat;
 };
 
 void ngd_expiry_init(struct ngd_expiry *expiry);
 void ngd_expiry_fini(struct ngd_expiry *expiry);
 ngd_status_t ngd_expiry_start(struct ngd_expiry *expiry);
 void ngd_expiry_stop(struct ngd_expiry *expiry);
+void ngd_expiry_ask(struct ngd_expiry *expiry); /* its beat */
 /* A request with a deadline begins to wait; before others can find it. */
 void ngd_expiry_watch(struct ngd_expiry *expiry, struct ngd_request *req);
 /* It waits no longer. Before it is the submitter's again; by the thread that has it in its hands. */
