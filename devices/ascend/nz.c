@@ -79,9 +79,12 @@ ngd_status_t ngd_ascend_nz_find(struct ascend_exec *exec, struct ngd_diag *diag)
             exec->weight_of[i] = exec->n_weights++;
     }
     if (refused) {
+        static struct ngd_log_limit limit;
+
         count_refused(dev, refused);
-        ngd_info("devices", "device %s: %u weights of graph \"%s\" stay in ND: %s", dev->name, (unsigned)refused,
-                 plan->graph->name, why.text[0] ? why.text : "more workspace is needed than was planned");
+        ngd_log_limited(&limit, NGD_LOG_INFO, "devices", "device %s: %u weights of graph \"%s\" stay in ND: %s",
+                        dev->name, (unsigned)refused, plan->graph->name,
+                        why.text[0] ? why.text : "more workspace is needed than was planned");
     }
     return NGD_OK;
 }
@@ -402,9 +405,12 @@ void ngd_ascend_nz_take(struct ascend_inst *inst)
         inst->nz[i] = get(inst, &exec->weights[i], &why);
         without += inst->nz[i] == NULL;
     }
-    if (without)
-        ngd_info("devices", "device %s: %u of %u weights of graph \"%s\" stay in ND: %s", dev->name, (unsigned)without,
-                 (unsigned)exec->n_weights, exec->plan->graph->name, why.text);
+    if (without) {
+        static struct ngd_log_limit limit;
+
+        ngd_log_limited(&limit, NGD_LOG_INFO, "devices", "device %s: %u of %u weights of graph \"%s\" stay in ND: %s",
+                        dev->name, (unsigned)without, (unsigned)exec->n_weights, exec->plan->graph->name, why.text);
+    }
 }
 
 static void put_all(struct ascend_inst *inst)

@@ -541,8 +541,11 @@ static ngd_status_t run(struct ascend_stream *s, struct ascend_inst *inst, struc
     ngd_status_t status = eager ? run_eager(s, inst, launch, &met) : replay(s, inst, launch, &met);
 
     if (status == NGD_ERR_NO_STREAMS && !eager) {
-        ngd_warning("devices", "device %s, stream %s: no stream is left for a capture, running operator by operator",
-                    s->dev->name, s->name);
+        static struct ngd_log_limit limit;
+
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "devices",
+                        "device %s, stream %s: no stream is left for a capture, running operator by operator",
+                        s->dev->name, s->name);
         ngd_ascend_drop_graph(inst);
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
         if (status == NGD_OK)
