@@ -49,7 +49,7 @@ libngddevices_la_LIBADD = libngddevices_kernels.la
 
 # Kernels multiply and add in one step where they say so and nowhere else: results must not depend on what a compiler
 # contracts, since static kernels are compiled again by whatever compiler there is (devices/host/static.h).
-NGD_KERNEL_CFLAGS = $(AM_CFLAGS) -ffp-contract=off
+NGD_KERNEL_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libngddevices_kernels.la
 libngddevices_kernels_la_CFLAGS = $(NGD_KERNEL_CFLAGS)
 libngddevices_kernels_la_SOURCES = \
@@ -124,7 +124,7 @@ libngddevices_la_LIBADD += libngddevices_avx512.la
 endif
 if NGD_AMX
 noinst_LTLIBRARIES += libngddevices_amx.la
-libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_AMX_CFLAGS)
+libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) $(NGD_AMX_CFLAGS)
 libngddevices_amx_la_SOURCES = devices/host/k_gemm_amx.c
 libngddevices_la_LIBADD += libngddevices_amx.la
 endif

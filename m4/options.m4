@@ -11,6 +11,7 @@ AC_DEFUN([NGD_BUILD_OPTIONS], [
   NGD_ARG_SWITCH([asan], [build with AddressSanitizer and UndefinedBehaviorSanitizer])
   NGD_ARG_SWITCH([tsan], [build with ThreadSanitizer])
   NGD_ARG_SWITCH([fault], [compile fault points into a build without --enable-debug])
+  NGD_ARG_SWITCH([fuzzer], [build the fuzz targets with clang's libFuzzer, and everything for its coverage])
   NGD_ARG_SWITCH([werror], [treat warnings as errors])
   NGD_MODE_CPPFLAGS=
   NGD_MODE_CFLAGS=
@@ -26,6 +27,16 @@ AC_DEFUN([NGD_BUILD_OPTIONS], [
        [NGD_MODE_CFLAGS="$NGD_MODE_CFLAGS --param=asan-instrumentation-with-call-threshold=500"])])
   AS_IF([test "x$enable_tsan" = xyes],
     [NGD_MODE_CFLAGS="-fsanitize=thread -fno-omit-frame-pointer"])
+  NGD_FUZZER_LIBS=
+  NGD_KERNEL_MODE_CFLAGS=
+  AS_IF([test "x$enable_fuzzer" = xyes],
+    [NGD_MODE_CPPFLAGS="$NGD_MODE_CPPFLAGS -DNGD_LIBFUZZER"
+     NGD_MODE_CFLAGS="$NGD_MODE_CFLAGS -fsanitize=fuzzer-no-link"
+     NGD_FUZZER_LIBS="-fsanitize=fuzzer"
+     # No parser calls a kernel, and clang takes a quarter of an hour to instrument them.
+     NGD_KERNEL_MODE_CFLAGS="-fno-sanitize=all"])
+  AC_SUBST([NGD_KERNEL_MODE_CFLAGS])
+  AC_SUBST([NGD_FUZZER_LIBS])
   AM_CONDITIONAL([NGD_SANITIZER], [test "x$enable_asan$enable_tsan" != xnono])
   AC_SUBST([NGD_MODE_CPPFLAGS])
   AC_SUBST([NGD_MODE_CFLAGS])

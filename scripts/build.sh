@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Configures (when needed) and builds: scripts/build.sh DIR [configure options...]
-# Quiet unless something fails; the whole output is in DIR/build.log.
+# Quiet unless something fails; the whole output is in DIR/build.log. TARGETS names what is built instead of all.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 dir=$1
@@ -37,4 +37,10 @@ if [ ! -e "$dir/Makefile" ] || [ "$top/configure" -nt "$dir/Makefile" ] ||
     echo "$options" >"$dir/.options"
     touch "$dir/Makefile"
 fi
-run make make -C "$dir" -j"$(nproc)"
+if [ -n "${TARGETS:-}" ]; then
+    # What make all makes first, so that sources find generated headers.
+    # shellcheck disable=SC2046,SC2016  # a list; of make
+    run sources make -C "$dir" $(make -s --no-print-directory -C "$dir" --eval 'built: ; @echo $(BUILT_SOURCES)' built)
+fi
+# shellcheck disable=SC2086  # a list
+run make make -C "$dir" -j"$(nproc)" ${TARGETS:-}

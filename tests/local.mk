@@ -42,5 +42,7 @@ include $(top_srcdir)/tests/backend/local.mk
 include $(top_srcdir)/tests/ops/local.mk
 include $(top_srcdir)/tests/rpc/local.mk
 include $(top_srcdir)/tests/tenants/local.mk
+include $(top_srcdir)/tests/fuzz/local.mk
+include $(top_srcdir)/tests/campaign/local.mk
 include $(top_srcdir)/tests/models/local.mk
 include $(top_srcdir)/tests/meta/local.mk

@@ -37,11 +37,8 @@ tests_unit_test_plan_streams_LDADD = $(NGD_PLAN_TEST_LIBS)
 tests_unit_test_store_LDADD = $(NGD_PLAN_TEST_LIBS)
 
 # Expressions, operators, graphs and their text.
-EXTRA_DIST += tests/unit/graph_util.h tests/unit/random_graph.h tests/fuzz/graph_text tests/golden/graphs
+EXTRA_DIST += tests/unit/graph_util.h tests/unit/random_graph.h tests/golden/graphs
 NGD_GRAPH_TESTS = \
-	tests/fuzz/fuzz_graph_text \
-	tests/fuzz/fuzz_plan_pack \
-	tests/fuzz/fuzz_pattern_text \
 	tests/unit/test_expr \
 	tests/unit/test_graph \
 	tests/unit/test_graph_errors \
@@ -57,9 +54,6 @@ check_PROGRAMS += $(NGD_GRAPH_TESTS)
 TESTS += $(NGD_GRAPH_TESTS)
 endif
 NGD_GRAPH_TEST_LIBS = $(NGD_GRAPHS_LIBS) $(CHECK_LIBS)
-tests_fuzz_fuzz_pattern_text_LDADD = $(NGD_GRAPHS_LIBS)
-tests_fuzz_fuzz_graph_text_LDADD = $(NGD_GRAPHS_LIBS)
-tests_fuzz_fuzz_plan_pack_LDADD = $(NGD_GRAPHS_LIBS)
 tests_unit_test_expr_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_LDADD = $(NGD_GRAPH_TEST_LIBS)
 tests_unit_test_graph_streams_LDADD = $(NGD_GRAPH_TEST_LIBS)

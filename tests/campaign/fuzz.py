@@ -1,0 +1,122 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fuzz every parser with clang's libFuzzer, under the address and undefined-behaviour sanitizers.
+
+  tests/campaign/fuzz.py --seconds N --seed S [--target NAME...] [--keep DIR]
+
+Builds in build/fuzz and gives each target its part of the time. Starts from tests/fuzz/corpus, what the targets make themselves
+(fuzz_seed), and what earlier runs found in build/fuzz/found. A finding is an input that breaks a promise, crashes, leaks, or takes
+more than 10 s or 2 GiB; it stays in build/fuzz/crashes. With --keep, corpora are minimised into DIR afterwards.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+TOP = os.path.abspath(os.environ.get("top_srcdir", os.path.join(os.path.dirname(__file__), "..", "..")))
+BUILD = os.path.join(TOP, "build", "fuzz")
+SEEDS = os.path.join(os.environ.get("top_builddir", os.path.join(TOP, "build", "check")), "tests", "fuzz")
+LIMITS = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"]
+DONE = re.compile(r"^#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.M)
+RUNS = re.compile(r"Done (\d+) runs")
+
+
+def targets():
+    return sorted(name[5:-2] for name in os.listdir(os.path.join(TOP, "tests", "fuzz"))
+                  if name.startswith("fuzz_") and name.endswith(".c") and name != "fuzz_main.c")
+
+
+def build(names):
+    if shutil.which("clang") is None:
+        print("not ok - clang is not installed (scripts/deps.sh ci)")
+        return False
+    env = dict(os.environ, CC="clang", CFLAGS="-O1 -g1", TARGETS=" ".join(f"tests/fuzz/fuzz_{name}" for name in names))
+    began = time.monotonic()
+    ok = subprocess.run(["scripts/build.sh", BUILD, "--enable-debug", "--enable-asan", "--enable-fuzzer"], cwd=TOP, env=env,
+                        check=False).returncode == 0
+    print(f"built in {time.monotonic() - began:.0f} s", flush=True)
+    return ok
+
+
+def folder(*parts):
+    path = os.path.join(BUILD, *parts)
+    os.makedirs(path, exist_ok=True)
+    return path
+
+
+def write_seeds(name):
+    """What code makes; the plain build of the target writes it."""
+    program = os.path.join(SEEDS, f"fuzz_{name}")
+    out = folder("seeds", name)
+    if os.access(program, os.X_OK):
+        subprocess.run([program, "--write-seeds", out], check=True, stdout=subprocess.DEVNULL)
+    return out
+
+
+def corpora(name):
+    given = [os.path.join(TOP, "tests", "fuzz", "corpus", name)]
+    if name == "graph_text":
+        given.append(os.path.join(TOP, "tests", "golden", "graphs"))
+    return [folder("found", name), *(path for path in given if os.path.isdir(path)), write_seeds(name)]
+
+
+def fuzz(name, seconds, seed):
+    log_path = os.path.join(folder("logs"), name + ".log")
+    words = os.path.join(TOP, "tests", "fuzz", "dict", name + ".dict")
+    command = [os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), f"-max_total_time={seconds}", f"-seed={seed or 1}",
+               f"-artifact_prefix={folder('crashes')}/{name}-", "-print_final_stats=1", *LIMITS,
+               *([f"-dict={words}"] if os.path.exists(words) else []), *corpora(name)]
+    env = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1",
+               LSAN_OPTIONS=f"suppressions={TOP}/tests/lsan.supp:print_suppressions=0",
+               UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1")
+    with open(log_path, "wb") as log:
+        status = subprocess.run(command, stdout=log, stderr=log, env=env, check=False).returncode
+    text = open(log_path, errors="replace", encoding="utf-8").read()
+    last, runs = DONE.findall(text), RUNS.findall(text)
+    return {"name": name, "status": status, "runs": int(runs[-1]) if runs else int(last[-1][0]) if last else 0,
+            "cov": last[-1][1] if last else "-", "inputs": last[-1][3] if last else "-", "log": text}
+
+
+def keep(name, directory):
+    """The smallest set of inputs with the same coverage."""
+    out = os.path.join(directory, name)
+    os.makedirs(out, exist_ok=True)
+    subprocess.run([os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), "-merge=1", *LIMITS, out, *corpora(name)], check=True,
+                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=600, help="for all targets together (the build is not counted)")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--target", action="append", help="only these")
+    parser.add_argument("--keep", metavar="DIR", help="minimise the corpora into DIR afterwards")
+    args = parser.parse_args()
+    names = args.target or targets()
+    if not build(names):
+        print("0 passed, 1 failed")
+        return 1
+    jobs = os.cpu_count() or 1
+    each = max(args.seconds * jobs // len(names), 1)
+    print(f"{'TARGET':16} {'RUNS':>10} {'BRANCHES':>9} {'INPUTS':>7}  RESULT", flush=True)
+    failed = 0
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for got in pool.map(lambda name: fuzz(name, each, args.seed), names):
+            ok = got["status"] == 0 and got["runs"] > 0
+            failed += not ok
+            print(f"{got['name']:16} {got['runs']:10} {got['cov']:>9} {got['inputs']:>7}  {'ok' if ok else 'FAILED'}", flush=True)
+            if not ok:
+                print("\n".join("  | " + line[:300] for line in got["log"].splitlines()[-45:]))
+    if args.keep:
+        for name in names:
+            keep(name, args.keep)
+    print(f"{len(names) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
