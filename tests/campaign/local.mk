@@ -2,3 +2,20 @@
 # Long searches for defects, run by scripts/campaign and not by make check.
 EXTRA_DIST += tests/campaign/local.mk tests/campaign/parts scripts/campaign
 EXTRA_DIST += tests/campaign/fuzz.py
+
+# The simulation: the scheduler on fibers and virtual time instead of threads and the clock. The linker takes what
+# locks.c and device.c define before the members of the libraries that define the same.
+check_PROGRAMS += tests/campaign/sim/sim
+tests_campaign_sim_sim_SOURCES = \
+	tests/campaign/sim/clients.c \
+	tests/campaign/sim/device.c tests/campaign/sim/device.h \
+	tests/campaign/sim/fibers.c tests/campaign/sim/fibers.h \
+	tests/campaign/sim/locks.c \
+	tests/campaign/sim/sim.c \
+	tests/campaign/sim/talks.c \
+	tests/campaign/sim/world.c tests/campaign/sim/world.h
+tests_campaign_sim_sim_LDFLAGS = -Wl,--wrap=pthread_join -Wl,--wrap=pthread_self -Wl,--wrap=setpriority -Wl,--wrap=ngd_mem_warm
+tests_campaign_sim_sim_CFLAGS = $(AM_CFLAGS) $(CHECK_CFLAGS)
+tests_campaign_sim_sim_LDADD = $(NGD_SCHEDULER_LIBS) -lm
+TESTS += tests/campaign/test_sim.sh
+EXTRA_DIST += tests/campaign/test_sim.sh
