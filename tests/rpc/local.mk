@@ -8,6 +8,7 @@ NGD_RPC_TESTS = \
 	tests/rpc/test_doctor_device.py \
 	tests/rpc/test_drain.py \
 	tests/rpc/test_examples.py \
+	tests/rpc/test_failing.py \
 	tests/rpc/test_files.py \
 	tests/rpc/test_full_disk.py \
 	tests/rpc/test_graphs.py \
