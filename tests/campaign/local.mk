@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Long searches for defects, run by scripts/campaign and not by make check.
 EXTRA_DIST += tests/campaign/local.mk tests/campaign/parts scripts/campaign
-EXTRA_DIST += tests/campaign/fuzz.py
+EXTRA_DIST += tests/campaign/fuzz.py tests/campaign/http2.py tests/campaign/soak.py tests/campaign/tenants.py
 EXTRA_DIST += tests/campaign/alloc.py tests/campaign/failing.c tests/campaign/failing.py tests/campaign/kills.py tests/campaign/syscalls.py
 
 # The simulation: the scheduler on fibers and virtual time instead of threads and the clock. The linker takes what
