@@ -13,10 +13,10 @@ build=(
 )
 # libcheck; the Python worker and test scripts; promtool; certificates for the TLS tests; namespaces for
 # the remote worker; man page and unit file checks.
-# (ci) the other compiler with its analysis and format tool, memory errors, scripts.
+# (ci) the other compiler with its analysis and format tool, memory errors, scripts; numpy, which results are compared with.
 tests=(check python3 python3-grpcio python3-grpc-tools python3-protobuf prometheus openssl iproute2 man-db
     systemd procps shellcheck curl)
-ci=(clang clang-format libclang-rt-14-dev git)
+ci=(clang clang-format libclang-rt-14-dev git python3-numpy)
 # (cross) a compiler and an emulator for aarch64; scripts/cross-aarch64.sh unpacks the libraries itself.
 cross=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static)
 
