@@ -18,11 +18,15 @@ tests=(tests/unit/test_{dtype,digest,lock,metrics,config,expr,graph,key,gcache,m
     tests/ops/test_{simd_math,ops})
 
 unpack() {
-    local release
+    local release archive
     release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    # Where this machine gets its own packages from.
+    # shellcheck disable=SC2016  # $(...) is apt's own
+    archive=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v release="$release" '$1 == release { uri = $2 } END { print uri }')
     mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" "$root.new"
     : >"$apt/status"
-    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $release main" \
+    echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive $release main" \
         >"$apt/sources.list"
     cat >"$apt/apt.conf" <<EOF
 APT::Architecture "arm64";
