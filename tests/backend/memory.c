@@ -38,7 +38,8 @@ START_TEST(buffer_of_any_size_is_zeroed_aligned_and_counted)
         memset(got, 0xee, sizes[s]);
         CONFORM_OK(ngd_buffer_read(bufs[s], 0, got, sizes[s], &diag_));
         for (uint64_t i = 0; i < sizes[s]; i++)
-            ck_assert_msg(got[i] == 0, "byte %" PRIu64 " of %" PRIu64 " is %u", i, sizes[s], got[i]);
+            if (got[i] != 0) /* an assertion that holds writes a line, too many here */
+                ck_abort_msg("byte %" PRIu64 " of %" PRIu64 " is %u", i, sizes[s], got[i]);
         if (ngd_device_info(c.b.dev)->host_memory)
             ck_assert_uint_eq((uintptr_t)ngd_buffer_host_ptr(bufs[s]) % 64, 0);
         else
@@ -64,7 +65,8 @@ START_TEST(buffer_whose_memory_was_used_before_is_zeroed_again)
 
             CONFORM_OK(ngd_buffer_read(buf, 0, got, n, &diag_));
             for (uint64_t i = 0; i < n; i++)
-                ck_assert_uint_eq(got[i], 0);
+                if (got[i] != 0)
+                    ck_abort_msg("byte %" PRIu64 " of %" PRIu64 " is %u", i, n, got[i]);
             memset(data, 0xff, n);
             CONFORM_OK(ngd_buffer_write(buf, 0, data, n, &diag_));
             ngd_buffer_unref(buf);
