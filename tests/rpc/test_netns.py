@@ -45,6 +45,8 @@ class Elsewhere:
         return subprocess.run(["nsenter", f"--net=/proc/{self.keeper.pid}/ns/net", *command], timeout=PATIENCE, **kwargs)
 
     def __exit__(self, *exc):
+        # By itself the link goes some time after the namespace's last process.
+        subprocess.run("ip link del v0".split(), check=True)
         self.keeper.kill()
         self.keeper.wait()
 
@@ -121,7 +123,6 @@ def gone():
             finally:
                 process.kill()
                 process.wait()
-                subprocess.run("ip link del v0".split(), check=True)
 
 
 if __name__ == "__main__":
