@@ -474,7 +474,7 @@ void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_execu
 /* What it would share, and what it would cost more. A private pool does not exist before the capture. */
 static void describe_sharing(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_capture_info *info)
 {
-    bool private = !prog->pools && !prog->options.reuse_graph_pool_in_same_fx;
+    bool private = !prog->pools && ngd_program_has_own_pools(prog);
     struct ngd_gcache_stats cache;
 
     ngd_gcache_stats(prog->cache, &cache);

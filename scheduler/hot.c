@@ -94,8 +94,9 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
     uint32_t runs, noted;
     struct ngd_strbuf sb;
 
-    /* What is looked at now need not be at the next start, and the next daemon has not its clients' groups. */
-    if (!hot || x->prog->options.debug_dump || x->prog->group)
+    /* What is looked at now need not be at the next start, and the next daemon has not its clients' groups. Pools of
+     * its own would be nobody's, so whoever registers the graph makes them. */
+    if (!hot || x->prog->options.debug_dump || x->prog->group || ngd_program_has_own_pools(x->prog))
         return;
     runs = atomic_load_explicit(&x->runs, memory_order_relaxed);
     noted = atomic_exchange(&x->noted, runs);

@@ -40,6 +40,11 @@ static ngd_status_t check_room(const struct ngd_program *prog, struct ngd_poolse
     return lack ? ngd_device_check_room(prog->queue->dev, lack, "the pool of this graph", diag) : NGD_OK;
 }
 
+bool ngd_program_has_own_pools(const struct ngd_program *prog)
+{
+    return prog->pools || !prog->options.reuse_graph_pool_in_same_fx;
+}
+
 /* The set that the options ask for: a shared one, or one for this executable alone. */
 static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **pools_p, struct ngd_diag *diag)
 {
@@ -616,7 +621,8 @@ static struct ngd_program *find_locked(struct ngd_sched *sched, struct ngd_progr
             continue;
         if (prog->owner == like->owner || like->owner == 0)
             return prog;
-        if (prog->owner == 0 && atomic_load(&prog->refs) == 1 && strcmp(prog->graph->name, like->graph->name) == 0)
+        if (prog->owner == 0 && atomic_load(&prog->refs) == 1 && !ngd_program_has_own_pools(prog) &&
+            strcmp(prog->graph->name, like->graph->name) == 0)
             ahead = prog;
     }
     if (ahead) {

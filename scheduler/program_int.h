@@ -227,6 +227,8 @@ ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *bindi
 /* All forms of the graph have the same bits but for allow_excess_precision: the device promises it, and no patterns but
  * those that are built in are used. */
 bool ngd_program_keeps_bits(const struct ngd_program *prog);
+/* A named set of pools, or one for each executable; charged to the program's owner. */
+bool ngd_program_has_own_pools(const struct ngd_program *prog);
 /* The same with a shadow, which is believed when they differ. */
 ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
@@ -243,12 +245,12 @@ ngd_status_t ngd_quarantine_run(struct ngd_slot *slot, struct ngd_binding *bindi
                                 struct ngd_launch *launch);
 void ngd_program_free_quarantine(struct ngd_program *prog);
 
+/* The launch, which begins now, ends early at the deadline, or after max-replay-time. */
+void ngd_launch_bound(const struct ngd_slot *slot, struct ngd_launch *launch, ngd_nsec_t now, ngd_nsec_t deadline);
 /*
  * Runs x with the binding's buffers on a slot that the caller owns, and accounts for it. The answer and its diagnosis
  * are in launch too. A device fault resets the stream and drops the executable; other errors leave everything as it is.
  */
-/* The launch, which begins now, ends early at the deadline, or after max-replay-time. */
-void ngd_launch_bound(const struct ngd_slot *slot, struct ngd_launch *launch, ngd_nsec_t now, ngd_nsec_t deadline);
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch);
 /* The same for several requests (merge_prog.h), of which those that did not fail it can be run again: a failure that is

@@ -630,15 +630,17 @@ START_TEST(hot_key_with_registered_patterns_is_captured_with_them)
 }
 END_TEST
 
-START_TEST(graphs_that_are_debugged_leave_no_hot_keys)
+/* Whether the list of hot keys names "double" after a run with these options. */
+static bool leaves_hot_key(const char *const (*set)[2], size_t n)
 {
     const char *const allowed[] = {store_base};
     struct ngd_dumps dumps = {.allowed = allowed, .n_allowed = 1};
     struct ngd_sched_params params;
     struct ngd_graph_options options;
     struct ngd_strbuf text;
-    struct start s;
     struct ngd_binding *b;
+    struct start s;
+    bool left;
 
     setup_dir();
     memset(&s, 0, sizeof(s));
@@ -648,17 +650,31 @@ START_TEST(graphs_that_are_debugged_leave_no_hot_keys)
     params.dumps = &dumps;
     bed_start(&s.bed, &params);
     ngd_graph_options_init(&options);
-    ck_assert_int_eq(ngd_graph_options_set(&options, "debug_dump", "true", NULL), NGD_OK);
-    ck_assert_int_eq(ngd_graph_options_set(&options, "debug_dump_dir", store_base, NULL), NGD_OK);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_int_eq(ngd_graph_options_set(&options, set[i][0], set[i][1], NULL), NGD_OK);
     b = bed_binding(&s.bed, DOUBLE_TEXT, &options);
     run(&s, b, 5, 3);
     ngd_sched_save_hot(s.bed.sched);
     ngd_strbuf_init(&text);
-    ck_assert(!ngd_store_note_read(s.store, "hot", &text) || !strstr(ngd_strbuf_str(&text), "double"));
+    left = ngd_store_note_read(s.store, "hot", &text) && strstr(ngd_strbuf_str(&text), "double");
     ngd_strbuf_fini(&text);
     ngd_binding_unref(b);
     start_close(&s);
     teardown_dir();
+    return left;
+}
+
+/* Pools of their own would be nobody's when they are captured ahead, and stay so. */
+START_TEST(graphs_that_are_debugged_or_have_pools_of_their_own_leave_no_hot_keys)
+{
+    const char *const debugged[][2] = {{"debug_dump", "true"}, {"debug_dump_dir", store_base}};
+    const char *const named[][2] = {{"use_graph_pool", "mine"}};
+    const char *const apart[][2] = {{"reuse_graph_pool_in_same_fx", "false"}};
+
+    ck_assert(leaves_hot_key(NULL, 0));
+    ck_assert(!leaves_hot_key(debugged, 2));
+    ck_assert(!leaves_hot_key(named, 1));
+    ck_assert(!leaves_hot_key(apart, 1));
 }
 END_TEST
 
@@ -878,6 +894,7 @@ UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
           hot_keys_are_captured_whatever_guards_say_of_their_buckets,
           instances_of_hot_keys_are_made_before_anyone_replays,
           instances_wait_for_their_turn_and_hold_nothing_until_then, instances_that_wait_go_with_the_scheduler,
-          hot_key_with_registered_patterns_is_captured_with_them, graphs_that_are_debugged_leave_no_hot_keys,
+          hot_key_with_registered_patterns_is_captured_with_them,
+          graphs_that_are_debugged_or_have_pools_of_their_own_leave_no_hot_keys,
           hot_key_whose_patterns_are_gone_or_others_is_passed_over, list_of_hot_keys_is_sorted_by_runs_and_adds_up,
           bad_lines_of_the_list_are_passed_over, entries_are_readable, shortage_of_memory_sets_no_entry_aside)
