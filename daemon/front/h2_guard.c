@@ -13,11 +13,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WINDOW     65535 /* of a stream and of the connection, until SETTINGS say otherwise */
-#define LONG_FRAME NGD_SEC
-#define RST_BYTES  13
-#define CANCEL     8
-#define SHARED     8 /* connections of an identity that may be busy at once without being slowed for it */
+#define WINDOW         65535 /* of a stream and of the connection, until SETTINGS say otherwise */
+#define LONG_FRAME     NGD_SEC
+#define RST_BYTES      13
+#define CANCEL         8
+#define STREAMS_UNSEEN 100
+#define SHARED         8 /* connections of an identity that may be busy at once without being slowed for it */
 
 enum { WHOLE_PING = 8, WHOLE_RESET = 4, WHOLE_WINDOW = 4, WHOLE_PRIORITY = 5, LEAST_GOAWAY = 8, ONE_SETTING = 6 };
 
@@ -26,10 +27,11 @@ enum { WHOLE_PING = 8, WHOLE_RESET = 4, WHOLE_WINDOW = 4, WHOLE_PRIORITY = 5, LE
 static const struct {
     int64_t rate, burst;
 } buckets[NGD_H2_BUCKETS] = {
-    [H2_BUCKET_RESET] = {200, 2000}, /* calls that the client takes back */
-    [H2_BUCKET_BARE] = {1000, 2000}, /* calls without a message */
-    [H2_BUCKET_PING] = {1000, 2000}, [H2_BUCKET_SETTINGS] = {100, 500}, [H2_BUCKET_PRIORITY] = {100, 1000},
-    [H2_BUCKET_EMPTY] = {100, 1000}, [H2_BUCKET_WINDOW] = {1000, 2000}, [H2_BUCKET_OTHER] = {100, 1000},
+    [H2_BUCKET_RESET] = {1000, 2000},   /* calls that the client takes back */
+    [H2_BUCKET_STRAY] = {20000, 50000}, /* resets of calls that are over, or never were: they cost next to nothing */
+    [H2_BUCKET_BARE] = {1000, 2000},    /* calls without a message */
+    [H2_BUCKET_PING] = {1000, 2000},    [H2_BUCKET_SETTINGS] = {100, 500}, [H2_BUCKET_PRIORITY] = {100, 1000},
+    [H2_BUCKET_EMPTY] = {100, 1000},    [H2_BUCKET_WINDOW] = {1000, 2000}, [H2_BUCKET_OTHER] = {100, 1000},
 };
 
 static const struct {
@@ -192,6 +194,12 @@ static bool check_block(struct ngd_h2_guard *g, struct walk *w)
     return true;
 }
 
+/* A client that has not seen the server's SETTINGS takes what RFC 9113 recommends as the least (6.5.2). */
+static uint32_t most_streams(const struct ngd_h2_guard *g)
+{
+    return g->acked || g->max_streams > STREAMS_UNSEEN ? g->max_streams : STREAMS_UNSEEN;
+}
+
 static bool check_headers(struct ngd_h2_guard *g, struct walk *w)
 {
     if (g->id % 2 == 0)
@@ -200,7 +208,7 @@ static bool check_headers(struct ngd_h2_guard *g, struct walk *w)
     g->block_parts = 0;
     g->block_ends = (g->flags & H2_END_STREAM) != 0;
     g->block_opens = g->id > g->last_id;
-    if (g->block_opens && g->streams.count >= g->max_streams)
+    if (g->block_opens && g->streams.count >= most_streams(g))
         return end_connection(w, NGD_H2_WHY_STREAMS);
     return check_block(g, w);
 }
@@ -261,7 +269,9 @@ static bool check_number(struct ngd_h2_guard *g, struct walk *w)
 
     if (g->type == H2_PUSH_PROMISE || (of_connection && g->id != 0))
         return end_connection(w, NGD_H2_WHY_FRAME);
-    if ((g->type == H2_RST_STREAM && (g->id % 2 == 0 || g->id > g->last_id)) ||
+    /* A gRPC client that takes a call back before its headers have gone resets a stream that it never opened; RFC 9113
+     * forbids it (5.1), and gRPC passes over it. */
+    if ((g->type == H2_RST_STREAM && g->id % 2 == 0) ||
         (g->type == H2_WINDOW_UPDATE && g->id != 0 && (g->id % 2 == 0 || g->id > g->last_id)))
         return end_connection(w, NGD_H2_WHY_STREAM_ID);
     return true;
@@ -430,14 +440,15 @@ static void end_control(struct ngd_h2_guard *g, struct walk *w)
     switch (g->type) {
     case H2_RST_STREAM:
         s = ngd_h2_streams_find(&g->streams, g->id);
+        count(g, s ? H2_BUCKET_RESET : H2_BUCKET_STRAY, w);
         if (s)
             h2_forget(g, s);
-        count(g, H2_BUCKET_RESET, w);
         break;
     case H2_SETTINGS:
         g->begun = true;
         if ((g->flags & H2_ACK) && g->unacked > 0) {
             g->unacked--;
+            g->acked = true;
             g->ack_due = w->now + NGD_H2_ACK_TIME;
         } else {
             count(g, H2_BUCKET_SETTINGS, w);

@@ -41,7 +41,7 @@ typedef enum ngd_h2_reason {
 #define NGD_H2_FRAME_COST  64
 
 /* Kinds of frames that are counted by buckets. */
-#define NGD_H2_BUCKETS 8
+#define NGD_H2_BUCKETS 9
 
 #define NGD_H2_FRAME_TIME   (10 * NGD_SEC) /* a frame that was begun */
 #define NGD_H2_ACK_TIME     (20 * NGD_SEC) /* the answer to SETTINGS */

@@ -25,6 +25,7 @@ enum { H2_RESOURCE_EXHAUSTED = 8, H2_ABORTED = 10 }; /* gRPC's numbers */
 
 typedef enum h2_bucket {
     H2_BUCKET_RESET,
+    H2_BUCKET_STRAY,
     H2_BUCKET_BARE,
     H2_BUCKET_PING,
     H2_BUCKET_SETTINGS,
@@ -79,6 +80,7 @@ struct ngd_h2_guard {
     ngd_nsec_t stall_base;             /* before it nobody is late */
     ngd_nsec_t ack_due;
     uint32_t unacked;       /* SETTINGS of gRPC's */
+    bool acked;             /* the first of them */
     uint32_t window_credit; /* updates of windows that gRPC's DATA explains */
 
     struct h2_output out;

@@ -117,7 +117,7 @@ def reset_flood():
             neighbour.check()
             took = time.monotonic() - end + 3
             seen = calls_of(daemon, "npugraph.v1.Admin/Status") - seen_before
-            assert seen < 2200 + 200 * took, f"{seen} of {sent} resets in {took} s got to gRPC"
+            assert seen < 2200 + 1000 * took, f"{seen} of {sent} resets in {took} s got to gRPC"
             raw.close()
         grew_at_most(daemon, before, 128)
 
@@ -145,7 +145,7 @@ def half_messages():
             assert not stranger.ended
             assert stranger.refused > 10, stranger.refused
             neighbour.check()
-            grew_at_most(daemon, before, 64 + 96)
+            grew_at_most(daemon, before, 256)  # 64 are charged; what was refused is freed, and stays with the heap for a while
             stranger.close()
 
 
@@ -179,6 +179,32 @@ def dribble():
             frames = raw.until(lambda kind, flags, stream, payload: kind == HEADERS and stream == 1 and flags & END_STREAM)
             assert any(kind == DATA and len(payload) > 5 for kind, _, _, payload in frames), frames
             raw.close()
+
+
+TAKE_BACK = r"""
+import threading
+def loop(call, request, meta):
+    for _ in range(50):
+        call.future(request, metadata=meta).cancel()
+for _ in range(4):
+    c = Client(daemon)
+    threads = [threading.Thread(target=loop, args=(c.method("Admin/Status"), pb.StatusRequest(), c.metadata())) for _ in range(16)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    c.ping(1)
+    c.close()
+print("all sessions lived", flush=True)
+"""
+
+
+@test("a client that takes calls back before they have gone keeps its connection")
+def taken_back():
+    """gRPC's own client resets streams then that it has not opened."""
+    with open_daemon() as daemon:
+        tenant = Tenant(daemon, TAKE_BACK)
+        assert tenant.line() == "all sessions lived"
+        tenant.wait()
+        assert refused_for(daemon, "stream-id") == 0
 
 
 @test("a message above max-message ends its call with a sentence, and the connection goes on")

@@ -70,6 +70,8 @@ static void put_honest(struct bytes *b)
     put_frame(b, PRIORITY, 0, 5, zeros, 5);
     put_frame(b, 0x21, 0, 7, "unknown", 7);
     put_frame(b, RST, 0, 3, "\0\0\0\10", 4);
+    put_frame(b, RST, 0, 5, "\0\0\0\10", 4); /* taken back before its headers went, as gRPC's clients do */
+    put_frame(b, HEADERS, END_HEADERS | END_STREAM, 7, "\x83", 1);
     put_frame(b, DATA, END_STREAM, 1, NULL, 0);
     put_frame(b, GOAWAY, 0, 0, zeros, 8);
 }
@@ -212,7 +214,7 @@ START_TEST(what_an_honest_client_says_passes_unchanged_in_any_portions)
             ck_assert_uint_eq(p.server.n, b.n);
             ck_assert_mem_eq(p.server.at, b.at, b.n);
             ck_assert_uint_eq(p.client.n, 0);
-            ck_assert_int_eq(p.streams, 1);
+            ck_assert_int_eq(p.streams, 2);
             ck_assert_int_eq(p.held, 0);
             end(&p);
             begin(&p);
@@ -301,10 +303,15 @@ static void bad_idle_data(struct bytes *b)
     put_begin(b);
     put_frame(b, DATA, 0, 1, "x", 1);
 }
-static void bad_idle_reset(struct bytes *b)
+static void bad_even_reset(struct bytes *b)
 {
     put_begin(b);
-    put_frame(b, RST, 0, 1, zeros, 4);
+    put_frame(b, RST, 0, 2, zeros, 4);
+}
+static void bad_idle_window(struct bytes *b)
+{
+    put_begin(b);
+    put_frame(b, WINDOW, 0, 1, "\0\0\1\0", 4);
 }
 static void bad_padding(struct bytes *b)
 {
@@ -333,25 +340,16 @@ static const struct {
     void (*fill)(struct bytes *b);
     ngd_h2_reason_t reason;
 } violations[] = {
-    {bad_preface, NGD_H2_WHY_PREFACE},
-    {bad_first, NGD_H2_WHY_FIRST_FRAME},
-    {bad_first_ack, NGD_H2_WHY_FIRST_FRAME},
-    {bad_ping, NGD_H2_WHY_FRAME_SIZE},
-    {bad_settings, NGD_H2_WHY_FRAME_SIZE},
-    {bad_large, NGD_H2_WHY_FRAME_SIZE},
-    {bad_headers, NGD_H2_WHY_HEADER_BLOCK},
-    {bad_block, NGD_H2_WHY_HEADER_BLOCK},
-    {bad_parts, NGD_H2_WHY_CONTINUATION},
-    {bad_inside, NGD_H2_WHY_CONTINUATION},
-    {bad_other_block, NGD_H2_WHY_CONTINUATION},
-    {bad_alone, NGD_H2_WHY_CONTINUATION},
-    {bad_even, NGD_H2_WHY_STREAM_ID},
-    {bad_idle_data, NGD_H2_WHY_STREAM_ID},
-    {bad_idle_reset, NGD_H2_WHY_STREAM_ID},
-    {bad_padding, NGD_H2_WHY_FRAME_SIZE},
-    {bad_push, NGD_H2_WHY_FRAME},
-    {bad_ping_number, NGD_H2_WHY_FRAME},
-    {bad_many, NGD_H2_WHY_STREAMS},
+    {bad_preface, NGD_H2_WHY_PREFACE},          {bad_first, NGD_H2_WHY_FIRST_FRAME},
+    {bad_first_ack, NGD_H2_WHY_FIRST_FRAME},    {bad_ping, NGD_H2_WHY_FRAME_SIZE},
+    {bad_settings, NGD_H2_WHY_FRAME_SIZE},      {bad_large, NGD_H2_WHY_FRAME_SIZE},
+    {bad_headers, NGD_H2_WHY_HEADER_BLOCK},     {bad_block, NGD_H2_WHY_HEADER_BLOCK},
+    {bad_parts, NGD_H2_WHY_CONTINUATION},       {bad_inside, NGD_H2_WHY_CONTINUATION},
+    {bad_other_block, NGD_H2_WHY_CONTINUATION}, {bad_alone, NGD_H2_WHY_CONTINUATION},
+    {bad_even, NGD_H2_WHY_STREAM_ID},           {bad_idle_data, NGD_H2_WHY_STREAM_ID},
+    {bad_even_reset, NGD_H2_WHY_STREAM_ID},     {bad_idle_window, NGD_H2_WHY_STREAM_ID},
+    {bad_padding, NGD_H2_WHY_FRAME_SIZE},       {bad_push, NGD_H2_WHY_FRAME},
+    {bad_ping_number, NGD_H2_WHY_FRAME},        {bad_many, NGD_H2_WHY_STREAMS},
 };
 
 START_TEST(what_no_honest_client_says_ends_the_connection_in_any_portions)
@@ -407,6 +405,10 @@ static void flood_resets(struct bytes *b, uint32_t i)
     put_frame(b, HEADERS, END_HEADERS, 2 * i + 1, "\x83", 1);
     put_frame(b, RST, 0, 2 * i + 1, zeros, 4);
 }
+static void flood_strays(struct bytes *b, uint32_t i)
+{
+    put_frame(b, RST, 0, 2 * i + 1, zeros, 4);
+}
 static void flood_bare(struct bytes *b, uint32_t i)
 {
     put_frame(b, HEADERS, END_HEADERS | END_STREAM, 2 * i + 1, "\x83", 1);
@@ -451,9 +453,10 @@ static const struct {
     void (*fill)(struct bytes *b, uint32_t i);
     uint32_t burst, rate;
 } floods[] = {
-    {flood_resets, 2000, 200},   {flood_bare, 2000, 1000}, {flood_pings, 2000, 1000},
-    {flood_settings, 500, 100},  {flood_acks, 500, 100},   {flood_priorities, 1000, 100},
-    {flood_windows, 2000, 1000}, {flood_empty, 1000, 100}, {flood_unknown, 1000, 100},
+    {flood_resets, 2000, 1000},    {flood_strays, 50000, 20000}, {flood_bare, 2000, 1000},
+    {flood_pings, 2000, 1000},     {flood_settings, 500, 100},   {flood_acks, 500, 100},
+    {flood_priorities, 1000, 100}, {flood_windows, 2000, 1000},  {flood_empty, 1000, 100},
+    {flood_unknown, 1000, 100},
 };
 
 /* The server answers bare calls, so that their number is not what stops them. */
