@@ -157,11 +157,25 @@ bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
     return ngd_store_name(identity, n, name) && utimensat(store->entries, name, NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason)
+/* A good entry of somebody else: who writes the same again, or doubts it, must not take it from him. */
+static bool is_anothers(struct ngd_store *store, const char *name, const char *owner)
+{
+    char has[NGD_STORE_OWNER_MAX];
+    struct ngd_store_blob blob;
+
+    if (read_entry(store, name, false, &blob) != NGD_STORE_FOUND)
+        return false;
+    ngd_store_owner_of_notes(blob.entry.notes, blob.entry.n_notes, has);
+    ngd_store_blob_fini(&blob);
+    return *has && strcmp(has, owner) != 0;
+}
+
+void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason,
+                         const char *owner)
 {
     char name[NGD_STORE_NAME_MAX];
 
-    if (!ngd_store_name(identity, n, name))
+    if (!ngd_store_name(identity, n, name) || (owner && is_anothers(store, name, owner)))
         return;
     put_aside(store, name, reason);
     miss(store, reason);
@@ -200,7 +214,9 @@ static ngd_status_t put(struct ngd_store *store, const struct ngd_store_payer *p
         return fail_write(store, status);
     if (ngd_store_is_full(store, payer, n) ||
         (store->budget && atomic_load(&store->writes) % LOOK_EVERY == LOOK_EVERY - 1))
-        ngd_store_make_room(store, payer, n);
+        status = ngd_store_make_room(store, payer, n, diag);
+    if (status)
+        return fail_write(store, status);
     ngd_store_uncount(store, name);
     status = ngd_store_file_write(store, store->entries, name, data, n, diag);
     ngd_store_count(store, name);
@@ -239,6 +255,8 @@ ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_e
 
     if (!ngd_store_name(entry->identity, entry->n_identity, name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an identity without a kind");
+    if (is_anothers(store, name, payer->name))
+        return ngd_store_touch(store, entry->identity, entry->n_identity) ? NGD_OK : NGD_ERR_IO;
     ngd_strbuf_init(&bytes);
     pack(entry, payer, &bytes);
     if (bytes.failed)

@@ -57,13 +57,16 @@ ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, 
 ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name, struct ngd_store_blob *blob_p);
 /* Counts as a use of an entry, if there is one; what it holds is not looked at. */
 bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n);
-/* The payload turned out to be of no use: OUTDATED. */
-void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason);
+/* The payload turned out to be of no use: OUTDATED, or DISTRUSTED. owner: of another's entry nothing becomes; NULL:
+ * whosever it is. */
+void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason,
+                         const char *owner);
 /* Writes an entry, replacing what has its name. */
 ngd_status_t ngd_store_put(struct ngd_store *store, const struct ngd_store_entry *entry, struct ngd_diag *diag);
 /*
  * The same for somebody, whose name stands in the entry's notes: what is on disk counts for the owner, also for the
- * next process. QUOTA: the entry alone is larger than the limit.
+ * next process. A good entry of another owner stays as it is, and counts as used. QUOTA: the entry alone is larger than
+ * the limit. RESOURCE_EXHAUSTED: others would have to go who have less.
  */
 struct ngd_store_payer {
     const char *name; /* printable, without spaces; "": nobody */

@@ -5,13 +5,15 @@
  * bytes, n_entries and owners are ours and what we saw of others at the last look through the directory. They decide
  * when to look again: when a new entry would exceed the budget or its owner's limit by them, and every so many writes.
  *
- * Who goes when the budget is full: what nobody owns, then the oldest of whoever has most. So whoever has less than an
- * equal part of the store keeps it, however much others write.
+ * Who goes when the budget is full: what nobody owns, then the oldest of whoever has most; if that is the writer, who
+ * has nothing left to give, the entry is refused. So whoever has less than an equal part of the store keeps it, however
+ * much others write.
  */
 #include "base/mem.h"
 #include "graphs/store_int.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -249,7 +251,8 @@ static bool evict_oldest(struct ngd_store *store, struct listing *l, uint32_t ow
     return false;
 }
 
-/* Whose entries go next for the budget; false: nobody's. The payer has `more` bytes besides. */
+/* Whose entries go next for the budget; false: whoever has most has none that can go. The payer has `more` bytes
+ * besides. */
 static bool choose(const struct listing *l, uint32_t payer, uint64_t more, uint32_t *owner_p)
 {
     uint64_t most = 0;
@@ -260,23 +263,23 @@ static bool choose(const struct listing *l, uint32_t payer, uint64_t more, uint3
     for (uint32_t i = 1; i < l->owners.n; i++) {
         const uint64_t bytes = l->owners.items[i].bytes + (i == payer ? more : 0);
 
-        if (l->owners.items[i].before == 0 || bytes <= most)
+        if (bytes <= most || (l->owners.items[i].before == 0 && i != payer))
             continue;
         most = bytes;
         *owner_p = i;
     }
-    return most > 0;
+    return most > 0 && l->owners.items[*owner_p].before > 0;
 }
 
-/* Leaves a tenth of what is full free besides, so that not every store has to look. */
-static void evict(struct ngd_store *store, struct listing *l, const struct ngd_store_payer *payer, uint64_t more)
+/* Leaves a tenth of what is full free besides, so that not every store has to look. False: there is no room still. */
+static bool evict(struct ngd_store *store, struct listing *l, const struct ngd_store_payer *payer, uint64_t more)
 {
     const uint64_t mine = less(payer->limit - payer->limit / 10, more),
                    all = less(store->budget - store->budget / 10, more);
     uint32_t own, next;
 
     if (!ngd_store_owners_add(&l->owners, payer->name, &own))
-        return;
+        return true;
     for (uint32_t i = 0; i < l->owners.n; i++)
         l->owners.items[i].before = l->n;
     if (payer->limit && l->owners.items[own].bytes + more > payer->limit)
@@ -285,18 +288,27 @@ static void evict(struct ngd_store *store, struct listing *l, const struct ngd_s
     if (store->budget && l->bytes + more > store->budget)
         while (l->bytes > all && choose(l, own, more, &next))
             (void)evict_oldest(store, l, next);
+    return store->budget == 0 || l->bytes + more <= store->budget;
 }
 
-void ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more)
+ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more,
+                                 struct ngd_diag *diag)
 {
     struct listing l;
+    bool room = true;
 
     ngd_store_lock(store);
     ngd_store_dir_sweep(store);
     if (look(store, &l, NULL) == NGD_OK) {
-        evict(store, &l, payer, more);
+        room = evict(store, &l, payer, more);
         count_anew(store, &l);
         listing_fini(&l);
     }
     ngd_store_unlock(store);
+    if (room)
+        return NGD_OK;
+    ngd_store_note_refused(store, payer->name);
+    return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                        "an entry of %" PRIu64 " bytes does not fit: the store is full, and the others have less in it",
+                        more);
 }

@@ -87,7 +87,7 @@ static bool from_store(const struct compile *c, const struct ngd_strbuf *identit
     if (status && status != NGD_ERR_NO_MEMORY) {
         ngd_log_limited(&limit, NGD_LOG_NOTICE, "scheduler",
                         "stored static kernels are set aside and compiled again: %s", diag.text);
-        ngd_store_set_aside(c->store, identity->data, identity->len, NGD_STORE_OUTDATED);
+        ngd_store_set_aside(c->store, identity->data, identity->len, NGD_STORE_OUTDATED, NULL);
     }
     return status == NGD_OK;
 }

@@ -277,7 +277,7 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
     ngd_log_limited(&limit, NGD_LOG_NOTICE, "scheduler",
                     "a stored plan of graph %s does not load, it is set aside and made again: %s",
                     ngd_log_value(prog->graph->name, name), diag.text);
-    ngd_store_set_aside(store, identity->data, identity->len, NGD_STORE_OUTDATED);
+    ngd_store_set_aside(store, identity->data, identity->len, NGD_STORE_OUTDATED, NULL);
     ngd_program_note(prog, NGD_EVENT_STORE_OUTDATED, key, 0, "%s", diag.text);
     return false;
 }
@@ -325,6 +325,7 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
 struct distrust {
     struct ngd_capture_job job;
     struct ngd_sched *sched;
+    struct ngd_share *share; /* who doubts it; a reference */
     struct ngd_strbuf identity;
 };
 
@@ -334,7 +335,9 @@ static void distrust_run(struct ngd_capture_job *job)
     struct distrust *d = ngd_container_of(job, struct distrust, job);
 
     if (!d->identity.failed)
-        ngd_store_set_aside(d->sched->params.store, d->identity.data, d->identity.len, NGD_STORE_DISTRUSTED);
+        ngd_store_set_aside(d->sched->params.store, d->identity.data, d->identity.len, NGD_STORE_DISTRUSTED,
+                            ngd_share_store_payer(d->share).name);
+    ngd_share_unref(d->share);
     ngd_strbuf_fini(&d->identity);
     ngd_free(d);
 }
@@ -348,6 +351,7 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
     d->job.run = distrust_run;
     d->job.abort = distrust_run;
     d->sched = prog->sched;
+    d->share = ngd_share_ref(ngd_program_share(prog));
     ngd_strbuf_init(&d->identity);
     plan_identity(prog, key, &d->identity);
     if (!ngd_captures_push_idle(&prog->sched->captures, &d->job))
@@ -369,7 +373,7 @@ static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const st
         const ngd_status_t status = make_object(&blob.entry, digest, &object);
 
         if (status != NGD_OK && status != NGD_ERR_NO_MEMORY)
-            ngd_store_set_aside(sched->params.store, identity->data, identity->len, NGD_STORE_OUTDATED);
+            ngd_store_set_aside(sched->params.store, identity->data, identity->len, NGD_STORE_OUTDATED, NULL);
         ngd_store_blob_fini(&blob);
     }
     ngd_strbuf_fini(identity);

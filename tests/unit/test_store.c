@@ -228,7 +228,7 @@ START_TEST(entry_that_does_not_load_is_set_aside_by_its_user)
     store = open_store(0);
     put(store, &t, 1, 100);
     ck_assert_int_eq(get(store, &t), NGD_STORE_FOUND);
-    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_OUTDATED);
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_OUTDATED, NULL);
     ck_assert_int_eq(get(store, &t), NGD_STORE_ABSENT);
     ck_assert_uint_eq(count_files("aside"), 1);
     ck_assert_uint_eq(ngd_metric_row_get(ngd_metric_row(NGD_M_STORE_MISSES, "outdated")), 1);
@@ -510,6 +510,57 @@ START_TEST(full_store_takes_from_nobody_and_then_from_who_has_most)
 }
 END_TEST
 
+START_TEST(large_entry_takes_nothing_from_who_has_less)
+{
+    static struct thing small[2], large[2];
+    struct ngd_store *store;
+    struct ngd_store_held h;
+    struct ngd_diag diag = {0};
+
+    setup_dir();
+    store = open_store(6000);
+    for (unsigned i = 0; i < 2; i++)
+        put_for(store, &small[i], i, "uid:1", 0);
+    put_for(store, &large[0], 10, "uid:2", 0);
+    make(&large[1], 11, 4000);
+    ck_assert_int_eq(ngd_store_put_for(store, &large[1].entry, &(struct ngd_store_payer){"uid:2", 0}, &diag),
+                     NGD_ERR_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(diag.text, "the others have less in it"));
+    ck_assert(is_there(&small[0]) && is_there(&small[1]));
+    ngd_store_held(store, "uid:2", &h);
+    ck_assert_uint_eq(h.refused, 1);
+    ck_assert_uint_eq(held(store, "uid:1") + held(store, "uid:2"), stored(store));
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
+START_TEST(entry_of_another_owner_is_neither_taken_over_nor_set_aside)
+{
+    static struct thing t, same;
+    struct ngd_store *store;
+    uint64_t bytes;
+
+    setup_dir();
+    store = open_store(0);
+    put_for(store, &t, 1, "uid:1", 0);
+    bytes = held(store, "uid:1");
+    put_for(store, &same, 1, "uid:2", 0);
+    put_for(store, &same, 1, "", 0);
+    ck_assert(held(store, "uid:1") == bytes && held(store, "uid:2") == 0 && stored(store) == bytes);
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "uid:2");
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "");
+    ck_assert(is_there(&t));
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "uid:1");
+    ck_assert(!is_there(&t));
+    put_for(store, &same, 1, "", 0); /* what nobody has anybody may take over */
+    put_for(store, &same, 1, "uid:2", 0);
+    ck_assert(held(store, "") == 0 && held(store, "uid:2") == stored(store));
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
 START_TEST(owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not)
 {
     static struct thing t[4];
@@ -531,12 +582,12 @@ START_TEST(owners_are_counted_again_by_the_next_process_and_entries_that_go_are_
     ck_assert_uint_eq(held(store, "uid:1"), 4 * one);
     ck_assert(ngd_store_name(t[0].identity, strlen(t[0].identity), name));
     ck_assert_int_eq(ngd_store_remove(store, name, NULL), NGD_OK);
-    ngd_store_set_aside(store, t[1].identity, strlen(t[1].identity), NGD_STORE_OUTDATED);
+    ngd_store_set_aside(store, t[1].identity, strlen(t[1].identity), NGD_STORE_OUTDATED, NULL);
     ck_assert_uint_eq(held(store, "uid:1"), 2 * one);
-    put_for(store, &t[2], 2, "uid:3", 0); /* whoever writes it last has it */
-    ck_assert_uint_eq(held(store, "uid:1"), one);
+    put_for(store, &t[0], 0, "uid:3", 0); /* whoever writes it when it is gone has it */
+    ck_assert_uint_eq(held(store, "uid:1"), 2 * one);
     ck_assert_uint_eq(held(store, "uid:3"), one);
-    ck_assert_uint_eq(stored(store), 2 * one);
+    ck_assert_uint_eq(stored(store), 3 * one);
     ngd_store_close(store);
     teardown_dir();
 }
@@ -770,7 +821,8 @@ UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_chan
           links_inside_are_refused_and_not_followed, full_disk_is_counted_and_leaves_no_trace,
           least_recently_used_entries_go_when_the_budget_is_full,
           entry_larger_than_the_budget_is_refused_and_evicts_nothing, owner_at_the_limit_loses_the_oldest_of_its_own,
-          full_store_takes_from_nobody_and_then_from_who_has_most,
+          full_store_takes_from_nobody_and_then_from_who_has_most, large_entry_takes_nothing_from_who_has_less,
+          entry_of_another_owner_is_neither_taken_over_nor_set_aside,
           owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not,
           processes_that_share_a_store_do_not_hurt_each_other, killed_while_storing_leaves_a_clean_store,
           notes_are_changed_not_lost_and_checked, import_takes_good_entries_only,
