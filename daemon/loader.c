@@ -211,6 +211,14 @@ static void end_load(struct ngd_loader *l, struct ngd_load *load)
 
 /* ---- opening ------------------------------------------------------------------------------------- */
 
+/* Why something was not opened: the machine's trouble, which says nothing of the path, or `otherwise`. */
+static ngd_status_t not_opened(int e, ngd_status_t otherwise)
+{
+    bool trouble = e == EMFILE || e == ENFILE || e == ENOMEM || e == EINTR || e == EIO;
+
+    return trouble ? ngd_status_from_errno(e) : otherwise;
+}
+
 static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
 {
     char real[PATH_MAX];
@@ -218,7 +226,7 @@ static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
     int d, e;
 
     if (!realpath(dir, real))
-        return NGD_ERR_PATH_NOT_ALLOWED;
+        return not_opened(errno, NGD_ERR_PATH_NOT_ALLOWED);
     below = ngd_path_below(dir, path);
     if (!below)
         below = ngd_path_below(real, path);
@@ -226,13 +234,13 @@ static ngd_status_t open_in(const char *dir, const char *path, int *fd_p)
         return NGD_ERR_PATH_NOT_ALLOWED;
     d = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (d < 0)
-        return NGD_ERR_PATH_NOT_ALLOWED;
+        return not_opened(errno, NGD_ERR_PATH_NOT_ALLOWED);
     *fd_p = ngd_open_below(d, below);
     e = errno;
     close(d);
     if (*fd_p >= 0)
         return NGD_OK;
-    return e == ENOENT || e == ENOTDIR ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_PATH_NOT_ALLOWED;
+    return not_opened(e, e == ENOENT || e == ENOTDIR ? NGD_ERR_FILE_NOT_FOUND : NGD_ERR_PATH_NOT_ALLOWED);
 }
 
 static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int *fd_p, struct ngd_diag *diag)
@@ -244,6 +252,8 @@ static ngd_status_t open_file(const struct ngd_loader *l, const char *path, int 
     for (size_t i = 0; i < dirs->n && status != NGD_OK; i++) {
         ngd_status_t s = open_in(dirs->items[i], path, fd_p);
 
+        if (s != NGD_OK && s != NGD_ERR_FILE_NOT_FOUND && s != NGD_ERR_PATH_NOT_ALLOWED)
+            return ngd_diag_set(diag, s, "%.400s cannot be opened now: %s", path, ngd_status_text(s));
         if (s == NGD_OK || status != NGD_ERR_FILE_NOT_FOUND)
             status = s;
     }

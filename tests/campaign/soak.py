@@ -35,7 +35,8 @@ PATIENCE = 90      # seconds until a worker's last call counts as lost
 PAUSE_S = 0.05     # at most, between two scenarios of a worker
 ENDING = ("UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED")  # a daemon that ends, or is gone
 FAILING = ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL", "ABORTED", "DATA_LOSS", "FAILED_PRECONDITION", "UNKNOWN",
-           "NOT_FOUND")  # the session, which ends with its connection
+           "PERMISSION_DENIED",  # EACCES
+           "NOT_FOUND")  # a file, or the session, which ends with its connection
 
 # Without lists: what others of the same user have at that moment is in them.
 SCENARIOS = {name: run for name, run in failing.SCENARIOS.items()
