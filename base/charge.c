@@ -4,18 +4,20 @@
 
 void ngd_payers_ref(const struct ngd_payers *payers)
 {
-    if (payers->host)
-        payers->host->ops->ref(payers->host);
-    if (payers->device)
-        payers->device->ops->ref(payers->device);
+    struct ngd_payer *const all[] = {payers->host, payers->device, payers->dumps};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            all[i]->ops->ref(all[i]);
 }
 
 void ngd_payers_unref(const struct ngd_payers *payers)
 {
-    if (payers->host)
-        payers->host->ops->unref(payers->host);
-    if (payers->device)
-        payers->device->ops->unref(payers->device);
+    struct ngd_payer *const all[] = {payers->host, payers->device, payers->dumps};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        if (all[i])
+            all[i]->ops->unref(all[i]);
 }
 
 ngd_status_t ngd_charge_begin(struct ngd_charge *charge, struct ngd_payer *payer, uint64_t n, struct ngd_diag *diag)

@@ -30,9 +30,10 @@ struct ngd_payer {
     const struct ngd_payer_ops *ops;
 };
 
-/* The two of one owner. References are counted by whoever keeps them. */
+/* Those of one owner. References are counted by whoever keeps them. */
 struct ngd_payers {
-    struct ngd_payer *host, *device; /* bytes of host memory, and in buffers and pools; NULL: nobody pays */
+    /* Bytes of host memory, in buffers and pools, and in files of diagnostics; NULL: nobody pays. */
+    struct ngd_payer *host, *device, *dumps;
 };
 void ngd_payers_ref(const struct ngd_payers *payers);
 void ngd_payers_unref(const struct ngd_payers *payers);

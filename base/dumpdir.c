@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/dumpdir.h"
+#include "base/mem.h"
 #include "base/path.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -119,7 +120,7 @@ ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, st
     return err ? fail(err, path, diag) : NGD_OK;
 }
 
-/* ---- files ---- */
+/* ---- names and bytes ---- */
 
 static void clean_name(const char *name, char *to)
 {
@@ -150,25 +151,96 @@ static int write_all(int fd, const char *data, size_t n)
     return 0;
 }
 
-static ngd_status_t take_budget(struct ngd_dumps *dumps, size_t n, struct ngd_diag *diag)
-{
-    uint64_t before = atomic_fetch_add(&dumps->written, n);
+/* ---- who pays ---- */
 
-    if (!dumps->budget || before + n <= dumps->budget)
-        return NGD_OK;
-    atomic_fetch_sub(&dumps->written, n);
-    return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                        "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
-                        (unsigned long long)before, (unsigned long long)dumps->budget);
+struct ngd_dump_writer {
+    struct ngd_payer *payer; /* a reference */
+    _Atomic uint64_t written;
+    struct ngd_dump_writer *next;
+};
+
+/* Two threads may make one each for the same payer; both count. */
+static struct ngd_dump_writer *writer_of(struct ngd_dumps *dumps, struct ngd_payer *payer)
+{
+    struct ngd_dump_writer *first = atomic_load(&dumps->writers), *w;
+
+    for (w = first; w; w = w->next)
+        if (w->payer == payer)
+            return w;
+    w = NGD_NEW(struct ngd_dump_writer);
+    if (!w)
+        return NULL;
+    payer->ops->ref(payer);
+    w->payer = payer;
+    do
+        w->next = first;
+    while (!atomic_compare_exchange_weak(&dumps->writers, &first, w));
+    return w;
 }
 
-ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name, const void *data, size_t n,
-                             struct ngd_diag *diag)
+void ngd_dumps_fini(struct ngd_dumps *dumps)
 {
+    struct ngd_dump_writer *w = atomic_exchange(&dumps->writers, NULL), *next;
+
+    for (; w; w = next) {
+        next = w->next;
+        w->payer->ops->give(w->payer, atomic_load(&w->written));
+        w->payer->ops->unref(w->payer);
+        ngd_free(w);
+    }
+}
+
+static ngd_status_t take_part(struct ngd_dump_writer *w, size_t n, struct ngd_diag *diag)
+{
+    if (w->payer->ops->take(w->payer, n, NULL) != NGD_OK)
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "this identity's dumps have taken %llu bytes since the daemon started, and its option "
+                            "max-dump-bytes-per-identity allows no more",
+                            (unsigned long long)atomic_load(&w->written));
+    atomic_fetch_add(&w->written, n);
+    return NGD_OK;
+}
+
+static void give_back(struct ngd_dumps *dumps, struct ngd_dump_writer *w, size_t n)
+{
+    atomic_fetch_sub(&dumps->written, n);
+    if (!w)
+        return;
+    atomic_fetch_sub(&w->written, n);
+    w->payer->ops->give(w->payer, n);
+}
+
+static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer *w, size_t n, struct ngd_diag *diag)
+{
+    uint64_t before = atomic_fetch_add(&dumps->written, n);
+    ngd_status_t status;
+
+    if (dumps->budget && before + n > dumps->budget) {
+        give_back(dumps, NULL, n);
+        return ngd_diag_set(
+            diag, NGD_ERR_RESOURCE_EXHAUSTED,
+            "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
+            (unsigned long long)before, (unsigned long long)dumps->budget);
+    }
+    status = w ? take_part(w, n, diag) : NGD_OK;
+    if (status)
+        give_back(dumps, NULL, n);
+    return status;
+}
+
+/* ---- files ---- */
+
+ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, int dir, const char *name,
+                             const void *data, size_t n, struct ngd_diag *diag)
+{
+    struct ngd_dump_writer *w = payer ? writer_of(dumps, payer) : NULL;
     char clean[NAME_ROOM];
-    ngd_status_t status = take_budget(dumps, n, diag);
+    ngd_status_t status;
     int fd, err;
 
+    if (payer && !w)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to count what is dumped");
+    status = take_budget(dumps, w, n, diag);
     if (status)
         return status;
     clean_name(name, clean);
@@ -179,7 +251,7 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name,
     if (err && fd >= 0)
         (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
     if (err) {
-        atomic_fetch_sub(&dumps->written, n); /* nothing is there that would count */
+        give_back(dumps, w, n); /* nothing is there that would count */
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));
     }

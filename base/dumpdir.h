@@ -7,19 +7,22 @@
  *
  * A client names the directory, so nothing of its path is trusted: it has to lie below an allowed one, without "..",
  * and no component below that may be a link; directories that are missing are made (0700). Files are new ones (0600),
- * never written through a link and never over another. Threads: any. Bounds: `budget` bytes in all, then
- * RESOURCE_EXHAUSTED.
+ * never written through a link and never over another. Threads: any. Bounds: `budget` bytes in all, and what each payer
+ * allows, then RESOURCE_EXHAUSTED. Nobody tells when a file is removed, so both count what was written since the start.
  */
-#include "base/status.h"
+#include "base/charge.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+
+struct ngd_dump_writer;
 
 struct ngd_dumps {
     const char *const *allowed; /* absolute paths; borrowed */
     size_t n_allowed;
     uint64_t budget; /* bytes; 0 = no limit */
     _Atomic uint64_t written;
+    _Atomic(struct ngd_dump_writer *) writers; /* what each payer has written */
 };
 
 /*
@@ -29,8 +32,11 @@ struct ngd_dumps {
 ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int *fd_p, struct ngd_diag *diag);
 /* The check alone, of what is there now: for registrations, before anything is made. */
 ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
-/* One new file, or none; bytes of name other than letters, digits, '.', '_' and '-' become '_'. */
-ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, int dir, const char *name, const void *data, size_t n,
-                             struct ngd_diag *diag);
+/* One new file, or none; bytes of name other than letters, digits, '.', '_' and '-' become '_'. payer: NULL for nobody.
+ */
+ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, int dir, const char *name,
+                             const void *data, size_t n, struct ngd_diag *diag);
+/* Gives payers back what they were charged. No other thread uses the dumps any more. */
+void ngd_dumps_fini(struct ngd_dumps *dumps);
 
 #endif

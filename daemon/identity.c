@@ -275,8 +275,9 @@ struct ngd_payer *ngd_identity_payer(struct ngd_identity *identity, ngd_quota_t 
 
 struct ngd_payers ngd_identity_payers(struct ngd_identity *identity)
 {
-    return (struct ngd_payers){ngd_identity_payer(identity, NGD_QUOTA_HOST_BYTES),
-                               ngd_identity_payer(identity, NGD_QUOTA_BYTES)};
+    return (struct ngd_payers){.host = ngd_identity_payer(identity, NGD_QUOTA_HOST_BYTES),
+                               .device = ngd_identity_payer(identity, NGD_QUOTA_BYTES),
+                               .dumps = ngd_identity_payer(identity, NGD_QUOTA_DUMP_BYTES)};
 }
 
 bool ngd_identities_usage(struct ngd_identities *table, const struct ngd_share_stats *share,

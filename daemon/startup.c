@@ -296,6 +296,7 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
 
 static void stop_identities(struct ngd_daemon *d)
 {
+    ngd_dumps_fini(&d->dumps); /* charges of identities */
     ngd_identities_destroy(d->identities);
     d->identities = NULL;
 }

@@ -38,9 +38,9 @@ static void write_text(struct ngd_debug *d, const char *file, struct ngd_strbuf 
     if (sb->failed)
         status = ngd_diag_set(&diag, NGD_ERR_NO_MEMORY, "no host memory for %s", file);
     else
-        status = d->dir < 0
-                     ? NGD_OK
-                     : ngd_dumps_write(d->prog->sched->params.dumps, d->dir, file, ngd_strbuf_str(sb), sb->len, &diag);
+        status = d->dir < 0 ? NGD_OK
+                            : ngd_dumps_write(d->prog->sched->params.dumps, ngd_program_owner_of(d->prog).payers.dumps,
+                                              d->dir, file, ngd_strbuf_str(sb), sb->len, &diag);
     if (status)
         fail(d, &diag);
     ngd_strbuf_clear(sb);

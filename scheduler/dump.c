@@ -74,7 +74,8 @@ static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_tria
             *run_p = atomic_fetch_add(&prog->dumps, 1);
         snprintf(file, sizeof(file), "%06" PRIu64 ".%05u.%s%.150s.npy", *run_p, (unsigned)i,
                  i < prog->graph->n_outputs ? "output." : "", name);
-        status = ngd_dumps_write(prog->sched->params.dumps, dir, file, npy, n, diag);
+        status = ngd_dumps_write(prog->sched->params.dumps, ngd_program_owner_of(prog).payers.dumps, dir, file, npy, n,
+                                 diag);
     } while (i == 0 && status == NGD_ERR_ALREADY_EXISTS);
     ngd_free(npy);
     return status;

@@ -244,12 +244,13 @@ static bool is_same(struct check *c, const struct shadow *s, same_fn *same)
 
 struct evidence {
     struct ngd_dumps *dumps;
+    struct ngd_payer *payer;
     int dir;
 };
 
 static void keep_text(const struct evidence *e, const char *name, struct ngd_strbuf *sb)
 {
-    (void)ngd_dumps_write(e->dumps, e->dir, name, ngd_strbuf_str(sb), sb->len, NULL);
+    (void)ngd_dumps_write(e->dumps, e->payer, e->dir, name, ngd_strbuf_str(sb), sb->len, NULL);
     ngd_strbuf_clear(sb);
 }
 
@@ -263,7 +264,7 @@ static void keep_tensor(const struct evidence *e, const char *kind, const char *
     if (ngd_npy_make(dtype, dims, rank, data, &npy, &n))
         return;
     snprintf(file, sizeof(file), "%s.%.150s.npy", kind, name);
-    (void)ngd_dumps_write(e->dumps, e->dir, file, npy, n, NULL);
+    (void)ngd_dumps_write(e->dumps, e->payer, e->dir, file, npy, n, NULL);
     ngd_free(npy);
 }
 
@@ -302,7 +303,7 @@ static void keep_reason(const struct evidence *e, const struct check *c, struct 
 static void keep_evidence(struct check *c)
 {
     struct ngd_program *prog = c->binding->prog;
-    struct evidence e = {.dumps = prog->sched->params.dumps};
+    struct evidence e = {.dumps = prog->sched->params.dumps, .payer = ngd_program_owner_of(prog).payers.dumps};
     char hex[NGD_DIGEST_HEX], path[128];
     struct ngd_strbuf sb;
 

@@ -185,7 +185,7 @@ without a charge has a bound of its own.
 | sizes seen, keys that are gone, the flight recorder, the timeline, metrics' labels | - | arrays of fixed size |
 | counts of hot keys | - | a list of fixed length, and 64 programs |
 | executables captured ahead for nobody | - | those 64 programs |
-| dumps | - | `dump-limit`, of all identities together |
+| dumps: what was written since the start | `dump_bytes` | the limit; `dump-limit`, of all together |
 | the store's entries: plans, graphs, patterns, compiled kernels | `store_bytes` | the limit: the oldest of the identity go; `store-budget`, of all together |
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += tests/unit/unit.h tests/unit/effort.h
+EXTRA_DIST += tests/unit/unit.h tests/unit/effort.h tests/unit/purse.h
 NGD_BASE_TESTS = \
 	tests/unit/test_clock \
 	tests/unit/test_config \

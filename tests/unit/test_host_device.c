@@ -5,6 +5,7 @@
 #include "devices/host/host.h"
 #include "devices/serial.h"
 #include "tests/ops/device_run.h"
+#include "tests/unit/purse.h"
 #include "tests/unit/unit.h"
 
 static ngd_status_t try_open(const char *isa, uint32_t threads, uint32_t index, struct ngd_device **dev_p,
@@ -163,35 +164,6 @@ START_TEST(replay_allocates_nothing)
 END_TEST
 
 /* ---- views and charges ---- */
-
-struct purse {
-    struct ngd_payer base;
-    uint64_t used, limit;
-    int refs;
-};
-
-static ngd_status_t purse_take(struct ngd_payer *payer, uint64_t n, struct ngd_diag *diag)
-{
-    struct purse *p = ngd_container_of(payer, struct purse, base);
-
-    if (p->used + n > p->limit)
-        return ngd_diag_set(diag, NGD_ERR_QUOTA, "no more");
-    p->used += n;
-    return NGD_OK;
-}
-static void purse_give(struct ngd_payer *payer, uint64_t n)
-{
-    ngd_container_of(payer, struct purse, base)->used -= n;
-}
-static void purse_ref(struct ngd_payer *payer)
-{
-    ngd_container_of(payer, struct purse, base)->refs++;
-}
-static void purse_unref(struct ngd_payer *payer)
-{
-    ngd_container_of(payer, struct purse, base)->refs--;
-}
-static const struct ngd_payer_ops purse_ops = {purse_take, purse_give, purse_ref, purse_unref};
 
 START_TEST(charge_takes_no_more_than_there_is_and_ends_once)
 {
