@@ -293,12 +293,14 @@ static bool unescape_unicode(struct ngd_strbuf *sb, const char **at_p, const cha
 ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *what, size_t max)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    const char *s = l->tok.text.p, *end = s + l->tok.text.n;
+    const char *s, *end;
 
     if (l->tok.kind != NGD_GRAPH_TOK_STRING)
         return ngd_graph_lex_expected(l, what);
     if (l->tok.text.n > 6 * max)
         return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_GRAPH_TOO_LARGE, "a string is too long");
+    s = l->tok.text.p; /* NULL in the token of the end */
+    end = s + l->tok.text.n;
     ngd_strbuf_clear(&l->string);
     while (s < end) {
         const char *escape;
