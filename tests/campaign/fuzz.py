@@ -7,6 +7,8 @@
 Builds in build/fuzz and gives each target its part of the time. Starts from tests/fuzz/corpus, what the targets make themselves
 (fuzz_seed), and what earlier runs found in build/fuzz/found. A finding is an input that breaks a promise, crashes, leaks, or takes
 more than 10 s or 2 GiB; it stays in build/fuzz/crashes. With --keep, corpora are minimised into DIR afterwards.
+A run of up to five minutes ends by a number of inputs, which a slow machine can do in that time: in CI a fast one looks no further. The
+same seed does not try exactly the same inputs again, since libFuzzer's choices depend on addresses and times too.
 """
 import argparse
 import concurrent.futures
@@ -21,6 +23,7 @@ TOP = os.path.abspath(os.environ.get("top_srcdir", os.path.join(os.path.dirname(
 BUILD = os.path.join(TOP, "build", "fuzz")
 SEEDS = os.path.join(os.environ.get("top_builddir", os.path.join(TOP, "build", "check")), "tests", "fuzz")
 LIMITS = ["-rss_limit_mb=2048", "-timeout=10", "-max_len=65536"]
+SHORT, RATE, LATE = 300, 3000, 10  # seconds; inputs a second of a short run; how much longer than its time it may take
 DONE = re.compile(r"^#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.M)
 RUNS = re.compile(r"Done (\d+) runs")
 
@@ -64,10 +67,14 @@ def corpora(name):
     return [folder("found", name), *(path for path in given if os.path.isdir(path)), write_seeds(name)]
 
 
-def fuzz(name, seconds, seed):
+def bounds(seconds, short):
+    return [f"-runs={seconds * RATE}", f"-max_total_time={seconds * LATE}"] if short else [f"-max_total_time={seconds}"]
+
+
+def fuzz(name, seconds, seed, short):
     log_path = os.path.join(folder("logs"), name + ".log")
     words = os.path.join(TOP, "tests", "fuzz", "dict", name + ".dict")
-    command = [os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), f"-max_total_time={seconds}", f"-seed={seed or 1}",
+    command = [os.path.join(BUILD, "tests", "fuzz", f"fuzz_{name}"), *bounds(seconds, short), f"-seed={seed or 1}",
                f"-artifact_prefix={folder('crashes')}/{name}-", "-print_final_stats=1", *LIMITS,
                *([f"-dict={words}"] if os.path.exists(words) else []), *corpora(name)]
     env = dict(os.environ, ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1:allocator_may_return_null=1",
@@ -105,7 +112,7 @@ def main():
     print(f"{'TARGET':16} {'RUNS':>10} {'BRANCHES':>9} {'INPUTS':>7}  RESULT", flush=True)
     failed = 0
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        for got in pool.map(lambda name: fuzz(name, each, args.seed), names):
+        for got in pool.map(lambda name: fuzz(name, each, args.seed, args.seconds <= SHORT), names):
             ok = got["status"] == 0 and got["runs"] > 0
             failed += not ok
             print(f"{got['name']:16} {got['runs']:10} {got['cov']:>9} {got['inputs']:>7}  {'ok' if ok else 'FAILED'}", flush=True)
