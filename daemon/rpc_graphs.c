@@ -4,7 +4,6 @@
 #include "base/strbuf.h"
 #include "daemon/access.h"
 #include "daemon/daemon.h"
-#include "daemon/identity.h"
 #include "daemon/graph_info.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"

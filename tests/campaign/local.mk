@@ -1,22 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Long searches for defects, run by scripts/campaign scripts/coverage and not by make check.
-EXTRA_DIST += tests/campaign/parts tests/campaign/fuzz.py tests/campaign/http2.py tests/campaign/tenants.py tests/campaign/mutants.py tests/campaign/local.mk scripts/campaign scripts/coverage
-EXTRA_DIST += tests/campaign/alloc.py tests/campaign/failing.c tests/campaign/failing.py tests/campaign/kills.py tests/campaign/metamorphic.py tests/campaign/reference.py \
-	tests/campaign/syscalls.py
-EXTRA_DIST += scripts/campaign
-EXTRA_DIST += scripts/coverage
-EXTRA_DIST += tests/campaign/local.mk
-EXTRA_DIST += tests/campaign/parts
-EXTRA_DIST += tests/campaign/alloc.py
-EXTRA_DIST += tests/campaign/failing.c
-EXTRA_DIST += tests/campaign/failing.py
-EXTRA_DIST += tests/campaign/fuzz.py
-EXTRA_DIST += tests/campaign/http2.py
-EXTRA_DIST += tests/campaign/kills.py
-EXTRA_DIST += tests/campaign/mutants.py
-EXTRA_DIST += tests/campaign/soak.py
-EXTRA_DIST += tests/campaign/syscalls.py
-EXTRA_DIST += tests/campaign/tenants.py
+# Long searches for defects, run by scripts/campaign and not by make check.
+EXTRA_DIST += scripts/campaign scripts/coverage tests/campaign/local.mk tests/campaign/parts tests/campaign/alloc.py \
+	tests/campaign/failing.c tests/campaign/failing.py tests/campaign/fuzz.py tests/campaign/http2.py tests/campaign/kills.py \
+	tests/campaign/metamorphic.py tests/campaign/mutants.py tests/campaign/reference.py tests/campaign/soak.py \
+	tests/campaign/syscalls.py tests/campaign/tenants.py
 
 # The simulation: the scheduler on fibers and virtual time instead of threads and the clock. The linker takes what
 # locks.c and device.c define before the members of the libraries that define the same.
