@@ -255,8 +255,8 @@ ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_e
 
     if (!ngd_store_name(entry->identity, entry->n_identity, name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an identity without a kind");
-    if (is_anothers(store, name, payer->name))
-        return ngd_store_touch(store, entry->identity, entry->n_identity) ? NGD_OK : NGD_ERR_IO;
+    if (is_anothers(store, name, payer->name) && ngd_store_touch(store, entry->identity, entry->n_identity))
+        return NGD_OK;
     ngd_strbuf_init(&bytes);
     pack(entry, payer, &bytes);
     if (bytes.failed)

@@ -57,8 +57,8 @@ ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, 
 ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name, struct ngd_store_blob *blob_p);
 /* Counts as a use of an entry, if there is one; what it holds is not looked at. */
 bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n);
-/* The payload turned out to be of no use: OUTDATED, or DISTRUSTED. owner: of another's entry nothing becomes; NULL:
- * whosever it is. */
+/* The payload turned out to be of no use: OUTDATED, or DISTRUSTED. owner: an entry of somebody else stays; NULL: the
+ * entry is set aside, whoever owns it. */
 void ngd_store_set_aside(struct ngd_store *store, const char *identity, size_t n, ngd_store_reason_t reason,
                          const char *owner);
 /* Writes an entry, replacing what has its name. */

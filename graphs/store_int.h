@@ -50,7 +50,7 @@ void ngd_store_count(struct ngd_store *store, const char *name);
 void ngd_store_uncount(struct ngd_store *store, const char *name);
 /* By what was counted, so many more bytes are too many for the budget or for the payer's limit. */
 bool ngd_store_is_full(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more);
-/* Looks through the directory, and evicts if that is so. */
+/* Looks through the directory, and evicts if that is so. RESOURCE_EXHAUSTED: only those could go who have less. */
 ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more,
                                  struct ngd_diag *diag);
 void ngd_store_note_refused(struct ngd_store *store, const char *owner);

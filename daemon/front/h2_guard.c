@@ -17,8 +17,8 @@
 #define LONG_FRAME     NGD_SEC
 #define RST_BYTES      13
 #define CANCEL         8
-#define STREAMS_UNSEEN 100
-#define SHARED         8 /* connections of an identity that may be busy at once without being slowed for it */
+#define STREAMS_UNSEEN 100 /* that a client may open before it has seen SETTINGS */
+#define SHARED         8   /* connections of an identity that may be busy at once without being slowed for it */
 
 enum { WHOLE_PING = 8, WHOLE_RESET = 4, WHOLE_WINDOW = 4, WHOLE_PRIORITY = 5, LEAST_GOAWAY = 8, ONE_SETTING = 6 };
 

@@ -140,15 +140,20 @@ static const struct ngd_h2_ops ops = {.to_server = to_server,
                                       .shared_buckets = shared_buckets,
                                       .refused = refused};
 
-static void begin(struct peer *p)
+static void begin_with(struct peer *p, uint32_t max_streams)
 {
-    struct ngd_h2_params params = {.ops = &ops, .ctx = p, .max_streams = 100, .max_message = 40000};
+    struct ngd_h2_params params = {.ops = &ops, .ctx = p, .max_streams = max_streams, .max_message = 40000};
     uint8_t *server = p->server.at, *client = p->client.at;
 
     *p = (struct peer){.server.at = server, .client.at = client, .max_streams = 100, .max_held = 100000};
     p->now = 1000 * NGD_SEC;
     p->guard = ngd_h2_guard_create(&params);
     ck_assert_ptr_nonnull(p->guard);
+}
+
+static void begin(struct peer *p)
+{
+    begin_with(p, 100);
 }
 
 static void init(struct peer *p)
@@ -642,6 +647,31 @@ START_TEST(unfinished_messages_are_charged_and_bounded)
 }
 END_TEST
 
+START_TEST(a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings)
+{
+    struct bytes b = make(put_begin), settings = {.at = (uint8_t[64]){0}};
+    struct ngd_h2_result r;
+    struct peer p;
+
+    init(&p);
+    end(&p);
+    begin_with(&p, 10);
+    put_frame(&settings, SETTINGS, 0, 0, NULL, 0);
+    ngd_h2_guard_output(p.guard, settings.at, settings.n, p.now);
+    for (uint32_t i = 0; i < 50; i++)
+        put_frame(&b, HEADERS, END_HEADERS, 2 * i + 1, "\x83", 1);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+    b.n = 0;
+    put_frame(&b, SETTINGS, ACK, 0, NULL, 0);
+    put_frame(&b, HEADERS, END_HEADERS, 101, "\x83", 1);
+    r = say_all(&p, &b);
+    ck_assert_int_eq(r.verdict, NGD_H2_CLOSE);
+    ck_assert_int_eq(r.reason, NGD_H2_WHY_STREAMS);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
 START_TEST(a_call_too_many_is_refused_by_a_status)
 {
     struct bytes b = make(put_begin);
@@ -820,7 +850,7 @@ UNIT_MAIN("daemon/front/h2_guard", what_an_honest_client_says_passes_unchanged_i
           a_header_block_that_is_not_whole_is_not_seen_by_the_server, floods_of_what_is_allowed_wait_and_then_go_on,
           connections_of_an_identity_share_what_they_may_do, windows_are_updated_as_often_as_data_comes,
           a_message_that_is_too_large_ends_its_call_alone, unfinished_messages_are_charged_and_bounded,
-          a_call_too_many_is_refused_by_a_status,
+          a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings, a_call_too_many_is_refused_by_a_status,
           a_message_that_does_not_go_on_ends_its_call_unless_the_server_holds_it_up, what_is_late_ends_the_connection,
           words_of_the_front_go_between_two_frames_of_the_server, a_goodbye_says_why,
           memory_that_runs_out_ends_the_connection_and_leaves_nothing)

@@ -161,14 +161,11 @@ static inline void toy_fill(float *p, int n, uint32_t seed)
     }
 }
 
-/* A device, a scheduler and weights; no model yet. */
-static inline void toy_bed(struct toy *t, uint32_t slots)
+/* Weights and a cache on the bed's device. */
+static inline void toy_weights(struct toy *t)
 {
     const uint64_t kv = (uint64_t)TOY_BLOCKS * TOY_BLOCK * TOY_DIM * sizeof(float);
 
-    memset(t, 0, sizeof(*t));
-    t->blocks = TOY_BLOCKS;
-    bed_open(&t->bed, slots, 0);
     toy_fill(&t->ek[0][0], TOY_VOCAB * TOY_DIM, 1);
     toy_fill(&t->ev[0][0], TOY_VOCAB * TOY_DIM, 2);
     toy_fill(&t->eq[0][0], TOY_VOCAB * TOY_DIM, 3);
@@ -181,6 +178,15 @@ static inline void toy_bed(struct toy *t, uint32_t slots)
     t->buffers[4] = bed_buffer(&t->bed, t->w, sizeof(t->w), "w");
     t->buffers[5] = bed_buffer(&t->bed, NULL, kv, "kc");
     t->buffers[6] = bed_buffer(&t->bed, NULL, kv, "vc");
+}
+
+/* A device, a scheduler and weights; no model yet. */
+static inline void toy_bed(struct toy *t, uint32_t slots)
+{
+    memset(t, 0, sizeof(*t));
+    t->blocks = TOY_BLOCKS;
+    bed_open(&t->bed, slots, 0);
+    toy_weights(t);
 }
 
 static inline void toy_create(struct toy *t)

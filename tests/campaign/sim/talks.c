@@ -166,7 +166,6 @@ static void talk_act(struct sim_event *event)
 static void open_model(void)
 {
     struct toy *t = &all.toy;
-    const uint64_t kv = (uint64_t)TOY_BLOCKS * TOY_BLOCK * TOY_DIM * sizeof(float);
 
     t->bed.sched = world.sched;
     t->bed.dev = world.devices[0];
@@ -174,18 +173,7 @@ static void open_model(void)
     t->blocks = sim_chance(1, 2) ? TOY_FEW : TOY_BLOCKS;
     t->preempt = sim_chance(2, 3);
     t->no_sharing = sim_chance(1, 3);
-    toy_fill(&t->ek[0][0], TOY_VOCAB * TOY_DIM, 1);
-    toy_fill(&t->ev[0][0], TOY_VOCAB * TOY_DIM, 2);
-    toy_fill(&t->eq[0][0], TOY_VOCAB * TOY_DIM, 3);
-    toy_fill(&t->pos[0][0], TOY_CONTEXT * TOY_DIM, 4);
-    toy_fill(&t->w[0][0], TOY_VOCAB * TOY_DIM, 5);
-    t->buffers[0] = bed_buffer(&t->bed, t->ek, sizeof(t->ek), "ek");
-    t->buffers[1] = bed_buffer(&t->bed, t->ev, sizeof(t->ev), "ev");
-    t->buffers[2] = bed_buffer(&t->bed, t->eq, sizeof(t->eq), "eq");
-    t->buffers[3] = bed_buffer(&t->bed, t->pos, sizeof(t->pos), "pos");
-    t->buffers[4] = bed_buffer(&t->bed, t->w, sizeof(t->w), "w");
-    t->buffers[5] = bed_buffer(&t->bed, NULL, kv, "kc");
-    t->buffers[6] = bed_buffer(&t->bed, NULL, kv, "vc");
+    toy_weights(t);
     toy_create(t);
 }
 
