@@ -37,6 +37,93 @@ static ngd_status_t find_allowed(const struct ngd_dumps *dumps, const char *path
                         "directory \"%.300s\" is not below one that the daemon's option dump-dir allows", path);
 }
 
+/* ---- who pays ---- */
+
+struct ngd_dump_writer {
+    struct ngd_payer *payer; /* a reference */
+    _Atomic uint64_t written;
+    struct ngd_dump_writer *next;
+};
+
+/* Two threads may make one each for the same payer; both count. */
+static struct ngd_dump_writer *find_writer(struct ngd_dumps *dumps, struct ngd_payer *payer)
+{
+    struct ngd_dump_writer *first = atomic_load(&dumps->writers), *w;
+
+    for (w = first; w; w = w->next)
+        if (w->payer == payer)
+            return w;
+    w = NGD_NEW(struct ngd_dump_writer);
+    if (!w)
+        return NULL;
+    payer->ops->ref(payer);
+    w->payer = payer;
+    do
+        w->next = first;
+    while (!atomic_compare_exchange_weak(&dumps->writers, &first, w));
+    return w;
+}
+
+/* *w_p is NULL if nobody pays. */
+static ngd_status_t writer_of(struct ngd_dumps *dumps, struct ngd_payer *payer, struct ngd_dump_writer **w_p,
+                              struct ngd_diag *diag)
+{
+    *w_p = payer ? find_writer(dumps, payer) : NULL;
+    if (payer && !*w_p)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to count what is dumped");
+    return NGD_OK;
+}
+
+void ngd_dumps_fini(struct ngd_dumps *dumps)
+{
+    struct ngd_dump_writer *w = atomic_exchange(&dumps->writers, NULL), *next;
+
+    for (; w; w = next) {
+        next = w->next;
+        w->payer->ops->give(w->payer, atomic_load(&w->written));
+        w->payer->ops->unref(w->payer);
+        ngd_free(w);
+    }
+}
+
+static ngd_status_t take_part(struct ngd_dump_writer *w, uint64_t n, struct ngd_diag *diag)
+{
+    if (w->payer->ops->take(w->payer, n, NULL) != NGD_OK)
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "this identity's dumps have taken %llu bytes since the daemon started, and its option "
+                            "max-dump-bytes-per-identity allows no more",
+                            (unsigned long long)atomic_load(&w->written));
+    atomic_fetch_add(&w->written, n);
+    return NGD_OK;
+}
+
+static void give_back(struct ngd_dumps *dumps, struct ngd_dump_writer *w, uint64_t n)
+{
+    atomic_fetch_sub(&dumps->written, n);
+    if (!w)
+        return;
+    atomic_fetch_sub(&w->written, n);
+    w->payer->ops->give(w->payer, n);
+}
+
+static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer *w, uint64_t n, struct ngd_diag *diag)
+{
+    uint64_t before = atomic_fetch_add(&dumps->written, n);
+    ngd_status_t status;
+
+    if (dumps->budget && before + n > dumps->budget) {
+        give_back(dumps, NULL, n);
+        return ngd_diag_set(
+            diag, NGD_ERR_RESOURCE_EXHAUSTED,
+            "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
+            (unsigned long long)before, (unsigned long long)dumps->budget);
+    }
+    status = w ? take_part(w, n, diag) : NGD_OK;
+    if (status)
+        give_back(dumps, NULL, n);
+    return status;
+}
+
 /* ---- directories ---- */
 
 static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
@@ -47,8 +134,36 @@ static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
     return ngd_diag_set(diag, ngd_status_from_errno(err), "directory \"%.300s\": %s", path, strerror(err));
 }
 
-/* The component at *rest_p below fd, which is closed. make: if it is missing. */
-static int enter(int fd, bool make, const char **rest_p)
+/* Who makes directories, and how that failed if it was not for errno. */
+struct making {
+    struct ngd_dumps *dumps;
+    struct ngd_dump_writer *writer;
+    struct ngd_diag *diag;
+    ngd_status_t status;
+};
+
+/* Without budget nothing is made: an empty directory takes a block of the disk too. */
+static bool make_directory(struct making *m, int fd, const char *name)
+{
+    int err;
+
+    m->status = take_budget(m->dumps, m->writer, NGD_DUMP_BLOCK, m->diag);
+    if (m->status)
+        return false;
+    err = mkdirat(fd, name, 0700) == 0 ? 0 : errno;
+    if (err)
+        give_back(m->dumps, m->writer, NGD_DUMP_BLOCK);
+    errno = err;
+    return err == 0 || err == EEXIST;
+}
+
+static int open_directory(int fd, const char *name)
+{
+    return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* The component at *rest_p below fd, which is closed. making: NULL if one that is missing is not made. */
+static int enter(int fd, struct making *making, const char **rest_p)
 {
     size_t n = strcspn(*rest_p, "/");
     char name[NAME_ROOM];
@@ -62,29 +177,32 @@ static int enter(int fd, bool make, const char **rest_p)
     memcpy(name, *rest_p, n);
     name[n] = '\0';
     *rest_p += n;
-    if (make && mkdirat(fd, name, 0700) != 0 && errno != EEXIST)
-        next = -1;
-    else
-        next = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    next = open_directory(fd, name);
+    if (next < 0 && errno == ENOENT && making && make_directory(making, fd, name))
+        next = open_directory(fd, name);
     err = errno;
     close(fd);
     errno = err;
     return next;
 }
 
-ngd_status_t ngd_dumps_open(const struct ngd_dumps *dumps, const char *path, int *fd_p, struct ngd_diag *diag)
+ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, const char *path, int *fd_p,
+                            struct ngd_diag *diag)
 {
+    struct making making = {.dumps = dumps, .diag = diag};
     const char *dir, *rest;
     ngd_status_t status = find_allowed(dumps, path, &dir, &rest, diag);
     int fd;
 
+    if (!status)
+        status = writer_of(dumps, payer, &making.writer, diag);
     if (status)
         return status;
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/"))
-        fd = enter(fd, true, &rest);
+        fd = enter(fd, &making, &rest);
     if (fd < 0)
-        return fail(errno, path, diag);
+        return making.status ? making.status : fail(errno, path, diag);
     *fd_p = fd;
     return NGD_OK;
 }
@@ -109,7 +227,7 @@ ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, st
         return fail(errno, dir, diag);
     err = write_error(fd);
     for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/")) {
-        fd = enter(fd, false, &rest);
+        fd = enter(fd, NULL, &rest);
         if (fd >= 0)
             err = write_error(fd);
         else if (errno != ENOENT)
@@ -151,96 +269,24 @@ static int write_all(int fd, const char *data, size_t n)
     return 0;
 }
 
-/* ---- who pays ---- */
-
-struct ngd_dump_writer {
-    struct ngd_payer *payer; /* a reference */
-    _Atomic uint64_t written;
-    struct ngd_dump_writer *next;
-};
-
-/* Two threads may make one each for the same payer; both count. */
-static struct ngd_dump_writer *writer_of(struct ngd_dumps *dumps, struct ngd_payer *payer)
-{
-    struct ngd_dump_writer *first = atomic_load(&dumps->writers), *w;
-
-    for (w = first; w; w = w->next)
-        if (w->payer == payer)
-            return w;
-    w = NGD_NEW(struct ngd_dump_writer);
-    if (!w)
-        return NULL;
-    payer->ops->ref(payer);
-    w->payer = payer;
-    do
-        w->next = first;
-    while (!atomic_compare_exchange_weak(&dumps->writers, &first, w));
-    return w;
-}
-
-void ngd_dumps_fini(struct ngd_dumps *dumps)
-{
-    struct ngd_dump_writer *w = atomic_exchange(&dumps->writers, NULL), *next;
-
-    for (; w; w = next) {
-        next = w->next;
-        w->payer->ops->give(w->payer, atomic_load(&w->written));
-        w->payer->ops->unref(w->payer);
-        ngd_free(w);
-    }
-}
-
-static ngd_status_t take_part(struct ngd_dump_writer *w, size_t n, struct ngd_diag *diag)
-{
-    if (w->payer->ops->take(w->payer, n, NULL) != NGD_OK)
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
-                            "this identity's dumps have taken %llu bytes since the daemon started, and its option "
-                            "max-dump-bytes-per-identity allows no more",
-                            (unsigned long long)atomic_load(&w->written));
-    atomic_fetch_add(&w->written, n);
-    return NGD_OK;
-}
-
-static void give_back(struct ngd_dumps *dumps, struct ngd_dump_writer *w, size_t n)
-{
-    atomic_fetch_sub(&dumps->written, n);
-    if (!w)
-        return;
-    atomic_fetch_sub(&w->written, n);
-    w->payer->ops->give(w->payer, n);
-}
-
-static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer *w, size_t n, struct ngd_diag *diag)
-{
-    uint64_t before = atomic_fetch_add(&dumps->written, n);
-    ngd_status_t status;
-
-    if (dumps->budget && before + n > dumps->budget) {
-        give_back(dumps, NULL, n);
-        return ngd_diag_set(
-            diag, NGD_ERR_RESOURCE_EXHAUSTED,
-            "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
-            (unsigned long long)before, (unsigned long long)dumps->budget);
-    }
-    status = w ? take_part(w, n, diag) : NGD_OK;
-    if (status)
-        give_back(dumps, NULL, n);
-    return status;
-}
-
 /* ---- files ---- */
+
+/* What a file of n bytes takes of the disk: whole blocks, and its inode and name. */
+static uint64_t file_cost(size_t n)
+{
+    return NGD_DUMP_FILE + ((uint64_t)n + NGD_DUMP_BLOCK - 1) / NGD_DUMP_BLOCK * NGD_DUMP_BLOCK;
+}
 
 ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, int dir, const char *name,
                              const void *data, size_t n, struct ngd_diag *diag)
 {
-    struct ngd_dump_writer *w = payer ? writer_of(dumps, payer) : NULL;
+    struct ngd_dump_writer *w;
     char clean[NAME_ROOM];
-    ngd_status_t status;
+    ngd_status_t status = writer_of(dumps, payer, &w, diag);
     int fd, err;
 
-    if (payer && !w)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to count what is dumped");
-    status = take_budget(dumps, w, n, diag);
+    if (!status)
+        status = take_budget(dumps, w, file_cost(n), diag);
     if (status)
         return status;
     clean_name(name, clean);
@@ -251,7 +297,7 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, i
     if (err && fd >= 0)
         (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
     if (err) {
-        give_back(dumps, w, n); /* nothing is there that would count */
+        give_back(dumps, w, file_cost(n)); /* nothing is there that would count */
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));
     }

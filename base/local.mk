@@ -18,6 +18,7 @@ libngdbase_la_SOURCES = \
 	base/lock.c base/lock.h base/lock_rank.h \
 	base/log.c base/log.h \
 	base/mem.c base/mem.h \
+	base/mem_stats.c base/mem_stats.h \
 	base/pages.c base/pages.h \
 	base/path.c base/path.h \
 	base/metrics.c base/metrics.h \

@@ -10,7 +10,6 @@
  * reset. A request that does not fit the next empty block gets a block of its own in front of it.
  */
 #include "base/mem.h"
-#include "base/pages.h"
 #include <malloc.h>
 #include <stdalign.h>
 #include <stdbool.h>
@@ -135,27 +134,6 @@ void ngd_mem_warm(size_t bytes)
             ((volatile char *)pieces[got])[at] = 0;
     while (got > 0)
         free(pieces[--got]);
-}
-
-uint64_t ngd_mem_heap_bytes(void)
-{
-    if (mallctl) {
-        uint64_t epoch = 1;
-        size_t bytes = 0, len = sizeof(bytes);
-
-        /* jemalloc's statistics are a snapshot that is taken when the epoch is written. */
-        if (mallctl("epoch", NULL, NULL, &epoch, sizeof(epoch)) == 0 &&
-            mallctl("stats.allocated", &bytes, &len, NULL, 0) == 0)
-            return bytes - ngd_pages_in_heap();
-        return 0;
-    }
-#if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
-    struct mallinfo2 info = mallinfo2();
-
-    return info.uordblks + info.hblkhd;
-#else
-    return 0;
-#endif
 }
 
 #define ARENA_ALIGN 16

@@ -30,8 +30,6 @@ void ngd_free(void *ptr);
 void ngd_mem_fail_after(int64_t n);
 /* Allocations made through this header by the calling thread since it started. */
 uint64_t ngd_mem_thread_allocs(void);
-/* Host bytes in use (the allocator's own figure; 0 when it cannot tell), without those of base/pages.h. */
-uint64_t ngd_mem_heap_bytes(void);
 /*
  * At the start of a thread: its part of the heap has so many bytes in memory from now on, so that what it allocates
  * first does not wait for the kernel to find pages, which costs as much as what they are then used for. With jemalloc

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define READ_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
+#define TRIES      1000 /* microseconds each; one in seven failed beside two processes that did nothing but rename */
 
 const char *ngd_path_below(const char *dir, const char *path)
 {
@@ -93,17 +94,32 @@ static int walk_below(int dir, const char *path)
     }
 }
 
-int ngd_open_below(int dir, const char *path)
+/* Asks the kernel once. */
+static int try_below(int dir, const char *path)
 {
     struct open_how how = {.flags = READ_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
-    int fd = -1;
 
-    errno = ENOSYS;
-    if (!NGD_FAULT(NO_OPENAT2))
-        fd = (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
-    /* ENOSYS: Linux before 5.6. EPERM: a filter of system calls. EAGAIN: something was moved while ".." was followed.
-     */
-    if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EAGAIN))
+    if (NGD_FAULT(NO_OPENAT2)) {
+        errno = ENOSYS;
+        return -1;
+    }
+    if (NGD_FAULT(OPENAT2_AGAIN)) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return (int)syscall(SYS_openat2, dir, path, &how, sizeof(how));
+}
+
+int ngd_open_below(int dir, const char *path)
+{
+    int fd, tries = 0;
+
+    /* EAGAIN: somebody renamed a file, anywhere on the machine, while the kernel followed a "..". */
+    do
+        fd = try_below(dir, path);
+    while (fd < 0 && errno == EAGAIN && ++tries < TRIES);
+    /* ENOSYS: Linux before 5.6. EPERM: a filter of system calls. */
+    if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
         return fd;
     return walk_below(dir, path);
 }

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "bench/bench_device.h"
 #include "devices/host/cpu.h"
-#include "devices/host/k_gemm.h"
+#include "devices/host/kernels/k_gemm.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -17,21 +17,21 @@ bench_rpc_bench_decode_SOURCES = \
 	bench/rpc/read_memory.c \
 	bench/rpc/read_memory.h \
 	$(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_decode_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_decode_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_tokens_SOURCES = \
 	bench/rpc/bench_tokens.c \
 	bench/rpc/local_model.c \
 	bench/rpc/local_model.h \
 	$(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_tokens_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS)
+bench_rpc_bench_tokens_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_echo_SOURCES = bench/rpc/bench_echo.c $(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_echo_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_echo_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_front_SOURCES = bench/rpc/bench_front.c $(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_front_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_front_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_eager_SOURCES = bench/rpc/bench_eager.c $(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_eager_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_eager_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_prompt_SOURCES = bench/rpc/bench_prompt.c $(NGD_RPC_BENCH_SOURCES)
-bench_rpc_bench_prompt_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_prompt_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_capture_SOURCES = \
 	bench/rpc/bench_capture.c \
 	bench/rpc/bench_rpc.c \
@@ -40,26 +40,26 @@ bench_rpc_bench_capture_SOURCES = \
 	bench/step_graph.c \
 	bench/step_graph.h
 # The heap is a part of what it measures: the one that the daemon has.
-bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_LIBS) $(JEMALLOC_LIBS)
+bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_HF_LIBS) $(JEMALLOC_LIBS)
 # With client processes of their own.
 NGD_CROWD_SOURCES = bench/rpc/crowd.c bench/rpc/crowd.h $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_scale_SOURCES = bench/rpc/bench_scale.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_scale_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_scale_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_fair_SOURCES = bench/rpc/bench_fair.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_fair_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_fair_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_expiry_SOURCES = bench/rpc/bench_expiry.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_expiry_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_expiry_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_killed_SOURCES = bench/rpc/bench_killed.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_killed_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_killed_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_soak_SOURCES = bench/rpc/bench_soak.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_soak_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_soak_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_isolation_SOURCES = bench/rpc/bench_isolation.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_isolation_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_isolation_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_bench_merge_SOURCES = bench/rpc/bench_merge.c $(NGD_CROWD_SOURCES)
-bench_rpc_bench_merge_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_bench_merge_LDADD = $(NGD_CLIENT_HF_LIBS)
 bench_rpc_make_checkpoint_SOURCES = \
 	bench/rpc/bench_rpc.c \
 	bench/rpc/bench_rpc.h \
 	bench/rpc/checkpoint.c \
 	bench/rpc/make_checkpoint.c
-bench_rpc_make_checkpoint_LDADD = $(NGD_CLIENT_LIBS)
+bench_rpc_make_checkpoint_LDADD = $(NGD_CLIENT_HF_LIBS)

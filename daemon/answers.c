@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One entry per (method, request id): UNDER WAY, with its leader and those who wait, or GIVEN, with the answer.
- * Nobody is answered under the lock: an entry that ends gives its list of waiting calls to who ended it.
+ * One entry per (method, request id): UNDER WAY, with those who wait, or GIVEN, with the answer. Nobody is answered
+ * under the lock: an entry that ends gives its list of those who wait to who ended it.
  */
 #include "daemon/answers.h"
 
-#include "base/digest.h"
-#include "base/lock.h"
 #include "base/mem.h"
-#include "daemon/daemon.h"
+#include "daemon/answer_pool.h"
 #include "daemon/identity.h"
-#include "daemon/jobs.h"
-#include "daemon/rpc_methods.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -23,11 +19,11 @@ struct entry {
     struct ngd_list link;      /* answers->entries, oldest first */
     struct ngd_list pool_link; /* given: in the identity's pool */
     struct ngd_answers *answers;
-    const struct ngd_method *method;
+    const void *method;
     char request_id[NGD_REQUEST_ID_MAX + 1];
     uint64_t fingerprint;    /* of the request */
-    struct ngd_call *leader; /* NULL: given */
-    struct ngd_list waiting; /* calls, by answer_link */
+    bool given;              /* otherwise it is under way */
+    struct ngd_list waiting; /* struct ngd_asker */
     uint8_t *data;           /* NULL: larger than ANSWER_MAX */
     size_t n;
     uint64_t charged;
@@ -42,13 +38,6 @@ struct ngd_answers {
 };
 
 /* Nobody else has it yet. */
-void ngd_answer_pool_init(struct ngd_answer_pool *pool) NGD_NO_THREAD_SAFETY
-{
-    ngd_mutex_init(&pool->lock, NGD_RANK_ANSWERS);
-    ngd_list_init(&pool->kept);
-}
-
-/* The same. */
 ngd_status_t ngd_answers_create(struct ngd_identity *identity, struct ngd_answers **answers_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_answers *answers = NGD_NEW(struct ngd_answers);
@@ -83,28 +72,27 @@ void ngd_answers_destroy(struct ngd_answers *answers)
     ngd_free(answers);
 }
 
-static struct entry *find(struct ngd_answers *answers, const struct ngd_call *call) NGD_REQUIRES(answers->pool->lock)
+static struct entry *find(struct ngd_answers *answers, const struct ngd_asker *asker) NGD_REQUIRES(answers->pool->lock)
 {
     ngd_list_for_each (pos, &answers->entries) {
         struct entry *e = ngd_container_of(pos, struct entry, link);
 
-        if (e->method == call->method && strcmp(e->request_id, call->request_id) == 0)
+        if (e->method == asker->method && strcmp(e->request_id, asker->request_id) == 0)
             return e;
     }
     return NULL;
 }
 
-static struct entry *add(struct ngd_answers *answers, struct ngd_call *call, uint64_t print)
+static struct entry *add(struct ngd_answers *answers, const struct ngd_asker *asker, uint64_t print)
     NGD_REQUIRES(answers->pool->lock)
 {
     struct entry *e = NGD_NEW(struct entry);
 
     if (!e)
         return NULL;
-    e->method = call->method;
-    snprintf(e->request_id, sizeof(e->request_id), "%s", call->request_id);
+    e->method = asker->method;
+    snprintf(e->request_id, sizeof(e->request_id), "%s", asker->request_id);
     e->fingerprint = print;
-    e->leader = call;
     e->answers = answers;
     ngd_list_init(&e->pool_link);
     ngd_list_init(&e->waiting);
@@ -112,104 +100,41 @@ static struct entry *add(struct ngd_answers *answers, struct ngd_call *call, uin
     return e;
 }
 
-/* ---- a repetition ---- */
-
-static void repeat_answer(struct ngd_call *call, const uint8_t *data, size_t n)
+ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_asker *asker, uint64_t print,
+                                     uint8_t **data_p, size_t *n_p)
 {
-    struct ngd_diag diag = {0};
+    ngd_answer_place_t place = NGD_ANSWER_GIVEN;
+    struct entry *e;
 
-    if (!data) {
-        ngd_diag_set(
-            &diag, NGD_ERR_ALREADY_EXISTS,
-            "the first call with this request id was served, but its answer of %zu bytes was too large to keep; "
-            "do not repeat it, ask for the state of what it changed",
-            n);
-        ngd_call_fail(call, NGD_ERR_ALREADY_EXISTS, &diag);
-    } else if (call->method->kind == NGD_RPC_UNARY) {
-        ngd_call_reply_encoded(call, data, n);
-    } else {
-        ngd_status_t status = ngd_call_send_encoded(call, data, n);
-
-        if (status == NGD_OK)
-            ngd_call_finish(call);
-        else
-            ngd_call_fail(call, status, NULL);
-    }
-}
-
-static void refuse_reuse(struct ngd_call *call)
-{
-    struct ngd_diag diag = {0};
-
-    ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
-                 "request id \"%s\" belongs to an earlier call with another request; take a new id for a new request",
-                 call->request_id);
-    ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
-}
-
-enum place { LEADS, WAITS, IS_ANSWERED, IS_OTHER, NO_MEMORY };
-
-/* *data_p: a copy of the answer, for IS_ANSWERED. */
-static enum place take_place(struct ngd_answers *answers, struct ngd_call *call, uint64_t print, uint8_t **data_p,
-                             size_t *n_p) NGD_REQUIRES(answers->pool->lock)
-{
-    struct entry *e = find(answers, call);
-
-    if (!e)
-        return add(answers, call, print) ? LEADS : NO_MEMORY;
-    if (e->fingerprint != print)
-        return IS_OTHER;
-    if (e->leader) {
-        ngd_list_push_back(&e->waiting, &call->answer_link);
-        atomic_store(&call->waits, true);
-        return WAITS;
-    }
-    *n_p = e->n;
-    if (!e->data)
-        return IS_ANSWERED;
-    *data_p = ngd_memdup(e->data, e->n + 1); /* one more, so that an empty answer has memory too */
-    return *data_p ? IS_ANSWERED : NO_MEMORY;
-}
-
-bool ngd_answers_begin(struct ngd_answers *answers, struct ngd_call *call, const void *msg, const uint8_t *bytes,
-                       size_t n)
-{
-    uint64_t print = ngd_hash64(bytes, n, 0);
-    uint8_t *data = NULL;
-    size_t n_data = 0;
-    enum place place;
-
-    call->answer_msg = msg;
+    *data_p = NULL;
+    *n_p = 0;
     ngd_mutex_lock(&answers->pool->lock);
-    place = take_place(answers, call, print, &data, &n_data);
-    call->leads = place == LEADS;
+    e = find(answers, asker);
+    if (!e) {
+        place = add(answers, asker, print) ? NGD_ANSWER_LEADS : NGD_ANSWER_NO_MEMORY;
+    } else if (e->fingerprint != print) {
+        place = NGD_ANSWER_REUSED;
+    } else if (!e->given) {
+        ngd_list_push_back(&e->waiting, &asker->link);
+        place = NGD_ANSWER_WAITS;
+    } else if (e->data) {
+        *data_p = ngd_memdup(e->data, e->n + 1); /* one more, so that an empty answer has memory too */
+        place = *data_p ? NGD_ANSWER_GIVEN : NGD_ANSWER_NO_MEMORY;
+    }
+    if (place == NGD_ANSWER_GIVEN)
+        *n_p = e->n;
     ngd_mutex_unlock(&answers->pool->lock);
-    if (place == IS_ANSWERED)
-        repeat_answer(call, data, n_data);
-    else if (place == IS_OTHER)
-        refuse_reuse(call);
-    else if (place == NO_MEMORY)
-        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
-    ngd_free(data);
-    return place == LEADS;
+    return place;
 }
 
 /* ---- the end of a leader ---- */
 
-/* Those who wait, for who answers them. */
 static void take_waiting(struct entry *e, struct ngd_list *waiting)
 {
     struct ngd_list *link;
 
     while ((link = ngd_list_pop_front(&e->waiting)))
         ngd_list_push_back(waiting, link);
-}
-
-static struct ngd_call *pop(struct ngd_list *waiting)
-{
-    struct ngd_list *link = ngd_list_pop_front(waiting);
-
-    return link ? ngd_container_of(link, struct ngd_call, answer_link) : NULL;
 }
 
 /* Of whichever session of the identity. */
@@ -228,7 +153,7 @@ static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answe
 
         if (answers->n_kept < KEPT_MAX && answers->bytes + n <= BYTES_MAX)
             return;
-        if (!e->leader)
+        if (e->given)
             forget(e);
     }
 }
@@ -263,75 +188,39 @@ static void keep(struct ngd_answers *answers, struct entry *e, const uint8_t *da
     e->charged = sizeof(*e) + (e->data ? n + 1 : 0);
     ngd_identity_hold(answers->identity, NGD_QUOTA_ANSWERS, e->charged);
     ngd_list_push_back(&answers->pool->kept, &e->pool_link);
-    e->leader = NULL;
+    e->given = true;
     answers->n_kept++;
     answers->bytes += e->data ? n : 0;
     ngd_list_remove(&e->link); /* in the order in which they were given */
     ngd_list_push_back(&answers->entries, &e->link);
 }
 
-void ngd_answers_succeeded(struct ngd_answers *answers, struct ngd_call *call, const uint8_t *data, size_t n)
+void ngd_answers_succeeded(struct ngd_answers *answers, const struct ngd_asker *leader, const uint8_t *data, size_t n,
+                           struct ngd_list *waiting)
 {
-    struct ngd_list waiting;
-    struct ngd_call *other;
     struct entry *e;
 
-    ngd_list_init(&waiting);
     ngd_mutex_lock(&answers->pool->lock);
-    call->leads = false;
-    e = find(answers, call);
+    e = find(answers, leader);
     keep(answers, e, data, n);
-    take_waiting(e, &waiting);
+    take_waiting(e, waiting);
     ngd_mutex_unlock(&answers->pool->lock);
-    while ((other = pop(&waiting)))
-        repeat_answer(other, data, n);
 }
 
-static void serve(struct ngd_job *job)
+struct ngd_asker *ngd_answers_failed(struct ngd_answers *answers, const struct ngd_asker *leader, bool pass_on,
+                                     struct ngd_list *waiting)
 {
-    struct ngd_call *call = ngd_container_of(job, struct ngd_call, answer_job);
-
-    if (atomic_load(&call->cancelled))
-        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
-    else
-        call->method->ops->request(call, call->answer_msg);
-}
-
-/* The first that waits leads now, on a job thread: whoever ends a leader may be in the middle of other work. */
-static struct ngd_call *promote(struct entry *e)
-{
-    struct ngd_call *next = pop(&e->waiting);
-
-    if (!next)
-        return NULL;
-    e->leader = next;
-    next->leads = true;
-    atomic_store(&next->waits, false);
-    return next;
-}
-
-void ngd_answers_failed(struct ngd_answers *answers, struct ngd_call *call, ngd_status_t status,
-                        const struct ngd_diag *diag)
-{
-    struct ngd_call *next = NULL, *other;
-    struct ngd_list waiting;
+    struct ngd_asker *next = NULL;
     struct entry *e;
 
-    ngd_list_init(&waiting);
     ngd_mutex_lock(&answers->pool->lock);
-    call->leads = false;
-    e = find(answers, call);
-    if (atomic_load(&call->cancelled))
-        next = promote(e);
+    e = find(answers, leader);
+    if (pass_on)
+        next = ngd_asker_pop(&e->waiting);
     if (!next) {
-        take_waiting(e, &waiting);
+        take_waiting(e, waiting);
         free_entry(e);
     }
     ngd_mutex_unlock(&answers->pool->lock);
-    if (next) {
-        next->answer_job.fn = serve;
-        ngd_jobs_add_for(next->daemon->jobs, &next->answer_job, next->identity->key);
-    }
-    while ((other = pop(&waiting)))
-        ngd_call_fail(other, status, diag);
+    return next;
 }

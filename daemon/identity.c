@@ -165,7 +165,7 @@ struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity)
     }
     ngd_mutex_unlock(&table->lock);
     if (last) {
-        ngd_mutex_fini(&identity->answers.lock);
+        ngd_answer_pool_fini(&identity->answers);
         ngd_free(identity);
     }
     return NULL;

@@ -16,15 +16,15 @@
 #include "base/charge.h"
 #include "base/lock.h"
 #include "base/status.h"
-#include "daemon/answers.h"
-#include "daemon/front/h2_guard.h"
+#include "daemon/answer_pool.h"
 #include "daemon/quotas.h"
-#include "scheduler/share.h"
+#include "scheduler/run/share.h"
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-#define NGD_IDENTITY_MAX 160
+#define NGD_IDENTITY_MAX     160
+#define NGD_IDENTITY_BUCKETS 9 /* NGD_H2_BUCKETS of the front, which is above */
 
 /* One count of an identity, for what is charged below the daemon. */
 struct ngd_identity_payer {
@@ -45,7 +45,7 @@ struct ngd_identity {
     _Atomic uint64_t withdrawn; /* calls that their client took back, and that the daemon still has */
     struct ngd_identity_payer payers[NGD_QUOTA_KINDS];
     struct ngd_answer_pool answers;
-    ngd_nsec_t frame_buckets[NGD_H2_BUCKETS]; /* the front's thread */
+    ngd_nsec_t frame_buckets[NGD_IDENTITY_BUCKETS]; /* the front's thread */
 };
 
 struct ngd_identities;

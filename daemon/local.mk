@@ -1,19 +1,74 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# All but main is a library, for the unit tests of what needs no gRPC server.
-noinst_LTLIBRARIES += libngddaemon.la
+# One library for each folder, the lower first; each may use those before it (tests/meta/floors.py):
+#
+#   libngddaemon.la    the parts that the others share: sessions, identities, peers, models, jobs, ...
+#   libngdfront.la     clients' connections, before gRPC
+#   libngdrpc.la       the gRPC server and its calls
+#   libngdcontrol.la   what looks after the whole: listening, draining, statistics, the watchdog
+#   libngdhandlers.la  the methods
+#
+# All but startup and main is in libraries, for the unit tests of what needs no gRPC server.
+noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la
 libngddaemon_la_SOURCES = \
 	daemon/access.c \
 	daemon/access.h \
+	daemon/answer_pool.h \
 	daemon/answers.c \
 	daemon/answers.h \
-	daemon/call_job.c \
-	daemon/call_job.h \
 	daemon/daemon.h \
 	daemon/device_list.c \
 	daemon/device_list.h \
-	daemon/drain.c \
-	daemon/drain.h \
+	daemon/health.c \
+	daemon/health.h \
+	daemon/http.c \
+	daemon/http.h \
+	daemon/http_request.c \
+	daemon/http_request.h \
+	daemon/identity.c \
+	daemon/identity.h \
+	daemon/jobs.c \
+	daemon/jobs.h \
+	daemon/load.h \
+	daemon/load_share.c \
+	daemon/load_share.h \
+	daemon/load_slices.c \
+	daemon/load_slices.h \
+	daemon/loader.c \
+	daemon/loader.h \
+	daemon/lockfile.c \
+	daemon/lockfile.h \
+	daemon/models.c \
+	daemon/models.h \
+	daemon/object.c \
+	daemon/object.h \
+	daemon/options.c \
+	daemon/options.h \
+	daemon/patterns.c \
+	daemon/patterns.h \
+	daemon/peers.c \
+	daemon/peers.h \
+	daemon/quotas.h \
+	daemon/reactor.c \
+	daemon/reactor.h \
+	daemon/reflection.c \
+	daemon/reflection.h \
+	daemon/safetensors.c \
+	daemon/safetensors.h \
+	daemon/sandbox.c \
+	daemon/sandbox.h \
+	daemon/sdnotify.c \
+	daemon/sdnotify.h \
+	daemon/session.c \
+	daemon/session.h \
+	daemon/sockets.c \
+	daemon/sockets.h \
+	daemon/stream.h \
+	daemon/wire.c \
+	daemon/wire.h
+libngdfront_la_SOURCES = \
+	daemon/front/bytes.c \
+	daemon/front/bytes.h \
 	daemon/front/conn.c \
 	daemon/front/front.c \
 	daemon/front/front.h \
@@ -30,109 +85,85 @@ libngddaemon_la_SOURCES = \
 	daemon/front/tls_names.c \
 	daemon/front/tls_names.h \
 	daemon/front/wire_io.h \
-	daemon/front/wire_plain.c \
-	daemon/graph_info.c \
-	daemon/graph_info.h \
-	daemon/health.h \
-	daemon/http.c \
-	daemon/http.h \
-	daemon/http_request.c \
-	daemon/http_request.h \
-	daemon/identity.c \
-	daemon/identity.h \
-	daemon/jobs.c \
-	daemon/jobs.h \
-	daemon/listener.c \
-	daemon/listener.h \
-	daemon/loader.c \
-	daemon/loader.h \
-	daemon/lockfile.c \
-	daemon/lockfile.h \
-	daemon/logprobs.c \
-	daemon/logprobs.h \
-	daemon/models.c \
-	daemon/models.h \
-	daemon/object.c \
-	daemon/object.h \
-	daemon/options.c \
-	daemon/options.h \
-	daemon/patterns.c daemon/patterns.h \
-	daemon/quotas.h \
-	daemon/peers.c \
-	daemon/peers.h \
-	daemon/reactor.c \
-	daemon/reactor.h \
-	daemon/reflection.c \
-	daemon/reflection.h \
-	daemon/rpc_admin.c \
-	daemon/rpc_call.c \
-	daemon/rpc_call.h \
-	daemon/rpc_checkup.c \
-	daemon/rpc_recv.c \
-	daemon/rpc_send.c \
-	daemon/rpc_generate.c \
-	daemon/rpc_beat.c \
-	daemon/rpc_beat.h \
-	daemon/rpc_bind.c \
-	daemon/rpc_buckets.c \
-	daemon/rpc_examine.c \
-	daemon/rpc_explain.c \
-	daemon/rpc_graphs.c \
-	daemon/rpc_groups.c \
-	daemon/rpc_graphs.h \
-	daemon/rpc_health.c \
-	daemon/rpc_int.h \
-	daemon/rpc_load.c \
-	daemon/rpc_log.c \
-	daemon/rpc_log.h \
-	daemon/rpc_memory.c \
-	daemon/rpc_methods.c \
-	daemon/rpc_methods.h \
-	daemon/rpc_models.c \
-	daemon/rpc_options.c \
-	daemon/rpc_patterns.c \
-	daemon/rpc_reflection.c \
-	daemon/rpc_replay.c \
-	daemon/rpc_replay_read.c daemon/rpc_replay_read.h \
-	daemon/rpc_replay_types.c daemon/rpc_replay_types.h \
-	daemon/rpc_sequences.c \
-	daemon/rpc_sequences.h \
-	daemon/rpc_server.c \
-	daemon/rpc_server.h \
-	daemon/rpc_sessions.c \
-	daemon/rpc_store.c \
-	daemon/rpc_timeline.c \
-	daemon/safetensors.c \
-	daemon/safetensors.h \
-	daemon/sdnotify.c \
-	daemon/sdnotify.h \
-	daemon/session.c \
-	daemon/session.h \
-	daemon/sockets.c \
-	daemon/sockets.h \
-	daemon/startup.c \
-	daemon/startup.h \
-	daemon/stats.c \
-	daemon/stats.h \
-	daemon/stats_http.c \
-	daemon/stats_http.h \
-	daemon/stop_guard.c \
-	daemon/stop_guard.h \
-	daemon/timing.h \
-	daemon/turn.c \
-	daemon/turn.h \
-	daemon/watchdog.c \
-	daemon/watchdog.h \
-	daemon/wire.c \
-	daemon/wire_bounds.def \
-	daemon/wire.h \
-	daemon/wire_check.c \
-	daemon/wire_check.h
-NGD_DAEMON_LIBS = libngddaemon.la $(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) \
-	$(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
+	daemon/front/wire_plain.c
+libngdrpc_la_SOURCES = \
+	daemon/rpc/call_job.c \
+	daemon/rpc/call_job.h \
+	daemon/rpc/repeat.c \
+	daemon/rpc/repeat.h \
+	daemon/rpc/rpc_beat.c \
+	daemon/rpc/rpc_beat.h \
+	daemon/rpc/rpc_call.c \
+	daemon/rpc/rpc_call.h \
+	daemon/rpc/rpc_calls.c \
+	daemon/rpc/rpc_calls.h \
+	daemon/rpc/rpc_int.h \
+	daemon/rpc/rpc_log.c \
+	daemon/rpc/rpc_log.h \
+	daemon/rpc/rpc_method.h \
+	daemon/rpc/rpc_recv.c \
+	daemon/rpc/rpc_send.c \
+	daemon/rpc/rpc_server.c \
+	daemon/rpc/rpc_server.h \
+	daemon/rpc/rpc_state.h \
+	daemon/rpc/turn.c \
+	daemon/rpc/turn.h \
+	daemon/rpc/wire_bounds.def \
+	daemon/rpc/wire_check.c \
+	daemon/rpc/wire_check.h
+libngdcontrol_la_SOURCES = \
+	daemon/control/drain.c \
+	daemon/control/drain.h \
+	daemon/control/listener.c \
+	daemon/control/listener.h \
+	daemon/control/stats.c \
+	daemon/control/stats.h \
+	daemon/control/stats_http.c \
+	daemon/control/stats_http.h \
+	daemon/control/stop_guard.c \
+	daemon/control/stop_guard.h \
+	daemon/control/watchdog.c \
+	daemon/control/watchdog.h
+libngdhandlers_la_SOURCES = \
+	daemon/handlers/admin.c \
+	daemon/handlers/bind.c \
+	daemon/handlers/buckets.c \
+	daemon/handlers/checkup.c \
+	daemon/handlers/examine.c \
+	daemon/handlers/explain.c \
+	daemon/handlers/generate.c \
+	daemon/handlers/graph_info.c \
+	daemon/handlers/graph_info.h \
+	daemon/handlers/graphs.c \
+	daemon/handlers/graphs.h \
+	daemon/handlers/groups.c \
+	daemon/handlers/health.c \
+	daemon/handlers/load.c \
+	daemon/handlers/logprobs.c \
+	daemon/handlers/logprobs.h \
+	daemon/handlers/memory.c \
+	daemon/handlers/methods.c \
+	daemon/handlers/methods.h \
+	daemon/handlers/models.c \
+	daemon/handlers/options.c \
+	daemon/handlers/patterns.c \
+	daemon/handlers/reflection.c \
+	daemon/handlers/replay.c \
+	daemon/handlers/replay_read.c \
+	daemon/handlers/replay_read.h \
+	daemon/handlers/replay_types.c \
+	daemon/handlers/replay_types.h \
+	daemon/handlers/sequences.c \
+	daemon/handlers/sequences.h \
+	daemon/handlers/sessions.c \
+	daemon/handlers/store.c \
+	daemon/handlers/timeline.c \
+	daemon/handlers/timing.h
+NGD_DAEMON_LIBS = libngdhandlers.la libngdcontrol.la libngdrpc.la libngdfront.la libngddaemon.la \
+	$(NGD_SCHEDULER_LIBS) $(NGD_PROTO_LIBS) $(GRPC_LIBS) $(LIBEVENT_LIBS) $(SSL_LIBS) $(JANSSON_LIBS) $(SYSTEMD_LIBS)
 
 sbin_PROGRAMS += npugraphd
-npugraphd_SOURCES = daemon/main.c
+npugraphd_SOURCES = daemon/main.c daemon/startup.c daemon/startup.h
 npugraphd_LDADD = $(NGD_DAEMON_LIBS) $(JEMALLOC_LIBS)
 
-EXTRA_DIST += daemon/quotas.def daemon/rpc_methods.def daemon/front/h2_reasons.def
+EXTRA_DIST += daemon/quotas.def daemon/handlers/methods.def daemon/front/h2_reasons.def

@@ -2,10 +2,10 @@
 /* npugraphd: options, start, loop, stop. */
 #include "base/fault.h"
 #include "base/log.h"
+#include "daemon/control/stop_guard.h"
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
 #include "daemon/startup.h"
-#include "daemon/stop_guard.h"
 #include <stdio.h>
 #include <stdlib.h>
 

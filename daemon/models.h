@@ -10,7 +10,7 @@
  * unloaded by force ends when its last sequence does. Threads: any.
  */
 #include "daemon/access.h"
-#include "scheduler/model.h"
+#include "scheduler/model/model.h"
 
 struct ngd_daemon;
 struct ngd_identity;

@@ -9,8 +9,8 @@
  */
 #include "base/lock.h"
 #include "devices/device.h"
-#include "scheduler/group.h"
-#include "scheduler/model.h"
+#include "scheduler/program/group.h"
+#include "scheduler/model/model.h"
 #include <stdatomic.h>
 
 typedef enum ngd_object_kind {

@@ -7,7 +7,7 @@
  */
 #include "daemon/options.h"
 #include "base/log.h"
-#include "scheduler/policy.h"
+#include "scheduler/lineup/policy.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,10 @@ const struct ngd_config_option ngd_options_table[] = {
      "found wrong (below the first one). Without one, nothing is written.",
      false},
     {"dump-limit", NGD_CONFIG_SIZE, AT(dump_limit), "1G", 0, INT64_C(1) << 50, NULL,
-     "Bytes that diagnostics may write while the daemon runs. 0: no limit.", false},
+     "Bytes that diagnostics may write while the daemon runs: a file counts as whole blocks of 4 KiB and 1 KiB "
+     "besides, "
+     "a directory as 4 KiB. 0: no limit.",
+     false},
     {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
      "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,

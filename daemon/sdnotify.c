@@ -3,13 +3,13 @@
 #include "base/mem.h"
 #include "daemon/daemon.h"
 #include "daemon/reactor.h"
-#include "daemon/watchdog.h"
 
 #ifdef NGD_HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
 
 struct ngd_sdnotify {
-    struct ngd_daemon *daemon;
+    const struct ngd_daemon *daemon;
+    bool (*lives)(const struct ngd_daemon *d);
     struct ngd_reactor_watch *timer;
 };
 
@@ -17,7 +17,7 @@ static void pat(void *arg)
 {
     const struct ngd_sdnotify *sd = arg;
 
-    if (ngd_watchdog_threads_answer(sd->daemon))
+    if (sd->lives(sd->daemon))
         sd_notify(0, "WATCHDOG=1");
 }
 
@@ -28,18 +28,18 @@ ngd_nsec_t ngd_sdnotify_watchdog(void)
     return sd_watchdog_enabled(0, &usec) > 0 && usec < (uint64_t)INT64_MAX / NGD_USEC ? (ngd_nsec_t)usec * NGD_USEC : 0;
 }
 
-ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, bool (*lives)(const struct ngd_daemon *d))
 {
     struct ngd_sdnotify *sd;
     const ngd_nsec_t within = ngd_sdnotify_watchdog();
 
-    (void)diag;
     if (within == 0)
         return NGD_OK;
     sd = NGD_NEW(struct ngd_sdnotify);
     if (!sd)
         return NGD_ERR_NO_MEMORY;
     sd->daemon = d;
+    sd->lives = lives;
     d->sdnotify = sd;
     return ngd_reactor_every(d->reactor, within / 3, pat, sd, &sd->timer);
 }
@@ -71,10 +71,10 @@ int ngd_sdnotify_listen_fds(int *first_p)
 
 #else
 
-ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag)
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, bool (*lives)(const struct ngd_daemon *d))
 {
     (void)d;
-    (void)diag;
+    (void)lives;
     return NGD_OK;
 }
 void ngd_sdnotify_stop(struct ngd_daemon *d)

@@ -8,11 +8,12 @@
  */
 #include "base/clock.h"
 #include "base/status.h"
+#include <stdbool.h>
 
 struct ngd_daemon;
 
-/* Tells systemd that the daemon lives, if it wants to hear that and as long as watchdog.h says so. */
-ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, struct ngd_diag *diag);
+/* Tells systemd that the daemon lives, if it wants to hear that and as long as `lives` says so, on the loop. */
+ngd_status_t ngd_sdnotify_start(struct ngd_daemon *d, bool (*lives)(const struct ngd_daemon *d));
 void ngd_sdnotify_stop(struct ngd_daemon *d);
 /* WatchdogSec; 0: systemd wants none. */
 ngd_nsec_t ngd_sdnotify_watchdog(void);

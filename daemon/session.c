@@ -21,11 +21,11 @@
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/models.h"
-#include "daemon/rpc_methods.h"
+#include "daemon/stream.h"
 #include "proto/npugraph.pb-c.h"
-#include "scheduler/sched.h"
-#include "scheduler/share.h"
-#include "scheduler/usage.h"
+#include "scheduler/run/sched.h"
+#include "scheduler/run/share.h"
+#include "scheduler/run/usage.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,11 +60,11 @@ struct ngd_session {
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
-    struct ngd_call *stream NGD_GUARDED_BY(lock);  /* a reference */
-    bool greeted NGD_GUARDED_BY(lock);             /* the stream's first message is on its way */
-    bool told NGD_GUARDED_BY(lock);                /* the stream, that the daemon drains */
-    struct ngd_call *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
-    struct ngd_list calls NGD_GUARDED_BY(lock);    /* open streaming calls */
+    struct ngd_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
+    bool greeted NGD_GUARDED_BY(lock);               /* the stream's first message is on its way */
+    bool told NGD_GUARDED_BY(lock);                  /* the stream, that the daemon drains */
+    struct ngd_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
+    struct ngd_list streams NGD_GUARDED_BY(lock);    /* open streams */
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
     uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
     uint64_t bytes NGD_GUARDED_BY(lock);
@@ -166,30 +166,30 @@ static void drop_object(struct ngd_object *object)
     ngd_object_unref(object);
 }
 
-static void end_stream(struct ngd_session *s, struct ngd_call *call)
+static void end_stream(const struct ngd_session *s, struct ngd_stream *stream)
 {
     if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
-        ngd_call_end(call, NGD_ERR_SESSION_GONE, "the session has ended");
+        stream->ops->end(stream, NGD_ERR_SESSION_GONE, "the session has ended");
     else /* that is why it has */
-        ngd_call_end(call, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
+        stream->ops->end(stream, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
 }
 
-/* Streams first, so that nothing new is made; each call is ended without the lock, since it detaches itself. */
+/* Streams first, so that nothing new is made; each is ended without the lock, since it detaches itself. */
 static void end_streams(struct ngd_session *s)
 {
     for (;;) {
         struct ngd_list *first;
-        struct ngd_call *call = NULL;
+        struct ngd_stream *stream = NULL;
 
         ngd_mutex_lock(&s->lock);
-        first = ngd_list_pop_front(&s->calls);
+        first = ngd_list_pop_front(&s->streams);
         if (first)
-            call = ngd_call_ref(ngd_container_of(first, struct ngd_call, session_link));
+            stream = ngd_stream_ref(ngd_container_of(first, struct ngd_stream, link));
         ngd_mutex_unlock(&s->lock);
-        if (!call)
+        if (!stream)
             return;
-        end_stream(s, call);
-        ngd_call_unref(call);
+        end_stream(s, stream);
+        ngd_stream_unref(stream);
     }
 }
 
@@ -202,15 +202,15 @@ static void settle(struct ngd_sched *sched)
 /* The client that closed the session hears of its end now, so that it finds free what it had. */
 static void finish_closing(struct ngd_session *s)
 {
-    struct ngd_call *call;
+    struct ngd_stream *stream;
 
     ngd_mutex_lock(&s->lock);
-    call = s->closing;
+    stream = s->closing;
     s->closing = NULL;
     ngd_mutex_unlock(&s->lock);
-    if (call)
-        ngd_call_finish(call);
-    ngd_call_unref(call);
+    if (stream)
+        stream->ops->finish(stream);
+    ngd_stream_unref(stream);
 }
 
 static void reap(struct ngd_job *job)
@@ -256,7 +256,7 @@ static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
 static void finish_end(struct ngd_session *s)
 {
     struct ngd_sessions *all = s->sessions;
-    struct ngd_call *stream;
+    struct ngd_stream *stream;
 
     if (NGD_FAULT(END_LATE))
         nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
@@ -266,7 +266,7 @@ static void finish_end(struct ngd_session *s)
     ngd_mutex_unlock(&s->lock);
     if (stream)
         end_stream(s, stream);
-    ngd_call_unref(stream);
+    ngd_stream_unref(stream);
     ngd_mutex_lock(&all->lock);
     ngd_list_remove(&s->link);
     all->n--;
@@ -277,7 +277,7 @@ static void finish_end(struct ngd_session *s)
     ngd_jobs_add_for(all->daemon->reaper, &s->job, s->identity->key);
 }
 
-bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broken)
+bool ngd_session_left(struct ngd_session *s, struct ngd_stream *stream, bool broken)
 {
     bool end, mine = false;
 
@@ -288,7 +288,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broke
     }
     s->stream = NULL;
     if (!broken)
-        s->closing = ngd_call_ref(stream);
+        s->closing = ngd_stream_ref(stream);
     end = !broken || s->grace == 0;
     if (end) {
         mine = claim_end(s);
@@ -297,7 +297,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_call *stream, bool broke
         s->broken_at = ngd_now();
     }
     ngd_mutex_unlock(&s->lock);
-    ngd_call_unref(stream);
+    ngd_stream_unref(stream);
     if (broken)
         ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
     if (mine)
@@ -335,7 +335,6 @@ void ngd_sessions_expire(struct ngd_sessions *all)
 /* ---- opening -------------------------------------------------------------------------------------------------------
  */
 
-/* All sessions of an identity have one share. */
 static ngd_status_t open_streams(struct ngd_session *s)
 {
     ngd_status_t status = ngd_events_create(&s->events);
@@ -345,6 +344,7 @@ static ngd_status_t open_streams(struct ngd_session *s)
     return status;
 }
 
+/* All sessions of an identity have one share. */
 static ngd_status_t open_share(struct ngd_session *s)
 {
     const struct ngd_daemon *d = s->sessions->daemon;
@@ -361,7 +361,8 @@ static ngd_status_t open_share(struct ngd_session *s)
     return ngd_share_open(d->sched, s->identity->name, &params, &s->share, NULL);
 }
 
-static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stream, struct ngd_session **session_p)
+static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_session_client *client,
+                                 struct ngd_session **session_p)
 {
     struct ngd_session *s = NGD_NEW(struct ngd_session);
 
@@ -370,9 +371,9 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     s->sessions = all;
     s->refs = 1;
     ngd_mutex_init(&s->lock, NGD_RANK_SESSION);
-    ngd_list_init(&s->calls);
+    ngd_list_init(&s->streams);
     ngd_list_init(&s->link);
-    s->identity = ngd_identity_ref(stream->identity);
+    s->identity = ngd_identity_ref(client->identity);
     if (ngd_handle_table_create(OBJECTS_MAX, &s->objects) != NGD_OK || open_streams(s) != NGD_OK ||
         ngd_answers_create(s->identity, &s->answers) != NGD_OK || open_share(s) != NGD_OK ||
         !(s->usage = ngd_usage_create()) || getrandom(&s->id, sizeof(s->id), 0) != sizeof(s->id) ||
@@ -382,15 +383,16 @@ static ngd_status_t make_session(struct ngd_sessions *all, struct ngd_call *stre
     }
     s->id = s->id >> 1 | 1; /* not 0, and an int64 for JSON and other languages */
     s->opened = ngd_now();
-    snprintf(s->peer, sizeof(s->peer), "%s", stream->peer);
+    snprintf(s->peer, sizeof(s->peer), "%s", client->peer);
     *session_p = s;
     return NGD_OK;
 }
 
-ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream, const char *client_name,
-                              uint32_t grace_ms, struct ngd_session **session_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session_client *client,
+                              const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
+                              struct ngd_diag *diag)
 {
-    uint64_t max = ngd_identity_room(stream->identity, (uint64_t)all->daemon->options.max_sessions);
+    uint64_t max = ngd_identity_room(client->identity, (uint64_t)all->daemon->options.max_sessions);
     struct ngd_session *s;
     ngd_status_t status;
 
@@ -401,19 +403,19 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
     if (ngd_sessions_count(all) >= max)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
                             "%" PRIu64 " sessions are open, which is max-sessions%s; try again later", max,
-                            stream->identity->admin ? "" : " less what is kept for administrators");
-    status = ngd_identity_take(stream->identity, NGD_QUOTA_SESSIONS, 1, diag);
+                            client->identity->admin ? "" : " less what is kept for administrators");
+    status = ngd_identity_take(client->identity, NGD_QUOTA_SESSIONS, 1, diag);
     if (status != NGD_OK)
         return status;
-    status = make_session(all, stream, &s);
+    status = make_session(all, client, &s);
     if (status != NGD_OK) {
-        ngd_identity_give(stream->identity, NGD_QUOTA_SESSIONS, 1);
+        ngd_identity_give(client->identity, NGD_QUOTA_SESSIONS, 1);
         return ngd_diag_set(diag, status, "out of host memory for a session");
     }
     snprintf(s->client_name, sizeof(s->client_name), "%s", client_name);
     s->grace = (ngd_nsec_t)grace_ms * NGD_MSEC;
     ngd_mutex_lock(&s->lock);
-    s->stream = ngd_call_ref(stream);
+    s->stream = ngd_stream_ref(client->stream);
     ngd_mutex_unlock(&s->lock);
     ngd_mutex_lock(&all->lock);
     s->serial = ++all->serials;
@@ -426,14 +428,15 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, struct ngd_call *stream,
     return NGD_OK;
 }
 
-ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *stream, uint64_t id, const uint8_t *token,
-                                size_t n_token, struct ngd_session **session_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_session_client *client, uint64_t id,
+                                const uint8_t *token, size_t n_token, struct ngd_session **session_p,
+                                struct ngd_diag *diag)
 {
     struct ngd_session *s;
-    struct ngd_call *old = NULL;
+    struct ngd_stream *old = NULL;
     /* An empty field of protobuf-c is NULL, and still a token: a wrong one. */
     ngd_status_t status =
-        ngd_sessions_find(all, id, stream->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
+        ngd_sessions_find(all, id, client->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
 
     if (status != NGD_OK)
         return status;
@@ -442,14 +445,14 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, struct ngd_call *strea
         status = NGD_ERR_SESSION_GONE;
     } else {
         old = s->stream;
-        s->stream = ngd_call_ref(stream);
+        s->stream = ngd_stream_ref(client->stream);
         s->greeted = s->told = false;
         s->state = OPEN;
     }
     ngd_mutex_unlock(&s->lock);
     if (old) { /* its connection is dead, or the client wants it so */
-        ngd_call_end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
-        ngd_call_unref(old);
+        old->ops->end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
+        ngd_stream_unref(old);
     }
     if (status != NGD_OK) {
         ngd_session_unref(s);
@@ -612,7 +615,7 @@ static void announce(void *ctx, struct ngd_session *s)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__Draining draining = NPUGRAPH__V1__DRAINING__INIT;
-    struct ngd_call *stream = NULL;
+    struct ngd_stream *stream = NULL;
 
     (void)ctx;
     draining.grace_ms = (uint32_t)atomic_load(&s->sessions->drain_grace_ms);
@@ -620,13 +623,14 @@ static void announce(void *ctx, struct ngd_session *s)
     event.draining = &draining;
     ngd_mutex_lock(&s->lock);
     if (s->stream && s->greeted && !s->told) {
-        stream = ngd_call_ref(s->stream);
+        stream = ngd_stream_ref(s->stream);
         s->told = true;
     }
     ngd_mutex_unlock(&s->lock);
-    if (stream && ngd_call_send(stream, &event.base) != NGD_OK) /* its end is an announcement too */
-        ngd_call_end(stream, NGD_ERR_NO_MEMORY, "the drain could not be announced; resume the session to hear of it");
-    ngd_call_unref(stream);
+    if (stream && stream->ops->send(stream, &event.base) != NGD_OK) /* its end is an announcement too */
+        stream->ops->end(stream, NGD_ERR_NO_MEMORY,
+                         "the drain could not be announced; resume the session to hear of it");
+    ngd_stream_unref(stream);
 }
 
 void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
@@ -647,23 +651,23 @@ void ngd_session_greeted(struct ngd_session *s)
 /* ---- streams --------------------------------------------------------------------------------------------------------
  */
 
-void ngd_session_attach(struct ngd_session *s, struct ngd_call *call)
+void ngd_session_attach(struct ngd_session *s, struct ngd_stream *stream)
 {
     bool ended;
 
     ngd_mutex_lock(&s->lock);
     ended = s->state == ENDED;
     if (!ended)
-        ngd_list_push_back(&s->calls, &call->session_link);
+        ngd_list_push_back(&s->streams, &stream->link);
     ngd_mutex_unlock(&s->lock);
     if (ended)
-        end_stream(s, call);
+        end_stream(s, stream);
 }
 
-void ngd_session_detach(struct ngd_session *s, struct ngd_call *call)
+void ngd_session_detach(struct ngd_session *s, struct ngd_stream *stream)
 {
     ngd_mutex_lock(&s->lock);
-    ngd_list_remove(&call->session_link);
+    ngd_list_remove(&stream->link);
     ngd_mutex_unlock(&s->lock);
 }
 

@@ -13,14 +13,13 @@
  */
 #include "base/clock.h"
 #include "daemon/object.h"
-#include <protobuf-c/protobuf-c.h>
 
 struct ngd_answers;
-struct ngd_call;
 struct ngd_daemon;
 struct ngd_identity;
 struct ngd_session;
 struct ngd_sessions;
+struct ngd_stream;
 
 #define NGD_SESSION_TOKEN_BYTES  16
 #define NGD_SESSION_NAME_MAX     64
@@ -35,18 +34,25 @@ uint32_t ngd_sessions_count(struct ngd_sessions *sessions);
 /* Tells every client that the daemon drains. */
 void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_ms);
 
-/* Opens one for the call's identity; *session_p is a reference, and the call its stream. */
-ngd_status_t ngd_session_open(struct ngd_sessions *sessions, struct ngd_call *stream, const char *client_name,
-                              uint32_t grace_ms, struct ngd_session **session_p, struct ngd_diag *diag);
+/* Who opens or resumes a session, and over which stream. Borrowed. */
+struct ngd_session_client {
+    struct ngd_stream *stream;
+    struct ngd_identity *identity;
+    const char *peer; /* its address */
+};
+/* Opens one for the client's identity; *session_p is a reference. */
+ngd_status_t ngd_session_open(struct ngd_sessions *sessions, const struct ngd_session_client *client,
+                              const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
+                              struct ngd_diag *diag);
 /* Takes over one whose connection broke (or is about to be seen as broken). */
-ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, struct ngd_call *stream, uint64_t id,
+ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, const struct ngd_session_client *client, uint64_t id,
                                 const uint8_t *token, size_t n_token, struct ngd_session **session_p,
                                 struct ngd_diag *diag);
 /* Its stream's first message is on its way: from now on others may follow. */
 void ngd_session_greeted(struct ngd_session *session);
-/* The stream is over. broken: the grace period begins; otherwise the session ends, and the call is finished when what
- * the session held is free. False: it will not be, since the session has ended already or has another stream. */
-bool ngd_session_left(struct ngd_session *session, struct ngd_call *stream, bool broken);
+/* The stream is over. broken: the grace period begins; otherwise the session ends, and the stream is finished when
+ * what the session held is free. False: it will not be, since the session has ended already or has another stream. */
+bool ngd_session_left(struct ngd_session *session, struct ngd_stream *stream, bool broken);
 
 /*
  * The session that a call's metadata names; a reference. token: NULL if the metadata has none. SESSION_GONE;
@@ -66,9 +72,9 @@ struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the devi
 struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
 
-/* Streams that end with the session (rpc_call.c). */
-void ngd_session_attach(struct ngd_session *session, struct ngd_call *call);
-void ngd_session_detach(struct ngd_session *session, struct ngd_call *call);
+/* Streams that end with the session. */
+void ngd_session_attach(struct ngd_session *session, struct ngd_stream *stream);
+void ngd_session_detach(struct ngd_session *session, struct ngd_stream *stream);
 
 /* ---- objects ---- */
 

@@ -3,15 +3,20 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include "daemon/control/drain.h"
+#include "daemon/control/listener.h"
+#include "daemon/control/stats.h"
+#include "daemon/control/stats_http.h"
+#include "daemon/control/stop_guard.h"
+#include "daemon/control/watchdog.h"
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
-#include "daemon/drain.h"
 #include "daemon/front/front.h"
 #include "daemon/front/tls_context.h"
+#include "daemon/handlers/methods.h"
 #include "daemon/health.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
-#include "daemon/listener.h"
 #include "daemon/loader.h"
 #include "daemon/lockfile.h"
 #include "daemon/models.h"
@@ -19,17 +24,13 @@
 #include "daemon/peers.h"
 #include "daemon/reactor.h"
 #include "daemon/reflection.h"
-#include "daemon/rpc_log.h"
-#include "daemon/rpc_server.h"
+#include "daemon/rpc/rpc_log.h"
+#include "daemon/rpc/rpc_server.h"
 #include "daemon/sdnotify.h"
 #include "daemon/session.h"
-#include "daemon/stats.h"
-#include "daemon/stats_http.h"
-#include "daemon/stop_guard.h"
-#include "daemon/watchdog.h"
 #include "graphs/store.h"
 #include "proto/descriptors.h"
-#include "scheduler/sched.h"
+#include "scheduler/run/sched.h"
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -404,7 +405,7 @@ static ngd_status_t start_services(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_status_t status = ngd_reflection_create(ngd_proto_descriptors, ngd_proto_descriptors_len, &d->reflection);
 
     if (status == NGD_OK)
-        status = ngd_health_create(d, &d->health);
+        status = ngd_health_create(&d->health);
     if (status == NGD_OK)
         status = ngd_drain_create(d, &d->drain);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the services cannot be made");
@@ -423,7 +424,7 @@ static void stop_services(struct ngd_daemon *d)
 static ngd_status_t start_server(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_rpc_log_start();
-    return ngd_rpc_server_create(d, &d->rpc, diag);
+    return ngd_rpc_server_create(d, ngd_methods, ngd_n_methods, &d->rpc, diag);
 }
 
 static void stop_server(struct ngd_daemon *d)
@@ -505,6 +506,12 @@ static void stop_listeners(struct ngd_daemon *d)
     d->listeners = NULL;
 }
 
+static ngd_status_t start_systemd(struct ngd_daemon *d, struct ngd_diag *diag)
+{
+    (void)diag;
+    return ngd_sdnotify_start(d, ngd_watchdog_threads_answer);
+}
+
 static ngd_status_t start_serving(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_rpc_server_start(d->rpc, diag);
@@ -557,7 +564,7 @@ static const struct part parts[] = {
     {"hot keys", start_hot, stop_hot},
     {"statistics", ngd_stats_http_start, ngd_stats_http_stop},
     {"watchdog", ngd_watchdog_start, ngd_watchdog_stop},
-    {"systemd", ngd_sdnotify_start, ngd_sdnotify_stop},
+    {"systemd", start_systemd, ngd_sdnotify_stop},
     {"serving", start_serving, stop_serving},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_DAEMON_WIRE_H
-#define NGD_DAEMON_WIRE_H
+#ifndef NGD_DAEMON_RPC_WIRE_H
+#define NGD_DAEMON_RPC_WIRE_H
 
 /*
  * The protobuf wire format by hand, where generated code would copy or cannot point into a message: replays, uploads,

@@ -97,6 +97,9 @@ struct ngd_backend_stream {
     void (*destroy)(void *dev, void *stream);
     ngd_status_t (*launch)(void *stream, void *inst, struct ngd_launch *launch);
     ngd_status_t (*run)(void *stream, void *inst, struct ngd_launch *launch); /* optional: launch + sync */
+    /* Optional: true if a launch of inst on this stream captures nothing first. The stream's user calls it; it must
+     * not block. */
+    bool (*ready)(void *stream, void *inst);
     ngd_status_t (*callback)(void *stream, void (*fn)(void *arg), void *arg);
     ngd_status_t (*sync)(void *stream);
     ngd_status_t (*status)(void *stream);

@@ -196,6 +196,12 @@ void ngd_instance_destroy(struct ngd_instance *inst);
 /* Charges its host memory, until it is destroyed; once. */
 ngd_status_t ngd_instance_charge(struct ngd_instance *inst, struct ngd_payer *payer, struct ngd_diag *diag);
 struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst);
+/*
+ * True if a launch on the stream begins at once: it has nothing to bind again and nothing to capture. Only the stream's
+ * user calls it. Before the launch, one thing can still change the answer: a capture on another stream of a device that
+ * has no stream left may take this instance's graph away, the least recently used graph first.
+ */
+bool ngd_instance_ready(const struct ngd_instance *inst, struct ngd_stream *stream);
 
 /* ---- streams, events, launches ------------------------------------------------------------------------ */
 

@@ -269,6 +269,18 @@ struct ngd_exec *ngd_instance_exec(const struct ngd_instance *inst)
     return inst->exec;
 }
 
+static bool is_bound(const struct ngd_instance *inst)
+{
+    return inst->pool_generation == atomic_load_explicit(&inst->pool->generation, memory_order_acquire);
+}
+
+bool ngd_instance_ready(const struct ngd_instance *inst, struct ngd_stream *stream)
+{
+    const struct ngd_backend_stream *s = &stream->dev->backend->stream;
+
+    return is_bound(inst) && (!s->ready || s->ready(stream->handle, inst->handle));
+}
+
 /* ---- launches: checks -------------------------------------------------------------------------------- */
 
 static uint64_t io_bytes(const struct ngd_plan_io *io, const int64_t *symbols)
@@ -443,7 +455,7 @@ static ngd_status_t prepare(struct ngd_instance *inst, struct ngd_launch *launch
     launch->diag.status = NGD_OK;
     launch->diag.text[0] = '\0';
     launch->device_time = 0;
-    if (inst->pool_generation == atomic_load_explicit(&inst->pool->generation, memory_order_acquire))
+    if (is_bound(inst))
         return NGD_OK;
     launch->status = bind(inst, &launch->diag);
     for (uint32_t i = 0; launch->status && i < inst->exec->n_comms; i++) /* other ranks wait for this one */

@@ -3,7 +3,7 @@
 # The device contract and its backends. Files of one instruction set are libraries of their own, because their
 # flags are: a function of theirs must not be what the linker keeps for everybody.
 noinst_LTLIBRARIES += libngddevices.la
-include $(top_srcdir)/devices/host/kernels.mk
+include $(top_srcdir)/devices/host/kernels/kernels.mk
 
 libngddevices_la_SOURCES = \
 	devices/backend.h \
@@ -35,9 +35,9 @@ libngddevices_la_SOURCES = \
 	devices/host/lanes.h \
 	devices/host/meeting.c \
 	devices/host/meeting.h \
-	devices/host/kernel.h \
-	devices/host/kernels.c \
-	devices/host/kernels_core.def \
+	devices/host/kernels/kernel.h \
+	devices/host/kernels/kernels.c \
+	devices/host/kernels/kernels_core.def \
 	devices/host/static.h \
 	devices/host/static_emit.c \
 	devices/host/static_files.c \
@@ -53,37 +53,35 @@ NGD_KERNEL_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) -ffp-contract=off
 noinst_LTLIBRARIES += libngddevices_kernels.la
 libngddevices_kernels_la_CFLAGS = $(NGD_KERNEL_CFLAGS)
 libngddevices_kernels_la_SOURCES = \
-	devices/host/k_attention.c \
-	devices/host/k_attention.h \
-	devices/host/k_attention_impl.h \
-	devices/host/k_attention_scalar.c \
-	devices/host/k_collective.c \
-	devices/host/k_gemm.c \
-	devices/host/k_gemm.h \
-	devices/host/k_gemm_impl.h \
-	devices/host/k_gemm_scalar.c \
-	devices/host/k_gemm_xsmm.c \
-	devices/host/k_kvcache.c \
-	devices/host/k_linear_fused.c \
-	devices/host/k_qk_scatter.c \
-	devices/host/k_sample.c \
-	devices/host/k_sample.h \
-	devices/host/k_sample_impl.h \
-	devices/host/k_sample_scalar.c \
-	devices/host/unroll.h \
+	devices/host/kernels/k_attention.c \
+	devices/host/kernels/k_attention.h \
+	devices/host/kernels/k_attention_impl.h \
+	devices/host/kernels/k_collective.c \
+	devices/host/kernels/k_gemm.c \
+	devices/host/kernels/k_gemm.h \
+	devices/host/kernels/k_gemm_impl.h \
+	devices/host/kernels/k_gemm_scalar.c \
+	devices/host/kernels/k_gemm_xsmm.c \
+	devices/host/kernels/k_kvcache.c \
+	devices/host/kernels/k_linear_fused.c \
+	devices/host/kernels/k_qk_scatter.c \
+	devices/host/kernels/k_sample.c \
+	devices/host/kernels/k_sample.h \
+	devices/host/kernels/k_sample_impl.h \
+	devices/host/kernels/unroll.h \
 	$(NGD_HOST_KERNEL_SOURCES)
 
 # What static kernels are made of, as C strings: the sources of their kernels and every header that these include.
 NGD_STATIC_FILES = \
 	base/charge.h base/clock.h base/digest.h base/dtype.c base/dtype.def base/dtype.h base/mem.h base/status.def base/status.h base/strbuf.h \
 	devices/device.h devices/static_results.def \
-	devices/host/by_isa.h devices/host/k_attention.c devices/host/k_attention.h devices/host/k_attention_impl.h \
-	devices/host/k_cast.h devices/host/k_cast_impl.h devices/host/k_gemm.c devices/host/k_gemm.h \
-	devices/host/k_gemm_impl.h devices/host/k_linear_fused.c devices/host/k_norm.h devices/host/k_norm_impl.h \
-	devices/host/k_qk_scatter.c devices/host/k_rotary.h devices/host/k_rotary_impl.h devices/host/kernel.h \
-	devices/host/nd.h devices/host/simd.h devices/host/simd_avx2_impl.h devices/host/simd_avx512_impl.h \
-	devices/host/simd_math.h devices/host/simd_scalar_impl.h devices/host/static.h devices/host/typed.h \
-	devices/host/unroll.h \
+	devices/host/kernels/by_isa.h devices/host/kernels/k_attention.c devices/host/kernels/k_attention.h devices/host/kernels/k_attention_impl.h \
+	devices/host/kernels/k_cast.h devices/host/kernels/k_cast_impl.h devices/host/kernels/k_gemm.c devices/host/kernels/k_gemm.h \
+	devices/host/kernels/k_gemm_impl.h devices/host/kernels/k_linear_fused.c devices/host/kernels/k_norm.h devices/host/kernels/k_norm_impl.h \
+	devices/host/kernels/k_qk_scatter.c devices/host/kernels/k_rotary.h devices/host/kernels/k_rotary_impl.h devices/host/kernels/kernel.h \
+	devices/host/kernels/nd.h devices/host/kernels/simd.h devices/host/kernels/simd_avx2_impl.h devices/host/kernels/simd_avx512_impl.h \
+	devices/host/kernels/simd_math.h devices/host/kernels/simd_scalar_impl.h devices/host/static.h devices/host/kernels/typed.h \
+	devices/host/kernels/unroll.h \
 	graphs/expr.h graphs/graph.h graphs/key.h graphs/op.h graphs/ops.def graphs/options.def graphs/options.h graphs/plan.h \
 	graphs/relation.h graphs/relations.def
 NGD_STATIC_PATHS = $(addprefix $(top_srcdir)/,$(NGD_STATIC_FILES))
@@ -104,32 +102,20 @@ devices/host/compiler.lo: devices/host/static_flags.inc
 if NGD_AVX2
 noinst_LTLIBRARIES += libngddevices_avx2.la
 libngddevices_avx2_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX2_CFLAGS)
-libngddevices_avx2_la_SOURCES = \
-	devices/host/k_attention_avx2.c \
-	devices/host/k_gemm_avx2.c \
-	devices/host/k_sample_avx2.c \
-	$(NGD_HOST_KERNEL_SOURCES_AVX2)
+libngddevices_avx2_la_SOURCES = $(NGD_HOST_KERNEL_SOURCES_AVX2)
 libngddevices_la_LIBADD += libngddevices_avx2.la
 endif
 
 if NGD_AVX512
 noinst_LTLIBRARIES += libngddevices_avx512.la
 libngddevices_avx512_la_CFLAGS = $(NGD_KERNEL_CFLAGS) $(NGD_AVX512_CFLAGS)
-libngddevices_avx512_la_SOURCES = \
-	devices/host/k_attention_avx512.c \
-	devices/host/k_gemm_avx512.c \
-	devices/host/k_sample_avx512.c \
-	$(NGD_HOST_KERNEL_SOURCES_AVX512)
+libngddevices_avx512_la_SOURCES = $(NGD_HOST_KERNEL_SOURCES_AVX512)
 libngddevices_la_LIBADD += libngddevices_avx512.la
 endif
 if NGD_AMX
 noinst_LTLIBRARIES += libngddevices_amx.la
 libngddevices_amx_la_CFLAGS = $(AM_CFLAGS) $(NGD_KERNEL_MODE_CFLAGS) $(NGD_AMX_CFLAGS)
-libngddevices_amx_la_SOURCES = devices/host/k_gemm_amx.c
+libngddevices_amx_la_SOURCES = devices/host/kernels/k_gemm_amx.c
 libngddevices_la_LIBADD += libngddevices_amx.la
 endif
-EXTRA_DIST += \
-	devices/host/k_gemm_amx.c \
-	devices/host/k_attention_avx2.c devices/host/k_attention_avx512.c \
-	devices/host/k_gemm_avx2.c devices/host/k_gemm_avx512.c \
-	devices/host/k_sample_avx2.c devices/host/k_sample_avx512.c
+EXTRA_DIST += devices/host/kernels/k_gemm_amx.c

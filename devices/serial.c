@@ -280,6 +280,13 @@ ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch)
     return launch->status;
 }
 
+bool ngd_serial_ready(void *stream, void *inst)
+{
+    struct ngd_serial *s = stream;
+
+    return !s->ops->ready || s->ops->ready(s->ctx, inst);
+}
+
 ngd_status_t ngd_serial_callback(void *stream, void (*fn)(void *arg), void *arg)
 {
     return enqueue(stream, &(struct item){.kind = ITEM_CALLBACK, .fn = fn, .arg = arg});

@@ -19,6 +19,8 @@ struct ngd_serial_ops {
     ngd_status_t (*launch)(void *ctx, void *inst, struct ngd_launch *launch);
     /* Optional. This launch will not run: the stream has an error, or it could not be queued. Any thread. */
     void (*refused)(void *ctx, void *inst, ngd_status_t status);
+    /* Optional. As ngd_backend_stream.ready; without it, instances are always ready. */
+    bool (*ready)(void *ctx, void *inst);
     /* Optional. The stream is idle and shall be usable again; not NGD_OK: its error stays. */
     ngd_status_t (*reset)(void *ctx);
     void (*fini)(void *ctx);
@@ -28,6 +30,7 @@ ngd_status_t ngd_serial_create(const char *name, const struct ngd_serial_ops *op
 void ngd_serial_destroy(void *dev, void *stream);
 ngd_status_t ngd_serial_launch(void *stream, void *inst, struct ngd_launch *launch);
 ngd_status_t ngd_serial_run(void *stream, void *inst, struct ngd_launch *launch);
+bool ngd_serial_ready(void *stream, void *inst);
 ngd_status_t ngd_serial_callback(void *stream, void (*fn)(void *arg), void *arg);
 ngd_status_t ngd_serial_sync(void *stream);
 ngd_status_t ngd_serial_status(void *stream);
@@ -52,11 +55,11 @@ void ngd_serial_event_await(struct ngd_serial_event *event, uint64_t ticket);
 #define NGD_SERIAL_STREAM(create_fn)                                                                              \
     {                                                                                                             \
         .create = (create_fn), .destroy = ngd_serial_destroy, .launch = ngd_serial_launch, .run = ngd_serial_run, \
-        .callback = ngd_serial_callback, .sync = ngd_serial_sync, .status = ngd_serial_status,                    \
-        .reset = ngd_serial_reset, .poison = ngd_serial_poison, .event_create = ngd_serial_event_create,          \
-        .event_destroy = ngd_serial_event_destroy, .event_record = ngd_serial_event_record,                       \
-        .event_wait = ngd_serial_event_wait, .event_query = ngd_serial_event_query,                               \
-        .event_sync = ngd_serial_event_sync                                                                       \
+        .ready = ngd_serial_ready, .callback = ngd_serial_callback, .sync = ngd_serial_sync,                      \
+        .status = ngd_serial_status, .reset = ngd_serial_reset, .poison = ngd_serial_poison,                      \
+        .event_create = ngd_serial_event_create, .event_destroy = ngd_serial_event_destroy,                       \
+        .event_record = ngd_serial_event_record, .event_wait = ngd_serial_event_wait,                             \
+        .event_query = ngd_serial_event_query, .event_sync = ngd_serial_event_sync                                \
     }
 
 #endif

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Built against the installed header and library only, as a reader's own copy would be.
+# Built against the installed headers and libraries only, as a reader's own copy would be.
 noinst_PROGRAMS += examples/worker
 examples_worker_SOURCES = examples/worker.c
-examples_worker_LDADD = libnpugraph.la
+examples_worker_LDADD = libnpugraph-hf.la libnpugraph.la
 
 EXTRA_DIST += examples/model examples/train_model.py examples/speculate.py examples/worker.py

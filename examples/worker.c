@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A worker in C: opens a sequence with a prompt and streams the text that the daemon generates.
- *
- *   cc worker.c $(pkg-config --cflags --libs npugraph) -o worker
+ *   cc worker.c $(pkg-config --cflags --libs npugraph-hf) -o worker
  *   ./worker --model bible --tokenizer examples/model/tokenizer.json --prompt "In the beginning"
  */
-#include <npugraph.h>
+#include <npugraph_hf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,16 +30,16 @@ static int fail(const char *what, const struct npugraph_error *err)
     return 1;
 }
 
-static bool show(void *user, int32_t token)
+static bool show(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct worker *w = user;
     bool special;
     size_t n = 0;
     const char *bytes = npugraph_tokenizer_bytes(w->tok, token, &n, &special);
 
+    (void)logprobs;
     w->last = now();
-    if (w->tokens++ == 0)
-        w->first = w->last;
+    w->first = w->tokens++ == 0 ? w->last : w->first;
     if (bytes != NULL && !special)
         fwrite(bytes, 1, n, stdout);
     fflush(stdout);
@@ -56,7 +55,8 @@ int main(int argc, char **argv)
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
     struct worker w = {.label = "worker"};
-    unsigned tokens = 64;
+    const struct npugraph_open_params open = {.sampling = &how};
+    struct npugraph_generate_params generate = {.max_tokens = 64};
     int32_t *ids;
     size_t n;
 
@@ -74,7 +74,7 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--name") == 0)
             w.label = params.client_name = argv[i + 1];
         else if (strcmp(argv[i], "--tokens") == 0)
-            tokens = (unsigned)strtoul(argv[i + 1], NULL, 10);
+            generate.max_tokens = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--seed") == 0)
             how.seed = strtoull(argv[i + 1], NULL, 10);
     }
@@ -85,8 +85,8 @@ int main(int argc, char **argv)
         return fail("connect", &err);
     fputs(prompt, stdout);
     w.begin = now();
-    if (npugraph_sequence_open(client, model, ids, n, &how, false, &seq, NULL, &err) != 0 ||
-        npugraph_sequence_generate(seq, tokens, false, show, &w, NULL, &err) != 0)
+    if (npugraph_sequence_open(client, model, ids, n, &open, &seq, NULL, &err) != 0 ||
+        npugraph_sequence_generate(seq, &generate, show, &w, NULL, &err) != 0)
         return fail("generate", &err);
     putchar('\n');
     fprintf(stderr, "[%s: %d tokens, first after %.1f ms, then %.0f tokens/s]\n", w.label, w.tokens,

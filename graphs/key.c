@@ -52,22 +52,32 @@ static uint64_t hash_key(const struct ngd_key *key)
     return ngd_hash64(key->symbols, key->n_symbols * sizeof(key->symbols[0]), h);
 }
 
+ngd_status_t ngd_key_check_ranges(const struct ngd_graph *graph, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (n_symbols != graph->n_symbols)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "graph %s has %" PRIu32 " symbols, and values of %" PRIu32 " were given", graph->name,
+                            graph->n_symbols, n_symbols);
+    for (uint32_t i = 0; i < n_symbols && !status; i++)
+        status = check_range(&graph->symbols[i], symbols[i], diag);
+    return status;
+}
+
 /* asked: by a request, so that relations have to hold. */
 static ngd_status_t make(const struct ngd_graph *graph, const struct ngd_digest *options,
                          const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols, bool asked,
                          struct ngd_key *key_p, struct ngd_diag *diag)
 {
     struct ngd_key key = {.graph = graph->digest, .options = *options, .n_symbols = n_symbols};
-    ngd_status_t status;
+    ngd_status_t status = ngd_key_check_ranges(graph, symbols, n_symbols, diag);
 
-    if (n_symbols != graph->n_symbols)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "graph %s has %" PRIu32 " symbols, and values of %" PRIu32 " were given", graph->name,
-                            graph->n_symbols, n_symbols);
+    if (status)
+        return status;
     for (uint32_t i = 0; i < n_symbols; i++) {
-        status = check_range(&graph->symbols[i], symbols[i], diag);
-        if (!status)
-            status = pin(&graph->symbols[i], sets ? &sets[i] : NULL, symbols[i], &key.symbols[i], diag);
+        status = pin(&graph->symbols[i], sets ? &sets[i] : NULL, symbols[i], &key.symbols[i], diag);
         if (status)
             return status;
     }

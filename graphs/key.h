@@ -22,6 +22,9 @@ struct ngd_key {
     uint64_t hash;                          /* of all of the above */
 };
 
+/* As many values as the graph has symbols, each within its range: so much, that sizes may be computed from them. */
+ngd_status_t ngd_key_check_ranges(const struct ngd_graph *graph, const int64_t *symbols, uint32_t n_symbols,
+                                  struct ngd_diag *diag);
 ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
                           uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag);
 /* The same with other buckets than the graph's: sets has one for each symbol, of which those with n = 0 are the

@@ -42,6 +42,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/op_reduce.c \
 	graphs/op_scatter.c \
 	graphs/op_shape.c \
+	graphs/op_traits.c graphs/op_traits.h \
 	graphs/op_view.c \
 	graphs/options.c graphs/options.h \
 	graphs/pass.h \
@@ -79,6 +80,7 @@ libngdgraphs_la_SOURCES = \
 	graphs/plan_pack.c graphs/plan_pack.h \
 	graphs/plan_place.c \
 	graphs/plan_print.c \
+	graphs/plan_trace.c graphs/plan_trace.h \
 	graphs/plan_streams.c graphs/plan_streams.h \
 	graphs/plan_views.c \
 	graphs/relation.c graphs/relation.h \

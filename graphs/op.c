@@ -270,13 +270,6 @@ const char *ngd_op_suggest(const char *name, size_t n)
     return found;
 }
 
-bool ngd_op_reshapes(const struct ngd_op *op)
-{
-    return op->id == NGD_OP_ATEN_VIEW || op->id == NGD_OP_ATEN_RESHAPE || op->id == NGD_OP_ATEN_UNSQUEEZE ||
-           op->id == NGD_OP_ATEN_SQUEEZE_DIM || op->id == NGD_OP_ATEN__UNSAFE_VIEW ||
-           op->id == NGD_OP_ATEN_SQUEEZE_DIMS || op->id == NGD_OP_ATEN_ALIAS || op->id == NGD_OP_ATEN_DETACH;
-}
-
 int ngd_op_attr_index(const struct ngd_op *op, const char *name, size_t n)
 {
     for (int i = 0; i < op->n_attrs; i++)

@@ -151,7 +151,4 @@ bool ngd_op_fills_all(const struct ngd_op *op);
 /* Its first attribute is a shape, of which one size may be -1 and is inferred. */
 bool ngd_op_infers_size(const struct ngd_op *op);
 
-/* A view whose result has all elements of its operand, in the same row-major order. */
-bool ngd_op_reshapes(const struct ngd_op *op);
-
 #endif

@@ -17,6 +17,7 @@
 #include "graphs/op_int.h"
 #include "graphs/pass.h"
 #include "graphs/uniform.h"
+#include "graphs/op_traits.h"
 #include <math.h>
 #include <string.h>
 
@@ -49,8 +50,8 @@ static bool sum_is_exact(double v, int64_t n)
     return fabs(digits) * (double)n <= 0x1p24 && isfinite((float)(v * (double)n));
 }
 
-static bool fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                     struct ngd_uniform *u_p)
+bool ngd_fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                  struct ngd_uniform *u_p)
 {
     const ngd_dtype_t from = ngd_rewrite_type(rw, n->in[0])->dtype, to = ngd_rewrite_type(rw, n->out[0])->dtype;
     const bool mean = n->op->id == NGD_OP_ATEN_MEAN || n->op->id == NGD_OP_ATEN_MEAN_DEFAULT;
@@ -64,23 +65,23 @@ static bool fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, con
     return ngd_uniform_round(to, mean ? (double)(float)(sum / (double)count) : sum, u_p);
 }
 
-static bool fold_extreme(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                         struct ngd_uniform *u_p)
+bool ngd_fold_extreme(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                      struct ngd_uniform *u_p)
 {
     *u_p = *x;
     return reduced(rw, n) > 0;
 }
 
-static bool fold_truth(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                       struct ngd_uniform *u_p)
+bool ngd_fold_truth(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                    struct ngd_uniform *u_p)
 {
     *u_p = (struct ngd_uniform){.i = ngd_uniform_number(ngd_rewrite_type(rw, n->in[0])->dtype, x) != 0};
     return reduced(rw, n) > 0;
 }
 
 /* What lies around is 0. */
-static bool fold_triangle(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                          struct ngd_uniform *u_p)
+bool ngd_fold_triangle(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                       struct ngd_uniform *u_p)
 {
     static const struct ngd_uniform zero;
 
@@ -88,8 +89,8 @@ static bool fold_triangle(const struct ngd_rewrite *rw, const struct ngd_node *n
     return ngd_uniform_equal(ngd_rewrite_type(rw, n->in[0])->dtype, x, &zero);
 }
 
-static bool fold_pad(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                     struct ngd_uniform *u_p)
+bool ngd_fold_pad(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                  struct ngd_uniform *u_p)
 {
     const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
 
@@ -97,8 +98,8 @@ static bool fold_pad(const struct ngd_rewrite *rw, const struct ngd_node *n, con
 }
 
 /* in: as many as the node has operands. */
-static bool fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
-                     struct ngd_uniform *u_p)
+bool ngd_fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                  struct ngd_uniform *u_p)
 {
     for (uint32_t i = 1; i < n->n_in; i++)
         if (!ngd_uniform_equal(ngd_rewrite_type(rw, n->in[0])->dtype, &in[0], &in[i]))
@@ -108,8 +109,8 @@ static bool fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, con
 }
 
 /* Of three uniform operands; the condition and one uniform operand: pick(). */
-static bool fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
-                       struct ngd_uniform *u_p)
+bool ngd_fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                    struct ngd_uniform *u_p)
 {
     (void)rw;
     (void)n;
@@ -117,39 +118,12 @@ static bool fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, c
     return true;
 }
 
-static bool fold_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
-                             struct ngd_uniform *u_p)
+bool ngd_fold_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
+                          struct ngd_uniform *u_p)
 {
     *u_p = in[0];
     return !in[1].i || ngd_uniform_round(ngd_rewrite_type(rw, n->in[0])->dtype, ngd_op_float(n, "value"), u_p);
 }
-
-/* Those that are no views and not computed element by element. */
-static bool (*const folds[NGD_OP_MAX])(const struct ngd_rewrite *rw, const struct ngd_node *n,
-                                       const struct ngd_uniform *in, struct ngd_uniform *u_p) = {
-    [NGD_OP_ATEN_SUM] = fold_sum,
-    [NGD_OP_ATEN_MEAN] = fold_sum,
-    [NGD_OP_ATEN_AMAX] = fold_extreme,
-    [NGD_OP_ATEN_AMIN] = fold_extreme,
-    [NGD_OP_ATEN_SUM_DEFAULT] = fold_sum,
-    [NGD_OP_ATEN_MEAN_DEFAULT] = fold_sum,
-    [NGD_OP_ATEN_MAX] = fold_extreme,
-    [NGD_OP_ATEN_MIN] = fold_extreme,
-    [NGD_OP_ATEN_ANY] = fold_truth,
-    [NGD_OP_ATEN_ANY_DIM] = fold_truth,
-    [NGD_OP_ATEN_ANY_DIMS] = fold_truth,
-    [NGD_OP_ATEN_ALL] = fold_truth,
-    [NGD_OP_ATEN_ALL_DIM] = fold_truth,
-    [NGD_OP_ATEN_ALL_DIMS] = fold_truth,
-    [NGD_OP_ATEN_TRIL] = fold_triangle,
-    [NGD_OP_ATEN_TRIU] = fold_triangle,
-    [NGD_OP_ATEN_CONSTANT_PAD_ND] = fold_pad,
-    [NGD_OP_ATEN_CAT] = fold_cat,
-    [NGD_OP_ATEN_STACK] = fold_cat,
-    [NGD_OP_ATEN_REPEAT] = fold_cat,
-    [NGD_OP_ATEN_WHERE_SELF] = fold_where,
-    [NGD_OP_ATEN_MASKED_FILL_SCALAR] = fold_masked_fill,
-};
 
 #define MAX_OPERANDS 16
 
@@ -166,8 +140,8 @@ static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct 
     *u_p = in[0];
     if (n->op->flags & NGD_OPF_VIEW) /* one element repeated costs less than many */
         return n->op->id != NGD_OP_ATEN_EXPAND;
-    if (folds[n->op->id])
-        return folds[n->op->id](rw, n, in, u_p);
+    if (ngd_op_traits[n->op->id].fold)
+        return ngd_op_traits[n->op->id].fold(rw, n, in, u_p);
     return (n->op->flags & NGD_OPF_ELEMENTWISE) && ngd_uniform_compute(rw, n, in, u_p);
 }
 

@@ -11,6 +11,7 @@
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
+#include "graphs/op_traits.h"
 #include "graphs/pass.h"
 #include <string.h>
 
@@ -19,26 +20,20 @@
 /* Operand i has the result's rows; the others are the same for all rows. */
 static bool has_rows(const struct ngd_graph *g, const struct ngd_node *n, uint32_t i)
 {
-    switch (n->op->id) {
-    case NGD_OP_ATEN_LINEAR:
-    case NGD_OP_NPU_RMS_NORM:
-        return i == 0;
-    case NGD_OP_ATEN_EMBEDDING:
-        return i == 1;
-    default:
-        return ngd_node_in(g, n, i)->rank > 1;
-    }
+    const uint8_t row_operand = ngd_op_traits[n->op->id].row_operand;
+
+    return row_operand ? i + 1 == row_operand : ngd_node_in(g, n, i)->rank > 1;
 }
 
 /* Dimensions of a row, of the result: one; of an index: none. */
 static uint32_t row_rank(const struct ngd_node *n)
 {
-    return n->op->id == NGD_OP_ATEN_EMBEDDING ? 0 : 1;
+    return ngd_op_traits[n->op->id].indexes ? 0 : 1;
 }
 
 static bool by_rows(const struct ngd_node *n)
 {
-    return n->op->id == NGD_OP_ATEN_LINEAR || n->op->id == NGD_OP_NPU_RMS_NORM || n->op->id == NGD_OP_ATEN_EMBEDDING ||
+    return ngd_op_traits[n->op->id].row_operand ||
            ((n->op->flags & NGD_OPF_ELEMENTWISE) && n->n_in && n->n_in <= MAX_OPERANDS);
 }
 

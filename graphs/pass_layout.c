@@ -7,6 +7,7 @@
  */
 #include "graphs/op_int.h"
 #include "graphs/pass.h"
+#include "graphs/op_traits.h"
 
 /* It is a view that may have other strides than its shape says. */
 static bool has_strides(const struct ngd_rewrite *rw, uint32_t value)

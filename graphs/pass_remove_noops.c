@@ -13,6 +13,7 @@
  * output shares storage with an input or with another output is the planner's affair, which copies where it must.
  */
 #include "graphs/graph_int.h"
+#include "graphs/op_traits.h"
 #include "graphs/pass.h"
 #include "graphs/uniform.h"
 #include <math.h>
@@ -28,31 +29,31 @@ static bool keeps_order(const struct ngd_node *n)
     return true;
 }
 
-static bool swaps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_swaps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     uint32_t rank = ngd_node_in(g, n, 0)->rank;
 
     return rank == 0 || ngd_op_known_axis(n, "dim0", rank) == ngd_op_known_axis(n, "dim1", rank);
 }
 
-static bool permutes_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_permutes_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
     return keeps_order(n);
 }
 
-static bool has_no_matrix(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_has_no_matrix(const struct ngd_graph *g, const struct ngd_node *n)
 {
     return ngd_node_in(g, n, 0)->rank < 2;
 }
 
-static bool is_power_one(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_is_power_one(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
     return ngd_op_float(n, "exponent") == 1.0;
 }
 
-static bool clamps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_clamps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     double least = ngd_op_float(n, "min"), most = ngd_op_float(n, "max");
 
@@ -60,7 +61,7 @@ static bool clamps_nothing(const struct ngd_graph *g, const struct ngd_node *n)
     return isinf(least) && least < 0 && isinf(most) && most > 0;
 }
 
-static bool is_by_one(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_is_by_one(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
     return ngd_op_float(n, "other") == 1.0;
@@ -72,51 +73,26 @@ static bool keeps(ngd_dtype_t dtype, double zero)
     return zero == 0 && (signbit(zero) || !ngd_dtype_is_float(dtype));
 }
 
-static bool adds_nothing(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_adds_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     double v = ngd_op_float(n, "other") * ngd_op_float(n, "alpha");
 
     return keeps(ngd_node_in(g, n, 0)->dtype, n->op->id == NGD_OP_ATEN_SUB_SCALAR ? -v : v);
 }
 
-static bool has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
+bool ngd_noop_has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
 {
     (void)g;
     return n->n_in == 1 && n->n_out == 1;
 }
 
-/* For a node whose result has the type of its operand 0; NULL: then it is one. */
-static const struct {
-    ngd_op_id_t op;
-    bool (*is_noop)(const struct ngd_graph *g, const struct ngd_node *n);
-} noops[] = {
-    {NGD_OP_ATEN_CLONE, NULL},
-    {NGD_OP_ATEN_LIFT_FRESH_COPY, NULL},
-    {NGD_OP_ATEN_ALIAS, NULL},
-    {NGD_OP_ATEN_DETACH, NULL},
-    {NGD_OP_ATEN_TO_COPY, NULL},
-    {NGD_OP_ATEN_VIEW, NULL},
-    {NGD_OP_ATEN_RESHAPE, NULL},
-    {NGD_OP_ATEN__UNSAFE_VIEW, NULL},
-    {NGD_OP_ATEN_EXPAND, NULL},
-    {NGD_OP_ATEN_REPEAT, NULL},
-    {NGD_OP_ATEN_SQUEEZE_DIM, NULL},
-    {NGD_OP_ATEN_SQUEEZE_DIMS, NULL},
-    {NGD_OP_ATEN_SLICE_TENSOR, NULL},
-    {NGD_OP_ATEN_CONSTANT_PAD_ND, NULL},
-    {NGD_OP_ATEN_PERMUTE, permutes_nothing},
-    {NGD_OP_ATEN_TRANSPOSE_INT, swaps_nothing},
-    {NGD_OP_ATEN_T, has_no_matrix},
-    {NGD_OP_ATEN_POW_TENSOR_SCALAR, is_power_one},
-    {NGD_OP_ATEN_MUL_SCALAR, is_by_one},
-    {NGD_OP_ATEN_DIV_SCALAR, is_by_one},
-    {NGD_OP_ATEN_ADD_SCALAR, adds_nothing},
-    {NGD_OP_ATEN_SUB_SCALAR, adds_nothing},
-    {NGD_OP_ATEN_CLAMP, clamps_nothing},
-    {NGD_OP_ATEN_SPLIT_WITH_SIZES, has_one_part},
-    {NGD_OP_ATEN_SPLIT_TENSOR, has_one_part},
-    {NGD_OP_C10D_WAIT_TENSOR, NULL},
-};
+/* By its type alone. */
+bool ngd_noop_always(const struct ngd_graph *g, const struct ngd_node *n)
+{
+    (void)g;
+    (void)n;
+    return true;
+}
 
 #define NO_OPERAND UINT32_MAX
 
@@ -162,6 +138,7 @@ static uint32_t unchanged(const struct ngd_rewrite *rw, const struct ngd_node *n
 /* The operand that is the result; NO_OPERAND: none is. */
 static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
+    const struct ngd_op_traits *traits = &ngd_op_traits[n->op->id];
     const struct ngd_graph *g = rw->g;
     const struct ngd_type *result;
 
@@ -171,7 +148,7 @@ static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node
     /* A slice of the result's shape is all of it. */
     if (n->op->id == NGD_OP_ATEN_SLICE_SCATTER && ngd_type_equal(ngd_node_in(g, n, 1), result))
         return 1;
-    if (n->op->id == NGD_OP_ATEN_CAT)
+    if (traits->concatenates)
         return only_part(g, n);
     if (n->op->id == NGD_OP_ATEN_WHERE_SELF)
         return n->in[1] == n->in[2] && ngd_type_equal(ngd_node_in(g, n, 1), result) ? 1 : NO_OPERAND;
@@ -179,15 +156,12 @@ static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node
         return unchanged(rw, n);
     if (!ngd_type_equal(ngd_node_in(g, n, 0), result))
         return NO_OPERAND;
-    for (size_t i = 0; i < sizeof(noops) / sizeof(noops[0]); i++)
-        if (noops[i].op == n->op->id)
-            return !noops[i].is_noop || noops[i].is_noop(g, n) ? 0 : NO_OPERAND;
-    return NO_OPERAND;
+    return traits->noop && traits->noop(g, n) ? 0 : NO_OPERAND;
 }
 
 static bool copies_onto_itself(const struct ngd_node *n)
 {
-    return n->op->id == NGD_OP_ATEN_COPY_ && n->in[0] == n->in[1];
+    return ngd_op_traits[n->op->id].copies_into && n->in[0] == n->in[1];
 }
 
 static void remove_node(struct ngd_pass_context *ctx, uint32_t node)

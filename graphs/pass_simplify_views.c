@@ -16,11 +16,12 @@
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
 #include "graphs/pass.h"
+#include "graphs/op_traits.h"
 #include <string.h>
 
 static bool reorders(const struct ngd_node *n)
 {
-    return n->op->id == NGD_OP_ATEN_PERMUTE || n->op->id == NGD_OP_ATEN_TRANSPOSE_INT || n->op->id == NGD_OP_ATEN_T;
+    return ngd_op_traits[n->op->id].reorders;
 }
 
 static ngd_status_t no_memory(struct ngd_pass_context *ctx)

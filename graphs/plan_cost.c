@@ -5,19 +5,15 @@
  * must read of its parameters at least once, where an embedding reads only the rows that it looks up.
  */
 #include "base/mem.h"
+#include "graphs/op_traits.h"
 #include "graphs/plan_int.h"
 
-struct cost {
-    const struct ngd_plan *plan;
-    const struct ngd_plan_call *call;
-};
-
-static const struct ngd_plan_tensor *in(const struct cost *c, uint32_t i)
+static const struct ngd_plan_tensor *in(const struct ngd_cost *c, uint32_t i)
 {
     return &c->plan->tensors[c->call->in[i]];
 }
 
-static double out_elements(const struct cost *c)
+static double out_elements(const struct ngd_cost *c)
 {
     double n = 0;
 
@@ -26,28 +22,28 @@ static double out_elements(const struct cost *c)
     return n;
 }
 
-static double product_of(const struct cost *c, uint32_t operand)
+static double product_of(const struct ngd_cost *c, uint32_t operand)
 {
     const struct ngd_plan_tensor *a = in(c, operand);
 
     return 2 * out_elements(c) * (double)(a->rank ? a->dims[a->rank - 1] : 1);
 }
 
-static double flops_mm(const struct cost *c)
+double ngd_flops_mm(const struct ngd_cost *c)
 {
     return product_of(c, 0);
 }
-static double flops_addmm(const struct cost *c)
+double ngd_flops_addmm(const struct ngd_cost *c)
 {
     return product_of(c, 1);
 }
 /* gate and up */
-static double flops_two(const struct cost *c)
+double ngd_flops_two(const struct ngd_cost *c)
 {
     return 2 * product_of(c, 0);
 }
 
-static double flops_bmm(const struct cost *c)
+double ngd_flops_bmm(const struct ngd_cost *c)
 {
     const struct ngd_attr_value *perm = ngd_call_ints(c->call, "perm_x1");
 
@@ -55,7 +51,7 @@ static double flops_bmm(const struct cost *c)
 }
 
 /* The context lengths arrive with the replay: half of what the block tables can hold stands for them. */
-static double flops_attention(const struct cost *c)
+double ngd_flops_attention(const struct ngd_cost *c)
 {
     const struct ngd_plan_tensor *cache = in(c, 1), *table = in(c, 3);
     double context = cache->rank > 1 && table->rank > 1 ? (double)cache->dims[1] * (double)table->dims[1] / 2 : 1;
@@ -64,7 +60,7 @@ static double flops_attention(const struct cost *c)
 }
 
 /* Each query with all keys. */
-static double flops_sdpa(const struct cost *c)
+double ngd_flops_sdpa(const struct ngd_cost *c)
 {
     const struct ngd_plan_tensor *q = in(c, 0), *k = in(c, 1), *v = in(c, 2);
     const double keys = (double)k->dims[k->rank - 2], v_size = (double)v->dims[v->rank - 1];
@@ -72,43 +68,20 @@ static double flops_sdpa(const struct cost *c)
     return 2 * keys * (out_elements(c) + (v_size > 0 ? out_elements(c) / v_size * (double)q->dims[q->rank - 1] : 0));
 }
 
-/* A new operator needs a row only when it is a matrix product or reads part of its first operand. */
-static const struct {
-    double (*flops)(const struct cost *c);
-    bool gathers; /* reads as many bytes of operand 0 as it writes */
-} rules[NGD_OP_MAX] = {
-    [NGD_OP_ATEN_MM] = {flops_mm, false},
-    [NGD_OP_ATEN_BMM] = {flops_mm, false},
-    [NGD_OP_ATEN_LINEAR] = {flops_mm, false},
-    [NGD_OP_ATEN_ADDMM] = {flops_addmm, false},
-    [NGD_OP_NPU_TRANSPOSE_BATCHMATMUL] = {flops_bmm, false},
-    [NGD_OP_NGD_MULTI_LINEAR] = {flops_mm, false},
-    [NGD_OP_NGD_RMS_NORM_LINEAR] = {flops_mm, false},
-    [NGD_OP_NGD_LINEAR_ADD] = {flops_mm, false},
-    [NGD_OP_NGD_LINEAR_SWIGLU] = {flops_two, false},
-    [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {flops_two, false},
-    [NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE] = {flops_attention, false},
-    [NGD_OP_ATEN_SCALED_DOT_PRODUCT_ATTENTION] = {flops_sdpa, false},
-    [NGD_OP_ATEN_EMBEDDING] = {NULL, true},
-    [NGD_OP_ATEN_GATHER] = {NULL, true},
-    [NGD_OP_ATEN_INDEX_SELECT] = {NULL, true},
-    [NGD_OP_ATEN_INDEX_TENSOR] = {NULL, true},
-};
-
-static uint64_t bytes_read(const struct cost *c, uint32_t i)
+static uint64_t bytes_read(const struct ngd_cost *c, uint32_t i)
 {
     uint64_t all = c->plan->tensors[in(c, i)->root].bytes, rows;
 
-    if (i != 0 || !rules[c->call->op->id].gathers || c->call->n_out == 0)
+    if (i != 0 || !ngd_op_traits[c->call->op->id].gathers || c->call->n_out == 0)
         return all;
     rows = c->plan->tensors[c->call->out[0]].bytes;
     return rows < all ? rows : all;
 }
 
 /* read[p]: the most that any one call reads of parameter p. */
-static void add_call(const struct cost *c, uint64_t *read, double *flops)
+static void add_call(const struct ngd_cost *c, uint64_t *read, double *flops)
 {
-    double (*rule)(const struct cost *) = rules[c->call->op->id].flops;
+    double (*rule)(const struct ngd_cost *) = ngd_op_traits[c->call->op->id].flops;
 
     *flops += rule ? rule(c) : out_elements(c);
     for (uint32_t i = 0; i < c->call->n_in; i++) {
@@ -125,8 +98,8 @@ static void add_call(const struct cost *c, uint64_t *read, double *flops)
 
 void ngd_plan_call_work(const struct ngd_plan *plan, const struct ngd_plan_call *call, double *flops_p, double *bytes_p)
 {
-    const struct cost c = {plan, call};
-    double (*rule)(const struct cost *) = rules[call->op->id].flops;
+    const struct ngd_cost c = {plan, call};
+    double (*rule)(const struct ngd_cost *) = ngd_op_traits[call->op->id].flops;
     double bytes = 0;
 
     for (uint32_t i = 0; i < call->n_in; i++)
@@ -146,7 +119,7 @@ ngd_status_t ngd_plan_estimate(struct ngd_plan *plan)
     if (!read)
         return NGD_ERR_NO_MEMORY;
     for (uint32_t i = 0; i < plan->n_calls; i++)
-        add_call(&(struct cost){plan, &plan->calls[i]}, read, &flops);
+        add_call(&(struct ngd_cost){plan, &plan->calls[i]}, read, &flops);
     plan->weight_bytes = 0;
     for (uint32_t i = 0; i < plan->graph->n_params; i++)
         if (__builtin_add_overflow(plan->weight_bytes, read[i], &plan->weight_bytes))

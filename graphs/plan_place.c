@@ -26,6 +26,7 @@
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
 #include "graphs/plan_int.h"
+#include "graphs/op_traits.h"
 #include <string.h>
 
 struct placer {
@@ -348,9 +349,9 @@ ngd_status_t ngd_plan_choose_places(const struct ngd_plan *plan, const struct ng
     for (uint32_t i = 0; options && i < p.g->n_nodes; i++) {
         if (!needed[i])
             continue;
-        if (options->remove_cat_ops && p.g->nodes[i].op->id == NGD_OP_ATEN_CAT)
+        if (options->remove_cat_ops && ngd_op_traits[p.g->nodes[i].op->id].concatenates)
             place_cat(&p, i);
-        else if (options->input_inplace_pass && p.g->nodes[i].op->id == NGD_OP_ATEN_COPY_)
+        else if (options->input_inplace_pass && ngd_op_traits[p.g->nodes[i].op->id].copies_into)
             place_copy(&p, i);
     }
     ngd_free(p.last_use);

@@ -2,8 +2,9 @@
 /*
  * Views: how each view operator turns the strides of its operand into those of its results. The result's
  * dims are known from the graph (with -1 inferred and ends clamped), so a rule only finds strides and offset.
- * A new view operator needs one rule and one row of the table below.
+ * A new view operator needs one rule here, and names it in its row of op_traits.c.
  */
+#include "graphs/op_traits.h"
 #include "graphs/plan_int.h"
 #include <string.h>
 
@@ -70,21 +71,14 @@ ngd_status_t ngd_plan_set_extent(struct ngd_plan_tensor *t)
 
 /* ---- rules ---- */
 
-struct view {
-    const struct ngd_plan_tensor *src;
-    const struct ngd_plan_call *call;
-    uint32_t result;
-    struct ngd_plan_tensor *dst;
-};
-
-static uint32_t axis(const struct view *v, const char *attr, uint32_t rank)
+static uint32_t axis(const struct ngd_view *v, const char *attr, uint32_t rank)
 {
     int64_t a = ngd_call_int(v->call, attr);
 
     return (uint32_t)(a < 0 ? a + rank : a);
 }
 
-static void skip(struct view *v, uint32_t dim, int64_t index)
+static void skip(struct ngd_view *v, uint32_t dim, int64_t index)
 {
     v->dst->offset += (uint64_t)(index * v->src->strides[dim]) * ngd_dtype_bytes(v->src->dtype);
 }
@@ -93,7 +87,7 @@ static void skip(struct view *v, uint32_t dim, int64_t index)
  * Another shape of the same elements. Source dimensions are taken in groups that lie in memory like one
  * long dimension, from the last on; each group must be the product of some result dimensions.
  */
-static bool view_shape(struct view *v)
+bool ngd_view_shape(struct ngd_view *v)
 {
     const struct ngd_plan_tensor *s = v->src;
     struct ngd_plan_tensor *d = v->dst;
@@ -121,7 +115,7 @@ static bool view_shape(struct view *v)
     return true;
 }
 
-static bool view_permute(struct view *v)
+bool ngd_view_permute(struct ngd_view *v)
 {
     const struct ngd_attr_value *dims = ngd_call_ints(v->call, "dims");
 
@@ -130,7 +124,7 @@ static bool view_permute(struct view *v)
     return true;
 }
 
-static bool swap_dims(struct view *v, uint32_t a, uint32_t b)
+static bool swap_dims(struct ngd_view *v, uint32_t a, uint32_t b)
 {
     memcpy(v->dst->strides, v->src->strides, sizeof(v->dst->strides));
     v->dst->strides[a] = v->src->strides[b];
@@ -138,19 +132,19 @@ static bool swap_dims(struct view *v, uint32_t a, uint32_t b)
     return true;
 }
 
-static bool view_transpose(struct view *v)
+bool ngd_view_transpose(struct ngd_view *v)
 {
     if (v->src->rank == 0)
         return true;
     return swap_dims(v, axis(v, "dim0", v->src->rank), axis(v, "dim1", v->src->rank));
 }
 
-static bool view_t(struct view *v)
+bool ngd_view_t(struct ngd_view *v)
 {
     return v->src->rank < 2 ? swap_dims(v, 0, 0) : swap_dims(v, 0, 1);
 }
 
-static bool view_expand(struct view *v)
+bool ngd_view_expand(struct ngd_view *v)
 {
     uint32_t added = v->dst->rank - v->src->rank;
 
@@ -162,7 +156,7 @@ static bool view_expand(struct view *v)
     return true;
 }
 
-static bool view_unsqueeze(struct view *v)
+bool ngd_view_unsqueeze(struct ngd_view *v)
 {
     uint32_t at = axis(v, "dim", v->dst->rank);
 
@@ -172,7 +166,7 @@ static bool view_unsqueeze(struct view *v)
 }
 
 /* The shape rule leaves the rank as it is when the dimension is not 1. */
-static bool view_squeeze(struct view *v)
+bool ngd_view_squeeze(struct ngd_view *v)
 {
     uint32_t at = v->dst->rank < v->src->rank ? axis(v, "dim", v->src->rank) : v->src->rank;
 
@@ -181,14 +175,14 @@ static bool view_squeeze(struct view *v)
     return true;
 }
 
-static bool view_same(struct view *v)
+bool ngd_view_same(struct ngd_view *v)
 {
     for (uint32_t i = 0; i < v->dst->rank; i++)
         v->dst->strides[i] = v->src->strides[i];
     return true;
 }
 
-static bool view_slice(struct view *v)
+bool ngd_view_slice(struct ngd_view *v)
 {
     uint32_t dim = axis(v, "dim", v->src->rank);
     int64_t start = ngd_call_int(v->call, "start"), size = v->src->dims[dim];
@@ -205,7 +199,7 @@ static bool view_slice(struct view *v)
     return true;
 }
 
-static bool view_select(struct view *v)
+bool ngd_view_select(struct ngd_view *v)
 {
     uint32_t dim = axis(v, "dim", v->src->rank);
     int64_t index = ngd_call_int(v->call, "index");
@@ -216,7 +210,7 @@ static bool view_select(struct view *v)
     return true;
 }
 
-static bool view_split(struct view *v)
+bool ngd_view_split(struct ngd_view *v)
 {
     const struct ngd_attr_value *sizes = ngd_call_ints(v->call, "split_sizes");
     uint32_t dim = axis(v, "dim", v->src->rank);
@@ -229,7 +223,7 @@ static bool view_split(struct view *v)
     return true;
 }
 
-static bool view_split_by(struct view *v)
+bool ngd_view_split_by(struct ngd_view *v)
 {
     uint32_t dim = axis(v, "dim", v->src->rank);
 
@@ -238,7 +232,7 @@ static bool view_split_by(struct view *v)
     return true;
 }
 
-static bool view_unbind(struct view *v)
+bool ngd_view_unbind(struct ngd_view *v)
 {
     uint32_t dim = axis(v, "dim", v->src->rank);
 
@@ -248,7 +242,7 @@ static bool view_unbind(struct view *v)
     return true;
 }
 
-static bool view_squeeze_dims(struct view *v)
+bool ngd_view_squeeze_dims(struct ngd_view *v)
 {
     const struct ngd_attr_value *dims = ngd_call_ints(v->call, "dim");
     uint32_t named = 0, to = 0;
@@ -261,37 +255,16 @@ static bool view_squeeze_dims(struct view *v)
     return true;
 }
 
-static bool (*const rules[NGD_OP_MAX])(struct view *v) = {
-    [NGD_OP_ATEN_VIEW] = view_shape,
-    [NGD_OP_ATEN_RESHAPE] = view_shape,
-    [NGD_OP_ATEN_PERMUTE] = view_permute,
-    [NGD_OP_ATEN_TRANSPOSE_INT] = view_transpose,
-    [NGD_OP_ATEN_T] = view_t,
-    [NGD_OP_ATEN_EXPAND] = view_expand,
-    [NGD_OP_ATEN_UNSQUEEZE] = view_unsqueeze,
-    [NGD_OP_ATEN_SQUEEZE_DIM] = view_squeeze,
-    [NGD_OP_ATEN_SLICE_TENSOR] = view_slice,
-    [NGD_OP_ATEN_SELECT_INT] = view_select,
-    [NGD_OP_ATEN_SPLIT_WITH_SIZES] = view_split,
-    [NGD_OP_ATEN_SPLIT_TENSOR] = view_split_by,
-    [NGD_OP_ATEN_UNBIND_INT] = view_unbind,
-    [NGD_OP_ATEN__UNSAFE_VIEW] = view_shape,
-    [NGD_OP_ATEN_SQUEEZE_DIMS] = view_squeeze_dims,
-    [NGD_OP_ATEN_ALIAS] = view_same,
-    [NGD_OP_ATEN_DETACH] = view_same,
-    [NGD_OP_C10D_WAIT_TENSOR] = view_same,
-};
-
 bool ngd_plan_view_known(const struct ngd_op *op)
 {
-    return rules[op->id] != NULL;
+    return ngd_op_traits[op->id].view != NULL;
 }
 
 bool ngd_plan_view(const struct ngd_plan_tensor *src, const struct ngd_plan_call *call, uint32_t result,
                    struct ngd_plan_tensor *dst)
 {
-    struct view v = {.src = src, .call = call, .result = result, .dst = dst};
+    struct ngd_view v = {.src = src, .call = call, .result = result, .dst = dst};
 
     dst->offset = src->offset;
-    return rules[call->op->id](&v);
+    return ngd_op_traits[call->op->id].view(&v);
 }

@@ -157,14 +157,18 @@ bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
     return ngd_store_name(identity, n, name) && utimensat(store->entries, name, NULL, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* A good entry of somebody else: who writes the same again, or doubts it, must not take it from him. */
+/*
+ * A good entry of somebody else: who writes the same again, or doubts it, must not take it from him. One that cannot be
+ * read now, for lack of memory or descriptors say, may be one: it stays, and is looked at again another time.
+ */
 static bool is_anothers(struct ngd_store *store, const char *name, const char *owner)
 {
     char has[NGD_STORE_OWNER_MAX];
     struct ngd_store_blob blob;
+    ngd_store_reason_t reason = read_entry(store, name, false, &blob);
 
-    if (read_entry(store, name, false, &blob) != NGD_STORE_FOUND)
-        return false;
+    if (reason != NGD_STORE_FOUND)
+        return reason == NGD_STORE_IO || reason == NGD_STORE_NO_MEMORY;
     ngd_store_owner_of_notes(blob.entry.notes, blob.entry.n_notes, has);
     ngd_store_blob_fini(&blob);
     return *has && strcmp(has, owner) != 0;

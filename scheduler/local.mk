@@ -1,66 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
-noinst_LTLIBRARIES += libngdscheduler.la
-libngdscheduler_la_SOURCES = \
-	scheduler/ahead.c \
-	scheduler/batch.c \
-	scheduler/binding.c \
-	scheduler/capture.c \
-	scheduler/compile.c \
-	scheduler/compile.h \
-	scheduler/context.c \
-	scheduler/contract.c scheduler/contract.h \
-	scheduler/debug.c scheduler/debug.h \
-	scheduler/decode.c \
-	scheduler/doctor.c \
-	scheduler/dump.c \
-	scheduler/eager_plans.c scheduler/eager_plans.h \
-	scheduler/event.c scheduler/event.h \
-	scheduler/exam.c scheduler/exam.h scheduler/exam_int.h \
-	scheduler/expiry.c \
-	scheduler/gang.c \
-	scheduler/gang_check.c \
-	scheduler/group.c scheduler/group.h scheduler/group_int.h \
-	scheduler/hot.c scheduler/hot.h \
-	scheduler/hot_note.c scheduler/hot_note.h \
-	scheduler/kv.c scheduler/kv.h \
-	scheduler/linger.c scheduler/linger.h \
-	scheduler/logprobs.c \
-	scheduler/lineup.c scheduler/lineup.h \
-	scheduler/merge.c scheduler/merge.h \
-	scheduler/merge_prog.c scheduler/merge_prog.h \
-	scheduler/merge_run.c \
-	scheduler/model.c scheduler/model.h scheduler/model_int.h \
-	scheduler/move.c \
-	scheduler/order.c \
-	scheduler/pace.c scheduler/pace.h \
-	scheduler/policy.c scheduler/policy.h \
-	scheduler/cap.c \
-	scheduler/cap.h \
-	scheduler/policy_fair.c \
-	scheduler/policy_fifo.c \
-	scheduler/poolset.c scheduler/poolset.h \
-	scheduler/preempt.c \
-	scheduler/program.c scheduler/program.h scheduler/program_int.h \
-	scheduler/program_buckets.c \
-	scheduler/program_events.c \
-	scheduler/prompt.c \
-	scheduler/queue.c \
-	scheduler/ready.c scheduler/ready.h \
-	scheduler/recorder.c scheduler/recorder.h \
-	scheduler/replay.c \
-	scheduler/request.c \
-	scheduler/request_park.c \
-	scheduler/rows.c \
-	scheduler/sched.c scheduler/sched.h scheduler/sched_int.h \
-	scheduler/seq.c \
-	scheduler/share.c scheduler/share.h \
-	scheduler/timeline.c scheduler/timeline.h \
-	scheduler/trace.c \
-	scheduler/trial.c scheduler/trial.h \
-	scheduler/verify.c \
-	scheduler/stored.c scheduler/stored.h \
-	scheduler/stored_show.c \
-	scheduler/estimate.h scheduler/usage.h \
-	scheduler/worker.c
+#
+# The scheduler's floors, from the ground up. A floor uses those below it.
+noinst_LTLIBRARIES += libngdscheduler_record.la
+libngdscheduler_record_la_SOURCES = \
+	scheduler/record/recorder.c \
+	scheduler/record/recorder.h \
+	scheduler/record/timeline.c \
+	scheduler/record/timeline.h
 
-EXTRA_DIST += scheduler/events.def scheduler/policies.def scheduler/splits.def
+noinst_LTLIBRARIES += libngdscheduler_lineup.la
+libngdscheduler_lineup_la_SOURCES = \
+	scheduler/lineup/cap.c \
+	scheduler/lineup/cap.h \
+	scheduler/lineup/estimate.h \
+	scheduler/lineup/lineup.c \
+	scheduler/lineup/lineup.h \
+	scheduler/lineup/linger.c \
+	scheduler/lineup/linger.h \
+	scheduler/lineup/merge.c \
+	scheduler/lineup/merge.h \
+	scheduler/lineup/policy.c \
+	scheduler/lineup/policy.h \
+	scheduler/lineup/policy_fair.c \
+	scheduler/lineup/policy_fifo.c
+
+noinst_LTLIBRARIES += libngdscheduler_run.la
+libngdscheduler_run_la_SOURCES = \
+	scheduler/run/capture.c \
+	scheduler/run/expiry.c \
+	scheduler/run/order.c \
+	scheduler/run/queue.c \
+	scheduler/run/sched.c \
+	scheduler/run/sched.h \
+	scheduler/run/sched_int.h \
+	scheduler/run/session_events.c \
+	scheduler/run/session_events.h \
+	scheduler/run/share.c \
+	scheduler/run/share.h \
+	scheduler/run/usage.h \
+	scheduler/run/worker.c
+
+noinst_LTLIBRARIES += libngdscheduler_program.la
+libngdscheduler_program_la_SOURCES = \
+	scheduler/program/ahead.c \
+	scheduler/program/binding.c \
+	scheduler/program/binding_move.c \
+	scheduler/program/capture_dump.c \
+	scheduler/program/capture_dump.h \
+	scheduler/program/compile.c \
+	scheduler/program/compile.h \
+	scheduler/program/eager_plans.c \
+	scheduler/program/eager_plans.h \
+	scheduler/program/executable.c \
+	scheduler/program/executable.h \
+	scheduler/program/gang.c \
+	scheduler/program/gang_check.c \
+	scheduler/program/group.c \
+	scheduler/program/group.h \
+	scheduler/program/group_int.h \
+	scheduler/program/hot.c \
+	scheduler/program/hot.h \
+	scheduler/program/hot_note.c \
+	scheduler/program/hot_note.h \
+	scheduler/program/merge_prog.c \
+	scheduler/program/merge_prog.h \
+	scheduler/program/poolset.c \
+	scheduler/program/poolset.h \
+	scheduler/program/program.c \
+	scheduler/program/program.h \
+	scheduler/program/program_buckets.c \
+	scheduler/program/program_events.c \
+	scheduler/program/program_int.h \
+	scheduler/program/program_show.c \
+	scheduler/program/quarantine.c \
+	scheduler/program/ready.c \
+	scheduler/program/ready.h \
+	scheduler/program/stored.c \
+	scheduler/program/stored.h
+
+noinst_LTLIBRARIES += libngdscheduler_replay.la
+libngdscheduler_replay_la_SOURCES = \
+	scheduler/replay/gang_run.c \
+	scheduler/replay/merge_run.c \
+	scheduler/replay/merge_run.h \
+	scheduler/replay/replay.c \
+	scheduler/replay/replay.h \
+	scheduler/replay/request.c \
+	scheduler/replay/request_park.c
+
+noinst_LTLIBRARIES += libngdscheduler_model.la
+libngdscheduler_model_la_SOURCES = \
+	scheduler/model/batch.c \
+	scheduler/model/batch_rows.c \
+	scheduler/model/context.c \
+	scheduler/model/contract.c \
+	scheduler/model/contract.h \
+	scheduler/model/decode.c \
+	scheduler/model/kv.c \
+	scheduler/model/kv.h \
+	scheduler/model/logprobs.c \
+	scheduler/model/model.c \
+	scheduler/model/model.h \
+	scheduler/model/model_int.h \
+	scheduler/model/preempt.c \
+	scheduler/model/prompt.c \
+	scheduler/model/prompt_pace.c \
+	scheduler/model/prompt_pace.h \
+	scheduler/model/seq.c
+
+noinst_LTLIBRARIES += libngdscheduler_diag.la
+libngdscheduler_diag_la_SOURCES = \
+	scheduler/diag/doctor.c \
+	scheduler/diag/dump.c \
+	scheduler/diag/exam.c \
+	scheduler/diag/exam.h \
+	scheduler/diag/exam_int.h \
+	scheduler/diag/run_chain.c \
+	scheduler/diag/run_chain.h \
+	scheduler/diag/stored_show.c \
+	scheduler/diag/trace.c \
+	scheduler/diag/trial.c \
+	scheduler/diag/trial.h \
+	scheduler/diag/verify.c
+
+# All of it, put together by sched.c.
+noinst_LTLIBRARIES += libngdscheduler.la
+libngdscheduler_la_SOURCES = scheduler/sched.c
+libngdscheduler_la_LIBADD = \
+	libngdscheduler_diag.la \
+	libngdscheduler_model.la \
+	libngdscheduler_replay.la \
+	libngdscheduler_program.la \
+	libngdscheduler_run.la \
+	libngdscheduler_lineup.la \
+	libngdscheduler_record.la
+
+EXTRA_DIST += scheduler/lineup/policies.def scheduler/record/events.def scheduler/record/splits.def

@@ -17,13 +17,28 @@ libraries=(libc6-dev libgrpc-dev libprotobuf-c-dev libevent-dev libjansson-dev l
 tests=(tests/unit/test_{dtype,digest,lock,metrics,config,expr,graph,key,gcache,memplan,plan}
     tests/ops/test_{simd_math,ops})
 
-unpack() {
-    local release archive
-    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
-    # Where this machine gets its own packages from.
+# Where apt gets the packages of a release: the address of its archive, from apt's own configuration.
+archive_of() { # release, options of apt-get...
+    local release=$1
+    shift
     # shellcheck disable=SC2016  # $(...) is apt's own
-    archive=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v release="$release" '$1 == release { uri = $2 } END { print uri }')
+    apt-get "$@" indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
+        awk -v release="$release" '$1 == release { uri = $2 } END { print uri }'
+}
+
+unpack() {
+    local release archive lists=$apt/lists
+    release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    archive=$(archive_of "$release")
+    if [ -z "$archive" ]; then # apt has no lists yet: they are had here, and the machine stays as it is
+        mkdir -p "$lists/partial"
+        apt-get -o Dir::State::lists="$lists" update -qq
+        archive=$(archive_of "$release" -o Dir::State::lists="$lists")
+    fi
+    if [ -z "$archive" ]; then
+        echo "apt's configuration names no archive with $release; add one to /etc/apt/sources.list.d"
+        return 1
+    fi
     mkdir -p "$apt/state/lists/partial" "$apt/cache/archives/partial" "$root.new"
     : >"$apt/status"
     echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $archive $release main" \

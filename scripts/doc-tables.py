@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options|limits."""
+"""Print a page of docs/ from the .def tables: doc-tables.py reasons|metrics|operators|options|limits.
+
+`doc-tables.py locks` prints the list of locks in docs/architecture.md, from base/lock_rank.h.
+"""
 import os
 import re
 import sys
@@ -185,7 +188,7 @@ without a charge has a bound of its own.
 | sizes seen, keys that are gone, the flight recorder, the timeline, metrics' labels | - | arrays of fixed size |
 | counts of hot keys | - | a list of fixed length, and 64 programs |
 | executables captured ahead for nobody | - | those 64 programs |
-| dumps: what was written since the start | `dump_bytes` | the limit; `dump-limit`, of all together |
+| dumps: what was written since the start, in blocks of the disk | `dump_bytes` | the limit; `dump-limit`, of all together |
 | the store's entries: plans, graphs, patterns, compiled kernels | `store_bytes` | the limit: the oldest of the identity go; `store-budget`, of all together |
 """
 
@@ -207,8 +210,19 @@ holds, its limits and how often more was refused. Of sessions and of calls under
     print(HELD, end="")
 
 
+def locks():
+    """A line for each run of locks of one folder, in the order in which they may be taken."""
+    runs = []
+    for name, owner in rows("lock_rank.h", r"^    NGD_RANK_(\w+),\s+/\* (\w+): "):
+        if not runs or runs[-1][0] != owner:
+            runs.append((owner, []))
+        runs[-1][1].append(name)
+    for owner, names in runs:
+        print(f"{owner:9}  {' '.join(names)}")
 
-pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options, "limits": limits}
+
+pages = {"reasons": reasons, "metrics": metrics, "operators": operators, "options": options, "limits": limits,
+         "locks": locks}
 if len(sys.argv) != 2 or sys.argv[1] not in pages:
     sys.exit(__doc__)
 pages[sys.argv[1]]()

@@ -11,7 +11,7 @@ AM_TESTS_ENVIRONMENT = \
 	top_builddir='$(abs_top_builddir)'; export top_builddir; \
 	CC='$(CC)'; export CC; \
 	PYTHON3='$(PYTHON3)'; export PYTHON3; \
-	NGD_CPPFLAGS='$(AM_CPPFLAGS) -I$(abs_top_srcdir) -I$(abs_top_srcdir)/client -I$(abs_top_builddir)'; export NGD_CPPFLAGS; \
+	NGD_CPPFLAGS='$(AM_CPPFLAGS) -I$(abs_top_srcdir) -I$(abs_top_srcdir)/client/lib -I$(abs_top_srcdir)/client/hf -I$(abs_top_builddir)'; export NGD_CPPFLAGS; \
 	NGD_AVX2_CFLAGS='$(NGD_AVX2_CFLAGS)'; export NGD_AVX2_CFLAGS; \
 	NGD_AVX512BF16_CFLAGS='$(NGD_AVX512BF16_CFLAGS)'; export NGD_AVX512BF16_CFLAGS; \
 	$(NGD_SANITIZER_ENVIRONMENT) \

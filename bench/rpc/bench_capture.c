@@ -18,10 +18,10 @@
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
 #include "bench/step_graph.h"
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 #include "graphs/pass.h"
 #include "graphs/store.h"
-#include "scheduler/sched.h"
+#include "scheduler/run/sched.h"
 
 #include <pthread.h>
 #include <stdio.h>

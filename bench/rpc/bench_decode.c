@@ -9,6 +9,7 @@
  */
 #include "bench/rpc/bench_rpc.h"
 #include "bench/rpc/read_memory.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 
 #include <pthread.h>
@@ -40,7 +41,7 @@ static void step(struct npugraph_sequence *seq, struct npugraph_step *step_p)
 {
     struct npugraph_error err = {0};
 
-    if (npugraph_sequence_step(seq, -1, false, step_p, &err) != 0)
+    if (npugraph_sequence_step(seq, NULL, step_p, &err) != 0)
         bench_fail("step: %s", err.message);
 }
 
@@ -74,7 +75,7 @@ static void open_sequences(struct bed *b)
     for (int i = 0; i <= BATCH; i++) {
         for (int k = 0; k < PROMPT; k++)
             prompt[k] = (i * 131 + k * 17 + 3) % 500;
-        if (npugraph_sequence_open(b->client, "bench", prompt, PROMPT, NULL, false, &b->seqs[i], NULL, &err) != 0)
+        if (npugraph_sequence_open(b->client, "bench", prompt, PROMPT, NULL, &b->seqs[i], NULL, &err) != 0)
             bench_fail("open: %s", err.message);
     }
 }

@@ -5,7 +5,7 @@
  */
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 #include "tests/models/live.h"
 
 #include <stdio.h>
@@ -38,7 +38,7 @@ static void bind(struct bed *b, const char *name, uint64_t bytes, const void *da
     struct npugraph_error err = {0};
     uint64_t id = 0;
 
-    must(npugraph_buffer_alloc(b->client, bytes, name, &id, &err), &err);
+    must(npugraph_buffer_alloc(b->client, NULL, bytes, name, &id, &err), &err);
     if (data != NULL)
         must(npugraph_buffer_write(b->client, id, 0, data, bytes, &err), &err);
     b->bindings[b->n_bindings++] = (struct npugraph_binding){name, id};
@@ -97,7 +97,8 @@ static void open_graph(struct bed *b, const char *dir)
     bind_states(b);
     ngd_strbuf_init(&sb);
     npugraph__graph_text(&b->config, &b->weights, &b->shape, "bench.decode", false, &sb);
-    must(npugraph_graph_register(b->client, ngd_strbuf_str(&sb), b->bindings, b->n_bindings, NULL, 0, &b->graph, &err),
+    must(npugraph_graph_register(b->client, NULL, ngd_strbuf_str(&sb), b->bindings, b->n_bindings, NULL, 0, &b->graph,
+                                 &err),
          &err);
     must(npugraph_replay_stream_open(b->client, &b->stream, &err), &err);
     ngd_strbuf_fini(&sb);

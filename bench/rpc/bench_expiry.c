@@ -219,7 +219,7 @@ int main(int argc, char **argv)
     crowd_wait_ready(&c, FLOODS);
     client = live_connect(&live, "bench_expiry");
     text = crowd_chain_text("short", 2);
-    if (npugraph_graph_register(client, text, NULL, 0, NULL, 0, &graph, &err) != 0 ||
+    if (npugraph_graph_register(client, NULL, text, NULL, 0, NULL, 0, &graph, &err) != 0 ||
         npugraph_graph_capture(client, graph, NULL, 0, false, NULL, &err) != 0)
         bench_fail("%s", err.message);
     free(text);

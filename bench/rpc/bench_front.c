@@ -76,7 +76,7 @@ static void open_replayer(struct replayer *r, const char *dir, bool tcp, const c
     r->input = (struct npugraph_input){r->x, sizeof(r->x)};
     r->replay.inputs = &r->input;
     r->replay.n_inputs = 1;
-    if (npugraph_graph_register(r->client, graph_text, NULL, 0, NULL, 0, &r->replay.graph, &err) != 0 ||
+    if (npugraph_graph_register(r->client, NULL, graph_text, NULL, 0, NULL, 0, &r->replay.graph, &err) != 0 ||
         npugraph_graph_capture(r->client, r->replay.graph, NULL, 0, false, NULL, &err) != 0 ||
         npugraph_replay_stream_open(r->client, &r->stream, &err) != 0)
         bench_fail("%s", err.message);

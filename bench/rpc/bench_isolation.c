@@ -31,7 +31,7 @@ static void run_upload(struct member *m)
     struct npugraph_error err = {0};
     uint64_t buffer;
 
-    if (npugraph_buffer_alloc(client, (uint64_t)CHUNKS * CHUNK, "upload", &buffer, &err) != 0)
+    if (npugraph_buffer_alloc(client, NULL, (uint64_t)CHUNKS * CHUNK, "upload", &buffer, &err) != 0)
         bench_fail("upload: %s", err.message);
     member_ready(m);
     for (uint64_t i = 0; member_may_work(m); i++) {
@@ -69,7 +69,7 @@ static void run_captures(struct member *m)
     for (uint64_t i = 0; member_may_work(m); i++) {
         char *text = large_graph(m, i);
 
-        if (npugraph_graph_register(client, text, NULL, 0, NULL, 0, &graph, &err) != 0 ||
+        if (npugraph_graph_register(client, NULL, text, NULL, 0, NULL, 0, &graph, &err) != 0 ||
             npugraph_graph_capture(client, graph, NULL, 0, false, NULL, &err) != 0 ||
             npugraph_graph_release(client, graph, &err) != 0)
             bench_fail("captures: %s", err.message);
@@ -92,7 +92,7 @@ static void run_failures(struct member *m)
     struct npugraph_result *result = NULL;
     struct npugraph_error err = {0};
 
-    if (npugraph_graph_register(client, text, NULL, 0, NULL, 0, &replay.graph, &err) != 0)
+    if (npugraph_graph_register(client, NULL, text, NULL, 0, NULL, 0, &replay.graph, &err) != 0)
         bench_fail("failures: %s", err.message);
     member_ready(m);
     while (member_may_work(m)) {
@@ -113,7 +113,7 @@ static void run_sessions(struct member *m)
     while (member_may_work(m)) {
         struct npugraph_client *client = member_connect(m, "passing");
 
-        if (npugraph_buffer_alloc(client, CHUNK, "passing", &buffer, &err) != 0)
+        if (npugraph_buffer_alloc(client, NULL, CHUNK, "passing", &buffer, &err) != 0)
             bench_fail("sessions: %s", err.message);
         npugraph_disconnect(client); /* the daemon frees it */
         atomic_fetch_add(&m->seat->done, 1);

@@ -7,6 +7,7 @@
  * processes start and die beside, at the expense of another daemon.
  */
 #include "bench/rpc/crowd.h"
+#include "client/hf/npugraph_hf.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,16 +45,17 @@ static void run_victim(struct member *m)
     for (int k = 0; k < PROMPT; k++)
         prompt[k] = (int32_t)((m->arg * 31 + k * 17 + 3) % 500);
     replayer_open(&r, client, text);
-    if (npugraph_buffer_alloc(client, BUFFER, "victim", &buffer, &err) != 0 ||
-        npugraph_sequence_open(client, "tiny", prompt, PROMPT, NULL, false, &seq, NULL, &err) != 0)
+    if (npugraph_buffer_alloc(client, NULL, BUFFER, "victim", &buffer, &err) != 0 ||
+        npugraph_sequence_open(client, "tiny", prompt, PROMPT, NULL, &seq, NULL, &err) != 0)
         bench_fail("victim: %s", err.message);
     member_ready(m);
     for (;;) {
+        const struct npugraph_step_params ask = {.forced = 7};
         struct npugraph_step s;
         bool wrong = false;
 
         replayer_run(&r, &wrong);
-        if (npugraph_sequence_step(seq, 7, false, &s, &err) != 0 ||
+        if (npugraph_sequence_step(seq, &ask, &s, &err) != 0 ||
             npugraph_buffer_write(client, buffer, 0, bytes, BUFFER, &err) != 0)
             bench_fail("victim: %s", err.message);
         atomic_fetch_add(&m->seat->done, 1);

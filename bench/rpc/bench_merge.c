@@ -52,6 +52,7 @@ static uint64_t register_graph(struct npugraph_client *client)
     char names[3 * LAYERS][64], path[4096], *text = graph_text();
     const char *wanted[3 * LAYERS];
     struct npugraph_tensors *tensors = NULL;
+    const struct npugraph_load load = {.path = path, .names = wanted, .n_names = 3 * LAYERS};
     struct npugraph_error err = {0};
     uint64_t graph;
 
@@ -60,11 +61,11 @@ static uint64_t register_graph(struct npugraph_client *client)
         wanted[i] = names[i];
     }
     snprintf(path, sizeof(path), "%s/model.safetensors", getenv(DIR_ENV));
-    if (npugraph_load_safetensors(client, path, wanted, 3 * LAYERS, NULL, NULL, &tensors, &err) != 0)
+    if (npugraph_load_safetensors(client, &load, NULL, NULL, &tensors, &err) != 0)
         bench_fail("load: %s", err.message);
     for (size_t i = 0; i < tensors->n && i < 3 * LAYERS; i++)
         bindings[i] = (struct npugraph_binding){tensors->items[i].name, tensors->items[i].buffer};
-    if (npugraph_graph_register(client, text, bindings, 3 * LAYERS, NULL, 0, &graph, &err) != 0)
+    if (npugraph_graph_register(client, NULL, text, bindings, 3 * LAYERS, NULL, 0, &graph, &err) != 0)
         bench_fail("register: %s", err.message);
     for (int64_t rows = 1; rows <= PROCESSES; rows += PROCESSES - 1)
         if (npugraph_graph_capture(client, graph, &rows, 1, false, NULL, &err) != 0)

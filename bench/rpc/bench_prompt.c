@@ -9,6 +9,7 @@
  */
 #include "base/mem.h"
 #include "bench/rpc/bench_rpc.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 
 #include <signal.h>
@@ -54,7 +55,7 @@ struct decoder {
     int phase;
 };
 
-static bool on_token(void *user, int32_t token)
+static bool on_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct decoder *d = user;
     const ngd_nsec_t now = ngd_now();
@@ -62,6 +63,7 @@ static bool on_token(void *user, int32_t token)
     const uint32_t n = atomic_load(&d->board->n[phase]);
 
     (void)token;
+    (void)logprobs;
     /* The gap in which the phase changed belongs to neither. */
     if (d->last && phase == d->phase && n < TOKENS_MAX) {
         d->board->gaps[phase][n] = now - d->last;
@@ -81,6 +83,7 @@ static void make_prompt(int32_t *prompt, int64_t n, int32_t seed)
 /* Generates for ever; when the context is full, from the beginning with another prompt. */
 static int decode(const struct params *p)
 {
+    const struct npugraph_generate_params params = {.max_tokens = 512, .ignore_stop = true};
     struct decoder d = {.board = p->board};
     struct npugraph_client *client;
 
@@ -92,10 +95,10 @@ static int decode(const struct params *p)
         int32_t prompt[SHORT];
 
         make_prompt(prompt, SHORT, seed);
-        if (npugraph_sequence_open(client, "bench", prompt, SHORT, NULL, false, &seq, NULL, &err) != 0)
+        if (npugraph_sequence_open(client, "bench", prompt, SHORT, NULL, &seq, NULL, &err) != 0)
             bench_fail("open: %s", err.message);
         d.last = 0;
-        if (npugraph_sequence_generate(seq, 512, true, on_token, &d, NULL, &err) != 0)
+        if (npugraph_sequence_generate(seq, &params, on_token, &d, NULL, &err) != 0)
             bench_fail("generate: %s", err.message);
         npugraph_sequence_close(seq);
     }
@@ -120,7 +123,7 @@ static int open_long(const struct params *p)
     client = live_connect(&p->board->live, "prompt");
     await_phase(p->board, BESIDE);
     begin = ngd_now();
-    if (npugraph_sequence_open(client, "bench", prompt, (size_t)p->prompt, NULL, false, &seq, NULL, &err) != 0)
+    if (npugraph_sequence_open(client, "bench", prompt, (size_t)p->prompt, NULL, &seq, NULL, &err) != 0)
         bench_fail("open: %s", err.message);
     atomic_store(&p->board->prompt_ns, ngd_now() - begin);
     npugraph_sequence_close(seq);

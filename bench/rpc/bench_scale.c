@@ -8,6 +8,7 @@
  * daemon.
  */
 #include "bench/rpc/crowd.h"
+#include "client/hf/npugraph_hf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static void open_sequence(struct member *m, struct npugraph_client *client, stru
     for (int k = 0; k < PROMPT; k++)
         prompt[k] = (m->number * 131 + k * 17 + 3) % 500;
     npugraph_sequence_close(*seq_p);
-    if (npugraph_sequence_open(client, "bench", prompt, PROMPT, NULL, false, seq_p, NULL, &err) != 0)
+    if (npugraph_sequence_open(client, "bench", prompt, PROMPT, NULL, seq_p, NULL, &err) != 0)
         bench_fail("open: %s", err.message);
 }
 
@@ -47,7 +48,7 @@ static void run_steps(struct member *m)
     while (member_may_work(m)) {
         ngd_nsec_t begin = ngd_now();
 
-        if (npugraph_sequence_step(seq, -1, false, &s, &err) != 0)
+        if (npugraph_sequence_step(seq, NULL, &s, &err) != 0)
             bench_fail("step: %s", err.message);
         member_sample(m, ngd_now() - begin);
         atomic_fetch_add(&m->seat->done, 1);
@@ -60,17 +61,19 @@ static void run_steps(struct member *m)
     npugraph_disconnect(client);
 }
 
-static bool count_token(void *user, int32_t token)
+static bool count_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct member *m = user;
 
     (void)token;
+    (void)logprobs;
     atomic_fetch_add(&m->seat->done, 1);
     return true;
 }
 
 static void run_generation(struct member *m)
 {
+    const struct npugraph_generate_params params = {.max_tokens = TOKENS, .ignore_stop = true};
     struct npugraph_client *client = member_connect(m, "generator");
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
@@ -79,7 +82,7 @@ static void run_generation(struct member *m)
     open_sequence(m, client, &seq);
     member_ready(m);
     while (member_may_work(m)) {
-        if (npugraph_sequence_generate(seq, TOKENS, true, count_token, m, &finish, &err) != 0)
+        if (npugraph_sequence_generate(seq, &params, count_token, m, &finish, &err) != 0)
             bench_fail("generate: %s", err.message);
         if (strcmp(finish, "context") == 0)
             open_sequence(m, client, &seq);

@@ -10,6 +10,7 @@
 #include "base/lock.h"
 #include "bench/rpc/bench_rpc.h"
 #include "bench/rpc/local_model.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 
 #include <stdio.h>
@@ -106,7 +107,7 @@ static struct npugraph_sequence *remote_open(struct bed *b)
     struct npugraph_error err = {0};
     struct npugraph_sequence *seq = NULL;
 
-    if (npugraph_sequence_open(b->client, "bench", b->prompt, PROMPT, NULL, false, &seq, NULL, &err) != 0)
+    if (npugraph_sequence_open(b->client, "bench", b->prompt, PROMPT, NULL, &seq, NULL, &err) != 0)
         bench_fail("open: %s", err.message);
     return seq;
 }
@@ -116,7 +117,7 @@ static int32_t remote_step(struct npugraph_sequence *seq)
     struct npugraph_error err = {0};
     struct npugraph_step s;
 
-    if (npugraph_sequence_step(seq, -1, false, &s, &err) != 0)
+    if (npugraph_sequence_step(seq, NULL, &s, &err) != 0)
         bench_fail("step: %s", err.message);
     return s.token;
 }
@@ -154,21 +155,23 @@ static void run_steps(struct bed *b, int64_t n, bool keep)
     npugraph_sequence_close(remote);
 }
 
-static bool take(void *user, int32_t token)
+static bool take(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     (void)token;
+    (void)logprobs;
     ++*(int64_t *)user;
     return true;
 }
 
 static double remote_generate(struct bed *b, int64_t n)
 {
+    const struct npugraph_generate_params params = {.max_tokens = (uint32_t)n, .ignore_stop = true};
     struct npugraph_sequence *seq = remote_open(b);
     struct npugraph_error err = {0};
     ngd_nsec_t begin = ngd_now(), end;
     int64_t got = 0;
 
-    if (npugraph_sequence_generate(seq, (uint32_t)n, true, take, &got, NULL, &err) != 0 || got != n)
+    if (npugraph_sequence_generate(seq, &params, take, &got, NULL, &err) != 0 || got != n)
         bench_fail("generate: %s", err.message);
     end = ngd_now();
     npugraph_sequence_close(seq);

@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 
 #include <errno.h>
 #include <inttypes.h>

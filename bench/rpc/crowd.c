@@ -254,7 +254,7 @@ void replayer_open(struct replayer *r, struct npugraph_client *client, const cha
     r->input = (struct npugraph_input){r->x, sizeof(r->x)};
     r->replay.inputs = &r->input;
     r->replay.n_inputs = 1;
-    if (npugraph_graph_register(client, text, NULL, 0, NULL, 0, &r->replay.graph, &err) != 0 ||
+    if (npugraph_graph_register(client, NULL, text, NULL, 0, NULL, 0, &r->replay.graph, &err) != 0 ||
         npugraph_graph_capture(client, r->replay.graph, NULL, 0, false, NULL, &err) != 0 ||
         npugraph_replay_stream_open(client, &r->stream, &err) != 0)
         bench_fail("%s", err.message);

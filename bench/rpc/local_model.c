@@ -32,7 +32,7 @@ static void open_scheduler(struct local_model *m, uint32_t threads)
     check(ngd_sched_start(m->sched), "scheduler", &diag);
 }
 
-/* The same choices as client/model.c makes of these parameters. */
+/* The same choices as client/lib/model.c makes of these parameters. */
 static void choose_shape(struct local_model *m, const char *dir, const struct npugraph_model_params *p)
 {
     struct npugraph_error err = {0};

@@ -3,8 +3,9 @@
 #define NGD_BENCH_RPC_LOCAL_MODEL_H
 
 /* A checkpoint as npugraph_model_load registers it with a daemon, but in this process: the same graph text, no wire. */
-#include "client/checkpoint.h"
-#include "scheduler/model.h"
+#include "client/hf/checkpoint.h"
+#include "client/hf/npugraph_hf.h"
+#include "scheduler/model/model.h"
 
 struct local_model {
     struct ngd_device *dev;

@@ -3,9 +3,9 @@
 #define NGD_BENCH_SIM_H
 
 /*
- * The scheduler on virtual time: its own policies, caps, merging and foretelling of deadlines (scheduler/lineup.h),
- * with devices that only take time. For sizes that no machine here has, and for what must not depend on how busy a
- * machine is.
+ * The scheduler on virtual time: its own policies, caps, merging and foretelling of deadlines
+ * (scheduler/lineup/lineup.h), with devices that only take time. For sizes that no machine here has, and for what must
+ * not depend on how busy a machine is.
  *
  * A client is an identity with a weight. It sends requests at random times (exponential gaps), each with a length
  * (log-normal around its client's own mean), some with a deadline. Every client's graph is on one device, as a binding
@@ -13,7 +13,7 @@
  * Everything is drawn from the seed: two runs with the same parameters are the same.
  * Threads: one. Memory: the caller keeps the arrays.
  */
-#include "scheduler/merge.h"
+#include "scheduler/lineup/merge.h"
 #include <stdio.h>
 
 /* What a daemon recorded (npugraphctl trace stop --form arrivals), instead of what is drawn. */

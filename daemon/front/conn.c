@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metrics.h"
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,36 +24,6 @@
 #define FLUSH_TIME  (10 * NGD_SEC) /* of the last bytes */
 #define ROUNDS      4              /* chunks that are read of one side before others have their turn */
 #define DRAIN       16
-
-/* ---- bytes that wait ------------------------------------------------------------------------------------------- */
-
-static bool keep(struct front_bytes *b, const uint8_t *bytes, size_t n)
-{
-    if (n == 0)
-        return true;
-    if (b->n + n > b->cap) {
-        size_t cap = b->n + n;
-        uint8_t *more = ngd_realloc(b->at, cap);
-
-        if (!more)
-            return false;
-        b->at = more;
-        b->cap = cap;
-    }
-    memcpy(b->at + b->n, bytes, n);
-    b->n += n;
-    return true;
-}
-
-static void drop(struct front_bytes *b, size_t n)
-{
-    b->n -= n;
-    memmove(b->at, b->at + n, b->n);
-    if (b->n == 0) {
-        ngd_free(b->at);
-        *b = (struct front_bytes){0};
-    }
-}
 
 /* ---- watching -------------------------------------------------------------------------------------------------- */
 
@@ -128,9 +99,9 @@ void front_conn_free(struct front_conn *conn)
 {
     if (conn->io)
         conn->io->ops->destroy(conn->io);
-    ngd_free(conn->in.at);
-    ngd_free(conn->up.at);
-    ngd_free(conn->down.at);
+    front_bytes_fini(&conn->in);
+    front_bytes_fini(&conn->up);
+    front_bytes_fini(&conn->down);
     ngd_free(conn);
 }
 
@@ -270,14 +241,14 @@ static void to_server(void *ctx, const uint8_t *bytes, size_t n)
         return;
     if (conn->up.n == 0)
         done = send_up(conn, bytes, n);
-    if (done < n && !keep(&conn->up, bytes + done, n - done))
+    if (done < n && !front_bytes_keep(&conn->up, bytes + done, n - done))
         fail(conn, "memory", "out of memory");
 }
 
 static void flush_up(struct front_conn *conn)
 {
     if (conn->up.n > 0)
-        drop(&conn->up, send_up(conn, conn->up.at, conn->up.n));
+        front_bytes_drop(&conn->up, send_up(conn, conn->up.at, conn->up.n));
 }
 
 /* ---- to the client ---------------------------------------------------------------------------------------------- */
@@ -316,7 +287,7 @@ static void to_client(void *ctx, const uint8_t *bytes, size_t n)
             return;
         conn->down_moved = ngd_now();
     }
-    if (!keep(&conn->down, bytes + done, n - done))
+    if (!front_bytes_keep(&conn->down, bytes + done, n - done))
         fail(conn, "memory", "out of memory");
 }
 
@@ -331,7 +302,7 @@ static void flush_down(struct front_conn *conn)
         return;
     if (done > 0)
         conn->down_moved = ngd_now();
-    drop(&conn->down, done);
+    front_bytes_drop(&conn->down, done);
     if (conn->down.n == 0 && conn->state == FRONT_FLUSH)
         front_conn_end(conn);
 }
@@ -354,6 +325,8 @@ static void give_bytes(void *ctx, uint64_t n)
 {
     ngd_identity_give(((struct front_conn *)ctx)->identity, NGD_QUOTA_UNFINISHED, n);
 }
+
+static_assert(NGD_IDENTITY_BUCKETS == NGD_H2_BUCKETS, "an identity has one bucket for each kind of frame");
 
 static ngd_nsec_t *shared_buckets(void *ctx)
 {
@@ -382,8 +355,8 @@ static const struct ngd_h2_ops guard_ops = {.to_server = to_server,
 
 /* ---- from the client -------------------------------------------------------------------------------------------- */
 
-/* False: it does not go on now. */
-static bool look_at(struct front_conn *conn, const uint8_t *bytes, size_t n)
+/* kept: the bytes are those that wait. False: it does not go on now. */
+static bool look_at(struct front_conn *conn, const uint8_t *bytes, size_t n, bool kept)
 {
     struct ngd_h2_result r = ngd_h2_guard_input(conn->guard, bytes, n, ngd_now());
 
@@ -396,10 +369,11 @@ static bool look_at(struct front_conn *conn, const uint8_t *bytes, size_t n)
     if (r.verdict == NGD_H2_PAUSE) {
         conn->paused_until = r.until;
         ngd_list_push_back(&conn->front->paused, &conn->paused_link);
-        if (!keep(&conn->in, bytes + r.used, n - r.used))
+        if (!kept && !front_bytes_keep(&conn->in, bytes + r.used, n - r.used))
             close_for(conn, NGD_H2_WHY_MEMORY);
-        return false;
     }
+    if (kept)
+        front_bytes_drop(&conn->in, r.used);
     return may_read(conn);
 }
 
@@ -412,7 +386,7 @@ static void read_client(struct front_conn *conn)
         conn->read_wants_write = r == NGD_WIRE_WANT_WRITE;
         if (r == NGD_WIRE_CLOSED || r == NGD_WIRE_ERROR)
             front_conn_end(conn);
-        if (r != NGD_WIRE_OK || !look_at(conn, conn->front->chunk, n))
+        if (r != NGD_WIRE_OK || !look_at(conn, conn->front->chunk, n, false))
             return;
         if (conn->io->ops->pending && !conn->io->ops->pending(conn->io))
             return; /* epoll tells of more */
@@ -421,16 +395,12 @@ static void read_client(struct front_conn *conn)
 
 void front_conn_resume(struct front_conn *conn, ngd_nsec_t now)
 {
-    struct front_bytes in = conn->in;
-
     if (conn->state != FRONT_RELAY || conn->paused_until == 0 || now < conn->paused_until)
         return;
     conn->paused_until = 0;
     ngd_list_remove(&conn->paused_link);
-    conn->in = (struct front_bytes){0};
-    if (in.n > 0)
-        look_at(conn, in.at, in.n);
-    ngd_free(in.at);
+    if (conn->in.n > 0)
+        look_at(conn, conn->in.at, conn->in.n, true);
     if (may_read(conn))
         read_client(conn);
     settle(conn);

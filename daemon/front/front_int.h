@@ -4,16 +4,12 @@
 
 /* front.c: the thread, who gets in. conn.c: one connection. All of it on the front's thread. */
 #include "base/list.h"
+#include "daemon/front/bytes.h"
 #include "daemon/front/front.h"
 #include "daemon/front/h2_guard.h"
 #include <sys/epoll.h>
 
 #define FRONT_CHUNK (64 << 10) /* bytes that are read at once */
-
-struct front_bytes {
-    uint8_t *at;
-    size_t n, cap;
-};
 
 typedef enum front_state {
     FRONT_PEEK,      /* not guarded: waits for the first bytes, then goes to gRPC */

@@ -27,7 +27,7 @@ enum { WHOLE_PING = 8, WHOLE_RESET = 4, WHOLE_WINDOW = 4, WHOLE_PRIORITY = 5, LE
 static const struct {
     int64_t rate, burst;
 } buckets[NGD_H2_BUCKETS] = {
-    [H2_BUCKET_RESET] = {1000, 2000},   /* calls that the client takes back */
+    [H2_BUCKET_RESET] = {1000, 2000},   /* calls that the client takes back, or that are refused */
     [H2_BUCKET_STRAY] = {20000, 50000}, /* resets of calls that are over, or never were: they cost next to nothing */
     [H2_BUCKET_BARE] = {1000, 2000},    /* calls without a message */
     [H2_BUCKET_PING] = {1000, 2000},    [H2_BUCKET_SETTINGS] = {100, 500}, [H2_BUCKET_PRIORITY] = {100, 1000},
@@ -105,6 +105,34 @@ static void drop_held(struct ngd_h2_guard *g)
     g->held_cap = 0;
 }
 
+/* ---- buckets --------------------------------------------------------------------------------------------------- */
+
+/*
+ * An event moves the bucket's time on; too far ahead of the clock is a pause. A pause is not for one frame: each end of
+ * one costs a wakeup and a write to gRPC, so that many frames have earned their place by then.
+ */
+static void fill_bucket(ngd_nsec_t *t, ngd_nsec_t each, ngd_nsec_t ahead, struct walk *w)
+{
+    ngd_nsec_t until, soonest = w->now + NGD_H2_PAUSE_TIME;
+
+    *t = (*t > w->now ? *t : w->now) + each;
+    if (*t - w->now <= ahead || w->result.verdict == NGD_H2_CLOSE)
+        return;
+    w->result.verdict = NGD_H2_PAUSE;
+    until = *t - ahead > soonest ? *t - ahead : soonest;
+    if (until > w->result.until)
+        w->result.until = until;
+}
+
+/* Two may be due after one frame. */
+static void count(struct ngd_h2_guard *g, h2_bucket_t which, struct walk *w)
+{
+    ngd_nsec_t each = NGD_SEC / buckets[which].rate, ahead = each * buckets[which].burst;
+
+    fill_bucket(&g->buckets[which], each, ahead, w);
+    fill_bucket(&g->ops->shared_buckets(g->ctx)[which], each / SHARED, ahead, w);
+}
+
 /* ---- streams --------------------------------------------------------------------------------------------------- */
 
 static void finish_message(struct ngd_h2_guard *g, struct ngd_h2_stream *s)
@@ -126,11 +154,16 @@ void h2_forget(struct ngd_h2_guard *g, struct ngd_h2_stream *s)
     ngd_h2_streams_remove(&g->streams, s);
 }
 
-/* Between two frames to gRPC: it is told that the client took the call back, and the client why it did not. */
-static void refuse_now(struct ngd_h2_guard *g, struct ngd_h2_stream *s, int status, const char *sentence)
+/*
+ * Ends a call between two frames to gRPC, which is told that the client took it back; the client is told why. gRPC
+ * still has work with a call that is charged to nobody any more, so a refusal counts as a reset of the client.
+ */
+static void refuse_now(struct ngd_h2_guard *g, struct ngd_h2_stream *s, int status, const char *sentence,
+                       struct walk *w)
 {
     uint8_t reset[RST_BYTES] = {0, 0, 4, H2_RST_STREAM, 0};
 
+    count(g, H2_BUCKET_RESET, w);
     h2_put32(reset + 5, s->id);
     h2_put32(reset + 9, CANCEL);
     g->ops->refused(g->ctx, sentence);
@@ -154,31 +187,9 @@ static void settle_refusal(struct ngd_h2_guard *g, struct walk *w)
 
     if (s) {
         flush(g, w);
-        refuse_now(g, s, g->refusal_status, g->refusal);
+        refuse_now(g, s, g->refusal_status, g->refusal, w);
     }
     g->refusal = NULL;
-}
-
-/* ---- buckets --------------------------------------------------------------------------------------------------- */
-
-/* An event moves the bucket's time on; too far ahead of the clock is a pause. */
-static void fill_bucket(ngd_nsec_t *t, ngd_nsec_t each, ngd_nsec_t ahead, struct walk *w)
-{
-    *t = (*t > w->now ? *t : w->now) + each;
-    if (*t - w->now > ahead && w->result.verdict != NGD_H2_CLOSE) {
-        w->result.verdict = NGD_H2_PAUSE;
-        if (*t - ahead > w->result.until)
-            w->result.until = *t - ahead;
-    }
-}
-
-/* Two may be due after one frame. */
-static void count(struct ngd_h2_guard *g, h2_bucket_t which, struct walk *w)
-{
-    ngd_nsec_t each = NGD_SEC / buckets[which].rate, ahead = each * buckets[which].burst;
-
-    fill_bucket(&g->buckets[which], each, ahead, w);
-    fill_bucket(&g->ops->shared_buckets(g->ctx)[which], each / SHARED, ahead, w);
 }
 
 /* ---- heads of frames --------------------------------------------------------------------------------------------- */
@@ -425,10 +436,9 @@ static bool end_block(struct ngd_h2_guard *g, struct walk *w)
         count(g, H2_BUCKET_BARE, w);
     s->taken = g->ops->take_stream(g->ctx);
     if (!s->taken) {
-        count(g, H2_BUCKET_RESET, w);
         flush(g, w);
         refuse_now(g, s, H2_RESOURCE_EXHAUSTED,
-                   "too many calls are under way for this identity (max-calls-per-identity); try again later");
+                   "too many calls are under way for this identity (max-calls-per-identity); try again later", w);
     }
     return true;
 }
@@ -603,8 +613,11 @@ struct ngd_h2_result ngd_h2_guard_tick(struct ngd_h2_guard *g, ngd_nsec_t now)
         end_connection(&w, NGD_H2_WHY_SLOW_FRAME);
     else if (g->unacked > 0 && now >= g->ack_due)
         end_connection(&w, NGD_H2_WHY_SETTINGS_ACK);
-    while (!in_data && w.result.verdict == NGD_H2_GO_ON && g->window > 0 && (s = find_stalled(g, now)))
-        refuse_now(g, s, H2_ABORTED, "the message was begun and did not go on for 30 s");
+    while (!in_data && w.result.verdict != NGD_H2_CLOSE && g->window > 0 && (s = find_stalled(g, now)))
+        refuse_now(g, s, H2_ABORTED, "the message was begun and did not go on for 30 s", &w);
+    /* A full bucket holds up what the client says next, and not the calls that are late. */
+    if (w.result.verdict == NGD_H2_PAUSE)
+        w.result.verdict = NGD_H2_GO_ON;
     return w.result;
 }
 

@@ -15,7 +15,8 @@
  * client does not do ends the connection. What it may do, but not without end (resets, pings, ...), is counted by
  * buckets, of the connection and of its identity, and an empty bucket makes the connection wait. A message that is too
  * large, that takes more than its identity's part of the memory of unfinished messages, or that does not go on, ends
- * its own call: the client gets a status with a sentence, gRPC gets a reset, and the connection goes on.
+ * its own call: the client gets a status with a sentence, gRPC gets a reset, and the connection goes on. Such a refusal
+ * counts as a reset that the client sent.
  *
  * Threads: one at a time. Time is passed in. Memory: a few hundred bytes, a frame that is not whole yet, and 64 bytes
  * for each open stream; `destroy` gives back what was charged.
@@ -43,9 +44,10 @@ typedef enum ngd_h2_reason {
 /* Kinds of frames that are counted by buckets. */
 #define NGD_H2_BUCKETS 9
 
-#define NGD_H2_FRAME_TIME   (10 * NGD_SEC) /* a frame that was begun */
-#define NGD_H2_ACK_TIME     (20 * NGD_SEC) /* the answer to SETTINGS */
-#define NGD_H2_MESSAGE_TIME (30 * NGD_SEC) /* without progress of a message that may go on */
+#define NGD_H2_PAUSE_TIME   (10 * NGD_MSEC) /* the shortest pause */
+#define NGD_H2_FRAME_TIME   (10 * NGD_SEC)  /* a frame that was begun */
+#define NGD_H2_ACK_TIME     (20 * NGD_SEC)  /* the answer to SETTINGS */
+#define NGD_H2_MESSAGE_TIME (30 * NGD_SEC)  /* without progress of a message that may go on */
 
 /* Of its owner; called from inside the other functions, and never after destroy. */
 struct ngd_h2_ops {

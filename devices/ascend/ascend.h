@@ -20,7 +20,7 @@
 #include "devices/ascend/acl.h"
 #include "devices/ascend/nz.h"
 #include "devices/backend.h"
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 #include "devices/serial.h"
 #include <stdatomic.h>
 
@@ -206,6 +206,8 @@ ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct
 
 /* replay.c */
 ngd_status_t ngd_ascend_launch(void *stream, void *inst, struct ngd_launch *launch);
+/* True if the instance has a graph on this stream, and that is of the communicators and weights' copies of now. */
+bool ngd_ascend_ready(void *stream, void *inst);
 
 /* budget.c: graphs that are captured, and the streams they take. */
 uint32_t ngd_ascend_streams_free(struct ascend_device *dev);

@@ -12,6 +12,7 @@
  * ranks, are refused, since `host` would not have come to that.
  */
 #include "devices/ascend/ascend.h"
+#include "graphs/op_traits.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -69,36 +70,29 @@ static bool describe(const struct ngd_plan *plan, const struct ngd_plan_call *ca
     *check = (struct ascend_check){
         .kind = ASCEND_CHECK_INDEX, .node = call->node, .limit_sym = NGD_NO_ROW_SYM, .call = call};
     *operand_p = 1;
-    switch (call->op->id) {
-    case NGD_OP_ATEN_EMBEDDING:
+    switch (ngd_op_traits[call->op->id].indexes) {
+    case NGD_INDEXES_FIRST:
+    case NGD_INDEXES_FIRST_SIGNED:
         limit_by(check, x, 0);
+        check->from_end = ngd_op_traits[call->op->id].indexes == NGD_INDEXES_FIRST_SIGNED;
         return true;
-    case NGD_OP_ATEN_INDEX_TENSOR:
-    case NGD_OP_ATEN_INDEX_PUT:
-        limit_by(check, x, 0);
-        check->from_end = true;
-        return true;
-    case NGD_OP_ATEN_INDEX_SELECT:
-    case NGD_OP_ATEN_GATHER:
-    case NGD_OP_ATEN_INDEX_COPY:
-    case NGD_OP_ATEN_SCATTER_SRC:
-    case NGD_OP_ATEN_SCATTER_VALUE:
-    case NGD_OP_ATEN_SCATTER_ADD:
+    case NGD_INDEXES_DIM:
         limit_by(check, x, ngd_call_int(call, "dim"));
         return true;
-    case NGD_OP_NPU_SCATTER_PA_KV_CACHE:
+    case NGD_INDEXES_SLOTS:
         check->kind = ASCEND_CHECK_SLOT;
         check->limit = plan->tensors[call->in[3]].dims[0] * plan->tensors[call->in[3]].dims[1];
         *operand_p = 2;
         return true;
-    case NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE:
+    case NGD_INDEXES_BLOCKS:
         check->kind = ASCEND_CHECK_TABLE;
         check->limit = plan->tensors[call->in[1]].dims[0];
         *operand_p = 3;
         return true;
-    default:
-        return false;
+    case NGD_INDEXES_NONE:
+        break;
     }
+    return false;
 }
 
 /* ---- indices that are computed ------------------------------------------------------------------- */
@@ -116,9 +110,7 @@ static bool writes_bound(const struct ngd_plan *plan, const struct ngd_plan_call
 static const char *why_not_computed(const struct ascend_exec *exec, const struct ascend_check *check)
 {
     const struct ngd_plan *plan = exec->plan;
-    const bool writes = check->call->op->id == NGD_OP_ATEN_INDEX_PUT || check->call->op->id == NGD_OP_ATEN_INDEX_COPY ||
-                        check->call->op->id == NGD_OP_ATEN_SCATTER_SRC ||
-                        check->call->op->id == NGD_OP_ATEN_SCATTER_VALUE;
+    const bool writes = ngd_op_traits[check->call->op->id].index_writes;
 
     if (check->kind != ASCEND_CHECK_INDEX)
         return "slots and block tables are read on the CPU before a launch";

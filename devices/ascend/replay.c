@@ -575,13 +575,30 @@ static void copy_out(const struct ascend_inst *inst, const struct ngd_launch *la
     }
 }
 
+static bool has_current_weights(const struct ascend_stream *s, const struct ascend_inst *inst)
+{
+    return !inst->exec->n_weights || inst->nz_epoch == atomic_load_explicit(&s->dev->nz.epoch, memory_order_acquire);
+}
+
+/* To take the graph and to put it back makes it the last one to be given up. */
+bool ngd_ascend_ready(void *stream, void *inst_v)
+{
+    struct ascend_stream *s = stream;
+    struct ascend_inst *inst = inst_v;
+
+    if (!has_current_weights(s, inst) || !get_graph(s, inst))
+        return false;
+    ngd_ascend_put_graph(inst);
+    return true;
+}
+
 /* From the inputs to the end of the device's work and the CPU's. */
 static ngd_status_t compute(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     ngd_nsec_t start = ngd_now();
     ngd_status_t status;
 
-    if (inst->exec->n_weights && inst->nz_epoch != atomic_load_explicit(&s->dev->nz.epoch, memory_order_acquire))
+    if (!has_current_weights(s, inst))
         ngd_ascend_nz_refresh(inst);
     fill_inputs(inst, launch);
     launch->copy_in_time = ngd_now() - start;

@@ -175,7 +175,7 @@ static void refused(void *ctx, void *inst_v, ngd_status_t status)
 }
 
 static const struct ngd_serial_ops stream_ops = {
-    .launch = ngd_ascend_launch, .refused = refused, .reset = reset, .fini = fini};
+    .launch = ngd_ascend_launch, .refused = refused, .ready = ngd_ascend_ready, .reset = reset, .fini = fini};
 
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag)
 {

@@ -76,7 +76,7 @@ void ngd_host_static_toolchain(void *dev_v, const char *compiler, struct ngd_str
 
 /* ---- its directory ------------------------------------------------------------------------------------- */
 
-static const char *const folders[] = {"base", "graphs", "devices", "devices/host"};
+static const char *const folders[] = {"base", "graphs", "devices", "devices/host", "devices/host/kernels"};
 #define N_FOLDERS (sizeof(folders) / sizeof(folders[0]))
 
 bool ngd_static_write(int fd, const char *data, size_t n)

@@ -3,7 +3,7 @@
 #define NGD_DEVICES_HOST_CPU_H
 
 /* The CPU: which vector kernels it can run, how many CPUs and how much memory this process may use. Any thread. */
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 
 ngd_isa_t ngd_cpu_isa(void);                            /* best one that the CPU has and that is compiled in */
 const char *ngd_isa_name(ngd_isa_t isa);                /* "avx512" */

@@ -4,7 +4,7 @@
  * address.
  */
 #include "devices/host/host.h"
-#include "devices/host/k_gemm.h"
+#include "devices/host/kernels/k_gemm.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -10,7 +10,7 @@
  */
 #include "base/lock.h"
 #include "devices/backend.h"
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 #include "devices/host/lanes.h"
 #include "devices/host/team.h"
 

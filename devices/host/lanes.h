@@ -14,7 +14,7 @@
  * the plan, in which a call waits for earlier ones only, and after an error calls are passed over, not left out.
  * A lane that no helper has come for is run by who waits for it.
  */
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 #include "devices/host/team.h"
 
 struct ngd_host_lanes;    /* of an executable; in its arena */

@@ -16,7 +16,7 @@
  * microseconds, then sleeps. There is no lock, and nothing is allocated after creation.
  */
 #include "base/clock.h"
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 
 #define NGD_MEETING_STAGE ((uint64_t)256 << 10)
 

@@ -14,7 +14,7 @@
  * What is compiled is generated from a validated plan: numbers, and names of dtypes out of our tables. No text of a
  * client is in it.
  */
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 #include <stddef.h>
 
 #define NGD_STATIC_ABI       1

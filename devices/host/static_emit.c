@@ -19,17 +19,17 @@
 static const struct {
     const char *name, *sources;
 } families[NGD_STATIC_FAMILIES] = {
-    [NGD_STATIC_ATTENTION] = {"attention", "#include \"devices/host/k_attention_impl.h\"\n"
-                                           "#include \"devices/host/k_attention.c\"\n"},
-    [NGD_STATIC_LINEAR] = {"linear", "#include \"devices/host/k_norm_impl.h\"\n"
-                                     "#include \"devices/host/k_rotary_impl.h\"\n"
-                                     "#include \"devices/host/k_gemm_impl.h\"\n"
-                                     "#include \"devices/host/k_gemm.c\"\n"
-                                     "#include \"devices/host/k_linear_fused.c\"\n"},
-    [NGD_STATIC_QK_SCATTER] = {"qk_scatter", "#include \"devices/host/k_norm_impl.h\"\n"
-                                             "#include \"devices/host/k_rotary_impl.h\"\n"
-                                             "#include \"devices/host/k_cast_impl.h\"\n"
-                                             "#include \"devices/host/k_qk_scatter.c\"\n"},
+    [NGD_STATIC_ATTENTION] = {"attention", "#include \"devices/host/kernels/k_attention_impl.h\"\n"
+                                           "#include \"devices/host/kernels/k_attention.c\"\n"},
+    [NGD_STATIC_LINEAR] = {"linear", "#include \"devices/host/kernels/k_norm_impl.h\"\n"
+                                     "#include \"devices/host/kernels/k_rotary_impl.h\"\n"
+                                     "#include \"devices/host/kernels/k_gemm_impl.h\"\n"
+                                     "#include \"devices/host/kernels/k_gemm.c\"\n"
+                                     "#include \"devices/host/kernels/k_linear_fused.c\"\n"},
+    [NGD_STATIC_QK_SCATTER] = {"qk_scatter", "#include \"devices/host/kernels/k_norm_impl.h\"\n"
+                                             "#include \"devices/host/kernels/k_rotary_impl.h\"\n"
+                                             "#include \"devices/host/kernels/k_cast_impl.h\"\n"
+                                             "#include \"devices/host/kernels/k_qk_scatter.c\"\n"},
 };
 
 /* Exactly: as a hexadecimal constant, which C has for finite values only. */

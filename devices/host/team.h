@@ -11,7 +11,7 @@
  * Threads: begin, share and end from one thread at a time. Helpers start at the first begin.
  * Failure: helpers that cannot be started are missing; the leader then does their parts.
  */
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 
 struct ngd_team;
 

@@ -218,6 +218,34 @@ static ngd_status_t right_life(void)
     return whole_life(right, NULL);
 }
 
+/* Which is when its graph is captured, and as long as that is not given up. */
+START_TEST(instance_is_ready_when_its_launch_captures_nothing)
+{
+    struct step *s = malloc(sizeof(*s));
+    struct ngd_diag diag = {0};
+    struct ngd_stream *other;
+    struct bench b;
+    struct ready r;
+
+    must(open_device(&b, 0, &diag), &diag);
+    must(ngd_stream_create(b.dev, "other", &other, &diag), &diag);
+    step_init(s, 2, 20);
+    must(ready_open(&r, &b, GRAPH, &s->n, &diag), &diag);
+    must(write_weight(&r), &diag);
+    ck_assert(!ngd_instance_ready(r.inst, b.stream));
+    must(ngd_stream_run(b.stream, r.inst, &s->launch), &s->launch.diag);
+    ck_assert(ngd_instance_ready(r.inst, b.stream));
+    ck_assert(!ngd_instance_ready(r.inst, other));
+    must(ngd_stream_run(other, r.inst, &s->launch), &s->launch.diag);
+    ck_assert(ngd_instance_ready(r.inst, other) && !ngd_instance_ready(r.inst, b.stream));
+    ready_close(&r);
+    ngd_stream_destroy(other);
+    close_device(&b);
+    free(s);
+    nothing_is_left("after instances that were ready");
+}
+END_TEST
+
 START_TEST(any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak)
 {
     ck_assert_int_eq(whole_life(NULL, right), NGD_OK);
@@ -240,5 +268,6 @@ UNIT_MAIN("ascend/backend", replay_is_one_execution_one_update_for_each_host_par
           two_hundred_captured_sizes_on_64_streams_are_all_served,
           capture_error_is_answered_in_our_words_and_the_next_launch_works,
           no_stream_for_a_capture_runs_the_graph_operator_by_operator,
+          instance_is_ready_when_its_launch_captures_nothing,
           any_call_of_cann_may_fail_once_without_a_crash_a_wrong_result_or_a_leak,
           cann_8_1_gives_the_results_of_newer_versions)

@@ -3,6 +3,7 @@
  * Models through a live daemon whose device is the simulated NPU, next to one whose device is the CPU: the bundled
  * model says the same, and checkpoints give the logits of the reference within what half precision allows.
  */
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 #include "tests/unit/unit.h"
 #include <math.h>
@@ -51,11 +52,12 @@ static void continue_prompt(struct npugraph_client *client, const int32_t *promp
     struct npugraph_error err = {0};
     struct npugraph_step step;
 
-    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n, NULL, false, &seq, &step, &err) == 0, "%s",
-                  err.message);
+    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n, NULL, &seq, &step, &err) == 0, "%s", err.message);
     for (int i = 0; i < TOKENS; i++) {
+        const struct npugraph_step_params ask = {.forced = step.token};
+
         tokens[i] = step.token;
-        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], false, &step, &err) == 0, "%s", err.message);
+        ck_assert_msg(npugraph_sequence_step(seq, &ask, &step, &err) == 0, "%s", err.message);
     }
     npugraph_sequence_close(seq);
 }
@@ -142,13 +144,16 @@ static void run_reference(struct npugraph_client *client, const struct tensors *
     double scale = fmax(largest(last, vocab), largest(steps, n));
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
+    const struct npugraph_open_params open = {.want_logits = true};
+    struct npugraph_step_params ask = {.want_logits = true};
     struct npugraph_step step;
 
-    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n_prompt, NULL, true, &seq, &step, &err) == 0, "%s",
+    ck_assert_msg(npugraph_sequence_open(client, "model", prompt, n_prompt, &open, &seq, &step, &err) == 0, "%s",
                   err.message);
     compare_row(r, step.logits, last, vocab, scale);
     for (size_t i = 0; i < n_tokens; i++) {
-        ck_assert_msg(npugraph_sequence_step(seq, tokens[i], true, &step, &err) == 0, "%s", err.message);
+        ask.forced = tokens[i];
+        ck_assert_msg(npugraph_sequence_step(seq, &ask, &step, &err) == 0, "%s", err.message);
         compare_row(r, step.logits, steps + i * vocab, vocab, scale);
     }
     npugraph_sequence_close(seq);

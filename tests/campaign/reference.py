@@ -181,8 +181,9 @@ def linear(n, x, v, a):
 
 @define("aten.addmm")
 def addmm(n, x, v, a):
-    return (a["beta"] * x[0] + a["alpha"] * np.matmul(x[1], x[2]),
-            abs(a["beta"]) * np.abs(x[0]) + abs(a["alpha"]) * np.matmul(np.abs(x[1]), np.abs(x[2])))
+    bias = a["beta"] * x[0] if a["beta"] else 0.0  # PyTorch: with a beta of 0 the bias is ignored, and so is a NaN in it
+    return (bias + a["alpha"] * np.matmul(x[1], x[2]),
+            np.abs(bias) + abs(a["alpha"]) * np.matmul(np.abs(x[1]), np.abs(x[2])))
 
 
 def stable(x, axis):

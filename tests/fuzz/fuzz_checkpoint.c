@@ -3,7 +3,7 @@
  * config.json of a checkpoint, and the graphs that are made of what it says. What is refused has a sentence; what is
  * accepted gives graph text that the daemon's parser takes, or refuses with a diagnosis, and never anything else.
  */
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 #include "graphs/graph.h"
 #include "tests/fuzz/fuzz.h"
 

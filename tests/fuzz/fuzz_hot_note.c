@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The note of hot keys (scheduler/hot_note.h), which is a file on disk. Whatever it says, what was added is kept, the
- * note that is written has the keys that are read from it, most runs first, and fields of keys end.
+ * The note of hot keys (scheduler/program/hot_note.h), which is a file on disk. Whatever it says, what was added is
+ * kept, the note that is written has the keys that are read from it, most runs first, and fields of keys end.
  */
-#include "scheduler/hot.h"
-#include "scheduler/hot_note.h"
+#include "scheduler/program/hot.h"
+#include "scheduler/program/hot_note.h"
 #include "tests/fuzz/fuzz.h"
 
 const uint32_t fuzz_runs = 20000;

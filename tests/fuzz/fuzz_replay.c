@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ReplayRequests (daemon/rpc_replay_read.h). Whatever the bytes are: what is read lies within them, nothing is written
- * beyond its array, and protobuf-c reads the same from what was taken.
+ * ReplayRequests (daemon/handlers/replay_read.h). Whatever the bytes are: what is read lies within them, nothing is
+ * written beyond its array, and protobuf-c reads the same from what was taken.
  */
-#include "daemon/rpc_replay_read.h"
+#include "daemon/handlers/replay_read.h"
 #include "daemon/wire.h"
 #include "proto/npugraph.pb-c.h"
 #include "tests/fuzz/fuzz.h"

@@ -3,9 +3,9 @@
  * Requests: the structural check before protobuf-c unpacks a message. The first byte chooses the method. A message that
  * passes unpacks, and what was unpacked packs and unpacks again.
  */
-#include "daemon/rpc_methods.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/rpc/wire_check.h"
 #include "daemon/wire.h"
-#include "daemon/wire_check.h"
 #include "tests/fuzz/fuzz.h"
 
 const uint32_t fuzz_runs = 20000;

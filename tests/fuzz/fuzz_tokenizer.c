@@ -3,7 +3,7 @@
  * tokenizer.json. What is refused has a sentence; with what is accepted any text encodes to tokens that exist, or is
  * refused with a sentence.
  */
-#include "client/npugraph.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

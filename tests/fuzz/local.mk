@@ -39,6 +39,6 @@ tests_fuzz_fuzz_safetensors_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_replay_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 tests_fuzz_fuzz_request_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
 # The graphs of a checkpoint are text for the daemon's parser, so this target alone sees both sides.
-tests_fuzz_fuzz_checkpoint_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_LIBS) $(NGD_GRAPHS_LIBS)
+tests_fuzz_fuzz_checkpoint_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS) $(NGD_GRAPHS_LIBS)
 tests_fuzz_fuzz_tls_name_LDADD = $(NGD_FUZZ_LIBS) $(NGD_DAEMON_LIBS)
-tests_fuzz_fuzz_tokenizer_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_LIBS)
+tests_fuzz_fuzz_tokenizer_LDADD = $(NGD_FUZZ_LIBS) $(NGD_CLIENT_HF_LIBS)

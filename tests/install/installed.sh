@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What `make install` left is complete: `make installcheck` runs this with the directories of the installation.
-# A program of a reader's own is compiled against the installed header with pkg-config's words alone.
+# Programs of a reader's own are compiled against the installed headers with pkg-config's words alone.
 # shellcheck disable=SC2317  # functions are called by check()
 set -u
 : "${bindir:?}" "${sbindir:?}" "${libdir:?}" "${mandir:?}" "${bashcompletiondir:?}" "${version:?}" "${top_srcdir:?}"
@@ -31,15 +31,49 @@ says_version() { # program
     }
 }
 
-package() {
-    PKG_CONFIG_PATH=$destdir$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config "$@" npugraph
+package() { # package, pkg-config's options...
+    local name=$1
+    shift
+    PKG_CONFIG_PATH=$destdir$libdir/pkgconfig PKG_CONFIG_SYSROOT_DIR=$destdir pkg-config "$@" "$name"
 }
 
-compile() {
+has_version() { # package
+    [ "$(package "$1" --modversion)" = "$version" ]
+}
+
+compile() { # package, source, program
     local words
-    words=$(package --cflags --libs) || return 1
+    words=$(package "$1" --cflags --libs) || return 1
     # shellcheck disable=SC2086  # compilers and flags are words
-    (cd "$work" && ${CC:-cc} -Wall -Werror "$top_srcdir/examples/worker.c" $words -o worker)
+    (cd "$work" && ${CC:-cc} -Wall -Werror "$2" $words -o "$3")
+}
+
+# A program that needs no checkpoints: the linker also refuses it if libnpugraph lacks what libnpugraph-hf has.
+compile_plain() {
+    cat >"$work/plain.c" <<'END'
+#include <npugraph.h>
+#include <stdio.h>
+
+int main(void)
+{
+    struct npugraph_connect_params params;
+    struct npugraph_client *client = NULL;
+    struct npugraph_error err;
+
+    npugraph_connect_params_init(&params);
+    params.address = "nowhere";
+    puts(npugraph_version());
+    return npugraph_connect(&params, &client, &err) == 3 ? 0 : 1;
+}
+END
+    compile npugraph "$work/plain.c" plain
+}
+
+# Programs that bring their own graphs and tokens do not load what checkpoints and tokenizers need.
+needs_no_hf() { # library
+    local needed
+    needed=$(readelf -d "$1" | grep NEEDED) && [ -n "$needed" ] && ! grep -E 'jansson|pcre2|utf8proc|npugraph-hf' <<<"$needed" &&
+        needed=$(ldd "$1") && ! grep -E 'jansson|pcre2|utf8proc|npugraph-hf' <<<"$needed"
 }
 
 # The installed daemon and npugraphctl, and the program that was just compiled.
@@ -63,9 +97,13 @@ generate() {
 export LD_LIBRARY_PATH=$destdir$libdir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 check "npugraphctl --version answers $version" says_version "$destdir$bindir/npugraphctl"
 check "npugraphd --version answers $version" says_version "$destdir$sbindir/npugraphd"
-check "npugraph.pc has the version" test "$(package --modversion)" = "$version"
-check "the example compiles against the installed header" compile
-check "the example generates text with the installed library and daemon" generate
+check "npugraph.pc has the version" has_version npugraph
+check "npugraph-hf.pc has the version" has_version npugraph-hf
+check "libnpugraph does not need jansson, PCRE2 and utf8proc" needs_no_hf "$destdir$libdir/libnpugraph.so"
+check "a program compiles against npugraph.h and libnpugraph alone" compile_plain
+check "that program runs" "$work/plain"
+check "the example compiles against npugraph_hf.h and both libraries" compile npugraph-hf "$top_srcdir/examples/worker.c" worker
+check "the example generates text with the installed libraries and daemon" generate
 check "npugraphd accepts its own sample configuration" \
     bash -c "'$destdir$sbindir/npugraphd' --print-config >'$work/conf' && '$destdir$sbindir/npugraphd' --config='$work/conf' --check-config"
 for page in man1/npugraphctl.1 man5/npugraphd.conf.5 man8/npugraphd.8; do

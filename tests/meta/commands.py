@@ -96,11 +96,11 @@ def compare(page, completion, conf, page8):
     return problems
 
 
-texts = [meta.read(p) for p in ("man/npugraphctl.1", "client/completion/npugraphctl", "man/npugraphd.conf.5", "man/npugraphd.8")]
+texts = [meta.read(p) for p in ("man/npugraphctl.1", "client/ctl/completion/npugraphctl", "man/npugraphd.conf.5", "man/npugraphd.8")]
 report.check("programs_tell_of_commands_and_options",
              [] if len(commands) > 20 and all((ctl_globals, daemon_options, daemon_own)) else ["--help was not understood"])
 report.check("manual_pages_and_completion_have_each_command_and_option", compare(*texts),
-             "--help of the programs is what counts: change man/ and client/completion/ with it")
+             "--help of the programs is what counts: change man/ and client/ctl/completion/ with it")
 
 # ---- and a missing one is found -----------------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ report.check("def_files_have_rows_with_the_same_number_of_columns",
              [f"{p}: rows of {sorted({len(a) for _, m, a in t if m == macro})} columns" if t else f"{p}: no rows"
               for p, t in tables.items() for macro in sorted({m for _, m, _ in t} or {None})
               if not t or len({len(a) for _, m, a in t if m == macro}) != 1])
-# rpc_methods.def has no ids: there, service and method together name a row.
+# methods.def has no ids: there, service and method together name a row.
 for p, t in tables.items():
     if t and t[0][2][0].startswith('"'):
         tables[p] = [(n, m, [f"{a[0]}/{a[1]}", *a[2:]]) for n, m, a in t]
@@ -94,4 +94,13 @@ for script, page in (("scripts/doc-tables.py", "docs/reasons.md"), ("scripts/doc
         have = meta.read(page) if os.path.exists(os.path.join(meta.TOP, page)) else ""
         report.check(name, [] if have == run.stdout else [f"{page} is out of date"],
                      f"run: {script} {os.path.basename(page)[:-3]} > {page}")
+locks = subprocess.run([sys.executable, os.path.join(meta.TOP, "scripts/doc-tables.py"), "locks"], capture_output=True, text=True,
+                       cwd=meta.TOP)
+report.check("list_of_locks_in_architecture_agrees_with_their_ranks",
+             [] if locks.stdout and f"\n```\n{locks.stdout}```\n" in meta.read("docs/architecture.md") else
+             ["docs/architecture.md is out of date", *locks.stdout.split("\n")],
+             "put the output of scripts/doc-tables.py locks into the section Locks")
+ranks = re.findall(r"^    NGD_RANK_(\w+)", meta.read("base/lock_rank.h"), re.M)
+report.check("each_lock_is_in_the_list", [r for r in ranks if r not in ("NONE", "MAX") and r not in locks.stdout.split()],
+             "its comment begins with its folder and a colon")
 report.end()

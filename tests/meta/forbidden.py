@@ -35,7 +35,8 @@ for path in meta.files(meta.FOLDERS, ".c", ".h"):
 report.check("no_forbidden_call_is_made", found)
 
 TEXT = (".c", ".h", ".def", ".py", ".sh", ".mk", ".m4", ".ac", ".am", ".proto", ".in", ".socket", ".conf", ".supp",
-        ".bash")
+        ".bash", ".yml")
+BINARY = (".safetensors", ".npy", ".bin", ".png", ".pyc")
 TOP_FILES = ["configure.ac", "Makefile.am", "check", "quickstart", ".ci/run"]
 ours = meta.files(meta.FOLDERS + meta.OTHERS, *TEXT)
 ours += [p for p in TOP_FILES if os.path.exists(os.path.join(meta.TOP, p))]
@@ -48,6 +49,16 @@ marker = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 report.check("nothing_is_marked_as_left_open",
              [f"{p}:{n}" for p in ours for n, line in enumerate(meta.read(p).split("\n"), 1) if marker.search(line)
               and "mkstemp" not in line and "XXXXXX" not in line])
+# Where packages come from is the machine's own configuration: a name here would go past its mirror.
+hosts = re.compile(r"\b(?:[\w-]+\.)*(?:debian|ubuntu|launchpad|pypi|pythonhosted|anaconda|npmjs|nodesource|rubygems|maven|"
+                   r"fedoraproject|alpinelinux|archlinux|launchpadcontent|golang|goproxy|crates|docker|quay)\.(?:org|com|io|net|dev)\b", re.I)
+named = [".ci/run", "check", "quickstart", "Makefile.am", "configure.ac"] + meta.files(
+    ["scripts", "tests", "bench", "examples", "m4", "systemd", ".ci", ".github", "docs"] + meta.FOLDERS)
+report.check("no_file_names_a_host_of_packages",
+             sorted({f"{p}:{n}: {m[0]}" for p in named if os.path.exists(os.path.join(meta.TOP, p)) and not p.endswith(BINARY)
+                     and "/corpus/" not in p for n, line in enumerate(meta.read(p).split("\n"), 1)
+                     for m in hosts.finditer(line)}),
+             "take it from the machine's configuration, as scripts/cross-aarch64.sh does")
 report.check("no_tab_or_trailing_blank_in_c_files",
              [f"{p}:{n}" for p in ours if p.endswith((".c", ".h", ".def"))
               for n, line in enumerate(meta.read(p).split("\n"), 1) if "\t" in line or line != line.rstrip()])

@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 import meta
 
 compiler = shlex.split(os.environ.get("CC", "cc"))
-flags = shlex.split(os.environ.get("NGD_CPPFLAGS", f"-D_GNU_SOURCE -I{meta.TOP} -I{meta.TOP}/client -I{meta.BUILD}"))
+flags = shlex.split(os.environ.get("NGD_CPPFLAGS", f"-D_GNU_SOURCE -I{meta.TOP} -I{meta.TOP}/client/lib -I{meta.TOP}/client/hf -I{meta.BUILD}"))
 KERNEL_FLAGS = [("avx512", "NGD_AVX512BF16_CFLAGS"), ("avx2", "NGD_AVX2_CFLAGS")]
 
 

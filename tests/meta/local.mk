@@ -2,13 +2,17 @@
 #
 # Checks of the sources themselves.
 NGD_META_TESTS = \
+	tests/meta/ci.py \
 	tests/meta/commands.py \
+	tests/meta/commits.py \
 	tests/meta/def_files.py \
+	tests/meta/floors.py \
 	tests/meta/forbidden.py \
 	tests/meta/headers.py \
 	tests/meta/layers.py \
 	tests/meta/makefiles.py \
 	tests/meta/manual.sh \
+	tests/meta/prose.py \
 	tests/meta/shell_scripts.sh \
 	tests/meta/thread_safety.py \
 	tests/meta/unit_files.sh

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/models/live.h"
-#include "client/client_int.h"
+#include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
 
 #include <errno.h>

@@ -3,7 +3,7 @@
 #define NGD_TESTS_LIVE_H
 
 /* A daemon of the build tree on a private socket, for tests and benchmarks; and a reader of safetensors files. */
-#include "client/npugraph.h"
+#include "client/lib/npugraph.h"
 #include <jansson.h>
 #include <sys/types.h>
 

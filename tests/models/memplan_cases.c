@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/models/memplan_cases.h"
 #include "base/mem.h"
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 #include "devices/device.h"
 #include <stdio.h>
 #include <string.h>

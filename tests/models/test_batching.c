@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sequences together: what others do must not change a sequence's tokens, and everything is there once. */
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 #include "tests/unit/unit.h"
 
@@ -41,12 +42,20 @@ struct generation {
     bool failed;
 };
 
-static bool take(void *user, int32_t token)
+static bool take(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     struct generation *g = user;
 
+    (void)logprobs;
     g->tokens[g->n++] = token;
     return true;
+}
+
+static int go_on(struct npugraph_sequence *seq, uint32_t tokens, struct generation *g, struct npugraph_error *err)
+{
+    const struct npugraph_generate_params params = {.max_tokens = tokens, .ignore_stop = true};
+
+    return npugraph_sequence_generate(seq, &params, take, g, NULL, err);
 }
 
 /* Prompts of different lengths, so that positions and block counts differ between rows of a batch. */
@@ -55,6 +64,7 @@ static void *generate(void *arg)
     struct generation *g = arg;
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
+    const struct npugraph_open_params open = {.sampling = &g->how};
     int32_t prompt[64];
     size_t n = (size_t)(3 + 7 * g->number);
 
@@ -63,8 +73,8 @@ static void *generate(void *arg)
     g->n = 0;
     if (g->start != NULL)
         pthread_barrier_wait(g->start);
-    g->failed = npugraph_sequence_open(g->client, "bible", prompt, n, &g->how, false, &seq, NULL, &err) != 0 ||
-                npugraph_sequence_generate(seq, N_TOKENS, true, take, g, NULL, &err) != 0;
+    g->failed = npugraph_sequence_open(g->client, "bible", prompt, n, &open, &seq, NULL, &err) != 0 ||
+                go_on(seq, N_TOKENS, g, &err) != 0;
     if (g->failed)
         fprintf(stderr, "generate: %s\n", err.message);
     npugraph_sequence_close(seq);
@@ -125,6 +135,7 @@ END_TEST
 START_TEST(one_generation_equals_two_halves_and_single_steps)
 {
     struct npugraph_sampling how = {.temperature = 0.7f, .seed = 7};
+    const struct npugraph_open_params open = {.sampling = &how};
     struct generation whole = {.how = how}, halves = {.how = how};
     int32_t prompt[] = {100, 200, 300}, single[16];
     struct npugraph_sequence *seq = NULL;
@@ -136,17 +147,17 @@ START_TEST(one_generation_equals_two_halves_and_single_steps)
     live_start(&live, source_dir(), NULL);
     client = live_connect(&live, "test_batching");
     load_bundled(client);
-    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &how, false, &seq, NULL, &err), 0);
-    ck_assert_int_eq(npugraph_sequence_generate(seq, 16, true, take, &whole, NULL, &err), 0);
+    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &open, &seq, NULL, &err), 0);
+    ck_assert_int_eq(go_on(seq, 16, &whole, &err), 0);
     npugraph_sequence_close(seq);
-    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &how, false, &seq, NULL, &err), 0);
-    ck_assert_int_eq(npugraph_sequence_generate(seq, 7, true, take, &halves, NULL, &err), 0);
-    ck_assert_int_eq(npugraph_sequence_generate(seq, 9, true, take, &halves, NULL, &err), 0);
+    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &open, &seq, NULL, &err), 0);
+    ck_assert_int_eq(go_on(seq, 7, &halves, &err), 0);
+    ck_assert_int_eq(go_on(seq, 9, &halves, &err), 0);
     npugraph_sequence_close(seq);
-    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &how, false, &seq, &step, &err), 0);
+    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, &open, &seq, &step, &err), 0);
     single[0] = step.token;
     for (int i = 1; i < 16; i++) {
-        ck_assert_msg(npugraph_sequence_step(seq, -1, false, &step, &err) == 0, "%s", err.message);
+        ck_assert_msg(npugraph_sequence_step(seq, NULL, &step, &err) == 0, "%s", err.message);
         single[i] = step.token;
     }
     npugraph_sequence_close(seq);
@@ -158,5 +169,41 @@ START_TEST(one_generation_equals_two_halves_and_single_steps)
 }
 END_TEST
 
+static bool count(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
+{
+    (void)token;
+    ck_assert_ptr_null(logprobs);
+    ++*(uint32_t *)user;
+    return true;
+}
+
+START_TEST(calls_without_params_take_the_defaults)
+{
+    const int32_t prompt[] = {100, 200, 300};
+    struct npugraph_sequence *seq = NULL;
+    struct npugraph_error err = {0};
+    struct npugraph_client *client;
+    struct npugraph_step first, step;
+    const char *finish = NULL;
+    struct live live;
+    uint32_t n = 0;
+
+    live_start(&live, source_dir(), NULL);
+    client = live_connect(&live, "test_batching");
+    load_bundled(client);
+    ck_assert_int_eq(npugraph_sequence_open(client, "bible", prompt, 3, NULL, &seq, &first, &err), 0);
+    ck_assert_ptr_null(first.logits);
+    ck_assert_msg(npugraph_sequence_step(seq, NULL, &step, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(step.position, first.position + 1);
+    ck_assert_msg(npugraph_sequence_generate(seq, NULL, count, &n, &finish, &err) == 0, "%s", err.message);
+    ck_assert_msg(strcmp(finish, "stop") == 0 || strcmp(finish, "context") == 0, "%s", finish);
+    ck_assert_uint_gt(n, 0);
+    npugraph_sequence_close(seq);
+    npugraph_disconnect(client);
+    ck_assert_int_eq(live_stop(&live), 0);
+}
+END_TEST
+
 UNIT_MAIN("batching", greedy_tokens_alone_equal_those_beside_seven_others,
-          seeded_samples_alone_equal_those_beside_seven_others, one_generation_equals_two_halves_and_single_steps)
+          seeded_samples_alone_equal_those_beside_seven_others, one_generation_equals_two_halves_and_single_steps,
+          calls_without_params_take_the_defaults)

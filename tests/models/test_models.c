@@ -3,6 +3,7 @@
  * Checkpoints through a live daemon against Hugging Face transformers (tests/golden): logits of the prompt and of 32
  * decode steps, fed the reference's tokens.
  */
+#include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
 #include "tests/unit/unit.h"
 
@@ -90,7 +91,7 @@ static void run_reference(struct npugraph_client *client, const char *model, con
     struct npugraph_step step;
 
     ck_assert_uint_eq(n, n_tokens * vocab);
-    ck_assert_msg(npugraph_sequence_begin(client, model, prompt, n_prompt, &open, &seq, &step, &err) == 0, "%s: %s",
+    ck_assert_msg(npugraph_sequence_open(client, model, prompt, n_prompt, &open, &seq, &step, &err) == 0, "%s: %s",
                   model, err.message);
     ck_assert_uint_eq(step.vocab, vocab);
     compare_row(r, step.logits, last, vocab, scale);
@@ -98,7 +99,7 @@ static void run_reference(struct npugraph_client *client, const char *model, con
         compare_logprobs(&step, last, vocab, scale);
     for (size_t i = 0; i < n_tokens; i++) {
         ask.forced = tokens[i];
-        ck_assert_msg(npugraph_sequence_advance(seq, &ask, &step, &err) == 0, "%s: %s", model, err.message);
+        ck_assert_msg(npugraph_sequence_step(seq, &ask, &step, &err) == 0, "%s: %s", model, err.message);
         ck_assert_uint_eq(step.position, n_prompt + i + 1);
         compare_row(r, step.logits, steps + i * vocab, vocab, scale);
         if (exact)

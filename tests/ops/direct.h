@@ -7,7 +7,7 @@
  * test likes, each part after the other. All memory starts as bytes 0xff (NaN, or -1), and the ends of the pool are
  * guarded.
  */
-#include "devices/host/kernel.h"
+#include "devices/host/kernels/kernel.h"
 #include "tests/ops/device_run.h"
 
 #define DIRECT_GUARD 4096

@@ -371,7 +371,7 @@ START_TEST(every_operator_that_can_meet_a_bucketed_symbol_is_tested_with_padding
     bool tested[NGD_OP_MAX] = {false};
 
 #define NGD_HOST_KERNEL(OP, symbol) tested[NGD_OP_##OP] = true; /* to be found below */
-#include "devices/host/kernels_core.def"
+#include "devices/host/kernels/kernels_core.def"
 #undef NGD_HOST_KERNEL
     for (size_t i = 0; i < sizeof(row_cases) / sizeof(row_cases[0]); i++)
         tested[row_cases[i].op] = true;

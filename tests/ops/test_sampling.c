@@ -4,7 +4,7 @@
  * it in words) worked out by sorting in double, its frequencies against the probabilities, and what happens at the
  * ends.
  */
-#include "devices/host/k_sample.h"
+#include "devices/host/kernels/k_sample.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/reference.h"
 #include "tests/unit/unit.h"

@@ -4,7 +4,7 @@
  * arguments in steps of STRIDE units in the last place (a prime, so that all low bits occur).
  */
 #include "devices/host/cpu.h"
-#include "devices/host/k_elementwise.h"
+#include "devices/host/kernels/k_elementwise.h"
 #include "tests/ops/each_isa.h"
 #include "tests/unit/unit.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Vector functions against their plain twins: the same results, and nothing written beside them. */
-#include "devices/host/k_elementwise.h"
+#include "devices/host/kernels/k_elementwise.h"
 #include "tests/ops/each_isa.h"
 #include "tests/ops/golden.h"
 #include "tests/ops/random_io.h"
@@ -48,7 +48,7 @@ static void check_unary_twins(const struct ngd_ew_table *fast, int64_t n)
 {
     static const char *const names[] = {
 #define NGD_EW_UNARY(NAME, ns, value) #NAME,
-#include "devices/host/k_elementwise.def"
+#include "devices/host/kernels/k_elementwise.def"
     };
     const int64_t step[] = {4, 4};
 
@@ -65,7 +65,7 @@ static void check_binary_twins(const struct ngd_ew_table *fast, int64_t n, int64
 {
     static const char *const names[] = {
 #define NGD_EW_BINARY(NAME, ns, value) #NAME,
-#include "devices/host/k_elementwise.def"
+#include "devices/host/kernels/k_elementwise.def"
     };
     const int64_t step[] = {step0, step1, 1};
 

@@ -154,6 +154,24 @@ graph "double" {
         assert all(b > 0 for b in busy), busy
 
 
+@test("a graph that is captured for a second client is captured by a worker, however short its replays are")
+def captured_by_a_worker():
+    text = 'npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
+
+    def inline(c, g):
+        """Whether a replay ran on the thread that received it."""
+        before = d.stats()["inline_runs_total"]
+        assert unfloats(c.replay(g, [floats(1, 2)]).outputs[0]) == [2, 4]
+        return d.stats()["inline_runs_total"] > before
+
+    with ascend("--device=ascend", "--inline-limit=1s") as d, Client(d) as a, Client(d) as b:
+        first, second = a.register(text).graph, b.register(text).graph
+        until("the first client's replays run inline", lambda: inline(a, first))
+        assert not inline(b, second)
+        until("the second client's replays run inline", lambda: inline(b, second))
+        assert "captures 2" in a.call("Admin/Devices", pb.DevicesRequest(capabilities=True)).devices[0].capabilities
+
+
 @test("200 sizes on 64 streams: no failed replay, never more streams than there are, and graphs given up are counted")
 def stream_budget():
     text = 'npugraph 1\ngraph "g" {\n sym N 1..200\n input %x : f32[N]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'

@@ -265,7 +265,7 @@ def completion(daemon):
 # What the bash-completion package gives to completions.
 _init_completion() {{ words=("${{COMP_WORDS[@]}}"); cword=$COMP_CWORD; cur=${{words[cword]}}; prev=${{words[cword - 1]}}; }}
 _filedir() {{ :; }}
-source {SOURCE}/client/completion/npugraphctl
+source {SOURCE}/client/ctl/completion/npugraphctl
 COMP_WORDS=({program} {" ".join(f"'{w}'" for w in words)}); COMP_CWORD={len(words)}; COMP_LINE="${{COMP_WORDS[*]}}"; COMP_POINT=${{#COMP_LINE}}
 _npugraphctl; printf "%s\\n" "${{COMPREPLY[@]}}"'''
         out = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True,

@@ -8,7 +8,7 @@ from harness import *
 WATCHDOG = 1.0  # seconds: the bound
 SERVING, NOT_SERVING = 1, 2
 HANGS = 700  # hundredths of a second
-METHODS = sum(line.startswith("NGD_RPC(") for line in (SOURCE / "daemon/rpc_methods.def").read_text().splitlines())
+METHODS = sum(line.startswith("NGD_RPC(") for line in (SOURCE / "daemon/handlers/methods.def").read_text().splitlines())
 GRAPH = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  return "b" = %b\n}\n'
 
 

@@ -17,7 +17,7 @@ GRAPH = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  re
 
 def limits():
     """By method: the largest request."""
-    rows = ROW.findall((SOURCE / "daemon" / "rpc_methods.def").read_text())
+    rows = ROW.findall((SOURCE / "daemon" / "handlers" / "methods.def").read_text())
     assert len(rows) >= len(METHODS)
     return {f"{service.rpartition('.')[2]}/{name}": int(limit) or MAX_MESSAGE for service, name, limit in rows}
 
@@ -99,7 +99,7 @@ def fields(daemon):
                 raise AssertionError(f"{name} {what}: was accepted")
             assert why.reason == "INVALID_ARGUMENT" or why.reason == "MESSAGE_TOO_LARGE", f"{name} {what}: {why.reason}: {why.text}"
             assert " more " in why.text, f"{name} {what}: refused for another reason: {why.text}"
-            assert "more than 0 elements" not in why.text, f"{name} {what}: has no row in daemon/wire_bounds.def"
+            assert "more than 0 elements" not in why.text, f"{name} {what}: has no row in daemon/rpc/wire_bounds.def"
             seen += 1
         assert c.replay(graph, [bytes(16)]).outputs
     assert seen > 50, seen

@@ -4,10 +4,10 @@ if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_CLIENT_TESTS)
 TESTS += $(NGD_CLIENT_TESTS)
 endif
-tests_unit_test_checkpoint_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS)
-tests_unit_test_ctl_metrics_SOURCES = tests/unit/test_ctl_metrics.c client/ctl_metrics.c
+tests_unit_test_checkpoint_LDADD = $(NGD_CLIENT_HF_LIBS) $(CHECK_LIBS)
+tests_unit_test_ctl_metrics_SOURCES = tests/unit/test_ctl_metrics.c client/ctl/ctl_metrics.c
 tests_unit_test_ctl_metrics_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS) -lm
-tests_unit_test_ctl_screen_SOURCES = tests/unit/test_ctl_screen.c client/ctl_screen.c
+tests_unit_test_ctl_screen_SOURCES = tests/unit/test_ctl_screen.c client/ctl/ctl_screen.c
 tests_unit_test_ctl_screen_LDADD = $(CHECK_LIBS)
-tests_unit_test_stops_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS)
-tests_unit_test_tokenizer_LDADD = $(NGD_CLIENT_LIBS) $(CHECK_LIBS)
+tests_unit_test_stops_LDADD = $(NGD_CLIENT_HF_LIBS) $(CHECK_LIBS)
+tests_unit_test_tokenizer_LDADD = $(NGD_CLIENT_HF_LIBS) $(CHECK_LIBS)

@@ -3,7 +3,7 @@
 #define NGD_TESTS_UNIT_MERGE_UTIL_H
 
 /* Requests that wait for a slot and may run as one: a stage where the test says when the slot is free. */
-#include "scheduler/merge_prog.h"
+#include "scheduler/program/merge_prog.h"
 #include "tests/unit/sched_util.h"
 
 /* One element for each row, doubled. */

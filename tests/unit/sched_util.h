@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "scheduler/program_int.h"
+#include "scheduler/program/program_int.h"
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <pthread.h>

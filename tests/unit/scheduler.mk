@@ -7,6 +7,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_eager_plans \
 	tests/unit/test_group \
 	tests/unit/test_guard_mutations \
+	tests/unit/test_hot_note \
 	tests/unit/test_kv \
 	tests/unit/test_kv_quota \
 	tests/unit/test_linger \
@@ -47,6 +48,7 @@ tests_unit_test_eager_plans_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_group_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_hot_note_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_linger_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_merge_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -3,7 +3,7 @@
  * Caps of device time on virtual time: a device of some slots, and a clock that jumps from event to event. Then held
  * requests and sequences in a scheduler, whose clock the test sets.
  */
-#include "scheduler/cap.h"
+#include "scheduler/lineup/cap.h"
 #include "tests/unit/toy_model.h"
 
 #define SLOTS_MAX 8

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.json and the shard index: what is taken, and what is refused with which reason. */
-#include "client/checkpoint.h"
+#include "client/hf/checkpoint.h"
 #include "tests/unit/unit.h"
 
 #include <math.h>

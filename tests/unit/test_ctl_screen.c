@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The screen of commands that go on, on a terminal of the test's own. */
-#include "client/ctl_screen.h"
+#include "client/ctl/ctl_screen.h"
 #include "tests/unit/unit.h"
 
 #include <pty.h>

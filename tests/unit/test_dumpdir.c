@@ -85,6 +85,8 @@ START_TEST(npy_widens_what_numpy_does_not_know_and_refuses_bad_shapes)
 }
 END_TEST
 
+enum { COST = NGD_DUMP_FILE + NGD_DUMP_BLOCK }; /* of a file of a few bytes */
+
 /* ---- directories -------------------------------------------------------------------------------------- */
 
 struct place {
@@ -129,16 +131,16 @@ START_TEST(directories_below_an_allowed_one_are_made_and_written)
     int fd = -1;
 
     place_open(&p);
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "a//b/./c", &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "a//b/./c", &fd, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "x/../y z.npy", "data", 4, NULL), NGD_OK);
     ck_assert(exists(p.allowed, "a/b/c/x_.._y_z.npy"));
     close(fd);
     snprintf(path, sizeof(path), "%s/a", p.allowed);
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, path, &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, path, &fd, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, ".hidden", "data", 4, NULL), NGD_OK);
     ck_assert(exists(p.allowed, "a/_hidden"));
     close(fd);
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, p.allowed, &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, p.allowed, &fd, NULL), NGD_OK);
     close(fd);
     place_close(&p);
 }
@@ -165,9 +167,9 @@ START_TEST(paths_outside_and_through_links_are_refused_in_words)
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, link, &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(strstr(diag.text, "link"));
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "link/sub", &diag), NGD_ERR_PERMISSION_DENIED);
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, link, &fd, &diag), NGD_ERR_PERMISSION_DENIED);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, link, &fd, &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(strstr(diag.text, "link"));
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "link/sub", &fd, &diag), NGD_ERR_PERMISSION_DENIED);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "link/sub", &fd, &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert(!exists(p.outside, "sub"));
     ck_assert_int_eq(ngd_dumps_check(&none, "a", &diag), NGD_ERR_PERMISSION_DENIED);
     ck_assert_int_eq(fd, -1);
@@ -185,7 +187,7 @@ START_TEST(check_looks_at_what_is_there_and_makes_nothing)
     place_open(&p);
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b/c", NULL), NGD_OK);
     ck_assert(!exists(p.allowed, "a"));
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "a/b", &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "a/b", &fd, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "file", "data", 4, NULL), NGD_OK);
     close(fd);
     ck_assert_int_eq(ngd_dumps_check(&p.dumps, "a/b", NULL), NGD_OK);
@@ -215,14 +217,14 @@ START_TEST(files_are_new_ones_and_within_the_budget)
 
     place_open(&p);
     snprintf(target, sizeof(target), "%s/target", p.outside);
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "", &fd, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "", &fd, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "one", "1234", 4, NULL), NGD_OK);
     ck_assert_int_ne(ngd_dumps_write(&p.dumps, NULL, fd, "one", "1234", 4, &diag), NGD_OK);
     ck_assert_int_eq(symlinkat(target, fd, "two"), 0);
     ck_assert_int_ne(ngd_dumps_write(&p.dumps, NULL, fd, "two", "1234", 4, &diag), NGD_OK);
     ck_assert(!exists(p.outside, "target"));
-    ck_assert_uint_eq(atomic_load(&p.dumps.written), 4); /* what failed costs nothing */
-    p.dumps.budget = atomic_load(&p.dumps.written) + 5;
+    ck_assert_uint_eq(atomic_load(&p.dumps.written), COST); /* what failed costs nothing */
+    p.dumps.budget = atomic_load(&p.dumps.written) + COST + 1;
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "three", "1234", 4, &diag), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "four", "1234", 4, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
     ck_assert(strstr(diag.text, "dump-limit"));
@@ -234,28 +236,28 @@ END_TEST
 
 START_TEST(payers_are_charged_for_what_was_written_and_refused_one_by_one)
 {
-    struct purse mine = {.base.ops = &purse_ops, .limit = 9}, yours = mine;
+    struct purse mine = {.base.ops = &purse_ops, .limit = 2 * COST + 1}, yours = mine;
     struct ngd_diag diag = {0};
     struct place p;
     int fd = -1;
 
     place_open(&p);
-    p.dumps.budget = 20;
-    ck_assert_int_eq(ngd_dumps_open(&p.dumps, "", &fd, NULL), NGD_OK);
+    p.dumps.budget = 4 * COST;
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "", &fd, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &mine.base, fd, "one", "1234", 4, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &mine.base, fd, "two", "1234", 4, NULL), NGD_OK);
     ck_assert_int_ne(ngd_dumps_write(&p.dumps, &mine.base, fd, "two", "1", 1, NULL), NGD_OK); /* is there */
-    ck_assert_uint_eq(mine.used, 8);
+    ck_assert_uint_eq(mine.used, 2 * COST);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &mine.base, fd, "three", "1234", 4, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
     ck_assert(strstr(diag.text, "max-dump-bytes-per-identity"));
     ck_assert(!exists(p.allowed, "three"));
-    ck_assert_uint_eq(mine.used, 8);
-    ck_assert_uint_eq(atomic_load(&p.dumps.written), 8); /* what was refused takes nothing of anybody's */
+    ck_assert_uint_eq(mine.used, 2 * COST);
+    ck_assert_uint_eq(atomic_load(&p.dumps.written), 2 * COST); /* what was refused takes nothing of anybody's */
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &yours.base, fd, "three", "12345678", 8, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, NULL, fd, "nobody's", "1234", 4, NULL), NGD_OK);
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &yours.base, fd, "four", "1", 1, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
     ck_assert(strstr(diag.text, "dump-limit"));
-    ck_assert_uint_eq(yours.used, 8);
+    ck_assert_uint_eq(yours.used, COST);
     ngd_mem_fail_after(0);
     p.dumps.budget = 0;
     ck_assert_int_eq(ngd_dumps_write(&p.dumps, &yours.base, fd, "five", "1", 1, NULL), NGD_OK); /* known already */
@@ -269,9 +271,42 @@ START_TEST(payers_are_charged_for_what_was_written_and_refused_one_by_one)
 }
 END_TEST
 
+START_TEST(directories_and_empty_files_count_and_are_not_made_past_the_budget)
+{
+    struct purse mine = {.base.ops = &purse_ops, .limit = 2 * NGD_DUMP_BLOCK};
+    struct ngd_diag diag = {0};
+    struct place p;
+    int fd = -1, none = -1;
+
+    place_open(&p);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, &mine.base, "a/b", &fd, NULL), NGD_OK);
+    close(fd);
+    ck_assert_uint_eq(mine.used, 2 * NGD_DUMP_BLOCK);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, &mine.base, "a/c", &fd, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
+    ck_assert(strstr(diag.text, "max-dump-bytes-per-identity"));
+    ck_assert(!exists(p.allowed, "a/c"));
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, &mine.base, "a/b", &fd, NULL), NGD_OK); /* is there: costs nothing */
+    ck_assert_uint_eq(mine.used, 2 * NGD_DUMP_BLOCK);
+    ck_assert_uint_eq(atomic_load(&p.dumps.written), 2 * NGD_DUMP_BLOCK);
+    mine.limit = p.dumps.budget = 2 * NGD_DUMP_BLOCK + 2 * NGD_DUMP_FILE + 2 * NGD_DUMP_BLOCK;
+    ck_assert_int_eq(ngd_dumps_write(&p.dumps, &mine.base, fd, "none", "", 0, NULL), NGD_OK);
+    ck_assert_uint_eq(mine.used, 2 * NGD_DUMP_BLOCK + NGD_DUMP_FILE);
+    ck_assert_int_eq(ngd_dumps_write(&p.dumps, &mine.base, fd, "two", p.top, 1, NULL), NGD_OK);
+    ck_assert_uint_eq(mine.used, 3 * NGD_DUMP_BLOCK + 2 * NGD_DUMP_FILE);
+    ck_assert_int_eq(ngd_dumps_open(&p.dumps, NULL, "d/e", &none, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
+    ck_assert(strstr(diag.text, "dump-limit"));
+    ck_assert(exists(p.allowed, "d") && !exists(p.allowed, "d/e"));
+    close(fd);
+    ngd_dumps_fini(&p.dumps);
+    ck_assert(mine.used == 0 && mine.refs == 0);
+    place_close(&p);
+}
+END_TEST
+
 UNIT_MAIN("base/dumpdir", npy_files_have_numpys_header_and_aligned_elements,
           npy_scalars_vectors_and_empty_tensors_have_the_right_shapes,
           npy_widens_what_numpy_does_not_know_and_refuses_bad_shapes,
           directories_below_an_allowed_one_are_made_and_written, paths_outside_and_through_links_are_refused_in_words,
           check_looks_at_what_is_there_and_makes_nothing, files_are_new_ones_and_within_the_budget,
-          payers_are_charged_for_what_was_written_and_refused_one_by_one)
+          payers_are_charged_for_what_was_written_and_refused_one_by_one,
+          directories_and_empty_files_count_and_are_not_made_past_the_budget)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans of eager runs: a program makes one for each key, and keeps the last few. */
-#include "scheduler/eager_plans.h"
+#include "scheduler/program/eager_plans.h"
 #include "tests/unit/sched_util.h"
 
 struct plans {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events between logical streams: waits, failures, cancellation, names, and what is left behind. */
-#include "scheduler/event.h"
+#include "scheduler/run/session_events.h"
 #include "tests/unit/sched_util.h"
 
 static struct ngd_event_name name_of(const char *s)
@@ -148,7 +148,7 @@ START_TEST(cancel_and_expiry_take_a_request_from_its_event_and_leave_the_others)
     expect(&first, NGD_ERR_CANCELLED);
     ck_assert_int_eq(atomic_load(&behind.req.state), NGD_REQUEST_QUEUED); /* the order went on */
     second.req.deadline = ngd_now() - 1;
-    ck_assert(ngd_sched_expire(s.bed.sched, &second.req));
+    ck_assert(ngd_request_expire(&second.req));
     expect(&second, NGD_ERR_DEADLINE_EXCEEDED);
     scene_go_on(&s);
     expect(&record, NGD_OK);

@@ -2,7 +2,7 @@
 /* Groups and gangs on three devices of the host: what they are refused for, replays of all ranks, and ranks that fail.
  */
 #include "base/fault.h"
-#include "scheduler/group_int.h"
+#include "scheduler/program/group_int.h"
 #include "tests/unit/sched_util.h"
 
 #define DEVICES 3

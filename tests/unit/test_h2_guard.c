@@ -482,7 +482,8 @@ START_TEST(floods_of_what_is_allowed_wait_and_then_go_on)
     for (size_t f = 0; f < sizeof(floods) / sizeof(floods[0]); f++) {
         struct bytes b = make(put_begin);
         struct ngd_h2_result r = say_all(&p, &b);
-        uint32_t i = 0;
+        uint32_t i = 0, first, due;
+        ngd_nsec_t began;
 
         for (; r.verdict == NGD_H2_GO_ON && i < 100000; i++) {
             b.n = p.server.n = 0;
@@ -494,17 +495,26 @@ START_TEST(floods_of_what_is_allowed_wait_and_then_go_on)
         ck_assert_uint_ge(i, floods[f].burst - 1);
         ck_assert_uint_le(i, floods[f].burst + 2);
         ck_assert_int_gt(r.until, p.now);
-        ck_assert_int_le(r.until, p.now + 2 * NGD_SEC / floods[f].rate);
-        /* From then on, as often as the rate says. */
-        for (uint32_t k = 0; k < 50; k++, i++) {
+        ck_assert_int_le(r.until, p.now + NGD_H2_PAUSE_TIME + 2 * NGD_SEC / floods[f].rate);
+        /* From then on, as often as the rate says, and many frames at a time if that is often. */
+        began = p.now;
+        first = i;
+        for (uint32_t k = 0; k < 50; k++) {
             p.now = r.until;
-            b.n = p.server.n = 0;
-            floods[f].fill(&b, i);
-            r = say_all(&p, &b);
-            answer(&p, 2 * i + 1);
+            do {
+                b.n = p.server.n = 0;
+                floods[f].fill(&b, i);
+                r = say_all(&p, &b);
+                answer(&p, 2 * i + 1);
+                ck_assert_uint_eq(p.server.n, b.n); /* nothing is lost */
+                i++;
+            } while (r.verdict == NGD_H2_GO_ON);
             ck_assert_int_eq(r.verdict, NGD_H2_PAUSE);
-            ck_assert_uint_eq(p.server.n, b.n); /* nothing is lost */
         }
+        due = (uint32_t)((p.now - began) * floods[f].rate / NGD_SEC);
+        ck_assert_int_ge(p.now - began, 50 * NGD_H2_PAUSE_TIME);
+        ck_assert_uint_ge(i - first + 2, due);
+        ck_assert_uint_le(i - first, due + 2);
         end(&p);
         begin(&p);
         ngd_free(b.at);
@@ -667,6 +677,73 @@ START_TEST(a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings)
     r = say_all(&p, &b);
     ck_assert_int_eq(r.verdict, NGD_H2_CLOSE);
     ck_assert_int_eq(r.reason, NGD_H2_WHY_STREAMS);
+    fini(&p);
+    ngd_free(b.at);
+}
+END_TEST
+
+/* A call whose message is longer than max_message, and one whose bytes are more than max_held. */
+static void flood_large(struct bytes *b, uint32_t i)
+{
+    put_frame(b, HEADERS, END_HEADERS, 2 * i + 1, "\x83", 1);
+    put_frame(b, DATA, 0, 2 * i + 1, "\0\xff\xff\xff\xff", 5);
+}
+static void flood_unfinished(struct bytes *b, uint32_t i)
+{
+    put_call(b, 2 * i + 1, 200, 150, 0);
+}
+
+/* gRPC still has the call when its charge has gone back, so refusals must not be free. */
+START_TEST(calls_that_are_refused_count_as_resets)
+{
+    static void (*const fills[])(struct bytes * b, uint32_t i) = {flood_large, flood_unfinished};
+    struct peer p;
+
+    init(&p);
+    for (size_t f = 0; f < sizeof(fills) / sizeof(fills[0]); f++) {
+        struct bytes b = make(put_begin);
+        struct ngd_h2_result r = say_all(&p, &b);
+        uint32_t i = 0;
+
+        p.max_held = 100;
+        for (; r.verdict == NGD_H2_GO_ON && i < 10000; i++) {
+            b.n = p.server.n = p.client.n = 0;
+            fills[f](&b, i);
+            r = say_all(&p, &b);
+        }
+        ck_assert_int_eq(r.verdict, NGD_H2_PAUSE);
+        ck_assert_uint_eq(i, 2001);
+        ck_assert_uint_eq(p.refusals, i);
+        ck_assert_int_gt(r.until, p.now);
+        end(&p);
+        begin(&p);
+        ngd_free(b.at);
+    }
+    fini(&p);
+}
+END_TEST
+
+/* All calls that are late end at once; the client waits before it may take back another one. */
+START_TEST(calls_that_do_not_go_on_count_as_resets)
+{
+    enum { CALLS = 90, TIMES = 23 };
+    struct bytes b = make(put_begin);
+    struct peer p;
+
+    init(&p);
+    say_all(&p, &b);
+    for (uint32_t i = 0; i < CALLS * TIMES; i += CALLS) {
+        b.n = p.server.n = p.client.n = 0;
+        for (uint32_t k = i; k < i + CALLS; k++)
+            put_call(&b, 2 * k + 1, 300, 10, 0);
+        ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_GO_ON);
+        ck_assert_int_eq(ngd_h2_guard_tick(p.guard, p.now + NGD_H2_MESSAGE_TIME).verdict, NGD_H2_GO_ON);
+        ck_assert_uint_eq(p.refusals, i + CALLS);
+    }
+    p.now += NGD_H2_MESSAGE_TIME;
+    b.n = 0;
+    flood_resets(&b, CALLS * TIMES);
+    ck_assert_int_eq(say_all(&p, &b).verdict, NGD_H2_PAUSE);
     fini(&p);
     ngd_free(b.at);
 }
@@ -850,7 +927,8 @@ UNIT_MAIN("daemon/front/h2_guard", what_an_honest_client_says_passes_unchanged_i
           a_header_block_that_is_not_whole_is_not_seen_by_the_server, floods_of_what_is_allowed_wait_and_then_go_on,
           connections_of_an_identity_share_what_they_may_do, windows_are_updated_as_often_as_data_comes,
           a_message_that_is_too_large_ends_its_call_alone, unfinished_messages_are_charged_and_bounded,
-          a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings, a_call_too_many_is_refused_by_a_status,
+          a_client_may_open_a_hundred_calls_until_it_has_acknowledged_settings, calls_that_are_refused_count_as_resets,
+          calls_that_do_not_go_on_count_as_resets, a_call_too_many_is_refused_by_a_status,
           a_message_that_does_not_go_on_ends_its_call_unless_the_server_holds_it_up, what_is_late_ends_the_connection,
           words_of_the_front_go_between_two_frames_of_the_server, a_goodbye_says_why,
           memory_that_runs_out_ends_the_connection_and_leaves_nothing)

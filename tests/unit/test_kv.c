@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
-#include "scheduler/kv.h"
+#include "scheduler/model/kv.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long replays wait for one another, on virtual time: clients of a device whose replays take what the test says. */
 #include "base/clock.h"
-#include "scheduler/linger.h"
+#include "scheduler/lineup/linger.h"
 #include "tests/unit/unit.h"
 
 #define CLIENTS_MAX 16

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
+#include "base/mem_stats.h"
 #include "base/pages.h"
 #include "tests/unit/unit.h"
 #include <pthread.h>

@@ -327,7 +327,7 @@ START_TEST(who_expires_while_it_waits_is_answered_and_the_others_run)
         call_submit(&s.bed, &c[i]);
     }
     ngd_clock_set_fake(t0 + 2 * NGD_SEC);
-    (void)ngd_sched_expire(s.bed.sched, &c[0].req); /* or the thread has done it */
+    (void)ngd_request_expire(&c[0].req); /* or the thread has done it */
     call_wait(&c[0]);
     ck_assert_int_eq(c[0].status, NGD_ERR_DEADLINE_EXCEEDED);
     let_go(&s);

@@ -3,7 +3,7 @@
  * Rows that run together are bit for bit those that ran alone: random graphs of row-wise operators, random numbers of
  * rows, on each instruction set. Seeds are fixed; NGD_TEST_SEEDS sets how many.
  */
-#include "scheduler/merge_prog.h"
+#include "scheduler/program/merge_prog.h"
 #include "tests/ops/each_isa.h"
 #include "tests/unit/sched_util.h"
 

@@ -119,6 +119,61 @@ START_TEST(generations_together_equal_steps_alone)
 }
 END_TEST
 
+/* ---- of several shares ------------------------------------------------------------------------------- */
+
+static void open_of(struct toy *t, struct toy_seq *s, struct ngd_share *share)
+{
+    const struct ngd_seq_params params = {
+        .prompt = prompt, .n_prompt = 2, .priority = NGD_PRIORITY_NORMAL, .share = share};
+    struct ngd_diag diag = {0};
+
+    memset(s, 0, sizeof(*s));
+    gate_init(&s->answered);
+    if (ngd_seq_open(t->model, &params, toy_done, s, &s->seq, &diag))
+        ck_abort_msg("%s", diag.text);
+    toy_wait(s);
+    toy_ok(s);
+}
+
+/* Whose turn comes late, since it has had much of the device, keeps nobody waiting who has not. */
+START_TEST(sequences_do_not_wait_for_the_share_of_another_one)
+{
+    struct ngd_share_params params;
+    struct ngd_share *had_much, *had_little;
+    struct toy_seq late, early;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    struct hold h;
+
+    toy_open(&t, 1);
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "much", &params, &had_much, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "little", &params, &had_little, &diag), NGD_OK);
+    open_of(&t, &late, had_much);
+    open_of(&t, &early, had_little);
+    bed_settle(&t.bed);
+    ngd_share_charge(t.model->queue, &had_much->accounts[0], 100 * NGD_SEC, 0);
+    hold_begin(&h, &t, WAITING);
+    toy_queue_step(&late, -1);
+    hold_await(&h, &late, "queued");
+    ck_assert_ptr_eq(t.model->item.account, &had_much->accounts[0]);
+    toy_queue_step(&early, -1);
+    hold_await(&h, &early, "queued");
+    ck_assert_ptr_eq(t.model->item.account, &had_little->accounts[0]);
+    hold_end(&h);
+    toy_wait(&late);
+    toy_ok(&late);
+    toy_wait(&early);
+    toy_ok(&early);
+    ngd_seq_close(late.seq);
+    ngd_seq_close(early.seq);
+    bed_settle(&t.bed);
+    ngd_share_unref(had_much);
+    ngd_share_unref(had_little);
+    toy_close(&t);
+}
+END_TEST
+
 START_TEST(seed_decides_what_is_drawn)
 {
     static struct toy t;
@@ -211,4 +266,5 @@ END_TEST
 
 UNIT_MAIN("scheduler/model_together", greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
           tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
-          seed_decides_what_is_drawn, clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)
+          sequences_do_not_wait_for_the_share_of_another_one, seed_decides_what_is_drawn,
+          clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)

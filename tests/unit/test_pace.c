@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long prompts delay decode steps, on virtual time: a device whose calls take what the test says. */
-#include "scheduler/pace.h"
+#include "scheduler/model/prompt_pace.h"
 #include "tests/unit/unit.h"
 
 #define MANY 4000 /* steps */

@@ -38,11 +38,12 @@ START_TEST(a_parent_is_a_whole_component)
 }
 END_TEST
 
-static char top[] = "/tmp/npugraphd-test-path-XXXXXX";
+static char top[64];
 static int dir;
 
 static void make_tree(void)
 {
+    snprintf(top, sizeof(top), "/tmp/npugraphd-test-path-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(top));
     dir = open(top, O_PATH | O_DIRECTORY | O_CLOEXEC);
     ck_assert_int_ge(dir, 0);
@@ -116,4 +117,27 @@ START_TEST(nothing_leads_out_of_the_directory)
 }
 END_TEST
 
-UNIT_MAIN("base/path", what_lies_below_a_directory, a_parent_is_a_whole_component, nothing_leads_out_of_the_directory)
+/* Renames by any process of the machine make openat2 answer EAGAIN; a link that stays below is followed none the less.
+ */
+START_TEST(renames_meanwhile_do_not_make_a_link_lead_out)
+{
+    int in;
+
+    if (!NGD_FAULT_COMPILED)
+        return;
+    make_tree();
+    in = openat(dir, "in", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    ngd_fault_arm(NGD_FAULT_OPENAT2_AGAIN, 0, 999);
+    ck_assert_int_eq(try_open(in, "file"), 0);
+    ngd_fault_arm(NGD_FAULT_OPENAT2_AGAIN, 0, 10);
+    ck_assert_int_eq(try_open(in, "link/secret"), EXDEV);
+    ngd_fault_arm(NGD_FAULT_OPENAT2_AGAIN, 0, 1000000);
+    ck_assert_int_eq(try_open(in, "file"), EAGAIN);
+    ngd_fault_disarm_all();
+    close(in);
+    remove_tree();
+}
+END_TEST
+
+UNIT_MAIN("base/path", what_lies_below_a_directory, a_parent_is_a_whole_component, nothing_leads_out_of_the_directory,
+          renames_meanwhile_do_not_make_a_link_lead_out)

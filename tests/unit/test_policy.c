@@ -4,7 +4,7 @@
  * to event. Nothing sleeps and no thread is started.
  */
 #include "base/mem.h"
-#include "scheduler/policy.h"
+#include "scheduler/lineup/policy.h"
 #include "tests/unit/unit.h"
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/recorder.h"
+#include "scheduler/record/recorder.h"
 #include "tests/unit/graph_util.h"
 #include <inttypes.h>
 #include <pthread.h>

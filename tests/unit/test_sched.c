@@ -121,6 +121,96 @@ START_TEST(short_replay_of_an_idle_slot_runs_on_the_submitting_thread)
 }
 END_TEST
 
+/* A device may capture when it runs an instance for the first time, which the thread that receives calls must not
+ * wait for. */
+START_TEST(first_replay_of_a_binding_runs_on_a_worker_however_short_it_is)
+{
+    struct bed bed;
+    struct ngd_binding *first, *second;
+    struct call c;
+
+    bed_open(&bed, 1, 10 * NGD_SEC);
+    first = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    second = bed_bind(first->prog, NULL);
+    bed_warm(&bed, first, 2, 4);
+    bed_settle(&bed);
+    for (int i = 0; i < 2; i++) {
+        call_init(&c, second, 2);
+        call_run(&bed, &c);
+        call_check(&c);
+        ck_assert(c.req.inline_run == (i > 0));
+        ck_assert(pthread_equal(c.thread, pthread_self()) == (i > 0));
+        bed_settle(&bed);
+    }
+    ngd_binding_unref(second);
+    ngd_binding_unref(first);
+    bed_close(&bed);
+}
+END_TEST
+
+/* Its shadow is planned and run operator by operator, and compared with. */
+START_TEST(verified_replay_runs_on_a_worker_however_short_it_is)
+{
+    struct ngd_graph_options options;
+    struct ngd_binding *b;
+    struct bed bed;
+    struct call c;
+
+    bed_open(&bed, 1, 10 * NGD_SEC);
+    ngd_graph_options_init(&options);
+    options.verify_every_n = 1;
+    b = bed_binding(&bed, DOUBLE_TEXT, &options);
+    bed_warm(&bed, b, 2, 4);
+    bed_settle(&bed);
+    call_init(&c, b, 2);
+    call_run(&bed, &c);
+    call_check(&c);
+    ck_assert(!c.req.inline_run);
+    bed_settle(&bed);
+    ngd_binding_unref(b);
+    bed_close(&bed);
+}
+END_TEST
+
+/* Makes the instance of n elements in one slot, as a worker would. */
+static void make_instance(struct bed *bed, struct ngd_binding *b, int64_t n, uint32_t slot)
+{
+    struct ngd_diag diag = {0};
+    struct ngd_gcache_entry *entry;
+    struct ngd_instance *inst;
+    struct ngd_key key;
+
+    ck_assert_int_eq(ngd_program_key(b->prog, &n, 1, &key, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_program_capture(b->prog, &key, &entry, NULL, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_binding_instance(b, bed_slot(bed, slot), ngd_entry_executable(entry), &inst, &diag), NGD_OK);
+    ngd_gcache_put(entry);
+}
+
+START_TEST(inline_run_takes_the_idle_slot_that_has_the_instance)
+{
+    enum { SLOTS = 3 };
+    struct bed bed;
+    struct ngd_binding *first, *b[SLOTS];
+    struct call c;
+
+    bed_open(&bed, SLOTS, 10 * NGD_SEC);
+    first = bed_binding(&bed, DOUBLE_TEXT, NULL);
+    bed_warm(&bed, first, 2, 4);
+    bed_settle(&bed);
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        b[i] = bed_bind(first->prog, NULL);
+        make_instance(&bed, b[i], 2, i);
+        call_init(&c, b[i], 2);
+        call_run(&bed, &c);
+        call_check(&c);
+        ck_assert(c.req.inline_run);
+        ngd_binding_unref(b[i]);
+    }
+    ngd_binding_unref(first);
+    bed_close(&bed);
+}
+END_TEST
+
 START_TEST(nothing_runs_inline_while_the_slot_is_used_or_something_waits)
 {
     struct bed bed;
@@ -358,6 +448,8 @@ END_TEST
 
 UNIT_MAIN("scheduler/sched", request_runs_and_its_times_are_told, requests_of_one_order_are_answered_in_their_order,
           orders_do_not_wait_for_one_another, short_replay_of_an_idle_slot_runs_on_the_submitting_thread,
+          first_replay_of_a_binding_runs_on_a_worker_however_short_it_is,
+          verified_replay_runs_on_a_worker_however_short_it_is, inline_run_takes_the_idle_slot_that_has_the_instance,
           nothing_runs_inline_while_the_slot_is_used_or_something_waits,
           worker_takes_what_was_queued_during_an_inline_run, replay_path_allocates_nothing,
           done_may_submit_the_next_request, many_threads_get_every_answer_once_and_in_order)

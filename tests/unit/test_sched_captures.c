@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Captures that requests wait for, and what happens past the limit of them. */
-#include "scheduler/group.h"
+#include "scheduler/program/group.h"
 #include "tests/unit/sched_util.h"
 
 struct herd {

@@ -120,9 +120,9 @@ START_TEST(deadline_that_has_passed_is_refused_or_answered_in_time)
     call_init(&fine, b, 2);
     fine.req.deadline = 1600 * NGD_SEC;
     call_submit(&bed, &fine);
-    ck_assert(!ngd_sched_expire(bed.sched, &expires.req)); /* not yet */
+    ck_assert(!ngd_request_expire(&expires.req)); /* not yet */
     ngd_clock_set_fake(1501 * NGD_SEC);
-    ck_assert(ngd_sched_expire(bed.sched, &expires.req));
+    ck_assert(ngd_request_expire(&expires.req));
     ck_assert_int_eq(expires.status, NGD_ERR_DEADLINE_EXCEEDED);
     gate_open(&gate);
     call_wait(&late);
@@ -211,7 +211,7 @@ START_TEST(a_bubble_is_time_in_which_a_slot_is_idle_and_something_queued)
         ngd_sched_item_init(&item[i], &ops);
         item[i].account = &bed.sched->own_share->accounts[0];
     }
-    slot = ngd_queue_claim(queue, &item[0]);
+    slot = ngd_queue_claim(queue, &item[0], UINT64_MAX);
     ngd_clock_set_fake(t0 + 1 * NGD_SEC); /* busy, nothing queued */
     ck_assert_int_eq(ngd_queue_push(queue, &item[0], NULL), NGD_OK);
     ngd_clock_set_fake(t0 + 2 * NGD_SEC); /* busy, one queued */

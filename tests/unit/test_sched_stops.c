@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Replays that end early while they run: cancelled, past their deadline, or longer than max-replay-time; and estimates.
  */
-#include "scheduler/estimate.h"
+#include "scheduler/lineup/estimate.h"
 #include "tests/unit/sched_util.h"
 
 /* Takes minutes on any machine: nobody waits for its end. */

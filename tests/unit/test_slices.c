@@ -2,7 +2,7 @@
 /* Prompts whose chunks are done in slices, between which steps of others are made: on the toy model. */
 #include "tests/unit/toy_model.h"
 #include "base/fault.h"
-#include "scheduler/timeline.h"
+#include "scheduler/record/timeline.h"
 
 static const int32_t prompt[] = {3, 17, 0, 9, 22, 5, 5, 12, 20, 1, 8};
 #define N_PROMPT 11

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stop strings in a text that comes in pieces: what is shown is the text up to the first of them, however it is cut. */
-#include "client/npugraph.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>

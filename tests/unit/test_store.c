@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -561,6 +562,32 @@ START_TEST(entry_of_another_owner_is_neither_taken_over_nor_set_aside)
 }
 END_TEST
 
+/* Without memory or descriptors nobody can tell whose an entry is. */
+START_TEST(entry_that_cannot_be_read_now_is_not_set_aside_by_others)
+{
+    static struct thing t;
+    struct rlimit before, none;
+    struct ngd_store *store;
+
+    setup_dir();
+    store = open_store(0);
+    put_for(store, &t, 1, "uid:1", 0);
+    ngd_mem_fail_after(0);
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "uid:2");
+    ngd_mem_fail_after(-1);
+    ck_assert(is_there(&t));
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 3;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    ngd_store_set_aside(store, t.identity, strlen(t.identity), NGD_STORE_DISTRUSTED, "uid:2");
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &before), 0);
+    ck_assert(is_there(&t));
+    ngd_store_close(store);
+    teardown_dir();
+}
+END_TEST
+
 START_TEST(owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not)
 {
     static struct thing t[4];
@@ -823,6 +850,7 @@ UNIT_MAIN("graphs/store", entry_comes_back_also_for_the_next_process, every_chan
           entry_larger_than_the_budget_is_refused_and_evicts_nothing, owner_at_the_limit_loses_the_oldest_of_its_own,
           full_store_takes_from_nobody_and_then_from_who_has_most, large_entry_takes_nothing_from_who_has_less,
           entry_of_another_owner_is_neither_taken_over_nor_set_aside,
+          entry_that_cannot_be_read_now_is_not_set_aside_by_others,
           owners_are_counted_again_by_the_next_process_and_entries_that_go_are_not,
           processes_that_share_a_store_do_not_hurt_each_other, killed_while_storing_leaves_a_clean_store,
           notes_are_changed_not_lost_and_checked, import_takes_good_entries_only,

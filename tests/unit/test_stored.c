@@ -4,7 +4,8 @@
 #include "base/le.h"
 #include "graphs/pattern.h"
 #include "graphs/store.h"
-#include "scheduler/stored.h"
+#include "scheduler/program/group.h"
+#include "scheduler/program/stored.h"
 #include "tests/unit/sched_util.h"
 #include "tests/unit/store_util.h"
 #include <sys/stat.h>
@@ -95,6 +96,61 @@ START_TEST(without_a_store_nothing_is_stored_and_everything_works)
     ngd_sched_save_hot(bed.sched);
     ngd_binding_unref(b);
     bed_close(&bed);
+}
+END_TEST
+
+/* A graph of the share, replayed once. */
+static void capture_for(struct start *s, struct ngd_share *share, const char *text)
+{
+    const struct ngd_owner owner = {.share = share};
+    struct ngd_graph_options options;
+    struct ngd_program *prog = NULL;
+    struct ngd_binding *b;
+    struct ngd_graph *g;
+
+    ngd_graph_options_init(&options);
+    ck_assert_int_eq(ngd_graph_parse(text, strlen(text), &g, NULL), NGD_OK);
+    ck_assert_int_eq(ngd_program_open_in(s->bed.sched, s->bed.dev, g, &options, NULL, NULL, &owner, &prog, NULL, NULL),
+                     NGD_OK);
+    b = bed_bind(prog, NULL);
+    run(s, b, 5, 1);
+    ngd_binding_unref(b);
+    ngd_program_unref(prog);
+    ngd_graph_unref(g);
+}
+
+/* The counter stands for captures that the capture threads have had no time to store. */
+START_TEST(plans_of_a_share_that_wait_for_the_store_keep_out_no_other_shares_plans)
+{
+    const uint64_t busy = row_count(NGD_M_STORE_WRITE_FAILURES, "BUSY");
+    struct ngd_share *greedy = NULL, *modest = NULL;
+    struct ngd_share_params params;
+    struct start s;
+
+    setup_dir();
+    start_open(&s);
+    ngd_share_params_init(&params);
+    params.key = 1;
+    ck_assert_int_eq(ngd_share_open(s.bed.sched, "greedy", &params, &greedy, NULL), NGD_OK);
+    params.key = 2;
+    ck_assert_int_eq(ngd_share_open(s.bed.sched, "modest", &params, &modest, NULL), NGD_OK);
+    atomic_fetch_add(&greedy->saves, NGD_STORED_SHARE_SAVES_MAX);
+    atomic_fetch_add(&s.bed.sched->saves, NGD_STORED_SHARE_SAVES_MAX);
+    capture_for(&s, greedy, DOUBLE_TEXT);
+    ck_assert_uint_eq(row_count(NGD_M_STORE_WRITE_FAILURES, "BUSY") - busy, 1);
+    ck_assert_uint_eq(atomic_load(&greedy->saves), NGD_STORED_SHARE_SAVES_MAX);
+    capture_for(&s, modest, DOUBLE_TEXT);
+    ck_assert_uint_eq(row_count(NGD_M_STORE_WRITE_FAILURES, "BUSY") - busy, 1);
+    atomic_fetch_sub(&greedy->saves, NGD_STORED_SHARE_SAVES_MAX);
+    ngd_captures_stop(&s.bed.sched->captures); /* what waits is stored */
+    ck_assert_uint_eq(atomic_load(&modest->saves), 0);
+    ck_assert_uint_eq(atomic_load(&greedy->saves), 0);
+    ck_assert_uint_eq(atomic_load(&s.bed.sched->saves), NGD_STORED_SHARE_SAVES_MAX);
+    ngd_share_unref(greedy);
+    ngd_share_unref(modest);
+    start_close(&s);
+    ck_assert_uint_eq(count_files("entries"), 2); /* the plan and the graph of one */
+    teardown_dir();
 }
 END_TEST
 
@@ -887,7 +943,8 @@ START_TEST(entries_are_readable)
 END_TEST
 
 UNIT_MAIN("scheduler/stored", second_start_replays_without_running_the_passes,
-          without_a_store_nothing_is_stored_and_everything_works, other_options_are_another_entry,
+          without_a_store_nothing_is_stored_and_everything_works,
+          plans_of_a_share_that_wait_for_the_store_keep_out_no_other_shares_plans, other_options_are_another_entry,
           forced_recapture_makes_the_plan_anew, every_damage_to_an_entry_leads_to_the_right_result_and_a_new_entry,
           entry_that_does_not_load_is_made_again, plan_that_was_found_out_is_set_aside,
           store_that_vanishes_stops_nobody, hot_keys_are_captured_before_anyone_asks,

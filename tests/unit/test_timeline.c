@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests that never ran are in the timeline too. */
-#include "scheduler/timeline.h"
+#include "scheduler/record/timeline.h"
 #include "tests/unit/sched_util.h"
 
 static uint32_t count(const char *text, const char *what)
@@ -48,7 +48,7 @@ static void run_one_of_each(struct bed *bed, struct ngd_binding *b)
     call_submit(bed, &ran);
     ck_assert(ngd_sched_cancel(bed->sched, &cancelled.req));
     ngd_clock_set_fake(expired.req.deadline + NGD_SEC);
-    (void)ngd_sched_expire(bed->sched, &expired.req); /* or the expiry thread has been quicker */
+    (void)ngd_request_expire(&expired.req); /* or the expiry thread has been quicker */
     call_wait(&expired);
     gate_open(&gate);
     call_wait(&ran);

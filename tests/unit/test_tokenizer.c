@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tokenizer against ids that Hugging Face tokenizers gave (tests/golden/tokenizer_cases.json). */
-#include "client/npugraph.h"
+#include "client/hf/npugraph_hf.h"
 #include "tests/unit/unit.h"
 
 #include <jansson.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Trials and the doctor, with the patterns of the program; on the real host device. */
 #include "graphs/pattern.h"
-#include "scheduler/exam.h"
-#include "scheduler/trial.h"
+#include "scheduler/diag/exam.h"
+#include "scheduler/diag/trial.h"
 #include "tests/unit/sched_util.h"
 
 /* It lies, which shows that it is used. */

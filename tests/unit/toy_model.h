@@ -9,7 +9,7 @@
  *   k = ek[token] + pos[position], v = ev[token], q = eq[token] + pos[position]; logits = attention(q, k, v) * w
  */
 #include "tests/unit/sched_util.h"
-#include "scheduler/model_int.h"
+#include "scheduler/model/model_int.h"
 
 enum {
     TOY_VOCAB = 24,

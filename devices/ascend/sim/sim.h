@@ -168,7 +168,7 @@ bool sim_memory_map(uintptr_t begin, uint64_t bytes, int device, struct sim_phys
 bool sim_memory_is_mapped(uintptr_t begin, uint64_t bytes); /* any of it */
 /* NULL: nothing begins there, or (busy) something that runs uses it. */
 struct sim_physical *sim_memory_unmap(uintptr_t begin, uint64_t *bytes_p, bool *busy_p);
-/* mapping.c: what was mapped there is no block any more. */
+/* sim_mapping.c: what was mapped there is no block any more. */
 void sim_mapping_gone(struct sim_physical *physical, uintptr_t begin, uint64_t bytes);
 void sim_mapping_release_device(int device);
 
@@ -368,12 +368,12 @@ void sim_update_apply(struct sim_task *task);
 void sim_capture_drop(struct sim_stream *s);
 int sim_run_kernel(struct sim_stream *s, struct sim_kernel *kernel, bool in_model); /* without the lock */
 
-/* notify.c: with the lock held, on the stream's thread. */
+/* sim_notify.c: with the lock held, on the stream's thread. */
 void sim_notify_wait(struct sim_stream *s, struct sim_task *task);
 void sim_value_write(struct sim_stream *s, const struct sim_task *task);
 void sim_value_wait(struct sim_stream *s, const struct sim_task *task);
 
-/* callback.c: with the lock held; functions of the program are called without it. */
+/* sim_callback.c: with the lock held; functions of the program are called without it. */
 void sim_call_host(struct sim_stream *s, struct sim_task *task);
 void sim_call_back(struct sim_stream *s, struct sim_task *task);
 void sim_tell_stream(struct sim_stream *s, int state);

@@ -20,7 +20,7 @@ struct block {
     uint64_t bytes, counted;
     int device; /* -1: pinned host memory */
     void *mem;
-    struct sim_physical *physical; /* that is mapped there (mapping.c); NULL: none, the memory is the block's */
+    struct sim_physical *physical; /* that is mapped there (sim_mapping.c); NULL: none, the memory is the block's */
 };
 
 static struct block *blocks;

@@ -2,7 +2,7 @@
 /* A world from its beginning to its end, and what must be left of it: nothing. */
 #include "tests/campaign/sim/world.h"
 #include "base/log.h"
-#include "scheduler/poolset.h"
+#include "scheduler/program/poolset.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  * is done by a few threads, as the daemon's completion queues do it.
  */
 #include "base/heap.h"
-#include "scheduler/program_int.h"
+#include "scheduler/program/program_int.h"
 #include "tests/campaign/sim/device.h"
 #include "tests/campaign/sim/fibers.h"
 

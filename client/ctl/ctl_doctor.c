@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor: an isolation ladder over a graph; trace: one replay of it as a Chrome trace. */
+#include "client/ctl/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_SYMBOLS 16
+#define MAX_INPUTS  64
+
+struct examine {
+    struct ctl *ctl;
+    const struct ctl_command *command;
+    Npugraph__V1__ExamineRequest req;
+    const char *symbol[MAX_SYMBOLS], *input[MAX_INPUTS], *output;
+    size_t n_symbol, n_input;
+    int64_t symbols[MAX_SYMBOLS];
+    ProtobufCBinaryData inputs[MAX_INPUTS];
+    Npugraph__V1__DescribeResponse *described; /* learned */
+};
+
+static int take_option(struct examine *x, const char *name, const char *value)
+{
+    if (strcmp(name, "?") == 0)
+        return 2;
+    if (strcmp(name, "symbol") == 0 && strchr(value, '=') != NULL && x->n_symbol < MAX_SYMBOLS)
+        x->symbol[x->n_symbol++] = value;
+    else if (strcmp(name, "input") == 0 && strstr(value, "=@") != NULL && x->n_input < MAX_INPUTS)
+        x->input[x->n_input++] = value;
+    else if (strcmp(name, "output") == 0)
+        x->output = value;
+    else if (strcmp(name, "seed") != 0 || !ctl_parse_uint(value, UINT64_MAX, &x->req.seed))
+        return ctl_usage(x->command, "--%s cannot be %s", name, value);
+    return 0;
+}
+
+static int parse(struct examine *x, int argc, char **argv, const char *valued)
+{
+    struct ctl_options o = {x->command, argc, 1, argv};
+    const char *name, *value, *graph = NULL;
+
+    while ((name = ctl_next_beside(&o, "", valued, &value, &graph, "one graph at a time")) != NULL) {
+        int rc = take_option(x, name, value);
+
+        if (rc != 0)
+            return rc;
+    }
+    if (graph == NULL || graph[0] == '\0')
+        return ctl_usage(x->command, "%s needs a graph", x->command->name);
+    x->req.digest = (char *)(uintptr_t)graph;
+    return 0;
+}
+
+/* "NAME=REST" with this name: REST. */
+static const char *find(const char *const *list, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(list[i], name, strlen(name)) == 0 && list[i][strlen(name)] == '=')
+            return list[i] + strlen(name) + 1;
+    return NULL;
+}
+
+static int choose_symbols(struct examine *x, const Npugraph__V1__GraphInfo *g)
+{
+    size_t used = 0;
+
+    x->req.symbols = x->symbols;
+    for (size_t i = 0; i < g->n_symbols && i < MAX_SYMBOLS; i++) {
+        const char *text = find(x->symbol, x->n_symbol, g->symbols[i]->name);
+        uint64_t v;
+
+        if (text != NULL && !ctl_parse_uint(text, INT64_MAX, &v))
+            return ctl_usage(x->command, "--symbol %s needs a number", g->symbols[i]->name);
+        used += text != NULL;
+        x->symbols[x->req.n_symbols++] = text != NULL ? (int64_t)v : -1; /* the daemon chooses */
+    }
+    return used == x->n_symbol ? 0 : ctl_usage(x->command, "the graph has not all of these symbols");
+}
+
+static int read_input(const char *path, ProtobufCBinaryData *to)
+{
+    FILE *f = fopen(path, "re");
+    size_t room = 1 << 20;
+
+    to->data = f != NULL ? malloc(room) : NULL;
+    while (to->data != NULL) {
+        size_t n = fread(to->data + to->len, 1, room - to->len, f);
+
+        to->len += n;
+        if (to->len < room)
+            break;
+        room *= 2;
+        to->data = realloc(to->data, room);
+    }
+    if (to->data == NULL || ferror(f)) {
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+        return 1;
+    }
+    fclose(f);
+    return 0;
+}
+
+/* All of them or none: what is drawn and what is given would hardly fit each other. */
+static int choose_inputs(struct examine *x, const Npugraph__V1__GraphInfo *g)
+{
+    if (x->n_input == 0)
+        return 0;
+    x->req.inputs = x->inputs;
+    for (size_t i = 0; i < g->n_inputs && i < MAX_INPUTS; i++) {
+        const char *text = find(x->input, x->n_input, g->inputs[i]->label);
+
+        if (text == NULL)
+            return ctl_usage(x->command, "--input %s=@FILE is missing; give all inputs or none", g->inputs[i]->label);
+        if (read_input(text + 1, &x->inputs[x->req.n_inputs++]) != 0)
+            return 1;
+    }
+    return x->req.n_inputs == x->n_input ? 0 : ctl_usage(x->command, "the graph has not all of these inputs");
+}
+
+static int learn(struct examine *x)
+{
+    Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
+    int rc;
+
+    req.digest = x->req.digest;
+    x->described = (void *)ctl_call(x->ctl, "/npugraph.v1.Graphs/Describe", &req.base,
+                                    &npugraph__v1__describe_response__descriptor);
+    if (x->described == NULL)
+        return 1;
+    rc = choose_symbols(x, x->described->info);
+    return rc != 0 ? rc : choose_inputs(x, x->described->info);
+}
+
+static void examine_fini(struct examine *x)
+{
+    for (size_t i = 0; i < x->req.n_inputs; i++)
+        free(x->inputs[i].data);
+    npugraph__free_message(x->described);
+}
+
+/* ---- doctor ----------------------------------------------------------------------------------------------- */
+
+static void print_sizes(struct ctl *ctl, const struct examine *x, const Npugraph__V1__DoctorResponse *r)
+{
+    struct ngd_strbuf sb;
+
+    if (r->n_symbols == 0)
+        return;
+    ngd_strbuf_init(&sb);
+    ctl_print_sizes(x->described->info, r->symbols, r->n_symbols, &sb);
+    if (ctl->json)
+        json_object_set_new(ctl->root, "sizes", json_string(ngd_strbuf_str(&sb)));
+    else
+        printf("Examined at %s.\n", ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
+
+static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
+{
+    static const struct ctl_column columns[] = {
+        {"STEP", "step", false}, {"RESULT", "verdict", false}, {"TOOK", "took", true}, {"", "text", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "steps", columns, sizeof(columns) / sizeof(columns[0]));
+
+    ctl_table_prose(t, 3);
+    for (size_t i = 0; i < r->n_steps; i++) {
+        const Npugraph__V1__DoctorStep *s = r->steps[i];
+
+        ctl_row(t);
+        ctl_str(t, s->name);
+        ctl_state(t, s->verdict, strcmp(s->verdict, "differs") != 0 && strcmp(s->verdict, "failed") != 0);
+        ctl_us(t, (double)s->nanoseconds / 1000);
+        ctl_str(t, s->text);
+    }
+    ctl_table_end(t, "");
+    if (ctl->json) {
+        json_object_set_new(ctl->root, "healthy", json_boolean(r->healthy));
+        json_object_set_new(ctl->root, "step", json_string(r->step));
+        json_object_set_new(ctl->root, "node", json_string(r->node));
+        json_object_set_new(ctl->root, "verdict", json_string(r->verdict));
+    } else {
+        printf("\n%s: %s.\n", r->healthy ? "Healthy" : "Not healthy", r->verdict);
+    }
+}
+
+int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
+{
+    struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
+    Npugraph__V1__DoctorResponse *r = NULL;
+    int rc;
+
+    if (argc > 1 && strcmp(argv[1], "device") == 0)
+        return ctl_doctor_device(ctl, argc, argv);
+    rc = parse(&x, argc, argv, "symbol input seed");
+    if (rc == 0)
+        rc = learn(&x);
+    if (rc == 0) {
+        r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Doctor", &x.req.base,
+                             &npugraph__v1__doctor_response__descriptor);
+        rc = r != NULL ? 0 : 1;
+    }
+    if (r != NULL) {
+        print_report(ctl, r);
+        print_sizes(ctl, &x, r);
+        rc = r->healthy ? 0 : 1;
+        npugraph__free_message(r);
+    }
+    examine_fini(&x);
+    return rc;
+}
+
+/* ---- trace ------------------------------------------------------------------------------------------------ */
+
+int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
+{
+    struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
+    Npugraph__V1__TraceResponse *r = NULL;
+    int rc;
+
+    if (ctl_is_timeline(argc, argv))
+        return ctl_cmd_timeline(ctl, argc, argv);
+    rc = parse(&x, argc, argv, "symbol input seed output");
+    if (rc == 0)
+        rc = learn(&x);
+    if (rc == 0) {
+        r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/Trace", &x.req.base, &npugraph__v1__trace_response__descriptor);
+        rc = r != NULL ? 0 : 1;
+    }
+    if (r != NULL && x.output != NULL)
+        rc = ctl_write_file(ctl, x.output, r->json);
+    else if (r != NULL)
+        fputs(r->json, stdout);
+    npugraph__free_message(r);
+    examine_fini(&x);
+    return rc;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* doctor device: a checkup of a device, as a table and as a report that can be sent to somebody. */
+#include "client/ctl/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+/* A device that hangs is given up after a minute (NGD_ASCEND_LIMIT_MS): the answer says so. */
+#define LIMIT_MS 300000
+
+typedef const Npugraph__V1__ExamineDeviceResponse report_t;
+
+static bool is_good(const char *verdict)
+{
+    return strcmp(verdict, "differs") != 0 && strcmp(verdict, "failed") != 0;
+}
+
+static void print_steps(struct ctl *ctl, report_t *r)
+{
+    static const struct ctl_column columns[] = {
+        {"STEP", "step", false}, {"RESULT", "verdict", false}, {"TOOK", "took", true}, {"", "text", false}};
+    struct ctl_table *t = ctl_table_new(ctl, "steps", columns, sizeof(columns) / sizeof(columns[0]));
+
+    ctl_table_prose(t, 3);
+    for (size_t i = 0; i < r->n_steps; i++) {
+        ctl_row(t);
+        ctl_str(t, r->steps[i]->name);
+        ctl_state(t, r->steps[i]->verdict, is_good(r->steps[i]->verdict));
+        ctl_us(t, (double)r->steps[i]->nanoseconds / 1000);
+        ctl_str(t, r->steps[i]->text);
+    }
+    ctl_table_end(t, "");
+    if (ctl->json) {
+        json_object_set_new(ctl->root, "device", json_string(r->device));
+        json_object_set_new(ctl->root, "description", json_string(r->description));
+        json_object_set_new(ctl->root, "version", json_string(r->version));
+        json_object_set_new(ctl->root, "capabilities", json_string(r->capabilities));
+        json_object_set_new(ctl->root, "healthy", json_boolean(r->healthy));
+        json_object_set_new(ctl->root, "verdict", json_string(r->verdict));
+    } else {
+        printf("\n%s: %s.\n", r->healthy ? "Healthy" : "Not healthy", r->verdict);
+    }
+}
+
+static void write_text(FILE *f, report_t *r)
+{
+    struct utsname machine = {0};
+
+    uname(&machine);
+    fprintf(f, "npugraphd %s, device %s: %s\n%s %s, %s\n\n%s: %s.\n\n", r->version, r->device, r->description,
+            machine.sysname, machine.release, machine.machine, r->healthy ? "Healthy" : "Not healthy", r->verdict);
+    for (size_t i = 0; i < r->n_steps; i++)
+        fprintf(f, "%-32s %-8s %12.1f us  %s\n", r->steps[i]->name, r->steps[i]->verdict,
+                (double)r->steps[i]->nanoseconds / 1000, r->steps[i]->text);
+    fprintf(f, "\n%s", r->capabilities);
+}
+
+static int write_report(const char *path, report_t *r)
+{
+    FILE *f = fopen(path, "we");
+    bool ok = f != NULL;
+
+    if (ok) {
+        write_text(f, r);
+        ok = !ferror(f);
+        ok = fclose(f) == 0 && ok;
+    }
+    if (!ok)
+        fprintf(stderr, "npugraphctl: %s: %s\n", path, strerror(errno));
+    return ok ? 0 : 1;
+}
+
+int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__ExamineDeviceRequest req = NPUGRAPH__V1__EXAMINE_DEVICE_REQUEST__INIT;
+    Npugraph__V1__ExamineDeviceResponse *r;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
+    const char *name, *value, *device = NULL, *path = NULL;
+    struct npugraph_connect_params usual;
+    int rc;
+
+    npugraph_connect_params_init(&usual);
+    if (ctl->connect.timeout_ms == usual.timeout_ms)
+        ctl->connect.timeout_ms = LIMIT_MS;
+    while ((name = ctl_next_beside(&o, "", "report", &value, &device, "one device at a time")) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        path = value;
+    }
+    if (device != NULL)
+        req.device = (char *)(uintptr_t)device;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ExamineDevice", &req.base,
+                         &npugraph__v1__examine_device_response__descriptor);
+    if (r == NULL)
+        return 1;
+    print_steps(ctl, r);
+    rc = r->healthy ? 0 : 1;
+    if (path != NULL && write_report(path, r) != 0)
+        rc = 1;
+    npugraph__free_message(r);
+    return rc;
+}

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Commands that look: status, devices, sessions, groups, shares, memory, stats; and drain. */
+#include "base/config.h"
+#include "base/strbuf.h"
+#include "client/ctl/ctl.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int no_arguments(int argc, char **argv)
+{
+    return argc > 1 ? ctl_usage(ctl_find_command(argv[0]), "%s takes no arguments", argv[0]) : 0;
+}
+
+int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
+{
+    Npugraph__V1__StatusRequest req = NPUGRAPH__V1__STATUS_REQUEST__INIT;
+    Npugraph__V1__StatusResponse *r;
+    struct ctl_fields *f;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Status", &req.base, &npugraph__v1__status_response__descriptor);
+    if (r == NULL)
+        return 1;
+    f = ctl_fields_new(ctl, NULL);
+    ctl_field_str(f, "State", "state", r->state);
+    ctl_field_str(f, "Version", "version", r->version);
+    ctl_field_int(f, "Process", "pid", r->pid);
+    ctl_field_ms(f, "Uptime", "uptime_ms", r->uptime_ms);
+    for (size_t i = 0; i < r->n_listen; i++)
+        ctl_field_str(f, i == 0 ? "Listens on" : "", i == 0 ? "listen" : "listen_more", r->listen[i]);
+    ctl_field_str(f, "Statistics", "stats_address", r->stats_address[0] != '\0' ? r->stats_address : "off");
+    ctl_field_str(f, "Wake-up", "wakeup", r->wakeup);
+    ctl_field_int(f, "Sessions", "sessions", r->sessions);
+    ctl_field_int(f, "Graphs", "graphs", r->graphs);
+    ctl_field_int(f, "Models", "models", r->models);
+    ctl_field_int(f, "Sequences", "sequences", r->sequences);
+    ctl_field_int(f, "Captures", "captures", r->captures);
+    ctl_field_int(f, "Replays", "replays", r->replays);
+    ctl_fields_end(f);
+    npugraph__free_message(r);
+    return 0;
+}
+
+static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesResponse *r)
+{
+    for (size_t i = 0; i < r->n_devices; i++) {
+        const Npugraph__V1__DeviceInfo *d = r->devices[i];
+        const char *text = d->capabilities[0] != '\0' ? d->capabilities : "all operators of docs/operators.md\n";
+
+        if (ctl->json) {
+            struct ctl_fields *f = ctl_fields_new(ctl, d->name);
+
+            ctl_field_str(f, "", "capabilities", text);
+            ctl_fields_end(f);
+        } else {
+            printf("%s: %s\n%s", d->name, d->description, text);
+        }
+    }
+}
+
+int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"DEVICE", "name", false},    {"STATE", "state", false},
+        {"USED", "used_bytes", true}, {"POOLS", "pool_bytes", true},
+        {"OF", "memory_bytes", true}, {"THREADS", "threads", true},
+        {"STREAMS", "streams", true}, {"QUEUE", "queue_depth", true},
+        {"BUSY", "busy_ms", true},    {"DESCRIPTION", "description", false},
+    };
+    Npugraph__V1__DevicesRequest req = NPUGRAPH__V1__DEVICES_REQUEST__INIT;
+    Npugraph__V1__DevicesResponse *r;
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    const char *name, *value;
+    struct ctl_table *t;
+
+    while ((name = ctl_next_option(&o, "capabilities", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        req.capabilities = true;
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "%s takes no arguments", argv[0]);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Devices", &req.base, &npugraph__v1__devices_response__descriptor);
+    if (r == NULL)
+        return 1;
+    if (req.capabilities) {
+        print_capabilities(ctl, r);
+        npugraph__free_message(r);
+        return 0;
+    }
+    t = ctl_table_new(ctl, "devices", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_devices; i++) {
+        const Npugraph__V1__DeviceInfo *d = r->devices[i];
+
+        ctl_row(t);
+        ctl_str(t, d->name);
+        ctl_state(t, d->state, strcmp(d->state, "healthy") == 0);
+        ctl_bytes(t, d->used_bytes);
+        ctl_bytes(t, d->pool_bytes);
+        ctl_bytes(t, d->memory_bytes);
+        ctl_int(t, d->threads);
+        ctl_int(t, d->streams);
+        ctl_int(t, d->queue_depth);
+        ctl_ms(t, d->busy_us / 1000);
+        ctl_str(t, d->description);
+    }
+    ctl_table_end(t, "No devices.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"SESSION", "session", true},    {"CLIENT", "client_name", false}, {"IDENTITY", "identity", false},
+        {"AGE", "age_ms", true},         {"GRAPHS", "graphs", true},       {"BUFFERS", "buffers", true},
+        {"BYTES", "buffer_bytes", true}, {"SEQUENCES", "sequences", true}, {"CALLS", "requests", true},
+        {"STATE", "state", false},
+    };
+    Npugraph__V1__ListSessionsRequest req = NPUGRAPH__V1__LIST_SESSIONS_REQUEST__INIT;
+    Npugraph__V1__ListSessionsResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListSessions", &req.base,
+                         &npugraph__v1__list_sessions_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "sessions", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_sessions; i++) {
+        const Npugraph__V1__SessionInfo *s = r->sessions[i];
+
+        ctl_row(t);
+        ctl_int(t, s->session);
+        ctl_str(t, s->client_name);
+        ctl_str(t, s->identity);
+        ctl_ms(t, s->age_ms);
+        ctl_int(t, s->graphs);
+        ctl_int(t, s->buffers);
+        ctl_bytes(t, s->buffer_bytes);
+        ctl_int(t, s->sequences);
+        ctl_int(t, s->requests);
+        ctl_state(t, s->broken ? "broken" : "open", !s->broken);
+    }
+    ctl_table_end(t, "No sessions.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+/* Two columns: used, and of how much; 0 is no limit. */
+static void put_quota(struct ctl_table *t, const Npugraph__V1__ShareInfo *s, const char *name)
+{
+    uint64_t used = 0, limit = 0;
+
+    for (size_t i = 0; i < s->n_quotas; i++) {
+        if (strcmp(s->quotas[i]->name, name) == 0) {
+            used = s->quotas[i]->used;
+            limit = s->quotas[i]->limit;
+        }
+    }
+    if (strcmp(name, "bytes") == 0) {
+        ctl_bytes(t, used);
+        ctl_bytes(t, limit);
+        return;
+    }
+    ctl_int(t, used);
+    ctl_int(t, limit);
+}
+
+static void put_devices(struct ctl_table *t, const Npugraph__V1__GroupInfo *g)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    for (size_t i = 0; i < g->n_devices; i++)
+        ngd_strbuf_printf(&sb, "%s%s", i != 0 ? " " : "", g->devices[i]);
+    ctl_str(t, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+}
+
+int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"GROUP", "name", false},    {"DEVICES", "devices", false}, {"SESSION", "session", true},
+        {"STATE", "state", false},   {"REPLAYS", "replays", true},  {"RESETS", "resets", true},
+        {"REASON", "reason", false},
+    };
+    Npugraph__V1__ListGroupsRequest req = NPUGRAPH__V1__LIST_GROUPS_REQUEST__INIT;
+    Npugraph__V1__ListGroupsResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Graphs/ListGroups", &req.base,
+                         &npugraph__v1__list_groups_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "groups", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_groups; i++) {
+        const Npugraph__V1__GroupInfo *g = r->groups[i];
+
+        ctl_row(t);
+        ctl_str(t, g->name);
+        put_devices(t, g);
+        ctl_int(t, g->session);
+        ctl_str(t, g->state);
+        ctl_int(t, g->replays);
+        ctl_int(t, g->resets);
+        ctl_str(t, g->reason);
+    }
+    ctl_table_end(t, "No groups of devices.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_shares(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"IDENTITY", "identity", false}, {"WEIGHT", "weight", true},         {"WAITING", "waiting", true},
+        {"LIMIT", "queue_limit", true},  {"DEVICE TIME", "device_ms", true}, {"CAP %", "device_percent", true},
+        {"HELD", "held_ms", true},       {"REPLAYS", "replays", true},       {"QUEUED EACH", "queue_us", true},
+        {"SESSIONS", "sessions", true},  {"OF", "sessions_limit", true},     {"GRAPHS", "graphs", true},
+        {"OF", "graphs_limit", true},    {"SEQUENCES", "sequences", true},   {"OF", "sequences_limit", true},
+        {"BYTES", "bytes", true},        {"OF", "bytes_limit", true},        {"KV BLOCKS", "kv_blocks", true},
+        {"OF", "kv_blocks_limit", true},
+    };
+    Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
+    Npugraph__V1__ListSharesResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListShares", &req.base,
+                         &npugraph__v1__list_shares_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "shares", columns, sizeof(columns) / sizeof(columns[0]));
+    ctl_table_details(t);
+    for (size_t i = 0; i < r->n_shares; i++) {
+        const Npugraph__V1__ShareInfo *s = r->shares[i];
+
+        ctl_row(t);
+        ctl_str(t, s->identity);
+        ctl_int(t, s->weight);
+        ctl_int(t, s->waiting);
+        ctl_int(t, s->queue_limit);
+        ctl_ms(t, s->device_us / 1000);
+        ctl_int(t, s->device_percent);
+        ctl_ms(t, s->held_us / 1000);
+        ctl_int(t, s->replays);
+        ctl_us(t, s->replays != 0 && s->timing != NULL ? (double)s->timing->queue_ns / 1000 / (double)s->replays : 0);
+        for (int q = 0; q < 5; q++)
+            put_quota(t, s, (const char *const[]){"sessions", "graphs", "sequences", "bytes", "kv_blocks"}[q]);
+    }
+    ctl_table_end(t, "No identities.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+static void put_quota_rows(struct ctl_table *t, const Npugraph__V1__ShareInfo *s)
+{
+    for (size_t i = 0; i < s->n_quotas; i++) {
+        const Npugraph__V1__QuotaInfo *q = s->quotas[i];
+
+        ctl_row(t);
+        ctl_str(t, s->identity);
+        ctl_str(t, q->name);
+        (q->bytes ? ctl_bytes : ctl_int)(t, q->used);
+        (q->bytes ? ctl_bytes : ctl_int)(t, q->limit);
+        ctl_int(t, q->refused);
+    }
+}
+
+int ctl_cmd_quota(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"IDENTITY", "identity", false}, {"QUOTA", "quota", false},    {"HELD", "held", true},
+        {"LIMIT", "limit", true},        {"REFUSED", "refused", true},
+    };
+    Npugraph__V1__ListSharesRequest req = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
+    Npugraph__V1__ListSharesResponse *r;
+    const char *identity = argc > 1 ? argv[1] : NULL;
+    struct ctl_table *t;
+
+    if (argc > 2)
+        return ctl_usage(ctl_find_command(argv[0]), "quota takes one identity at most");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ListShares", &req.base,
+                         &npugraph__v1__list_shares_response__descriptor);
+    if (r == NULL)
+        return 1;
+    t = ctl_table_new(ctl, "quotas", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_shares; i++)
+        if (!identity || strcmp(r->shares[i]->identity, identity) == 0)
+            put_quota_rows(t, r->shares[i]);
+    ctl_table_end(t, "No identities.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+/* Largest first: who looks at memory looks for what uses it up. */
+static int compare_buffers(const void *a, const void *b)
+{
+    const Npugraph__V1__BufferInfo *x = *(Npugraph__V1__BufferInfo *const *)a,
+                                   *y = *(Npugraph__V1__BufferInfo *const *)b;
+
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->label, y->label);
+}
+
+int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
+{
+    static const struct ctl_column columns[] = {
+        {"BYTES", "bytes", true},
+        {"KIND", "kind", false},
+        {"DEVICE", "device", false},
+        {"HOLDER", "label", false},
+    };
+    Npugraph__V1__ListBuffersRequest req = NPUGRAPH__V1__LIST_BUFFERS_REQUEST__INIT;
+    Npugraph__V1__ListBuffersResponse *r;
+    struct ctl_table *t;
+
+    if (no_arguments(argc, argv) != 0)
+        return 2;
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Memory/ListBuffers", &req.base,
+                         &npugraph__v1__list_buffers_response__descriptor);
+    if (r == NULL)
+        return 1;
+    if (r->n_buffers > 1)
+        qsort(r->buffers, r->n_buffers, sizeof(*r->buffers), compare_buffers);
+    t = ctl_table_new(ctl, "buffers", columns, sizeof(columns) / sizeof(columns[0]));
+    for (size_t i = 0; i < r->n_buffers; i++) {
+        ctl_row(t);
+        ctl_bytes(t, r->buffers[i]->bytes);
+        ctl_str(t, r->buffers[i]->kind);
+        ctl_str(t, r->buffers[i]->device);
+        ctl_str(t, r->buffers[i]->label);
+    }
+    ctl_table_end(t, "No device memory is in use.");
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    Npugraph__V1__StatsRequest req = NPUGRAPH__V1__STATS_REQUEST__INIT;
+    Npugraph__V1__StatsResponse *r;
+    const char *name, *value;
+
+    req.form = (char *)"json";
+    while ((name = ctl_next_option(&o, "prometheus", "", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        req.form = (char *)"prometheus";
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "stats takes no arguments");
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/Stats", &req.base, &npugraph__v1__stats_response__descriptor);
+    if (r == NULL)
+        return 1;
+    fputs(r->text, stdout);
+    if (r->text[0] != '\0' && r->text[strlen(r->text) - 1] != '\n')
+        putchar('\n');
+    npugraph__free_message(r);
+    return 0;
+}
+
+int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv)
+{
+    struct ctl_options o = {ctl_find_command(argv[0]), argc, 1, argv};
+    Npugraph__V1__DrainRequest req = NPUGRAPH__V1__DRAIN_REQUEST__INIT;
+    ProtobufCMessage *r;
+    const char *name, *value;
+    ngd_nsec_t grace;
+
+    while ((name = ctl_next_option(&o, "stay", "grace", &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (strcmp(name, "stay") == 0)
+            req.stay = 1;
+        else if (ngd_parse_time(value, &grace) != NGD_OK || grace < NGD_MSEC || grace > 3600 * NGD_SEC)
+            return ctl_usage(o.command, "--grace takes a time from 1ms to 1h, such as 10s");
+        else
+            req.grace_ms = (uint32_t)(grace / NGD_MSEC);
+    }
+    if (ctl_next_argument(&o) != NULL)
+        return ctl_usage(o.command, "drain takes no arguments");
+    r = ctl_call(ctl, "/npugraph.v1.Admin/Drain", &req.base, &npugraph__v1__drain_response__descriptor);
+    if (r == NULL)
+        return 1;
+    npugraph__free_message(r);
+    if (!ctl->json)
+        printf("%s\n", req.stay ? "The daemon takes no new work." : "The daemon finishes what runs and stops.");
+    return 0;
+}

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# npugraphctl uses internals of both libraries and therefore links them statically.
+bin_PROGRAMS += npugraphctl
+npugraphctl_SOURCES = \
+	client/ctl/ctl.h \
+	client/ctl/ctl_doctor.c \
+	client/ctl/ctl_doctor_device.c \
+	client/ctl/ctl_explain.c \
+	client/ctl/ctl_cache.c \
+	client/ctl/ctl_graphs.c \
+	client/ctl/ctl_info.c \
+	client/ctl/ctl_metrics.c client/ctl/ctl_metrics.h \
+	client/ctl/ctl_models.c \
+	client/ctl/ctl_output.c \
+	client/ctl/ctl_patterns.c \
+	client/ctl/ctl_replay.c \
+	client/ctl/ctl_timeline.c \
+	client/ctl/ctl_screen.c client/ctl/ctl_screen.h \
+	client/ctl/ctl_top.c client/ctl/ctl_top.h \
+	client/ctl/ctl_top_view.c \
+	client/ctl/npugraphctl.c
+npugraphctl_LDADD = $(NGD_CLIENT_HF_LIBS) $(SMARTCOLS_LIBS)
+
+dist_bashcompletion_DATA += client/ctl/completion/npugraphctl

@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* npugraphctl: the operator's command line. Global options, the command table, help and completion. */
+#include "base/config.h"
+#include "client/ctl/ctl.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const struct ctl_command ctl_commands[] = {
+    {"status", "", "What the daemon is doing", NULL, false, ctl_cmd_status},
+    {"devices", "[--capabilities]", "Devices, their memory and queues",
+     "--capabilities prints what the backend of each device found: libraries, functions, operators.", false,
+     ctl_cmd_devices},
+    {"graphs", "[list | show ID | dot ID | plan ID | map ID] [--key KEY] [--svg FILE]",
+     "Registered graphs; one as text, Graphviz, plan or map",
+     "ID is a graph's digest or the first 6 or more digits of it; DIGEST/NUMBER, as listed, where a graph is "
+     "registered\n"
+     "with several options. map draws the pool of its executables over the steps;\n"
+     "--key chooses one by the first digits of its hash (see explain), --svg writes its map as a picture. `graph` is "
+     "the\n"
+     "same command.",
+     false, ctl_cmd_graphs},
+    {"patterns", "[list | show NAME | add FILE | remove NAME] [--for-all]",
+     "Fusion patterns: built-in ones and those that were registered",
+     "add registers the patterns of a text file, for the graphs that this identity registers from then on; --for-all, "
+     "with\n"
+     "the admin right, for everybody's.",
+     false, ctl_cmd_patterns},
+    {"options", "", "Options that graphs are registered and captured with",
+     "KEY: plans depend on the option. PER CAPTURE: a single Graphs.Capture may set it too. An option that is not\n"
+     "supported yet takes its default only.",
+     false, ctl_cmd_options},
+    {"models", "", "Loaded models", NULL, false, ctl_cmd_models},
+    {"sessions", "", "Connected clients and what they own", NULL, false, ctl_cmd_sessions},
+    {"groups", "", "Devices whose graphs run collectives together", NULL, false, ctl_cmd_groups},
+    {"shares", "", "Identities: weight, what waits, device time used", NULL, false, ctl_cmd_shares},
+    {"quota", "[IDENTITY]", "What identities hold, may hold, and were refused", NULL, false, ctl_cmd_quota},
+    {"sequences", "", "Open sequences", NULL, false, ctl_cmd_sequences},
+    {"memory", "", "Device memory by holder", NULL, false, ctl_cmd_memory},
+    {"top", "[--interval TIME] [--count N]", "Live: devices, clients by device time, tokens/s, latencies",
+     "--interval: time between updates, 100ms to 1h (default 1s). --count: how many updates, then it ends. q leaves.\n"
+     "Rates and quantiles are those of the last interval. Not on a terminal updates follow one another, with --json "
+     "one\n"
+     "object a line.",
+     false, ctl_cmd_top},
+    {"stats", "[--prometheus]", "All statistics, as JSON or Prometheus text", NULL, false, ctl_cmd_stats},
+    {"load",
+     "DIR [--name NAME] [--max-context N] [--max-batch N] [--chunk N] [--block-size N] [--kv-bytes SIZE] [--kv-dtype "
+     "TYPE] [--kv-policy refuse|preempt] [--no-prefix-sharing] [--devices LIST] [--share-with LIST | --public | "
+     "--private] "
+     "[--share-prefixes]",
+     "Load a Hugging Face checkpoint as a model",
+     "DIR holds config.json and model.safetensors (or shards with their index) and lies below one of the\n"
+     "daemon's models-dir. Qwen3ForCausalLM and LlamaForCausalLM in f32, f16 or bf16. When KV blocks run\n"
+     "out, --kv-policy preempt takes those of another sequence, which computes them again later.\n"
+     "--devices host:0,host:1 divides the model's heads and MLP among devices, which compute each step together.\n"
+     "Who may use it: --share-with uid:1000,group:team, --public or --private; without one everybody when an\n"
+     "administrator loads it, else nobody but its owner. --share-prefixes lets its users' prompts share beginnings.",
+     true, ctl_cmd_load},
+    {"share", "MODEL --with LIST | --public | --private", "Say who may use a model",
+     "LIST is of identities and groups, as in uid:1000,group:team, and takes the place of what was said before.\n"
+     "Sequences of those who may use the model no more are closed.",
+     false, ctl_cmd_share},
+    {"unload", "MODEL [--force]", "Unload a model", "--force closes its open sequences.", false, ctl_cmd_unload},
+    {"generate",
+     "MODEL [--tokenizer FILE] [--prompt TEXT | --ids N,N,...] [--tokens N] [--temperature F] [--top-k N] [--top-p F] "
+     "[--seed N] [--stop TEXT]... [--logprobs N] [--priority high|normal|low] [--timing]",
+     "Generate text, streamed as it is made",
+     "--tokenizer is a tokenizer.json (or its directory); without it give --ids, and ids are printed.\n"
+     "The text ends before the first --stop. --logprobs gives each token's log-probability, and with --json\n"
+     "those of the N most probable ones, 0 to 20. --timing tells where the daemon's time for the prompt and for\n"
+     "the tokens went.",
+     true, ctl_cmd_generate},
+    {"capture", "FILE [--symbol NAME=N]... [--option NAME=VALUE]... [--dry-run]",
+     "Capture a graph file and show its cost",
+     "FILE is graph text. --option sets one of `npugraphctl options`. --dry-run only plans: bytes, kernels and guards, "
+     "nothing is kept.",
+     true, ctl_cmd_capture},
+    {"explain", "[ID | KEY | tag:N] [--limit N]",
+     "Why replays missed, were padded, evicted, ran eagerly or were refused",
+     "ID is a graph's digest or the first 6 or more digits of it, KEY the 16 digits of a key's hash (or key: and the\n"
+     "first 6), tag:N a request by the tag that its client gave it. Without one: everything, and counts by reason.",
+     false, ctl_cmd_explain},
+    {"doctor", "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] | device [NAME] [--report FILE]",
+     "Find the step at which a graph's results go wrong; or check a device",
+     "Runs the graph without passes, after each pass, eagerly and as a replay, on random inputs (from --seed) or on "
+     "those of\n"
+     "files (raw bytes, all of them), and names the first step and node that differ. Exit status 1 when there is one.\n"
+     "device: memory, a decoder's operators against the host's, replays, mistakes and times of a device (the first, or "
+     "NAME);\n"
+     "--report writes all that with the libraries and functions that were found to a file, which can be sent.",
+     false, ctl_cmd_doctor},
+    {"trace",
+     "ID [--symbol NAME=N]... [--input NAME=@FILE]... [--seed N] [--output FILE] | start [--events N] | "
+     "stop [--form chrome|arrivals] [--output FILE]",
+     "One replay of a graph, or all that the devices do, as a Chrome trace",
+     "Of ID a span for each kernel. From start to stop what each stream slot ran, and for how long that waited, in a "
+     "ring\n"
+     "of --events; --form arrivals gives what bench/schedsim replays. Open traces in Perfetto or chrome://tracing.",
+     false, ctl_cmd_trace},
+    {"buckets", "ID [--symbol NAME] [--captures N] [--set N,N,...] [--apply]",
+     "Sizes seen of a symbol, and the buckets that would pad them least",
+     "--captures: how many captures the proposed set may take (default: as many as there are buckets now). --set "
+     "gives\n"
+     "one instead. --apply makes it the graph's; executables that no request can reach any more are dropped.",
+     false, ctl_cmd_buckets},
+    {"replay",
+     "FILE [--symbol NAME=N]... [--input NAME=SPEC]... [--host NAME=N,N]... [--option NAME=VALUE]... [--repeat N] "
+     "[--eager] [--timing]",
+     "Register, capture and replay a graph file",
+     "SPEC: zeros, ones, random[:SEED] (default), arange, @FILE (raw bytes), or numbers N,N,... . Params and states "
+     "are\n"
+     "made and filled the same way. Prints results and the time of a replay.",
+     true, ctl_cmd_replay},
+    {"tokenize", "FILE TEXT | FILE --decode N,N,...", "Text to token ids, or back; needs no daemon",
+     "FILE is a tokenizer.json or a directory that has one.", false, ctl_cmd_tokenize},
+    {"cache", "[list | show ENTRY | verify | export FILE [ENTRY]... | import FILE | clear [ENTRY]]",
+     "Compiled plans that are kept on disk",
+     "ENTRY is an entry's name or the first 6 or more digits of it. show prints what a plan depends on, its graph,\n"
+     "its kernels and its memory. verify reads everything and sets bad entries aside. export writes entries to a\n"
+     "file here, for import into another daemon.",
+     false, ctl_cmd_cache},
+    {"drain", "[--grace TIME] [--stay]", "Finish what runs and stop the daemon",
+     "--grace bounds the wait (500ms, 10s, ...). --stay only stops taking work in.", false, ctl_cmd_drain},
+    {"completion", "", "List of commands, for shell completion", NULL, false, ctl_cmd_completion},
+    {NULL, NULL, NULL, NULL, false, NULL},
+};
+
+const struct ctl_command *ctl_find_command(const char *name)
+{
+    if (strcmp(name, "graph") == 0)
+        name = "graphs";
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "Usage: npugraphctl [OPTION]... COMMAND [ARGUMENT]...\n\nOperates npugraphd.\n\nCommands:\n");
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        fprintf(to, "  %-11s %s\n", c->name, c->help);
+    fprintf(to, "\nOptions:\n"
+                "  --address ADDR     unix:PATH or HOST:PORT (default $NPUGRAPH_ADDRESS, then\n"
+                "                     unix:/run/npugraphd/npugraphd.sock)\n"
+                "  --json             print JSON instead of tables\n"
+                "  --timeout TIME     bound of each call (default 60s)\n"
+                "  --tls-ca FILE, --tls-cert FILE, --tls-key FILE, --tls-server-name NAME\n"
+                "                     TLS with a client certificate (PEM), for HOST:PORT\n"
+                "  --color WHEN       auto, always, never\n"
+                "  --quiet            no progress bars\n"
+                "  --help, --version\n"
+                "\n`npugraphctl help COMMAND` tells more of one.\n");
+}
+
+static void print_command_help(const struct ctl_command *c)
+{
+    printf("Usage: npugraphctl %s%s%s\n\n%s.\n", c->name, c->args[0] != '\0' ? " " : "", c->args, c->help);
+    if (c->details != NULL)
+        printf("%s\n", c->details);
+}
+
+int ctl_usage(const struct ctl_command *command, const char *fmt, ...)
+{
+    va_list ap;
+
+    fputs("npugraphctl: ", stderr);
+    va_start(ap, fmt);
+    vfprintf(stderr, fmt, ap);
+    va_end(ap);
+    if (command != NULL)
+        fprintf(stderr, "\nUsage: npugraphctl %s%s%s\n", command->name, command->args[0] != '\0' ? " " : "",
+                command->args);
+    else
+        fputs("\nTry: npugraphctl --help\n", stderr);
+    return 2;
+}
+
+int ctl_fail(const struct npugraph_error *err)
+{
+    fprintf(stderr, "npugraphctl: %s%s%s%s\n", err->message, err->reason[0] != '\0' ? " [" : "", err->reason,
+            err->reason[0] != '\0' ? "]" : "");
+    return 1;
+}
+
+bool ctl_connect(struct ctl *ctl)
+{
+    struct npugraph_error err = {0};
+
+    if (ctl->client != NULL || npugraph_connect(&ctl->connect, &ctl->client, &err) == 0)
+        return true;
+    ctl_fail(&err);
+    return false;
+}
+
+ProtobufCMessage *ctl_call(struct ctl *ctl, const char *method, const ProtobufCMessage *request,
+                           const ProtobufCMessageDescriptor *response_type)
+{
+    struct npugraph_error err = {0};
+    ProtobufCMessage *reply = NULL;
+
+    if (!ctl_connect(ctl))
+        return NULL;
+    if (npugraph__unary(ctl->client, method, request, response_type, &reply, &err) != 0) {
+        ctl_fail(&err);
+        return NULL;
+    }
+    return reply;
+}
+
+/* ---- options ---------------------------------------------------------------------------------------------- */
+
+static bool in_list(const char *list, const char *name, size_t n)
+{
+    for (const char *p = list; *p != '\0'; p += strcspn(p, " "), p += strspn(p, " "))
+        if (strncmp(p, name, n) == 0 && (p[n] == ' ' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+const char *ctl_next_option(struct ctl_options *o, const char *flags, const char *valued, const char **value_p)
+{
+    const char *arg = o->at < o->argc ? o->argv[o->at] : NULL, *name, *eq;
+    size_t n;
+
+    *value_p = NULL;
+    if (arg == NULL || strncmp(arg, "--", 2) != 0)
+        return NULL;
+    o->at++;
+    if (arg[2] == '\0')
+        return NULL;
+    name = arg + 2;
+    eq = strchr(name, '=');
+    n = eq != NULL ? (size_t)(eq - name) : strlen(name);
+    if (in_list(flags, name, n) && eq == NULL)
+        return name;
+    if (!in_list(valued, name, n)) {
+        ctl_usage(o->command, "unknown option %s", arg);
+        return "?";
+    }
+    if (eq == NULL && o->at == o->argc) {
+        ctl_usage(o->command, "%s needs a value", arg);
+        return "?";
+    }
+    *value_p = eq != NULL ? eq + 1 : o->argv[o->at++];
+    if (eq != NULL)
+        o->argv[o->at - 1][2 + n] = '\0'; /* our own argv: the name ends here now */
+    return name;
+}
+
+const char *ctl_next_argument(struct ctl_options *o)
+{
+    return o->at < o->argc ? o->argv[o->at++] : NULL;
+}
+
+const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
+                            const char **arg_p, const char *one)
+{
+    for (;;) {
+        const char *name = ctl_next_option(o, flags, valued, value_p), *arg;
+
+        if (name != NULL)
+            return name;
+        arg = ctl_next_argument(o);
+        if (arg == NULL)
+            return NULL;
+        if (*arg_p != NULL) {
+            ctl_usage(o->command, "%s", one);
+            return "?";
+        }
+        *arg_p = arg;
+    }
+}
+
+bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p)
+{
+    char *end;
+    unsigned long long v;
+
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (errno != 0 || *end != '\0' || v > max)
+        return false;
+    *value_p = v;
+    return true;
+}
+
+bool ctl_parse_float(const char *text, double *value_p)
+{
+    char *end;
+    double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(v))
+        return false;
+    *value_p = v;
+    return true;
+}
+
+bool ctl_parse_bytes(const char *text, uint64_t *value_p)
+{
+    return ngd_parse_size(text, value_p) == NGD_OK;
+}
+
+/* ---- main -------------------------------------------------------------------------------------------------- */
+
+static int set_colour(struct ctl *ctl, const char *when)
+{
+    if (strcmp(when, "always") == 0)
+        ctl->colour = true;
+    else if (strcmp(when, "never") == 0)
+        ctl->colour = false;
+    else if (strcmp(when, "auto") != 0)
+        return ctl_usage(NULL, "--color takes auto, always or never");
+    return 0;
+}
+
+static int global_option(struct ctl *ctl, const char *name, const char *value)
+{
+    ngd_nsec_t t;
+
+    if (strcmp(name, "address") == 0)
+        ctl->connect.address = value;
+    else if (strcmp(name, "tls-ca") == 0)
+        ctl->connect.tls_ca = value;
+    else if (strcmp(name, "tls-cert") == 0)
+        ctl->connect.tls_cert = value;
+    else if (strcmp(name, "tls-key") == 0)
+        ctl->connect.tls_key = value;
+    else if (strcmp(name, "tls-server-name") == 0)
+        ctl->connect.tls_server_name = value;
+    else if (strcmp(name, "json") == 0)
+        ctl->json = true;
+    else if (strcmp(name, "quiet") == 0)
+        ctl->quiet = true;
+    else if (strcmp(name, "color") == 0)
+        return set_colour(ctl, value);
+    else if (strcmp(name, "timeout") == 0) {
+        if (ngd_parse_time(value, &t) != NGD_OK || t < NGD_MSEC || t > 86400 * NGD_SEC)
+            return ctl_usage(NULL, "--timeout takes a time from 1ms to 24h, such as 500ms or 30s");
+        ctl->connect.timeout_ms = (uint32_t)(t / NGD_MSEC);
+    }
+    return 0;
+}
+
+#define GLOBAL_FLAGS  "json quiet"
+#define GLOBAL_VALUED "address timeout tls-ca tls-cert tls-key tls-server-name color"
+
+/* Takes global options out of what stands behind the command, where people write them too. Not behind "--", and not
+ * what is an option's own text: the word after --prompt is never an option. */
+static int hoist_options(struct ctl *ctl, int *argc_p, char **argv)
+{
+    int n = 1, rc = 0;
+
+    for (int i = 1; i < *argc_p; i++) {
+        const char *name = strncmp(argv[i], "--", 2) == 0 ? argv[i] + 2 : "", *value = strchr(name, '=');
+        size_t len = value != NULL ? (size_t)(value - name) : strlen(name);
+        bool text = strcmp(argv[i - 1], "--prompt") == 0;
+
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc_p)
+                argv[n++] = argv[i++];
+        } else if (rc == 0 && !text && len > 0 && value == NULL && in_list(GLOBAL_FLAGS, name, len)) {
+            rc = global_option(ctl, name, NULL);
+        } else if (rc == 0 && !text && len > 0 && in_list(GLOBAL_VALUED, name, len)) {
+            if (value == NULL && i + 1 == *argc_p)
+                return ctl_usage(NULL, "%s needs a value", argv[i]);
+            if (value != NULL)
+                argv[i][2 + len] = '\0';
+            rc = global_option(ctl, name, value != NULL ? value + 1 : argv[++i]);
+        } else {
+            argv[n++] = argv[i];
+        }
+    }
+    *argc_p = n;
+    return rc;
+}
+
+static int help(int argc, char **argv)
+{
+    const struct ctl_command *c = argc > 1 ? ctl_find_command(argv[1]) : NULL;
+
+    if (argc > 1 && c == NULL)
+        return ctl_usage(NULL, "there is no command %s", argv[1]);
+    if (c != NULL)
+        print_command_help(c);
+    else
+        print_help(stdout);
+    return 0;
+}
+
+static int run_command(struct ctl *ctl, const struct ctl_command *c, int argc, char **argv)
+{
+    int rc;
+
+    if (argc > 1 && strcmp(argv[1], "--help") == 0) {
+        print_command_help(c);
+        return 0;
+    }
+    ctl->connect.no_session = !c->session;
+    ctl->connect.client_name = "npugraphctl";
+    rc = c->run(ctl, argc, argv);
+    ctl_flush(ctl);
+    npugraph_disconnect(ctl->client);
+    return rc;
+}
+
+static int run(int argc, char **argv)
+{
+    struct ctl_options o = {NULL, argc, 1, argv};
+    struct ctl ctl = {0};
+    const struct ctl_command *c;
+    const char *name, *value;
+    int rc;
+
+    setlocale(LC_ALL, "");
+    npugraph_connect_params_init(&ctl.connect);
+    ctl.colour = isatty(STDOUT_FILENO) != 0 && getenv("NO_COLOR") == NULL;
+    while ((name = ctl_next_option(&o, GLOBAL_FLAGS " help version", GLOBAL_VALUED, &value)) != NULL) {
+        if (strcmp(name, "?") == 0)
+            return 2;
+        if (strcmp(name, "help") == 0)
+            return help(0, NULL);
+        if (strcmp(name, "version") == 0) {
+            printf("npugraphctl %s\n", npugraph_version());
+            return 0;
+        }
+        rc = global_option(&ctl, name, value);
+        if (rc != 0)
+            return rc;
+    }
+    if (o.at == argc) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[o.at], "help") == 0)
+        return help(argc - o.at, argv + o.at);
+    c = ctl_find_command(argv[o.at]);
+    if (c == NULL)
+        return ctl_usage(NULL, "there is no command %s", argv[o.at]);
+    argc -= o.at;
+    rc = hoist_options(&ctl, &argc, argv + o.at);
+    if (rc != 0)
+        return rc;
+    ctl.root = json_object();
+    ctl.out = stdout;
+    rc = run_command(&ctl, c, argc, argv + o.at);
+    json_decref(ctl.root);
+    return rc;
+}
+
+/* Why stdout failed. The errno of an earlier write is gone by now, so one more is tried. */
+static const char *why_not_written(void)
+{
+    clearerr(stdout);
+    return fputc('\n', stdout) == EOF || fflush(stdout) != 0 ? strerror(errno) : "an earlier write failed";
+}
+
+/* What was printed must have arrived: on a full disk a script would take half an answer for a whole one. */
+int main(int argc, char **argv)
+{
+    int rc = run(argc, argv);
+
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return rc;
+    fprintf(stderr, "npugraphctl: the output could not be written: %s\n", why_not_written());
+    return rc != 0 ? rc : 1;
+}
+
+int ctl_cmd_completion(struct ctl *ctl, int argc, char **argv)
+{
+    (void)ctl, (void)argc, (void)argv;
+    for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
+        printf("%s\n", c->name);
+    return 0;
+}

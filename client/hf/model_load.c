@@ -1,0 +1,469 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Loading a checkpoint: config -> list of weights -> the daemon reads the files -> KV buffers and rotary tables ->
+ * two graphs -> the model. After that the model holds everything, and our own holds are dropped.
+ */
+#include "base/strbuf.h"
+#include "client/hf/checkpoint.h"
+#include "client/hf/npugraph_hf.h"
+#include "client/lib/error.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define DEFAULT_MAX_CONTEXT 4096
+
+struct load {
+    struct npugraph_client *client;
+    const struct npugraph_model_params *params;
+    char dir[PATH_MAX];
+    char path[PATH_MAX + 256]; /* of the file at hand */
+    char name[65];
+    struct npugraph__config config, part; /* of the model, and of one rank */
+    uint32_t ranks;
+    const char *device; /* of the rank at hand; NULL: the default one */
+    uint64_t group;     /* 0: of one device */
+    struct npugraph__weights weights;
+    struct npugraph__shape shape;
+    struct npugraph_binding *bindings; /* weights, tables, KV states */
+    char (*labels)[32];                /* of the KV states */
+    size_t n_bindings;
+    uint64_t *buffers; /* all that we hold */
+    size_t n_buffers;
+    uint64_t graphs[2];
+    uint64_t (*rank_graphs)[2]; /* by rank; with a group */
+    npugraph_progress_fn progress;
+    void *user;
+    uint64_t bytes_before, bytes_total;
+    struct npugraph_error *err;
+};
+
+void npugraph_model_params_init(struct npugraph_model_params *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->max_batch = 16;
+    params->prefill_chunk = 256;
+    params->block_size = 16;
+    params->keep = true;
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------------------- */
+
+static int choose_name(struct load *l, const char *dir)
+{
+    const char *base;
+
+    if (realpath(dir, l->dir) == NULL)
+        return npugraph__error(l->err, 5, "FILE_NOT_FOUND", "%s: no such directory", dir);
+    base = strrchr(l->dir, '/');
+    snprintf(l->name, sizeof(l->name), "%.64s",
+             l->params->name != NULL ? l->params->name
+             : base != NULL          ? base + 1
+                                     : l->dir);
+    return 0;
+}
+
+static uint64_t block_bytes(const struct load *l)
+{
+    uint64_t element = strcmp(l->shape.kv_dtype, "f32") == 0 ? 4 : 2;
+
+    return (uint64_t)l->config.layers * 2 * l->shape.block_size * (uint64_t)l->config.kv_heads *
+           (uint64_t)l->config.head_dim * element;
+}
+
+static int choose_shape(struct load *l)
+{
+    const struct npugraph_model_params *p = l->params;
+    int64_t context = p->max_context != 0                             ? p->max_context
+                      : l->config.max_positions < DEFAULT_MAX_CONTEXT ? l->config.max_positions
+                                                                      : DEFAULT_MAX_CONTEXT;
+    uint64_t blocks;
+
+    if (context > l->config.max_positions)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "max_context %" PRId64 " is more than the model's %" PRId64 " positions", context,
+                               l->config.max_positions);
+    if (p->block_size == 0 || p->max_batch == 0 || p->prefill_chunk == 0)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "block_size, max_batch and prefill_chunk must be 1 or more");
+    l->shape.ranks = l->ranks;
+    l->shape.max_context = (uint32_t)context;
+    l->shape.block_size = p->block_size;
+    l->shape.max_batch = p->max_batch;
+    l->shape.prefill_chunk = p->prefill_chunk;
+    l->shape.table_blocks = ((uint32_t)context + p->block_size - 1) / p->block_size;
+    l->shape.kv_dtype =
+        p->kv_dtype != NULL ? p->kv_dtype : npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype;
+    blocks = p->kv_bytes != 0 ? p->kv_bytes / block_bytes(l) : (uint64_t)l->shape.table_blocks * p->max_batch;
+    if (blocks == 0 || blocks > INT32_MAX / p->block_size)
+        return npugraph__error(l->err, 3, "INVALID_ARGUMENT",
+                               "kv_bytes %" PRIu64 " make %" PRIu64 " KV blocks of %" PRIu64 " bytes", p->kv_bytes,
+                               blocks, block_bytes(l));
+    l->shape.num_blocks = (uint32_t)blocks;
+    return 0;
+}
+
+/* ---- weights --------------------------------------------------------------------------------------------- */
+
+static void total_progress(void *user, uint64_t done, uint64_t total)
+{
+    struct load *l = user;
+
+    if (l->progress != NULL)
+        l->progress(l->user, l->bytes_before + done,
+                    l->bytes_total > l->bytes_before + total ? l->bytes_total : l->bytes_before + total);
+}
+
+static int check_tensor(struct load *l, const struct npugraph_tensor *t)
+{
+    struct npugraph__weight *w = npugraph__weights_find(&l->weights, t->name);
+
+    l->buffers[l->n_buffers++] = t->buffer;
+    if (w == NULL)
+        return 0;
+    if (t->rank != w->rank || t->shape[0] != w->shape[0] || (w->rank == 2 && t->shape[1] != w->shape[1]))
+        return npugraph__error(
+            l->err, 3, "FILE_CORRUPT",
+            "%s: %s has rank %u and %" PRId64 " rows, config.json means rank %u, [%" PRId64 ",%" PRId64 "]", w->file,
+            w->name, t->rank, t->rank > 0 ? t->shape[0] : 0, w->rank, w->shape[0], w->shape[1]);
+    if (strcmp(t->dtype, "f32") != 0 && strcmp(t->dtype, "f16") != 0 && strcmp(t->dtype, "bf16") != 0)
+        return npugraph__error(l->err, 3, "FILE_UNSUPPORTED", "%s: %s is %s; weights must be f32, f16 or bf16", w->file,
+                               w->name, t->dtype);
+    snprintf(w->dtype, sizeof(w->dtype), "%s", t->dtype);
+    w->buffer = t->buffer;
+    w->bytes = t->bytes;
+    return 0;
+}
+
+/* The rank's weights of a file. */
+static void choose_tensors(const struct load *l, const char *file, const char **names, struct npugraph_slice *slices,
+                           struct npugraph_load *q)
+{
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        if (w->absent || strcmp(w->file, file) != 0)
+            continue;
+        names[q->n_names++] = w->name;
+        if (w->split >= 0 && l->ranks > 1)
+            slices[q->n_slices++] =
+                (struct npugraph_slice){w->name, (uint32_t)w->split, w->begin, w->begin + w->shape[w->split]};
+    }
+    q->names = names;
+    q->slices = slices;
+}
+
+static int load_file(struct load *l, const char *file)
+{
+    const char **names = calloc(l->weights.n, sizeof(*names));
+    struct npugraph_slice *slices = calloc(l->weights.n, sizeof(*slices));
+    struct npugraph_load q = {.path = l->path, .device = l->device};
+    struct npugraph_tensors *got = NULL;
+    int rc = 0;
+
+    if (names == NULL || slices == NULL)
+        rc = npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    if (rc == 0) {
+        choose_tensors(l, file, names, slices, &q);
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, file);
+    }
+    if (rc == 0 && q.n_names != 0)
+        rc = npugraph_load_safetensors(l->client, &q, total_progress, l, &got, l->err);
+    for (size_t i = 0; rc == 0 && got != NULL && i < got->n && i < q.n_names; i++) {
+        rc = check_tensor(l, &got->items[i]);
+        l->bytes_before += got->items[i].bytes;
+    }
+    npugraph_tensors_free(got);
+    free(names);
+    free(slices);
+    return rc;
+}
+
+/* Whole files; of several ranks, by the part of the elements that they have together. */
+static uint64_t count_bytes(struct load *l)
+{
+    double files = 0, full = 0, parts = 0;
+    struct stat sb;
+
+    for (size_t i = 0; i < l->weights.n_files; i++) {
+        snprintf(l->path, sizeof(l->path), "%s/%s", l->dir, l->weights.files[i]);
+        files += stat(l->path, &sb) == 0 ? (double)sb.st_size : 0;
+    }
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+        double n = (double)w->full[0] * (w->rank == 2 ? (double)w->full[1] : 1);
+
+        full += n;
+        parts += w->split >= 0 || w->first ? n : n * l->ranks;
+    }
+    return (uint64_t)(files * parts / full);
+}
+
+static int load_weights(struct load *l)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < l->weights.n_files; i++)
+        rc = load_file(l, l->weights.files[i]);
+    for (size_t i = 0; rc == 0 && i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        if (w->absent)
+            continue;
+        if (w->buffer == 0)
+            rc = npugraph__error(l->err, 5, "TENSOR_MISSING", "%s: %s was not loaded", w->file, w->name);
+        l->bindings[l->n_bindings++] = (struct npugraph_binding){w->name, w->buffer};
+    }
+    return rc;
+}
+
+/* ---- KV states and tables -------------------------------------------------------------------------------- */
+
+static int make_buffer(struct load *l, const char *label, uint64_t bytes, const char *what, uint64_t *buffer_p)
+{
+    char full[128];
+    int rc;
+
+    snprintf(full, sizeof(full), "%s %s", l->name, what);
+    rc = npugraph_buffer_alloc(l->client, l->device, bytes, full, buffer_p, l->err);
+    if (rc != 0)
+        return rc;
+    l->buffers[l->n_buffers++] = *buffer_p;
+    l->bindings[l->n_bindings++] = (struct npugraph_binding){label, *buffer_p};
+    return 0;
+}
+
+static int make_tables(struct load *l)
+{
+    size_t n = (size_t)l->shape.max_context * (size_t)l->config.head_dim;
+    float *tables = calloc(2 * n, sizeof(float));
+    uint64_t id[2];
+    int rc = 0;
+
+    if (tables == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    npugraph__rope_tables(&l->config, l->shape.max_context, tables, tables + n);
+    for (int i = 0; rc == 0 && i < 2; i++) {
+        rc = make_buffer(l, i == 0 ? "rope.cos" : "rope.sin", n * sizeof(float), i == 0 ? "rope.cos" : "rope.sin",
+                         &id[i]);
+        if (rc == 0)
+            rc = npugraph_buffer_write(l->client, id[i], 0, tables + (size_t)i * n, n * sizeof(float), l->err);
+    }
+    free(tables);
+    return rc;
+}
+
+static int make_kv(struct load *l)
+{
+    uint64_t bytes = block_bytes(l) / l->ranks / ((uint64_t)l->config.layers * 2) * l->shape.num_blocks, id;
+    int rc = 0;
+
+    for (int64_t i = 0; rc == 0 && i < 2 * l->config.layers; i++) {
+        npugraph__kv_label(l->labels[i], sizeof(l->labels[i]), i / 2, i % 2 != 0);
+        rc = make_buffer(l, l->labels[i], bytes, l->labels[i], &id);
+    }
+    return rc;
+}
+
+/* ---- graphs and model ------------------------------------------------------------------------------------ */
+
+static int register_graph(struct load *l, bool prefill, uint64_t *graph_p)
+{
+    const struct npugraph_place place = {l->device, l->group};
+    struct ngd_strbuf sb;
+    char name[96];
+    int rc;
+
+    ngd_strbuf_init(&sb);
+    snprintf(name, sizeof(name), "%s.%s", l->name, prefill ? "prefill" : "decode");
+    npugraph__graph_text(&l->part, &l->weights, &l->shape, name, prefill, &sb);
+    rc = sb.failed ? npugraph__error(l->err, 8, "NO_MEMORY", "out of memory")
+                   : npugraph_graph_register(l->client, &place, ngd_strbuf_str(&sb), l->bindings, l->n_bindings, NULL,
+                                             0, graph_p, l->err);
+    ngd_strbuf_fini(&sb);
+    return rc;
+}
+
+static uint64_t count_parameters(const struct load *l)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < l->weights.n; i++) {
+        const struct npugraph__weight *w = &l->weights.items[i];
+
+        n += (uint64_t)w->full[0] * (w->rank == 2 ? (uint64_t)w->full[1] : 1);
+    }
+    return n;
+}
+
+static int register_model(struct load *l)
+{
+    const struct npugraph_model_params *p = l->params;
+    struct npugraph_model_spec spec = {
+        .name = l->name,
+        .prefill_graph = l->graphs[1],
+        .decode_graph = l->graphs[0],
+        .n_kv_states = (size_t)l->config.layers * 2,
+        .block_size = l->shape.block_size,
+        .num_blocks = l->shape.num_blocks,
+        .max_context = l->shape.max_context,
+        .vocab = (uint32_t)l->config.vocab,
+        .stop_tokens = l->config.stop,
+        .n_stop_tokens = l->config.n_stop,
+        .keep = p->keep,
+        .kv_policy = p->kv_policy,
+        .no_prefix_sharing = p->no_prefix_sharing,
+        .share_with = p->share_with,
+        .n_share_with = p->n_share_with,
+        .make_public = p->make_public,
+        .make_private = p->make_private,
+        .share_prefixes = p->share_prefixes,
+        .parameters = count_parameters(l),
+    };
+    char description[160], parallel[40] = "";
+    const char **states = calloc(spec.n_kv_states, sizeof(*states));
+    int rc;
+
+    if (states == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    for (size_t i = 0; i < spec.n_kv_states; i++)
+        states[i] = l->labels[i];
+    if (l->ranks > 1)
+        snprintf(parallel, sizeof(parallel), ", on %u devices", l->ranks);
+    snprintf(description, sizeof(description), "%s, %" PRId64 " layers, hidden %" PRId64 ", %s%s",
+             l->config.architecture, l->config.layers, l->config.hidden,
+             npugraph__weights_find(&l->weights, "model.embed_tokens.weight")->dtype, parallel);
+    spec.kv_states = states;
+    spec.description = description;
+    rc = npugraph_model_register(l->client, &spec, l->err);
+    free(states);
+    return rc;
+}
+
+/* What one device has of the model, and its two graphs. */
+static int load_rank(struct load *l, uint32_t rank, uint64_t graphs[2])
+{
+    int rc;
+
+    npugraph__weights_divide(&l->weights, rank, l->ranks);
+    l->device = l->params->n_devices != 0 ? l->params->devices[rank] : NULL;
+    l->n_bindings = 0;
+    rc = load_weights(l);
+    if (rc == 0 && rank == 0)
+        rc = choose_shape(l);
+    if (rc == 0)
+        rc = make_tables(l);
+    if (rc == 0)
+        rc = make_kv(l);
+    if (rc == 0)
+        rc = register_graph(l, true, &graphs[1]);
+    return rc == 0 ? register_graph(l, false, &graphs[0]) : rc;
+}
+
+/* The same graph of all ranks, as one. */
+static int join(struct load *l, int which)
+{
+    uint64_t *graphs = calloc(l->ranks, sizeof(*graphs));
+    int rc;
+
+    if (graphs == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    for (uint32_t r = 0; r < l->ranks; r++)
+        graphs[r] = l->rank_graphs[r][which];
+    rc = npugraph_ranks_join(l->client, graphs, l->ranks, true, &l->graphs[which], l->err);
+    free(graphs);
+    return rc;
+}
+
+static int load_ranks(struct load *l)
+{
+    int rc;
+
+    if (l->ranks == 1)
+        return load_rank(l, 0, l->graphs);
+    rc = npugraph_group_create(l->client, NPUGRAPH__GROUP, l->params->devices, l->ranks, &l->group, l->err);
+    for (uint32_t r = 0; rc == 0 && r < l->ranks; r++)
+        rc = load_rank(l, r, l->rank_graphs[r]);
+    for (int i = 0; rc == 0 && i < 2; i++)
+        rc = join(l, i);
+    return rc;
+}
+
+static int prepare(struct load *l, const char *dir)
+{
+    int rc = choose_name(l, dir);
+
+    l->ranks = l->params->n_devices > 1 ? (uint32_t)l->params->n_devices : 1;
+    if (rc == 0)
+        rc = npugraph__config_read(l->dir, &l->config, l->err);
+    if (rc == 0)
+        rc = npugraph__config_divide(&l->config, l->ranks, &l->part, l->err);
+    return rc == 0 ? npugraph__weights_list(l->dir, &l->config, &l->weights, l->err) : rc;
+}
+
+static int load_all(struct load *l, const char *dir)
+{
+    size_t states, all;
+    int rc = prepare(l, dir);
+
+    if (rc != 0)
+        return rc;
+    states = (size_t)l->config.layers * 2;
+    all = l->weights.n + states + 2;
+    l->bindings = calloc(all, sizeof(*l->bindings));
+    l->buffers = calloc(all * l->ranks, sizeof(*l->buffers));
+    l->labels = calloc(states, sizeof(*l->labels));
+    l->rank_graphs = calloc(l->ranks, sizeof(*l->rank_graphs));
+    if (l->bindings == NULL || l->buffers == NULL || l->labels == NULL || l->rank_graphs == NULL)
+        return npugraph__error(l->err, 8, "NO_MEMORY", "out of memory");
+    l->bytes_total = count_bytes(l);
+    rc = load_ranks(l);
+    return rc == 0 ? register_model(l) : rc;
+}
+
+/* The model holds what it needs; on a failure this is the clean-up. */
+static void let_go(struct load *l)
+{
+    for (int i = 0; i < 2; i++)
+        if (l->graphs[i] != 0)
+            npugraph_graph_release(l->client, l->graphs[i], NULL);
+    for (uint32_t r = 0; l->rank_graphs != NULL && r < l->ranks; r++)
+        for (int i = 0; i < 2; i++)
+            if (l->rank_graphs[r][i] != 0)
+                npugraph_graph_release(l->client, l->rank_graphs[r][i], NULL);
+    if (l->group != 0)
+        npugraph_graph_release(l->client, l->group, NULL);
+    if (l->n_buffers != 0)
+        npugraph_buffer_free(l->client, l->buffers, l->n_buffers, NULL);
+}
+
+int npugraph_model_load(struct npugraph_client *client, const char *dir, const struct npugraph_model_params *params,
+                        npugraph_progress_fn progress, void *user, struct npugraph_error *err)
+{
+    struct npugraph_error local = {0};
+    struct load *l = calloc(1, sizeof(*l));
+    int rc;
+
+    if (l == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    l->client = client;
+    l->params = params;
+    l->progress = progress;
+    l->user = user;
+    l->err = &local;
+    rc = load_all(l, dir);
+    let_go(l);
+    npugraph__weights_fini(&l->weights);
+    free(l->bindings);
+    free(l->buffers);
+    free(l->labels);
+    free(l->rank_graphs);
+    free(l);
+    if (rc != 0 && err != NULL)
+        *err = local;
+    return rc;
+}

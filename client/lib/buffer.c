@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Device memory: buffers, uploads, downloads, checkpoint files. */
+#include "client/lib/client_int.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHUNK_BYTES (1u << 20) /* the protocol's limit per message */
+
+int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, uint64_t bytes, const char *label,
+                          uint64_t *buffer_p, struct npugraph_error *err)
+{
+    Npugraph__V1__AllocateRequest req = NPUGRAPH__V1__ALLOCATE_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    int rc;
+
+    req.bytes = bytes;
+    req.label = (char *)(label != NULL ? label : "");
+    req.device = (char *)(device != NULL ? device : "");
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/Allocate", &req.base,
+                         &npugraph__v1__allocate_response__descriptor, &reply, err);
+    if (rc != 0)
+        return rc;
+    *buffer_p = ((Npugraph__V1__AllocateResponse *)reply)->buffer;
+    npugraph__free_message(reply);
+    return 0;
+}
+
+static int send_chunks(struct npugraph__stream *st, uint64_t buffer, uint64_t offset, const void *data, uint64_t bytes,
+                       struct npugraph_error *err)
+{
+    Npugraph__V1__WriteRequest req = NPUGRAPH__V1__WRITE_REQUEST__INIT;
+    int rc = 0;
+
+    req.buffer = buffer;
+    for (uint64_t done = 0; rc == 0 && (done < bytes || done == 0); done += req.data.len) {
+        req.offset = offset + done;
+        req.data.data = (uint8_t *)data + done;
+        req.data.len = bytes - done < CHUNK_BYTES ? (size_t)(bytes - done) : CHUNK_BYTES;
+        rc = npugraph__stream_send(st, &req.base, err);
+        if (bytes == 0)
+            break;
+    }
+    return rc;
+}
+
+int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset, const void *data,
+                          uint64_t bytes, struct npugraph_error *err)
+{
+    struct npugraph__stream *st;
+    ProtobufCMessage *reply = NULL;
+    int rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Write", &st, err);
+
+    if (rc != 0)
+        return rc;
+    rc = send_chunks(st, buffer, offset, data, bytes, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    if (rc == 0)
+        rc = npugraph__stream_recv(st, &npugraph__v1__write_response__descriptor, &reply, err);
+    if (rc == 0 && (reply == NULL || ((Npugraph__V1__WriteResponse *)reply)->bytes != bytes))
+        rc = npugraph__error(err, 15, "", "the daemon took fewer than %" PRIu64 " bytes", bytes);
+    npugraph__free_message(reply);
+    npugraph__stream_close(st);
+    return rc;
+}
+
+int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data, uint64_t bytes,
+                         struct npugraph_error *err)
+{
+    Npugraph__V1__ReadRequest req = NPUGRAPH__V1__READ_REQUEST__INIT;
+    struct npugraph__stream *st;
+    uint64_t got = 0;
+    int rc;
+
+    if (bytes == 0)
+        return 0;
+    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/Read", &st, err);
+    if (rc != 0)
+        return rc;
+    req.buffer = buffer;
+    req.offset = offset;
+    req.bytes = bytes;
+    rc = npugraph__stream_send(st, &req.base, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    while (rc == 0) {
+        ProtobufCMessage *m = NULL;
+        const Npugraph__V1__ReadResponse *r;
+
+        rc = npugraph__stream_recv(st, &npugraph__v1__read_response__descriptor, &m, err);
+        if (rc != 0 || m == NULL)
+            break;
+        r = (const Npugraph__V1__ReadResponse *)m;
+        if (r->offset != offset + got || r->data.len > bytes - got)
+            rc = npugraph__error(err, 13, "", "the daemon sent bytes that were not asked for");
+        else
+            memcpy((char *)data + got, r->data.data, r->data.len);
+        got += r->data.len;
+        npugraph__free_message(m);
+    }
+    npugraph__stream_close(st);
+    if (rc == 0 && got != bytes)
+        rc = npugraph__error(err, 15, "", "the daemon sent %" PRIu64 " of %" PRIu64 " bytes", got, bytes);
+    return rc;
+}
+
+int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n, struct npugraph_error *err)
+{
+    Npugraph__V1__FreeRequest req = NPUGRAPH__V1__FREE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.n_buffers = n;
+    req.buffers = (uint64_t *)buffers;
+    rc = npugraph__unary(client, "/npugraph.v1.Memory/Free", &req.base, &npugraph__v1__free_response__descriptor,
+                         &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
+/* ---- checkpoint files ----------------------------------------------------------------------------------- */
+
+/* The public result in front; the message that its strings live in behind. */
+struct tensors_box {
+    struct npugraph_tensors pub;
+    ProtobufCMessage *message;
+};
+
+static int box_tensors(ProtobufCMessage *m, struct npugraph_tensors **tensors_p, struct npugraph_error *err)
+{
+    const Npugraph__V1__LoadDone *done = ((Npugraph__V1__LoadProgress *)m)->done;
+    struct tensors_box *box = calloc(1, sizeof(*box));
+
+    if (box != NULL)
+        box->pub.items = calloc(done->n_tensors + 1, sizeof(*box->pub.items));
+    if (box == NULL || box->pub.items == NULL) {
+        free(box);
+        npugraph__free_message(m);
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    }
+    box->message = m;
+    box->pub.n = done->n_tensors;
+    box->pub.shared = done->shared;
+    for (size_t i = 0; i < done->n_tensors; i++) {
+        const Npugraph__V1__LoadedTensor *t = done->tensors[i];
+
+        box->pub.items[i] =
+            (struct npugraph_tensor){t->name, t->buffer, t->dtype, t->shape, (uint32_t)t->n_shape, t->bytes};
+    }
+    *tensors_p = &box->pub;
+    return 0;
+}
+
+void npugraph_tensors_free(struct npugraph_tensors *tensors)
+{
+    struct tensors_box *box = (struct tensors_box *)tensors;
+
+    if (tensors == NULL)
+        return;
+    npugraph__free_message(box->message);
+    free(box->pub.items);
+    free(box);
+}
+
+static int follow_load(struct npugraph__stream *st, npugraph_progress_fn progress, void *user,
+                       ProtobufCMessage **done_p, struct npugraph_error *err)
+{
+    for (;;) {
+        ProtobufCMessage *m = NULL;
+        const Npugraph__V1__LoadProgress *p;
+        int rc = npugraph__stream_recv(st, &npugraph__v1__load_progress__descriptor, &m, err);
+
+        if (rc != 0)
+            return rc;
+        if (m == NULL)
+            return npugraph__error(err, 15, "", "the daemon ended the load without a result");
+        p = (const Npugraph__V1__LoadProgress *)m;
+        if (progress != NULL)
+            progress(user, p->bytes_done, p->bytes_total);
+        if (p->done != NULL) {
+            *done_p = m;
+            return 0;
+        }
+        npugraph__free_message(m);
+    }
+}
+
+static Npugraph__V1__TensorSlice **slice_messages(const struct npugraph_load *load)
+{
+    Npugraph__V1__TensorSlice **list = calloc(load->n_slices + 1, sizeof(*list) + sizeof(Npugraph__V1__TensorSlice));
+    Npugraph__V1__TensorSlice *items = (Npugraph__V1__TensorSlice *)(void *)(list + load->n_slices + 1);
+
+    for (size_t i = 0; list != NULL && i < load->n_slices; i++) {
+        npugraph__v1__tensor_slice__init(&items[i]);
+        items[i].name = (char *)load->slices[i].name;
+        items[i].dim = load->slices[i].dim;
+        items[i].begin = load->slices[i].begin;
+        items[i].end = load->slices[i].end;
+        list[i] = &items[i];
+    }
+    return list;
+}
+
+int npugraph_load_safetensors(struct npugraph_client *client, const struct npugraph_load *load,
+                              npugraph_progress_fn progress, void *user, struct npugraph_tensors **tensors_p,
+                              struct npugraph_error *err)
+{
+    Npugraph__V1__LoadSafetensorsRequest req = NPUGRAPH__V1__LOAD_SAFETENSORS_REQUEST__INIT;
+    struct npugraph__stream *st;
+    ProtobufCMessage *done = NULL;
+    int rc;
+
+    req.path = (char *)load->path;
+    req.device = (char *)(load->device != NULL ? load->device : "");
+    req.tensors = (char **)load->names;
+    req.n_tensors = load->n_names;
+    req.n_slices = load->n_slices;
+    req.slices = slice_messages(load);
+    if (req.slices == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = npugraph__stream_open(client, "/npugraph.v1.Memory/LoadSafetensors", &st, err);
+    if (rc != 0) {
+        free(req.slices);
+        return rc;
+    }
+    rc = npugraph__stream_send(st, &req.base, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    if (rc == 0)
+        rc = follow_load(st, progress, user, &done, err);
+    npugraph__stream_close(st);
+    free(req.slices);
+    return rc != 0 ? rc : box_tensors(done, tensors_p, err);
+}

@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gRPC C-core behind the client: the only file that includes it.
+ *
+ * Every call owns a completion queue and is driven by its caller's thread, so that calls of several threads share
+ * nothing but the channel. A call keeps its status batch outstanding from the start; events are sorted into flags
+ * by tag, in whatever order they come.
+ */
+#include "client/lib/channel.h"
+#include "client/lib/error.h"
+
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_ADDRESS "unix:/run/npugraphd/npugraphd.sock"
+#define MAX_MESSAGE     (64 << 20)
+#define MAX_PEM         (1 << 20)
+
+struct npugraph__channel {
+    grpc_channel *grpc;
+    char *address;
+    bool tls;
+    uint32_t timeout_ms;
+    char session_text[24]; /* "": calls carry no session */
+    /* Secret: whoever has id and token uses the session, where the transport proves no identity. */
+    uint8_t token[NPUGRAPH__TOKEN_BYTES];
+};
+
+enum { EV_INITIAL = 1, EV_SEND, EV_RECV, EV_STATUS, EV_HALF_CLOSE, EV_MAX };
+
+struct npugraph__stream {
+    grpc_call *call;
+    const struct npugraph__channel *channel;
+    grpc_completion_queue *cq;
+    uint32_t timeout_ms;
+    bool pending[EV_MAX]; /* a batch with this tag is outstanding */
+    bool ok[EV_MAX];      /* its outcome */
+    grpc_metadata_array initial_md, trailing_md;
+    grpc_byte_buffer *received;
+    grpc_status_code code;
+    grpc_slice details;
+};
+
+/* ---- errors -------------------------------------------------------------------------------------------- */
+
+static void copy_slice(grpc_slice slice, char *to, size_t room)
+{
+    size_t n = GRPC_SLICE_LENGTH(slice) < room - 1 ? GRPC_SLICE_LENGTH(slice) : room - 1;
+
+    memcpy(to, GRPC_SLICE_START_PTR(slice), n);
+    to[n] = '\0';
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* What to do, by what the system or gRPC says. */
+static const char *hint_for(const struct npugraph__channel *channel, const char *cause)
+{
+    static const struct {
+        const char *end, *hint;
+    } hints[] = {
+        {"No such file or directory",
+         "is npugraphd running? NPUGRAPH_ADDRESS or the address option names another socket"},
+        {"Connection refused", "nothing listens there: is npugraphd running?"},
+        {"Permission denied", "this user may not use the socket; its file's group may"},
+        {"cannot be resolved", "is the host's name right?"},
+    };
+
+    for (size_t i = 0; i < sizeof(hints) / sizeof(hints[0]); i++)
+        if (ends_with(cause, hints[i].end))
+            return hints[i].hint;
+    if (strncmp(channel->address, "unix", 4) == 0)
+        return "is it npugraphd that listens there?";
+    return channel->tls ? "does the daemon accept this certificate, and is it of the authority given? its log says why "
+                          "it refuses"
+                        : "if the daemon speaks TLS there, give an authority, a certificate and a key";
+}
+
+/* gRPC puts the cause behind everything that it tried. */
+static void explain_unavailable(const struct npugraph__channel *channel, struct npugraph_error *err)
+{
+    static const char last[] = "last error: ", unknown[] = "UNKNOWN: ";
+    char details[sizeof(err->message)];
+    const char *cause = details, *p;
+    size_t n = strlen(channel->address);
+
+    memcpy(details, err->message, sizeof(details));
+    if ((p = strstr(details, last)) != NULL)
+        cause = p + sizeof(last) - 1;
+    if (strncmp(cause, unknown, sizeof(unknown) - 1) == 0)
+        cause += sizeof(unknown) - 1;
+    if (strncmp(cause, channel->address, n) == 0 && strncmp(cause + n, ": ", 2) == 0)
+        cause += n + 2;
+    else if ((p = strstr(cause, "remote host: ")) != NULL)
+        cause = p + strlen("remote host: ");
+    if (strncmp(cause, "DNS resolution failed", 21) == 0)
+        cause = "the name cannot be resolved";
+    snprintf(err->reason, sizeof(err->reason), "UNREACHABLE");
+    snprintf(err->message, sizeof(err->message), "cannot reach the daemon at %.200s: %.200s; %s", channel->address,
+             cause, hint_for(channel, cause));
+}
+
+/* The call's final status, with the reason that the daemon put in the trailing metadata. */
+static int final_status(struct npugraph__stream *st, struct npugraph_error *err)
+{
+    if (st->code == GRPC_STATUS_OK)
+        return 0;
+    if (err == NULL)
+        return (int)st->code;
+    err->code = (int)st->code;
+    err->reason[0] = '\0';
+    copy_slice(st->details, err->message, sizeof(err->message));
+    for (size_t i = 0; i < st->trailing_md.count; i++)
+        if (grpc_slice_str_cmp(st->trailing_md.metadata[i].key, "npugraph-reason") == 0)
+            copy_slice(st->trailing_md.metadata[i].value, err->reason, sizeof(err->reason));
+    if (st->code == GRPC_STATUS_UNAVAILABLE && err->reason[0] == '\0') /* gRPC says so, not the daemon */
+        explain_unavailable(st->channel, err);
+    return err->code;
+}
+
+/* ---- one call ------------------------------------------------------------------------------------------ */
+
+static gpr_timespec deadline_in(uint32_t timeout_ms)
+{
+    if (timeout_ms == 0)
+        return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
+}
+
+static int start(struct npugraph__stream *st, const grpc_op *ops, size_t n, int tag, struct npugraph_error *err)
+{
+    grpc_call_error e = grpc_call_start_batch(st->call, ops, n, (void *)(intptr_t)tag, NULL);
+
+    if (e != GRPC_CALL_OK)
+        return npugraph__error(err, GRPC_STATUS_INTERNAL, "", "gRPC refused a batch: %s", grpc_call_error_to_string(e));
+    st->pending[tag] = true;
+    return 0;
+}
+
+/* Runs the call's queue until the tag is in. On a timeout the call is cancelled, so that its status arrives. */
+static void wait_for(struct npugraph__stream *st, int tag)
+{
+    gpr_timespec until = deadline_in(st->timeout_ms);
+
+    while (st->pending[tag]) {
+        grpc_event ev = grpc_completion_queue_next(st->cq, until, NULL);
+
+        if (ev.type == GRPC_QUEUE_TIMEOUT) {
+            grpc_call_cancel_with_status(st->call, GRPC_STATUS_DEADLINE_EXCEEDED,
+                                         "no answer from the daemon within the client's timeout", NULL);
+            until = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+        } else if (ev.type == GRPC_OP_COMPLETE) {
+            st->pending[(intptr_t)ev.tag] = false;
+            st->ok[(intptr_t)ev.tag] = ev.success != 0;
+        } else {
+            return;
+        }
+    }
+}
+
+static int stream_start(struct npugraph__channel *channel, struct npugraph__stream *st, struct npugraph_error *err)
+{
+    grpc_metadata md[2];
+    grpc_op first[2], status;
+    size_t n_md = 0;
+    int rc;
+
+    memset(first, 0, sizeof(first));
+    memset(&status, 0, sizeof(status));
+    if (channel->session_text[0] != '\0') {
+        memset(md, 0, sizeof(md));
+        md[0].key = grpc_slice_from_static_string("npugraph-session");
+        md[0].value = grpc_slice_from_static_string(channel->session_text);
+        md[1].key = grpc_slice_from_static_string("npugraph-session-token-bin");
+        md[1].value = grpc_slice_from_static_buffer(channel->token, sizeof(channel->token));
+        n_md = 2;
+    }
+    first[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+    first[0].data.send_initial_metadata.count = n_md;
+    first[0].data.send_initial_metadata.metadata = md;
+    first[1].op = GRPC_OP_RECV_INITIAL_METADATA;
+    first[1].data.recv_initial_metadata.recv_initial_metadata = &st->initial_md;
+    status.op = GRPC_OP_RECV_STATUS_ON_CLIENT;
+    status.data.recv_status_on_client.trailing_metadata = &st->trailing_md;
+    status.data.recv_status_on_client.status = &st->code;
+    status.data.recv_status_on_client.status_details = &st->details;
+    rc = start(st, &status, 1, EV_STATUS, err);
+    return rc != 0 ? rc : start(st, first, 2, EV_INITIAL, err);
+}
+
+int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
+                           struct npugraph_error *err)
+{
+    struct npugraph__stream *st = calloc(1, sizeof(*st));
+    int rc;
+
+    if (st == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    st->timeout_ms = channel->timeout_ms;
+    st->channel = channel;
+    st->details = grpc_empty_slice();
+    grpc_metadata_array_init(&st->initial_md);
+    grpc_metadata_array_init(&st->trailing_md);
+    st->cq = grpc_completion_queue_create_for_next(NULL);
+    st->call = grpc_channel_create_call(channel->grpc, NULL, GRPC_PROPAGATE_DEFAULTS, st->cq,
+                                        grpc_slice_from_static_string(method), NULL,
+                                        gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    rc = stream_start(channel, st, err);
+    if (rc != 0) {
+        npugraph__stream_close(st);
+        return rc;
+    }
+    *stream_p = st;
+    return 0;
+}
+
+void npugraph__stream_set_timeout(struct npugraph__stream *st, uint32_t timeout_ms)
+{
+    st->timeout_ms = timeout_ms;
+}
+
+static int pack(const ProtobufCMessage *message, grpc_byte_buffer **buffer_p, struct npugraph_error *err)
+{
+    size_t n = protobuf_c_message_get_packed_size(message);
+    grpc_slice slice;
+
+    if (n > MAX_MESSAGE)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE",
+                               "a message of %zu bytes is larger than %d; write large tensors to a buffer", n,
+                               MAX_MESSAGE);
+    slice = grpc_slice_malloc(n);
+    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
+    *buffer_p = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return 0;
+}
+
+static int unpack(grpc_byte_buffer *buffer, const ProtobufCMessageDescriptor *type, ProtobufCMessage **message_p,
+                  struct npugraph_error *err)
+{
+    grpc_byte_buffer_reader reader;
+    grpc_slice all;
+
+    if (!grpc_byte_buffer_reader_init(&reader, buffer))
+        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE",
+                               "the daemon's answer could not be decompressed");
+    all = grpc_byte_buffer_reader_readall(&reader);
+    *message_p = protobuf_c_message_unpack(type, NULL, GRPC_SLICE_LENGTH(all), GRPC_SLICE_START_PTR(all));
+    grpc_slice_unref(all);
+    grpc_byte_buffer_reader_destroy(&reader);
+    if (*message_p == NULL)
+        return npugraph__error(err, GRPC_STATUS_INTERNAL, "MALFORMED_MESSAGE", "the daemon's answer is not a valid %s",
+                               type->name);
+    return 0;
+}
+
+/* One batch of a send, a receive, or both under one tag. */
+static int transfer(struct npugraph__stream *st, const ProtobufCMessage *message, bool receive,
+                    struct npugraph_error *err)
+{
+    grpc_byte_buffer *out = NULL;
+    grpc_op ops[2];
+    size_t n = 0;
+    int tag = receive ? EV_RECV : EV_SEND, rc;
+
+    memset(ops, 0, sizeof(ops));
+    if (message != NULL) {
+        rc = pack(message, &out, err);
+        if (rc != 0)
+            return rc;
+        ops[n].op = GRPC_OP_SEND_MESSAGE;
+        ops[n++].data.send_message.send_message = out;
+    }
+    if (receive) {
+        st->received = NULL;
+        ops[n].op = GRPC_OP_RECV_MESSAGE;
+        ops[n++].data.recv_message.recv_message = &st->received;
+    }
+    rc = start(st, ops, n, tag, err);
+    if (rc == 0)
+        wait_for(st, tag);
+    if (out != NULL)
+        grpc_byte_buffer_destroy(out);
+    return rc;
+}
+
+/* The call is over (or cannot go on): its status. */
+static int ended(struct npugraph__stream *st, struct npugraph_error *err)
+{
+    wait_for(st, EV_STATUS);
+    return final_status(st, err);
+}
+
+int npugraph__stream_send(struct npugraph__stream *st, const ProtobufCMessage *message, struct npugraph_error *err)
+{
+    int rc = transfer(st, message, false, err);
+
+    if (rc != 0 || st->ok[EV_SEND])
+        return rc;
+    rc = ended(st, err);
+    return rc != 0 ? rc : npugraph__error(err, GRPC_STATUS_UNAVAILABLE, "", "the daemon has ended the call");
+}
+
+static int take_received(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
+                         ProtobufCMessage **message_p, struct npugraph_error *err)
+{
+    int rc;
+
+    *message_p = NULL;
+    if (st->received == NULL)
+        return ended(st, err);
+    rc = unpack(st->received, type, message_p, err);
+    grpc_byte_buffer_destroy(st->received);
+    st->received = NULL;
+    return rc;
+}
+
+int npugraph__stream_recv(struct npugraph__stream *st, const ProtobufCMessageDescriptor *type,
+                          ProtobufCMessage **message_p, struct npugraph_error *err)
+{
+    int rc = transfer(st, NULL, true, err);
+
+    return rc != 0 ? rc : take_received(st, type, message_p, err);
+}
+
+int npugraph__stream_exchange(struct npugraph__stream *st, const ProtobufCMessage *message,
+                              const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
+                              struct npugraph_error *err)
+{
+    int rc = transfer(st, message, true, err);
+
+    if (rc == 0)
+        rc = take_received(st, type, reply_p, err);
+    if (rc == 0 && *reply_p == NULL)
+        rc = npugraph__error(err, GRPC_STATUS_UNAVAILABLE, "", "the daemon has ended the call");
+    return rc;
+}
+
+int npugraph__stream_half_close(struct npugraph__stream *st, struct npugraph_error *err)
+{
+    grpc_op op;
+    int rc;
+
+    memset(&op, 0, sizeof(op));
+    op.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT;
+    rc = start(st, &op, 1, EV_HALF_CLOSE, err);
+    if (rc == 0)
+        wait_for(st, EV_HALF_CLOSE);
+    return rc;
+}
+
+void npugraph__stream_cancel(struct npugraph__stream *st)
+{
+    grpc_call_cancel(st->call, NULL);
+}
+
+void npugraph__stream_close(struct npugraph__stream *st)
+{
+    if (st == NULL)
+        return;
+    if (st->pending[EV_STATUS])
+        grpc_call_cancel(st->call, NULL);
+    st->timeout_ms = 0; /* cancelled batches always complete */
+    for (int tag = EV_INITIAL; tag < EV_MAX; tag++)
+        wait_for(st, tag);
+    if (st->received != NULL)
+        grpc_byte_buffer_destroy(st->received);
+    grpc_call_unref(st->call);
+    grpc_completion_queue_shutdown(st->cq);
+    while (grpc_completion_queue_next(st->cq, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type != GRPC_QUEUE_SHUTDOWN)
+        ;
+    grpc_completion_queue_destroy(st->cq);
+    grpc_metadata_array_destroy(&st->initial_md);
+    grpc_metadata_array_destroy(&st->trailing_md);
+    grpc_slice_unref(st->details);
+    free(st);
+}
+
+int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                            const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p,
+                            struct npugraph_error *err)
+{
+    struct npugraph__stream *st;
+    ProtobufCMessage *reply = NULL;
+    int rc = npugraph__channel_call(channel, method, &st, err);
+
+    if (rc != 0)
+        return rc;
+    rc = transfer(st, request, false, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    if (rc == 0)
+        rc = npugraph__stream_recv(st, type, &reply, err);
+    if (rc == 0)
+        rc = ended(st, err);
+    if (rc == 0 && reply == NULL)
+        rc = npugraph__error(err, GRPC_STATUS_INTERNAL, "", "the daemon answered %s without a message", method);
+    npugraph__stream_close(st);
+    if (rc != 0)
+        npugraph__free_message(reply);
+    else
+        *response_p = reply;
+    return rc;
+}
+
+void npugraph__free_message(void *message)
+{
+    if (message != NULL)
+        protobuf_c_message_free_unpacked(message, NULL);
+}
+
+/* ---- the channel --------------------------------------------------------------------------------------- */
+
+static char *read_pem(const char *path, struct npugraph_error *err)
+{
+    FILE *f = fopen(path, "re");
+    char *text = f != NULL ? calloc(1, MAX_PEM + 1) : NULL;
+    size_t n = text != NULL ? fread(text, 1, MAX_PEM, f) : 0;
+
+    if (f != NULL)
+        fclose(f);
+    if (n == 0) {
+        free(text);
+        npugraph__error(err, GRPC_STATUS_INVALID_ARGUMENT, "FILE_NOT_FOUND", "%s: cannot read a PEM file there", path);
+        return NULL;
+    }
+    return text;
+}
+
+static int make_credentials(const struct npugraph_connect_params *p, grpc_channel_credentials **creds_p,
+                            struct npugraph_error *err)
+{
+    grpc_ssl_pem_key_cert_pair pair = {NULL, NULL};
+    char *ca = NULL, *cert = NULL, *key = NULL;
+    int rc = GRPC_STATUS_INVALID_ARGUMENT;
+
+    if ((p->tls_cert == NULL) != (p->tls_key == NULL))
+        return npugraph__error(err, rc, "INVALID_ARGUMENT",
+                               "a client certificate needs both its certificate and its key file");
+    if (p->tls_ca == NULL && p->tls_cert == NULL) {
+        *creds_p = grpc_insecure_credentials_create();
+        return 0;
+    }
+    if (p->tls_ca != NULL && (ca = read_pem(p->tls_ca, err)) == NULL)
+        return rc;
+    if (p->tls_cert != NULL &&
+        ((cert = read_pem(p->tls_cert, err)) == NULL || (key = read_pem(p->tls_key, err)) == NULL))
+        goto out;
+    pair.cert_chain = cert;
+    pair.private_key = key;
+    *creds_p = grpc_ssl_credentials_create_ex(ca, cert != NULL ? &pair : NULL, NULL, NULL);
+    rc = *creds_p != NULL ? 0
+                          : npugraph__error(err, rc, "INVALID_ARGUMENT", "the TLS files do not make valid credentials");
+out:
+    free(ca);
+    free(cert);
+    free(key);
+    return rc;
+}
+
+static grpc_channel *make_channel(const struct npugraph_connect_params *p, const char *address,
+                                  grpc_channel_credentials *creds)
+{
+    grpc_arg args[7];
+    grpc_channel_args all = {0, args};
+
+#define INT_ARG(name, v) \
+    args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(name), .value.integer = (v)}
+    INT_ARG(GRPC_ARG_ENABLE_RETRIES, 0); /* a repeated capture or step is the caller's to decide */
+    INT_ARG(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, MAX_MESSAGE);
+    INT_ARG(GRPC_ARG_ENABLE_CHANNELZ, 0);
+    INT_ARG(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
+            1); /* a connection of our own: one client's upload is not another's queue */
+    if (strncmp(address, "unix", 4) != 0) {
+        INT_ARG(GRPC_ARG_KEEPALIVE_TIME_MS, 30000);
+        INT_ARG(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+    }
+#undef INT_ARG
+    if (p->tls_server_name != NULL)
+        args[all.num_args++] = (grpc_arg){.type = GRPC_ARG_STRING,
+                                          .key = (char *)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG,
+                                          .value.string = (char *)p->tls_server_name};
+    return grpc_channel_create(address, creds, &all);
+}
+
+static const char *choose_address(const struct npugraph_connect_params *params)
+{
+    const char *address = params->address != NULL ? params->address : getenv("NPUGRAPH_ADDRESS");
+
+    return address != NULL && address[0] != '\0' ? address : DEFAULT_ADDRESS;
+}
+
+/* gRPC would look a word without a port up as a host, and say that there is none. */
+static int check_address(const char *address, struct npugraph_error *err)
+{
+    const char *colon = strrchr(address, ':');
+
+    if ((strncmp(address, "unix:", 5) == 0 && address[5] != '\0') || strncmp(address, "unix-abstract:", 14) == 0)
+        return 0;
+    if (colon != NULL && colon != address && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1))
+        return 0;
+    return npugraph__error(err, GRPC_STATUS_INVALID_ARGUMENT, "INVALID_ARGUMENT",
+                           "\"%.200s\" is no address; give unix:PATH or HOST:PORT", address);
+}
+
+static int open_channel(struct npugraph__channel *c, const struct npugraph_connect_params *params,
+                        struct npugraph_error *err)
+{
+    grpc_channel_credentials *creds;
+    int rc;
+
+    c->timeout_ms = params->timeout_ms;
+    c->tls = params->tls_ca != NULL || params->tls_cert != NULL;
+    c->address = strdup(choose_address(params));
+    if (c->address == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    rc = check_address(c->address, err);
+    if (rc == 0)
+        rc = make_credentials(params, &creds, err);
+    if (rc != 0)
+        return rc;
+    c->grpc = make_channel(params, c->address, creds);
+    grpc_channel_credentials_release(creds);
+    return 0;
+}
+
+int npugraph__channel_open(const struct npugraph_connect_params *params, struct npugraph__channel **channel_p,
+                           struct npugraph_error *err)
+{
+    struct npugraph__channel *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (c == NULL)
+        return npugraph__error(err, GRPC_STATUS_RESOURCE_EXHAUSTED, "NO_MEMORY", "out of memory");
+    grpc_init();
+    rc = open_channel(c, params, err);
+    if (rc != 0) {
+        npugraph__channel_close(c);
+        return rc;
+    }
+    *channel_p = c;
+    return 0;
+}
+
+void npugraph__channel_close(struct npugraph__channel *channel)
+{
+    if (channel == NULL)
+        return;
+    if (channel->grpc != NULL)
+        grpc_channel_destroy(channel->grpc);
+    grpc_shutdown();
+    free(channel->address);
+    free(channel);
+}
+
+void npugraph__channel_set_session(struct npugraph__channel *channel, uint64_t id, const uint8_t *token)
+{
+    memcpy(channel->token, token, sizeof(channel->token));
+    snprintf(channel->session_text, sizeof(channel->session_text), "%llu", (unsigned long long)id);
+}
+
+uint32_t npugraph__channel_timeout(const struct npugraph__channel *channel)
+{
+    return channel->timeout_ms;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_CLIENT_CHANNEL_H
+#define NPUGRAPH_CLIENT_CHANNEL_H
+
+/*
+ * A channel to the daemon, and calls by name with protobuf-c messages. It knows nothing of clients: session.c and
+ * client.c are above it.
+ * Threads: a channel by any number of threads; a stream by one at a time. Memory: messages given by *_p are freed with
+ * npugraph__free_message.
+ */
+#include "client/lib/npugraph.h"
+#include <google/protobuf-c/protobuf-c.h>
+
+#define NPUGRAPH__TOKEN_BYTES 16
+
+struct npugraph__channel;
+int npugraph__channel_open(const struct npugraph_connect_params *params, struct npugraph__channel **channel_p,
+                           struct npugraph_error *err);
+void npugraph__channel_close(struct npugraph__channel *channel); /* after its streams; NULL is fine */
+/* Sets the metadata that every later call carries. token: NPUGRAPH__TOKEN_BYTES bytes, copied. */
+void npugraph__channel_set_session(struct npugraph__channel *channel, uint64_t id, const uint8_t *token);
+uint32_t npugraph__channel_timeout(const struct npugraph__channel *channel);
+
+/* One streaming call, used by one thread at a time. method: the full name, "/npugraph.v1.Graphs/Register". */
+struct npugraph__stream;
+int npugraph__channel_call(struct npugraph__channel *channel, const char *method, struct npugraph__stream **stream_p,
+                           struct npugraph_error *err);
+/* Sends one message and takes one answer. */
+int npugraph__channel_unary(struct npugraph__channel *channel, const char *method, const ProtobufCMessage *request,
+                            const ProtobufCMessageDescriptor *response_type, ProtobufCMessage **response_p,
+                            struct npugraph_error *err);
+void npugraph__free_message(void *message); /* NULL is fine */
+
+/* Sends one message. A send that fails because the call has ended returns the call's status. */
+int npugraph__stream_send(struct npugraph__stream *stream, const ProtobufCMessage *message, struct npugraph_error *err);
+/* The next message, or NULL at the end of the call (then its status is returned: 0 when it ended well). */
+int npugraph__stream_recv(struct npugraph__stream *stream, const ProtobufCMessageDescriptor *type,
+                          ProtobufCMessage **message_p, struct npugraph_error *err);
+/* Send and receive in one batch of the core: half the wake-ups of a send followed by a receive. */
+int npugraph__stream_exchange(struct npugraph__stream *stream, const ProtobufCMessage *message,
+                              const ProtobufCMessageDescriptor *type, ProtobufCMessage **reply_p,
+                              struct npugraph_error *err);
+int npugraph__stream_half_close(struct npugraph__stream *stream, struct npugraph_error *err);
+void npugraph__stream_cancel(struct npugraph__stream *stream);
+void npugraph__stream_close(struct npugraph__stream *stream); /* cancels what is left; NULL is fine */
+/* Overrides the client timeout for this stream; 0 means none (used by watch). */
+void npugraph__stream_set_timeout(struct npugraph__stream *stream, uint32_t timeout_ms);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client object: a channel, and the session on it. Both are below it and know nothing of it. */
+#include "client/lib/client_int.h"
+#include "client/lib/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct npugraph_client {
+    struct npugraph__channel *channel;
+    struct npugraph__session session;
+};
+
+void npugraph_connect_params_init(struct npugraph_connect_params *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->timeout_ms = 60000;
+}
+
+int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
+                     struct npugraph_error *err)
+{
+    struct npugraph_client *c = calloc(1, sizeof(*c));
+    int rc;
+
+    if (c == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = npugraph__channel_open(params, &c->channel, err);
+    if (rc == 0 && !params->no_session)
+        rc = npugraph__session_open(&c->session, c->channel, params->client_name, params->grace_ms, err);
+    if (rc != 0) {
+        npugraph_disconnect(c);
+        return rc;
+    }
+    *client_p = c;
+    return 0;
+}
+
+void npugraph_disconnect(struct npugraph_client *client)
+{
+    if (client == NULL)
+        return;
+    npugraph__session_close(&client->session);
+    npugraph__channel_close(client->channel);
+    free(client);
+}
+
+uint64_t npugraph_session_id(const struct npugraph_client *client)
+{
+    return client->session.id;
+}
+
+const char *npugraph_server_version(const struct npugraph_client *client)
+{
+    return client->session.version;
+}
+
+int npugraph__unary(struct npugraph_client *client, const char *method, const ProtobufCMessage *request,
+                    const ProtobufCMessageDescriptor *type, ProtobufCMessage **response_p, struct npugraph_error *err)
+{
+    return npugraph__channel_unary(client->channel, method, request, type, response_p, err);
+}
+
+int npugraph__stream_open(struct npugraph_client *client, const char *method, struct npugraph__stream **stream_p,
+                          struct npugraph_error *err)
+{
+    return npugraph__channel_call(client->channel, method, stream_p, err);
+}
+
+uint32_t npugraph__client_timeout(const struct npugraph_client *client)
+{
+    return npugraph__channel_timeout(client->channel);
+}

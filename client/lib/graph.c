@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs: registration, capture, replay (single calls and on a stream). */
+#include "client/lib/client_int.h"
+#include "client/lib/timing.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int out_of_memory(struct npugraph_error *err)
+{
+    return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+}
+
+/* Message arrays of pointers to elements that lie in one block behind them. */
+static void *pointer_array(size_t n, size_t element)
+{
+    char *block = calloc(1, n * (sizeof(void *) + element) + 1);
+    void **ptrs = (void **)block;
+
+    for (size_t i = 0; block != NULL && i < n; i++)
+        ptrs[i] = block + n * sizeof(void *) + i * element;
+    return block;
+}
+
+int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
+                          size_t n_devices, uint64_t *group_p, struct npugraph_error *err)
+{
+    Npugraph__V1__CreateGroupRequest req = NPUGRAPH__V1__CREATE_GROUP_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.devices = (char **)devices;
+    req.n_devices = n_devices;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/CreateGroup", &req.base,
+                         &npugraph__v1__create_group_response__descriptor, &reply, err);
+    if (rc == 0)
+        *group_p = ((Npugraph__V1__CreateGroupResponse *)reply)->group;
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
+                        uint64_t *graph_p, struct npugraph_error *err)
+{
+    Npugraph__V1__JoinRanksRequest req = NPUGRAPH__V1__JOIN_RANKS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.graphs = (uint64_t *)graphs;
+    req.n_graphs = n;
+    req.replicated = replicated;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/JoinRanks", &req.base,
+                         &npugraph__v1__join_ranks_response__descriptor, &reply, err);
+    if (rc == 0)
+        *graph_p = ((Npugraph__V1__JoinRanksResponse *)reply)->graph;
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_graph_register(struct npugraph_client *client, const struct npugraph_place *place, const char *text,
+                            const struct npugraph_binding *bindings, size_t n_bindings,
+                            const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
+                            struct npugraph_error *err)
+{
+    Npugraph__V1__RegisterRequest req = NPUGRAPH__V1__REGISTER_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.text = (char *)text;
+    req.device = (char *)(place != NULL && place->device != NULL ? place->device : "");
+    req.group = place != NULL ? place->group : 0;
+    req.bindings = pointer_array(n_bindings, sizeof(Npugraph__V1__Binding));
+    req.options = pointer_array(n_options, sizeof(Npugraph__V1__GraphOption));
+    if (req.bindings == NULL || req.options == NULL) {
+        rc = out_of_memory(err);
+        goto out;
+    }
+    req.n_bindings = n_bindings;
+    req.n_options = n_options;
+    for (size_t i = 0; i < n_bindings; i++) {
+        npugraph__v1__binding__init(req.bindings[i]);
+        req.bindings[i]->name = (char *)bindings[i].name;
+        req.bindings[i]->buffer = bindings[i].buffer;
+    }
+    for (size_t i = 0; i < n_options; i++) {
+        npugraph__v1__graph_option__init(req.options[i]);
+        req.options[i]->name = (char *)options[i].name;
+        req.options[i]->value = (char *)options[i].value;
+    }
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Register", &req.base,
+                         &npugraph__v1__register_response__descriptor, &reply, err);
+    if (rc == 0)
+        *graph_p = ((Npugraph__V1__RegisterResponse *)reply)->graph;
+    npugraph__free_message(reply);
+out:
+    free(req.bindings);
+    free(req.options);
+    return rc;
+}
+
+int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struct npugraph_error *err)
+{
+    Npugraph__V1__ReleaseRequest req = NPUGRAPH__V1__RELEASE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.graph = graph;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Release", &req.base, &npugraph__v1__release_response__descriptor,
+                         &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols, size_t n_symbols,
+                           bool dry_run, struct npugraph_capture_result *result_p, struct npugraph_error *err)
+{
+    Npugraph__V1__CaptureRequest req = NPUGRAPH__V1__CAPTURE_REQUEST__INIT;
+    ProtobufCMessage *reply;
+    const Npugraph__V1__CaptureResponse *r;
+    int rc;
+
+    req.graph = graph;
+    req.symbols = (int64_t *)symbols;
+    req.n_symbols = n_symbols;
+    req.dry_run = dry_run;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Capture", &req.base, &npugraph__v1__capture_response__descriptor,
+                         &reply, err);
+    if (rc != 0)
+        return rc;
+    r = (const Npugraph__V1__CaptureResponse *)reply;
+    if (result_p != NULL) {
+        snprintf(result_p->key, sizeof(result_p->key), "%s", r->key);
+        result_p->captured = r->captured;
+        result_p->pool_bytes = r->pool_bytes;
+        result_p->kernels = r->kernels;
+        result_p->nanoseconds = r->nanoseconds;
+    }
+    npugraph__free_message(reply);
+    return 0;
+}
+
+/* ---- replay --------------------------------------------------------------------------------------------- */
+
+struct replay_message {
+    Npugraph__V1__ReplayRequest req;
+    void *inputs, *hosts;
+};
+
+static void replay_message_fini(struct replay_message *m)
+{
+    free(m->inputs);
+    free(m->hosts);
+}
+
+static int replay_message_init(struct replay_message *m, const struct npugraph_replay *r, struct npugraph_error *err)
+{
+    Npugraph__V1__HostValue **hosts = pointer_array(r->n_hosts, sizeof(Npugraph__V1__HostValue));
+    ProtobufCBinaryData *inputs = calloc(r->n_inputs + 1, sizeof(*inputs));
+
+    npugraph__v1__replay_request__init(&m->req);
+    m->inputs = inputs;
+    m->hosts = hosts;
+    if (inputs == NULL || hosts == NULL) {
+        replay_message_fini(m);
+        return out_of_memory(err);
+    }
+    for (size_t i = 0; i < r->n_inputs; i++)
+        inputs[i] = (ProtobufCBinaryData){r->inputs[i].bytes, (uint8_t *)r->inputs[i].data};
+    for (size_t i = 0; i < r->n_hosts; i++) {
+        npugraph__v1__host_value__init(hosts[i]);
+        hosts[i]->n_values = r->hosts[i].n;
+        hosts[i]->values = (int64_t *)r->hosts[i].values;
+    }
+    m->req.graph = r->graph;
+    m->req.n_symbols = r->n_symbols;
+    m->req.symbols = (int64_t *)r->symbols;
+    m->req.n_inputs = r->n_inputs;
+    m->req.inputs = inputs;
+    m->req.n_hosts = r->n_hosts;
+    m->req.hosts = hosts;
+    m->req.n_outputs = r->n_outputs;
+    m->req.outputs = (uint32_t *)r->outputs;
+    m->req.eager = r->eager;
+    m->req.timing = r->timing;
+    m->req.stream = r->stream;
+    if (r->wait_event != NULL)
+        m->req.wait_event = (char *)r->wait_event;
+    if (r->record_event != NULL)
+        m->req.record_event = (char *)r->record_event;
+    return 0;
+}
+
+void npugraph_result_free(struct npugraph_result *result)
+{
+    if (result == NULL)
+        return;
+    npugraph__free_message(result->priv);
+    free(result->outputs);
+    free(result);
+}
+
+/* Moves the message into *result_p, which is made on first use. Takes reply. */
+static int keep_result(ProtobufCMessage *reply, struct npugraph_result **result_p, struct npugraph_error *err)
+{
+    const Npugraph__V1__ReplayResponse *r = (const Npugraph__V1__ReplayResponse *)reply;
+    struct npugraph_result *res = *result_p != NULL ? *result_p : calloc(1, sizeof(*res));
+    struct npugraph_output *outputs = res != NULL ? realloc(res->outputs, (r->n_outputs + 1) * sizeof(*outputs)) : NULL;
+
+    if (outputs == NULL) {
+        if (res != *result_p)
+            free(res);
+        npugraph__free_message(reply);
+        return out_of_memory(err);
+    }
+    npugraph__free_message(res->priv);
+    res->priv = reply;
+    res->outputs = outputs;
+    res->n = r->n_outputs;
+    for (size_t i = 0; i < r->n_outputs; i++)
+        outputs[i] = (struct npugraph_output){r->outputs[i].data, r->outputs[i].len};
+    res->queue_ns = r->queue_ns;
+    res->device_ns = r->device_ns;
+    res->timing = npugraph__timing(r->timing);
+    *result_p = res;
+    return 0;
+}
+
+int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
+                    struct npugraph_result **result_p, struct npugraph_error *err)
+{
+    struct replay_message m;
+    ProtobufCMessage *reply = NULL;
+    int rc = replay_message_init(&m, replay, err);
+
+    if (rc != 0)
+        return rc;
+    rc = npugraph__unary(client, "/npugraph.v1.Graphs/Replay", &m.req.base, &npugraph__v1__replay_response__descriptor,
+                         &reply, err);
+    replay_message_fini(&m);
+    return rc != 0 ? rc : keep_result(reply, result_p, err);
+}
+
+struct npugraph_replay_stream {
+    struct npugraph__stream *st;
+};
+
+int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
+                                struct npugraph_error *err)
+{
+    struct npugraph_replay_stream *s = calloc(1, sizeof(*s));
+    int rc;
+
+    if (s == NULL)
+        return out_of_memory(err);
+    rc = npugraph__stream_open(client, "/npugraph.v1.Graphs/ReplayStream", &s->st, err);
+    if (rc != 0) {
+        free(s);
+        return rc;
+    }
+    *stream_p = s;
+    return 0;
+}
+
+int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,
+                               struct npugraph_result **result_p, struct npugraph_error *err)
+{
+    struct replay_message m;
+    ProtobufCMessage *reply = NULL;
+    const Npugraph__V1__ReplayError *e;
+    int rc = replay_message_init(&m, replay, err);
+
+    if (rc != 0)
+        return rc;
+    rc = npugraph__stream_exchange(stream->st, &m.req.base, &npugraph__v1__replay_response__descriptor, &reply, err);
+    replay_message_fini(&m);
+    if (rc != 0)
+        return rc;
+    e = ((const Npugraph__V1__ReplayResponse *)reply)->error;
+    if (e != NULL) {
+        rc = npugraph__error(err, e->code, e->reason, "%s", e->message);
+        npugraph__free_message(reply);
+        return rc;
+    }
+    return keep_result(reply, result_p, err);
+}
+
+void npugraph_replay_stream_close(struct npugraph_replay_stream *stream)
+{
+    if (stream == NULL)
+        return;
+    npugraph__stream_half_close(stream->st, NULL);
+    npugraph__stream_close(stream->st);
+    free(stream);
+}

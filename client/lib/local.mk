@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+# libnpugraph: calls of the daemon. One set of objects: the shared library, npugraphctl and the tests are made of it.
+include_HEADERS += client/lib/npugraph.h
+pkgconfig_DATA += client/lib/npugraph.pc
+
+noinst_LTLIBRARIES += libngdclient.la
+libngdclient_la_SOURCES = \
+	client/lib/buffer.c \
+	client/lib/channel.c client/lib/channel.h \
+	client/lib/client.c \
+	client/lib/client_int.h client/lib/timing.h \
+	client/lib/error.c client/lib/error.h \
+	client/lib/graph.c \
+	client/lib/model.c \
+	client/lib/npugraph.h \
+	client/lib/sequence.c \
+	client/lib/session.c client/lib/session.h \
+	client/lib/version.c
+NGD_CLIENT_LIBS = libngdclient.la $(NGD_PROTO_LIBS) $(GRPC_LIBS)
+
+lib_LTLIBRARIES += libnpugraph.la
+libnpugraph_la_SOURCES =
+libnpugraph_la_LIBADD = $(NGD_CLIENT_LIBS)
+libnpugraph_la_LDFLAGS = $(NGD_EXPORT_LDFLAGS)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models as the daemon knows them: two graphs and a contract. Where the graphs come from is the caller's affair. */
+#include "client/lib/client_int.h"
+#include "proto/npugraph.pb-c.h"
+
+static void fill_contract(Npugraph__V1__DecodeContract *c)
+{
+    npugraph__v1__decode_contract__init(c);
+    c->tokens = (char *)"tokens";
+    c->positions = (char *)"positions";
+    c->slot_mapping = (char *)"slots";
+    c->block_table = (char *)"block_table";
+    c->query_lens = (char *)"query_lens";
+    c->context_lens = (char *)"context_lens";
+    c->logits_rows = (char *)"logits_rows";
+    c->temperature = (char *)"temperature";
+    c->top_k = (char *)"top_k";
+    c->top_p = (char *)"top_p";
+    c->seed = (char *)"seed";
+    c->offset = (char *)"offset";
+    c->token_output = (char *)"token";
+    c->logits_output = (char *)"logits";
+}
+
+static void fill_request(Npugraph__V1__RegisterModelRequest *req, const struct npugraph_model_spec *spec)
+{
+    npugraph__v1__register_model_request__init(req);
+    req->name = (char *)spec->name;
+    req->prefill_graph = spec->prefill_graph;
+    req->decode_graph = spec->decode_graph;
+    req->block_size = spec->block_size;
+    req->num_blocks = spec->num_blocks;
+    req->max_context = spec->max_context;
+    req->vocab = spec->vocab;
+    req->n_stop_tokens = spec->n_stop_tokens;
+    req->stop_tokens = (int32_t *)(uintptr_t)spec->stop_tokens;
+    req->keep = spec->keep;
+    req->kv_policy = (char *)(spec->kv_policy != NULL ? spec->kv_policy : "");
+    req->no_prefix_sharing = spec->no_prefix_sharing;
+    req->n_share_with = spec->n_share_with;
+    req->share_with = (char **)(uintptr_t)spec->share_with;
+    req->public_ = spec->make_public;
+    req->private_ = spec->make_private;
+    req->share_prefixes = spec->share_prefixes;
+    req->description = (char *)(spec->description != NULL ? spec->description : "");
+    req->parameters = spec->parameters;
+}
+
+int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,
+                            struct npugraph_error *err)
+{
+    Npugraph__V1__RegisterModelRequest req;
+    Npugraph__V1__DecodeContract contract;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    fill_request(&req, spec);
+    fill_contract(&contract);
+    contract.n_kv_states = spec->n_kv_states;
+    contract.kv_states = (char **)(uintptr_t)spec->kv_states;
+    req.contract = &contract;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/RegisterModel", &req.base,
+                         &npugraph__v1__register_model_response__descriptor, &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_model_share(struct npugraph_client *client, const char *name, const char *const *with, size_t n_with,
+                         bool make_public, struct npugraph_error *err)
+{
+    Npugraph__V1__ShareModelRequest req = NPUGRAPH__V1__SHARE_MODEL_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.n_share_with = n_with;
+    req.share_with = (char **)(uintptr_t)with;
+    req.public_ = make_public;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/ShareModel", &req.base,
+                         &npugraph__v1__share_model_response__descriptor, &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
+int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force, struct npugraph_error *err)
+{
+    Npugraph__V1__UnloadModelRequest req = NPUGRAPH__V1__UNLOAD_MODEL_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    req.name = (char *)name;
+    req.force = force;
+    rc = npugraph__unary(client, "/npugraph.v1.Sequences/UnloadModel", &req.base,
+                         &npugraph__v1__unload_model_response__descriptor, &reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_H
+#define NPUGRAPH_H
+
+/*
+ * libnpugraph: a client of npugraphd. Checkpoints and tokenizers are in libnpugraph-hf (npugraph_hf.h).
+ *
+ * All calls are synchronous. Each returns 0, or a gRPC status code (1..16) with the details in *err (optional):
+ * a stable reason ("GRAPH_UNKNOWN_OP") and a sentence for a person.
+ *
+ * Threads: one client object may be used from several threads at once; a stream object (npugraph_replay_stream,
+ * npugraph_generation, npugraph_stepper) by one thread at a time. Do not fork with an open client.
+ * Memory: *_p results are given to the caller, who frees them with the function named; strings inside results live as
+ * long as the result.
+ * Time: `timeout_ms` of a client bounds each call; streams are bounded per message. 0 = no bound.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define NPUGRAPH_API __attribute__((visibility("default")))
+#else
+#define NPUGRAPH_API
+#endif
+
+struct npugraph_error {
+    int code;           /* gRPC status code */
+    char reason[64];    /* stable, machine-readable; "" when the daemon was not reached */
+    char message[1024]; /* for people */
+};
+
+/* ---- connection and session ----------------------------------------------------------------------------------------
+ */
+
+struct npugraph_client;
+
+struct npugraph_connect_params {
+    const char *address;     /* "unix:/run/npugraphd/npugraphd.sock" or "host:port"; NULL = $NPUGRAPH_ADDRESS, else the
+                                default socket */
+    const char *client_name; /* shown by `npugraphctl sessions` */
+    uint32_t timeout_ms;     /* of each call; default 60000 */
+    uint32_t grace_ms;       /* how long the daemon keeps our objects when the connection breaks; default 0 */
+    /* TLS for TCP addresses: PEM files. ca alone checks the server; cert and key show who we are. */
+    const char *tls_ca, *tls_cert, *tls_key;
+    const char *tls_server_name; /* override of the name to check */
+    bool no_session;             /* only calls that read; saves the session stream */
+};
+
+NPUGRAPH_API void npugraph_connect_params_init(struct npugraph_connect_params *params);
+NPUGRAPH_API int npugraph_connect(const struct npugraph_connect_params *params, struct npugraph_client **client_p,
+                                  struct npugraph_error *err);
+/* Ends the session: the daemon frees what it owns. NULL is fine. */
+NPUGRAPH_API void npugraph_disconnect(struct npugraph_client *client);
+NPUGRAPH_API uint64_t npugraph_session_id(const struct npugraph_client *client);
+NPUGRAPH_API const char *npugraph_server_version(const struct npugraph_client *client);
+NPUGRAPH_API const char *npugraph_version(void);
+
+/* ---- device memory --------------------------------------------------------------------------------------------------
+ */
+
+/* device: a name ("host:1") or number in `npugraphctl devices`; NULL = the default one. */
+NPUGRAPH_API int npugraph_buffer_alloc(struct npugraph_client *client, const char *device, uint64_t bytes,
+                                       const char *label, uint64_t *buffer_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_write(struct npugraph_client *client, uint64_t buffer, uint64_t offset,
+                                       const void *data, uint64_t bytes, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_read(struct npugraph_client *client, uint64_t buffer, uint64_t offset, void *data,
+                                      uint64_t bytes, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_buffer_free(struct npugraph_client *client, const uint64_t *buffers, size_t n,
+                                      struct npugraph_error *err);
+
+struct npugraph_tensor {
+    const char *name;
+    uint64_t buffer;
+    const char *dtype; /* "bf16" */
+    const int64_t *shape;
+    uint32_t rank;
+    uint64_t bytes;
+};
+struct npugraph_tensors {
+    struct npugraph_tensor *items;
+    size_t n;
+    bool shared; /* the daemon had them already */
+};
+typedef void (*npugraph_progress_fn)(void *user, uint64_t done, uint64_t total);
+/* A part of a tensor: begin <= index < end in dimension dim, all of the others. */
+struct npugraph_slice {
+    const char *name;
+    uint32_t dim;
+    int64_t begin, end;
+};
+struct npugraph_load {
+    const char *path;
+    const char *device;       /* NULL = the default one */
+    const char *const *names; /* to load; n_names = 0 for all */
+    size_t n_names;
+    const struct npugraph_slice *slices; /* of tensors that are loaded; the others are loaded whole */
+    size_t n_slices;
+};
+/* Loads tensors of a safetensors file. progress may be NULL. Free with npugraph_tensors_free. */
+NPUGRAPH_API int npugraph_load_safetensors(struct npugraph_client *client, const struct npugraph_load *load,
+                                           npugraph_progress_fn progress, void *user,
+                                           struct npugraph_tensors **tensors_p, struct npugraph_error *err);
+NPUGRAPH_API void npugraph_tensors_free(struct npugraph_tensors *tensors);
+
+/* ---- graphs ---------------------------------------------------------------------------------------------------------
+ */
+
+struct npugraph_binding {
+    const char *name; /* label of a param or state */
+    uint64_t buffer;
+};
+struct npugraph_option {
+    const char *name, *value;
+};
+struct npugraph_place {
+    const char *device; /* NULL = the default one */
+    uint64_t group;     /* of npugraph_group_create; 0 = none */
+};
+/* place: NULL = the default device. text: docs/graph-text.md. */
+NPUGRAPH_API int npugraph_graph_register(struct npugraph_client *client, const struct npugraph_place *place,
+                                         const char *text, const struct npugraph_binding *bindings, size_t n_bindings,
+                                         const struct npugraph_option *options, size_t n_options, uint64_t *graph_p,
+                                         struct npugraph_error *err);
+
+/*
+ * Several devices: a group of them (docs/collectives.md), a graph for each rank, and one graph that is made of these.
+ * devices: by rank. The group is released as a graph is. replicated: all ranks take the same inputs, given once, and
+ * the results are those of rank 0; otherwise inputs, host values and results are those of rank 0, then of rank 1, ...
+ */
+NPUGRAPH_API int npugraph_group_create(struct npugraph_client *client, const char *name, const char *const *devices,
+                                       size_t n_devices, uint64_t *group_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_ranks_join(struct npugraph_client *client, const uint64_t *graphs, size_t n, bool replicated,
+                                     uint64_t *graph_p, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_graph_release(struct npugraph_client *client, uint64_t graph, struct npugraph_error *err);
+
+struct npugraph_capture_result {
+    char key[512];
+    bool captured;
+    uint64_t pool_bytes;
+    uint32_t kernels;
+    uint64_t nanoseconds;
+};
+NPUGRAPH_API int npugraph_graph_capture(struct npugraph_client *client, uint64_t graph, const int64_t *symbols,
+                                        size_t n_symbols, bool dry_run, struct npugraph_capture_result *result_p,
+                                        struct npugraph_error *err);
+
+struct npugraph_input {
+    const void *data; /* raw, little endian, row-major */
+    size_t bytes;
+};
+struct npugraph_host_value {
+    const int64_t *values;
+    size_t n;
+};
+struct npugraph_replay {
+    uint64_t graph;
+    const int64_t *symbols;
+    size_t n_symbols;
+    const struct npugraph_input *inputs; /* in the order of declaration */
+    size_t n_inputs;
+    const struct npugraph_host_value *hosts;
+    size_t n_hosts;
+    const uint32_t *outputs; /* indices; n_outputs = 0 for all */
+    size_t n_outputs;
+    bool eager;
+    bool timing; /* fills npugraph_result.timing */
+    /* npugraph_replay: the session's logical stream, 0 to 15; replays of one run in their order. */
+    uint32_t stream;
+    /* Between logical streams of the session, by name; NULL: none. It begins when the replay that records wait_event,
+     * and was received before, has ended; record_event comes when this one ends. */
+    const char *wait_event, *record_event;
+};
+struct npugraph_output {
+    const void *data;
+    size_t bytes;
+};
+/*
+ * Where the daemon's time for a replay went, in nanoseconds; one after another, and padding is a part of replay. Of a
+ * sequence's operation: sums over the replays that it had a part in, and all that it waited.
+ */
+struct npugraph_timing {
+    uint64_t queue_ns;    /* waited for its turn and for a stream slot */
+    uint64_t copy_in_ns;  /* inputs to where the device reads them */
+    uint64_t replay_ns;   /* on the device */
+    uint64_t copy_out_ns; /* results into the answer */
+    uint64_t padding_ns;  /* on rows by which the bucket exceeds what was asked for */
+    /* Of a graph with a batch symbol the replay may have been for other requests too; the times are the whole replay's.
+     */
+    uint32_t requests;   /* that it was for */
+    uint64_t charged_ns; /* of device_ns: this request's part, by rows */
+};
+/* Valid until the next replay into the same object, or npugraph_result_free. */
+struct npugraph_result {
+    struct npugraph_output *outputs;
+    size_t n;
+    uint64_t queue_ns, device_ns;
+    void *priv;
+    struct npugraph_timing timing; /* zeros unless it was asked for */
+};
+/* *result_p may be NULL or a result to reuse. */
+NPUGRAPH_API int npugraph_replay(struct npugraph_client *client, const struct npugraph_replay *replay,
+                                 struct npugraph_result **result_p, struct npugraph_error *err);
+NPUGRAPH_API void npugraph_result_free(struct npugraph_result *result);
+
+/* The same on a stream: about half the latency of single calls. A failed replay leaves the stream usable. */
+struct npugraph_replay_stream;
+NPUGRAPH_API int npugraph_replay_stream_open(struct npugraph_client *client, struct npugraph_replay_stream **stream_p,
+                                             struct npugraph_error *err);
+NPUGRAPH_API int npugraph_replay_stream_run(struct npugraph_replay_stream *stream, const struct npugraph_replay *replay,
+                                            struct npugraph_result **result_p, struct npugraph_error *err);
+NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *stream);
+
+/* ---- models and sequences ------------------------------------------------------------------------ */
+
+/*
+ * A model: the graphs of a prompt's chunk and of a decode step, and what the daemon has to know to run sequences on
+ * them. npugraph_hf.h makes all of it from a checkpoint. Inputs and outputs of both graphs have the names that
+ * docs/protocol.md uses: tokens, positions, slots, block_table, query_lens, context_lens, logits_rows (prefill only),
+ * temperature, top_k, top_p, seed, offset; token, logits.
+ */
+struct npugraph_model_spec {
+    const char *name;
+    uint64_t prefill_graph, decode_graph;
+    const char *const *kv_states; /* labels of the KV states, in both graphs */
+    size_t n_kv_states;
+    uint32_t block_size, num_blocks; /* of the KV states: rows of a block, blocks */
+    uint32_t max_context;            /* tokens per sequence */
+    uint32_t vocab;
+    const int32_t *stop_tokens;
+    size_t n_stop_tokens;
+    bool keep;              /* outlives this client */
+    const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
+    bool no_prefix_sharing; /* compute every prompt from its beginning */
+    /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
+     * nobody. Without any of the three: everybody when an administrator registers it, else nobody. */
+    const char *const *share_with;
+    size_t n_share_with;
+    bool make_public, make_private;
+    bool share_prefixes;     /* all its users' prompts share their beginnings, if the daemon's option allows it too */
+    const char *description; /* for people; NULL = "" */
+    uint64_t parameters;     /* for people: elements of the weights */
+};
+/* Registers a model. It holds its graphs and their buffers: the caller may release its own. */
+NPUGRAPH_API int npugraph_model_register(struct npugraph_client *client, const struct npugraph_model_spec *spec,
+                                         struct npugraph_error *err);
+/* Says who may use a loaded model from now on: these, everybody, or nobody but its owner. */
+NPUGRAPH_API int npugraph_model_share(struct npugraph_client *client, const char *name, const char *const *with,
+                                      size_t n_with, bool make_public, struct npugraph_error *err);
+NPUGRAPH_API int npugraph_model_unload(struct npugraph_client *client, const char *name, bool force,
+                                       struct npugraph_error *err);
+
+struct npugraph_sampling {
+    float temperature; /* 0 = greedy */
+    int32_t top_k;     /* 0 = off */
+    float top_p;       /* 0 or 1 = off */
+    uint64_t seed;
+};
+/* How probable tokens were by the logits alone, before temperature, top_k and top_p. */
+struct npugraph_token_logprob {
+    int32_t token;
+    float logprob;
+};
+struct npugraph_logprobs {
+    int32_t token; /* chosen */
+    float logprob;
+    const struct npugraph_token_logprob *top; /* the most probable first */
+    size_t n_top;
+};
+#define NPUGRAPH_LOGPROBS_MAX 20 /* that `top` can ask for */
+
+/* Who goes first when the device is busy, and who keeps KV blocks when they run out. */
+enum npugraph_priority {
+    NPUGRAPH_PRIORITY_DEFAULT, /* normal; of a step or a generation: that of its sequence */
+    NPUGRAPH_PRIORITY_HIGH,
+    NPUGRAPH_PRIORITY_LOW,
+    NPUGRAPH_PRIORITY_NORMAL
+};
+
+struct npugraph_step {
+    int32_t token;     /* chosen, not yet part of the context */
+    uint32_t position; /* tokens in the context */
+    bool stop;
+    uint32_t batch;    /* sequences that shared the replay */
+    uint32_t accepted; /* tokens of the draft that are in the context now */
+    /* When asked for, of the accepted tokens and of `token`; valid as logits are. */
+    const struct npugraph_logprobs *logprobs;
+    size_t n_logprobs;
+    const float *logits; /* vocab values when asked for, valid until the next call on this sequence object; else NULL */
+    size_t vocab;
+    uint64_t queue_ns, device_ns;
+    struct npugraph_timing timing; /* zeros unless it was asked for */
+};
+
+struct npugraph_sequence;
+struct npugraph_open_params {
+    const struct npugraph_sampling *sampling; /* NULL = greedy */
+    bool want_logits, want_logprobs;          /* of the first token */
+    uint32_t top;                             /* logprobs of so many of the most probable tokens too */
+    enum npugraph_priority priority;
+    bool timing; /* fills npugraph_step.timing */
+};
+NPUGRAPH_API void npugraph_open_params_init(struct npugraph_open_params *params);
+/* Prefills the prompt and chooses a first token. params: NULL = defaults. first_p: may be NULL. */
+NPUGRAPH_API int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt,
+                                        size_t n, const struct npugraph_open_params *params,
+                                        struct npugraph_sequence **seq_p, struct npugraph_step *first_p,
+                                        struct npugraph_error *err);
+/* A copy of an idle sequence that goes its own way; the token after its context is drawn again, with sampling. */
+NPUGRAPH_API int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling,
+                                        bool want_logits, struct npugraph_sequence **copy_p,
+                                        struct npugraph_step *first_p, struct npugraph_error *err);
+/* Call npugraph_step_params_init first, or set `forced`: zeros would force token 0. */
+struct npugraph_step_params {
+    int32_t forced; /* a token to append instead of the one chosen last, or -1 (default) */
+    /*
+     * What the caller thinks comes next (speculation): the longest beginning of it that plain steps would have chosen
+     * is appended too, in the same step. What the sequence says does not depend on the draft.
+     */
+    const int32_t *draft;
+    size_t n_draft;
+    bool want_logits, want_logprobs;
+    uint32_t top;
+    enum npugraph_priority priority; /* of this step */
+    bool timing;                     /* fills npugraph_step.timing */
+};
+NPUGRAPH_API void npugraph_step_params_init(struct npugraph_step_params *params);
+/* One decode step over the sequence's own stream. params: NULL = defaults. */
+NPUGRAPH_API int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
+                                        struct npugraph_step *step_p, struct npugraph_error *err);
+struct npugraph_generate_params {
+    uint32_t max_tokens;        /* the first is the token chosen last; default: until a stop or the context's end */
+    bool ignore_stop;           /* go on past the model's stop tokens */
+    const int32_t *stop_tokens; /* end at these too, at most 16 */
+    size_t n_stop_tokens;
+    bool want_logprobs;
+    uint32_t top;
+    enum npugraph_priority priority; /* of this generation */
+    /* NULL, or where the generation's time went: written before each token's callback, in all so far. */
+    struct npugraph_timing *timing;
+};
+NPUGRAPH_API void npugraph_generate_params_init(struct npugraph_generate_params *params);
+/*
+ * Called for each token; return false to stop (the sequence stays usable). logprobs: NULL unless asked for, and of a
+ * first token that was chosen without being asked.
+ */
+typedef bool (*npugraph_token_fn)(void *user, int32_t token, const struct npugraph_logprobs *logprobs);
+/* params: NULL = defaults. *finish_p (optional): "length", "stop", "context" or "cancelled". */
+NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq,
+                                            const struct npugraph_generate_params *params, npugraph_token_fn fn,
+                                            void *user, const char **finish_p, struct npugraph_error *err);
+NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sequences: prompt, steps on one stream, generation. */
+#include "client/lib/client_int.h"
+#include "client/lib/timing.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct npugraph_sequence {
+    struct npugraph_client *client;
+    uint64_t id;
+    struct npugraph__stream *steps;     /* opened by the first step */
+    ProtobufCMessage *last;             /* holds the logits of the last step */
+    struct npugraph_logprobs *logprobs; /* of the last step */
+};
+
+/* ---- log-probabilities ---- */
+
+static void fill_logprobs(struct npugraph_logprobs *to, const Npugraph__V1__Logprobs *from,
+                          struct npugraph_token_logprob *top)
+{
+    *to = (struct npugraph_logprobs){.token = from->token, .logprob = from->logprob, .top = top, .n_top = from->n_top};
+    for (size_t i = 0; i < from->n_top; i++)
+        top[i] = (struct npugraph_token_logprob){from->top[i]->token, from->top[i]->logprob};
+}
+
+/* All in one piece of memory. */
+static struct npugraph_logprobs *take_logprobs(Npugraph__V1__Logprobs *const *from, size_t n)
+{
+    struct npugraph_token_logprob *top;
+    struct npugraph_logprobs *list;
+    size_t all = 0;
+
+    for (size_t i = 0; i < n; i++)
+        all += from[i]->n_top;
+    list = calloc(1, n * sizeof(*list) + all * sizeof(*top));
+    if (list == NULL)
+        return NULL;
+    top = (struct npugraph_token_logprob *)(void *)(list + n);
+    for (size_t i = 0; i < n; top += from[i++]->n_top)
+        fill_logprobs(&list[i], from[i], top);
+    return list;
+}
+
+/* Of the answer to a step; they live as long as its logits. */
+static int keep_logprobs(struct npugraph_sequence *seq, struct npugraph_step *step, Npugraph__V1__Logprobs *const *from,
+                         size_t n, struct npugraph_error *err)
+{
+    free(seq->logprobs);
+    seq->logprobs = NULL;
+    if (n == 0)
+        return 0;
+    seq->logprobs = take_logprobs(from, n);
+    if (seq->logprobs == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    step->logprobs = seq->logprobs;
+    step->n_logprobs = n;
+    return 0;
+}
+
+static Npugraph__V1__LogprobsRequest *put_logprobs(Npugraph__V1__LogprobsRequest *q, bool want, uint32_t top)
+{
+    npugraph__v1__logprobs_request__init(q);
+    q->top = top;
+    return want ? q : NULL;
+}
+
+/* ---- open, fork ---- */
+
+static void take_logits(struct npugraph_step *step, const ProtobufCBinaryData *logits)
+{
+    step->logits = logits->len != 0 ? (const float *)(const void *)logits->data : NULL;
+    step->vocab = logits->len / sizeof(float);
+}
+
+static void keep_last(struct npugraph_sequence *seq, ProtobufCMessage *message)
+{
+    npugraph__free_message(seq->last);
+    seq->last = message;
+}
+
+/* NULL: greedy, which is what an absent message means. */
+static Npugraph__V1__Sampling *put_sampling(Npugraph__V1__Sampling *how, const struct npugraph_sampling *sampling)
+{
+    npugraph__v1__sampling__init(how);
+    if (sampling == NULL)
+        return NULL;
+    how->temperature = sampling->temperature;
+    how->top_k = sampling->top_k;
+    how->top_p = sampling->top_p;
+    how->seed = sampling->seed;
+    return how;
+}
+
+/* Open and Fork, whose answers are the same. */
+static int begin(struct npugraph_client *client, const char *method, const ProtobufCMessage *req,
+                 struct npugraph_sequence **seq_p, struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    struct npugraph_sequence *seq = calloc(1, sizeof(*seq));
+    const Npugraph__V1__OpenResponse *r;
+    int rc;
+
+    if (seq == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    rc = npugraph__unary(client, method, req, &npugraph__v1__open_response__descriptor, &seq->last, err);
+    if (rc != 0) {
+        free(seq);
+        return rc;
+    }
+    r = (const Npugraph__V1__OpenResponse *)seq->last;
+    seq->client = client;
+    seq->id = r->sequence;
+    *seq_p = seq;
+    if (first_p != NULL) {
+        memset(first_p, 0, sizeof(*first_p));
+        first_p->token = r->token;
+        first_p->position = r->position;
+        first_p->device_ns = r->prefill_ns;
+        first_p->batch = 1;
+        first_p->timing = npugraph__timing(r->timing);
+        take_logits(first_p, &r->logits);
+        rc = keep_logprobs(seq, first_p, &r->logprobs, r->logprobs != NULL, err);
+    }
+    if (rc != 0)
+        npugraph_sequence_close(seq);
+    return rc;
+}
+
+void npugraph_open_params_init(struct npugraph_open_params *params)
+{
+    memset(params, 0, sizeof(*params));
+}
+
+int npugraph_sequence_open(struct npugraph_client *client, const char *model, const int32_t *prompt, size_t n,
+                           const struct npugraph_open_params *params, struct npugraph_sequence **seq_p,
+                           struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    Npugraph__V1__OpenRequest req = NPUGRAPH__V1__OPEN_REQUEST__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
+    Npugraph__V1__Sampling how;
+    struct npugraph_open_params defaults;
+
+    if (params == NULL) {
+        npugraph_open_params_init(&defaults);
+        params = &defaults;
+    }
+    req.model = (char *)model;
+    req.prompt = (int32_t *)prompt;
+    req.n_prompt = n;
+    req.want_logits = params->want_logits;
+    req.sampling = put_sampling(&how, params->sampling);
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
+    req.timing = params->timing;
+    return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
+}
+
+int npugraph_sequence_fork(struct npugraph_sequence *seq, const struct npugraph_sampling *sampling, bool want_logits,
+                           struct npugraph_sequence **copy_p, struct npugraph_step *first_p, struct npugraph_error *err)
+{
+    Npugraph__V1__ForkRequest req = NPUGRAPH__V1__FORK_REQUEST__INIT;
+    Npugraph__V1__Sampling how;
+
+    req.sequence = seq->id;
+    req.want_logits = want_logits;
+    req.sampling = put_sampling(&how, sampling);
+    return begin(seq->client, "/npugraph.v1.Sequences/Fork", &req.base, copy_p, first_p, err);
+}
+
+/* ---- steps ---- */
+
+void npugraph_step_params_init(struct npugraph_step_params *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->forced = -1;
+}
+
+static int exchange(struct npugraph_sequence *seq, const Npugraph__V1__StepRequest *req, struct npugraph_error *err)
+{
+    ProtobufCMessage *reply = NULL;
+    int rc = 0;
+
+    if (seq->steps == NULL)
+        rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/StepStream", &seq->steps, err);
+    if (rc != 0)
+        return rc;
+    rc = npugraph__stream_exchange(seq->steps, &req->base, &npugraph__v1__step_response__descriptor, &reply, err);
+    if (rc != 0) {
+        npugraph__stream_close(seq->steps); /* the call is over: the next step begins another */
+        seq->steps = NULL;
+        return rc;
+    }
+    keep_last(seq, reply);
+    return 0;
+}
+
+int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_step_params *params,
+                           struct npugraph_step *step_p, struct npugraph_error *err)
+{
+    Npugraph__V1__StepRequest req = NPUGRAPH__V1__STEP_REQUEST__INIT;
+    Npugraph__V1__TokenChoice choice = NPUGRAPH__V1__TOKEN_CHOICE__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
+    const Npugraph__V1__StepResponse *r;
+    struct npugraph_step_params defaults;
+    int rc;
+
+    if (params == NULL) {
+        npugraph_step_params_init(&defaults);
+        params = &defaults;
+    }
+    req.sequence = seq->id;
+    req.want_logits = params->want_logits;
+    choice.token = params->forced;
+    req.forced = params->forced >= 0 ? &choice : NULL;
+    req.draft = (int32_t *)params->draft;
+    req.n_draft = params->n_draft;
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
+    req.timing = params->timing;
+    rc = exchange(seq, &req, err);
+    if (rc != 0)
+        return rc;
+    r = (const Npugraph__V1__StepResponse *)seq->last;
+    if (r->error != NULL)
+        return npugraph__error(err, r->error->code, r->error->reason, "%s", r->error->message);
+    *step_p = (struct npugraph_step){.token = r->token,
+                                     .position = r->position,
+                                     .stop = r->stop,
+                                     .batch = r->batch,
+                                     .accepted = r->accepted,
+                                     .queue_ns = r->queue_ns,
+                                     .device_ns = r->device_ns,
+                                     .timing = npugraph__timing(r->timing)};
+    take_logits(step_p, &r->logits);
+    return keep_logprobs(seq, step_p, r->logprobs, r->n_logprobs, err);
+}
+
+/* ---- generations ---- */
+
+static const char *finish_name(const char *name)
+{
+    static const char *const known[] = {"length", "stop", "context"};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strcmp(known[i], name) == 0)
+            return known[i];
+    return "";
+}
+
+/* Whoever is told of tokens. */
+struct listener {
+    npugraph_token_fn fn;
+    void *user;
+    struct npugraph_timing *timing; /* NULL: not asked for */
+};
+
+/* *more_p: false when the listener has enough. */
+static int tell_all(const struct listener *l, const Npugraph__V1__GenerateResponse *r, bool *more_p,
+                    struct npugraph_error *err)
+{
+    const size_t without = r->n_tokens > r->n_logprobs ? r->n_tokens - r->n_logprobs : 0;
+    struct npugraph_logprobs *list = r->n_logprobs != 0 ? take_logprobs(r->logprobs, r->n_logprobs) : NULL;
+
+    if (r->n_logprobs != 0 && list == NULL)
+        return npugraph__error(err, 8, "NO_MEMORY", "out of memory");
+    *more_p = true;
+    if (l->timing != NULL)
+        *l->timing = npugraph__timing(r->timing);
+    for (size_t i = 0; *more_p && i < r->n_tokens; i++)
+        *more_p = l->fn(l->user, r->tokens[i], i < without || list == NULL ? NULL : &list[i - without]);
+    free(list);
+    return 0;
+}
+
+/* Reads the stream to its end or until the listener has enough. */
+static int follow_generation(struct npugraph__stream *st, const struct listener *l, const char **finish_p,
+                             struct npugraph_error *err)
+{
+    for (;;) {
+        ProtobufCMessage *m = NULL;
+        const Npugraph__V1__GenerateResponse *r;
+        bool more = true;
+        int rc = npugraph__stream_recv(st, &npugraph__v1__generate_response__descriptor, &m, err);
+
+        if (rc != 0 || m == NULL)
+            return rc;
+        r = (const Npugraph__V1__GenerateResponse *)m;
+        rc = tell_all(l, r, &more, err);
+        if (r->finish[0] != '\0')
+            *finish_p = finish_name(r->finish);
+        npugraph__free_message(m);
+        if (rc != 0)
+            return rc;
+        if (!more) {
+            *finish_p = "cancelled";
+            return 0;
+        }
+    }
+}
+
+void npugraph_generate_params_init(struct npugraph_generate_params *params)
+{
+    memset(params, 0, sizeof(*params));
+    params->max_tokens = UINT32_MAX;
+}
+
+static int generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                    const struct listener *l, const char **finish_p, struct npugraph_error *err)
+{
+    Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
+    Npugraph__V1__LogprobsRequest logprobs;
+    struct npugraph__stream *st;
+    const char *finish = "";
+    int rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/Generate", &st, err);
+
+    if (rc != 0)
+        return rc;
+    req.sequence = seq->id;
+    req.max_tokens = params->max_tokens;
+    req.ignore_stop = params->ignore_stop;
+    req.stop_tokens = (int32_t *)params->stop_tokens;
+    req.n_stop_tokens = params->n_stop_tokens;
+    req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
+    req.priority = (uint32_t)params->priority;
+    req.timing = params->timing != NULL;
+    if (params->timing != NULL)
+        memset(params->timing, 0, sizeof(*params->timing));
+    rc = npugraph__stream_send(st, &req.base, err);
+    if (rc == 0)
+        rc = npugraph__stream_half_close(st, err);
+    if (rc == 0)
+        rc = follow_generation(st, l, &finish, err);
+    npugraph__stream_close(st);
+    if (rc == 0 && finish_p != NULL)
+        *finish_p = finish;
+    return rc;
+}
+
+int npugraph_sequence_generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
+                               npugraph_token_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
+{
+    struct npugraph_generate_params defaults;
+
+    if (params == NULL) {
+        npugraph_generate_params_init(&defaults);
+        params = &defaults;
+    }
+    return generate(seq, params, &(struct listener){fn, user, params->timing}, finish_p, err);
+}
+
+void npugraph_sequence_close(struct npugraph_sequence *seq)
+{
+    Npugraph__V1__CloseRequest req = NPUGRAPH__V1__CLOSE_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+
+    if (seq == NULL)
+        return;
+    if (seq->steps != NULL) {
+        npugraph__stream_half_close(seq->steps, NULL);
+        npugraph__stream_close(seq->steps);
+    }
+    req.sequence = seq->id;
+    npugraph__unary(seq->client, "/npugraph.v1.Sequences/Close", &req.base, &npugraph__v1__close_response__descriptor,
+                    &reply, NULL);
+    npugraph__free_message(reply);
+    npugraph__free_message(seq->last);
+    free(seq->logprobs);
+    free(seq);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The session: one stream kept open for as long as the client lives. */
+#include "client/lib/session.h"
+#include "client/lib/error.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define GOODBYE_MS 2000
+
+static int take_opened(struct npugraph__session *s, struct npugraph__channel *channel,
+                       const Npugraph__V1__SessionEvent *ev, struct npugraph_error *err)
+{
+    if (ev->kind_case != NPUGRAPH__V1__SESSION_EVENT__KIND_OPENED)
+        return npugraph__error(err, 13, "", "the daemon answered a session's opening with something else");
+    if (ev->opened->token.len != NPUGRAPH__TOKEN_BYTES)
+        return npugraph__error(err, 13, "", "the daemon opened a session with a token of %zu bytes; expected %d",
+                               ev->opened->token.len, NPUGRAPH__TOKEN_BYTES);
+    snprintf(s->version, sizeof(s->version), "%s", ev->opened->server_version);
+    s->id = ev->opened->session;
+    npugraph__channel_set_session(channel, s->id, ev->opened->token.data);
+    return 0;
+}
+
+int npugraph__session_open(struct npugraph__session *s, struct npugraph__channel *channel, const char *client_name,
+                           uint32_t grace_ms, struct npugraph_error *err)
+{
+    Npugraph__V1__SessionRequest req = NPUGRAPH__V1__SESSION_REQUEST__INIT;
+    Npugraph__V1__SessionOpen open = NPUGRAPH__V1__SESSION_OPEN__INIT;
+    ProtobufCMessage *reply = NULL;
+    int rc;
+
+    open.client_name = (char *)(client_name != NULL ? client_name : "");
+    open.grace_ms = grace_ms;
+    req.kind_case = NPUGRAPH__V1__SESSION_REQUEST__KIND_OPEN;
+    req.open = &open;
+    rc = npugraph__channel_call(channel, "/npugraph.v1.Sessions/Open", &s->stream, err);
+    if (rc == 0)
+        rc = npugraph__stream_exchange(s->stream, &req.base, &npugraph__v1__session_event__descriptor, &reply, err);
+    if (rc == 0)
+        rc = take_opened(s, channel, (const Npugraph__V1__SessionEvent *)reply, err);
+    npugraph__free_message(reply);
+    return rc;
+}
+
+void npugraph__session_close(struct npugraph__session *s)
+{
+    ProtobufCMessage *event = NULL;
+
+    if (s->stream == NULL)
+        return;
+    npugraph__stream_set_timeout(s->stream, GOODBYE_MS);
+    if (s->id != 0 && npugraph__stream_half_close(s->stream, NULL) == 0) {
+        /* Reading to the end of the call means that everything of ours is freed when disconnect returns. */
+        while (npugraph__stream_recv(s->stream, &npugraph__v1__session_event__descriptor, &event, NULL) == 0 &&
+               event != NULL) {
+            npugraph__free_message(event);
+            event = NULL;
+        }
+    }
+    npugraph__stream_close(s->stream);
+    s->stream = NULL;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NPUGRAPH_CLIENT_SESSION_H
+#define NPUGRAPH_CLIENT_SESSION_H
+
+/* The session on a channel. Zeros: none has been opened. */
+#include "client/lib/channel.h"
+
+struct npugraph__session {
+    struct npugraph__stream *stream; /* open for as long as the session lives */
+    uint64_t id;
+    char version[64]; /* of the daemon */
+};
+
+/*
+ * Opens a session; calls of the channel carry it from then on. grace_ms: how long the daemon keeps the session's
+ * objects when the connection breaks. After a failure too, close is called.
+ */
+int npugraph__session_open(struct npugraph__session *session, struct npugraph__channel *channel,
+                           const char *client_name, uint32_t grace_ms, struct npugraph_error *err);
+/* Ends the session, and waits for the daemon to free what it owns. */
+void npugraph__session_close(struct npugraph__session *session);
+
+#endif

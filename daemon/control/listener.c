@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/control/listener.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "daemon/daemon.h"
+#include "daemon/front/front.h"
+#include "daemon/lockfile.h"
+#include "daemon/peers.h"
+#include "daemon/reactor.h"
+#include "daemon/sdnotify.h"
+#include "daemon/sockets.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* accept fails for as long as no descriptor is free; asking again at once would only burn a core. */
+#define PAUSE         (100 * NGD_MSEC)
+#define LISTENERS_MAX 32
+
+struct listener {
+    struct ngd_daemon *daemon;
+    int fd; /* -1: none yet, or closed */
+    bool tls;
+    uint32_t shortages; /* since it last could accept */
+    struct ngd_reactor_watch *watch;
+    char address[NGD_ADDRESS_MAX + 8];
+    char path[NGD_ADDRESS_MAX]; /* "" unless it is ours to remove */
+    dev_t dev;
+    ino_t inode;
+};
+
+struct ngd_listeners {
+    struct ngd_daemon *daemon;
+    struct listener items[LISTENERS_MAX];
+    size_t n;
+    int spare; /* a descriptor for when there is none; -1: it is in use */
+};
+
+/* ---- accepting ------------------------------------------------------------------------------------------ */
+
+/* The identity that the transport proves, and the peer as people should see it. */
+static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    struct ucred cred;
+    char host[NGD_ADDRESS_MAX], full[NGD_ADDRESS_MAX];
+    int one = 1;
+
+    *peer = (struct ngd_front_peer){.tls = tls};
+    if (getpeername(fd, (struct sockaddr *)&sa, &len) < 0)
+        return false;
+    if (sa.ss_family == AF_UNIX) {
+        len = sizeof(cred);
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+            return false;
+        peer->local = true;
+        peer->uid = cred.uid;
+        snprintf(peer->name, sizeof(peer->name), "uid:%lu", (unsigned long)cred.uid);
+        snprintf(peer->address, sizeof(peer->address), "unix:pid=%ld", (long)cred.pid);
+        return true;
+    }
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, false, host);
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, full);
+    snprintf(peer->name, sizeof(peer->name), "tcp:%.100s", host);
+    snprintf(peer->address, sizeof(peer->address), "%s:%.120s", tls ? "tls" : "tcp", full);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+    return true;
+}
+
+static void refuse(int fd, const struct ngd_front_peer *peer, const char *reason, const char *text)
+{
+    ngd_front_refused(reason, text, *peer->name ? peer->name : NULL, *peer->address ? peer->address : "unknown");
+    close(fd);
+}
+
+static void admit(struct ngd_daemon *d, int fd, bool tls)
+{
+    struct ngd_front_peer peer;
+    bool known = identify(fd, tls, &peer);
+
+    if (known && !peer.local)
+        ngd_socket_keep_alive(fd, d->options.tcp_keepalive);
+    if (!known)
+        refuse(fd, &peer, "identity", "the peer cannot be identified");
+    else
+        ngd_front_add(d->front, fd, &peer);
+}
+
+/* By itself, so that tests/tsan.supp can name it: gRPC closes what is accepted, which ThreadSanitizer does not see. */
+static __attribute__((noinline)) int accept_for_grpc(int listening)
+{
+    return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+/*
+ * No descriptor is free. One is kept for this: it lets an administrator in on a Unix socket, and the others know at
+ * once that there is no room.
+ */
+static void admit_in_need(struct listener *l)
+{
+    struct ngd_listeners *all = l->daemon->listeners;
+    struct ngd_front_peer peer;
+    int fd;
+
+    if (all->spare < 0)
+        return;
+    close(all->spare);
+    all->spare = -1;
+    fd = accept_for_grpc(l->fd);
+    if (fd >= 0 && identify(fd, l->tls, &peer) && peer.local && (peer.uid == 0 || peer.uid == geteuid()))
+        ngd_front_add(l->daemon->front, fd, &peer);
+    else if (fd >= 0)
+        refuse(fd, &peer, "descriptors", "no file descriptor is free");
+    all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* One line for each time that descriptors run out, and one when they are back. */
+static void on_shortage(struct listener *l, int error)
+{
+    static struct ngd_log_limit limit;
+
+    if (l->shortages++ == 0)
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "daemon",
+                        "%s cannot accept: %s; trying again every 100 ms, without further lines", l->address,
+                        strerror(error));
+    if (error == EMFILE || error == ENFILE)
+        admit_in_need(l);
+    ngd_reactor_pause(l->watch, PAUSE);
+}
+
+static void on_readable(void *arg)
+{
+    static struct ngd_log_limit limit;
+    struct listener *l = arg;
+    int fd;
+
+    while ((fd = accept_for_grpc(l->fd)) >= 0) {
+        if (l->shortages > 0)
+            ngd_log_limited(&limit, NGD_LOG_NOTICE, "daemon", "%s accepts again; it could not %u times", l->address,
+                            l->shortages);
+        l->shortages = 0;
+        if (l->daemon->listeners->spare < 0)
+            l->daemon->listeners->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        admit(l->daemon, fd, l->tls);
+    }
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        on_shortage(l, errno);
+}
+
+/* ---- making --------------------------------------------------------------------------------------------- */
+
+static struct listener *new_listener(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    struct listener *l;
+
+    if (all->n == LISTENERS_MAX) {
+        ngd_diag_set(diag, NGD_ERR_CONFIG, "more than %d addresses to listen on", LISTENERS_MAX);
+        return NULL;
+    }
+    l = &all->items[all->n++];
+    l->daemon = all->daemon;
+    l->fd = -1;
+    return l;
+}
+
+static void name_tcp(struct listener *l)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    char text[NGD_ADDRESS_MAX];
+
+    if (getsockname(l->fd, (struct sockaddr *)&sa, &len) < 0)
+        return;
+    ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+    snprintf(l->address, sizeof(l->address), "%s%s", sa.ss_family == AF_UNIX ? "" : l->tls ? "tls:" : "tcp:", text);
+}
+
+static ngd_status_t take_lock(struct ngd_daemon *d, const char *path, struct ngd_diag *diag)
+{
+    char lock[NGD_ADDRESS_MAX + 8];
+
+    if (*d->options.lock_file) /* taken by startup, once for all */
+        return NGD_OK;
+    snprintf(lock, sizeof(lock), "%s.lock", path);
+    return ngd_locks_take(d->locks, lock, diag);
+}
+
+static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, struct ngd_diag *diag)
+{
+    ngd_status_t status = take_lock(all->daemon, path, diag);
+    struct listener *l;
+    struct stat st;
+    int fd;
+
+    if (status == NGD_OK)
+        status = ngd_socket_unix(path, (mode_t)all->daemon->options.socket_mode, &fd, diag);
+    if (status != NGD_OK)
+        return status;
+    l = new_listener(all, diag);
+    if (!l) {
+        close(fd);
+        return NGD_ERR_CONFIG;
+    }
+    l->fd = fd;
+    snprintf(l->address, sizeof(l->address), "unix:%s", path);
+    if (lstat(path, &st) == 0) {
+        snprintf(l->path, sizeof(l->path), "%s", path);
+        l->dev = st.st_dev;
+        l->inode = st.st_ino;
+    }
+    return NGD_OK;
+}
+
+/* With certificates, TCP is TLS. */
+static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_diag *diag)
+{
+    const struct ngd_options *o = &l->daemon->options;
+
+    l->tls = *o->tls_cert != '\0';
+    if (!l->tls && !o->allow_plaintext)
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "listen %s: plaintext TCP proves nobody's identity, on a loopback address neither: listen on unix:PATH, "
+            "set "
+            "tls-cert, tls-key and tls-client-ca, or allow it with allow-plaintext = yes (--allow-plaintext=yes)",
+            text);
+    return NGD_OK;
+}
+
+static ngd_status_t listen_tcp(struct ngd_listeners *all, const char *text, const struct addrinfo *ai,
+                               struct ngd_diag *diag)
+{
+    struct listener *l = new_listener(all, diag);
+    ngd_status_t status = l ? choose_tls(l, text, diag) : NGD_ERR_CONFIG;
+
+    if (status == NGD_OK)
+        status = ngd_socket_tcp(ai, &l->fd, diag);
+    if (status == NGD_OK)
+        name_tcp(l);
+    return status;
+}
+
+static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struct ngd_diag *diag)
+{
+    struct ngd_address address;
+    struct addrinfo *list = NULL;
+    ngd_status_t status = ngd_address_parse(text, &address, diag);
+
+    if (status != NGD_OK)
+        return status;
+    if (address.kind == NGD_ADDRESS_UNIX)
+        return listen_unix(all, address.path, diag);
+    status = ngd_address_resolve(&address, &list, diag);
+    if (status != NGD_OK)
+        return status;
+    for (const struct addrinfo *ai = list; ai && status == NGD_OK; ai = ai->ai_next)
+        status = listen_tcp(all, text, ai, diag);
+    freeaddrinfo(list);
+    return status;
+}
+
+/* A socket of systemd's: it made the path and removes it; the lock still keeps another daemon away. */
+static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *diag)
+{
+    struct sockaddr_storage sa;
+    socklen_t len = sizeof(sa);
+    const struct sockaddr_un *un = (const void *)&sa;
+    struct listener *l = new_listener(all, diag);
+
+    if (!l)
+        return NGD_ERR_CONFIG;
+    if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d is not a socket: %s", fd, strerror(errno));
+    if (sa.ss_family != AF_UNIX) {
+        char text[NGD_ADDRESS_MAX];
+        ngd_status_t status;
+
+        ngd_sockaddr_print((struct sockaddr *)&sa, len, true, text);
+        status = choose_tls(l, text, diag);
+        if (status != NGD_OK)
+            return status;
+    }
+    /* systemd passes a blocking socket unless told otherwise, and accept would stop the loop. */
+    if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
+        return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));
+    l->fd = fd;
+    name_tcp(l);
+    return sa.ss_family == AF_UNIX && un->sun_path[0] ? take_lock(all->daemon, un->sun_path, diag) : NGD_OK;
+}
+
+static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    const struct ngd_config_list *list = &all->daemon->options.listen;
+    int first = 0, passed = ngd_sdnotify_listen_fds(&first);
+    ngd_status_t status = NGD_OK;
+
+    for (int i = 0; i < passed && status == NGD_OK; i++)
+        status = adopt(all, first + i, diag);
+    /* The default address is what the passed socket stands for; only addresses that were asked for come besides. */
+    if (passed > 0 && list->is_default)
+        return status;
+    for (size_t i = 0; i < list->n && status == NGD_OK; i++)
+        status = listen_on(all, list->items[i], diag);
+    if (status == NGD_OK && all->n == 0)
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no address to listen on; set listen");
+    return status;
+}
+
+ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag)
+{
+    struct ngd_listeners *all = NGD_NEW(struct ngd_listeners);
+    ngd_status_t status;
+
+    if (!all)
+        return NGD_ERR_NO_MEMORY;
+    all->daemon = d;
+    all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    status = make_all(all, diag);
+    if (status != NGD_OK) {
+        ngd_listeners_destroy(all);
+        return status;
+    }
+    *listeners_p = all;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = &all->items[i];
+
+        ngd_notice("daemon", "listening on %s", l->address);
+        if (l->fd >= 0 && ngd_reactor_watch_fd(all->daemon->reactor, l->fd, on_readable, l, &l->watch) != NGD_OK)
+            return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "%s cannot be watched", l->address);
+    }
+    return NGD_OK;
+}
+
+/* Only the socket that we made: somebody may have put another one in its place by hand. */
+static void remove_path(struct listener *l)
+{
+    struct stat st;
+
+    if (l->path[0] && lstat(l->path, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->inode)
+        unlink(l->path);
+    l->path[0] = '\0';
+}
+
+void ngd_listeners_stop(struct ngd_listeners *all)
+{
+    for (size_t i = 0; i < all->n; i++) {
+        struct listener *l = &all->items[i];
+
+        ngd_reactor_remove(l->watch);
+        l->watch = NULL;
+        remove_path(l);
+        if (l->fd >= 0)
+            close(l->fd);
+        l->fd = -1;
+    }
+}
+
+void ngd_listeners_destroy(struct ngd_listeners *all)
+{
+    if (!all)
+        return;
+    ngd_listeners_stop(all);
+    if (all->spare >= 0)
+        close(all->spare);
+    ngd_free(all);
+}
+
+void ngd_listeners_for_each(const struct ngd_listeners *all, void (*fn)(void *ctx, const char *address), void *ctx)
+{
+    for (size_t i = 0; i < all->n; i++)
+        fn(ctx, all->items[i].address);
+}

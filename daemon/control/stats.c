@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/control/stats.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/mem_stats.h"
+#include "base/metrics.h"
+#include "daemon/daemon.h"
+#include "daemon/front/front.h"
+#include "daemon/identity.h"
+#include "daemon/models.h"
+#include "daemon/rpc/rpc_server.h"
+#include "daemon/session.h"
+#include "scheduler/run/sched.h"
+#include "scheduler/run/share.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KINDS 4 /* of buffers */
+
+static const char *const kind_names[KINDS] = {[NGD_BUFFER_GENERAL] = "general",
+                                              [NGD_BUFFER_WEIGHTS] = "weights",
+                                              [NGD_BUFFER_KV] = "kv",
+                                              [NGD_BUFFER_POOL] = "pool"};
+
+void ngd_stats_started(struct ngd_daemon *d)
+{
+    (void)d;
+    ngd_metric_row_set(ngd_metric_row(NGD_M_BUILD_INFO, PACKAGE_VERSION), 1);
+    ngd_metric_set(NGD_M_START_TIME, (int64_t)time(NULL));
+}
+
+const char *ngd_state_name(const struct ngd_daemon *d)
+{
+    switch (ngd_daemon_state(d)) {
+    case NGD_DAEMON_STARTING:
+        return "starting";
+    case NGD_DAEMON_SERVING:
+        return "serving";
+    case NGD_DAEMON_DRAINING:
+        return "draining";
+    case NGD_DAEMON_STOPPED:
+        break;
+    }
+    return "stopped";
+}
+
+/* ---- gauges --------------------------------------------------------------------------------------------- */
+
+struct bytes_by_kind {
+    uint64_t bytes[KINDS];
+};
+
+static void add_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation)
+{
+    struct bytes_by_kind *sum = ctx;
+
+    (void)label;
+    (void)generation;
+    if ((unsigned)kind < KINDS)
+        sum->bytes[kind] += bytes;
+}
+
+static void count_program(void *ctx, struct ngd_program *prog)
+{
+    (void)prog;
+    ++*(int64_t *)ctx;
+}
+
+void ngd_stats_gauges(struct ngd_daemon *d)
+{
+    struct bytes_by_kind sum = {{0}};
+    int64_t graphs = 0;
+
+    for (size_t i = 0; i < d->n_devices; i++) {
+        const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+
+        ngd_metric_row_set(ngd_metric_row(NGD_M_DEVICE_TOTAL_BYTES, info->name), (int64_t)info->memory_bytes);
+        ngd_metric_row_set(ngd_metric_row(NGD_M_DEVICE_USED_BYTES, info->name),
+                           (int64_t)ngd_device_used_bytes(d->devices[i]));
+        ngd_device_for_each_buffer(d->devices[i], add_buffer, &sum);
+    }
+    ngd_program_for_each(d->sched, count_program, &graphs);
+    ngd_metric_set(NGD_M_GRAPHS, graphs);
+    ngd_metric_set(NGD_M_WEIGHT_BYTES, (int64_t)sum.bytes[NGD_BUFFER_WEIGHTS]);
+    ngd_metric_set(NGD_M_CONNECTIONS, ngd_front_count(d->front, true));
+    ngd_metric_set(NGD_M_HEAP_BYTES, (int64_t)ngd_mem_heap_bytes());
+}
+
+void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    const struct ngd_metric_view rows = {view->all, view->who ? view->who->name : NULL};
+
+    ngd_stats_gauges(d);
+    ngd_metrics_render(sb, &rows);
+}
+
+/* ---- JSON ----------------------------------------------------------------------------------------------- */
+
+/* Writes `"name": ` with the comma that the one before needs. */
+static void key(struct ngd_strbuf *sb, const char *name)
+{
+    if (sb->len > 0 && sb->data[sb->len - 1] != '{' && sb->data[sb->len - 1] != '[')
+        ngd_strbuf_append(sb, ", ");
+    if (name) {
+        ngd_strbuf_json_string(sb, name);
+        ngd_strbuf_append(sb, ": ");
+    }
+}
+
+static void put_u64(struct ngd_strbuf *sb, const char *name, uint64_t v)
+{
+    key(sb, name);
+    ngd_strbuf_printf(sb, "%" PRIu64, v);
+}
+
+static void put_double(struct ngd_strbuf *sb, const char *name, double v)
+{
+    key(sb, name);
+    ngd_strbuf_printf(sb, "%.9g", v);
+}
+
+static void put_text(struct ngd_strbuf *sb, const char *name, const char *v)
+{
+    key(sb, name);
+    ngd_strbuf_json_string(sb, v);
+}
+
+static void open_object(struct ngd_strbuf *sb, const char *name)
+{
+    key(sb, name);
+    ngd_strbuf_putc(sb, '{');
+}
+
+static void open_list(struct ngd_strbuf *sb, const char *name)
+{
+    key(sb, name);
+    ngd_strbuf_putc(sb, '[');
+}
+
+static void close_with(struct ngd_strbuf *sb, char c)
+{
+    ngd_strbuf_putc(sb, c);
+}
+
+/* A labelled family as {"value": n}; the exposition is the only place that lists its rows. */
+static void put_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
+{
+    char prefix[128];
+    size_t n;
+
+    open_object(sb, name);
+    n = (size_t)snprintf(prefix, sizeof(prefix), "\nnpugraphd_%s{", ngd_metric_name(m));
+    for (const char *p = strstr(exposition, prefix); p; p = strstr(p, prefix)) {
+        const char *label = strchr(p + n, '"'), *end = label ? strstr(label + 1, "\"} ") : NULL;
+
+        if (!end)
+            break;
+        key(sb, NULL);
+        /* The exposition's escapes of a label are those of a JSON string. */
+        ngd_strbuf_append_n(sb, label, (size_t)(end - label) + 1);
+        ngd_strbuf_append(sb, ": ");
+        ngd_strbuf_append_n(sb, end + 3, strcspn(end + 3, "\n"));
+        p = end;
+    }
+    close_with(sb, '}');
+}
+
+static void put_latency(struct ngd_strbuf *sb, const char *name, ngd_metric_t m)
+{
+    static const struct {
+        const char *name;
+        double q;
+    } quantiles[] = {{"p50_us", 0.5}, {"p90_us", 0.9}, {"p99_us", 0.99}, {"p999_us", 0.999}};
+
+    open_object(sb, name);
+    put_u64(sb, "count", ngd_metric_get(m));
+    for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
+        put_double(sb, quantiles[i].name, ngd_metric_quantile(m, quantiles[i].q) * 1e6);
+    close_with(sb, '}');
+}
+
+static void put_daemon(struct ngd_daemon *d, struct ngd_strbuf *sb)
+{
+    put_text(sb, "version", PACKAGE_VERSION);
+    put_text(sb, "state", ngd_state_name(d));
+    put_double(sb, "uptime_s", (double)(ngd_now() - d->started) / (double)NGD_SEC);
+    put_u64(sb, "pid", (uint64_t)getpid());
+    put_u64(sb, "heap_bytes", ngd_metric_get(NGD_M_HEAP_BYTES));
+}
+
+static void put_rpc(struct ngd_daemon *d, struct ngd_strbuf *sb, const char *exposition)
+{
+    open_object(sb, "requests");
+    put_u64(sb, "total", ngd_metric_get(NGD_M_RPCS));
+    put_u64(sb, "errors_total", ngd_metric_get(NGD_M_RPC_ERRORS));
+    put_u64(sb, "in_flight", ngd_rpc_server_inflight(d->rpc));
+    put_u64(sb, "connections", ngd_metric_get(NGD_M_CONNECTIONS));
+    put_rows(sb, "by_method", NGD_M_RPCS, exposition);
+    put_rows(sb, "errors_by_reason", NGD_M_RPC_ERRORS, exposition);
+    put_rows(sb, "rejected_by_reason", NGD_M_REQUESTS_REJECTED, exposition);
+    close_with(sb, '}');
+}
+
+static void put_work(struct ngd_strbuf *sb, const char *exposition)
+{
+    put_u64(sb, "replays_total", ngd_metric_get(NGD_M_REPLAYS));
+    put_u64(sb, "captures_total", ngd_metric_get(NGD_M_CAPTURES));
+    put_u64(sb, "capture_failures_total", ngd_metric_get(NGD_M_CAPTURE_FAILURES));
+    put_u64(sb, "eager_runs_total", ngd_metric_get(NGD_M_EAGER_RUNS));
+    put_u64(sb, "inline_runs_total", ngd_metric_get(NGD_M_INLINE_RUNS));
+    put_u64(sb, "queue_depth", ngd_metric_get(NGD_M_QUEUE_DEPTH));
+    open_object(sb, "cache");
+    put_u64(sb, "hits_total", ngd_metric_get(NGD_M_CACHE_HITS));
+    put_u64(sb, "misses_total", ngd_metric_get(NGD_M_CACHE_MISSES));
+    put_u64(sb, "evictions_total", ngd_metric_get(NGD_M_CACHE_EVICTIONS));
+    put_u64(sb, "entries", ngd_metric_get(NGD_M_CACHE_ENTRIES));
+    put_rows(sb, "misses_by_reason", NGD_M_CACHE_MISSES, exposition);
+    put_rows(sb, "evictions_by_reason", NGD_M_CACHE_EVICTIONS, exposition);
+    close_with(sb, '}');
+    open_object(sb, "latency");
+    put_latency(sb, "replay", NGD_M_REPLAY_SECONDS);
+    put_latency(sb, "queue", NGD_M_QUEUE_SECONDS);
+    put_latency(sb, "expiry_late", NGD_M_EXPIRY_SECONDS);
+    put_latency(sb, "rpc", NGD_M_RPC_SECONDS);
+    put_latency(sb, "capture", NGD_M_CAPTURE_SECONDS);
+    put_latency(sb, "step", NGD_M_STEP_SECONDS);
+    put_latency(sb, "first_token", NGD_M_TTFT_SECONDS);
+    close_with(sb, '}');
+}
+
+static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
+{
+    open_list(sb, "devices");
+    for (uint32_t i = 0; i < d->n_devices; i++) {
+        const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+        struct ngd_sched_device_stats stats = {0};
+        struct bytes_by_kind sum = {{0}};
+
+        ngd_sched_device_stats(d->sched, i, &stats);
+        ngd_device_for_each_buffer(d->devices[i], add_buffer, &sum);
+        open_object(sb, NULL);
+        put_text(sb, "name", info->name);
+        put_text(sb, "arch", info->arch);
+        put_text(sb, "description", info->description);
+        put_text(sb, "state", stats.healthy ? "healthy" : "quarantined");
+        put_u64(sb, "memory_bytes", info->memory_bytes);
+        put_u64(sb, "used_bytes", ngd_device_used_bytes(d->devices[i]));
+        for (int k = 0; k < KINDS; k++) {
+            char name[32];
+
+            snprintf(name, sizeof(name), "%s_bytes", kind_names[k]);
+            put_u64(sb, name, sum.bytes[k]);
+        }
+        put_u64(sb, "pool_held_bytes", stats.pool_bytes);
+        put_u64(sb, "queue_depth", stats.queue_depth);
+        put_u64(sb, "slots", stats.slots);
+        put_double(sb, "busy_s", (double)stats.busy / (double)NGD_SEC);
+        put_double(sb, "bubble_s", (double)stats.bubble / (double)NGD_SEC);
+        put_double(sb, "bubble_ratio", (double)stats.bubble / (double)(ngd_now() - d->started));
+        close_with(sb, '}');
+    }
+    close_with(sb, ']');
+}
+
+struct shares {
+    struct ngd_strbuf *sb;
+    const struct ngd_stats_view *view;
+    struct ngd_identities *identities;
+};
+
+static void put_quotas(const struct shares *shares, const struct ngd_share_stats *share)
+{
+    struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
+
+    if (!ngd_identities_usage(shares->identities, share, usage))
+        return;
+    open_object(shares->sb, "quotas");
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        open_object(shares->sb, ngd_quota_name((ngd_quota_t)i));
+        put_u64(shares->sb, "used", usage[i].used);
+        put_u64(shares->sb, "limit", usage[i].limit);
+        put_u64(shares->sb, "refused_total", usage[i].refused);
+        close_with(shares->sb, '}');
+    }
+    close_with(shares->sb, '}');
+}
+
+static void put_share(void *ctx, const struct ngd_share_stats *stats)
+{
+    const struct shares *shares = ctx;
+    struct ngd_strbuf *sb = shares->sb;
+
+    if (!shares->view->all && !(shares->view->who && strcmp(shares->view->who->name, stats->name) == 0))
+        return;
+    open_object(sb, NULL);
+    put_text(sb, "identity", stats->name);
+    put_u64(sb, "weight", stats->weight);
+    put_u64(sb, "queue_limit", stats->queue_limit);
+    put_u64(sb, "waiting", stats->waiting);
+    put_double(sb, "device_s", (double)stats->used / (double)NGD_SEC);
+    put_u64(sb, "device_percent", stats->device_percent);
+    put_double(sb, "held_s", (double)stats->held / (double)NGD_SEC);
+    put_u64(sb, "replays_total", stats->replays);
+    open_object(sb, "replay_s"); /* where their time went */
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
+    close_with(sb, '}');
+    put_quotas(shares, stats);
+    close_with(sb, '}');
+}
+
+static void put_shares(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    struct shares shares = {sb, view, d->identities};
+
+    open_list(sb, "shares");
+    ngd_share_for_each(d->sched, put_share, &shares);
+    close_with(sb, ']');
+}
+
+/* References taken under the table's lock, so that printing can do without it. */
+struct programs {
+    const struct ngd_stats_view *view;
+    struct ngd_program **items;
+    size_t n, cap;
+};
+
+static void take_program(void *ctx, struct ngd_program *prog)
+{
+    struct programs *all = ctx;
+
+    if (!all->view->all && !(all->view->who && all->view->who->key == ngd_program_owner(prog)))
+        return;
+    if (all->n < all->cap)
+        all->items[all->n++] = ngd_program_ref(prog);
+}
+
+static void put_program(struct ngd_strbuf *sb, struct ngd_program *prog)
+{
+    const struct ngd_graph *graph = ngd_program_graph(prog);
+    char hex[NGD_DIGEST_HEX];
+    struct ngd_program_stats stats;
+
+    ngd_program_stats(prog, &stats);
+    ngd_digest_hex(&graph->digest, hex);
+    open_object(sb, NULL);
+    put_text(sb, "name", graph->name);
+    put_text(sb, "digest", hex);
+    put_text(sb, "device", ngd_device_info(ngd_program_device(prog))->name);
+    put_u64(sb, "nodes", graph->n_nodes);
+    put_u64(sb, "holders", stats.references > 0 ? stats.references - 1 : 0); /* one is ours */
+    put_u64(sb, "replays_total", stats.replays);
+    put_u64(sb, "captures_total", stats.captures);
+    put_u64(sb, "eager_runs_total", stats.eager_runs);
+    put_u64(sb, "cache_hits_total", stats.cache.hits);
+    put_u64(sb, "cache_misses_total", stats.cache.misses);
+    put_u64(sb, "evictions_total", stats.cache.evictions);
+    put_u64(sb, "executables", stats.cache.entries);
+    put_u64(sb, "executable_bytes", stats.cache.bytes);
+    put_u64(sb, "pool_bytes", stats.pool_bytes);
+    close_with(sb, '}');
+}
+
+static void put_graphs(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    struct programs all = {.view = view, .cap = ngd_metric_get(NGD_M_GRAPHS) + 16};
+
+    all.items = NGD_NEW_N(struct ngd_program *, all.cap);
+    if (!all.items)
+        all.cap = 0;
+    ngd_program_for_each(d->sched, take_program, &all);
+    open_list(sb, "graphs");
+    for (size_t i = 0; i < all.n; i++) {
+        put_program(sb, all.items[i]);
+        ngd_program_unref(all.items[i]);
+    }
+    close_with(sb, ']');
+    ngd_free(all.items);
+}
+
+static void put_model(void *ctx, const struct ngd_model_listed *listed)
+{
+    struct ngd_strbuf *sb = ctx;
+    struct ngd_model_stats stats;
+
+    ngd_model_stats(listed->model, &stats);
+    open_object(sb, NULL);
+    put_text(sb, "name", stats.name);
+    put_text(sb, "owner", listed->owner);
+    put_text(sb, "description", stats.description);
+    put_u64(sb, "parameters", stats.parameters);
+    put_u64(sb, "weight_bytes", stats.weight_bytes);
+    put_u64(sb, "kv_bytes", stats.kv_bytes);
+    put_u64(sb, "kv_block_size", stats.block_size);
+    put_u64(sb, "kv_blocks", stats.num_blocks);
+    put_u64(sb, "kv_blocks_used", stats.blocks_used);
+    put_u64(sb, "max_context", stats.max_context);
+    put_u64(sb, "max_batch", stats.max_batch);
+    put_u64(sb, "sequences", stats.sequences);
+    put_u64(sb, "tokens_prefill_total", stats.tokens_prefill);
+    put_u64(sb, "tokens_shared_total", stats.tokens_shared);
+    put_u64(sb, "tokens_decode_total", stats.tokens_decode);
+    put_u64(sb, "preemptions_total", stats.preemptions);
+    put_u64(sb, "batches_total", stats.batches);
+    close_with(sb, '}');
+}
+
+static void put_generation(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    open_object(sb, "sessions");
+    put_u64(sb, "open", ngd_sessions_count(d->sessions));
+    put_u64(sb, "opened_total", ngd_metric_get(NGD_M_SESSIONS_OPENED));
+    put_u64(sb, "lost_total", ngd_metric_get(NGD_M_SESSIONS_LOST));
+    close_with(sb, '}');
+    open_object(sb, "sequences");
+    put_u64(sb, "open", ngd_metric_get(NGD_M_SEQUENCES));
+    put_u64(sb, "opened_total", ngd_metric_get(NGD_M_SEQUENCES_OPENED));
+    put_u64(sb, "waiting", ngd_metric_get(NGD_M_SEQUENCES_WAITING));
+    close_with(sb, '}');
+    open_object(sb, "kv");
+    put_u64(sb, "blocks", ngd_metric_get(NGD_M_KV_BLOCKS_TOTAL));
+    put_u64(sb, "blocks_used", ngd_metric_get(NGD_M_KV_BLOCKS_USED));
+    close_with(sb, '}');
+    open_object(sb, "tokens");
+    put_u64(sb, "prefill_total", ngd_metric_get(NGD_M_TOKENS_PREFILL));
+    put_u64(sb, "decode_total", ngd_metric_get(NGD_M_TOKENS_DECODE));
+    put_u64(sb, "batches_total", ngd_metric_get(NGD_M_BATCHES));
+    put_u64(sb, "batched_rows_total", ngd_metric_get(NGD_M_BATCHED_ROWS));
+    close_with(sb, '}');
+    put_u64(sb, "weight_bytes", ngd_metric_get(NGD_M_WEIGHT_BYTES));
+    put_u64(sb, "loaded_bytes_total", ngd_metric_get(NGD_M_LOADED_BYTES));
+    open_list(sb, "models");
+    if (view->all || view->who)
+        ngd_models_for_each(d->models, view->all ? NULL : view->who, put_model, sb);
+    close_with(sb, ']');
+}
+
+void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+{
+    struct ngd_strbuf exposition;
+
+    ngd_strbuf_init(&exposition);
+    ngd_stats_prometheus(d, view, &exposition);
+    ngd_strbuf_putc(sb, '{');
+    put_daemon(d, sb);
+    put_rpc(d, sb, ngd_strbuf_str(&exposition));
+    put_work(sb, ngd_strbuf_str(&exposition));
+    put_generation(d, view, sb);
+    put_devices(d, sb);
+    put_shares(d, view, sb);
+    put_graphs(d, view, sb);
+    ngd_strbuf_append(sb, "}\n");
+    sb->failed |= exposition.failed; /* half of it would be half of the families, or no JSON */
+    ngd_strbuf_fini(&exposition);
+}

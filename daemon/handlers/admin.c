@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+#include "base/metrics.h"
+#include "daemon/access.h"
+#include "daemon/control/drain.h"
+#include "daemon/control/listener.h"
+#include "daemon/control/stats.h"
+#include "daemon/control/stats_http.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/handlers/timing.h"
+#include "daemon/identity.h"
+#include "daemon/models.h"
+#include "daemon/rpc/rpc_server.h"
+#include "daemon/session.h"
+#include "proto/npugraph.pb-c.h"
+#include "scheduler/run/sched.h"
+#include "scheduler/run/share.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ADDRESSES_MAX 32
+#define GRACE_MAX_MS  (24u * 3600 * 1000)
+
+/* protobuf-c has no const strings; what is packed is not written to. */
+static char *borrow(const char *text)
+{
+    return (char *)(uintptr_t)text;
+}
+
+static void no_memory(struct ngd_call *call)
+{
+    ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+}
+
+/* ---- Status ---------------------------------------------------------------------------------------------- */
+
+struct addresses {
+    char *items[ADDRESSES_MAX];
+    size_t n;
+};
+
+static void take_address(void *ctx, const char *address)
+{
+    struct addresses *all = ctx;
+
+    if (all->n < ADDRESSES_MAX)
+        all->items[all->n++] = borrow(address);
+}
+
+static void status(struct ngd_call *call, const void *msg)
+{
+    struct ngd_daemon *d = call->daemon;
+    Npugraph__V1__StatusResponse r = NPUGRAPH__V1__STATUS_RESPONSE__INIT;
+    struct addresses all = {.n = 0};
+    char wakeup[64];
+
+    (void)msg;
+    snprintf(wakeup, sizeof(wakeup), "expiry %s, rpc %s", ngd_wakeup_name(ngd_sched_expiry_wakeup(d->sched)),
+             ngd_wakeup_name(ngd_rpc_server_wakeup(d->rpc)));
+    ngd_stats_gauges(d);
+    ngd_listeners_for_each(d->listeners, take_address, &all);
+    r.version = borrow(PACKAGE_VERSION);
+    r.state = borrow(ngd_state_name(d));
+    r.uptime_ms = (uint64_t)((ngd_now() - d->started) / NGD_MSEC);
+    r.pid = (uint32_t)getpid();
+    r.sessions = ngd_sessions_count(d->sessions);
+    r.graphs = (uint32_t)ngd_metric_get(NGD_M_GRAPHS);
+    r.models = ngd_models_count(d->models);
+    r.sequences = ngd_models_sequences(d->models);
+    r.replays = ngd_metric_get(NGD_M_REPLAYS);
+    r.captures = ngd_metric_get(NGD_M_CAPTURES);
+    r.n_listen = all.n;
+    r.listen = all.items;
+    r.stats_address = borrow(ngd_stats_http_address(d));
+    r.wakeup = wakeup;
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- Stats ----------------------------------------------------------------------------------------------- */
+
+static void stats(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StatsRequest *q = msg;
+    Npugraph__V1__StatsResponse r = NPUGRAPH__V1__STATS_RESPONSE__INIT;
+    const struct ngd_stats_view view = {.all = call->identity->admin, .who = call->identity};
+    struct ngd_strbuf sb;
+    struct ngd_diag diag;
+
+    ngd_strbuf_init(&sb);
+    if (*q->form == '\0' || strcmp(q->form, "json") == 0) {
+        ngd_stats_json(call->daemon, &view, &sb);
+    } else if (strcmp(q->form, "prometheus") == 0) {
+        ngd_stats_prometheus(call->daemon, &view, &sb);
+    } else {
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: json, prometheus", q->form);
+        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+        return;
+    }
+    r.text = borrow(ngd_strbuf_str(&sb));
+    if (sb.failed)
+        no_memory(call);
+    else
+        ngd_call_reply(call, &r.base);
+    ngd_strbuf_fini(&sb);
+}
+
+/* ---- Devices --------------------------------------------------------------------------------------------- */
+
+static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceInfo *item)
+{
+    const struct ngd_device_info *info = ngd_device_info(d->devices[i]);
+    struct ngd_sched_device_stats s = {0};
+
+    ngd_sched_device_stats(d->sched, i, &s);
+    npugraph__v1__device_info__init(item);
+    item->name = borrow(info->name);
+    item->backend = borrow(info->backend);
+    item->arch = borrow(info->arch);
+    item->description = borrow(info->description);
+    item->state = borrow(s.healthy ? "healthy" : "quarantined");
+    item->memory_bytes = info->memory_bytes;
+    item->used_bytes = ngd_device_used_bytes(d->devices[i]);
+    item->pool_bytes = s.pool_bytes;
+    item->threads = info->threads;
+    item->streams = s.slots;
+    item->queue_depth = s.queue_depth;
+    item->busy_us = (uint64_t)(s.busy / NGD_USEC);
+    item->bubble_us = (uint64_t)(s.bubble / NGD_USEC);
+}
+
+/* False: no memory. */
+static bool fill_capabilities(struct ngd_call *call, struct ngd_device *dev, Npugraph__V1__DeviceInfo *item)
+{
+    struct ngd_strbuf sb;
+
+    ngd_strbuf_init(&sb);
+    ngd_device_describe(dev, &sb);
+    item->capabilities = ngd_arena_strdup(&call->arena, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return item->capabilities != NULL;
+}
+
+static void devices(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__DevicesRequest *req = msg;
+    struct ngd_daemon *d = call->daemon;
+    Npugraph__V1__DevicesResponse r = NPUGRAPH__V1__DEVICES_RESPONSE__INIT;
+    Npugraph__V1__DeviceInfo *items = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*items));
+
+    r.devices = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*r.devices));
+    if (!items || !r.devices) {
+        no_memory(call);
+        return;
+    }
+    for (uint32_t i = 0; i < d->n_devices; i++) {
+        fill_device(d, i, &items[i]);
+        if (req->capabilities && !fill_capabilities(call, d->devices[i], &items[i])) {
+            no_memory(call);
+            return;
+        }
+        r.devices[r.n_devices++] = &items[i];
+    }
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- ListSessions ---------------------------------------------------------------------------------------- */
+
+struct session_list {
+    const struct ngd_call *call;
+    struct ngd_arena *arena;
+    Npugraph__V1__SessionInfo **items;
+    size_t n, cap;
+    bool failed;
+};
+
+static void take_session(void *ctx, struct ngd_session *session)
+{
+    struct session_list *list = ctx;
+    const bool own = session == list->call->session, admin = list->call->identity->admin;
+    struct ngd_session_info *info = ngd_arena_alloc(list->arena, sizeof(*info));
+    Npugraph__V1__SessionInfo *item = ngd_arena_alloc(list->arena, sizeof(*item));
+
+    /* Everybody at an address may be its identity: only the session itself is known to be the caller's. */
+    if (!ngd_may_manage(list->call->identity, ngd_session_identity(session)) ||
+        (!list->call->identity->proven && !own && !admin))
+        return;
+    if (!info || !item || list->n == list->cap) {
+        list->failed |= list->n < list->cap;
+        return;
+    }
+    ngd_session_info(session, info);
+    npugraph__v1__session_info__init(item);
+    item->session = own || admin ? info->id : 0;
+    item->client_name = info->client_name;
+    item->identity = info->identity;
+    item->peer = info->peer;
+    item->age_ms = (uint64_t)(info->age / NGD_MSEC);
+    item->graphs = info->objects[NGD_OBJECT_GRAPH];
+    item->buffers = info->objects[NGD_OBJECT_BUFFER];
+    item->buffer_bytes = info->bytes;
+    item->sequences = info->objects[NGD_OBJECT_SEQUENCE];
+    item->requests = info->requests;
+    item->device_us = (uint64_t)(info->device_time / NGD_USEC);
+    item->broken = info->broken;
+    item->runs = info->runs;
+    list->items[list->n++] = item;
+}
+
+static void list_sessions(struct ngd_call *call, const void *msg)
+{
+    struct ngd_sessions *sessions = call->daemon->sessions;
+    Npugraph__V1__ListSessionsResponse r = NPUGRAPH__V1__LIST_SESSIONS_RESPONSE__INIT;
+    struct session_list list = {.call = call, .arena = &call->arena, .cap = ngd_sessions_count(sessions) + 16};
+
+    (void)msg;
+    list.items = ngd_arena_calloc(&call->arena, list.cap, sizeof(*list.items));
+    if (!list.items) {
+        no_memory(call);
+        return;
+    }
+    ngd_sessions_for_each(sessions, take_session, &list);
+    if (list.failed) {
+        no_memory(call);
+        return;
+    }
+    r.n_sessions = list.n;
+    r.sessions = list.items;
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- ListShares ------------------------------------------------------------------------------------------ */
+
+/* The number of shares is known only after a walk, and a walk holds a lock: filled while there is room, grown outside.
+ */
+struct share_list {
+    const struct ngd_identity *who;
+    struct ngd_arena *arena;
+    struct ngd_identities *identities;
+    Npugraph__V1__ShareInfo **items;
+    size_t n, cap, seen;
+    bool failed;
+};
+
+static Npugraph__V1__Timing *make_timing(struct ngd_arena *arena, const struct ngd_split *split)
+{
+    Npugraph__V1__Timing *t = ngd_arena_alloc(arena, sizeof(*t));
+
+    if (t)
+        ngd_timing_fill(t, split);
+    return t;
+}
+
+/* False: no memory. */
+static bool fill_quotas(struct share_list *list, const struct ngd_share_stats *stats, Npugraph__V1__ShareInfo *item)
+{
+    struct ngd_quota_usage usage[NGD_QUOTA_KINDS];
+    Npugraph__V1__QuotaInfo *infos;
+
+    if (!item->identity || !ngd_identities_usage(list->identities, stats, usage))
+        return item->identity != NULL;
+    infos = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*infos));
+    item->quotas = ngd_arena_calloc(list->arena, NGD_QUOTA_KINDS, sizeof(*item->quotas));
+    if (!infos || !item->quotas)
+        return false;
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
+        npugraph__v1__quota_info__init(&infos[i]);
+        infos[i].name = borrow(ngd_quota_name((ngd_quota_t)i));
+        infos[i].used = usage[i].used;
+        infos[i].limit = usage[i].limit;
+        infos[i].refused = usage[i].refused;
+        infos[i].bytes = ngd_quota_is_bytes((ngd_quota_t)i);
+        item->quotas[item->n_quotas++] = &infos[i];
+    }
+    return true;
+}
+
+static void take_share(void *ctx, const struct ngd_share_stats *stats)
+{
+    struct share_list *list = ctx;
+    Npugraph__V1__ShareInfo *item;
+
+    if (!list->who->admin && strcmp(list->who->name, stats->name) != 0)
+        return;
+    if (list->seen++ >= list->cap)
+        return;
+    item = ngd_arena_alloc(list->arena, sizeof(*item));
+    if (!item) {
+        list->failed = true;
+        return;
+    }
+    npugraph__v1__share_info__init(item);
+    item->identity = ngd_arena_strdup(list->arena, stats->name); /* the share may go before the answer is packed */
+    item->weight = stats->weight;
+    item->queue_limit = stats->queue_limit;
+    item->waiting = stats->waiting;
+    item->device_us = (uint64_t)(stats->used / NGD_USEC);
+    item->device_percent = stats->device_percent;
+    item->held_us = (uint64_t)(stats->held / NGD_USEC);
+    item->replays = stats->replays;
+    item->timing = make_timing(list->arena, &stats->split);
+    list->failed |= item->timing == NULL || !fill_quotas(list, stats, item);
+    list->items[list->n++] = item;
+}
+
+#define SHARES_SPARE 16 /* that may come between two walks */
+
+static bool take_shares(struct ngd_sched *sched, struct share_list *list)
+{
+    do {
+        list->cap = list->seen + SHARES_SPARE;
+        list->n = list->seen = 0;
+        list->items = ngd_arena_calloc(list->arena, list->cap, sizeof(*list->items));
+        if (!list->items)
+            return false;
+        ngd_share_for_each(sched, take_share, list);
+    } while (list->seen > list->cap && !list->failed);
+    return !list->failed;
+}
+
+static void list_shares(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__ListSharesResponse r = NPUGRAPH__V1__LIST_SHARES_RESPONSE__INIT;
+    struct share_list list = {.who = call->identity, .arena = &call->arena, .identities = call->daemon->identities};
+
+    (void)msg;
+    if (!take_shares(call->daemon->sched, &list)) {
+        no_memory(call);
+        return;
+    }
+    r.n_shares = list.n;
+    r.shares = list.items;
+    ngd_call_reply(call, &r.base);
+}
+
+/* ---- Drain ----------------------------------------------------------------------------------------------- */
+
+static void drain(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__DrainRequest *q = msg;
+    Npugraph__V1__DrainResponse r = NPUGRAPH__V1__DRAIN_RESPONSE__INIT;
+    char identity[NGD_LOG_VALUE_MAX];
+    struct ngd_diag diag;
+
+    if (!call->identity->admin) {
+        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
+                     "%s may not drain the daemon; its own user, root and admin-identities may", call->identity->name);
+        ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
+        return;
+    }
+    if (q->grace_ms > GRACE_MAX_MS) {
+        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "grace_ms is %u; at most %u", q->grace_ms, GRACE_MAX_MS);
+        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+        return;
+    }
+    ngd_notice("daemon", "drain asked for by identity=%s", ngd_log_value(call->identity->name, identity));
+    ngd_drain_begin(call->daemon->drain, (ngd_nsec_t)q->grace_ms * NGD_MSEC, q->stay);
+    ngd_call_reply(call, &r.base);
+}
+
+const struct ngd_rpc_ops ngd_rpc_admin_status = {.request = status};
+const struct ngd_rpc_ops ngd_rpc_admin_stats = {.request = stats};
+const struct ngd_rpc_ops ngd_rpc_admin_devices = {.request = devices};
+const struct ngd_rpc_ops ngd_rpc_admin_list_sessions = {.request = list_sessions};
+const struct ngd_rpc_ops ngd_rpc_admin_list_shares = {.request = list_shares};
+const struct ngd_rpc_ops ngd_rpc_admin_drain = {.request = drain};

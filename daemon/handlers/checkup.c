@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin.ExamineDevice: a checkup takes seconds, so it runs on a job thread. A device that did not open is opened for
+ * it. */
+#include "daemon/daemon.h"
+#include "daemon/device_list.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "devices/checkup.h"
+#include "proto/npugraph.pb-c.h"
+
+#include <string.h>
+
+struct checkup_call {
+    struct ngd_job job;
+    struct ngd_call *call;
+    struct ngd_device *dev; /* or: */
+    const struct ngd_refused_device *refused;
+    struct ngd_checkup *report;
+};
+
+static char *borrow(const char *text)
+{
+    return (char *)(uintptr_t)text;
+}
+
+static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceResponse *r)
+{
+    const struct ngd_checkup *report = c->report;
+
+    r->steps = ngd_arena_calloc(&c->call->life, report->n_steps + 1u, sizeof(*r->steps));
+    for (uint32_t i = 0; r->steps && i < report->n_steps; i++) {
+        Npugraph__V1__DoctorStep *m = ngd_arena_calloc(&c->call->life, 1, sizeof(*m));
+
+        if (!m)
+            return false;
+        npugraph__v1__doctor_step__init(m);
+        m->name = borrow(report->steps[i].name);
+        m->verdict = borrow(report->steps[i].verdict);
+        m->text = borrow(report->steps[i].text);
+        m->nanoseconds = (uint64_t)report->steps[i].took;
+        r->steps[r->n_steps++] = m;
+    }
+    return r->steps != NULL;
+}
+
+static void examine(struct ngd_job *job)
+{
+    struct checkup_call *c = ngd_container_of(job, struct checkup_call, job);
+    struct ngd_strbuf description, capabilities; /* not in `c`, which goes with the call */
+    Npugraph__V1__ExamineDeviceResponse r = NPUGRAPH__V1__EXAMINE_DEVICE_RESPONSE__INIT;
+
+    ngd_strbuf_init(&description);
+    ngd_strbuf_init(&capabilities);
+    if (c->dev) {
+        ngd_device_checkup(c->dev, c->report);
+        ngd_strbuf_append(&description, ngd_device_info(c->dev)->description);
+        ngd_device_describe(c->dev, &capabilities);
+    } else {
+        ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &description, &capabilities);
+    }
+    r.device = borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
+    r.description = borrow(ngd_strbuf_str(&description));
+    r.version = borrow(PACKAGE_VERSION);
+    r.capabilities = borrow(ngd_strbuf_str(&capabilities));
+    r.healthy = c->report->healthy;
+    r.verdict = c->report->verdict;
+    if (fill_steps(c, &r) && !description.failed && !capabilities.failed)
+        ngd_call_reply(c->call, &r.base);
+    else
+        ngd_call_fail(c->call, NGD_ERR_NO_MEMORY, NULL);
+    ngd_strbuf_fini(&description);
+    ngd_strbuf_fini(&capabilities);
+}
+
+/* One that is open, or one that was refused at the start. */
+static ngd_status_t find(struct checkup_call *c, const struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < d->n_devices && !c->dev; i++)
+        if (*name == '\0' || strcmp(ngd_device_info(d->devices[i])->name, name) == 0)
+            c->dev = d->devices[i];
+    if (!c->dev)
+        c->refused = ngd_device_list_find_refused(d, name);
+    if (c->dev || c->refused)
+        return NGD_OK;
+    return ngd_diag_set(
+        diag, NGD_ERR_NOT_FOUND,
+        "there is no device \"%.40s\", neither open (npugraphctl devices lists those) nor refused when the "
+        "daemon started; name it in the daemon's options (device)",
+        name);
+}
+
+static void examine_device(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ExamineDeviceRequest *q = msg;
+    struct checkup_call *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+    struct ngd_diag diag = {0};
+
+    if (c)
+        c->report = ngd_arena_calloc(&call->life, 1, sizeof(*c->report));
+    if (!c || !c->report) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    if (call->identity->admin)
+        find(c, call->daemon, q->device, &diag);
+    else
+        ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
+                     "%s may not examine devices; the daemon's own user, root and admin-identities may",
+                     call->identity->name);
+    if (diag.status) {
+        ngd_call_fail(call, diag.status, &diag);
+        return;
+    }
+    c->call = call;
+    c->job.fn = examine;
+    c->job.slow = true;
+    ngd_jobs_add_for(call->daemon->jobs, &c->job, call->identity->key);
+}
+
+const struct ngd_rpc_ops ngd_rpc_admin_examine_device = {.request = examine_device};

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sequences.Generate: tokens come from a worker and go out at once; while a message is being sent, those that follow
+ * are collected and go out together. What is collected is bounded by max_tokens.
+ */
+#include "base/lock.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/logprobs.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/handlers/sequences.h"
+#include "daemon/handlers/timing.h"
+#include "daemon/rpc/turn.h"
+#include "daemon/session.h"
+#include "proto/npugraph.pb-c.h"
+
+#define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
+
+struct generation {
+    struct ngd_call *call;
+    struct ngd_sequence_object *object; /* a reference */
+    uint32_t room;                      /* tokens that may come */
+    struct ngd_mutex lock;
+    int32_t *waiting NGD_GUARDED_BY(lock); /* room for all that may come */
+    uint32_t n_waiting NGD_GUARDED_BY(lock);
+    uint32_t position NGD_GUARDED_BY(lock);
+    struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last of them; NULL: not wanted */
+    uint32_t n_logprobs NGD_GUARDED_BY(lock);
+    bool timed NGD_GUARDED_BY(lock);        /* it was asked for */
+    ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: tokens could not be sent, and none is sent after them */
+    struct ngd_split so_far NGD_GUARDED_BY(lock);
+    struct ngd_split split; /* of the thread that calls back */
+};
+
+static ngd_status_t try_send(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+{
+    Npugraph__V1__GenerateResponse m = NPUGRAPH__V1__GENERATE_RESPONSE__INIT;
+    struct ngd_logprob_list list;
+    Npugraph__V1__Timing timing;
+    ngd_status_t status = ngd_logprob_list_make(g->logprobs, g->n_logprobs, &list);
+
+    if (status != NGD_OK)
+        return status;
+    m.logprobs = list.items;
+    m.n_logprobs = list.n;
+    m.tokens = g->waiting;
+    m.n_tokens = g->n_waiting;
+    m.position = g->position;
+    m.finish = (char *)(uintptr_t)finish;
+    ngd_timing_fill(&timing, &g->so_far);
+    m.timing = g->timed ? &timing : NULL;
+    status = ngd_call_send(g->call, &m.base);
+    ngd_logprob_list_free(&list);
+    return status;
+}
+
+/* What the client does not get ends the generation with an error: a shorter text must not look like a whole one. */
+static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+{
+    if (g->lost == NGD_OK)
+        g->lost = try_send(g, finish);
+    if (g->lost != NGD_OK && *finish == '\0')
+        ngd_seq_cancel(g->object->seq);
+    g->n_waiting = g->n_logprobs = 0;
+}
+
+static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
+                     const struct ngd_logprobs *logprobs)
+{
+    struct generation *g = user;
+
+    (void)seq;
+    ngd_mutex_lock(&g->lock);
+    g->waiting[g->n_waiting++] = token;
+    g->position = position;
+    g->so_far = g->split;
+    if (logprobs && g->logprobs)
+        g->logprobs[g->n_logprobs++] = *logprobs;
+    if (ngd_call_unsent(g->call) == 0 || g->n_logprobs == LOGPROBS_ROOM)
+        send_waiting(g, "");
+    ngd_mutex_unlock(&g->lock);
+}
+
+static void sent(struct ngd_call *call)
+{
+    struct generation *g = call->state;
+
+    if (!g)
+        return;
+    ngd_mutex_lock(&g->lock);
+    if (g->n_waiting && ngd_call_unsent(call) == 0)
+        send_waiting(g, "");
+    ngd_mutex_unlock(&g->lock);
+}
+
+static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct generation *g = user;
+    struct ngd_call *call = g->call;
+
+    (void)seq;
+    ngd_mutex_lock(&g->lock);
+    g->so_far = g->split;
+    if (status == NGD_OK)
+        send_waiting(g, finish);
+    if (g->lost != NGD_OK) { /* that is why it was cancelled, if it was */
+        status = g->lost;
+        diag = NULL;
+    }
+    ngd_mutex_unlock(&g->lock);
+    if (status == NGD_OK)
+        ngd_call_finish(call);
+    else
+        ngd_call_fail(call, status, diag);
+}
+
+/* Room for what may be collected. */
+static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logprobs, bool timed)
+{
+    int32_t *waiting = ngd_arena_calloc(&g->call->life, tokens + 1u, sizeof(*waiting));
+    struct ngd_logprobs *lp = logprobs ? ngd_arena_calloc(&g->call->life, LOGPROBS_ROOM, sizeof(*lp)) : NULL;
+
+    if (!waiting || (logprobs && !lp))
+        return NGD_ERR_NO_MEMORY;
+    ngd_mutex_lock(&g->lock);
+    g->waiting = waiting;
+    g->logprobs = lp;
+    g->timed = timed;
+    ngd_mutex_unlock(&g->lock);
+    return NGD_OK;
+}
+
+static ngd_status_t read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room,
+                                struct ngd_generate_params *params, struct ngd_diag *diag)
+{
+    ngd_generate_params_init(params);
+    params->max_tokens = room < q->max_tokens ? room : q->max_tokens;
+    params->ignore_stop = q->ignore_stop;
+    params->stop_tokens = q->stop_tokens;
+    params->n_stop_tokens = q->n_stop_tokens < UINT32_MAX ? (uint32_t)q->n_stop_tokens : UINT32_MAX;
+    params->want_logprobs = q->logprobs != NULL;
+    params->top = q->logprobs ? q->logprobs->top : 0;
+    return ngd_sequence_priority(q->priority, true, &params->priority, diag);
+}
+
+static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    struct generation *g = call->state;
+    struct ngd_generate_params params;
+    ngd_status_t status = read_params(msg, g->room, &params, diag);
+
+    params.split = &g->split;
+    return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
+}
+
+static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)
+{
+    struct generation *g = ngd_arena_calloc(&call->life, 1, sizeof(*g));
+    struct ngd_model_stats model;
+    struct ngd_turn turn;
+    ngd_status_t status;
+
+    if (!g)
+        return NGD_ERR_NO_MEMORY;
+    if (q->max_tokens == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens must be 1 or more");
+    status = ngd_sequence_get(call->session, q->sequence, &g->object, diag);
+    if (status != NGD_OK)
+        return status;
+    g->call = call;
+    ngd_mutex_init(&g->lock, NGD_RANK_OBJECTS);
+    call->state = g;
+    ngd_model_stats(ngd_seq_model(g->object->seq), &model);
+    g->room = q->max_tokens < model.max_context
+                  ? q->max_tokens
+                  : model.max_context + 1; /* the last token chosen needs no place in the context */
+    status = make_room(g, g->room, q->logprobs != NULL, q->timing);
+    turn = (struct ngd_turn){.seq = g->object->seq, .msg = q, .begin = begin, .fail = ngd_call_fail};
+    return status ? status : ngd_turn_take(call, &turn, diag);
+}
+
+static void request(struct ngd_call *call, const void *msg)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status = start(call, msg, &diag);
+
+    if (status != NGD_OK)
+        ngd_call_fail(call, status, &diag);
+}
+
+static void cancelled(struct ngd_call *call)
+{
+    struct generation *g = call->state;
+
+    if (g)
+        ngd_seq_cancel(g->object->seq);
+}
+
+static void release(struct ngd_call *call)
+{
+    struct generation *g = call->state;
+
+    if (!g)
+        return;
+    call->state = NULL;
+    ngd_object_unref(&g->object->base);
+    ngd_mutex_fini(&g->lock);
+}
+
+const struct ngd_rpc_ops ngd_rpc_sequences_generate = {
+    .request = request, .sent = sent, .cancelled = cancelled, .release = release};

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Graphs.CreateGroup, JoinRanks, ListGroups: devices whose graphs run collectives together. */
+#include "daemon/access.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/rpc/call_job.h"
+#include "daemon/session.h"
+#include "proto/npugraph.pb-c.h"
+#include "scheduler/run/sched.h"
+
+/* ---- create ---------------------------------------------------------------------------------------------- */
+
+static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__CreateGroupRequest *q,
+                               struct ngd_group **group_p, struct ngd_diag *diag)
+{
+    struct ngd_device *devices[NGD_GROUP_MAX_RANKS];
+    struct ngd_group_params params = {.name = q->name, .devices = devices, .n = (uint32_t)q->n_devices};
+    ngd_status_t status = NGD_OK;
+
+    if (q->n_devices > NGD_GROUP_MAX_RANKS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%.64s\" has %zu devices; a group has 2 to %d",
+                            q->name, q->n_devices, NGD_GROUP_MAX_RANKS);
+    for (size_t i = 0; i < q->n_devices && status == NGD_OK; i++) {
+        if (q->devices[i][0] == '\0') /* no default: each is named */
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %zu of group \"%.64s\" has no name", i,
+                                q->name);
+        status = ngd_sched_find_device(call->daemon->sched, q->devices[i], &devices[i], diag);
+    }
+    return status ? status : ngd_group_create(call->daemon->sched, &params, group_p, diag);
+}
+
+/* Makes the devices meet for the first time, which may take seconds: never on a thread that receives calls. */
+static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+{
+    Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
+    struct ngd_group_object *o;
+    struct ngd_group *group;
+    ngd_status_t status = make_group(call, msg, &group, diag);
+
+    if (status != NGD_OK)
+        return status;
+    o = ngd_group_object_create(group);
+    status = o ? ngd_session_add(call->session, &o->base, &reply.group, diag) : NGD_ERR_NO_MEMORY;
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_object_unref(o ? &o->base : NULL);
+    return status;
+}
+
+static void create(struct ngd_call *call, const void *msg)
+{
+    ngd_call_job_add(call->daemon->jobs, call, msg, run_create, NGD_CALL_JOB_SLOW);
+}
+
+const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create};
+
+/* ---- join ------------------------------------------------------------------------------------------------ */
+
+struct join {
+    struct ngd_binding *bindings[NGD_GROUP_MAX_RANKS]; /* references */
+    uint32_t n;
+};
+
+static ngd_status_t collect(struct ngd_call *call, const Npugraph__V1__JoinRanksRequest *q, struct join *j,
+                            struct ngd_diag *diag)
+{
+    if (q->n_graphs > NGD_GROUP_MAX_RANKS)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%zu graphs are named; a group has at most %d ranks",
+                            q->n_graphs, NGD_GROUP_MAX_RANKS);
+    for (; j->n < q->n_graphs; j->n++) {
+        struct ngd_object *o;
+        ngd_status_t status = ngd_session_get(call->session, q->graphs[j->n], NGD_OBJECT_GRAPH, &o, diag);
+
+        if (status != NGD_OK)
+            return status;
+        j->bindings[j->n] = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
+        ngd_object_unref(o);
+    }
+    return NGD_OK;
+}
+
+static ngd_status_t add_gang(struct ngd_call *call, struct ngd_binding *gang, Npugraph__V1__JoinRanksResponse *reply,
+                             struct ngd_diag *diag)
+{
+    struct ngd_graph_object *o = ngd_graph_object_create(gang);
+    ngd_status_t status = NGD_ERR_NO_MEMORY;
+
+    if (!o)
+        return status;
+    reply->generation = ngd_binding_generation(gang);
+    status = ngd_session_add(call->session, &o->base, &reply->graph, diag);
+    if (status != NGD_OK)
+        ngd_object_unref(&o->base);
+    return status;
+}
+
+static void join(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__JoinRanksResponse reply = NPUGRAPH__V1__JOIN_RANKS_RESPONSE__INIT;
+    const Npugraph__V1__JoinRanksRequest *q = msg;
+    struct ngd_binding *gang = NULL;
+    struct join j = {.n = 0};
+    struct ngd_diag diag = {0};
+    ngd_status_t status = collect(call, q, &j, &diag);
+
+    if (status == NGD_OK)
+        status = ngd_gang_create(j.bindings, j.n, q->replicated, &gang, &diag);
+    if (status == NGD_OK)
+        status = add_gang(call, gang, &reply, &diag);
+    while (j.n > 0)
+        ngd_binding_unref(j.bindings[--j.n]);
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, &diag);
+}
+
+const struct ngd_rpc_ops ngd_rpc_groups_join = {.once = true, .request = join};
+
+/* ---- list ------------------------------------------------------------------------------------------------ */
+
+struct listed {
+    struct ngd_group *group; /* a reference */
+    uint64_t id, session;
+};
+
+struct listing {
+    const struct ngd_identity *who;
+    struct listed *items; /* NULL: they are only counted */
+    size_t n, room;
+    uint64_t session; /* at hand */
+};
+
+static void hold(void *ctx, uint64_t id, struct ngd_object *object)
+{
+    struct listing *l = ctx;
+
+    if (object->kind != NGD_OBJECT_GROUP)
+        return;
+    l->room += !l->items;
+    if (!l->items || l->n == l->room)
+        return;
+    l->items[l->n++] =
+        (struct listed){ngd_group_ref(ngd_container_of(object, struct ngd_group_object, base)->group), id, l->session};
+}
+
+static void hold_all(void *ctx, struct ngd_session *session)
+{
+    struct listing *l = ctx;
+
+    if (!ngd_may_manage(l->who, ngd_session_identity(session)))
+        return;
+    l->session = ngd_session_id(session);
+    ngd_session_for_each(session, hold, l);
+}
+
+static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct listed *item)
+{
+    Npugraph__V1__GroupInfo *m = ngd_arena_calloc(&call->life, 1, sizeof(*m));
+    const uint32_t n = ngd_group_size(item->group);
+    struct ngd_group_stats stats;
+
+    if (!m)
+        return NULL;
+    ngd_group_stats(item->group, &stats);
+    npugraph__v1__group_info__init(m);
+    m->group = call->session && ngd_session_id(call->session) == item->session ? item->id : 0;
+    m->session = m->group || call->identity->admin ? item->session : 0;
+    m->name = ngd_arena_strdup(&call->life, ngd_group_name(item->group));
+    m->state = (char *)(uintptr_t)(stats.closed.status ? "closed" : "open");
+    m->reason = ngd_arena_strdup(&call->life, stats.closed.status ? stats.closed.text : "");
+    m->replays = stats.replays;
+    m->resets = stats.resets;
+    m->devices = ngd_arena_calloc(&call->life, n, sizeof(*m->devices));
+    if (!m->name || !m->reason || !m->devices)
+        return NULL;
+    for (; m->n_devices < n; m->n_devices++) {
+        const struct ngd_device *dev = ngd_group_device(item->group, (uint32_t)m->n_devices);
+
+        m->devices[m->n_devices] = ngd_arena_strdup(&call->life, ngd_device_info(dev)->name);
+        if (!m->devices[m->n_devices])
+            return NULL;
+    }
+    return m;
+}
+
+static void list(struct ngd_call *call, const void *msg)
+{
+    Npugraph__V1__ListGroupsResponse reply = NPUGRAPH__V1__LIST_GROUPS_RESPONSE__INIT;
+    struct listing l = {.who = call->identity};
+    ngd_status_t status = NGD_OK;
+
+    (void)msg;
+    ngd_sessions_for_each(call->daemon->sessions, hold_all, &l);
+    l.items = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*l.items));
+    reply.groups = ngd_arena_calloc(&call->life, l.room + 1, sizeof(*reply.groups));
+    if (!l.items || !reply.groups) {
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+        return;
+    }
+    ngd_sessions_for_each(call->daemon->sessions, hold_all, &l);
+    for (size_t i = 0; i < l.n; i++) {
+        Npugraph__V1__GroupInfo *m = describe(call, &l.items[i]);
+
+        if (m)
+            reply.groups[reply.n_groups++] = m;
+        else
+            status = NGD_ERR_NO_MEMORY;
+        ngd_group_unref(l.items[i].group);
+    }
+    if (status == NGD_OK)
+        ngd_call_reply(call, &reply.base);
+    else
+        ngd_call_fail(call, status, NULL);
+}
+
+const struct ngd_rpc_ops ngd_rpc_groups_list = {.request = list};

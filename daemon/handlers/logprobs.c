@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/handlers/logprobs.h"
+
+#include "base/mem.h"
+
+/* One entry with the most that it can name. */
+struct entry {
+    Npugraph__V1__Logprobs message;
+    Npugraph__V1__TokenLogprob top[NGD_LOGPROBS_MAX];
+    Npugraph__V1__TokenLogprob *top_list[NGD_LOGPROBS_MAX];
+};
+
+static void fill(struct entry *e, const struct ngd_logprobs *lp)
+{
+    npugraph__v1__logprobs__init(&e->message);
+    e->message.token = lp->token;
+    e->message.logprob = lp->logprob;
+    e->message.top = e->top_list;
+    e->message.n_top = lp->n_top;
+    for (uint32_t i = 0; i < lp->n_top; i++) {
+        npugraph__v1__token_logprob__init(&e->top[i]);
+        e->top[i].token = lp->top[i].token;
+        e->top[i].logprob = lp->top[i].logprob;
+        e->top_list[i] = &e->top[i];
+    }
+}
+
+ngd_status_t ngd_logprob_list_make(const struct ngd_logprobs *lp, size_t n, struct ngd_logprob_list *list_p)
+{
+    struct entry *entries;
+
+    *list_p = (struct ngd_logprob_list){0};
+    if (!lp || !n)
+        return NGD_OK;
+    entries = ngd_calloc(n, sizeof(*entries) + sizeof(*list_p->items));
+    if (!entries)
+        return NGD_ERR_NO_MEMORY;
+    list_p->items = (Npugraph__V1__Logprobs **)(void *)(entries + n);
+    list_p->n = n;
+    for (size_t i = 0; i < n; i++) {
+        fill(&entries[i], &lp[i]);
+        list_p->items[i] = &entries[i].message;
+    }
+    return NGD_OK;
+}
+
+void ngd_logprob_list_free(struct ngd_logprob_list *list)
+{
+    if (list->n)
+        ngd_free(list->items[0]); /* the first entry's message is where the memory begins */
+    *list = (struct ngd_logprob_list){0};
+}
+
+ngd_status_t ngd_sequence_priority(uint32_t value, bool own, ngd_priority_t *priority_p, struct ngd_diag *diag)
+{
+    static const ngd_priority_t classes[] = {NGD_PRIORITY_NORMAL, NGD_PRIORITY_HIGH, NGD_PRIORITY_LOW,
+                                             NGD_PRIORITY_NORMAL};
+
+    if (value >= sizeof(classes) / sizeof(classes[0]))
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "priority is %u; it must be 0 (%s), 1 (high), 2 (low) or 3 (normal)", (unsigned)value,
+                            own ? "the sequence's own" : "normal");
+    *priority_p = own && value == 0 ? NGD_PRIORITY_OWN : classes[value];
+    return NGD_OK;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_HANDLERS_REPLAY_READ_H
+#define NGD_DAEMON_HANDLERS_REPLAY_READ_H
+
+/*
+ * A ReplayRequest, read from its bytes without a copy of its inputs. Pure: knows neither calls nor graphs.
+ * Memory: arrays are the arena's, inputs and names point into the bytes. Bounds: daemon/rpc/wire_bounds.def.
+ */
+#include "base/mem.h"
+#include "scheduler/run/sched.h"
+
+struct ngd_replay_message {
+    uint64_t graph, tag, generation, priority, stream;
+    bool eager, timing;
+    struct ngd_event_name wait_event, record_event;
+    uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
+    int64_t *symbols;
+    struct ngd_span *inputs;
+    struct ngd_host_value *hosts;
+    uint32_t *outputs;
+    struct ngd_input_type *types; /* NULL = unsaid */
+};
+
+/* MALFORMED_MESSAGE; INVALID_ARGUMENT for more than any graph takes; NO_MEMORY. */
+ngd_status_t ngd_replay_read(struct ngd_arena *arena, const uint8_t *data, size_t n, struct ngd_replay_message *m,
+                             struct ngd_diag *diag);
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Admin.StartTimeline, StopTimeline, ReadTimeline. */
+#include "base/log.h"
+#include "daemon/daemon.h"
+#include "daemon/handlers/methods.h"
+#include "daemon/identity.h"
+#include "proto/npugraph.pb-c.h"
+#include "scheduler/record/timeline.h"
+#include <string.h>
+
+#define PAGE_BYTES (256u << 10) /* about; an event more fits any max-message */
+
+/* False: it may not, and that was the answer. A timeline shows what all clients do. */
+static bool may(struct ngd_call *call)
+{
+    struct ngd_diag diag;
+
+    if (call->identity->admin)
+        return true;
+    ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
+                 "%s may not record what clients do; the daemon's own user, root and admin-identities may",
+                 call->identity->name);
+    ngd_call_fail(call, NGD_ERR_PERMISSION_DENIED, &diag);
+    return false;
+}
+
+static void start(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StartTimelineRequest *q = msg;
+    Npugraph__V1__StartTimelineResponse r = NPUGRAPH__V1__START_TIMELINE_RESPONSE__INIT;
+    char identity[NGD_LOG_VALUE_MAX];
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    if (!may(call))
+        return;
+    r.events = q->events ? q->events : NGD_TIMELINE_EVENTS;
+    status = ngd_timeline_start(call->daemon->sched, r.events, &diag);
+    if (status) {
+        ngd_call_fail(call, status, &diag);
+        return;
+    }
+    ngd_notice("daemon", "timeline started by identity=%s", ngd_log_value(call->identity->name, identity));
+    ngd_call_reply(call, &r.base);
+}
+
+static void stop(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__StopTimelineRequest *q = msg;
+    Npugraph__V1__StopTimelineResponse r = NPUGRAPH__V1__STOP_TIMELINE_RESPONSE__INIT;
+    struct ngd_timeline_status status;
+
+    if (!may(call))
+        return;
+    ngd_timeline_stop(call->daemon->sched, q->discard, &status);
+    r.was_on = status.on;
+    r.events = status.kept;
+    r.lost = status.lost;
+    ngd_call_reply(call, &r.base);
+}
+
+static ngd_status_t find_form(const char *name, ngd_timeline_form_t *form_p, struct ngd_diag *diag)
+{
+    for (int i = 0; i < NGD_TIMELINE_FORMS; i++) {
+        if (strcmp(*name ? name : "chrome", ngd_timeline_form_names[i]) == 0) {
+            *form_p = (ngd_timeline_form_t)i;
+            return NGD_OK;
+        }
+    }
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: chrome, arrivals", name);
+}
+
+static void read_page(struct ngd_call *call, const void *msg)
+{
+    const Npugraph__V1__ReadTimelineRequest *q = msg;
+    Npugraph__V1__ReadTimelineResponse r = NPUGRAPH__V1__READ_TIMELINE_RESPONSE__INIT;
+    ngd_timeline_form_t form = NGD_TIMELINE_CHROME;
+    struct ngd_diag diag = {0};
+    struct ngd_strbuf sb;
+    ngd_status_t status;
+
+    if (!may(call))
+        return;
+    ngd_strbuf_init(&sb);
+    status = find_form(q->form, &form, &diag);
+    if (status == NGD_OK)
+        status = ngd_timeline_print(call->daemon->sched, form, q->begin, PAGE_BYTES, &sb, &r.next, &diag);
+    if (status == NGD_OK) {
+        r.text = (char *)(uintptr_t)ngd_strbuf_str(&sb);
+        ngd_call_reply(call, &r.base);
+    } else {
+        ngd_call_fail(call, status, diag.text[0] ? &diag : NULL);
+    }
+    ngd_strbuf_fini(&sb);
+}
+
+const struct ngd_rpc_ops ngd_rpc_admin_start_timeline = {.request = start};
+const struct ngd_rpc_ops ngd_rpc_admin_stop_timeline = {.request = stop};
+const struct ngd_rpc_ops ngd_rpc_admin_read_timeline = {.request = read_page};

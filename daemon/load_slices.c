@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/load_slices.h"
+
+#include "base/mem.h"
+#include <inttypes.h>
+#include <string.h>
+
+static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_safetensor *t,
+                                const struct ngd_load_slice *s, struct ngd_diag *diag)
+{
+    if (s->dim < t->rank && s->begin >= 0 && s->begin < s->end && s->end <= t->shape[s->dim])
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "%.300s: tensor %.200s has no slice %" PRId64 " to %" PRId64 " of dimension %" PRIu32
+                        ": it has %" PRIu32 " dimensions, and %" PRId64 " there",
+                        load->path, t->name, s->begin, s->end, s->dim, t->rank,
+                        s->dim < t->rank ? t->shape[s->dim] : 0);
+}
+
+/* Its shape and bytes, of all of it or of slice s. */
+static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_load_slice *s,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status = s ? check_slice(load, t->tensor, s, diag) : NGD_OK;
+
+    if (status != NGD_OK)
+        return status;
+    memcpy(t->shape, t->tensor->shape, sizeof(t->shape));
+    t->bytes = t->tensor->bytes;
+    if (!s || s->end - s->begin == t->shape[s->dim])
+        return NGD_OK;
+    t->slice = s;
+    t->bytes = t->bytes / (uint64_t)t->shape[s->dim] * (uint64_t)(s->end - s->begin);
+    t->shape[s->dim] = s->end - s->begin;
+    return NGD_OK;
+}
+
+/* The tensors that are wanted, in the order of their names, or of the file. */
+static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
+{
+    const size_t n = load->n_names ? load->n_names : load->index.n;
+
+    if (n > load->index.n || load->n_slices > load->index.n)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%.300s has %zu tensors, so %zu names and %zu slices are more than one of each", load->path,
+                            load->index.n, load->n_names, load->n_slices);
+    load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
+    if (!load->tensors)
+        return NGD_ERR_NO_MEMORY;
+    for (; load->n_tensors < n; load->n_tensors++) {
+        const size_t i = load->n_tensors;
+        const struct ngd_safetensor *t =
+            load->n_names ? ngd_safetensors_find(&load->index, load->names[i]) : &load->index.items[i];
+
+        if (!t)
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING, "%.300s has no tensor %.200s", load->path,
+                                load->names[i]);
+        load->tensors[i].tensor = t;
+    }
+    return NGD_OK;
+}
+
+/* What a load wants of one tensor of the file. */
+struct want {
+    const struct ngd_load_slice *slice;
+    bool wanted;
+};
+
+/* Gives each tensor its slice. Each slice is of a tensor that is wanted, which has no other. */
+static ngd_status_t choose_slices(const struct ngd_load *load, struct want *wants, struct ngd_diag *diag)
+{
+    for (size_t i = 0; i < load->n_tensors; i++)
+        wants[load->tensors[i].tensor - load->index.items].wanted = true;
+    for (size_t i = 0; i < load->n_slices; i++) {
+        const char *name = load->slices[i].name;
+        const struct ngd_safetensor *t = ngd_safetensors_find(&load->index, name);
+        struct want *w = t ? &wants[t - load->index.items] : NULL;
+
+        if (!w || !w->wanted)
+            return ngd_diag_set(
+                diag, NGD_ERR_TENSOR_MISSING,
+                "%.300s: a slice of tensor %.200s is asked for, which is not among those that are loaded", load->path,
+                name);
+        if (w->slice)
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.300s: two slices of tensor %.200s are asked for",
+                                load->path, name);
+        w->slice = &load->slices[i];
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_load_choose(struct ngd_load *load, struct ngd_diag *diag)
+{
+    ngd_status_t status = choose_names(load, diag);
+    struct want *wants = status == NGD_OK ? NGD_NEW_N(struct want, load->index.n + 1) : NULL;
+
+    if (status == NGD_OK)
+        status = wants ? choose_slices(load, wants, diag) : NGD_ERR_NO_MEMORY;
+    for (size_t i = 0; status == NGD_OK && i < load->n_tensors; i++) {
+        struct ngd_loaded *t = &load->tensors[i];
+
+        status = choose_part(load, t, wants[t->tensor - load->index.items].slice, diag);
+    }
+    ngd_free(wants);
+    return status;
+}
+
+struct ngd_load_runs ngd_load_runs(const struct ngd_loaded *t)
+{
+    const struct ngd_safetensor *x = t->tensor;
+    struct ngd_load_runs r = {.n = 1, .offset = x->offset, .bytes = x->bytes, .stride = x->bytes};
+
+    if (!t->slice || x->bytes == 0)
+        return r;
+    for (uint32_t i = 0; i < t->slice->dim; i++)
+        r.n *= (uint64_t)x->shape[i];
+    r.stride = x->bytes / r.n;
+    r.bytes = t->bytes / r.n;
+    r.offset += r.stride / (uint64_t)x->shape[t->slice->dim] * (uint64_t)t->slice->begin;
+    return r;
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/rpc/repeat.h"
+
+#include "base/digest.h"
+#include "base/mem.h"
+#include "daemon/answers.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "daemon/jobs.h"
+#include "daemon/rpc/rpc_call.h"
+#include "daemon/rpc/rpc_method.h"
+#include "daemon/session.h"
+
+struct repeat {
+    struct ngd_call_wrap wrap;
+    struct ngd_asker asker;
+    struct ngd_call *call;
+    const void *msg; /* what the handler gets, or would get */
+    bool leads;      /* its end is told to the table; of the call's owner */
+    struct ngd_job job;
+};
+
+static struct repeat *of_asker(struct ngd_asker *asker)
+{
+    return asker ? ngd_container_of(asker, struct repeat, asker) : NULL;
+}
+
+static struct repeat *of_call(const struct ngd_call *call)
+{
+    return ngd_container_of(call->wrap, struct repeat, wrap);
+}
+
+/* ---- a repetition ---- */
+
+static void repeat_answer(struct ngd_call *call, const uint8_t *data, size_t n)
+{
+    struct ngd_diag diag = {0};
+
+    if (!data) {
+        ngd_diag_set(
+            &diag, NGD_ERR_ALREADY_EXISTS,
+            "the first call with this request id was served, but its answer of %zu bytes was too large to keep; "
+            "do not repeat it, ask for the state of what it changed",
+            n);
+        ngd_call_fail(call, NGD_ERR_ALREADY_EXISTS, &diag);
+    } else if (call->method->kind == NGD_RPC_UNARY) {
+        ngd_call_reply_encoded(call, data, n);
+    } else {
+        ngd_status_t status = ngd_call_send_encoded(call, data, n);
+
+        if (status == NGD_OK)
+            ngd_call_finish(call);
+        else
+            ngd_call_fail(call, status, NULL);
+    }
+}
+
+static void refuse_reuse(struct ngd_call *call)
+{
+    struct ngd_diag diag = {0};
+
+    ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
+                 "request id \"%s\" belongs to an earlier call with another request; take a new id for a new request",
+                 call->request_id);
+    ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
+}
+
+/* ---- the end of a leader ---- */
+
+static void succeeded(struct ngd_call *call, const uint8_t *data, size_t n)
+{
+    struct repeat *r = of_call(call);
+    struct ngd_list waiting;
+    struct ngd_asker *other;
+
+    if (!r->leads)
+        return;
+    r->leads = false;
+    ngd_list_init(&waiting);
+    ngd_answers_succeeded(ngd_session_answers(call->session), &r->asker, data, n, &waiting);
+    while ((other = ngd_asker_pop(&waiting)))
+        repeat_answer(of_asker(other)->call, data, n);
+}
+
+static void serve(struct ngd_job *job)
+{
+    const struct repeat *r = ngd_container_of(job, struct repeat, job);
+
+    if (atomic_load(&r->call->cancelled))
+        ngd_call_fail(r->call, NGD_ERR_CANCELLED, NULL);
+    else
+        r->call->method->ops->request(r->call, r->msg);
+}
+
+static void promote(struct repeat *r)
+{
+    r->leads = true;
+    atomic_store(&r->wrap.unserved, false);
+    r->job.fn = serve;
+    ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
+}
+
+static void failed(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct repeat *r = of_call(call), *next;
+    struct ngd_list waiting;
+    struct ngd_asker *other;
+
+    if (!r->leads)
+        return;
+    r->leads = false;
+    ngd_list_init(&waiting);
+    next = of_asker(
+        ngd_answers_failed(ngd_session_answers(call->session), &r->asker, atomic_load(&call->cancelled), &waiting));
+    if (next)
+        promote(next);
+    while ((other = ngd_asker_pop(&waiting)))
+        ngd_call_fail(of_asker(other)->call, status, diag);
+}
+
+/* ---- the beginning ---- */
+
+/* The message for the handler, as long-lived as the call: a raw one is on the caller's stack. NULL: out of memory. */
+static const void *keep_message(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg)
+{
+    struct ngd_raw_message *kept;
+
+    if (!ngd_method_is_raw(call->method))
+        return msg;
+    kept = ngd_arena_alloc(&call->life, sizeof(*kept));
+    if (kept)
+        *kept = *raw;
+    return kept;
+}
+
+static struct repeat *wrap(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg)
+{
+    struct repeat *r = ngd_arena_calloc(&call->life, 1, sizeof(*r));
+
+    if (!r)
+        return NULL;
+    r->wrap.succeeded = succeeded;
+    r->wrap.failed = failed;
+    /* Before the table knows it: from then on others may answer it. */
+    atomic_init(&r->wrap.unserved, true);
+    r->asker.method = call->method;
+    r->asker.request_id = call->request_id;
+    ngd_list_init(&r->asker.link);
+    r->call = call;
+    r->msg = keep_message(call, raw, msg);
+    if (!r->msg)
+        return NULL;
+    call->wrap = &r->wrap;
+    return r;
+}
+
+static void lead(struct repeat *r)
+{
+    r->leads = true;
+    atomic_store(&r->wrap.unserved, false);
+}
+
+bool ngd_repeat_begin(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg)
+{
+    ngd_answer_place_t place = NGD_ANSWER_NO_MEMORY;
+    struct repeat *r;
+    uint8_t *data = NULL;
+    size_t n = 0;
+
+    if (!call->method->ops->once || !call->session || call->request_id[0] == '\0')
+        return true;
+    r = wrap(call, raw, msg);
+    if (r)
+        place = ngd_answers_begin(ngd_session_answers(call->session), &r->asker, ngd_hash64(raw->data, raw->n, 0),
+                                  &data, &n);
+    if (place == NGD_ANSWER_LEADS)
+        lead(r);
+    else if (place == NGD_ANSWER_GIVEN)
+        repeat_answer(call, data, n);
+    else if (place == NGD_ANSWER_REUSED)
+        refuse_reuse(call);
+    else if (place == NGD_ANSWER_NO_MEMORY)
+        ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
+    ngd_free(data);
+    return place == NGD_ANSWER_LEADS;
+}

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One RPC from arrival to status: its life, its beginning and its end. rpc_recv.c has the messages that arrive,
+ * rpc_send.c those that go out.
+ *
+ *   posted -> open -> [message with the handler -> answered]* -> finished -> status out -> released
+ *
+ * The batches of a call:
+ *
+ *   - close: RECV_CLOSE, alone, from the start: it is how a cancellation is seen while work is going on;
+ *   - recv: streams; the first is {SEND_INITIAL_METADATA, RECV_MESSAGE}; LOCKSTEP's answers are {SEND_MESSAGE,
+ * RECV_MESSAGE}, one event per step;
+ *   - send: SERVER_STREAM and DUPLEX; one message, the next waits in a queue;
+ *   - status: {[SEND_INITIAL_METADATA], [SEND_MESSAGE], SEND_STATUS}, once.
+ *
+ * After a cancellation gRPC still takes batches and completes them without success; nothing here depends on it.
+ */
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/tsan.h"
+#include "daemon/daemon.h"
+#include "daemon/identity.h"
+#include "daemon/rpc/rpc_int.h"
+#include "daemon/session.h"
+#include "proto/google_rpc.pb-c.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ARENA_BLOCK     2048
+#define REASON_KEY      "npugraph-reason"
+#define DETAILS_KEY     "grpc-status-details-bin"
+#define ERROR_DOMAIN    "npugraph.v1"
+#define ERROR_INFO_TYPE "type.googleapis.com/google.rpc.ErrorInfo"
+
+/* ---- life ---------------------------------------------------------------------------------------------- */
+
+static void on_close(struct rpc_call *call, bool ok);
+static void on_status(struct rpc_call *call, bool ok);
+static const struct ngd_stream_ops stream_ops;
+
+static void init(struct rpc_call *call, struct rpc_calls *calls)
+{
+    memset(call, 0, sizeof(*call));
+    call->calls = calls;
+    call->pub.daemon = calls->daemon;
+    ngd_mutex_init(&call->lock, NGD_RANK_STREAM_CALL);
+    ngd_arena_init(&call->pub.arena, ARENA_BLOCK);
+    ngd_arena_init(&call->pub.life, ARENA_BLOCK);
+    ngd_list_init(&call->member.open_link);
+    call->pub.stream.ops = &stream_ops;
+    ngd_list_init(&call->pub.stream.link);
+    grpc_metadata_array_init(&call->metadata);
+    grpc_call_details_init(&call->details);
+    call->on_close = (struct rpc_tag){on_close, call};
+    call->on_recv = (struct rpc_tag){rpc_on_recv, call};
+    call->on_send = (struct rpc_tag){rpc_on_send, call};
+    call->on_status = (struct rpc_tag){on_status, call};
+}
+
+static void destroy(struct rpc_call *call)
+{
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_call_details_destroy(&call->details);
+    ngd_arena_fini(&call->pub.arena);
+    ngd_arena_fini(&call->pub.life);
+    ngd_mutex_fini(&call->lock);
+    ngd_free(call);
+}
+
+static struct rpc_call *of_member(struct rpc_member *member)
+{
+    return member ? ngd_container_of(member, struct rpc_call, member) : NULL;
+}
+
+struct rpc_call *rpc_call_take(struct rpc_calls *calls)
+{
+    struct rpc_call *call = of_member(rpc_calls_take(calls));
+
+    if (!call) {
+        call = NGD_NEW(struct rpc_call);
+        if (!call)
+            return NULL;
+        init(call, calls);
+    }
+    atomic_store(&call->member.refs, 1);
+    atomic_fetch_add_explicit(&calls->live, 1, memory_order_relaxed);
+    return call;
+}
+
+void rpc_call_release(struct rpc_call *call)
+{
+    struct rpc_calls *calls = call->calls;
+
+    if (call->admitted)
+        rpc_calls_leave(calls);
+    call->admitted = false;
+    call->pub.method = NULL;
+    if (!rpc_calls_keep(calls, &call->member))
+        destroy(call);
+    atomic_fetch_sub_explicit(&calls->live, 1, memory_order_release); /* last: who stops the server waits for it */
+}
+
+void rpc_call_empty_pool(struct rpc_calls *calls)
+{
+    struct rpc_call *call;
+
+    while ((call = of_member(rpc_calls_take(calls))))
+        destroy(call);
+}
+
+static void ref(struct rpc_call *call)
+{
+    atomic_fetch_add_explicit(&call->member.refs, 1, memory_order_relaxed);
+}
+
+void rpc_call_drop_message(struct rpc_call *call)
+{
+    if (call->message) {
+        grpc_byte_buffer_destroy(call->message);
+        call->message = NULL;
+    }
+    ngd_free(call->flat);
+    call->flat = NULL;
+    ngd_charge_end(&call->charge);
+    ngd_arena_trim(&call->pub.arena, RPC_KEEP_STREAM);
+}
+
+void rpc_call_drop_reserved(struct rpc_call *call)
+{
+    if (call->has_reserved)
+        grpc_slice_unref(call->reserved);
+    call->has_reserved = false;
+}
+
+/* What one use of the object left behind; the object itself goes back to the pool. No other thread has it now. */
+static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
+{
+    rpc_call_drop_message(call);
+    rpc_call_drop_reserved(call);
+    while (call->out_head) {
+        struct rpc_out *out = call->out_head;
+
+        call->out_head = out->next;
+        grpc_byte_buffer_destroy(out->buffer);
+        ngd_free(out);
+    }
+    call->out_tail = NULL;
+    if (call->received)
+        grpc_byte_buffer_destroy(call->received);
+    if (call->payload)
+        grpc_byte_buffer_destroy(call->payload);
+    call->received = call->payload = NULL;
+    ngd_free(call->end_text);
+    call->end_text = NULL;
+    call->state = (struct rpc_state){0};
+    call->counted_busy = false;
+    call->end_status = call->lost = NGD_OK;
+    call->member.end_asked = false;
+    ngd_arena_trim(&call->pub.arena, ARENA_BLOCK); /* hundreds of these objects wait for calls */
+    ngd_arena_trim(&call->pub.life, ARENA_BLOCK);
+    call->pub.state = NULL;
+    call->pub.request_id[0] = '\0';
+    call->pub.wrap = NULL;
+    call->pub.session = ngd_session_unref(call->pub.session);
+    if (call->withdrawn)
+        atomic_fetch_sub(&call->pub.identity->withdrawn, 1);
+    call->withdrawn = false;
+    call->pub.identity = ngd_identity_unref(call->pub.identity);
+}
+
+void rpc_call_unref(struct rpc_call *call)
+{
+    if (atomic_fetch_sub_explicit(&call->member.refs, 1, memory_order_acq_rel) != 1)
+        return;
+    if (call->pub.method && call->pub.method->ops->release)
+        call->pub.method->ops->release(&call->pub);
+    scrub(call);
+    if (call->core) {
+        grpc_call_unref(call->core);
+        call->core = NULL;
+    }
+    rpc_call_release(call);
+}
+
+struct ngd_call *ngd_call_ref(struct ngd_call *pub)
+{
+    ref(rpc_call_of(pub));
+    return pub;
+}
+
+void ngd_call_unref(struct ngd_call *pub)
+{
+    if (pub)
+        rpc_call_unref(rpc_call_of(pub));
+}
+
+/* Starts a batch with a reference of its own. gRPC refuses only what is our mistake; the call is given up then. */
+bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag)
+{
+    static struct ngd_log_limit limit;
+    grpc_call_error error;
+
+    ref(call);
+    NGD_TSAN_GIVE(tag);
+    error = grpc_call_start_batch(call->core, ops, n, tag, NULL);
+    if (error == GRPC_CALL_OK)
+        return true;
+    ngd_log_limited(&limit, NGD_LOG_ERROR, "rpc", "gRPC refused a batch: %s", grpc_call_error_to_string(error));
+    grpc_call_cancel(call->core, NULL);
+    rpc_call_unref(call);
+    return false;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------- */
+
+static void log_failure(struct rpc_call *call, ngd_status_t status, const char *text)
+{
+    static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
+    /* A client that gives up is not worth a line each; the others are, up to what a log can take. */
+    ngd_log_level_t level = status == NGD_ERR_CANCELLED ? NGD_LOG_DEBUG : NGD_LOG_INFO;
+    const char *path = call->pub.method ? call->pub.method->path : "unknown method";
+    char identity[NGD_LOG_VALUE_MAX], peer[NGD_LOG_VALUE_MAX];
+
+    if (level > ngd_log_get_level())
+        return;
+    ngd_log_limited(&limit, level, "rpc", "%s failed: status=%d reason=%s session=%llu identity=%s peer=%s: %s", path,
+                    ngd_status_grpc(status), ngd_status_name(status),
+                    (unsigned long long)(call->pub.session ? ngd_session_id(call->pub.session) : 0),
+                    ngd_log_value(call->pub.identity ? call->pub.identity->name : NULL, identity),
+                    ngd_log_value(call->pub.peer, peer), text);
+}
+
+static void account(struct rpc_call *call, ngd_status_t status, const char *text)
+{
+    const struct ngd_method *method = call->pub.method;
+
+    ngd_metric_row_add(call->calls->rows[call->method_index], 1);
+    if (method && method->kind == NGD_RPC_UNARY)
+        ngd_metric_observe(NGD_M_RPC_SECONDS, ngd_now() - call->pub.arrived);
+    if (status != NGD_OK) {
+        ngd_metric_row_add(ngd_metric_row(NGD_M_RPC_ERRORS, ngd_status_name(status)), 1);
+        log_failure(call, status, text);
+    }
+}
+
+/* google.rpc.Status with an ErrorInfo, as grpc-status-details-bin carries it. */
+static grpc_slice make_details(ngd_status_t status, const char *text)
+{
+    Google__Rpc__ErrorInfo info = GOOGLE__RPC__ERROR_INFO__INIT;
+    Google__Rpc__DetailAny any = GOOGLE__RPC__DETAIL_ANY__INIT, *list[1] = {&any};
+    Google__Rpc__Status message = GOOGLE__RPC__STATUS__INIT;
+    uint8_t packed[256];
+    grpc_slice slice;
+
+    info.reason = (char *)(uintptr_t)ngd_status_name(status);
+    info.domain = (char *)(uintptr_t)ERROR_DOMAIN;
+    any.type_url = (char *)(uintptr_t)ERROR_INFO_TYPE;
+    any.value.data = packed;
+    any.value.len = google__rpc__error_info__get_packed_size(&info) <= sizeof(packed)
+                        ? google__rpc__error_info__pack(&info, packed)
+                        : 0;
+    message.code = ngd_status_grpc(status);
+    message.message = (char *)(uintptr_t)text;
+    message.n_details = 1;
+    message.details = list;
+    slice = grpc_slice_malloc(google__rpc__status__get_packed_size(&message));
+    google__rpc__status__pack(&message, GRPC_SLICE_START_PTR(slice));
+    return slice;
+}
+
+static void put_trailing(struct rpc_call *call, ngd_status_t status, const char *text)
+{
+    call->status_details = grpc_slice_from_copied_string(text);
+    memset(call->trailing, 0, sizeof(call->trailing));
+    call->trailing[0].key = grpc_slice_from_static_string(REASON_KEY);
+    call->trailing[0].value = grpc_slice_from_static_string(ngd_status_name(status));
+    call->trailing[1].key = grpc_slice_from_static_string(DETAILS_KEY);
+    call->trailing[1].value = make_details(status, text);
+    call->n_trailing = 2;
+}
+
+void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock)
+{
+    if (call->counted_busy)
+        rpc_calls_count_busy(call->calls, -1);
+    call->counted_busy = false;
+}
+
+/* Whoever claims the end sends the status, without the lock; later callers are told no. */
+bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
+{
+    if (!rpc_state_claim(&call->state))
+        return false;
+    call->begins_with_end = rpc_state_begin(&call->state);
+    rpc_call_uncount_busy(call);
+    return true;
+}
+
+/* The status batch, with a last message or none (taken). Only for who claimed the end. */
+void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char *text,
+                          grpc_byte_buffer *last) NGD_NO_THREAD_SAFETY
+{
+    grpc_op ops[3] = {0}, *op = ops;
+
+    account(call, status, text);
+    if (call->begins_with_end)
+        (op++)->op = GRPC_OP_SEND_INITIAL_METADATA;
+    if (last) {
+        op->op = GRPC_OP_SEND_MESSAGE;
+        (op++)->data.send_message.send_message = last;
+    }
+    call->last_buffer = last;
+    op->op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+    op->data.send_status_from_server.status = (grpc_status_code)ngd_status_grpc(status);
+    call->n_trailing = 0;
+    if (status != NGD_OK) {
+        put_trailing(call, status, text);
+        op->data.send_status_from_server.status_details = &call->status_details;
+        op->data.send_status_from_server.trailing_metadata = call->trailing;
+        op->data.send_status_from_server.trailing_metadata_count = call->n_trailing;
+    }
+    op++;
+    rpc_call_start(call, ops, (size_t)(op - ops), &call->on_status);
+}
+
+/* The status that ngd_call_end left, after the queue or the answer. */
+void rpc_call_send_end_status(struct rpc_call *call, grpc_byte_buffer *last) NGD_NO_THREAD_SAFETY
+{
+    ngd_status_t status = call->end_status;
+
+    rpc_call_send_status(call, status, call->end_text ? call->end_text : ngd_status_text(status), last);
+}
+
+void rpc_call_end(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last)
+{
+    bool mine;
+
+    ngd_mutex_lock(&call->lock);
+    mine = rpc_call_claim_end(call);
+    ngd_mutex_unlock(&call->lock);
+    if (mine)
+        rpc_call_send_status(call, status, text, last);
+    else if (last)
+        grpc_byte_buffer_destroy(last);
+}
+
+void rpc_call_fail(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag)
+{
+    const char *text = diag && diag->status != NGD_OK && diag->text[0] ? diag->text : ngd_status_text(status);
+
+    if (status == NGD_OK)
+        status = NGD_ERR_INTERNAL; /* a failure must not look like an empty success */
+    rpc_call_end(call, status, text, NULL);
+}
+
+/* The handler's reference, where it has one, goes with its answer. */
+void rpc_call_give_to_handler(struct rpc_call *call)
+{
+    ref(call);
+    ngd_mutex_lock(&call->lock);
+    rpc_state_owe(&call->state);
+    ngd_mutex_unlock(&call->lock);
+}
+
+void rpc_call_handler_done(struct rpc_call *call)
+{
+    bool owed;
+
+    ngd_mutex_lock(&call->lock);
+    owed = rpc_state_answered(&call->state);
+    ngd_mutex_unlock(&call->lock);
+    if (owed)
+        rpc_call_unref(call);
+}
+
+/* Who wraps the call hears of its end first. */
+void rpc_call_succeeded(struct rpc_call *call, const uint8_t *data, size_t n)
+{
+    if (call->pub.wrap)
+        call->pub.wrap->succeeded(&call->pub, data, n);
+}
+
+void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct rpc_call *call = rpc_call_of(pub);
+
+    if (pub->wrap)
+        pub->wrap->failed(pub, status, diag);
+    rpc_call_fail(call, status, diag);
+    rpc_call_handler_done(call);
+}
+
+/* Nobody waits for the answer any more: a handler that still owes it should hurry. */
+static void tell_handler(struct rpc_call *call)
+{
+    const struct ngd_method *method = call->pub.method;
+    bool tell;
+
+    ngd_mutex_lock(&call->lock);
+    tell = rpc_state_tell(&call->state, method ? method->kind : NGD_RPC_UNARY);
+    ngd_mutex_unlock(&call->lock);
+    if (!tell)
+        return;
+    atomic_store(&call->pub.cancelled, true);
+    if (method->ops->cancelled && !(call->pub.wrap && atomic_load(&call->pub.wrap->unserved)))
+        method->ops->cancelled(&call->pub);
+}
+
+/* The thread that started the end still read these after it had left our code, before gRPC told of the end. */
+static void drop_end(struct rpc_call *call)
+{
+    NGD_TSAN_UNSEEN_BEGIN();
+    if (call->last_buffer)
+        grpc_byte_buffer_destroy(call->last_buffer);
+    call->last_buffer = NULL;
+    if (call->n_trailing) {
+        grpc_slice_unref(call->status_details);
+        grpc_slice_unref(call->trailing[1].value);
+    }
+    call->n_trailing = 0;
+    NGD_TSAN_UNSEEN_END();
+}
+
+static void on_status(struct rpc_call *call, bool ok)
+{
+    (void)ok;
+    drop_end(call);
+    if (call->pub.method && call->pub.method->kind != NGD_RPC_UNARY) {
+        rpc_calls_closed(call->calls, &call->member);
+        if (call->pub.session)
+            ngd_session_detach(call->pub.session, &call->pub.stream);
+        tell_handler(call);
+    }
+    rpc_call_unref(call);
+}
+
+static void on_close(struct rpc_call *call, bool ok)
+{
+    (void)ok; /* always; the flag is the information */
+    if (call->close_flag) {
+        atomic_store(&call->pub.cancelled, true);
+        call->withdrawn = call->pub.identity != NULL;
+        if (call->withdrawn)
+            atomic_fetch_add(&call->pub.identity->withdrawn, 1);
+        tell_handler(call);
+    }
+    rpc_call_unref(call);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------------- */
+
+static void start_close(struct rpc_call *call)
+{
+    grpc_op op = {0};
+
+    op.op = GRPC_OP_RECV_CLOSE_ON_SERVER;
+    op.data.recv_close_on_server.cancelled = &call->close_flag;
+    rpc_call_start(call, &op, 1, &call->on_close);
+}
+
+static void start_stream(struct rpc_call *call)
+{
+    grpc_op ops[2] = {0};
+
+    ngd_mutex_lock(&call->lock);
+    if (call->state.end != RPC_END_ENDED) {
+        ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
+        ops[1].op = GRPC_OP_RECV_MESSAGE;
+        ops[1].data.recv_message.recv_message = &call->received;
+        rpc_state_begin(&call->state);
+        rpc_call_start(call, ops, 2, &call->on_recv);
+    }
+    ngd_mutex_unlock(&call->lock);
+}
+
+static void count_work(struct rpc_call *call)
+{
+    if (call->pub.method->class != NGD_RPC_WORK || call->pub.method->kind == NGD_RPC_LOCKSTEP)
+        return;
+    ngd_mutex_lock(&call->lock);
+    call->counted_busy = true;
+    ngd_mutex_unlock(&call->lock);
+    rpc_calls_count_busy(call->calls, 1);
+}
+
+static void open_admitted(struct rpc_call *call)
+{
+    ngd_rpc_kind_t kind = call->pub.method->kind;
+
+    count_work(call);
+    if (kind != NGD_RPC_UNARY) {
+        rpc_calls_opened(call->calls, &call->member);
+        if (call->pub.session)
+            ngd_session_attach(call->pub.session, &call->pub.stream);
+    }
+    if (kind != NGD_RPC_UNARY && kind != NGD_RPC_SERVER_STREAM) {
+        start_stream(call);
+        return;
+    }
+    call->message = call->payload;
+    call->payload = NULL;
+    if (call->message)
+        rpc_deliver(call);
+    else
+        rpc_call_fail(call, NGD_ERR_MALFORMED_MESSAGE, NULL);
+}
+
+void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag)
+{
+    call->close_flag = 0;
+    atomic_store(&call->pub.cancelled, false);
+    start_close(call);
+    if (status == NGD_OK)
+        open_admitted(call);
+    else
+        rpc_call_fail(call, status, diag);
+    rpc_call_unref(call); /* the posted request's */
+}
+
+/* ---- as a session's stream ----------------------------------------------------------------------------- */
+
+static struct ngd_call *of_stream(struct ngd_stream *stream)
+{
+    return ngd_container_of(stream, struct ngd_call, stream);
+}
+
+static void stream_ref(struct ngd_stream *stream)
+{
+    ngd_call_ref(of_stream(stream));
+}
+
+static void stream_unref(struct ngd_stream *stream)
+{
+    ngd_call_unref(of_stream(stream));
+}
+
+static ngd_status_t stream_send(struct ngd_stream *stream, const ProtobufCMessage *msg)
+{
+    return ngd_call_send(of_stream(stream), msg);
+}
+
+static void stream_finish(struct ngd_stream *stream)
+{
+    ngd_call_finish(of_stream(stream));
+}
+
+static void stream_end(struct ngd_stream *stream, ngd_status_t status, const char *text)
+{
+    ngd_call_end(of_stream(stream), status, text);
+}
+
+static const struct ngd_stream_ops stream_ops = {
+    .ref = stream_ref, .unref = stream_unref, .send = stream_send, .finish = stream_finish, .end = stream_end};

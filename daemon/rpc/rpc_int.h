@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_RPC_RPC_INT_H
+#define NGD_DAEMON_RPC_RPC_INT_H
+
+/*
+ * The whole call, with its gRPC side: one object in rpc_call.c, rpc_recv.c and rpc_send.c, which rpc_server.c makes.
+ *
+ * References of a call: one per outstanding batch; the handler's, which it gives up with its answer (UNARY and
+ * SERVER_STREAM: for the call; LOCKSTEP: for each message); those of others (ngd_call_ref). The RECV_CLOSE batch is
+ * outstanding from the start to the end, so a call outlives its cancellation.
+ *
+ * gRPC wants one starter of batches per call at a time. `lock` is that: batches are started under it, except the
+ * status (whoever claimed the end starts it, and nobody starts a send after) and receives of DUPLEX and CLIENT_STREAM
+ * calls, which only the receiving thread starts (gRPC allows sends and receives to be synchronised apart). gRPC never
+ * calls back into us, so the lock is safe to hold there.
+ */
+#include "base/charge.h"
+#include "base/lock.h"
+#include "daemon/rpc/rpc_call.h"
+#include "daemon/rpc/rpc_calls.h"
+#include "daemon/rpc/rpc_method.h"
+#include "daemon/rpc/rpc_state.h"
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/grpc.h>
+
+#define RPC_FLAT_ARENA  (64u << 10)  /* a message in pieces is put together in the arena up to this, else on the heap */
+#define RPC_KEEP_STREAM (128u << 10) /* of its arena a stream keeps this from one message to the next */
+#define RPC_CHARGE_FROM (64u << 10)  /* messages above this are charged; others are bounded by the number of calls */
+
+struct rpc_call;
+struct rpc_cq;
+
+struct rpc_tag {
+    void (*fn)(struct rpc_call *call, bool ok);
+    struct rpc_call *call;
+};
+
+struct rpc_out {
+    struct rpc_out *next;
+    grpc_byte_buffer *buffer;
+};
+
+struct rpc_call {
+    struct ngd_call pub;
+    struct rpc_member member;
+    struct rpc_calls *calls;
+    struct rpc_cq *cq;   /* rpc_server.c */
+    size_t method_index; /* the number of methods: the generic request */
+    grpc_call *core;     /* NULL while the request is posted */
+    struct rpc_tag on_new, on_close, on_recv, on_send, on_status;
+
+    /* Filled by gRPC on arrival. */
+    gpr_timespec deadline;
+    grpc_metadata_array metadata;
+    grpc_call_details details;
+    grpc_byte_buffer *payload;
+    int close_flag;
+
+    /* The message with the handler. Receiving thread, then the owner. */
+    grpc_byte_buffer *received, *message;
+    uint8_t *flat;            /* NULL unless the message had to be copied into one piece */
+    struct ngd_charge charge; /* of a large message */
+    grpc_slice reserved;
+    bool has_reserved;
+
+    struct ngd_mutex lock;
+    struct rpc_state state NGD_GUARDED_BY(lock);
+    bool begins_with_end;                   /* of who claimed the end: the initial metadata goes with the status */
+    bool counted_busy NGD_GUARDED_BY(lock); /* a drain waits for it */
+    ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: why a message was not queued */
+    ngd_status_t end_status NGD_GUARDED_BY(lock); /* ENDING: the status to come */
+    char *end_text NGD_GUARDED_BY(lock);
+    struct rpc_out *out_head NGD_GUARDED_BY(lock), *out_tail NGD_GUARDED_BY(lock);
+
+    /* Memory of the outstanding send and status batches. */
+    grpc_byte_buffer *sent_buffer, *last_buffer;
+    grpc_slice status_details;
+    grpc_metadata trailing[2];
+    size_t n_trailing;
+
+    bool admitted;  /* counted in flight */
+    bool withdrawn; /* counted so of its identity */
+};
+
+static inline struct rpc_call *rpc_call_of(struct ngd_call *call)
+{
+    return ngd_container_of(call, struct rpc_call, pub);
+}
+
+/* rpc_call.c */
+/* One of the pool, or a new one; NULL: out of memory. It has one reference, and counts as live. */
+struct rpc_call *rpc_call_take(struct rpc_calls *calls);
+/* The last reference is gone, or nobody has used it: back to the pool. */
+void rpc_call_release(struct rpc_call *call);
+void rpc_call_empty_pool(struct rpc_calls *calls);
+/* The call arrived and its method is known: watches for its end and hands it on, or refuses it with status. */
+void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag);
+/* Starts a batch with a reference of its own. False: the call was given up, gRPC refuses only what is our mistake. */
+bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag);
+void rpc_call_unref(struct rpc_call *call);
+void rpc_call_drop_message(struct rpc_call *call);
+void rpc_call_drop_reserved(struct rpc_call *call);
+/* The message is the handler's now, with a reference; and it has answered. */
+void rpc_call_give_to_handler(struct rpc_call *call);
+void rpc_call_handler_done(struct rpc_call *call);
+/* Tells who wraps the call. */
+void rpc_call_succeeded(struct rpc_call *call, const uint8_t *data, size_t n);
+void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock);
+/* Whoever claims the end sends the status, without the lock; later callers are told no. */
+bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock);
+/* The status batch, with a last message or none (taken). Only for who claimed the end. */
+void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last);
+/* The same with the status that ngd_call_end left. */
+void rpc_call_send_end_status(struct rpc_call *call, grpc_byte_buffer *last);
+/* Claims the end and sends it, unless it is claimed. */
+void rpc_call_end(struct rpc_call *call, ngd_status_t status, const char *text, grpc_byte_buffer *last);
+void rpc_call_fail(struct rpc_call *call, ngd_status_t status, const struct ngd_diag *diag);
+/* rpc_recv.c */
+void rpc_start_recv(struct rpc_call *call);
+void rpc_on_recv(struct rpc_call *call, bool ok);
+void rpc_deliver(struct rpc_call *call); /* the message that came, to the handler */
+ngd_status_t rpc_no_memory(struct ngd_diag *diag);
+/* rpc_send.c */
+void rpc_on_send(struct rpc_call *call, bool ok);
+
+#endif

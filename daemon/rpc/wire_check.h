@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DAEMON_RPC_WIRE_CHECK_H
+#define NGD_DAEMON_RPC_WIRE_CHECK_H
+
+/*
+ * Structural check of a message before protobuf-c unpacks it.
+ *
+ * Why: protobuf-c takes strings that are not UTF-8 or hold zero bytes, keeps unknown fields, and allocates for each
+ * two-byte element; a small message could grow a hundredfold. Here a message is counted first and refused when it
+ * has more than max_fields fields in all, or a repeated field has more elements than wire_bounds.def allows it
+ * (INVALID_ARGUMENT), so that unpacking is bounded by the size limit and these counts.
+ */
+#include "base/status.h"
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+
+struct ngd_wire_field;
+
+#define NGD_WIRE_MAX_FIELDS (1u << 18)
+
+/* The rows of wire_bounds.def, for messages that are read by hand. */
+enum {
+#define NGD_WIRE_BOUND(ID, message, number, most) NGD_WIRE_MOST_##ID = most,
+#include "daemon/rpc/wire_bounds.def"
+#undef NGD_WIRE_BOUND
+};
+
+ngd_status_t ngd_wire_check(const ProtobufCMessageDescriptor *desc, const void *data, size_t n, uint32_t max_fields,
+                            struct ngd_diag *diag);
+
+/* For messages that are read by hand: the most elements of a repeated field (0: none), and how many a field on the wire
+ * holds, packed or alone; more than `most` are not counted to the end. */
+uint32_t ngd_wire_most(const ProtobufCMessageDescriptor *desc, uint32_t number);
+uint32_t ngd_wire_count(const struct ngd_wire_field *field, bool is_packed, uint32_t most);
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "daemon/sandbox.h"
+
+#include "base/path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* How much an errno says of the file: that no path leads to it, that it is not there, why it cannot be read. */
+static int weight(int e)
+{
+    return e == EXDEV || e == ELOOP ? 0 : e == ENOENT || e == ENOTDIR ? 1 : 2;
+}
+
+/* The machine's trouble, which says nothing of the file. EAGAIN: others renamed files all the while. */
+static bool is_trouble(int e)
+{
+    return e == EMFILE || e == ENFILE || e == ENOMEM || e == EINTR || e == EIO || e == EAGAIN;
+}
+
+static ngd_status_t not_opened(int e, const char *path, struct ngd_diag *diag)
+{
+    if (weight(e) == 0)
+        return ngd_diag_set(diag, NGD_ERR_PATH_NOT_ALLOWED,
+                            "%.400s: not in one of the directories that the option models-dir allows (a link out of "
+                            "them counts as outside)",
+                            path);
+    if (weight(e) == 1)
+        return ngd_diag_set(diag, NGD_ERR_FILE_NOT_FOUND, "%.400s: no such file", path);
+    if (e == ENXIO) /* a socket */
+        return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
+    return ngd_diag_set(diag, e == EAGAIN ? NGD_ERR_UNAVAILABLE : ngd_status_from_errno(e),
+                        "%.400s cannot be opened%s: %s", path, is_trouble(e) ? " now" : "", strerror(e));
+}
+
+/* 0, or errno. A directory that is not there has no file in it. */
+static int open_in(const char *dir, const char *path, int *fd_p)
+{
+    char real[PATH_MAX];
+    const char *below;
+    int d, e;
+
+    if (!realpath(dir, real))
+        return weight(errno) == 1 ? EXDEV : errno;
+    below = ngd_path_below(dir, path);
+    if (!below)
+        below = ngd_path_below(real, path);
+    if (!below || below[0] == '\0')
+        return EXDEV;
+    d = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (d < 0)
+        return weight(errno) == 1 ? EXDEV : errno;
+    *fd_p = ngd_open_below(d, below);
+    e = *fd_p < 0 ? errno : 0;
+    close(d);
+    return e;
+}
+
+ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *path, int *fd_p, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+    int why = EXDEV;
+    struct stat sb;
+
+    for (size_t i = 0; i < dirs->n && why != 0 && !is_trouble(why); i++) {
+        const int e = open_in(dirs->items[i], path, fd_p);
+
+        if (e == 0 || is_trouble(e) || weight(e) > weight(why))
+            why = e;
+    }
+    if (why != 0)
+        return not_opened(why, path, diag);
+    status = NGD_OK;
+    if (fstat(*fd_p, &sb) != 0)
+        status = ngd_diag_set(diag, NGD_ERR_IO, "%.400s cannot be looked at: %s", path, strerror(errno));
+    else if (!S_ISREG(sb.st_mode))
+        status = ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
+    if (status != NGD_OK)
+        close(*fd_p);
+    return status;
+}

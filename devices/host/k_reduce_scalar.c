@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#define NGD_SIMD 1
-#include "devices/host/k_reduce_impl.h"

@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#define NGD_SIMD 8
-#include "devices/host/k_sample_impl.h"

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * npu.fused_infer_attention_score: which rows belong to which sequence, where its keys are, and the split of the work.
+ *
+ * The host lists come with every replay and the block table is data, so all of them are checked here before an
+ * address is made of them: lengths that do not fit, or a block outside the cache, end the call with INDEX_RANGE.
+ *
+ * Work is counted in units: one block of rows of one sequence with one key head. Every part walks the list of
+ * sequences, which is short, to find the units that are its own.
+ */
+#include "devices/host/kernels/k_attention.h"
+#include "base/mem.h"
+#include "devices/host/static.h"
+#include <math.h>
+#include <string.h>
+
+struct attention {
+    int64_t heads, kv_heads, group, d, dp;
+    int64_t row_block; /* rows of a sequence that are done together */
+    int64_t block_size, blocks, table_width, tokens;
+    int64_t q_row, q_head;                       /* bytes */
+    int64_t kv_block[2], kv_slot[2], kv_head[2]; /* bytes; keys, values */
+    int64_t table_row;                           /* elements */
+    int64_t y_row, y_head;                       /* bytes */
+    float scale;
+    ngd_dtype_t qt, ct;
+    uint32_t lengths, lengths_kv; /* host parameters */
+    uint64_t thread_workspace;
+    const struct ngd_attn_table *table;
+};
+
+/* ---- one unit ---------------------------------------------------------------------------------------- */
+
+struct unit {
+    int64_t row, rows;     /* of the query tensor */
+    int64_t keys;          /* that the first row sees; each later one sees one more */
+    int64_t head;          /* of the cache */
+    const int32_t *blocks; /* the sequence's row of the table */
+};
+
+/* Addresses of keys [begin, begin + n). */
+static bool find_keys(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
+                      const struct unit *u, int64_t begin, int64_t n, struct ngd_attn_scratch *s)
+{
+    const char *k = call->ptrs[1], *v = call->ptrs[2];
+
+    for (int64_t j = 0; j < n;) {
+        const int64_t at = begin + j, slot = at % a->block_size, block = u->blocks[at / a->block_size];
+        const int64_t run_of = a->block_size - slot < n - j ? a->block_size - slot : n - j;
+
+        if (block < 0 || block >= a->blocks) {
+            ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, block);
+            return false;
+        }
+        for (int64_t i = 0; i < run_of; i++, j++) {
+            s->k[j] = k + block * a->kv_block[0] + (slot + i) * a->kv_slot[0] + u->head * a->kv_head[0];
+            s->v[j] = v + block * a->kv_block[1] + (slot + i) * a->kv_slot[1] + u->head * a->kv_head[1];
+        }
+    }
+    return true;
+}
+
+static void begin_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
+                       struct ngd_attn_scratch *s)
+{
+    for (int64_t r = 0; r < u->rows; r++) {
+        for (int64_t g = 0; g < a->group; g++) {
+            const int64_t i = r * a->group + g;
+            const char *q = call->ptrs[0] + (u->row + r) * a->q_row + (u->head * a->group + g) * a->q_head;
+
+            a->table->load[a->qt](q, a->d, a->dp, a->scale, s->q + i * a->dp);
+            memset(s->o + i * a->dp, 0, (size_t)a->dp * sizeof(float));
+            s->max[i] = -INFINITY;
+            s->sum[i] = 0;
+        }
+    }
+}
+
+static void end_unit(const struct attention *a, const struct ngd_host_call *call, const struct unit *u,
+                     const struct ngd_attn_scratch *s)
+{
+    for (int64_t i = 0; i < u->rows * a->group; i++) {
+        char *y = call->ptrs[call->n_in] + (u->row + i / a->group) * a->y_row +
+                  (u->head * a->group + i % a->group) * a->y_head;
+
+        a->table->store[a->qt](s->o + i * a->dp, s->sum[i], a->d, y);
+    }
+}
+
+static void run_unit(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
+                     const struct unit *u)
+{
+    const int64_t queries = u->rows * a->group, total = u->keys + u->rows - 1;
+    struct ngd_attn_scratch s;
+    int64_t *count = ngd_attn_lay_out(&s, call->workspace + ngd_host_thread * a->thread_workspace,
+                                      (uint64_t)(a->row_block * a->group), (uint64_t)a->dp, false);
+
+    begin_unit(a, call, u, &s);
+    for (int64_t at = 0; at < total; at += NGD_ATTN_CHUNK) {
+        const int64_t n = total - at < NGD_ATTN_CHUNK ? total - at : NGD_ATTN_CHUNK;
+
+        if (!find_keys(a, call, run, u, at, n, &s))
+            return;
+        for (int64_t i = 0; i < queries; i++) {
+            const int64_t sees = u->keys + i / a->group - at;
+
+            count[i] = sees < 0 ? 0 : sees < n ? sees : n;
+        }
+        a->table->chunk[a->ct](&s, a->d, a->d, a->dp, queries, count);
+    }
+    end_unit(a, call, u, &s);
+}
+
+/* ---- sequences --------------------------------------------------------------------------------------- */
+
+struct sequences {
+    int64_t n;
+    const int64_t *end, *keys; /* host parameters */
+};
+
+/* Lengths that make sense together; false after ngd_host_fail. */
+static bool check_sequences(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run,
+                            struct sequences *q)
+{
+    const struct ngd_host_value *end = &run->hosts[a->lengths], *keys = &run->hosts[a->lengths_kv];
+    const int64_t rows = ngd_host_rows(call, run);
+    int64_t before = 0;
+
+    *q = (struct sequences){.n = end->n < keys->n ? end->n : keys->n, .end = end->values, .keys = keys->values};
+    for (int64_t i = 0; i < q->n; before = q->end[i++]) {
+        if (q->end[i] < before || q->end[i] > rows) {
+            ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, q->end[i]);
+            return false;
+        }
+        if (q->end[i] > before && (q->keys[i] < q->end[i] - before || q->keys[i] > a->table_width * a->block_size)) {
+            ngd_host_fail(call, run, NGD_ERR_INDEX_RANGE, q->keys[i]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int64_t units_of(const struct attention *a, const struct sequences *q, int64_t i)
+{
+    const int64_t rows = q->end[i] - (i ? q->end[i - 1] : 0);
+
+    return (rows + a->row_block - 1) / a->row_block * a->kv_heads;
+}
+
+/* The unit with that number among sequence i's. Later rows first: they take longest, and the short ones fill the gaps.
+ */
+static struct unit unit_of(const struct attention *a, const struct ngd_host_call *call, const struct sequences *q,
+                           int64_t i, int64_t number)
+{
+    const int64_t begin = i ? q->end[i - 1] : 0, rows = q->end[i] - begin;
+    const int64_t blocks = (rows + a->row_block - 1) / a->row_block, block = blocks - 1 - number / a->kv_heads;
+    const int64_t row = block * a->row_block;
+
+    return (struct unit){
+        .row = begin + row,
+        .rows = rows - row < a->row_block ? rows - row : a->row_block,
+        .keys = q->keys[i] - rows + row + 1,
+        .head = number % a->kv_heads,
+        .blocks = (const int32_t *)(const void *)call->ptrs[3] + i * a->table_row,
+    };
+}
+
+/* Rows that belong to no sequence. */
+static void clear_rest(const struct attention *a, const struct ngd_host_call *call, const struct ngd_host_run *run,
+                       const struct sequences *q)
+{
+    const int64_t used = q->n ? q->end[q->n - 1] : 0, rows = ngd_host_rows(call, run);
+
+    if (used < rows)
+        memset(call->ptrs[call->n_in] + used * a->y_row, 0, (size_t)((rows - used) * a->y_row));
+}
+
+static void attend(const struct attention *a, const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part,
+                   uint32_t parts)
+{
+    struct sequences q;
+    int64_t total = 0, begin, end, first = 0;
+
+    if (!check_sequences(a, call, run, &q))
+        return;
+    if (part == 0)
+        clear_rest(a, call, run, &q);
+    for (int64_t i = 0; i < q.n; i++)
+        total += units_of(a, &q, i);
+    ngd_host_split(total, 1, part, parts, &begin, &end);
+    for (int64_t i = 0; i < q.n && first < end; i++) {
+        const int64_t units = units_of(a, &q, i);
+
+        for (int64_t u = begin > first ? begin - first : 0; u < units && first + u < end; u++) {
+            const struct unit unit = unit_of(a, call, &q, i, u);
+
+            run_unit(a, call, run, &unit);
+        }
+        first += units;
+    }
+}
+
+#ifndef NGD_STATIC
+static void run_attention(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    attend(call->params, call, run, part, parts);
+}
+
+/* ---- capture ----------------------------------------------------------------------------------------- */
+
+static void set_caches(struct attention *a, const struct ngd_plan_tensor *const cache[2])
+{
+    for (int i = 0; i < 2; i++) {
+        const int64_t size = (int64_t)ngd_dtype_bytes(cache[i]->dtype);
+
+        a->kv_block[i] = cache[i]->strides[0] * size;
+        a->kv_slot[i] = cache[i]->strides[1] * size;
+        a->kv_head[i] = cache[i]->strides[2] * size;
+    }
+    a->blocks = cache[0]->dims[0];
+    a->ct = cache[0]->dtype;
+}
+
+static struct attention attention_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    const struct ngd_plan_tensor *q = ngd_call_in(plan, call, 0), *table = ngd_call_in(plan, call, 3);
+    const struct ngd_plan_tensor *cache[2] = {ngd_call_in(plan, call, 1), ngd_call_in(plan, call, 2)};
+    const int64_t size = (int64_t)ngd_dtype_bytes(q->dtype);
+    struct attention a = {
+        .heads = ngd_call_int(call, "num_heads"),
+        .kv_heads = ngd_call_int(call, "num_key_value_heads"),
+        .d = q->dims[2],
+        .dp = (q->dims[2] + 15) & ~(int64_t)15,
+        .block_size = ngd_call_int(call, "block_size"),
+        .table_width = table->dims[1],
+        .tokens = q->dims[0],
+        .q_row = q->strides[0] * size,
+        .q_head = q->strides[1] * size,
+        .table_row = table->strides[0],
+        .y_row = q->dims[1] * q->dims[2] * size,
+        .y_head = q->dims[2] * size,
+        .scale = (float)ngd_call_float(call, "scale"),
+        .qt = q->dtype,
+        .lengths = call->host[4],
+        .lengths_kv = call->host[5],
+    };
+
+    a.group = a.heads / a.kv_heads;
+    a.row_block = a.group < NGD_ATTN_QUERIES ? NGD_ATTN_QUERIES / a.group : 1;
+    set_caches(&a, cache);
+    a.thread_workspace = ngd_attn_scratch_bytes((uint64_t)(a.row_block * a.group), (uint64_t)a.dp, false);
+    return a;
+}
+
+static bool last_contiguous(const struct ngd_plan_tensor *t)
+{
+    return t->strides[t->rank - 1] == 1 || t->dims[t->rank - 1] == 1;
+}
+
+static ngd_status_t attention_select(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                     uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    struct attention a = attention_of(plan, call);
+
+    (void)diag;
+    for (uint32_t i = 0; i < 4; i++)
+        if (last_contiguous(ngd_call_in(plan, call, i)))
+            *strided_p |= 1u << i;
+    *workspace_p = a.thread_workspace * threads;
+    return NGD_OK;
+}
+
+/* For a context half as long as the table allows, up to 2048: the real one is not known before the replay. */
+static double cost_of(const struct attention *a, ngd_isa_t isa)
+{
+    const double limit = (double)a->table_width * (double)a->block_size / 2, context = limit < 2048 ? limit : 2048;
+    const double size = (double)ngd_dtype_bytes(a->ct);
+    const double read = 2 * context * (double)a->kv_heads * (double)a->d * size / 8;
+    const double math = 4 * context * (double)(a->tokens * a->heads * a->d) / (isa == NGD_ISA_SCALAR ? 1.5 : 20);
+
+    return 100 + (read > math ? read : math);
+}
+
+static ngd_status_t attention_prepare(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    struct attention *a = ngd_arena_alloc(p->arena, sizeof(*a));
+
+    if (!a)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
+    *a = attention_of(p->plan, p->call);
+    a->table = NGD_BY_ISA(p->isa, ngd_attn_table);
+    p->params = a;
+    p->fn = run_attention;
+    p->cost_ns = cost_of(a, p->isa);
+    return NGD_OK;
+}
+
+#define FIELD(field) NGD_STATIC_FIELD(struct attention, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(heads),       FIELD(kv_heads),  FIELD(group),      FIELD(d),
+    FIELD(dp),          FIELD(row_block), FIELD(block_size), FIELD(blocks),
+    FIELD(table_width), FIELD(tokens),    FIELD(q_row),      FIELD(q_head),
+    FIELD(kv_block),    FIELD(kv_slot),   FIELD(kv_head),    FIELD(table_row),
+    FIELD(y_row),       FIELD(y_head),    FIELD(scale),      FIELD(qt),
+    FIELD(ct),          FIELD(lengths),   FIELD(lengths_kv), FIELD(thread_workspace),
+};
+
+static bool attention_emit(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct attention *a = call->params;
+
+    ngd_strbuf_append(sb, "    static const struct attention p = {.table = &SIMD_NAME(ngd_attn_table), ");
+    ngd_static_emit_fields(sb, a, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "};\n    attend(&p, call, run, 0, 1);\n");
+    return true;
+}
+
+extern const struct ngd_host_kernel ngd_host_attention;
+const struct ngd_host_kernel ngd_host_attention = {
+    .select = attention_select, .prepare = attention_prepare, .emit = attention_emit, .family = NGD_STATIC_ATTENTION};
+#endif

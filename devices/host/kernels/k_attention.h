@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_HOST_KERNELS_K_ATTENTION_H
+#define NGD_DEVICES_HOST_KERNELS_K_ATTENTION_H
+
+/*
+ * Attention, over a paged cache (k_attention.c) or dense (k_sdpa.c), in chunks of NGD_ATTN_CHUNK keys with a running
+ * maximum.
+ *
+ * A "query" here is one head of one row. Queries that share a key head are done together, up to NGD_ATTN_QUERIES of
+ * them: the heads of its group, times neighbouring rows of the same sequence. Each has its own number of keys and meets
+ * them one after the other in chunks that begin at multiples of NGD_ATTN_CHUNK, so its result does not depend on
+ * what it is done together with.
+ */
+#include "devices/host/kernels/by_isa.h"
+
+#define NGD_ATTN_CHUNK   128
+#define NGD_ATTN_QUERIES 16
+
+/* Scratch of one thread; rows of queries are dp floats, zero from d on. */
+struct ngd_attn_scratch {
+    float *q;            /* [queries][dp], scaled */
+    float *o;            /* [queries][dp] */
+    float *scores;       /* [queries][CHUNK] */
+    float *max, *sum;    /* [queries] */
+    const char **k, **v; /* [CHUNK]: rows of the chunk's keys and values */
+    float *bias;         /* [queries][CHUNK]: added to the scores, -infinity hides a key; NULL = none */
+};
+
+static inline uint64_t ngd_attn_lines(uint64_t bytes)
+{
+    return (bytes + 63) & ~(uint64_t)63;
+}
+
+static inline uint64_t ngd_attn_scratch_bytes(uint64_t queries, uint64_t dp, bool biased)
+{
+    return 2 * ngd_attn_lines(queries * dp * sizeof(float)) +
+           (biased ? 2 : 1) * ngd_attn_lines(queries * NGD_ATTN_CHUNK * sizeof(float)) +
+           2 * ngd_attn_lines(queries * sizeof(float)) + 2 * ngd_attn_lines(NGD_ATTN_CHUNK * sizeof(char *)) +
+           ngd_attn_lines(queries * sizeof(int64_t));
+}
+
+static inline void *ngd_attn_take(char **at, uint64_t bytes)
+{
+    char *p = *at;
+
+    *at += ngd_attn_lines(bytes);
+    return p;
+}
+
+/* In so many bytes from base on. The result has room for the number of keys that each query sees of a chunk. */
+static inline int64_t *ngd_attn_lay_out(struct ngd_attn_scratch *s, char *base, uint64_t queries, uint64_t dp,
+                                        bool biased)
+{
+    s->q = ngd_attn_take(&base, queries * dp * sizeof(float));
+    s->o = ngd_attn_take(&base, queries * dp * sizeof(float));
+    s->scores = ngd_attn_take(&base, queries * NGD_ATTN_CHUNK * sizeof(float));
+    s->bias = biased ? ngd_attn_take(&base, queries * NGD_ATTN_CHUNK * sizeof(float)) : NULL;
+    s->max = ngd_attn_take(&base, queries * sizeof(float));
+    s->sum = ngd_attn_take(&base, queries * sizeof(float));
+    s->k = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    s->v = ngd_attn_take(&base, NGD_ATTN_CHUNK * sizeof(char *));
+    return ngd_attn_take(&base, queries * sizeof(int64_t));
+}
+
+struct ngd_attn_table {
+    /*
+     * One chunk: keys k[0..] of d numbers, of which query i sees count[i] (0 = none of this chunk), and values of dv;
+     * neither is more than dp. By the cache's dtype. A query's first chunk has max -inf, sum 0 and o 0; a sum that is 0
+     * in the end has seen nothing.
+     */
+    void (*chunk[3])(const struct ngd_attn_scratch *s, int64_t d, int64_t dv, int64_t dp, int64_t queries,
+                     const int64_t *count);
+    /* q = scale * x, by x's dtype. */
+    void (*load[3])(const void *x, int64_t d, int64_t dp, float scale, float *q);
+    /* y = o / sum, by y's dtype. */
+    void (*store[3])(const float *o, float sum, int64_t d, void *y);
+};
+NGD_ISA_TABLES(struct ngd_attn_table, ngd_attn_table);
+
+#endif

@@ -1,0 +1,759 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aten.mm, aten.bmm, aten.addmm, aten.linear, npu.transpose_batchmatmul: shapes and strides of the operands brought to
+ * one form (struct ngd_gemm), the choice between the three ways of k_gemm.h, and the split between the threads of a
+ * team.
+ *
+ * Work is counted in units: tiles of columns, for `wide` times passes of rows, times matrices of the batch. A part
+ * takes a run of units, so a thread walks weights in the order of memory.
+ */
+#include "devices/host/kernels/k_gemm.h"
+#include "base/mem.h"
+#include "devices/host/static.h"
+#include <string.h>
+
+/*
+ * From this many planned rows on, tiles pay: measured with bench_host_gemm, K 1024 and 3072, bf16 weights. The bucket
+ * decides, not the rows of a replay, so that a row's result does not depend on its company.
+ */
+#define WIDE_ROWS      NGD_GEMM_WIDE_ROWS
+#define COLS_PER_UNIT  16          /* of dot and axpy: 64 bytes of f32 results, so that parts share no line of y */
+#define COLS_PER_TILES 32          /* of tiles: two of A */
+#define TILES_FROM     (64 << 10)  /* elements of w: with fewer, setting up tiles takes longer than the product */
+#define TILES_ROOM     (1 << 20)   /* bytes of x laid out for one pass: half of an L2 cache */
+#define STREAM_BYTES   (512 << 10) /* a weight above this does not stay in the L2 cache from step to step */
+
+#define TILE_BYTES (NGD_GEMM_KC * NGD_GEMM_NT * sizeof(float))
+#define SUMS_BYTES (NGD_GEMM_MC * NGD_GEMM_NT * sizeof(float))
+#define ROWS_BYTES (NGD_GEMM_RB * NGD_GEMM_KC * sizeof(float))
+
+/* Generated code has these inlined, and not once more for nobody. */
+#ifdef NGD_STATIC
+#define NGD_GEMM_API extern inline __attribute__((gnu_inline, always_inline))
+#else
+#define NGD_GEMM_API
+#endif
+
+/* ---- results ----------------------------------------------------------------------------------------- */
+
+static float load(const char *p, ngd_dtype_t t, int64_t i)
+{
+    if (t == NGD_F32)
+        return ((const float *)(const void *)p)[i];
+    if (t == NGD_F16)
+        return ngd_f16_to_f32(((const uint16_t *)(const void *)p)[i]);
+    return ngd_bf16_to_f32(((const uint16_t *)(const void *)p)[i]);
+}
+
+static void store(char *p, ngd_dtype_t t, int64_t i, float v)
+{
+    if (t == NGD_F32)
+        ((float *)(void *)p)[i] = v;
+    else
+        ((uint16_t *)(void *)p)[i] = t == NGD_F16 ? ngd_f32_to_f16(v) : ngd_f32_to_bf16(v);
+}
+
+NGD_GEMM_API void ngd_gemm_put(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t row, int64_t col,
+                               const float *sums, int64_t n)
+{
+    const int64_t at = (row - d->row0) * g->ldy + col - d->col0;
+
+    if (g->plain_y) {
+        float *y = (float *)(void *)d->y + at;
+        const float *residual = (const float *)(const void *)d->residual + at;
+
+        if (!d->residual)
+            memcpy(y, sums, (size_t)n * sizeof(float));
+        for (int64_t i = 0; d->residual && i < n; i++)
+            y[i] = residual[i] + sums[i];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float v = g->alpha * sums[i];
+
+        if (d->bias)
+            v += g->beta * load(d->bias, g->bias_type, row * g->bias_row + (col + i) * g->bias_col);
+        store(d->y, g->xt, at + i, v);
+        if (d->residual)
+            store(d->y, g->xt, at + i, load(d->residual, g->xt, at + i) + load(d->y, g->xt, at + i));
+    }
+}
+
+#ifndef NGD_STATIC
+#define NGD_GEMM_INTERLEAVE(g) (g)->table->interleave[(g)->xt]
+#define NGD_GEMM_DOT_OF(g)     (g)->table->dot[(g)->wt]
+#define NGD_GEMM_AXPY_OF(g)    (g)->table->axpy[(g)->wt]
+
+/* ---- wide -------------------------------------------------------------------------------------------- */
+
+static void pack(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t n, int64_t k, int64_t depth,
+                 float *tile)
+{
+    const int64_t size = g->wt == NGD_F32 ? 4 : 2, cols = g->n - n < NGD_GEMM_NT ? g->n - n : NGD_GEMM_NT;
+    const char *w = d->w + (g->nk ? n * g->ldw + k : k * g->ldw + n) * size;
+
+    (g->nk ? g->table->pack_nk : g->table->pack_kn)[g->wt](w, g->ldw, cols, depth, tile);
+}
+
+/* Rows [m, m + rows) of x, rows <= RB, times a tile. */
+static void mul_block(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t rows, int64_t k,
+                      int64_t depth, const float *tile, float *block, float *sums)
+{
+    const int64_t size = g->xt == NGD_F32 ? 4 : 2;
+    const ngd_gemm_mul_fn *fn = depth == NGD_GEMM_KC ? g->full : g->last;
+
+    g->table->widen[g->xt](d->x + (m * g->ldx + k) * size, g->ldx, rows, depth, block, NGD_GEMM_KC);
+    if (fn[k > 0])
+        fn[k > 0](tile, block, sums); /* always RB rows: the sums of the rows that are not there are not used */
+    else
+        g->table->mul(tile, block, NGD_GEMM_KC, rows, depth, sums, k > 0);
+}
+
+static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                 int64_t n1)
+{
+    float *tile = (float *)(void *)d->workspace;
+    float *sums = (float *)(void *)(d->workspace + TILE_BYTES);
+    float *block = (float *)(void *)(d->workspace + TILE_BYTES + SUMS_BYTES);
+
+    for (int64_t n = n0; n < n1; n += NGD_GEMM_NT) {
+        const int64_t cols = n1 - n < NGD_GEMM_NT ? n1 - n : NGD_GEMM_NT;
+
+        for (int64_t k = 0; k < g->k; k += NGD_GEMM_KC) {
+            const int64_t depth = g->k - k < NGD_GEMM_KC ? g->k - k : NGD_GEMM_KC;
+
+            pack(g, d, n, k, depth, tile);
+            for (int64_t m = m0; m < m1; m += NGD_GEMM_RB)
+                mul_block(g, d, m, m1 - m < NGD_GEMM_RB ? m1 - m : NGD_GEMM_RB, k, depth, tile, block,
+                          sums + (m - m0) * NGD_GEMM_NT);
+        }
+        for (int64_t m = m0; m < m1; m++)
+            ngd_gemm_put(g, d, m, n, sums + (m - m0) * NGD_GEMM_NT, cols);
+    }
+}
+
+#else
+/* Not for generated code: ngd_gemm_emittable. */
+static void wide(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1, int64_t n0,
+                 int64_t n1)
+{
+    (void)g, (void)d, (void)m0, (void)m1, (void)n0, (void)n1;
+}
+#endif
+
+/* ---- running ----------------------------------------------------------------------------------------- */
+
+/* K is 0: every sum is. */
+static void put_zeros(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    static const float zeros[COLS_PER_UNIT];
+
+    for (int64_t m = 0; m < rows; m++)
+        for (int64_t n = n0; n < n1; n += COLS_PER_UNIT)
+            ngd_gemm_put(g, d, m, n, zeros, n1 - n < COLS_PER_UNIT ? n1 - n : COLS_PER_UNIT);
+}
+
+static bool is_wide(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_WIDE && g->k > 0;
+}
+
+static bool has_tiles(const struct ngd_gemm *g)
+{
+    return g->way == NGD_GEMM_TILES;
+}
+
+static int64_t tiles_rows(const struct ngd_gemm *g)
+{
+    const int64_t rows = TILES_ROOM / (g->k * (g->xt == NGD_F32 ? 6 : g->xt == NGD_F16 ? 4 : 2)) & ~(int64_t)15;
+
+    return rows < 16 ? 16 : rows > NGD_GEMM_MC ? NGD_GEMM_MC : rows;
+}
+
+/* Rows of x that are done together. */
+static int64_t pass_rows(const struct ngd_gemm *g, int64_t rows)
+{
+    return is_wide(g) ? NGD_GEMM_MC : has_tiles(g) ? tiles_rows(g) : rows;
+}
+
+NGD_GEMM_API struct ngd_gemm_units ngd_gemm_units(const struct ngd_gemm *g, int64_t rows)
+{
+    const int64_t width = is_wide(g)     ? NGD_GEMM_NT
+                          : has_tiles(g) ? COLS_PER_TILES
+                                         : COLS_PER_UNIT,
+                  each = pass_rows(g, rows);
+
+    return (struct ngd_gemm_units){
+        .width = width,
+        .tiles = (g->n + width - 1) / width,
+        .passes = rows > each ? (rows + each - 1) / each : 1,
+    };
+}
+
+NGD_GEMM_API void ngd_gemm_pass(const struct ngd_gemm *g, int64_t rows, int64_t pass, int64_t *m0_p, int64_t *m1_p)
+{
+    const int64_t each = pass_rows(g, rows);
+
+    *m0_p = pass * each;
+    *m1_p = rows - *m0_p > each ? *m0_p + each : rows;
+}
+
+NGD_GEMM_API bool ngd_gemm_lays_out(const struct ngd_gemm *g, int64_t rows)
+{
+    return g->k > 0 && (g->way == NGD_GEMM_DOT || (has_tiles(g) && rows <= pass_rows(g, rows)));
+}
+
+#if defined(NGD_HAVE_AMX)
+static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    ngd_gemm_amx_lay_out(g, d->x + m0 * g->ldx * (g->xt == NGD_F32 ? 4 : 2), m1 - m0, d->workspace);
+}
+
+static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                  int64_t n0, int64_t n1)
+{
+    if (d->laid_out != pass + 1)
+        lay_out_tiles(g, d, m0, m1);
+    ngd_gemm_amx_run(g, d, m0, m1, n0, n1, d->workspace);
+}
+#else
+static void lay_out_tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m0, int64_t m1)
+{
+    (void)g;
+    (void)d;
+    (void)m0;
+    (void)m1;
+}
+
+static void tiles(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t pass, int64_t m0, int64_t m1,
+                  int64_t n0, int64_t n1)
+{
+    (void)pass;
+    (void)n0;
+    (void)n1;
+    lay_out_tiles(g, d, m0, m1);
+}
+#endif
+
+NGD_GEMM_API void ngd_gemm_lay_out(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows)
+{
+    if (has_tiles(g))
+        lay_out_tiles(g, d, 0, rows);
+    else
+        NGD_GEMM_INTERLEAVE(g)(d->x, g->ldx, rows, g->k, g->wt == NGD_BF16, (float *)(void *)d->workspace);
+}
+
+static void dot(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0, int64_t n1)
+{
+    if (!d->laid_out)
+        ngd_gemm_lay_out(g, d, rows);
+    NGD_GEMM_DOT_OF(g)(g, d, (const float *)(const void *)d->workspace, rows, n0, n1);
+}
+
+NGD_GEMM_API void ngd_gemm_columns(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t pass,
+                                   int64_t n0, int64_t n1)
+{
+    int64_t m0, m1;
+
+    ngd_gemm_pass(g, rows, pass, &m0, &m1);
+    if (g->k == 0)
+        put_zeros(g, d, rows, n0, n1);
+    else if (has_tiles(g))
+        tiles(g, d, pass, m0, m1, n0, n1);
+    else if (is_wide(g))
+        wide(g, d, m0, m1, n0, n1);
+    else if (g->way == NGD_GEMM_DOT)
+        dot(g, d, rows, n0, n1);
+    else
+        NGD_GEMM_AXPY_OF(g)(g, d, rows, n0, n1);
+}
+
+NGD_GEMM_API void ngd_gemm_run(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t batch,
+                               uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm_units units = ngd_gemm_units(g, rows);
+    const int64_t xs = g->xt == NGD_F32 ? 4 : 2, ws = g->wt == NGD_F32 ? 4 : 2;
+    int64_t u, end, n;
+
+    if (rows <= 0 || g->n == 0)
+        return;
+    for (ngd_host_split(batch * units.passes * units.tiles, 1, part, parts, &u, &end); u < end; u += n) {
+        const int64_t tile = u % units.tiles, pass = u / units.tiles % units.passes, b = u / units.tiles / units.passes,
+                      last = (tile + end - u) * units.width;
+        struct ngd_gemm_data mine = *d;
+
+        n = units.tiles - tile < end - u ? units.tiles - tile : end - u;
+        mine.x += b * g->step_x * xs;
+        mine.w += b * g->step_w * ws;
+        mine.y += b * g->step_y * xs;
+        ngd_gemm_columns(g, &mine, rows, pass, tile * units.width, last < g->n ? last : g->n);
+    }
+}
+
+static struct ngd_gemm_data product_data(const struct ngd_gemm *g, const struct ngd_host_call *call)
+{
+    return (struct ngd_gemm_data){
+        .x = call->ptrs[g->i_x],
+        .w = call->ptrs[g->i_w],
+        .bias = g->i_bias == 0xff ? NULL : call->ptrs[g->i_bias],
+        .y = call->ptrs[call->n_in],
+        .workspace = call->workspace + ngd_host_thread * g->thread_workspace,
+    };
+}
+
+static void multiply(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_host_run *run, int64_t rows,
+                     uint32_t part, uint32_t parts)
+{
+    struct ngd_gemm_data d = product_data(g, call);
+
+    d.laid_out = ngd_gemm_lays_out(g, rows);
+    if (d.laid_out && ngd_host_first_part(call, run))
+        ngd_gemm_lay_out(g, &d, rows);
+    ngd_gemm_run(g, &d, rows, 1, part, parts);
+}
+
+#ifndef NGD_STATIC
+static void run_rows(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+
+    multiply(g, call, run, ngd_gemm_rows(g, call, run), part, parts);
+}
+
+/* The batch is fixed, and its matrices' rows are what runs. */
+static void run_each(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+    struct ngd_gemm_data d = product_data(g, call);
+
+    ngd_gemm_run(g, &d, ngd_host_rows(call, run), g->batch, part, parts);
+}
+
+static void run_batch(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+    struct ngd_gemm_data d = product_data(g, call);
+
+    ngd_gemm_run(g, &d, g->m, ngd_host_rows(call, run), part, parts);
+}
+
+static void run_permuted(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct ngd_gemm *g = call->params;
+
+    (g->by_batch ? run_batch : run_each)(call, run, part, parts);
+}
+
+/* ---- choosing ---------------------------------------------------------------------------------------- */
+
+static uint64_t choose_way(struct ngd_gemm *g)
+{
+    g->way = g->m >= WIDE_ROWS && g->n >= NGD_GEMM_NT / 2 ? NGD_GEMM_WIDE : g->nk ? NGD_GEMM_DOT : NGD_GEMM_AXPY;
+    if (g->way == NGD_GEMM_WIDE)
+        return TILE_BYTES + SUMS_BYTES + ROWS_BYTES;
+    if (g->way == NGD_GEMM_DOT)
+        return (uint64_t)g->m * (((uint64_t)g->k + 31) & ~(uint64_t)31) * sizeof(float);
+    return g->xt == NGD_F32 ? 0 : ((uint64_t)g->k * 4 * sizeof(float) + 63) & ~(uint64_t)63;
+}
+
+static bool tiles_fit(const struct ngd_gemm *g)
+{
+    return g->nk && g->wt == NGD_BF16 && g->n >= 16 && g->k >= 32 && g->n * g->k >= TILES_FROM;
+}
+
+static uint64_t tiles_workspace(const struct ngd_gemm *g)
+{
+#if defined(NGD_HAVE_AMX)
+    return ngd_gemm_amx_bytes(g, g->m < tiles_rows(g) ? g->m : tiles_rows(g));
+#else
+    (void)g;
+    return 0;
+#endif
+}
+
+/* Whatever the instruction set will be. */
+uint64_t ngd_gemm_workspace(const struct ngd_gemm *g)
+{
+    struct ngd_gemm copy = *g;
+    const uint64_t plain = choose_way(&copy), tiled = tiles_fit(g) ? tiles_workspace(g) : 0;
+
+    return plain > tiled ? plain : tiled;
+}
+
+/* All or none: rows of one product must not meet different kernels. */
+static void choose_xsmm(struct ngd_gemm *g)
+{
+    const int64_t rest = g->k % NGD_GEMM_KC;
+    bool ok = true;
+
+    for (int add = 0; add < 2; add++) {
+        g->full[add] = g->k >= NGD_GEMM_KC ? ngd_xsmm_mul(NGD_GEMM_RB, NGD_GEMM_KC, NGD_GEMM_KC, add) : NULL;
+        g->last[add] = rest ? ngd_xsmm_mul(NGD_GEMM_RB, rest, NGD_GEMM_KC, add) : NULL;
+        ok = ok && (g->full[add] || g->k < NGD_GEMM_KC) && (g->last[add] || !rest);
+    }
+    if (!ok)
+        memset(g->full, 0, sizeof(g->full)), memset(g->last, 0, sizeof(g->last));
+}
+
+void ngd_gemm_choose(struct ngd_gemm *g, ngd_isa_t isa)
+{
+    g->thread_workspace = (ngd_gemm_workspace(g) + 63) & ~(uint64_t)63;
+    choose_way(g);
+    if (isa >= NGD_ISA_AMX && tiles_fit(g))
+        g->way = NGD_GEMM_TILES;
+    g->table = NGD_BY_ISA(isa, ngd_gemm_table);
+    g->plain_y = g->xt == NGD_F32 && g->alpha == 1.0f && g->i_bias == 0xff;
+    g->stream = (uint64_t)g->n * (uint64_t)g->k * (g->wt == NGD_F32 ? 4 : 2) > STREAM_BYTES;
+    if (g->way == NGD_GEMM_WIDE && isa != NGD_ISA_SCALAR)
+        choose_xsmm(g);
+}
+
+/* Bytes of w at 10 GB/s, or arithmetic at half of what a core can, whichever takes longer. */
+double ngd_gemm_cost(const struct ngd_gemm *g, ngd_isa_t isa)
+{
+    static const double flops_per_ns[NGD_ISA_MAX] = {2, 25, 50, 50, 50};
+    const double weights = (double)g->n * (double)g->k * (double)g->batch, size = g->wt == NGD_F32 ? 4 : 2;
+    const double read = weights * size / 10,
+                 math = 2 * weights * (double)g->m / (has_tiles(g) ? 300 : flops_per_ns[isa]);
+
+    return 50 + (read > math ? read : math);
+}
+
+/* ---- operands to one form ------------------------------------------------------------------------------ */
+
+/* x, the last two dimensions. True if its rows are contiguous. */
+static bool left_strides(const struct ngd_plan_tensor *t, int64_t *ld_p)
+{
+    *ld_p = t->strides[t->rank - 2];
+    return t->strides[t->rank - 1] == 1 || t->dims[t->rank - 1] == 1;
+}
+
+/*
+ * w, the last two dimensions, [N,K] or [K,N]: what lies together decides the way. A matrix of one row or column could
+ * go either way: its shape decides, so that it goes the same one in front of a transposition and behind it. False if a
+ * copy is needed; *nk_p and *ld_p are those of the copy then.
+ */
+static bool right_strides(const struct ngd_plan_tensor *t, bool rows_are_n, int64_t *ld_p, bool *nk_p)
+{
+    const uint32_t k = t->rank - (rows_are_n ? 1u : 2u), n = t->rank - (rows_are_n ? 2u : 1u);
+    const bool by_k = t->strides[k] == 1, by_n = t->strides[n] == 1;
+
+    *nk_p = t->dims[k] == 1 ? false : t->dims[n] == 1 ? true : by_k || (!by_n && rows_are_n);
+    *ld_p = t->strides[*nk_p ? n : k];
+    if (*nk_p ? by_k : by_n || (t->dims[k] == 1 && t->dims[n] == 1))
+        return true;
+    *ld_p = *nk_p == rows_are_n ? t->dims[t->rank - 1] : 1;
+    return false;
+}
+
+/* All but the last dimension as rows of one distance; the last is contiguous. */
+static bool row_strides(const struct ngd_plan_tensor *t, int64_t *rows_p, int64_t *ld_p)
+{
+    int64_t rows = 1, ld = 0;
+    uint32_t d = t->rank - 1;
+
+    if (t->dims[d] != 1 && t->strides[d] != 1)
+        return false;
+    while (d-- > 0) {
+        if (t->dims[d] == 1)
+            continue;
+        if (rows == 1)
+            ld = t->strides[d];
+        else if (t->strides[d] != ld * rows)
+            return false;
+        rows *= t->dims[d];
+    }
+    *rows_p = rows;
+    *ld_p = ld;
+    return true;
+}
+
+static int64_t product(const int64_t *dims, uint32_t n)
+{
+    int64_t p = 1;
+
+    for (uint32_t i = 0; i < n; i++)
+        p *= dims[i];
+    return p;
+}
+
+struct form {
+    struct ngd_gemm g;
+    uint32_t strided; /* operands whose strides will do */
+};
+
+static void set_bias(struct form *f, const struct ngd_plan_tensor *bias, uint8_t index)
+{
+    struct ngd_gemm *g = &f->g;
+
+    g->i_bias = 0xff;
+    if (!bias)
+        return;
+    g->i_bias = index;
+    g->bias_type = bias->dtype;
+    g->bias_col = bias->rank && bias->dims[bias->rank - 1] != 1 ? bias->strides[bias->rank - 1] : 0;
+    g->bias_row = bias->rank == 2 && bias->dims[0] != 1 ? bias->strides[0] : 0;
+    f->strided |= 1u << index;
+}
+
+/* w of the last two dimensions: [K,N] as stored, or (transposed) rows of K. */
+static void set_w(struct form *f, const struct ngd_plan_tensor *w, uint8_t index, bool rows_are_n)
+{
+    struct ngd_gemm *g = &f->g;
+
+    if (right_strides(w, rows_are_n, &g->ldw, &g->nk))
+        f->strided |= 1u << index; /* else the plan makes a contiguous copy */
+    g->wt = w->dtype;
+    g->i_w = index;
+}
+
+/* mm and addmm: x[M,K] at index i, w[K,N] after it. */
+static void form_product(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t i, struct form *f)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, i), *w = ngd_call_in(plan, call, i + 1u);
+    const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
+    struct ngd_gemm *g = &f->g;
+
+    g->m = x->dims[0];
+    g->k = x->dims[1];
+    g->n = w->dims[1];
+    g->rows_mult = 1;
+    g->xt = x->dtype;
+    g->i_x = i;
+    if (left_strides(x, &g->ldx))
+        f->strided |= 1u << i;
+    else
+        g->ldx = g->k;
+    g->ldy = y->strides[0];
+    set_w(f, w, (uint8_t)(i + 1), false);
+}
+
+void ngd_gemm_of_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint8_t w, uint8_t bias,
+                        struct ngd_gemm *g, uint32_t *strided_p)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *weight = ngd_call_in(plan, call, w);
+    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
+
+    f.g.k = x->dims[x->rank - 1];
+    f.g.n = weight->dims[0];
+    f.g.vector = x->rank == 1;
+    f.g.rows_mult = f.g.vector ? 1 : product(x->dims + 1, x->rank - 2u);
+    f.g.xt = x->dtype;
+    f.g.m = product(x->dims, x->rank - 1u);
+    if (row_strides(x, &f.g.m, &f.g.ldx))
+        f.strided |= 1u;
+    else
+        f.g.ldx = f.g.k;
+    f.g.ldy = f.g.n;
+    set_w(&f, weight, w, true);
+    if (bias != 0xff)
+        set_bias(&f, ngd_call_in(plan, call, bias), bias);
+    *g = f.g;
+    *strided_p = f.strided;
+}
+
+static void form_linear(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    ngd_gemm_of_linear(plan, call, 1, 2, &f->g, &f->strided);
+}
+
+static void form_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0), *w = ngd_call_in(plan, call, 1);
+    struct ngd_gemm *g = &f->g;
+
+    g->batch = x->dims[0];
+    g->m = x->dims[1];
+    g->k = x->dims[2];
+    g->n = w->dims[2];
+    g->xt = x->dtype;
+    if (left_strides(x, &g->ldx))
+        f->strided |= 1u;
+    else
+        g->ldx = g->k;
+    g->step_x = f->strided & 1u ? x->strides[0] : g->m * g->k;
+    set_w(f, w, 1, false);
+    g->step_w = f->strided & 2u ? w->strides[0] : g->k * g->n;
+    g->ldy = g->n;
+    g->step_y = g->m * g->n;
+}
+
+/* t with its dimensions in another order; without its strides, as if it were contiguous. */
+static struct ngd_plan_tensor permuted(const struct ngd_plan_tensor *t, const struct ngd_attr_value *perm,
+                                       const int64_t otherwise[3], bool contiguous)
+{
+    const int64_t *order = perm->n ? perm->list : otherwise;
+    const int64_t packed[] = {t->dims[1] * t->dims[2], t->dims[2], 1};
+    struct ngd_plan_tensor r = *t;
+
+    for (uint32_t i = 0; i < 3; i++) {
+        r.dims[i] = t->dims[order[i]];
+        r.strides[i] = contiguous ? packed[order[i]] : t->strides[order[i]];
+    }
+    return r;
+}
+
+static void form_transpose_bmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    static const int64_t as_is[] = {0, 1, 2}, swapped[] = {1, 0, 2};
+    const struct ngd_attr_value *pa = ngd_call_ints(call, "perm_x1"), *pb = ngd_call_ints(call, "perm_x2"),
+                                *py = ngd_call_ints(call, "perm_y");
+    struct ngd_plan_tensor x = permuted(ngd_call_in(plan, call, 0), pa, as_is, false),
+                           w = permuted(ngd_call_in(plan, call, 1), pb, as_is, false), y;
+    struct ngd_gemm *g = &f->g;
+
+    if (left_strides(&x, &g->ldx)) {
+        f->strided |= 1u;
+    } else {
+        x = permuted(ngd_call_in(plan, call, 0), pa, as_is, true);
+        left_strides(&x, &g->ldx);
+    }
+    if (right_strides(&w, false, &g->ldw, &g->nk)) {
+        f->strided |= 2u;
+    } else {
+        w = permuted(ngd_call_in(plan, call, 1), pb, as_is, true);
+        if (!right_strides(&w, false, &g->ldw, &g->nk)) { /* one column, whose elements lie apart: rows of one */
+            g->nk = false;
+            g->ldw = w.strides[1];
+        }
+    }
+    g->wt = w.dtype;
+    g->i_w = 1;
+    g->batch = x.dims[0];
+    g->m = x.dims[1];
+    g->k = x.dims[2];
+    g->n = w.dims[2];
+    g->xt = x.dtype;
+    g->step_x = x.strides[0];
+    g->step_w = w.strides[0];
+    /* perm_y is its own inverse: the result's dimensions in the product's order */
+    y = permuted(ngd_call_out(plan, call, 0), py, swapped, true);
+    g->step_y = y.strides[0];
+    g->ldy = y.strides[1];
+    g->by_batch = py->n && py->list[0] == 0;
+}
+
+/* ---- the operators -------------------------------------------------------------------------------- */
+
+typedef void (*form_fn)(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f);
+
+static void form_mm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    form_product(plan, call, 0, f);
+}
+
+static void form_addmm(const struct ngd_plan *plan, const struct ngd_plan_call *call, struct form *f)
+{
+    form_product(plan, call, 1, f);
+    f->g.alpha = (float)ngd_call_float(call, "alpha");
+    f->g.beta = (float)ngd_call_float(call, "beta");
+    /* As in PyTorch, a beta of 0 leaves the bias out, whatever is in it. */
+    if (f->g.beta != 0)
+        set_bias(f, ngd_call_in(plan, call, 0), 0);
+}
+
+static struct form form_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call)
+{
+    struct form f = {.g = {.alpha = 1, .beta = 1, .batch = 1, .i_bias = 0xff}};
+
+    form(plan, call, &f);
+    return f;
+}
+
+static ngd_status_t select_with(form_fn form, const struct ngd_plan *plan, const struct ngd_plan_call *call,
+                                uint32_t threads, uint32_t *strided_p, uint64_t *workspace_p)
+{
+    struct form f = form_with(form, plan, call);
+
+    *strided_p = f.strided;
+    *workspace_p = ((ngd_gemm_workspace(&f.g) + 63) & ~(uint64_t)63) * threads;
+    return NGD_OK;
+}
+
+static ngd_status_t prepare_with(form_fn form, ngd_host_fn fn, struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    struct ngd_gemm *g = ngd_arena_alloc(p->arena, sizeof(*g));
+
+    if (!g)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the parameters of %s", p->call->op->name);
+    *g = form_with(form, p->plan, p->call).g;
+    ngd_gemm_choose(g, p->isa);
+    p->params = g;
+    p->fn = fn;
+    p->cost_ns = ngd_gemm_cost(g, p->isa);
+    return NGD_OK;
+}
+
+/* Tiles have code of their own, and what many rows need is in a library: neither gains by constants. */
+bool ngd_gemm_emittable(const struct ngd_gemm *g)
+{
+    return g->wt == NGD_BF16 && (g->way == NGD_GEMM_DOT || g->way == NGD_GEMM_AXPY) && g->k > 0;
+}
+
+#define FIELD(field) NGD_STATIC_FIELD(struct ngd_gemm, field)
+static const struct ngd_static_field constants[] = {
+    FIELD(m),         FIELD(n),
+    FIELD(k),         FIELD(batch),
+    FIELD(ldx),       FIELD(ldw),
+    FIELD(ldy),       FIELD(step_x),
+    FIELD(step_w),    FIELD(step_y),
+    FIELD(bias_row),  FIELD(bias_col),
+    FIELD(rows_mult), FIELD(alpha),
+    FIELD(beta),      FIELD(xt),
+    FIELD(wt),        FIELD(bias_type),
+    FIELD(nk),        FIELD(plain_y),
+    FIELD(stream),    FIELD(i_x),
+    FIELD(i_w),       FIELD(i_bias),
+    FIELD(way),       FIELD(thread_workspace),
+};
+
+void ngd_gemm_emit(const struct ngd_gemm *g, struct ngd_strbuf *sb)
+{
+    ngd_strbuf_append(sb, "{");
+    ngd_static_emit_fields(sb, g, constants, sizeof(constants) / sizeof(constants[0]));
+    ngd_strbuf_append(sb, "}");
+}
+
+void ngd_gemm_emit_rows(const struct ngd_gemm *g, const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    if (g->vector)
+        ngd_strbuf_append(sb, "1");
+    else
+        ngd_static_emit_rows(call, g->rows_mult, sb);
+}
+
+static bool emit_rows(const struct ngd_host_call *call, struct ngd_strbuf *sb)
+{
+    const struct ngd_gemm *g = call->params;
+
+    if (!ngd_gemm_emittable(g) || call->fn != run_rows)
+        return false;
+    ngd_strbuf_append(sb, "    static const struct ngd_gemm p = ");
+    ngd_gemm_emit(g, sb);
+    ngd_strbuf_append(sb, ";\n    multiply(&p, call, run, ");
+    ngd_gemm_emit_rows(g, call, sb);
+    ngd_strbuf_append(sb, ", 0, 1);\n");
+    return true;
+}
+
+#define GEMM_KERNEL(name, run_fn)                                                                                      \
+    static ngd_status_t select_##name(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads, \
+                                      uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)               \
+    {                                                                                                                  \
+        (void)diag;                                                                                                    \
+        return select_with(form_##name, plan, call, threads, strided_p, workspace_p);                                  \
+    }                                                                                                                  \
+    static ngd_status_t prepare_##name(struct ngd_host_prepare *p, struct ngd_diag *diag)                              \
+    {                                                                                                                  \
+        return prepare_with(form_##name, run_fn, p, diag);                                                             \
+    }                                                                                                                  \
+    extern const struct ngd_host_kernel ngd_host_##name;                                                               \
+    const struct ngd_host_kernel ngd_host_##name = {                                                                   \
+        .select = select_##name, .prepare = prepare_##name, .emit = emit_rows, .family = NGD_STATIC_LINEAR}
+
+GEMM_KERNEL(mm, run_rows);
+GEMM_KERNEL(bmm, run_batch);
+GEMM_KERNEL(addmm, run_rows);
+GEMM_KERNEL(linear, run_rows);
+GEMM_KERNEL(transpose_bmm, run_permuted);
+#endif

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products for one instruction set; see k_gemm.h, and simd.h for how this file is included. */
+#include "devices/host/kernels/k_gemm.h"
+#include "devices/host/kernels/simd.h"
+#include "devices/host/kernels/unroll.h"
+#include <string.h>
+
+#ifdef NGD_STATIC
+#define NGD_GEMM_FN SIMD_INLINE
+#else
+#define NGD_GEMM_FN static
+#endif
+
+#define LINE         64
+#define STREAM_AHEAD 4096 /* bytes */
+#define GROUP        16   /* columns */
+
+/* ---- dot: sums along K in lanes ------------------------------------------------------------------------ */
+
+/*
+ * K goes in steps of two vectors. For bf16 these are the even and the odd elements of a step: both are one
+ * operation away from a load of pairs, where widening in order takes two. Rows of x are laid out to match.
+ */
+#define STEP     (2 * SIMD_W)
+#define STEPS(k) (((k) + STEP - 1) / STEP)
+
+SIMD_INLINE void two_f32(const ngd_el_f32 *p, simd_f *a, simd_f *b)
+{
+    *a = simd_load_f32(p);
+    *b = simd_load_f32(p + SIMD_W);
+}
+SIMD_INLINE void two_f16(const ngd_el_f16 *p, simd_f *a, simd_f *b)
+{
+    *a = simd_load_f16(p);
+    *b = simd_load_f16(p + SIMD_W);
+}
+SIMD_INLINE void two_bf16(const ngd_el_bf16 *p, simd_f *a, simd_f *b)
+{
+#if NGD_SIMD == 16
+    const __m512i v = _mm512_loadu_si512(p);
+
+    *a = _mm512_castsi512_ps(_mm512_slli_epi32(v, 16));
+    *b = _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32((int)0xffff0000)));
+#elif NGD_SIMD == 8
+    const __m256i v = _mm256_loadu_si256((const void *)p);
+
+    *a = _mm256_castsi256_ps(_mm256_slli_epi32(v, 16));
+    *b = _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32((int)0xffff0000)));
+#else
+    *a = simd_load_bf16(p);
+    *b = simd_load_bf16(p + 1);
+#endif
+}
+/* Two vectors in order, as even and odd elements. */
+SIMD_INLINE void part_pairs(simd_f *a, simd_f *b)
+{
+#if NGD_SIMD == 16
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const simd_f e = _mm512_permutex2var_ps(*a, even, *b);
+
+    *b = _mm512_permutex2var_ps(*a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), *b);
+    *a = e;
+#elif NGD_SIMD == 8
+    const __m256 e = _mm256_shuffle_ps(*a, *b, 0x88), o = _mm256_shuffle_ps(*a, *b, 0xdd);
+
+    *a = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(e), 0xd8));
+    *b = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(o), 0xd8));
+#else
+    (void)a;
+    (void)b;
+#endif
+}
+
+/* A step that the row of w cuts off: a copy with zeros behind it. */
+#define TWO_CUT(W)                                                                        \
+    SIMD_INLINE void two_cut_##W(const ngd_el_##W *p, int64_t left, simd_f *a, simd_f *b) \
+    {                                                                                     \
+        ngd_el_##W t[STEP] = {0};                                                         \
+                                                                                          \
+        for (int64_t i = 0; i < left; i++)                                                \
+            t[i] = p[i];                                                                  \
+        two_##W(t, a, b);                                                                 \
+    }
+TWO_CUT(f32)
+TWO_CUT(f16)
+TWO_CUT(bf16)
+
+/*
+ * mb rows of x side by side, vector by vector: [steps][2][mb][W], widened, zero behind k. Rows of x are often a power
+ * of two apart, where all of them would compete for the same few sets of the L1 cache.
+ */
+#define INTERLEAVE(X)                                                                                                 \
+    static void interleave_block_##X(const ngd_el_##X *x, int64_t ldx, int64_t k, int64_t mb, bool pairs, float *dst) \
+    {                                                                                                                 \
+        simd_f a, b;                                                                                                  \
+                                                                                                                      \
+        for (int64_t i = 0; i < k; i += STEP, dst += 2 * mb * SIMD_W) {                                               \
+            for (int64_t m = 0; m < mb; m++) {                                                                        \
+                if (i + STEP <= k)                                                                                    \
+                    two_in_order_##X(x + m * ldx + i, &a, &b);                                                        \
+                else                                                                                                  \
+                    cut_in_order_##X(x + m * ldx + i, k - i, &a, &b);                                                 \
+                if (pairs)                                                                                            \
+                    part_pairs(&a, &b);                                                                               \
+                simd_store_f32(dst + m * SIMD_W, a);                                                                  \
+                simd_store_f32(dst + (mb + m) * SIMD_W, b);                                                           \
+            }                                                                                                         \
+        }                                                                                                             \
+    }                                                                                                                 \
+    static void interleave_##X(const void *x, int64_t ldx, int64_t rows, int64_t k, bool pairs, float *dst)           \
+    {                                                                                                                 \
+        for (int64_t m = 0, mb; m < rows; m += mb) {                                                                  \
+            mb = BLOCK_ROWS(rows - m);                                                                                \
+            interleave_block_##X((const ngd_el_##X *)x + m * ldx, ldx, k, mb, pairs, dst + m * STEPS(k) * STEP);      \
+        }                                                                                                             \
+    }
+/* Rows done together, of those that are left. */
+#define BLOCK_ROWS(left) ((left) >= 4 ? 4 : (left))
+
+#define IN_ORDER(X)                                                                            \
+    SIMD_INLINE void two_in_order_##X(const ngd_el_##X *p, simd_f *a, simd_f *b)               \
+    {                                                                                          \
+        *a = simd_load_##X(p);                                                                 \
+        *b = simd_load_##X(p + SIMD_W);                                                        \
+    }                                                                                          \
+    SIMD_INLINE void cut_in_order_##X(const ngd_el_##X *p, int64_t left, simd_f *a, simd_f *b) \
+    {                                                                                          \
+        *a = simd_load_up_to_##X(p, left);                                                     \
+        *b = left > SIMD_W ? simd_load_up_to_##X(p + SIMD_W, left - SIMD_W) : simd_zero();     \
+    }
+IN_ORDER(f32)
+IN_ORDER(f16)
+IN_ORDER(bf16)
+INTERLEAVE(f32)
+INTERLEAVE(f16)
+INTERLEAVE(bf16)
+
+/*
+ * Sums of the lanes of up to 16 vectors, each in the order of simd_hsum: halves onto halves. Two vectors that are
+ * folded together take as many instructions as one. n is a constant after inlining.
+ */
+#if NGD_SIMD == 16
+SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
+{
+    float t[16];
+
+    if (n < 4) {
+        NGD_UNROLL for (int i = 0; i < n; i++) out[i] = simd_hsum(v[i]);
+        return;
+    }
+    NGD_UNROLL for (int i = n; i < 16; i++) v[i] = simd_zero();
+    _mm512_storeu_ps(n == 16 ? out : t, simd_hsum_each(v));
+    if (n < 16)
+        memcpy(out, t, (size_t)n * sizeof(float));
+}
+#else
+SIMD_INLINE void sum_lanes(simd_f v[16], const int n, float *out)
+{
+    NGD_UNROLL for (int i = 0; i < n; i++) out[i] = simd_hsum(v[i]);
+}
+#endif
+
+/*
+ * mb x nr sums (both constants after inlining) of interleaved rows of x with rows of w. Meanwhile weights further on
+ * are fetched in the order of memory: rows are read side by side, memory is not. `share` is how many bytes of the
+ * nr steps that go by are this pass's to fetch (a constant too, 0 for none), beginning at next.
+ */
+#define DOT_TILE(W)                                                                                              \
+    SIMD_INLINE void dot_tile_##W(const float *x, const ngd_el_##W *w, int64_t ldw, int64_t k, const char *next, \
+                                  const int64_t share, const int mb, const int nr, float *out)                   \
+    {                                                                                                            \
+        simd_f acc[16], a[4], b[4];                                                                              \
+        int64_t i = 0;                                                                                           \
+                                                                                                                 \
+        NGD_UNROLL for (int j = 0; j < mb * nr; j++) acc[j] = simd_zero();                                       \
+        for (; i < k; i += STEP, x += 2 * mb * SIMD_W) {                                                         \
+            NGD_UNROLL for (int64_t l = 0; l < share; l += LINE) __builtin_prefetch(next + l, 0, 3);             \
+            next += STEP * (int64_t)sizeof(*w) * nr;                                                             \
+            if (i + STEP <= k) {                                                                                 \
+                NGD_UNROLL for (int r = 0; r < nr; r++) two_##W(w + r * ldw + i, &a[r], &b[r]);                  \
+            } else {                                                                                             \
+                NGD_UNROLL for (int r = 0; r < nr; r++) two_cut_##W(w + r * ldw + i, k - i, &a[r], &b[r]);       \
+            }                                                                                                    \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                              \
+            {                                                                                                    \
+                const simd_f xv = simd_load_f32(x + m * SIMD_W);                                                 \
+                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(a[r], xv, acc[m * nr + r]);   \
+            }                                                                                                    \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                              \
+            {                                                                                                    \
+                const simd_f xv = simd_load_f32(x + (mb + m) * SIMD_W);                                          \
+                NGD_UNROLL for (int r = 0; r < nr; r++) acc[m * nr + r] = simd_fma(b[r], xv, acc[m * nr + r]);   \
+            }                                                                                                    \
+        }                                                                                                        \
+        sum_lanes(acc, mb *nr, out);                                                                             \
+    }
+
+SIMD_INLINE void put_tile(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t n, const int mb,
+                          const int nr, const float *out)
+{
+    if (g->plain_y && !d->residual) {
+        float *y = (float *)(void *)d->y + (m - d->row0) * g->ldy + n - d->col0;
+
+        NGD_UNROLL for (int i = 0; i < mb; i++) NGD_UNROLL for (int r = 0; r < nr; r++) y[i * g->ldy + r] =
+            out[i * nr + r];
+        return;
+    }
+    for (int i = 0; i < mb; i++)
+        ngd_gemm_put(g, d, m + i, n, out + i * nr, nr);
+}
+
+/*
+ * A group of columns with mb rows of x; its rows of w stay in the caches until all of x has met them. Of what comes
+ * after the group, pass 0 fetches all when it is the only one, else the first passes a half or a quarter each: a
+ * pass that asks for more than memory gives in its time stands still, and the next one would leave memory idle.
+ */
+#define DOT_GROUP(W)                                                                                                   \
+    SIMD_INLINE void dot_pass_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t m,  \
+                                  const int mb, int64_t n0, int64_t n1, int64_t ahead, int64_t offset,                 \
+                                  const int64_t share)                                                                 \
+    {                                                                                                                  \
+        const int64_t row = g->ldw * (int64_t)sizeof(ngd_el_##W);                                                      \
+        const ngd_el_##W *w = (const void *)d->w;                                                                      \
+        int64_t n = n0;                                                                                                \
+        float out[16];                                                                                                 \
+                                                                                                                       \
+        for (; n + 4 <= n1; n += 4) {                                                                                  \
+            dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w + (n + ahead) * row + offset, share, mb, 4, out);       \
+            put_tile(g, d, m, n, mb, 4, out);                                                                          \
+        }                                                                                                              \
+        for (; n < n1; n++) {                                                                                          \
+            dot_tile_##W(x, w + n * g->ldw, g->ldw, g->k, d->w, 0, mb, 1, out);                                        \
+            put_tile(g, d, m, n, mb, 1, out);                                                                          \
+        }                                                                                                              \
+    }                                                                                                                  \
+    SIMD_INLINE void dot_block_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t m, \
+                                   const int mb, int64_t rows, int64_t n0, int64_t n1)                                 \
+    {                                                                                                                  \
+        const int64_t step = 4 * STEP * (int64_t)sizeof(ngd_el_##W), pass = m / 4;                                     \
+                                                                                                                       \
+        if (rows <= 4)                                                                                                 \
+            dot_pass_##W(g, d, x, m, mb, n0, n1, 4, 0, step);                                                          \
+        else if (rows <= 12 && pass < 2)                                                                               \
+            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 2, step / 2);                                     \
+        else if (rows > 12 && pass < 4)                                                                                \
+            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, pass *step / 4, step / 4);                                     \
+        else                                                                                                           \
+            dot_pass_##W(g, d, x, m, mb, n0, n1, GROUP, 0, 0);                                                         \
+    }
+
+/* One row of x with weights that come from memory: one row of w at a time comes nearest to a plain read. */
+#define DOT_STREAM(W)                                                                                                \
+    static void dot_stream_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t n0,  \
+                               int64_t n1)                                                                           \
+    {                                                                                                                \
+        const ngd_el_##W *w = (const ngd_el_##W *)(const void *)d->w + n0 * g->ldw;                                  \
+        float out[1];                                                                                                \
+                                                                                                                     \
+        for (int64_t n = n0; n < n1; n++, w += g->ldw) {                                                             \
+            dot_tile_##W(x, w, g->ldw, g->k, (const char *)w + STREAM_AHEAD, STEP * (int64_t)sizeof(*w), 1, 1, out); \
+            put_tile(g, d, 0, n, 1, 1, out);                                                                         \
+        }                                                                                                            \
+    }
+
+#define DOT(W)                                                                                                      \
+    DOT_TILE(W)                                                                                                     \
+    DOT_GROUP(W)                                                                                                    \
+    DOT_STREAM(W)                                                                                                   \
+    NGD_GEMM_FN void dot_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, const float *x, int64_t rows, \
+                             int64_t n0, int64_t n1)                                                                \
+    {                                                                                                               \
+        const int64_t row = STEPS(g->k) * STEP;                                                                     \
+                                                                                                                    \
+        if (rows == 1 && g->stream) {                                                                               \
+            dot_stream_##W(g, d, x, n0, n1);                                                                        \
+            return;                                                                                                 \
+        }                                                                                                           \
+        for (int64_t n = n0; n < n1; n += GROUP) {                                                                  \
+            const int64_t end = n + GROUP < n1 ? n + GROUP : n1;                                                    \
+            int64_t m = 0;                                                                                          \
+                                                                                                                    \
+            for (; m + 4 <= rows; m += 4)                                                                           \
+                dot_block_##W(g, d, x + m * row, m, 4, rows, n, end);                                               \
+            if (rows - m == 3)                                                                                      \
+                dot_block_##W(g, d, x + m * row, m, 3, rows, n, end);                                               \
+            else if (rows - m == 2)                                                                                 \
+                dot_block_##W(g, d, x + m * row, m, 2, rows, n, end);                                               \
+            else if (rows - m == 1)                                                                                 \
+                dot_block_##W(g, d, x + m * row, m, 1, rows, n, end);                                               \
+        }                                                                                                           \
+    }
+
+#ifndef NGD_STATIC /* generated code is for the weights of checkpoints alone */
+DOT(f32)
+DOT(f16)
+#endif
+DOT(bf16)
+
+/* ---- axpy: lanes are columns ---------------------------------------------------------------------------- */
+
+/* mb rows of x (f32) with nv vectors of columns; the last vector may be cut. c is [mb][nv * SIMD_W], rows of ldc. */
+#define AXPY_TILE(W)                                                                                          \
+    SIMD_INLINE void axpy_tile_##W(const float *x, int64_t ldx, const ngd_el_##W *w, int64_t ldw, int64_t k,  \
+                                   int64_t cols, const int mb, const int nv, float *c, int64_t ldc, bool add) \
+    {                                                                                                         \
+        simd_f acc[4][4], wv[4];                                                                              \
+                                                                                                              \
+        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] =           \
+            add ? simd_load_f32(c + m * ldc + v * SIMD_W) : simd_zero();                                      \
+        for (int64_t i = 0; i < k; i++) {                                                                     \
+            NGD_UNROLL for (int v = 0; v < nv; v++) wv[v] =                                                   \
+                nv > 1 ? simd_load_##W(w + i * ldw + v * SIMD_W) : simd_load_up_to_##W(w + i * ldw, cols);    \
+            NGD_UNROLL for (int m = 0; m < mb; m++)                                                           \
+            {                                                                                                 \
+                const simd_f xv = simd_set1(x[m * ldx + i]);                                                  \
+                NGD_UNROLL for (int v = 0; v < nv; v++) acc[m][v] = simd_fma(wv[v], xv, acc[m][v]);           \
+            }                                                                                                 \
+        }                                                                                                     \
+        NGD_UNROLL for (int m = 0; m < mb; m++) NGD_UNROLL for (int v = 0; v < nv; v++)                       \
+            simd_store_f32(c + m * ldc + v * SIMD_W, acc[m][v]);                                              \
+    }
+
+AXPY_TILE(f32)
+AXPY_TILE(f16)
+AXPY_TILE(bf16)
+
+#define WIDEN(T)                                                                                            \
+    static void widen_##T(const void *xp, int64_t ldx, int64_t rows, int64_t cols, float *dst, int64_t ldd) \
+    {                                                                                                       \
+        for (int64_t r = 0; r < rows; r++) {                                                                \
+            const ngd_el_##T *x = (const ngd_el_##T *)xp + r * ldx;                                         \
+            for (int64_t i = 0; i < cols; i += SIMD_W)                                                      \
+                simd_store_up_to_f32(dst + r * ldd + i, simd_load_up_to_##T(x + i, cols - i), cols - i);    \
+        }                                                                                                   \
+    }
+WIDEN(f32)
+WIDEN(f16)
+WIDEN(bf16)
+
+/* By x's dtype; generated code, where it is a constant, names the functions, so that they are inlined. */
+#ifdef NGD_STATIC
+#define NGD_GEMM_WIDEN(g) ((g)->xt == NGD_F32 ? widen_f32 : (g)->xt == NGD_F16 ? widen_f16 : widen_bf16)
+#define NGD_GEMM_INTERLEAVE(g) \
+    ((g)->xt == NGD_F32 ? interleave_f32 : (g)->xt == NGD_F16 ? interleave_f16 : interleave_bf16)
+#define NGD_GEMM_DOT_OF(g)  dot_bf16
+#define NGD_GEMM_AXPY_OF(g) axpy_bf16
+#else
+#define NGD_GEMM_WIDEN(g) (g)->table->widen[(g)->xt]
+#endif
+
+/* Rows of x as f32: as they are, or widened to the workspace. */
+static const float *rows_f32(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, int64_t mb,
+                             int64_t *ldx_p)
+{
+    const size_t bytes = g->xt == NGD_F32 ? 4 : 2;
+    const char *x = d->x + m * g->ldx * (int64_t)bytes;
+
+    *ldx_p = g->ldx;
+    if (g->xt == NGD_F32)
+        return (const float *)(const void *)x;
+    NGD_GEMM_WIDEN(g)(x, g->ldx, mb, g->k, (float *)(void *)d->workspace, g->k);
+    *ldx_p = g->k;
+    return (const float *)(void *)d->workspace;
+}
+
+#define AXPY(W)                                                                                                      \
+    SIMD_INLINE void axpy_cols_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t m, const int mb, \
+                                   int64_t n0, int64_t n1)                                                           \
+    {                                                                                                                \
+        const ngd_el_##W *w = (const void *)d->w;                                                                    \
+        float c[4 * 4 * SIMD_W];                                                                                     \
+        int64_t ldx, n = n0;                                                                                         \
+        const float *x = rows_f32(g, d, m, mb, &ldx);                                                                \
+                                                                                                                     \
+        for (; n + 4 * SIMD_W <= n1; n += 4 * SIMD_W) {                                                              \
+            axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, 4 * SIMD_W, mb, 4, c, 4 * SIMD_W, false);                     \
+            for (int i = 0; i < mb; i++)                                                                             \
+                ngd_gemm_put(g, d, m + i, n, c + i * 4 * SIMD_W, 4 * SIMD_W);                                        \
+        }                                                                                                            \
+        for (; n < n1; n += SIMD_W) {                                                                                \
+            const int64_t cols = n1 - n < SIMD_W ? n1 - n : SIMD_W;                                                  \
+            axpy_tile_##W(x, ldx, w + n, g->ldw, g->k, cols, mb, 1, c, SIMD_W, false);                               \
+            for (int i = 0; i < mb; i++)                                                                             \
+                ngd_gemm_put(g, d, m + i, n, c + i * SIMD_W, cols);                                                  \
+        }                                                                                                            \
+    }                                                                                                                \
+    static void axpy_##W(const struct ngd_gemm *g, const struct ngd_gemm_data *d, int64_t rows, int64_t n0,          \
+                         int64_t n1)                                                                                 \
+    {                                                                                                                \
+        int64_t m = 0;                                                                                               \
+                                                                                                                     \
+        for (; m + 4 <= rows; m += 4)                                                                                \
+            axpy_cols_##W(g, d, m, 4, n0, n1);                                                                       \
+        for (; m < rows; m++)                                                                                        \
+            axpy_cols_##W(g, d, m, 1, n0, n1);                                                                       \
+    }
+
+#ifndef NGD_STATIC
+AXPY(f32)
+AXPY(f16)
+#endif
+AXPY(bf16)
+
+#ifndef NGD_STATIC
+/* ---- wide: tiles ---------------------------------------------------------------------------------------- */
+
+#define PACK_KN(T)                                                                                 \
+    static void pack_kn_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile) \
+    {                                                                                              \
+        for (int64_t i = 0; i < depth; i++) {                                                      \
+            const ngd_el_##T *w = (const ngd_el_##T *)wp + i * ldw;                                \
+            int64_t c = 0;                                                                         \
+            for (; c < cols; c += SIMD_W)                                                          \
+                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_load_up_to_##T(w + c, cols - c));  \
+            for (; c < NGD_GEMM_NT; c += SIMD_W)                                                   \
+                simd_store_f32(tile + i * NGD_GEMM_NT + c, simd_zero());                           \
+        }                                                                                          \
+    }
+
+/* SIMD_W rows of SIMD_W lanes, rows and lanes swapped. */
+#if NGD_SIMD == 16
+SIMD_INLINE void transpose(simd_f *v)
+{
+    simd_f t[16];
+
+    NGD_UNROLL for (int i = 0; i < 8; i++)
+    {
+        t[2 * i] = _mm512_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm512_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+    }
+    NGD_UNROLL for (int i = 0; i < 4; i++)
+    {
+        v[4 * i] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        v[4 * i + 1] = _mm512_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        v[4 * i + 2] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        v[4 * i + 3] = _mm512_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    NGD_UNROLL for (int i = 0; i < 4; i++)
+    {
+        t[i] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(v[i], v[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(v[i + 8], v[i + 12], 0xdd);
+    }
+    NGD_UNROLL for (int i = 0; i < 8; i++)
+    {
+        v[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        v[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+    }
+}
+#elif NGD_SIMD == 8
+SIMD_INLINE void transpose(simd_f *v)
+{
+    simd_f t[8];
+
+    NGD_UNROLL for (int i = 0; i < 4; i++)
+    {
+        t[2 * i] = _mm256_unpacklo_ps(v[2 * i], v[2 * i + 1]);
+        t[2 * i + 1] = _mm256_unpackhi_ps(v[2 * i], v[2 * i + 1]);
+    }
+    NGD_UNROLL for (int i = 0; i < 2; i++)
+    {
+        v[4 * i] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0x44);
+        v[4 * i + 1] = _mm256_shuffle_ps(t[4 * i], t[4 * i + 2], 0xee);
+        v[4 * i + 2] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0x44);
+        v[4 * i + 3] = _mm256_shuffle_ps(t[4 * i + 1], t[4 * i + 3], 0xee);
+    }
+    NGD_UNROLL for (int i = 0; i < 4; i++)
+    {
+        t[i] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x20);
+        t[i + 4] = _mm256_permute2f128_ps(v[i], v[i + 4], 0x31);
+    }
+    NGD_UNROLL for (int i = 0; i < 8; i++) v[i] = t[i];
+}
+#else
+SIMD_INLINE void transpose(simd_f *v)
+{
+    (void)v;
+}
+#endif
+
+/* SIMD_W columns at a time; columns and depth that the tensor does not have are zero. */
+#define PACK_NK(T)                                                                                                 \
+    static void pack_nk_##T(const void *wp, int64_t ldw, int64_t cols, int64_t depth, float *tile)                 \
+    {                                                                                                              \
+        const ngd_el_##T *w = wp;                                                                                  \
+        simd_f v[SIMD_W];                                                                                          \
+                                                                                                                   \
+        for (int64_t c = 0; c < NGD_GEMM_NT; c += SIMD_W) {                                                        \
+            for (int64_t i = 0; i < depth; i += SIMD_W) {                                                          \
+                if (c + SIMD_W <= cols && i + SIMD_W <= depth) {                                                   \
+                    NGD_UNROLL for (int r = 0; r < SIMD_W; r++) v[r] = simd_load_##T(w + (c + r) * ldw + i);       \
+                } else {                                                                                           \
+                    for (int r = 0; r < SIMD_W; r++)                                                               \
+                        v[r] = c + r < cols ? simd_load_up_to_##T(w + (c + r) * ldw + i, depth - i) : simd_zero(); \
+                }                                                                                                  \
+                transpose(v);                                                                                      \
+                NGD_UNROLL for (int r = 0; r < SIMD_W; r++) if (i + r < depth)                                     \
+                    simd_store_f32(tile + (i + r) * NGD_GEMM_NT + c, v[r]);                                        \
+            }                                                                                                      \
+        }                                                                                                          \
+    }
+
+PACK_KN(f32)
+PACK_KN(f16)
+PACK_KN(bf16)
+PACK_NK(f32)
+PACK_NK(f16)
+PACK_NK(bf16)
+
+static void mul(const float *tile, const float *x, int64_t ldx, int64_t rows, int64_t depth, float *c, bool add)
+{
+    for (int64_t n = 0; n < NGD_GEMM_NT; n += 4 * SIMD_W) {
+        int64_t m = 0;
+
+        for (; m + 4 <= rows; m += 4)
+            axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 4, 4, c + m * NGD_GEMM_NT + n,
+                          NGD_GEMM_NT, add);
+        for (; m < rows; m++)
+            axpy_tile_f32(x + m * ldx, ldx, tile + n, NGD_GEMM_NT, depth, 4 * SIMD_W, 1, 4, c + m * NGD_GEMM_NT + n,
+                          NGD_GEMM_NT, add);
+    }
+}
+
+SIMD_TABLE const struct ngd_gemm_table SIMD_NAME(ngd_gemm_table) = {
+    .interleave = {interleave_f32, interleave_f16, interleave_bf16},
+    .dot = {dot_f32, dot_f16, dot_bf16},
+    .axpy = {axpy_f32, axpy_f16, axpy_bf16},
+    .widen = {widen_f32, widen_f16, widen_bf16},
+    .pack_nk = {pack_nk_f32, pack_nk_f16, pack_nk_bf16},
+    .pack_kn = {pack_kn_f32, pack_kn_f16, pack_kn_bf16},
+    .mul = mul,
+};
+#endif

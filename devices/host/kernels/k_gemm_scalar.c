@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define NGD_SIMD 1
+#include "devices/host/kernels/k_gemm_impl.h"

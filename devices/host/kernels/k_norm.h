@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_DEVICES_HOST_KERNELS_K_NORM_H
+#define NGD_DEVICES_HOST_KERNELS_K_NORM_H
+
+/*
+ * Row functions of the normalisations. One call does one row of n elements; sums are f32 in SIMD_W * 4 partial sums
+ * folded in a fixed order, so a row's result depends on nothing but the row.
+ */
+#include "devices/host/kernels/by_isa.h"
+
+/* y = x * rstd * gamma. x2 may be NULL; else x + x2 takes the place of x and goes to `sum` too. */
+typedef void (*ngd_rms_fn)(const void *x, const void *x2, const void *gamma, void *y, float *rstd, void *sum, int64_t n,
+                           float eps);
+
+struct ngd_layer_norm {
+    const void *weight, *bias; /* NULL when absent */
+    ngd_dtype_t weight_type, bias_type;
+    int64_t n;
+    float eps;
+};
+typedef void (*ngd_layer_norm_fn)(const struct ngd_layer_norm *l, const void *x, void *y);
+
+struct ngd_norm_table {
+    ngd_rms_fn rms[3][3];   /* [x][gamma]; gamma is of x's type, or narrower than f32 */
+    ngd_rms_fn gemma[3][3]; /* 1 + gamma in its place */
+    ngd_rms_fn add_rms[3][3];
+    ngd_layer_norm_fn layer[3];
+};
+NGD_ISA_TABLES(struct ngd_norm_table, ngd_norm);
+
+#endif

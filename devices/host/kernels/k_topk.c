@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * aten.topk along one dimension of a tensor with any strides. Always sorted; ties go to the lower index; NaN counts as
+ * larger than everything, as in PyTorch.
+ *
+ * A heap of the best k so far has the worst of them on top. Most elements of a long line lose against it, and
+ * for contiguous floats a vector scan skips those; since indices grow, an equal element loses too.
+ */
+#include "base/mem.h"
+#include "devices/host/kernels/k_reduce.h"
+#include "devices/host/kernels/nd.h"
+#include "devices/host/kernels/typed.h"
+
+/* Elements are compared by a key whose order as an integer is theirs; "smallest" turns it around. */
+struct entry {
+    int64_t key, index;
+};
+
+typedef int64_t (*key_fn)(const char *p);
+
+struct topk_params {
+    struct ngd_nd lines; /* first elements: of x, of the values, of the indices */
+    int64_t n, k, x_step, value_step, index_step;
+    uint32_t size;
+    int64_t flip; /* 0, or -1 for the smallest */
+    key_fn key;
+    ngd_beyond_fn beyond; /* contiguous floats */
+    float (*get)(const char *p);
+    uint64_t part_bytes; /* of the workspace */
+};
+
+/* Sign and magnitude to two's complement, so that -0 equals 0; NaN of either sign on top. */
+static int64_t float_key(float f)
+{
+    int32_t bits;
+
+    if (f != f)
+        return INT64_MAX;
+    memcpy(&bits, &f, 4);
+    return bits < 0 ? -(int64_t)(bits & 0x7fffffff) : bits;
+}
+
+#define FLOAT_KEY(T, wide)                                        \
+    static float get_##T(const char *p)                           \
+    {                                                             \
+        return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
+    }                                                             \
+    static int64_t key_##T(const char *p)                         \
+    {                                                             \
+        return float_key(get_##T(p));                             \
+    }
+#define INT_KEY(T, wide)                                          \
+    static int64_t key_##T(const char *p)                         \
+    {                                                             \
+        return ngd_get_##T(*(const ngd_el_##T *)(const void *)p); \
+    }
+NGD_EACH_FLOAT(FLOAT_KEY)
+NGD_EACH_INT(INT_KEY)
+static const key_fn keys[NGD_DTYPE_MAX] = NGD_BY_TYPE(key);
+static float (*const gets[])(const char *) = {get_f32, get_f16, get_bf16};
+
+/* a comes after b in the result. */
+static inline bool worse(struct entry a, struct entry b)
+{
+    return a.key != b.key ? a.key < b.key : a.index > b.index;
+}
+
+static void sift_down(struct entry *heap, int64_t n, int64_t at)
+{
+    struct entry e = heap[at];
+
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && worse(heap[child + 1], heap[child]))
+            child++;
+        if (!worse(heap[child], e))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = e;
+}
+
+/* The next element that may be better than the worst of the heap. */
+static int64_t next_candidate(const struct topk_params *t, const char *x, int64_t i, const struct entry *heap)
+{
+    float limit;
+
+    if (!t->beyond)
+        return i;
+    limit = t->get(x + heap[0].index * t->x_step);
+    return limit == limit ? t->beyond(x, i, t->n, limit) : i;
+}
+
+static void one_line(const struct topk_params *t, const char *x, char *values, char *indices, struct entry *heap)
+{
+    const int64_t k = t->k;
+
+    for (int64_t i = 0; i < k; i++)
+        heap[i] = (struct entry){t->key(x + i * t->x_step) ^ t->flip, i};
+    for (int64_t i = k / 2; i-- > 0;)
+        sift_down(heap, k, i);
+    for (int64_t i = next_candidate(t, x, k, heap); i < t->n; i = next_candidate(t, x, i + 1, heap)) {
+        struct entry e = {t->key(x + i * t->x_step) ^ t->flip, i};
+
+        if (worse(heap[0], e)) {
+            heap[0] = e;
+            sift_down(heap, k, 0);
+        }
+    }
+    for (int64_t i = k; i-- > 0;) {
+        struct entry e = heap[0];
+
+        heap[0] = heap[i];
+        sift_down(heap, i, 0);
+        memcpy(values + i * t->value_step, x + e.index * t->x_step, t->size);
+        memcpy(indices + i * t->index_step, &e.index, sizeof(e.index));
+    }
+}
+
+static void run_topk(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    const struct topk_params *t = call->params;
+    const uint32_t last = t->lines.rank - 1;
+    struct entry *heap = (void *)(call->workspace + part * t->part_bytes);
+    int64_t begin, end;
+    struct ngd_nd_it it;
+
+    if (!ngd_nd_part(call, run, t->lines.total, t->lines.inner, 1, part, parts, &begin, &end))
+        return;
+    for (ngd_nd_start(&it, &t->lines, call->ptrs, begin, end); it.run; ngd_nd_next(&it))
+        for (int64_t i = 0; i < it.run; i++)
+            one_line(t, it.p[0] + i * t->lines.step[0][last], it.p[1] + i * t->lines.step[1][last],
+                     it.p[2] + i * t->lines.step[2][last], heap);
+}
+
+static uint64_t part_bytes(int64_t k)
+{
+    return ((uint64_t)k * sizeof(struct entry) + 63) & ~(uint64_t)63;
+}
+
+static void set_lines(struct topk_params *t, const struct ngd_plan_tensor *const *ops, int64_t dim)
+{
+    struct ngd_plan_tensor lines[3];
+    int64_t *const step[] = {&t->x_step, &t->value_step, &t->index_step};
+
+    for (int i = 0; i < 3; i++) {
+        lines[i] = *ops[i];
+        lines[i].dims[dim] = 1;
+        *step[i] = ops[i]->strides[dim] * (int64_t)ngd_dtype_bytes(ops[i]->dtype);
+    }
+    ngd_nd_init(&t->lines, &lines[0], 0, (const struct ngd_plan_tensor *[]){&lines[0], &lines[1], &lines[2]}, 3, 0);
+}
+
+static void nothing(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
+{
+    (void)call;
+    (void)run;
+    (void)part;
+    (void)parts;
+}
+
+static ngd_status_t prepare_topk(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0);
+    const struct ngd_plan_tensor *ops[] = {x, ngd_call_out(p->plan, p->call, 0), ngd_call_out(p->plan, p->call, 1)};
+    const struct ngd_reduce_table *table = NGD_BY_ISA(p->isa, ngd_reduce);
+    const bool largest = ngd_call_int(p->call, "largest") != 0;
+    struct topk_params *t = ngd_arena_calloc(p->arena, 1, sizeof(*t));
+    int64_t dim = ngd_call_int(p->call, "dim");
+
+    (void)diag;
+    if (!t)
+        return NGD_ERR_NO_MEMORY;
+    dim += dim < 0 ? x->rank : 0;
+    set_lines(t, ops, dim);
+    t->n = x->dims[dim];
+    t->k = ops[1]->dims[dim];
+    t->size = (uint32_t)ngd_dtype_bytes(x->dtype);
+    t->flip = largest ? 0 : -1;
+    t->key = keys[x->dtype];
+    t->part_bytes = part_bytes(t->k);
+    if (ngd_dtype_is_float(x->dtype) && t->x_step == t->size) {
+        t->beyond = largest ? table->above[x->dtype] : table->below[x->dtype];
+        t->get = gets[x->dtype];
+    }
+    p->fn = t->k ? run_topk : nothing;
+    p->few_parts = true;
+    p->params = t;
+    p->cost_ns = 20 + (double)t->lines.total * (30 + (double)t->k * 30 + (double)t->n * (t->beyond ? 0.3 : 3));
+    return NGD_OK;
+}
+
+static ngd_status_t select_topk(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    (void)plan;
+    (void)diag;
+    *strided_p = 1;
+    *workspace_p = ngd_host_max_parts(threads) * part_bytes(ngd_call_int(call, "k"));
+    return NGD_OK;
+}
+
+const struct ngd_host_kernel ngd_host_topk = {.select = select_topk, .prepare = prepare_topk};

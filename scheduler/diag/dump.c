@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Data dumps (dump_tensor_data): every replay of the graph writes the results of every node as .npy files.
+ *
+ * The run is of a copy of the graph whose nodes' results are outputs too: of the graph as it was registered, eagerly
+ * (stage original), or of what the passes made of it (optimized). It is the run: states change once. Files are
+ * <number of the run>.<number of the output>.<value>.npy below DIR/<graph>-<digest>-<stage>/. Numbers go on behind
+ * those that are there from earlier registrations, from before a restart, or from others who dump the graph to the same
+ * place: a run has its number when it has made the first file of it. What cannot be written is noted, and the replay is
+ * answered.
+ */
+#include "base/dumpdir.h"
+#include "base/mem.h"
+#include "base/npy.h"
+#include "scheduler/diag/run_chain.h"
+#include "scheduler/program/capture_dump.h"
+#include "scheduler/diag/trial.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool original(const struct ngd_program *prog)
+{
+    return prog->options.data_dump_stage == NGD_DUMP_ORIGINAL;
+}
+
+static ngd_status_t open_dir(struct ngd_program *prog, int *fd_p, struct ngd_diag *diag)
+{
+    char hex[NGD_DIGEST_HEX], name[80], path[NGD_OPTION_TEXT_MAX + 128];
+
+    ngd_digest_hex(&prog->graph->digest, hex);
+    ngd_dump_clean(prog->graph->name, name, sizeof(name));
+    snprintf(path, sizeof(path), "%s/%s-%.12s-%s", prog->options.data_dump_dir, name, hex,
+             original(prog) ? "original" : "optimized");
+    return ngd_dumps_open(prog->sched->params.dumps, ngd_program_owner_of(prog).payers.dumps, path, fd_p, diag);
+}
+
+static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_trial_results *results, uint32_t i, int dir,
+                                 uint64_t *run_p, struct ngd_diag *diag)
+{
+    const struct ngd_trial_result *r = &results->list[i];
+    const char *name = i < prog->graph->n_outputs ? r->name : ngd_tap_value(r->name);
+    char file[200];
+    void *npy;
+    size_t n;
+    ngd_status_t status = ngd_npy_make(r->dtype, r->dims, r->rank, r->data, &npy, &n);
+
+    if (status)
+        return ngd_diag_set(diag, status, "output \"%.100s\" cannot be written as npy", name);
+    do {
+        if (i == 0)
+            *run_p = atomic_fetch_add(&prog->dumps, 1);
+        snprintf(file, sizeof(file), "%06" PRIu64 ".%05u.%s%.150s.npy", *run_p, (unsigned)i,
+                 i < prog->graph->n_outputs ? "output." : "", name);
+        status = ngd_dumps_write(prog->sched->params.dumps, ngd_program_owner_of(prog).payers.dumps, dir, file, npy, n,
+                                 diag);
+    } while (i == 0 && status == NGD_ERR_ALREADY_EXISTS);
+    ngd_free(npy);
+    return status;
+}
+
+static void write_all(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_launch *launch,
+                      const struct ngd_trial_results *results)
+{
+    struct ngd_diag diag = {0};
+    uint64_t run = 0;
+    int dir;
+    ngd_status_t status = open_dir(prog, &dir, &diag);
+
+    if (status == NGD_OK) {
+        for (uint32_t i = 0; i < results->n && status == NGD_OK; i++)
+            status = write_result(prog, results, i, dir, &run, &diag);
+        close(dir);
+    }
+    if (status)
+        ngd_program_note(prog, NGD_EVENT_DUMP_FAILED, key, launch->tag, "%s", diag.text);
+}
+
+static void answer(const struct ngd_program *prog, const struct ngd_launch *launch,
+                   const struct ngd_trial_results *results)
+{
+    for (uint32_t i = 0; i < prog->graph->n_outputs; i++)
+        if (launch->outputs[i].data)
+            memcpy(launch->outputs[i].data, results->list[i].data, results->list[i].bytes);
+}
+
+ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                          struct ngd_launch *launch, bool *quarantined_p)
+{
+    struct ngd_program *prog = binding->prog;
+    const struct ngd_plan *plan = ngd_exec_plan(x->exec);
+    struct ngd_trial_results results = {0};
+    struct ngd_graph *tapped = NULL;
+    ngd_status_t status = ngd_graph_tap(original(prog) ? prog->graph : plan->graph, &tapped, &launch->diag);
+
+    (void)quarantined_p;
+    if (status == NGD_OK) {
+        struct ngd_trial trial = {.slot = slot,
+                                  .graph = tapped,
+                                  .key = &plan->key,
+                                  .eager = original(prog) || launch->eager,
+                                  .buffers = binding->buffers,
+                                  .launch = launch};
+
+        status = ngd_trial_run(&trial, &results, &launch->device_time, &launch->diag);
+    }
+    if (status == NGD_OK) {
+        answer(prog, launch, &results);
+        write_all(prog, &plan->key, launch, &results);
+    }
+    ngd_trial_results_fini(&results);
+    ngd_graph_unref(tapped);
+    return status;
+}

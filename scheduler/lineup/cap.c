@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What an account may have is a line through (at, allowance) with the slope of its rate, so when it opens again is
+ * known without looking: what is spent moves the line down, and only `look` moves its point along it, where it is cut
+ * off at what can be saved up.
+ */
+#include "scheduler/lineup/cap.h"
+#include "scheduler/run/sched_int.h"
+
+static struct ngd_account *account_of(const struct ngd_heap_node *node)
+{
+    return ngd_container_of(node, struct ngd_account, cap.node);
+}
+
+static struct ngd_sched_item *item_of(const struct ngd_heap_node *node)
+{
+    return ngd_container_of(node, struct ngd_sched_item, node);
+}
+
+static bool opens_before(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
+{
+    return ngd_cap_open_at(account_of(a)) < ngd_cap_open_at(account_of(b));
+}
+
+static bool goes_before(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
+{
+    const struct ngd_sched_item *x = item_of(a), *y = item_of(b);
+
+    if (x->priority != y->priority)
+        return x->priority < y->priority;
+    return x->deadline != y->deadline ? x->deadline < y->deadline : x->serial < y->serial;
+}
+
+void ngd_caps_init(struct ngd_caps *caps, const struct ngd_sched_policy *policy, void *state)
+{
+    *caps = (struct ngd_caps){.policy = policy, .state = state};
+    ngd_heap_init(&caps->closed, opens_before);
+}
+
+/* ---- what an account may have ------------------------------------------------------------------------- */
+
+static ngd_nsec_t burst_of(const struct ngd_account *account)
+{
+    return NGD_CAP_BURST / 100 * account->cap.rate;
+}
+
+static ngd_nsec_t time_to_earn(const struct ngd_account *account, ngd_nsec_t t)
+{
+    return t * 100 / account->cap.rate + 1;
+}
+
+static void look(struct ngd_account *account, ngd_nsec_t now)
+{
+    const ngd_nsec_t most = burst_of(account), lacks = most - account->cap.allowance, t = now - account->cap.at;
+
+    if (t <= 0)
+        return;
+    account->cap.allowance =
+        t >= time_to_earn(account, lacks) ? most : account->cap.allowance + t * account->cap.rate / 100;
+    account->cap.at = now;
+}
+
+static bool waits_to_open(const struct ngd_account *account)
+{
+    return !ngd_heap_empty(&account->cap.held) && !account->cap.let_go;
+}
+
+static void spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t time)
+{
+    const bool waits = waits_to_open(account);
+    ngd_nsec_t at = 0;
+
+    account->cap.allowance -= time;
+    if (account->cap.allowance <= 0)
+        at = account->cap.at + time_to_earn(account, 1 - account->cap.allowance); /* it is open from 1 on */
+    if (waits)
+        ngd_heap_remove(&caps->closed, &account->cap.node);
+    atomic_store_explicit(&account->cap.open_at, at, memory_order_relaxed);
+    if (waits)
+        ngd_heap_push(&caps->closed, &account->cap.node);
+}
+
+static bool is_closed(const struct ngd_caps *caps, const struct ngd_account *account, ngd_nsec_t now)
+{
+    return account->cap.rate && ngd_cap_open_at(account) > now && !caps->stopping;
+}
+
+void ngd_caps_set(struct ngd_caps *caps, struct ngd_account *account, uint32_t rate, ngd_nsec_t now)
+{
+    if (account->cap.rate == rate)
+        return;
+    account->cap.rate = rate ? rate : 1;
+    account->cap.allowance = burst_of(account);
+    account->cap.at = now;
+    spend(caps, account, 0); /* what is held can go */
+    account->cap.rate = rate;
+}
+
+/* ---- what is held ------------------------------------------------------------------------------------- */
+
+/* The time in which something of the account was held, in pieces. */
+static void note_held(const struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t now)
+{
+    if (account->cap.since && caps->note_held)
+        caps->note_held(account, now - account->cap.since);
+    account->cap.since = ngd_heap_empty(&account->cap.held) ? 0 : now;
+}
+
+static void hold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    struct ngd_account *account = item->account;
+    const bool first = ngd_heap_empty(&account->cap.held);
+
+    if (first)
+        ngd_heap_init(&account->cap.held, goes_before);
+    item->serial = caps->serial++;
+    item->held = true;
+    ngd_heap_push(&account->cap.held, &item->node);
+    caps->n_held++;
+    if (first && !account->cap.let_go)
+        ngd_heap_push(&caps->closed, &account->cap.node);
+    if (first)
+        note_held(caps, account, now);
+}
+
+static void unhold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    struct ngd_account *account = item->account;
+    const bool waited = waits_to_open(account);
+
+    ngd_heap_remove(&account->cap.held, &item->node);
+    item->held = false;
+    caps->n_held--;
+    if (waited && !waits_to_open(account))
+        ngd_heap_remove(&caps->closed, &account->cap.node);
+    note_held(caps, account, now);
+}
+
+/* The policy has the item no longer: the account's next one may come. */
+static void came_back(struct ngd_caps *caps, const struct ngd_sched_item *item)
+{
+    struct ngd_account *account = item->account;
+
+    if (account->cap.let_go != item)
+        return;
+    account->cap.let_go = NULL;
+    if (waits_to_open(account))
+        ngd_heap_push(&caps->closed, &account->cap.node);
+}
+
+static void let_go(struct ngd_caps *caps, ngd_nsec_t now)
+{
+    while (!ngd_heap_empty(&caps->closed) && (caps->stopping || ngd_caps_next(caps) <= now)) {
+        struct ngd_account *account = account_of(ngd_heap_first(&caps->closed));
+        struct ngd_sched_item *item = item_of(ngd_heap_first(&account->cap.held));
+
+        unhold(caps, item, now);
+        if (waits_to_open(account))
+            ngd_heap_remove(&caps->closed, &account->cap.node);
+        account->cap.let_go = item;
+        caps->policy->push(caps->state, item, now);
+    }
+}
+
+ngd_nsec_t ngd_caps_next(const struct ngd_caps *caps)
+{
+    const struct ngd_heap_node *first = ngd_heap_first(&caps->closed);
+
+    return first ? ngd_cap_open_at(account_of(first)) : NGD_NSEC_NEVER;
+}
+
+/* ---- items -------------------------------------------------------------------------------------------- */
+
+bool ngd_caps_hold(const struct ngd_caps *caps, const struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    return !item->uncapped && is_closed(caps, item->account, now);
+}
+
+void ngd_caps_push(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    struct ngd_account *account = item->account;
+
+    account->cap.queued += item->cost;
+    if (!item->uncapped && (!ngd_heap_empty(&account->cap.held) || is_closed(caps, account, now)))
+        hold(caps, item, now);
+    else
+        caps->policy->push(caps->state, item, now);
+}
+
+struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
+{
+    struct ngd_sched_item *item;
+    struct ngd_account *account;
+
+    for (;;) {
+        let_go(caps, now);
+        item = caps->policy->pop(caps->state, now);
+        if (!item)
+            return NULL;
+        account = item->account;
+        came_back(caps, item);
+        if (item->uncapped || !is_closed(caps, account, now))
+            break;
+        if (caps->policy->charge)
+            caps->policy->charge(caps->state, account, -item->cost); /* as pop has */
+        hold(caps, item, now);
+    }
+    account->cap.queued -= item->cost;
+    if (account->cap.rate) {
+        look(account, now);
+        spend(caps, account, item->cost);
+    }
+    return item;
+}
+
+void ngd_caps_remove(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    item->account->cap.queued -= item->cost;
+    if (item->held) {
+        unhold(caps, item, now);
+        return;
+    }
+    caps->policy->remove(caps->state, item);
+    came_back(caps, item);
+}
+
+void ngd_caps_charge(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now)
+{
+    if (account->cap.rate) {
+        look(account, now);
+        spend(caps, account, more);
+    }
+    if (caps->policy->charge)
+        caps->policy->charge(caps->state, account, more);
+}
+
+/* What the account has queued already is reckoned to go first. */
+static ngd_nsec_t late_by_cap(struct ngd_account *account, const struct ngd_sched_item *item, ngd_nsec_t now)
+{
+    ngd_nsec_t wait = 0;
+
+    if (!account->cap.rate || item->uncapped)
+        return INT64_MIN;
+    look(account, now);
+    if (account->cap.queued >= account->cap.allowance)
+        wait = time_to_earn(account, account->cap.queued - account->cap.allowance);
+    return now + wait + item->cost - item->deadline;
+}
+
+ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
+                         uint32_t n)
+{
+    const ngd_nsec_t by_policy = ngd_sched_late(caps->policy, caps->state, item, now, left, n),
+                     by_cap = late_by_cap(item->account, item, now);
+
+    return by_cap > by_policy ? by_cap : by_policy;
+}

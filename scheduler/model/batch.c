@@ -1,0 +1,536 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Batches: a model as an item of the run queue. Each time a worker takes it, one replay is made of what is ready: a
+ * slice of one prompt's chunk (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c);
+ * when both wait they alternate, as far as the pace (prompt_pace.h) lets prompts have their turn. Then the model goes
+ * to the back of the queue if more is ready, so that other work of the device gets its turn.
+ *
+ * The item is in the queue at most once (`scheduled`), so a model's sequences are never run by two workers at a time,
+ * which their shared KV states could not bear. A chunk that is paused while a step is made writes to blocks of its own
+ * sequence only.
+ *
+ * The executable is looked up, and pinned, before sequences are taken: when it is missing (dropped after a fault, or
+ * evicted) the model waits for a capture with all of its sequences still in their lists.
+ */
+#include "scheduler/model/model_int.h"
+
+static struct ngd_account *account_of(const struct ngd_seq *seq)
+{
+    return &seq->share->accounts[seq->model->queue->index];
+}
+
+void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
+{
+    ngd_share_charge(seq->model->queue, account_of(seq), time, 0);
+    ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
+}
+
+void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts)
+{
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        seq->split.part[i] += parts->part[i];
+    if (began > seq->waits_since)
+        seq->split.part[NGD_SPLIT_QUEUE] += began - seq->waits_since;
+    seq->waits_since = ngd_now();
+}
+
+/* ---- ready lists -------------------------------------------------------------------------------------- */
+
+/*
+ * When it would be next if all were served at once, one after another: a step when it became ready; a prompt when its
+ * work could be over, so that a short one does not wait for a long one that came a little earlier, and the long one not
+ * for those that come after that. Each less urgent class counts as if it had come AGE_STEP later: it waits behind the
+ * others for so long, and not for ever.
+ */
+static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *seq, int kind)
+{
+    const ngd_nsec_t behind = (ngd_nsec_t)seq->priority * NGD_PRIORITY_AGE_STEP;
+
+    if (kind != NGD_PREFILL)
+        return seq->ready + behind;
+    return seq->asked + behind + (ngd_nsec_t)(seq->fill - seq->position) * model->row_time;
+}
+
+/* From the end: most come after those that wait. */
+static void insert_by_turn(struct ngd_list *list, struct ngd_seq *seq)
+{
+    struct ngd_list *at = list;
+
+    while (at->prev != list && ngd_container_of(at->prev, struct ngd_seq, link)->turn > seq->turn)
+        at = at->prev;
+    ngd_list_insert_before(at, &seq->link);
+}
+
+void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    int kind = NGD_DECODE;
+
+    /* A step for which there are too few blocks in all is refused where steps are made, and needs no context before. */
+    if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
+        kind = NGD_PREFILL;
+    seq->ready = ngd_now();
+    if (ngd_cap_open_at(account_of(seq)) > seq->ready)
+        kind = NGD_HELD;
+    seq->state = NGD_SEQ_READY;
+    seq->ready_kind = kind;
+    seq->turn = turn_of(model, seq, kind);
+    insert_by_turn(&model->ready[kind], seq);
+    model->n_ready[kind]++;
+    ngd_metric_inc(NGD_M_SEQUENCES_WAITING);
+}
+
+static struct ngd_seq *pop_ready_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
+{
+    struct ngd_seq *seq;
+
+    if (ngd_list_empty(&model->ready[kind]))
+        return NULL;
+    seq = ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
+    ngd_seq_unready_locked(model, seq);
+    return seq;
+}
+
+struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
+{
+    struct ngd_seq *seq;
+
+    ngd_mutex_lock(&model->lock);
+    seq = pop_ready_locked(model, kind);
+    if (seq)
+        seq->state = NGD_SEQ_RUNNING;
+    ngd_mutex_unlock(&model->lock);
+    return seq;
+}
+
+static bool is_ready_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
+}
+
+/* Answers all that wait for a replay of this kind. */
+static void fail_ready(struct ngd_model *model, int kind, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_seq *seq;
+
+    while ((seq = ngd_model_take(model, kind)))
+        ngd_seq_fail(seq, status, diag);
+}
+
+static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
+{
+    struct ngd_list *l;
+
+    do {
+        ngd_mutex_lock(&model->lock);
+        l = ngd_list_pop_front(&model->starved);
+        ngd_mutex_unlock(&model->lock);
+        if (l)
+            ngd_seq_fail(ngd_container_of(l, struct ngd_seq, link), NGD_ERR_CANCELLED, diag);
+    } while (l);
+}
+
+/* The scheduler stops: everything that waits is answered, and the item gives up its reference. */
+static void abort_all(struct ngd_model *model)
+{
+    struct ngd_seq *seq;
+    struct ngd_diag diag;
+    bool more;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before this step began");
+    if ((seq = ngd_model_prefill_abort(model)))
+        ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
+    do {
+        fail_starved(model, &diag);
+        fail_ready(model, NGD_PREFILL, NGD_ERR_CANCELLED, &diag);
+        fail_ready(model, NGD_DECODE, NGD_ERR_CANCELLED, &diag);
+        fail_ready(model, NGD_HELD, NGD_ERR_CANCELLED, &diag);
+        ngd_mutex_lock(&model->lock);
+        more = is_ready_locked(model) || model->n_ready[NGD_HELD];
+        model->scheduled = more;
+        ngd_mutex_unlock(&model->lock);
+    } while (more);
+    ngd_model_unref(model);
+}
+
+/* Of those that may have the device now. */
+static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
+        if (model->n_ready[kind])
+            return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
+    return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
+}
+
+/* One whose share is served first, of those that are ready. A share that has had much waits long for its turn, and the
+ * sequences of others are not to wait with it: they all run in one batch. */
+static const struct ngd_seq *first_served_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    const struct ngd_seq *first = next_locked(model);
+
+    for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
+        ngd_list_for_each (l, &model->ready[kind]) {
+            const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+            if (seq->share != first->share && ngd_queue_serves_before(model->queue, account_of(seq), account_of(first)))
+                first = seq;
+        }
+    return first;
+}
+
+static const struct ngd_seq *first_held_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    const struct ngd_seq *first = NULL;
+
+    ngd_list_for_each (l, &model->ready[NGD_HELD]) {
+        const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (!first || ngd_cap_open_at(account_of(seq)) < ngd_cap_open_at(account_of(first)))
+            first = seq;
+    }
+    return first;
+}
+
+/*
+ * The model waits in the class of the sequence whose turn is next, and in the name of the ready one whose share is
+ * served first; when all are held, in the name of that whose share may go on first, and only then does the share's cap
+ * hold the item too. The sequence may go while the item is queued: the item has a reference of its own to the share.
+ */
+static void choose_share(struct ngd_model *model, bool held)
+{
+    const struct ngd_seq *first, *payer;
+    struct ngd_share *share, *old;
+
+    ngd_mutex_lock(&model->lock);
+    first = held && !is_ready_locked(model) ? NULL : next_locked(model);
+    model->item.uncapped = first != NULL;
+    if (!first)
+        first = first_held_locked(model);
+    payer = model->item.uncapped ? first_served_locked(model) : first;
+    share = ngd_share_ref(payer ? payer->share : model->sched->own_share);
+    old = model->item_share;
+    model->item_share = share;
+    model->item.account = &share->accounts[model->queue->index];
+    model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
+    ngd_mutex_unlock(&model->lock);
+    ngd_share_unref(old);
+}
+
+/* Of a model whose `scheduled` is set. */
+static void push_as(struct ngd_model *model, bool held)
+{
+    model->item.arrival = ngd_now();
+    choose_share(model, held);
+    if (ngd_queue_push(model->queue, &model->item, NULL))
+        abort_all(model);
+}
+
+static void push_item(struct ngd_model *model)
+{
+    push_as(model, false);
+}
+
+static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    return is_ready_locked(model) || model->n_ready[NGD_HELD] || !ngd_list_empty(&model->starved);
+}
+
+/* What is ready now is more urgent than the item's class, or its share is served before the item's, or the item waits
+ * for a share's cap: it goes to its place. */
+static void hurry(struct ngd_model *model)
+{
+    const struct ngd_seq *first;
+    bool urgent;
+
+    ngd_mutex_lock(&model->lock);
+    first = next_locked(model);
+    urgent = model->scheduled && first && (first->priority < model->item.priority || !model->item.uncapped);
+    if (model->scheduled && first && !urgent)
+        urgent = ngd_queue_serves_before(model->queue, account_of(first_served_locked(model)), model->item.account);
+    ngd_mutex_unlock(&model->lock);
+    if (urgent && ngd_queue_remove(model->queue, &model->item))
+        push_item(model);
+}
+
+void ngd_model_kick(struct ngd_model *model)
+{
+    bool kick, held;
+
+    ngd_mutex_lock(&model->lock);
+    kick = !model->scheduled && has_work_locked(model);
+    held = model->scheduled && !model->item.uncapped;
+    if (kick) {
+        model->scheduled = true;
+        ngd_model_ref(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (kick)
+        push_item(model);
+    else if (held)
+        hurry(model);
+}
+
+void ngd_seq_requeue(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    bool stopped;
+
+    ngd_mutex_lock(&model->lock);
+    stopped = seq->cancelled || seq->closed;
+    if (!stopped)
+        ngd_seq_ready_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    if (stopped)
+        ngd_seq_fail_cancelled(seq);
+    else
+        ngd_model_kick(model);
+}
+
+void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
+{
+    ngd_model_ref(model);
+    ngd_seq_requeue(seq); /* which may be the end of it, and of its reference */
+    hurry(model);
+    ngd_model_unref(model);
+}
+
+/* ---- chosen tokens ------------------------------------------------------------------------------------ */
+
+ngd_status_t ngd_model_check_chosen(const struct ngd_model *model, int32_t token, struct ngd_diag *diag)
+{
+    if (token >= 0 && (uint32_t)token < model->params.vocab)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE,
+                        "the graph of model \"%.64s\" chose token %d, outside its vocabulary of %u", model->name,
+                        (int)token, (unsigned)model->params.vocab);
+}
+
+void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const float *logits)
+{
+    seq->has_logprobs = seq->want_logprobs && logits;
+    if (seq->has_logprobs)
+        ngd_logprobs_of(logits, seq->model->params.vocab, token, seq->top, &seq->logprobs);
+    ngd_mutex_lock(&seq->model->lock);
+    seq->chosen = token;
+    seq->delivered = false;
+    seq->draws = draws + 1;
+    ngd_mutex_unlock(&seq->model->lock);
+}
+
+/* ---- the item ----------------------------------------------------------------------------------------- */
+
+/* What a worker does in its turn. */
+struct turn {
+    int kind;
+    bool goes_on;    /* with the chunk that is under way */
+    bool steps_wait; /* sequences wait for a decode step */
+    bool held;       /* there is nothing to do but for sequences that are held */
+    uint32_t rows;   /* of the executable that it needs, when it begins something */
+};
+
+/* With drafts, unless kernels for so many rows would compute other bits than steps without them get. */
+static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    const uint32_t most = model->max_batch,
+                   steps = model->n_ready[NGD_DECODE] < most ? model->n_ready[NGD_DECODE] : most;
+    uint32_t rows = 0;
+
+    ngd_list_for_each (l, &model->ready[NGD_DECODE]) {
+        rows += ngd_seq_rows_wanted(ngd_container_of(l, struct ngd_seq, link));
+        if (rows >= most)
+            break;
+    }
+    rows = rows < most ? rows : most;
+    return ngd_model_way(model, NGD_DECODE, rows) == ngd_model_way(model, NGD_DECODE, steps) ? rows : steps;
+}
+
+/*
+ * Of the first prompt that has its blocks or gets them now; those before it that do not wait aside. 0: none has. How
+ * many rows there are depends on what is found in blocks that others computed, so they are counted after that.
+ */
+static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    while (model->n_ready[NGD_PREFILL] > 0) {
+        struct ngd_seq *seq = ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
+
+        if (ngd_seq_get_blocks_locked(model, seq))
+            return ngd_seq_chunk(seq).planned;
+        ngd_seq_unready_locked(model, seq);
+        ngd_seq_starve_locked(model, seq);
+    }
+    return 0;
+}
+
+/* False: nothing is ready, and the item is no longer scheduled, unless sequences are held. */
+static bool choose(struct ngd_model *model, struct turn *turn)
+{
+    bool prefill, decode, something;
+
+    ngd_mutex_lock(&model->lock);
+    turn->goes_on = model->prompt.seq != NULL;
+    prefill = turn->goes_on || model->n_ready[NGD_PREFILL] > 0;
+    decode = model->n_ready[NGD_DECODE] > 0;
+    turn->kind = NGD_DECODE;
+    if (ngd_pace_may_run(&model->pace, decode) && prefill && (!decode || model->last_kind == NGD_DECODE))
+        turn->kind = NGD_PREFILL;
+    if (turn->kind == NGD_PREFILL && !turn->goes_on) {
+        turn->rows = rows_of_prompt_locked(model);
+        turn->kind = turn->rows ? NGD_PREFILL : NGD_DECODE;
+    }
+    turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* the prompt may have taken their blocks */
+    if (turn->kind == NGD_DECODE)
+        turn->rows = rows_wanted_locked(model);
+    something = turn->kind == NGD_PREFILL || turn->steps_wait;
+    turn->held = !something && model->n_ready[NGD_HELD] > 0;
+    model->scheduled = something || turn->held;
+    ngd_mutex_unlock(&model->lock);
+    return something;
+}
+
+/* Pins the executable for so many rows, or starts its capture; the item comes back when that is done. */
+static struct ngd_gcache_entry *look_up(struct ngd_model *model, int kind, uint32_t rows)
+{
+    struct ngd_program *prog = ngd_binding_program(model->graphs[kind].binding);
+    struct ngd_gcache_entry *entry;
+    struct ngd_diag diag = {0};
+    int64_t symbol = rows;
+    int reason;
+    ngd_status_t status = ngd_program_key(prog, &symbol, 1, &model->capture_key, &diag);
+
+    if (status) {
+        /* The contract's check has excluded it: a graph that takes one row and max_rows takes what is between. */
+        fail_ready(model, kind, status, &diag);
+        push_item(model);
+        return NULL;
+    }
+    ngd_program_note_sizes(prog, &symbol);
+    entry = ngd_program_lookup(prog, &model->capture_key, &reason);
+    if (entry) {
+        ngd_metric_inc(NGD_M_CACHE_HITS);
+        return entry;
+    }
+    ngd_program_note(prog, ngd_miss_events[reason], &model->capture_key, 0, "%s",
+                     ngd_event_infos[ngd_miss_events[reason]].help);
+    ngd_metric_row_add(prog->sched->miss_rows[reason], 1);
+    model->capture_kind = kind;
+    if (!ngd_captures_push(&model->sched->captures, &model->capture, ngd_program_share(prog)))
+        abort_all(model);
+    return NULL;
+}
+
+void ngd_model_capture_run(struct ngd_capture_job *job)
+{
+    struct ngd_model *model = ngd_container_of(job, struct ngd_model, capture);
+    struct ngd_program *prog = ngd_binding_program(model->graphs[model->capture_kind].binding);
+    struct ngd_gcache_entry *entry = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status = ngd_program_capture(prog, &model->capture_key, &entry, NULL, &diag);
+
+    if (status)
+        fail_ready(model, model->capture_kind, status, &diag);
+    else
+        ngd_gcache_put(entry);
+    push_item(model);
+}
+
+void ngd_model_capture_abort(struct ngd_capture_job *job)
+{
+    abort_all(ngd_container_of(job, struct ngd_model, capture));
+}
+
+/* To the back of the queue, or out of it. */
+static void end_turn(struct ngd_model *model)
+{
+    bool more;
+
+    ngd_mutex_lock(&model->lock);
+    more = model->prompt.seq || has_work_locked(model);
+    model->scheduled = more;
+    ngd_mutex_unlock(&model->lock);
+    if (more)
+        push_item(model);
+    else
+        ngd_model_unref(model);
+}
+
+/* False: the item waits for a capture, or was given up. */
+static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const struct turn *turn)
+{
+    struct ngd_gcache_entry *entry;
+
+    if (turn->kind == NGD_PREFILL && turn->goes_on) {
+        ngd_model_prefill_on(model, slot, turn->steps_wait);
+        return true;
+    }
+    entry = look_up(model, turn->kind, turn->rows);
+    if (!entry)
+        return false;
+    if (turn->kind == NGD_PREFILL) {
+        ngd_model_prefill(model, slot, entry, turn->rows, turn->steps_wait);
+    } else {
+        ngd_model_decode(model, slot, entry, turn->rows);
+        ngd_gcache_put(entry);
+    }
+    return true;
+}
+
+/* Who came before the item was in the queue could not take it from its place. */
+static void push_held(struct ngd_model *model)
+{
+    bool ready;
+
+    ngd_model_ref(model);
+    push_as(model, true);
+    ngd_mutex_lock(&model->lock);
+    ready = is_ready_locked(model);
+    ngd_mutex_unlock(&model->lock);
+    if (ready)
+        hurry(model);
+    ngd_model_unref(model);
+}
+
+/* Those whose shares may have the device again. */
+static void unhold(struct ngd_model *model)
+{
+    const ngd_nsec_t now = ngd_now();
+
+    ngd_mutex_lock(&model->lock);
+    ngd_list_for_each_safe (l, next, &model->ready[NGD_HELD]) {
+        struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (ngd_cap_open_at(account_of(seq)) <= now) {
+            ngd_seq_unready_locked(model, seq);
+            ngd_seq_ready_locked(model, seq);
+        }
+    }
+    ngd_mutex_unlock(&model->lock);
+}
+
+static void model_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+{
+    struct ngd_model *model = ngd_container_of(item, struct ngd_model, item);
+    struct turn turn = {0};
+
+    unhold(model);
+    ngd_model_unstarve(model);
+    if (!choose(model, &turn)) {
+        if (turn.held)
+            push_held(model);
+        else
+            ngd_model_unref(model);
+        return;
+    }
+    if (!take_turn(model, slot, &turn))
+        return;
+    model->last_kind = turn.kind;
+    end_turn(model);
+}
+
+static void model_abort(struct ngd_sched_item *item)
+{
+    abort_all(ngd_container_of(item, struct ngd_model, item));
+}
+
+const struct ngd_sched_item_ops ngd_model_item_ops = {
+    .run = model_run,
+    .abort = model_abort,
+};

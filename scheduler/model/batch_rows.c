@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a replay of a model's graph reads: token rows, sequences and sampling, put into the graph's staging memory. */
+#include "scheduler/model/model_int.h"
+#include <string.h>
+
+/* One token row of a sequence: where it stands, and where its key and value go. */
+void ngd_rows_put(struct ngd_model_graph *mg, uint32_t row, const struct ngd_seq *seq, uint32_t position, int32_t token)
+{
+    const uint32_t size = seq->model->params.block_size;
+
+    NGD_STAGED(mg, TOKENS, int32_t)[row] = token;
+    NGD_STAGED(mg, POSITIONS, int32_t)[row] = (int32_t)position;
+    NGD_STAGED(mg, SLOTS, int32_t)[row] = seq->blocks[position / size] * (int32_t)size + (int32_t)(position % size);
+}
+
+/* What past a sequence's blocks is left in its row of the table is never read: its context ends before. */
+void ngd_rows_put_seq(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t last_row,
+                      uint32_t context)
+{
+    memcpy(NGD_STAGED(mg, TABLE, int32_t) + (size_t)i * mg->roles.table_width, seq->blocks,
+           seq->n_blocks * sizeof(int32_t));
+    NGD_STAGED(mg, QUERY_LENS, int64_t)[i] = (int64_t)last_row + 1;
+    NGD_STAGED(mg, CONTEXT_LENS, int64_t)[i] = context;
+    if (mg->staging.data[NGD_ROLE_LOGITS_ROWS])
+        NGD_STAGED(mg, LOGITS_ROWS, int32_t)[i] = (int32_t)last_row;
+}
+
+void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const struct ngd_seq *seq, uint64_t draws)
+{
+    const struct ngd_sampling *s = &seq->sampling;
+
+    if (!mg->staging.data[NGD_ROLE_TEMPERATURE])
+        return;
+    NGD_STAGED(mg, TEMPERATURE, float)[result] = s->temperature;
+    NGD_STAGED(mg, TOP_K, int32_t)[result] = s->top_k;
+    NGD_STAGED(mg, TOP_P, float)[result] = s->top_p > 0.0f ? s->top_p : 1.0f;
+    NGD_STAGED(mg, SEED, int64_t)[result] = (int64_t)s->seed;
+    NGD_STAGED(mg, OFFSET, int64_t)[result] = (int64_t)draws;
+}
+
+/* How long the inputs and outputs are this time. */
+void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
+                   bool logits)
+{
+    uint64_t results = mg->roles.result_per_row ? rows : seqs;
+    const uint64_t counts[] = {
+        [NGD_PER_ROW] = rows,
+        [NGD_PER_SEQ] = seqs,
+        [NGD_PER_SEQ_TABLE] = (uint64_t)seqs * mg->roles.table_width,
+        [NGD_PER_RESULT] = results,
+        [NGD_PER_RESULT_VOCAB] = results * model->params.vocab,
+    };
+
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
+        const struct ngd_role_info *info = &ngd_role_infos[role];
+        uint64_t bytes = counts[info->shape] * ngd_dtype_bytes(info->dtype);
+        bool want = role == NGD_ROLE_TOKEN ? token : logits;
+        int i = mg->roles.index[role];
+
+        if (i < 0)
+            continue;
+        if (info->kind == NGD_ROLE_INPUT)
+            mg->inputs[i].bytes = bytes;
+        else if (info->kind == NGD_ROLE_HOST)
+            mg->hosts[i].n = seqs;
+        else
+            mg->outputs[i] = (struct ngd_out){want ? mg->staging.data[role] : NULL, want ? bytes : 0};
+    }
+    mg->symbol = rows;
+    mg->launch.symbols = &mg->symbol;
+    mg->launch.inputs = mg->inputs;
+    mg->launch.hosts = mg->hosts;
+    mg->launch.outputs = mg->outputs;
+    mg->launch.eager = ngd_binding_program(mg->binding)->options.force_eager;
+}

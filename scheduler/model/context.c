@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A sequence's context: its tokens, and which of their keys and values are in KV blocks.
+ *
+ *   tokens    [0, position) are in the blocks; [position, fill) must get there before the next token can be chosen: the
+ *             prompt at first, everything again after the sequence has lost its blocks
+ *   names     each full block gets one (kv.h), so that sequences with the same beginning share blocks. What bits a
+ * block has depends, besides its tokens, on the kernels that computed it, and a device may choose those by the planned
+ * number of rows; blocks of different choices have different names, so what a sequence says does not depend on whether
+ * another one has computed its beginning. Names begin with the sequence's owner: who finds what others have computed
+ * learns by the time of a prompt what they asked
+ */
+#include "base/fault.h"
+#include "base/mem.h"
+#include "scheduler/model/model_int.h"
+#include <string.h>
+
+static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int kind)
+{
+    return &ngd_program_graph(ngd_binding_program(model->graphs[kind].binding))->symbols[0];
+}
+
+/* ---- chunks ------------------------------------------------------------------------------------------- */
+
+/*
+ * Where chunks of a prompt end depends on the prompt alone, and a chunk whose first rows were found in shared blocks,
+ * or that is done in pieces because decode steps wait, is planned as if it were whole, so that each row is computed as
+ * it would have been.
+ */
+struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
+{
+    const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows;
+    uint32_t begin = seq->position, end, rows;
+
+    if (begin < seq->n_prompt)
+        begin -= begin % max;
+    end = seq->fill - begin < max ? seq->fill : begin + max;
+    if (seq->position < seq->n_prompt && end > seq->n_prompt)
+        end = seq->n_prompt;
+    rows = end - seq->position;
+    if (row_symbol(seq->model, NGD_PREFILL)->policy == NGD_SYMBOL_EXACT)
+        begin = seq->position; /* such an executable computes so many rows and no fewer */
+    else if (rows > seq->model->pace.rows)
+        rows = seq->model->pace.rows;
+    return (struct ngd_chunk){.rows = rows, .planned = end - begin};
+}
+
+/* ---- names -------------------------------------------------------------------------------------------- */
+
+static uint32_t planned_rows(const struct ngd_model *model, int kind, uint32_t rows)
+{
+    const struct ngd_symbol *s = row_symbol(model, kind);
+
+    for (uint32_t i = 0; s->policy == NGD_SYMBOL_BUCKETS && i < s->n_buckets; i++)
+        if (s->buckets[i] >= rows)
+            return (uint32_t)s->buckets[i];
+    return rows;
+}
+
+uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
+{
+    const uint32_t wide = ngd_device_info(model->queue->dev)->wide_rows;
+
+    return wide && planned_rows(model, kind, rows) >= wide;
+}
+
+/* Names the blocks that have become full; way: how the tokens behind `from` were computed. */
+static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t from, uint32_t way)
+    NGD_REQUIRES(model->lock)
+{
+    const uint32_t size = model->params.block_size;
+
+    if (model->params.no_prefix_sharing)
+        return;
+    if (from == seq->n_named * size)
+        seq->tail_way = way;
+    else if (seq->tail_way != way)
+        seq->tail_way = NGD_WAY_MIXED;
+    /* Nothing behind a block without a name can be found. */
+    while (seq->n_named < seq->position / size && seq->tail_way != NGD_WAY_MIXED) {
+        const int32_t *tokens = seq->tokens + (size_t)seq->n_named * size;
+
+        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, tokens, seq->tail_way, &seq->name);
+        ngd_kv_publish(model->kv, seq->blocks[seq->n_named], &seq->name, tokens);
+        seq->n_named++;
+        seq->tail_way = way;
+    }
+}
+
+void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way)
+{
+    struct ngd_model *model = seq->model;
+    const uint32_t from = seq->position;
+
+    ngd_mutex_lock(&model->lock);
+    seq->position += rows;
+    if (seq->fill < seq->position)
+        seq->fill = seq->position;
+    name_blocks_locked(model, seq, from, way);
+    ngd_mutex_unlock(&model->lock);
+}
+
+/* How the token at a position of the prompt is computed when nothing is shared. */
+static uint32_t way_of(const struct ngd_seq *seq, uint32_t position)
+{
+    const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows, begin = position - position % max;
+
+    return ngd_model_way(seq->model, NGD_PREFILL, seq->n_prompt - begin < max ? seq->n_prompt - begin : max);
+}
+
+void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    const uint32_t size = model->params.block_size;
+    struct ngd_digest name;
+
+    if (model->params.no_prefix_sharing)
+        return;
+    /* One token at least is computed: its logits are wanted. */
+    while ((seq->n_named + 1) * size < seq->n_prompt) {
+        const uint32_t at = seq->n_named * size, way = way_of(seq, at);
+        int32_t block;
+
+        if (way_of(seq, at + size - 1) != way)
+            break;
+        ngd_kv_name(model->kv, seq->n_named ? &seq->name : &seq->root, seq->tokens + at, way, &name);
+        block = ngd_kv_find(model->kv, &name, seq->tokens + at);
+        if (block < 0)
+            break;
+        seq->blocks[seq->n_blocks++] = block;
+        seq->name = name;
+        seq->n_named++;
+    }
+    seq->position = seq->n_named * size;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------- */
+
+uint32_t ngd_model_blocks_for(const struct ngd_model *model, uint32_t tokens)
+{
+    return tokens / model->params.block_size + (tokens % model->params.block_size != 0);
+}
+
+ngd_status_t ngd_seq_reserve_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens,
+                                    struct ngd_diag *diag)
+{
+    const uint32_t need = ngd_model_blocks_for(model, tokens);
+    ngd_status_t status;
+
+    if (seq->n_blocks >= need)
+        return NGD_OK;
+    status = ngd_kv_alloc(model->kv, need - seq->n_blocks, seq->blocks + seq->n_blocks, diag);
+    if (status == NGD_OK) {
+        if (NGD_FAULT(KV_POISON))
+            ngd_model_poison_blocks(model, seq->blocks + seq->n_blocks, need - seq->n_blocks);
+        seq->n_blocks = need;
+        ngd_model_show_blocks(model);
+    }
+    return status;
+}
+
+ngd_status_t ngd_seq_count_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t tokens, struct ngd_diag *diag)
+{
+    const uint32_t need = ngd_model_blocks_for(model, tokens);
+    ngd_status_t status = NGD_OK;
+
+    if (need > seq->n_counted)
+        status = ngd_share_take_blocks(seq->share, need - seq->n_counted, diag);
+    if (need > seq->n_counted && !status)
+        seq->n_counted = need;
+    return status;
+}
+
+void ngd_seq_uncount_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    const bool over = seq->closed || seq->broken;
+    const uint32_t need = over ? 0 : ngd_model_blocks_for(model, seq->fill);
+
+    if (seq->n_counted > need) {
+        ngd_share_give_blocks(seq->share, seq->n_counted - need);
+        seq->n_counted = need;
+    }
+}
+
+void ngd_seq_trim(struct ngd_seq *seq, uint32_t tokens)
+{
+    struct ngd_model *model = seq->model;
+    const uint32_t need = ngd_model_blocks_for(model, tokens);
+
+    ngd_mutex_lock(&model->lock);
+    if (seq->n_blocks > need) {
+        ngd_kv_unref(model->kv, seq->blocks + need, seq->n_blocks - need);
+        seq->n_blocks = need;
+        ngd_model_show_blocks(model);
+    }
+    ngd_mutex_unlock(&model->lock);
+}
+
+void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    if (seq->n_blocks)
+        ngd_kv_unref(model->kv, seq->blocks, seq->n_blocks);
+    seq->n_blocks = seq->n_named = 0;
+    seq->position = 0;
+    ngd_model_show_blocks(model);
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------- */
+
+static uint64_t block_bytes(const struct ngd_type *type)
+{
+    uint64_t n = ngd_dtype_bytes(type->dtype);
+
+    for (uint32_t d = 1; d < type->rank; d++)
+        n *= (uint64_t)type->dims[d];
+    return n;
+}
+
+static ngd_status_t copy_state(struct ngd_buffer *state, uint64_t bytes, int32_t from, int32_t to)
+{
+    void *room = ngd_malloc(bytes);
+    ngd_status_t status = room ? ngd_buffer_read(state, (uint64_t)from * bytes, room, bytes, NULL) : NGD_ERR_NO_MEMORY;
+
+    if (status == NGD_OK)
+        status = ngd_buffer_write(state, (uint64_t)to * bytes, room, bytes, NULL);
+    ngd_free(room);
+    return status;
+}
+
+/* All states are KV states, and their first dimension is the number of the block (contract.c). */
+static ngd_status_t copy_block_of(const struct ngd_binding *binding, int32_t from, int32_t to)
+{
+    const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t i = 0; i < graph->n_states && status == NGD_OK; i++)
+        status = copy_state(binding->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type),
+                            from, to);
+    return status;
+}
+
+ngd_status_t ngd_model_copy_block(struct ngd_model *model, int32_t from, int32_t to, struct ngd_diag *diag)
+{
+    const struct ngd_binding *binding = model->graphs[NGD_DECODE].binding;
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding) && status == NGD_OK; r++)
+        status = copy_block_of(ngd_binding_rank(binding, r), from, to);
+    if (status)
+        ngd_diag_set(diag, status, "a KV block cannot be copied: %s", ngd_status_text(status));
+    return status;
+}
+
+/* ---- for tests of what is read before it is written ----------------------------------------------------- */
+
+static void poison_state(struct ngd_buffer *state, uint64_t bytes, const int32_t *blocks, uint32_t n)
+{
+    void *room = ngd_malloc(bytes);
+
+    if (!room)
+        return;
+    memset(room, 0xff, bytes);
+    for (uint32_t i = 0; i < n; i++)
+        (void)ngd_buffer_write(state, (uint64_t)blocks[i] * bytes, room, bytes, NULL);
+    ngd_free(room);
+}
+
+void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uint32_t n)
+{
+    const struct ngd_binding *binding = model->graphs[NGD_DECODE].binding;
+
+    for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++) {
+        const struct ngd_binding *rank = ngd_binding_rank(binding, r);
+        const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(rank));
+
+        for (uint32_t i = 0; i < graph->n_states; i++)
+            poison_state(rank->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type), blocks,
+                         n);
+    }
+}

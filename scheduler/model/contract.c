@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The contract's check is a table of roles: kind, dtype and shape of each. Everything that a graph takes must have a
+ * role, since nobody else would feed it.
+ */
+#include "scheduler/model/contract.h"
+#include "base/strbuf.h"
+#include "scheduler/program/group.h"
+#include "scheduler/program/program_int.h"
+#include <inttypes.h>
+#include <string.h>
+
+const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX] = {
+    [NGD_ROLE_TOKENS] = {"tokens", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},
+    [NGD_ROLE_POSITIONS] = {"positions", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},
+    [NGD_ROLE_SLOTS] = {"slot_mapping", NGD_ROLE_INPUT, NGD_PER_ROW, NGD_I32},
+    [NGD_ROLE_TABLE] = {"block_table", NGD_ROLE_INPUT, NGD_PER_SEQ_TABLE, NGD_I32},
+    [NGD_ROLE_QUERY_LENS] = {"query_lens", NGD_ROLE_HOST, NGD_PER_SEQ, NGD_I64},
+    [NGD_ROLE_CONTEXT_LENS] = {"context_lens", NGD_ROLE_HOST, NGD_PER_SEQ, NGD_I64},
+    [NGD_ROLE_LOGITS_ROWS] = {"logits_rows", NGD_ROLE_INPUT, NGD_PER_SEQ, NGD_I32},
+    [NGD_ROLE_TEMPERATURE] = {"temperature", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_F32},
+    [NGD_ROLE_TOP_K] = {"top_k", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_I32},
+    [NGD_ROLE_TOP_P] = {"top_p", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_F32},
+    [NGD_ROLE_SEED] = {"seed", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_I64},
+    [NGD_ROLE_OFFSET] = {"offset", NGD_ROLE_INPUT, NGD_PER_RESULT, NGD_I64},
+    [NGD_ROLE_TOKEN] = {"token_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT, NGD_I32},
+    [NGD_ROLE_LOGITS] = {"logits_output", NGD_ROLE_OUTPUT, NGD_PER_RESULT_VOCAB, NGD_F32},
+};
+
+static const char *const kinds[] = {
+    [NGD_ROLE_INPUT] = "user input",
+    [NGD_ROLE_HOST] = "host parameter",
+    [NGD_ROLE_OUTPUT] = "output",
+};
+
+/* The label that the contract gives to a role; NULL = the role is absent. */
+static const char *label_of(const struct ngd_decode_contract *c, ngd_role_t role)
+{
+    const char *const labels[NGD_ROLE_MAX] = {
+        [NGD_ROLE_TOKENS] = c->tokens,
+        [NGD_ROLE_POSITIONS] = c->positions,
+        [NGD_ROLE_SLOTS] = c->slot_mapping,
+        [NGD_ROLE_TABLE] = c->block_table,
+        [NGD_ROLE_QUERY_LENS] = c->query_lens,
+        [NGD_ROLE_CONTEXT_LENS] = c->context_lens,
+        [NGD_ROLE_LOGITS_ROWS] = c->logits_rows,
+        [NGD_ROLE_TEMPERATURE] = c->temperature,
+        [NGD_ROLE_TOP_K] = c->top_k,
+        [NGD_ROLE_TOP_P] = c->top_p,
+        [NGD_ROLE_SEED] = c->seed,
+        [NGD_ROLE_OFFSET] = c->offset,
+        [NGD_ROLE_TOKEN] = c->token_output,
+        [NGD_ROLE_LOGITS] = c->logits_output,
+    };
+
+    return labels[role] && labels[role][0] ? labels[role] : NULL;
+}
+
+static bool is_sampling(ngd_role_t role)
+{
+    return role >= NGD_ROLE_TEMPERATURE && role <= NGD_ROLE_OFFSET;
+}
+
+static bool is_optional(ngd_role_t role)
+{
+    return role == NGD_ROLE_LOGITS_ROWS || role == NGD_ROLE_LOGITS || is_sampling(role);
+}
+
+/* What the check of one graph needs to know. */
+struct check {
+    const struct ngd_model_params *params;
+    const struct ngd_graph *graph;
+    const char *which; /* "prefill" or "decode", for diagnoses */
+    bool decode;
+    struct ngd_roles roles;
+    struct ngd_diag *diag;
+};
+
+/* ---- the symbol --------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_symbol(struct check *c)
+{
+    const struct ngd_symbol *s = &c->graph->symbols[0];
+    const char *rows = c->decode ? "B (the sequences of a step)" : "T (the rows of a prompt's chunk)";
+
+    if (c->graph->n_symbols != 1)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "the %s graph has %" PRIu32
+                            " symbols; it must have exactly one, %s, as in: sym %c 1..16 buckets 16",
+                            c->which, c->graph->n_symbols, rows, *rows);
+    if (s->policy != NGD_SYMBOL_BUCKETS && s->min != s->max)
+        return ngd_diag_set(
+            c->diag, NGD_ERR_MODEL_CONTRACT,
+            "symbol %s of the %s graph is exact, so that every size would be captured; declare it as: sym %s "
+            "%" PRId64 "..%" PRId64 " buckets %" PRId64,
+            s->name, c->which, s->name, s->min, s->max, s->max);
+    if (s->min > 1 || s->max < 1)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "symbol %s of the %s graph ranges over %" PRId64 "..%" PRId64
+                            "; a single row must be possible",
+                            s->name, c->which, s->min, s->max);
+    if (c->graph->n_relations)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "the %s graph has guards that can fail, but the daemon chooses from 1 to %" PRId64
+                            " rows for each step itself: register a graph that is right for all of them",
+                            c->which, s->max);
+    c->roles.max_rows = (uint32_t)s->max;
+    return NGD_OK;
+}
+
+/* ---- types -------------------------------------------------------------------------------------------- */
+
+static const struct ngd_value *value_of(const struct check *c, ngd_role_kind_t kind, int index)
+{
+    const struct ngd_graph *g = c->graph;
+
+    if (kind == NGD_ROLE_OUTPUT)
+        return &g->values[g->outputs[index].value];
+    return &g->values[kind == NGD_ROLE_HOST ? g->hosts[index] : g->inputs[index]];
+}
+
+/* The type that a role must have; dimension 1 of the block table is the graph's own choice (a constant). */
+static void expected_type(const struct check *c, ngd_role_t role, const struct ngd_type *actual,
+                          struct ngd_type *type_p)
+{
+    const struct ngd_role_info *info = &ngd_role_infos[role];
+    ngd_dim_t rows = c->graph->symbols[0].dim, seqs = c->decode ? rows : 1;
+    ngd_dim_t results = c->roles.result_per_row ? rows : seqs;
+
+    *type_p = (struct ngd_type){.dtype = info->dtype, .rank = 1};
+    type_p->dims[0] = info->shape == NGD_PER_ROW ? rows : info->shape >= NGD_PER_RESULT ? results : seqs;
+    if (info->shape == NGD_PER_SEQ_TABLE) {
+        type_p->rank = 2;
+        type_p->dims[1] = actual->rank == 2 && actual->dims[1] > 0 ? actual->dims[1] : 1;
+    } else if (info->shape == NGD_PER_RESULT_VOCAB) {
+        type_p->rank = 2;
+        type_p->dims[1] = (ngd_dim_t)c->params->vocab;
+    }
+}
+
+static bool same_type(const struct ngd_type *a, const struct ngd_type *b)
+{
+    return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
+}
+
+static const char *meaning(const struct check *c, ngd_role_t role)
+{
+    switch (ngd_role_infos[role].shape) {
+    case NGD_PER_ROW:
+        return "one for each token row";
+    case NGD_PER_SEQ:
+        return c->decode ? "one for each sequence" : "one: a chunk belongs to one sequence";
+    case NGD_PER_SEQ_TABLE:
+        return c->decode ? "a row of block numbers for each sequence"
+                         : "one row of block numbers: a chunk belongs to one sequence";
+    case NGD_PER_RESULT:
+        return c->roles.result_per_row
+                   ? "one for each row of logits, which is each token row as there is no logits_rows"
+                   : "one for each row of logits";
+    case NGD_PER_RESULT_VOCAB:
+        return "a row of vocab logits for each token that is chosen";
+    }
+    return "";
+}
+
+static ngd_status_t check_type(const struct check *c, ngd_role_t role, const char *label, const struct ngd_value *v)
+{
+    const struct ngd_role_info *info = &ngd_role_infos[role];
+    struct ngd_strbuf has, must;
+    struct ngd_type type;
+
+    expected_type(c, role, &v->type, &type);
+    if (same_type(&v->type, &type))
+        return NGD_OK;
+    ngd_strbuf_init(&has);
+    ngd_strbuf_init(&must);
+    ngd_type_print(c->graph, &v->type, &has);
+    ngd_type_print(c->graph, &type, &must);
+    ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "%s: %s \"%.100s\" of the %s graph is %s; it must be %s (%s)",
+                 info->name, kinds[info->kind], label, c->which, ngd_strbuf_str(&has), ngd_strbuf_str(&must),
+                 meaning(c, role));
+    ngd_strbuf_fini(&has);
+    ngd_strbuf_fini(&must);
+    return NGD_ERR_MODEL_CONTRACT;
+}
+
+/* ---- roles -------------------------------------------------------------------------------------------- */
+
+static int find(const struct ngd_graph *graph, ngd_role_kind_t kind, const char *label)
+{
+    if (kind == NGD_ROLE_OUTPUT)
+        return ngd_graph_find_output(graph, label);
+    return ngd_graph_find_input(graph, kind == NGD_ROLE_HOST ? NGD_VALUE_HOST : NGD_VALUE_INPUT, label);
+}
+
+/* In a decode graph a row is a sequence, so that it may do without a choice of rows. */
+static bool may_lack(const struct check *c, ngd_role_t role)
+{
+    return role == NGD_ROLE_LOGITS_ROWS && c->decode;
+}
+
+static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
+{
+    const struct ngd_role_info *info = &ngd_role_infos[role];
+    const char *label = label_of(&c->params->contract, role);
+    int index;
+
+    c->roles.index[role] = -1;
+    if (!label && is_optional(role))
+        return NGD_OK;
+    if (!label)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "the contract gives no label for %s, which is required",
+                            info->name);
+    index = find(c->graph, info->kind, label);
+    if (index < 0 && may_lack(c, role))
+        return NGD_OK;
+    if (index < 0)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "%s: the %s graph has no %s labelled \"%.100s\"",
+                            info->name, c->which, kinds[info->kind], label);
+    c->roles.index[role] = index;
+    return NGD_OK;
+}
+
+static ngd_status_t check_sampling(const struct check *c)
+{
+    ngd_role_t first = NGD_ROLE_TEMPERATURE;
+
+    for (ngd_role_t role = first; is_sampling(role); role++)
+        if ((c->roles.index[role] < 0) != (c->roles.index[first] < 0))
+            return ngd_diag_set(
+                c->diag, NGD_ERR_MODEL_CONTRACT,
+                "the contract must label all of temperature, top_k, top_p, seed and offset, or none; %s is %s",
+                ngd_role_infos[role].name, c->roles.index[role] < 0 ? "missing" : "there");
+    return NGD_OK;
+}
+
+static ngd_status_t check_table(struct check *c)
+{
+    const struct ngd_model_params *p = c->params;
+    const struct ngd_value *v = value_of(c, NGD_ROLE_INPUT, c->roles.index[NGD_ROLE_TABLE]);
+    uint64_t width = (uint64_t)v->type.dims[1];
+
+    if (width * p->block_size < p->max_context)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                            "block_table: \"%.100s\" of the %s graph has %" PRIu64 " blocks of %" PRIu32
+                            " tokens for each sequence, too few for a context of %" PRIu32,
+                            v->label, c->which, width, p->block_size, p->max_context);
+    if (width > INT32_MAX)
+        return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "block_table: \"%.100s\" of the %s graph is too wide",
+                            v->label, c->which);
+    c->roles.table_width = (uint32_t)width;
+    return NGD_OK;
+}
+
+/* How many roles name each input of a kind: exactly one must. */
+static ngd_status_t check_cover(const struct check *c, ngd_role_kind_t kind, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct ngd_value *v = value_of(c, kind, (int)i);
+        const char *first = NULL;
+
+        for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
+            if (ngd_role_infos[role].kind != kind || c->roles.index[role] != (int)i)
+                continue;
+            if (first)
+                return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
+                                    "%s \"%.100s\" of the %s graph has two roles, %s and %s", kinds[kind], v->label,
+                                    c->which, first, ngd_role_infos[role].name);
+            first = ngd_role_infos[role].name;
+        }
+        if (!first)
+            return ngd_diag_set(
+                c->diag, NGD_ERR_MODEL_CONTRACT,
+                "%s \"%.100s\" of the %s graph has no role in the contract, so that nobody would fill it", kinds[kind],
+                v->label, c->which);
+    }
+    return NGD_OK;
+}
+
+ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
+                                  struct ngd_diag *diag)
+{
+    struct check c = {
+        .params = params,
+        .graph = ngd_program_graph(ngd_binding_program(decode ? params->decode : params->prefill)),
+        .which = decode ? "decode" : "prefill",
+        .decode = decode,
+        .diag = diag,
+    };
+    ngd_status_t status = check_symbol(&c);
+
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX && !status; role++)
+        status = resolve_role(&c, role);
+    if (status)
+        return status;
+    c.roles.result_per_row = !decode && c.roles.index[NGD_ROLE_LOGITS_ROWS] < 0;
+    for (ngd_role_t role = 0; role < NGD_ROLE_MAX && !status; role++) {
+        int index = c.roles.index[role];
+
+        if (index >= 0)
+            status =
+                check_type(&c, role, label_of(&params->contract, role), value_of(&c, ngd_role_infos[role].kind, index));
+    }
+    if (!status)
+        status = check_sampling(&c);
+    if (!status)
+        status = check_table(&c);
+    if (!status)
+        status = check_cover(&c, NGD_ROLE_INPUT, c.graph->n_inputs);
+    if (!status)
+        status = check_cover(&c, NGD_ROLE_HOST, c.graph->n_hosts);
+    if (!status)
+        *roles_p = c.roles;
+    return status;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_state(const struct ngd_model_params *p, const struct ngd_binding *binding, const char *which,
+                                const char *label, struct ngd_buffer **buf_p, struct ngd_diag *diag)
+{
+    const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
+    int index = ngd_graph_find_input(graph, NGD_VALUE_STATE, label);
+    const struct ngd_type *type;
+    struct ngd_strbuf sb;
+
+    if (index < 0)
+        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "kv_states: the %s graph has no state labelled \"%.100s\"",
+                            which, label);
+    *buf_p = binding->buffers[graph->n_params + (uint32_t)index];
+    type = &graph->values[graph->states[index]].type;
+    if (type->rank >= 2 && type->dims[0] == (ngd_dim_t)p->num_blocks && type->dims[1] == (ngd_dim_t)p->block_size)
+        return NGD_OK;
+    ngd_strbuf_init(&sb);
+    ngd_type_print(graph, type, &sb);
+    ngd_diag_set(
+        diag, NGD_ERR_MODEL_CONTRACT,
+        "kv_states: state \"%.100s\" of the %s graph is %s; its first dimensions must be num_blocks and block_size, "
+        "%" PRIu32 " and %" PRIu32,
+        label, which, ngd_strbuf_str(&sb), p->num_blocks, p->block_size);
+    ngd_strbuf_fini(&sb);
+    return NGD_ERR_MODEL_CONTRACT;
+}
+
+static ngd_status_t check_state_count(const struct ngd_model_params *p, const struct ngd_binding *binding,
+                                      const char *which, struct ngd_diag *diag)
+{
+    const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));
+
+    for (uint32_t i = 0; i < graph->n_states; i++) {
+        const struct ngd_value *v = &graph->values[graph->states[i]];
+        bool listed = false;
+
+        for (uint32_t k = 0; k < p->contract.n_kv_states && !listed; k++)
+            listed = ngd_graph_find_input(graph, NGD_VALUE_STATE, p->contract.kv_states[k]) == (int)i;
+        if (!listed)
+            return ngd_diag_set(
+                diag, NGD_ERR_MODEL_CONTRACT,
+                "state \"%.100s\" of the %s graph is not among kv_states; sequences can share no other state", v->label,
+                which);
+    }
+    return NGD_OK;
+}
+
+/* Of one rank; prefill and decode: its bindings. */
+static ngd_status_t check_rank_states(const struct ngd_model_params *params, const struct ngd_binding *prefill,
+                                      const struct ngd_binding *decode, struct ngd_diag *diag)
+{
+    ngd_status_t status;
+
+    for (uint32_t i = 0; i < params->contract.n_kv_states; i++) {
+        const char *label = params->contract.kv_states[i];
+        struct ngd_buffer *a, *b;
+
+        status = check_state(params, prefill, "prefill", label, &a, diag);
+        if (!status)
+            status = check_state(params, decode, "decode", label, &b, diag);
+        if (status)
+            return status;
+        if (!ngd_buffer_same(a, b))
+            return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
+                                "kv_states: \"%.100s\" is bound to different buffers in the two graphs", label);
+    }
+    status = check_state_count(params, prefill, "prefill", diag);
+    return status ? status : check_state_count(params, decode, "decode", diag);
+}
+
+ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag)
+{
+    const uint32_t n = ngd_binding_ranks(params->decode); /* and of prefill: model.c */
+    ngd_status_t status = NGD_OK;
+
+    for (uint32_t r = 0; r < n && !status; r++) {
+        status =
+            check_rank_states(params, ngd_binding_rank(params->prefill, r), ngd_binding_rank(params->decode, r), diag);
+        if (status && n > 1)
+            ngd_diag_prefix(diag, "rank %" PRIu32 ": ", r);
+    }
+    return status;
+}
+
+/* ---- drafts ------------------------------------------------------------------------------------------- */
+
+/* Of the nodes that use the value, the first one writes to it. */
+static bool written_first(const struct ngd_graph *g, uint32_t value)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
+            if (g->nodes[i].in[k] == value)
+                return g->nodes[i].op->mutates >> k & 1;
+    return false;
+}
+
+bool ngd_contract_writes_first(const struct ngd_model_params *params)
+{
+    const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(params->decode));
+
+    for (uint32_t i = 0; i < g->n_states; i++)
+        if (!written_first(g, g->states[i]))
+            return false;
+    return true;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_MODEL_CONTRACT_H
+#define NGD_SCHEDULER_MODEL_CONTRACT_H
+
+/*
+ * The decode contract, checked against a graph: which of its inputs and outputs has which role.
+ * Pure functions; what does not fit is NGD_ERR_MODEL_CONTRACT, with the role, the label, what the graph has and what
+ * it must have.
+ */
+#include "scheduler/model/model.h"
+
+typedef enum ngd_role {
+    NGD_ROLE_TOKENS,
+    NGD_ROLE_POSITIONS,
+    NGD_ROLE_SLOTS,
+    NGD_ROLE_TABLE,
+    NGD_ROLE_QUERY_LENS,
+    NGD_ROLE_CONTEXT_LENS,
+    NGD_ROLE_LOGITS_ROWS,
+    NGD_ROLE_TEMPERATURE,
+    NGD_ROLE_TOP_K,
+    NGD_ROLE_TOP_P,
+    NGD_ROLE_SEED,
+    NGD_ROLE_OFFSET,
+    NGD_ROLE_TOKEN,
+    NGD_ROLE_LOGITS,
+    NGD_ROLE_MAX
+} ngd_role_t;
+
+typedef enum ngd_role_kind { NGD_ROLE_INPUT, NGD_ROLE_HOST, NGD_ROLE_OUTPUT } ngd_role_kind_t;
+
+typedef enum ngd_role_shape {
+    NGD_PER_ROW,       /* one for each token row */
+    NGD_PER_SEQ,       /* one for each sequence */
+    NGD_PER_SEQ_TABLE, /* a row of the block table for each sequence */
+    NGD_PER_RESULT,    /* one for each row of logits */
+    NGD_PER_RESULT_VOCAB,
+} ngd_role_shape_t;
+
+struct ngd_role_info {
+    const char *name; /* the contract's field */
+    ngd_role_kind_t kind;
+    ngd_role_shape_t shape;
+    ngd_dtype_t dtype;
+};
+extern const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX];
+
+/* What a contract means for one of the two graphs. */
+struct ngd_roles {
+    int index[NGD_ROLE_MAX]; /* ordinal of the user input, host parameter or output; -1 = absent */
+    bool result_per_row;     /* there are logits for every token row, not one row for each sequence */
+    uint32_t max_rows;       /* largest value of the symbol */
+    uint32_t table_width;
+};
+
+ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
+                                  struct ngd_diag *diag);
+/*
+ * The decode graph writes each KV state before anything reads it. Rows of one sequence can then be in one replay: each
+ * finds the keys and values of those before it.
+ */
+bool ngd_contract_writes_first(const struct ngd_model_params *params);
+/* The KV states are the same buffers in both bindings. */
+ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag);
+
+#endif

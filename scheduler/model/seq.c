@@ -1,0 +1,864 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Sequences: their operations from request to answer. What happens between, in batches, is batch.c.
+ *
+ * An operation holds a reference from its beginning until its last callback has returned. Its callbacks are called
+ * without a lock, after the sequence has been given back (op NONE), so that they may begin the next operation, or
+ * close.
+ */
+#include "base/mem.h"
+#include "scheduler/model/model_int.h"
+#include <assert.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- life --------------------------------------------------------------------------------------------- */
+
+static void seq_free(struct ngd_seq *seq)
+{
+    struct ngd_charge charge = ngd_charge_move(&seq->charge);
+
+    assert(seq->n_counted == 0);
+    ngd_share_unref(seq->share);
+    ngd_usage_unref(seq->usage);
+    ngd_free(seq->tokens);
+    ngd_free(seq->blocks);
+    ngd_free(seq);
+    ngd_charge_end(&charge);
+}
+
+void ngd_seq_unref(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+
+    if (atomic_fetch_sub_explicit(&seq->refs, 1, memory_order_acq_rel) != 1)
+        return;
+    seq_free(seq);
+    ngd_model_unref(model);
+}
+
+struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
+{
+    atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
+    return seq;
+}
+
+static ngd_status_t no_memory(struct ngd_diag *diag)
+{
+    return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
+}
+
+/* Charged by the whole context, for which there is room from the beginning. */
+static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer *payer, struct ngd_seq **seq_p,
+                                 struct ngd_diag *diag)
+{
+    const uint64_t n_tokens = model->params.max_context,
+                   n_blocks = ngd_model_blocks_for(model, model->params.max_context);
+    struct ngd_charge charge;
+    ngd_status_t status =
+        ngd_charge_begin(&charge, payer, sizeof(struct ngd_seq) + (n_tokens + n_blocks) * sizeof(int32_t), diag);
+    struct ngd_seq *seq;
+
+    if (status)
+        return status;
+    seq = NGD_NEW(struct ngd_seq);
+    if (!seq) {
+        ngd_charge_end(&charge);
+        return no_memory(diag);
+    }
+    seq->charge = ngd_charge_move(&charge);
+    seq->tokens = NGD_NEW_N(int32_t, n_tokens);
+    seq->blocks = NGD_NEW_N(int32_t, n_blocks);
+    if (!seq->tokens || !seq->blocks) {
+        seq_free(seq);
+        return no_memory(diag);
+    }
+    *seq_p = seq;
+    return NGD_OK;
+}
+
+/* A sequence that knows n tokens and has computed none. */
+static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
+                            const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
+                            struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_seq *seq = NULL;
+    ngd_status_t status = seq_allocate(model, payer, &seq, diag);
+
+    if (status)
+        return status;
+    memcpy(seq->tokens, tokens, n * sizeof(*tokens));
+    ngd_list_init(&seq->link);
+    ngd_list_init(&seq->all_link);
+    ngd_list_init(&seq->giving);
+    seq->model = model;
+    seq->n_prompt = seq->fill = n;
+    seq->sampling = *sampling;
+    seq->share = ngd_share_ref(share ? share : model->sched->own_share);
+    seq->usage = ngd_usage_ref(usage);
+    seq->state = NGD_SEQ_IDLE;
+    seq->op = NGD_SEQ_OPEN;
+    atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
+    *seq_p = seq;
+    return NGD_OK;
+}
+
+/* ---- the end of an operation -------------------------------------------------------------------------- */
+
+/* From here on the caller may begin another operation; what the answer needs is in *end_p. True: it was closed. */
+static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
+{
+    struct ngd_model *model = seq->model;
+    bool closed, starved;
+
+    ngd_mutex_lock(&model->lock);
+    *end_p = (struct ngd_seq_end){
+        .op = seq->op,
+        .done = seq->done,
+        .generate_done = seq->generate_done,
+        .user = seq->user,
+        .waiter = seq->waiter,
+        .token = seq->chosen,
+        .position = seq->fill,
+    };
+    if (seq->op == NGD_SEQ_OPEN && failed)
+        seq->broken = true;
+    seq->op = NGD_SEQ_NONE;
+    seq->state = NGD_SEQ_IDLE;
+    seq->priority = seq->own_priority;
+    seq->cancelled = false;
+    seq->waiter = NULL;
+    closed = seq->closed;
+    if (closed || seq->broken)
+        ngd_seq_release_blocks_locked(model, seq);
+    ngd_seq_uncount_locked(model, seq);
+    starved = !ngd_list_empty(&model->starved);
+    ngd_mutex_unlock(&model->lock);
+    if (starved)
+        ngd_model_kick(model);
+    return closed;
+}
+
+/* After the last callback. */
+static void end_operation(struct ngd_seq *seq, const struct ngd_seq_end *end)
+{
+    struct ngd_sched *sched = seq->model->sched;
+
+    if (end->waiter)
+        end->waiter->ended(end->waiter);
+    ngd_seq_unref(seq);
+    ngd_sched_leave(sched);
+}
+
+void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_diag *diag)
+{
+    struct ngd_seq_end end;
+
+    (void)give_back(seq, true, &end);
+    if (end.op == NGD_SEQ_GENERATE) {
+        end.generate_done(end.user, seq, NULL, status, diag);
+    } else {
+        struct ngd_step_result result = {
+            .status = status,
+            .diag = diag,
+            .token = end.token,
+            .position = end.position,
+            .vocab = seq->model->params.vocab,
+        };
+
+        end.done(end.user, seq, &result);
+    }
+    end_operation(seq, &end);
+}
+
+void ngd_seq_fail_cancelled(struct ngd_seq *seq)
+{
+    struct ngd_diag diag;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence's operation was cancelled");
+    ngd_seq_fail(seq, NGD_ERR_CANCELLED, &diag);
+}
+
+static void observe(const struct ngd_seq *seq)
+{
+    ngd_nsec_t now = ngd_now();
+
+    if (seq->op == NGD_SEQ_OPEN)
+        ngd_metric_observe(NGD_M_TTFT_SECONDS, now - seq->asked);
+    else
+        ngd_metric_observe(NGD_M_STEP_SECONDS, now - seq->ready);
+}
+
+void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
+{
+    const struct ngd_split split = seq->split;
+    struct ngd_diag diag;
+    struct ngd_seq_end end;
+
+    observe(seq);
+    result->token = seq->chosen;
+    result->stop = ngd_model_is_stop(seq->model, seq->chosen);
+    result->position = seq->position;
+    result->vocab = seq->model->params.vocab;
+    result->shared = seq->shared;
+    result->split = seq->want_split ? &split : NULL;
+    if (!seq->want_logits)
+        result->logits = NULL;
+    if (give_back(seq, false, &end)) {
+        result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
+        result->diag = &diag;
+        result->logits = NULL;
+        result->logprobs = NULL;
+    }
+    end.done(end.user, seq, result);
+    end_operation(seq, &end);
+}
+
+static void finish_generate(struct ngd_seq *seq, const char *finish)
+{
+    struct ngd_diag diag;
+    struct ngd_seq_end end;
+
+    if (give_back(seq, false, &end)) {
+        ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the generation");
+        end.generate_done(end.user, seq, NULL, NGD_ERR_CANCELLED, &diag);
+    } else {
+        end.generate_done(end.user, seq, finish, NGD_OK, NULL);
+    }
+    end_operation(seq, &end);
+}
+
+/* A generation asks for as many as it likes of what may have been computed for somebody else. */
+static const struct ngd_logprobs *wanted_logprobs(struct ngd_seq *seq)
+{
+    if (!seq->want_logprobs || !seq->has_logprobs)
+        return NULL;
+    if (seq->logprobs.n_top > seq->top)
+        seq->logprobs.n_top = seq->top;
+    return &seq->logprobs;
+}
+
+static bool stops(const struct ngd_seq *seq)
+{
+    for (uint32_t i = 0; i < seq->n_stop_tokens; i++)
+        if (seq->stop_tokens[i] == seq->chosen)
+            return true;
+    return !seq->ignore_stop && ngd_model_is_stop(seq->model, seq->chosen);
+}
+
+bool ngd_seq_generate_on(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    const char *finish = NULL;
+    bool stopped;
+
+    ngd_mutex_lock(&model->lock);
+    stopped = seq->cancelled || seq->closed;
+    ngd_mutex_unlock(&model->lock);
+    if (seq->split_p)
+        *seq->split_p = seq->split;
+    if (stopped) {
+        ngd_seq_fail_cancelled(seq);
+        return false;
+    }
+    if (!seq->delivered) {
+        seq->on_token(seq->user, seq, seq->chosen, seq->position, wanted_logprobs(seq));
+        seq->delivered = true;
+        seq->remaining--;
+        if (stops(seq))
+            finish = "stop";
+        else if (seq->remaining == 0)
+            finish = "length";
+    }
+    if (!finish && seq->position >= model->params.max_context)
+        finish = "context";
+    if (!finish)
+        return true;
+    finish_generate(seq, finish);
+    return false;
+}
+
+/* ---- between replays ---------------------------------------------------------------------------------- */
+
+void ngd_seq_unready_locked(struct ngd_model *model, struct ngd_seq *seq)
+{
+    ngd_list_remove(&seq->link);
+    model->n_ready[seq->ready_kind]--;
+    ngd_metric_dec(NGD_M_SEQUENCES_WAITING);
+    seq->state = NGD_SEQ_IDLE;
+}
+
+bool ngd_seq_grow(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+    bool waits = false, stopped;
+
+    ngd_mutex_lock(&model->lock);
+    stopped = seq->cancelled || seq->closed;
+    status = ngd_seq_count_locked(model, seq, seq->fill + 1, &diag);
+    if (!status && !stopped && model->params.preempt && !ngd_seq_asks_too_much(seq)) {
+        waits = !ngd_seq_get_blocks_locked(model, seq);
+        if (waits)
+            ngd_seq_starve_locked(model, seq);
+    } else if (!status) {
+        status = ngd_seq_reserve_locked(model, seq, seq->fill + 1, &diag);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (status)
+        ngd_seq_fail(seq, status, &diag);
+    return !waits && !status;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_sampling(const struct ngd_model *model, const struct ngd_sampling *s, struct ngd_diag *diag)
+{
+    if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "temperature is %g; it must be 0 (greedy) to 100",
+                            (double)s->temperature);
+    if (s->top_k < 0)
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_k is %" PRId32 "; it must be 0 (off) or more", s->top_k);
+    if (!(s->top_p >= 0.0f && s->top_p <= 1.0f))
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_p is %g; it must be 0 or 1 (off), or between",
+                            (double)s->top_p);
+    if (s->temperature > 0.0f && model->graphs[NGD_DECODE].roles.index[NGD_ROLE_TEMPERATURE] < 0)
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "model \"%.64s\" has no sampling parameters: it is greedy",
+                            model->name);
+    return NGD_OK;
+}
+
+static ngd_status_t check_token(const struct ngd_model *model, int32_t token, const char *what, uint32_t i,
+                                struct ngd_diag *diag)
+{
+    if (token >= 0 && (uint32_t)token < model->params.vocab)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "%s %" PRIu32 " is %" PRId32 ", outside the vocabulary 0..%" PRIu32,
+                        what, i, token, model->params.vocab - 1);
+}
+
+static ngd_status_t check_logits(const struct ngd_model *model, bool want, struct ngd_diag *diag)
+{
+    if (!want || model->graphs[NGD_DECODE].roles.index[NGD_ROLE_LOGITS] >= 0)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                        "model \"%.64s\" gives no logits: its contract has no logits_output", model->name);
+}
+
+static ngd_status_t check_logprobs(const struct ngd_model *model, bool want, uint32_t top, struct ngd_diag *diag)
+{
+    if (want && top > NGD_LOGPROBS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "%" PRIu32 " most probable tokens are asked for; at most %d can be had", top,
+                            NGD_LOGPROBS_MAX);
+    return check_logits(model, want, diag);
+}
+
+static ngd_status_t check_priority(ngd_priority_t priority, bool own, struct ngd_diag *diag)
+{
+    if (priority < NGD_PRIORITIES || (own && priority == NGD_PRIORITY_OWN))
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "there is no priority %d", (int)priority);
+}
+
+static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *prompt, uint32_t n,
+                                 struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (n == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the prompt is empty; it must have at least one token");
+    if (n > model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_PROMPT_TOO_LONG,
+                            "the prompt has %" PRIu32 " tokens, the context of model \"%.64s\" has %" PRIu32, n,
+                            model->name, model->params.max_context);
+    for (uint32_t i = 0; i < n && !status; i++)
+        status = check_token(model, prompt[i], "prompt token", i, diag);
+    return status;
+}
+
+/* ---- open --------------------------------------------------------------------------------------------- */
+
+static ngd_status_t check_count_locked(const struct ngd_model *model, struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+{
+    if (model->n_seqs < model->params.max_sequences)
+        return NGD_OK;
+    return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                        "model \"%.64s\" has %" PRIu32 " sequences, which is the limit; close one, or try again later",
+                        model->name, model->n_seqs);
+}
+
+static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    model->n_seqs++;
+    seq->claim = model->next_claim++;
+    ngd_list_push_back(&model->seqs, &seq->all_link);
+}
+
+/* Where others can be preempted, blocks are taken when its turn comes, and only what can never be had is refused. */
+static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
+    NGD_REQUIRES(model->lock)
+{
+    if (model->params.preempt && ngd_model_blocks_for(model, seq->n_prompt) <= model->params.num_blocks)
+        return NGD_OK;
+    return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
+}
+
+/* Of one that nobody knows yet. */
+static void abandon_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    ngd_seq_release_blocks_locked(model, seq);
+    seq->closed = true;
+    ngd_seq_uncount_locked(model, seq);
+}
+
+static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    ngd_status_t status;
+
+    ngd_mutex_lock(&model->lock);
+    status = check_count_locked(model, diag);
+    if (!status)
+        status = ngd_seq_count_locked(model, seq, seq->n_prompt, diag);
+    if (!status) {
+        ngd_seq_share_prefix_locked(model, seq);
+        seq->shared = seq->position;
+        status = reserve_prompt_locked(model, seq, diag);
+    }
+    if (status)
+        abandon_locked(model, seq);
+    else
+        enlist_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    return status;
+}
+
+/* An operation begins. */
+static void start_clock(struct ngd_seq *seq)
+{
+    seq->asked = seq->waits_since = ngd_now();
+    seq->split = (struct ngd_split){0};
+}
+
+/* The first operation of a sequence that has its blocks: its prompt, to a first token. */
+static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, void *user)
+{
+    struct ngd_model *model = ngd_model_ref(seq->model);
+
+    ngd_metric_inc(NGD_M_SEQUENCES);
+    ngd_metric_inc(NGD_M_SEQUENCES_OPENED);
+    ngd_metric_add(NGD_M_TOKENS_SHARED, seq->shared);
+    atomic_fetch_add_explicit(&model->tokens_shared, seq->shared, memory_order_relaxed);
+    seq->want_logits = want_logits;
+    seq->done = done;
+    seq->user = user;
+    start_clock(seq);
+    ngd_model_enqueue(model, seq);
+}
+
+ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *params, ngd_step_fn done, void *user,
+                          struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_seq *seq = NULL;
+    ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
+
+    if (!status)
+        status = check_sampling(model, &params->sampling, diag);
+    if (!status)
+        status = check_logits(model, params->want_logits, diag);
+    if (!status)
+        status = check_logprobs(model, params->want_logprobs, params->top, diag);
+    if (!status)
+        status = check_priority(params->priority, false, diag);
+    if (!status)
+        status = ngd_sched_enter(model->sched, diag);
+    if (status)
+        return status;
+    status = seq_new(model, params->prompt, params->n_prompt, &params->sampling, params->share, params->usage,
+                     params->payer, &seq, diag);
+    if (seq && !model->params.share_all_prefixes)
+        memcpy(seq->root.b, &params->owner, sizeof(params->owner));
+    if (!status)
+        status = admit(seq, diag);
+    if (status) {
+        if (seq)
+            seq_free(seq);
+        ngd_sched_leave(model->sched);
+        return status;
+    }
+    seq->want_logprobs = params->want_logprobs;
+    seq->want_split = params->want_split;
+    seq->top = params->top;
+    seq->priority = seq->own_priority = params->priority;
+    *seq_p = seq;
+    begin_open(seq, params->want_logits, done, user);
+    return NGD_OK;
+}
+
+static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, uint64_t room,
+                                      struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+{
+    if (seq->op != NGD_SEQ_NONE)
+        return ngd_diag_set(diag, NGD_ERR_SEQUENCE_BUSY,
+                            "the sequence has an operation under way; wait for its answer");
+    if (seq->closed)
+        return ngd_diag_set(diag, NGD_ERR_STALE_ID, "the sequence was closed");
+    if (seq->broken)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "the sequence's prompt was not processed to its end, so that nothing can follow; close it");
+    if (room && seq->fill >= model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                            "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->fill);
+    if (seq->fill + room > model->params.max_context)
+        return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                            "the draft has %" PRIu64 " tokens, and behind the next one there is room for %" PRIu32
+                            " in the model's context",
+                            room - 1, model->params.max_context - seq->fill - 1);
+    return NGD_OK;
+}
+
+/*
+ * Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down.
+ * room: tokens that it may append.
+ */
+static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
+                          struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    ngd_status_t status = ngd_sched_enter(model->sched, diag);
+
+    if (status)
+        return status;
+    ngd_mutex_lock(&model->lock);
+    status = check_free_locked(model, seq, room, diag);
+    if (!status && room)
+        status = ngd_seq_count_locked(model, seq, seq->fill + 1, diag);
+    if (!status) {
+        seq->op = op;
+        seq->claim = model->next_claim++;
+        seq->priority = priority == NGD_PRIORITY_OWN ? seq->own_priority : priority;
+        atomic_fetch_add_explicit(&seq->refs, 1, memory_order_relaxed);
+    }
+    ngd_mutex_unlock(&model->lock);
+    if (status)
+        ngd_sched_leave(model->sched);
+    else
+        start_clock(seq);
+    return status;
+}
+
+void ngd_step_params_init(struct ngd_step_params *params)
+{
+    *params = (struct ngd_step_params){.forced = -1, .priority = NGD_PRIORITY_OWN};
+}
+
+static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_step_params *p, struct ngd_diag *diag)
+{
+    ngd_status_t status = p->forced == -1 ? NGD_OK : check_token(model, p->forced, "forced token", 0, diag);
+
+    if (!status && p->n_draft >= model->params.max_context)
+        status = ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
+                              "the draft has %" PRIu32 " tokens, the context of model \"%.64s\" has room for %" PRIu32,
+                              p->n_draft, model->name, model->params.max_context);
+    for (uint32_t i = 0; i < p->n_draft && !status; i++)
+        status = check_token(model, p->draft[i], "draft token", i, diag);
+    if (!status)
+        status = check_logits(model, p->want_logits, diag);
+    if (!status)
+        status = check_logprobs(model, p->want_logprobs, p->top, diag);
+    return status ? status : check_priority(p->priority, true, diag);
+}
+
+ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
+                                struct ngd_diag *diag)
+{
+    ngd_status_t status = check_step(seq->model, p, diag);
+
+    if (!status)
+        status = begin(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+    if (status)
+        return status;
+    seq->forced = p->forced;
+    seq->n_draft = p->n_draft;
+    if (p->n_draft)
+        memcpy(seq->tokens + seq->fill + 1, p->draft, p->n_draft * sizeof(*p->draft));
+    seq->want_logits = p->want_logits;
+    seq->want_logprobs = p->want_logprobs;
+    seq->want_split = p->want_split;
+    seq->top = p->top;
+    seq->done = done;
+    seq->user = user;
+    ngd_model_enqueue(seq->model, seq);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
+                          struct ngd_diag *diag)
+{
+    const struct ngd_step_params params = {.forced = forced, .want_logits = want_logits, .priority = NGD_PRIORITY_OWN};
+
+    return ngd_seq_advance_by(seq, &params, done, user, diag);
+}
+
+void ngd_generate_params_init(struct ngd_generate_params *params)
+{
+    *params = (struct ngd_generate_params){.priority = NGD_PRIORITY_OWN};
+}
+
+static ngd_status_t check_generate(const struct ngd_model *model, const struct ngd_generate_params *p,
+                                   struct ngd_diag *diag)
+{
+    ngd_status_t status = NGD_OK;
+
+    if (p->max_tokens == 0)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "max_tokens is 0; it must be at least 1");
+    if (p->n_stop_tokens > NGD_STOP_TOKENS_MAX)
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%" PRIu32 " stop tokens; a generation takes at most %d",
+                            p->n_stop_tokens, NGD_STOP_TOKENS_MAX);
+    for (uint32_t i = 0; i < p->n_stop_tokens && !status; i++)
+        status = check_token(model, p->stop_tokens[i], "stop token", i, diag);
+    if (!status)
+        status = check_logprobs(model, p->want_logprobs, p->top, diag);
+    return status ? status : check_priority(p->priority, true, diag);
+}
+
+ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
+                                 ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
+{
+    ngd_status_t status = check_generate(seq->model, p, diag);
+
+    if (!status)
+        status = begin(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
+    if (status)
+        return status;
+    seq->forced = -1;
+    seq->want_logits = false;
+    seq->want_logprobs = p->want_logprobs;
+    seq->top = p->top;
+    seq->ignore_stop = p->ignore_stop;
+    seq->n_stop_tokens = p->n_stop_tokens;
+    if (p->n_stop_tokens)
+        memcpy(seq->stop_tokens, p->stop_tokens, p->n_stop_tokens * sizeof(*p->stop_tokens));
+    seq->remaining = p->max_tokens;
+    seq->split_p = p->split;
+    seq->on_token = on_token;
+    seq->generate_done = done;
+    seq->user = user;
+    ngd_model_enqueue(seq->model, seq);
+    return NGD_OK;
+}
+
+ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
+                              ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
+{
+    const struct ngd_generate_params params = {
+        .max_tokens = max_tokens, .ignore_stop = ignore_stop, .priority = NGD_PRIORITY_OWN};
+
+    return ngd_seq_generate_by(seq, &params, on_token, done, user, diag);
+}
+
+/* ---- fork --------------------------------------------------------------------------------------------- */
+
+/*
+ * The child has all tokens and the blocks of all but the last one, whose row is computed again: its logits are what the
+ * child's first token is drawn from. That row is written, so its block is the child's own, a copy.
+ */
+static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *parent, struct ngd_diag *diag)
+{
+    struct ngd_model *model = child->model;
+    const uint32_t size = model->params.block_size, n = parent->fill;
+    /* A parent that was preempted has no blocks to share: the child computes its context. */
+    const uint32_t have = parent->position == n ? n - 1 : 0, whole = have / size;
+    ngd_status_t status;
+
+    child->n_prompt = parent->n_prompt;
+    child->fill = n;
+    child->position = have;
+    child->draws = parent->draws - 1;
+    child->name = parent->name;
+    child->n_named = parent->n_named < whole ? parent->n_named : whole;
+    child->tail_way = parent->n_named == whole ? parent->tail_way : NGD_WAY_MIXED;
+    memcpy(child->tokens, parent->tokens, n * sizeof(*child->tokens));
+    memcpy(child->blocks, parent->blocks, whole * sizeof(*child->blocks));
+    ngd_mutex_lock(&model->lock);
+    status = check_count_locked(model, diag);
+    if (!status)
+        status = ngd_seq_count_locked(model, child, n, diag);
+    if (!status) {
+        ngd_kv_ref(model->kv, parent->blocks, whole);
+        child->n_blocks = whole;
+        status = ngd_seq_take_spare_locked(model, child, n, diag);
+        if (status)
+            ngd_seq_release_blocks_locked(model, child);
+        child->shared = child->position;
+        if (model->params.preempt)
+            status = NGD_OK; /* it computes its context when its turn comes */
+    }
+    if (!status)
+        enlist_locked(model, child);
+    ngd_mutex_unlock(&model->lock);
+    if (!status && child->n_blocks && have % size != 0)
+        status = ngd_model_copy_block(model, parent->blocks[whole], child->blocks[whole], diag);
+    return status;
+}
+
+static void discard(struct ngd_seq *child)
+{
+    struct ngd_model *model = child->model;
+
+    ngd_mutex_lock(&model->lock);
+    if (!ngd_list_empty(&child->all_link))
+        model->n_seqs--;
+    ngd_list_remove(&child->all_link);
+    abandon_locked(model, child);
+    ngd_mutex_unlock(&model->lock);
+    seq_free(child);
+}
+
+ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
+                             struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    struct ngd_model *model = seq->model;
+    struct ngd_seq_end end;
+    struct ngd_seq *child = NULL;
+    ngd_status_t status = check_sampling(model, &params->sampling, diag);
+
+    if (!status)
+        status = check_logits(model, params->want_logits, diag);
+    if (!status)
+        status = begin(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
+    if (status)
+        return status;
+    /* While the operation lasts nobody steps the parent or frees its blocks. */
+    status = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage, seq->charge.payer, &child, diag);
+    if (child)
+        child->root = seq->root;
+    if (!status)
+        status = take_context(child, seq, diag);
+    (void)give_back(seq, false, &end);
+    if (status == NGD_OK) {
+        /* What the parent's operation was counted for goes on as the child's. */
+        *seq_p = child;
+        child->priority = child->own_priority = seq->own_priority;
+        child->want_split = params->want_split;
+        begin_open(child, params->want_logits, done, user);
+    } else {
+        if (child)
+            discard(child);
+        ngd_sched_leave(model->sched);
+    }
+    if (end.waiter)
+        end.waiter->ended(end.waiter);
+    ngd_seq_unref(seq);
+    return status;
+}
+
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
+                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag)
+{
+    const struct ngd_fork_params params = {.sampling = *sampling, .want_logits = want_logits};
+
+    return ngd_seq_fork_by(seq, &params, done, user, seq_p, diag);
+}
+
+/* ---- cancel, close ------------------------------------------------------------------------------------ */
+
+/* True: it waited, and the caller answers it. */
+static bool withdraw_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+{
+    if (seq->op == NGD_SEQ_NONE)
+        return false;
+    if (seq->state == NGD_SEQ_STARVED) {
+        ngd_list_remove(&seq->link);
+        return true;
+    }
+    if (seq->state != NGD_SEQ_READY) {
+        seq->cancelled = true;
+        return false;
+    }
+    ngd_seq_unready_locked(model, seq);
+    return true;
+}
+
+void ngd_seq_cancel(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    bool waited;
+
+    ngd_mutex_lock(&model->lock);
+    waited = withdraw_locked(model, seq);
+    ngd_mutex_unlock(&model->lock);
+    if (waited)
+        ngd_seq_fail_cancelled(seq);
+}
+
+ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter)
+{
+    ngd_seq_await_t found = NGD_SEQ_BUSY;
+
+    ngd_mutex_lock(&seq->model->lock);
+    if (seq->op == NGD_SEQ_NONE)
+        found = NGD_SEQ_FREE;
+    else if (seq->cancelled && !seq->waiter)
+        found = NGD_SEQ_AWAITED;
+    if (found == NGD_SEQ_AWAITED)
+        seq->waiter = waiter;
+    ngd_mutex_unlock(&seq->model->lock);
+    return found;
+}
+
+void ngd_seq_close(struct ngd_seq *seq)
+{
+    struct ngd_model *model = seq->model;
+    bool waited, starved;
+
+    ngd_mutex_lock(&model->lock);
+    seq->closed = true;
+    model->n_seqs--;
+    ngd_list_remove(&seq->all_link);
+    waited = withdraw_locked(model, seq);
+    if (seq->op == NGD_SEQ_NONE) {
+        ngd_seq_release_blocks_locked(model, seq);
+        ngd_seq_uncount_locked(model, seq);
+    }
+    starved = !ngd_list_empty(&model->starved);
+    ngd_mutex_unlock(&model->lock);
+    if (starved)
+        ngd_model_kick(model);
+    ngd_metric_dec(NGD_M_SEQUENCES);
+    if (waited)
+        ngd_seq_fail_cancelled(seq);
+    ngd_seq_unref(seq);
+}
+
+/* ---- small questions ---------------------------------------------------------------------------------- */
+
+struct ngd_model *ngd_seq_model(const struct ngd_seq *seq)
+{
+    return seq->model;
+}
+
+void ngd_seq_info(struct ngd_seq *seq, struct ngd_seq_info *info_p)
+{
+    static const char *const states[] = {
+        [NGD_SEQ_IDLE] = "idle",
+        [NGD_SEQ_READY] = "queued",
+        [NGD_SEQ_RUNNING] = "running",
+        [NGD_SEQ_STARVED] = "starved",
+    };
+    struct ngd_model *model = seq->model;
+
+    ngd_mutex_lock(&model->lock);
+    *info_p = (struct ngd_seq_info){
+        .position = seq->op == NGD_SEQ_OPEN ? seq->position : seq->fill,
+        .blocks = seq->n_blocks,
+        .shared = seq->shared,
+        .state = seq->op == NGD_SEQ_OPEN                     ? "prefill"
+                 : seq->op != NGD_SEQ_NONE && seq->cancelled ? "stopping"
+                                                             : states[seq->state],
+        .tokens = seq->draws,
+    };
+    ngd_mutex_unlock(&model->lock);
+}

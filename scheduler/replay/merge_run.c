@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running requests together: their rows are put behind one another in the slot's area, replayed by one launch, and each
+ * request's own are copied into its answer.
+ *
+ * A replay that fails for what one of them brought (an index out of range) is not the others' failure: each is run
+ * again by itself then. What the device does to the replay, it does to all.
+ */
+#include "base/mem.h"
+#include "scheduler/replay/merge_run.h"
+#include <string.h>
+
+#define ALIGN(bytes) (((bytes) + 63) & ~(uint64_t)63)
+
+/* Where a slot puts the rows together; made when it first has some, and grown when an executable needs more. */
+struct merge_area {
+    struct ngd_slot_area slot_area;
+    uint8_t *data;
+    uint64_t bytes;
+    uint32_t n_inputs, n_outputs; /* room */
+    struct ngd_span *inputs;
+    struct ngd_out *outputs;
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
+    struct ngd_launch launch;
+};
+
+/* A replay for several. */
+struct joint {
+    struct ngd_slot *slot;
+    struct ngd_list members; /* by item.merge_link; the first one was chosen by the policy */
+    struct ngd_executable *x;
+    const struct ngd_plan *plan;
+    uint32_t symbol, n;
+    ngd_nsec_t latest; /* deadline of a member */
+    int64_t rows;
+    struct merge_area *area;
+    ngd_nsec_t gather_time, scatter_time;
+};
+
+static struct ngd_request *member_of(struct ngd_list *l)
+{
+    return ngd_container_of(l, struct ngd_request, item.merge_link);
+}
+
+static struct ngd_request *first_of(const struct joint *j)
+{
+    return member_of(j->members.next);
+}
+
+static int64_t rows_of(const struct joint *j, const struct ngd_request *req)
+{
+    return req->launch.symbols[j->symbol];
+}
+
+/* ---- the area ----------------------------------------------------------------------------------------- */
+
+static void area_destroy(struct ngd_slot_area *slot_area)
+{
+    struct merge_area *area = ngd_container_of(slot_area, struct merge_area, slot_area);
+
+    ngd_free(area->data);
+    ngd_free(area->inputs);
+    ngd_free(area->outputs);
+    ngd_free(area);
+}
+
+/* What is there is only ever replaced by more. */
+static bool grow(void **array, uint32_t *room, uint32_t n, size_t size)
+{
+    void *more;
+
+    if (n <= *room)
+        return true;
+    more = ngd_calloc(n, size);
+    if (!more)
+        return false;
+    ngd_free(*array);
+    *array = more;
+    *room = n;
+    return true;
+}
+
+static bool fit(struct merge_area *area, const struct ngd_plan *plan)
+{
+    uint64_t bytes = 0;
+    uint8_t *data;
+
+    for (uint32_t i = 0; i < plan->graph->n_inputs; i++)
+        bytes += ALIGN(plan->inputs[i].bytes);
+    for (uint32_t i = 0; i < plan->graph->n_outputs; i++)
+        bytes += ALIGN(plan->outputs[i].bytes);
+    if (!grow((void **)&area->inputs, &area->n_inputs, plan->graph->n_inputs, sizeof(*area->inputs)) ||
+        !grow((void **)&area->outputs, &area->n_outputs, plan->graph->n_outputs, sizeof(*area->outputs)))
+        return false;
+    if (bytes <= area->bytes)
+        return true;
+    data = ngd_aligned_alloc(64, bytes);
+    if (!data)
+        return false;
+    ngd_free(area->data);
+    area->data = data;
+    area->bytes = bytes;
+    return true;
+}
+
+/* The slot's, large enough for the plan; NULL: there is no memory. */
+static struct merge_area *area_of(struct ngd_slot *slot, const struct ngd_plan *plan)
+{
+    struct merge_area *area = slot->area ? ngd_container_of(slot->area, struct merge_area, slot_area) : NULL;
+
+    if (!area && (area = NGD_NEW(struct merge_area)) != NULL) {
+        area->slot_area.destroy = area_destroy;
+        slot->area = &area->slot_area;
+    }
+    return area && fit(area, plan) ? area : NULL;
+}
+
+/* ---- together and apart ------------------------------------------------------------------------------- */
+
+/* Members' inputs were checked against their own plans, and sizes go by rows. */
+static void gather(struct joint *j)
+{
+    const struct ngd_request *first = first_of(j);
+    struct merge_area *area = j->area;
+    uint8_t *at = area->data;
+
+    for (uint32_t i = 0; i < first->n_inputs; i++) {
+        uint64_t bytes = 0;
+
+        ngd_list_for_each (l, &j->members) {
+            const struct ngd_span *in = &member_of(l)->launch.inputs[i];
+
+            if (in->bytes)
+                memcpy(at + bytes, in->data, in->bytes);
+            bytes += in->bytes;
+        }
+        area->inputs[i] = (struct ngd_span){at, bytes};
+        at += ALIGN(bytes);
+    }
+    for (uint32_t i = 0; i < first->n_outputs; i++) {
+        const uint64_t bytes = ngd_plan_output_bytes(j->plan, i, area->symbols);
+        bool wanted = false;
+
+        ngd_list_for_each (l, &j->members)
+            wanted = wanted || member_of(l)->launch.outputs[i].data;
+        area->outputs[i] = (struct ngd_out){wanted ? at : NULL, wanted ? bytes : 0};
+        at += wanted ? ALIGN(bytes) : 0;
+    }
+}
+
+static void scatter(const struct joint *j)
+{
+    for (uint32_t i = 0; i < first_of(j)->n_outputs; i++) {
+        const uint8_t *at = j->area->outputs[i].data;
+
+        if (!at)
+            continue;
+        ngd_list_for_each (l, &j->members) {
+            const struct ngd_request *req = member_of(l);
+            const uint64_t bytes = ngd_plan_output_bytes(j->plan, i, req->launch.symbols);
+
+            if (req->launch.outputs[i].data && bytes)
+                memcpy(req->launch.outputs[i].data, at, bytes);
+            at += bytes;
+        }
+    }
+}
+
+static void set_launch(struct joint *j)
+{
+    const struct ngd_request *first = first_of(j);
+    struct merge_area *area = j->area;
+
+    memcpy(area->symbols, first->launch.symbols, first->n_symbols * sizeof(area->symbols[0]));
+    area->symbols[j->symbol] = j->rows;
+    area->launch = (struct ngd_launch){
+        .symbols = area->symbols, .inputs = area->inputs, .outputs = area->outputs, .tag = first->launch.tag};
+}
+
+/* ---- accounts ----------------------------------------------------------------------------------------- */
+
+/* The part of a time that falls to rows [from, from + n) of all; parts of all rows add up to it. */
+static ngd_nsec_t part_of(const struct joint *j, ngd_nsec_t time, int64_t from, int64_t n)
+{
+    const double all = (double)time;
+
+    if (j->rows == 0)
+        return from == 0 ? time : 0;
+    return (ngd_nsec_t)(all * (double)(from + n) / (double)j->rows) -
+           (ngd_nsec_t)(all * (double)from / (double)j->rows);
+}
+
+/* Where a member's time went, as it saw it; its identity's sums take its part by rows. */
+static void split(const struct joint *j, struct ngd_request *req, int64_t from)
+{
+    const struct ngd_launch *launch = &j->area->launch;
+    const int64_t planned = j->plan->symbols[j->symbol], n = rows_of(j, req);
+    ngd_nsec_t *part = req->split.part;
+    struct ngd_split own;
+
+    part[NGD_SPLIT_QUEUE] = req->started > req->submitted ? req->started - req->submitted : 0;
+    part[NGD_SPLIT_COPY_IN] = launch->copy_in_time;
+    part[NGD_SPLIT_COPY_OUT] = launch->copy_out_time;
+    part[NGD_SPLIT_REPLAY] = launch->device_time - launch->copy_in_time - launch->copy_out_time;
+    part[NGD_SPLIT_PADDING] =
+        (ngd_nsec_t)((double)part[NGD_SPLIT_REPLAY] * (double)(planned - j->rows) / (double)planned);
+    for (int i = 0; i < NGD_SPLIT_PARTS; i++)
+        own.part[i] = i == NGD_SPLIT_QUEUE ? part[i] : part_of(j, part[i], from, n);
+    ngd_share_note_split(req->item.account->share, &own);
+}
+
+/* Each member pays for its rows. Before any is answered, since the executable is the first one's to hold. */
+static void share_out(const struct joint *j)
+{
+    struct ngd_launch *launch = &j->area->launch;
+    int64_t from = 0;
+
+    launch->copy_in_time += j->gather_time;
+    launch->copy_out_time += j->scatter_time;
+    launch->device_time += j->gather_time + j->scatter_time;
+    ngd_slot_note_busy(j->slot, j->gather_time + j->scatter_time);
+    ngd_list_for_each (l, &j->members) {
+        struct ngd_request *req = member_of(l);
+
+        req->launch.device_time = launch->device_time;
+        req->charged = part_of(j, launch->device_time, from, rows_of(j, req));
+        req->together = j->n;
+        split(j, req, from);
+        ngd_share_charge(j->slot->queue, req->item.account, req->charged, req->item.cost);
+        ngd_replay_note_joint(j->slot, j->x, launch, req, l == j->members.next ? j->n : 0);
+        from += rows_of(j, req);
+    }
+    ngd_metric_inc(NGD_M_MERGED_REPLAYS);
+    ngd_metric_add(NGD_M_MERGED_REQUESTS, j->n);
+    ngd_metric_add(NGD_M_MERGED_ROWS, (uint64_t)j->rows);
+    atomic_fetch_add_explicit(&j->x->prog->merged_replays, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&j->x->prog->merged_requests, j->n, memory_order_relaxed);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------ */
+
+/* Those whose deadline has passed go to `late`, and do not count. */
+static void begin(struct joint *j, struct ngd_list *late)
+{
+    const ngd_nsec_t now = ngd_now();
+    struct ngd_list *l, *next;
+
+    for (l = j->members.next; l != &j->members; l = next) {
+        struct ngd_request *req = member_of(l);
+
+        next = l->next;
+        if (now >= req->deadline) {
+            ngd_list_remove(l);
+            ngd_list_push_back(late, l);
+            continue;
+        }
+        (void)ngd_request_begin(req, j->slot, now);
+        j->rows += rows_of(j, req);
+        j->n++;
+        j->latest = req->deadline > j->latest ? req->deadline : j->latest;
+    }
+}
+
+static ngd_status_t run_together(struct joint *j)
+{
+    struct ngd_request *first = first_of(j);
+    ngd_nsec_t begun = ngd_now(), ended;
+    ngd_status_t status;
+
+    set_launch(j);
+    gather(j);
+    j->gather_time = ngd_now() - begun;
+    j->slot->asker = first;
+    ngd_launch_bound(j->slot, &j->area->launch, begun, j->latest);
+    status = ngd_replay_run_joint(j->slot, first->binding, j->x, &j->area->launch);
+    j->slot->asker = NULL;
+    if (status)
+        return status;
+    ended = ngd_now();
+    scatter(j);
+    j->scatter_time = ngd_now() - ended;
+    ngd_merge_prog_learn(first->binding->merge, first, j->x);
+    share_out(j);
+    return NGD_OK;
+}
+
+static void answer_late(struct joint *j, struct ngd_list *late)
+{
+    struct ngd_list *l;
+
+    while ((l = ngd_list_pop_front(late)))
+        (void)ngd_request_begin(member_of(l), j->slot, ngd_now());
+}
+
+static void answer(struct joint *j, ngd_status_t status)
+{
+    struct ngd_list *l;
+
+    while ((l = ngd_list_pop_front(&j->members))) {
+        struct ngd_request *req = member_of(l);
+
+        if (status) {
+            req->launch.diag = j->area->launch.diag;
+            ngd_share_charge(j->slot->queue, req->item.account, 0, req->item.cost);
+        }
+        ngd_request_finish(req, status, &req->launch.diag);
+    }
+}
+
+static void run_apart(struct joint *j)
+{
+    struct ngd_list *l;
+
+    while ((l = ngd_list_pop_front(&j->members)))
+        ngd_request_run_begun(member_of(l), j->slot, ngd_now());
+}
+
+/* With the last answer the program may go, so nothing of it is held then but by the requests themselves. */
+void ngd_merge_run(struct ngd_request *lead, struct ngd_slot *slot)
+{
+    struct joint j = {.slot = slot, .symbol = lead->binding->merge->symbol};
+    struct ngd_gcache_entry *entry = lead->joint ? lead->joint : ngd_gcache_pin(lead->entry);
+    ngd_status_t status = NGD_OK;
+    struct ngd_list late, *l;
+
+    lead->joint = NULL;
+    j.x = ngd_entry_executable(entry);
+    j.plan = ngd_exec_plan(j.x->exec);
+    ngd_list_init(&late);
+    ngd_list_init(&j.members);
+    ngd_list_push_back(&j.members, &lead->item.merge_link);
+    while ((l = ngd_list_pop_front(&lead->item.mates)))
+        ngd_list_push_back(&j.members, l);
+    begin(&j, &late);
+    if (j.n > 1)
+        j.area = area_of(slot, j.plan);
+    if (j.area)
+        status = run_together(&j);
+    ngd_gcache_put(entry);
+    answer_late(&j, &late);
+    if (j.area && (status == NGD_OK || ngd_status_scope(status) == NGD_SCOPE_DEVICE)) {
+        answer(&j, status);
+        return;
+    }
+    if (j.area)
+        ngd_metric_inc(NGD_M_MERGES_UNDONE);
+    run_apart(&j);
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that wait for a capture. One job of the capture threads for each (program, key): who misses while it is
+ * queued or under way joins it. Past the capture limit, and with force_eager, there is nothing to share: each request
+ * gets an executable of its own, made here because planning is slow, and runs it operator by operator.
+ */
+#include "base/mem.h"
+#include "base/stop.h"
+#include "scheduler/program/program_int.h"
+
+struct ngd_park {
+    struct ngd_capture_job job;
+    struct ngd_list link; /* in captures->parked; under its lock, like `waiting` */
+    struct ngd_list waiting;
+    struct ngd_program *prog;
+    struct ngd_key key;
+    struct ngd_share *counted; /* that has counted the capture; a reference. NULL: it was not queued */
+};
+
+static void park_free(struct ngd_park *park)
+{
+    if (!park)
+        return;
+    if (park->counted)
+        ngd_share_give_capture(park->counted);
+    ngd_share_unref(park->counted);
+    ngd_program_unref(park->prog);
+    ngd_free(park);
+}
+
+/* Nobody can join any more. Those that wait go on waiting, and may be withdrawn, until next() has them. */
+static void close_park(struct ngd_park *park)
+{
+    struct ngd_captures *captures = &park->prog->sched->captures;
+
+    ngd_mutex_lock(&captures->lock);
+    ngd_list_remove(&park->link);
+    ngd_mutex_unlock(&captures->lock);
+}
+
+/* Of a closed park: the requests that wait, in the order of their arrival. NULL: none does. */
+static struct ngd_request *next(struct ngd_park *park, bool *last_p)
+{
+    struct ngd_captures *captures = &park->prog->sched->captures;
+    struct ngd_request *req = NULL;
+    struct ngd_list *l;
+
+    ngd_mutex_lock(&captures->lock);
+    l = ngd_list_pop_front(&park->waiting);
+    if (l) {
+        req = ngd_container_of(l, struct ngd_request, park_link);
+        req->park = NULL;
+        atomic_store_explicit(&req->state, NGD_REQUEST_MOVING, memory_order_relaxed);
+    }
+    *last_p = ngd_list_empty(&park->waiting);
+    ngd_mutex_unlock(&captures->lock);
+    return req;
+}
+
+static bool abandoned(struct ngd_park *park)
+{
+    struct ngd_captures *captures = &park->prog->sched->captures;
+    bool empty;
+
+    ngd_mutex_lock(&captures->lock);
+    empty = ngd_list_empty(&park->waiting);
+    if (empty)
+        ngd_list_remove(&park->link);
+    ngd_mutex_unlock(&captures->lock);
+    return empty;
+}
+
+/* Each plan may take as long as a capture. Those who are no longer there end the capture, not what others wait for. */
+static ngd_status_t make_eager(struct ngd_request *req, const struct ngd_key *key, struct ngd_diag *diag)
+{
+    const ngd_nsec_t most = req->queue->sched->captures.max_time;
+    const struct ngd_stop stop = {.at = most ? ngd_now() + most : 0, .late = NGD_ERR_CAPTURE_STOPPED};
+    ngd_status_t status;
+
+    ngd_stop_set(&stop);
+    status = ngd_program_make_eager(req->binding->prog, key, &req->eager, diag);
+    ngd_stop_set(NULL);
+    return status;
+}
+
+/* Gives a request its executable, which is the entry's or one of its own to run eagerly, and sends it on. */
+static void resume(struct ngd_request *req, const struct ngd_key *key, struct ngd_gcache_entry *entry)
+{
+    struct ngd_diag diag = {0};
+    ngd_status_t status = NGD_OK;
+
+    req->entry = entry;
+    if (!entry)
+        status = make_eager(req, key, &diag);
+    if (status == NGD_OK)
+        status = ngd_executable_check(entry ? ngd_entry_executable(entry) : req->eager, &req->launch, &diag);
+    if (status == NGD_OK)
+        status = ngd_request_place(req, &diag);
+    if (status)
+        ngd_request_finish(req, status, &diag);
+}
+
+/* Sends on all that waited, or answers them: one at a time, since each eager run is planned here. The last takes the
+ * entry and the park with it: when it is answered, this thread, which gives way to all others, holds nothing any more
+ * that its client might look at. */
+static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_status_t status, struct ngd_diag *diag)
+{
+    const struct ngd_key key = park->key;
+    struct ngd_request *req;
+    bool last = false;
+
+    close_park(park);
+    while (!last && (req = next(park, &last))) {
+        if (last) {
+            park_free(park);
+            park = NULL;
+        }
+        if (status)
+            ngd_request_finish(req, status, diag);
+        else
+            resume(req, &key, entry && !last ? ngd_gcache_pin(entry) : entry);
+    }
+    if (park && entry) /* nobody was the last: those that waited have been withdrawn */
+        ngd_gcache_put(entry);
+    park_free(park);
+}
+
+static ngd_status_t capture(struct ngd_park *park, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = park->prog;
+
+    if (prog->options.force_recapture)
+        return ngd_program_recapture(prog, &park->key, entry_p, NULL, diag);
+    return prog->options.force_eager ? NGD_OK : ngd_program_capture(prog, &park->key, entry_p, NULL, diag);
+}
+
+static void park_run(struct ngd_capture_job *job)
+{
+    struct ngd_park *park = ngd_container_of(job, struct ngd_park, job);
+    struct ngd_program *prog = park->prog;
+    struct ngd_gcache_entry *entry = NULL;
+    struct ngd_diag diag = {0};
+    ngd_status_t status;
+
+    /* It is cancelled when nobody waits; somebody may have come since. */
+    do {
+        if (abandoned(park)) {
+            park_free(park);
+            return;
+        }
+        status = capture(park, &entry, &diag);
+    } while (status == NGD_ERR_CANCELLED);
+    /* With `evict` too, when all executables are in use at this moment: slower is better than refused. */
+    if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT)
+        status = NGD_OK;
+    park_end(park, entry, status, &diag);
+}
+
+static void park_abort(struct ngd_capture_job *job)
+{
+    struct ngd_diag diag;
+
+    ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the scheduler stopped before the graph was captured");
+    park_end(ngd_container_of(job, struct ngd_park, job), NULL, NGD_ERR_CANCELLED, &diag);
+}
+
+static struct ngd_park *park_new(struct ngd_program *prog, const struct ngd_key *key)
+{
+    struct ngd_park *park = NGD_NEW(struct ngd_park);
+
+    if (!park)
+        return NULL;
+    park->job.run = park_run;
+    park->job.abort = park_abort;
+    park->prog = ngd_program_ref(prog);
+    park->key = *key;
+    ngd_list_init(&park->link);
+    ngd_list_init(&park->waiting);
+    return park;
+}
+
+static struct ngd_park *find_locked(struct ngd_captures *captures, const struct ngd_program *prog,
+                                    const struct ngd_key *key) NGD_REQUIRES(captures->lock)
+{
+    ngd_list_for_each (l, &captures->parked) {
+        struct ngd_park *park = ngd_container_of(l, struct ngd_park, link);
+
+        if (park->prog == prog && ngd_key_equal(&park->key, key))
+            return park;
+    }
+    return NULL;
+}
+
+/* *fresh_p is used, and set to NULL, when there is no such capture yet. */
+static ngd_status_t join_locked(struct ngd_captures *captures, struct ngd_request *req, const struct ngd_key *key,
+                                struct ngd_park **fresh_p, struct ngd_diag *diag) NGD_REQUIRES(captures->lock)
+{
+    struct ngd_park *park;
+
+    if (captures->stopping || atomic_load(&req->cancelled))
+        return NGD_ERR_CANCELLED;
+    park = find_locked(captures, req->binding->prog, key);
+    if (!park) {
+        if (!*fresh_p)
+            return NGD_ERR_NO_MEMORY;
+        if (ngd_share_take_capture(ngd_program_share(req->binding->prog), diag))
+            return NGD_ERR_QUOTA;
+        park = *fresh_p;
+        *fresh_p = NULL;
+        park->counted = ngd_share_ref(ngd_program_share(park->prog));
+        ngd_list_push_back(&captures->parked, &park->link);
+        (void)ngd_captures_push_locked(captures, &park->job, park->counted);
+    } else if (park->job.running) {
+        atomic_store(&park->job.running->gone, false);
+    }
+    atomic_store_explicit(&req->state, NGD_REQUEST_WAITING_CAPTURE, memory_order_relaxed);
+    ngd_list_push_back(&park->waiting, &req->park_link);
+    req->park = park;
+    return NGD_OK;
+}
+
+ngd_status_t ngd_request_park(struct ngd_request *req, const struct ngd_key *key, struct ngd_diag *diag)
+{
+    struct ngd_program *prog = req->binding->prog;
+    struct ngd_captures *captures = &prog->sched->captures;
+    struct ngd_park *fresh = park_new(prog, key);
+    ngd_status_t status;
+
+    ngd_mutex_lock(&captures->lock);
+    status = join_locked(captures, req, key, &fresh, diag);
+    ngd_mutex_unlock(&captures->lock);
+    park_free(fresh);
+    if (status == NGD_ERR_NO_MEMORY)
+        ngd_diag_set(diag, status, "no host memory for a capture of graph \"%.100s\"", prog->graph->name);
+    return status;
+}
+
+/* One that nobody waits for ends: the park, if it was only queued and is to be freed. */
+static struct ngd_park *leave_locked(struct ngd_captures *captures, struct ngd_park *park) NGD_REQUIRES(captures->lock)
+{
+    if (!ngd_list_empty(&park->waiting) || !ngd_captures_withdraw_locked(captures, &park->job))
+        return NULL;
+    ngd_list_remove(&park->link);
+    return park;
+}
+
+bool ngd_request_unpark(struct ngd_request *req)
+{
+    struct ngd_captures *captures = &req->queue->sched->captures;
+    struct ngd_park *park, *left = NULL;
+
+    ngd_mutex_lock(&captures->lock);
+    park = req->park;
+    if (park) {
+        req->park = NULL;
+        ngd_list_remove(&req->park_link);
+        left = leave_locked(captures, park);
+    }
+    ngd_mutex_unlock(&captures->lock);
+    park_free(left);
+    return park != NULL;
+}

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef NGD_SCHEDULER_RUN_SCHED_H
+#define NGD_SCHEDULER_RUN_SCHED_H
+
+/*
+ * The scheduler: requests wait in a run queue per device; one worker thread per stream slot takes them in an order
+ * that a policy decides (policies.def), and runs them on its stream and in its pool.
+ *
+ * A request belongs to an order (one logical stream of a session): requests of one order run one after another, in
+ * the order of submission; requests of different orders are ordered with nothing else.
+ * Every submitted request completes exactly once, through req->done, with ok, an error, or CANCELLED; its memory is
+ * the submitter's again when done() is called. done() runs on a worker, a capture thread, or (submit that fails, inline
+ * runs, cancel) on the calling thread; it must be short and must not block.
+ *
+ * Inline runs: a replay whose executable has a short predicted time runs on the submitting thread when the queue is
+ * empty and an idle slot has its instance, saving two thread hops; params.inline_limit bounds it (0 = never). A replay
+ * that has to make, bind or capture an instance first is queued.
+ *
+ * Deadlines: a request that is foretold to end after its deadline, by the known times of what is queued before it and
+ * of itself, is refused at submission with DEADLINE_EXCEEDED; one whose time is not known yet is taken.
+ *
+ * Lifetime: create -> start -> (submit ...) -> drain -> stop -> destroy.
+ */
+#include "base/wakeup.h"
+#include "graphs/guard.h"
+#include "graphs/store.h"
+#include "scheduler/run/session_events.h"
+#include "scheduler/model/prompt_pace.h"
+#include "scheduler/lineup/policy.h"
+#include "scheduler/program/program.h"
+#include "scheduler/run/share.h"
+
+struct ngd_beat;
+struct ngd_sched;
+struct ngd_order;
+struct ngd_executable;
+struct ngd_queue;
+struct ngd_dumps;
+struct ngd_recorder;
+
+struct ngd_sched_params {
+    struct ngd_device **devices;
+    uint32_t n_devices;
+    uint32_t slots;           /* stream slots per device; default 1 */
+    uint32_t capture_threads; /* default 1 */
+    uint32_t queue_limit;     /* waiting requests per device; RESOURCE_EXHAUSTED beyond; default 4096 */
+    ngd_nsec_t inline_limit;  /* default 50 µs */
+    ngd_nsec_t
+        max_replay_time; /* a replay, or slice of a prompt, that runs longer is stopped; 0: never; default 60 s */
+    ngd_nsec_t max_capture_time; /* a capture that takes longer is stopped; 0: never; default 120 s */
+    bool merge;                  /* replays of graphs with a batch symbol may run together; default true */
+    ngd_nsec_t merge_wait;       /* and wait so long for one another; linger.h; default 2 ms */
+    uint32_t prompt_share;       /* percent that prompts may delay a decode step; prompt_pace.h; default 40 */
+    struct ngd_dumps *dumps;     /* directories for what diagnostics write; NULL = none. Borrowed */
+    const char *policy;          /* of policies.def; default "fair" */
+    struct ngd_store *store;     /* borrowed; NULL: plans are not kept */
+    const char *static_compiler; /* borrowed, an absolute path; NULL: static_kernel_compile compiles nothing */
+    const char *static_dir;      /* borrowed; where compilations get their directories */
+    ngd_nsec_t static_timeout;   /* for one compilation */
+};
+
+/*
+ *   IDLE -> MOVING -+-> ORDERED: behind an earlier one of its order --+
+ *             |     +-> WAITING_EVENT: another one will record it ----+
+ *             ^     +-> WAITING_CAPTURE ------------------------------+-> MOVING ... -> DONE
+ *             |     +-> QUEUED ---------------------------------------+
+ *             |     +-> RUNNING -> DONE
+ * MOVING: on its way from one place to the next, in no list. For people only: nothing is decided by it.
+ */
+typedef enum ngd_request_state {
+    NGD_REQUEST_IDLE,
+    NGD_REQUEST_MOVING,
+    NGD_REQUEST_ORDERED,
+    NGD_REQUEST_WAITING_EVENT,
+    NGD_REQUEST_WAITING_CAPTURE,
+    NGD_REQUEST_QUEUED,
+    NGD_REQUEST_RUNNING,
+    NGD_REQUEST_DONE,
+} ngd_request_state_t;
+
+/* Need not be terminated; n = 0: none. */
+struct ngd_event_name {
+    const char *p;
+    size_t n;
+};
+
+/* One replay. The submitter fills the first part and keeps it (and all that launch points to) until done. */
+struct ngd_request {
+    struct ngd_binding *binding; /* borrowed until done */
+    struct ngd_order *order;     /* NULL: ordered with nothing */
+    struct ngd_share *share;     /* who asks; borrowed until done; NULL: the scheduler's own */
+    ngd_priority_t priority;
+    struct ngd_launch launch; /* sizes are checked at submission */
+    uint32_t n_symbols, n_inputs, n_hosts, n_outputs;
+    /* Guards that the submitter may give: */
+    const struct ngd_input_type *types; /* n_inputs, borrowed until submitted; NULL = unsaid */
+    uint32_t n_types;
+    uint64_t generation; /* of the binding; 0 = unsaid */
+    /* Events of the session (session_events.h), borrowed until submitted, with the names. */
+    struct ngd_events *events;
+    struct ngd_event_name wait_event, record_event;
+    ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
+    void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
+    void *user;
+    /* The scheduler's. submitted and started may be read in done(); started is 0 when it never ran. */
+    struct ngd_sched_item item;
+    struct ngd_queue *queue;
+    struct ngd_list order_link; /* ORDERED; under the order's lock */
+    struct ngd_list event_link; /* WAITING_EVENT; under the events' lock */
+    struct ngd_list ready_link; /* of the thread that moves what an event let go */
+    struct ngd_event *waits, *records;
+    bool in_events;
+    struct ngd_list park_link; /* WAITING_CAPTURE; under the capture queue's lock */
+    struct ngd_heap_node expiry_node;
+    bool watched;       /* by the expiry thread; written before others can see the request */
+    bool in_expiry;     /* in its heap; under its lock */
+    ngd_nsec_t look_at; /* when it is looked at; under its lock */
+    _Atomic int state;
+    _Atomic bool cancelled;
+    struct ngd_park *park; /* what it waits for, or NULL; under the capture queue's lock */
+    bool inline_run;       /* it ran on the submitting thread */
+    ngd_nsec_t submitted, started;
+    struct ngd_split split;         /* for done(), of a replay that ran well */
+    ngd_nsec_t charged;             /* likewise: its part of the replay's device time */
+    uint32_t together;              /* likewise: requests that the replay was for */
+    struct ngd_gcache_entry *joint; /* pinned executable of a replay for several; of the first of them */
+    struct ngd_gcache_entry *entry; /* pinned executable; NULL while it waits for a capture, and in eager runs */
+    struct ngd_executable *eager;   /* its own, past the capture limit or with force_eager */
+};
+
+void ngd_sched_params_init(struct ngd_sched_params *params);
+ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_sched **sched_p, struct ngd_diag *diag);
+ngd_status_t ngd_sched_start(struct ngd_sched *sched);
+/* With a store. warm: captures the keys that were used most before the last stop, in the background. save: writes what
+ * was used since the last call; the scheduler does it when it stops, and a timer should every now and then. Does I/O.
+ */
+void ngd_sched_warm(struct ngd_sched *sched);
+void ngd_sched_save_hot(struct ngd_sched *sched);
+/* Refuses new requests with DRAINING and returns at once; ngd_sched_idle says when all is done. */
+void ngd_sched_drain(struct ngd_sched *sched);
+bool ngd_sched_idle(struct ngd_sched *sched);
+/* For the watchdog: asks the expiry thread. The others run what clients give them, which has no bound: see
+ * ngd_sched_for_each_running. */
+void ngd_sched_ask(struct ngd_sched *sched);
+const struct ngd_beat *ngd_sched_beat(const struct ngd_sched *sched);
+/* Cancels what waits, finishes what runs, joins the threads. */
+void ngd_sched_stop(struct ngd_sched *sched);
+void ngd_sched_destroy(struct ngd_sched *sched);
+
+/* What happened to keys and requests that did not simply run; recorder.h reads it. */
+struct ngd_recorder *ngd_sched_recorder(struct ngd_sched *sched);
+/* How soon the thread runs that answers what expires; ORDINARY until it has started. */
+ngd_wakeup_t ngd_sched_expiry_wakeup(const struct ngd_sched *sched);
+uint32_t ngd_sched_n_devices(const struct ngd_sched *sched);
+struct ngd_device *ngd_sched_device(const struct ngd_sched *sched, uint32_t i);
+/* By name, or by number among them: "host:1", "1". "" or NULL = the default device, the first that serves; NOT_FOUND
+ * lists the names. */
+ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *name, struct ngd_device **dev_p,
+                                   struct ngd_diag *diag);
+
+void ngd_request_init(struct ngd_request *req);
+/*
+ * Checks the request against the graph (guards, sizes) and queues it, or runs it inline. An error return means that
+ * done() has not been and will not be called.
+ */
+ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, struct ngd_diag *diag);
+/*
+ * A waiting request completes with CANCELLED before this returns true; false: it runs, or is between two places (and
+ * will complete), or is done. The caller keeps req and its order valid during the call.
+ */
+bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req);
+/* The same with DEADLINE_EXCEEDED, once req->deadline has passed; the expiry thread does it for what waits. */
+bool ngd_request_expire(struct ngd_request *req);
+
+/* Orders: one per logical stream of a session. destroy needs all of its requests to be done (from the last done() on).
+ */
+ngd_status_t ngd_order_create(struct ngd_order **order_p);
+void ngd_order_destroy(struct ngd_order *order);
+
+/* Who asks for a capture ahead: zeroed, and kept until done(), which runs on a capture thread or that of a cancel. */
+struct ngd_capture_asker {
+    void (*done)(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag);
+    void *user;
+    /* The scheduler's. */
+    struct ngd_ahead *ahead;
+    bool cancelled;
+};
+/* Capture ahead, on a capture thread, in the turn of the share whose graph it is. options: as in ngd_binding_capture;
+ * copied. An error return means that done() has not been and will not be called. */
+ngd_status_t ngd_sched_capture(struct ngd_sched *sched, struct ngd_binding *binding, const int64_t *symbols,
+                               uint32_t n_symbols, const struct ngd_graph_options *options, bool dry_run,
+                               struct ngd_capture_asker *asker, struct ngd_diag *diag);
+/* Whoever asked has gone, and may be about to ask. A capture that waits ends with CANCELLED at once, one that runs at
+ * its next safe point. */
+void ngd_sched_capture_cancel(struct ngd_sched *sched, struct ngd_capture_asker *asker);
+
+/* What a slot runs at this moment, as far as can be told without stopping it. */
+struct ngd_sched_running {
+    const char *device;
+    uint32_t slot;
+    uint64_t graph;   /* the first 16 digits of its digest */
+    ngd_nsec_t since; /* how long */
+};
+/* Any thread, takes no lock: for finding out what hangs. */
+void ngd_sched_for_each_running(const struct ngd_sched *sched,
+                                void (*fn)(void *ctx, const struct ngd_sched_running *running), void *ctx);
+
+struct ngd_sched_device_stats {
+    uint32_t queue_depth, slots;
+    uint64_t pool_bytes;
+    ngd_nsec_t busy;
+    ngd_nsec_t bubble; /* time in which a slot was idle while something was queued */
+    bool healthy;
+};
+void ngd_sched_device_stats(struct ngd_sched *sched, uint32_t device, struct ngd_sched_device_stats *stats_p);
+
+#endif

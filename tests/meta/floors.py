@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls point downwards only: no object file needs a symbol of a room above its own, or of another on its floor."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(__file__))
+import meta
+
+# House -> its floors, the lowest first; the rooms of one floor, separated by spaces, do not know one another. A room is
+# a folder with what is in it, or a source without its suffix. What is in two of them is in that with the longer path.
+FLOORS = [
+    (".", ["base", "graphs proto", "devices", "scheduler", "daemon"]),
+    ("scheduler", ["record", "lineup", "run", "program", "replay", "model diag", "sched"]),
+    ("client", ["lib", "hf", "ctl"]),
+    ("daemon", [".", "front rpc", "control", "handlers", "startup", "main"]),
+]
+
+
+def symbols(path):
+    """Names that an object file defines for others, and those that it needs."""
+    defined, needed = set(), set()
+    text = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+    for kind, name in re.findall(r"^[0-9a-f]* +([A-Za-z]) (\S+)$", text, re.M):
+        if kind in "Uw":
+            needed.add(name)
+        elif kind.isupper():
+            defined.add(name)
+    return defined, needed
+
+
+def objects(folder):
+    """Source without suffix -> (defined, needed), of all that was built below the folder."""
+    found = {}
+    for where, _, names in os.walk(os.path.join(meta.BUILD, folder)):
+        for name in names:
+            if name.endswith(".o"):
+                source = os.path.relpath(os.path.join(where.removesuffix("/.libs"), name[:-2]), meta.BUILD)
+                source = re.sub(r"lib\w+_la-([^/]*)$", r"\1", source)
+                if any(os.path.exists(os.path.join(top, source + ".c")) for top in (meta.TOP, meta.BUILD)):
+                    found[source] = symbols(os.path.join(where, name)) # others are left from before
+    return found
+
+
+def rooms_of(house, floors):
+    """Room -> (number of its floor, the room's name)."""
+    return {os.path.normpath(os.path.join(house, room)): (number, room)
+            for number, floor in enumerate(floors) for room in floor.split()}
+
+
+def room_of(source, rooms):
+    """The floor and name of the room that a source is in, or None."""
+    fitting = [room for room in rooms if source == room or source.startswith(room + "/")]
+    return rooms[max(fitting, key=len)] if fitting else None
+
+
+def upward(built, house, floors):
+    """Each call that does not point downwards: who needs which symbol of whom."""
+    rooms = rooms_of(house, floors)
+    place = {source: room_of(source, rooms) for source in built}
+    owner = {name: source for source, (defined, _) in built.items() if place[source] for name in defined}
+    for source, (_, needed) in sorted(built.items()):
+        for name in sorted(needed):
+            to = owner.get(name)
+            if place[source] and to and place[to] != place[source] and place[to][0] >= place[source][0]:
+                yield f"{source} -> {name} ({to})"
+
+
+report = meta.Report()
+
+# The check itself: of four calls two are wrong, one upwards and one across.
+MADE_UP = {"h/low": ({"low"}, {"top"}), "h/a/x": ({"x"}, {"low", "y"}), "h/b/y": ({"y"}, set()),
+           "h/top": ({"top"}, {"x", "other"})}
+caught = list(upward(MADE_UP, "h", [".", "a b", "top"]))
+report.check("planted_calls_are_found", [] if caught == ["h/a/x -> y (h/b/y)", "h/low -> top (h/top)"] else caught)
+
+if not shutil.which("nm"):
+    report.skip("calls_point_downwards_only", "there is no nm")
+else:
+    for house, floors in FLOORS:
+        built = {}
+        for top in sorted({os.path.normpath(os.path.join(house, r)).split("/")[0] for f in floors for r in f.split()}):
+            built.update(objects(top))
+        name = "calls_point_downwards_only" + ("" if house == "." else f"_in_{house}")
+        if any(defined for defined, _ in built.values()):
+            report.check(name, upward(built, house, floors), "from the lowest: " + "; ".join(floors))
+        else:
+            report.skip(name, "nothing was built, or objects have no symbols of their own (link-time optimisation)")
+report.end()
