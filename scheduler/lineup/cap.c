@@ -5,7 +5,6 @@
  * off at what can be saved up.
  */
 #include "scheduler/lineup/cap.h"
-#include "scheduler/run/sched_int.h"
 
 static struct ngd_account *account_of(const struct ngd_heap_node *node)
 {
@@ -22,13 +21,19 @@ static bool opens_before(const struct ngd_heap_node *a, const struct ngd_heap_no
     return ngd_cap_open_at(account_of(a)) < ngd_cap_open_at(account_of(b));
 }
 
+static ngd_nsec_t due(const struct ngd_sched_item *item)
+{
+    const ngd_nsec_t latest = item->arrival + NGD_CAP_PATIENCE;
+
+    return item->deadline < latest ? item->deadline : latest;
+}
+
 static bool goes_before(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
 {
     const struct ngd_sched_item *x = item_of(a), *y = item_of(b);
+    const ngd_nsec_t x_due = due(x), y_due = due(y);
 
-    if (x->priority != y->priority)
-        return x->priority < y->priority;
-    return x->deadline != y->deadline ? x->deadline < y->deadline : x->serial < y->serial;
+    return x_due != y_due ? x_due < y_due : x->serial < y->serial;
 }
 
 void ngd_caps_init(struct ngd_caps *caps, const struct ngd_sched_policy *policy, void *state)
@@ -62,7 +67,7 @@ static void look(struct ngd_account *account, ngd_nsec_t now)
 
 static bool waits_to_open(const struct ngd_account *account)
 {
-    return !ngd_heap_empty(&account->cap.held) && !account->cap.let_go;
+    return account->cap.n_held && !account->cap.let_go;
 }
 
 static void spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t time)
@@ -103,19 +108,23 @@ static void note_held(const struct ngd_caps *caps, struct ngd_account *account, 
 {
     if (account->cap.since && caps->note_held)
         caps->note_held(account, now - account->cap.since);
-    account->cap.since = ngd_heap_empty(&account->cap.held) ? 0 : now;
+    account->cap.since = account->cap.n_held ? now : 0;
 }
 
 static void hold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
 {
     struct ngd_account *account = item->account;
-    const bool first = ngd_heap_empty(&account->cap.held);
+    struct ngd_heap *held = &account->cap.held[item->priority];
+    const bool first = account->cap.n_held == 0;
 
-    if (first)
-        ngd_heap_init(&account->cap.held, goes_before);
+    if (ngd_heap_empty(held)) {
+        ngd_heap_init(held, goes_before);
+        account->cap.served[item->priority] = now;
+    }
     item->serial = caps->serial++;
     item->held = true;
-    ngd_heap_push(&account->cap.held, &item->node);
+    ngd_heap_push(held, &item->node);
+    account->cap.n_held++;
     caps->n_held++;
     if (first && !account->cap.let_go)
         ngd_heap_push(&caps->closed, &account->cap.node);
@@ -128,8 +137,9 @@ static void unhold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_
     struct ngd_account *account = item->account;
     const bool waited = waits_to_open(account);
 
-    ngd_heap_remove(&account->cap.held, &item->node);
+    ngd_heap_remove(&account->cap.held[item->priority], &item->node);
     item->held = false;
+    account->cap.n_held--;
     caps->n_held--;
     if (waited && !waits_to_open(account))
         ngd_heap_remove(&caps->closed, &account->cap.node);
@@ -148,11 +158,24 @@ static void came_back(struct ngd_caps *caps, const struct ngd_sched_item *item)
         ngd_heap_push(&caps->closed, &account->cap.node);
 }
 
+static struct ngd_sched_item *next_held(struct ngd_account *account, ngd_nsec_t now)
+{
+    const uint32_t rate = account->cap.rate ? account->cap.rate : 100;
+    unsigned waiting = 0;
+    int c;
+
+    for (c = 0; c < NGD_PRIORITIES; c++)
+        waiting |= ngd_heap_empty(&account->cap.held[c]) ? 0 : 1u << c;
+    c = ngd_class_next(account->cap.served, waiting, NGD_PRIORITY_AGE_STEP * 100 / rate, now);
+    account->cap.served[c] = now;
+    return item_of(ngd_heap_first(&account->cap.held[c]));
+}
+
 static void let_go(struct ngd_caps *caps, ngd_nsec_t now)
 {
     while (!ngd_heap_empty(&caps->closed) && (caps->stopping || ngd_caps_next(caps) <= now)) {
         struct ngd_account *account = account_of(ngd_heap_first(&caps->closed));
-        struct ngd_sched_item *item = item_of(ngd_heap_first(&account->cap.held));
+        struct ngd_sched_item *item = next_held(account, now);
 
         unhold(caps, item, now);
         if (waits_to_open(account))
@@ -181,7 +204,7 @@ void ngd_caps_push(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_
     struct ngd_account *account = item->account;
 
     account->cap.queued += item->cost;
-    if (!item->uncapped && (!ngd_heap_empty(&account->cap.held) || is_closed(caps, account, now)))
+    if (!item->uncapped && (account->cap.n_held || is_closed(caps, account, now)))
         hold(caps, item, now);
     else
         caps->policy->push(caps->state, item, now);

@@ -10,15 +10,18 @@
  *             What its items are expected to take is spent when they are taken, and put right when they have run. It is
  *             open while it has something left; so over any time t it gets at most rate * (t + NGD_CAP_BURST), and what
  *             its last item before it closed took too much, which it earns before it opens again
- *   held      items of a closed account, the most urgent class first, in it the earliest deadline, then the oldest.
- * When the account opens, one at a time goes to the policy, so that a long queue is not moved there and back
+ *   held      items of a closed account. When the account opens, one at a time goes to the policy, so that a long queue
+ *             is not moved there and back: the most urgent class with age (ngd_class_next; a step is what the account
+ *             needs to earn NGD_PRIORITY_AGE_STEP), in it the earliest deadline, then the oldest. An item without a
+ *             deadline counts as one that is due NGD_CAP_PATIENCE after it came, so that none waits for ever
  *
  * Threads: all calls are made under the run queue's lock, as those of the policy; ngd_cap_open_at may be called by
  * anyone. Time is given. Memory: items and accounts are borrowed while items are queued. Nothing is allocated.
  */
 #include "scheduler/lineup/policy.h"
 
-#define NGD_CAP_BURST (100 * NGD_MSEC)
+#define NGD_CAP_BURST    (100 * NGD_MSEC)
+#define NGD_CAP_PATIENCE (10 * NGD_SEC)
 
 struct ngd_caps {
     const struct ngd_sched_policy *policy;

@@ -26,6 +26,27 @@ const struct ngd_sched_policy *ngd_sched_policy_find(const char *name)
     return NULL;
 }
 
+int ngd_class_next(const ngd_nsec_t served[NGD_PRIORITIES], unsigned waiting, ngd_nsec_t step, ngd_nsec_t now)
+{
+    int64_t best_rank = INT64_MAX;
+    int best = -1;
+
+    if (waiting && !(waiting & (waiting - 1))) /* the usual case, without divisions */
+        return __builtin_ctz(waiting);
+    for (int c = 0; c < NGD_PRIORITIES; c++) {
+        int64_t rank;
+
+        if (!(waiting >> c & 1))
+            continue;
+        rank = c - (now - served[c]) / step;
+        if (rank < best_rank || (rank == best_rank && served[c] < served[best])) {
+            best_rank = rank;
+            best = c;
+        }
+    }
+    return best;
+}
+
 void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_item_ops *ops)
 {
     *item = (struct ngd_sched_item){.ops = ops, .deadline = NGD_NSEC_NEVER, .priority = NGD_PRIORITY_NORMAL};

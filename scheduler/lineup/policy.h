@@ -28,6 +28,14 @@ typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY
 /* A class that waits counts as one more urgent after so long. */
 #define NGD_PRIORITY_AGE_STEP (100 * NGD_MSEC)
 
+/*
+ * Returns the class to serve next: the most urgent one that waits. A class that has waited for `step` since it was last
+ * served counts as one more urgent, after two steps as two. So no class waits for ever, and a long queue of a less
+ * urgent class overtakes nothing: the class ages, not its items. Of two that count the same, the one that was served
+ * longer ago goes first. waiting: bit c is set if class c has items. Returns -1 if none has.
+ */
+int ngd_class_next(const ngd_nsec_t served[NGD_PRIORITIES], unsigned waiting, ngd_nsec_t step, ngd_nsec_t now);
+
 #define NGD_SLOTS_MAX      64 /* stream slots of a device */
 #define NGD_WEIGHT_MAX     1000
 #define NGD_WEIGHT_DEFAULT 100
@@ -41,9 +49,11 @@ struct ngd_account {
         uint32_t rate;     /* device time that it may have per 100 of time; 0: no bound */
         int64_t allowance; /* device time that it may have, at the time `at` */
         ngd_nsec_t at;
-        _Atomic int64_t open_at;       /* when it may have more */
-        ngd_nsec_t queued;             /* expected device time of all its items */
-        struct ngd_heap held;          /* items that wait for it to open */
+        _Atomic int64_t open_at;              /* when it may have more */
+        ngd_nsec_t queued;                    /* expected device time of all its items */
+        struct ngd_heap held[NGD_PRIORITIES]; /* items that wait for it to open */
+        ngd_nsec_t served[NGD_PRIORITIES];    /* when the class was last served, or began to wait */
+        uint32_t n_held;
         struct ngd_heap_node node;     /* in the caps' heap */
         struct ngd_sched_item *let_go; /* the one of them that the policy has */
         ngd_nsec_t since;              /* something has been held, or since it was last noted; 0: nothing is */
@@ -82,6 +92,7 @@ struct ngd_sched_item {
     uint64_t serial;           /* the policy's: order of arrival */
     uint64_t laid;             /* the policy's: the last look at what would be that has laid it out */
     ngd_nsec_t foretold;       /* when it would end, by that */
+    int64_t turn;              /* the policy's: virtual time at which it will be taken, as known when it was pushed */
     /* Of replays that may run with others of their kind (merge.h); under the queue's lock. */
     struct ngd_merge *merge;    /* NULL: it runs alone */
     int64_t rows;               /* that it brings */
@@ -103,8 +114,11 @@ struct ngd_sched_policy {
      * Optional: an account has had so much more device time than the costs of its popped items said; may be negative.
      */
     void (*charge)(void *state, struct ngd_account *account, ngd_nsec_t more);
-    /* Optional: of two items that are alike but for their accounts, would a's be taken first? Without it: no. */
-    bool (*before)(const void *state, const struct ngd_account *a, const struct ngd_account *b);
+    /*
+     * Optional: the virtual time at which an item of this account and class would be taken, were it pushed now. Of two
+     * items of one class the one with the lesser turn is taken first. Without it: in the order in which they come.
+     */
+    int64_t (*turn)(const void *state, const struct ngd_account *account, ngd_priority_t priority);
     /* Required. Device time of what is queued and would be taken before an item like this one, were it pushed now. */
     ngd_nsec_t (*ahead)(void *state, const struct ngd_sched_item *item);
     /*

@@ -2,10 +2,8 @@
 /*
  * Weighted fair sharing of a device's time between accounts (identities), with priority classes and deadlines.
  *
- *   class     the most urgent one that has items; but a class that has waited AGE_STEP since it was last served counts
- *             as one more urgent, after two as two more. So a less urgent class gets at least one turn in each AGE_STEP
- *             or two, however busy the others are, and not more than that: what ages is the class, not its items, or
- *             a long queue of low priority would overtake everything.
+ *   class     the most urgent one that has items, with age (ngd_class_next). So a less urgent class gets at least one
+ *             turn in each NGD_PRIORITY_AGE_STEP or two, however busy the others are, and not more than that.
  *   deadline  an item that has one and was found to fit (`late`) is taken by it: the earliest first, whoever's it is.
  *             Since only what fits is taken in, what was taken in ends in time. An account that is LEAD ahead of its
  *             share is refused deadlines, so that they cannot be used to take others' time.
@@ -23,7 +21,6 @@
 #include "scheduler/lineup/merge.h"
 #include <math.h>
 
-#define AGE_STEP    NGD_PRIORITY_AGE_STEP
 #define VTIME_SCALE 64 /* virtual nanoseconds per nanosecond at weight 1 */
 #define CREDIT      (5 * NGD_MSEC)
 #define LEAD        (50 * NGD_MSEC)
@@ -32,13 +29,13 @@ struct fair_class {
     struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */
     struct ngd_list all;
     struct ngd_list deadlines; /* items that have one, the earliest first */
-    ngd_nsec_t served;         /* when it was last served, or got its first item */
     ngd_nsec_t cost;           /* expected device time of its items */
 };
 
 struct fair {
     struct fair_class classes[NGD_PRIORITIES];
-    int64_t vtime; /* least virtual time at which an account that was behind has been served */
+    ngd_nsec_t served[NGD_PRIORITIES]; /* when the class was last served, or got its first item */
+    int64_t vtime;                     /* least virtual time at which an account that was behind has been served */
     uint64_t serial;
     uint64_t looks; /* at what would be */
 };
@@ -133,9 +130,21 @@ static int64_t vtime_at_push(const struct fair *f, const struct ngd_account *acc
     return !is_queued(account) && account->vtime < floor ? floor : account->vtime;
 }
 
-static bool fair_before(const void *state, const struct ngd_account *a, const struct ngd_account *b)
+/* Expected device time of an account's items in more urgent classes. */
+static ngd_nsec_t cost_above(const struct ngd_account *account, int priority)
 {
-    return vtime_at_push(state, a) < vtime_at_push(state, b);
+    ngd_nsec_t cost = 0;
+
+    for (int c = 0; c < priority; c++)
+        cost += account->classes[c].cost;
+    return cost;
+}
+
+/* What the account has queued in this class and above is taken before, each item at the virtual time of that one. */
+static int64_t fair_turn(const void *state, const struct ngd_account *account, ngd_priority_t priority)
+{
+    return vtime_at_push(state, account) +
+           scaled(account, cost_above(account, (int)priority) + account->classes[priority].cost);
 }
 
 static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
@@ -146,8 +155,9 @@ static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
 
     item->serial = f->serial++;
     item->laid = 0;
+    item->turn = fair_turn(f, account, item->priority);
     if (ngd_heap_empty(&cls->accounts))
-        cls->served = now;
+        f->served[item->priority] = now;
     account->vtime = vtime_at_push(f, account);
     if (ngd_heap_empty(&account->classes[item->priority].items)) {
         ngd_heap_push(&cls->accounts, &account->classes[item->priority].node);
@@ -179,21 +189,11 @@ static void fair_remove(void *state, struct ngd_sched_item *item)
 /* -1: nothing is queued. */
 static int choose_class(const struct fair *f, ngd_nsec_t now)
 {
-    int64_t best_rank = INT64_MAX;
-    int best = -1;
+    unsigned waiting = 0;
 
-    for (int c = 0; c < NGD_PRIORITIES; c++) {
-        const struct fair_class *cls = &f->classes[c];
-        int64_t rank = c - (now - cls->served) / AGE_STEP;
-
-        if (ngd_heap_empty(&cls->accounts))
-            continue;
-        if (rank < best_rank || (rank == best_rank && cls->served < f->classes[best].served)) {
-            best_rank = rank;
-            best = c;
-        }
-    }
-    return best;
+    for (int c = 0; c < NGD_PRIORITIES; c++)
+        waiting |= ngd_heap_empty(&f->classes[c].accounts) ? 0 : 1u << c;
+    return ngd_class_next(f->served, waiting, NGD_PRIORITY_AGE_STEP, now);
 }
 
 /* The least virtual time of those that wait, which only grows. */
@@ -217,7 +217,7 @@ static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
 
     if (c < 0)
         return NULL;
-    f->classes[c].served = now;
+    f->served[c] = now;
     advance_vtime(f);
     if (!ngd_list_empty(&f->classes[c].deadlines)) {
         item = ngd_container_of(f->classes[c].deadlines.next, struct ngd_sched_item, link);
@@ -249,16 +249,6 @@ static void fair_charge(void *state, struct ngd_account *account, ngd_nsec_t mor
         f->vtime = account->vtime;
 }
 
-/* Expected device time of an account's items in more urgent classes. */
-static ngd_nsec_t cost_above(const struct ngd_account *account, int priority)
-{
-    ngd_nsec_t cost = 0;
-
-    for (int c = 0; c < priority; c++)
-        cost += account->classes[c].cost;
-    return cost;
-}
-
 /*
  * All of the more urgent classes; in its own class what the account has queued there (later deadlines too: that errs on
  * the side of caution), and of each other account what it gets until its virtual time passes that of this item.
@@ -269,7 +259,7 @@ static ngd_nsec_t fair_ahead(void *state, const struct ngd_sched_item *item)
     const struct ngd_account *own = item->account;
     const int p = item->priority;
     const ngd_nsec_t mine = own->classes[p].cost;
-    const int64_t turn = vtime_at_push(f, own) + scaled(own, cost_above(own, p) + mine);
+    const int64_t turn = fair_turn(f, own, item->priority);
     ngd_nsec_t ahead = mine;
 
     for (int c = 0; c < p; c++)
@@ -412,7 +402,7 @@ const struct ngd_sched_policy ngd_sched_policy_fair = {
     .pop = fair_pop,
     .remove = fair_remove,
     .charge = fair_charge,
-    .before = fair_before,
+    .turn = fair_turn,
     .ahead = fair_ahead,
     .late = fair_late,
 };

@@ -69,7 +69,7 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
     if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
         kind = NGD_PREFILL;
     seq->ready = ngd_now();
-    if (ngd_cap_open_at(account_of(seq)) > seq->ready)
+    if (ngd_cap_open_at(account_of(seq)) > seq->ready && !ngd_seq_is_in_the_way_locked(model, seq))
         kind = NGD_HELD;
     seq->state = NGD_SEQ_READY;
     seq->ready_kind = kind;
@@ -161,18 +161,27 @@ static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(m
     return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
 }
 
-/* One whose share is served first, of those that are ready. A share that has had much waits long for its turn, and the
- * sequences of others are not to wait with it: they all run in one batch. */
-static const struct ngd_seq *first_served_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+/*
+ * Returns the ready sequence whose share's turn comes first in the run queue. All ready sequences run in one batch, so
+ * the batch runs as early as any of their shares allows: a share that has used much of the device, or has much queued,
+ * delays nobody else's sequences.
+ */
+static const struct ngd_seq *first_served_locked(struct ngd_model *model, ngd_priority_t priority)
+    NGD_REQUIRES(model->lock)
 {
     const struct ngd_seq *first = next_locked(model);
+    int64_t first_turn = ngd_queue_turn(model->queue, account_of(first), priority);
 
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         ngd_list_for_each (l, &model->ready[kind]) {
             const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+            int64_t turn =
+                seq->share == first->share ? first_turn : ngd_queue_turn(model->queue, account_of(seq), priority);
 
-            if (seq->share != first->share && ngd_queue_serves_before(model->queue, account_of(seq), account_of(first)))
+            if (turn < first_turn) {
                 first = seq;
+                first_turn = turn;
+            }
         }
     return first;
 }
@@ -205,12 +214,12 @@ static void choose_share(struct ngd_model *model, bool held)
     model->item.uncapped = first != NULL;
     if (!first)
         first = first_held_locked(model);
-    payer = model->item.uncapped ? first_served_locked(model) : first;
+    model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
+    payer = model->item.uncapped ? first_served_locked(model, model->item.priority) : first;
     share = ngd_share_ref(payer ? payer->share : model->sched->own_share);
     old = model->item_share;
     model->item_share = share;
     model->item.account = &share->accounts[model->queue->index];
-    model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
     ngd_mutex_unlock(&model->lock);
     ngd_share_unref(old);
 }
@@ -234,8 +243,10 @@ static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
     return is_ready_locked(model) || model->n_ready[NGD_HELD] || !ngd_list_empty(&model->starved);
 }
 
-/* What is ready now is more urgent than the item's class, or its share is served before the item's, or the item waits
- * for a share's cap: it goes to its place. */
+/*
+ * Queues the item anew if a sequence that is ready now would bring it forward: it is more urgent than the item's class,
+ * its share's turn comes before the item's, or the item waits for a share's cap.
+ */
 static void hurry(struct ngd_model *model)
 {
     const struct ngd_seq *first;
@@ -245,7 +256,8 @@ static void hurry(struct ngd_model *model)
     first = next_locked(model);
     urgent = model->scheduled && first && (first->priority < model->item.priority || !model->item.uncapped);
     if (model->scheduled && first && !urgent)
-        urgent = ngd_queue_serves_before(model->queue, account_of(first_served_locked(model)), model->item.account);
+        urgent = ngd_queue_would_overtake(model->queue, account_of(first_served_locked(model, model->item.priority)),
+                                          &model->item);
     ngd_mutex_unlock(&model->lock);
     if (urgent && ngd_queue_remove(model->queue, &model->item))
         push_item(model);
@@ -360,12 +372,27 @@ static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(mode
     return 0;
 }
 
-/* False: nothing is ready, and the item is no longer scheduled, unless sequences are held. */
-static bool choose(struct ngd_model *model, struct turn *turn)
+/* Makes those held sequences ready that may run now. False: there is none. */
+static bool unhold_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
-    bool prefill, decode, something;
+    const uint32_t n = model->n_ready[NGD_HELD];
 
-    ngd_mutex_lock(&model->lock);
+    ngd_list_for_each_safe (l, next, &model->ready[NGD_HELD]) {
+        struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (ngd_cap_open_at(account_of(seq)) <= ngd_now() || ngd_seq_is_in_the_way_locked(model, seq)) {
+            ngd_seq_unready_locked(model, seq);
+            ngd_seq_ready_locked(model, seq);
+        }
+    }
+    return model->n_ready[NGD_HELD] < n;
+}
+
+/* False: nothing is ready. */
+static bool choose_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIRES(model->lock)
+{
+    bool prefill, decode;
+
     turn->goes_on = model->prompt.seq != NULL;
     prefill = turn->goes_on || model->n_ready[NGD_PREFILL] > 0;
     decode = model->n_ready[NGD_DECODE] > 0;
@@ -379,7 +406,21 @@ static bool choose(struct ngd_model *model, struct turn *turn)
     turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* the prompt may have taken their blocks */
     if (turn->kind == NGD_DECODE)
         turn->rows = rows_wanted_locked(model);
-    something = turn->kind == NGD_PREFILL || turn->steps_wait;
+    return turn->kind == NGD_PREFILL || turn->steps_wait;
+}
+
+/*
+ * False: nothing is ready, and the item is no longer scheduled, unless sequences are held. A sequence that finds no
+ * blocks in its turn may wait for those of held ones, which are ready then.
+ */
+static bool choose(struct ngd_model *model, struct turn *turn)
+{
+    bool something;
+
+    ngd_mutex_lock(&model->lock);
+    do
+        something = choose_locked(model, turn);
+    while (!something && unhold_locked(model));
     turn->held = !something && model->n_ready[NGD_HELD] > 0;
     model->scheduled = something || turn->held;
     ngd_mutex_unlock(&model->lock);
@@ -488,20 +529,10 @@ static void push_held(struct ngd_model *model)
     ngd_model_unref(model);
 }
 
-/* Those whose shares may have the device again. */
 static void unhold(struct ngd_model *model)
 {
-    const ngd_nsec_t now = ngd_now();
-
     ngd_mutex_lock(&model->lock);
-    ngd_list_for_each_safe (l, next, &model->ready[NGD_HELD]) {
-        struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
-
-        if (ngd_cap_open_at(account_of(seq)) <= now) {
-            ngd_seq_unready_locked(model, seq);
-            ngd_seq_ready_locked(model, seq);
-        }
-    }
+    (void)unhold_locked(model);
     ngd_mutex_unlock(&model->lock);
 }
 

@@ -232,6 +232,8 @@ ngd_status_t ngd_seq_take_spare_locked(struct ngd_model *model, struct ngd_seq *
 void ngd_seq_starve_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* The best claim of those; NULL: there is none. */
 struct ngd_seq *ngd_model_first_starved_locked(struct ngd_model *model) NGD_REQUIRES(model->lock);
+/* True if the sequence has blocks and a better claim than one that waits for blocks: its cap does not hold it. */
+bool ngd_seq_is_in_the_way_locked(struct ngd_model *model, const struct ngd_seq *seq) NGD_REQUIRES(model->lock);
 /* Between batches, by the item's worker: those that wait for blocks become ready as far as there are any now. */
 void ngd_model_unstarve(struct ngd_model *model);
 

@@ -18,6 +18,10 @@
  * with the replay or the chunk, and when it asks next everybody gives, so that it lacks nothing but what the model does
  * not have, which is refused (KV_EXHAUSTED). When it has ended, another one's claim is the best.
  *
+ * A cap (lineup/cap.h) does not hold a sequence that has blocks while one with a worse claim waits for some: it goes
+ * on, and its share pays, so that its cap stays closed for longer. The other one would wait for the cap too. To take
+ * the blocks instead would cost the capped one its context each time the cap closes, and it might never end.
+ *
  * No two rob each other in turn: one of them has the worse claim. How often an operation is robbed is bounded: each
  * time one with a better claim asks, which it does when its context gets to another block, or when it has been robbed
  * itself; that with the best claim never is, and what the others lose follows, claim by claim. Nor does one that has
@@ -135,6 +139,13 @@ static bool better_one_waits_locked(struct ngd_model *model, const struct ngd_se
     const struct ngd_seq *first = ngd_model_first_starved_locked(model);
 
     return first && has_better_claim(first, seq);
+}
+
+bool ngd_seq_is_in_the_way_locked(struct ngd_model *model, const struct ngd_seq *seq)
+{
+    const struct ngd_seq *first = ngd_model_first_starved_locked(model);
+
+    return seq->n_blocks && first && has_better_claim(seq, first);
 }
 
 bool ngd_seq_asks_too_much(const struct ngd_seq *seq)

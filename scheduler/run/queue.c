@@ -209,18 +209,31 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item)
     return late;
 }
 
-bool ngd_queue_serves_before(struct ngd_queue *queue, const struct ngd_account *a, const struct ngd_account *b)
+int64_t ngd_queue_turn(struct ngd_queue *queue, const struct ngd_account *account, ngd_priority_t priority)
 {
     const struct ngd_sched_policy *policy;
-    bool before;
+    int64_t turn;
 
-    if (a == b)
+    ngd_mutex_lock(&queue->lock);
+    policy = queue->lineup.policy;
+    turn = policy->turn ? policy->turn(queue->lineup.state, account, priority) : 0;
+    ngd_mutex_unlock(&queue->lock);
+    return turn;
+}
+
+bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account *account,
+                              const struct ngd_sched_item *item)
+{
+    const struct ngd_sched_policy *policy;
+    bool overtakes;
+
+    if (account == item->account)
         return false;
     ngd_mutex_lock(&queue->lock);
     policy = queue->lineup.policy;
-    before = policy->before && policy->before(queue->lineup.state, a, b);
+    overtakes = item->queued && policy->turn && policy->turn(queue->lineup.state, account, item->priority) < item->turn;
     ngd_mutex_unlock(&queue->lock);
-    return before;
+    return overtakes;
 }
 
 struct ngd_slot *ngd_queue_claim(struct ngd_queue *queue, struct ngd_sched_item *item, uint64_t slots)

@@ -92,8 +92,11 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
 /* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
 ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item);
-/* Would an item of account a be taken before the same item of account b? */
-bool ngd_queue_serves_before(struct ngd_queue *queue, const struct ngd_account *a, const struct ngd_account *b);
+/* The policy's `turn`: when an item of this account and class would be taken, were it pushed now. */
+int64_t ngd_queue_turn(struct ngd_queue *queue, const struct ngd_account *account, ngd_priority_t priority);
+/* True if the item is queued and would be taken earlier if it were pushed now in the name of this account. */
+bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account *account,
+                              const struct ngd_sched_item *item);
 /*
  * For an inline run of the item: an idle one of these slots (bits), when nothing is queued and its account's cap allows
  * it. The worker that owns it does not start meanwhile.

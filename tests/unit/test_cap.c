@@ -280,6 +280,48 @@ START_TEST(held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn)
 }
 END_TEST
 
+/* One waits in a less urgent class, one without a deadline among those that have one. */
+START_TEST(held_items_are_not_overtaken_for_ever)
+{
+    enum { N = 200 };
+    static struct job jobs[N], low, patient;
+    struct ngd_account account;
+    bool low_ran = false, patient_ran = false;
+    struct device d;
+
+    device_open(&d, "fair", 1);
+    account_init(&d, &account, 3);
+    ngd_caps_charge(&d.caps, &account, NGD_SEC, d.now);
+    job_init(&low, &account, 10 * NGD_MSEC);
+    low.item.priority = NGD_PRIORITY_LOW;
+    ngd_caps_push(&d.caps, &low.item, d.now);
+    job_init(&patient, &account, 10 * NGD_MSEC);
+    patient.item.priority = NGD_PRIORITY_HIGH;
+    patient.item.arrival = d.now;
+    ngd_caps_push(&d.caps, &patient.item, d.now);
+    for (int i = 0; i < N && !(low_ran && patient_ran); i++) {
+        struct job *job;
+
+        job_init(&jobs[i], &account, 10 * NGD_MSEC);
+        jobs[i].item.priority = NGD_PRIORITY_HIGH;
+        jobs[i].item.arrival = d.now;
+        jobs[i].item.deadline = d.now + NGD_SEC;
+        ngd_caps_push(&d.caps, &jobs[i].item, d.now);
+        d.now = ngd_caps_next(&d.caps);
+        job = pop(&d);
+        low_ran |= job == &low;
+        patient_ran |= job == &patient;
+    }
+    ck_assert(low_ran);
+    ck_assert(patient_ran);
+    while (ngd_caps_next(&d.caps) != NGD_NSEC_NEVER) {
+        d.now = ngd_caps_next(&d.caps);
+        ck_assert_ptr_nonnull(pop(&d));
+    }
+    device_close(&d);
+}
+END_TEST
+
 START_TEST(no_item_is_lost_or_repeated_whatever_is_held_withdrawn_and_let_go)
 {
     enum { N = 200, ACCOUNTS = 4 };
@@ -558,7 +600,7 @@ END_TEST
 UNIT_MAIN("scheduler/cap", capped_account_gets_its_part_and_no_more_though_the_device_is_idle,
           what_a_cap_leaves_the_others_get, account_that_was_idle_has_saved_up_a_burst_and_not_more,
           account_that_has_opened_is_open_when_it_is_looked_at_again, deadlines_are_foretold,
-          held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn,
+          held_items_go_by_class_then_deadline_then_age_and_can_be_withdrawn, held_items_are_not_overtaken_for_ever,
           no_item_is_lost_or_repeated_whatever_is_held_withdrawn_and_let_go,
           request_beyond_the_cap_waits_while_the_device_is_idle_and_others_are_served,
           worker_that_sleeps_wakes_when_what_is_held_may_go,

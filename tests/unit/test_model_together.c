@@ -135,7 +135,7 @@ static void open_of(struct toy *t, struct toy_seq *s, struct ngd_share *share)
     toy_ok(s);
 }
 
-/* Whose turn comes late, since it has had much of the device, keeps nobody waiting who has not. */
+/* The model runs as early as the share allows that has used less of the device. */
 START_TEST(sequences_do_not_wait_for_the_share_of_another_one)
 {
     struct ngd_share_params params;
@@ -170,6 +170,63 @@ START_TEST(sequences_do_not_wait_for_the_share_of_another_one)
     bed_settle(&t.bed);
     ngd_share_unref(had_much);
     ngd_share_unref(had_little);
+    toy_close(&t);
+}
+END_TEST
+
+static void no_run(struct ngd_sched_item *item, struct ngd_slot *slot)
+{
+    (void)item;
+    (void)slot;
+}
+
+static void no_abort(struct ngd_sched_item *item)
+{
+    (void)item;
+}
+
+START_TEST(sequences_do_not_wait_for_what_the_share_of_another_one_has_queued)
+{
+    static const struct ngd_sched_item_ops ops = {.run = no_run, .abort = no_abort};
+    struct ngd_sched_item items[3];
+    struct ngd_share_params params;
+    struct ngd_share *queues, *other;
+    struct toy_seq first, second;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    struct hold h;
+
+    toy_open(&t, 1);
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "queues", &params, &queues, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "other", &params, &other, &diag), NGD_OK);
+    open_of(&t, &first, queues);
+    open_of(&t, &second, other);
+    bed_settle(&t.bed);
+    ngd_share_charge(t.model->queue, &other->accounts[0], NGD_SEC, 0);
+    hold_begin(&h, &t, WAITING);
+    for (int i = 0; i < 3; i++) {
+        ngd_sched_item_init(&items[i], &ops);
+        items[i].account = &queues->accounts[0];
+        items[i].cost = 100 * NGD_SEC;
+        ck_assert_int_eq(ngd_queue_push(t.model->queue, &items[i], NULL), NGD_OK);
+    }
+    toy_queue_step(&first, -1);
+    hold_await(&h, &first, "queued");
+    ck_assert_ptr_eq(t.model->item.account, &queues->accounts[0]);
+    toy_queue_step(&second, -1);
+    hold_await(&h, &second, "queued");
+    ck_assert_ptr_eq(t.model->item.account, &other->accounts[0]);
+    hold_end(&h);
+    toy_wait(&first);
+    toy_ok(&first);
+    toy_wait(&second);
+    toy_ok(&second);
+    ngd_seq_close(first.seq);
+    ngd_seq_close(second.seq);
+    bed_settle(&t.bed);
+    ngd_share_unref(queues);
+    ngd_share_unref(other);
     toy_close(&t);
 }
 END_TEST
@@ -266,5 +323,6 @@ END_TEST
 
 UNIT_MAIN("scheduler/model_together", greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
           tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
-          sequences_do_not_wait_for_the_share_of_another_one, seed_decides_what_is_drawn,
+          sequences_do_not_wait_for_the_share_of_another_one,
+          sequences_do_not_wait_for_what_the_share_of_another_one_has_queued, seed_decides_what_is_drawn,
           clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)

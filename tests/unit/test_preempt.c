@@ -585,6 +585,52 @@ START_TEST(operations_in_any_order_all_end_and_rob_each_other_no_more_often_than
 }
 END_TEST
 
+/* Else the other one would wait for the cap of somebody else's share. */
+START_TEST(a_capped_sequence_goes_on_while_another_one_waits_for_its_blocks)
+{
+    static struct toy t;
+    struct toy_seq a, b;
+    struct ngd_share_params share;
+    struct ngd_share *capped;
+    struct ngd_seq_params params = {.n_prompt = 9, .priority = NGD_PRIORITY_NORMAL};
+    struct ngd_diag diag = {0};
+    int32_t ours[TOY_CONTEXT], theirs[TOY_CONTEXT];
+    ngd_nsec_t open_at;
+
+    open_toy(&t, 7);
+    ngd_clock_set_fake(NGD_SEC);
+    ngd_share_params_init(&share);
+    share.device_percent = 10;
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "capped", &share, &capped, &diag), NGD_OK);
+    own_prompt(0, ours, 9);
+    own_prompt(1, theirs, 10);
+    params.prompt = ours;
+    params.share = capped;
+    memset(&a, 0, sizeof(a));
+    gate_init(&a.answered);
+    ck_assert_int_eq(ngd_seq_open(t.model, &params, toy_done, &a, &a.seq, &diag), NGD_OK);
+    toy_wait(&a);
+    toy_ok(&a);
+    ngd_share_charge(t.model->queue, &capped->accounts[0], 120 * NGD_MSEC, 0);
+    open_at = ngd_cap_open_at(&capped->accounts[0]);
+    ck_assert_int_gt(open_at, ngd_now());
+    ours[9] = a.token;
+    toy_queue_step(&a, -1);
+    toy_seq_open(&t, &b, theirs, 10, NULL);
+    ck_assert_int_eq(b.token, toy_next(&t, theirs, 10));
+    toy_wait(&a);
+    toy_ok(&a);
+    ck_assert_int_eq(a.token, toy_next(&t, ours, 10));
+    ck_assert_int_ge(ngd_cap_open_at(&capped->accounts[0]), open_at);
+    ngd_clock_set_fake(-1);
+    ngd_seq_close(a.seq);
+    ngd_seq_close(b.seq);
+    bed_settle(&t.bed);
+    ngd_share_unref(capped);
+    toy_close(&t);
+}
+END_TEST
+
 UNIT_MAIN("scheduler/preempt", fork_takes_no_blocks_from_others_but_waits_for_its_turn,
           sequence_whose_prompt_was_cancelled_has_no_blocks_though_it_is_not_closed,
           nobody_gives_what_does_not_suffice_and_nobody_without_whom_it_suffices,
@@ -592,4 +638,5 @@ UNIT_MAIN("scheduler/preempt", fork_takes_no_blocks_from_others_but_waits_for_it
           generations_that_do_not_fit_together_all_end_as_they_would_alone, what_can_never_be_had_is_refused,
           a_preempted_sequence_can_be_forked_and_closed, a_thousand_operations_lose_their_blocks_and_nothing_else,
           sequence_that_waits_for_blocks_does_not_rob_one_that_has_nothing_of_its_own_for_ever,
-          operations_in_any_order_all_end_and_rob_each_other_no_more_often_than_they_need_blocks)
+          operations_in_any_order_all_end_and_rob_each_other_no_more_often_than_they_need_blocks,
+          a_capped_sequence_goes_on_while_another_one_waits_for_its_blocks)
