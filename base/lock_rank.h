@@ -22,8 +22,6 @@ typedef enum ngd_lock_rank {
     NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */
     NGD_RANK_PROGRAMS,      /* scheduler: table of programs by digest */
     NGD_RANK_PROGRAM,       /* scheduler: one program's instances and counters */
-    NGD_RANK_GCACHE,        /* graphs: compiled-graph cache, not on the replay path */
-    NGD_RANK_HOT,           /* scheduler: runs of hot keys that are not written yet */
     NGD_RANK_STORE,         /* graphs: the store's directory, with its I/O: eviction, notes */
     NGD_RANK_CAPTURE_QUEUE, /* scheduler: jobs of the capture threads */
     NGD_RANK_SHARES,        /* scheduler: table of shares */
@@ -35,6 +33,8 @@ typedef enum ngd_lock_rank {
     NGD_RANK_ERRAND,        /* scheduler: the end of an examination's step */
     NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */
     NGD_RANK_KV,            /* scheduler: KV block allocator */
+    NGD_RANK_GCACHE,        /* graphs: compiled-graph cache */
+    NGD_RANK_HOT,           /* scheduler: runs of hot keys that are not written yet */
     NGD_RANK_CAPTURE,       /* devices: one capture at a time on an ascend device */
     NGD_RANK_LAYOUTS,       /* devices: an ascend device's copies of weights in NZ, while one is made */
     NGD_RANK_POOL,          /* devices: pool growth and holders */
