@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only the host device has: its options, the tickets of its events, replays that allocate nothing. */
+#include "base/fault.h"
 #include "base/list.h"
 #include "devices/host/cpu.h"
 #include "devices/host/host.h"
@@ -7,6 +8,7 @@
 #include "tests/ops/device_run.h"
 #include "tests/unit/purse.h"
 #include "tests/unit/unit.h"
+#include <math.h>
 
 static ngd_status_t try_open(const char *isa, uint32_t threads, uint32_t index, struct ngd_device **dev_p,
                              struct ngd_diag *diag)
@@ -165,6 +167,56 @@ END_TEST
 
 /* ---- views and charges ---- */
 
+/*
+ * A plan whose second call runs first reads what nobody has written. After a right replay that is the right value, so
+ * only poison can tell.
+ */
+START_TEST(poison_shows_what_is_read_before_it_is_written)
+{
+    static const char text[] =
+        "npugraph 1\ngraph \"g\" {\n input %x : f32[4,4]\n %e = aten.exp(%x)\n"
+        " %y = aten.sum.dim_IntList(%e) {dim=[1]}\n %z = aten.sum.dim_IntList(%x) {dim=[1]}\n"
+        " return \"y\" = %y, \"z\" = %z, \"e\" = %e\n}\n"; /* so that nothing shares the memory of %e */
+    const float x[16] = {0, 1, -1, 2, 3, 1};
+    float right[4] = {0}, y[4] = {0}, z[4], e[16];
+    struct ngd_span in = {x, sizeof(x)};
+    struct ngd_out out[3] = {{right, sizeof(right)}, {z, sizeof(z)}, {e, sizeof(e)}};
+    struct ngd_launch launch = {.inputs = &in, .outputs = out};
+    struct ngd_plan_call first;
+    struct ngd_diag diag = {0};
+    struct ready good = {0}, bad = {0};
+    struct bench b;
+
+    if (!NGD_FAULT_COMPILED) {
+        puts("skip - poison: fault points are not compiled in");
+        return;
+    }
+    bench_open(&b, ngd_cpu_isa(), 1);
+    run_check(ready_open(&good, &b, text, NULL, &diag), &diag, text);
+    run_check(ready_plan(&bad, &b, text, NULL, &diag), &diag, text);
+    ck_assert_uint_eq(bad.plan->n_calls, 3);
+    first = bad.plan->calls[0];
+    bad.plan->calls[0] = bad.plan->calls[1];
+    bad.plan->calls[1] = first;
+    run_check(ready_bind(&bad, &b, NULL, 0, &diag), &diag, "bind");
+    run_check(ngd_stream_run(b.stream, good.inst, &launch), &launch.diag, "replay");
+    out[0].data = y;
+    run_check(ngd_stream_run(b.stream, bad.inst, &launch), &launch.diag, "replay");
+    run_check(ngd_stream_run(b.stream, bad.inst, &launch), &launch.diag, "replay");
+    ck_assert_mem_eq(y, right, sizeof(y)); /* unnoticed */
+    ngd_fault_arm(NGD_FAULT_HOST_POISON, 0, UINT32_MAX);
+    run_check(ngd_stream_run(b.stream, bad.inst, &launch), &launch.diag, "replay");
+    for (int i = 0; i < 4; i++)
+        ck_assert(isnan(y[i]));
+    run_check(ngd_stream_run(b.stream, good.inst, &launch), &launch.diag, "replay");
+    ck_assert_mem_eq(y, right, sizeof(y));
+    ngd_fault_disarm_all();
+    ready_close(&good);
+    ready_close(&bad);
+    bench_close(&b);
+}
+END_TEST
+
 START_TEST(charge_takes_no_more_than_there_is_and_ends_once)
 {
     struct purse p = {.base.ops = &purse_ops, .limit = 10};
@@ -221,5 +273,5 @@ END_TEST
 UNIT_MAIN("devices/host", device_runs_on_each_instruction_set_that_the_cpu_has_and_names_it,
           options_that_cannot_be_are_refused_by_name, device_without_options_takes_the_best_and_all_cpus,
           tickets_come_back_in_any_order_and_each_for_itself, ticket_that_finds_no_memory_is_not_taken,
-          replay_allocates_nothing, charge_takes_no_more_than_there_is_and_ends_once,
-          view_keeps_the_memory_and_ends_its_own_charge)
+          replay_allocates_nothing, poison_shows_what_is_read_before_it_is_written,
+          charge_takes_no_more_than_there_is_and_ends_once, view_keeps_the_memory_and_ends_its_own_charge)
