@@ -2,6 +2,17 @@
 /* Decode steps: one replay for as many ready sequences as the decode graph takes. */
 #include "scheduler/model/model_int.h"
 
+/*
+ * False: the generation has ended. Tokens are delivered after each step (finish_rows); what comes before the first step
+ * is the token that the prompt chose, or a context that is full already.
+ */
+static bool may_step(struct ngd_seq *seq)
+{
+    if (seq->op != NGD_SEQ_GENERATE || (seq->delivered && seq->position < seq->model->params.max_context))
+        return true;
+    return ngd_seq_generate_on(seq);
+}
+
 /* Takes up to max sequences that can make a step now, a row for each; those that cannot are answered. */
 static uint32_t form_batch(struct ngd_model *model, uint32_t max)
 {
@@ -12,10 +23,8 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
 
         if (!seq)
             break;
-        if (seq->op == NGD_SEQ_GENERATE && !ngd_seq_generate_on(seq))
-            continue;
         seq->rows = 1;
-        if (ngd_seq_grow(seq))
+        if (may_step(seq) && ngd_seq_grow(seq))
             model->batch[n++] = seq;
     }
     return n;
