@@ -12,6 +12,7 @@
 #include "bench/rpc/local_model.h"
 #include "client/hf/npugraph_hf.h"
 #include "tests/models/live.h"
+#include "tests/unit/plain_seq.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,7 +85,7 @@ static int32_t local_step(struct ngd_seq *seq, struct waiter *w)
 {
     struct ngd_diag diag = {0};
 
-    if (ngd_seq_step(seq, -1, false, on_step, w, &diag) != NGD_OK)
+    if (plain_step(seq, -1, false, on_step, w, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
     await(w);
     return w->token;
@@ -184,7 +185,7 @@ static double local_generate(struct bed *b, int64_t n)
     struct ngd_diag diag = {0};
     ngd_nsec_t begin = ngd_now(), end;
 
-    if (ngd_seq_generate(seq, (uint32_t)n, true, on_token, on_end, &b->waiter, &diag) != NGD_OK)
+    if (plain_generate(seq, (uint32_t)n, true, on_token, on_end, &b->waiter, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
     await(&b->waiter);
     end = ngd_now();

@@ -187,7 +187,7 @@ static bool graph_joins(const struct ngd_sched_item *lead, const struct ngd_sche
     return true;
 }
 
-static void graph_foresee(struct ngd_merge *m, const struct ngd_sched_item *lead, int64_t rows,
+static void graph_predict(struct ngd_merge *m, const struct ngd_sched_item *lead, int64_t rows,
                           struct ngd_joint *joint_p)
 {
     const struct graph *g = graph_of(m);
@@ -204,7 +204,7 @@ static void graph_choose(struct ngd_merge *m, struct ngd_sched_item *lead, int64
                          struct ngd_joint *joint_p)
 {
     (void)now;
-    graph_foresee(m, lead, rows, joint_p);
+    graph_predict(m, lead, rows, joint_p);
 }
 
 static int64_t graph_below(struct ngd_merge *m, int64_t planned)
@@ -218,7 +218,7 @@ static int64_t graph_below(struct ngd_merge *m, int64_t planned)
 }
 
 static const struct ngd_merge_ops graph_ops = {
-    .joins = graph_joins, .foresee = graph_foresee, .choose = graph_choose, .below = graph_below};
+    .joins = graph_joins, .predict = graph_predict, .choose = graph_choose, .below = graph_below};
 
 static void make_graphs(struct world *w)
 {

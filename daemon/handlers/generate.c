@@ -149,7 +149,7 @@ static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_dia
     ngd_status_t status = read_params(msg, g->room, &params, diag);
 
     params.split = &g->split;
-    return status ? status : ngd_seq_generate_by(g->object->seq, &params, on_token, done, g, diag);
+    return status ? status : ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
 }
 
 static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)

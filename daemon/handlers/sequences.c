@@ -213,7 +213,7 @@ static ngd_status_t start_fork(struct ngd_call *call, const void *msg, struct ng
         return status;
     if (!o)
         call->state = o = make_object(); /* the call's reference, given up by release() */
-    status = o ? ngd_seq_fork_by(parent->seq, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
+    status = o ? ngd_seq_fork(parent->seq, &params, opened, call, &o->seq, diag) : NGD_ERR_NO_MEMORY;
     ngd_object_unref(&parent->base);
     return status;
 }
@@ -311,7 +311,7 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.want_split = q->timing;
     params.top = q->logprobs ? q->logprobs->top : 0;
     status = ngd_sequence_priority(q->priority, true, &params.priority, diag);
-    return status ? status : ngd_seq_advance_by(seq, &params, done, call, diag);
+    return status ? status : ngd_seq_step(seq, &params, done, call, diag);
 }
 
 static ngd_status_t begin_step(struct ngd_call *call, const void *msg, struct ngd_diag *diag)

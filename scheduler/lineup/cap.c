@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What an account may have is a line through (at, allowance) with the slope of its rate, so when it opens again is
- * known without looking: what is spent moves the line down, and only `look` moves its point along it, where it is cut
- * off at what can be saved up.
+ * An account's allowance is a line through (at, allowance) with the slope of its rate, so the time at which it opens is
+ * known in advance. spend() moves the line down. accrue() moves its point along it, up to what can be saved up.
  */
 #include "scheduler/lineup/cap.h"
 
@@ -42,7 +41,7 @@ void ngd_caps_init(struct ngd_caps *caps, const struct ngd_sched_policy *policy,
     ngd_heap_init(&caps->closed, opens_before);
 }
 
-/* ---- what an account may have ------------------------------------------------------------------------- */
+/* ---- allowances --------------------------------------------------------------------------------------- */
 
 static ngd_nsec_t burst_of(const struct ngd_account *account)
 {
@@ -54,7 +53,7 @@ static ngd_nsec_t time_to_earn(const struct ngd_account *account, ngd_nsec_t t)
     return t * 100 / account->cap.rate + 1;
 }
 
-static void look(struct ngd_account *account, ngd_nsec_t now)
+static void accrue(struct ngd_account *account, ngd_nsec_t now)
 {
     const ngd_nsec_t most = burst_of(account), lacks = most - account->cap.allowance, t = now - account->cap.at;
 
@@ -67,7 +66,7 @@ static void look(struct ngd_account *account, ngd_nsec_t now)
 
 static bool waits_to_open(const struct ngd_account *account)
 {
-    return account->cap.n_held && !account->cap.let_go;
+    return account->cap.n_held && !account->cap.released;
 }
 
 static void spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t time)
@@ -97,13 +96,13 @@ void ngd_caps_set(struct ngd_caps *caps, struct ngd_account *account, uint32_t r
     account->cap.rate = rate ? rate : 1;
     account->cap.allowance = burst_of(account);
     account->cap.at = now;
-    spend(caps, account, 0); /* what is held can go */
+    spend(caps, account, 0); /* opens it, so held items can run */
     account->cap.rate = rate;
 }
 
-/* ---- what is held ------------------------------------------------------------------------------------- */
+/* ---- held items --------------------------------------------------------------------------------------- */
 
-/* The time in which something of the account was held, in pieces. */
+/* Reports the time since the last call in which the account had held items. */
 static void note_held(const struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t now)
 {
     if (account->cap.since && caps->note_held)
@@ -126,7 +125,7 @@ static void hold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t 
     ngd_heap_push(held, &item->node);
     account->cap.n_held++;
     caps->n_held++;
-    if (first && !account->cap.let_go)
+    if (first && !account->cap.released)
         ngd_heap_push(&caps->closed, &account->cap.node);
     if (first)
         note_held(caps, account, now);
@@ -146,14 +145,14 @@ static void unhold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_
     note_held(caps, account, now);
 }
 
-/* The policy has the item no longer: the account's next one may come. */
-static void came_back(struct ngd_caps *caps, const struct ngd_sched_item *item)
+/* The policy has given the item back: the account may release its next one. */
+static void forget_released(struct ngd_caps *caps, const struct ngd_sched_item *item)
 {
     struct ngd_account *account = item->account;
 
-    if (account->cap.let_go != item)
+    if (account->cap.released != item)
         return;
-    account->cap.let_go = NULL;
+    account->cap.released = NULL;
     if (waits_to_open(account))
         ngd_heap_push(&caps->closed, &account->cap.node);
 }
@@ -171,7 +170,7 @@ static struct ngd_sched_item *next_held(struct ngd_account *account, ngd_nsec_t 
     return item_of(ngd_heap_first(&account->cap.held[c]));
 }
 
-static void let_go(struct ngd_caps *caps, ngd_nsec_t now)
+static void release_held(struct ngd_caps *caps, ngd_nsec_t now)
 {
     while (!ngd_heap_empty(&caps->closed) && (caps->stopping || ngd_caps_next(caps) <= now)) {
         struct ngd_account *account = account_of(ngd_heap_first(&caps->closed));
@@ -180,7 +179,7 @@ static void let_go(struct ngd_caps *caps, ngd_nsec_t now)
         unhold(caps, item, now);
         if (waits_to_open(account))
             ngd_heap_remove(&caps->closed, &account->cap.node);
-        account->cap.let_go = item;
+        account->cap.released = item;
         caps->policy->push(caps->state, item, now);
     }
 }
@@ -216,12 +215,12 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
     struct ngd_account *account;
 
     for (;;) {
-        let_go(caps, now);
+        release_held(caps, now);
         item = caps->policy->pop(caps->state, now);
         if (!item)
             return NULL;
         account = item->account;
-        came_back(caps, item);
+        forget_released(caps, item);
         if (item->uncapped || !is_closed(caps, account, now))
             break;
         if (caps->policy->charge)
@@ -230,7 +229,7 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
     }
     account->cap.queued -= item->cost;
     if (account->cap.rate) {
-        look(account, now);
+        accrue(account, now);
         spend(caps, account, item->cost);
     }
     return item;
@@ -244,27 +243,32 @@ void ngd_caps_remove(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nse
         return;
     }
     caps->policy->remove(caps->state, item);
-    came_back(caps, item);
+    forget_released(caps, item);
+}
+
+void ngd_caps_spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now)
+{
+    if (account->cap.rate) {
+        accrue(account, now);
+        spend(caps, account, more);
+    }
 }
 
 void ngd_caps_charge(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now)
 {
-    if (account->cap.rate) {
-        look(account, now);
-        spend(caps, account, more);
-    }
+    ngd_caps_spend(caps, account, more, now);
     if (caps->policy->charge)
         caps->policy->charge(caps->state, account, more);
 }
 
-/* What the account has queued already is reckoned to go first. */
+/* Assumes that everything that the account has queued runs first. */
 static ngd_nsec_t late_by_cap(struct ngd_account *account, const struct ngd_sched_item *item, ngd_nsec_t now)
 {
     ngd_nsec_t wait = 0;
 
     if (!account->cap.rate || item->uncapped)
         return INT64_MIN;
-    look(account, now);
+    accrue(account, now);
     if (account->cap.queued >= account->cap.allowance)
         wait = time_to_earn(account, account->cap.queued - account->cap.allowance);
     return now + wait + item->cost - item->deadline;

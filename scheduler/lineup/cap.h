@@ -3,20 +3,20 @@
 #define NGD_SCHEDULER_LINEUP_CAP_H
 
 /*
- * Caps: accounts that may have only so much of a device's time. A run queue's items pass here before its policy sees
- * them; those that their account's cap does not allow now are held back, though the device be idle meanwhile.
+ * Caps limit the device time of accounts. Items pass the caps before the policy sees them. An item whose account has
+ * used up its allowance is held, even while the device is idle.
  *
- *   cap       an account earns `rate` of device time per 100 of time, and can save up what it earns in NGD_CAP_BURST.
- *             What its items are expected to take is spent when they are taken, and put right when they have run. It is
- *             open while it has something left; so over any time t it gets at most rate * (t + NGD_CAP_BURST), and what
- *             its last item before it closed took too much, which it earns before it opens again
- *   held      items of a closed account. When the account opens, one at a time goes to the policy, so that a long queue
- *             is not moved there and back: the most urgent class with age (ngd_class_next; a step is what the account
- *             needs to earn NGD_PRIORITY_AGE_STEP), in it the earliest deadline, then the oldest. An item without a
- *             deadline counts as one that is due NGD_CAP_PATIENCE after it came, so that none waits for ever
+ *   cap       A token bucket. An account earns `rate` of device time per 100 of time, and saves up at most what it
+ * earns in NGD_CAP_BURST. The expected cost of an item is spent when it is taken, and corrected when it has run. An
+ * account is open while its allowance is positive. So in any time t it gets at most rate * (t + NGD_CAP_BURST), plus
+ * what its last item before it closed took too much; it earns that before it opens again held      items of a closed
+ * account. When the account opens, one at a time goes to the policy, so that a long queue is not moved there and back:
+ * the most urgent class with age (ngd_class_next; a step is what the account needs to earn NGD_PRIORITY_AGE_STEP), in
+ * it the earliest deadline, then the oldest. An item without a deadline counts as one that is due NGD_CAP_PATIENCE
+ * after it came, so that none waits for ever
  *
- * Threads: all calls are made under the run queue's lock, as those of the policy; ngd_cap_open_at may be called by
- * anyone. Time is given. Memory: items and accounts are borrowed while items are queued. Nothing is allocated.
+ * Threads: call under the run queue's lock, as the policy; ngd_cap_open_at from any thread. The caller passes the time.
+ * Memory: items and accounts are borrowed while items are queued. No call allocates.
  */
 #include "scheduler/lineup/policy.h"
 
@@ -26,11 +26,11 @@
 struct ngd_caps {
     const struct ngd_sched_policy *policy;
     void *state;
-    struct ngd_heap closed; /* accounts whose first item waits for them to open, the first one to do so first */
+    struct ngd_heap closed; /* accounts that hold items, by the time at which they open */
     uint32_t n_held;        /* items */
-    bool stopping;          /* nothing is held any more */
+    bool stopping;          /* hold nothing any more */
     uint64_t serial;
-    /* Told in pieces for how long something of the account was held; NULL: nobody is. */
+    /* Optional. Called with each further piece of the time in which the account had held items. */
     void (*note_held)(struct ngd_account *account, ngd_nsec_t time);
 };
 void ngd_caps_init(struct ngd_caps *caps, const struct ngd_sched_policy *policy, void *state);
@@ -39,18 +39,20 @@ void ngd_caps_init(struct ngd_caps *caps, const struct ngd_sched_policy *policy,
 void ngd_caps_push(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now);
 struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now); /* NULL: nothing, or nothing now */
 void ngd_caps_remove(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now);
+/* Corrects the cap alone. */
+void ngd_caps_spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now);
 void ngd_caps_charge(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t more, ngd_nsec_t now);
-/* As ngd_sched_late: what the cap allows only later is late. */
+/* As ngd_sched_late; an item that the cap allows only later counts as late. */
 ngd_nsec_t ngd_caps_late(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left,
                          uint32_t n);
-/* Would the item be held, were it to run now without having been queued? */
+/* Returns true if the item would be held if it ran now without having been queued. */
 bool ngd_caps_hold(const struct ngd_caps *caps, const struct ngd_sched_item *item, ngd_nsec_t now);
-/* When the next held item can be taken; NGD_NSEC_NEVER: none is held. */
+/* Returns when the next held item may be taken; NGD_NSEC_NEVER: none is held. */
 ngd_nsec_t ngd_caps_next(const struct ngd_caps *caps);
-/* From now on the account has this rate; 0: no cap. */
+/* Sets the account's rate; 0: no cap. */
 void ngd_caps_set(struct ngd_caps *caps, struct ngd_account *account, uint32_t rate, ngd_nsec_t now);
 
-/* When the account may have more; what is not later than now means now. */
+/* Returns when the account opens; a time that is not later than now means that it is open. */
 static inline ngd_nsec_t ngd_cap_open_at(const struct ngd_account *account)
 {
     return atomic_load_explicit(&account->cap.open_at, memory_order_relaxed);

@@ -3,17 +3,16 @@
 #define NGD_SCHEDULER_LINEUP_ESTIMATE_H
 
 /*
- * What a run of an executable is expected to take, and how far off that is: moving averages over about eight runs, in
- * nanoseconds. One run cannot spoil them: a virtual machine that was halted during it, or a clock that jumped, make it
- * as long as they like. Pure, so that it is tested without a clock.
+ * Estimates of an executable's run time and of the error of that estimate: moving averages over about eight runs, in
+ * ns. One outlier cannot spoil them, however long: a virtual machine may halt during a run, or the clock may jump.
  */
 #include "base/clock.h"
 #include <stdint.h>
 
-#define NGD_ESTIMATE_KNOWN 3 /* runs; the first ones meet cold caches and say little */
-#define NGD_ESTIMATE_SURE  2 /* deviations: what is promised allows for so many */
+#define NGD_ESTIMATE_KNOWN 3 /* runs before an estimate counts; the first ones meet cold caches */
+#define NGD_ESTIMATE_SURE  2 /* deviations of margin in what is promised */
 
-/* A run counts for at most eight times what was expected. What has really become slower is known after some runs. */
+/* Limits one run to eight times the estimate. If runs have really become slower, the estimate follows in a few runs. */
 static inline ngd_nsec_t ngd_estimate_clip(ngd_nsec_t t, ngd_nsec_t expected)
 {
     const ngd_nsec_t most = expected < NGD_NSEC_NEVER / 16 ? 8 * expected + 10 * NGD_USEC : NGD_NSEC_NEVER;
@@ -21,7 +20,7 @@ static inline ngd_nsec_t ngd_estimate_clip(ngd_nsec_t t, ngd_nsec_t expected)
     return t < most ? t : most;
 }
 
-/* The shortest of the first runs, then the average. runs: before this one. */
+/* Updates the estimate: the shortest of the first runs, then a moving average. runs: number of runs before this one. */
 static inline void ngd_estimate_learn(uint32_t runs, ngd_nsec_t t, ngd_nsec_t *expected, ngd_nsec_t *doubt)
 {
     const ngd_nsec_t old = *expected;
@@ -38,8 +37,8 @@ static inline void ngd_estimate_learn(uint32_t runs, ngd_nsec_t t, ngd_nsec_t *e
 }
 
 /*
- * After a refusal for its own length alone. What is not run teaches nothing, so a wrong estimate would be believed for
- * ever: it gives way, until a run shows what is true.
+ * Halves the estimate after a request was refused only because of its own expected length. What is refused does not
+ * run, so a wrong estimate would never be corrected.
  */
 static inline void ngd_estimate_give_way(ngd_nsec_t *expected, ngd_nsec_t *doubt)
 {

@@ -3,10 +3,11 @@
 #define NGD_SCHEDULER_LINEUP_LINEUP_H
 
 /*
- * What waits for one device, and what of it is next: a policy's items behind the caps, and which of them run together.
+ * The lineup of one device: its waiting items, and which of them runs next. Items pass the caps (cap.h), then the
+ * policy (policy.h); merging (merge.h) chooses which of them run together.
  *
- * Knows no clock, thread or device: the run queue (queue.c, worker.c) has one under its lock, the simulator (bench/sim)
- * one for each device of its own. Nothing is allocated but in init.
+ * A lineup knows no clock, thread or device. The run queue has one under its lock (queue.c, worker.c); the simulator
+ * (bench/sim) has one for each simulated device. Only init allocates.
  */
 #include "scheduler/lineup/cap.h"
 
@@ -15,8 +16,8 @@ struct ngd_lineup {
     void *state; /* the policy's */
     struct ngd_caps caps;
     uint32_t depth;            /* items */
-    struct ngd_merge *merging; /* of the newest item that has one, while somebody refers to it */
-    ngd_nsec_t lingers_until;  /* a slot waits for more of those so long; 0: none does. Who waits no longer clears it */
+    struct ngd_merge *merging; /* of the newest item that has one, while something refers to it */
+    ngd_nsec_t lingers_until;  /* a slot waits for mates until then; 0: none does. The slot clears it */
 };
 ngd_status_t ngd_lineup_init(struct ngd_lineup *lineup, const struct ngd_sched_policy *policy);
 void ngd_lineup_fini(struct ngd_lineup *lineup); /* nothing is queued any more */
@@ -24,18 +25,18 @@ void ngd_lineup_fini(struct ngd_lineup *lineup); /* nothing is queued any more *
 void ngd_lineup_push(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now);
 void ngd_lineup_remove(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now);
 /*
- * The item that a free slot takes now, with those that run with it in its list of mates; *until_p is when it is
- * expected to end. NULL: none, or none before *until_p (NGD_NSEC_NEVER: until something changes), since a cap holds
- * what there is, or since it is worth waiting for what could run with it.
+ * Returns the item that a free slot takes now, with those that run with it in its list `mates`, and in *until_p when it
+ * is expected to end. Returns NULL if there is none before *until_p (NGD_NSEC_NEVER: until something changes): nothing
+ * is queued, caps hold all items, or it is worth waiting for mates.
  */
 struct ngd_sched_item *ngd_lineup_take(struct ngd_lineup *lineup, ngd_nsec_t now, ngd_nsec_t *until_p);
 /*
- * By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs; 0 or less: it
- * fits. left, n: as in ngd_sched_foretell. The item is as it was when this returns.
+ * Returns by how many ns the item, if it were pushed now, would miss its deadline or make others miss theirs; 0 or
+ * less: it fits. left, n: as in ngd_sched_predict. The item is unchanged when this returns.
  */
 ngd_nsec_t ngd_lineup_late(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now,
                            const ngd_nsec_t *left, uint32_t n);
-/* A slot that lingers is left to it, unless it has to go earlier now than it is going to. */
+/* Returns true if the slot that waits for mates may go on waiting; false if it must look again at once. */
 bool ngd_lineup_goes_on_lingering(struct ngd_lineup *lineup, ngd_nsec_t now);
 
 #endif

@@ -3,15 +3,18 @@
 #define NGD_SCHEDULER_LINEUP_LINGER_H
 
 /*
- * How long a replay that others could join waits for them, when its device is free and nothing else wants it.
+ * Lingering: how long a replay waits for others that could join it, while its device is free and nothing else is
+ * queued.
  *
- * Nobody waits who was alone lately. Where several have been under way at once, as many are expected again: clients
- * that got their answers together ask again together, and who comes first would run alone and let the others wait for
- * it. So the first one waits until they are there, but for no longer than a part of what a replay takes, which is what
- * a joint one saves, nor than `limit`; and not where arrivals are too far apart for one to come in that time. Waits
- * that nobody joined are not repeated at once: after the n-th in a row, 2^n replays begin without one, up to 64.
+ * Clients that get their answers together ask again together. If the first of them ran at once, it would run alone, and
+ * the others would wait for it. So the first one waits until as many are there as were under way at once lately, but:
  *
- * Threads: under the queue's lock. Time is given to it, so tests need not wait.
+ *   - no longer than half of a replay's time, which is what a joint replay saves, and no longer than `limit`;
+ *   - not if it was alone lately, or if arrivals are so far apart that none would come in that time;
+ *   - not just after waits that no request joined: after the n-th in a row, the next 2^n replays (up to 64) do not
+ * wait.
+ *
+ * Threads: call under the queue's lock. The caller passes the time.
  */
 #include "base/clock.h"
 #include <stdbool.h>
@@ -31,18 +34,18 @@ struct ngd_linger {
 };
 
 void ngd_linger_init(struct ngd_linger *l, ngd_nsec_t limit);
-/* A request has come; under_way: that wait or run, with it. */
+/* Notes an arrival; under_way: requests that wait or run, this one included. */
 void ngd_linger_arrived(struct ngd_linger *l, ngd_nsec_t now, uint32_t under_way);
 /*
- * Until when those that wait, which could begin now, are to wait for more; now or earlier: they begin. cost: of one
- * replay, 0 = not known. latest: when they must begin for their deadlines.
+ * Returns the time until which the waiting replays, which could begin now, wait for more; now or earlier: they begin.
+ * cost: of one replay, ns; 0 = unknown. latest: when they must begin to meet their deadlines.
  */
 ngd_nsec_t ngd_linger_until(struct ngd_linger *l, ngd_nsec_t now, uint32_t waiting, ngd_nsec_t cost, ngd_nsec_t latest);
-/* Would one that comes now, to an idle device, wait? */
+/* Returns true if a replay that arrives now at an idle device would wait. */
 bool ngd_linger_wants(const struct ngd_linger *l, uint32_t waiting, ngd_nsec_t cost);
-/* Nobody waits any more. */
+/* No replay waits any more. */
 void ngd_linger_left(struct ngd_linger *l);
-/* A replay begins. How long it has waited for more. */
+/* Notes that a replay begins. Returns how long it has waited for others, ns. */
 ngd_nsec_t ngd_linger_began(struct ngd_linger *l, ngd_nsec_t now);
 
 #endif

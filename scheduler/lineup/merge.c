@@ -2,10 +2,12 @@
 #include "scheduler/lineup/merge.h"
 #include "base/metrics.h"
 
-#define LOOK_MAX    256 /* of those that wait are looked at for mates */
-#define SURE        2   /* deviations, as in the policies' foretelling */
-/* What a replay may end later than foretold without being split for it: who then ran alone would make all late that
- * were foretold to run with it, and their replays smaller in turn. */
+#define SCAN_MAX    256 /* waiting items that are tried as mates */
+#define SURE        2   /* deviations, as in the policies' predictions */
+/*
+ * A replay may end this much later than predicted without being split. If it were split, its lead would run alone, and
+ * all items that were predicted to run with it would be late.
+ */
 #define DRIFT(cost) ((cost) / 2)
 
 void ngd_merge_init(struct ngd_merge *m, const struct ngd_merge_ops *ops, int64_t max_rows, ngd_nsec_t longest_wait)
@@ -31,9 +33,9 @@ static bool is_timed(const struct ngd_sched_item *item)
     return item->deadline != NGD_NSEC_NEVER;
 }
 
-/* ---- who waits ---------------------------------------------------------------------------------------- */
+/* ---- waiting items ------------------------------------------------------------------------------------ */
 
-/* From the end: most arrive with a later deadline than those that wait. */
+/* Inserts by deadline. Searches from the end, since most items arrive with a later deadline than those that wait. */
 static void insert(struct ngd_merge *m, struct ngd_sched_item *item)
 {
     struct ngd_list *list = is_timed(item) ? &m->timed[item->priority] : &m->untimed[item->priority], *at = list;
@@ -63,17 +65,17 @@ void ngd_merge_leave(struct ngd_sched_item *item)
         ngd_linger_left(&m->linger);
 }
 
-void ngd_merge_suppose(struct ngd_sched_item *item)
+void ngd_merge_insert_tentative(struct ngd_sched_item *item)
 {
     insert(item->merge, item);
 }
 
-void ngd_merge_unsuppose(struct ngd_sched_item *item)
+void ngd_merge_remove_tentative(struct ngd_sched_item *item)
 {
     ngd_list_remove(&item->merge_link);
 }
 
-/* The first to be taken, nearly. */
+/* Returns the most urgent waiting item: nearly always the one that is taken first. */
 static const struct ngd_sched_item *first_of(const struct ngd_merge *m)
 {
     for (int i = 0; i < NGD_PRIORITIES; i++) {
@@ -85,20 +87,22 @@ static const struct ngd_sched_item *first_of(const struct ngd_merge *m)
     return NULL;
 }
 
-/* The rows that there may be in all. */
+/* Limits a number of rows to what one replay can take. */
 static int64_t clip(const struct ngd_merge *m, int64_t rows)
 {
     return rows < m->max_rows ? rows : m->max_rows;
 }
 
-/* By when they must begin: a replay for several takes longer than one alone, by as much as is known, or else not twice
- * as long. */
+/*
+ * Returns the latest time at which the waiting items must begin to meet their deadlines. A joint replay takes longer
+ * than a single one: by its known cost, else less than twice as long.
+ */
 static ngd_nsec_t latest_of(struct ngd_merge *m, const struct ngd_sched_item *first)
 {
     ngd_nsec_t latest = NGD_NSEC_NEVER, together;
     struct ngd_joint joint;
 
-    m->ops->foresee(m, first, clip(m, m->rows), &joint);
+    m->ops->predict(m, first, clip(m, m->rows), &joint);
     together = joint.cost == NGD_NSEC_NEVER ? 0 : joint.cost + SURE * joint.doubt;
     for (int i = 0; i < NGD_PRIORITIES; i++) {
         ngd_list_for_each (l, &m->timed[i]) {
@@ -112,7 +116,7 @@ static ngd_nsec_t latest_of(struct ngd_merge *m, const struct ngd_sched_item *fi
     return latest;
 }
 
-/* Others do not wait for this: only when nothing else is queued. Nor does what fills the largest bucket there is. */
+/* A slot waits for mates only if nothing else is queued, and if the waiting rows do not fill the largest bucket yet. */
 bool ngd_merge_waits(struct ngd_lineup *lineup, ngd_nsec_t now, ngd_nsec_t *until_p)
 {
     struct ngd_merge *m = lineup->merging;
@@ -131,93 +135,99 @@ bool ngd_merge_wants_company(const struct ngd_sched_item *item)
            ngd_linger_wants(&item->merge->linger, 1, item->cost);
 }
 
-/* ---- who runs ----------------------------------------------------------------------------------------- */
+/* ---- items that run ----------------------------------------------------------------------------------- */
 
-/* A look at those that wait, for one that is to run; with or without taking them. */
-struct look {
-    struct ngd_lineup *lineup; /* NULL: it is only supposed */
+/* One scan of the waiting items for mates of `lead`. */
+struct scan {
+    struct ngd_lineup *lineup; /* NULL: a what-if pass */
     struct ngd_sched_item *lead;
     ngd_nsec_t now, end;
-    int64_t planned, room; /* rows; room is what is left for mates */
-    uint64_t number;       /* of the supposition */
-    ngd_nsec_t foretold;   /* when it and its mates end */
+    int64_t planned, room;    /* rows; room: left for mates */
+    uint64_t pass;            /* number of the what-if pass */
+    ngd_nsec_t predicted_end; /* when it and its mates end */
     bool take;
-    uint32_t looked, mates;
+    uint32_t scanned, mates;
 };
 
-/* A mate leaves the lineup. It was not chosen by the policy, so it is charged for all of its part afterwards. */
-static void take_mate(struct look *look, struct ngd_sched_item *mate)
+/*
+ * Removes a mate from the lineup. The policy did not choose it, so its cost was not charged: it is charged for all of
+ * its part afterwards.
+ */
+static void take_mate(struct scan *scan, struct ngd_sched_item *mate)
 {
-    ngd_caps_remove(&look->lineup->caps, mate, look->now);
+    ngd_caps_remove(&scan->lineup->caps, mate, scan->now);
     mate->queued = false;
-    look->lineup->depth--;
+    scan->lineup->depth--;
     ngd_merge_leave(mate);
     mate->cost = 0;
     mate->merge_running = true;
-    ngd_list_push_back(&look->lead->mates, &mate->merge_link);
+    ngd_list_push_back(&scan->lead->mates, &mate->merge_link);
 }
 
-static bool is_there(const struct look *look, const struct ngd_sched_item *mate)
+static bool is_there(const struct scan *scan, const struct ngd_sched_item *mate)
 {
-    if (look->lineup)
-        return !ngd_caps_hold(&look->lineup->caps, mate, look->now) && mate->deadline > look->now;
-    return !mate->held && mate->laid != look->number;
+    if (scan->lineup)
+        return !ngd_caps_hold(&scan->lineup->caps, mate, scan->now) && mate->deadline > scan->now;
+    return !mate->held && mate->pass != scan->pass;
 }
 
-/* Behind `after`. */
-static void look_at(struct look *look, const struct ngd_list *list, struct ngd_list *after)
+/* Tries the items behind `after` as mates, until there is no room. */
+static void scan_list(struct scan *scan, const struct ngd_list *list, struct ngd_list *after)
 {
     struct ngd_list *l = after->next, *next;
 
-    for (; l != list && look->room > 0 && look->looked < LOOK_MAX; l = next, look->looked++) {
+    for (; l != list && scan->room > 0 && scan->scanned < SCAN_MAX; l = next, scan->scanned++) {
         struct ngd_sched_item *mate = item_of(l);
 
         next = l->next;
-        if (mate->rows > look->room || !is_there(look, mate) ||
-            !look->lead->merge->ops->joins(look->lead, mate, look->planned))
+        if (mate->rows > scan->room || !is_there(scan, mate) ||
+            !scan->lead->merge->ops->joins(scan->lead, mate, scan->planned))
             continue;
-        look->room -= mate->rows;
-        look->mates++;
-        if (look->take && look->lineup) {
-            take_mate(look, mate);
-        } else if (look->take) {
-            mate->laid = look->number;
-            mate->foretold = look->foretold;
+        scan->room -= mate->rows;
+        scan->mates++;
+        if (scan->take && scan->lineup) {
+            take_mate(scan, mate);
+        } else if (scan->take) {
+            mate->pass = scan->pass;
+            mate->predicted_end = scan->predicted_end;
         }
     }
 }
 
-/* A policy that foretells has laid out what is more urgent, or due before. */
-static void look_around(struct look *look)
+/* In a what-if pass the policy has placed items that are more urgent, or due before, already. */
+static void scan_mates(struct scan *scan)
 {
-    struct ngd_merge *m = look->lead->merge;
+    struct ngd_merge *m = scan->lead->merge;
 
-    if (!look->lineup) {
-        look_at(look, &m->timed[look->lead->priority], &look->lead->merge_link);
+    if (!scan->lineup) {
+        scan_list(scan, &m->timed[scan->lead->priority], &scan->lead->merge_link);
         return;
     }
-    for (int c = 0; c <= (int)look->lead->priority; c++) {
-        look_at(look, &m->timed[c], &m->timed[c]);
-        if (!is_timed(look->lead))
-            look_at(look, &m->untimed[c], &m->untimed[c]);
+    for (int c = 0; c <= (int)scan->lead->priority; c++) {
+        scan_list(scan, &m->timed[c], &m->timed[c]);
+        if (!is_timed(scan->lead))
+            scan_list(scan, &m->untimed[c], &m->untimed[c]);
     }
 }
 
-/* The rows that could run together, were the largest bucket there; the lead's own if nobody could join it. */
-static int64_t rows_together(const struct look *at)
+/* Returns the rows that could run together in the largest bucket; the lead's own rows if no item can join it. */
+static int64_t rows_together(const struct scan *at)
 {
-    struct look look = *at;
-    const int64_t own = look.lead->rows, room = clip(look.lead->merge, INT64_MAX) - own;
+    struct scan scan = *at;
+    const int64_t own = scan.lead->rows, room = clip(scan.lead->merge, INT64_MAX) - own;
 
-    look.room = room;
-    look.planned = 0;
-    look.end = look.now;
-    look.take = false;
-    look_around(&look);
-    return own + room - look.room;
+    scan.room = room;
+    scan.planned = 0;
+    scan.end = scan.now;
+    scan.take = false;
+    scan_mates(&scan);
+    return own + room - scan.room;
 }
 
-/* As many of the rows as end in time for the lead, but for what it may drift; all, if it would be late alone too. */
+/*
+ * Returns how many of the rows can run and still end in time for the lead, give or take DRIFT; all of them if the lead
+ * would be late alone too.
+ */
 static int64_t rows_in_time(const struct ngd_sched_item *lead, int64_t rows, ngd_nsec_t start)
 {
     struct ngd_merge *m = lead->merge;
@@ -226,7 +236,7 @@ static int64_t rows_in_time(const struct ngd_sched_item *lead, int64_t rows, ngd
     if (!is_timed(lead) || start + lead->cost > lead->deadline)
         return rows;
     while (rows > lead->rows) {
-        m->ops->foresee(m, lead, rows, &joint);
+        m->ops->predict(m, lead, rows, &joint);
         if (joint.cost == NGD_NSEC_NEVER || joint.planned <= lead->rows ||
             start + joint.cost - DRIFT(joint.cost) <= lead->deadline)
             break;
@@ -238,7 +248,7 @@ static int64_t rows_in_time(const struct ngd_sched_item *lead, int64_t rows, ngd
 ngd_nsec_t ngd_merge_take(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now)
 {
     struct ngd_merge *m = item->merge;
-    struct look look = {.lineup = lineup, .lead = item, .now = now, .take = true};
+    struct scan scan = {.lineup = lineup, .lead = item, .now = now, .take = true};
     const ngd_nsec_t waited = ngd_linger_began(&m->linger, now);
     struct ngd_joint joint = {.cost = NGD_NSEC_NEVER};
     int64_t rows = item->rows;
@@ -246,17 +256,17 @@ ngd_nsec_t ngd_merge_take(struct ngd_lineup *lineup, struct ngd_sched_item *item
     if (waited > 0)
         ngd_metric_observe(NGD_M_MERGE_WAIT_SECONDS, waited);
     if (m->n_waiting)
-        rows = rows_in_time(item, rows_together(&look), now);
+        rows = rows_in_time(item, rows_together(&scan), now);
     if (rows > item->rows) {
         m->ops->choose(m, item, rows, now, &joint);
-        look.planned = joint.planned;
-        look.room = clip(m, joint.planned) - item->rows;
-        look.end = joint.cost == NGD_NSEC_NEVER ? now : now + joint.cost;
-        look_around(&look);
+        scan.planned = joint.planned;
+        scan.room = clip(m, joint.planned) - item->rows;
+        scan.end = joint.cost == NGD_NSEC_NEVER ? now : now + joint.cost;
+        scan_mates(&scan);
     }
     item->merge_running = true;
-    atomic_fetch_add_explicit(&m->running, 1 + look.mates, memory_order_relaxed);
-    return look.mates && joint.cost != NGD_NSEC_NEVER ? joint.cost : item->cost;
+    atomic_fetch_add_explicit(&m->running, 1 + scan.mates, memory_order_relaxed);
+    return scan.mates && joint.cost != NGD_NSEC_NEVER ? joint.cost : item->cost;
 }
 
 void ngd_merge_take_inline(struct ngd_sched_item *item)
@@ -269,32 +279,32 @@ void ngd_merge_take_inline(struct ngd_sched_item *item)
     (void)ngd_linger_began(&m->linger, item->arrival);
 }
 
-/* ---- foretelling -------------------------------------------------------------------------------------- */
+/* ---- what-if passes ----------------------------------------------------------------------------------- */
 
-void ngd_merge_foresee(struct ngd_sched_item *lead, ngd_nsec_t start, uint64_t look, struct ngd_joint *joint_p)
+void ngd_merge_predict(struct ngd_sched_item *lead, ngd_nsec_t start, uint64_t pass, struct ngd_joint *joint_p)
 {
-    const struct look at = {.lead = lead, .now = start, .number = look};
+    const struct scan at = {.lead = lead, .now = start, .pass = pass};
     const int64_t rows = rows_in_time(lead, rows_together(&at), start);
     struct ngd_joint joint = {.planned = 0};
 
     if (rows > lead->rows)
-        lead->merge->ops->foresee(lead->merge, lead, rows, &joint);
+        lead->merge->ops->predict(lead->merge, lead, rows, &joint);
     if (joint.planned <= lead->rows || joint.cost == NGD_NSEC_NEVER)
         joint = (struct ngd_joint){.planned = lead->rows, .cost = lead->cost, .doubt = lead->doubt};
     *joint_p = joint;
 }
 
-void ngd_merge_lay_out(struct ngd_sched_item *lead, ngd_nsec_t start, const struct ngd_joint *joint, uint64_t look,
-                       ngd_nsec_t foretold)
+void ngd_merge_place(struct ngd_sched_item *lead, ngd_nsec_t start, const struct ngd_joint *joint, uint64_t pass,
+                     ngd_nsec_t predicted_end)
 {
-    struct look at = {.lead = lead,
+    struct scan at = {.lead = lead,
                       .now = start,
                       .end = start + joint->cost,
                       .planned = joint->planned,
                       .room = clip(lead->merge, joint->planned) - lead->rows,
-                      .number = look,
-                      .foretold = foretold,
+                      .pass = pass,
+                      .predicted_end = predicted_end,
                       .take = true};
 
-    look_around(&at);
+    scan_mates(&at);
 }

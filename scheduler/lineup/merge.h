@@ -3,49 +3,50 @@
 #define NGD_SCHEDULER_LINEUP_MERGE_H
 
 /*
- * Which of the items that wait for a device run together: those of one merge, along with the one of them that the
- * policy has chosen.
+ * Merging: chooses which waiting items run together as one replay.
  *
- * The policy decides who is taken, as ever; those that may join the one that was taken, its mates, are taken out of the
- * lineup with it, as many as fit in the largest bucket that there is and that ends in time for it. Mates are of the
- * priority of who was taken, or more urgent, so that nobody waits for the less urgent; who has a deadline takes only
- * mates that have one, the earliest first.
+ * A merge is the set of waiting items that could share a replay. The policy chooses one item, the lead. The merge then
+ * takes more of its items out of the lineup, the mates: as many as fit in the largest bucket that exists and that ends
+ * before the lead's deadline. A mate has the lead's priority or a more urgent one, so an item never waits for a less
+ * urgent one. A lead with a deadline takes only mates that have one, the earliest first.
  *
- * What a bucket costs, and which there are, the merge's owner knows: a program (merge_prog.h), or a simulation.
+ * The owner of the merge knows the buckets and what they cost: a program (merge_prog.h), or a simulation.
  *
- * Threads: what the lineup's are called under. Time is given. Nothing is allocated.
+ * Threads: call under the lock of the lineup. The caller passes the time. No call allocates.
  */
 #include "scheduler/lineup/linger.h"
 #include "scheduler/lineup/lineup.h"
 
-/* A replay for several items. */
+/* A joint replay. */
 struct ngd_joint {
-    int64_t planned;        /* rows that it has room for */
+    int64_t planned;        /* rows of its bucket */
     ngd_nsec_t cost, doubt; /* as an item's; cost NGD_NSEC_NEVER: not known */
 };
 
 struct ngd_merge_ops {
-    /* All required. Could mate's rows stand beside lead's in a replay that is planned for so many? */
+    /* All are required. Returns true if mate can share a replay of `planned` rows with lead. */
     bool (*joins)(const struct ngd_sched_item *lead, const struct ngd_sched_item *mate, int64_t planned);
-    /* What lead would run as with others, `rows` rows in all: the bucket for these, or the largest below whose cost is
-     * known, or its own. */
-    void (*foresee)(struct ngd_merge *m, const struct ngd_sched_item *lead, int64_t rows, struct ngd_joint *joint_p);
-    /* The same when it is taken: what there is, whether its cost is known or not. */
+    /*
+     * Predicts the joint replay of lead with others, of `rows` rows in all: the bucket for these rows, else the largest
+     * smaller bucket whose cost is known, else lead's own.
+     */
+    void (*predict)(struct ngd_merge *m, const struct ngd_sched_item *lead, int64_t rows, struct ngd_joint *joint_p);
+    /* Chooses the joint replay when lead is taken, whether its cost is known or not. */
     void (*choose)(struct ngd_merge *m, struct ngd_sched_item *lead, int64_t rows, ngd_nsec_t now,
                    struct ngd_joint *joint_p);
-    int64_t (*below)(struct ngd_merge *m, int64_t planned); /* the next smaller bucket; 0: there is none */
+    int64_t (*below)(struct ngd_merge *m, int64_t planned); /* returns the next smaller bucket; 0: none */
 };
 
 struct ngd_merge {
     const struct ngd_merge_ops *ops;
     int64_t max_rows;         /* of one replay */
-    _Atomic uint32_t running; /* items that a slot has, not answered yet */
-    /* Items that wait: with a deadline, the earliest first; without, the oldest. */
+    _Atomic uint32_t running; /* items that run and are not answered yet */
+    /* Waiting items: those with a deadline, the earliest first; the others, the oldest first. */
     struct ngd_list timed[NGD_PRIORITIES], untimed[NGD_PRIORITIES];
     uint32_t n_waiting;
-    int64_t rows; /* of those */
+    int64_t rows; /* of the waiting items */
     struct ngd_linger linger;
-    int64_t reach; /* rows that could run together when more were there last; INT64_MAX: as many as the graph takes */
+    int64_t reach; /* rows of the largest bucket that could be used lately; INT64_MAX: max_rows */
 };
 void ngd_merge_init(struct ngd_merge *m, const struct ngd_merge_ops *ops, int64_t max_rows, ngd_nsec_t longest_wait);
 
@@ -53,16 +54,16 @@ void ngd_merge_init(struct ngd_merge *m, const struct ngd_merge_ops *ops, int64_
 
 void ngd_merge_enter(struct ngd_sched_item *item, ngd_nsec_t now);
 void ngd_merge_leave(struct ngd_sched_item *item);
-/* Shall a slot wait for more before it takes anything? *until_p: how long at most. */
+/* Returns true if a slot should wait for more items before it takes one, until *until_p at most. */
 bool ngd_merge_waits(struct ngd_lineup *lineup, ngd_nsec_t now, ngd_nsec_t *until_p);
-/* The same of an item that finds its device idle. */
+/* Returns true if an item that finds its device idle should wait for others. */
 bool ngd_merge_wants_company(const struct ngd_sched_item *item);
-/* The item was taken (and left) to run: its mates are taken too. The expected time of the replay; 0: not known. */
+/* Takes the mates of an item that has just been taken. Returns the expected time of the replay in ns; 0: unknown. */
 ngd_nsec_t ngd_merge_take(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now);
-/* It runs on the thread that brought it. */
+/* Notes that the item runs inline, on the thread that submitted it. */
 void ngd_merge_take_inline(struct ngd_sched_item *item);
 
-/* Before an answer. */
+/* Call before the item is answered. */
 static inline void ngd_merge_ended(struct ngd_sched_item *item)
 {
     if (!item->merge_running)
@@ -71,16 +72,18 @@ static inline void ngd_merge_ended(struct ngd_sched_item *item)
     atomic_fetch_sub_explicit(&item->merge->running, 1, memory_order_relaxed);
 }
 
-/* ---- by a policy that foretells, on its own class of items with a deadline ---- */
+/* ---- what-if passes: a policy predicts when its items with a deadline will end ---- */
 
-/* What lead would take along, began it at `start`: those that are not laid out in this look yet. Sets cost and doubt of
- * the replay, which are its own if it would run alone. */
-void ngd_merge_foresee(struct ngd_sched_item *lead, ngd_nsec_t start, uint64_t look, struct ngd_joint *joint_p);
-/* They are laid out with it, and end as foretold; start and joint: of ngd_merge_foresee. */
-void ngd_merge_lay_out(struct ngd_sched_item *lead, ngd_nsec_t start, const struct ngd_joint *joint, uint64_t look,
-                       ngd_nsec_t foretold);
-/* An item that is not queued stands among those that wait, for a look at what would be. */
-void ngd_merge_suppose(struct ngd_sched_item *item);
-void ngd_merge_unsuppose(struct ngd_sched_item *item);
+/*
+ * Predicts the replay that lead would run in if it began at `start`, with mates that this pass has not placed yet. Sets
+ * cost and doubt of the replay: lead's own if it would run alone.
+ */
+void ngd_merge_predict(struct ngd_sched_item *lead, ngd_nsec_t start, uint64_t pass, struct ngd_joint *joint_p);
+/* Places the mates of that replay: they end at predicted_end. start, joint: those of ngd_merge_predict. */
+void ngd_merge_place(struct ngd_sched_item *lead, ngd_nsec_t start, const struct ngd_joint *joint, uint64_t pass,
+                     ngd_nsec_t predicted_end);
+/* Temporarily inserts an unqueued item for what-if scheduling; remove_tentative takes it out again. */
+void ngd_merge_insert_tentative(struct ngd_sched_item *item);
+void ngd_merge_remove_tentative(struct ngd_sched_item *item);
 
 #endif

@@ -73,8 +73,8 @@ void ngd_account_init(struct ngd_account *account, uint32_t weight)
     }
 }
 
-/* The work is shared by the slots, but none is free before the first one is. */
-ngd_nsec_t ngd_sched_foretell(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost)
+/* The slots share the queued work, but nothing begins before the first slot is free. */
+ngd_nsec_t ngd_sched_predict(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost)
 {
     ngd_nsec_t soonest = NGD_NSEC_NEVER;
 
@@ -91,5 +91,5 @@ ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, st
 {
     if (policy->late)
         return policy->late(state, item, now, left, n);
-    return now + ngd_sched_foretell(policy->ahead(state, item), left, n, item->cost) - item->deadline;
+    return now + ngd_sched_predict(policy->ahead(state, item), left, n, item->cost) - item->deadline;
 }

@@ -3,12 +3,11 @@
 #define NGD_SCHEDULER_LINEUP_POLICY_H
 
 /*
- * Scheduling policies: in which order the items of a device's run queue are taken. One file and one row of
- * policies.def each. An item is a replay request, or a model with sequences that wait for a step.
+ * Scheduling policies: the order in which items leave a device's run queue. Each has a file and a row of policies.def.
+ * An item is a replay request, or a model whose sequences wait for a step.
  *
- * Threads: all calls on one state are made under the queue's lock (rank QUEUE): a policy takes no lock of its own,
- * calls nothing back, and does not allocate but in create. Time is given to it, so that tests need not wait.
- * Memory: items are borrowed while they are queued.
+ * Threads: the caller holds the queue's lock (rank QUEUE). A policy takes no lock, makes no callback, and allocates
+ * only in create. The caller passes the time, so tests need not wait. Memory: items are borrowed while they are queued.
  */
 #include "base/clock.h"
 #include "base/heap.h"
@@ -25,7 +24,7 @@ struct ngd_slot;
 /* Smaller is more urgent. */
 typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY_LOW, NGD_PRIORITIES } ngd_priority_t;
 
-/* A class that waits counts as one more urgent after so long. */
+/* A waiting class counts as one step more urgent after this time. */
 #define NGD_PRIORITY_AGE_STEP (100 * NGD_MSEC)
 
 /*
@@ -40,10 +39,10 @@ int ngd_class_next(const ngd_nsec_t served[NGD_PRIORITIES], unsigned waiting, ng
 #define NGD_WEIGHT_MAX     1000
 #define NGD_WEIGHT_DEFAULT 100
 
-/* What one identity waits for, and has had, on one device. Its owner keeps it while items name it. */
+/* What one identity has queued and has used on one device. Its owner keeps it while items refer to it. */
 struct ngd_account {
     struct ngd_share *share; /* its owner; NULL in tests of policies */
-    _Atomic uint32_t weight; /* 1..NGD_WEIGHT_MAX: its part of the device's time, beside others' weights */
+    _Atomic uint32_t weight; /* 1..NGD_WEIGHT_MAX: its share of the device's time, relative to others' */
     _Atomic int64_t used;    /* device time, nanoseconds */
     struct {
         uint32_t rate;     /* device time that it may have per 100 of time; 0: no bound */
@@ -54,12 +53,13 @@ struct ngd_account {
         struct ngd_heap held[NGD_PRIORITIES]; /* items that wait for it to open */
         ngd_nsec_t served[NGD_PRIORITIES];    /* when the class was last served, or began to wait */
         uint32_t n_held;
-        struct ngd_heap_node node;     /* in the caps' heap */
-        struct ngd_sched_item *let_go; /* the one of them that the policy has */
-        ngd_nsec_t since;              /* something has been held, or since it was last noted; 0: nothing is */
-    } cap;                             /* cap.c */
+        struct ngd_heap_node node;       /* in the caps' heap */
+        struct ngd_sched_item *released; /* the one of them that the policy has */
+        ngd_nsec_t since;                /* something has been held, or since it was last noted; 0: nothing is */
+    } cap;                               /* cap.c */
     /* The policy's. */
-    int64_t vtime; /* device time over weight; who has least is next */
+    int64_t vtime;     /* virtual time: device time over weight; the account with the least is next */
+    int64_t corrected; /* sum of the corrections (`charge`) of vtime */
     struct {
         struct ngd_heap items;
         struct ngd_heap_node node; /* in the policy's heap of accounts, while there are items */
@@ -70,9 +70,10 @@ struct ngd_account {
 void ngd_account_init(struct ngd_account *account, uint32_t weight);
 
 struct ngd_sched_item_ops {
-    /* Required. Takes the item; the calling thread owns the slot until it returns. No lock is held. */
+    /* Required. Runs the item and takes it over; the calling thread owns the slot until this returns. No lock is held.
+     */
     void (*run)(struct ngd_sched_item *item, struct ngd_slot *slot);
-    /* Required. Takes the item: the scheduler stops, answer CANCELLED. No lock is held. */
+    /* Required. Takes the item over when the scheduler stops: answer CANCELLED. No lock is held. */
     void (*abort)(struct ngd_sched_item *item);
 };
 
@@ -82,23 +83,23 @@ struct ngd_sched_item {
     ngd_nsec_t arrival;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     bool queued;         /* under the queue's lock */
-    bool uncapped;       /* taken though its account's cap is reached: a model, that others wait for too */
+    bool uncapped;       /* its account's cap does not hold it: a model that other accounts wait for too */
     bool held;           /* cap.c */
     struct ngd_account *account;
     ngd_priority_t priority;
-    ngd_nsec_t cost;           /* expected device time; 0 = unknown */
-    ngd_nsec_t doubt;          /* by how much it is wrong, on average */
+    ngd_nsec_t cost;           /* expected device time, ns; 0 = unknown */
+    ngd_nsec_t doubt;          /* its mean error, ns */
     struct ngd_heap_node node; /* the policy's while queued, as link */
     uint64_t serial;           /* the policy's: order of arrival */
-    uint64_t laid;             /* the policy's: the last look at what would be that has laid it out */
-    ngd_nsec_t foretold;       /* when it would end, by that */
-    int64_t turn;              /* the policy's: virtual time at which it will be taken, as known when it was pushed */
-    /* Of replays that may run with others of their kind (merge.h); under the queue's lock. */
+    uint64_t pass;             /* the policy's: number of the last what-if pass that placed it */
+    ngd_nsec_t predicted_end;  /* its end as predicted by that pass */
+    int64_t turn;              /* the policy's: its `turn` when it was pushed, less account->corrected of that time */
+    /* Replays that may run together (merge.h); under the queue's lock. */
     struct ngd_merge *merge;    /* NULL: it runs alone */
-    int64_t rows;               /* that it brings */
-    struct ngd_list merge_link; /* among those that wait, or among the mates of the one that was taken */
-    struct ngd_list mates;      /* of the one that was taken: those that run with it */
-    bool merge_running;         /* it is counted as running there */
+    int64_t rows;               /* its rows */
+    struct ngd_list merge_link; /* in the merge's list of waiting items, or in the lead's list of mates */
+    struct ngd_list mates;      /* of a lead: the items that run with it */
+    bool merge_running;         /* counted in merge->running */
 };
 void ngd_sched_item_init(struct ngd_sched_item *item, const struct ngd_sched_item_ops *ops);
 
@@ -110,36 +111,40 @@ struct ngd_sched_policy {
     void (*push)(void *state, struct ngd_sched_item *item, ngd_nsec_t now);
     struct ngd_sched_item *(*pop)(void *state, ngd_nsec_t now); /* NULL: nothing is queued */
     void (*remove)(void *state, struct ngd_sched_item *item);   /* of a queued item */
-    /*
-     * Optional: an account has had so much more device time than the costs of its popped items said; may be negative.
-     */
+    /* Optional: corrects an account by the device time that it used beyond the costs of its popped items, ns; may be <
+     * 0. */
     void (*charge)(void *state, struct ngd_account *account, ngd_nsec_t more);
     /*
-     * Optional: the virtual time at which an item of this account and class would be taken, were it pushed now. Of two
-     * items of one class the one with the lesser turn is taken first. Without it: in the order in which they come.
+     * Optional: returns the virtual time at which an item of this account and class would be taken if it were pushed
+     * now. Of two items of one class the one with the lesser turn is taken first. A policy without it is first come,
+     * first served.
      */
     int64_t (*turn)(const void *state, const struct ngd_account *account, ngd_priority_t priority);
-    /* Required. Device time of what is queued and would be taken before an item like this one, were it pushed now. */
+    /* With `turn`: returns true if a queued item would be taken earlier if it were pushed now in this account's name.
+     */
+    bool (*overtakes)(const void *state, const struct ngd_account *account, const struct ngd_sched_item *item);
+    /* Required. Returns the device time, ns, of the queued items that would be taken before this one if it were pushed
+     * now. */
     ngd_nsec_t (*ahead)(void *state, const struct ngd_sched_item *item);
     /*
-     * Optional: by how much an item with a deadline and a known cost, were it pushed now, would miss that or make
-     * another one miss; 0 or less: it fits. Without it `ahead` decides. left, n: as in ngd_sched_foretell. The item is
-     * as it was when this returns.
+     * Optional: returns by how many ns an item with a deadline and a known cost, if it were pushed now, would miss its
+     * deadline or make another item miss its own; 0 or less: it fits. Without this operation, `ahead` decides. left, n:
+     * as in ngd_sched_predict. The item is unchanged when this returns.
      */
     ngd_nsec_t (*late)(void *state, struct ngd_sched_item *item, ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n);
 };
 
-/* By how much the item would be late, as the policy foretells it; 0 or less: in time. */
+/* Returns by how many ns the policy predicts the item to be late; 0 or less: in time. */
 ngd_nsec_t ngd_sched_late(const struct ngd_sched_policy *policy, void *state, struct ngd_sched_item *item,
                           ngd_nsec_t now, const ngd_nsec_t *left, uint32_t n);
 
 /*
- * How long from now until an item of that cost, behind `ahead` of queued work, has run on one of n slots, of which slot
- * i is busy for left[i] more.
+ * Predicts the time, ns from now, until an item of this cost has run behind `ahead` ns of queued work, on one of n
+ * slots. Slot i is busy for left[i] ns more.
  */
-ngd_nsec_t ngd_sched_foretell(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost);
+ngd_nsec_t ngd_sched_predict(ngd_nsec_t ahead, const ngd_nsec_t *left, uint32_t n, ngd_nsec_t cost);
 
-/* NULL = none of that name. */
+/* Returns NULL if there is none of that name. */
 const struct ngd_sched_policy *ngd_sched_policy_find(const char *name);
 /* All policies, NULL terminated, in the order of policies.def. */
 const struct ngd_sched_policy *const *ngd_sched_policies(void);

@@ -2,19 +2,19 @@
 /*
  * Weighted fair sharing of a device's time between accounts (identities), with priority classes and deadlines.
  *
- *   class     the most urgent one that has items, with age (ngd_class_next). So a less urgent class gets at least one
- *             turn in each NGD_PRIORITY_AGE_STEP or two, however busy the others are, and not more than that.
- *   deadline  an item that has one and was found to fit (`late`) is taken by it: the earliest first, whoever's it is.
- *             Since only what fits is taken in, what was taken in ends in time. An account that is LEAD ahead of its
- *             share is refused deadlines, so that they cannot be used to take others' time.
- *   account   else of the class's accounts the one with the least device time per weight (start-time fair queueing).
- *             Time is charged as expected when an item is taken and put right when it has run, so slots that run side
- *             by side do not all choose the same account. One account has one virtual time for all classes: urgency
- *             decides when time is spent, not how much there is.
- *   item      of the account's items the oldest.
+ *   class     The most urgent class with items goes first, with ageing (ngd_class_next). So a less urgent class gets at
+ *             least one turn in each NGD_PRIORITY_AGE_STEP or two, however busy the others are, and no more than that.
+ *   deadline  Within a class, items with deadlines go first, earliest deadline first, regardless of account. An item is
+ *             accepted only if `late` finds that it fits, so what was accepted ends in time. An account that is LEAD
+ *             ahead of its share is refused deadlines, so it cannot use them to take others' time.
+ *   account   Then the account with the least virtual time (device time over weight) goes first: start-time fair
+ *             queueing. The expected cost is charged when an item is taken and corrected when it has run, so slots that
+ *             run side by side do not all choose the same account. An account has one virtual time for all classes:
+ *             urgency decides when an account spends its time, not how much it has.
+ *   item      Within an account, the oldest item goes first.
  *
- * An account that was idle comes back with the time that the others have reached, less CREDIT: it is served at once,
- * but cannot save up idle time and then hold the device.
+ * An account that was idle comes back with the virtual time that the others have reached, less CREDIT. So it is served
+ * at once, but cannot save up idle time and then hold the device.
  */
 #include "base/mem.h"
 #include "scheduler/lineup/estimate.h"
@@ -26,8 +26,8 @@
 #define LEAD        (50 * NGD_MSEC)
 
 struct fair_class {
-    struct ngd_heap accounts; /* that have items of this class; the first by virtual time, and all */
-    struct ngd_list all;
+    struct ngd_heap accounts;  /* that have items of this class, by virtual time */
+    struct ngd_list all;       /* the same accounts, in any order */
     struct ngd_list deadlines; /* items that have one, the earliest first */
     ngd_nsec_t cost;           /* expected device time of its items */
 };
@@ -35,9 +35,9 @@ struct fair_class {
 struct fair {
     struct fair_class classes[NGD_PRIORITIES];
     ngd_nsec_t served[NGD_PRIORITIES]; /* when the class was last served, or got its first item */
-    int64_t vtime;                     /* least virtual time at which an account that was behind has been served */
+    int64_t vtime; /* common virtual time: the least one of the waiting accounts, never going back */
     uint64_t serial;
-    uint64_t looks; /* at what would be */
+    uint64_t passes; /* of what-if scheduling so far */
 };
 
 static int64_t scaled(const struct ngd_account *account, ngd_nsec_t t)
@@ -45,7 +45,7 @@ static int64_t scaled(const struct ngd_account *account, ngd_nsec_t t)
     return t * VTIME_SCALE / (int64_t)account->weight;
 }
 
-/* A heap node is a member of an array: the account is found by the class's number. */
+/* The heap nodes of an account are an array, so each class needs an order of its own. */
 #define CLASS_BEFORE(c)                                                                  \
     static bool before_##c(const struct ngd_heap_node *a, const struct ngd_heap_node *b) \
     {                                                                                    \
@@ -57,7 +57,7 @@ CLASS_BEFORE(1)
 CLASS_BEFORE(2)
 _Static_assert(NGD_PRIORITIES == 3, "an order of accounts for each class");
 
-/* Of a node or link of class c; offset: that of class 0. */
+/* Returns the account of a node or link of class c; offset: of that member in class 0. */
 static struct ngd_account *account_of_class(const void *member, size_t offset, int c)
 {
     const size_t size = sizeof(((struct ngd_account *)0)->classes[0]);
@@ -100,7 +100,7 @@ static bool is_queued(const struct ngd_account *account)
     return false;
 }
 
-/* The account's time changes its place in the heaps of the classes where it has items. */
+/* Sets the virtual time, and moves the account to its new place in the heaps of the classes where it has items. */
 static void set_vtime(struct fair *f, struct ngd_account *account, int64_t vtime)
 {
     for (int c = 0; c < NGD_PRIORITIES; c++)
@@ -112,7 +112,7 @@ static void set_vtime(struct fair *f, struct ngd_account *account, int64_t vtime
             ngd_heap_push(&f->classes[c].accounts, &account->classes[c].node);
 }
 
-/* From the end: most arrive with a later deadline than those that wait. */
+/* Searches from the end, since most items arrive with a later deadline than those that wait. */
 static void insert_by_deadline(struct fair_class *cls, struct ngd_sched_item *item)
 {
     struct ngd_list *at = &cls->deadlines;
@@ -140,11 +140,17 @@ static ngd_nsec_t cost_above(const struct ngd_account *account, int priority)
     return cost;
 }
 
-/* What the account has queued in this class and above is taken before, each item at the virtual time of that one. */
+/* The account's items in this class and in more urgent ones are taken first, and each adds its cost to the virtual
+ * time. */
 static int64_t fair_turn(const void *state, const struct ngd_account *account, ngd_priority_t priority)
 {
     return vtime_at_push(state, account) +
            scaled(account, cost_above(account, (int)priority) + account->classes[priority].cost);
+}
+
+static bool fair_overtakes(const void *state, const struct ngd_account *account, const struct ngd_sched_item *item)
+{
+    return fair_turn(state, account, item->priority) < item->turn + item->account->corrected;
 }
 
 static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
@@ -154,8 +160,8 @@ static void fair_push(void *state, struct ngd_sched_item *item, ngd_nsec_t now)
     struct fair_class *cls = &f->classes[item->priority];
 
     item->serial = f->serial++;
-    item->laid = 0;
-    item->turn = fair_turn(f, account, item->priority);
+    item->pass = 0;
+    item->turn = fair_turn(f, account, item->priority) - account->corrected;
     if (ngd_heap_empty(&cls->accounts))
         f->served[item->priority] = now;
     account->vtime = vtime_at_push(f, account);
@@ -186,7 +192,7 @@ static void fair_remove(void *state, struct ngd_sched_item *item)
     }
 }
 
-/* -1: nothing is queued. */
+/* Returns -1 if nothing is queued. */
 static int choose_class(const struct fair *f, ngd_nsec_t now)
 {
     unsigned waiting = 0;
@@ -196,7 +202,7 @@ static int choose_class(const struct fair *f, ngd_nsec_t now)
     return ngd_class_next(f->served, waiting, NGD_PRIORITY_AGE_STEP, now);
 }
 
-/* The least virtual time of those that wait, which only grows. */
+/* Advances the common virtual time to the least one of the waiting accounts. It never goes back. */
 static void advance_vtime(struct fair *f)
 {
     int64_t least = INT64_MAX;
@@ -244,14 +250,16 @@ static void fair_charge(void *state, struct ngd_account *account, ngd_nsec_t mor
     struct fair *f = state;
 
     set_vtime(f, account, account->vtime + scaled(account, more));
-    /* While nobody waits, time moves with who is served: who comes later is not owed what nobody else wanted. */
+    account->corrected += scaled(account, more);
+    /* While nothing waits, the common time follows the account that is served: a later one is not owed idle time. */
     if (is_idle(f) && account->vtime > f->vtime)
         f->vtime = account->vtime;
 }
 
 /*
- * All of the more urgent classes; in its own class what the account has queued there (later deadlines too: that errs on
- * the side of caution), and of each other account what it gets until its virtual time passes that of this item.
+ * Counts all items of more urgent classes, the account's own items of the class (those with later deadlines too, which
+ * errs on the side of caution), and of each other account the time that it gets until its virtual time passes this
+ * item's.
  */
 static ngd_nsec_t fair_ahead(void *state, const struct ngd_sched_item *item)
 {
@@ -274,16 +282,19 @@ static ngd_nsec_t fair_ahead(void *state, const struct ngd_sched_item *item)
     return ahead;
 }
 
-/* Slots that take items one after another, and how sure that is: the items are independent, so variances add up. */
-struct outlook {
+/*
+ * A what-if schedule: when each slot would be free, and the variance of that. Items are independent, so their variances
+ * add up.
+ */
+struct forecast {
     ngd_nsec_t free_at[NGD_SLOTS_MAX];
     uint32_t n;
     double variance;
-    uint64_t look; /* its number */
+    uint64_t pass; /* number of this what-if pass */
 };
 
-/* The next item goes to the slot that is free first, with those that run with it. When they end. */
-static ngd_nsec_t outlook_add(struct outlook *o, struct ngd_sched_item *item)
+/* Places an item, and the mates that would run with it, on the slot that is free first. Returns when they end. */
+static ngd_nsec_t forecast_add(struct forecast *o, struct ngd_sched_item *item)
 {
     struct ngd_joint joint = {.cost = item->cost, .doubt = item->doubt};
     ngd_nsec_t start, end;
@@ -292,34 +303,34 @@ static ngd_nsec_t outlook_add(struct outlook *o, struct ngd_sched_item *item)
     for (uint32_t i = 1; i < o->n; i++)
         first = o->free_at[i] < o->free_at[first] ? i : first;
     start = o->free_at[first];
-    item->laid = o->look;
+    item->pass = o->pass;
     if (item->merge)
-        ngd_merge_foresee(item, start, o->look, &joint);
+        ngd_merge_predict(item, start, o->pass, &joint);
     o->free_at[first] += joint.cost;
     o->variance += (double)joint.doubt * (double)joint.doubt;
     end = o->free_at[first] + (ngd_nsec_t)(NGD_ESTIMATE_SURE * sqrt(o->variance) / o->n);
     if (item->merge)
-        ngd_merge_lay_out(item, start, &joint, o->look, end);
+        ngd_merge_place(item, start, &joint, o->pass, end);
     return end;
 }
 
-/* Each item is told when it would end. Those that run with another one are laid out when it is. */
-static void lay_out(struct fair_class *cls, struct outlook *o)
+/* Places all items of a class that have deadlines. Mates are placed with their lead. */
+static void place_all(struct fair_class *cls, struct forecast *o)
 {
     ngd_list_for_each (l, &cls->deadlines) {
         struct ngd_sched_item *item = ngd_container_of(l, struct ngd_sched_item, link);
 
-        if (item->laid != o->look)
-            item->foretold = outlook_add(o, item);
+        if (item->pass != o->pass)
+            item->predicted_end = forecast_add(o, item);
     }
 }
 
 /*
- * The same with the new item among them: by how much it would be late, or what ends later because of it. That is all
- * that comes after it; or, when it may run with others, what `lay_out` has told an earlier end, since a replay that it
- * joins may take longer for it.
+ * Places all items of the class with the new one among them. Returns the worst lateness that the new item causes: its
+ * own, or that of an item that ends later because of it. Those are the items behind it. If it may run with others, they
+ * are all items that end later than place_all() predicted without it, since a replay that it joins may take longer.
  */
-static ngd_nsec_t worst_lateness(struct fair_class *cls, struct ngd_sched_item *item, struct outlook *o)
+static ngd_nsec_t worst_lateness(struct fair_class *cls, struct ngd_sched_item *item, struct forecast *o)
 {
     ngd_nsec_t worst = INT64_MIN;
     bool in = false;
@@ -329,39 +340,39 @@ static ngd_nsec_t worst_lateness(struct fair_class *cls, struct ngd_sched_item *
         ngd_nsec_t end;
 
         in = in || other == item;
-        if (other->laid == o->look)
+        if (other->pass == o->pass)
             continue;
-        end = outlook_add(o, other);
+        end = forecast_add(o, other);
         if (other == item)
-            item->foretold = end;
-        else if ((item->merge ? end > other->foretold : in) && end - other->deadline > worst)
+            item->predicted_end = end;
+        else if ((item->merge ? end > other->predicted_end : in) && end - other->deadline > worst)
             worst = end - other->deadline;
     }
-    return item->foretold - item->deadline > worst ? item->foretold - item->deadline : worst;
+    return item->predicted_end - item->deadline > worst ? item->predicted_end - item->deadline : worst;
 }
 
-/* All that waits with a deadline, the new item among it, as it will be taken. */
-static ngd_nsec_t lateness(struct fair *f, struct ngd_sched_item *item, const struct outlook *now)
+/* Returns the lateness that the new item would cause: see worst_lateness. */
+static ngd_nsec_t lateness(struct fair *f, struct ngd_sched_item *item, const struct forecast *now)
 {
     struct fair_class *cls = &f->classes[item->priority];
-    struct outlook before = *now, o = *now;
+    struct forecast before = *now, o = *now;
     ngd_nsec_t late;
 
     if (item->merge) {
-        before.look = ++f->looks;
-        lay_out(cls, &before);
-        ngd_merge_suppose(item);
+        before.pass = ++f->passes;
+        place_all(cls, &before);
+        ngd_merge_insert_tentative(item);
     }
-    o.look = ++f->looks;
+    o.pass = ++f->passes;
     insert_by_deadline(cls, item);
     late = worst_lateness(cls, item, &o);
     ngd_list_remove(&item->link);
     if (item->merge)
-        ngd_merge_unsuppose(item);
+        ngd_merge_remove_tentative(item);
     return late;
 }
 
-/* How far the account is ahead of who is furthest behind of those that wait; 0: nobody else waits. */
+/* Returns how far the account is ahead of the waiting account with the least virtual time; 0: no other one waits. */
 static int64_t lead_of(const struct fair *f, const struct ngd_account *account)
 {
     const int64_t own = vtime_at_push(f, account);
@@ -382,7 +393,7 @@ static ngd_nsec_t fair_late(void *state, struct ngd_sched_item *item, ngd_nsec_t
     struct fair *f = state;
     const struct ngd_account *account = item->account;
     const int64_t lead = lead_of(f, account);
-    struct outlook o = {.n = n};
+    struct forecast o = {.n = n};
     ngd_nsec_t urgent = 0, late;
 
     for (int c = 0; c < (int)item->priority; c++)
@@ -403,6 +414,7 @@ const struct ngd_sched_policy ngd_sched_policy_fair = {
     .remove = fair_remove,
     .charge = fair_charge,
     .turn = fair_turn,
+    .overtakes = fair_overtakes,
     .ahead = fair_ahead,
     .late = fair_late,
 };

@@ -21,8 +21,13 @@ static struct ngd_account *account_of(const struct ngd_seq *seq)
 
 void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
 {
-    ngd_share_charge(seq->model->queue, account_of(seq), time, 0);
+    ngd_share_use(seq->model->queue, account_of(seq), time);
     ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
+}
+
+void ngd_seq_charge_turn(struct ngd_seq *seq, ngd_nsec_t time)
+{
+    ngd_queue_charge(seq->model->queue, account_of(seq), time);
 }
 
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts)
@@ -102,6 +107,31 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
     return seq;
 }
 
+static struct ngd_seq *payers_first_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
+{
+    ngd_list_for_each (l, &model->ready[kind]) {
+        struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
+
+        if (seq->share == model->item_share)
+            return seq;
+    }
+    return NULL;
+}
+
+struct ngd_seq *ngd_model_take_payers(struct ngd_model *model, int kind)
+{
+    struct ngd_seq *seq;
+
+    ngd_mutex_lock(&model->lock);
+    seq = payers_first_locked(model, kind);
+    if (seq) {
+        ngd_seq_unready_locked(model, seq);
+        seq->state = NGD_SEQ_RUNNING;
+    }
+    ngd_mutex_unlock(&model->lock);
+    return seq;
+}
+
 static bool is_ready_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
@@ -161,29 +191,69 @@ static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(m
     return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
 }
 
-/*
- * Returns the ready sequence whose share's turn comes first in the run queue. All ready sequences run in one batch, so
- * the batch runs as early as any of their shares allows: a share that has used much of the device, or has much queued,
- * delays nobody else's sequences.
- */
-static const struct ngd_seq *first_served_locked(struct ngd_model *model, ngd_priority_t priority)
-    NGD_REQUIRES(model->lock)
+/* The class of the most urgent sequence that may run. `first`: next_locked. Ageing is inside the batch (turn_of). */
+static ngd_priority_t class_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock)
 {
-    const struct ngd_seq *first = next_locked(model);
-    int64_t first_turn = ngd_queue_turn(model->queue, account_of(first), priority);
+    ngd_priority_t priority = first->priority;
 
+    if (model->prompt.seq && model->prompt.seq->priority < priority)
+        priority = model->prompt.seq->priority;
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
         ngd_list_for_each (l, &model->ready[kind]) {
             const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
-            int64_t turn =
-                seq->share == first->share ? first_turn : ngd_queue_turn(model->queue, account_of(seq), priority);
 
-            if (turn < first_turn) {
-                first = seq;
-                first_turn = turn;
-            }
+            if (seq->priority < priority)
+                priority = seq->priority;
         }
-    return first;
+    return priority;
+}
+
+/* Shares that are compared with one another at a time. */
+struct payers {
+    const struct ngd_seq *seqs[32];
+    struct ngd_account *accounts[32];
+    uint32_t n;
+};
+
+/* Leaves the one whose turn comes first. */
+static void payers_reduce(struct payers *p, struct ngd_queue *queue, ngd_priority_t priority)
+{
+    const uint32_t first = ngd_queue_first(queue, p->accounts, p->n, priority);
+
+    p->seqs[0] = p->seqs[first];
+    p->accounts[0] = p->accounts[first];
+    p->n = 1;
+}
+
+static void payers_add(struct payers *p, const struct ngd_seq *seq, ngd_priority_t priority)
+{
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->seqs[i]->share == seq->share)
+            return;
+    if (p->n == sizeof(p->seqs) / sizeof(p->seqs[0]))
+        payers_reduce(p, seq->model->queue, priority);
+    p->seqs[p->n] = seq;
+    p->accounts[p->n++] = account_of(seq);
+}
+
+/*
+ * Returns a sequence of the share in whose name the model waits: of those that may run, the one whose turn comes first
+ * in the run queue. A share that has used much of the device, or has much queued, delays nobody else's sequences.
+ */
+static const struct ngd_seq *payer_locked(struct ngd_model *model, const struct ngd_seq *first, ngd_priority_t priority)
+    NGD_REQUIRES(model->lock)
+{
+    struct payers p = {.n = 0};
+
+    payers_add(&p, first, priority);
+    if (model->prompt.seq)
+        payers_add(&p, model->prompt.seq, priority);
+    for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
+        ngd_list_for_each (l, &model->ready[kind])
+            payers_add(&p, ngd_container_of(l, struct ngd_seq, link), priority);
+    if (p.n > 1)
+        payers_reduce(&p, model->queue, priority);
+    return p.seqs[0];
 }
 
 static const struct ngd_seq *first_held_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
@@ -200,9 +270,12 @@ static const struct ngd_seq *first_held_locked(struct ngd_model *model) NGD_REQU
 }
 
 /*
- * The model waits in the class of the sequence whose turn is next, and in the name of the ready one whose share is
- * served first; when all are held, in the name of that whose share may go on first, and only then does the share's cap
- * hold the item too. The sequence may go while the item is queued: the item has a reference of its own to the share.
+ * Chooses the class and the share in which the model waits in the run queue. If a cap holds all sequences, that is the
+ * share whose cap opens first, and only then does its cap hold the item too. The sequence may end while the item is
+ * queued: the item has its own reference on the share.
+ *
+ * The share pays for a turn (ngd_seq_charge_turn), and has a place in it if it has a sequence of the kind that runs.
+ * Else a share with few sequences would give its early turns to those of others without losing its place.
  */
 static void choose_share(struct ngd_model *model, bool held)
 {
@@ -214,8 +287,12 @@ static void choose_share(struct ngd_model *model, bool held)
     model->item.uncapped = first != NULL;
     if (!first)
         first = first_held_locked(model);
-    model->item.priority = first ? first->priority : NGD_PRIORITY_NORMAL;
-    payer = model->item.uncapped ? first_served_locked(model, model->item.priority) : first;
+    model->item.priority = NGD_PRIORITY_NORMAL;
+    if (model->item.uncapped)
+        model->item.priority = class_locked(model, first);
+    else if (first)
+        model->item.priority = first->priority;
+    payer = model->item.uncapped ? payer_locked(model, first, model->item.priority) : first;
     share = ngd_share_ref(payer ? payer->share : model->sched->own_share);
     old = model->item_share;
     model->item_share = share;
@@ -244,20 +321,18 @@ static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 }
 
 /*
- * Queues the item anew if a sequence that is ready now would bring it forward: it is more urgent than the item's class,
- * its share's turn comes before the item's, or the item waits for a share's cap.
+ * Queues the item anew if this sequence, which has become ready, would bring it forward: it is more urgent than the
+ * item's class, its share's turn comes before the item's, or the item waits for a share's cap.
  */
-static void hurry(struct ngd_model *model)
+static void hurry(struct ngd_model *model, const struct ngd_seq *seq)
 {
-    const struct ngd_seq *first;
     bool urgent;
 
     ngd_mutex_lock(&model->lock);
-    first = next_locked(model);
-    urgent = model->scheduled && first && (first->priority < model->item.priority || !model->item.uncapped);
-    if (model->scheduled && first && !urgent)
-        urgent = ngd_queue_would_overtake(model->queue, account_of(first_served_locked(model, model->item.priority)),
-                                          &model->item);
+    urgent = model->scheduled && next_locked(model) && !model->item.uncapped;
+    if (model->scheduled && !urgent && seq && seq->state == NGD_SEQ_READY && seq->ready_kind != NGD_HELD)
+        urgent = seq->priority < model->item.priority ||
+                 ngd_queue_would_overtake(model->queue, account_of(seq), &model->item);
     ngd_mutex_unlock(&model->lock);
     if (urgent && ngd_queue_remove(model->queue, &model->item))
         push_item(model);
@@ -278,7 +353,7 @@ void ngd_model_kick(struct ngd_model *model)
     if (kick)
         push_item(model);
     else if (held)
-        hurry(model);
+        hurry(model, NULL);
 }
 
 void ngd_seq_requeue(struct ngd_seq *seq)
@@ -300,8 +375,10 @@ void ngd_seq_requeue(struct ngd_seq *seq)
 void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
 {
     ngd_model_ref(model);
+    ngd_seq_ref(seq);
     ngd_seq_requeue(seq); /* which may be the end of it, and of its reference */
-    hurry(model);
+    hurry(model, seq);
+    ngd_seq_unref(seq);
     ngd_model_unref(model);
 }
 
@@ -355,6 +432,13 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
     return ngd_model_way(model, NGD_DECODE, rows) == ngd_model_way(model, NGD_DECODE, steps) ? rows : steps;
 }
 
+static struct ngd_seq *first_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+{
+    struct ngd_seq *seq = payers_first_locked(model, NGD_PREFILL);
+
+    return seq ? seq : ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
+}
+
 /*
  * Of the first prompt that has its blocks or gets them now; those before it that do not wait aside. 0: none has. How
  * many rows there are depends on what is found in blocks that others computed, so they are counted after that.
@@ -362,7 +446,7 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
 static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     while (model->n_ready[NGD_PREFILL] > 0) {
-        struct ngd_seq *seq = ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
+        struct ngd_seq *seq = first_prompt_locked(model);
 
         if (ngd_seq_get_blocks_locked(model, seq))
             return ngd_seq_chunk(seq).planned;
@@ -525,7 +609,7 @@ static void push_held(struct ngd_model *model)
     ready = is_ready_locked(model);
     ngd_mutex_unlock(&model->lock);
     if (ready)
-        hurry(model);
+        hurry(model, NULL);
     ngd_model_unref(model);
 }
 

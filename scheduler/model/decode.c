@@ -19,7 +19,8 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
     uint32_t n = 0;
 
     while (n < max) {
-        struct ngd_seq *seq = ngd_model_take(model, NGD_DECODE);
+        struct ngd_seq *payers = n ? NULL : ngd_model_take_payers(model, NGD_DECODE),
+                       *seq = payers ? payers : ngd_model_take(model, NGD_DECODE);
 
         if (!seq)
             break;
@@ -149,12 +150,25 @@ static void count_batch(struct ngd_model *model, uint32_t n)
     ngd_metric_add(NGD_M_TOKENS_DECODE, n);
 }
 
+/*
+ * Each member has used its part. The virtual time is the payer's, all of it: the batch ran in its turn. It would have
+ * taken nearly as long without the others, and if each paid its part only, the payer's next turn would be as early.
+ */
 static void charge(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_t time)
 {
+    struct ngd_seq *payer = NULL;
+
+    for (uint32_t i = 0; i < n && !payer; i++)
+        if (model->batch[i]->share == model->item_share)
+            payer = model->batch[i];
+    if (payer)
+        ngd_seq_charge_turn(payer, time);
     for (uint32_t i = 0; i < n; i++) {
         const ngd_nsec_t part = time / rows * model->batch[i]->rows;
 
         ngd_seq_charge(model->batch[i], part);
+        if (!payer)
+            ngd_seq_charge_turn(model->batch[i], part);
         ngd_usage_add(model->batch[i]->usage, part * ngd_binding_ranks(model->graphs[NGD_DECODE].binding));
     }
 }

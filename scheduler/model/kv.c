@@ -257,7 +257,7 @@ void ngd_kv_unref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
     ngd_mutex_unlock(&kv->lock);
 }
 
-uint32_t ngd_kv_suppose(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
+uint32_t ngd_kv_assume_released(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
 {
     uint32_t gain = 0;
 
@@ -272,7 +272,7 @@ uint32_t ngd_kv_suppose(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
     return gain;
 }
 
-uint32_t ngd_kv_suppose_not(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
+uint32_t ngd_kv_unassume(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
 {
     uint32_t loss = 0;
 

@@ -3,25 +3,25 @@
 #define NGD_SCHEDULER_MODEL_MODEL_H
 
 /*
- * Models and sequences: LLM decode on a contract. The scheduler knows no model; the contract says which inputs
- * of two graphs are tokens, positions, KV slots, block tables, lengths and sampling parameters.
+ * Models and sequences: LLM decode on a contract. The scheduler does not know any architecture. The contract says which
+ * inputs of two graphs are tokens, positions, KV slots, block tables, lengths and sampling parameters.
  *
- * Two graphs: prefill (symbol T, one sequence's chunk of up to T rows, S = 1) and decode (symbol B, one row for each of
- * up to B sequences). Both write and read the same paged KV states through block tables.
+ * The graphs are prefill (symbol T: a chunk of up to T rows of one sequence) and decode (symbol B: one row of each of
+ * up to B sequences). Both read and write the same paged KV states through block tables.
  *
- * Engine: a sequence that wants a step is on its model's ready list; a model with ready sequences is one item of the
- * device's run queue. A worker that takes it forms one batch: all ready decode steps up to the decode graph's largest
- * bucket, or one prefill chunk; prefill and decode alternate when both wait. Rows of a batch are independent, so a
- * sequence's tokens do not depend on who else is in it.
+ * Batching: a sequence with work is in its model's ready list. A model with ready sequences is one item of the device's
+ * run queue. The worker that takes it forms one batch: decode steps up to the decode graph's largest bucket, or one
+ * chunk of a prompt; when both wait, they alternate. Rows of a batch are independent, so the tokens of a sequence do
+ * not depend on the other sequences.
  *
- * Prefixes: full blocks of computed tokens are found again by their content, so sequences with the same beginning share
- * them, also after the one that computed them is closed, until the blocks are needed for others.
+ * Prefix sharing: full blocks of computed tokens are found by their content. Sequences with the same beginning share
+ * them, also after the sequence that computed them is closed, until the blocks are needed for others.
  *
- * Sampling is in the graph (temperature, top-k, top-p, seed, offset = number of tokens drawn so far).
+ * Sampling is part of the graph (temperature, top-k, top-p, seed; offset = number of tokens drawn so far).
  *
- * Threads: calls from any thread; callbacks run on a worker and must be short. One step of a sequence at a time
- * (SEQUENCE_BUSY). close() may come at any time: a step under way is answered with CANCELLED, and its KV blocks are
- * freed when the replay that uses them is over.
+ * Threads: call from any thread. Callbacks run on a worker and must be short. A sequence takes one operation at a time
+ * (SEQUENCE_BUSY). close() may come at any time: the operation is answered with CANCELLED, and KV blocks are freed when
+ * the replay that uses them has ended.
  */
 #include "scheduler/model/kv.h"
 #include "scheduler/run/sched.h"
@@ -55,12 +55,12 @@ struct ngd_model_params {
     uint64_t weight_bytes, kv_bytes; /* for people */
     uint32_t max_sequences;          /* default 1024 */
     bool no_prefix_sharing;
-    bool share_all_prefixes;  /* of all owners; else of each owner apart */
+    bool share_all_prefixes;  /* between owners too; else only within each owner */
     struct ngd_payers payers; /* references are taken */
-    bool preempt; /* when KV blocks run out, take another sequence's, which computes them again; else refuse */
+    bool preempt; /* when KV blocks run out, take those of another sequence, which recomputes them later; else refuse */
 };
 
-/* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them: blocks. */
+/* Checks the contract against both graphs (MODEL_CONTRACT says what does not fit) and captures them. Blocks. */
 ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params,
                               struct ngd_model **model_p, struct ngd_diag *diag);
 struct ngd_model *ngd_model_ref(struct ngd_model *model);
@@ -82,20 +82,20 @@ struct ngd_sampling {
     uint64_t seed;
 };
 
-#define NGD_LOGPROBS_MAX 20 /* most probable tokens that can be asked for beside the chosen one */
+#define NGD_LOGPROBS_MAX 20 /* most probable tokens, beside the chosen one, that a caller can ask for */
 
-/* How probable tokens were by the logits alone, before temperature, top-k and top-p. */
+/* Log probabilities by the logits alone, before temperature, top-k and top-p. */
 struct ngd_logprobs {
     int32_t token; /* chosen */
     float logprob;
-    uint32_t n_top; /* the most probable ones, in order; of equals the smaller token first */
+    uint32_t n_top; /* the most probable tokens, in order; of equal ones the smaller token first */
     struct {
         int32_t token;
         float logprob;
     } top[NGD_LOGPROBS_MAX];
 };
 
-/* What a step gives. logits are valid during the callback only; NULL unless wanted. */
+/* Result of an open, step or fork. logits are valid during the callback only; NULL unless wanted. */
 struct ngd_step_result {
     ngd_status_t status;
     const struct ngd_diag *diag;
@@ -103,14 +103,14 @@ struct ngd_step_result {
     bool stop;         /* one of the stop tokens */
     uint32_t position; /* tokens in the context */
     const float *logits;
-    uint32_t accepted; /* tokens of the draft that are in the context now */
+    uint32_t accepted; /* tokens of the draft that were appended */
     const struct ngd_logprobs
         *logprobs; /* of the accepted tokens and of `token`; valid as logits are; NULL unless wanted */
     uint32_t vocab;
     uint32_t batch;  /* sequences in the replay */
-    uint32_t shared; /* open: tokens of the prompt that others had computed */
+    uint32_t shared; /* open: tokens of the prompt that were found in shared blocks */
     ngd_nsec_t queue, device;
-    /* Of the whole operation: what it waited in all, and the replays that it had a part in; NULL unless wanted. */
+    /* Where the whole operation's time went: waits and replays; NULL unless wanted. */
     const struct ngd_split *split;
 };
 typedef void (*ngd_step_fn)(void *user, struct ngd_seq *seq, const struct ngd_step_result *result);
@@ -122,12 +122,12 @@ struct ngd_seq_params {
     bool want_logits;   /* of the prompt's last token, in the open's result */
     bool want_logprobs; /* of the first token */
     bool want_split;
-    uint32_t top;            /* with n_top so many, at most NGD_LOGPROBS_MAX */
-    ngd_priority_t priority; /* of what does not say otherwise; 0 is the most urgent class */
-    uint64_t owner;          /* sequences of one owner share the beginnings of their prompts; 0: those without */
-    struct ngd_share *share; /* who asks; a reference is taken; NULL: the scheduler's own */
-    struct ngd_usage *usage; /* counts what it gets; a reference is taken; NULL: nobody does */
-    struct ngd_payer *payer; /* of its host memory; NULL: nobody */
+    uint32_t top;            /* most probable tokens wanted with the logprobs; at most NGD_LOGPROBS_MAX */
+    ngd_priority_t priority; /* default of its operations */
+    uint64_t owner;          /* sequences of one owner share prefixes; 0: no owner, which counts as one */
+    struct ngd_share *share; /* charged with device time; a reference is taken; NULL: the scheduler's own */
+    struct ngd_usage *usage; /* counts its device time; a reference is taken; NULL: none */
+    struct ngd_payer *payer; /* pays for its host memory; NULL: none */
 };
 
 /*
@@ -141,9 +141,9 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
 struct ngd_step_params {
     int32_t forced; /* >= 0: appended instead of the token chosen last; else -1 */
     /*
-     * What the caller thinks comes next. The longest beginning of it that the model would have chosen, token by token,
-     * is appended as well (`accepted`), up to a stop token; fewer are looked at when the batch has no room. What the
-     * sequence says is the same with any draft.
+     * Speculative tokens. Those that the model would have chosen too, from the first one on and up to a stop token, are
+     * appended as well (`accepted`). Fewer are tried if the batch has no room. The sequence's tokens are the same with
+     * any draft.
      */
     const int32_t *draft;
     uint32_t n_draft;
@@ -153,17 +153,14 @@ struct ngd_step_params {
     ngd_priority_t priority;
 };
 void ngd_step_params_init(struct ngd_step_params *params);
-/* Appends a token, and those of the draft that are right, and chooses the next. */
-ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_params *params, ngd_step_fn done, void *user,
-                                struct ngd_diag *diag);
-/* The same without a draft. */
-ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
+/* Appends a token, then the tokens of the draft that are right, and chooses the next one. */
+ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *params, ngd_step_fn done, void *user,
                           struct ngd_diag *diag);
 /*
- * Up to max_tokens steps without the caller between: each token goes to on_token as it is made; finish is "length",
- * "stop", "context", or NULL with a status when it failed or was cancelled; exactly one done. The step in flight at a
- * cancel completes first. The first token delivered is the one chosen last, before any new step; it has logprobs if
- * what chose it was asked for them.
+ * Generates up to max_tokens tokens. on_token gets each token as it is chosen; done is called exactly once. finish is
+ * "length", "stop" or "context", or NULL with a status if the generation failed or was cancelled. A step in flight at a
+ * cancel completes first. The first token is the one that the last operation chose; it has logprobs if that operation
+ * was asked for them.
  */
 typedef void (*ngd_token_fn)(void *user, struct ngd_seq *seq, int32_t token, uint32_t position,
                              const struct ngd_logprobs *logprobs);
@@ -173,24 +170,22 @@ typedef void (*ngd_generate_done_fn)(void *user, struct ngd_seq *seq, const char
 struct ngd_generate_params {
     uint32_t max_tokens;
     bool ignore_stop;           /* go on past the model's stop tokens */
-    const int32_t *stop_tokens; /* of this generation, beside the model's; copied */
+    const int32_t *stop_tokens; /* in addition to the model's; copied */
     uint32_t n_stop_tokens;
     bool want_logprobs;
     uint32_t top;
     ngd_priority_t priority;
     struct ngd_split
-        *split; /* NULL, or where the time went, in all so far: written before each callback; kept until done */
+        *split; /* NULL, or written before each callback: where the time went so far; must live until done */
 };
 void ngd_generate_params_init(struct ngd_generate_params *params);
-ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *params, ngd_token_fn on_token,
-                                 ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
-ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
+ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_params *params, ngd_token_fn on_token,
                               ngd_generate_done_fn done, void *user, struct ngd_diag *diag);
 void ngd_seq_cancel(struct ngd_seq *seq); /* stops a generation or a waiting step; the sequence stays usable */
 /*
- * For who comes while an operation that was cancelled still runs. AWAITED: ended is called when that one has been
- * answered, at the end of the step in flight, once and without a lock; others may be quicker then. BUSY: the operation
- * goes on, or somebody waits already.
+ * Waits for a cancelled operation that still runs. AWAITED: `ended` is called once, without a lock, when the operation
+ * has been answered, which is at the end of the step in flight; another caller may begin one first. BUSY: the operation
+ * was not cancelled, or there is a waiter already. FREE: there is no operation.
  */
 struct ngd_seq_waiter {
     void (*ended)(struct ngd_seq_waiter *waiter);
@@ -199,19 +194,16 @@ typedef enum ngd_seq_await { NGD_SEQ_FREE, NGD_SEQ_AWAITED, NGD_SEQ_BUSY } ngd_s
 ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter);
 void ngd_seq_close(struct ngd_seq *seq); /* takes the caller's reference */
 /*
- * A copy of an idle sequence, which goes its own way: the full blocks are shared, the last one is copied. With other
- * sampling its next token is drawn anew, from the same logits. done is called as by open.
+ * Copies an idle sequence: full blocks are shared, the last one is copied. With other sampling parameters its next
+ * token is drawn anew from the same logits. done is called as by open.
  */
 struct ngd_fork_params {
     struct ngd_sampling sampling;
     bool want_logits, want_split;
 };
-ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
-                             struct ngd_seq **seq_p, struct ngd_diag *diag);
-/* The same without its split. */
-ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
-                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag);
-/* For who may still call on it while another closes it: calls on a closed sequence answer STALE_ID. */
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
+                          struct ngd_seq **seq_p, struct ngd_diag *diag);
+/* Keeps the memory of a sequence that another thread may close: calls on a closed sequence answer STALE_ID. */
 struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq);
 void ngd_seq_unref(struct ngd_seq *seq);
 struct ngd_model *ngd_seq_model(const struct ngd_seq *seq);

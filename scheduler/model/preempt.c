@@ -101,20 +101,20 @@ static void let_give_locked(struct ngd_model *model, const struct ngd_seq *needy
     ngd_list_init(&giving);
     while (gain < wanted && (seq = next_giver_locked(model, needy))) {
         ngd_list_push_front(&giving, &seq->giving);
-        gain += ngd_kv_suppose(model->kv, seq->blocks, seq->n_blocks);
+        gain += ngd_kv_assume_released(model->kv, seq->blocks, seq->n_blocks);
     }
     enough = gain >= wanted;
     ngd_list_for_each_safe (l, next, &giving) {
         seq = ngd_container_of(l, struct ngd_seq, giving);
-        gain -= ngd_kv_suppose_not(model->kv, seq->blocks, seq->n_blocks);
+        gain -= ngd_kv_unassume(model->kv, seq->blocks, seq->n_blocks);
         if (enough && gain < wanted)
-            gain += ngd_kv_suppose(model->kv, seq->blocks, seq->n_blocks);
+            gain += ngd_kv_assume_released(model->kv, seq->blocks, seq->n_blocks);
         else
             ngd_list_remove(l);
     }
     while (!ngd_list_empty(&giving)) {
         seq = ngd_container_of(ngd_list_pop_front(&giving), struct ngd_seq, giving);
-        (void)ngd_kv_suppose_not(model->kv, seq->blocks, seq->n_blocks);
+        (void)ngd_kv_unassume(model->kv, seq->blocks, seq->n_blocks);
         preempt_locked(model, seq);
     }
 }

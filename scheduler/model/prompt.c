@@ -164,6 +164,7 @@ static ngd_status_t run_slice(struct ngd_model *model, struct ngd_slot *slot, ng
         p->longest = mg->launch.longest;
     ngd_pace_sliced(&model->pace, mg->launch.device_time);
     ngd_seq_charge(p->seq, mg->launch.device_time);
+    ngd_seq_charge_turn(p->seq, mg->launch.device_time);
     ngd_split_add(&parts, x, &mg->launch);
     ngd_seq_note_split(p->seq, begin, &parts);
     return status;
@@ -199,7 +200,8 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
                        bool steps_wait)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
-    struct ngd_seq *seq = ngd_model_take(model, NGD_PREFILL);
+    struct ngd_seq *payers = ngd_model_take_payers(model, NGD_PREFILL),
+                   *seq = payers ? payers : ngd_model_take(model, NGD_PREFILL);
     struct ngd_prompt *p = &model->prompt;
     const struct ngd_chunk chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
 

@@ -571,8 +571,8 @@ static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_s
     return status ? status : check_priority(p->priority, true, diag);
 }
 
-ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
-                                struct ngd_diag *diag)
+ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, ngd_step_fn done, void *user,
+                          struct ngd_diag *diag)
 {
     ngd_status_t status = check_step(seq->model, p, diag);
 
@@ -592,14 +592,6 @@ ngd_status_t ngd_seq_advance_by(struct ngd_seq *seq, const struct ngd_step_param
     seq->user = user;
     ngd_model_enqueue(seq->model, seq);
     return NGD_OK;
-}
-
-ngd_status_t ngd_seq_step(struct ngd_seq *seq, int32_t forced, bool want_logits, ngd_step_fn done, void *user,
-                          struct ngd_diag *diag)
-{
-    const struct ngd_step_params params = {.forced = forced, .want_logits = want_logits, .priority = NGD_PRIORITY_OWN};
-
-    return ngd_seq_advance_by(seq, &params, done, user, diag);
 }
 
 void ngd_generate_params_init(struct ngd_generate_params *params)
@@ -624,8 +616,8 @@ static ngd_status_t check_generate(const struct ngd_model *model, const struct n
     return status ? status : check_priority(p->priority, true, diag);
 }
 
-ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
-                                 ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
+ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_params *p, ngd_token_fn on_token,
+                              ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
 {
     ngd_status_t status = check_generate(seq->model, p, diag);
 
@@ -648,15 +640,6 @@ ngd_status_t ngd_seq_generate_by(struct ngd_seq *seq, const struct ngd_generate_
     seq->user = user;
     ngd_model_enqueue(seq->model, seq);
     return NGD_OK;
-}
-
-ngd_status_t ngd_seq_generate(struct ngd_seq *seq, uint32_t max_tokens, bool ignore_stop, ngd_token_fn on_token,
-                              ngd_generate_done_fn done, void *user, struct ngd_diag *diag)
-{
-    const struct ngd_generate_params params = {
-        .max_tokens = max_tokens, .ignore_stop = ignore_stop, .priority = NGD_PRIORITY_OWN};
-
-    return ngd_seq_generate_by(seq, &params, on_token, done, user, diag);
 }
 
 /* ---- fork --------------------------------------------------------------------------------------------- */
@@ -717,8 +700,8 @@ static void discard(struct ngd_seq *child)
     seq_free(child);
 }
 
-ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
-                             struct ngd_seq **seq_p, struct ngd_diag *diag)
+ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *params, ngd_step_fn done, void *user,
+                          struct ngd_seq **seq_p, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     struct ngd_seq_end end;
@@ -753,14 +736,6 @@ ngd_status_t ngd_seq_fork_by(struct ngd_seq *seq, const struct ngd_fork_params *
         end.waiter->ended(end.waiter);
     ngd_seq_unref(seq);
     return status;
-}
-
-ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_sampling *sampling, bool want_logits, ngd_step_fn done,
-                          void *user, struct ngd_seq **seq_p, struct ngd_diag *diag)
-{
-    const struct ngd_fork_params params = {.sampling = *sampling, .want_logits = want_logits};
-
-    return ngd_seq_fork_by(seq, &params, done, user, seq_p, diag);
 }
 
 /* ---- cancel, close ------------------------------------------------------------------------------------ */

@@ -123,7 +123,8 @@ static int64_t below(struct ngd_merge *merge, int64_t planned)
     return bucket_below(&set, planned);
 }
 
-static void foresee(struct ngd_merge *merge, const struct ngd_sched_item *item, int64_t rows, struct ngd_joint *joint_p)
+static void merge_prog_predict(struct ngd_merge *merge, const struct ngd_sched_item *item, int64_t rows,
+                               struct ngd_joint *joint_p)
 {
     const struct ngd_merge_prog *m = prog_of(merge);
     const struct ngd_request *lead = request_of_const(item);
@@ -255,7 +256,7 @@ static bool may_merge(const struct ngd_program *prog)
 
 static const struct ngd_merge_ops merge_ops = {
     .joins = joins,
-    .foresee = foresee,
+    .predict = merge_prog_predict,
     .choose = choose,
     .below = below,
 };

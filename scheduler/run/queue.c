@@ -209,16 +209,33 @@ ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item)
     return late;
 }
 
-int64_t ngd_queue_turn(struct ngd_queue *queue, const struct ngd_account *account, ngd_priority_t priority)
+uint32_t ngd_queue_first(struct ngd_queue *queue, struct ngd_account *const *accounts, uint32_t n,
+                         ngd_priority_t priority)
 {
     const struct ngd_sched_policy *policy;
-    int64_t turn;
+    int64_t least = INT64_MAX;
+    uint32_t first = 0;
 
     ngd_mutex_lock(&queue->lock);
     policy = queue->lineup.policy;
-    turn = policy->turn ? policy->turn(queue->lineup.state, account, priority) : 0;
+    for (uint32_t i = 0; i < n && policy->turn; i++) {
+        const int64_t turn = policy->turn(queue->lineup.state, accounts[i], priority);
+
+        if (turn < least) {
+            least = turn;
+            first = i;
+        }
+    }
     ngd_mutex_unlock(&queue->lock);
-    return turn;
+    return first;
+}
+
+void ngd_queue_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time)
+{
+    ngd_mutex_lock(&queue->lock);
+    if (queue->lineup.policy->charge)
+        queue->lineup.policy->charge(queue->lineup.state, account, time);
+    ngd_mutex_unlock(&queue->lock);
 }
 
 bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account *account,
@@ -231,7 +248,7 @@ bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account 
         return false;
     ngd_mutex_lock(&queue->lock);
     policy = queue->lineup.policy;
-    overtakes = item->queued && policy->turn && policy->turn(queue->lineup.state, account, item->priority) < item->turn;
+    overtakes = item->queued && policy->overtakes && policy->overtakes(queue->lineup.state, account, item);
     ngd_mutex_unlock(&queue->lock);
     return overtakes;
 }

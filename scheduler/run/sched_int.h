@@ -92,8 +92,12 @@ ngd_status_t ngd_queue_push(struct ngd_queue *queue, struct ngd_sched_item *item
 bool ngd_queue_remove(struct ngd_queue *queue, struct ngd_sched_item *item); /* false: it was not queued */
 /* By how much the item, were it pushed now, is expected to miss its deadline or make others miss theirs. */
 ngd_nsec_t ngd_queue_late(struct ngd_queue *queue, struct ngd_sched_item *item);
-/* The policy's `turn`: when an item of this account and class would be taken, were it pushed now. */
-int64_t ngd_queue_turn(struct ngd_queue *queue, const struct ngd_account *account, ngd_priority_t priority);
+/* Returns which of n accounts would have its turn first, for an item of this class that is pushed now (policy->turn).
+ */
+uint32_t ngd_queue_first(struct ngd_queue *queue, struct ngd_account *const *accounts, uint32_t n,
+                         ngd_priority_t priority);
+/* Advances the account's virtual time alone by this device time, ns. */
+void ngd_queue_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time);
 /* True if the item is queued and would be taken earlier if it were pushed now in the name of this account. */
 bool ngd_queue_would_overtake(struct ngd_queue *queue, const struct ngd_account *account,
                               const struct ngd_sched_item *item);
@@ -157,6 +161,8 @@ struct ngd_share {
 };
 
 /* Device time that an account has had; `expected` of it was charged when the item was taken. */
+/* Counts device time, ns, as used by the account, and against its cap; its virtual time stays (ngd_queue_charge). */
+void ngd_share_use(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time);
 void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected);
 
 /* Something of the account has been held back by its cap for so long. */

@@ -283,12 +283,25 @@ void ngd_share_note_held(struct ngd_account *account, ngd_nsec_t time)
         add_time(&account->share->held, account->share->held_row, time);
 }
 
-void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected)
+static void note_used(struct ngd_account *account, ngd_nsec_t time)
 {
     int64_t before = atomic_fetch_add_explicit(&account->used, time, memory_order_relaxed);
 
     if (account->share)
         ngd_metric_row_add(account->share->seconds, (uint64_t)((before + time) / NGD_USEC - before / NGD_USEC));
+}
+
+void ngd_share_use(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time)
+{
+    note_used(account, time);
+    ngd_mutex_lock(&queue->lock);
+    ngd_caps_spend(&queue->lineup.caps, account, time, account->cap.rate ? ngd_now() : 0);
+    ngd_mutex_unlock(&queue->lock);
+}
+
+void ngd_share_charge(struct ngd_queue *queue, struct ngd_account *account, ngd_nsec_t time, ngd_nsec_t expected)
+{
+    note_used(account, time);
     ngd_mutex_lock(&queue->lock);
     ngd_caps_charge(&queue->lineup.caps, account, time - expected, account->cap.rate ? ngd_now() : 0);
     ngd_mutex_unlock(&queue->lock);

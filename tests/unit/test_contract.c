@@ -145,7 +145,7 @@ START_TEST(model_without_sampling_or_logits_refuses_who_asks_for_them)
     says(diag.text, "logits");
     toy_seq_open(&t, &s, prompt, 3, NULL);
     ck_assert_int_eq(s.token, toy_next(&t, prompt, 3));
-    ck_assert_int_eq(ngd_seq_step(s.seq, -1, true, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(plain_step(s.seq, -1, true, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     toy_step(&s, prompt[3]);
     ck_assert_int_eq(s.token, toy_next(&t, prompt, 4));
     ngd_seq_close(s.seq);

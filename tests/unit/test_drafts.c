@@ -34,7 +34,7 @@ static void queue_draft(struct toy_seq *s, int32_t forced, const int32_t *draft,
     p.n_draft = n;
     p.want_logprobs = logprobs;
     p.top = 3;
-    if (ngd_seq_advance_by(s->seq, &p, toy_done, s, &diag))
+    if (ngd_seq_step(s->seq, &p, toy_done, s, &diag))
         ck_abort_msg("%s", diag.text);
 }
 
@@ -203,29 +203,29 @@ START_TEST(drafts_that_cannot_be_are_refused_and_change_nothing)
     toy_seq_open(&t, &s, prompt, N_PROMPT, NULL);
     ngd_step_params_init(&p);
     p.draft = bad, p.n_draft = 2;
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
     ck_assert_ptr_nonnull(strstr(diag.text, "draft token 1 is 24"));
     p.draft = negative, p.n_draft = 1;
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
     p.draft = good;
     for (p.n_draft = TOY_CONTEXT - N_PROMPT; p.n_draft <= TOY_CONTEXT; p.n_draft++) {
-        ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
+        ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
         ck_assert_ptr_nonnull(strstr(diag.text, "draft"));
     }
     p.n_draft = UINT32_MAX;
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
     p.n_draft = TOY_CONTEXT - N_PROMPT - 1; /* the longest */
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_OK);
     toy_wait(&s);
     toy_ok(&s);
     p.n_draft = 0;
     p.want_logprobs = true;
     p.top = NGD_LOGPROBS_MAX + 1;
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(diag.text, "at most 20"));
     p.top = 0;
     p.priority = (ngd_priority_t)9;
-    ck_assert_int_eq(ngd_seq_advance_by(s.seq, &p, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_seq_step(s.seq, &p, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     ngd_seq_close(s.seq);
     toy_close(&t);
 }
@@ -305,7 +305,7 @@ START_TEST(logprobs_of_a_generation_come_with_each_token)
     p.ignore_stop = true;
     p.want_logprobs = true;
     p.top = 2;
-    ck_assert_int_eq(ngd_seq_generate_by(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_seq_generate(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_OK);
     toy_wait(&s);
     toy_ok(&s);
     ck_assert_uint_eq(s.n_tokens, 6);
@@ -338,18 +338,18 @@ START_TEST(generation_ends_at_its_own_stop_tokens)
     p.n_stop_tokens = 1;
     while (said[first] != said[4])
         first++;
-    ck_assert_int_eq(ngd_seq_generate_by(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_seq_generate(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_OK);
     toy_wait(&s);
     toy_ok(&s);
     ck_assert_str_eq(s.finish, "stop");
     ck_assert_uint_eq(s.n_tokens, first + 1);
     p.stop_tokens = many;
     p.n_stop_tokens = NGD_STOP_TOKENS_MAX + 1;
-    ck_assert_int_eq(ngd_seq_generate_by(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(ngd_seq_generate(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(diag.text, "at most 16"));
     many[0] = TOY_VOCAB;
     p.n_stop_tokens = 1;
-    ck_assert_int_eq(ngd_seq_generate_by(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_ERR_TOKEN_RANGE);
+    ck_assert_int_eq(ngd_seq_generate(s.seq, &p, toy_on_token, toy_generated, &s, &diag), NGD_ERR_TOKEN_RANGE);
     ngd_seq_close(s.seq);
     toy_close(&t);
 }

@@ -59,10 +59,10 @@ START_TEST(shared_blocks_are_supposed_free_when_all_their_users_let_go)
     memcpy(theirs, ours, sizeof(ours));
     ngd_kv_ref(kv, theirs, 2);
     ck_assert_int_eq(ngd_kv_alloc(kv, 1, theirs + 2, NULL), NGD_OK);
-    ck_assert_uint_eq(ngd_kv_suppose(kv, ours, 3), 1);
-    ck_assert_uint_eq(ngd_kv_suppose(kv, theirs, 3), 3);
-    ck_assert_uint_eq(ngd_kv_suppose_not(kv, ours, 3), 3);
-    ck_assert_uint_eq(ngd_kv_suppose_not(kv, theirs, 3), 1);
+    ck_assert_uint_eq(ngd_kv_assume_released(kv, ours, 3), 1);
+    ck_assert_uint_eq(ngd_kv_assume_released(kv, theirs, 3), 3);
+    ck_assert_uint_eq(ngd_kv_unassume(kv, ours, 3), 3);
+    ck_assert_uint_eq(ngd_kv_unassume(kv, theirs, 3), 1);
     ck_assert_uint_eq(ngd_kv_used(kv), 4);
     ngd_kv_unref(kv, ours, 3);
     ngd_kv_unref(kv, theirs, 3);

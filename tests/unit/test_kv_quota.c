@@ -111,8 +111,8 @@ START_TEST(step_and_fork_that_would_take_more_are_refused_and_leave_the_sequence
     open_for(&q, &b, q.limited, 5);
     toy_step(&a, -1);
     ck_assert_uint_eq(counted(q.limited), 6);
-    ck_assert_int_eq(ngd_seq_step(a.seq, -1, false, toy_done, &a, &diag), NGD_ERR_QUOTA);
-    ck_assert_int_eq(ngd_seq_fork(b.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_ERR_QUOTA);
+    ck_assert_int_eq(plain_step(a.seq, -1, false, toy_done, &a, &diag), NGD_ERR_QUOTA);
+    ck_assert_int_eq(plain_fork(b.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_ERR_QUOTA);
     ck_assert_uint_eq(counted(q.limited), 6);
     toy_step(&b, -1);
     ngd_seq_close(b.seq);

@@ -118,7 +118,7 @@ START_TEST(steps_follow_the_context_to_its_end_and_not_beyond)
         ck_assert_uint_eq(s.position, n);
         ck_assert(!s.has_logits);
     }
-    ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
+    ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_CONTEXT_FULL);
     says(diag.text, "13 tokens");
     toy_generate(&s, 5, true); /* the token chosen last has not been told to a generation */
     toy_ok(&s);
@@ -147,8 +147,8 @@ START_TEST(forced_tokens_are_as_good_as_a_prompt)
     }
     ngd_seq_close(s.seq);
     toy_seq_open(&t, &s, prompt, 1, NULL);
-    ck_assert_int_eq(ngd_seq_step(s.seq, TOY_VOCAB, false, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
-    ck_assert_int_eq(ngd_seq_step(s.seq, -2, false, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
+    ck_assert_int_eq(plain_step(s.seq, TOY_VOCAB, false, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
+    ck_assert_int_eq(plain_step(s.seq, -2, false, toy_done, &s, &diag), NGD_ERR_TOKEN_RANGE);
     says(diag.text, "-2");
     toy_step(&s, prompt[1]); /* a refused step changed nothing */
     ck_assert_int_eq(s.token, toy_next(&t, prompt, 2));
@@ -169,7 +169,7 @@ START_TEST(logits_of_a_step_are_those_of_its_context)
         toy_seq_open(&t, &s[i], prompt + i, 2 + i, NULL);
     hold_begin(&h, &t, WAITING);
     for (uint32_t i = 0; i < TOY_BATCH; i++) {
-        ck_assert_int_eq(ngd_seq_step(s[i].seq, prompt[2 * i + 2], i % 2, toy_done, &s[i], NULL), NGD_OK);
+        ck_assert_int_eq(plain_step(s[i].seq, prompt[2 * i + 2], i % 2, toy_done, &s[i], NULL), NGD_OK);
     }
     hold_end(&h);
     for (uint32_t i = 0; i < TOY_BATCH; i++) {
@@ -228,8 +228,7 @@ START_TEST(generation_of_no_tokens_is_refused)
 
     toy_open(&t, 1);
     toy_seq_open(&t, &s, prompt, 2, NULL);
-    ck_assert_int_eq(ngd_seq_generate(s.seq, 0, false, toy_on_token, toy_generated, &s, &diag),
-                     NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(plain_generate(s.seq, 0, false, toy_on_token, toy_generated, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     says(diag.text, "max_tokens");
     ngd_seq_close(s.seq);
     toy_close(&t);
@@ -288,8 +287,8 @@ START_TEST(operation_on_a_busy_sequence_is_refused)
         hold_begin(&h, &t, where);
         toy_queue_step(&s, -1);
         hold_await(&h, &s, "queued");
-        ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
-        ck_assert_int_eq(ngd_seq_generate(s.seq, 3, false, toy_on_token, toy_generated, &s, &diag),
+        ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
+        ck_assert_int_eq(plain_generate(s.seq, 3, false, toy_on_token, toy_generated, &s, &diag),
                          NGD_ERR_SEQUENCE_BUSY);
         says(diag.text, "under way");
         hold_end(&h);
@@ -315,7 +314,7 @@ static void step_late(struct ngd_seq_waiter *waiter)
 
     ck_assert(!late->stepped); /* once */
     late->stepped = true;
-    late->status = ngd_seq_step(late->s->seq, 4, false, toy_done, late->s, &diag);
+    late->status = plain_step(late->s->seq, 4, false, toy_done, late->s, &diag);
     if (late->status)
         toy_answer(late->s);
 }
@@ -339,7 +338,7 @@ START_TEST(operation_after_one_that_was_cancelled_can_wait_for_its_end)
     ngd_seq_cancel(s.seq);
     ngd_seq_info(s.seq, &info);
     ck_assert_str_eq(info.state, "stopping");
-    ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
+    ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_SEQUENCE_BUSY);
     ck_assert_int_eq(ngd_seq_await(s.seq, &late.waiter), NGD_SEQ_AWAITED);
     ck_assert_int_eq(ngd_seq_await(s.seq, &second.waiter), NGD_SEQ_BUSY);
     hold_end(&h);

@@ -124,9 +124,9 @@ START_TEST(prompt_cancelled_before_its_end_leaves_only_close)
         hold_end(&h);
         toy_wait(&s);
         ck_assert_int_eq(s.status, NGD_ERR_CANCELLED);
-        ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+        ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
         says(diag.text, "close it");
-        ck_assert_int_eq(ngd_seq_generate(s.seq, 3, false, toy_on_token, toy_generated, &s, &diag),
+        ck_assert_int_eq(plain_generate(s.seq, 3, false, toy_on_token, toy_generated, &s, &diag),
                          NGD_ERR_INVALID_ARGUMENT);
         ngd_seq_close(s.seq);
         toy_close(&t);
@@ -183,7 +183,7 @@ START_TEST(sequence_closed_by_its_own_callback_is_gone)
         ngd_seq_close(s.seq); /* at some point of it */
         toy_wait(&s);
         ck_assert(s.status == NGD_ERR_CANCELLED || s.status == NGD_OK);
-        ck_assert_int_eq(ngd_seq_step(seq, -1, false, toy_done, &s, NULL), NGD_ERR_STALE_ID);
+        ck_assert_int_eq(plain_step(seq, -1, false, toy_done, &s, NULL), NGD_ERR_STALE_ID);
         ngd_seq_unref(seq);
     }
     toy_close(&t);
@@ -202,8 +202,8 @@ START_TEST(closed_sequence_that_somebody_still_holds_answers_stale)
     held = ngd_seq_ref(s.seq);
     ngd_seq_close(s.seq);
     ck_assert_uint_eq(toy_blocks_used(&t), 0);
-    ck_assert_int_eq(ngd_seq_step(held, -1, false, toy_done, &s, &diag), NGD_ERR_STALE_ID);
-    ck_assert_int_eq(ngd_seq_generate(held, 3, false, toy_on_token, toy_generated, &s, &diag), NGD_ERR_STALE_ID);
+    ck_assert_int_eq(plain_step(held, -1, false, toy_done, &s, &diag), NGD_ERR_STALE_ID);
+    ck_assert_int_eq(plain_generate(held, 3, false, toy_on_token, toy_generated, &s, &diag), NGD_ERR_STALE_ID);
     says(diag.text, "closed");
     ngd_seq_cancel(held);
     ngd_seq_unref(held);
@@ -258,7 +258,7 @@ START_TEST(scheduler_that_stops_answers_every_operation)
     for (int i = 0; i < N; i++) {
         toy_wait(&s[i]);
         ck_assert(s[i].status == NGD_OK || s[i].status == NGD_ERR_CANCELLED);
-        ck_assert_int_eq(ngd_seq_step(s[i].seq, -1, false, toy_done, &s[i], NULL), NGD_ERR_DRAINING);
+        ck_assert_int_eq(plain_step(s[i].seq, -1, false, toy_done, &s[i], NULL), NGD_ERR_DRAINING);
         ngd_seq_close(s[i].seq);
     }
     toy_close(&t);
@@ -316,7 +316,7 @@ START_TEST(prompt_that_the_device_fails_leaves_only_close)
     toy_queue_open(&t, &s, prompt, 10, NULL);
     toy_wait(&s);
     ck_assert_int_eq(s.status, NGD_ERR_DEVICE_FAULT);
-    ck_assert_int_eq(ngd_seq_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
+    ck_assert_int_eq(plain_step(s.seq, -1, false, toy_done, &s, &diag), NGD_ERR_INVALID_ARGUMENT);
     ngd_seq_close(s.seq);
     toy_step(&other, prompt[4]);
     ck_assert_int_eq(other.token, toy_next(&t, prompt, 5));

@@ -174,6 +174,128 @@ START_TEST(sequences_do_not_wait_for_the_share_of_another_one)
 }
 END_TEST
 
+/* A share that lends its turn to the sequences of others has its next turn as late as if it had run alone. */
+START_TEST(share_in_whose_turn_a_batch_runs_pays_for_it)
+{
+    enum { N = 3 };
+    struct ngd_share_params params;
+    struct ngd_share *many, *few;
+    struct toy_seq of_many[N], of_few;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    int64_t used, many_before, few_before;
+    struct hold h;
+
+    toy_open(&t, 1);
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "many", &params, &many, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "few", &params, &few, &diag), NGD_OK);
+    for (int i = 0; i < N; i++)
+        open_of(&t, &of_many[i], many);
+    open_of(&t, &of_few, few);
+    bed_settle(&t.bed);
+    ngd_share_charge(t.model->queue, &many->accounts[0], 100 * NGD_SEC, 0);
+    hold_begin(&h, &t, WAITING);
+    for (int i = 0; i < N; i++)
+        toy_queue_step(&of_many[i], -1);
+    toy_queue_step(&of_few, -1);
+    used = many->accounts[0].used + few->accounts[0].used;
+    many_before = many->accounts[0].corrected;
+    few_before = few->accounts[0].corrected;
+    hold_end(&h);
+    toy_wait(&of_few);
+    toy_ok(&of_few);
+    ck_assert_uint_eq(of_few.batch, N + 1);
+    for (int i = 0; i < N; i++) {
+        toy_wait(&of_many[i]);
+        toy_ok(&of_many[i]);
+    }
+    bed_settle(&t.bed);
+    used = many->accounts[0].used + few->accounts[0].used - used;
+    ck_assert_int_eq(many->accounts[0].corrected, many_before);
+    /* Of each member's part a fraction is lost; virtual nanoseconds are scaled by 64 over the weight. */
+    ck_assert_int_ge((few->accounts[0].corrected - few_before) * few->accounts[0].weight / 64 + 64, used);
+    for (int i = 0; i < N; i++)
+        ngd_seq_close(of_many[i].seq);
+    ngd_seq_close(of_few.seq);
+    bed_settle(&t.bed);
+    ngd_share_unref(many);
+    ngd_share_unref(few);
+    toy_close(&t);
+}
+END_TEST
+
+/* The model's item is queued already when its share is charged. */
+START_TEST(prompt_does_not_wait_for_a_share_that_was_charged_meanwhile)
+{
+    struct ngd_share_params params;
+    struct ngd_share *had_much, *had_little;
+    struct toy_seq late, opened;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    struct hold h;
+    struct ngd_seq_params p = {.prompt = prompt, .n_prompt = 3, .priority = NGD_PRIORITY_NORMAL};
+
+    toy_open(&t, 1);
+    ngd_share_params_init(&params);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "much", &params, &had_much, &diag), NGD_OK);
+    ck_assert_int_eq(ngd_share_open(t.bed.sched, "little", &params, &had_little, &diag), NGD_OK);
+    open_of(&t, &late, had_much);
+    bed_settle(&t.bed);
+    hold_begin(&h, &t, WAITING);
+    toy_queue_step(&late, -1);
+    ngd_share_charge(t.model->queue, &had_much->accounts[0], 100 * NGD_SEC, 0);
+    memset(&opened, 0, sizeof(opened));
+    gate_init(&opened.answered);
+    p.share = had_little;
+    ck_assert_int_eq(ngd_seq_open(t.model, &p, toy_done, &opened, &opened.seq, &diag), NGD_OK);
+    ck_assert_ptr_eq(t.model->item.account, &had_little->accounts[0]);
+    hold_end(&h);
+    toy_wait(&late);
+    toy_wait(&opened);
+    toy_ok(&late);
+    toy_ok(&opened);
+    ngd_seq_close(late.seq);
+    ngd_seq_close(opened.seq);
+    bed_settle(&t.bed);
+    ngd_share_unref(had_much);
+    ngd_share_unref(had_little);
+    toy_close(&t);
+}
+END_TEST
+
+/* The class of the item is that of the most urgent sequence, not of the one whose turn in the batch is next. */
+START_TEST(less_urgent_sequence_does_not_make_the_others_wait_in_its_class)
+{
+    struct toy_seq low, normal;
+    struct ngd_step_params p;
+    struct ngd_diag diag = {0};
+    static struct toy t;
+    struct hold h;
+
+    toy_open(&t, 1);
+    toy_seq_open(&t, &low, prompt, 2, NULL);
+    toy_seq_open(&t, &normal, prompt, 3, NULL);
+    bed_settle(&t.bed);
+    hold_begin(&h, &t, WAITING);
+    ngd_step_params_init(&p);
+    p.priority = NGD_PRIORITY_LOW;
+    ck_assert_int_eq(ngd_seq_step(low.seq, &p, toy_done, &low, &diag), NGD_OK);
+    ck_assert_int_eq(t.model->item.priority, NGD_PRIORITY_LOW);
+    nanosleep(&(struct timespec){.tv_nsec = 2 * NGD_PRIORITY_AGE_STEP}, NULL);
+    toy_queue_step(&normal, -1); /* its turn in the batch is after the other one's, which has aged */
+    ck_assert_int_eq(t.model->item.priority, NGD_PRIORITY_NORMAL);
+    hold_end(&h);
+    toy_wait(&low);
+    toy_wait(&normal);
+    toy_ok(&low);
+    toy_ok(&normal);
+    ngd_seq_close(low.seq);
+    ngd_seq_close(normal.seq);
+    toy_close(&t);
+}
+END_TEST
+
 static void no_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 {
     (void)item;
@@ -324,5 +446,7 @@ END_TEST
 UNIT_MAIN("scheduler/model_together", greedy_tokens_together_equal_those_alone, drawn_tokens_together_equal_those_alone,
           tokens_with_three_workers_equal_those_alone, generations_together_equal_steps_alone,
           sequences_do_not_wait_for_the_share_of_another_one,
-          sequences_do_not_wait_for_what_the_share_of_another_one_has_queued, seed_decides_what_is_drawn,
+          sequences_do_not_wait_for_what_the_share_of_another_one_has_queued,
+          share_in_whose_turn_a_batch_runs_pays_for_it, prompt_does_not_wait_for_a_share_that_was_charged_meanwhile,
+          less_urgent_sequence_does_not_make_the_others_wait_in_its_class, seed_decides_what_is_drawn,
           clients_that_open_generate_cancel_and_close_at_once_get_what_they_should)

@@ -141,7 +141,7 @@ START_TEST(a_preempted_sequence_can_be_forked_and_closed)
     toy_seq_open(&t, &b, theirs, 10, NULL);
     memset(&child, 0, sizeof(child));
     gate_init(&child.answered);
-    ck_assert_int_eq(ngd_seq_fork(a.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
+    ck_assert_int_eq(plain_fork(a.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
     toy_wait(&child);
     toy_ok(&child);
     ck_assert_int_eq(child.token, toy_next(&t, ours, 9));
@@ -328,7 +328,7 @@ START_TEST(fork_takes_no_blocks_from_others_but_waits_for_its_turn)
     toy_queue_step(&waits, -1);
     memset(&child, 0, sizeof(child));
     gate_init(&child.answered);
-    ck_assert_int_eq(ngd_seq_fork(parent.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
+    ck_assert_int_eq(plain_fork(parent.seq, &greedy, false, toy_done, &child, &child.seq, &diag), NGD_OK);
     ngd_seq_info(waits.seq, &info);
     ck_assert_uint_eq(info.blocks, 2);
     ck_assert_uint_eq(stats_of(&t).preemptions, 0);
@@ -466,7 +466,7 @@ static void ask_step(struct crowd *c, struct member *m)
     ngd_step_params_init(&params);
     params.priority = draw_priority(c);
     m->n++;
-    if (ngd_seq_advance_by(m->s.seq, &params, toy_done, &m->s, &diag))
+    if (ngd_seq_step(m->s.seq, &params, toy_done, &m->s, &diag))
         ck_abort_msg("%s", diag.text);
 }
 
@@ -481,7 +481,7 @@ static void ask_generate(struct crowd *c, struct member *m)
     params.ignore_stop = true;
     params.max_tokens = 1 + draw(&c->state) % (TOY_CONTEXT - m->n);
     m->s.n_tokens = 0;
-    if (ngd_seq_generate_by(m->s.seq, &params, toy_on_token, toy_generated, &m->s, &diag))
+    if (ngd_seq_generate(m->s.seq, &params, toy_on_token, toy_generated, &m->s, &diag))
         ck_abort_msg("%s", diag.text);
 }
 
@@ -502,7 +502,7 @@ static void ask_fork(struct member *m)
     struct ngd_seq *parent = m->s.seq;
     struct ngd_diag diag = {0};
 
-    if (ngd_seq_fork(parent, &greedy, false, toy_done, &m->s, &m->s.seq, &diag))
+    if (plain_fork(parent, &greedy, false, toy_done, &m->s, &m->s.seq, &diag))
         ck_abort_msg("%s", diag.text);
     ngd_seq_close(parent);
 }

@@ -167,7 +167,7 @@ static ngd_status_t try_fork(struct toy_seq *parent, struct toy_seq *child, cons
 
     memset(child, 0, sizeof(*child));
     gate_init(&child->answered);
-    return ngd_seq_fork(parent->seq, sampling ? sampling : &greedy, false, toy_done, child, &child->seq, diag);
+    return plain_fork(parent->seq, sampling ? sampling : &greedy, false, toy_done, child, &child->seq, diag);
 }
 
 static void fork_seq(struct toy_seq *parent, struct toy_seq *child, const struct ngd_sampling *sampling)

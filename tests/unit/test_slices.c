@@ -59,7 +59,7 @@ static void run_together(struct toy *t, struct watched *w, struct toy_seq *other
     slice_thin(t);
     w->model = t->model;
     gate_init(&w->gate);
-    if (ngd_seq_generate(w->s.seq, 9, true, on_token, done, w, &diag))
+    if (plain_generate(w->s.seq, 9, true, on_token, done, w, &diag))
         ck_abort_msg("%s", diag.text);
     gate_await(&w->gate, 1);
     toy_queue_open(t, other, prompt, n_other, NULL);

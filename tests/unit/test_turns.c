@@ -40,7 +40,7 @@ static void step_with(struct turn *turn, ngd_priority_t priority)
 
     ngd_step_params_init(&p);
     p.priority = priority;
-    if (ngd_seq_advance_by(turn->s.seq, &p, done, turn, &diag))
+    if (ngd_seq_step(turn->s.seq, &p, done, turn, &diag))
         ck_abort_msg("%s", diag.text);
 }
 

@@ -10,6 +10,7 @@
  */
 #include "tests/unit/sched_util.h"
 #include "scheduler/model/model_int.h"
+#include "tests/unit/plain_seq.h"
 
 enum {
     TOY_VOCAB = 24,
@@ -408,7 +409,7 @@ static inline void toy_queue_step(struct toy_seq *s, int32_t forced)
 {
     struct ngd_diag diag = {0};
 
-    if (ngd_seq_step(s->seq, forced, false, toy_done, s, &diag))
+    if (plain_step(s->seq, forced, false, toy_done, s, &diag))
         ck_abort_msg("%s", diag.text);
 }
 
@@ -424,7 +425,7 @@ static inline void toy_queue_generate(struct toy_seq *s, uint32_t max, bool igno
     struct ngd_diag diag = {0};
 
     s->n_tokens = 0;
-    if (ngd_seq_generate(s->seq, max, ignore_stop, toy_on_token, toy_generated, s, &diag))
+    if (plain_generate(s->seq, max, ignore_stop, toy_on_token, toy_generated, s, &diag))
         ck_abort_msg("%s", diag.text);
 }
 

@@ -124,7 +124,7 @@ static void talk_step(struct talk *t)
     ngd_status_t status;
 
     t->context[t->n++] = forced >= 0 ? forced : t->next;
-    status = ngd_seq_step(t->seq, forced, false, stepped, t, &diag);
+    status = plain_step(t->seq, forced, false, stepped, t, &diag);
     if (!status)
         return;
     sim_check(status == NGD_ERR_DRAINING || is_allowed_of(t, status) || status == NGD_ERR_RESOURCE_EXHAUSTED,

@@ -159,7 +159,7 @@ static void world_open(void)
 
 static void check_account(struct ngd_account *account, const char *name)
 {
-    sim_check(account->cap.queued == 0 && account->cap.n_held == 0 && !account->cap.let_go,
+    sim_check(account->cap.queued == 0 && account->cap.n_held == 0 && !account->cap.released,
               "%s has %" PRId64 " ns queued, or something held", name, account->cap.queued);
     for (int p = 0; p < NGD_PRIORITIES; p++)
         sim_check(account->classes[p].cost == 0, "%s has %" PRId64 " ns in class %d", name, account->classes[p].cost,
