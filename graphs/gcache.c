@@ -482,7 +482,7 @@ void ngd_gcache_params_init(struct ngd_gcache_params *params)
     *params = (struct ngd_gcache_params){.limit = DEFAULT_LIMIT, .policy = NGD_GCACHE_EVICT, .retry_after = NGD_SEC};
 }
 
-ngd_status_t ngd_gcache_create(const struct ngd_gcache_params *params, struct ngd_gcache **cache_p)
+ngd_status_t ngd_gcache_create(const struct ngd_gcache_params *params, struct ngd_gcache **cache_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_gcache *cache;
     struct record **buckets;
