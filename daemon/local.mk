@@ -16,6 +16,7 @@ libngddaemon_la_SOURCES = \
 	daemon/answer_pool.h \
 	daemon/answers.c \
 	daemon/answers.h \
+	daemon/client_stream.h \
 	daemon/daemon.h \
 	daemon/device_list.c \
 	daemon/device_list.h \
@@ -63,7 +64,6 @@ libngddaemon_la_SOURCES = \
 	daemon/session.h \
 	daemon/sockets.c \
 	daemon/sockets.h \
-	daemon/stream.h \
 	daemon/wire.c \
 	daemon/wire.h
 libngdfront_la_SOURCES = \

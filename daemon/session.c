@@ -21,7 +21,7 @@
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/models.h"
-#include "daemon/stream.h"
+#include "daemon/client_stream.h"
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/run/sched.h"
 #include "scheduler/run/share.h"
@@ -60,11 +60,11 @@ struct ngd_session {
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
-    struct ngd_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
-    bool greeted NGD_GUARDED_BY(lock);               /* the stream's first message is on its way */
-    bool told NGD_GUARDED_BY(lock);                  /* the stream, that the daemon drains */
-    struct ngd_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
-    struct ngd_list streams NGD_GUARDED_BY(lock);    /* open streams */
+    struct ngd_client_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
+    bool greeted NGD_GUARDED_BY(lock);                      /* the stream's first message is on its way */
+    bool told NGD_GUARDED_BY(lock);                         /* the stream, that the daemon drains */
+    struct ngd_client_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
+    struct ngd_list streams NGD_GUARDED_BY(lock);           /* open streams */
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
     uint32_t counts[NGD_OBJECT_KINDS] NGD_GUARDED_BY(lock);
     uint64_t bytes NGD_GUARDED_BY(lock);
@@ -166,7 +166,7 @@ static void drop_object(struct ngd_object *object)
     ngd_object_unref(object);
 }
 
-static void end_stream(const struct ngd_session *s, struct ngd_stream *stream)
+static void end_stream(const struct ngd_session *s, struct ngd_client_stream *stream)
 {
     if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
         stream->ops->end(stream, NGD_ERR_SESSION_GONE, "the session has ended");
@@ -179,17 +179,17 @@ static void end_streams(struct ngd_session *s)
 {
     for (;;) {
         struct ngd_list *first;
-        struct ngd_stream *stream = NULL;
+        struct ngd_client_stream *stream = NULL;
 
         ngd_mutex_lock(&s->lock);
         first = ngd_list_pop_front(&s->streams);
         if (first)
-            stream = ngd_stream_ref(ngd_container_of(first, struct ngd_stream, link));
+            stream = ngd_client_stream_ref(ngd_container_of(first, struct ngd_client_stream, link));
         ngd_mutex_unlock(&s->lock);
         if (!stream)
             return;
         end_stream(s, stream);
-        ngd_stream_unref(stream);
+        ngd_client_stream_unref(stream);
     }
 }
 
@@ -202,7 +202,7 @@ static void settle(struct ngd_sched *sched)
 /* The client that closed the session hears of its end now, so that it finds free what it had. */
 static void finish_closing(struct ngd_session *s)
 {
-    struct ngd_stream *stream;
+    struct ngd_client_stream *stream;
 
     ngd_mutex_lock(&s->lock);
     stream = s->closing;
@@ -210,7 +210,7 @@ static void finish_closing(struct ngd_session *s)
     ngd_mutex_unlock(&s->lock);
     if (stream)
         stream->ops->finish(stream);
-    ngd_stream_unref(stream);
+    ngd_client_stream_unref(stream);
 }
 
 static void reap(struct ngd_job *job)
@@ -256,7 +256,7 @@ static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
 static void finish_end(struct ngd_session *s)
 {
     struct ngd_sessions *all = s->sessions;
-    struct ngd_stream *stream;
+    struct ngd_client_stream *stream;
 
     if (NGD_FAULT(END_LATE))
         nanosleep(&(struct timespec){.tv_nsec = 500 * NGD_MSEC}, NULL);
@@ -266,7 +266,7 @@ static void finish_end(struct ngd_session *s)
     ngd_mutex_unlock(&s->lock);
     if (stream)
         end_stream(s, stream);
-    ngd_stream_unref(stream);
+    ngd_client_stream_unref(stream);
     ngd_mutex_lock(&all->lock);
     ngd_list_remove(&s->link);
     all->n--;
@@ -277,7 +277,7 @@ static void finish_end(struct ngd_session *s)
     ngd_jobs_add_for(all->daemon->reaper, &s->job, s->identity->key);
 }
 
-bool ngd_session_left(struct ngd_session *s, struct ngd_stream *stream, bool broken)
+bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, bool broken)
 {
     bool end, mine = false;
 
@@ -288,7 +288,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_stream *stream, bool bro
     }
     s->stream = NULL;
     if (!broken)
-        s->closing = ngd_stream_ref(stream);
+        s->closing = ngd_client_stream_ref(stream);
     end = !broken || s->grace == 0;
     if (end) {
         mine = claim_end(s);
@@ -297,7 +297,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_stream *stream, bool bro
         s->broken_at = ngd_now();
     }
     ngd_mutex_unlock(&s->lock);
-    ngd_stream_unref(stream);
+    ngd_client_stream_unref(stream);
     if (broken)
         ngd_metric_add(NGD_M_SESSIONS_LOST, 1);
     if (mine)
@@ -415,7 +415,7 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session
     snprintf(s->client_name, sizeof(s->client_name), "%s", client_name);
     s->grace = (ngd_nsec_t)grace_ms * NGD_MSEC;
     ngd_mutex_lock(&s->lock);
-    s->stream = ngd_stream_ref(client->stream);
+    s->stream = ngd_client_stream_ref(client->stream);
     ngd_mutex_unlock(&s->lock);
     ngd_mutex_lock(&all->lock);
     s->serial = ++all->serials;
@@ -433,7 +433,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
                                 struct ngd_diag *diag)
 {
     struct ngd_session *s;
-    struct ngd_stream *old = NULL;
+    struct ngd_client_stream *old = NULL;
     /* An empty field of protobuf-c is NULL, and still a token: a wrong one. */
     ngd_status_t status =
         ngd_sessions_find(all, id, client->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
@@ -445,14 +445,14 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
         status = NGD_ERR_SESSION_GONE;
     } else {
         old = s->stream;
-        s->stream = ngd_stream_ref(client->stream);
+        s->stream = ngd_client_stream_ref(client->stream);
         s->greeted = s->told = false;
         s->state = OPEN;
     }
     ngd_mutex_unlock(&s->lock);
     if (old) { /* its connection is dead, or the client wants it so */
         old->ops->end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
-        ngd_stream_unref(old);
+        ngd_client_stream_unref(old);
     }
     if (status != NGD_OK) {
         ngd_session_unref(s);
@@ -615,7 +615,7 @@ static void announce(void *ctx, struct ngd_session *s)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__Draining draining = NPUGRAPH__V1__DRAINING__INIT;
-    struct ngd_stream *stream = NULL;
+    struct ngd_client_stream *stream = NULL;
 
     (void)ctx;
     draining.grace_ms = (uint32_t)atomic_load(&s->sessions->drain_grace_ms);
@@ -623,14 +623,14 @@ static void announce(void *ctx, struct ngd_session *s)
     event.draining = &draining;
     ngd_mutex_lock(&s->lock);
     if (s->stream && s->greeted && !s->told) {
-        stream = ngd_stream_ref(s->stream);
+        stream = ngd_client_stream_ref(s->stream);
         s->told = true;
     }
     ngd_mutex_unlock(&s->lock);
     if (stream && stream->ops->send(stream, &event.base) != NGD_OK) /* its end is an announcement too */
         stream->ops->end(stream, NGD_ERR_NO_MEMORY,
                          "the drain could not be announced; resume the session to hear of it");
-    ngd_stream_unref(stream);
+    ngd_client_stream_unref(stream);
 }
 
 void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
@@ -651,7 +651,7 @@ void ngd_session_greeted(struct ngd_session *s)
 /* ---- streams --------------------------------------------------------------------------------------------------------
  */
 
-void ngd_session_attach(struct ngd_session *s, struct ngd_stream *stream)
+void ngd_session_attach(struct ngd_session *s, struct ngd_client_stream *stream)
 {
     bool ended;
 
@@ -664,7 +664,7 @@ void ngd_session_attach(struct ngd_session *s, struct ngd_stream *stream)
         end_stream(s, stream);
 }
 
-void ngd_session_detach(struct ngd_session *s, struct ngd_stream *stream)
+void ngd_session_detach(struct ngd_session *s, struct ngd_client_stream *stream)
 {
     ngd_mutex_lock(&s->lock);
     ngd_list_remove(&stream->link);

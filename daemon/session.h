@@ -19,7 +19,7 @@ struct ngd_daemon;
 struct ngd_identity;
 struct ngd_session;
 struct ngd_sessions;
-struct ngd_stream;
+struct ngd_client_stream;
 
 #define NGD_SESSION_TOKEN_BYTES  16
 #define NGD_SESSION_NAME_MAX     64
@@ -36,7 +36,7 @@ void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_m
 
 /* Who opens or resumes a session, and over which stream. Borrowed. */
 struct ngd_session_client {
-    struct ngd_stream *stream;
+    struct ngd_client_stream *stream;
     struct ngd_identity *identity;
     const char *peer; /* its address */
 };
@@ -52,7 +52,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, const struct ngd_
 void ngd_session_greeted(struct ngd_session *session);
 /* The stream is over. broken: the grace period begins; otherwise the session ends, and the stream is finished when
  * what the session held is free. False: it will not be, since the session has ended already or has another stream. */
-bool ngd_session_left(struct ngd_session *session, struct ngd_stream *stream, bool broken);
+bool ngd_session_left(struct ngd_session *session, struct ngd_client_stream *stream, bool broken);
 
 /*
  * The session that a call's metadata names; a reference. token: NULL if the metadata has none. SESSION_GONE;
@@ -73,8 +73,8 @@ struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
 
 /* Streams that end with the session. */
-void ngd_session_attach(struct ngd_session *session, struct ngd_stream *stream);
-void ngd_session_detach(struct ngd_session *session, struct ngd_stream *stream);
+void ngd_session_attach(struct ngd_session *session, struct ngd_client_stream *stream);
+void ngd_session_detach(struct ngd_session *session, struct ngd_client_stream *stream);
 
 /* ---- objects ---- */
 

@@ -36,7 +36,7 @@
 
 static void on_close(struct rpc_call *call, bool ok);
 static void on_status(struct rpc_call *call, bool ok);
-static const struct ngd_stream_ops stream_ops;
+static const struct ngd_client_stream_ops stream_ops;
 
 static void init(struct rpc_call *call, struct rpc_calls *calls)
 {
@@ -519,35 +519,35 @@ void rpc_call_open(struct rpc_call *call, ngd_status_t status, const struct ngd_
 
 /* ---- as a session's stream ----------------------------------------------------------------------------- */
 
-static struct ngd_call *of_stream(struct ngd_stream *stream)
+static struct ngd_call *of_stream(struct ngd_client_stream *stream)
 {
     return ngd_container_of(stream, struct ngd_call, stream);
 }
 
-static void stream_ref(struct ngd_stream *stream)
+static void stream_ref(struct ngd_client_stream *stream)
 {
     ngd_call_ref(of_stream(stream));
 }
 
-static void stream_unref(struct ngd_stream *stream)
+static void stream_unref(struct ngd_client_stream *stream)
 {
     ngd_call_unref(of_stream(stream));
 }
 
-static ngd_status_t stream_send(struct ngd_stream *stream, const ProtobufCMessage *msg)
+static ngd_status_t stream_send(struct ngd_client_stream *stream, const ProtobufCMessage *msg)
 {
     return ngd_call_send(of_stream(stream), msg);
 }
 
-static void stream_finish(struct ngd_stream *stream)
+static void stream_finish(struct ngd_client_stream *stream)
 {
     ngd_call_finish(of_stream(stream));
 }
 
-static void stream_end(struct ngd_stream *stream, ngd_status_t status, const char *text)
+static void stream_end(struct ngd_client_stream *stream, ngd_status_t status, const char *text)
 {
     ngd_call_end(of_stream(stream), status, text);
 }
 
-static const struct ngd_stream_ops stream_ops = {
+static const struct ngd_client_stream_ops stream_ops = {
     .ref = stream_ref, .unref = stream_unref, .send = stream_send, .finish = stream_finish, .end = stream_end};

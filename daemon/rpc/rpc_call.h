@@ -26,7 +26,7 @@
 #include "base/mem.h"
 #include "base/status.h"
 #include "daemon/answers.h"
-#include "daemon/stream.h"
+#include "daemon/client_stream.h"
 #include <protobuf-c/protobuf-c.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -57,9 +57,9 @@ struct ngd_call {
     _Atomic bool cancelled; /* the client gave up */
     char request_id[NGD_REQUEST_ID_MAX + 1];
     char peer[128];
-    void *state;                /* the handler's; usually in `life` */
-    struct ngd_stream stream;   /* to its session, when it is one of its streams */
-    struct ngd_call_wrap *wrap; /* NULL: none; set before the handler has the call */
+    void *state;                     /* the handler's; usually in `life` */
+    struct ngd_client_stream stream; /* to its session, when it is one of its streams */
+    struct ngd_call_wrap *wrap;      /* NULL: none; set before the handler has the call */
 };
 
 /* A message as it came, for methods without a request descriptor: in pieces, and in one piece except for CLIENT_STREAM.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_DAEMON_STREAM_H
-#define NGD_DAEMON_STREAM_H
+#ifndef NGD_DAEMON_CLIENT_STREAM_H
+#define NGD_DAEMON_CLIENT_STREAM_H
 
 /*
  * A client's open stream, as sessions see it: they keep it, send on it and end it, and need not know calls.
@@ -11,32 +11,32 @@
 #include "base/status.h"
 #include <protobuf-c/protobuf-c.h>
 
-struct ngd_stream;
+struct ngd_client_stream;
 
 /* All required, and called with no lock held, except ref. */
-struct ngd_stream_ops {
-    void (*ref)(struct ngd_stream *stream);
-    void (*unref)(struct ngd_stream *stream);
+struct ngd_client_stream_ops {
+    void (*ref)(struct ngd_client_stream *stream);
+    void (*unref)(struct ngd_client_stream *stream);
     /* Queues a message; not OK: it is lost, and the stream should end with that status. */
-    ngd_status_t (*send)(struct ngd_stream *stream, const ProtobufCMessage *msg);
+    ngd_status_t (*send)(struct ngd_client_stream *stream, const ProtobufCMessage *msg);
     /* Status OK after what is queued. */
-    void (*finish)(struct ngd_stream *stream);
+    void (*finish)(struct ngd_client_stream *stream);
     /* An orderly end with this status as soon as nothing is being answered. */
-    void (*end)(struct ngd_stream *stream, ngd_status_t status, const char *text);
+    void (*end)(struct ngd_client_stream *stream, ngd_status_t status, const char *text);
 };
 
-struct ngd_stream {
-    const struct ngd_stream_ops *ops;
+struct ngd_client_stream {
+    const struct ngd_client_stream_ops *ops;
     struct ngd_list link; /* of the session that the stream is attached to */
 };
 
-static inline struct ngd_stream *ngd_stream_ref(struct ngd_stream *stream)
+static inline struct ngd_client_stream *ngd_client_stream_ref(struct ngd_client_stream *stream)
 {
     stream->ops->ref(stream);
     return stream;
 }
 
-static inline void ngd_stream_unref(struct ngd_stream *stream) /* NULL is fine */
+static inline void ngd_client_stream_unref(struct ngd_client_stream *stream) /* NULL is fine */
 {
     if (stream)
         stream->ops->unref(stream);
