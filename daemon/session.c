@@ -45,7 +45,7 @@ struct ngd_session {
     struct ngd_share *share;
     struct ngd_usage *usage;
     struct ngd_order *orders[NGD_SESSION_STREAMS];
-    struct ngd_events *events;
+    struct ngd_session_events *events;
     struct ngd_answers *answers;
     uint64_t id;
     uint8_t token[NGD_SESSION_TOKEN_BYTES];
@@ -101,7 +101,7 @@ static void session_free(struct ngd_session *s) NGD_NO_THREAD_SAFETY
     ngd_handle_table_destroy(s->objects);
     for (int i = 0; i < NGD_SESSION_STREAMS; i++)
         ngd_order_destroy(s->orders[i]);
-    ngd_events_destroy(s->events);
+    ngd_session_events_destroy(s->events);
     ngd_share_unref(s->share);
     ngd_usage_unref(s->usage);
     ngd_identity_unref(s->identity);
@@ -133,7 +133,7 @@ struct ngd_order *ngd_session_order(struct ngd_session *s, uint32_t stream)
     return s->orders[stream];
 }
 
-struct ngd_events *ngd_session_events(struct ngd_session *s)
+struct ngd_session_events *ngd_session_events(struct ngd_session *s)
 {
     return s->events;
 }
@@ -337,7 +337,7 @@ void ngd_sessions_expire(struct ngd_sessions *all)
 
 static ngd_status_t open_streams(struct ngd_session *s)
 {
-    ngd_status_t status = ngd_events_create(&s->events);
+    ngd_status_t status = ngd_session_events_create(&s->events);
 
     for (int i = 0; i < NGD_SESSION_STREAMS && status == NGD_OK; i++)
         status = ngd_order_create(&s->orders[i]);

@@ -67,7 +67,7 @@ const struct ngd_identity *ngd_session_identity(const struct ngd_session *sessio
 const uint8_t *ngd_session_token(const struct ngd_session *session);                /* secret: never logged or listed */
 #define NGD_SESSION_STREAMS 16
 struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of its replays there */
-struct ngd_events *ngd_session_events(struct ngd_session *session);                /* between them */
+struct ngd_session_events *ngd_session_events(struct ngd_session *session);        /* between them */
 struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
 struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
 struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */

@@ -142,9 +142,9 @@ static bool read_fields(const uint8_t *data, size_t n, struct ngd_replay_message
         else if (f.type == NGD_WIRE_VARINT && f.number == Q_STREAM)
             m->stream = f.value;
         else if (f.type == NGD_WIRE_BYTES && f.number == Q_WAIT_EVENT)
-            m->wait_event = (struct ngd_event_name){(const char *)f.data, f.n};
+            m->wait_event = (struct ngd_session_event_name){(const char *)f.data, f.n};
         else if (f.type == NGD_WIRE_BYTES && f.number == Q_RECORD_EVENT)
-            m->record_event = (struct ngd_event_name){(const char *)f.data, f.n};
+            m->record_event = (struct ngd_session_event_name){(const char *)f.data, f.n};
     }
     for (uint32_t i = 0; ok && i < m->n_outputs; i++)
         m->outputs[i] = outputs[i] < 0 || outputs[i] > UINT32_MAX ? UINT32_MAX : (uint32_t)outputs[i];

@@ -12,7 +12,7 @@
 struct ngd_replay_message {
     uint64_t graph, tag, generation, priority, stream;
     bool eager, timing;
-    struct ngd_event_name wait_event, record_event;
+    struct ngd_session_event_name wait_event, record_event;
     uint32_t n_symbols, n_inputs, n_hosts, n_outputs, n_types;
     int64_t *symbols;
     struct ngd_span *inputs;

@@ -79,7 +79,7 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
 {
     ngd_merge_ended(&req->item);
     release_executable(req);
-    ngd_event_leave(req, status, ready);
+    ngd_session_event_leave(req, status, ready);
     if (atomic_load_explicit(&req->state, memory_order_relaxed) != NGD_REQUEST_RUNNING) {
         stop_waiting(req);
         note_unrun(req, status, false);
@@ -250,7 +250,7 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
     if (atomic_load(&req->cancelled))
         return cancelled(diag);
     if (req->waits)
-        status = ngd_event_await(req, &parked, diag);
+        status = ngd_session_event_await(req, &parked, diag);
     if (status || parked)
         return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
     if (!req->entry && !req->eager)
@@ -499,7 +499,7 @@ static ngd_status_t reject(ngd_status_t status, struct ngd_request *req, const s
     struct ngd_list ready;
 
     ngd_list_init(&ready);
-    ngd_event_leave(req, status, &ready);
+    ngd_session_event_leave(req, status, &ready);
     settle(&ready);
     ngd_program_refused(req->binding->prog, status, diag, req->launch.tag);
     release_executable(req);
@@ -524,7 +524,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     req->watched = false;
     status = check(req, diag);
     if (status == NGD_OK && (req->wait_event.n || req->record_event.n))
-        status = ngd_event_enter(req, diag);
+        status = ngd_session_event_enter(req, diag);
     if (status == NGD_OK)
         status = go(req, diag);
     if (status == NGD_OK)
@@ -555,7 +555,7 @@ static bool withdraw(struct ngd_request *req, ngd_status_t status, const struct 
         ngd_sched_leave(sched);
         return true;
     }
-    if (!ngd_event_unpark(req) && !ngd_request_unpark(req) && !ngd_queue_remove(queue, &req->item))
+    if (!ngd_session_event_unpark(req) && !ngd_request_unpark(req) && !ngd_queue_remove(queue, &req->item))
         return false;
     ngd_request_finish(req, status, diag);
     return true;

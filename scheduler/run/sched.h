@@ -79,7 +79,7 @@ typedef enum ngd_request_state {
 } ngd_request_state_t;
 
 /* Need not be terminated; n = 0: none. */
-struct ngd_event_name {
+struct ngd_session_event_name {
     const char *p;
     size_t n;
 };
@@ -97,8 +97,8 @@ struct ngd_request {
     uint32_t n_types;
     uint64_t generation; /* of the binding; 0 = unsaid */
     /* Events of the session (session_events.h), borrowed until submitted, with the names. */
-    struct ngd_events *events;
-    struct ngd_event_name wait_event, record_event;
+    struct ngd_session_events *events;
+    struct ngd_session_event_name wait_event, record_event;
     ngd_nsec_t deadline; /* NGD_NSEC_NEVER */
     void (*done)(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag);
     void *user;
@@ -108,7 +108,7 @@ struct ngd_request {
     struct ngd_list order_link; /* ORDERED; under the order's lock */
     struct ngd_list event_link; /* WAITING_EVENT; under the events' lock */
     struct ngd_list ready_link; /* of the thread that moves what an event let go */
-    struct ngd_event *waits, *records;
+    struct ngd_session_event *waits, *records;
     bool in_events;
     struct ngd_list park_link; /* WAITING_CAPTURE; under the capture queue's lock */
     struct ngd_heap_node expiry_node;

@@ -127,13 +127,13 @@ void *ngd_worker_main(void *slot);
 /* ---- events ------------------------------------------------------------------------------------------- */
 
 /* At submission, for a request that names events: finds what it waits for, and makes its own record known. Whatever is
- * answered, ngd_event_leave ends it. */
-ngd_status_t ngd_event_enter(struct ngd_request *req, struct ngd_diag *diag);
+ * answered, ngd_session_event_leave ends it. */
+ngd_status_t ngd_session_event_enter(struct ngd_request *req, struct ngd_diag *diag);
 /* OK: it may go on, or, parked, it belongs to the event now. CANCELLED, EVENT_FAILED. */
-ngd_status_t ngd_event_await(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag);
-bool ngd_event_unpark(struct ngd_request *req); /* false: it did not wait for an event */
+ngd_status_t ngd_session_event_await(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag);
+bool ngd_session_event_unpark(struct ngd_request *req); /* false: it did not wait for an event */
 /* The request has ended so: its record comes, or fails. Those that waited for it are added to `ready` (ready_link). */
-void ngd_event_leave(struct ngd_request *req, ngd_status_t status, struct ngd_list *ready);
+void ngd_session_event_leave(struct ngd_request *req, ngd_status_t status, struct ngd_list *ready);
 
 /* ---- shares ------------------------------------------------------------------------------------------- */
 

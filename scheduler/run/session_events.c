@@ -14,25 +14,25 @@
 
 enum event_state { EVENT_PENDING, EVENT_DONE, EVENT_FAILED };
 
-struct ngd_event {
-    char name[NGD_EVENT_NAME_MAX + 1];
+struct ngd_session_event {
+    char name[NGD_SESSION_EVENT_NAME_MAX + 1];
     uint32_t refs;
     enum event_state state;
     ngd_status_t status; /* FAILED: of the request */
     struct ngd_list waiters;
 };
 
-struct ngd_events {
+struct ngd_session_events {
     struct ngd_mutex lock; /* rank EVENTS */
     uint32_t refs NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
-    struct ngd_event *latest[NGD_EVENTS_MAX] NGD_GUARDED_BY(lock);
+    struct ngd_session_event *latest[NGD_SESSION_EVENTS_MAX] NGD_GUARDED_BY(lock);
 };
 
 /* Nobody else has it yet. */
-ngd_status_t ngd_events_create(struct ngd_events **events_p) NGD_NO_THREAD_SAFETY
+ngd_status_t ngd_session_events_create(struct ngd_session_events **events_p) NGD_NO_THREAD_SAFETY
 {
-    struct ngd_events *events = NGD_NEW(struct ngd_events);
+    struct ngd_session_events *events = NGD_NEW(struct ngd_session_events);
 
     if (!events)
         return NGD_ERR_NO_MEMORY;
@@ -42,14 +42,14 @@ ngd_status_t ngd_events_create(struct ngd_events **events_p) NGD_NO_THREAD_SAFET
     return NGD_OK;
 }
 
-static void event_unref(struct ngd_event *event)
+static void event_unref(struct ngd_session_event *event)
 {
     if (event && --event->refs == 0)
         ngd_free(event);
 }
 
 /* Gives up one reference; the last one frees all. */
-static void leave(struct ngd_events *events)
+static void leave(struct ngd_session_events *events)
 {
     bool last;
 
@@ -64,14 +64,15 @@ static void leave(struct ngd_events *events)
     ngd_free(events);
 }
 
-void ngd_events_destroy(struct ngd_events *events)
+void ngd_session_events_destroy(struct ngd_session_events *events)
 {
     if (events)
         leave(events);
 }
 
 /* The place of the latest record of that name; n: there is none. */
-static uint32_t find(const struct ngd_events *events, const struct ngd_event_name *name) NGD_REQUIRES(events->lock)
+static uint32_t find(const struct ngd_session_events *events, const struct ngd_session_event_name *name)
+    NGD_REQUIRES(events->lock)
 {
     uint32_t i = 0;
 
@@ -81,15 +82,15 @@ static uint32_t find(const struct ngd_events *events, const struct ngd_event_nam
     return i;
 }
 
-static ngd_status_t check_name(const struct ngd_event_name *name, struct ngd_diag *diag)
+static ngd_status_t check_name(const struct ngd_session_event_name *name, struct ngd_diag *diag)
 {
-    if (name->n > NGD_EVENT_NAME_MAX || (name->n && memchr(name->p, '\0', name->n)))
+    if (name->n > NGD_SESSION_EVENT_NAME_MAX || (name->n && memchr(name->p, '\0', name->n)))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an event's name has 1 to %d bytes and no zero byte",
-                            NGD_EVENT_NAME_MAX);
+                            NGD_SESSION_EVENT_NAME_MAX);
     return NGD_OK;
 }
 
-static ngd_status_t find_wait(struct ngd_events *events, struct ngd_request *req, struct ngd_diag *diag)
+static ngd_status_t find_wait(struct ngd_session_events *events, struct ngd_request *req, struct ngd_diag *diag)
     NGD_REQUIRES(events->lock)
 {
     uint32_t i = find(events, &req->wait_event);
@@ -104,16 +105,16 @@ static ngd_status_t find_wait(struct ngd_events *events, struct ngd_request *req
     return NGD_OK;
 }
 
-static ngd_status_t add_record(struct ngd_events *events, struct ngd_request *req, struct ngd_diag *diag)
+static ngd_status_t add_record(struct ngd_session_events *events, struct ngd_request *req, struct ngd_diag *diag)
     NGD_REQUIRES(events->lock)
 {
     uint32_t i = find(events, &req->record_event);
-    struct ngd_event *event;
+    struct ngd_session_event *event;
 
-    if (i == NGD_EVENTS_MAX)
+    if (i == NGD_SESSION_EVENTS_MAX)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "the session has %d events: use one of their names again",
-                            NGD_EVENTS_MAX);
-    event = NGD_NEW(struct ngd_event);
+                            NGD_SESSION_EVENTS_MAX);
+    event = NGD_NEW(struct ngd_session_event);
     if (!event)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no memory for an event");
     memcpy(event->name, req->record_event.p, req->record_event.n);
@@ -127,9 +128,9 @@ static ngd_status_t add_record(struct ngd_events *events, struct ngd_request *re
     return NGD_OK;
 }
 
-ngd_status_t ngd_event_enter(struct ngd_request *req, struct ngd_diag *diag)
+ngd_status_t ngd_session_event_enter(struct ngd_request *req, struct ngd_diag *diag)
 {
-    struct ngd_events *events = req->events;
+    struct ngd_session_events *events = req->events;
     ngd_status_t status = check_name(&req->wait_event, diag);
 
     if (status == NGD_OK)
@@ -147,10 +148,10 @@ ngd_status_t ngd_event_enter(struct ngd_request *req, struct ngd_diag *diag)
     return status;
 }
 
-ngd_status_t ngd_event_await(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag)
+ngd_status_t ngd_session_event_await(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag)
 {
-    struct ngd_events *events = req->events;
-    struct ngd_event *event = req->waits;
+    struct ngd_session_events *events = req->events;
+    struct ngd_session_event *event = req->waits;
     ngd_status_t status = NGD_OK;
 
     ngd_mutex_lock(&events->lock);
@@ -173,7 +174,7 @@ ngd_status_t ngd_event_await(struct ngd_request *req, bool *parked_p, struct ngd
     return status;
 }
 
-bool ngd_event_unpark(struct ngd_request *req)
+bool ngd_session_event_unpark(struct ngd_request *req)
 {
     bool waited;
 
@@ -187,7 +188,7 @@ bool ngd_event_unpark(struct ngd_request *req)
 }
 
 /* Those that waited are between two places now, and nobody's but the caller's. */
-static void let_go(struct ngd_event *event, struct ngd_list *ready)
+static void let_go(struct ngd_session_event *event, struct ngd_list *ready)
 {
     struct ngd_list *l;
 
@@ -199,9 +200,9 @@ static void let_go(struct ngd_event *event, struct ngd_list *ready)
     }
 }
 
-void ngd_event_leave(struct ngd_request *req, ngd_status_t status, struct ngd_list *ready)
+void ngd_session_event_leave(struct ngd_request *req, ngd_status_t status, struct ngd_list *ready)
 {
-    struct ngd_events *events = req->events;
+    struct ngd_session_events *events = req->events;
 
     if (!req->in_events)
         return;

@@ -12,18 +12,19 @@
  * EVENT_FAILED, and say why.
  *
  * Threads: any. Memory: what allocates is the first request that names an event; others pay nothing.
- * Bounds: NGD_EVENTS_MAX names for each session. A name that is recorded again costs no more.
+ * Bounds: NGD_SESSION_EVENTS_MAX names for each session. A name that is recorded again costs no more.
  */
 #include "base/status.h"
 #include <stddef.h>
 
-#define NGD_EVENTS_MAX     256
-#define NGD_EVENT_NAME_MAX 64
+#define NGD_SESSION_EVENTS_MAX     256
+#define NGD_SESSION_EVENT_NAME_MAX 64
 
-struct ngd_events;
-struct ngd_event;
+struct ngd_session_events;
+struct ngd_session_event;
 
-ngd_status_t ngd_events_create(struct ngd_events **events_p);
-void ngd_events_destroy(struct ngd_events *events); /* NULL is fine; requests that name it may still be under way */
+ngd_status_t ngd_session_events_create(struct ngd_session_events **events_p);
+/* NULL is fine; requests that name it may still be under way. */
+void ngd_session_events_destroy(struct ngd_session_events *events);
 
 #endif

@@ -3,15 +3,15 @@
 #include "scheduler/run/session_events.h"
 #include "tests/unit/sched_util.h"
 
-static struct ngd_event_name name_of(const char *s)
+static struct ngd_session_event_name name_of(const char *s)
 {
-    return (struct ngd_event_name){s, strlen(s)};
+    return (struct ngd_session_event_name){s, strlen(s)};
 }
 
 struct scene {
     struct bed bed;
     struct ngd_binding *b;
-    struct ngd_events *events;
+    struct ngd_session_events *events;
     struct gate gate;
     struct call busy; /* keeps the slot */
 };
@@ -20,7 +20,7 @@ static void scene_open(struct scene *s, ngd_nsec_t inline_limit)
 {
     bed_open(&s->bed, 1, inline_limit);
     s->b = bed_binding(&s->bed, DOUBLE_TEXT, NULL);
-    ck_assert_int_eq(ngd_events_create(&s->events), NGD_OK);
+    ck_assert_int_eq(ngd_session_events_create(&s->events), NGD_OK);
     bed_warm(&s->bed, s->b, 2, 4);
     bed_settle(&s->bed);
     gate_init(&s->gate);
@@ -40,7 +40,7 @@ static void scene_go_on(struct scene *s)
 static void scene_close(struct scene *s)
 {
     bed_settle(&s->bed);
-    ngd_events_destroy(s->events);
+    ngd_session_events_destroy(s->events);
     ngd_binding_unref(s->b);
     bed_close(&s->bed);
 }
@@ -182,26 +182,26 @@ END_TEST
 START_TEST(names_are_checked_and_counted)
 {
     struct scene s;
-    static struct call c[NGD_EVENTS_MAX + 1];
-    static char names[NGD_EVENTS_MAX + 1][NGD_EVENT_NAME_MAX + 2];
+    static struct call c[NGD_SESSION_EVENTS_MAX + 1];
+    static char names[NGD_SESSION_EVENTS_MAX + 1][NGD_SESSION_EVENT_NAME_MAX + 2];
     struct ngd_diag diag = {0};
 
     scene_open(&s, 0);
     prepare(&s, &c[0], NULL, "x");
-    c[0].req.record_event = (struct ngd_event_name){"a\0b", 3};
+    c[0].req.record_event = (struct ngd_session_event_name){"a\0b", 3};
     ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c[0].req, &diag), NGD_ERR_INVALID_ARGUMENT);
-    memset(names[0], 'n', NGD_EVENT_NAME_MAX + 1);
+    memset(names[0], 'n', NGD_SESSION_EVENT_NAME_MAX + 1);
     prepare(&s, &c[0], NULL, names[0]);
     ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c[0].req, &diag), NGD_ERR_INVALID_ARGUMENT);
-    for (int i = 0; i < NGD_EVENTS_MAX; i++) {
-        snprintf(names[i], sizeof(names[i]), "%0*d", NGD_EVENT_NAME_MAX, i);
+    for (int i = 0; i < NGD_SESSION_EVENTS_MAX; i++) {
+        snprintf(names[i], sizeof(names[i]), "%0*d", NGD_SESSION_EVENT_NAME_MAX, i);
         submit(&s, &c[i], NULL, names[i]);
     }
-    prepare(&s, &c[NGD_EVENTS_MAX], NULL, "one more");
-    ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c[NGD_EVENTS_MAX].req, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
-    submit(&s, &c[NGD_EVENTS_MAX], names[7], names[7]); /* known ones cost no more */
+    prepare(&s, &c[NGD_SESSION_EVENTS_MAX], NULL, "one more");
+    ck_assert_int_eq(ngd_sched_submit(s.bed.sched, &c[NGD_SESSION_EVENTS_MAX].req, &diag), NGD_ERR_RESOURCE_EXHAUSTED);
+    submit(&s, &c[NGD_SESSION_EVENTS_MAX], names[7], names[7]); /* known ones cost no more */
     scene_go_on(&s);
-    for (int i = 0; i <= NGD_EVENTS_MAX; i++)
+    for (int i = 0; i <= NGD_SESSION_EVENTS_MAX; i++)
         expect(&c[i], NGD_OK);
     scene_close(&s);
 }
@@ -215,7 +215,7 @@ START_TEST(events_may_be_destroyed_while_requests_wait_for_them)
     scene_open(&s, 0);
     submit(&s, &record, NULL, "e");
     submit(&s, &wait, "e", "f");
-    ngd_events_destroy(s.events);
+    ngd_session_events_destroy(s.events);
     s.events = NULL;
     scene_go_on(&s);
     expect(&record, NGD_OK);

@@ -306,11 +306,11 @@ static void fill_request(struct sim_call *call)
         return;
     req->events = c->events;
     if (c->recorded && sim_chance(1, 3)) {
-        req->wait_event = (struct ngd_event_name){"e", 1};
+        req->wait_event = (struct ngd_session_event_name){"e", 1};
         call->waits = true;
     }
     if (sim_chance(1, 3))
-        req->record_event = (struct ngd_event_name){"e", 1};
+        req->record_event = (struct ngd_session_event_name){"e", 1};
 }
 
 static struct sim_call *call_new(struct sim_client *c)
@@ -379,7 +379,7 @@ static void client_close(struct sim_client *c)
 {
     for (uint32_t i = 0; i < c->n_orders; i++)
         ngd_order_destroy(c->orders[i]);
-    ngd_events_destroy(c->events);
+    ngd_session_events_destroy(c->events);
     ngd_binding_unref(c->binding);
     if (c->state)
         ngd_buffer_unref(c->state);
@@ -410,7 +410,7 @@ static void client_open(struct sim_client *c)
     for (uint32_t i = 0; i < c->n_orders; i++)
         sim_check(!ngd_order_create(&c->orders[i]), "no memory");
     if (sim_chance(1, 4))
-        sim_check(!ngd_events_create(&c->events), "no memory");
+        sim_check(!ngd_session_events_create(&c->events), "no memory");
     bind(c);
     memset(c->submitted, 0, sizeof(c->submitted));
     memset(c->answered, 0, sizeof(c->answered));

@@ -53,7 +53,7 @@ struct sim_client {
     struct ngd_binding *binding;
     struct ngd_buffer *state; /* SIM_SUM */
     struct ngd_order *orders[SIM_STREAMS];
-    struct ngd_events *events;
+    struct ngd_session_events *events;
     uint32_t n_orders, pipeline;
     ngd_nsec_t think, deadline; /* 0: without */
     uint32_t cancels, bad;      /* of 100 requests */
