@@ -10,10 +10,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* How much an errno says of the file: that no path leads to it, that it is not there, why it cannot be read. */
-static int weight(int e)
+/* What an errno says of the file, ordered by how much that is. */
+enum finding { FOUND_OUTSIDE, FOUND_MISSING, FOUND_UNREADABLE };
+
+static enum finding finding_of(int e)
 {
-    return e == EXDEV || e == ELOOP ? 0 : e == ENOENT || e == ENOTDIR ? 1 : 2;
+    if (e == EXDEV || e == ELOOP)
+        return FOUND_OUTSIDE;
+    return e == ENOENT || e == ENOTDIR ? FOUND_MISSING : FOUND_UNREADABLE;
 }
 
 /* The machine's trouble, which says nothing of the file. EAGAIN: others renamed files all the while. */
@@ -24,12 +28,12 @@ static bool is_trouble(int e)
 
 static ngd_status_t not_opened(int e, const char *path, struct ngd_diag *diag)
 {
-    if (weight(e) == 0)
+    if (finding_of(e) == FOUND_OUTSIDE)
         return ngd_diag_set(diag, NGD_ERR_PATH_NOT_ALLOWED,
                             "%.400s: not in one of the directories that the option models-dir allows (a link out of "
                             "them counts as outside)",
                             path);
-    if (weight(e) == 1)
+    if (finding_of(e) == FOUND_MISSING)
         return ngd_diag_set(diag, NGD_ERR_FILE_NOT_FOUND, "%.400s: no such file", path);
     if (e == ENXIO) /* a socket */
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
@@ -45,7 +49,7 @@ static int open_in(const char *dir, const char *path, int *fd_p)
     int d, e;
 
     if (!realpath(dir, real))
-        return weight(errno) == 1 ? EXDEV : errno;
+        return finding_of(errno) == FOUND_MISSING ? EXDEV : errno;
     below = ngd_path_below(dir, path);
     if (!below)
         below = ngd_path_below(real, path);
@@ -53,7 +57,7 @@ static int open_in(const char *dir, const char *path, int *fd_p)
         return EXDEV;
     d = open(real, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (d < 0)
-        return weight(errno) == 1 ? EXDEV : errno;
+        return finding_of(errno) == FOUND_MISSING ? EXDEV : errno;
     *fd_p = ngd_open_below(d, below);
     e = *fd_p < 0 ? errno : 0;
     close(d);
@@ -69,7 +73,7 @@ ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *pa
     for (size_t i = 0; i < dirs->n && why != 0 && !is_trouble(why); i++) {
         const int e = open_in(dirs->items[i], path, fd_p);
 
-        if (e == 0 || is_trouble(e) || weight(e) > weight(why))
+        if (e == 0 || is_trouble(e) || finding_of(e) > finding_of(why))
             why = e;
     }
     if (why != 0)

@@ -52,7 +52,6 @@ libngdscheduler_program_la_SOURCES = \
 	scheduler/program/eager_plans.c \
 	scheduler/program/eager_plans.h \
 	scheduler/program/executable.c \
-	scheduler/program/executable.h \
 	scheduler/program/gang.c \
 	scheduler/program/gang_check.c \
 	scheduler/program/group.c \

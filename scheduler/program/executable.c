@@ -7,7 +7,6 @@
 #include "scheduler/program/capture_dump.h"
 #include "scheduler/program/compile.h"
 #include "scheduler/program/eager_plans.h"
-#include "scheduler/program/executable.h"
 #include "scheduler/program/group_int.h"
 #include "scheduler/program/hot.h"
 #include "scheduler/program/merge_prog.h"

@@ -10,7 +10,6 @@
 #include "graphs/pass.h"
 #include "scheduler/program/capture_dump.h"
 #include "scheduler/program/eager_plans.h"
-#include "scheduler/program/executable.h"
 #include "scheduler/program/group_int.h"
 #include "scheduler/program/merge_prog.h"
 #include "scheduler/program/program_int.h"

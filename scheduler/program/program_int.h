@@ -4,6 +4,7 @@
 
 /* What program.c, binding.c and those who run executables share. */
 #include "graphs/buckets.h"
+#include "graphs/gcache.h"
 #include "graphs/sizes.h"
 #include "scheduler/program/poolset.h"
 #include "scheduler/run/sched_int.h"
@@ -97,6 +98,8 @@ static inline struct ngd_share *ngd_program_share(struct ngd_program *prog)
 }
 /* Why a capture ended at a safe point; other errors are left as they are. Returns status. */
 ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_t status, struct ngd_diag *diag);
+/* Of a program's cache of executables; ctx is the program. */
+extern const struct ngd_gcache_ops ngd_executable_cache_ops;
 /* Pins the executable of key; NULL = a miss, which *reason_p (when given) explains. */
 struct ngd_gcache_entry *ngd_program_lookup(struct ngd_program *prog, const struct ngd_key *key, int *reason_p);
 static inline struct ngd_executable *ngd_entry_executable(const struct ngd_gcache_entry *entry)

@@ -428,8 +428,7 @@ static bool may_run_inline(const struct ngd_request *req)
 {
     ngd_nsec_t limit = req->queue->sched->params.inline_limit;
 
-    return limit > 0 && !req->binding->ranks && req->entry && !req->waits && !req->launch.eager &&
-           ngd_program_is_plain(req->binding->prog) &&
+    return limit > 0 && req->entry && !req->waits && !req->launch.eager && ngd_program_is_plain(req->binding->prog) &&
            ngd_executable_expected(ngd_entry_executable(req->entry)) <= limit;
 }
 
