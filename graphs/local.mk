@@ -18,6 +18,9 @@ libngdgraphs_la_SOURCES = \
 	graphs/graph_lex.c \
 	graphs/graph_lex.h \
 	graphs/graph_parse.c \
+	graphs/graph_parse_expr.c \
+	graphs/graph_parse_int.h \
+	graphs/graph_parse_node.c \
 	graphs/graph_pack.c graphs/graph_pack.h \
 	graphs/graph_print.c \
 	graphs/graph_relations.c \

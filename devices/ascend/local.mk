@@ -63,6 +63,7 @@ devices_ascend_sim_libascendcl_la_SOURCES = \
 	devices/ascend/sim/sim_query.c \
 	devices/ascend/sim/sim_reduce.c \
 	devices/ascend/sim/sim_stream.c \
+	devices/ascend/sim/sim_stream_acl.c \
 	devices/ascend/sim/sim_symbols.def
 
 devices_ascend_sim_libnnopbase_la_LDFLAGS = $(NGD_ACLSIM_LDFLAGS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules for every file: a licence line, no calls that the house style rules out, nothing left open."""
+"""Rules for every file: a licence line, no calls that the house style rules out, nothing left open, a length that can be read."""
 import os
 import re
 import sys
@@ -59,6 +59,10 @@ report.check("no_file_names_a_host_of_packages",
                      and "/corpus/" not in p for n, line in enumerate(meta.read(p).split("\n"), 1)
                      for m in hosts.finditer(line)}),
              "take it from the machine's configuration, as scripts/cross-aarch64.sh does")
+LINES_MAX = 900
+report.check(f"no_source_has_more_than_{LINES_MAX}_lines",
+             [f"{p}: {n}" for p in ours if p.endswith((".c", ".h", ".py")) and (n := meta.read(p).count("\n")) > LINES_MAX],
+             "part it by what its sections are about")
 report.check("no_tab_or_trailing_blank_in_c_files",
              [f"{p}:{n}" for p in ours if p.endswith((".c", ".h", ".def"))
               for n, line in enumerate(meta.read(p).split("\n"), 1) if "\t" in line or line != line.rstrip()])

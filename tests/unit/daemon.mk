@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+EXTRA_DIST += tests/unit/h2_util.h
 NGD_DAEMON_TESTS = \
 	tests/unit/test_front_bytes \
+	tests/unit/test_h2_floods \
 	tests/unit/test_h2_guard \
 	tests/unit/test_jobs \
 	tests/unit/test_rpc_state \
@@ -9,6 +11,7 @@ if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_DAEMON_TESTS)
 TESTS += $(NGD_DAEMON_TESTS)
 tests_unit_test_front_bytes_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_h2_floods_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_jobs_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)

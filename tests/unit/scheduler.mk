@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/toy_model.h
+EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/stored_util.h \
+	tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_contract \
@@ -7,6 +8,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_eager_plans \
 	tests/unit/test_group \
 	tests/unit/test_guard_mutations \
+	tests/unit/test_hot_keys \
 	tests/unit/test_hot_note \
 	tests/unit/test_kv \
 	tests/unit/test_kv_quota \
@@ -48,6 +50,7 @@ tests_unit_test_eager_plans_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_turns_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_group_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_guard_mutations_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_hot_keys_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_hot_note_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_kv_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_linger_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

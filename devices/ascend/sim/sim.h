@@ -335,6 +335,7 @@ struct sim_model {
 /* stream.c */
 int sim_stream_create(struct sim_context *ctx, struct sim_stream **stream_p); /* with the lock held */
 void sim_stream_destroy_locked(struct sim_stream *s);
+void sim_stream_drop_tasks(struct sim_stream *s); /* those that wait; with the lock held */
 /* Resolves a handle (NULL: the default stream) of the calling thread's context. */
 int sim_stream_of(void *handle, struct sim_stream **stream_p);
 /* The same, and the thread's context, after taking the lock, which sim_unlock gives back whatever the code. */
