@@ -141,6 +141,7 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/load.c \
 	daemon/handlers/logprobs.c \
 	daemon/handlers/logprobs.h \
+	daemon/handlers/priority.h \
 	daemon/handlers/memory.c \
 	daemon/handlers/methods.c \
 	daemon/handlers/methods.h \

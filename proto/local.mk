@@ -20,7 +20,7 @@ nodist_libngdproto_gen_la_SOURCES = \
 	proto/reflection.pb-c.c \
 	proto/reflection_v1alpha.pb-c.c
 libngdproto_gen_la_CFLAGS = $(AM_CFLAGS) -w
-libngdproto_la_SOURCES = proto/descriptors.h
+libngdproto_la_SOURCES = proto/descriptors.h proto/word.c proto/word.h
 libngdproto_la_LIBADD = libngdproto-gen.la
 
 # Services are cut out first: protoc-c makes struct members of their methods' names, and `register` is a keyword.

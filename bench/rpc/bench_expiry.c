@@ -9,6 +9,7 @@
 #include "base/wakeup.h"
 #include "bench/rpc/crowd.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc.h>
@@ -24,7 +25,6 @@
 #define FLOODS    2
 #define LEAST_MS  5 /* of the deadlines */
 #define MOST_MS   60
-#define LOW       2
 #define LATE_MAX  NGD_MSEC
 #define MANY_CALL 8 /* that wait at the same time */
 
@@ -72,7 +72,7 @@ static void caller_open(struct caller *c, const char *address, struct npugraph_c
     req.graph = graph;
     req.n_inputs = 1;
     req.inputs = &input;
-    req.priority = LOW;
+    req.priority = NGD_PB(PRIORITY, LOW);
     c->payload = grpc_slice_malloc(npugraph__v1__replay_request__get_packed_size(&req));
     npugraph__v1__replay_request__pack(&req, GRPC_SLICE_START_PTR(c->payload));
 }

@@ -158,7 +158,7 @@ static void load_tiny(const struct live *live, const char *dir)
     npugraph_model_params_init(&params);
     params.name = "tiny";
     params.max_context = 4096;
-    params.kv_policy = "preempt";
+    params.kv_policy = NPUGRAPH_KV_POLICY_PREEMPT;
     if (npugraph_model_load(client, dir, &params, NULL, NULL, &err) != 0)
         bench_fail("load: %s", err.message);
     npugraph_disconnect(client);

@@ -77,14 +77,14 @@ static void run_generation(struct member *m)
     struct npugraph_client *client = member_connect(m, "generator");
     struct npugraph_sequence *seq = NULL;
     struct npugraph_error err = {0};
-    const char *finish;
+    enum npugraph_finish finish;
 
     open_sequence(m, client, &seq);
     member_ready(m);
     while (member_may_work(m)) {
         if (npugraph_sequence_generate(seq, &params, count_token, m, &finish, &err) != 0)
             bench_fail("generate: %s", err.message);
-        if (strcmp(finish, "context") == 0)
+        if (finish == NPUGRAPH_FINISH_CONTEXT)
             open_sequence(m, client, &seq);
     }
     npugraph_sequence_close(seq);

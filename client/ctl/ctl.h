@@ -9,6 +9,7 @@
 #include "base/strbuf.h"
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include <jansson.h>
 #include <stdio.h>
 
@@ -64,7 +65,8 @@ void ctl_table_prose(struct ctl_table *t, size_t column);
 void ctl_table_details(struct ctl_table *t);
 void ctl_row(struct ctl_table *t);
 void ctl_str(struct ctl_table *t, const char *value);
-void ctl_bool(struct ctl_table *t, bool value); /* yes, no */
+void ctl_word(struct ctl_table *t, const ProtobufCEnumDescriptor *desc, int value); /* of an enum: healthy */
+void ctl_bool(struct ctl_table *t, bool value);                                     /* yes, no */
 void ctl_int(struct ctl_table *t, uint64_t value);
 void ctl_bytes(struct ctl_table *t, uint64_t value);               /* 5.3 MiB */
 void ctl_ms(struct ctl_table *t, uint64_t ms);                     /* 3m 12s */
@@ -120,6 +122,9 @@ const char *ctl_next_argument(struct ctl_options *o); /* NULL = none left */
  * *arg_p. Of a second one, `one` is said. */
 const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char *valued, const char **value_p,
                             const char **arg_p, const char *one);
+/* The value of an enum that a word names; 0: none, and that was printed as what --option takes. */
+int ctl_parse_word(const struct ctl_command *command, const char *option, const ProtobufCEnumDescriptor *desc,
+                   const char *word);
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p);
 bool ctl_parse_bytes(const char *text, uint64_t *value_p);
 bool ctl_parse_float(const char *text, double *value_p);
@@ -127,6 +132,7 @@ bool ctl_parse_float(const char *text, double *value_p);
 /* Commands, by file. */
 int ctl_cmd_status(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv);
+void ctl_device_state(struct ctl_table *t, Npugraph__V1__DeviceState state);
 int ctl_cmd_sessions(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv);
@@ -138,6 +144,7 @@ int ctl_cmd_drain(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv);
 int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv);
 int ctl_doctor_device(struct ctl *ctl, int argc, char **argv); /* argv[1] is "device" */
+void ctl_verdict(struct ctl_table *t, Npugraph__V1__DoctorVerdict verdict);
 int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv);
 bool ctl_is_timeline(int argc, char **argv); /* of trace: start or stop */
 int ctl_cmd_timeline(struct ctl *ctl, int argc, char **argv);

@@ -75,7 +75,7 @@ static int cache_list(struct ctl *ctl)
         snprintf(name, sizeof(name), "%.12s", e->name);
         ctl_row(t);
         ctl_str(t, ctl->json ? e->name : name);
-        ctl_str(t, e->kind);
+        ctl_word(t, &npugraph__v1__store_entry_kind__descriptor, e->kind);
         ctl_bytes(t, e->bytes);
         ctl_ms(t, now > e->used ? (uint64_t)(now - e->used) * 1000 : 0);
         ctl_str(t, e->graph);
@@ -287,7 +287,7 @@ static int export_named(struct ctl *ctl, FILE *f, const char *path, char **names
 /* Bad ones stay where they are; so do static kernels, which are code that nobody imports. */
 static bool is_exported(const Npugraph__V1__StoreEntry *e)
 {
-    return e->reason[0] == '\0' && strcmp(e->kind, "static") != 0;
+    return e->reason[0] == '\0' && e->kind != NGD_PB(STORE_ENTRY_KIND, STATIC);
 }
 
 static int export_all(struct ctl *ctl, FILE *f, const char *path, uint64_t *done_p)

@@ -157,6 +157,12 @@ static void print_sizes(struct ctl *ctl, const struct examine *x, const Npugraph
     ngd_strbuf_fini(&sb);
 }
 
+void ctl_verdict(struct ctl_table *t, Npugraph__V1__DoctorVerdict verdict)
+{
+    ctl_state(t, ngd_word_of(&npugraph__v1__doctor_verdict__descriptor, verdict).text,
+              verdict != NGD_PB(DOCTOR_VERDICT, DIFFERS) && verdict != NGD_PB(DOCTOR_VERDICT, FAILED));
+}
+
 static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
 {
     static const struct ctl_column columns[] = {
@@ -169,7 +175,7 @@ static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
 
         ctl_row(t);
         ctl_str(t, s->name);
-        ctl_state(t, s->verdict, strcmp(s->verdict, "differs") != 0 && strcmp(s->verdict, "failed") != 0);
+        ctl_verdict(t, s->verdict);
         ctl_us(t, (double)s->nanoseconds / 1000);
         ctl_str(t, s->text);
     }

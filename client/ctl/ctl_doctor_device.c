@@ -13,11 +13,6 @@
 
 typedef const Npugraph__V1__ExamineDeviceResponse report_t;
 
-static bool is_good(const char *verdict)
-{
-    return strcmp(verdict, "differs") != 0 && strcmp(verdict, "failed") != 0;
-}
-
 static void print_steps(struct ctl *ctl, report_t *r)
 {
     static const struct ctl_column columns[] = {
@@ -28,7 +23,7 @@ static void print_steps(struct ctl *ctl, report_t *r)
     for (size_t i = 0; i < r->n_steps; i++) {
         ctl_row(t);
         ctl_str(t, r->steps[i]->name);
-        ctl_state(t, r->steps[i]->verdict, is_good(r->steps[i]->verdict));
+        ctl_verdict(t, r->steps[i]->verdict);
         ctl_us(t, (double)r->steps[i]->nanoseconds / 1000);
         ctl_str(t, r->steps[i]->text);
     }
@@ -53,7 +48,8 @@ static void write_text(FILE *f, report_t *r)
     fprintf(f, "npugraphd %s, device %s: %s\n%s %s, %s\n\n%s: %s.\n\n", r->version, r->device, r->description,
             machine.sysname, machine.release, machine.machine, r->healthy ? "Healthy" : "Not healthy", r->verdict);
     for (size_t i = 0; i < r->n_steps; i++)
-        fprintf(f, "%-32s %-8s %12.1f us  %s\n", r->steps[i]->name, r->steps[i]->verdict,
+        fprintf(f, "%-32s %-8s %12.1f us  %s\n", r->steps[i]->name,
+                ngd_word_of(&npugraph__v1__doctor_verdict__descriptor, r->steps[i]->verdict).text,
                 (double)r->steps[i]->nanoseconds / 1000, r->steps[i]->text);
     fprintf(f, "\n%s", r->capabilities);
 }

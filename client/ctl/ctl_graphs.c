@@ -102,7 +102,13 @@ static int describe(struct ctl *ctl, Npugraph__V1__DescribeRequest *req, const c
 
 int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
 {
-    static const char *const forms[][2] = {{"show", "text"}, {"dot", "dot"}, {"plan", "plan"}, {"map", "map"}};
+    static const struct {
+        const char *word;
+        Npugraph__V1__DescribeForm form;
+    } forms[] = {{"show", NGD_PB(DESCRIBE_FORM, TEXT)},
+                 {"dot", NGD_PB(DESCRIBE_FORM, DOT)},
+                 {"plan", NGD_PB(DESCRIBE_FORM, PLAN)},
+                 {"map", NGD_PB(DESCRIBE_FORM, MAP)}};
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 3, argv};
     Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
     const char *name, *value, *file = NULL;
@@ -110,9 +116,9 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
     if (argc == 1 || (argc == 2 && strcmp(argv[1], "list") == 0))
         return list_graphs(ctl);
     for (size_t i = 0; argc >= 3 && i < sizeof(forms) / sizeof(forms[0]); i++)
-        if (strcmp(argv[1], forms[i][0]) == 0)
-            req.form = (char *)(uintptr_t)forms[i][1];
-    if (req.form[0] == '\0' || argv[2][0] == '-')
+        if (strcmp(argv[1], forms[i].word) == 0)
+            req.form = forms[i].form;
+    if (req.form == NGD_PB(DESCRIBE_FORM, UNSPECIFIED) || argv[2][0] == '-')
         return ctl_usage(o.command, "graphs takes list, or show, dot, plan or map with a digest");
     req.digest = argv[2];
     while ((name = ctl_next_option(&o, "", "key svg", &value)) != NULL) {
@@ -125,13 +131,13 @@ int ctl_cmd_graphs(struct ctl *ctl, int argc, char **argv)
     }
     if (ctl_next_argument(&o) != NULL)
         return ctl_usage(o.command, "one graph at a time");
-    if (file != NULL && strcmp(req.form, "map") != 0)
+    if (file != NULL && req.form != NGD_PB(DESCRIBE_FORM, MAP))
         return ctl_usage(o.command, "--svg belongs to map");
-    if (req.key[0] != '\0' && strcmp(req.form, "plan") != 0 && strcmp(req.form, "map") != 0)
+    if (req.key[0] != '\0' && req.form != NGD_PB(DESCRIBE_FORM, PLAN) && req.form != NGD_PB(DESCRIBE_FORM, MAP))
         return ctl_usage(o.command,
                          "--key belongs to plan and map: show and dot are of the graph as it was registered");
     if (file != NULL)
-        req.form = (char *)(uintptr_t) "svg";
+        req.form = NGD_PB(DESCRIBE_FORM, SVG);
     return describe(ctl, &req, file);
 }
 
@@ -159,7 +165,7 @@ int ctl_cmd_options(struct ctl *ctl, int argc, char **argv)
 
         ctl_row(t);
         ctl_str(t, o->name);
-        ctl_str(t, o->type);
+        ctl_word(t, &npugraph__v1__option_type__descriptor, o->type);
         ctl_str(t, o->default_value);
         ctl_bool(t, o->in_key);
         ctl_bool(t, o->per_capture);

@@ -26,7 +26,7 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     if (r == NULL)
         return 1;
     f = ctl_fields_new(ctl, NULL);
-    ctl_field_str(f, "State", "state", r->state);
+    ctl_field_str(f, "State", "state", ngd_word_of(&npugraph__v1__daemon_state__descriptor, r->state).text);
     ctl_field_str(f, "Version", "version", r->version);
     ctl_field_int(f, "Process", "pid", r->pid);
     ctl_field_ms(f, "Uptime", "uptime_ms", r->uptime_ms);
@@ -43,6 +43,12 @@ int ctl_cmd_status(struct ctl *ctl, int argc, char **argv)
     ctl_fields_end(f);
     npugraph__free_message(r);
     return 0;
+}
+
+void ctl_device_state(struct ctl_table *t, Npugraph__V1__DeviceState state)
+{
+    ctl_state(t, ngd_word_of(&npugraph__v1__device_state__descriptor, state).text,
+              state == NGD_PB(DEVICE_STATE, HEALTHY));
 }
 
 static void print_capabilities(struct ctl *ctl, const Npugraph__V1__DevicesResponse *r)
@@ -98,7 +104,7 @@ int ctl_cmd_devices(struct ctl *ctl, int argc, char **argv)
 
         ctl_row(t);
         ctl_str(t, d->name);
-        ctl_state(t, d->state, strcmp(d->state, "healthy") == 0);
+        ctl_device_state(t, d->state);
         ctl_bytes(t, d->used_bytes);
         ctl_bytes(t, d->pool_bytes);
         ctl_bytes(t, d->memory_bytes);
@@ -208,7 +214,7 @@ int ctl_cmd_groups(struct ctl *ctl, int argc, char **argv)
         ctl_str(t, g->name);
         put_devices(t, g);
         ctl_int(t, g->session);
-        ctl_str(t, g->state);
+        ctl_word(t, &npugraph__v1__group_state__descriptor, g->state);
         ctl_int(t, g->replays);
         ctl_int(t, g->resets);
         ctl_str(t, g->reason);
@@ -337,7 +343,7 @@ int ctl_cmd_memory(struct ctl *ctl, int argc, char **argv)
     for (size_t i = 0; i < r->n_buffers; i++) {
         ctl_row(t);
         ctl_bytes(t, r->buffers[i]->bytes);
-        ctl_str(t, r->buffers[i]->kind);
+        ctl_word(t, &npugraph__v1__buffer_kind__descriptor, r->buffers[i]->kind);
         ctl_str(t, r->buffers[i]->device);
         ctl_str(t, r->buffers[i]->label);
     }
@@ -353,11 +359,11 @@ int ctl_cmd_stats(struct ctl *ctl, int argc, char **argv)
     Npugraph__V1__StatsResponse *r;
     const char *name, *value;
 
-    req.form = (char *)"json";
+    req.form = NGD_PB(STATS_FORM, JSON);
     while ((name = ctl_next_option(&o, "prometheus", "", &value)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
-        req.form = (char *)"prometheus";
+        req.form = NGD_PB(STATS_FORM, PROMETHEUS);
     }
     if (ctl_next_argument(&o) != NULL)
         return ctl_usage(o.command, "stats takes no arguments");

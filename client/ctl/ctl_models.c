@@ -87,7 +87,7 @@ int ctl_cmd_sequences(struct ctl *ctl, int argc, char **argv)
         ctl_row(t);
         ctl_int(t, r->sequences[i]->session);
         ctl_str(t, r->sequences[i]->model);
-        ctl_str(t, r->sequences[i]->state);
+        ctl_word(t, &npugraph__v1__sequence_state__descriptor, r->sequences[i]->state);
         ctl_int(t, r->sequences[i]->position);
         ctl_int(t, r->sequences[i]->blocks);
         ctl_int(t, r->sequences[i]->tokens);
@@ -174,7 +174,8 @@ static int load_option(const struct ctl_command *command, struct npugraph_model_
     } else if (strcmp(name, "kv-dtype") == 0) {
         p->kv_dtype = value;
     } else if (strcmp(name, "kv-policy") == 0) {
-        p->kv_policy = value;
+        p->kv_policy = ctl_parse_word(command, name, &npugraph__v1__kv_policy__descriptor, value);
+        return p->kv_policy != NPUGRAPH_KV_POLICY_DEFAULT ? 0 : 2;
     } else if (strcmp(name, "no-prefix-sharing") == 0) {
         p->no_prefix_sharing = true;
     } else if (strcmp(name, "kv-bytes") == 0) {
@@ -410,13 +411,8 @@ struct generation {
 
 static bool read_priority(struct generation *g, const char *value)
 {
-    static const char *const names[] = {
-        [NPUGRAPH_PRIORITY_HIGH] = "high", [NPUGRAPH_PRIORITY_LOW] = "low", [NPUGRAPH_PRIORITY_NORMAL] = "normal"};
-
-    for (int i = NPUGRAPH_PRIORITY_HIGH; i <= NPUGRAPH_PRIORITY_NORMAL; i++)
-        if (strcmp(value, names[i]) == 0)
-            return (g->priority = (enum npugraph_priority)i) != NPUGRAPH_PRIORITY_DEFAULT;
-    return false;
+    g->priority = ngd_word_value(&npugraph__v1__priority__descriptor, value);
+    return g->priority != NPUGRAPH_PRIORITY_DEFAULT;
 }
 
 static bool generate_option(struct generation *g, const char *name, const char *value)
@@ -631,7 +627,7 @@ static void show_rest(struct generation *g)
     show_text(g, text, n);
 }
 
-static int run_generation(struct generation *g, const char **finish_p, struct npugraph_error *err)
+static int run_generation(struct generation *g, enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
     struct npugraph_sequence *seq = NULL;
     struct npugraph_open_params open;
@@ -662,7 +658,7 @@ static int run_generation(struct generation *g, const char **finish_p, struct np
 static int generate(struct generation *g)
 {
     struct npugraph_error err = {0};
-    const char *finish = "";
+    enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
 
     if (g->n_stop != 0 && npugraph_stops_create(g->stop, g->n_stop, &g->stops, &err) != 0)
         return ctl_fail(&err);
@@ -674,7 +670,11 @@ static int generate(struct generation *g)
     }
     if (run_generation(g, &finish, &err) != 0)
         return ctl_fail(&err);
-    print_summary(g, g->stopped ? "stop" : finish);
+    if (g->stopped)
+        finish = NPUGRAPH_FINISH_STOP; /* at a string */
+    print_summary(g, finish == NPUGRAPH_FINISH_CANCELLED
+                         ? "cancelled"
+                         : ngd_word_of(&npugraph__v1__finish_reason__descriptor, (int)finish).text);
     return 0;
 }
 

@@ -108,6 +108,11 @@ void ctl_str(struct ctl_table *t, const char *value)
     cell(t, value, json_string(value));
 }
 
+void ctl_word(struct ctl_table *t, const ProtobufCEnumDescriptor *desc, int value)
+{
+    ctl_str(t, ngd_word_of(desc, value).text);
+}
+
 void ctl_bool(struct ctl_table *t, bool value)
 {
     cell(t, value ? "yes" : "no", json_boolean(value));

@@ -23,7 +23,7 @@ static int print_patterns(struct ctl *ctl, Npugraph__V1__PatternInfo *const *ite
         ctl_row(t);
         ctl_str(t, items[i]->name);
         ctl_int(t, items[i]->version);
-        ctl_str(t, items[i]->phase);
+        ctl_word(t, &npugraph__v1__pattern_phase__descriptor, items[i]->phase);
         ctl_str(t, items[i]->owner);
         snprintf(digest, sizeof(digest), "%.*s", ctl->json ? 64 : 12, items[i]->digest);
         ctl_str(t, digest);

@@ -43,12 +43,12 @@ static Npugraph__V1__StopTimelineResponse *ask_to_stop(struct ctl *ctl, bool dis
                             &npugraph__v1__stop_timeline_response__descriptor);
 }
 
-static int copy_pages(struct ctl *ctl, const char *form, FILE *out, const char *path)
+static int copy_pages(struct ctl *ctl, Npugraph__V1__TimelineForm form, FILE *out, const char *path)
 {
     Npugraph__V1__ReadTimelineRequest req = NPUGRAPH__V1__READ_TIMELINE_REQUEST__INIT;
     bool written;
 
-    req.form = (char *)(uintptr_t)form;
+    req.form = form;
     do {
         Npugraph__V1__ReadTimelineResponse *r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ReadTimeline", &req.base,
                                                                  &npugraph__v1__read_timeline_response__descriptor);
@@ -67,7 +67,7 @@ static int copy_pages(struct ctl *ctl, const char *form, FILE *out, const char *
 }
 
 /* What was recorded is dropped only when it has been written. */
-static int stop_and_write(struct ctl *ctl, const char *form, const char *path)
+static int stop_and_write(struct ctl *ctl, Npugraph__V1__TimelineForm form, const char *path)
 {
     Npugraph__V1__StopTimelineResponse *r = ask_to_stop(ctl, false);
     FILE *out = path != NULL && r != NULL ? fopen(path, "we") : stdout;
@@ -102,20 +102,19 @@ static int stop_and_write(struct ctl *ctl, const char *form, const char *path)
 
 static int stop(struct ctl *ctl, struct ctl_options *o)
 {
-    const char *name, *value, *path = NULL, *form = "chrome";
+    const char *name, *value, *path = NULL;
+    int form = NGD_PB(TIMELINE_FORM, CHROME);
 
     while ((name = ctl_next_option(o, "", "output form", &value)) != NULL) {
         if (strcmp(name, "?") == 0)
             return 2;
         if (strcmp(name, "output") == 0)
             path = value;
-        else
-            form = value;
+        else if ((form = ctl_parse_word(o->command, name, &npugraph__v1__timeline_form__descriptor, value)) == 0)
+            return 2;
     }
     if (ctl_next_argument(o) != NULL)
         return ctl_usage(o->command, "trace stop takes no arguments");
-    if (strcmp(form, "chrome") != 0 && strcmp(form, "arrivals") != 0)
-        return ctl_usage(o->command, "--form is chrome or arrivals");
     return stop_and_write(ctl, form, path);
 }
 

@@ -51,7 +51,7 @@ static bool look(struct top *top, struct top_look *l, struct npugraph_error *err
     Npugraph__V1__ListSharesRequest shares = NPUGRAPH__V1__LIST_SHARES_REQUEST__INIT;
     Npugraph__V1__ListSessionsRequest sessions = NPUGRAPH__V1__LIST_SESSIONS_REQUEST__INIT;
 
-    stats.form = (char *)"prometheus";
+    stats.form = NGD_PB(STATS_FORM, PROMETHEUS);
     l->at = ctl_screen_now();
     l->devices =
         ask(top, "/npugraph.v1.Admin/Devices", &devices.base, &npugraph__v1__devices_response__descriptor, err);

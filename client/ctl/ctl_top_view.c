@@ -49,8 +49,8 @@ static void print_totals(const struct view *v)
     char uptime[32];
 
     ctl_format_ms(s->uptime_ms, uptime, sizeof(uptime));
-    fprintf(v->ctl->out, "npugraphd %s, %s, up %s, %u sessions, %u sequences\n", s->version, s->state, uptime,
-            s->sessions, s->sequences);
+    fprintf(v->ctl->out, "npugraphd %s, %s, up %s, %u sessions, %u sequences\n", s->version,
+            ngd_word_of(&npugraph__v1__daemon_state__descriptor, s->state).text, uptime, s->sessions, s->sequences);
     for (size_t i = 0; i < N_COLUMNS(totals); i++)
         fprintf(v->ctl->out, "%s%s %.1f", i != 0 ? "  " : "", totals[i].title, metric_rate(v, totals[i].metric));
     fputc('\n', v->ctl->out);
@@ -61,7 +61,8 @@ static void put_totals(const struct view *v)
     json_t *root = v->ctl->root;
 
     json_object_set_new(root, "interval_s", json_real(v->seconds));
-    json_object_set_new(root, "state", json_string(v->now->status->state));
+    json_object_set_new(root, "state",
+                        json_string(ngd_word_of(&npugraph__v1__daemon_state__descriptor, v->now->status->state).text));
     json_object_set_new(root, "uptime_ms", json_integer((json_int_t)v->now->status->uptime_ms));
     for (size_t i = 0; i < N_COLUMNS(totals); i++)
         json_object_set_new(root, totals[i].key, json_real(metric_rate(v, totals[i].metric)));
@@ -118,7 +119,7 @@ static void put_devices(const struct view *v)
 
         ctl_row(t);
         ctl_str(t, d->name);
-        ctl_state(t, d->state, strcmp(d->state, "healthy") == 0);
+        ctl_device_state(t, d->state);
         ctl_ratio(t, busy(v, d));
         ctl_ratio(t, bubble(v, d));
         ctl_int(t, d->streams);

@@ -278,6 +278,21 @@ const char *ctl_next_beside(struct ctl_options *o, const char *flags, const char
     }
 }
 
+int ctl_parse_word(const struct ctl_command *command, const char *option, const ProtobufCEnumDescriptor *desc,
+                   const char *word)
+{
+    int value = ngd_word_value(desc, word);
+    struct ngd_strbuf words;
+
+    if (value != 0)
+        return value;
+    ngd_strbuf_init(&words);
+    ngd_word_list(desc, &words);
+    ctl_usage(command, "--%s cannot be %s; it is one of: %s", option, word, ngd_strbuf_str(&words));
+    ngd_strbuf_fini(&words);
+    return 0;
+}
+
 bool ctl_parse_uint(const char *text, uint64_t max, uint64_t *value_p)
 {
     char *end;

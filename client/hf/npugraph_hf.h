@@ -26,7 +26,7 @@ struct npugraph_model_params {
     uint64_t kv_bytes;      /* 0 = room for max_batch sequences of max_context */
     const char *kv_dtype;   /* "f32", "f16", "bf16"; NULL = that of the weights */
     bool keep;              /* outlives this client; default true */
-    const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
+    enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
     /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
      * nobody. Without any of the three: everybody when an administrator loads it, else nobody. */

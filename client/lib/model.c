@@ -2,6 +2,11 @@
 /* Models as the daemon knows them: two graphs and a contract. Where the graphs come from is the caller's affair. */
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
+
+_Static_assert((int)NPUGRAPH_KV_POLICY_PREEMPT == (int)NGD_PB(KV_POLICY, PREEMPT) &&
+                   (int)NPUGRAPH_KV_POLICY_REFUSE == (int)NGD_PB(KV_POLICY, REFUSE),
+               "values of the protocol");
 
 static void fill_contract(Npugraph__V1__DecodeContract *c)
 {
@@ -35,7 +40,7 @@ static void fill_request(Npugraph__V1__RegisterModelRequest *req, const struct n
     req->n_stop_tokens = spec->n_stop_tokens;
     req->stop_tokens = (int32_t *)(uintptr_t)spec->stop_tokens;
     req->keep = spec->keep;
-    req->kv_policy = (char *)(spec->kv_policy != NULL ? spec->kv_policy : "");
+    req->kv_policy = (Npugraph__V1__KvPolicy)spec->kv_policy;
     req->no_prefix_sharing = spec->no_prefix_sharing;
     req->n_share_with = spec->n_share_with;
     req->share_with = (char **)(uintptr_t)spec->share_with;

@@ -223,6 +223,13 @@ NPUGRAPH_API void npugraph_replay_stream_close(struct npugraph_replay_stream *st
  * docs/protocol.md uses: tokens, positions, slots, block_table, query_lens, context_lens, logits_rows (prefill only),
  * temperature, top_k, top_p, seed, offset; token, logits.
  */
+/* What happens when KV blocks run out. */
+enum npugraph_kv_policy {
+    NPUGRAPH_KV_POLICY_DEFAULT, /* refuse */
+    NPUGRAPH_KV_POLICY_REFUSE,  /* KV_EXHAUSTED */
+    NPUGRAPH_KV_POLICY_PREEMPT  /* another sequence gives up its blocks, and computes them again */
+};
+
 struct npugraph_model_spec {
     const char *name;
     uint64_t prefill_graph, decode_graph;
@@ -233,8 +240,8 @@ struct npugraph_model_spec {
     uint32_t vocab;
     const int32_t *stop_tokens;
     size_t n_stop_tokens;
-    bool keep;              /* outlives this client */
-    const char *kv_policy;  /* when KV blocks run out: "refuse" (NULL), or "preempt" another sequence's */
+    bool keep; /* outlives this client */
+    enum npugraph_kv_policy kv_policy;
     bool no_prefix_sharing; /* compute every prompt from its beginning */
     /* Who may use it beside its owner and administrators: these identities ("uid:1000", "group:team"), everybody, or
      * nobody. Without any of the three: everybody when an administrator registers it, else nobody. */
@@ -349,10 +356,17 @@ NPUGRAPH_API void npugraph_generate_params_init(struct npugraph_generate_params 
  * first token that was chosen without being asked.
  */
 typedef bool (*npugraph_token_fn)(void *user, int32_t token, const struct npugraph_logprobs *logprobs);
-/* params: NULL = defaults. *finish_p (optional): "length", "stop", "context" or "cancelled". */
+/* Why a generation ended. */
+enum npugraph_finish {
+    NPUGRAPH_FINISH_CANCELLED, /* the callback returned false */
+    NPUGRAPH_FINISH_LENGTH,    /* max_tokens */
+    NPUGRAPH_FINISH_STOP,      /* a stop token */
+    NPUGRAPH_FINISH_CONTEXT    /* the context is full */
+};
+/* params: NULL = defaults. finish_p: may be NULL. */
 NPUGRAPH_API int npugraph_sequence_generate(struct npugraph_sequence *seq,
                                             const struct npugraph_generate_params *params, npugraph_token_fn fn,
-                                            void *user, const char **finish_p, struct npugraph_error *err);
+                                            void *user, enum npugraph_finish *finish_p, struct npugraph_error *err);
 NPUGRAPH_API void npugraph_sequence_close(struct npugraph_sequence *seq); /* frees its KV blocks; NULL is fine */
 
 #ifdef __cplusplus

@@ -3,6 +3,7 @@
 #include "client/lib/client_int.h"
 #include "client/lib/timing.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -151,7 +152,7 @@ int npugraph_sequence_open(struct npugraph_client *client, const char *model, co
     req.want_logits = params->want_logits;
     req.sampling = put_sampling(&how, params->sampling);
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
-    req.priority = (uint32_t)params->priority;
+    req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
     return begin(client, "/npugraph.v1.Sequences/Open", &req.base, seq_p, first_p, err);
 }
@@ -216,7 +217,7 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
     req.draft = (int32_t *)params->draft;
     req.n_draft = params->n_draft;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
-    req.priority = (uint32_t)params->priority;
+    req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing;
     rc = exchange(seq, &req, err);
     if (rc != 0)
@@ -238,15 +239,14 @@ int npugraph_sequence_step(struct npugraph_sequence *seq, const struct npugraph_
 
 /* ---- generations ---- */
 
-static const char *finish_name(const char *name)
-{
-    static const char *const known[] = {"length", "stop", "context"};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcmp(known[i], name) == 0)
-            return known[i];
-    return "";
-}
+_Static_assert((int)NPUGRAPH_PRIORITY_HIGH == (int)NGD_PB(PRIORITY, HIGH) &&
+                   (int)NPUGRAPH_PRIORITY_LOW == (int)NGD_PB(PRIORITY, LOW) &&
+                   (int)NPUGRAPH_PRIORITY_NORMAL == (int)NGD_PB(PRIORITY, NORMAL),
+               "values of the protocol");
+_Static_assert((int)NPUGRAPH_FINISH_LENGTH == (int)NGD_PB(FINISH_REASON, LENGTH) &&
+                   (int)NPUGRAPH_FINISH_STOP == (int)NGD_PB(FINISH_REASON, STOP) &&
+                   (int)NPUGRAPH_FINISH_CONTEXT == (int)NGD_PB(FINISH_REASON, CONTEXT),
+               "values of the protocol, whose unspecified one stands for no last message");
 
 /* Whoever is told of tokens. */
 struct listener {
@@ -274,7 +274,7 @@ static int tell_all(const struct listener *l, const Npugraph__V1__GenerateRespon
 }
 
 /* Reads the stream to its end or until the listener has enough. */
-static int follow_generation(struct npugraph__stream *st, const struct listener *l, const char **finish_p,
+static int follow_generation(struct npugraph__stream *st, const struct listener *l, enum npugraph_finish *finish_p,
                              struct npugraph_error *err)
 {
     for (;;) {
@@ -287,13 +287,12 @@ static int follow_generation(struct npugraph__stream *st, const struct listener 
             return rc;
         r = (const Npugraph__V1__GenerateResponse *)m;
         rc = tell_all(l, r, &more, err);
-        if (r->finish[0] != '\0')
-            *finish_p = finish_name(r->finish);
+        *finish_p = (enum npugraph_finish)r->finish;
         npugraph__free_message(m);
         if (rc != 0)
             return rc;
         if (!more) {
-            *finish_p = "cancelled";
+            *finish_p = NPUGRAPH_FINISH_CANCELLED;
             return 0;
         }
     }
@@ -306,12 +305,12 @@ void npugraph_generate_params_init(struct npugraph_generate_params *params)
 }
 
 static int generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
-                    const struct listener *l, const char **finish_p, struct npugraph_error *err)
+                    const struct listener *l, enum npugraph_finish *finish_p, struct npugraph_error *err)
 {
     Npugraph__V1__GenerateRequest req = NPUGRAPH__V1__GENERATE_REQUEST__INIT;
     Npugraph__V1__LogprobsRequest logprobs;
     struct npugraph__stream *st;
-    const char *finish = "";
+    enum npugraph_finish finish = NPUGRAPH_FINISH_CANCELLED;
     int rc = npugraph__stream_open(seq->client, "/npugraph.v1.Sequences/Generate", &st, err);
 
     if (rc != 0)
@@ -322,7 +321,7 @@ static int generate(struct npugraph_sequence *seq, const struct npugraph_generat
     req.stop_tokens = (int32_t *)params->stop_tokens;
     req.n_stop_tokens = params->n_stop_tokens;
     req.logprobs = put_logprobs(&logprobs, params->want_logprobs, params->top);
-    req.priority = (uint32_t)params->priority;
+    req.priority = (Npugraph__V1__Priority)params->priority;
     req.timing = params->timing != NULL;
     if (params->timing != NULL)
         memset(params->timing, 0, sizeof(*params->timing));
@@ -338,7 +337,8 @@ static int generate(struct npugraph_sequence *seq, const struct npugraph_generat
 }
 
 int npugraph_sequence_generate(struct npugraph_sequence *seq, const struct npugraph_generate_params *params,
-                               npugraph_token_fn fn, void *user, const char **finish_p, struct npugraph_error *err)
+                               npugraph_token_fn fn, void *user, enum npugraph_finish *finish_p,
+                               struct npugraph_error *err)
 {
     struct npugraph_generate_params defaults;
 

@@ -14,6 +14,7 @@
 #include "daemon/rpc/rpc_server.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include "scheduler/run/sched.h"
 #include "scheduler/run/share.h"
 #include <stdio.h>
@@ -62,7 +63,7 @@ static void status(struct ngd_call *call, const void *msg)
     ngd_stats_gauges(d);
     ngd_listeners_for_each(d->listeners, take_address, &all);
     r.version = borrow(PACKAGE_VERSION);
-    r.state = borrow(ngd_state_name(d));
+    r.state = ngd_word_value(&npugraph__v1__daemon_state__descriptor, ngd_state_name(d));
     r.uptime_ms = (uint64_t)((ngd_now() - d->started) / NGD_MSEC);
     r.pid = (uint32_t)getpid();
     r.sessions = ngd_sessions_count(d->sessions);
@@ -86,18 +87,12 @@ static void stats(struct ngd_call *call, const void *msg)
     Npugraph__V1__StatsResponse r = NPUGRAPH__V1__STATS_RESPONSE__INIT;
     const struct ngd_stats_view view = {.all = call->identity->admin, .who = call->identity};
     struct ngd_strbuf sb;
-    struct ngd_diag diag;
 
     ngd_strbuf_init(&sb);
-    if (*q->form == '\0' || strcmp(q->form, "json") == 0) {
-        ngd_stats_json(call->daemon, &view, &sb);
-    } else if (strcmp(q->form, "prometheus") == 0) {
+    if (q->form == NGD_PB(STATS_FORM, PROMETHEUS))
         ngd_stats_prometheus(call->daemon, &view, &sb);
-    } else {
-        ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: json, prometheus", q->form);
-        ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
-        return;
-    }
+    else
+        ngd_stats_json(call->daemon, &view, &sb);
     r.text = borrow(ngd_strbuf_str(&sb));
     if (sb.failed)
         no_memory(call);
@@ -119,7 +114,7 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->backend = borrow(info->backend);
     item->arch = borrow(info->arch);
     item->description = borrow(info->description);
-    item->state = borrow(s.healthy ? "healthy" : "quarantined");
+    item->state = s.healthy ? NGD_PB(DEVICE_STATE, HEALTHY) : NGD_PB(DEVICE_STATE, QUARANTINED);
     item->memory_bytes = info->memory_bytes;
     item->used_bytes = ngd_device_used_bytes(d->devices[i]);
     item->pool_bytes = s.pool_bytes;

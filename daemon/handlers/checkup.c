@@ -8,6 +8,7 @@
 #include "daemon/jobs.h"
 #include "devices/checkup.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <string.h>
 
@@ -36,7 +37,7 @@ static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceRespon
             return false;
         npugraph__v1__doctor_step__init(m);
         m->name = borrow(report->steps[i].name);
-        m->verdict = borrow(report->steps[i].verdict);
+        m->verdict = ngd_word_value(&npugraph__v1__doctor_verdict__descriptor, report->steps[i].verdict);
         m->text = borrow(report->steps[i].text);
         m->nanoseconds = (uint64_t)report->steps[i].took;
         r->steps[r->n_steps++] = m;

@@ -6,6 +6,7 @@
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
 #include "daemon/session.h"
+#include "proto/word.h"
 #include "scheduler/diag/exam.h"
 
 #include <string.h>
@@ -125,7 +126,7 @@ static bool fill_report(struct ngd_arena *arena, const struct ngd_doctor_report 
             return false;
         npugraph__v1__doctor_step__init(m);
         m->name = (char *)(uintptr_t)s->name;
-        m->verdict = (char *)(uintptr_t)s->verdict;
+        m->verdict = ngd_word_value(&npugraph__v1__doctor_verdict__descriptor, s->verdict);
         m->text = (char *)(uintptr_t)s->text;
         m->nanoseconds = (uint64_t)s->duration;
         reply->steps[reply->n_steps++] = m;

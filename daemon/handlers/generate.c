@@ -7,11 +7,13 @@
 #include "daemon/daemon.h"
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/handlers/priority.h"
 #include "daemon/handlers/sequences.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/rpc/turn.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
 
@@ -31,7 +33,7 @@ struct generation {
     struct ngd_split split; /* of the thread that calls back */
 };
 
-static ngd_status_t try_send(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+static ngd_status_t try_send(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
 {
     Npugraph__V1__GenerateResponse m = NPUGRAPH__V1__GENERATE_RESPONSE__INIT;
     struct ngd_logprob_list list;
@@ -45,7 +47,7 @@ static ngd_status_t try_send(struct generation *g, const char *finish) NGD_REQUI
     m.tokens = g->waiting;
     m.n_tokens = g->n_waiting;
     m.position = g->position;
-    m.finish = (char *)(uintptr_t)finish;
+    m.finish = finish;
     ngd_timing_fill(&timing, &g->so_far);
     m.timing = g->timed ? &timing : NULL;
     status = ngd_call_send(g->call, &m.base);
@@ -54,11 +56,11 @@ static ngd_status_t try_send(struct generation *g, const char *finish) NGD_REQUI
 }
 
 /* What the client does not get ends the generation with an error: a shorter text must not look like a whole one. */
-static void send_waiting(struct generation *g, const char *finish) NGD_REQUIRES(g->lock)
+static void send_waiting(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
 {
     if (g->lost == NGD_OK)
         g->lost = try_send(g, finish);
-    if (g->lost != NGD_OK && *finish == '\0')
+    if (g->lost != NGD_OK && finish == NGD_PB(FINISH_REASON, UNSPECIFIED))
         ngd_seq_cancel(g->object->seq);
     g->n_waiting = g->n_logprobs = 0;
 }
@@ -76,7 +78,7 @@ static void on_token(void *user, struct ngd_seq *seq, int32_t token, uint32_t po
     if (logprobs && g->logprobs)
         g->logprobs[g->n_logprobs++] = *logprobs;
     if (ngd_call_unsent(g->call) == 0 || g->n_logprobs == LOGPROBS_ROOM)
-        send_waiting(g, "");
+        send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
     ngd_mutex_unlock(&g->lock);
 }
 
@@ -88,7 +90,7 @@ static void sent(struct ngd_call *call)
         return;
     ngd_mutex_lock(&g->lock);
     if (g->n_waiting && ngd_call_unsent(call) == 0)
-        send_waiting(g, "");
+        send_waiting(g, NGD_PB(FINISH_REASON, UNSPECIFIED));
     ngd_mutex_unlock(&g->lock);
 }
 
@@ -101,7 +103,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     ngd_mutex_lock(&g->lock);
     g->so_far = g->split;
     if (status == NGD_OK)
-        send_waiting(g, finish);
+        send_waiting(g, ngd_word_value(&npugraph__v1__finish_reason__descriptor, finish));
     if (g->lost != NGD_OK) { /* that is why it was cancelled, if it was */
         status = g->lost;
         diag = NULL;
@@ -129,8 +131,7 @@ static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logpro
     return NGD_OK;
 }
 
-static ngd_status_t read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room,
-                                struct ngd_generate_params *params, struct ngd_diag *diag)
+static void read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room, struct ngd_generate_params *params)
 {
     ngd_generate_params_init(params);
     params->max_tokens = room < q->max_tokens ? room : q->max_tokens;
@@ -139,17 +140,17 @@ static ngd_status_t read_params(const Npugraph__V1__GenerateRequest *q, uint32_t
     params->n_stop_tokens = q->n_stop_tokens < UINT32_MAX ? (uint32_t)q->n_stop_tokens : UINT32_MAX;
     params->want_logprobs = q->logprobs != NULL;
     params->top = q->logprobs ? q->logprobs->top : 0;
-    return ngd_sequence_priority(q->priority, true, &params->priority, diag);
+    params->priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
 }
 
 static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     struct generation *g = call->state;
     struct ngd_generate_params params;
-    ngd_status_t status = read_params(msg, g->room, &params, diag);
 
+    read_params(msg, g->room, &params);
     params.split = &g->split;
-    return status ? status : ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
+    return ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
 }
 
 static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)

@@ -12,6 +12,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/session.h"
 #include "graphs/plan_map.h"
+#include "proto/word.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -489,23 +490,31 @@ static ngd_status_t print_map(struct ngd_program *prog, const Npugraph__V1__Desc
     return d.status;
 }
 
+static Npugraph__V1__DescribeForm form_of(const Npugraph__V1__DescribeRequest *q)
+{
+    return q->form == NGD_PB(DESCRIBE_FORM, UNSPECIFIED) ? NGD_PB(DESCRIBE_FORM, TEXT) : q->form;
+}
+
 static ngd_status_t print_form(struct ngd_program *prog, const Npugraph__V1__DescribeRequest *q, struct ngd_strbuf *sb,
                                struct ngd_diag *diag)
 {
-    const char *form = q->form;
     ngd_status_t status = NGD_OK;
 
-    if (form[0] == '\0' || strcmp(form, "text") == 0)
-        ngd_graph_print(ngd_program_graph(prog), sb);
-    else if (strcmp(form, "dot") == 0)
+    switch (form_of(q)) {
+    case NGD_PB(DESCRIBE_FORM, DOT):
         ngd_graph_print_dot(ngd_program_graph(prog), sb);
-    else if (strcmp(form, "plan") == 0)
+        break;
+    case NGD_PB(DESCRIBE_FORM, PLAN):
         status = ngd_program_print_plans(prog, q->key, sb) ? NGD_OK : none_captured(prog, q->key, diag);
-    else if (strcmp(form, "map") == 0 || strcmp(form, "svg") == 0)
-        status = print_map(prog, q, form[0] == 's', sb, diag);
-    else
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form must be text, dot, plan, map or svg, not %.32s",
-                            form);
+        break;
+    case NGD_PB(DESCRIBE_FORM, MAP):
+    case NGD_PB(DESCRIBE_FORM, SVG):
+        status = print_map(prog, q, q->form == NGD_PB(DESCRIBE_FORM, SVG), sb, diag);
+        break;
+    default:
+        ngd_graph_print(ngd_program_graph(prog), sb);
+        break;
+    }
     return status ? status : sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
 }
 
@@ -516,8 +525,8 @@ static void describe(struct ngd_call *call, const void *msg)
     struct ngd_program *prog = NULL;
     struct ngd_strbuf sb;
     struct ngd_diag diag = {0};
-    bool text = q->form[0] == '\0' || strcmp(q->form, "text") == 0 || strcmp(q->form, "dot") == 0; /* as registered */
-    ngd_status_t status = ngd_rpc_find_program(call, q->graph, q->digest, text, &prog, &diag);
+    const bool as_registered = form_of(q) == NGD_PB(DESCRIBE_FORM, TEXT) || form_of(q) == NGD_PB(DESCRIBE_FORM, DOT);
+    ngd_status_t status = ngd_rpc_find_program(call, q->graph, q->digest, as_registered, &prog, &diag);
 
     ngd_strbuf_init(&sb);
     if (status == NGD_OK)

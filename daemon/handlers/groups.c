@@ -6,6 +6,7 @@
 #include "daemon/rpc/call_job.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include "scheduler/run/sched.h"
 
 /* ---- create ---------------------------------------------------------------------------------------------- */
@@ -168,7 +169,7 @@ static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct lis
     m->group = call->session && ngd_session_id(call->session) == item->session ? item->id : 0;
     m->session = m->group || call->identity->admin ? item->session : 0;
     m->name = ngd_arena_strdup(&call->life, ngd_group_name(item->group));
-    m->state = (char *)(uintptr_t)(stats.closed.status ? "closed" : "open");
+    m->state = stats.closed.status ? NGD_PB(GROUP_STATE, CLOSED) : NGD_PB(GROUP_STATE, OPEN);
     m->reason = ngd_arena_strdup(&call->life, stats.closed.status ? stats.closed.text : "");
     m->replays = stats.replays;
     m->resets = stats.resets;

@@ -50,16 +50,3 @@ void ngd_logprob_list_free(struct ngd_logprob_list *list)
         ngd_free(list->items[0]); /* the first entry's message is where the memory begins */
     *list = (struct ngd_logprob_list){0};
 }
-
-ngd_status_t ngd_sequence_priority(uint32_t value, bool own, ngd_priority_t *priority_p, struct ngd_diag *diag)
-{
-    static const ngd_priority_t classes[] = {NGD_PRIORITY_NORMAL, NGD_PRIORITY_HIGH, NGD_PRIORITY_LOW,
-                                             NGD_PRIORITY_NORMAL};
-
-    if (value >= sizeof(classes) / sizeof(classes[0]))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "priority is %u; it must be 0 (%s), 1 (high), 2 (low) or 3 (normal)", (unsigned)value,
-                            own ? "the sequence's own" : "normal");
-    *priority_p = own && value == 0 ? NGD_PRIORITY_OWN : classes[value];
-    return NGD_OK;
-}

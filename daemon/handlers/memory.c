@@ -9,6 +9,7 @@
 #include "daemon/session.h"
 #include "daemon/wire.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -491,7 +492,10 @@ static bool list_own(struct ngd_call *call, struct listing *l)
 
 static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, uint64_t bytes, uint64_t generation)
 {
-    static const char *const kinds[] = {"general", "weights", "kv", "pool"};
+    static const Npugraph__V1__BufferKind kinds[] = {[NGD_BUFFER_GENERAL] = NGD_PB(BUFFER_KIND, GENERAL),
+                                                     [NGD_BUFFER_WEIGHTS] = NGD_PB(BUFFER_KIND, WEIGHTS),
+                                                     [NGD_BUFFER_KV] = NGD_PB(BUFFER_KIND, KV),
+                                                     [NGD_BUFFER_POOL] = NGD_PB(BUFFER_KIND, POOL)};
     struct listing *l = ctx;
     struct own key = {.dev = l->dev, .generation = generation};
     const struct own *own;
@@ -511,7 +515,7 @@ static void list_buffer(void *ctx, const char *label, ngd_buffer_kind_t kind, ui
     npugraph__v1__buffer_info__init(info);
     info->buffer = own ? own->id : 0;
     info->label = ngd_arena_strdup(l->arena, label);
-    info->kind = (char *)(uintptr_t)kinds[kind];
+    info->kind = kinds[kind];
     info->bytes = own ? own->bytes : bytes;
     info->device = (char *)(uintptr_t)ngd_device_info(l->dev)->name;
     if (info->label)

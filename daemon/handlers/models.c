@@ -9,6 +9,7 @@
 #include "daemon/models.h"
 #include "daemon/rpc/call_job.h"
 #include "daemon/session.h"
+#include "proto/word.h"
 
 #include <string.h>
 #include <time.h>
@@ -83,7 +84,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.stop_tokens = q->stop_tokens;
     params.n_stop_tokens = (uint32_t)q->n_stop_tokens;
     params.parameters = q->parameters;
-    params.preempt = strcmp(q->kv_policy, "preempt") == 0;
+    params.preempt = q->kv_policy == NGD_PB(KV_POLICY, PREEMPT);
     params.no_prefix_sharing = q->no_prefix_sharing;
     params.payers = ngd_identity_payers(r->call->identity);
     params.share_all_prefixes = q->share_prefixes && r->call->daemon->options.share_prefixes;
@@ -190,9 +191,6 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     if (!valid_name(q->name))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a model's name has 1 to %d of A-Z a-z 0-9 . _ -",
                             NGD_MODEL_NAME_MAX);
-    if (*q->kv_policy && strcmp(q->kv_policy, "refuse") != 0 && strcmp(q->kv_policy, "preempt") != 0)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "kv_policy is \"%.64s\"; there is: refuse, preempt",
-                            q->kv_policy);
     if (!q->contract)
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT, "the request has no decode contract");
     status = ngd_session_get(r->call->session, q->prefill_graph, NGD_OBJECT_GRAPH, &o, diag);

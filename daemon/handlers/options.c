@@ -4,6 +4,7 @@
 #include "daemon/handlers/methods.h"
 #include "graphs/options.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 static char *borrow(const char *text) /* protobuf-c has no const strings; what is packed is not written to */
 {
@@ -21,7 +22,7 @@ static ngd_status_t fill_option(struct ngd_call *call, ngd_option_id_t id, Npugr
     item->allowed = allowed.failed ? NULL : ngd_arena_strdup(&call->arena, ngd_strbuf_str(&allowed));
     ngd_strbuf_fini(&allowed);
     item->name = borrow(info->name);
-    item->type = borrow(ngd_option_type_name(info->type));
+    item->type = ngd_word_value(&npugraph__v1__option_type__descriptor, ngd_option_type_name(info->type));
     item->default_value = borrow(info->def);
     item->effect = borrow(info->effect);
     item->in_key = info->in_key;

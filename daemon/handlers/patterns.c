@@ -4,6 +4,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/patterns.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include <string.h>
 
 #define PATTERNS_PER_CALL 16
@@ -25,7 +26,7 @@ static ngd_status_t fill_pattern(struct ngd_call *call, const struct ngd_pattern
     item->digest = ngd_arena_strdup(&call->arena, hex);
     item->name = borrow(p->name);
     item->version = p->version;
-    item->phase = borrow(ngd_pattern_phase_name(p->phase));
+    item->phase = ngd_word_value(&npugraph__v1__pattern_phase__descriptor, ngd_pattern_phase_name(p->phase));
     item->doc = borrow(p->doc ? p->doc : "");
     item->owner = borrow(!owner ? "built-in" : owner[0] ? owner : "all");
     item->text = borrow(text ? p->text : "");

@@ -10,10 +10,12 @@
 #include "daemon/daemon.h"
 #include "daemon/handlers/graph_info.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/handlers/priority.h"
 #include "daemon/handlers/replay_read.h"
 #include "daemon/rpc/wire_check.h"
 #include "daemon/session.h"
 #include "daemon/wire.h"
+#include "proto/word.h"
 #include "scheduler/run/usage.h"
 
 #include <inttypes.h>
@@ -184,15 +186,13 @@ static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_dia
 
 static ngd_status_t read_priority(const struct ngd_replay_message *m, ngd_priority_t *priority_p, struct ngd_diag *diag)
 {
-    static const ngd_priority_t priorities[] = {NGD_PRIORITY_NORMAL, NGD_PRIORITY_HIGH, NGD_PRIORITY_LOW};
+    ngd_status_t status = NGD_OK;
 
-    if (m->priority >= sizeof(priorities) / sizeof(priorities[0]))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "priority is %" PRIu64 "; it must be 0 (normal), 1 (high) "
-                            "or 2 (low)",
-                            m->priority);
-    *priority_p = priorities[m->priority];
-    return NGD_OK;
+    if (m->priority) /* rarely */
+        status = ngd_wire_check_enum(&npugraph__v1__replay_request__descriptor, "priority", m->priority, diag);
+    if (status == NGD_OK)
+        *priority_p = ngd_priority_of((Npugraph__V1__Priority)m->priority, NGD_PRIORITY_NORMAL);
+    return status;
 }
 
 /* The graph's device has failed: on another one from now on, if nothing of it is lost with the device. */

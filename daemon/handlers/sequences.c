@@ -6,12 +6,14 @@
 #include "daemon/daemon.h"
 #include "daemon/handlers/logprobs.h"
 #include "daemon/handlers/methods.h"
+#include "daemon/handlers/priority.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/identity.h"
 #include "daemon/models.h"
 #include "daemon/rpc/turn.h"
 #include "daemon/session.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <math.h>
 
@@ -150,6 +152,7 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
         .want_logprobs = q->logprobs != NULL,
         .top = q->logprobs ? q->logprobs->top : 0,
         .want_split = q->timing,
+        .priority = ngd_priority_of(q->priority, NGD_PRIORITY_NORMAL),
         .owner = call->identity->key,
         .share = ngd_session_share(call->session),
         .usage = ngd_session_usage(call->session),
@@ -157,10 +160,8 @@ static ngd_status_t start_open(struct ngd_call *call, const Npugraph__V1__OpenRe
     };
     struct ngd_model *model;
     struct ngd_sequence_object *o;
-    ngd_status_t status = ngd_sequence_priority(q->priority, false, &params.priority, diag);
+    ngd_status_t status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
 
-    if (status == NGD_OK)
-        status = ngd_models_get(call->daemon->models, call->identity, q->model, &model, diag);
     if (status != NGD_OK)
         return status;
     o = make_object();
@@ -297,7 +298,6 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
                                ngd_step_fn done, struct ngd_diag *diag)
 {
     struct ngd_step_params params;
-    ngd_status_t status;
 
     if (q->forced && q->forced->token < 0)
         return ngd_diag_set(diag, NGD_ERR_TOKEN_RANGE, "the forced token is %d; tokens are 0 or more",
@@ -310,8 +310,8 @@ static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const
     params.want_logprobs = q->logprobs != NULL;
     params.want_split = q->timing;
     params.top = q->logprobs ? q->logprobs->top : 0;
-    status = ngd_sequence_priority(q->priority, true, &params.priority, diag);
-    return status ? status : ngd_seq_step(seq, &params, done, call, diag);
+    params.priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
+    return ngd_seq_step(seq, &params, done, call, diag);
 }
 
 static ngd_status_t begin_step(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
@@ -426,7 +426,7 @@ static void stream_release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {
-    .request = stream_step, .cancelled = stream_cancelled, .release = stream_release};
+    .request = stream_step, .refused = answer_error, .cancelled = stream_cancelled, .release = stream_release};
 
 /* ---- close, list --------------------------------------------------------------------------------- */
 
@@ -475,7 +475,7 @@ static void list_sequence(void *ctx, uint64_t id, struct ngd_object *object)
     info->position = seq.position;
     info->blocks = seq.blocks;
     info->shared_tokens = seq.shared;
-    info->state = (char *)(uintptr_t)seq.state;
+    info->state = ngd_word_value(&npugraph__v1__sequence_state__descriptor, seq.state);
     info->tokens = seq.tokens;
     if (info->model)
         l->reply.sequences[l->reply.n_sequences++] = info;

@@ -9,6 +9,7 @@
 #include "daemon/rpc/call_job.h"
 #include "graphs/store.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include "scheduler/program/stored.h"
 #include <inttypes.h>
 #include <string.h>
@@ -77,7 +78,7 @@ static Npugraph__V1__StoreEntry *describe(struct ngd_call *call, const struct ng
         return NULL;
     npugraph__v1__store_entry__init(e);
     e->name = ngd_arena_strdup(&call->life, item->name);
-    e->kind = e->name && dot ? e->name + (dot + 1 - item->name) : borrow("");
+    e->kind = ngd_word_value(&npugraph__v1__store_entry_kind__descriptor, dot ? dot + 1 : "");
     e->bytes = item->bytes;
     e->used = item->used;
     return e->name ? e : NULL;

@@ -5,6 +5,7 @@
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 #include "scheduler/record/timeline.h"
 #include <string.h>
 
@@ -59,22 +60,11 @@ static void stop(struct ngd_call *call, const void *msg)
     ngd_call_reply(call, &r.base);
 }
 
-static ngd_status_t find_form(const char *name, ngd_timeline_form_t *form_p, struct ngd_diag *diag)
-{
-    for (int i = 0; i < NGD_TIMELINE_FORMS; i++) {
-        if (strcmp(*name ? name : "chrome", ngd_timeline_form_names[i]) == 0) {
-            *form_p = (ngd_timeline_form_t)i;
-            return NGD_OK;
-        }
-    }
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "form is \"%.40s\"; allowed: chrome, arrivals", name);
-}
-
 static void read_page(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__ReadTimelineRequest *q = msg;
     Npugraph__V1__ReadTimelineResponse r = NPUGRAPH__V1__READ_TIMELINE_RESPONSE__INIT;
-    ngd_timeline_form_t form = NGD_TIMELINE_CHROME;
+    ngd_timeline_form_t form = q->form == NGD_PB(TIMELINE_FORM, ARRIVALS) ? NGD_TIMELINE_ARRIVALS : NGD_TIMELINE_CHROME;
     struct ngd_diag diag = {0};
     struct ngd_strbuf sb;
     ngd_status_t status;
@@ -82,9 +72,7 @@ static void read_page(struct ngd_call *call, const void *msg)
     if (!may(call))
         return;
     ngd_strbuf_init(&sb);
-    status = find_form(q->form, &form, &diag);
-    if (status == NGD_OK)
-        status = ngd_timeline_print(call->daemon->sched, form, q->begin, PAGE_BYTES, &sb, &r.next, &diag);
+    status = ngd_timeline_print(call->daemon->sched, form, q->begin, PAGE_BYTES, &sb, &r.next, &diag);
     if (status == NGD_OK) {
         r.text = (char *)(uintptr_t)ngd_strbuf_str(&sb);
         ngd_call_reply(call, &r.base);

@@ -84,6 +84,8 @@ struct ngd_rpc_ops {
     /* Streams of the client, required for CLIENT_STREAM and DUPLEX: no more messages. broken: the connection is gone.
      */
     void (*half_closed)(struct ngd_call *call, bool broken);
+    /* Optional, LOCKSTEP: answers a message that has a value which is not allowed. Without it the call fails. */
+    void (*refused)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
     void (*cancelled)(struct ngd_call *call); /* optional */
     void (*sent)(struct ngd_call *call);      /* optional, on the receiving thread: everything that was sent is out */
     void (*release)(struct ngd_call *call);   /* optional: the call is over and nobody holds it */

@@ -125,12 +125,16 @@ void rpc_deliver(struct rpc_call *call)
     struct ngd_diag diag = {0};
     ngd_status_t status = prepare(call, &raw, &msg, &diag);
 
-    if (status != NGD_OK) {
+    if (status != NGD_OK && (status != NGD_ERR_INVALID_ARGUMENT || !call->pub.method->ops->refused)) {
         rpc_call_fail(call, status, &diag);
         return;
     }
     if (call->pub.method->kind != NGD_RPC_CLIENT_STREAM && call->pub.method->kind != NGD_RPC_DUPLEX)
         rpc_call_give_to_handler(call);
+    if (status != NGD_OK) {
+        call->pub.method->ops->refused(&call->pub, status, &diag);
+        return;
+    }
     if (call->calls->begin(&call->pub, &raw, msg))
         call->pub.method->ops->request(&call->pub, msg);
 }

@@ -3,6 +3,8 @@
 #include "base/utf8.h"
 #include "daemon/wire.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
+#include <inttypes.h>
 #include <string.h>
 
 /* No message of ours nests deeper than four; what is recursive in the schema must end somewhere. */
@@ -89,6 +91,53 @@ static ngd_status_t check_string(const ProtobufCMessageDescriptor *desc, const P
         at += step;
     }
     return NGD_OK;
+}
+
+static bool enum_has(const ProtobufCEnumDescriptor *desc, uint64_t value)
+{
+    const int64_t v = (int64_t)value; /* negative ones are sent as 64 bits */
+
+    return v >= INT32_MIN && v <= INT32_MAX && protobuf_c_enum_descriptor_get_value(desc, (int)v) != NULL;
+}
+
+static ngd_status_t refuse_enum(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *fd,
+                                uint64_t value, struct ngd_diag *diag)
+{
+    const ProtobufCEnumDescriptor *values = fd->descriptor;
+    struct ngd_strbuf sb;
+    ngd_status_t status;
+
+    ngd_strbuf_init(&sb);
+    for (unsigned i = 0; i < values->n_values; i++)
+        ngd_strbuf_printf(&sb, "%s%d (%s)", i ? ", " : "", values->values[i].value,
+                          ngd_word_of(values, values->values[i].value).text);
+    status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%s.%s is %" PRId64 "; allowed: %s", desc->short_name,
+                          fd->name, (int64_t)value, ngd_strbuf_str(&sb));
+    ngd_strbuf_fini(&sb);
+    return status;
+}
+
+static ngd_status_t check_enum(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *fd,
+                               const struct ngd_wire_field *field, struct ngd_diag *diag)
+{
+    struct ngd_wire_reader r;
+    uint64_t value = field->value;
+    bool has = true;
+
+    if (field->type == NGD_WIRE_VARINT)
+        return enum_has(fd->descriptor, value) ? NGD_OK : refuse_enum(desc, fd, value, diag);
+    ngd_wire_reader_init(&r, field->data, field->n); /* packed; one that is cut off is found by check_packed */
+    while (has && ngd_wire_varint(&r, &value))
+        has = enum_has(fd->descriptor, value);
+    return has ? NGD_OK : refuse_enum(desc, fd, value, diag);
+}
+
+ngd_status_t ngd_wire_check_enum(const ProtobufCMessageDescriptor *desc, const char *field, uint64_t value,
+                                 struct ngd_diag *diag)
+{
+    const ProtobufCFieldDescriptor *fd = protobuf_c_message_descriptor_get_field_by_name(desc, field);
+
+    return enum_has(fd->descriptor, value) ? NGD_OK : refuse_enum(desc, fd, value, diag);
 }
 
 static bool type_fits(const ProtobufCFieldDescriptor *fd, uint32_t type)
@@ -184,6 +233,8 @@ static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const 
                                 field.type);
         if (fd->label == PROTOBUF_C_LABEL_REPEATED)
             status = count_repeated(desc, fd, &field, repeated, diag);
+        if (status == NGD_OK && fd->type == PROTOBUF_C_TYPE_ENUM)
+            status = check_enum(desc, fd, &field, diag);
         if (status == NGD_OK && fd->type == PROTOBUF_C_TYPE_STRING)
             status = check_string(desc, fd, &field, diag);
         else if (status == NGD_OK && fd->type == PROTOBUF_C_TYPE_MESSAGE)

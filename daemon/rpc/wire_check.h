@@ -8,7 +8,9 @@
  * Why: protobuf-c takes strings that are not UTF-8 or hold zero bytes, keeps unknown fields, and allocates for each
  * two-byte element; a small message could grow a hundredfold. Here a message is counted first and refused when it
  * has more than max_fields fields in all, or a repeated field has more elements than wire_bounds.def allows it
- * (INVALID_ARGUMENT), so that unpacking is bounded by the size limit and these counts.
+ * (INVALID_ARGUMENT), so that unpacking is bounded by the size limit and these counts. It would also take any number
+ * for an enum, and the lower 32 bits of a larger one: a value that the enum does not have is refused here
+ * (INVALID_ARGUMENT).
  */
 #include "base/status.h"
 #include <protobuf-c/protobuf-c.h>
@@ -27,6 +29,10 @@ enum {
 
 ngd_status_t ngd_wire_check(const ProtobufCMessageDescriptor *desc, const void *data, size_t n, uint32_t max_fields,
                             struct ngd_diag *diag);
+
+/* For messages that are read by hand: refuses (INVALID_ARGUMENT) a value that the enum of the field does not have. */
+ngd_status_t ngd_wire_check_enum(const ProtobufCMessageDescriptor *desc, const char *field, uint64_t value,
+                                 struct ngd_diag *diag);
 
 /* For messages that are read by hand: the most elements of a repeated field (0: none), and how many a field on the wire
  * holds, packed or alone; more than `most` are not counted to the end. */

@@ -7,9 +7,6 @@
 
 #define AT_ONCE 64 /* events that are copied under the lock, to be printed without it */
 
-const char *const ngd_timeline_form_names[NGD_TIMELINE_FORMS] = {
-    [NGD_TIMELINE_CHROME] = "chrome", [NGD_TIMELINE_ARRIVALS] = "arrivals"};
-
 void ngd_timeline_init(struct ngd_timeline *timeline)
 {
     ngd_mutex_init(&timeline->lock, NGD_RANK_TIMELINE);

@@ -64,7 +64,6 @@ ngd_status_t ngd_timeline_start(struct ngd_sched *sched, uint32_t events, struct
 void ngd_timeline_stop(struct ngd_sched *sched, bool discard, struct ngd_timeline_status *status_p);
 
 typedef enum ngd_timeline_form { NGD_TIMELINE_CHROME, NGD_TIMELINE_ARRIVALS, NGD_TIMELINE_FORMS } ngd_timeline_form_t;
-extern const char *const ngd_timeline_form_names[NGD_TIMELINE_FORMS];
 /*
  * A page of what was recorded: from the event `from` on (0 = the oldest kept), until there are about so many bytes. The
  * pages in their order make up the file; *next_p is where the next one begins, 0 after the last. BUSY while it is on.

@@ -290,7 +290,7 @@ def admin(daemon):
 def store(daemon):
     with Fresh(daemon) as c:
         listed = c.call("Admin/ListStore", pb.ListStoreRequest()).entries
-        names = sorted(e.name for e in listed if e.kind == "graph")
+        names = sorted(e.name for e in listed if e.kind == pb.STORE_ENTRY_KIND_GRAPH)
         data = [b"".join(p.data for p in c.call("Admin/ReadStore", pb.ReadStoreRequest(name=n))) for n in names[:2]]
         verified = c.call("Admin/VerifyStore", pb.VerifyStoreRequest())
         bad = [e.reason for e in verified.bad if e.reason != "io"]  # "cannot be read" says nothing of the entry

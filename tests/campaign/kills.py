@@ -25,7 +25,7 @@ def work(daemon, store, imports):
         if imports:
             c.call("Admin/ImportStore", iter([pb.ImportStoreRequest(data=imports, total=len(imports))]))
         listed = c.call("Admin/ListStore", pb.ListStoreRequest()).entries
-        for entry in [e for e in listed if e.kind == "plan"][:1]:
+        for entry in [e for e in listed if e.kind == pb.STORE_ENTRY_KIND_PLAN][:1]:
             with open(store / "entries" / entry.name, "r+b") as f:
                 f.write(b"not an entry any more")
         c.call("Admin/VerifyStore", pb.VerifyStoreRequest())
@@ -43,7 +43,7 @@ class Kills:
             self.reference = replays(c)
             until("plans are stored", lambda: len(list((self.template / "entries").glob("*.plan"))) >= 4)
             listed = c.call("Admin/ListStore", pb.ListStoreRequest()).entries
-            name = next(e.name for e in listed if e.kind == "plan")
+            name = next(e.name for e in listed if e.kind == pb.STORE_ENTRY_KIND_PLAN)
             self.imports = b"".join(p.data for p in c.call("Admin/ReadStore", pb.ReadStoreRequest(name=name)))
 
     def daemon(self, store, **kwargs):

@@ -2,6 +2,7 @@
 #include "tests/models/live.h"
 #include "client/lib/client_int.h"
 #include "proto/npugraph.pb-c.h"
+#include "proto/word.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -168,7 +169,7 @@ json_t *live_stats(struct npugraph_client *client)
     struct npugraph_error err = {0};
     json_t *root;
 
-    req.form = (char *)"json";
+    req.form = NGD_PB(STATS_FORM, JSON);
     if (npugraph__unary(client, "/npugraph.v1.Admin/Stats", &req.base, &npugraph__v1__stats_response__descriptor,
                         &reply, &err) != 0) {
         fprintf(stderr, "live: %s\n", err.message);

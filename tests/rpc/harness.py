@@ -78,6 +78,12 @@ reflection = importlib.import_module("proto.reflection_pb2")
 rpc_status = importlib.import_module("proto.google_rpc_pb2")
 
 
+def word(message, field):
+    """What npugraphctl calls the value of an enum field: "healthy" for DEVICE_STATE_HEALTHY."""
+    names = {v.number: v.name for v in message.DESCRIPTOR.fields_by_name[field].enum_type.values}
+    return names[getattr(message, field)].removeprefix(names[0].removesuffix("UNSPECIFIED")).lower()
+
+
 # A process of a test that is killed goes with it. (A function for the child would need the fork that gRPC's threads forbid.)
 if shutil.which("setpriv") is None:
     skip_all("setpriv is missing (Debian: util-linux)")

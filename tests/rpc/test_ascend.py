@@ -251,7 +251,7 @@ def lost_device():
             assert "npugraphctl devices" in e.details(), e
         else:
             raise AssertionError("a graph with a buffer on the lost device was served")
-        states = {i.name: i.state for i in clients[1].call("Admin/Devices", pb.DevicesRequest()).devices}
+        states = {i.name: word(i, "state") for i in clients[1].call("Admin/Devices", pb.DevicesRequest()).devices}
         assert states == {"ascend:0": "quarantined", "ascend:1": "healthy"}, states
         events = [e.reason for e in clients[0].call("Graphs/Explain", pb.ExplainRequest()).events]
         assert "moved" in events, events
@@ -330,7 +330,7 @@ def lost_group():
         assert details and all("ascend:1" in text or "rank" in text for _, text in details), details[:3]
         assert 'group "tp" is closed' in details[-1][1] and "rank 1" in details[-1][1], details[-1]
         info, = c.call("Graphs/ListGroups", pb.ListGroupsRequest()).groups
-        assert info.state == "closed" and info.reason == details[-1][1]
+        assert info.state == pb.GROUP_STATE_CLOSED and info.reason == details[-1][1]
         refused("DEVICE_LOST", "UNAVAILABLE", c.call, "Graphs/CreateGroup", pb.CreateGroupRequest(name="again", devices=["0", "1"]))
         assert try_gang(other, gang(other, "ascend:2", "ascend:0")) == [[11, 22, 33, 44]] * 2
 

@@ -219,7 +219,7 @@ def buckets_refused(daemon):
 def maps(daemon):
     with Client(daemon) as c:
         g = c.register(rows("mapped"))
-        ask = pb.DescribeRequest(graph=g.graph, form="map")
+        ask = pb.DescribeRequest(graph=g.graph, form=pb.DESCRIBE_FORM_MAP)
         refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe", ask)
         c.call("Graphs/Buckets", pb.BucketsRequest(graph=g.graph, set=[4, 64], apply=True))
         run_rows(c, g.graph, 2)
@@ -227,8 +227,8 @@ def maps(daemon):
         text = c.call("Graphs/Describe", ask).text
         assert text.count('pool of graph "mapped"') == 2 and "input x" in text, text
         keys = {k.symbols: k for k in explain(c, graph=g.graph).keys}
-        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(graph=g.graph, form="svg"))
-        svg = c.call("Graphs/Describe", pb.DescribeRequest(graph=g.graph, form="svg", key=keys["B<=64"].key)).text
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(graph=g.graph, form=pb.DESCRIBE_FORM_SVG))
+        svg = c.call("Graphs/Describe", pb.DescribeRequest(graph=g.graph, form=pb.DESCRIBE_FORM_SVG, key=keys["B<=64"].key)).text
         root = ElementTree.fromstring(svg)
         blocks = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if len(e)]
         titles = [e[0].text for e in blocks]

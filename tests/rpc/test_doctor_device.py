@@ -48,7 +48,7 @@ def examine(d, device=""):
 
 
 def verdicts(r):
-    return {s.name: s.verdict for s in r.steps}
+    return {s.name: word(s, "verdict") for s in r.steps}
 
 
 def ctl(d, *args):

@@ -53,7 +53,7 @@ def draining():
         refused("DRAINING", "UNAVAILABLE", c.allocate, 64)
         refused("DRAINING", "UNAVAILABLE", c.replay, g, [bytes(4096)])
         refused("DRAINING", "UNAVAILABLE", Client, d)
-        assert looker.call("Admin/Status", pb.StatusRequest()).state == "draining"
+        assert looker.call("Admin/Status", pb.StatusRequest()).state == pb.DAEMON_STATE_DRAINING
         assert len(c.read(buffer)) == 64
         c.call("Graphs/Release", pb.ReleaseRequest(graph=g))
         c.call("Memory/Free", pb.FreeRequest(buffers=[buffer]))

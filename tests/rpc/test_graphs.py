@@ -108,7 +108,7 @@ def option_table(daemon):
         c.register(ADD, options={name: o.default_value for name, o in table.items()
                                  if o.default_value and not name.startswith(("data_dump", "debug_dump_dir", "reuse_graph_pool"))})
         for name, o in table.items():
-            if o.type == "bool" and not o.supported:
+            if o.type == pb.OPTION_TYPE_BOOL and not o.supported:
                 refused("UNIMPLEMENTED", "UNIMPLEMENTED", c.register, ADD, options={name: "false" if o.default_value == "true" else "true"})
 
 
@@ -393,7 +393,7 @@ def ways():
         keys = {options: [k.key for k in c.call("Graphs/Explain", pb.ExplainRequest(digest=name)).keys] for options, name in names.items()}
         assert all(len(k) == 1 for k in keys.values()) and keys[""] != keys["inplace_pass=false verify_every_n=2"], keys
         for options, name in names.items():
-            plan = c.call("Graphs/Describe", pb.DescribeRequest(digest=name, form="plan"))
+            plan = c.call("Graphs/Describe", pb.DescribeRequest(digest=name, form=pb.DESCRIBE_FORM_PLAN))
             assert "aten.exp" in plan.text and plan.info.options == options, plan
             assert c.call("Graphs/Doctor", pb.ExamineRequest(digest=name)).healthy
             c.call("Graphs/Buckets", pb.BucketsRequest(digest=name, apply=True, set=[1, 8] if options else [2, 8]))
@@ -403,7 +403,7 @@ def ways():
                                 ("Buckets", pb.BucketsRequest)):
             got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, f"Graphs/{method}", request(digest=plain.digest))
             assert all(name in got.text for name in names.values()) and "inplace_pass=false" in got.text, got.text
-        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6], form="map"))
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6], form=pb.DESCRIBE_FORM_MAP))
         assert "aten.exp" in c.call("Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6])).text  # the same of both
         for bad in ("/1", plain.digest + "/", plain.digest + "/0", plain.digest + "/1x", plain.digest + "/99999999999999999999999"):
             refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Explain", pb.ExplainRequest(digest=bad))
@@ -427,19 +427,19 @@ def describe(daemon):
         r = c.register(TWO)
         text = c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).text
         assert c.register(text).digest == r.digest and "aten.exp" in text
-        by_digest = c.call("Graphs/Describe", pb.DescribeRequest(digest=r.digest[:8], form="dot"))
+        by_digest = c.call("Graphs/Describe", pb.DescribeRequest(digest=r.digest[:8], form=pb.DESCRIBE_FORM_DOT))
         assert by_digest.text.lstrip().startswith("digraph") and by_digest.info.digest == r.digest
         fresh = c.register(graph('  input %x : f32[3]\n  %a = aten.neg(%x)\n  %b = aten.sin(%a)\n  return %b')).graph
-        for form in ("plan", "map", "svg"):
+        for form in (pb.DESCRIBE_FORM_PLAN, pb.DESCRIBE_FORM_MAP, pb.DESCRIBE_FORM_SVG):
             assert "no executable; capture" in refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe", pb.DescribeRequest(graph=fresh, form=form)).text
         c.replay(r.graph, [floats(1, 2)])
         key = c.call("Graphs/Explain", pb.ExplainRequest(graph=r.graph)).keys[0].key
-        for form in ("plan", "map", "svg"):
+        for form in (pb.DESCRIBE_FORM_PLAN, pb.DESCRIBE_FORM_MAP, pb.DESCRIBE_FORM_SVG):
             assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph, form=form, key=key[:6])).text
             assert "begins with " in refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Describe",
                                              pb.DescribeRequest(graph=r.graph, form=form, key="g" + key[1:6])).text
         assert r.digest in [g.digest for g in c.call("Graphs/List", pb.ListGraphsRequest()).graphs]
-        for request in (pb.DescribeRequest(graph=r.graph, form="pdf"), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
+        for request in (pb.DescribeRequest(graph=r.graph, form=6), pb.DescribeRequest(digest="zz"), pb.DescribeRequest(digest="00000000"),
                         pb.DescribeRequest()):
             got = None
             try:

@@ -73,7 +73,7 @@ def together(daemon):
             assert [unpack(o) for o in got.outputs] == [[2, 4]]
         info = {i.name: i for i in groups(c)}
         assert list(info["tp"].devices) == ["host:1", "host:0"] and info["tp"].replays == 4
-        assert info["tp"].state == "open" and info["tp"].group and info["tp"].resets == 0
+        assert info["tp"].state == pb.GROUP_STATE_OPEN and info["tp"].group and info["tp"].resets == 0
         devices = {d.name: d for d in c.call("Admin/Devices", pb.DevicesRequest()).devices}
         assert all(devices[d].busy_us > 0 for d in ("host:0", "host:1", "host:2"))
 
@@ -181,7 +181,7 @@ def failing_rank(daemon):
             assert unpack(c.replay(plain, [floats(2)], [1]).outputs[0]) == [4]
             assert unpack(c.replay(g, [struct.pack("<i", 1), struct.pack("<i", i)]).outputs[0]) == [2.0 + 2 * i, 4.0 + 2 * i]
         info, = groups(c)
-        assert info.resets == 4 and info.replays == 8 and info.state == "open"
+        assert info.resets == 4 and info.replays == 8 and info.state == pb.GROUP_STATE_OPEN
 
 
 @test("a fault of a rank's device fails one replay; the next is captured again")
@@ -199,7 +199,7 @@ def fault():
                 assert "rank" in e.details() and "host:" in e.details()
         assert failed == 1
         info, = groups(c)
-        assert info.state == "open" and info.resets <= 1
+        assert info.state == pb.GROUP_STATE_OPEN and info.resets <= 1
 
 
 @test("many clients, gangs on overlapping groups and graphs alone: everybody gets his own answer")

@@ -147,7 +147,7 @@ def listing(daemon):
         mine, theirs = a.allocate(5000, label="mine"), b.allocate(6000, label="theirs")
         seen = {x.label: x for x in a.call("Memory/ListBuffers", pb.ListBuffersRequest()).buffers}
         assert seen["mine"].buffer == mine and seen["mine"].bytes == 5000 and seen["mine"].device == "host:0"
-        assert seen["theirs"].buffer == 0 and seen["theirs"].kind == "general" and theirs
+        assert seen["theirs"].buffer == 0 and seen["theirs"].kind == pb.BUFFER_KIND_GENERAL and theirs
     with Client(daemon, session=False) as c:
         c.call("Memory/ListBuffers", pb.ListBuffersRequest())
 

@@ -45,7 +45,7 @@ def life(daemon):
         assert [(i.name, i.version) for i in p] == [("neg_neg", 1)]
         got, g = result(c)
         assert got == [3, 6], got  # the pattern lies, which shows that it is used
-        assert "aten.mul.Scalar" in c.call("Graphs/Describe", pb.DescribeRequest(graph=g, form="plan")).text
+        assert "aten.mul.Scalar" in c.call("Graphs/Describe", pb.DescribeRequest(graph=g, form=pb.DESCRIBE_FORM_PLAN)).text
         assert list(struct.unpack("<2f", c.replay(before.graph, [struct.pack("<2f", 1, 2)]).outputs[0])) == [1, 2]
         assert result(c, options={"pattern_fusion_pass": "false"})[0] == [1, 2]
         add(c, NEG_NEG % (1, "3"))  # the same again

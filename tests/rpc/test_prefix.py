@@ -124,10 +124,10 @@ def refusals(daemon):
         alive = start(c, "refusals").sequence
         refused("SAMPLING", "INVALID_ARGUMENT", fork, c, alive, temperature=-1)
         graph = c.register('npugraph 1\ngraph "g" { input %x : f32[1] %y = aten.neg(%x) return %y }').graph
-        for priority in range(3):
+        for priority in pb.Priority.values():
             assert c.replay(graph, [b"\0\0\x80\x3f"], priority=priority).outputs[0] == b"\0\0\x80\xbf"
-        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, graph, [b"\0\0\x80\x3f"], priority=3)
-        assert "0 (normal)" in got.text
+        got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.replay, graph, [b"\0\0\x80\x3f"], priority=4)
+        assert "priority is 4" in got.text and "3 (normal)" in got.text
 
 
 @test("KV blocks for one context, four clients: with kv_policy preempt all get on and say what they would have said")
@@ -148,8 +148,8 @@ def preempted(daemon):
         few = model(c, "few")
         assert few.num_blocks * few.block_size == 256 and few.preemptions >= 4, few.preemptions
         got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Sequences/RegisterModel",
-                      pb.RegisterModelRequest(name="x", kv_policy="swap"))
-        assert "refuse, preempt" in got.text
+                      pb.RegisterModelRequest(name="x", kv_policy=3))
+        assert "1 (refuse), 2 (preempt)" in got.text
 
 
 if __name__ == "__main__":

@@ -92,7 +92,7 @@ def prompts(daemon, c):
     assert longest.position == CONTEXT
     refused("CONTEXT_FULL", "OUT_OF_RANGE", step, c, longest.sequence)
     answer = list(generate(c, longest.sequence))
-    assert answer[-1].finish == "context" and [t for m in answer for t in m.tokens] == [longest.token]
+    assert answer[-1].finish == pb.FINISH_REASON_CONTEXT and [t for m in answer for t in m.tokens] == [longest.token]
 
 
 @test("sampling values outside their ranges are refused; those at the borders are taken")
@@ -160,7 +160,7 @@ def at_once(daemon, c):
         tokens += next(stream).tokens
     assert tokens[:len(expected)] == expected and tokens[0] == opened.token
     stream.cancel()
-    state = lambda: next(s.state for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
+    state = lambda: next(word(s, "state") for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
     until("the generation is stopped", lambda: state() in ("stopping", "idle"))
     assert step(c, opened.sequence).position >= len(PROMPT) + len(tokens)  # it may have made more than were taken
 
@@ -169,7 +169,7 @@ def at_once(daemon, c):
 @undisturbed
 def after_stop(daemon, c):
     opened = start(c)
-    state = lambda: next(s.state for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
+    state = lambda: next(word(s, "state") for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
     calls = [lambda: step(c, opened.sequence), lambda: list(generate(c, opened.sequence, 2)),
              lambda: close(c, c.call("Sequences/Fork", pb.ForkRequest(sequence=opened.sequence)).sequence),
              lambda: on_stream(c, pb.StepRequest(sequence=opened.sequence))]
@@ -206,7 +206,7 @@ def cancelled(daemon, c):
     next(stream)
     stream.cancel()
     state = lambda: c.call("Sequences/List", pb.ListSequencesRequest()).sequences
-    until("it is idle", lambda: [s.state for s in state() if s.sequence == sequence] == ["idle"])
+    until("it is idle", lambda: [s.state for s in state() if s.sequence == sequence] == [pb.SEQUENCE_STATE_IDLE])
     position = [s.position for s in state() if s.sequence == sequence][0]
     assert position >= len(PROMPT)
     if position < len(PROMPT) + 59:
@@ -387,7 +387,7 @@ def stop_tokens(daemon, c):
     whole = say(c, 20)
     end = whole[12]
     said = list(generate(c, start(c).sequence, 20, stop_tokens=[VOCAB - 1, end]))
-    assert [t for m in said for t in m.tokens] == whole[:whole.index(end) + 1] and said[-1].finish == "stop"
+    assert [t for m in said for t in m.tokens] == whole[:whole.index(end) + 1] and said[-1].finish == pb.FINISH_REASON_STOP
     sequence = start(c).sequence
     got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", generate, c, sequence, stop_tokens=[1] * 17)
     assert "at most 16" in got.text
@@ -401,12 +401,12 @@ def stop_tokens(daemon, c):
 @undisturbed
 def priorities(daemon, c):
     whole = say(c, 6)
-    for priority in (0, 1, 2, 3):
+    for priority in pb.Priority.values():
         opened = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=PROMPT, priority=priority))
         assert [opened.token, step(c, opened.sequence, priority=priority).token] == whole[:2]
         assert on_stream(c, pb.StepRequest(sequence=opened.sequence, priority=priority))[0].token == whole[2]
         assert [t for m in generate(c, opened.sequence, 3, priority=priority) for t in m.tokens] == whole[2:5]
-    for bad in (4, 2**32 - 1):
+    for bad in (4, -1, 2**31 - 1):
         for name, request in (("Open", pb.OpenRequest(model="m", prompt=PROMPT, priority=bad)),
                               ("Step", pb.StepRequest(sequence=opened.sequence, priority=bad)),
                               ("Generate", pb.GenerateRequest(sequence=opened.sequence, max_tokens=1, priority=bad))):
@@ -437,7 +437,7 @@ def deadlines(daemon, c):
         late("Open", pb.OpenRequest(model="m", prompt=PROMPT), timeout)
     late("Generate", pb.GenerateRequest(sequence=sequence, max_tokens=1000, ignore_stop=True), 0.05)
     state = lambda: [s for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == sequence][0]
-    until("it is idle", lambda: state().state == "idle")
+    until("it is idle", lambda: state().state == pb.SEQUENCE_STATE_IDLE)
     at = state().position - len(PROMPT)
     if at + 1 < len(whole):
         assert step(c, sequence).token == whole[at + 1]
@@ -514,7 +514,7 @@ import time; time.sleep(60)
         for i, sequence in enumerate(sequences[:2]):
             assert [step(c, int(sequence)).token for _ in range(10)] == whole[i][6:16]
         running = int(sequences[2])
-        until("its generation has ended with the connection", lambda: listed()[running].state == "idle")
+        until("its generation has ended with the connection", lambda: listed()[running].state == pb.SEQUENCE_STATE_IDLE)
         at = listed()[running].position - len(PROMPT)
         assert at > 0
         for n in range(at + 1, min(at + 5, 60)):

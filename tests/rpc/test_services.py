@@ -175,22 +175,22 @@ def promtool(daemon):
     with Client(daemon) as c:
         g = c.register('npugraph 1\ngraph "with \\"quotes\\"" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
         c.replay(g, [bytes(16)])
-        for text in (daemon.http("/metrics")[1], c.call("Admin/Stats", pb.StatsRequest(form="prometheus")).text):
+        for text in (daemon.http("/metrics")[1], c.call("Admin/Stats", pb.StatsRequest(form=pb.STATS_FORM_PROMETHEUS)).text):
             out = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True)
             assert out.returncode == 0, out.stderr + out.stdout
         assert json.loads(c.call("Admin/Stats", pb.StatsRequest()).text)["replays_total"] >= 1
-        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Admin/Stats", pb.StatsRequest(form="xml"))
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Admin/Stats", pb.StatsRequest(form=3))
 
 
 @test("Admin: status, devices and sessions say what there is")
 def admin(daemon):
     with Client(daemon, name="who") as c:
         s = c.call("Admin/Status", pb.StatusRequest())
-        assert s.state == "serving" and s.pid == daemon.process.pid and s.sessions == 1 and s.stats_address
+        assert s.state == pb.DAEMON_STATE_SERVING and s.pid == daemon.process.pid and s.sessions == 1 and s.stats_address
         assert list(s.listen) == [daemon.address]
         assert re.fullmatch(r"expiry (realtime|slice|nice|ordinary), rpc (slice|ordinary)", s.wakeup), s.wakeup
         d = c.call("Admin/Devices", pb.DevicesRequest()).devices
-        assert [x.name for x in d] == ["host:0"] and d[0].state == "healthy" and d[0].memory_bytes == 256 << 20
+        assert [x.name for x in d] == ["host:0"] and d[0].state == pb.DEVICE_STATE_HEALTHY and d[0].memory_bytes == 256 << 20
         sessions = c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions
         assert [(x.session, x.client_name) for x in sessions] == [(c.id, "who")] and sessions[0].identity.startswith("uid:")
 

@@ -66,7 +66,7 @@ def run(daemon, result, options=ON):
         until(f"the kernels are {result}", lambda: count(daemon, result) == before + 1, COMPILING)
         assert results(c, graph) == generic
         said = {k.static_kernels for k in c.call("Graphs/Explain", pb.ExplainRequest(graph=graph)).keys}
-        plan = c.call("Graphs/Describe", pb.DescribeRequest(graph=graph, form="plan")).text
+        plan = c.call("Graphs/Describe", pb.DescribeRequest(graph=graph, form=pb.DESCRIBE_FORM_PLAN)).text
         assert said == {result} and f"# static kernels: {result}\n" in plan, (said, plan)
         return {e.reason: e.text for e in c.call("Graphs/Explain", pb.ExplainRequest(graph=graph)).events}
 

@@ -130,7 +130,7 @@ def hot_patterns():
         until("the key is captured", lambda: counter(d, "warm_captures_total", "captured") == 1)
         with Client(d) as c:
             listed = c.call("Admin/ListStore", pb.ListStoreRequest()).entries
-            name = next(e.name for e in listed if e.kind == "patterns")
+            name = next(e.name for e in listed if e.kind == pb.STORE_ENTRY_KIND_PATTERNS)
             shown = b"".join(p.data for p in c.call("Admin/ReadStore", pb.ReadStoreRequest(name=name, text=True))).decode()
             assert 'pattern "triple" {' in shown, shown
             replay(c, c.register(TEXT).graph, 5)  # the pattern is not registered yet: another key

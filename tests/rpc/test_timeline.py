@@ -23,7 +23,7 @@ def stop(c, **more):
     return c.call("Admin/StopTimeline", pb.StopTimelineRequest(**more))
 
 
-def read(c, form=""):
+def read(c, form=pb.TIMELINE_FORM_UNSPECIFIED):
     text, request = "", pb.ReadTimelineRequest(form=form)
     while True:
         page = c.call("Admin/ReadTimeline", request)
@@ -92,7 +92,7 @@ def bad(daemon):
         refused("BUSY", "FAILED_PRECONDITION", start, c)
         refused("BUSY", "FAILED_PRECONDITION", read, c)
         stop(c)
-        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", read, c, "svg")
+        refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", read, c, 3)
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", start, c, events=1 << 21)
     with Daemon("--allow-plaintext=yes", listen="tcp:127.0.0.1:0") as d, Client(d, address=d.listening("tcp")) as c:  # who comes so is no administrator
         for call in (start, stop, read):

@@ -144,7 +144,7 @@ def generation(daemon):
         sequence = c.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7])).sequence
         generate = lambda **more: list(c.call("Sequences/Generate", pb.GenerateRequest(sequence=sequence, ignore_stop=True, **more)))
         messages, ns = timed(lambda: generate(max_tokens=40, timing=True))
-        assert messages[-1].finish == "length" and sum(len(m.tokens) for m in messages) == 40
+        assert messages[-1].finish == pb.FINISH_REASON_LENGTH and sum(len(m.tokens) for m in messages) == 40
         assert all(m.HasField("timing") for m in messages)
         check_operation(messages[-1].timing, None, ns)
         for before, after in zip(messages, messages[1:]):

@@ -4,6 +4,7 @@
 import os
 import pathlib
 import random
+import re
 import resource
 import signal
 import socket
@@ -90,6 +91,45 @@ def noise(daemon):
                     assert e.code() not in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL), (name, e)
 
 
+@test("each enum of the protocol has an unspecified value 0, and values that begin with its name")
+def enum_names():
+    for enum in pb.DESCRIPTOR.enum_types_by_name.values():
+        prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.name).upper() + "_"
+        assert enum.values_by_number[0].name == prefix + "UNSPECIFIED", enum.name
+        assert all(v.name.startswith(prefix) for v in enum.values), enum.name
+        assert sorted(enum.values_by_number) == list(range(len(enum.values))), enum.name
+
+
+def varint(value):
+    value &= (1 << 64) - 1
+    return bytes([value & 0x7f | 0x80]) + varint(value >> 7) if value >= 0x80 else bytes([value])
+
+
+@test("a value that an enum does not have is refused by every method that takes one, and named with those that it has")
+def unknown_values(daemon):
+    seen = set()
+    with Client(daemon) as c:
+        graph = c.register('npugraph 1\ngraph "g" { input %x : f32[1] %y = aten.neg(%x) return %y }').graph
+        known = {"Graphs/Replay": pb.ReplayRequest(graph=graph), "Graphs/ReplayStream": pb.ReplayRequest(graph=graph)}
+        methods = [(f"{s.name}/{m.name}", m.input_type) for s in pb.DESCRIPTOR.services_by_name.values() for m in s.methods]
+        for name, field in [(n, f) for n, message in methods for f in message.fields if f.enum_type]:
+            first = encode(known[name]) if name in known else b""
+            for value in (len(field.enum_type.values), -1, 2**31 - 1, 2**31, 2**32 + 1, -2**63):  # the low half of one is a value
+                message = first + varint(field.number << 3) + varint(value)
+                if METHODS[name][0] == "stream_stream":  # there a refusal is an answer, and the stream goes on
+                    answers = [m.error for m in c.call(name, iter([message] * 2))]
+                    assert len(answers) == 2 and {e.reason for e in answers} == {"INVALID_ARGUMENT"}, (name, answers)
+                    text = answers[0].message
+                else:
+                    text = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", lambda: [*c.call(name, message)] if "stream" in METHODS[name][0]
+                                   else c.call(name, message)).text
+                assert f"{field.full_name.removeprefix('npugraph.v1.')} is {value}; allowed: 0 (unspecified), 1 (" in text, text
+                seen.add(name)
+        assert c.replay(graph, [bytes(4)], priority=pb.PRIORITY_LOW).outputs
+    assert seen == {"Graphs/Describe", "Graphs/Replay", "Graphs/ReplayStream", "Sequences/RegisterModel", "Sequences/Open", "Sequences/Step",
+                    "Sequences/StepStream", "Sequences/Generate", "Admin/Stats", "Admin/ReadTimeline"}, seen
+
+
 @test("unknown fields are passed over")
 def unknown_fields(daemon):
     with Client(daemon) as c:
@@ -160,7 +200,7 @@ def inflight():
         until("the limit is reached", lambda: d.stats()["requests"]["in_flight"] == 20)
         got = refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", c.allocate, 1)
         assert "max-inflight" in got.text
-        assert c.call("Admin/Status", pb.StatusRequest()).state == "serving"
+        assert c.call("Admin/Status", pb.StatusRequest()).state == pb.DAEMON_STATE_SERVING
         until("six are counted", lambda: sum(d.stats()["requests"]["rejected_by_reason"].values()) >= 6)  # the call, and streams
         for requests, stream in streams:
             requests.put(None)
@@ -177,7 +217,7 @@ def many_calls(daemon):
     with Client(daemon) as c:
         status = c.channel.unary_unary("/npugraph.v1.Admin/Status", lambda m: b"", pb.StatusResponse.FromString)
         futures = [status.future(None, timeout=4 * PATIENCE) for _ in range(10000)]
-        assert all(f.result().state == "serving" for f in futures)
+        assert all(f.result().state == pb.DAEMON_STATE_SERVING for f in futures)
     until("no call is left", lambda: daemon.stats()["requests"]["in_flight"] == 0)
 
 

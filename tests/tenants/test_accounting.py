@@ -163,7 +163,7 @@ def random_operations():
                 everybody = sum(kinds["bytes"] for kinds in counted(admin).values())
                 buffers = admin.call("Memory/ListBuffers", pb.ListBuffersRequest()).buffers
                 # Slots' pools are the daemon's.
-                there = sum(b.bytes for b in buffers if b.kind != "pool" or b.label.startswith("prompts of model"))
+                there = sum(b.bytes for b in buffers if b.kind != pb.BUFFER_KIND_POOL or b.label.startswith("prompts of model"))
                 # Sizes on the device are rounded up, by less than 64 bytes each.
                 assert 0 <= there - everybody < 64 * len(buffers) + 1, (seed, there, everybody)
             for tenant in tenants.values():

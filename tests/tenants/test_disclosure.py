@@ -18,14 +18,14 @@ PROBE = r"""
 c = Client(daemon)
 digest, group, sequence, graph, buffer, session, tag = sys.stdin.readline().split()
 requests = {
-    "Graphs/Describe": [dict(digest=digest), dict(digest=digest, form="plan"), dict(graph=int(graph))],
+    "Graphs/Describe": [dict(digest=digest), dict(digest=digest, form=pb.DESCRIBE_FORM_PLAN), dict(graph=int(graph))],
     "Graphs/Explain": [dict(), dict(tag=int(tag)), dict(digest=digest)],
     "Graphs/Buckets": [dict(digest=digest), dict(digest=digest, apply=True, set=[64])],
     "Graphs/Doctor": [dict(digest=digest)], "Graphs/Trace": [dict(digest=digest)],
     "Memory/Allocate": [dict(bytes=1 << 40)], "Memory/Read": [dict(buffer=int(buffer))],
     "Sequences/Open": [dict(model="canary_model", prompt=[1, 2]), dict(model="uid:0/canary_model", prompt=[1, 2])],
     "Sequences/UnloadModel": [dict(name="canary_model", force=True)], "Sequences/ShareModel": [dict(name="canary_model", share_with=["uid:65534"])],
-    "Sequences/Step": [dict(sequence=int(sequence))], "Admin/Stats": [dict(), dict(form="prometheus")],
+    "Sequences/Step": [dict(sequence=int(sequence))], "Admin/Stats": [dict(), dict(form=pb.STATS_FORM_PROMETHEUS)],
     "Admin/ReadStore": [dict(name="000000")], "Graphs/ListPatterns": [dict()],
 }
 pool = pb.DESCRIPTOR
@@ -127,7 +127,7 @@ assert [s["identity"] for s in stats["shares"]] == [me], stats["shares"]
 assert "same_graph" in {g["name"] for g in stats["graphs"]}, stats["graphs"]
 assert [(m["name"], m["owner"]) for m in stats["models"]] == [("same_model", me)], stats["models"]
 assert stats["replays_total"] >= 6 and stats["sessions"]["open"] == 2, stats
-metrics = c.call("Admin/Stats", pb.StatsRequest(form="prometheus")).text
+metrics = c.call("Admin/Stats", pb.StatsRequest(form=pb.STATS_FORM_PROMETHEUS)).text
 rows = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if not line.startswith("#"))
 assert rows['npugraphd_graph_replays_total{graph="same_graph",owner="uid:65534"}'] == "2", metrics
 assert int(rows['npugraphd_graph_replays_total{graph="other",owner="other"}']) >= 4, metrics
@@ -157,7 +157,7 @@ def own_statistics():
         other = Tenant(daemon, OWN)
         other.say(ROWS.replace("\n", "\\n"))
         assert other.line() == "ok"
-        text = victim.call("Admin/Stats", pb.StatsRequest(form="prometheus")).text  # an administrator
+        text = victim.call("Admin/Stats", pb.StatsRequest(form=pb.STATS_FORM_PROMETHEUS)).text  # an administrator
         for owner in ("uid:0", "uid:65534"):
             for row in (f'graph_replays_total{{graph="same_graph",owner="{owner}"}} 2', f'kv_blocks{{model="same_model",owner="{owner}"}} ',
                         f'identity_device_seconds_total{{identity="{owner}"}} '):

@@ -6,7 +6,8 @@ NGD_DAEMON_TESTS = \
 	tests/unit/test_h2_guard \
 	tests/unit/test_jobs \
 	tests/unit/test_rpc_state \
-	tests/unit/test_safetensors
+	tests/unit/test_safetensors \
+	tests/unit/test_word
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_DAEMON_TESTS)
 TESTS += $(NGD_DAEMON_TESTS)
@@ -16,4 +17,5 @@ tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_jobs_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_rpc_state_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_safetensors_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
+tests_unit_test_word_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 endif
