@@ -30,7 +30,7 @@ typedef enum ngd_lock_rank {
     NGD_RANK_EVENTS,        /* scheduler: events of one session */
     NGD_RANK_GROUP,         /* scheduler: whose turn a group of devices is */
     NGD_RANK_QUEUE,         /* scheduler: run queue of a device */
-    NGD_RANK_ERRAND,        /* scheduler: the end of an examination's step */
+    NGD_RANK_ERRAND,        /* scheduler: the end of a step of the doctor */
     NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */
     NGD_RANK_KV,            /* scheduler: KV block allocator */
     NGD_RANK_GCACHE,        /* graphs: compiled-graph cache */

@@ -128,8 +128,8 @@ libngdhandlers_la_SOURCES = \
 	daemon/handlers/admin.c \
 	daemon/handlers/bind.c \
 	daemon/handlers/buckets.c \
-	daemon/handlers/checkup.c \
-	daemon/handlers/examine.c \
+	daemon/handlers/doctor.c \
+	daemon/handlers/doctor_device.c \
 	daemon/handlers/explain.c \
 	daemon/handlers/generate.c \
 	daemon/handlers/graph_info.c \

@@ -110,17 +110,17 @@ libngdscheduler_model_la_SOURCES = \
 noinst_LTLIBRARIES += libngdscheduler_diag.la
 libngdscheduler_diag_la_SOURCES = \
 	scheduler/diag/doctor.c \
+	scheduler/diag/doctor.h \
+	scheduler/diag/doctor_int.h \
+	scheduler/diag/doctor_subject.c \
 	scheduler/diag/dump.c \
-	scheduler/diag/exam.c \
-	scheduler/diag/exam.h \
-	scheduler/diag/exam_int.h \
 	scheduler/diag/run_chain.c \
 	scheduler/diag/run_chain.h \
 	scheduler/diag/stored_show.c \
 	scheduler/diag/trace.c \
-	scheduler/diag/trial.c \
-	scheduler/diag/trial.h \
-	scheduler/diag/verify.c
+	scheduler/diag/verify.c \
+	scheduler/diag/verify_form.c \
+	scheduler/diag/verify_form.h
 
 # All of it, put together by sched.c.
 noinst_LTLIBRARIES += libngdscheduler.la

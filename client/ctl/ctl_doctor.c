@@ -10,10 +10,10 @@
 #define MAX_SYMBOLS 16
 #define MAX_INPUTS  64
 
-struct examine {
+struct doctor {
     struct ctl *ctl;
     const struct ctl_command *command;
-    Npugraph__V1__ExamineRequest req;
+    Npugraph__V1__DoctorRequest req;
     const char *symbol[MAX_SYMBOLS], *input[MAX_INPUTS], *output;
     size_t n_symbol, n_input;
     int64_t symbols[MAX_SYMBOLS];
@@ -21,7 +21,7 @@ struct examine {
     Npugraph__V1__DescribeResponse *described; /* learned */
 };
 
-static int take_option(struct examine *x, const char *name, const char *value)
+static int take_option(struct doctor *x, const char *name, const char *value)
 {
     if (strcmp(name, "?") == 0)
         return 2;
@@ -36,7 +36,7 @@ static int take_option(struct examine *x, const char *name, const char *value)
     return 0;
 }
 
-static int parse(struct examine *x, int argc, char **argv, const char *valued)
+static int parse(struct doctor *x, int argc, char **argv, const char *valued)
 {
     struct ctl_options o = {x->command, argc, 1, argv};
     const char *name, *value, *graph = NULL;
@@ -62,7 +62,7 @@ static const char *find(const char *const *list, size_t n, const char *name)
     return NULL;
 }
 
-static int choose_symbols(struct examine *x, const Npugraph__V1__GraphInfo *g)
+static int choose_symbols(struct doctor *x, const Npugraph__V1__GraphInfo *g)
 {
     size_t used = 0;
 
@@ -103,7 +103,7 @@ static int read_input(const char *path, ProtobufCBinaryData *to)
 }
 
 /* All of them or none: what is drawn and what is given would hardly fit each other. */
-static int choose_inputs(struct examine *x, const Npugraph__V1__GraphInfo *g)
+static int choose_inputs(struct doctor *x, const Npugraph__V1__GraphInfo *g)
 {
     if (x->n_input == 0)
         return 0;
@@ -119,7 +119,7 @@ static int choose_inputs(struct examine *x, const Npugraph__V1__GraphInfo *g)
     return x->req.n_inputs == x->n_input ? 0 : ctl_usage(x->command, "the graph has not all of these inputs");
 }
 
-static int learn(struct examine *x)
+static int learn(struct doctor *x)
 {
     Npugraph__V1__DescribeRequest req = NPUGRAPH__V1__DESCRIBE_REQUEST__INIT;
     int rc;
@@ -133,7 +133,7 @@ static int learn(struct examine *x)
     return rc != 0 ? rc : choose_inputs(x, x->described->info);
 }
 
-static void examine_fini(struct examine *x)
+static void doctor_fini(struct doctor *x)
 {
     for (size_t i = 0; i < x->req.n_inputs; i++)
         free(x->inputs[i].data);
@@ -142,7 +142,7 @@ static void examine_fini(struct examine *x)
 
 /* ---- doctor ----------------------------------------------------------------------------------------------- */
 
-static void print_sizes(struct ctl *ctl, const struct examine *x, const Npugraph__V1__DoctorResponse *r)
+static void print_sizes(struct ctl *ctl, const struct doctor *x, const Npugraph__V1__DoctorResponse *r)
 {
     struct ngd_strbuf sb;
 
@@ -192,7 +192,7 @@ static void print_report(struct ctl *ctl, const Npugraph__V1__DoctorResponse *r)
 
 int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
 {
-    struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
+    struct doctor x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__DOCTOR_REQUEST__INIT};
     Npugraph__V1__DoctorResponse *r = NULL;
     int rc;
 
@@ -212,7 +212,7 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
         rc = r->healthy ? 0 : 1;
         npugraph__free_message(r);
     }
-    examine_fini(&x);
+    doctor_fini(&x);
     return rc;
 }
 
@@ -220,7 +220,7 @@ int ctl_cmd_doctor(struct ctl *ctl, int argc, char **argv)
 
 int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
 {
-    struct examine x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__EXAMINE_REQUEST__INIT};
+    struct doctor x = {.ctl = ctl, .command = ctl_find_command(argv[0]), .req = NPUGRAPH__V1__DOCTOR_REQUEST__INIT};
     Npugraph__V1__TraceResponse *r = NULL;
     int rc;
 
@@ -238,6 +238,6 @@ int ctl_cmd_trace(struct ctl *ctl, int argc, char **argv)
     else if (r != NULL)
         fputs(r->json, stdout);
     npugraph__free_message(r);
-    examine_fini(&x);
+    doctor_fini(&x);
     return rc;
 }

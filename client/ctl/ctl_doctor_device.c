@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor device: a checkup of a device, as a table and as a report that can be sent to somebody. */
+/* doctor device: what a device does right, as a table and as a report that can be sent to somebody. */
 #include "client/ctl/ctl.h"
 #include "proto/npugraph.pb-c.h"
 
@@ -11,7 +11,7 @@
 /* A device that hangs is given up after a minute (NGD_ASCEND_LIMIT_MS): the answer says so. */
 #define LIMIT_MS 300000
 
-typedef const Npugraph__V1__ExamineDeviceResponse report_t;
+typedef const Npugraph__V1__DoctorDeviceResponse report_t;
 
 static void print_steps(struct ctl *ctl, report_t *r)
 {
@@ -71,8 +71,8 @@ static int write_report(const char *path, report_t *r)
 
 int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
 {
-    Npugraph__V1__ExamineDeviceRequest req = NPUGRAPH__V1__EXAMINE_DEVICE_REQUEST__INIT;
-    Npugraph__V1__ExamineDeviceResponse *r;
+    Npugraph__V1__DoctorDeviceRequest req = NPUGRAPH__V1__DOCTOR_DEVICE_REQUEST__INIT;
+    Npugraph__V1__DoctorDeviceResponse *r;
     struct ctl_options o = {ctl_find_command(argv[0]), argc, 2, argv};
     const char *name, *value, *device = NULL, *path = NULL;
     struct npugraph_connect_params usual;
@@ -88,8 +88,8 @@ int ctl_doctor_device(struct ctl *ctl, int argc, char **argv)
     }
     if (device != NULL)
         req.device = (char *)(uintptr_t)device;
-    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/ExamineDevice", &req.base,
-                         &npugraph__v1__examine_device_response__descriptor);
+    r = (void *)ctl_call(ctl, "/npugraph.v1.Admin/DoctorDevice", &req.base,
+                         &npugraph__v1__doctor_device_response__descriptor);
     if (r == NULL)
         return 1;
     print_steps(ctl, r);

@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "graphs/compare.h"
 #include "graphs/pass.h"
-#include "scheduler/diag/exam_int.h"
+#include "scheduler/diag/doctor_int.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,11 +21,11 @@
 #define MAX_STAGES (NGD_PASS_MAX + 1)
 
 struct doctor {
-    struct ngd_exam exam;
+    struct ngd_doctor_subject subject;
     struct ngd_doctor_report *report;
-    struct ngd_trial_results reference; /* with taps */
-    struct ngd_buffer **states;         /* after the reference */
-    ngd_dtype_t narrow;                 /* whose roundings may go */
+    struct ngd_verify_results reference; /* with taps */
+    struct ngd_buffer **states;          /* after the reference */
+    ngd_dtype_t narrow;                  /* whose roundings may go */
     const struct ngd_pass_report *passes;
     /* The graph after each pass that changed something. */
     struct {
@@ -71,7 +71,7 @@ static void blame(struct doctor *d, struct ngd_doctor_step *s, const char *verdi
 /* ---- comparing ---------------------------------------------------------------------------------------- */
 
 /* From *at_p on, which is left behind what was found: two forms of a graph have most values in the same order. */
-static const struct ngd_trial_result *find(const struct ngd_trial_results *results, const char *name, uint32_t *at_p)
+static const struct ngd_verify_result *find(const struct ngd_verify_results *results, const char *name, uint32_t *at_p)
 {
     for (uint32_t k = 0; k < results->n; k++) {
         uint32_t i = (*at_p + k) % results->n;
@@ -112,33 +112,33 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
 static bool same(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
                  struct ngd_difference *diff_p)
 {
-    return rounded                                ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
-           : ngd_program_keeps_bits(d->exam.prog) ? ngd_compare_bits(dtype, got, want, n, diff_p)
-                                                  : ngd_compare(dtype, got, want, n, diff_p);
+    return rounded                                   ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
+           : ngd_program_keeps_bits(d->subject.prog) ? ngd_compare_bits(dtype, got, want, n, diff_p)
+                                                     : ngd_compare(dtype, got, want, n, diff_p);
 }
 
 /* Values of nodes first, which stand behind the outputs but come before them in time. */
 static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const struct ngd_graph *graph,
-                           const struct ngd_trial_results *got, bool rounded)
+                           const struct ngd_verify_results *got, bool rounded)
 {
-    uint32_t n_outputs = d->exam.prog->graph->n_outputs, at = n_outputs;
+    uint32_t n_outputs = d->subject.prog->graph->n_outputs, at = n_outputs;
 
     for (uint32_t k = 0; k < got->n; k++) {
         const uint32_t i = (k + n_outputs) % got->n;
-        const struct ngd_trial_result *r = &got->list[i], *want = find(&d->reference, r->name, &at);
+        const struct ngd_verify_result *r = &got->list[i], *want = find(&d->reference, r->name, &at);
         struct ngd_difference diff;
         struct ngd_strbuf sb;
         char node[160];
 
         if (!want || want->dtype != r->dtype || want->bytes != r->bytes ||
-            same(d, rounded, r->dtype, r->data, want->data, ngd_trial_result_elements(r), &diff))
+            same(d, rounded, r->dtype, r->data, want->data, ngd_verify_result_elements(r), &diff))
             continue;
         if (i >= n_outputs)
             node_name(graph, ngd_tap_value(r->name), node, sizeof(node));
         else
             output_name(graph, r->name, node, sizeof(node));
         ngd_strbuf_init(&sb);
-        ngd_difference_print(&diff, ngd_trial_result_elements(r), &sb);
+        ngd_difference_print(&diff, ngd_verify_result_elements(r), &sb);
         blame(d, s, "differs", node, "%s: %s", node, ngd_strbuf_str(&sb));
         ngd_strbuf_fini(&sb);
         return true;
@@ -161,9 +161,9 @@ static bool state_differs(const struct doctor *d, bool rounded, const struct ngd
 
 static void compare_states(struct doctor *d, struct ngd_doctor_step *s, struct ngd_buffer **got, bool rounded)
 {
-    const struct ngd_graph *g = d->exam.prog->graph;
+    const struct ngd_graph *g = d->subject.prog->graph;
 
-    for (uint32_t i = g->n_params; i < d->exam.n_bound && !d->over; i++) {
+    for (uint32_t i = g->n_params; i < d->subject.n_bound && !d->over; i++) {
         const struct ngd_value *v = &g->values[g->states[i - g->n_params]];
         struct ngd_difference diff;
         char node[120];
@@ -186,7 +186,7 @@ struct form {
     uint32_t excess;       /* operators that round less than in the step before */
     struct ngd_exec *exec; /* instead of the graph's */
     struct ngd_buffer **own;
-    struct ngd_trial_results results;
+    struct ngd_verify_results results;
     ngd_nsec_t time;
     ngd_status_t status;
     struct ngd_diag diag;
@@ -195,32 +195,33 @@ struct form {
 static void form_run(void *arg, struct ngd_slot *slot)
 {
     struct form *f = arg;
-    struct ngd_trial trial = {.slot = slot,
-                              .graph = f->graph,
-                              .key = &f->d->exam.key,
-                              .options = f->options,
-                              .patterns = f->d->exam.prog->patterns,
-                              .eager = f->eager,
-                              .buffers = f->own,
-                              .launch = &f->d->exam.launch};
+    struct ngd_verify_form form = {.slot = slot,
+                                   .graph = f->graph,
+                                   .key = &f->d->subject.key,
+                                   .options = f->options,
+                                   .patterns = f->d->subject.prog->patterns,
+                                   .eager = f->eager,
+                                   .buffers = f->own,
+                                   .launch = &f->d->subject.launch};
 
-    f->status = f->exec ? ngd_trial_run_exec(&trial, f->exec, &f->results, &f->time, &f->diag)
-                        : ngd_trial_run(&trial, &f->results, &f->time, &f->diag);
+    f->status = f->exec ? ngd_verify_form_run_exec(&form, f->exec, &f->results, &f->time, &f->diag)
+                        : ngd_verify_form_run(&form, &f->results, &f->time, &f->diag);
 }
 
 static void form_fini(struct form *f)
 {
-    ngd_trial_results_fini(&f->results);
-    ngd_buffers_free(f->own, f->d->exam.n_bound);
+    ngd_verify_results_fini(&f->results);
+    ngd_buffers_free(f->own, f->d->subject.n_bound);
     f->own = NULL;
 }
 
 static ngd_status_t run_form(struct form *f)
 {
-    ngd_status_t status = ngd_buffers_with_own_states(f->d->exam.prog->graph, f->d->exam.buffers, &f->own, &f->diag);
+    ngd_status_t status =
+        ngd_buffers_with_own_states(f->d->subject.prog->graph, f->d->subject.buffers, &f->own, &f->diag);
 
     if (status == NGD_OK)
-        status = ngd_exam_on_slot(&f->d->exam, form_run, f, &f->diag);
+        status = ngd_doctor_subject_on_slot(&f->d->subject, form_run, f, &f->diag);
     return status ? status : f->status;
 }
 
@@ -228,7 +229,7 @@ static ngd_status_t run_form(struct form *f)
 static void become_reference(struct form *f, struct ngd_doctor_step *s)
 {
     struct doctor *d = f->d;
-    const struct ngd_trial_results old_results = d->reference;
+    const struct ngd_verify_results old_results = d->reference;
     struct ngd_buffer **old_states = d->states;
 
     d->reference = f->results;
@@ -288,7 +289,7 @@ static ngd_status_t run_reference(struct doctor *d, struct ngd_diag *diag)
 {
     struct ngd_doctor_step *s = add_step(d, "eager, no passes");
     struct form f = {.d = d, .eager = true};
-    ngd_status_t status = ngd_graph_tap(d->exam.prog->graph, &f.graph, diag);
+    ngd_status_t status = ngd_graph_tap(d->subject.prog->graph, &f.graph, diag);
 
     if (status)
         return status;
@@ -308,14 +309,14 @@ static ngd_status_t run_reference(struct doctor *d, struct ngd_diag *diag)
 
 static ngd_status_t collect_stages(struct doctor *d, struct ngd_diag *diag)
 {
-    struct ngd_program *prog = d->exam.prog;
+    struct ngd_program *prog = d->subject.prog;
     struct ngd_pass_report report = {.look = look, .ctx = d};
     struct ngd_graph *last = NULL;
     ngd_status_t status;
 
     d->passes = &report;
     d->narrow = ngd_compare_narrowest(prog->graph);
-    status = ngd_passes_run(prog->graph, d->exam.key.symbols, &prog->options, ngd_device_target(prog->queue->dev),
+    status = ngd_passes_run(prog->graph, d->subject.key.symbols, &prog->options, ngd_device_target(prog->queue->dev),
                             prog->patterns, &report, &last, diag);
     d->passes = NULL;
     ngd_graph_unref(last);
@@ -351,7 +352,7 @@ static void name_node(struct doctor *d)
     struct form f = {.d = d};
     char text[sizeof(s->text)];
 
-    if (!tapped && ngd_graph_tap(d->exam.prog->graph, &tapped, NULL))
+    if (!tapped && ngd_graph_tap(d->subject.prog->graph, &tapped, NULL))
         return;
     memcpy(text, s->text, sizeof(text));
     f.graph = tapped;
@@ -366,7 +367,7 @@ static void name_node(struct doctor *d)
 
 static void run_wholes(struct doctor *d)
 {
-    struct ngd_program *prog = d->exam.prog;
+    struct ngd_program *prog = d->subject.prog;
     struct form eager = {.graph = prog->graph, .options = &prog->options, .eager = true};
     struct form replay = {.graph = prog->graph, .options = &prog->options};
     struct ngd_gcache_entry *entry;
@@ -375,7 +376,7 @@ static void run_wholes(struct doctor *d)
         (void)step(d, "eager, with passes", &eager);
     if (!d->over && !step(d, "replay of a new capture", &replay) && replay.status == NGD_OK)
         name_node(d);
-    entry = d->over ? NULL : ngd_program_lookup(prog, &d->exam.key, NULL);
+    entry = d->over ? NULL : ngd_program_lookup(prog, &d->subject.key, NULL);
     if (entry) {
         struct form cached = {.graph = prog->graph, .exec = ngd_entry_executable(entry)->exec};
 
@@ -402,17 +403,17 @@ static void doctor_fini(struct doctor *d)
         ngd_graph_unref(d->stages[i].tapped);
         ngd_graph_unref(d->stages[i].plain);
     }
-    ngd_trial_results_fini(&d->reference);
-    ngd_buffers_free(d->states, d->exam.n_bound);
-    ngd_exam_fini(&d->exam);
+    ngd_verify_results_fini(&d->reference);
+    ngd_buffers_free(d->states, d->subject.n_bound);
+    ngd_doctor_subject_fini(&d->subject);
     ngd_free(d);
 }
 
-static ngd_status_t examine(struct doctor *d, struct ngd_diag *diag)
+static ngd_status_t climb(struct doctor *d, struct ngd_diag *diag)
 {
     struct ngd_doctor_step *s = add_step(d, "validate");
     struct ngd_diag why = {0};
-    ngd_status_t status = ngd_graph_validate(d->exam.prog->graph, &why);
+    ngd_status_t status = ngd_graph_validate(d->subject.prog->graph, &why);
 
     s->verdict = "passed";
     if (status)
@@ -426,21 +427,21 @@ static ngd_status_t examine(struct doctor *d, struct ngd_diag *diag)
     return status;
 }
 
-ngd_status_t ngd_doctor_examine(const struct ngd_exam_params *params, struct ngd_doctor_report *report_p,
-                                struct ngd_diag *diag)
+ngd_status_t ngd_doctor_run(const struct ngd_doctor_params *params, struct ngd_doctor_report *report_p,
+                            struct ngd_diag *diag)
 {
     struct doctor *d = NGD_NEW(struct doctor);
     ngd_status_t status;
 
     if (!d)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an examination");
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the doctor");
     memset(report_p, 0, sizeof(*report_p));
     d->report = report_p;
-    status = ngd_exam_init(&d->exam, params, diag);
+    status = ngd_doctor_subject_init(&d->subject, params, diag);
     if (status == NGD_OK) {
         report_p->n_symbols = params->prog->graph->n_symbols;
-        memcpy(report_p->symbols, d->exam.symbols, sizeof(report_p->symbols));
-        status = examine(d, diag);
+        memcpy(report_p->symbols, d->subject.symbols, sizeof(report_p->symbols));
+        status = climb(d, diag);
     }
     doctor_fini(d);
     return status;

@@ -14,7 +14,7 @@
 #include "base/npy.h"
 #include "scheduler/diag/run_chain.h"
 #include "scheduler/program/capture_dump.h"
-#include "scheduler/diag/trial.h"
+#include "scheduler/diag/verify_form.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,10 +36,10 @@ static ngd_status_t open_dir(struct ngd_program *prog, int *fd_p, struct ngd_dia
     return ngd_dumps_open(prog->sched->params.dumps, ngd_program_owner_of(prog).payers.dumps, path, fd_p, diag);
 }
 
-static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_trial_results *results, uint32_t i, int dir,
-                                 uint64_t *run_p, struct ngd_diag *diag)
+static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_verify_results *results, uint32_t i,
+                                 int dir, uint64_t *run_p, struct ngd_diag *diag)
 {
-    const struct ngd_trial_result *r = &results->list[i];
+    const struct ngd_verify_result *r = &results->list[i];
     const char *name = i < prog->graph->n_outputs ? r->name : ngd_tap_value(r->name);
     char file[200];
     void *npy;
@@ -61,7 +61,7 @@ static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_tria
 }
 
 static void write_all(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_launch *launch,
-                      const struct ngd_trial_results *results)
+                      const struct ngd_verify_results *results)
 {
     struct ngd_diag diag = {0};
     uint64_t run = 0;
@@ -78,7 +78,7 @@ static void write_all(struct ngd_program *prog, const struct ngd_key *key, const
 }
 
 static void answer(const struct ngd_program *prog, const struct ngd_launch *launch,
-                   const struct ngd_trial_results *results)
+                   const struct ngd_verify_results *results)
 {
     for (uint32_t i = 0; i < prog->graph->n_outputs; i++)
         if (launch->outputs[i].data)
@@ -90,26 +90,26 @@ ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, st
 {
     struct ngd_program *prog = binding->prog;
     const struct ngd_plan *plan = ngd_exec_plan(x->exec);
-    struct ngd_trial_results results = {0};
+    struct ngd_verify_results results = {0};
     struct ngd_graph *tapped = NULL;
     ngd_status_t status = ngd_graph_tap(original(prog) ? prog->graph : plan->graph, &tapped, &launch->diag);
 
     (void)quarantined_p;
     if (status == NGD_OK) {
-        struct ngd_trial trial = {.slot = slot,
-                                  .graph = tapped,
-                                  .key = &plan->key,
-                                  .eager = original(prog) || launch->eager,
-                                  .buffers = binding->buffers,
-                                  .launch = launch};
+        struct ngd_verify_form form = {.slot = slot,
+                                       .graph = tapped,
+                                       .key = &plan->key,
+                                       .eager = original(prog) || launch->eager,
+                                       .buffers = binding->buffers,
+                                       .launch = launch};
 
-        status = ngd_trial_run(&trial, &results, &launch->device_time, &launch->diag);
+        status = ngd_verify_form_run(&form, &results, &launch->device_time, &launch->diag);
     }
     if (status == NGD_OK) {
         answer(prog, launch, &results);
         write_all(prog, &plan->key, launch, &results);
     }
-    ngd_trial_results_fini(&results);
+    ngd_verify_results_fini(&results);
     ngd_graph_unref(tapped);
     return status;
 }

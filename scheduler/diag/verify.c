@@ -19,7 +19,7 @@
 #include "base/npy.h"
 #include "graphs/compare.h"
 #include "scheduler/diag/run_chain.h"
-#include "scheduler/diag/trial.h"
+#include "scheduler/diag/verify_form.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +30,7 @@
 /* An eager run of the same inputs. */
 struct shadow {
     struct ngd_buffer **own; /* with copies of the states */
-    struct ngd_trial_results want;
+    struct ngd_verify_results want;
 };
 
 /* One verification. */
@@ -79,13 +79,13 @@ static void say(struct check *c, const char *what, const char *name, const struc
 static bool outputs_same(struct check *c, const struct shadow *s, same_fn *same)
 {
     for (uint32_t i = 0; i < s->want.n; i++) {
-        const struct ngd_trial_result *r = &s->want.list[i];
+        const struct ngd_verify_result *r = &s->want.list[i];
         struct ngd_difference diff;
 
         if (!c->launch->outputs[i].data ||
-            same(c, r->dtype, c->launch->outputs[i].data, r->data, ngd_trial_result_elements(r), &diff))
+            same(c, r->dtype, c->launch->outputs[i].data, r->data, ngd_verify_result_elements(r), &diff))
             continue;
-        say(c, "output", r->name, &diff, ngd_trial_result_elements(r));
+        say(c, "output", r->name, &diff, ngd_verify_result_elements(r));
         return false;
     }
     return true;
@@ -215,7 +215,7 @@ static void keep_evidence(struct check *c)
     ngd_strbuf_fini(&sb);
     keep_inputs(&e, c);
     for (uint32_t i = 0; i < c->plain.want.n; i++) {
-        const struct ngd_trial_result *r = &c->plain.want.list[i];
+        const struct ngd_verify_result *r = &c->plain.want.list[i];
 
         keep_tensor(&e, "shadow", r->name, r->dtype, r->dims, r->rank, r->data);
         if (c->launch->outputs[i].data)
@@ -274,16 +274,16 @@ static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options 
                                 struct ngd_diag *diag)
 {
     struct ngd_program *prog = c->binding->prog;
-    struct ngd_trial trial = {.slot = c->slot,
-                              .graph = prog->graph,
-                              .key = &ngd_exec_plan(c->x->exec)->key,
-                              .options = options,
-                              .patterns = prog->patterns,
-                              .eager = true,
-                              .buffers = s->own,
-                              .launch = c->launch};
+    struct ngd_verify_form form = {.slot = c->slot,
+                                   .graph = prog->graph,
+                                   .key = &ngd_exec_plan(c->x->exec)->key,
+                                   .options = options,
+                                   .patterns = prog->patterns,
+                                   .eager = true,
+                                   .buffers = s->own,
+                                   .launch = c->launch};
 
-    return ngd_trial_run(&trial, &s->want, NULL, diag);
+    return ngd_verify_form_run(&form, &s->want, NULL, diag);
 }
 
 /* The replay has the roundings that the graph allows, and differs from the plain shadow by those only. */
@@ -336,7 +336,7 @@ static ngd_status_t copy_states(struct check *c, struct ngd_diag *diag)
 
 static void shadow_fini(struct shadow *s, uint32_t n_bound)
 {
-    ngd_trial_results_fini(&s->want);
+    ngd_verify_results_fini(&s->want);
     ngd_buffers_free(s->own, n_bound);
 }
 

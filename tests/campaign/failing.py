@@ -302,7 +302,7 @@ def explain(daemon):
         g = c.register(TOGETHER).graph
         c.replay(g, [ROWS], [5])
         c.call("Graphs/Explain", pb.ExplainRequest())
-        traced = c.call("Graphs/Trace", pb.ExamineRequest(graph=g, symbols=[5], inputs=[ROWS]))
+        traced = c.call("Graphs/Trace", pb.DoctorRequest(graph=g, symbols=[5], inputs=[ROWS]))
         return traced is not None
 
 

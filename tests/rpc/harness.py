@@ -296,7 +296,7 @@ METHODS = {  # name: (kind, reply); the request's type is the argument's
     "Admin/Status": ("unary_unary", pb.StatusResponse),
     "Admin/Stats": ("unary_unary", pb.StatsResponse),
     "Admin/Devices": ("unary_unary", pb.DevicesResponse),
-    "Admin/ExamineDevice": ("unary_unary", pb.ExamineDeviceResponse),
+    "Admin/DoctorDevice": ("unary_unary", pb.DoctorDeviceResponse),
     "Admin/ListSessions": ("unary_unary", pb.ListSessionsResponse),
     "Admin/ListShares": ("unary_unary", pb.ListSharesResponse),
     "Admin/Drain": ("unary_unary", pb.DrainResponse),

@@ -51,7 +51,7 @@ def run(c, g, b=3, **kwargs):
 
 
 def doctor(c, **kwargs):
-    return c.call("Graphs/Doctor", pb.ExamineRequest(**kwargs))
+    return c.call("Graphs/Doctor", pb.DoctorRequest(**kwargs))
 
 
 def explain(c, g):
@@ -113,7 +113,7 @@ def tap_names():
         assert names == ["__tap.0.0.npy", "__tap1.0.npy", "output.tap___tap.0.0.npy", "output.y.npy"], names
 
 
-@test("doctor: what cannot be examined is refused, and a reference that fails is named")
+@test("doctor: what cannot be run is refused, and a reference that fails is named")
 def unfit(daemon):
     text = graph('  param %e : f32[4,2] = "e"\n  input %i : i32[3]\n  %y = aten.embedding(%e, %i)\n  return "y" = %y', "lookup")
     with Client(daemon) as c:
@@ -159,7 +159,7 @@ def long_chain(nodes):
     return graph("\n".join(lines) + f'\n  return "y" = %v{nodes - 1}', "long")
 
 
-@test("doctor: graphs of more nodes than a graph may have outputs, as decoders are, are examined too")
+@test("doctor: graphs of more nodes than a graph may have outputs, as decoders are, are run too")
 def large(daemon):
     with Client(daemon) as c:
         for nodes in (300, 4000):
@@ -174,7 +174,7 @@ def traces(daemon):
     with Client(daemon) as c:
         r, state = chain(c)
         before = c.read(state)
-        trace = json.loads(c.call("Graphs/Trace", pb.ExamineRequest(graph=r.graph)).json)
+        trace = json.loads(c.call("Graphs/Trace", pb.DoctorRequest(graph=r.graph)).json)
         spans = [e for e in trace["traceEvents"] if e["ph"] == "X"]
         kernels = c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[8])).kernels
         assert len(spans) == kernels and [s["args"]["call"] for s in spans] == list(range(kernels)), spans

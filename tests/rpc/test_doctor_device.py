@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checkups of devices: on the host, and on NPUs that work, fault and hang (the simulator of CANN)."""
+"""The doctor of devices: on the host, and on NPUs that work, fault and hang (the simulator of CANN)."""
 import os
 
 from harness import *
@@ -25,7 +25,7 @@ def npu(*options, limit_ms=None, machine=None, devices=("ascend",), through=(), 
 
 
 def machine(name, *nodes):
-    """Files in the place of device nodes, and of a driver's; a checkup looks whether it may open them."""
+    """Files in the place of device nodes, and of a driver's; the doctor looks whether it may open them."""
     place = SCRATCH / name
     driver = place / "Ascend" / "driver"
     (place / "dev").mkdir(parents=True)
@@ -42,9 +42,9 @@ def texts(r):
     return {s.name: s.text for s in r.steps}
 
 
-def examine(d, device=""):
+def doctor(d, device=""):
     with Client(d) as c:
-        return c.call("Admin/ExamineDevice", pb.ExamineDeviceRequest(device=device))
+        return c.call("Admin/DoctorDevice", pb.DoctorDeviceRequest(device=device))
 
 
 def verdicts(r):
@@ -57,19 +57,19 @@ def ctl(d, *args):
 
 @test("the host device passes: memory, every operator, mistakes, times")
 def host(daemon):
-    r = examine(daemon)
+    r = doctor(daemon)
     assert r.healthy and r.device == "host:0" and "does what it should" in r.verdict, r
     assert set(verdicts(r).values()) == {"passed"}, r
     assert OPERATORS < set(verdicts(r)) and "an index outside its table" in verdicts(r), r
     timed = next(s for s in r.steps if s.name == "time of an attention")
     assert timed.nanoseconds > 0 and "capture" in timed.text, timed
-    assert daemon.stats()["devices"][0]["used_bytes"] == 0, "the checkup gives its memory back"
+    assert daemon.stats()["devices"][0]["used_bytes"] == 0, "the doctor gives its memory back"
 
 
 @test("a device that is not there, and an argument too many, are refused with a sentence")
 def refusals(daemon):
     with Client(daemon) as c:
-        got = refused("NOT_FOUND", "NOT_FOUND", c.call, "Admin/ExamineDevice", pb.ExamineDeviceRequest(device="ascend:7"))
+        got = refused("NOT_FOUND", "NOT_FOUND", c.call, "Admin/DoctorDevice", pb.DoctorDeviceRequest(device="ascend:7"))
         assert "npugraphctl devices" in got.text, got
     assert ctl(daemon, "doctor", "device", "host:0", "host:1").returncode == 2
 
@@ -91,7 +91,7 @@ def report(daemon):
 def simulated():
     path = SCRATCH / "npu.txt"
     with npu() as d:
-        r = examine(d, "ascend:0")
+        r = doctor(d, "ascend:0")
         assert r.healthy and "failed" not in verdicts(r).values() and "differs" not in verdicts(r).values(), r
         assert all(verdicts(r)[name] == "passed" for name in OPERATORS), r
         assert ctl(d, "doctor", "device", f"--report={path}").returncode == 0
@@ -104,7 +104,7 @@ def simulated():
 def needs():
     place = machine("whole", "davinci0", "davinci3", *SHARED)
     with npu(machine=place) as d:
-        r = examine(d)
+        r = doctor(d)
     node = place / "dev" / "davinci0"
     mode = f"mode {node.stat().st_mode & 0o777:03o} of {node.owner()}:{node.group()}"
     assert r.healthy, r
@@ -119,29 +119,29 @@ def elsewhere():
     place = machine("empty")
     (place / "install.info").unlink()
     with npu(machine=place) as d:
-        r = examine(d)
+        r = doctor(d)
     assert r.healthy and verdicts(r)["node davinci0"] == verdicts(r)["nodes"] == verdicts(r)["driver"] == "missing", r
     assert "is not there" in texts(r)["node davinci0"] and "PrivateDevices" in texts(r)["nodes"], r
 
 
-@test("an NPU that did not open is examined too: which node is missing or closed, and that it still does not open")
+@test("an NPU that did not open is looked at too: which node is missing or closed, and that it still does not open")
 def refused_at_start():
     place = machine("refused", "davinci0", "davinci_manager", "devmm_svm")
     (place / "dev" / "hisi_hdc").mkdir()  # is there, and is not what it should be
     path = SCRATCH / "refused.txt"
     with npu(machine=place, devices=("host", "ascend:0"), DEVICES="0") as d:
-        r = examine(d, "ascend:0")
+        r = doctor(d, "ascend:0")
         assert not r.healthy and r.device == "ascend:0" and "does not open" in r.verdict and "CANN sees 0" in r.verdict, r
         assert verdicts(r)["opening"] == verdicts(r)["node hisi_hdc"] == "failed", r
         assert "Is a directory" in texts(r)["node hisi_hdc"] and verdicts(r)["node davinci0"] == "passed", r
         assert "aten.linear" not in verdicts(r), r
         (place / "dev" / "davinci0").unlink()
-        assert "is not there" in texts(examine(d, "ascend:0"))["node davinci0"]
+        assert "is not there" in texts(doctor(d, "ascend:0"))["node davinci0"]
         run = ctl(d, "doctor", "device", "ascend:0", f"--report={path}")
         assert run.returncode == 1 and "Not healthy" in run.stdout, run
         assert all(word in path.read_text() for word in ("node davinci0", "opening", "25.0.rc1", "runs as")), path.read_text()
-        assert examine(d).device == "host:0"  # the first that opened
-        got = refused("NOT_FOUND", "NOT_FOUND", examine, d, "ascend:5")
+        assert doctor(d).device == "host:0"  # the first that opened
+        got = refused("NOT_FOUND", "NOT_FOUND", doctor, d, "ascend:5")
         assert "neither open" in got.text, got
 
 
@@ -155,7 +155,7 @@ def closed_node():
     (place / "Ascend" / "driver" / "lib64" / "driver").chmod(0)
     try:
         with npu(machine=place, through=through, devices=("host", "ascend:0"), DEVICES="0") as d:
-            r = examine(d, "ascend:0")
+            r = doctor(d, "ascend:0")
             assert verdicts(r)["node davinci_manager"] == verdicts(r)["driver's library"] == "failed", r
             assert "usermod -aG" in texts(r)["node davinci_manager"] and "mode 000" in texts(r)["node davinci_manager"], r
             assert "group npus" in texts(r)["driver's library"], r
@@ -168,29 +168,29 @@ def closed_node():
 def opens_now():
     with npu(machine=machine("now", "davinci0", *SHARED), devices=("host", "ascend:0"), FAIL="aclrtCreateContext:0:207006") as d:
         for _ in range(2):
-            r = examine(d, "ascend:0")
+            r = doctor(d, "ascend:0")
             assert r.healthy and "restart" in r.verdict and "207006" in texts(r)["opening at start"], r
             assert verdicts(r)["opening"] == verdicts(r)["aten.linear"] == "passed" and "libopapi.so" in r.capabilities, r
         with Client(d) as c:
             assert [i.name for i in c.call("Admin/Devices", pb.DevicesRequest()).devices] == ["host:0"]
 
 
-@test("an NPU whose operator faults or hangs: the checkup ends, says which, and the daemon goes on")
+@test("an NPU whose operator faults or hangs: the doctor ends, says which, and the daemon goes on")
 def broken():
     for how, word in (("fault", "507"), ("hang", "aten.embedding")):
         with npu(limit_ms=500, BREAK=how) as d:
-            r = examine(d)
+            r = doctor(d)
             assert not r.healthy and verdicts(r)["memory"] == "passed" and verdicts(r)["aten.embedding"] == "failed", (how, r)
             assert verdicts(r)["aten.linear"] == "skipped" and word in r.verdict, (how, r)
             run = ctl(d, "doctor", "device")
-            assert run.returncode == 0, (how, run)  # it failed once: the next checkup has a stream of its own
+            assert run.returncode == 0, (how, run)  # it failed once: the next one has a stream of its own
             assert ctl(d, "status").returncode == 0
 
 
 @test("an NPU without an operator: that is missing, and no illness")
 def missing():
     with npu(API="8.1") as d:
-        r = examine(d)
+        r = doctor(d)
         assert r.healthy and set(verdicts(r).values()) <= {"passed", "missing"}, r
 
 

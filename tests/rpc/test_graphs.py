@@ -395,11 +395,11 @@ def ways():
         for options, name in names.items():
             plan = c.call("Graphs/Describe", pb.DescribeRequest(digest=name, form=pb.DESCRIBE_FORM_PLAN))
             assert "aten.exp" in plan.text and plan.info.options == options, plan
-            assert c.call("Graphs/Doctor", pb.ExamineRequest(digest=name)).healthy
+            assert c.call("Graphs/Doctor", pb.DoctorRequest(digest=name)).healthy
             c.call("Graphs/Buckets", pb.BucketsRequest(digest=name, apply=True, set=[1, 8] if options else [2, 8]))
         now = {name: list(c.call("Graphs/Buckets", pb.BucketsRequest(digest=name)).present.buckets) for name in names.values()}
         assert list(now.values()) == [[2, 8], [1, 8]], now
-        for method, request in (("Explain", pb.ExplainRequest), ("Doctor", pb.ExamineRequest), ("Trace", pb.ExamineRequest),
+        for method, request in (("Explain", pb.ExplainRequest), ("Doctor", pb.DoctorRequest), ("Trace", pb.DoctorRequest),
                                 ("Buckets", pb.BucketsRequest)):
             got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, f"Graphs/{method}", request(digest=plain.digest))
             assert all(name in got.text for name in names.values()) and "inplace_pass=false" in got.text, got.text
@@ -418,7 +418,7 @@ def ways():
             assert [k["key"] for k in json.loads(told)["keys"]] == keys[""], told
         c.call("Graphs/Release", pb.ReleaseRequest(graph=other.graph))
         until("one way is left", lambda: len(c.call("Graphs/List", pb.ListGraphsRequest()).graphs) == 1)
-        assert c.call("Graphs/Doctor", pb.ExamineRequest(digest=plain.digest)).healthy  # and needs no number any more
+        assert c.call("Graphs/Doctor", pb.DoctorRequest(digest=plain.digest)).healthy  # and needs no number any more
 
 
 @test("graphs are listed and described, as text that parses again, dot and plan")

@@ -161,7 +161,7 @@ def relations(daemon):
             for dry in (False, True):
                 request = pb.CaptureRequest(graph=g, symbols=[t, b], dry_run=dry)
                 assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Capture", request).text
-            request = pb.ExamineRequest(graph=g, symbols=[t, b])
+            request = pb.DoctorRequest(graph=g, symbols=[t, b])
             assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Doctor", request).text
             assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Trace", request).text
         # ranges are looked at first
@@ -284,11 +284,11 @@ def chosen_sizes(daemon):
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", capture, [-1])
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", capture, [-1] * 40)
         for symbols, want in (([], [56, 28]), ([-1, 14], [28, 14])):
-            got = c.call("Graphs/Doctor", pb.ExamineRequest(graph=r.graph, symbols=symbols))
+            got = c.call("Graphs/Doctor", pb.DoctorRequest(graph=r.graph, symbols=symbols))
             assert got.healthy and list(got.symbols) == want, got
-            assert c.call("Graphs/Trace", pb.ExamineRequest(graph=r.graph, symbols=symbols)).json
+            assert c.call("Graphs/Trace", pb.DoctorRequest(graph=r.graph, symbols=symbols)).json
         never = c.register(NEVER).graph
-        for call in (lambda: capture([-1], never), lambda: c.call("Graphs/Doctor", pb.ExamineRequest(graph=never))):
+        for call in (lambda: capture([-1], never), lambda: c.call("Graphs/Doctor", pb.DoctorRequest(graph=never))):
             assert 'of graph "never" at which all of its guards hold' in refused("GUARD_FAILED", "FAILED_PRECONDITION", call).text
 
 

@@ -49,7 +49,7 @@ def right():
             assert c.read(buffer) == data
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-uri:spiffe://example.org/worker-1"
             refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/Drain", pb.DrainRequest())
-            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/ExamineDevice", pb.ExamineDeviceRequest())
+            refused("PERMISSION_DENIED", "PERMISSION_DENIED", c.call, "Admin/DoctorDevice", pb.DoctorDeviceRequest())
         with client(d, credentials("plain")) as c:
             assert c.call("Admin/ListSessions", pb.ListSessionsRequest()).sessions[0].identity == "tls-dns:plain.example.org"
 
@@ -147,17 +147,17 @@ def others_graphs():
     options = "--admin-identities=tls-uri:spiffe://example.org/worker-1"
     with Daemon(*OPTIONS, options, listen="127.0.0.1:0") as d, client(d, credentials("worker")) as admin, client(d, credentials("plain")) as plain:
         others = admin.register(text)
-        # Examining by digest needs the right, whether there is such a graph or not.
+        # The doctor by digest needs the right, whether there is such a graph or not.
         requests = (("NOT_FOUND", "Buckets", pb.BucketsRequest(digest=others.digest, apply=True)),
                     ("NOT_FOUND", "Explain", pb.ExplainRequest(digest=others.digest)),
-                    ("PERMISSION_DENIED", "Doctor", pb.ExamineRequest(digest=others.digest)),
-                    ("PERMISSION_DENIED", "Trace", pb.ExamineRequest(digest=others.digest)))
+                    ("PERMISSION_DENIED", "Doctor", pb.DoctorRequest(digest=others.digest)),
+                    ("PERMISSION_DENIED", "Trace", pb.DoctorRequest(digest=others.digest)))
         for why, method, request in requests:
             refused(why, why, plain.call, f"Graphs/{method}", request)
             admin.call(f"Graphs/{method}", request)
         assert not plain.call("Graphs/List", pb.ListGraphsRequest()).graphs
         mine = plain.register(text)
-        assert plain.call("Graphs/Doctor", pb.ExamineRequest(graph=mine.graph)).healthy
+        assert plain.call("Graphs/Doctor", pb.DoctorRequest(graph=mine.graph)).healthy
         assert plain.call("Graphs/Buckets", pb.BucketsRequest(graph=mine.graph, set=[2, 8], apply=True)).applied
         assert len(plain.call("Graphs/List", pb.ListGraphsRequest()).graphs) == 1
 

@@ -4,6 +4,7 @@ EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_u
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_contract \
+	tests/unit/test_doctor \
 	tests/unit/test_drafts \
 	tests/unit/test_eager_plans \
 	tests/unit/test_group \
@@ -37,8 +38,7 @@ NGD_SCHEDULER_TESTS = \
 	tests/unit/test_share \
 	tests/unit/test_slices \
 	tests/unit/test_stored \
-	tests/unit/test_timeline \
-	tests/unit/test_trial
+	tests/unit/test_timeline
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_SCHEDULER_TESTS)
 TESTS += $(NGD_SCHEDULER_TESTS)
@@ -81,4 +81,4 @@ tests_unit_test_kv_quota_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_preempt_LDADD = $(NGD_SCHEDULER_TEST_LIBS) -lm
 tests_unit_test_stored_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
 tests_unit_test_timeline_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
-tests_unit_test_trial_LDADD = $(NGD_SCHEDULER_TEST_LIBS)
+tests_unit_test_doctor_LDADD = $(NGD_SCHEDULER_TEST_LIBS)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes that are chosen so that a graph's guards hold: against those that a trial of all sizes finds. */
+/* Sizes that are chosen so that a graph's guards hold: against those that a search of all sizes finds. */
 #include "graphs/guard.h"
 #include "tests/unit/effort.h"
 #include "tests/unit/graph_util.h"
@@ -132,7 +132,7 @@ static bool try_all(const struct ngd_graph *g, const int64_t *given, int64_t *be
     return found;
 }
 
-START_TEST(random_guards_have_the_sizes_that_a_trial_of_all_finds)
+START_TEST(random_guards_have_the_sizes_that_a_search_of_all_finds)
 {
     uint64_t n = effort(1500, "random sets of guards"), seed = 4711, found = 0, graphs = 0;
 
@@ -167,4 +167,4 @@ START_TEST(random_guards_have_the_sizes_that_a_trial_of_all_finds)
 END_TEST
 
 UNIT_MAIN("graphs/guard sizes", the_largest_sizes_at_which_all_guards_hold_are_chosen,
-          when_there_are_none_or_none_is_found_soon_it_is_said, random_guards_have_the_sizes_that_a_trial_of_all_finds)
+          when_there_are_none_or_none_is_found_soon_it_is_said, random_guards_have_the_sizes_that_a_search_of_all_finds)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/mem.h"
 #include "graphs/guard.h"
-#include "scheduler/diag/exam_int.h"
+#include "scheduler/diag/doctor_int.h"
 #include "scheduler/run/share.h"
 #include <inttypes.h>
 #include <string.h>
@@ -50,9 +50,10 @@ static ngd_status_t count_elements(const struct ngd_graph *g, const struct ngd_t
 
 /* ---- the subject -------------------------------------------------------------------------------------- */
 
-static ngd_status_t choose_symbols(struct ngd_exam *exam, const struct ngd_exam_params *p, struct ngd_diag *diag)
+static ngd_status_t choose_symbols(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                   struct ngd_diag *diag)
 {
-    const struct ngd_graph *g = exam->prog->graph;
+    const struct ngd_graph *g = subject->prog->graph;
     int64_t asked[NGD_GRAPH_MAX_SYMBOLS];
     ngd_status_t status;
 
@@ -62,17 +63,17 @@ static ngd_status_t choose_symbols(struct ngd_exam *exam, const struct ngd_exam_
                             p->n_symbols);
     for (uint32_t i = 0; i < g->n_symbols; i++)
         asked[i] = p->symbols ? p->symbols[i] : NGD_SIZE_ANY;
-    status = ngd_program_choose_sizes(exam->prog, asked, g->n_symbols, exam->symbols, diag);
+    status = ngd_program_choose_sizes(subject->prog, asked, g->n_symbols, subject->symbols, diag);
     if (status)
         return status;
-    exam->launch.symbols = exam->symbols;
-    return ngd_program_key(exam->prog, exam->symbols, g->n_symbols, &exam->key, diag);
+    subject->launch.symbols = subject->symbols;
+    return ngd_program_key(subject->prog, subject->symbols, g->n_symbols, &subject->key, diag);
 }
 
-static ngd_status_t choose_inputs(struct ngd_exam *exam, const struct ngd_exam_params *p, uint64_t *seed)
+static ngd_status_t choose_inputs(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p, uint64_t *seed)
 {
-    const struct ngd_graph *g = exam->prog->graph;
-    struct ngd_span *spans = ngd_arena_calloc(&exam->arena, g->n_inputs + 1u, sizeof(*spans));
+    const struct ngd_graph *g = subject->prog->graph;
+    struct ngd_span *spans = ngd_arena_calloc(&subject->arena, g->n_inputs + 1u, sizeof(*spans));
 
     if (!spans)
         return NGD_ERR_NO_MEMORY;
@@ -81,22 +82,22 @@ static ngd_status_t choose_inputs(struct ngd_exam *exam, const struct ngd_exam_p
         uint64_t n;
         void *data;
 
-        if (count_elements(g, type, exam->symbols, &n))
+        if (count_elements(g, type, subject->symbols, &n))
             return NGD_ERR_OVERFLOW;
-        data = ngd_arena_calloc(&exam->arena, n + 1, ngd_dtype_bytes(type->dtype));
+        data = ngd_arena_calloc(&subject->arena, n + 1, ngd_dtype_bytes(type->dtype));
         if (!data)
             return NGD_ERR_NO_MEMORY;
         fill(type->dtype, data, n, seed);
         spans[i] = (struct ngd_span){data, n * ngd_dtype_bytes(type->dtype)};
     }
-    exam->launch.inputs = p->inputs ? p->inputs : spans;
+    subject->launch.inputs = p->inputs ? p->inputs : spans;
     return NGD_OK;
 }
 
-static ngd_status_t choose_hosts(struct ngd_exam *exam, const struct ngd_exam_params *p)
+static ngd_status_t choose_hosts(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p)
 {
-    const struct ngd_graph *g = exam->prog->graph;
-    struct ngd_host_value *hosts = ngd_arena_calloc(&exam->arena, g->n_hosts + 1u, sizeof(*hosts));
+    const struct ngd_graph *g = subject->prog->graph;
+    struct ngd_host_value *hosts = ngd_arena_calloc(&subject->arena, g->n_hosts + 1u, sizeof(*hosts));
 
     if (!hosts)
         return NGD_ERR_NO_MEMORY;
@@ -104,31 +105,31 @@ static ngd_status_t choose_hosts(struct ngd_exam *exam, const struct ngd_exam_pa
         uint64_t n;
         int64_t *values;
 
-        if (count_elements(g, &g->values[g->hosts[i]].type, exam->symbols, &n) || n > UINT32_MAX)
+        if (count_elements(g, &g->values[g->hosts[i]].type, subject->symbols, &n) || n > UINT32_MAX)
             return NGD_ERR_OVERFLOW;
-        values = ngd_arena_calloc(&exam->arena, n + 1, sizeof(*values));
+        values = ngd_arena_calloc(&subject->arena, n + 1, sizeof(*values));
         if (!values)
             return NGD_ERR_NO_MEMORY;
         for (uint64_t k = 0; k < n; k++)
             values[k] = (int64_t)k + 1;
         hosts[i] = (struct ngd_host_value){values, (uint32_t)n};
     }
-    exam->launch.hosts = p->hosts ? p->hosts : hosts;
+    subject->launch.hosts = p->hosts ? p->hosts : hosts;
     return NGD_OK;
 }
 
-static ngd_status_t draw_buffer(struct ngd_exam *exam, const struct ngd_value *v, uint64_t *seed,
+static ngd_status_t draw_buffer(struct ngd_doctor_subject *subject, const struct ngd_value *v, uint64_t *seed,
                                 struct ngd_buffer **buf_p, struct ngd_diag *diag)
 {
     uint64_t n;
     struct ngd_buffer *buf;
     void *data;
-    ngd_status_t status = count_elements(exam->prog->graph, &v->type, exam->symbols, &n);
+    ngd_status_t status = count_elements(subject->prog->graph, &v->type, subject->symbols, &n);
 
     if (status)
         return ngd_diag_set(diag, status, "the size of \"%.200s\" overflows", v->label);
-    status = ngd_buffer_create(exam->prog->queue->dev, n * ngd_dtype_bytes(v->type.dtype) + 1, NGD_BUFFER_GENERAL,
-                               "drawn for an examination", &buf, diag);
+    status = ngd_buffer_create(subject->prog->queue->dev, n * ngd_dtype_bytes(v->type.dtype) + 1, NGD_BUFFER_GENERAL,
+                               "drawn for the doctor", &buf, diag);
     if (status)
         return status;
     data = ngd_malloc(n * ngd_dtype_bytes(v->type.dtype) + 1);
@@ -146,29 +147,29 @@ static ngd_status_t draw_buffer(struct ngd_exam *exam, const struct ngd_value *v
     return status;
 }
 
-static ngd_status_t choose_buffers(struct ngd_exam *exam, const struct ngd_exam_params *p, uint64_t *seed,
-                                   struct ngd_diag *diag)
+static ngd_status_t choose_buffers(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                   uint64_t *seed, struct ngd_diag *diag)
 {
-    const struct ngd_graph *g = exam->prog->graph;
+    const struct ngd_graph *g = subject->prog->graph;
     ngd_status_t status = NGD_OK;
 
-    exam->n_bound = g->n_params + g->n_states;
-    exam->buffers = NGD_NEW_N(struct ngd_buffer *, exam->n_bound + 1);
-    if (!exam->buffers)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an examination");
-    for (uint32_t i = 0; i < exam->n_bound && status == NGD_OK; i++) {
+    subject->n_bound = g->n_params + g->n_states;
+    subject->buffers = NGD_NEW_N(struct ngd_buffer *, subject->n_bound + 1);
+    if (!subject->buffers)
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the doctor");
+    for (uint32_t i = 0; i < subject->n_bound && status == NGD_OK; i++) {
         struct ngd_buffer *bound = p->binding ? ngd_binding_buffer(p->binding, i) : NULL;
         const struct ngd_value *v = &g->values[i < g->n_params ? g->params[i] : g->states[i - g->n_params]];
 
         if (bound)
-            exam->buffers[i] = ngd_buffer_ref(bound);
+            subject->buffers[i] = ngd_buffer_ref(bound);
         else
-            status = draw_buffer(exam, v, seed, &exam->buffers[i], diag);
+            status = draw_buffer(subject, v, seed, &subject->buffers[i], diag);
     }
     return status;
 }
 
-static ngd_status_t check_counts(const struct ngd_exam_params *p, struct ngd_diag *diag)
+static ngd_status_t check_counts(const struct ngd_doctor_params *p, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = p->prog->graph;
 
@@ -181,33 +182,34 @@ static ngd_status_t check_counts(const struct ngd_exam_params *p, struct ngd_dia
     return NGD_OK;
 }
 
-ngd_status_t ngd_exam_init(struct ngd_exam *exam, const struct ngd_exam_params *p, struct ngd_diag *diag)
+ngd_status_t ngd_doctor_subject_init(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                     struct ngd_diag *diag)
 {
     uint64_t seed = p->seed * UINT64_C(2654435761) + 1;
     ngd_status_t status;
 
-    exam->prog = ngd_program_ref(p->prog);
-    ngd_arena_init(&exam->arena, 64 << 10);
+    subject->prog = ngd_program_ref(p->prog);
+    ngd_arena_init(&subject->arena, 64 << 10);
     status = check_counts(p, diag);
     if (status == NGD_OK)
-        status = choose_symbols(exam, p, diag);
+        status = choose_symbols(subject, p, diag);
     if (status)
         return status;
-    status = choose_inputs(exam, p, &seed);
+    status = choose_inputs(subject, p, &seed);
     if (status == NGD_OK)
-        status = choose_hosts(exam, p);
+        status = choose_hosts(subject, p);
     if (status)
-        return ngd_diag_set(diag, status, "inputs of graph \"%.100s\" cannot be drawn: %s", exam->prog->graph->name,
+        return ngd_diag_set(diag, status, "inputs of graph \"%.100s\" cannot be drawn: %s", subject->prog->graph->name,
                             ngd_status_text(status));
-    return choose_buffers(exam, p, &seed, diag);
+    return choose_buffers(subject, p, &seed, diag);
 }
 
-void ngd_exam_fini(struct ngd_exam *exam)
+void ngd_doctor_subject_fini(struct ngd_doctor_subject *subject)
 {
-    ngd_buffers_free(exam->buffers, exam->n_bound);
-    ngd_arena_fini(&exam->arena);
-    ngd_program_unref(exam->prog);
-    memset(exam, 0, sizeof(*exam));
+    ngd_buffers_free(subject->buffers, subject->n_bound);
+    ngd_arena_fini(&subject->arena);
+    ngd_program_unref(subject->prog);
+    memset(subject, 0, sizeof(*subject));
 }
 
 /* ---- errands ------------------------------------------------------------------------------------------ */
@@ -245,15 +247,15 @@ static void errand_abort(struct ngd_sched_item *item)
 
 static const struct ngd_sched_item_ops errand_ops = {.run = errand_run, .abort = errand_abort};
 
-ngd_status_t ngd_exam_on_slot(struct ngd_exam *exam, void (*fn)(void *arg, struct ngd_slot *slot), void *arg,
-                              struct ngd_diag *diag)
+ngd_status_t ngd_doctor_subject_on_slot(struct ngd_doctor_subject *subject,
+                                        void (*fn)(void *arg, struct ngd_slot *slot), void *arg, struct ngd_diag *diag)
 {
-    struct ngd_queue *queue = exam->prog->queue;
+    struct ngd_queue *queue = subject->prog->queue;
     struct errand e = {.fn = fn, .arg = arg};
     ngd_status_t status;
 
     ngd_sched_item_init(&e.item, &errand_ops);
-    e.item.account = &exam->prog->sched->own_share->accounts[queue->index];
+    e.item.account = &subject->prog->sched->own_share->accounts[queue->index];
     e.item.arrival = ngd_now();
     ngd_mutex_init(&e.lock, NGD_RANK_ERRAND);
     ngd_cond_init(&e.done);
@@ -266,5 +268,5 @@ ngd_status_t ngd_exam_on_slot(struct ngd_exam *exam, void (*fn)(void *arg, struc
         status = NGD_ERR_CANCELLED;
     ngd_cond_fini(&e.done);
     ngd_mutex_fini(&e.lock);
-    return status ? ngd_diag_set(diag, status, "the scheduler stopped before the examination was over") : NGD_OK;
+    return status ? ngd_diag_set(diag, status, "the scheduler stopped before the doctor was done") : NGD_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "scheduler/diag/trial.h"
+#include "scheduler/diag/verify_form.h"
 #include "base/mem.h"
 #include "scheduler/run/sched_int.h"
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- results ------------------------------------------------------------------------------------------ */
 
-void ngd_trial_results_fini(struct ngd_trial_results *results)
+void ngd_verify_results_fini(struct ngd_verify_results *results)
 {
     for (uint32_t i = 0; i < results->n && results->list; i++) {
         ngd_free(results->list[i].name);
@@ -18,12 +18,12 @@ void ngd_trial_results_fini(struct ngd_trial_results *results)
     memset(results, 0, sizeof(*results));
 }
 
-uint64_t ngd_trial_result_elements(const struct ngd_trial_result *r)
+uint64_t ngd_verify_result_elements(const struct ngd_verify_result *r)
 {
     return r->bytes / ngd_dtype_bytes(r->dtype);
 }
 
-static bool make_room(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols, struct ngd_trial_result *r)
+static bool make_room(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols, struct ngd_verify_result *r)
 {
     const struct ngd_plan_io *io = &plan->outputs[i];
     const struct ngd_plan_tensor *t = &plan->tensors[io->tensor];
@@ -39,17 +39,17 @@ static bool make_room(const struct ngd_plan *plan, uint32_t i, const int64_t *sy
     return r->name && r->data;
 }
 
-static ngd_status_t make_results(const struct ngd_plan *plan, const int64_t *symbols, struct ngd_trial_results *results,
-                                 struct ngd_out **outs_p)
+static ngd_status_t make_results(const struct ngd_plan *plan, const int64_t *symbols,
+                                 struct ngd_verify_results *results, struct ngd_out **outs_p)
 {
     uint32_t n = plan->graph->n_outputs;
 
     *outs_p = NGD_NEW_N(struct ngd_out, n);
-    results->list = NGD_NEW_N(struct ngd_trial_result, n);
+    results->list = NGD_NEW_N(struct ngd_verify_result, n);
     if (!*outs_p || !results->list)
         return NGD_ERR_NO_MEMORY;
     for (; results->n < n; results->n++) {
-        struct ngd_trial_result *r = &results->list[results->n];
+        struct ngd_verify_result *r = &results->list[results->n];
 
         if (!make_room(plan, results->n, symbols, r)) {
             results->n++;
@@ -62,76 +62,76 @@ static ngd_status_t make_results(const struct ngd_plan *plan, const int64_t *sym
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-static ngd_status_t launch(const struct ngd_trial *trial, struct ngd_instance *inst, struct ngd_out *outs,
+static ngd_status_t launch(const struct ngd_verify_form *form, struct ngd_instance *inst, struct ngd_out *outs,
                            ngd_nsec_t *time_p, struct ngd_diag *diag)
 {
-    struct ngd_launch run = {.symbols = trial->launch->symbols,
-                             .inputs = trial->launch->inputs,
-                             .hosts = trial->launch->hosts,
+    struct ngd_launch run = {.symbols = form->launch->symbols,
+                             .inputs = form->launch->inputs,
+                             .hosts = form->launch->hosts,
                              .outputs = outs,
-                             .eager = trial->eager,
-                             .times = trial->times};
+                             .eager = form->eager,
+                             .times = form->times};
     const struct ngd_graph *g = ngd_exec_plan(ngd_instance_exec(inst))->graph;
     ngd_status_t status =
         ngd_launch_check(ngd_exec_plan(ngd_instance_exec(inst)), &run, g->n_inputs, g->n_hosts, g->n_outputs, diag);
 
     if (status)
         return status;
-    status = ngd_stream_run(trial->slot->stream, inst, &run);
+    status = ngd_stream_run(form->slot->stream, inst, &run);
     if (status && diag)
         *diag = run.diag;
-    if (ngd_stream_status(trial->slot->stream) != NGD_OK)
-        ngd_stream_reset(trial->slot->stream); /* a trial's fault is not the next request's */
+    if (ngd_stream_status(form->slot->stream) != NGD_OK)
+        ngd_stream_reset(form->slot->stream); /* its fault is not the next request's */
     if (time_p)
         *time_p = run.device_time;
     return status;
 }
 
-ngd_status_t ngd_trial_run_exec(const struct ngd_trial *trial, struct ngd_exec *exec,
-                                struct ngd_trial_results *results_p, ngd_nsec_t *time_p, struct ngd_diag *diag)
+ngd_status_t ngd_verify_form_run_exec(const struct ngd_verify_form *form, struct ngd_exec *exec,
+                                      struct ngd_verify_results *results_p, ngd_nsec_t *time_p, struct ngd_diag *diag)
 {
     const struct ngd_plan *plan = ngd_exec_plan(exec);
-    struct ngd_trial_results results = {0};
+    struct ngd_verify_results results = {0};
     struct ngd_instance *inst = NULL;
     struct ngd_pool *pool = NULL;
     struct ngd_out *outs = NULL;
-    ngd_status_t status = ngd_pool_create(trial->slot->queue->dev, "trial", &pool);
+    ngd_status_t status = ngd_pool_create(form->slot->queue->dev, "verify", &pool);
 
     if (status == NGD_OK)
-        status = make_results(plan, trial->launch->symbols, &results, &outs);
+        status = make_results(plan, form->launch->symbols, &results, &outs);
     if (status)
         ngd_diag_set(diag, status, "no host memory for the results of graph \"%.100s\"", plan->graph->name);
     if (status == NGD_OK)
         status =
-            ngd_instance_create(exec, trial->buffers, plan->graph->n_params + plan->graph->n_states, pool, &inst, diag);
+            ngd_instance_create(exec, form->buffers, plan->graph->n_params + plan->graph->n_states, pool, &inst, diag);
     if (status == NGD_OK)
-        status = launch(trial, inst, outs, time_p, diag);
+        status = launch(form, inst, outs, time_p, diag);
     ngd_instance_destroy(inst);
     ngd_pool_destroy(pool);
     ngd_free(outs);
     if (status)
-        ngd_trial_results_fini(&results);
+        ngd_verify_results_fini(&results);
     *results_p = results;
     return status;
 }
 
-ngd_status_t ngd_trial_run(const struct ngd_trial *trial, struct ngd_trial_results *results_p, ngd_nsec_t *time_p,
-                           struct ngd_diag *diag)
+ngd_status_t ngd_verify_form_run(const struct ngd_verify_form *form, struct ngd_verify_results *results_p,
+                                 ngd_nsec_t *time_p, struct ngd_diag *diag)
 {
-    struct ngd_device *dev = trial->slot->queue->dev;
-    struct ngd_key key = *trial->key;
+    struct ngd_device *dev = form->slot->queue->dev;
+    struct ngd_key key = *form->key;
     struct ngd_plan *plan = NULL;
     struct ngd_exec *exec = NULL;
     ngd_status_t status;
 
     memset(results_p, 0, sizeof(*results_p));
-    key.graph = trial->graph->digest;
-    status = ngd_plan_create_reported(trial->graph, &key, trial->options, ngd_device_target(dev), trial->patterns, NULL,
+    key.graph = form->graph->digest;
+    status = ngd_plan_create_reported(form->graph, &key, form->options, ngd_device_target(dev), form->patterns, NULL,
                                       &plan, diag);
     if (status == NGD_OK)
         status = ngd_exec_create(dev, plan, &exec, diag);
     if (status == NGD_OK)
-        status = ngd_trial_run_exec(trial, exec, results_p, time_p, diag);
+        status = ngd_verify_form_run_exec(form, exec, results_p, time_p, diag);
     ngd_exec_unref(exec);
     ngd_plan_unref(plan);
     return status;
@@ -165,7 +165,7 @@ ngd_status_t ngd_buffer_duplicate(struct ngd_buffer *from, struct ngd_buffer **t
     if (status)
         return status;
     status = ngd_buffer_create(ngd_buffer_device(from), ngd_buffer_bytes(from), NGD_BUFFER_GENERAL,
-                               "copy of a state for a trial", &to, diag);
+                               "copy of a state for a run beside replays", &to, diag);
     if (status) {
         ngd_charge_end(&charge);
         return status;
@@ -194,7 +194,7 @@ ngd_status_t ngd_buffers_with_own_states(const struct ngd_graph *graph, struct n
     ngd_status_t status = NGD_OK;
 
     if (!list)
-        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a trial");
+        return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a run beside replays");
     for (uint32_t i = 0; i < n && status == NGD_OK; i++) {
         if (i < graph->n_params)
             list[i] = ngd_buffer_ref(buffers[i]);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_SCHEDULER_DIAG_TRIAL_H
-#define NGD_SCHEDULER_DIAG_TRIAL_H
+#ifndef NGD_SCHEDULER_DIAG_VERIFY_FORM_H
+#define NGD_SCHEDULER_DIAG_VERIFY_FORM_H
 
 /*
- * Trials: a graph is planned, captured and run once, beside the cache and in a pool of its own, so that its results can
- * be looked at. What verified replays, data dumps and the doctor are made of.
+ * A form of a graph, such as one without passes, is planned, captured and run once, beside the cache and in a pool of
+ * its own, so that its results can be looked at. Verified replays, data dumps and the doctor are made of such runs.
  *
- * Threads: the caller owns the slot while a trial runs. Nothing of it is left but what it returns.
+ * Threads: the caller owns the slot while it runs. Nothing of it is left but what it returns.
  */
 #include "scheduler/program/program.h"
 
 struct ngd_slot;
 
 /* A graph's results: names, types and data, in the order of its outputs. */
-struct ngd_trial_results {
+struct ngd_verify_results {
     uint32_t n;
-    struct ngd_trial_result {
+    struct ngd_verify_result {
         char *name;
         ngd_dtype_t dtype;
         uint8_t rank;
@@ -24,10 +24,10 @@ struct ngd_trial_results {
         uint64_t bytes;
     } * list;
 };
-void ngd_trial_results_fini(struct ngd_trial_results *results);
-uint64_t ngd_trial_result_elements(const struct ngd_trial_result *r);
+void ngd_verify_results_fini(struct ngd_verify_results *results);
+uint64_t ngd_verify_result_elements(const struct ngd_verify_result *r);
 
-struct ngd_trial {
+struct ngd_verify_form {
     struct ngd_slot *slot;
     struct ngd_graph *graph;
     const struct ngd_key *key; /* whose pinned values are planned for; of any graph with the same symbols */
@@ -39,12 +39,12 @@ struct ngd_trial {
     ngd_nsec_t *times;                 /* as ngd_launch.times; NULL = none */
 };
 /* The diagnosis and the time on the device are the run's. */
-ngd_status_t ngd_trial_run(const struct ngd_trial *trial, struct ngd_trial_results *results_p, ngd_nsec_t *time_p,
-                           struct ngd_diag *diag);
+ngd_status_t ngd_verify_form_run(const struct ngd_verify_form *form, struct ngd_verify_results *results_p,
+                                 ngd_nsec_t *time_p, struct ngd_diag *diag);
 
 /* Results of an executable that exists, instead of a graph's. */
-ngd_status_t ngd_trial_run_exec(const struct ngd_trial *trial, struct ngd_exec *exec,
-                                struct ngd_trial_results *results_p, ngd_nsec_t *time_p, struct ngd_diag *diag);
+ngd_status_t ngd_verify_form_run_exec(const struct ngd_verify_form *form, struct ngd_exec *exec,
+                                      struct ngd_verify_results *results_p, ngd_nsec_t *time_p, struct ngd_diag *diag);
 
 /* A buffer with the bytes of another one, for a run that must not touch it. */
 ngd_status_t ngd_buffer_duplicate(struct ngd_buffer *from, struct ngd_buffer **to_p, struct ngd_diag *diag);

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_SCHEDULER_DIAG_EXAM_H
-#define NGD_SCHEDULER_DIAG_EXAM_H
+#ifndef NGD_SCHEDULER_DIAG_DOCTOR_H
+#define NGD_SCHEDULER_DIAG_DOCTOR_H
 
 /*
- * Examinations of a graph: the doctor's isolation ladder, and traces of its executable. They run on a slot like
- * replays, a step at a time so that others get their turn, on inputs that are given or drawn, and on copies of the
- * states.
+ * What a person asks about a graph: the doctor's isolation ladder, and traces of its executable. Both run on a slot
+ * like replays, a step at a time so that others get their turn, on inputs that are given or drawn, and on copies of the
+ * states. What runs beside replays is verify.c.
  *
  * Threads: the calls block; not for threads that serve others.
  */
 #include "scheduler/program/program.h"
 
-/* What to examine with. Lists that are NULL are filled in: symbols, as those that are NGD_SIZE_ANY, with the
+/* What to run with. Lists that are NULL are filled in: symbols, as those that are NGD_SIZE_ANY, with the
  * largest sizes at which the guards hold, inputs with random numbers
  * (integers with 0 and 1, so that they are good indices), host parameters with 1, 2, 3, ...; unbound params and states
  * with random numbers. */
-struct ngd_exam_params {
+struct ngd_doctor_params {
     struct ngd_program *prog;
     struct ngd_binding *binding; /* NULL: none, all params and states are drawn */
     const int64_t *symbols;
@@ -40,7 +40,7 @@ struct ngd_doctor_report {
     uint32_t n_steps;
     struct ngd_doctor_step steps[NGD_DOCTOR_STEPS];
     uint32_t n_symbols;
-    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* that it was examined at */
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* that it was run at */
     bool healthy;
     char step[64];     /* the first that differs or fails */
     char node[160];    /* "%y of aten.mul.Tensor", where it is known */
@@ -52,12 +52,12 @@ struct ngd_doctor_report {
  *
  * The ladder: validate; eager without passes, which is the reference; eager after each pass that changed something;
  * eager with all passes; replay of a new capture; replay of the executable in the cache, if there is one. It ends with
- * the first step that differs. Not OK only when the examination itself cannot be made.
+ * the first step that differs. Not OK only when the ladder itself cannot be begun.
  */
-ngd_status_t ngd_doctor_examine(const struct ngd_exam_params *params, struct ngd_doctor_report *report_p,
-                                struct ngd_diag *diag);
+ngd_status_t ngd_doctor_run(const struct ngd_doctor_params *params, struct ngd_doctor_report *report_p,
+                            struct ngd_diag *diag);
 
 /* One replay of the executable (captured when there is none) as a Chrome trace: a span for each kernel. */
-ngd_status_t ngd_exam_trace(const struct ngd_exam_params *params, struct ngd_strbuf *json, struct ngd_diag *diag);
+ngd_status_t ngd_doctor_trace(const struct ngd_doctor_params *params, struct ngd_strbuf *json, struct ngd_diag *diag);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin.ExamineDevice: a checkup takes seconds, so it runs on a job thread. A device that did not open is opened for
- * it. */
+/* Admin.DoctorDevice: it takes seconds, and so runs on a job thread. A device that did not open is opened for it. */
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
 #include "daemon/handlers/methods.h"
@@ -12,7 +11,7 @@
 
 #include <string.h>
 
-struct checkup_call {
+struct doctor_call {
     struct ngd_job job;
     struct ngd_call *call;
     struct ngd_device *dev; /* or: */
@@ -25,7 +24,7 @@ static char *borrow(const char *text)
     return (char *)(uintptr_t)text;
 }
 
-static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceResponse *r)
+static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse *r)
 {
     const struct ngd_checkup *report = c->report;
 
@@ -45,11 +44,11 @@ static bool fill_steps(struct checkup_call *c, Npugraph__V1__ExamineDeviceRespon
     return r->steps != NULL;
 }
 
-static void examine(struct ngd_job *job)
+static void doctor(struct ngd_job *job)
 {
-    struct checkup_call *c = ngd_container_of(job, struct checkup_call, job);
+    struct doctor_call *c = ngd_container_of(job, struct doctor_call, job);
     struct ngd_strbuf description, capabilities; /* not in `c`, which goes with the call */
-    Npugraph__V1__ExamineDeviceResponse r = NPUGRAPH__V1__EXAMINE_DEVICE_RESPONSE__INIT;
+    Npugraph__V1__DoctorDeviceResponse r = NPUGRAPH__V1__DOCTOR_DEVICE_RESPONSE__INIT;
 
     ngd_strbuf_init(&description);
     ngd_strbuf_init(&capabilities);
@@ -75,7 +74,7 @@ static void examine(struct ngd_job *job)
 }
 
 /* One that is open, or one that was refused at the start. */
-static ngd_status_t find(struct checkup_call *c, const struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
+static ngd_status_t find(struct doctor_call *c, const struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < d->n_devices && !c->dev; i++)
         if (*name == '\0' || strcmp(ngd_device_info(d->devices[i])->name, name) == 0)
@@ -91,10 +90,10 @@ static ngd_status_t find(struct checkup_call *c, const struct ngd_daemon *d, con
         name);
 }
 
-static void examine_device(struct ngd_call *call, const void *msg)
+static void doctor_device(struct ngd_call *call, const void *msg)
 {
-    const Npugraph__V1__ExamineDeviceRequest *q = msg;
-    struct checkup_call *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
+    const Npugraph__V1__DoctorDeviceRequest *q = msg;
+    struct doctor_call *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
     struct ngd_diag diag = {0};
 
     if (c)
@@ -107,16 +106,16 @@ static void examine_device(struct ngd_call *call, const void *msg)
         find(c, call->daemon, q->device, &diag);
     else
         ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
-                     "%s may not examine devices; the daemon's own user, root and admin-identities may",
+                     "%s may not run the doctor on devices; the daemon's own user, root and admin-identities may",
                      call->identity->name);
     if (diag.status) {
         ngd_call_fail(call, diag.status, &diag);
         return;
     }
     c->call = call;
-    c->job.fn = examine;
+    c->job.fn = doctor;
     c->job.slow = true;
     ngd_jobs_add_for(call->daemon->jobs, &c->job, call->identity->key);
 }
 
-const struct ngd_rpc_ops ngd_rpc_admin_examine_device = {.request = examine_device};
+const struct ngd_rpc_ops ngd_rpc_admin_doctor_device = {.request = doctor_device};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.Doctor and Graphs.Trace: examinations, which take time and so run on job threads. */
+/* Graphs.Doctor and Graphs.Trace: they take time, and so run on job threads. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/graphs.h"
 #include "daemon/handlers/methods.h"
@@ -7,21 +7,21 @@
 #include "daemon/jobs.h"
 #include "daemon/session.h"
 #include "proto/word.h"
-#include "scheduler/diag/exam.h"
+#include "scheduler/diag/doctor.h"
 
 #include <string.h>
 
-struct examination {
+struct doctor_call {
     struct ngd_job job;
     struct ngd_call *call;
-    const Npugraph__V1__ExamineRequest *q;
+    const Npugraph__V1__DoctorRequest *q;
     struct ngd_program *prog;    /* a reference */
     struct ngd_binding *binding; /* a reference; NULL when the graph was named by its digest */
     struct ngd_span *inputs;
     struct ngd_host_value *hosts;
 };
 
-static ngd_status_t find_subject(struct examination *e, struct ngd_diag *diag)
+static ngd_status_t find_subject(struct doctor_call *e, struct ngd_diag *diag)
 {
     struct ngd_object *o;
     ngd_status_t status;
@@ -30,7 +30,7 @@ static ngd_status_t find_subject(struct examination *e, struct ngd_diag *diag)
     if (!e->q->graph && !e->call->identity->admin)
         return ngd_diag_set(
             diag, NGD_ERR_PERMISSION_DENIED,
-            "%s may not examine others' graphs: name the graph by its id in your session, or be an admin "
+            "%s may not run the doctor on others' graphs: name the graph by its id in your session, or be an admin "
             "identity",
             e->call->identity->name);
     if (!e->q->graph)
@@ -48,9 +48,9 @@ static ngd_status_t find_subject(struct examination *e, struct ngd_diag *diag)
 }
 
 /* Sizes are checked when they run. */
-static ngd_status_t read_lists(struct examination *e)
+static ngd_status_t read_lists(struct doctor_call *e)
 {
-    const Npugraph__V1__ExamineRequest *q = e->q;
+    const Npugraph__V1__DoctorRequest *q = e->q;
 
     e->inputs = ngd_arena_calloc(&e->call->life, q->n_inputs + 1, sizeof(*e->inputs));
     e->hosts = ngd_arena_calloc(&e->call->life, q->n_hosts + 1, sizeof(*e->hosts));
@@ -63,11 +63,11 @@ static ngd_status_t read_lists(struct examination *e)
     return NGD_OK;
 }
 
-static void fill_params(const struct examination *e, struct ngd_exam_params *params)
+static void fill_params(const struct doctor_call *e, struct ngd_doctor_params *params)
 {
-    const Npugraph__V1__ExamineRequest *q = e->q;
+    const Npugraph__V1__DoctorRequest *q = e->q;
 
-    *params = (struct ngd_exam_params){.prog = e->prog, .binding = e->binding, .seed = q->seed};
+    *params = (struct ngd_doctor_params){.prog = e->prog, .binding = e->binding, .seed = q->seed};
     if (q->n_symbols) {
         params->symbols = q->symbols;
         params->n_symbols = (uint32_t)q->n_symbols;
@@ -82,7 +82,7 @@ static void fill_params(const struct examination *e, struct ngd_exam_params *par
     }
 }
 
-static void finish(struct examination *e, ngd_status_t status, const ProtobufCMessage *reply,
+static void finish(struct doctor_call *e, ngd_status_t status, const ProtobufCMessage *reply,
                    const struct ngd_diag *diag)
 {
     ngd_binding_unref(e->binding);
@@ -95,7 +95,7 @@ static void finish(struct examination *e, ngd_status_t status, const ProtobufCMe
 
 static void begin(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_job *job))
 {
-    struct examination *e = ngd_arena_calloc(&call->life, 1, sizeof(*e));
+    struct doctor_call *e = ngd_arena_calloc(&call->life, 1, sizeof(*e));
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
@@ -103,7 +103,7 @@ static void begin(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_
         ngd_call_fail(call, status, NULL);
         return;
     }
-    *e = (struct examination){.job = {.fn = fn, .slow = true}, .call = call, .q = msg};
+    *e = (struct doctor_call){.job = {.fn = fn, .slow = true}, .call = call, .q = msg};
     status = find_subject(e, &diag);
     if (status == NGD_OK)
         status = read_lists(e);
@@ -142,16 +142,16 @@ static bool fill_report(struct ngd_arena *arena, const struct ngd_doctor_report 
 
 static void doctor_job(struct ngd_job *job)
 {
-    struct examination *e = ngd_container_of(job, struct examination, job);
+    struct doctor_call *e = ngd_container_of(job, struct doctor_call, job);
     Npugraph__V1__DoctorResponse reply = NPUGRAPH__V1__DOCTOR_RESPONSE__INIT;
     struct ngd_doctor_report *report = ngd_arena_calloc(&e->call->life, 1, sizeof(*report));
-    struct ngd_exam_params params;
+    struct ngd_doctor_params params;
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
     fill_params(e, &params);
     if (report)
-        status = ngd_doctor_examine(&params, report, &diag);
+        status = ngd_doctor_run(&params, report, &diag);
     if (status == NGD_OK && !fill_report(&e->call->life, report, &reply))
         status = NGD_ERR_NO_MEMORY;
     finish(e, status, &reply.base, &diag);
@@ -168,16 +168,16 @@ const struct ngd_rpc_ops ngd_rpc_graphs_doctor = {.request = doctor};
 
 static void trace_job(struct ngd_job *job)
 {
-    struct examination *e = ngd_container_of(job, struct examination, job);
+    struct doctor_call *e = ngd_container_of(job, struct doctor_call, job);
     Npugraph__V1__TraceResponse reply = NPUGRAPH__V1__TRACE_RESPONSE__INIT;
-    struct ngd_exam_params params;
+    struct ngd_doctor_params params;
     struct ngd_strbuf json;
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
     fill_params(e, &params);
     ngd_strbuf_init(&json);
-    status = ngd_exam_trace(&params, &json, &diag);
+    status = ngd_doctor_trace(&params, &json, &diag);
     reply.json = (char *)(uintptr_t)ngd_strbuf_str(&json);
     finish(e, status, &reply.base, &diag);
     ngd_strbuf_fini(&json);

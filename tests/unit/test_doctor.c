@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trials and the doctor, with the patterns of the program; on the real host device. */
+/* Forms of a graph and the doctor, with the patterns of the program; on the real host device. */
 #include "graphs/pattern.h"
-#include "scheduler/diag/exam.h"
-#include "scheduler/diag/trial.h"
+#include "scheduler/diag/doctor.h"
+#include "scheduler/diag/verify_form.h"
 #include "tests/unit/sched_util.h"
 
 /* It lies, which shows that it is used. */
@@ -41,27 +41,27 @@ static float tried(struct bed *bed, struct ngd_program *prog, struct ngd_pattern
     static const int64_t two = 2;
     const struct ngd_span input = {x, sizeof(x)};
     const struct ngd_launch launch = {.symbols = &two, .inputs = &input};
-    struct ngd_trial_results results = {0};
+    struct ngd_verify_results results = {0};
     struct ngd_diag diag = {0};
     struct ngd_key key;
-    struct ngd_trial trial = {.slot = bed_slot(bed, 0),
-                              .graph = prog->graph,
-                              .key = &key,
-                              .options = &prog->options,
-                              .patterns = patterns,
-                              .launch = &launch};
+    struct ngd_verify_form form = {.slot = bed_slot(bed, 0),
+                                   .graph = prog->graph,
+                                   .key = &key,
+                                   .options = &prog->options,
+                                   .patterns = patterns,
+                                   .launch = &launch};
     float y;
 
     ck_assert_int_eq(ngd_program_key(prog, &two, 1, &key, NULL), NGD_OK);
-    if (ngd_trial_run(&trial, &results, NULL, &diag))
+    if (ngd_verify_form_run(&form, &results, NULL, &diag))
         ck_abort_msg("%s", diag.text);
     ck_assert_uint_eq(results.n, 1);
     memcpy(&y, (const float *)results.list[0].data + 1, sizeof(y));
-    ngd_trial_results_fini(&results);
+    ngd_verify_results_fini(&results);
     return y;
 }
 
-START_TEST(trial_runs_with_the_patterns_that_it_is_given)
+START_TEST(a_form_runs_with_the_patterns_that_it_is_given)
 {
     struct ngd_pattern_set *set = registered();
     struct ngd_program *prog;
@@ -77,12 +77,12 @@ START_TEST(trial_runs_with_the_patterns_that_it_is_given)
 }
 END_TEST
 
-static void examine(struct ngd_program *prog, struct ngd_doctor_report *report)
+static void doctor(struct ngd_program *prog, struct ngd_doctor_report *report)
 {
-    const struct ngd_exam_params params = {.prog = prog, .seed = 3};
+    const struct ngd_doctor_params params = {.prog = prog, .seed = 3};
     struct ngd_diag diag = {0};
 
-    if (ngd_doctor_examine(&params, report, &diag))
+    if (ngd_doctor_run(&params, report, &diag))
         ck_abort_msg("%s", diag.text);
 }
 
@@ -95,12 +95,12 @@ START_TEST(doctor_blames_a_registered_pattern_that_lies)
 
     bed_open(&bed, 1, 0);
     with = open_with(&bed, DOUBLE_TEXT, set);
-    examine(with, &report);
+    doctor(with, &report);
     ck_assert(!report.healthy);
     ck_assert_msg(strncmp(report.step, "pass fuse", 9) == 0, "%s", report.verdict);
     ck_assert_ptr_nonnull(strstr(report.node, "aten.mul.Scalar"));
     without = open_with(&bed, DOUBLE_TEXT, NULL); /* somebody else's, of the same graph */
-    examine(without, &report);
+    doctor(without, &report);
     ck_assert_msg(report.healthy, "%s", report.verdict);
     ngd_program_unref(with);
     ngd_program_unref(without);
@@ -122,7 +122,7 @@ START_TEST(doctor_looks_at_graphs_whose_symbols_became_numbers)
                   "npugraph 1\ngraph \"g\" {\n  sym N 1..8\n  input %x : f32[N,4]\n  %a = aten.clone(%x)\n"
                   "  %b = aten.exp(%a)\n  %c = aten.exp(%x)\n  %d = aten.add.Tensor(%b, %c)\n  return \"d\" = %d\n}\n",
                   NULL);
-    examine(prog, &report);
+    doctor(prog, &report);
     ck_assert_msg(report.healthy, "%s", report.verdict);
     ck_assert_uint_gt(report.n_steps, 4); /* and passes were among them */
     ngd_program_unref(prog);
@@ -130,5 +130,5 @@ START_TEST(doctor_looks_at_graphs_whose_symbols_became_numbers)
 }
 END_TEST
 
-UNIT_MAIN("scheduler/trial", trial_runs_with_the_patterns_that_it_is_given,
+UNIT_MAIN("scheduler/doctor", a_form_runs_with_the_patterns_that_it_is_given,
           doctor_blames_a_registered_pattern_that_lies, doctor_looks_at_graphs_whose_symbols_became_numbers)
