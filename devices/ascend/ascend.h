@@ -7,7 +7,7 @@
  *
  * ascend.c has the tables of backend.h and the device's memory, stream.c a context of its own for each stream, exec.c
  * turns plans into executables and instances, replay.c captures and replays them, issue.c gives operators to CANN,
- * op_*.c build their calls (ascend_ops.def), check.c reads indices before the device does, epilogue.c runs on the CPU
+ * op_*.c build their calls (ascend_ops.def), check.c reads indices before the device does, tail.c runs on the CPU
  * what ends a graph and has no operator on the device, nz.c keeps copies of weights in the matrix unit's layout.
  *
  * An instance is captured when a stream first launches it: a graph belongs to one context, and each stream has its own.
@@ -101,7 +101,7 @@ struct ascend_exec {
     struct ascend_device *dev;
     const struct ngd_plan *plan; /* the device's executable holds the reference */
     struct ngd_arena arena;
-    uint32_t n_checks, n_tails, n_groups;
+    uint32_t n_checks, n_tails, n_task_groups;
     struct ascend_check *checks;
     struct ascend_check **computed_of; /* per call: the indices that it takes from the device; NULL = none */
     bool *guarded;                     /* per call: ascend_check.guarded */
@@ -126,8 +126,8 @@ struct ascend_exec {
 /* What a capture has made. */
 struct ascend_captured {
     void *model;
-    void **groups; /* of host parameters */
-    void **marks;  /* events between the streams of the graph */
+    void **task_groups; /* of host parameters */
+    void **marks;       /* events between the streams of the graph */
     uint32_t n_marks;
     uint32_t cost; /* streams that the graph took, as measured */
 };
@@ -188,7 +188,7 @@ ngd_status_t ngd_ascend_check_computed(const struct ascend_inst *inst, struct ng
  */
 ngd_status_t ngd_ascend_map_rows(const struct ascend_inst *inst, struct ngd_launch *launch);
 
-/* epilogue.c */
+/* tail.c */
 bool ngd_ascend_is_tail(const struct ngd_plan_call *call);
 ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ngd_plan_call *call,
                                     struct ngd_diag *diag);
@@ -200,7 +200,7 @@ ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream
 /* Makes the context anew: what ran in it is gone. */
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag);
 /* The update stream and n external events. */
-ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
+ngd_status_t ngd_ascend_stream_task_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
 /* At least n side streams. */
 ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag);
 

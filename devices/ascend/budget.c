@@ -108,7 +108,7 @@ static void destroy_graph(struct ascend_device *dev, const struct ascend_capture
         ngd_warning("devices", "device %s: a graph could not be destroyed (CANN answers %d), ignoring", dev->name,
                     (int)code);
     ngd_ascend_drop_marks(dev, graph->marks, graph->n_marks);
-    ngd_free(graph->groups);
+    ngd_free(graph->task_groups);
 }
 
 bool ngd_ascend_give_up_one(struct ascend_device *dev)

@@ -36,11 +36,11 @@ static ngd_status_t lay_out(struct ascend_exec *exec, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-static void count_groups(struct ascend_exec *exec)
+static void count_task_groups(struct ascend_exec *exec)
 {
     for (uint32_t i = 0; i < exec->plan->n_calls; i++)
         if (exec->plan->calls[i].op->host)
-            exec->n_groups++;
+            exec->n_task_groups++;
 }
 
 /* Which calls of a plan with side streams have an event that another stream waits for. */
@@ -102,7 +102,7 @@ ngd_status_t ngd_ascend_instantiate(void *dev, const struct ngd_plan *plan, cons
         ngd_ascend_destroy(dev, exec);
         return status;
     }
-    count_groups(exec);
+    count_task_groups(exec);
     *bytes_p = sizeof(*exec) + exec->staging_bytes + exec->scratch_bytes + exec->n_checks * sizeof(struct ascend_check);
     *exec_p = exec;
     return NGD_OK;

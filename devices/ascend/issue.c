@@ -333,7 +333,7 @@ static void release_held(struct ascend_issue *c)
 
 bool ngd_ascend_wants(struct ascend_issue *c, const char *name, bool found)
 {
-    if (c->status || (c->mode == ASCEND_UPDATE && !c->in_group))
+    if (c->status || (c->mode == ASCEND_UPDATE && !c->in_task_group))
         return false;
     if (!found) {
         ngd_ascend_refuse(c, "this version of CANN (%d.%d.%d) has no %s", (int)c->acl->version[0],
@@ -420,44 +420,44 @@ static void check_code(struct ascend_issue *c, ngd_acl_error_t code, const char 
         failed(c, code, name);
 }
 
-void ngd_ascend_group_begin(struct ascend_issue *c)
+void ngd_ascend_task_group_begin(struct ascend_issue *c)
 {
     if (c->status || c->mode == ASCEND_MEASURE)
         return;
     if (c->mode == ASCEND_UPDATE) {
-        check_code(c, c->acl->aclmdlRICaptureTaskUpdateBegin(c->stream, c->groups[c->group]), "an update");
-        c->in_group = !c->status;
+        check_code(c, c->acl->aclmdlRICaptureTaskUpdateBegin(c->stream, c->task_groups[c->task_group]), "an update");
+        c->in_task_group = !c->status;
         return;
     }
     if (!c->capturing)
         return;
     /* The graph waits here until this launch's update has been queued, and makes the event ready for the next one. */
-    check_code(c, c->acl->aclrtStreamWaitEvent(c->stream, c->s->events[c->group]), "aclrtStreamWaitEvent");
+    check_code(c, c->acl->aclrtStreamWaitEvent(c->stream, c->s->events[c->task_group]), "aclrtStreamWaitEvent");
     if (!c->status)
-        check_code(c, c->acl->aclrtResetEvent(c->s->events[c->group], c->stream), "aclrtResetEvent");
+        check_code(c, c->acl->aclrtResetEvent(c->s->events[c->task_group], c->stream), "aclrtResetEvent");
     if (!c->status)
         check_code(c, c->acl->aclmdlRICaptureTaskGrpBegin(c->stream), "aclmdlRICaptureTaskGrpBegin");
-    c->in_group = !c->status;
+    c->in_task_group = !c->status;
 }
 
-void ngd_ascend_group_end(struct ascend_issue *c)
+void ngd_ascend_task_group_end(struct ascend_issue *c)
 {
     ngd_acl_error_t code = 0;
 
-    if (c->in_group && c->mode == ASCEND_UPDATE) {
+    if (c->in_task_group && c->mode == ASCEND_UPDATE) {
         /* An update that was begun is ended, whatever happened in it: its stream would stay in it. */
         code = c->acl->aclmdlRICaptureTaskUpdateEnd(c->stream);
         if (code)
             c->s->broken = true; /* the stream may still be in the update: only a new one is sure not to be */
         if (!c->status)
             check_code(c, code, "aclmdlRICaptureTaskUpdateEnd");
-    } else if (c->in_group) {
-        code = c->acl->aclmdlRICaptureTaskGrpEnd(c->stream, &c->groups[c->group]);
+    } else if (c->in_task_group) {
+        code = c->acl->aclmdlRICaptureTaskGrpEnd(c->stream, &c->task_groups[c->task_group]);
         if (!c->status)
             check_code(c, code, "aclmdlRICaptureTaskGrpEnd");
     }
-    c->in_group = false;
-    c->group++;
+    c->in_task_group = false;
+    c->task_group++;
 }
 
 /* ---- one call ------------------------------------------------------------------------------------ */

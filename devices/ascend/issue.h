@@ -42,11 +42,11 @@ struct ascend_issue {
     struct ascend_stream *s;
     void *stream;                       /* where operators go */
     const struct ngd_host_value *hosts; /* NULL in MEASURE: the largest that the graph allows */
-    bool capturing, in_group;
+    bool capturing, in_task_group;
     bool nz;                      /* the call's weight is in NZ */
     const struct ascend_nz *copy; /* and lies there; NULL in MEASURE */
-    uint32_t group;               /* number of the next task group */
-    void **groups;                /* handles: written while capturing, read in UPDATE */
+    uint32_t task_group;          /* number of the next task group */
+    void **task_groups;           /* handles: written while capturing, read in UPDATE */
     void **marks;                 /* events between streams; NULL: all calls are on one */
     uint64_t temps;               /* bytes of temporaries so far */
     uint64_t largest;             /* operator's workspace */
@@ -110,8 +110,8 @@ void ngd_ascend_store(struct ascend_issue *c, const struct ascend_view *src, con
 void ngd_ascend_refuse(struct ascend_issue *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 /* Operators between these change with the host parameters. */
-void ngd_ascend_group_begin(struct ascend_issue *c);
-void ngd_ascend_group_end(struct ascend_issue *c);
+void ngd_ascend_task_group_begin(struct ascend_issue *c);
+void ngd_ascend_task_group_end(struct ascend_issue *c);
 
 bool ngd_ascend_wants(struct ascend_issue *c, const char *name, bool found);
 void ngd_ascend_phase2(struct ascend_issue *c, const char *name, ngd_acl_error_t code, ngd_aclnn_run_t run);

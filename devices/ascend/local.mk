@@ -17,7 +17,6 @@ libngddevices_la_SOURCES += \
 	devices/ascend/ascend_weights.def \
 	devices/ascend/budget.c \
 	devices/ascend/check.c \
-	devices/ascend/epilogue.c \
 	devices/ascend/exec.c \
 	devices/ascend/group.c \
 	devices/ascend/group.h \
@@ -36,7 +35,8 @@ libngddevices_la_SOURCES += \
 	devices/ascend/op_sdpa.c \
 	devices/ascend/range.c \
 	devices/ascend/replay.c \
-	devices/ascend/stream.c
+	devices/ascend/stream.c \
+	devices/ascend/tail.c
 
 aclsimdir = $(libexecdir)/npugraphd/acl-simulator
 aclsim_LTLIBRARIES = \

@@ -194,13 +194,13 @@ void ngd_ascend_build_attention(struct ascend_issue *c)
     q = ngd_ascend_cast(c, &q, k.dtype);
     kv[0] = ngd_ascend_reshape(&k, 3, (const int64_t[]){k.dims[0], k.dims[1], k.dims[2] * k.dims[3]});
     kv[1] = ngd_ascend_reshape(&v, 3, (const int64_t[]){v.dims[0], v.dims[1], v.dims[2] * v.dims[3]});
-    ngd_ascend_group_begin(c);
+    ngd_ascend_task_group_begin(c);
     ASCEND_RUN(c, FusedInferAttentionScoreV3, T(q), ngd_ascend_list(c, &kv[0], 1), ngd_ascend_list(c, &kv[1], 1), NULL,
                T(mask), ngd_ascend_ints(c, lengths, (uint64_t)n), ngd_ascend_ints(c, lengths + n, (uint64_t)n), NULL,
                NULL, NULL, NULL, NULL, NULL, NULL, T(table), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
                NULL, NULL, heads, scale, INT64_C(2147483647), INT64_C(2147483647), layout, kv_heads, 3, 0, block, 0,
                false, 0, 0, T(out), NULL);
-    ngd_ascend_group_end(c);
+    ngd_ascend_task_group_end(c);
     ngd_free(lengths);
     if (out.dtype != y.dtype)
         ngd_ascend_store(c, &out, &y);

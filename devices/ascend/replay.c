@@ -254,7 +254,7 @@ static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, st
     if (code)
         return fail(s, code, "aclmdlRICaptureBegin", &launch->diag);
     c.capturing = true;
-    c.groups = captured->groups;
+    c.task_groups = captured->task_groups;
     c.marks = captured->marks;
     status = issue_body(&c);
     code = c.acl->aclmdlRICaptureEnd(s->stream, &model);
@@ -276,7 +276,7 @@ static ngd_status_t capture_once(struct ascend_stream *s, struct ascend_inst *in
     uint32_t before, after;
 
     if (status == NGD_OK)
-        status = ngd_ascend_stream_groups(s, exec->n_groups, &launch->diag);
+        status = ngd_ascend_stream_task_groups(s, exec->n_task_groups, &launch->diag);
     if (status == NGD_OK && sides)
         status = ngd_ascend_stream_sides(s, exec->plan->n_streams - 1, &launch->diag);
     if (status == NGD_OK && sides)
@@ -320,11 +320,11 @@ static ngd_status_t capture_with_room(struct ascend_stream *s, struct ascend_ins
 
 static ngd_status_t capture(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
-    struct ascend_captured captured = {.groups = NGD_NEW_N(void *, inst->exec->n_groups + 1)};
+    struct ascend_captured captured = {.task_groups = NGD_NEW_N(void *, inst->exec->n_task_groups + 1)};
     ngd_nsec_t start = ngd_now();
     ngd_status_t status;
 
-    if (!captured.groups)
+    if (!captured.task_groups)
         return launch->status = ngd_diag_set(&launch->diag, NGD_ERR_NO_MEMORY, "no host memory for a capture");
     ngd_ascend_drop_graph(inst); /* of another stream */
     ngd_mutex_lock(&s->dev->capture_lock);
@@ -334,11 +334,11 @@ static ngd_status_t capture(struct ascend_stream *s, struct ascend_inst *inst, s
     if (status == NGD_OK)
         status = ngd_ascend_enter(s->dev, s->context, &launch->diag);
     else
-        ngd_free(captured.groups);
+        ngd_free(captured.task_groups);
     ngd_debug("devices",
-              "device %s, stream %s: captured %u operators on %u streams, %u groups in %" PRId64 " us status=%s",
+              "device %s, stream %s: captured %u operators on %u streams, %u task groups in %" PRId64 " us status=%s",
               s->dev->name, s->name, inst->exec->plan->n_calls, captured.n_marks ? inst->exec->plan->n_streams : 1,
-              inst->exec->n_groups, (int64_t)((ngd_now() - start) / NGD_USEC), ngd_status_name(status));
+              inst->exec->n_task_groups, (int64_t)((ngd_now() - start) / NGD_USEC), ngd_status_name(status));
     return status;
 }
 
@@ -352,14 +352,14 @@ static void release_waits(struct ascend_stream *s, uint32_t from, uint32_t n)
             s->broken = true;
 }
 
-static ngd_status_t update_groups(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
+static ngd_status_t update_task_groups(struct ascend_stream *s, struct ascend_inst *inst, struct ngd_launch *launch)
 {
     struct ascend_issue c = issue_on(s, inst, launch);
     uint32_t recorded = 0;
 
     c.mode = ASCEND_UPDATE;
     c.stream = s->update;
-    c.groups = inst->graph.groups;
+    c.task_groups = inst->graph.task_groups;
     for (uint32_t i = 0; i < c.plan->n_calls && c.status == NGD_OK; i++) {
         ngd_acl_error_t code;
 
@@ -372,7 +372,7 @@ static ngd_status_t update_groups(struct ascend_stream *s, struct ascend_inst *i
             recorded++;
     }
     if (c.status)
-        release_waits(s, recorded, inst->exec->n_groups);
+        release_waits(s, recorded, inst->exec->n_task_groups);
     atomic_fetch_add_explicit(&s->dev->updates, recorded, memory_order_relaxed);
     return c.status;
 }
@@ -404,7 +404,7 @@ static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, s
     }
     if (code)
         return fail(s, code, "aclmdlRIExecuteAsync", &launch->diag);
-    return inst->exec->n_groups ? update_groups(s, inst, launch) : NGD_OK;
+    return inst->exec->n_task_groups ? update_task_groups(s, inst, launch) : NGD_OK;
 }
 
 /* Once in a launch: before its first collective reaches the device. */

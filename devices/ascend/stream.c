@@ -95,7 +95,7 @@ static ngd_status_t grow_events(struct ascend_stream *s, uint32_t n, struct ngd_
     return NGD_OK;
 }
 
-ngd_status_t ngd_ascend_stream_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag)
+ngd_status_t ngd_ascend_stream_task_groups(struct ascend_stream *s, uint32_t n, struct ngd_diag *diag)
 {
     if (n && !s->update) {
         ngd_acl_error_t code = s->dev->acl->aclrtCreateStreamWithConfig(&s->update, 0, NGD_ACL_STREAM_FAST_LAUNCH);
