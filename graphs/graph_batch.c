@@ -5,11 +5,12 @@
  * A bucketed symbol promises that rows behind the actual ones change nothing (graph_validate.c). A batch symbol
  * promises more: a replay's rows may lie anywhere among others', so a row of a result may depend neither on other rows
  * nor on its own number, and everything that a replay brings or takes away has rows. By induction over the nodes it is
- * enough that each operator keeps to that. A list says which do (by their shape rules, which operators of a kind
- * share): what is not in it, a new operator for one, is refused.
+ * enough that each operator keeps to that. Elementwise operators do. Of the others `batches` of op_traits.h says it: an
+ * operator that does not say so, a new one for example, is refused.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
+#include "graphs/op_traits.h"
 
 ngd_status_t ngd_graph_set_batch(struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag)
 {
@@ -38,85 +39,6 @@ uint32_t ngd_graph_batch_symbol(const struct ngd_graph *graph)
 
 /* ---- operators ---------------------------------------------------------------------------------------- */
 
-/* Row i of results depends on row i of the operands that have rows, and on all of the others alike, if ... */
-enum condition {
-    ALWAYS,
-    ALL_HAVE_ROWS, /* ... all operands have: in one without, the row's number would decide what is read of it */
-    MAKES_ROWS,    /* always, and without an operand that has rows too: all that it makes are the same */
-};
-
-static const struct {
-    ngd_shape_fn *shape;
-    enum condition condition;
-} apart[] = {
-    /* products */
-    {ngd_shape_mm, ALWAYS},
-    {ngd_shape_bmm, ALL_HAVE_ROWS},
-    {ngd_shape_addmm, ALWAYS},
-    {ngd_shape_linear, ALWAYS},
-    {ngd_shape_embedding, ALWAYS},
-    {ngd_shape_transpose_bmm, ALWAYS},
-    {ngd_shape_multi_linear, ALWAYS},
-    {ngd_shape_rms_norm_linear, ALWAYS},
-    {ngd_shape_linear_add, ALWAYS},
-    {ngd_shape_linear_swiglu, ALWAYS},
-    {ngd_shape_rms_norm_linear_swiglu, ALWAYS},
-    /* norms, along dimensions that are not the rows */
-    {ngd_shape_layer_norm, ALWAYS},
-    {ngd_shape_rms_norm, ALWAYS},
-    {ngd_shape_add_rms_norm, ALWAYS},
-    {ngd_shape_add_rms_norm_cast, ALWAYS},
-    {ngd_shape_add_rms_norm_quant, ALWAYS},
-    {ngd_shape_add_rms_norm_dynamic_quant, ALWAYS},
-    {ngd_shape_quantize, ALWAYS},
-    {ngd_shape_dynamic_quant, ALWAYS},
-    {ngd_shape_swiglu_quant, ALWAYS},
-    {ngd_shape_swiglu, ALWAYS},
-    {ngd_shape_softmax, ALWAYS},
-    {ngd_shape_softmax_int, ALWAYS},
-    {ngd_shape_rotary, ALL_HAVE_ROWS},
-    {ngd_shape_sample, ALL_HAVE_ROWS},
-    {ngd_shape_sdpa, ALWAYS},
-    /* reductions, likewise */
-    {ngd_shape_reduce_sum, ALWAYS},
-    {ngd_shape_reduce_mean, ALWAYS},
-    {ngd_shape_var, ALWAYS},
-    {ngd_shape_reduce_extreme, ALWAYS},
-    {ngd_shape_reduce_truth, ALWAYS},
-    {ngd_shape_reduce_one, ALWAYS},
-    {ngd_shape_argmax, ALWAYS},
-    {ngd_shape_topk, ALWAYS},
-    {ngd_shape_cumsum, ALWAYS},
-    /* parts of rows */
-    {ngd_shape_cat, ALL_HAVE_ROWS},
-    {ngd_shape_stack, ALL_HAVE_ROWS},
-    {ngd_shape_repeat, ALWAYS},
-    {ngd_shape_split, ALWAYS},
-    {ngd_shape_split_by, ALWAYS},
-    {ngd_shape_unbind, ALWAYS},
-    {ngd_shape_slice, ALWAYS},
-    {ngd_shape_select, ALWAYS},
-    {ngd_shape_gather, ALL_HAVE_ROWS},
-    {ngd_shape_index_select, ALWAYS},
-    {ngd_shape_index, ALWAYS},
-    {ngd_shape_scatter, ALL_HAVE_ROWS},
-    {ngd_shape_scatter_value, ALL_HAVE_ROWS},
-    {ngd_shape_slice_scatter, ALL_HAVE_ROWS},
-    {ngd_shape_select_scatter, ALL_HAVE_ROWS},
-    {ngd_shape_pad, ALWAYS},
-    /* views; what they make out of something without rows is the same in each */
-    {ngd_shape_view, ALWAYS},
-    {ngd_shape_permute, ALWAYS},
-    {ngd_shape_transpose, ALWAYS},
-    {ngd_shape_transpose2, ALWAYS},
-    {ngd_shape_expand, MAKES_ROWS},
-    {ngd_shape_unsqueeze, ALWAYS},
-    {ngd_shape_squeeze, ALWAYS},
-    {ngd_shape_squeeze_dims, ALWAYS},
-    {ngd_shape_alias, ALWAYS},
-    {ngd_shape_full, MAKES_ROWS},
-};
-
 /* Operands that have rows; *without_p: that have none. */
 static uint32_t count_rows(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                            uint32_t *without_p)
@@ -131,25 +53,21 @@ static uint32_t count_rows(const struct ngd_graph *graph, const struct ngd_node 
     return n;
 }
 
-static bool holds(enum condition condition, uint32_t with, uint32_t without)
+static bool holds(ngd_batches_t batches, uint32_t with, uint32_t without)
 {
-    return condition == MAKES_ROWS || (with > 0 && (condition == ALWAYS || without == 0));
+    return batches == NGD_BATCHES_MAKES_ROWS || (with > 0 && (batches == NGD_BATCHES_ALWAYS || without == 0));
 }
 
 static bool keeps_apart(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
+    const ngd_batches_t batches = ngd_op_traits[node->op->id].batches;
     uint32_t without, with = count_rows(graph, node, symbol, &without);
 
     if (node->op->flags & NGD_OPF_ELEMENTWISE)
         return true;
-    for (size_t i = 0; i < sizeof(apart) / sizeof(apart[0]); i++) {
-        if (apart[i].shape != node->op->shape)
-            continue;
-        *why_p = "an operand has no rows of the batch, and what is read of it depends on the row's number";
-        return holds(apart[i].condition, with, without);
-    }
-    *why_p = "what it computes for a row depends on the row's number, or on other rows";
-    return false;
+    *why_p = batches ? "an operand has no rows of the batch, and what is read of it depends on the row's number"
+                     : "what it computes for a row depends on the row's number, or on other rows";
+    return batches && holds(batches, with, without);
 }
 
 static bool touches(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol)

@@ -50,11 +50,10 @@ static bool sum_is_exact(double v, int64_t n)
     return fabs(digits) * (double)n <= 0x1p24 && isfinite((float)(v * (double)n));
 }
 
-bool ngd_fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
-                  struct ngd_uniform *u_p)
+static bool fold_total(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x, bool mean,
+                       struct ngd_uniform *u_p)
 {
     const ngd_dtype_t from = ngd_rewrite_type(rw, n->in[0])->dtype, to = ngd_rewrite_type(rw, n->out[0])->dtype;
-    const bool mean = n->op->id == NGD_OP_ATEN_MEAN || n->op->id == NGD_OP_ATEN_MEAN_DEFAULT;
     int64_t count = reduced(rw, n);
     double sum = ngd_uniform_number(from, x) * (double)count + 0.0; /* a sum of -0 begins with 0 */
 
@@ -63,6 +62,18 @@ bool ngd_fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const 
     if (ngd_dtype_is_float(from) ? !sum_is_exact(x->f, count) : fabs(sum) >= 0x1p53) /* f64 rounds from there on */
         return false;
     return ngd_uniform_round(to, mean ? (double)(float)(sum / (double)count) : sum, u_p);
+}
+
+bool ngd_fold_sum(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                  struct ngd_uniform *u_p)
+{
+    return fold_total(rw, n, x, false, u_p);
+}
+
+bool ngd_fold_mean(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
+                   struct ngd_uniform *u_p)
+{
+    return fold_total(rw, n, x, true, u_p);
 }
 
 bool ngd_fold_extreme(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *x,
@@ -108,7 +119,7 @@ bool ngd_fold_cat(const struct ngd_rewrite *rw, const struct ngd_node *n, const 
     return true;
 }
 
-/* Of three uniform operands; the condition and one uniform operand: pick(). */
+/* Of three uniform operands; of the condition alone: ngd_pick_where. */
 bool ngd_fold_where(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
                     struct ngd_uniform *u_p)
 {
@@ -139,7 +150,7 @@ static bool fold(const struct ngd_rewrite *rw, const struct ngd_node *n, struct 
             return false;
     *u_p = in[0];
     if (n->op->flags & NGD_OPF_VIEW) /* one element repeated costs less than many */
-        return n->op->id != NGD_OP_ATEN_EXPAND;
+        return !ngd_op_traits[n->op->id].repeats;
     if (ngd_op_traits[n->op->id].fold)
         return ngd_op_traits[n->op->id].fold(rw, n, in, u_p);
     return (n->op->flags & NGD_OPF_ELEMENTWISE) && ngd_uniform_compute(rw, n, in, u_p);
@@ -174,27 +185,35 @@ static ngd_status_t put_constant(struct ngd_pass_context *ctx, uint32_t node, st
 
 /* ---- an operand everywhere ---- */
 
-#define NO_OPERAND UINT32_MAX
+uint32_t ngd_pick_where(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    struct ngd_uniform condition;
+
+    return !ngd_uniform_of(rw, n->in[0], &condition) ? NGD_NO_OPERAND : condition.i ? 1 : 2;
+}
+
+uint32_t ngd_pick_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    struct ngd_uniform mask;
+
+    return ngd_uniform_of(rw, n->in[1], &mask) && !mask.i ? 0 : NGD_NO_OPERAND;
+}
 
 /* The operand that is the result, because of a condition that is the same everywhere. */
 static uint32_t picked(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
-    struct ngd_uniform condition;
-    uint32_t pick = NO_OPERAND;
+    ngd_same_fn *const pick = ngd_op_traits[n->op->id].pick;
+    const uint32_t i = pick ? pick(rw, n) : NGD_NO_OPERAND;
 
-    if (n->op->id == NGD_OP_ATEN_WHERE_SELF && ngd_uniform_of(rw, n->in[0], &condition))
-        pick = condition.i ? 1 : 2;
-    if (n->op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR && ngd_uniform_of(rw, n->in[1], &condition) && !condition.i)
-        pick = 0;
-    return pick != NO_OPERAND && ngd_type_equal(ngd_rewrite_type(rw, n->in[pick]), ngd_rewrite_type(rw, n->out[0]))
-               ? pick
-               : NO_OPERAND;
+    return i != NGD_NO_OPERAND && ngd_type_equal(ngd_rewrite_type(rw, n->in[i]), ngd_rewrite_type(rw, n->out[0]))
+               ? i
+               : NGD_NO_OPERAND;
 }
 
 /* The value that a mask writes everywhere. */
-static bool covers(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
+bool ngd_cover_masked_fill(const struct ngd_rewrite *rw, const struct ngd_node *n, struct ngd_uniform *u_p)
 {
-    return n->op->id == NGD_OP_ATEN_MASKED_FILL_SCALAR && ngd_uniform_of(rw, n->in[1], u_p) && u_p->i &&
+    return ngd_uniform_of(rw, n->in[1], u_p) && u_p->i &&
            ngd_uniform_round(ngd_rewrite_type(rw, n->out[0])->dtype, ngd_op_float(n, "value"), u_p);
 }
 
@@ -236,7 +255,7 @@ static bool range_of(const struct ngd_rewrite *rw, uint32_t value, struct range 
     const struct ngd_type *type = ngd_rewrite_type(rw, value);
     struct range r;
 
-    if (!n || n->op->shape != ngd_shape_arange || !ngd_dtype_is_int(type->dtype) || !ngd_dim_is_const(type->dims[0]))
+    if (!n || !ngd_op_traits[n->op->id].counts || !ngd_dtype_is_int(type->dtype) || !ngd_dim_is_const(type->dims[0]))
         return false;
     r = (struct range){.start = int_or(n, "start", 0), .step = int_or(n, "step", 1), .n = type->dims[0]};
     *r_p = r;
@@ -246,12 +265,12 @@ static bool range_of(const struct ngd_rewrite *rw, uint32_t value, struct range 
 /* The range that an operator makes of one. */
 static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, struct range *r_p)
 {
-    const ngd_op_id_t op = n->op->id;
-    const bool cast = op == NGD_OP_ATEN_TO_COPY, scaled = op == NGD_OP_ATEN_MUL_SCALAR;
-    const bool moved = op == NGD_OP_ATEN_ADD_SCALAR || op == NGD_OP_ATEN_SUB_SCALAR;
+    const ngd_arithmetic_t arithmetic = ngd_op_traits[n->op->id].arithmetic;
+    const bool cast = n->op->flags & NGD_OPF_IDENTITY, scaled = arithmetic == NGD_ARITHMETIC_PRODUCT;
+    const bool moved = ngd_op_adds(n->op);
     double v = 0;
 
-    if (!(cast || scaled || moved) || !range_of(rw, n->in[0], r_p))
+    if (n->n_in != 1 || !(cast || scaled || moved) || !range_of(rw, n->in[0], r_p))
         return false;
     if (!cast)
         v = ngd_op_float(n, "other") * (moved ? ngd_op_float(n, "alpha") : 1);
@@ -261,7 +280,7 @@ static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, s
                    __builtin_mul_overflow(r_p->step, (int64_t)v, &r_p->step)))
         return false;
     if (moved)
-        r_p->start += op == NGD_OP_ATEN_SUB_SCALAR ? -(int64_t)v : (int64_t)v;
+        r_p->start += arithmetic == NGD_ARITHMETIC_DIFFERENCE ? -(int64_t)v : (int64_t)v;
     return ngd_rewrite_type(rw, n->out[0])->dtype != NGD_BOOL && r_p->step <= INT32_MAX &&
            within(ngd_rewrite_type(rw, n->out[0])->dtype, r_p);
 }
@@ -295,20 +314,22 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
     ngd_dtype_t dtype = n->n_out ? ngd_rewrite_type(ctx->rw, n->out[0])->dtype : NGD_F32;
+    ngd_cover_fn *const cover = ngd_op_traits[n->op->id].cover;
     struct ngd_uniform u;
     struct range range;
     uint32_t pick;
 
+    /* aten.full is the one that this pass puts in the place of all others. */
     if (ngd_op_fills_all(n->op) && n->op->id != NGD_OP_ATEN_FULL)
         return put_constant(ctx, node, ngd_op_fill_value(n->op, n->attrs));
     if (has_wide(n))
         return NGD_OK;
-    if (fold(ctx->rw, n, &u) || covers(ctx->rw, n, &u))
+    if (fold(ctx->rw, n, &u) || (cover && cover(ctx->rw, n, &u)))
         return put_constant(ctx, node, (struct ngd_scalar){.f = ngd_uniform_number(dtype, &u)});
     if (fold_range(ctx->rw, n, &range))
         return put_range(ctx, node, &range);
     pick = picked(ctx->rw, n);
-    if (pick != NO_OPERAND && !ngd_rewrite_written_between(ctx->rw, n->in[pick], node, NGD_NODE_NONE))
+    if (pick != NGD_NO_OPERAND && !ngd_rewrite_written_between(ctx->rw, n->in[pick], node, NGD_NODE_NONE))
         put_operand(ctx, node, n->in[pick]);
     return NGD_OK;
 }

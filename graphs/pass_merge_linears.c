@@ -16,11 +16,12 @@ struct group {
     uint32_t n, nodes[MAX_MERGED];
 };
 
+/* This pass is about aten.linear alone: it makes the operator that computes several of them. */
 static bool is_linear(const struct ngd_rewrite *rw, uint32_t node, uint32_t x)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
 
-    return n->op->id == NGD_OP_ATEN_LINEAR && n->in[0] == x && n->in[1] != x &&
+    return n->op->id == NGD_OP_ATEN_LINEAR && (x == NGD_VALUE_NONE || n->in[0] == x) && n->in[1] != n->in[0] &&
            ngd_dim_is_const(ngd_rewrite_type(rw, n->in[1])->dims[0]);
 }
 
@@ -110,7 +111,7 @@ ngd_status_t ngd_pass_merge_linears(struct ngd_pass_context *ctx)
         uint32_t before = rw->nodes[n].prev;
 
         next = rw->nodes[n].next;
-        if (ngd_rewrite_node(rw, n)->op->id != NGD_OP_ATEN_LINEAR || !is_linear(rw, n, ngd_rewrite_node(rw, n)->in[0]))
+        if (!is_linear(rw, n, NGD_VALUE_NONE))
             continue;
         find_group(rw, n, &g);
         if (g.n < 2)

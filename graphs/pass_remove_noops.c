@@ -77,7 +77,8 @@ bool ngd_noop_adds_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     double v = ngd_op_float(n, "other") * ngd_op_float(n, "alpha");
 
-    return keeps(ngd_node_in(g, n, 0)->dtype, n->op->id == NGD_OP_ATEN_SUB_SCALAR ? -v : v);
+    return keeps(ngd_node_in(g, n, 0)->dtype,
+                 ngd_op_traits[n->op->id].arithmetic == NGD_ARITHMETIC_DIFFERENCE ? -v : v);
 }
 
 bool ngd_noop_has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
@@ -94,32 +95,29 @@ bool ngd_noop_always(const struct ngd_graph *g, const struct ngd_node *n)
     return true;
 }
 
-#define NO_OPERAND UINT32_MAX
-
 /* The operand of a cat beside which there are empty ones only. */
-static uint32_t only_part(const struct ngd_graph *g, const struct ngd_node *n)
+uint32_t ngd_same_only_part(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
-    uint32_t axis = ngd_op_known_axis(n, "dim", ngd_node_in(g, n, 0)->rank), found = NO_OPERAND;
+    const struct ngd_graph *g = rw->g;
+    uint32_t axis = ngd_op_known_axis(n, "dim", ngd_node_in(g, n, 0)->rank), found = NGD_NO_OPERAND;
 
     for (uint32_t i = 0; i < n->n_in; i++) {
         if (n->n_in > 1 && ngd_node_in(g, n, i)->dims[axis] == 0)
             continue;
-        if (found != NO_OPERAND)
-            return NO_OPERAND;
+        if (found != NGD_NO_OPERAND)
+            return NGD_NO_OPERAND;
         found = i;
     }
     return found;
 }
 
 /* Of two operands the one that the other, one value everywhere, does not change. */
-static uint32_t unchanged(const struct ngd_rewrite *rw, const struct ngd_node *n)
+uint32_t ngd_same_beside_neutral(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const ngd_dtype_t dtype = ngd_rewrite_type(rw, n->in[0])->dtype;
-    const bool product = n->op->id == NGD_OP_ATEN_MUL_TENSOR, sum = n->op->id == NGD_OP_ATEN_ADD_TENSOR;
+    const bool minus = ngd_op_traits[n->op->id].arithmetic == NGD_ARITHMETIC_DIFFERENCE;
 
-    if (!product && !sum && n->op->id != NGD_OP_ATEN_DIV_TENSOR && n->op->id != NGD_OP_ATEN_SUB_TENSOR)
-        return NO_OPERAND;
-    for (uint32_t i = product || sum ? 0 : 1; i < 2; i++) {
+    for (uint32_t i = n->op->flags & NGD_OPF_COMMUTES ? 0 : 1; i < 2; i++) {
         struct ngd_uniform u;
         double v;
 
@@ -127,15 +125,24 @@ static uint32_t unchanged(const struct ngd_rewrite *rw, const struct ngd_node *n
             !ngd_uniform_of(rw, n->in[i], &u))
             continue;
         v = ngd_uniform_number(dtype, &u);
-        if (product || n->op->id == NGD_OP_ATEN_DIV_TENSOR
-                ? v == 1
-                : ngd_op_float(n, "alpha") == 1 && keeps(dtype, sum ? v : -v))
+        if (ngd_op_adds(n->op) ? ngd_op_float(n, "alpha") == 1 && keeps(dtype, minus ? -v : v) : v == 1)
             return 1 - i;
     }
-    return NO_OPERAND;
+    return NGD_NO_OPERAND;
 }
 
-/* The operand that is the result; NO_OPERAND: none is. */
+/* A slice of the result's shape is all of it. */
+uint32_t ngd_same_whole_slice(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    return ngd_type_equal(ngd_node_in(rw->g, n, 1), &rw->g->values[n->out[0]].type) ? 1 : NGD_NO_OPERAND;
+}
+
+uint32_t ngd_same_equal_choice(const struct ngd_rewrite *rw, const struct ngd_node *n)
+{
+    return n->in[1] == n->in[2] ? ngd_same_whole_slice(rw, n) : NGD_NO_OPERAND;
+}
+
+/* The operand that is the result, or NGD_NO_OPERAND. */
 static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node *n)
 {
     const struct ngd_op_traits *traits = &ngd_op_traits[n->op->id];
@@ -143,20 +150,13 @@ static uint32_t same_operand(const struct ngd_rewrite *rw, const struct ngd_node
     const struct ngd_type *result;
 
     if (n->n_in == 0 || n->n_out == 0 || n->in[0] == NGD_VALUE_NONE)
-        return NO_OPERAND;
+        return NGD_NO_OPERAND;
     result = &g->values[n->out[0]].type;
-    /* A slice of the result's shape is all of it. */
-    if (n->op->id == NGD_OP_ATEN_SLICE_SCATTER && ngd_type_equal(ngd_node_in(g, n, 1), result))
-        return 1;
-    if (traits->concatenates)
-        return only_part(g, n);
-    if (n->op->id == NGD_OP_ATEN_WHERE_SELF)
-        return n->in[1] == n->in[2] && ngd_type_equal(ngd_node_in(g, n, 1), result) ? 1 : NO_OPERAND;
-    if (n->n_in == 2 && unchanged(rw, n) != NO_OPERAND)
-        return unchanged(rw, n);
+    if (traits->same)
+        return traits->same(rw, n);
     if (!ngd_type_equal(ngd_node_in(g, n, 0), result))
-        return NO_OPERAND;
-    return traits->noop && traits->noop(g, n) ? 0 : NO_OPERAND;
+        return NGD_NO_OPERAND;
+    return traits->noop && traits->noop(g, n) ? 0 : NGD_NO_OPERAND;
 }
 
 static bool copies_onto_itself(const struct ngd_node *n)
@@ -186,7 +186,7 @@ ngd_status_t ngd_pass_remove_noops(struct ngd_pass_context *ctx)
         uint32_t same = same_operand(rw, n);
 
         next = rw->nodes[i].next;
-        if (same == NO_OPERAND || ngd_rewrite_written_between(rw, n->in[same], i, NGD_NODE_NONE))
+        if (same == NGD_NO_OPERAND || ngd_rewrite_written_between(rw, n->in[same], i, NGD_NODE_NONE))
             continue;
         if (!(n->op->flags & NGD_OPF_VIEW) && ngd_pass_layout_counts(rw, n->out[0], n->in[same]))
             continue;

@@ -21,7 +21,7 @@
 
 static bool reorders(const struct ngd_node *n)
 {
-    return ngd_op_traits[n->op->id].reorders;
+    return ngd_op_traits[n->op->id].order != NULL;
 }
 
 static ngd_status_t no_memory(struct ngd_pass_context *ctx)
@@ -49,17 +49,19 @@ static ngd_status_t become(struct ngd_pass_context *ctx, struct ngd_node *n, ngd
 }
 
 /* A view with the result's dimensions as its size. */
-static ngd_status_t write_out(struct ngd_pass_context *ctx, struct ngd_node *n)
+ngd_status_t ngd_spell_view(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     const struct ngd_type *type = ngd_rewrite_type(ctx->rw, n->out[0]);
 
+    /* aten.view is the one that this pass makes of all of them. */
     if (n->op->id == NGD_OP_ATEN_VIEW && n->attrs[0].n == type->rank &&
         memcmp(n->attrs[0].list, type->dims, type->rank * sizeof(type->dims[0])) == 0)
         return NGD_OK;
     return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
 }
 
-static ngd_status_t write_bounds(struct ngd_pass_context *ctx, struct ngd_node *n)
+/* Bounds from 0 to the size. */
+ngd_status_t ngd_spell_slice(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     struct ngd_graph *g = ctx->rw->g;
     const struct ngd_type *x = ngd_node_in(g, n, 0);
@@ -85,7 +87,8 @@ static ngd_status_t write_bounds(struct ngd_pass_context *ctx, struct ngd_node *
     return NGD_OK;
 }
 
-static ngd_status_t write_sizes(struct ngd_pass_context *ctx, struct ngd_node *n)
+/* A split_with_sizes. */
+ngd_status_t ngd_spell_split(struct ngd_pass_context *ctx, struct ngd_node *n)
 {
     const struct ngd_op *split = ngd_op_by_id(NGD_OP_ATEN_SPLIT_WITH_SIZES);
     struct ngd_arena *arena = &ctx->rw->g->priv->arena;
@@ -106,28 +109,40 @@ static ngd_status_t write_sizes(struct ngd_pass_context *ctx, struct ngd_node *n
     return NGD_OK;
 }
 
-/* order[i]: the operand's dimension that is the result's dimension i. */
+void ngd_order_permute(const struct ngd_node *n, uint32_t rank, int64_t order[NGD_MAX_RANK])
+{
+    const struct ngd_attr_value *dims = ngd_op_attr(n, "dims");
+
+    for (uint32_t i = 0; i < rank; i++)
+        order[i] = dims->list[i] < 0 ? dims->list[i] + rank : dims->list[i];
+}
+
+void ngd_order_transpose(const struct ngd_node *n, uint32_t rank, int64_t order[NGD_MAX_RANK])
+{
+    if (rank) {
+        const uint32_t a = ngd_op_known_axis(n, "dim0", rank), b = ngd_op_known_axis(n, "dim1", rank);
+
+        order[a] = b;
+        order[b] = a;
+    }
+}
+
+void ngd_order_t(const struct ngd_node *n, uint32_t rank, int64_t order[NGD_MAX_RANK])
+{
+    (void)n;
+    if (rank == 2) {
+        order[0] = 1;
+        order[1] = 0;
+    }
+}
+
 static void order_of(const struct ngd_graph *g, const struct ngd_node *n, int64_t order[NGD_MAX_RANK])
 {
-    uint32_t rank = ngd_node_in(g, n, 0)->rank, a = 0, b = rank > 1 ? 1 : 0;
+    const uint32_t rank = ngd_node_in(g, n, 0)->rank;
 
     for (uint32_t i = 0; i < rank; i++)
         order[i] = i;
-    if (n->op->id == NGD_OP_ATEN_PERMUTE) {
-        const struct ngd_attr_value *dims = ngd_op_attr(n, "dims");
-
-        for (uint32_t i = 0; i < rank; i++)
-            order[i] = dims->list[i] < 0 ? dims->list[i] + rank : dims->list[i];
-        return;
-    }
-    if (rank == 0)
-        return;
-    if (n->op->id == NGD_OP_ATEN_TRANSPOSE_INT) {
-        a = ngd_op_known_axis(n, "dim0", rank);
-        b = ngd_op_known_axis(n, "dim1", rank);
-    }
-    order[a] = b;
-    order[b] = a;
+    ngd_op_traits[n->op->id].order(n, rank, order);
 }
 
 static ngd_status_t join_reorders(struct ngd_pass_context *ctx, uint32_t node, const struct ngd_node *inner)
@@ -183,12 +198,10 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
 {
     struct ngd_rewrite *rw = ctx->rw;
     struct ngd_node *n = ngd_rewrite_node(rw, node);
-    ngd_status_t status = NGD_OK;
+    ngd_status_t status;
 
-    if (n->op->id == NGD_OP_ATEN_VIEW || n->op->id == NGD_OP_ATEN_RESHAPE || n->op->id == NGD_OP_ATEN__UNSAFE_VIEW)
-        status = write_out(ctx, n);
-    if (status || ngd_rewrite_written_between(rw, n->in[0], NGD_NODE_NONE, NGD_NODE_NONE))
-        return status;
+    if (ngd_rewrite_written_between(rw, n->in[0], NGD_NODE_NONE, NGD_NODE_NONE))
+        return NGD_OK;
     status = join(ctx, node);
     if (status || !cancels(rw, n))
         return status;
@@ -207,11 +220,9 @@ ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
         const struct ngd_node *node = ngd_rewrite_node(ctx->rw, n);
 
         next = ctx->rw->nodes[n].next;
-        if (node->op->id == NGD_OP_ATEN_SLICE_TENSOR)
-            status = write_bounds(ctx, ngd_rewrite_node(ctx->rw, n));
-        if (node->op->id == NGD_OP_ATEN_SPLIT_TENSOR)
-            status = write_sizes(ctx, ngd_rewrite_node(ctx->rw, n));
-        if (ngd_op_reshapes(node->op) || reorders(node))
+        if (ngd_op_traits[node->op->id].spell)
+            status = ngd_op_traits[node->op->id].spell(ctx, ngd_rewrite_node(ctx->rw, n));
+        if (!status && (ngd_op_reshapes(node->op) || reorders(node)))
             status = visit(ctx, n);
     }
     return status;

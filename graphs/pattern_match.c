@@ -15,6 +15,7 @@
  */
 #include "graphs/pattern_match.h"
 #include "base/mem.h"
+#include "graphs/op_traits.h"
 #include <math.h>
 #include <string.h>
 
@@ -231,7 +232,8 @@ static bool same_attrs(struct match *m, const struct ngd_pattern_node *pn, const
 {
     const struct ngd_rewrite *rw = m->ctx->rw;
     /* An axis counts the operand's dimensions; where there is one more, the result's. */
-    const uint32_t value = n->op->id == NGD_OP_ATEN_UNSQUEEZE ? n->out[0] : n->n_in ? n->in[0] : NGD_VALUE_NONE;
+    const bool of_result = ngd_op_traits[n->op->id].adds_dimension;
+    const uint32_t value = of_result ? n->out[0] : n->n_in ? n->in[0] : NGD_VALUE_NONE;
     const uint32_t rank = value == NGD_VALUE_NONE ? 0 : ngd_rewrite_type(rw, value)->rank;
 
     for (uint32_t i = 0; i < n->op->n_attrs; i++)

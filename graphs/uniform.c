@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "graphs/uniform.h"
 #include "graphs/op_int.h"
+#include "graphs/op_traits.h"
 #include <math.h>
 #include <string.h>
 
@@ -131,6 +132,7 @@ INT(and, ux &uy)
 INT(or, ux | uy)
 INT(xor, ux ^ uy)
 INT(not, ~ux)
+INT(bool_not, !ux)
 
 /* Of numbers of any dtype, which f64 has exactly. */
 #define TEST(name, truth)                       \
@@ -152,10 +154,58 @@ TEST(not, x == 0)
 TEST(isinf, isinf(x))
 TEST(isnan, x != x)
 
-static const struct {
+/* Powers that kernels compute by multiplying. */
+static bool power(float x, double exponent, float *r_p)
+{
+    static const struct {
+        double exponent;
+        int32_t products;
+        bool root, inverse;
+    } known[] = {{1, 1, false, false}, {2, 2, false, false},  {3, 3, false, false},  {-1, 1, false, true},
+                 {-2, 2, false, true}, {0.5, 1, true, false}, {-0.5, 1, true, true}, {0, 0, false, false}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        float r = known[i].products ? x : 1;
+
+        if (known[i].exponent != exponent)
+            continue;
+        for (int32_t k = 1; k < known[i].products; k++)
+            r *= x;
+        r = known[i].root ? sqrtf(r) : r;
+        *r_p = known[i].inverse ? 1.0f / r : r;
+        return true;
+    }
+    return false;
+}
+
+static bool whole_pow(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x, struct ngd_uniform *u_p)
+{
+    float r;
+
+    return power((float)x->f, ngd_op_float(n, "exponent"), &r) && ngd_uniform_round(dtype, (double)r, u_p);
+}
+
+/* min(max, max(min, x)), of bounds that the dtype has. */
+static bool whole_clamp(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x,
+                        struct ngd_uniform *u_p)
+{
+    double v = ngd_uniform_number(dtype, x), low = ngd_op_float(n, "min"), high = ngd_op_float(n, "max");
+
+    if (ngd_dtype_is_float(dtype)) {
+        low = (double)nearest(dtype, (float)low);
+        high = (double)nearest(dtype, (float)high);
+    }
+    v = low > v ? low : v;
+    return ngd_uniform_round(dtype, high < v ? high : v, u_p);
+}
+
+static const struct row {
     float (*of_floats)(float x, float y);
     uint64_t (*of_ints)(int64_t x, int64_t y);
     bool (*test)(double x, double y);
+    uint64_t (*of_bools)(int64_t x, int64_t y); /* NULL: as of integers */
+    /* Of one operand and attributes of its own; in the place of all the others. */
+    bool (*whole)(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x, struct ngd_uniform *u_p);
 } rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_NEG] = {float_neg, int_neg, NULL},
     [NGD_OP_ATEN_ABS] = {float_abs, int_abs, NULL},
@@ -182,7 +232,9 @@ static const struct {
     [NGD_OP_ATEN_BITWISE_AND_TENSOR] = {NULL, int_and, NULL},
     [NGD_OP_ATEN_BITWISE_OR_TENSOR] = {NULL, int_or, NULL},
     [NGD_OP_ATEN_BITWISE_XOR_TENSOR] = {NULL, int_xor, NULL},
-    [NGD_OP_ATEN_BITWISE_NOT] = {NULL, int_not, NULL},
+    [NGD_OP_ATEN_BITWISE_NOT] = {NULL, int_not, NULL, .of_bools = int_bool_not},
+    [NGD_OP_ATEN_POW_TENSOR_SCALAR] = {.whole = whole_pow},
+    [NGD_OP_ATEN_CLAMP] = {.whole = whole_clamp},
     [NGD_OP_ATEN_EQ_TENSOR] = {NULL, NULL, test_eq},
     [NGD_OP_ATEN_NE_TENSOR] = {NULL, NULL, test_ne},
     [NGD_OP_ATEN_LT_TENSOR] = {NULL, NULL, test_lt},
@@ -219,7 +271,7 @@ static double second(const struct ngd_node *n, ngd_dtype_t dtype, const struct n
         y = ngd_uniform_number(dtype, &in[1]);
     else if (has(n, "other"))
         y = ngd_op_float(n, "other");
-    if (n->n_in == 1 && (n->op->id == NGD_OP_ATEN_ADD_SCALAR || n->op->id == NGD_OP_ATEN_SUB_SCALAR)) {
+    if (n->n_in == 1 && ngd_op_adds(n->op)) {
         y *= alpha; /* a number that is added, whichever way it was made */
         *exact_p = true;
     }
@@ -240,64 +292,21 @@ static int64_t cut(ngd_dtype_t dtype, uint64_t v)
 
 static bool compute_int(const struct ngd_node *n, ngd_dtype_t dtype, int64_t x, double y, struct ngd_uniform *u_p)
 {
+    const struct row *row = &rows[n->op->id];
     int64_t v;
 
-    if (n->op->id == NGD_OP_ATEN_BITWISE_NOT && dtype == NGD_BOOL)
-        v = !x;
-    else if (fabs(y) < LARGEST_INT && y == trunc(y)) /* a product of f64 may have been rounded to 2^53 */
-        v = cut(dtype, rows[n->op->id].of_ints(x, (int64_t)y));
-    else
+    if (!(fabs(y) < LARGEST_INT) || y != trunc(y)) /* a product of f64 may have been rounded to 2^53 */
         return false;
+    v = cut(dtype, (dtype == NGD_BOOL && row->of_bools ? row->of_bools : row->of_ints)(x, (int64_t)y));
     if (v < (int64_t)-LARGEST_INT || v > (int64_t)LARGEST_INT)
         return false;
     *u_p = (struct ngd_uniform){.i = v};
     return true;
 }
 
-/* Powers that kernels compute by multiplying. */
-static bool power(float x, double exponent, float *r_p)
-{
-    static const struct {
-        double exponent;
-        int32_t products;
-        bool root, inverse;
-    } known[] = {{1, 1, false, false}, {2, 2, false, false},  {3, 3, false, false},  {-1, 1, false, true},
-                 {-2, 2, false, true}, {0.5, 1, true, false}, {-0.5, 1, true, true}, {0, 0, false, false}};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        float r = known[i].products ? x : 1;
-
-        if (known[i].exponent != exponent)
-            continue;
-        for (int32_t k = 1; k < known[i].products; k++)
-            r *= x;
-        r = known[i].root ? sqrtf(r) : r;
-        *r_p = known[i].inverse ? 1.0f / r : r;
-        return true;
-    }
-    return false;
-}
-
 static bool compute_float(const struct ngd_node *n, ngd_dtype_t dtype, float x, float y, struct ngd_uniform *u_p)
 {
-    float r;
-
-    if (n->op->id == NGD_OP_ATEN_POW_TENSOR_SCALAR)
-        return power(x, ngd_op_float(n, "exponent"), &r) && ngd_uniform_round(dtype, (double)r, u_p);
     return rows[n->op->id].of_floats && ngd_uniform_round(dtype, (double)rows[n->op->id].of_floats(x, y), u_p);
-}
-
-/* min(max, max(min, x)), of bounds that the dtype has. */
-static bool clamp(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *x, struct ngd_uniform *u_p)
-{
-    double v = ngd_uniform_number(dtype, x), low = ngd_op_float(n, "min"), high = ngd_op_float(n, "max");
-
-    if (ngd_dtype_is_float(dtype)) {
-        low = (double)nearest(dtype, (float)low);
-        high = (double)nearest(dtype, (float)high);
-    }
-    v = low > v ? low : v;
-    return ngd_uniform_round(dtype, high < v ? high : v, u_p);
 }
 
 bool ngd_uniform_compute(const struct ngd_rewrite *rw, const struct ngd_node *n, const struct ngd_uniform *in,
@@ -310,8 +319,8 @@ bool ngd_uniform_compute(const struct ngd_rewrite *rw, const struct ngd_node *n,
 
     if (n->op->flags & NGD_OPF_IDENTITY)
         return ngd_uniform_cast(dtype, &in[0], ngd_rewrite_type(rw, n->out[0])->dtype, u_p);
-    if (n->op->id == NGD_OP_ATEN_CLAMP)
-        return clamp(n, dtype, &in[0], u_p);
+    if (rows[n->op->id].whole)
+        return rows[n->op->id].whole(n, dtype, &in[0], u_p);
     if (!exact)
         return false;
     if (rows[n->op->id].test) {
