@@ -16,11 +16,11 @@ struct group {
     uint32_t n, nodes[MAX_MERGED];
 };
 
-/* This pass is about aten.linear alone: it makes the operator that computes several of them. */
 static bool is_linear(const struct ngd_rewrite *rw, uint32_t node, uint32_t x)
 {
     const struct ngd_node *n = ngd_rewrite_node(rw, node);
 
+    /* This pass is about aten.linear alone: ngd.multi_linear is several of those. */
     return n->op->id == NGD_OP_ATEN_LINEAR && (x == NGD_VALUE_NONE || n->in[0] == x) && n->in[1] != n->in[0] &&
            ngd_dim_is_const(ngd_rewrite_type(rw, n->in[1])->dims[0]);
 }

@@ -41,7 +41,7 @@ static bool find_input(const struct ngd_plan *plan, uint32_t *tensor_p, uint32_t
             }
         }
         p = producer_of(plan, root);
-        if (!p || (p->op->id != NGD_OP_ATEN_CLONE && p->op->id != NGD_OP_ATEN_TO_COPY) || p->out[0] != *tensor_p ||
+        if (!p || !(p->op->flags & NGD_OPF_IDENTITY) || p->out[0] != *tensor_p ||
             ngd_dtype_is_float(plan->tensors[p->in[0]].dtype))
             return false;
         *tensor_p = p->in[0];

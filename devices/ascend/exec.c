@@ -69,6 +69,7 @@ static ngd_status_t place_marks(struct ascend_exec *exec, struct ngd_diag *diag)
 static bool needs_mask(const struct ngd_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_calls; i++)
+        /* The builder of this one operator hands the mask to CANN, and the device makes it once. */
         if (plan->calls[i].op->id == NGD_OP_NPU_FUSED_INFER_ATTENTION_SCORE)
             return true;
     return false;

@@ -28,7 +28,7 @@ static int64_t size_of(const struct ascend_view *x, int64_t dim)
 }
 
 /* x[indices] along dimension 0: rows of x, one for each index. */
-void ngd_ascend_build_select_rows(struct ascend_issue *c)
+static void select_rows(struct ascend_issue *c, bool embedding)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), i = ngd_ascend_in(c, 1), y = ngd_ascend_out(c, 0);
     int64_t n = ngd_ascend_count(&i), row = n ? ngd_ascend_count(&y) / n : 0, rows = x.rank ? x.dims[0] : 1;
@@ -37,10 +37,20 @@ void ngd_ascend_build_select_rows(struct ascend_issue *c)
     i = guarded(c, &i, rows);
     x = ngd_ascend_reshape(&x, 2, (const int64_t[]){rows, row});
     y = ngd_ascend_reshape(&y, 2, (const int64_t[]){n, row});
-    if (strcmp(c->op->name, "aclnnEmbedding") == 0)
+    if (embedding)
         ASCEND_RUN(c, Embedding, T(x), T(i), T(y));
     else
         ASCEND_RUN(c, IndexSelect, T(x), 0, T(i), T(y));
+}
+
+void ngd_ascend_build_embedding(struct ascend_issue *c)
+{
+    select_rows(c, true);
+}
+
+void ngd_ascend_build_select_rows(struct ascend_issue *c)
+{
+    select_rows(c, false);
 }
 
 void ngd_ascend_build_index_select(struct ascend_issue *c)

@@ -68,12 +68,12 @@ void ngd_ascend_build_extreme(struct ascend_issue *c)
 }
 
 /* The device reduces bools; of nothing it is told what that gives. */
-void ngd_ascend_build_truth(struct ascend_issue *c)
+static void truth(struct ascend_issue *c, bool of_nothing)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), r = y, b;
 
     if (ngd_ascend_count(&x) == 0) {
-        ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, strcmp(c->op->name, "aclnnAll") == 0, y.dtype));
+        ASCEND_RUN(c, InplaceFillScalar, T(y), ngd_ascend_scalar(c, of_nothing, y.dtype));
         return;
     }
     b = x;
@@ -88,6 +88,16 @@ void ngd_ascend_build_truth(struct ascend_issue *c)
     ASCEND_RUN_ROW(c, extreme_fn, T(b), dims_of(c, x.rank), flag(c, "keepdim"), T(r));
     if (y.dtype != NGD_BOOL)
         ngd_ascend_store(c, &r, &y);
+}
+
+void ngd_ascend_build_any(struct ascend_issue *c)
+{
+    truth(c, false);
+}
+
+void ngd_ascend_build_all(struct ascend_issue *c)
+{
+    truth(c, true);
 }
 
 void ngd_ascend_build_arg(struct ascend_issue *c)

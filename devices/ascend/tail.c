@@ -11,7 +11,14 @@
 
 bool ngd_ascend_is_tail(const struct ngd_plan_call *call)
 {
-    return call->op->id == NGD_OP_NPU_TOP_K_TOP_P_SAMPLE;
+    static const bool tails[NGD_OP_MAX] = {
+#define NGD_ASCEND_OP(id, builder, function, dtypes, strided)
+#define NGD_ASCEND_TAIL(id) [NGD_OP_##id] = true,
+#include "devices/ascend/ascend_ops.def"
+#undef NGD_ASCEND_OP
+    };
+
+    return tails[call->op->id];
 }
 
 static bool is_read(const struct ngd_graph *g, uint32_t value)

@@ -81,6 +81,20 @@ report.check("each_metric_is_written_somewhere",
               if not used(rf"\bNGD_M_{a[0]}\b") and not re.search(rf"\bNGD_M_{a[0]}\b", rows)],
              "a metric that nothing writes shows a zero that means nothing; drop the row or count it")
 
+# What operators have in common is a column of their tables; only code about a single operator compares ids.
+compared = []
+for path, text in sources.items():
+    if path.startswith("graphs/op_"):
+        continue
+    lines = meta.read(path).split("\n")
+    for number, line in enumerate(text.split("\n")):
+        if re.search(r"(?:[!=]=|\bcase) *(?:NGD_OP_(?!MAX|VARIADIC\b)|&?ngd_shape_)[A-Za-z]", line):
+            compared.append((f"{path}:{number + 1}", any("*/" in near for near in lines[max(number - 4, 0):number + 1])))
+report.check("comparisons_of_operators_have_a_reason_beside_them", [place for place, reason in compared if not reason],
+             "ask graphs/op_traits.h, or say in a comment why this is about one operator")
+report.check("less_than_ten_places_compare_operators", [place for place, _ in compared] if len(compared) > 9 else [],
+             "ask graphs/op_traits.h")
+
 # The pages that list what the tables say are printed from them.
 for script, page in (("scripts/doc-tables.py", "docs/reasons.md"), ("scripts/doc-tables.py", "docs/metrics.md"),
                      ("scripts/doc-tables.py", "docs/operators.md"), ("scripts/doc-tables.py", "docs/options.md"),

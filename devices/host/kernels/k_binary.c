@@ -11,6 +11,7 @@ struct binary_row {
     uint8_t i;    /* ngd_ei_t for integers and bool */
     bool compare; /* the result is bool */
     int8_t alpha; /* the sign with which the attribute alpha goes to the second operand; 0 = no such attribute */
+    bool rounds;  /* has an attribute rounding_mode, floor or trunc */
 };
 
 #define COMPARE(NAME)                                         \
@@ -24,7 +25,7 @@ static const struct binary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_DIV_TENSOR] = {NGD_EW_BINARY_DIV, 0, false, 0},
     [NGD_OP_ATEN_REMAINDER_TENSOR] = {NGD_EW_BINARY_REMAINDER, NGD_EI_BINARY_REMAINDER, false, 0},
     [NGD_OP_ATEN_FLOOR_DIVIDE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0},
-    [NGD_OP_ATEN_DIV_TENSOR_MODE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0},
+    [NGD_OP_ATEN_DIV_TENSOR_MODE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0, .rounds = true},
     [NGD_OP_ATEN_MAXIMUM] = {NGD_EW_BINARY_MAXIMUM, NGD_EI_BINARY_MAXIMUM, false, 0},
     [NGD_OP_ATEN_MINIMUM] = {NGD_EW_BINARY_MINIMUM, NGD_EI_BINARY_MINIMUM, false, 0},
     [NGD_OP_ATEN_POW_TENSOR_TENSOR] = {NGD_EW_BINARY_POW, 0, false, 0},
@@ -84,7 +85,7 @@ static ngd_status_t prepare_binary(struct ngd_host_prepare *p, struct ngd_diag *
 
     if (row.alpha)
         set_alpha(p->call, &row, &e.args);
-    if (p->call->op->id == NGD_OP_ATEN_DIV_TENSOR_MODE)
+    if (row.rounds)
         set_mode(p->call, &row);
     e.fn = ngd_dtype_is_float(t) ? float_fn(&row, p->isa, t) : ngd_ei[row.i][t - NGD_I8];
     ns = row.compare || !ngd_dtype_is_float(t) ? 0.05 : binary_ns[row.f];

@@ -157,7 +157,7 @@ static void strides_without(const struct ngd_plan_tensor *out, int64_t dim, stru
 static ngd_status_t prepare_cat(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *out = ngd_call_out(p->plan, p->call, 0);
-    const bool stacks = p->call->op->id == NGD_OP_ATEN_STACK;
+    const bool stacks = out->rank > ngd_call_in(p->plan, p->call, 0)->rank; /* aten.stack */
     struct cat_params *c = ngd_arena_alloc(p->arena, sizeof(*c) + p->call->n_in * sizeof(c->parts[0]));
     int64_t dim = ngd_call_int(p->call, "dim"), at = 0;
 

@@ -123,13 +123,18 @@ static void args_other(const struct ngd_host_prepare *p, struct unary_row *row, 
 /* PyTorch divides by the constant in the tensor's type, as comparisons are made. */
 static void args_divisor(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
 {
-    if (p->call->op->id == NGD_OP_ATEN_DIV_SCALAR_MODE &&
-        strcmp(ngd_call_str(p->call, "rounding_mode"), "trunc") == 0) {
+    (void)row;
+    args->f[0] = in_type_of(p, "other");
+    args->i[0] = int_of(p, "other");
+}
+
+static void args_rounded(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
+{
+    if (strcmp(ngd_call_str(p->call, "rounding_mode"), "trunc") == 0) {
         row->f = NGD_EW_TRUNC_DIVIDE_CONST;
         row->i = NGD_EI_TRUNC_DIVIDE_CONST;
     }
-    args->f[0] = in_type_of(p, "other");
-    args->i[0] = int_of(p, "other");
+    args_divisor(p, row, args);
 }
 
 static void args_clamp(const struct ngd_host_prepare *p, struct unary_row *row, struct ngd_ew_args *args)
@@ -227,7 +232,7 @@ static const struct unary_row rows[NGD_OP_MAX] = {
     [NGD_OP_ATEN_DIV_SCALAR] = {NGD_EW_DIV_CONST, 0, 0, false, args_other},
     [NGD_OP_ATEN_REMAINDER_SCALAR] = {NGD_EW_REMAINDER_CONST, NGD_EI_REMAINDER_CONST, 0, false, args_divisor},
     [NGD_OP_ATEN_FLOOR_DIVIDE_SCALAR] = {NGD_EW_FLOOR_DIVIDE_CONST, NGD_EI_FLOOR_DIVIDE_CONST, 0, false, args_divisor},
-    [NGD_OP_ATEN_DIV_SCALAR_MODE] = {NGD_EW_FLOOR_DIVIDE_CONST, NGD_EI_FLOOR_DIVIDE_CONST, 0, false, args_divisor},
+    [NGD_OP_ATEN_DIV_SCALAR_MODE] = {NGD_EW_FLOOR_DIVIDE_CONST, NGD_EI_FLOOR_DIVIDE_CONST, 0, false, args_rounded},
     [NGD_OP_ATEN_EQ_SCALAR] = COMPARE(EQ),
     [NGD_OP_ATEN_NE_SCALAR] = COMPARE(NE),
     [NGD_OP_ATEN_LT_SCALAR] = COMPARE(LT),

@@ -155,21 +155,31 @@ static void run_gate(const struct ngd_host_call *call, struct ngd_host_run *run,
 
 /* ---- choosing ------------------------------------------------------------------------------------------ */
 
+/* What an operator does around its linears. */
+struct form {
+    bool norm;        /* in front: its gamma is operand 1 */
+    bool gate;        /* behind two of them */
+    uint8_t residual; /* the operand that is added behind one of them; 0: none */
+};
+static const struct form forms[NGD_OP_MAX] = {
+    [NGD_OP_NGD_MULTI_LINEAR] = {0},
+    [NGD_OP_NGD_RMS_NORM_LINEAR] = {.norm = true},
+    [NGD_OP_NGD_LINEAR_ADD] = {.residual = 2},
+    [NGD_OP_NGD_LINEAR_SWIGLU] = {.gate = true},
+    [NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU] = {.norm = true, .gate = true},
+};
+
 /* Where an operator has its operands. */
 struct places {
     uint8_t weights[MAX_LINEARS], biases[MAX_LINEARS], n;
-    uint8_t residual;
+    uint8_t residual; /* 0xff: none */
     bool norm, gate;
 };
 
 static struct places places_of(const struct ngd_plan_call *call)
 {
-    const ngd_op_id_t op = call->op->id;
-    struct places p = {
-        .residual = op == NGD_OP_NGD_LINEAR_ADD ? 2 : 0xff,
-        .norm = op == NGD_OP_NGD_RMS_NORM_LINEAR || op == NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU,
-        .gate = op == NGD_OP_NGD_LINEAR_SWIGLU || op == NGD_OP_NGD_RMS_NORM_LINEAR_SWIGLU,
-    };
+    const struct form *form = &forms[call->op->id];
+    struct places p = {.residual = form->residual ? form->residual : 0xff, .norm = form->norm, .gate = form->gate};
     const uint8_t first = p.norm ? 2 : 1;
 
     p.n = p.gate ? 2 : p.residual != 0xff ? 1 : (uint8_t)ngd_call_ints(call, "sizes")->n;

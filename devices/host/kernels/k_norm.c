@@ -17,6 +17,18 @@ static bool row_contiguous(const struct ngd_plan_tensor *t, uint32_t hold)
     return true;
 }
 
+/* Bits of the first n operands, x and x2 of add_rms_norm, whose rows are contiguous: these may keep their strides.
+ * Weights are small. */
+static uint32_t strided_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t n, uint32_t hold)
+{
+    uint32_t strided = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (row_contiguous(ngd_call_in(plan, call, i), hold))
+            strided |= 1u << i;
+    return strided;
+}
+
 static double norm_ns(const struct ngd_nd *rows, int64_t n, ngd_isa_t isa)
 {
     return 20 + (double)rows->total * (15 + (double)n * (isa == NGD_ISA_SCALAR ? 2 : 0.12));
@@ -118,27 +130,30 @@ static ngd_status_t prepare_add_rms(struct ngd_host_prepare *p, struct ngd_diag 
     return prepare_rms_of(p, NGD_BY_ISA(p->isa, ngd_norm)->add_rms, true, diag);
 }
 
-/* x, and x2 of add_rms_norm, may keep their strides if their rows are contiguous; gamma is small. */
-static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
-                                uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+static ngd_status_t select_rms(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                               uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
 {
-    const uint32_t n = call->op->n_out >= 3 ? 2 : 1;
-    const uint32_t hold = call->op->n_out == 1 ? ngd_call_ints(call, "normalized_shape")->n : 1;
-
     (void)threads;
     (void)diag;
-    *strided_p = 0;
+    *strided_p = strided_rows(plan, call, 1, 1);
     *workspace_p = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (row_contiguous(ngd_call_in(plan, call, i), hold))
-            *strided_p |= 1u << i;
     return NGD_OK;
 }
 
-const struct ngd_host_kernel ngd_host_rms_norm = {.select = select_rows, .prepare = prepare_rms};
-const struct ngd_host_kernel ngd_host_gemma_rms_norm = {.select = select_rows, .prepare = prepare_gemma};
-const struct ngd_host_kernel ngd_host_add_rms_norm_cast = {.select = select_rows, .prepare = prepare_add_rms};
-const struct ngd_host_kernel ngd_host_add_rms_norm = {.select = select_rows, .prepare = prepare_add_rms};
+static ngd_status_t select_add_rms(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                   uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    (void)threads;
+    (void)diag;
+    *strided_p = strided_rows(plan, call, 2, 1);
+    *workspace_p = 0;
+    return NGD_OK;
+}
+
+const struct ngd_host_kernel ngd_host_rms_norm = {.select = select_rms, .prepare = prepare_rms};
+const struct ngd_host_kernel ngd_host_gemma_rms_norm = {.select = select_rms, .prepare = prepare_gemma};
+const struct ngd_host_kernel ngd_host_add_rms_norm_cast = {.select = select_add_rms, .prepare = prepare_add_rms};
+const struct ngd_host_kernel ngd_host_add_rms_norm = {.select = select_add_rms, .prepare = prepare_add_rms};
 
 /* ---- layer_norm ---- */
 
@@ -169,6 +184,16 @@ static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run
             l->fn(&layer, it.p[0] + i * step, y);
 }
 
+static ngd_status_t select_layer(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
+                                 uint32_t *strided_p, uint64_t *workspace_p, struct ngd_diag *diag)
+{
+    (void)threads;
+    (void)diag;
+    *strided_p = strided_rows(plan, call, 1, ngd_call_ints(call, "normalized_shape")->n);
+    *workspace_p = 0;
+    return NGD_OK;
+}
+
 static ngd_status_t prepare_layer(struct ngd_host_prepare *p, struct ngd_diag *diag)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *w = ngd_call_in(p->plan, p->call, 1),
@@ -195,4 +220,4 @@ static ngd_status_t prepare_layer(struct ngd_host_prepare *p, struct ngd_diag *d
     return NGD_OK;
 }
 
-const struct ngd_host_kernel ngd_host_layer_norm = {.select = select_rows, .prepare = prepare_layer};
+const struct ngd_host_kernel ngd_host_layer_norm = {.select = select_layer, .prepare = prepare_layer};

@@ -178,11 +178,12 @@ static uint64_t thread_bytes(int64_t n)
     return (((uint64_t)(n > 0 ? n : 1) * sizeof(float) + 63) & ~(uint64_t)63) * AREAS;
 }
 
+/* Of a row that is quantised: of the result. What swiglu makes it of has twice as many. */
 static int64_t columns_of(const struct ngd_plan *plan, const struct ngd_plan_call *call)
 {
-    const struct ngd_plan_tensor *x = ngd_call_in(plan, call, 0);
+    const struct ngd_plan_tensor *y = ngd_call_out(plan, call, 0);
 
-    return x->dims[x->rank - 1] / (call->op->id == NGD_OP_NPU_SWIGLU_QUANT ? 2 : 1);
+    return y->dims[y->rank - 1];
 }
 
 static ngd_status_t select_rows(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
