@@ -109,7 +109,7 @@ const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {
                                   .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_UNBIND_INT] = {.view = ngd_view_unbind, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_INDEX_COPY] = {.indexes = NGD_INDEXES_DIM, .index_writes = true},
-    [NGD_OP_ATEN_STACK] = {.fold = ngd_fold_cat, .batches = NGD_BATCHES_ALL_HAVE_ROWS},
+    [NGD_OP_ATEN_STACK] = {.fold = ngd_fold_cat, .adds_dimension = true, .batches = NGD_BATCHES_ALL_HAVE_ROWS},
     [NGD_OP_ATEN_REPEAT] = {.noop = ngd_noop_always, .fold = ngd_fold_cat, .batches = NGD_BATCHES_ALWAYS},
     [NGD_OP_ATEN_VIEW] = {.view = ngd_view_shape,
                           .noop = ngd_noop_always,

@@ -284,6 +284,28 @@ START_TEST(types_attributes_and_constraints_must_hold)
 }
 END_TEST
 
+START_TEST(an_axis_from_the_end_is_that_of_the_result_where_there_is_one_more)
+{
+    static const char stacked[] = "pattern \"p\" { dim N input %x : f32[N] input %z : f32[N]\n"
+                                  "source { %y = aten.stack(%x, %z) {dim=-1} return %y }\n"
+                                  "replacement { %u = aten.unsqueeze(%x) {dim=-1} %v = aten.unsqueeze(%z) {dim=-1}\n"
+                                  "%y = aten.cat(%u, %v) {dim=-1} return %y } }";
+    static const char unsqueezed[] = "pattern \"p\" { dim N input %x : f32[N]\n"
+                                     "source { %u = aten.unsqueeze(%x) {dim=-1} %y = aten.neg(%u) return %y }\n"
+                                     "replacement { %n = aten.neg(%x) %y = aten.view(%n) {size=[N, 1]} return %y } }";
+
+#define STACK(dim) \
+    "  input %a : f32[4]\n  input %b : f32[4]\n  %y = aten.stack(%a, %b) {dim=" dim "}\n  return \"y\" = %y"
+    expect_apply(stacked, STACK("1"), 1, "aten.cat");
+    expect_apply(stacked, STACK("-1"), 1, "aten.cat");
+    expect_apply(stacked, STACK("0"), 0, "aten.stack");
+#define UNSQUEEZE(dim) \
+    "  input %a : f32[4]\n  %u = aten.unsqueeze(%a) {dim=" dim "}\n  %y = aten.neg(%u)\n  return \"y\" = %y"
+    expect_apply(unsqueezed, UNSQUEEZE("1"), 1, "aten.view");
+    expect_apply(unsqueezed, UNSQUEEZE("0"), 0, "aten.unsqueeze");
+}
+END_TEST
+
 /* As npugraph_ex limits its products (last dimensions in blocks, rows counted in 16 bits): at the limits, and next to
  * them. */
 START_TEST(sizes_have_limits_and_come_in_blocks)
@@ -545,7 +567,7 @@ UNIT_MAIN("graphs/patterns", bad_patterns_are_refused_in_words,
           commuting_operands_match_either_way_and_names_are_taken_over, what_others_use_is_not_replaced,
           what_stands_on_several_streams_or_under_several_core_limits_is_not_replaced,
           npugraph_exs_fusions_are_found_as_torch_writes_them, types_attributes_and_constraints_must_hold,
-          sizes_have_limits_and_come_in_blocks, excess_precision_is_for_graphs_that_allow_it,
-          bucketed_dimensions_match_as_expressions, nothing_moves_across_a_write_of_its_state,
-          a_result_that_is_used_before_the_last_node_is_made_before_its_user,
+          an_axis_from_the_end_is_that_of_the_result_where_there_is_one_more, sizes_have_limits_and_come_in_blocks,
+          excess_precision_is_for_graphs_that_allow_it, bucketed_dimensions_match_as_expressions,
+          nothing_moves_across_a_write_of_its_state, a_result_that_is_used_before_the_last_node_is_made_before_its_user,
           a_replacement_that_the_target_lacks_is_not_used, a_decoders_layer_becomes_six_kernels)
