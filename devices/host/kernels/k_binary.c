@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators of two operands with broadcasting, and where. A row of `rows` says which function serves an
- * operator for floats and which one for integers and bool.
+ * Elementwise operators of two operands with broadcasting: rows NGD_HOST_BINARY of kernels_basic.def; and where.
  */
 #include "devices/host/kernels/k_elementwise.h"
 #include "devices/host/kernels/k_make.h"
@@ -14,33 +13,13 @@ struct binary_row {
     bool rounds;  /* has an attribute rounding_mode, floor or trunc */
 };
 
-#define COMPARE(NAME)                                         \
-    {                                                         \
-        NGD_EW_COMPARE_##NAME, NGD_EI_COMPARE_##NAME, true, 0 \
-    }
 static const struct binary_row rows[NGD_OP_MAX] = {
-    [NGD_OP_ATEN_ADD_TENSOR] = {NGD_EW_BINARY_ADD, NGD_EI_BINARY_ADD_SCALED, false, 1},
-    [NGD_OP_ATEN_SUB_TENSOR] = {NGD_EW_BINARY_SUB, NGD_EI_BINARY_ADD_SCALED, false, -1},
-    [NGD_OP_ATEN_MUL_TENSOR] = {NGD_EW_BINARY_MUL, NGD_EI_BINARY_MUL, false, 0},
-    [NGD_OP_ATEN_DIV_TENSOR] = {NGD_EW_BINARY_DIV, 0, false, 0},
-    [NGD_OP_ATEN_REMAINDER_TENSOR] = {NGD_EW_BINARY_REMAINDER, NGD_EI_BINARY_REMAINDER, false, 0},
-    [NGD_OP_ATEN_FLOOR_DIVIDE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0},
-    [NGD_OP_ATEN_DIV_TENSOR_MODE] = {NGD_EW_BINARY_FLOOR_DIVIDE, NGD_EI_BINARY_FLOOR_DIVIDE, false, 0, .rounds = true},
-    [NGD_OP_ATEN_MAXIMUM] = {NGD_EW_BINARY_MAXIMUM, NGD_EI_BINARY_MAXIMUM, false, 0},
-    [NGD_OP_ATEN_MINIMUM] = {NGD_EW_BINARY_MINIMUM, NGD_EI_BINARY_MINIMUM, false, 0},
-    [NGD_OP_ATEN_POW_TENSOR_TENSOR] = {NGD_EW_BINARY_POW, 0, false, 0},
-    [NGD_OP_ATEN_BITWISE_AND_TENSOR] = {NGD_EW_BINARY_MAX, NGD_EI_BINARY_AND_BITS, false, 0},
-    [NGD_OP_ATEN_BITWISE_OR_TENSOR] = {NGD_EW_BINARY_MAX, NGD_EI_BINARY_OR_BITS, false, 0},
-    [NGD_OP_ATEN_BITWISE_XOR_TENSOR] = {NGD_EW_BINARY_MAX, NGD_EI_BINARY_XOR_BITS, false, 0},
-    [NGD_OP_ATEN_EQ_TENSOR] = COMPARE(EQ),
-    [NGD_OP_ATEN_NE_TENSOR] = COMPARE(NE),
-    [NGD_OP_ATEN_LT_TENSOR] = COMPARE(LT),
-    [NGD_OP_ATEN_LE_TENSOR] = COMPARE(LE),
-    [NGD_OP_ATEN_GT_TENSOR] = COMPARE(GT),
-    [NGD_OP_ATEN_GE_TENSOR] = COMPARE(GE),
-    [NGD_OP_ATEN_LOGICAL_AND] = COMPARE(AND),
-    [NGD_OP_ATEN_LOGICAL_OR] = COMPARE(OR),
-    [NGD_OP_ATEN_LOGICAL_XOR] = COMPARE(XOR),
+#define NGD_HOST_UNARY(OP, floats, integers, bools, test, args)
+#define NGD_HOST_BINARY(OP, floats, integers, compare, alpha, rounds) \
+    [NGD_OP_##OP] = {floats, integers, compare, alpha, rounds},
+#define NGD_HOST_KERNEL(OP, symbol)
+#include "devices/host/kernels/kernels_basic.def"
+#undef NGD_HOST_KERNEL
 };
 
 static const double binary_ns[NGD_EW_BINARY_MAX + 1] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Elementwise operators of one operand. A row of `rows` says which function serves an operator for floats, which one
- * for integers, and which attributes become the function's constants; k_elementwise*.def have the functions.
+ * Elementwise operators of one operand: rows NGD_HOST_UNARY of kernels_basic.def. k_elementwise*.def have the
+ * functions.
  */
 #include "base/mem.h"
 #include "devices/host/kernels/k_elementwise.h"
@@ -193,52 +193,12 @@ static void args_compare(const struct ngd_host_prepare *p, struct unary_row *row
     row->b = row->i;
 }
 
-#define COMPARE(NAME)                                                                                          \
-    {                                                                                                          \
-        NGD_EW_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, NGD_EI_TEST_##NAME##_CONST, true, args_compare \
-    }
 static const struct unary_row rows[NGD_OP_MAX] = {
-    [NGD_OP_ATEN_NEG] = {NGD_EW_NEG, NGD_EI_NEG, 0, false, NULL},
-    [NGD_OP_ATEN_ABS] = {NGD_EW_ABS, NGD_EI_ABS, 0, false, NULL},
-    [NGD_OP_ATEN_EXP] = {NGD_EW_EXP, 0, 0, false, NULL},
-    [NGD_OP_ATEN_LOG] = {NGD_EW_LOG, 0, 0, false, NULL},
-    [NGD_OP_ATEN_SQRT] = {NGD_EW_SQRT, 0, 0, false, NULL},
-    [NGD_OP_ATEN_RSQRT] = {NGD_EW_RSQRT, 0, 0, false, NULL},
-    [NGD_OP_ATEN_RECIPROCAL] = {NGD_EW_RECIPROCAL, 0, 0, false, NULL},
-    [NGD_OP_ATEN_SIN] = {NGD_EW_SIN, 0, 0, false, NULL},
-    [NGD_OP_ATEN_COS] = {NGD_EW_COS, 0, 0, false, NULL},
-    [NGD_OP_ATEN_TANH] = {NGD_EW_TANH, 0, 0, false, NULL},
-    [NGD_OP_ATEN_ERF] = {NGD_EW_ERF, 0, 0, false, NULL},
-    [NGD_OP_ATEN_SIGMOID] = {NGD_EW_SIGMOID, 0, 0, false, NULL},
-    [NGD_OP_ATEN_SILU] = {NGD_EW_SILU, 0, 0, false, NULL},
-    [NGD_OP_ATEN_RELU] = {NGD_EW_RELU, NGD_EI_RELU, 0, false, NULL},
-    [NGD_OP_ATEN_FLOOR] = {NGD_EW_FLOOR, 0, 0, false, NULL},
-    [NGD_OP_ATEN_CEIL] = {NGD_EW_CEIL, 0, 0, false, NULL},
-    [NGD_OP_ATEN_ROUND] = {NGD_EW_ROUND, 0, 0, false, NULL},
-    [NGD_OP_ATEN_SIGN] = {NGD_EW_SIGN, NGD_EI_SIGN, 0, false, NULL},
-    [NGD_OP_ATEN_TRUNC] = {NGD_EW_TRUNC, 0, 0, false, NULL},
-    [NGD_OP_ATEN_ISNAN] = {NGD_EW_TEST_IS_NAN, NGD_EI_TEST_NEVER, NGD_EI_TEST_NEVER, true, NULL},
-    [NGD_OP_ATEN_ISINF] = {NGD_EW_TEST_IS_INF, NGD_EI_TEST_NEVER, NGD_EI_TEST_NEVER, true, NULL},
-    [NGD_OP_ATEN_LEAKY_RELU] = {NGD_EW_LEAKY_RELU, 0, 0, false, args_leaky_relu},
-    [NGD_OP_ATEN_GELU] = {NGD_EW_GELU, 0, 0, false, args_gelu},
-    [NGD_OP_ATEN_CLAMP] = {NGD_EW_CLAMP, NGD_EI_CLAMP, 0, false, args_clamp},
-    [NGD_OP_ATEN_LOGICAL_NOT] = {NGD_EW_TEST_NOT, NGD_EI_TEST_NOT, NGD_EI_TEST_NOT, true, NULL},
-    [NGD_OP_ATEN_BITWISE_NOT] = {NGD_EW_UNARY_MAX, NGD_EI_NOT_BITS, NGD_EI_NOT_BOOL, false, NULL},
-    [NGD_OP_ATEN_POW_TENSOR_SCALAR] = {NGD_EW_POW_CONST, 0, 0, false, args_pow},
-    [NGD_OP_ATEN_ADD_SCALAR] = {NGD_EW_ADD_CONST, NGD_EI_ADD_CONST, 0, false, args_add},
-    [NGD_OP_ATEN_SUB_SCALAR] = {NGD_EW_ADD_CONST, NGD_EI_ADD_CONST, 0, false, args_sub},
-    [NGD_OP_ATEN_RSUB_SCALAR] = {NGD_EW_RSUB_CONST, NGD_EI_RSUB_CONST, 0, false, args_rsub},
-    [NGD_OP_ATEN_MUL_SCALAR] = {NGD_EW_MUL_CONST, NGD_EI_MUL_CONST, 0, false, args_other},
-    [NGD_OP_ATEN_DIV_SCALAR] = {NGD_EW_DIV_CONST, 0, 0, false, args_other},
-    [NGD_OP_ATEN_REMAINDER_SCALAR] = {NGD_EW_REMAINDER_CONST, NGD_EI_REMAINDER_CONST, 0, false, args_divisor},
-    [NGD_OP_ATEN_FLOOR_DIVIDE_SCALAR] = {NGD_EW_FLOOR_DIVIDE_CONST, NGD_EI_FLOOR_DIVIDE_CONST, 0, false, args_divisor},
-    [NGD_OP_ATEN_DIV_SCALAR_MODE] = {NGD_EW_FLOOR_DIVIDE_CONST, NGD_EI_FLOOR_DIVIDE_CONST, 0, false, args_rounded},
-    [NGD_OP_ATEN_EQ_SCALAR] = COMPARE(EQ),
-    [NGD_OP_ATEN_NE_SCALAR] = COMPARE(NE),
-    [NGD_OP_ATEN_LT_SCALAR] = COMPARE(LT),
-    [NGD_OP_ATEN_LE_SCALAR] = COMPARE(LE),
-    [NGD_OP_ATEN_GT_SCALAR] = COMPARE(GT),
-    [NGD_OP_ATEN_GE_SCALAR] = COMPARE(GE),
+#define NGD_HOST_UNARY(OP, floats, integers, bools, test, args) [NGD_OP_##OP] = {floats, integers, bools, test, args},
+#define NGD_HOST_BINARY(OP, floats, integers, compare, alpha, rounds)
+#define NGD_HOST_KERNEL(OP, symbol)
+#include "devices/host/kernels/kernels_basic.def"
+#undef NGD_HOST_KERNEL
 };
 
 static const double unary_ns[NGD_EW_UNARY_MAX + 1] = {
