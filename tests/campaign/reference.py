@@ -97,7 +97,7 @@ UNARY = {
     "aten.bitwise_not": np.invert, "aten.clone": lambda x: x, "aten.lift_fresh_copy": lambda x: x, "aten.alias": lambda x: x,
     "aten.detach": lambda x: x, "aten.t": lambda x: x.T, "aten.zeros_like": np.zeros_like, "aten.ones_like": np.ones_like,
     "aten.sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)) if x.dtype.kind == "f" else np.sign(x),
-    "aten.erf": np.vectorize(math.erf, otypes=["f8"]),
+    "aten.erf": np.vectorize(math.erf, otypes=["f8"]), "aten.erfc": np.vectorize(math.erfc, otypes=["f8"]),
 }
 BINARY = {
     "aten.mul.Tensor": np.multiply, "aten.maximum": np.maximum, "aten.minimum": np.minimum, "aten.div.Tensor": np.divide,

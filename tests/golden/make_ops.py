@@ -27,6 +27,11 @@ from ops_traced import (
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+def tails():
+    x = torch.cat([torch.linspace(-4.5, 10.5, 121), value([0.0, -0.0, INF, -INF, NAN, 9.1, 9.3, 10.04, 1e-3, 60000.0])])
+    unary("aten.erfc", torch.erfc, [x, x[60:61].reshape(1, 1), torch.zeros(0, 4), torch.zeros(3, 0)], ulps=8)
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -51,6 +56,7 @@ def main():
     quotients()
     variances()
     joined()
+    tails()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -29,7 +29,7 @@ static const struct bound bounds[] = {
     {"exp", NGD_EW_EXP, exp, 1},      {"log", NGD_EW_LOG, log, 1},
     {"tanh", NGD_EW_TANH, tanh, 1.5}, {"sigmoid", NGD_EW_SIGMOID, sigmoid, 2.5},
     {"erf", NGD_EW_ERF, erf, 1.25},   {"sin", NGD_EW_SIN, sin, 1.75},
-    {"cos", NGD_EW_COS, cos, 1.75},
+    {"cos", NGD_EW_COS, cos, 1.75},   {"erfc", NGD_EW_ERFC, erfc, 1.25},
 };
 
 /* The plain twin is the C library, whose own bounds are its affair (tanhf: 2.2). */

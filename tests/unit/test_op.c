@@ -10,7 +10,7 @@ static const struct {
      "%e = aten.sqrt(%d)\n%f = aten.rsqrt(%e)\n%g = aten.reciprocal(%f)\n%h = aten.sin(%g)\n%i = aten.cos(%h)\n"
      "%j = aten.tanh(%i)\n%k = aten.erf(%j)\n%l = aten.sigmoid(%k)\n%m = aten.silu(%l)\n%n = aten.relu(%m)\n"
      "%o = aten.floor(%n)\n%p = aten.ceil(%o)\n%q = aten.round(%p)\n%r = aten.gelu(%q)\n%s = aten.clamp(%r) {max=1}\n"
-     "%y = aten.clone(%s)",
+     "%t = aten.erfc(%s)\n%y = aten.clone(%t)",
      "y", "f16[4,B]"},
     {"input %x : i32[B]\n%a = aten.neg(%x)\n%b = aten.abs(%a)\n%c = aten.relu(%b)\n%d = aten.clamp(%c) {min=0}\n"
      "%e = aten.bitwise_not(%d)\n%y = aten.mul.Scalar(%e) {other=3}",

@@ -66,6 +66,7 @@ enum unary {
     CEIL,
     COS,
     ERF,
+    ERFC,
     EXP,
     FLOOR,
     LOG,
@@ -112,6 +113,8 @@ static double unary(const struct sim_op *op, double x)
         return cos(x);
     case ERF:
         return erf(x);
+    case ERFC:
+        return erfc(x);
     case EXP:
         return exp(x);
     case FLOOR:
@@ -273,6 +276,7 @@ UNARY(Abs, ABS, false)
 UNARY(Ceil, CEIL, true)
 UNARY(Cos, COS, true)
 UNARY(Erf, ERF, true)
+UNARY(Erfc, ERFC, true)
 UNARY(Exp, EXP, true)
 UNARY(Floor, FLOOR, true)
 UNARY(Log, LOG, true)

@@ -8,7 +8,7 @@
  * the last place of f32, over all f32 arguments (measured by tests/ops/test_simd_math.c, which holds them to these
  * bounds):
  *
- *     exp 1    log 1    tanh 1.5    sigmoid 2.5    erf 1.25    sin, cos 1.75
+ *     exp 1    log 1    tanh 1.5    sigmoid 2.5    erf, erfc 1.25    sin, cos 1.75
  *
  * Special values follow C: exp(-inf) = 0, log(0) = -inf, log(<0) = NaN, and a NaN stays one. Subnormal arguments and
  * results are exact to the same bounds. sin and cos of more than 1e5 in magnitude go lane by lane through the C
@@ -33,6 +33,10 @@ SIMD_INLINE simd_f simd_tanh(simd_f x)
 SIMD_INLINE simd_f simd_erf(simd_f x)
 {
     return erff(x);
+}
+SIMD_INLINE simd_f simd_erfc(simd_f x)
+{
+    return (float)erfc((double)x); /* erfcf of glibc 2.36 is off by 2.8 units in the last place */
 }
 SIMD_INLINE simd_f simd_sin(simd_f x)
 {
@@ -112,18 +116,24 @@ SIMD_INLINE simd_f simd_tanh(simd_f x)
     return simd_select(simd_lt(a, simd_set1(0.625f)), p, simd_copysign(big, x));
 }
 
-SIMD_INLINE simd_f simd_erf(simd_f x)
+/* erf x below 0.9375 in magnitude, where z is x * x. */
+SIMD_INLINE simd_f simd_erf_near(simd_f x, simd_f z)
 {
-    const simd_f a = simd_abs(x), t = simd_min(simd_set1(4.0f), a), z = simd_mul(t, t);
-    simd_f p, q;
+    simd_f p = simd_fma(z, simd_set1(8.28582655e-5f), simd_set1(-0.000812296089f));
 
-    p = simd_fma(z, simd_set1(8.28582655e-5f), simd_set1(-0.000812296089f));
     p = simd_fma(z, p, simd_set1(0.0051993182f));
     p = simd_fma(z, p, simd_set1(-0.0268587227f));
     p = simd_fma(z, p, simd_set1(0.112836837f));
     p = simd_fma(z, p, simd_set1(-0.37612633f));
     p = simd_fma(z, p, simd_set1(0.128379167f));
-    p = simd_fma(x, p, x);
+    return simd_fma(x, p, x);
+}
+
+SIMD_INLINE simd_f simd_erf(simd_f x)
+{
+    const simd_f a = simd_abs(x), t = simd_min(simd_set1(4.0f), a), p = simd_erf_near(x, simd_mul(t, t));
+    simd_f q;
+
     /* log erfc(t) between 0.9375 and 4, where erf becomes 1. */
     q = simd_fma(t, simd_set1(1.64328315e-6f), simd_set1(-4.61751103e-5f));
     q = simd_fma(t, q, simd_set1(0.000597748048f));
@@ -135,6 +145,67 @@ SIMD_INLINE simd_f simd_erf(simd_f x)
     q = simd_fma(t, q, simd_set1(0.000321486962f));
     q = simd_copysign(simd_sub(simd_set1(1.0f), simd_exp(q)), x);
     return simd_select(simd_lt(a, simd_set1(0.9375f)), p, q);
+}
+
+/*
+ * (1 + 2t) e^(t*t) erfc t for t between 0.46 and 10.1, as *lo_p + the result. It is a polynomial of (t - 3)/(t + 3),
+ * which is brought to its last place by what is left of the division.
+ */
+SIMD_INLINE simd_f simd_erfc_scaled(simd_f t, simd_f *lo_p)
+{
+    const simd_f three = simd_set1(3.0f), one = simd_set1(1.0f), c = simd_set1(1.25300801f);
+    const simd_f inverse = simd_div(one, simd_add(t, three));
+    simd_f q = simd_mul(simd_sub(t, three), inverse), left, p, top, sum;
+
+    left = simd_fnma(q, t, simd_fnma(simd_add(q, one), three, t));
+    q = simd_fma(left, inverse, q);
+    p = simd_fma(q, simd_set1(-0.000520075036f), simd_set1(0.00183552504f));
+    p = simd_fma(q, p, simd_set1(0.00238328271f));
+    p = simd_fma(q, p, simd_set1(-0.023762897f));
+    p = simd_fma(q, p, simd_set1(0.0683403825f));
+    p = simd_fma(q, p, simd_set1(-0.119273951f));
+    p = simd_fma(q, p, simd_set1(0.129642349f));
+    p = simd_fma(q, p, simd_set1(-0.0475622872f));
+    p = simd_fma(q, p, simd_set1(-0.135621039f));
+    top = simd_mul(q, p);
+    sum = simd_add(c, top);
+    *lo_p = simd_add(simd_add(simd_sub(c, sum), top), simd_sub(simd_set1(5.00134e-8f), simd_fnma(q, p, top)));
+    return sum;
+}
+
+/*
+ * 1 - erf x would lose the tail, which is e^(-x*x) times something near 1/(2x). The exponent, the quotient and the
+ * product carry what they round off, so that small results are as exact as large ones.
+ */
+SIMD_INLINE simd_f simd_erfc(simd_f x)
+{
+    const simd_f a = simd_abs(x), t = simd_min(simd_set1(10.1f), a), one = simd_set1(1.0f), h = simd_mul(t, t);
+    const simd_f d = simd_fma(simd_set1(2.0f), t, one), inverse = simd_div(one, d);
+    const simd_f n = simd_round(simd_mul(h, simd_set1(-1.44269504f)));
+    simd_f lo, u, v, r, rest, tail, p, e;
+
+    /* u + v: erfc t * e^(t*t) */
+    u = simd_erfc_scaled(t, &lo);
+    v = u;
+    u = simd_mul(v, inverse);
+    v = simd_add(simd_fnma(u, d, v), lo);
+    v = simd_mul(simd_fnma(u, simd_fma(simd_set1(2.0f), t, simd_sub(one, d)), v), inverse);
+    /* -t*t = n * ln2 + r + tail, and e = e^r - 1 */
+    rest = simd_fma(n, simd_set1(0.00027608682285f), simd_fma(t, t, simd_neg(h)));
+    tail = simd_fnma(n, simd_set1(0.69287109375f), simd_neg(h));
+    r = simd_sub(tail, rest);
+    tail = simd_sub(simd_sub(tail, r), rest);
+    p = simd_fma(r, simd_set1(0.000198913914f), simd_set1(0.00139340107f));
+    p = simd_fma(r, p, simd_set1(0.00833331056f));
+    p = simd_fma(r, p, simd_set1(0.0416664617f));
+    p = simd_fma(r, p, simd_set1(0.166666667f));
+    p = simd_mul(simd_mul(r, r), simd_fma(r, p, simd_set1(0.5f)));
+    e = simd_add(r, p);
+    v = simd_fma(u, simd_add(simd_add(simd_sub(r, e), p), tail), v);
+    p = simd_scale2(simd_add(u, simd_fma(u, e, simd_fma(v, e, v))), n);
+    p = simd_select(simd_lt(simd_set1(10.0547f), a), simd_zero(), p);
+    p = simd_select(simd_lt(x, simd_zero()), simd_sub(simd_set1(2.0f), p), p);
+    return simd_select(simd_lt(a, simd_set1(0.46875f)), simd_sub(one, simd_erf_near(x, h)), p);
 }
 
 /* The C library for lanes that the reduction below does not reach: large, infinite, NaN. */
