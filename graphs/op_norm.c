@@ -3,7 +3,8 @@
 #include "graphs/op_int.h"
 #include <string.h>
 
-ngd_status_t ngd_shape_layer_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+/* The first result of a layer_norm. */
+static ngd_status_t layer_norm_result(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     static const char *const roles[] = {"x", "weight", "bias"};
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -30,12 +31,39 @@ ngd_status_t ngd_shape_layer_norm(struct ngd_graph *graph, struct ngd_node *node
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
 }
 
+ngd_status_t ngd_shape_layer_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    return layer_norm_result(graph, node, diag);
+}
+
+/* Mean and rstd are f32 whatever x is, as PyTorch's meta kernel says. */
+ngd_status_t ngd_shape_native_layer_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+{
+    const struct ngd_type *x = ngd_node_in(graph, node, 0);
+    const uint32_t n = ngd_op_attr(node, "normalized_shape")->n;
+    ngd_status_t status = layer_norm_result(graph, node, diag);
+    ngd_dim_t dims[NGD_MAX_RANK];
+
+    memcpy(dims, x->dims, sizeof(dims));
+    for (uint32_t i = 0; i < n && !status; i++)
+        dims[x->rank - 1 - i] = 1;
+    for (uint32_t i = 1; i < 3 && !status; i++)
+        status = ngd_op_result(graph, node, i, NGD_F32, x->rank, dims, diag);
+    return status;
+}
+
 bool ngd_rows_layer_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                          const char **why_p)
 {
     uint32_t rank = ngd_node_in(graph, node, 0)->rank;
 
     return ngd_op_rows_axis(graph, node, symbol, rank - ngd_op_attr(node, "normalized_shape")->n, why_p);
+}
+
+bool ngd_rows_native_layer_norm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                                const char **why_p)
+{
+    return ngd_rows_layer_norm(graph, node, symbol, why_p);
 }
 
 static ngd_status_t check_gamma(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)

@@ -166,7 +166,8 @@ void ngd_ascend_build_add_rms_norm(struct ascend_issue *c)
     ASCEND_RUN(c, AddRmsNorm, T(a), T(b), T(g), epsilon, T(y), T(r), T(x));
 }
 
-void ngd_ascend_build_layer_norm(struct ascend_issue *c)
+/* mean and rstd: NULL, or what takes them. */
+static void layer_norm(struct ascend_issue *c, struct aclTensor *mean, struct aclTensor *rstd)
 {
     struct ascend_view x = ngd_ascend_in(c, 0), y = ngd_ascend_out(c, 0), w = {0}, b = {0};
     const struct ngd_attr_value *shape = ngd_call_ints(c->call, "normalized_shape");
@@ -181,5 +182,21 @@ void ngd_ascend_build_layer_norm(struct ascend_issue *c)
         b = ngd_ascend_cast(c, &b, x.dtype);
     }
     ASCEND_RUN(c, LayerNorm, T(x), ngd_ascend_ints(c, shape->list, shape->n), has_w ? T(w) : NULL, has_b ? T(b) : NULL,
-               ngd_call_float(c->call, "eps"), T(y), NULL, NULL);
+               ngd_call_float(c->call, "eps"), T(y), mean, rstd);
+}
+
+void ngd_ascend_build_layer_norm(struct ascend_issue *c)
+{
+    layer_norm(c, NULL, NULL);
+}
+
+/* CANN does not say what the mean of nothing is. */
+void ngd_ascend_build_native_layer_norm(struct ascend_issue *c)
+{
+    struct ascend_view x = ngd_ascend_in(c, 0), mean = ngd_ascend_out(c, 1), rstd = ngd_ascend_out(c, 2);
+
+    if (ngd_ascend_count(&x) == 0 && ngd_ascend_count(&mean) > 0)
+        ngd_ascend_refuse(c, "a mean of no elements");
+    else
+        layer_norm(c, T(mean), T(rstd));
 }

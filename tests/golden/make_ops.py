@@ -32,6 +32,35 @@ def tails():
     unary("aten.erfc", torch.erfc, [x, x[60:61].reshape(1, 1), torch.zeros(0, 4), torch.zeros(3, 0)], ulps=8)
 
 
+def native_layer_norms():
+    for dtype in FLOATS:
+        for shape, normalized in (
+            ((5, 37), (37,)),
+            ((2, 3, 4, 5), (4, 5)),
+            ((3, 1), (1,)),
+            ((1, 1), (1,)),
+            ((0, 8), (8,)),
+            ((3, 0), (0,)),
+            ((130,), (130,)),
+            ((2, 65), (65,)),
+        ):
+            for w, b in ((True, True), (True, False), (False, True), (False, False)):
+                x = randn(*shape, dtype=dtype, scale=1.5, shift=0.3)
+                w = randn(*normalized, dtype=dtype) if w else None
+                b = randn(*normalized, dtype=dtype) if b else None
+                out, mean, rstd = torch.native_layer_norm(f64(x), normalized, f64(w), f64(b), 1e-5)
+                out = rounded(out, dtype)
+                # One tolerance for all results; normalized over one element, out is a bias, or 0.
+                tol = tolerance(dtype, out, ulps=8, loose=2e-6) if normalized != (1,) else (2 * ULP[dtype], 5e-5)
+                case(
+                    "aten.native_layer_norm",
+                    [x, w, b],
+                    [out, rounded(mean, "f32"), rounded(rstd, "f32")],
+                    {"normalized_shape": list(normalized), "eps": 1e-5},
+                    tol,
+                )
+
+
 def main():
     torch.set_num_threads(1)
     elementwise()
@@ -57,6 +86,7 @@ def main():
     variances()
     joined()
     tails()
+    native_layer_norms()
     save_file(tensors, os.path.join(HERE, "ops.safetensors"))
     os.chmod(os.path.join(HERE, "ops.safetensors"), 0o644)
     with open(os.path.join(HERE, "ops.json"), "w") as f:

@@ -22,6 +22,10 @@ static const struct {
     {NGD_OP_ATEN_LAYER_NORM, "input %x : f32[B,37]\ninput %w : f32[37]\ninput %b : bf16[37]\n%y = aten.layer_norm(%x, "
                              "%w, %b) {normalized_shape=[37]}"},
     {NGD_OP_ATEN_LAYER_NORM, "input %x : f16[B,3,5]\n%y = aten.layer_norm(%x) {normalized_shape=[3,5]}"},
+    {NGD_OP_ATEN_NATIVE_LAYER_NORM, "input %x : f32[B,37]\ninput %w : f32[37]\ninput %b : bf16[37]\n%y, %z, %s = "
+                                    "aten.native_layer_norm(%x, %w, %b) {normalized_shape=[37], eps=1e-5}"},
+    {NGD_OP_ATEN_NATIVE_LAYER_NORM, "input %x : f16[B,3,5]\n%y, %z, %s = aten.native_layer_norm(%x) "
+                                    "{normalized_shape=[3,5], eps=1e-5}"},
     {NGD_OP_NPU_RMS_NORM, "input %x : f32[B,70]\ninput %g : bf16[70]\n%y, %z = npu.rms_norm(%x, %g)"},
     {NGD_OP_NPU_GEMMA_RMS_NORM, "input %x : f32[B,70]\ninput %g : bf16[70]\n%y, %z = npu.gemma_rms_norm(%x, %g)"},
     {NGD_OP_NPU_GEMMA_RMS_NORM, "input %x : bf16[B,3,16]\ninput %g : bf16[16]\n%y, %z = npu.gemma_rms_norm(%x, %g)"},

@@ -47,6 +47,8 @@ static const struct {
     {"input %w : i8[100,4]\ninput %i : i64[B,2]\n%y = aten.embedding(%w, %i)", "y", "i8[B,2,4]"},
     {"input %x : f32[B,3,4]\ninput %w : f32[3,4]\n%y = aten.layer_norm(%x, none, %w) {normalized_shape=[3, 4]}", "y",
      "f32[B,3,4]"},
+    {"input %x : bf16[B,3,4]\n%a, %b, %y = aten.native_layer_norm(%x) {normalized_shape=[3, 4], eps=1e-5}", "y",
+     "f32[B,1,1]"},
     {"input %x : f32[B,3,4]\ninput %g : bf16[4]\n%a, %y = npu.rms_norm(%x, %g)", "y", "f32[B,3,1]"},
     {"input %x : f32[B,3,4]\ninput %g : bf16[4]\n%y, %r = npu.gemma_rms_norm(%x, %g)", "y", "f32[B,3,4]"},
     {"input %x : bf16[B,4]\ninput %g : bf16[4]\n%a, %y, %b = npu.add_rms_norm(%x, %x, %g)", "y", "f32[B,1]"},

@@ -94,7 +94,8 @@ ngd_acl_error_t aclnnAddRmsNormGetWorkspaceSize(const struct aclTensor *x1, cons
 
 static void run_layer_norm(struct sim_op *op)
 {
-    const struct sim_view *x = &op->t[0], *w = &op->t[1], *b = &op->t[2], *y = &op->t[3];
+    const struct sim_view *x = &op->t[0], *w = &op->t[1], *b = &op->t[2], *y = &op->t[3], *m = &op->t[4],
+                          *r = &op->t[5];
     int64_t d = op->i[0], rows = d ? sim_elements(x) / d : 0;
 
     for (int64_t row = 0; row < rows; row++) {
@@ -107,6 +108,10 @@ static void run_layer_norm(struct sim_op *op)
             double v = sim_load(sim_at(x, row * d + i), x->dtype) - mean;
 
             var += v * v;
+        }
+        if (m->present) {
+            sim_store(sim_at(m, row), m->dtype, mean);
+            sim_store(sim_at(r, row), r->dtype, 1 / sqrt(var / (double)d + op->f[0]));
         }
         for (int64_t i = 0; i < d; i++) {
             double v = (sim_load(sim_at(x, row * d + i), x->dtype) - mean) / sqrt(var / (double)d + op->f[0]);
@@ -132,7 +137,11 @@ ngd_acl_error_t aclnnLayerNormGetWorkspaceSize(const struct aclTensor *input, co
     ngd_aclsim_optional(op, bias);
     ngd_aclsim_operand(op, out);
     ngd_aclsim_list(op, 0, normalized);
-    ngd_aclsim_check(op, !mean && !rstd, "mean and rstd are not computed here");
+    ngd_aclsim_optional(op, mean);
+    ngd_aclsim_optional(op, rstd);
+    ngd_aclsim_check(op, !mean == !rstd, "one of mean and rstd is missing");
+    for (int i = 4; i < 6; i++)
+        ngd_aclsim_check(op, !op->t[i].present || op->t[i].dtype == NGD_ACL_FLOAT, "mean and rstd are f32");
     op->f[0] = eps;
     op->i[0] = 1;
     for (uint64_t i = 0; i < op->n_list[0]; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npu.rms_norm, npu.gemma_rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm: rows of any outer
- * strides, one row function each. */
+/* npu.rms_norm, npu.gemma_rms_norm, npu.add_rms_norm, npu.add_rms_norm_cast, aten.layer_norm, aten.native_layer_norm:
+ * rows of any outer strides, one row function each. */
 #include "devices/host/kernels/k_norm.h"
 #include "base/mem.h"
 #include "devices/host/kernels/k_cast.h"
@@ -163,6 +163,7 @@ struct layer_params {
     struct ngd_layer_norm layer; /* without addresses */
     int64_t row_bytes;
     uint8_t n_in;
+    bool moments; /* mean and rstd are results, too */
 };
 
 static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
@@ -171,7 +172,9 @@ static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run
     const int64_t step = l->rows.step[0][l->rows.rank - 1];
     struct ngd_layer_norm layer = l->layer;
     char *y = call->ptrs[l->n_in];
-    int64_t begin, end;
+    float *mean = l->moments ? (void *)call->ptrs[l->n_in + 1] : NULL;
+    float *rstd = l->moments ? (void *)call->ptrs[l->n_in + 2] : NULL;
+    int64_t begin, end, row;
     struct ngd_nd_it it;
 
     if (!ngd_nd_part(call, run, l->rows.total, l->rows.inner, 1, part, parts, &begin, &end))
@@ -179,9 +182,13 @@ static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run
     layer.weight = l->n_in > 1 ? call->ptrs[1] : NULL;
     layer.bias = l->n_in > 2 ? call->ptrs[2] : NULL;
     y += begin * l->row_bytes;
+    row = begin;
     for (ngd_nd_start(&it, &l->rows, call->ptrs, begin, end); it.run; ngd_nd_next(&it))
-        for (int64_t i = 0; i < it.run; i++, y += l->row_bytes)
+        for (int64_t i = 0; i < it.run; i++, row++, y += l->row_bytes) {
+            layer.mean = mean ? mean + row : NULL;
+            layer.rstd = rstd ? rstd + row : NULL;
             l->fn(&layer, it.p[0] + i * step, y);
+        }
 }
 
 static ngd_status_t select_layer(const struct ngd_plan *plan, const struct ngd_plan_call *call, uint32_t threads,
@@ -194,14 +201,13 @@ static ngd_status_t select_layer(const struct ngd_plan *plan, const struct ngd_p
     return NGD_OK;
 }
 
-static ngd_status_t prepare_layer(struct ngd_host_prepare *p, struct ngd_diag *diag)
+static ngd_status_t prepare_layer_of(struct ngd_host_prepare *p, bool moments)
 {
     const struct ngd_plan_tensor *x = ngd_call_in(p->plan, p->call, 0), *w = ngd_call_in(p->plan, p->call, 1),
                                  *b = ngd_call_in(p->plan, p->call, 2);
     const struct ngd_attr_value *shape = ngd_call_ints(p->call, "normalized_shape");
     struct layer_params *l = ngd_arena_calloc(p->arena, 1, sizeof(*l));
 
-    (void)diag;
     if (!l)
         return NGD_ERR_NO_MEMORY;
     ngd_nd_init(&l->rows, x, shape->n, &x, 1, 0);
@@ -214,10 +220,24 @@ static ngd_status_t prepare_layer(struct ngd_host_prepare *p, struct ngd_diag *d
     l->layer.bias_type = b ? b->dtype : NGD_F32;
     l->row_bytes = l->layer.n * (int64_t)ngd_dtype_bytes(x->dtype);
     l->n_in = (uint8_t)p->call->n_in;
+    l->moments = moments;
     p->fn = run_layer;
     p->params = l;
     p->cost_ns = norm_ns(&l->rows, l->layer.n, p->isa) * 1.5;
     return NGD_OK;
 }
 
+static ngd_status_t prepare_layer(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    (void)diag;
+    return prepare_layer_of(p, false);
+}
+
+static ngd_status_t prepare_native_layer(struct ngd_host_prepare *p, struct ngd_diag *diag)
+{
+    (void)diag;
+    return prepare_layer_of(p, true);
+}
+
 const struct ngd_host_kernel ngd_host_layer_norm = {.select = select_layer, .prepare = prepare_layer};
+const struct ngd_host_kernel ngd_host_native_layer_norm = {.select = select_layer, .prepare = prepare_native_layer};

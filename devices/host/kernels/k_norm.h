@@ -14,6 +14,7 @@ typedef void (*ngd_rms_fn)(const void *x, const void *x2, const void *gamma, voi
 
 struct ngd_layer_norm {
     const void *weight, *bias; /* NULL when absent */
+    float *mean, *rstd;        /* of the row; NULL: not wanted */
     ngd_dtype_t weight_type, bias_type;
     int64_t n;
     float eps;

@@ -117,9 +117,15 @@ RMS(bf16, bf16)
         float sum, var;                                                                \
         simd_f mean, r;                                                                \
         ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                        \
-        mean = simd_set1(sum / (float)n);                                              \
+        sum /= (float)n;                                                               \
+        mean = simd_set1(sum);                                                         \
         ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                \
-        r = simd_set1(1.0f / sqrtf(var / (float)n + l->eps));                          \
+        var = 1.0f / sqrtf(var / (float)n + l->eps);                                   \
+        r = simd_set1(var);                                                            \
+        if (l->mean) {                                                                 \
+            *l->mean = n ? sum : 0;                                                    \
+            *l->rstd = var;                                                            \
+        }                                                                              \
         for (int64_t i = 0; i < n; i += SIMD_W) {                                      \
             simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r); \
             if (l->weight)                                                             \
