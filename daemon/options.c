@@ -23,190 +23,190 @@ const char *const ngd_isa_names[] = {"auto", "scalar", "avx2", "avx512", "avx512
 
 const struct ngd_config_option ngd_options_table[] = {
     {"listen", NGD_CONFIG_LIST, AT(listen), "unix:/run/npugraphd/npugraphd.sock", 0, 0, NULL,
-     "Where clients connect: unix:PATH, or tcp:HOST:PORT (also HOST:PORT; an IPv6 address in brackets; port 0 picks a "
-     "free "
-     "one). TCP uses TLS when tls-cert is set, and is refused without it unless allow-plaintext is set. Sockets that "
-     "systemd passes are served besides.",
+     "Address on which clients connect: unix:PATH, tcp:HOST:PORT or HOST:PORT. Write an IPv6 address in brackets; "
+     "port 0 picks a free port. TCP uses TLS if tls-cert is set; without TLS it is refused unless allow-plaintext is "
+     "set. Sockets that systemd passes are served in addition.",
      false},
     COUNT("socket-mode", socket_mode, "660", 0, 777,
-          "Permissions of the Unix socket, in octal digits: who may connect is decided by them."),
+          "Permissions of the Unix socket, in octal digits. They decide who may connect."),
     {"lock-file", NGD_CONFIG_STRING, AT(lock_file), "", 0, 0, NULL,
-     "File whose lock keeps a second daemon away. Empty: the path of each Unix socket with .lock appended.", false},
+     "File that the daemon locks so that a second daemon cannot start. Empty: the path of each Unix socket with .lock "
+     "appended.",
+     false},
     {"stats-listen", NGD_CONFIG_STRING, AT(stats_listen), "127.0.0.1:9400", 0, 0, NULL,
-     "HOST:PORT of the HTTP statistics endpoint (/metrics, /healthz, /readyz, /stats.json, / for people), or off. Port "
-     "0 picks "
-     "a free one. The endpoint has no authentication: give it an address that only those who may read it can reach.",
+     "HOST:PORT of the HTTP statistics endpoint, or off. It serves /metrics, /healthz, /readyz, /stats.json and a "
+     "page for people at /. Port 0 picks a free port. The endpoint has no authentication: use an address that only "
+     "permitted readers can reach.",
      false},
     {"stats-hosts", NGD_CONFIG_LIST, AT(stats_hosts), "", 0, 0, NULL,
-     "Name by which the statistics endpoint may be called, without a port. Requests whose Host is neither one of "
-     "these, "
-     "nor that of stats-listen, nor localhost, nor an IP address, are refused.",
+     "Host name, without a port, that clients of the statistics endpoint may use. A request is refused unless its "
+     "Host is one of these names, the host of stats-listen, localhost or an IP address.",
      false},
     {"stats-names", NGD_CONFIG_BOOL, AT(stats_names), "no", 0, 0, NULL,
-     "Names identities, graphs and models on the statistics endpoint, to everybody who reaches it. no: it has their "
-     "sums.",
+     "yes: the statistics endpoint shows the names of identities, graphs and models to everybody who can reach it. "
+     "no: it shows only their sums.",
      false},
     {"models-dir", NGD_CONFIG_LIST, AT(models_dir), "", 0, 0, NULL,
-     "Directory below which clients may have safetensors files loaded. Without one, no file can be loaded.", false},
+     "Directory from which clients may load safetensors files, subdirectories included. If none is given, no file can "
+     "be loaded.",
+     false},
     {"dump-dir", NGD_CONFIG_LIST, AT(dump_dir), "", 0, 0, NULL,
-     "Directory below which diagnostics may write: data dumps of clients' graphs, and what is kept of a replay that "
-     "was "
-     "found wrong (below the first one). Without one, nothing is written.",
+     "Directory in which diagnostics may write, subdirectories included: data dumps of clients' graphs, and the "
+     "records of replays with wrong results (in the first directory given). If none is given, nothing is written.",
      false},
     {"dump-limit", NGD_CONFIG_SIZE, AT(dump_limit), "1G", 0, INT64_C(1) << 50, NULL,
-     "Bytes that diagnostics may write while the daemon runs: a file counts as whole blocks of 4 KiB and 1 KiB "
-     "besides, "
-     "a directory as 4 KiB. 0: no limit.",
+     "Largest number of bytes that diagnostics write while the daemon runs. A file counts as its size rounded up to 4 "
+     "KiB, plus 1 KiB; a directory counts as 4 KiB. 0: no limit.",
      false},
     {"device", NGD_CONFIG_LIST, AT(device), "host", 0, 0, NULL,
      "Device to serve: BACKEND or BACKEND:INDEX. The first one is the default device.", false},
     {"device-memory", NGD_CONFIG_SIZE, AT(device_memory), "0", 0, INT64_C(1) << 50, NULL,
-     "Memory budget of each device. 0: what the backend says (host: a share of the machine's memory).", false},
+     "Memory budget of each device. 0: the backend decides (host: a share of the machine's memory).", false},
     {"ascend-libs", NGD_CONFIG_STRING, AT(ascend_libs), "", 0, 0, NULL,
-     "Folder of CANN's libraries (libascendcl.so and others) for ascend devices. Empty: where CANN installs itself "
-     "(ASCEND_HOME_PATH, /usr/local/Ascend).",
+     "Directory of the CANN libraries (libascendcl.so and others) for ascend devices. Empty: the directories in which "
+     "CANN is installed by default (ASCEND_HOME_PATH, /usr/local/Ascend).",
      false},
     {"ascend-lib-names", NGD_CONFIG_STRING, AT(ascend_lib_names), "", 0, 0, NULL,
-     "Files of CANN that have other names: libopapi.so=FILE, ... A FILE with a slash is no file of ascend-libs.",
+     "Replacement file names for CANN libraries: libopapi.so=FILE, ... If FILE contains a slash, it is used as a path "
+     "and ascend-libs is not searched.",
      false},
     {"nz-weights", NGD_CONFIG_ENUM, AT(nz_weights), "off", 0, 0, "off auto",
-     "ascend: auto gives weights of f16 and bf16 that matrix products read a copy in FRACTAL_NZ, the layout of the "
-     "device's matrix unit, as long as a quarter of the device's memory budget stays free. Such weights take memory "
-     "twice.",
+     "ascend: auto copies f16 and bf16 weights that matrix products read to FRACTAL_NZ, the layout of the device's "
+     "matrix unit, as long as a quarter of the device's memory budget stays free. Such weights use twice the memory.",
      false},
-    COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device computes with. 0: all."),
+    COUNT("threads", threads, "0", 0, 1024, "CPUs that a host device uses for computation. 0: all."),
     {"isa", NGD_CONFIG_ENUM, AT(isa), "auto", 0, 0, "auto scalar avx2 avx512 avx512bf16 amx",
-     "Instruction set of the host device's kernels; for comparisons.", false},
+     "Instruction set of the host device's kernels. Meant for comparisons.", false},
     COUNT("slots", slots, "1", 1, 64,
-          "Stream slots per device: replays that may run at the same time. Each has a memory pool."),
+          "Stream slots per device: the number of replays that can run at the same time. Each slot has its own memory "
+          "pool."),
     COUNT("capture-threads", capture_threads, "1", 1, 16, "Threads that capture graphs."),
     {"inline-limit", NGD_CONFIG_TIME, AT(inline_limit), "50us", 0, NGD_SEC, NULL,
-     "A replay that is expected to be shorter than this runs on the thread that received it, when the device is idle. "
-     "0: never.",
+     "If the device is idle and a replay is expected to take less time than this, it runs on the thread that received "
+     "it. 0: never.",
      false},
     {"max-replay-time", NGD_CONFIG_TIME, AT(max_replay_time), "60s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "A replay that runs longer is stopped between two kernels with REPLAY_STOPPED; slices of a prompt count singly. "
-     "0: "
-     "never.",
+     "A replay that runs longer is stopped between two kernels with REPLAY_STOPPED. Each slice of a prompt is timed "
+     "separately. 0: no limit.",
      false},
     {"max-capture-time", NGD_CONFIG_TIME, AT(max_capture_time), "120s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "A capture, or a dry run, that takes longer is stopped with CAPTURE_STOPPED. 0: never.", false},
+     "A capture or dry run that takes longer is stopped with CAPTURE_STOPPED. 0: no limit.", false},
     {"merge", NGD_CONFIG_BOOL, AT(merge), "yes", 0, 0, NULL,
-     "Replays of a graph with a batch symbol that wait for a device at the same time run as one, whichever clients "
-     "they "
-     "are of. no: each runs alone.",
+     "yes: waiting replays of the same graph run as one if the graph has a batch symbol, even if different clients "
+     "sent them. no: each replay runs alone.",
      false},
     {"merge-wait", NGD_CONFIG_TIME, AT(merge_wait), "2ms", 0, NGD_SEC, NULL,
-     "How long at most a free device waits for more of such replays, where several were under way at once lately; it "
-     "is "
-     "never more than half of what one takes. 0: never, those that wait anyway run together.",
+     "Longest time that a free device waits for more replays to merge. It waits only if several such replays were "
+     "under way at once recently, and never longer than half the time of one replay. 0: no wait; replays that are "
+     "already waiting still run together.",
      false},
     COUNT("prompt-share", prompt_share, "40", 0, 1000,
-          "Percent of a decode step's time by which prompts that are processed meanwhile may delay it. 0: no bound, "
-          "steps "
-          "and chunks of prompts take turns."),
-    COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20, "Replays that may wait for a device; more are refused."),
+          "Largest delay of a decode step by prompts that are processed at the same time, in percent of the step's "
+          "time. 0: no bound; decode steps and chunks of prompts take turns."),
+    COUNT("queue-limit", queue_limit, "4096", 1, 1 << 20,
+          "Replays that may wait for a device; further ones are refused."),
     {"weight", NGD_CONFIG_LIST, AT(weight), "", 0, 0, NULL,
-     "IDENTITY=N: the identity's weight, 1 to 1000, when more device time is asked for than there is; identities get "
-     "time in proportion to their weights. Who is not named has 100.",
+     "IDENTITY=N: sets the identity's weight, 1 to 1000. When a device is overloaded, identities get time in "
+     "proportion to their weights. The default weight is 100.",
      false},
     COUNT("capture-limit", capture_limit, "64", 1, 65536,
-          "Captures that one graph may hold unless its own option capture_limit says otherwise."),
+          "Captures that one graph may have, unless its own option capture_limit says otherwise."),
     {"store-dir", NGD_CONFIG_STRING, AT(store_dir), "auto", 0, 0, NULL,
-     "Directory in which compiled plans are kept for the next start; daemons may share it. auto: the one that systemd "
-     "gives the service (CacheDirectory=), else none. off: none. A directory that cannot be used is reported, and the "
-     "daemon goes on without.",
+     "Directory that keeps compiled plans for the next start. Several daemons may share it. auto: the directory that "
+     "systemd provides (CacheDirectory=), or none without systemd. off: none. If the directory cannot be used, the "
+     "daemon reports it and runs without a store.",
      false},
     {"store-budget", NGD_CONFIG_SIZE, AT(store_budget), "1G", 0, INT64_C(1) << 50, NULL,
-     "Bytes of plans that store-dir may hold; past them the least recently used ones go. 0: no limit.", false},
+     "Largest size of store-dir in bytes. Beyond it, the least recently used plans are removed. 0: no limit.", false},
     {"static-compiler", NGD_CONFIG_STRING, AT(static_compiler), "auto", 0, 0, NULL,
-     "Absolute path of the C compiler (gcc, or clang) for graphs with static_kernel_compile. auto: the first of "
-     "/usr/bin/cc, /usr/bin/gcc and /usr/bin/clang. off: none; such graphs run with the generic kernels.",
+     "Absolute path of the C compiler (gcc or clang) for graphs with static_kernel_compile. auto: the first of "
+     "/usr/bin/cc, /usr/bin/gcc and /usr/bin/clang. off: none; such graphs use the generic kernels.",
      false},
     {"static-dir", NGD_CONFIG_STRING, AT(static_dir), "", 0, 0, NULL,
-     "Where each compilation for static_kernel_compile makes a directory of its own and removes it. Empty: $TMPDIR, or "
-     "/tmp.",
+     "Directory in which each compilation for static_kernel_compile creates a temporary directory and removes it "
+     "afterwards. Empty: $TMPDIR, or /tmp.",
      false},
     {"static-timeout", NGD_CONFIG_TIME, AT(static_timeout), "10m", NGD_SEC, 3600 * NGD_SEC, NULL,
-     "Time after which a compilation for static_kernel_compile is given up, and its compiler killed.", false},
+     "Time limit of a compilation for static_kernel_compile. When it expires, the compiler is killed.", false},
     COUNT("cqs", cqs, "1", 1, 16, "Threads that receive and answer calls. One is fastest up to four cores."),
     {"max-message", NGD_CONFIG_SIZE, AT(max_message), "16M", 64 << 10, 1 << 30, NULL,
-     "Largest message that is received or sent: the bound of a replay's inputs and of its outputs. Larger tensors go "
-     "through "
-     "buffers.",
+     "Largest message that is received or sent. It bounds the inputs and the outputs of a replay; larger tensors go "
+     "through buffers.",
      false},
     {"tcp-keepalive", NGD_CONFIG_TIME, AT(tcp_keepalive), "40s", 0, 3600 * NGD_SEC, NULL,
-     "How long a TCP peer that vanished without a word (a host that lost power, a cable) keeps its connection, session "
-     "and memory: the kernel asks it meanwhile. A peer that reads nothing of what waits for it for so long is taken "
-     "for "
-     "gone too. Whole seconds. 0: the system's limits, which are hours.",
+     "Time after which a TCP peer that vanished (power loss, broken cable) loses its connection, session and memory. "
+     "The kernel probes the peer in the meantime. A peer that has stopped reading its data for this long also loses "
+     "its connection. Whole seconds. 0: the system's limits, which are hours.",
      false},
     {"guard-unix", NGD_CONFIG_ENUM, AT(guard_unix), "others", 0, 0, "others all none",
-     "Which connections on Unix sockets go through the guard that checks HTTP/2 frames before gRPC sees them: others, "
-     "those of users other than root and the daemon's own; all; none. Connections over TCP always do.",
+     "Connections on Unix sockets whose HTTP/2 frames are checked before gRPC sees them. others: those of users other "
+     "than root and the daemon's own user; all; none. Connections over TCP are always checked.",
      false},
-    COUNT(
-        "max-connections", max_connections, "1024", 1, 1 << 20,
-        "Open connections; more are closed at once. A quarter of them, at most 16, is kept for administrators on Unix "
-        "sockets."),
-    COUNT("max-streams", max_streams, "1024", 1, 1 << 20, "Calls under way on one connection; the client queues more."),
+    COUNT("max-connections", max_connections, "1024", 1, 1 << 20,
+          "Open connections; further ones are closed at once. A quarter of them, at most 16, is reserved for "
+          "administrators on Unix sockets."),
+    COUNT("max-streams", max_streams, "1024", 1, 1 << 20,
+          "Calls under way on one connection; the client queues further ones."),
     COUNT("max-inflight", max_inflight, "8192", 1, 1 << 20,
-          "Calls under way in all; more are refused. Status and health are not."),
-    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in all."),
+          "Calls under way in total; further ones are refused, except status and health."),
+    COUNT("max-sessions", max_sessions, "1024", 1, 1 << 20, "Open sessions in total."),
 #define NGD_QUOTA(ID, name, option, type, def, min, max, total, noun, help) \
     {option, NGD_CONFIG_##type, AT(quotas[NGD_QUOTA_##ID]), def, min, max, NULL, help, false},
 #include "daemon/quotas.def"
 #undef NGD_QUOTA
     COUNT("max-device-share-per-identity", max_device_share_per_identity, "0", 0, 100,
-          "Percent of the time of each device's stream slots that one identity gets at most. What it asks for beyond "
-          "that "
-          "waits, though the device be idle; what cannot meet its deadline by that is refused. 0: no cap."),
+          "Largest share of the time of each device's stream slots that one identity gets, in percent. Work beyond it "
+          "waits even if the device is idle. A request that cannot meet its deadline under the cap is refused. 0: no "
+          "cap."),
     {"tls-cert", NGD_CONFIG_STRING, AT(tls_cert), "", 0, 0, NULL,
-     "PEM file of the server's certificate chain. This file, and the other TLS files, are read again on SIGHUP and "
-     "when "
-     "they change; if one of them is not good, all old ones stay in use.",
+     "PEM file with the server's certificate chain. This file and the other TLS files are read again on SIGHUP and "
+     "when they change. If one of the new files is not valid, all the old ones stay in use.",
      false},
-    {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file of the certificate's key.", false},
+    {"tls-key", NGD_CONFIG_STRING, AT(tls_key), "", 0, 0, NULL, "PEM file with the certificate's private key.", false},
     {"tls-client-ca", NGD_CONFIG_STRING, AT(tls_client_ca), "", 0, 0, NULL,
-     "PEM file of the authorities whose client certificates are accepted. Clients without one are refused.", false},
+     "PEM file with the authorities whose client certificates are accepted. Clients without a certificate are "
+     "refused.",
+     false},
     {"tls-crl", NGD_CONFIG_STRING, AT(tls_crl), "", 0, 0, NULL,
-     "PEM file of revocation lists: one of each authority above a client's certificate, the topmost included. Clients "
-     "whose certificate is revoked, or has no list in force, are refused, and connections of theirs end. Empty: none.",
+     "PEM file with revocation lists, one for each authority above a client's certificate, including the root. A "
+     "client is refused, and its connections are closed, if its certificate is revoked or if a list is missing or out "
+     "of date. Empty: revocation is not checked.",
      false},
     {"tls-allow-cn", NGD_CONFIG_BOOL, AT(tls_allow_cn), "no", 0, 0, NULL,
-     "Takes the common name of a client certificate that has neither a URI nor a DNS name: the identity is "
-     "tls-cn:NAME. "
-     "no: such clients are refused.",
+     "yes: if a client certificate has neither a URI nor a DNS name, its common name is used, and the identity is "
+     "tls-cn:NAME. no: such clients are refused.",
      false},
     {"max-connection-age", NGD_CONFIG_TIME, AT(max_connection_age), "0", 0, 365 * 24 * 3600 * NGD_SEC, NULL,
-     "Age at which a connection over TCP is ended, up to a tenth sooner; its calls end with UNAVAILABLE, and clients "
-     "connect again. 0: no end.",
+     "Age at which a TCP connection is closed, up to a tenth earlier. Its calls end with UNAVAILABLE, and clients "
+     "connect again. 0: no limit.",
      false},
     {"allow-plaintext", NGD_CONFIG_BOOL, AT(allow_plaintext), "no", 0, 0, NULL,
-     "Allows plaintext TCP, which proves nobody's identity: every user who reaches the port may use the devices, and "
-     "all at one address, such as 127.0.0.1, are one identity. A session is theirs who have its token.",
+     "Allows plaintext TCP, which does not authenticate clients. Every user who can reach the port may use the "
+     "devices, and all clients of one address, such as 127.0.0.1, are one identity. A session belongs to whoever has "
+     "its token.",
      false},
     {"admin-identities", NGD_CONFIG_LIST, AT(admin_identities), "", 0, 0, NULL,
-     "Identity that administers: it sees, unloads and shares what belongs to anybody, and may drain the daemon. uid:N, "
-     "tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. The daemon's own user and root on a Unix socket always may.",
+     "Identity of an administrator: uid:N, tls-uri:NAME, tls-dns:NAME or tls-cn:NAME. An administrator may see, "
+     "unload and share what other identities own, and may drain the daemon. Root and the daemon's own user are always "
+     "administrators on a Unix socket.",
      false},
     {"may-publish", NGD_CONFIG_LIST, AT(may_publish), "", 0, 0, NULL,
-     "Identity, or group:NAME, that may make its models public besides administrators.", false},
+     "Identity, or group:NAME, that may make its models public. Administrators always may.", false},
     {"group", NGD_CONFIG_LIST, AT(group), "", 0, 0, NULL,
-     "NAME=IDENTITY: the identity is in the group, with which models can be shared as group:NAME. One entry for each "
-     "member.",
+     "NAME=IDENTITY: makes the identity a member of the group. Models can be shared with a group as group:NAME. Give "
+     "one entry for each member.",
      false},
     {"share-prefixes", NGD_CONFIG_ENUM, AT(share_prefixes), "identity", 0, 0, "identity all",
-     "Whose prompts' beginnings are computed once: each identity's own, or those of all users of a model whose owner "
-     "says so too. Who shares can tell by time what others have asked.",
+     "Who shares the computed beginnings of prompts. identity: each identity reuses only its own. all: all users of a "
+     "model reuse them, if the model's owner allows it too. Users who share can infer from response times which "
+     "prompts others have sent.",
      false},
     {"drain-grace", NGD_CONFIG_TIME, AT(drain_grace), "30s", 0, 24 * 3600 * NGD_SEC, NULL,
-     "How long work under way may take to finish after SIGTERM.", false},
+     "Time that work under way has to finish after SIGTERM.", false},
     {"stop-grace", NGD_CONFIG_TIME, AT(stop_grace), "10s", NGD_MSEC, 3600 * NGD_SEC, NULL,
-     "How long the process may take to stop after that. Later, what is stuck is logged, and it leaves with status 4.",
-     false},
-    {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug", "What is logged.",
-     true},
+     "Time that the process then has to stop. After it, the daemon logs what is stuck and exits with status 4.", false},
+    {"log-level", NGD_CONFIG_ENUM, AT(log_level), "info", 0, 0, "error warning notice info debug",
+     "Lowest severity that is logged.", true},
     {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
 };
 

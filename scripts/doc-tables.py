@@ -22,9 +22,9 @@ def rows(name, pattern):
 def reasons():
     print("""# Reasons
 
-Every failed call carries a gRPC status code, a *reason* (stable, for programs) and a sentence (for
-people; it names the object at fault). Scope says what else is spoiled: nothing beyond the call
-(request), the session, the compiled graph, the device, or the daemon.
+Every failed call returns a gRPC status code, a *reason* and a sentence. The reason is stable and meant
+for programs. The sentence is meant for people and names the object at fault. *Scope* says what the
+failure affects: only the call (request), the session, the compiled graph, the device, or the daemon.
 
 | reason | gRPC code | scope | meaning |
 | --- | --- | --- | --- |""")
@@ -37,10 +37,10 @@ people; it names the object at fault). Scope says what else is spoiled: nothing 
 def metrics():
     print("""# Metrics
 
-Shown at `/metrics` of the stats endpoint in Prometheus text form, each with the prefix `npugraphd_`.
-A family with a label has one series per value; after 256 values the rest is summed as `other`. What belongs to
-somebody (labels `identity` and `owner`) is shown one by one to those who may know: to administrators, to its owner over
-`Admin.Stats`, and at `/metrics` with `stats-names = yes`. To others it is summed as `other`.
+The stats endpoint shows these metrics at `/metrics` in Prometheus text form, each with the prefix `npugraphd_`.
+A family with a label has one series per value; after 256 values the rest is summed as `other`.
+Series with the labels `identity` and `owner` are shown one by one to administrators, to their owner over
+`Admin.Stats`, and at `/metrics` if `stats-names = yes`. For all other readers they are summed as `other`.
 Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
 
 | name | type | label | meaning |
@@ -53,7 +53,7 @@ Histograms have buckets in steps of 1, 2, 5 from 1 µs to 10 s.
 
 OPERATOR = re.compile(r'^NGD_OP\((\w+), "([^"]+)", (\w+), (\w+), (\w+), (\w+), (\w+), ([^,]+), ([^,]+), ([^,]+),\s*'
                       r'"([^"]*)",\s*"([^"]*)"\)', re.M)
-ROWS = {"NONE": "refused", "LEADING": "yes", "SHAPE": "where rows stay apart"}
+ROWS = {"NONE": "refused", "LEADING": "yes", "SHAPE": "if rows do not mix"}
 
 
 def bits(mask):
@@ -98,13 +98,14 @@ def operators():
         text = f.read()
     print("""# Operators
 
-Names and meaning are those of PyTorch's core ATen operators and of Ascend's fused ones. Operands are tensors, or
-host parameters where that is said, in the order of the schema; everything else is an attribute. An attribute
-without a default is required. How a graph is written: [graph-text.md](graph-text.md).
+Names and meaning are those of PyTorch's core ATen operators and of Ascend's fused operators. Operands are tensors in
+the order of the schema; the table says where they are host parameters. Everything else is an attribute. An attribute
+without a default is required. [graph-text.md](graph-text.md) says how to write a graph.
 
-*Buckets* says whether the operator may meet a bucketed symbol, whose padding must stay invisible. "Where rows
-stay apart": accepted when no row of dimension 0 mixes with another, and refused with GRAPH_NOT_ROWWISE otherwise. Device `host` runs
-all of them, device `ascend` those with a yes, in the dtypes that its libraries take.""")
+*Buckets* says whether the operator accepts a bucketed symbol, whose padding must stay invisible. "If rows do not
+mix": the operator is accepted if no row of dimension 0 mixes with another, and refused with GRAPH_NOT_ROWWISE
+otherwise. Device `host` runs all operators. Device `ascend` runs those with a yes, in the dtypes that its libraries
+support.""")
     mapped = on_ascend()
     for section in re.split(r"^/\* (?=[A-Z])", text, flags=re.M)[1:]:
         title, _, rest = section.partition("*/")
@@ -143,13 +144,15 @@ def options():
         text = f.read()
     print("""# Options of graphs
 
-Given by name and value when a graph is registered (`options` of Graphs.Register, `npugraphctl capture --option
-NAME=VALUE`), with npugraph_ex's names, defaults and meaning where it has the option. Unknown names, values that are not
-allowed, options that contradict each other and an option that is given twice are refused with what would be right. `npugraphctl options` prints this table as
-the running daemon has it; one that is marked (not yet) takes its default only.
+Options are given by name and value when a graph is registered: `options` of Graphs.Register, or `npugraphctl capture
+--option NAME=VALUE`. Names, defaults and meaning are those of npugraph_ex where it has the option. Unknown names,
+values that are not allowed, options that contradict each other and repeated options are refused; the error says what
+is allowed. `npugraphctl options` prints the table of the running daemon. An option marked (not yet) accepts only its
+default.
 
-*Key*: plans depend on the option, so it is part of each key, and graphs that differ in it share no executable's plan.
-*Capture*: a single Graphs.Capture may set it too, for that capture. A dry run may set any, and tells what a registration with them would get.""")
+*Key*: plans depend on the option, so it is part of each key. Graphs that differ in it do not share plans.
+*Capture*: a single Graphs.Capture may also set the option, for that capture only. A dry run may set any option and
+reports what a registration with them would get.""")
     for section in re.split(r"^/\* (?=[A-Z][a-z]+\. \*/)", text, flags=re.M)[1:]:
         title, _, rest = section.partition(". */")
         print(f"\n## {title}\n\n| option | default | allowed | key | capture | effect |\n| --- | --- | --- | --- | --- | --- |")
@@ -163,43 +166,43 @@ QUOTA = re.compile(r'^NGD_QUOTA\(\w+, "(\w+)", "([^"]+)", (INT|SIZE), "([^"]*)",
 
 
 HELD = """
-## What everything that grows counts as
+## How each resource is counted
 
-A charge belongs to the object and ends when its memory is free, whoever had the last reference (`base/charge.h`). What is in this table
-without a charge has a bound of its own.
+A charge belongs to the object and ends when the object's memory is freed, regardless of who had the last
+reference (`base/charge.h`). Resources with "-" are not charged but have a bound of their own.
 
-| what a client makes grow | counts as | bound |
+| resource | counts as | bound |
 | --- | --- | --- |
 | buffers, loaded tensors (for each load) | `bytes`; their records `host_bytes` | the limits |
-| copies of states for trials, dumps and verified replays | `bytes` of who has the state | the limit |
-| pools of `use_graph_pool`, of graphs without `reuse_graph_pool_in_same_fx`, and of a model's prompts | `bytes` | the limit; the slots' own pools are the daemon's, as large as the largest need |
+| copies of states for trials, dumps and verified replays | `bytes` of the state's owner | the limit |
+| pools of `use_graph_pool`, of graphs without `reuse_graph_pool_in_same_fx`, and of a model's prompts | `bytes` | the limit; the slots' own pools belong to the daemon and are as large as the largest need |
 | graphs, their bindings, executables, instances, plans kept for eager runs | `host_bytes`; handles `graphs` | the limits |
 | models: tables of KV blocks, staging | `models`, `host_bytes` | the limits |
 | sequences, with room for a whole context | `sequences`, `host_bytes` | the limits |
 | messages and answers above 64 KiB, until handled or sent | `host_bytes` | the limit |
-| smaller messages; their arenas | - | calls under way x 64 KiB; a stream of which 16 answers wait is not read |
-| messages that have come in part | `unfinished` | the limit, on guarded connections |
-| resets, pings, settings and other frames that cost gRPC work | - | buckets of each connection, and of each identity eight times as much: both make wait |
-| kept answers | `answers` | the limit: the oldest are forgotten; 64 and 4 MiB for each session |
-| connections, calls, replays that wait, sessions (with 16 orders and 256 events each at most) | `connections`, `calls`, `queued`, `sessions` | the limits |
+| smaller messages; their arenas | - | calls under way x 64 KiB; a stream is not read while 16 of its answers wait |
+| partly received messages | `unfinished` | the limit, on guarded connections |
+| resets, pings, settings and other frames that cost gRPC work | - | a token bucket for each connection, and one of eight times its size for each identity; both delay frames |
+| kept answers | `answers` | the limit: the oldest are dropped; also 64 answers and 4 MiB for each session |
+| connections, calls, waiting replays, sessions (each with at most 16 orders and 256 events) | `connections`, `calls`, `queued`, `sessions` | the limits |
 | captures that wait or run | `captures` | the limit |
-| registered patterns | - | 64 of an identity, 512 in all, with a text of 128 KiB for one registration |
-| sets of buckets that were applied | - | 256 for each graph, which counts |
-| sizes seen, keys that are gone, the flight recorder, the timeline, metrics' labels | - | arrays of fixed size |
+| registered patterns | - | 64 for each identity, 512 in total; the text of one registration is at most 128 KiB |
+| applied sets of buckets | - | 256 for each graph; graphs are limited |
+| observed sizes, removed keys, the flight recorder, the timeline, metrics' labels | - | arrays of fixed size |
 | counts of hot keys | - | a list of fixed length, and 64 programs |
-| executables captured ahead for nobody | - | those 64 programs |
-| dumps: what was written since the start, in blocks of the disk | `dump_bytes` | the limit; `dump-limit`, of all together |
-| the store's entries: plans, graphs, patterns, compiled kernels | `store_bytes` | the limit: the oldest of the identity go; `store-budget`, of all together |
+| executables captured ahead of requests | - | the same 64 programs |
+| dumps: bytes written since the start, in blocks of the disk | `dump_bytes` | the limit; `dump-limit` for all identities together |
+| the store's entries: plans, graphs, patterns, compiled kernels | `store_bytes` | the limit: the identity's oldest entries are removed; `store-budget` for all identities together |
 """
 
 
 def limits():
     print("""# Limits of identities
 
-What an identity holds is counted, and bounded by an option of the daemon. More is refused with reason `QUOTA` (replays that wait:
-`RESOURCE_EXHAUSTED`) and a sentence that names what is held, the limit and the option. `npugraphctl quota` shows what each identity
-holds, its limits and how often more was refused. Of sessions and of calls under way, an eighth of what there is in all
-(`max-sessions`, `max-inflight`) is kept for administrators.
+The daemon counts the resources of each identity, and an option limits each of them. A request beyond a limit is
+refused with reason `QUOTA` (waiting replays: `RESOURCE_EXHAUSTED`); the sentence names the current use, the limit and
+the option. `npugraphctl quota` shows the use, limits and refusals of each identity. An eighth of `max-sessions` and of
+`max-inflight` is reserved for administrators.
 
 | quota | option | default | meaning |
 | --- | --- | --- | --- |""")
