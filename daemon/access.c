@@ -56,8 +56,8 @@ static ngd_status_t check_name(const char *name, struct ngd_diag *diag)
     if (colon && colon != name && colon[1] && strlen(name) < NGD_IDENTITY_MAX)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "\"%.100s\" is no identity to share with: give uid:N, tls:NAME, or group:NAME of the option "
-                        "`group`",
+                        "cannot share with \"%.100s\": give an identity such as uid:N or tls-uri:NAME, or group:NAME "
+                        "of the option `group`",
                         name);
 }
 
@@ -68,13 +68,14 @@ static ngd_status_t check(const struct ngd_options *options, const struct ngd_id
 
     if (everybody && n)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "what is public needs no list of identities: give one of the two");
+                            "a public object cannot also be shared with identities: ask for one of the two");
     if (n > NGD_AUDIENCE_MAX)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "it can be shared with %d identities and groups, not %zu",
-                            NGD_AUDIENCE_MAX, n);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "an object can be shared with at most %d identities and groups, not %zu", NGD_AUDIENCE_MAX,
+                            n);
     if (everybody && !may_publish(options, who))
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                            "%s may not make anything public: administrators and the identities of the option "
+                            "%s may not make objects public; only administrators and the identities of the option "
                             "may-publish may. Share it with identities instead",
                             who->name);
     for (size_t i = 0; i < n && status == NGD_OK; i++)

@@ -98,7 +98,7 @@ static int read_first(char *line, struct fields *f, const char **why_p)
     f->method = line;
     f->target = target;
     if (strlen(version) != 8 || strncmp(version, "HTTP/1.", 7) != 0 || version[7] < '0' || version[7] > '9')
-        return refuse(505, "HTTP/1.1 is spoken here", why_p);
+        return refuse(505, "only HTTP/1.0 and HTTP/1.1 are supported", why_p);
     f->host_optional = version[7] == '0';
     return 200;
 }
@@ -142,7 +142,7 @@ static int read_lines(char *head, size_t n, struct fields *f, const char **why_p
     while (status == 200 && head < end) {
         line = take_line(&head, end);
         if (!line || !read_field(line, f))
-            status = refuse(400, "a line of the request's head is not NAME: VALUE", why_p);
+            status = refuse(400, "a header line is not NAME: VALUE", why_p);
     }
     return status;
 }
@@ -163,14 +163,14 @@ static int check_host(const struct fields *f, const struct ngd_http_hosts *hosts
         if (!is_known(host, strcspn(host, "/"), hosts))
             return refuse(421, unknown, why_p);
     } else if (*f->target != '/') {
-        return refuse(400, "the target of a request is a path", why_p);
+        return refuse(400, "the target of the request must be a path", why_p);
     }
     if (!f->host && !f->host_optional)
-        return refuse(400, "a request of HTTP/1.1 has a Host", why_p);
+        return refuse(400, "an HTTP/1.1 request must have a Host header", why_p);
     if (f->host && !is_known(f->host, strlen(f->host), hosts))
         return refuse(421, unknown, why_p);
     if (f->origin && !is_own_origin(f->origin, f->host))
-        return refuse(403, "pages of other origins get no answer", why_p);
+        return refuse(403, "requests from pages of other origins are refused", why_p);
     return 200;
 }
 
@@ -184,11 +184,11 @@ int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hos
     if (status != 200)
         return status;
     if (f.twice)
-        return refuse(400, "Host and Origin are given once", why_p);
+        return refuse(400, "Host and Origin must be given at most once", why_p);
     if (strcmp(f.method, "GET") != 0 && strcmp(f.method, "HEAD") != 0)
-        return refuse(405, "GET and HEAD are taken", why_p);
+        return refuse(405, "only GET and HEAD are allowed", why_p);
     if (f.body)
-        return refuse(413, "a request has no body here", why_p);
+        return refuse(413, "a request must not have a body", why_p);
     head[f.target - head + (ptrdiff_t)strcspn(f.target, "?#")] = '\0';
     status = check_host(&f, hosts, &path, why_p);
     if (status == 200)

@@ -12,7 +12,7 @@ static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_sa
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                         "%.300s: tensor %.200s has no slice %" PRId64 " to %" PRId64 " of dimension %" PRIu32
-                        ": it has %" PRIu32 " dimensions, and %" PRId64 " there",
+                        ": it has %" PRIu32 " dimensions, and the size of this one is %" PRId64,
                         load->path, t->name, s->begin, s->end, s->dim, t->rank,
                         s->dim < t->rank ? t->shape[s->dim] : 0);
 }
@@ -42,8 +42,9 @@ static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
 
     if (n > load->index.n || load->n_slices > load->index.n)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "%.300s has %zu tensors, so %zu names and %zu slices are more than one of each", load->path,
-                            load->index.n, load->n_names, load->n_slices);
+                            "%.300s has %zu tensors; the request has %zu names and %zu slices, but may have at most "
+                            "one of each per tensor",
+                            load->path, load->index.n, load->n_names, load->n_slices);
     load->tensors = NGD_NEW_N(struct ngd_loaded, n + 1);
     if (!load->tensors)
         return NGD_ERR_NO_MEMORY;
@@ -77,13 +78,13 @@ static ngd_status_t choose_slices(const struct ngd_load *load, struct want *want
         struct want *w = t ? &wants[t - load->index.items] : NULL;
 
         if (!w || !w->wanted)
-            return ngd_diag_set(
-                diag, NGD_ERR_TENSOR_MISSING,
-                "%.300s: a slice of tensor %.200s is asked for, which is not among those that are loaded", load->path,
-                name);
-        if (w->slice)
-            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.300s: two slices of tensor %.200s are asked for",
+            return ngd_diag_set(diag, NGD_ERR_TENSOR_MISSING,
+                                "%.300s: the request has a slice of tensor %.200s, but does not load that tensor",
                                 load->path, name);
+        if (w->slice)
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                "%.300s: the request has two slices of tensor %.200s; one is allowed", load->path,
+                                name);
         w->slice = &load->slices[i];
     }
     return NGD_OK;

@@ -231,10 +231,10 @@ static ngd_status_t check_hosts(const struct ngd_config_list *list, struct ngd_d
 
     for (size_t i = 0; i < list->n; i++)
         if (list->items[i][0] == '\0' || list->items[i][strspn(list->items[i], letters)] != '\0')
-            return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                                "stats-hosts: \"%.160s\" is no name of a host; give one without a port, such as "
-                                "node7.example.org",
-                                list->items[i]);
+            return ngd_diag_set(
+                diag, NGD_ERR_CONFIG,
+                "stats-hosts: \"%.160s\" is not a host name; give a name without a port, such as node7.example.org",
+                list->items[i]);
     return NGD_OK;
 }
 
@@ -244,8 +244,8 @@ static ngd_status_t check_old_form(const char *option, const struct ngd_config_l
     for (size_t i = 0; i < list->n; i++)
         if (strncmp(list->items[i], "tls:", 4) == 0)
             return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                                "%s: \"%.160s\" does not say which name of the certificate it is: tls-uri:NAME, "
-                                "tls-dns:NAME, or tls-cn:NAME with tls-allow-cn",
+                                "%s: \"%.160s\" does not say which name of the certificate is meant; write "
+                                "tls-uri:NAME, tls-dns:NAME, or, with tls-allow-cn, tls-cn:NAME",
                                 option, list->items[i]);
     return NGD_OK;
 }
@@ -255,8 +255,9 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     int given = !!*options->tls_cert + !!*options->tls_key + !!*options->tls_client_ca;
 
     if (given != 0 && given != 3)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG,
-                            "tls-cert, tls-key and tls-client-ca go together: give all three, or none for plaintext");
+        return ngd_diag_set(
+            diag, NGD_ERR_CONFIG,
+            "tls-cert, tls-key and tls-client-ca go together: give all three for TLS, or none for plaintext");
     if (given == 0 && *options->tls_crl)
         return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl needs tls-cert, tls-key and tls-client-ca");
     if (check_old_form("weight", &options->weight, diag) != NGD_OK)

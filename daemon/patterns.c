@@ -93,9 +93,10 @@ static ngd_status_t check_locked(struct ngd_patterns *p, const char *owner, stru
         fresh += old == NULL;
         if (old && !ngd_digest_equal(&old->pattern->digest, &added[i]->digest) &&
             added[i]->version <= old->pattern->version)
-            return ngd_diag_set(diag, NGD_ERR_ALREADY_EXISTS,
-                                "pattern \"%s\" exists in version %u: another text needs a higher version",
-                                added[i]->name, old->pattern->version);
+            return ngd_diag_set(
+                diag, NGD_ERR_ALREADY_EXISTS,
+                "pattern \"%s\" already exists in version %u with another text: give the new text a higher version",
+                added[i]->name, old->pattern->version);
     }
     if (count_locked(p, owner) + fresh > NGD_PATTERNS_PER_OWNER || p->n + fresh > NGD_PATTERNS_IN_ALL)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
@@ -162,7 +163,7 @@ ngd_status_t ngd_patterns_remove(struct ngd_patterns *p, const struct ngd_identi
     ngd_pattern_unref(gone);
     return gone ? NGD_OK
                 : ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "there is no pattern \"%.64s\" %s", name,
-                               for_all ? "for all" : "of yours");
+                               for_all ? "for all identities" : "of this identity");
 }
 
 /* ---- using ---- */

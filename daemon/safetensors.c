@@ -16,17 +16,17 @@ ngd_status_t ngd_safetensors_header_bytes(const uint8_t first[8], uint64_t file_
 
     if (file_bytes < 8)
         return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED,
-                            "the file has %" PRIu64 " bytes: a safetensors file begins with 8 bytes of length",
+                            "the file has %" PRIu64 " bytes; a safetensors file begins with a length of 8 bytes",
                             file_bytes);
     for (int i = 7; i >= 0; i--)
         n = n << 8 | first[i];
     if (n < 2 || n > NGD_SAFETENSORS_MAX_HEADER)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "the header is said to have %" PRIu64 " bytes; 2 to %" PRIu64 " are possible", n,
+                            "the header length is %" PRIu64 " bytes; it must be 2 to %" PRIu64, n,
                             NGD_SAFETENSORS_MAX_HEADER);
     if (n > file_bytes - 8)
         return ngd_diag_set(diag, NGD_ERR_FILE_TRUNCATED,
-                            "the header is said to have %" PRIu64 " bytes, but the file ends after %" PRIu64, n,
+                            "the header length is %" PRIu64 " bytes, but the file has only %" PRIu64 " more", n,
                             file_bytes - 8);
     *header_bytes_p = n;
     return NGD_OK;
@@ -70,7 +70,7 @@ static ngd_status_t parse_offsets(const char *name, const json_t *offsets, uint6
                             end, data_bytes);
     if ((uint64_t)(end - begin) != t->bytes)
         return ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
-                            "tensor %s: its dtype and shape make %" PRIu64 " bytes, its data_offsets %" PRIu64, name,
+                            "tensor %s: dtype and shape need %" PRIu64 " bytes, data_offsets give %" PRIu64, name,
                             t->bytes, (uint64_t)(end - begin));
     t->offset = data_begin + (uint64_t)begin;
     return NGD_OK;

@@ -30,11 +30,11 @@ static ngd_status_t not_opened(int e, const char *path, struct ngd_diag *diag)
 {
     if (finding_of(e) == FOUND_OUTSIDE)
         return ngd_diag_set(diag, NGD_ERR_PATH_NOT_ALLOWED,
-                            "%.400s: not in one of the directories that the option models-dir allows (a link out of "
-                            "them counts as outside)",
+                            "%.400s: not in one of the directories of the option models-dir (a link that leads out of "
+                            "them is not followed)",
                             path);
     if (finding_of(e) == FOUND_MISSING)
-        return ngd_diag_set(diag, NGD_ERR_FILE_NOT_FOUND, "%.400s: no such file", path);
+        return ngd_diag_set(diag, NGD_ERR_FILE_NOT_FOUND, "%.400s: the file does not exist", path);
     if (e == ENXIO) /* a socket */
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
     return ngd_diag_set(diag, e == EAGAIN ? NGD_ERR_UNAVAILABLE : ngd_status_from_errno(e),
@@ -80,7 +80,7 @@ ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *pa
         return not_opened(why, path, diag);
     status = NGD_OK;
     if (fstat(*fd_p, &sb) != 0)
-        status = ngd_diag_set(diag, NGD_ERR_IO, "%.400s cannot be looked at: %s", path, strerror(errno));
+        status = ngd_diag_set(diag, NGD_ERR_IO, "%.400s: stat failed: %s", path, strerror(errno));
     else if (!S_ISREG(sb.st_mode))
         status = ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
     if (status != NGD_OK)

@@ -398,12 +398,12 @@ ngd_status_t ngd_session_open(struct ngd_sessions *all, const struct ngd_session
 
     if (strlen(client_name) > NGD_SESSION_NAME_MAX || grace_ms > NGD_SESSION_GRACE_MAX_MS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "client_name has at most %d bytes and grace_ms is at most %d", NGD_SESSION_NAME_MAX,
-                            NGD_SESSION_GRACE_MAX_MS);
+                            "client_name may have at most %d bytes, and grace_ms may be at most %d",
+                            NGD_SESSION_NAME_MAX, NGD_SESSION_GRACE_MAX_MS);
     if (ngd_sessions_count(all) >= max)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
                             "%" PRIu64 " sessions are open, which is max-sessions%s; try again later", max,
-                            client->identity->admin ? "" : " less what is kept for administrators");
+                            client->identity->admin ? "" : " minus those reserved for administrators");
     status = ngd_identity_take(client->identity, NGD_QUOTA_SESSIONS, 1, diag);
     if (status != NGD_OK)
         return status;
@@ -576,7 +576,8 @@ ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const stru
     ngd_status_t status;
 
     if (!s)
-        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never was; open another", id);
+        return ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "session %" PRIu64 " has ended or never existed; open another",
+                            id);
     status = check_user(s, identity, token, n_token, diag);
     if (status == NGD_OK)
         *session_p = s;
@@ -733,7 +734,7 @@ static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_k
     ngd_status_t status = ngd_handle_get(s->objects, id, &p);
 
     if (status == NGD_ERR_STALE_ID)
-        return ngd_diag_set(diag, status, "%s %" PRIu64 " is gone", ngd_object_kind_name(kind), id);
+        return ngd_diag_set(diag, status, "%s %" PRIu64 " no longer exists", ngd_object_kind_name(kind), id);
     if (status != NGD_OK || ((struct ngd_object *)p)->kind != kind)
         return ngd_diag_set(diag, NGD_ERR_UNKNOWN_ID, "this session has no %s %" PRIu64, ngd_object_kind_name(kind),
                             id);

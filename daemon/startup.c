@@ -124,7 +124,7 @@ static ngd_status_t start_reactor(struct ngd_daemon *d, struct ngd_diag *diag)
     ngd_status_t status = ngd_reactor_create(&d->reactor);
 
     if (status != NGD_OK)
-        return ngd_diag_set(diag, status, "the event loop cannot be made");
+        return ngd_diag_set(diag, status, "the event loop cannot be created");
     ngd_reactor_on_signal(d->reactor, on_signal, d);
     return NGD_OK;
 }
@@ -292,7 +292,7 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
 
     set_limits(&d->options, &params);
     status = ngd_identities_create(&params, &d->identities);
-    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be made");
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the table of identities cannot be created");
 }
 
 static void stop_identities(struct ngd_daemon *d)
@@ -408,7 +408,7 @@ static ngd_status_t start_services(struct ngd_daemon *d, struct ngd_diag *diag)
         status = ngd_health_create(&d->health);
     if (status == NGD_OK)
         status = ngd_drain_create(d, &d->drain);
-    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the services cannot be made");
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the services cannot be created");
 }
 
 static void stop_services(struct ngd_daemon *d)
@@ -482,7 +482,7 @@ static ngd_status_t start_front(struct ngd_daemon *d, struct ngd_diag *diag)
         return status;
     params.tls = d->tls ? ngd_tls_source(d->tls) : NULL;
     status = ngd_front_create(&params, &d->front);
-    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the front cannot be made");
+    return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "the front cannot be created");
 }
 
 static void stop_front(struct ngd_daemon *d)

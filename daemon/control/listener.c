@@ -226,12 +226,11 @@ static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_
 
     l->tls = *o->tls_cert != '\0';
     if (!l->tls && !o->allow_plaintext)
-        return ngd_diag_set(
-            diag, NGD_ERR_CONFIG,
-            "listen %s: plaintext TCP proves nobody's identity, on a loopback address neither: listen on unix:PATH, "
-            "set "
-            "tls-cert, tls-key and tls-client-ca, or allow it with allow-plaintext = yes (--allow-plaintext=yes)",
-            text);
+        return ngd_diag_set(diag, NGD_ERR_CONFIG,
+                            "listen %s: plaintext TCP does not authenticate clients, not even on a loopback address. "
+                            "Listen on unix:PATH, set tls-cert, tls-key and tls-client-ca, or allow it with "
+                            "allow-plaintext = yes (--allow-plaintext=yes)",
+                            text);
     return NGD_OK;
 }
 

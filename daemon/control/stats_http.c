@@ -217,7 +217,7 @@ ngd_status_t ngd_stats_http_start(struct ngd_daemon *d, struct ngd_diag *diag)
         (struct ngd_http_hosts){d->stats_http->host, d->options.stats_hosts.items, d->options.stats_hosts.n};
     status = ngd_http_start(d->reactor, fd, on_request, d, &d->stats_http->hosts, &d->stats_http->http);
     if (status != NGD_OK)
-        return ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be made");
+        return ngd_diag_set(diag, status, "stats-listen: the endpoint cannot be created");
     ngd_notice("daemon", "statistics on http://%s/", d->stats_http->address);
     return NGD_OK;
 }

@@ -198,7 +198,7 @@ static bool make_pair(struct front_conn *conn)
     int fds[2];
 
     if (pair_for_grpc(fds) < 0) {
-        fail(conn, "descriptors", "no file descriptor is free for it");
+        fail(conn, "descriptors", "no file descriptor is free for the connection");
         return false;
     }
     if (ngd_peers_add(conn->front->params.peers, fds[1], conn->identity, conn->address, true) != NGD_OK) {

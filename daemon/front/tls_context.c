@@ -94,8 +94,8 @@ static ngd_status_t check_crl(X509_STORE *store, X509_CRL *crl, const char *path
                             "tls-crl: %s: the list of %s was not signed by an authority in tls-client-ca", path,
                             issuer);
     if (end && X509_cmp_current_time(end) <= 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl: %s: the list of %s has expired: get the next one", path,
-                            issuer);
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "tls-crl: %s: the list of %s has expired; install a current one",
+                            path, issuer);
     return NGD_OK;
 }
 

@@ -98,7 +98,7 @@ static ngd_wire_result_t meet(struct tls_io *t, struct ngd_diag *diag)
         return refuse(t);
     }
     if (!SSL_get0_peer_certificate(t->ssl)) { /* the handshake demands one */
-        ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client has shown no certificate");
+        ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client sent no certificate");
         return refuse(t);
     }
     if (ngd_tls_name(SSL_get0_peer_certificate(t->ssl), ngd_tls_allows_cn(t->tls), t->io.identity, diag) != NGD_OK)

@@ -160,10 +160,10 @@ static ngd_status_t choose(struct ngd_call *call, const Npugraph__V1__ExplainReq
     ngd_status_t status = NGD_OK;
 
     if (q->limit > MAX_EVENTS)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "at most %d events are given at a time, not %u", MAX_EVENTS,
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a call returns at most %d events, not %u", MAX_EVENTS,
                             q->limit);
     if (q->key[0] && (strlen(q->key) < MIN_DIGITS || strlen(q->key) > 16))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a key is named by %d to 16 digits of its hash",
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a key must be named by %d to 16 digits of its hash",
                             MIN_DIGITS);
     if (q->graph || q->digest[0])
         status = ngd_rpc_find_program(call, q->graph, q->digest, false, prog_p, diag);

@@ -37,7 +37,7 @@ static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__
     if (q->bytes == 0 || q->bytes > MAX_BYTES)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "bytes must be 1 to 2^46, not %" PRIu64, q->bytes);
     if (strlen(q->label) > MAX_LABEL)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label has at most %d bytes", MAX_LABEL);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label may have at most %d bytes", MAX_LABEL);
     status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
     if (status == NGD_OK)
         status = ngd_charge_begin(&charge, payer, q->bytes, diag);

@@ -177,7 +177,7 @@ static ngd_status_t read_audience(struct registration *r, struct ngd_diag *diag)
 
     if (q->private_ && (q->public_ || q->n_share_with))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "a model is private, shared with identities, or public: give one of the three");
+                            "a model is either private, shared with identities, or public: ask for one of the three");
     return ngd_audience_make(&r->call->daemon->options, who, q->share_with, q->n_share_with, everybody, &r->audience,
                              diag);
 }

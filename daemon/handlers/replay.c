@@ -56,8 +56,8 @@ static ngd_status_t choose_outputs(uint32_t n, struct ngd_replay_message *m, str
     }
     for (uint32_t i = 0; i < m->n_outputs; i++) {
         if (m->outputs[i] >= n)
-            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for, the graph has %u",
-                                m->outputs[i], n);
+            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN,
+                                "output %u was requested, but the graph has only %u outputs", m->outputs[i], n);
     }
     return NGD_OK;
 }
@@ -90,7 +90,7 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_replay_message 
         struct ngd_out *out = &outs[m->outputs[i]];
 
         if (out->data)
-            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was asked for twice", m->outputs[i]);
+            return ngd_diag_set(diag, NGD_ERR_OUTPUT_UNKNOWN, "output %u was requested twice", m->outputs[i]);
         p = ngd_wire_put_bytes_head(p, R_OUTPUTS, out->bytes);
         out->data = p;
         p += out->bytes;

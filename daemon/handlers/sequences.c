@@ -124,7 +124,7 @@ static void opened(void *user, struct ngd_seq *seq, const struct ngd_step_result
     }
     if (!ngd_models_may_use(call->daemon->models, call->identity, ngd_seq_model(o->seq))) {
         status = ngd_diag_set(&diag, NGD_ERR_MODEL_NOT_FOUND,
-                              "the model was unloaded, or is shared no more, since the prompt was taken");
+                              "the model was unloaded, or is no longer shared, since the prompt was accepted");
         ngd_session_remove(call->session, reply.sequence, NGD_OBJECT_SEQUENCE, NULL);
         ngd_call_fail(call, status, &diag);
         return;

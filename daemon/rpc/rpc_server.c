@@ -165,8 +165,7 @@ static ngd_status_t find_identity(struct rpc_call *call, struct ngd_diag *diag)
         snprintf(call->pub.peer, sizeof(call->pub.peer), "%s", peer.address);
         call->pub.identity = peer.identity;
     }
-    return call->pub.identity ? NGD_OK
-                              : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection shows no identity");
+    return call->pub.identity ? NGD_OK : ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the connection has no identity");
 }
 
 static ngd_status_t find_session(struct rpc_call *call, struct ngd_diag *diag)

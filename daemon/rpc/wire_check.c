@@ -56,7 +56,7 @@ static ngd_status_t count_repeated(const ProtobufCMessageDescriptor *desc, const
     if (at < MAX_MESSAGE_FIELDS && left[at] == 0)
         left[at] = most + 1;
     if (at >= MAX_MESSAGE_FIELDS || n >= left[at])
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%s.%s has more than %u elements, which is the most",
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%s.%s has more than %u elements, which is the limit",
                             desc->short_name, fd->name, most);
     left[at] -= n;
     return NGD_OK;

@@ -91,18 +91,17 @@ static ngd_status_t check_symbol(struct check *c)
     if (s->policy != NGD_SYMBOL_BUCKETS && s->min != s->max)
         return ngd_diag_set(
             c->diag, NGD_ERR_MODEL_CONTRACT,
-            "symbol %s of the %s graph is exact, so that every size would be captured; declare it as: sym %s "
+            "symbol %s of the %s graph is exact, so every size would need a capture; declare it as: sym %s "
             "%" PRId64 "..%" PRId64 " buckets %" PRId64,
             s->name, c->which, s->name, s->min, s->max, s->max);
     if (s->min > 1 || s->max < 1)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
-                            "symbol %s of the %s graph ranges over %" PRId64 "..%" PRId64
-                            "; a single row must be possible",
+                            "symbol %s of the %s graph ranges over %" PRId64 "..%" PRId64 "; the range must include 1",
                             s->name, c->which, s->min, s->max);
     if (c->graph->n_relations)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
                             "the %s graph has guards that can fail, but the daemon chooses from 1 to %" PRId64
-                            " rows for each step itself: register a graph that is right for all of them",
+                            " rows for each step: register a graph without guards, valid for all of these sizes",
                             c->which, s->max);
     c->roles.max_rows = (uint32_t)s->max;
     return NGD_OK;
@@ -243,7 +242,7 @@ static ngd_status_t check_table(struct check *c)
     if (width * p->block_size < p->max_context)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT,
                             "block_table: \"%.100s\" of the %s graph has %" PRIu64 " blocks of %" PRIu32
-                            " tokens for each sequence, too few for a context of %" PRIu32,
+                            " tokens for each sequence, which is too few for a context of %" PRIu32,
                             v->label, c->which, width, p->block_size, p->max_context);
     if (width > INT32_MAX)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "block_table: \"%.100s\" of the %s graph is too wide",
@@ -271,7 +270,7 @@ static ngd_status_t check_cover(const struct check *c, ngd_role_kind_t kind, uin
         if (!first)
             return ngd_diag_set(
                 c->diag, NGD_ERR_MODEL_CONTRACT,
-                "%s \"%.100s\" of the %s graph has no role in the contract, so that nobody would fill it", kinds[kind],
+                "%s \"%.100s\" of the %s graph has no role in the contract, so it would never get a value", kinds[kind],
                 v->label, c->which);
     }
     return NGD_OK;

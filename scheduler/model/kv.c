@@ -214,7 +214,7 @@ ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct
     if (n <= n_free)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_KV_EXHAUSTED,
-                        "%" PRIu32 " KV blocks of %" PRIu32 " tokens are needed, %" PRIu32 " of %" PRIu32
+                        "%" PRIu32 " KV blocks of %" PRIu32 " tokens are needed, but %" PRIu32 " of %" PRIu32
                         " are free; close a sequence, or give the model more blocks",
                         n, kv->block_size, n_free, kv->total);
 }

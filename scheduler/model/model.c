@@ -74,10 +74,10 @@ static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_dia
     if (ngd_binding_group(p->prefill) != ngd_binding_group(p->decode) ||
         ngd_binding_ranks(p->prefill) != ngd_binding_ranks(p->decode))
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
-                            "the prefill graph and the decode graph are not of the same group of devices");
+                            "the prefill graph and the decode graph belong to different groups of devices");
     if (!ngd_binding_is_replicated(p->prefill) || !ngd_binding_is_replicated(p->decode))
         return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
-                            "the ranks of a model's graphs all take the same inputs: join them with `replicated`");
+                            "all ranks of a model's graphs must take the same inputs: join them with `replicated`");
     return NGD_OK;
 }
 
@@ -91,9 +91,10 @@ static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model
     if (status)
         return status;
     if (prefill->sched != sched || decode->sched != sched || prefill->queue != decode->queue)
-        return ngd_diag_set(diag, NGD_ERR_MODEL_CONTRACT,
-                            "the prefill graph is on device %s and the decode graph on %s", prefill->queue->dev_name,
-                            decode->queue->dev_name);
+        return ngd_diag_set(
+            diag, NGD_ERR_MODEL_CONTRACT,
+            "the prefill graph is on device %s and the decode graph on %s; both must be on the same device",
+            prefill->queue->dev_name, decode->queue->dev_name);
     status = check_ranks(p, diag);
     if (status)
         return status;
@@ -142,8 +143,8 @@ static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, 
 
     if (ngd_binding_program(mg->binding)->options.force_recapture)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the %s graph has the option force_recapture, which is for single replays: a model's steps "
-                            "never wait for a capture; register the graph without it",
+                            "the %s graph has the option force_recapture, but the steps of a model never wait for a "
+                            "capture; register the graph without the option",
                             which);
     if (size > mg->roles.max_rows)
         size = mg->roles.max_rows;
@@ -309,7 +310,7 @@ ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_pa
     if (!status) {
         status = allocate(model, params);
         if (status)
-            ngd_diag_set(diag, status, "the model's host memory cannot be had: %s", ngd_status_text(status));
+            ngd_diag_set(diag, status, "no host memory for the model: %s", ngd_status_text(status));
     }
     if (!status)
         status = capture_all(&model->graphs[NGD_PREFILL], "prefill", diag);

@@ -324,7 +324,8 @@ static ngd_status_t check_sampling(const struct ngd_model *model, const struct n
         return ngd_diag_set(diag, NGD_ERR_SAMPLING, "top_p is %g; it must be 0 or 1 (off), or between",
                             (double)s->top_p);
     if (s->temperature > 0.0f && model->graphs[NGD_DECODE].roles.index[NGD_ROLE_TEMPERATURE] < 0)
-        return ngd_diag_set(diag, NGD_ERR_SAMPLING, "model \"%.64s\" has no sampling parameters: it is greedy",
+        return ngd_diag_set(diag, NGD_ERR_SAMPLING,
+                            "model \"%.64s\" is greedy: its contract has no sampling parameters; use temperature 0",
                             model->name);
     return NGD_OK;
 }
@@ -343,14 +344,14 @@ static ngd_status_t check_logits(const struct ngd_model *model, bool want, struc
     if (!want || model->graphs[NGD_DECODE].roles.index[NGD_ROLE_LOGITS] >= 0)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "model \"%.64s\" gives no logits: its contract has no logits_output", model->name);
+                        "model \"%.64s\" returns no logits: its contract has no logits_output", model->name);
 }
 
 static ngd_status_t check_logprobs(const struct ngd_model *model, bool want, uint32_t top, struct ngd_diag *diag)
 {
     if (want && top > NGD_LOGPROBS_MAX)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "%" PRIu32 " most probable tokens are asked for; at most %d can be had", top,
+                            "%" PRIu32 " most probable tokens were requested; at most %d are allowed", top,
                             NGD_LOGPROBS_MAX);
     return check_logits(model, want, diag);
 }
@@ -359,7 +360,8 @@ static ngd_status_t check_priority(ngd_priority_t priority, bool own, struct ngd
 {
     if (priority < NGD_PRIORITIES || (own && priority == NGD_PRIORITY_OWN))
         return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "there is no priority %d", (int)priority);
+    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "priority %d is not defined; use high, normal or low",
+                        (int)priority);
 }
 
 static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *prompt, uint32_t n,
@@ -371,8 +373,8 @@ static ngd_status_t check_prompt(const struct ngd_model *model, const int32_t *p
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the prompt is empty; it must have at least one token");
     if (n > model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_PROMPT_TOO_LONG,
-                            "the prompt has %" PRIu32 " tokens, the context of model \"%.64s\" has %" PRIu32, n,
-                            model->name, model->params.max_context);
+                            "the prompt has %" PRIu32 " tokens; the context of model \"%.64s\" has room for %" PRIu32,
+                            n, model->name, model->params.max_context);
     for (uint32_t i = 0; i < n && !status; i++)
         status = check_token(model, prompt[i], "prompt token", i, diag);
     return status;
@@ -506,15 +508,16 @@ static ngd_status_t check_free_locked(const struct ngd_model *model, const struc
     if (seq->closed)
         return ngd_diag_set(diag, NGD_ERR_STALE_ID, "the sequence was closed");
     if (seq->broken)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "the sequence's prompt was not processed to its end, so that nothing can follow; close it");
+        return ngd_diag_set(
+            diag, NGD_ERR_INVALID_ARGUMENT,
+            "the sequence's prompt was not processed completely, so the sequence cannot continue; close it");
     if (room && seq->fill >= model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                            "the sequence has %" PRIu32 " tokens, which is the model's whole context", seq->fill);
+                            "the sequence has %" PRIu32 " tokens, which fills the model's context", seq->fill);
     if (seq->fill + room > model->params.max_context)
         return ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                            "the draft has %" PRIu64 " tokens, and behind the next one there is room for %" PRIu32
-                            " in the model's context",
+                            "the draft has %" PRIu64 " tokens, but after the next token the model's context has room "
+                            "for only %" PRIu32,
                             room - 1, model->params.max_context - seq->fill - 1);
     return NGD_OK;
 }
@@ -560,7 +563,7 @@ static ngd_status_t check_step(const struct ngd_model *model, const struct ngd_s
 
     if (!status && p->n_draft >= model->params.max_context)
         status = ngd_diag_set(diag, NGD_ERR_CONTEXT_FULL,
-                              "the draft has %" PRIu32 " tokens, the context of model \"%.64s\" has room for %" PRIu32,
+                              "the draft has %" PRIu32 " tokens; the context of model \"%.64s\" has room for %" PRIu32,
                               p->n_draft, model->name, model->params.max_context);
     for (uint32_t i = 0; i < p->n_draft && !status; i++)
         status = check_token(model, p->draft[i], "draft token", i, diag);

@@ -303,9 +303,10 @@ ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *
     ngd_status_t status;
 
     if (binding->ranks)
-        return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
-                            "graph \"%.100s\" is of all ranks of a group: bind those of the ranks, and join them again",
-                            binding->prog->graph->name);
+        return ngd_diag_set(
+            diag, NGD_ERR_BINDING_MISMATCH,
+            "graph \"%.100s\" joins all ranks of a group: bind the graphs of the ranks, then join them again",
+            binding->prog->graph->name);
     buffers = NGD_NEW_N(struct ngd_buffer *, binding->n ? binding->n : 1);
     if (!buffers)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding");

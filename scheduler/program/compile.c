@@ -130,8 +130,8 @@ static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf
     if (result == NGD_STATIC_COMPILED)
         to_store(c, identity, &object);
     else if (result != NGD_STATIC_STOPPED)
-        ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "no static kernels, going on with the generic ones: %s",
-                        diag->text);
+        ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler",
+                        "static kernels failed, the generic kernels stay in use: %s", diag->text);
     ngd_strbuf_fini(&object);
     return result;
 }

@@ -132,12 +132,11 @@ static struct ngd_exec *find_captured(const struct ngd_program *prog, const stru
 ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_t status, struct ngd_diag *diag)
 {
     if (status == NGD_ERR_CANCELLED)
-        ngd_diag_set(diag, status, "the capture of graph \"%.100s\" was cancelled while it was made",
-                     prog->graph->name);
+        ngd_diag_set(diag, status, "the capture of graph \"%.100s\" was cancelled while it ran", prog->graph->name);
     if (status == NGD_ERR_CAPTURE_STOPPED)
         ngd_diag_set(diag, status,
                      "the capture of graph \"%.100s\" took more than %" PRId64
-                     " ms, which is max-capture-time, and was stopped; split the graph, or have the limit raised",
+                     " ms (max-capture-time) and was stopped; split the graph, or have the limit raised",
                      prog->graph->name, prog->sched->params.max_capture_time / NGD_MSEC);
     return status;
 }
@@ -216,8 +215,8 @@ static ngd_status_t check_alone(const struct ngd_program *prog, struct ngd_diag 
     if (!prog->group || prog->gang)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
-                        "graph \"%.100s\" is of rank %d of group \"%.64s\", and does not run alone: join the graphs of "
-                        "all ranks (Graphs.JoinRanks), and use what is made of them",
+                        "graph \"%.100s\" belongs to rank %d of group \"%.64s\" and does not run alone: join the "
+                        "graphs of all ranks (Graphs.JoinRanks), and use the joint graph",
                         prog->graph->name, ngd_group_rank_of(prog->group, prog->queue), ngd_group_name(prog->group));
 }
 

@@ -38,10 +38,10 @@ static ngd_status_t sort_bindings(struct ngd_binding *const *bindings, uint32_t 
         int rank;
 
         if (!prog->group || prog->gang || prog->group != group)
-            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                                "graph \"%.100s\", number %u of the list, is not one that was registered for a rank of "
-                                "the same group as the first",
-                                prog->graph->name, i);
+            return ngd_diag_set(
+                diag, NGD_ERR_INVALID_ARGUMENT,
+                "graph \"%.100s\", number %u of the list, was not registered for a rank of the first graph's group",
+                prog->graph->name, i);
         rank = ngd_group_rank_of(group, prog->queue);
         if (by_rank[rank])
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,

@@ -39,8 +39,8 @@ ngd_status_t ngd_group_check_graph(const struct ngd_group *group, const struct n
 
         if (strcmp(name, ngd_group_name(group)) != 0)
             return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
-                                "line %u (%s): group \"%.64s\" is not the one that the graph is registered for, which "
-                                "is \"%.64s\"",
+                                "line %u (%s): the operator names group \"%.64s\", but the graph is registered for "
+                                "group \"%.64s\"",
                                 node->line, node->op->name, name, ngd_group_name(group));
     }
     return NGD_OK;
@@ -86,11 +86,11 @@ static ngd_status_t check_nth(const struct ngd_program *zero, const struct ngd_p
     if (of_zero.failed || of_other.failed)
         status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to compare the ranks' collectives");
     else if (strcmp(ngd_strbuf_str(&of_zero), ngd_strbuf_str(&of_other)) != 0)
-        status = ngd_diag_set(
-            diag, NGD_ERR_COLLECTIVE_MISMATCH,
-            "collective %u: rank 0 does %.150s (line %u), rank %u does %.150s (line %u): all ranks call the "
-            "same collectives in one order",
-            n, ngd_strbuf_str(&of_zero), a ? a->line : 0, rank, ngd_strbuf_str(&of_other), b ? b->line : 0);
+        status = ngd_diag_set(diag, NGD_ERR_COLLECTIVE_MISMATCH,
+                              "collective %u: rank 0 does %.150s (line %u), rank %u does %.150s (line %u): all ranks "
+                              "must call the same collectives in the same order",
+                              n, ngd_strbuf_str(&of_zero), a ? a->line : 0, rank, ngd_strbuf_str(&of_other),
+                              b ? b->line : 0);
     ngd_strbuf_fini(&of_zero);
     ngd_strbuf_fini(&of_other);
     return status;
@@ -131,8 +131,8 @@ static ngd_status_t check_symbols(const struct ngd_graph *zero, const struct ngd
     if (i == zero->n_symbols && i == other->n_symbols)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "symbol %u of the graph of rank %u is not declared as that of rank 0: one replay has one value "
-                        "for all ranks, so they declare the same symbols, with the same ranges and buckets",
+                        "symbol %u of the graph of rank %u is declared otherwise than in the graph of rank 0: a symbol "
+                        "has one value for all ranks, so all graphs must declare the same symbols, ranges and buckets",
                         i, rank);
 }
 
@@ -168,8 +168,8 @@ static ngd_status_t check_guards(const struct ngd_graph *zero, const struct ngd_
     if (i == zero->n_relations && i == other->n_relations)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "the graph of rank %u has other guards than that of rank 0: one replay is checked once for all "
-                        "ranks, so each graph states the guards of all",
+                        "the guards of the graph of rank %u differ from those of rank 0: a replay is checked once for "
+                        "all ranks, so all graphs must state the same guards",
                         rank);
 }
 
@@ -235,10 +235,10 @@ static ngd_status_t check_options(const struct ngd_program *prog, uint32_t rank,
 
     if (!name)
         return NGD_OK;
-    return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "the graph of rank %u has the option %s, which is for graphs of one device: register it "
-                        "without",
-                        rank, name);
+    return ngd_diag_set(
+        diag, NGD_ERR_INVALID_ARGUMENT,
+        "the graph of rank %u has the option %s, which is only for graphs of one device: register the graph without it",
+        rank, name);
 }
 
 ngd_status_t ngd_gang_check(const struct ngd_group *group, struct ngd_program *const *programs, bool replicated,

@@ -14,7 +14,8 @@ static ngd_status_t find_queues(struct ngd_sched *sched, const struct ngd_group_
     for (uint32_t i = 0; i < p->n; i++) {
         queues[i] = ngd_sched_queue_of(sched, p->devices[i]);
         if (!queues[i])
-            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %s is not one of the scheduler's",
+            return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                                "device %s is not open (npugraphctl devices lists those that are)",
                                 ngd_device_info(p->devices[i])->name);
         if (!atomic_load_explicit(&queues[i]->healthy, memory_order_relaxed))
             return ngd_diag_set(diag, NGD_ERR_DEVICE_LOST,

@@ -301,7 +301,8 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
     ngd_status_t status;
 
     if (!queue)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %s is not one of the scheduler's",
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "device %s is not open (npugraphctl devices lists those that are)",
                             ngd_device_info(dev)->name);
     status = ngd_graph_options_check(options, diag);
     if (status == NGD_OK)

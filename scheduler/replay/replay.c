@@ -117,8 +117,8 @@ static ngd_status_t say_lost(const struct ngd_slot *slot, const struct ngd_execu
 {
     return ngd_diag_set(
         &launch->diag, NGD_ERR_DEVICE_LOST,
-        "device %s has failed and does not recover, so what graph \"%.100s\" has on it is lost: load it on "
-        "another device (npugraphctl devices lists them), or have this one reset",
+        "device %s has failed and did not recover; the data of graph \"%.100s\" on it is lost: load it on "
+        "another device (npugraphctl devices lists them), or have this device reset",
         slot->queue->dev_name, x->prog->graph->name);
 }
 

@@ -85,7 +85,7 @@ static uint32_t find(const struct ngd_session_events *events, const struct ngd_s
 static ngd_status_t check_name(const struct ngd_session_event_name *name, struct ngd_diag *diag)
 {
     if (name->n > NGD_SESSION_EVENT_NAME_MAX || (name->n && memchr(name->p, '\0', name->n)))
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an event's name has 1 to %d bytes and no zero byte",
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an event's name must have 1 to %d bytes and no zero byte",
                             NGD_SESSION_EVENT_NAME_MAX);
     return NGD_OK;
 }
@@ -98,7 +98,7 @@ static ngd_status_t find_wait(struct ngd_session_events *events, struct ngd_requ
     if (i == events->n)
         return ngd_diag_set(diag, NGD_ERR_EVENT_UNKNOWN,
                             "event \"%.*s\" has not been recorded in this session: submit the replay that records it "
-                            "first, and wait then",
+                            "before the one that waits",
                             (int)req->wait_event.n, req->wait_event.p);
     req->waits = events->latest[i];
     req->waits->refs++;
@@ -112,7 +112,8 @@ static ngd_status_t add_record(struct ngd_session_events *events, struct ngd_req
     struct ngd_session_event *event;
 
     if (i == NGD_SESSION_EVENTS_MAX)
-        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED, "the session has %d events: use one of their names again",
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "the session has %d events, which is the limit: use one of their names again",
                             NGD_SESSION_EVENTS_MAX);
     event = NGD_NEW(struct ngd_session_event);
     if (!event)
@@ -157,8 +158,8 @@ ngd_status_t ngd_session_event_await(struct ngd_request *req, bool *parked_p, st
     ngd_mutex_lock(&events->lock);
     if (event->state == EVENT_FAILED)
         status = ngd_diag_set(diag, NGD_ERR_EVENT_FAILED,
-                              "event \"%s\" will not come: the replay that was to record it ended with %s", event->name,
-                              ngd_status_name(event->status));
+                              "event \"%s\" will not be recorded: the replay that should record it ended with %s",
+                              event->name, ngd_status_name(event->status));
     else if (event->state == EVENT_PENDING && atomic_load(&req->cancelled))
         status = NGD_ERR_CANCELLED;
     else if (event->state == EVENT_PENDING)

@@ -120,7 +120,7 @@ START_TEST(event_of_a_cancelled_request_fails_those_that_wait_one_after_the_othe
     ck_assert(ngd_sched_cancel(s.bed.sched, &c[0].req));
     for (int i = 0; i < N; i++)
         expect(&c[i], i ? NGD_ERR_EVENT_FAILED : NGD_ERR_CANCELLED);
-    ck_assert_ptr_nonnull(strstr(c[1].text, "event \"e0\" will not come"));
+    ck_assert_ptr_nonnull(strstr(c[1].text, "event \"e0\" will not be recorded"));
     ck_assert_ptr_nonnull(strstr(c[1].text, "CANCELLED"));
     scene_go_on(&s);
     scene_close(&s);

@@ -38,9 +38,9 @@ START_TEST(more_than_is_free_is_refused_whole)
     ck_assert_int_eq(ngd_kv_create(8, 16, &kv), NGD_OK);
     ck_assert_int_eq(ngd_kv_alloc(kv, 6, blocks, NULL), NGD_OK);
     ck_assert_int_eq(ngd_kv_alloc(kv, 3, blocks + 6, &diag), NGD_ERR_KV_EXHAUSTED);
-    ck_assert_str_eq(diag.text,
-                     "3 KV blocks of 16 tokens are needed, 2 of 8 are free; close a sequence, or give the model more "
-                     "blocks");
+    ck_assert_str_eq(
+        diag.text, "3 KV blocks of 16 tokens are needed, but 2 of 8 are free; close a sequence, or give the model more "
+                   "blocks");
     ck_assert_uint_eq(ngd_kv_used(kv), 6);
     ck_assert_int_eq(ngd_kv_alloc(kv, 2, blocks + 6, &diag), NGD_OK);
     ck_assert_int_eq(ngd_kv_alloc(kv, 0, NULL, &diag), NGD_OK);

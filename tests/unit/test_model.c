@@ -49,7 +49,7 @@ START_TEST(prompt_that_cannot_be_is_refused_and_takes_nothing)
     } bad[] = {
         {prompt, 0, NGD_ERR_INVALID_ARGUMENT, "empty"},
         {prompt, TOY_CONTEXT + 1, NGD_ERR_PROMPT_TOO_LONG, "14 tokens"},
-        {prompt, UINT32_MAX, NGD_ERR_PROMPT_TOO_LONG, "the context of model \"toy\" has 13"},
+        {prompt, UINT32_MAX, NGD_ERR_PROMPT_TOO_LONG, "the context of model \"toy\" has room for 13"},
         {negative, 3, NGD_ERR_TOKEN_RANGE, "prompt token 1 is -1"},
         {large, 3, NGD_ERR_TOKEN_RANGE, "prompt token 2 is 24"},
     };
