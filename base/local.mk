@@ -23,6 +23,7 @@ libngdbase_la_SOURCES = \
 	base/path.c base/path.h \
 	base/metrics.c base/metrics.h \
 	base/npy.c base/npy.h \
+	base/relax.h \
 	base/status.c base/status.h \
 	base/stop.c base/stop.h \
 	base/strbuf.c base/strbuf.h \

@@ -15,11 +15,14 @@ libngddevices_la_SOURCES = \
 	devices/checkup.h \
 	devices/comm.c \
 	devices/comm.h \
+	devices/cpu_op.h \
 	devices/device.c \
 	devices/device.h \
 	devices/device_int.h \
 	devices/freeing.c \
 	devices/launch.c \
+	devices/meeting.c \
+	devices/meeting.h \
 	devices/pool.c \
 	devices/serial.c \
 	devices/serial.h \
@@ -28,13 +31,12 @@ libngddevices_la_SOURCES = \
 	devices/host/compiler.c \
 	devices/host/cpu.c \
 	devices/host/cpu.h \
+	devices/host/cpu_op.c \
 	devices/host/exec.c \
 	devices/host/host.c \
 	devices/host/host.h \
 	devices/host/lanes.c \
 	devices/host/lanes.h \
-	devices/host/meeting.c \
-	devices/host/meeting.h \
 	devices/host/kernels/kernel.h \
 	devices/host/kernels/kernels.c \
 	devices/host/kernels/kernels_core.def \

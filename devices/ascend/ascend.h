@@ -5,10 +5,11 @@
 /*
  * The `ascend` backend's own parts: NPUs through CANN.
  *
- * ascend.c has the tables of backend.h and the device's memory, stream.c a context of its own for each stream, exec.c
- * turns plans into executables and instances, replay.c captures and replays them, issue.c gives operators to CANN,
- * op_*.c build their calls (ascend_ops.def), check.c reads indices before the device does, tail.c runs on the CPU
- * what ends a graph and has no operator on the device, nz.c keeps copies of weights in the matrix unit's layout.
+ * ascend.c has the tables of backend.h, device.c a device's life, memory.c and range.c its memory, stream.c a context
+ * of its own for each stream, exec.c turns plans into executables and instances, replay.c captures and replays them,
+ * issue.c gives operators to CANN, op_*.c build their calls (ascend_ops.def), check.c reads indices before the device
+ * does, tail.c runs on the CPU what ends a graph and has no operator on the device, nz.c keeps copies of weights in
+ * the matrix unit's layout.
  *
  * An instance is captured when a stream first launches it: a graph belongs to one context, and each stream has its own.
  * Captured graphs take streams of the device, of which there are few; when none is left, the graph that was not used
@@ -20,7 +21,7 @@
 #include "devices/ascend/acl.h"
 #include "devices/ascend/nz.h"
 #include "devices/backend.h"
-#include "devices/host/kernels/kernel.h"
+#include "devices/cpu_op.h"
 #include "devices/serial.h"
 #include <stdatomic.h>
 
@@ -92,7 +93,7 @@ struct ascend_check {
 
 /* An operator of the graph's end that runs on the CPU. */
 struct ascend_tail {
-    struct ngd_host_call host; /* without addresses */
+    const struct ngd_cpu_op *op;
     const struct ngd_plan_call *call;
     uint64_t *at; /* offsets of operands, then results, in the staging memory; UINT64_MAX = absent */
 };
@@ -151,11 +152,24 @@ struct ascend_inst {
     struct ngd_list of_stream;
 };
 
-/* ascend.c */
+/* device.c */
+ngd_status_t ngd_ascend_open(const struct ngd_device_params *params, void **dev_p, struct ngd_device_info *info_p,
+                             struct ngd_diag *diag);
+void ngd_ascend_close(void *dev);
+void ngd_ascend_describe(void *dev, struct ngd_strbuf *sb);
 ngd_status_t ngd_ascend_enter(const struct ascend_device *dev, void *context, struct ngd_diag *diag);
 /* For releasing something: what is not released now never will be, so once more is tried. */
 bool ngd_ascend_enter_to_release(const struct ascend_device *dev, void *context);
-ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag);
+/* What CANN answered to a call by that name, as a status with the device's name in the diagnosis. */
+ngd_status_t ngd_ascend_fail(const struct ascend_device *dev, ngd_acl_error_t code, const char *name,
+                             struct ngd_diag *diag);
+
+/* memory.c */
+ngd_status_t ngd_ascend_alloc(void *dev, uint64_t bytes, void **mem_p, struct ngd_diag *diag);
+void ngd_ascend_free(void *dev, void *mem, uint64_t bytes);
+ngd_status_t ngd_ascend_write(void *dev, void *mem, uint64_t offset, const void *src, uint64_t n);
+ngd_status_t ngd_ascend_read(void *dev, void *mem, uint64_t offset, void *dst, uint64_t n);
+ngd_status_t ngd_ascend_mask(struct ascend_device *dev, struct ngd_diag *diag); /* makes it, if need be */
 
 /* range.c: memory of pools. The granularity, 0: CANN or its driver has no such memory. */
 uint64_t ngd_ascend_page(const struct ascend_device *dev);
@@ -196,6 +210,9 @@ ngd_status_t ngd_ascend_find_tails(struct ascend_exec *exec, struct ngd_diag *di
 ngd_status_t ngd_ascend_run_tails(const struct ascend_inst *inst, struct ngd_launch *launch);
 
 /* stream.c */
+/* As ngd_ascend_fail, with the stream's name too. */
+ngd_status_t ngd_ascend_stream_fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name,
+                                    struct ngd_diag *diag);
 ngd_status_t ngd_ascend_stream_create(void *dev, const char *name, void **stream_p, struct ngd_diag *diag);
 /* Makes the context anew: what ran in it is gone. */
 ngd_status_t ngd_ascend_stream_renew(struct ascend_stream *s, struct ngd_diag *diag);

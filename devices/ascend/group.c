@@ -3,7 +3,7 @@
  * Groups of NPUs: HCCL's communicators, and the meeting of the ranks before each launch.
  *
  * HCCL waits for ever (half an hour) for a rank that does not come, or that does something else, and leaves the stream
- * hanging. So ranks meet on the host first (devices/host/meeting.h), when each is about to launch: they compare a
+ * hanging. So ranks meet on the host first (devices/meeting.h), when each is about to launch: they compare a
  * digest of all their collectives in order, with the rows of this launch, and only if it differs the collectives one by
  * one. Nothing reaches a device before all are there and agree. What can still happen is that a rank's device fails
  * inside a launch: then it breaks the group, and the others, who look at that while they wait, abort their streams.

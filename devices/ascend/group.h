@@ -4,7 +4,7 @@
 
 /* Groups of NPUs: communicators of HCCL, and what a launch does about them. See group.c. */
 #include "devices/ascend/ascend.h"
-#include "devices/host/meeting.h"
+#include "devices/meeting.h"
 
 struct ascend_comm {
     struct ngd_meeting *meeting;

@@ -17,11 +17,13 @@ libngddevices_la_SOURCES += \
 	devices/ascend/ascend_weights.def \
 	devices/ascend/budget.c \
 	devices/ascend/check.c \
+	devices/ascend/device.c \
 	devices/ascend/exec.c \
 	devices/ascend/group.c \
 	devices/ascend/group.h \
 	devices/ascend/issue.c \
 	devices/ascend/issue.h \
+	devices/ascend/memory.c \
 	devices/ascend/nodes.c \
 	devices/ascend/nz.c \
 	devices/ascend/nz.h \

@@ -27,14 +27,6 @@
 #define SLICE_MS         100 /* how late a rank sees that another one failed */
 #define MIN_FREE_STREAMS 2   /* a capture takes at least its hidden stream; one more may be needed for many tasks */
 
-static ngd_status_t fail(struct ascend_stream *s, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
-{
-    char what[160];
-
-    snprintf(what, sizeof(what), "device %s, stream %.60s: %s", s->dev->name, s->name, name);
-    return ngd_acl_fail(s->dev->acl, code, what, diag);
-}
-
 /* ---- inputs -------------------------------------------------------------------------------------- */
 
 static void pad_rows(const struct ngd_plan_io *io, char *at, uint64_t actual, bool is_slot)
@@ -84,7 +76,7 @@ static ngd_status_t copy_to_device(struct ascend_issue *c)
         code = c->acl->aclrtMemcpyAsync(to.base + to.before, io->bytes, c->inst->staging + exec->in_at[i], io->bytes,
                                         NGD_ACL_COPY_H2D, c->stream);
         if (code)
-            return fail(c->s, code, "a copy of an input", c->diag);
+            return ngd_ascend_stream_fail(c->s, code, "a copy of an input", c->diag);
     }
     return NGD_OK;
 }
@@ -100,7 +92,7 @@ static ngd_status_t copy_to_host(struct ascend_stream *s, const struct ascend_in
     if (bytes == 0)
         return NGD_OK;
     code = s->dev->acl->aclrtMemcpyAsync(inst->staging + at - from.before, n, from.base, n, NGD_ACL_COPY_D2H, on);
-    return code ? fail(s, code, "a copy of a result", diag) : NGD_OK;
+    return code ? ngd_ascend_stream_fail(s, code, "a copy of a result", diag) : NGD_OK;
 }
 
 /* Before the call: its operand's memory may be somebody else's after it. */
@@ -133,14 +125,14 @@ static ngd_status_t mark(const struct ascend_issue *c, uint32_t number, void *st
 {
     ngd_acl_error_t code = c->acl->aclrtRecordEvent(c->marks[number], stream);
 
-    return code ? fail(c->s, code, "an event between streams", c->diag) : NGD_OK;
+    return code ? ngd_ascend_stream_fail(c->s, code, "an event between streams", c->diag) : NGD_OK;
 }
 
 static ngd_status_t wait_for(const struct ascend_issue *c, uint32_t number, void *stream)
 {
     ngd_acl_error_t code = c->acl->aclrtStreamWaitEvent(stream, c->marks[number]);
 
-    return code ? fail(c->s, code, "the wait of a stream for another one", c->diag) : NGD_OK;
+    return code ? ngd_ascend_stream_fail(c->s, code, "the wait of a stream for another one", c->diag) : NGD_OK;
 }
 
 /* The side streams join the capture. Event 0 is the fork's, event n that of the join of stream n. */
@@ -236,7 +228,7 @@ static ngd_status_t make_marks(struct ascend_stream *s, uint32_t n, struct ascen
             s->dev->acl->aclrtCreateEventExWithFlag(&captured->marks[captured->n_marks], NGD_ACL_EVENT_SYNC);
 
         if (code)
-            return fail(s, code, "an event between streams", diag);
+            return ngd_ascend_stream_fail(s, code, "an event between streams", diag);
         ngd_ascend_count_events(s->dev, 1);
     }
     return NGD_OK;
@@ -252,14 +244,14 @@ static ngd_status_t record(struct ascend_stream *s, struct ascend_inst *inst, st
     void *model = NULL;
 
     if (code)
-        return fail(s, code, "aclmdlRICaptureBegin", &launch->diag);
+        return ngd_ascend_stream_fail(s, code, "aclmdlRICaptureBegin", &launch->diag);
     c.capturing = true;
     c.task_groups = captured->task_groups;
     c.marks = captured->marks;
     status = issue_body(&c);
     code = c.acl->aclmdlRICaptureEnd(s->stream, &model);
     if (code && status == NGD_OK)
-        status = fail(s, code, "aclmdlRICaptureEnd", &launch->diag);
+        status = ngd_ascend_stream_fail(s, code, "aclmdlRICaptureEnd", &launch->diag);
     if (status && !code && model)
         c.acl->aclmdlRIDestroy(model);
     if (status == NGD_OK)
@@ -367,7 +359,7 @@ static ngd_status_t update_task_groups(struct ascend_stream *s, struct ascend_in
             continue;
         code = c.acl->aclrtRecordEvent(s->events[recorded], s->update);
         if (code)
-            c.status = fail(s, code, "the event of an update", &launch->diag);
+            c.status = ngd_ascend_stream_fail(s, code, "the event of an update", &launch->diag);
         else
             recorded++;
     }
@@ -403,7 +395,7 @@ static ngd_status_t execute(struct ascend_stream *s, struct ascend_inst *inst, s
         code = s->dev->acl->aclmdlRIExecuteAsync(inst->graph.model, s->stream);
     }
     if (code)
-        return fail(s, code, "aclmdlRIExecuteAsync", &launch->diag);
+        return ngd_ascend_stream_fail(s, code, "aclmdlRIExecuteAsync", &launch->diag);
     return inst->exec->n_task_groups ? update_task_groups(s, inst, launch) : NGD_OK;
 }
 
@@ -488,7 +480,7 @@ static ngd_status_t await(struct ascend_stream *s, const struct ascend_inst *ins
 
     if (code == 0)
         return status;
-    waited = fail(s, code, "the device's work", &diag);
+    waited = ngd_ascend_stream_fail(s, code, "the device's work", &diag);
     /* Whatever it was: what runs, or still waits, on the stream is not known any more. */
     s->broken = true;
     if (ngd_status_scope(waited) != NGD_SCOPE_DEVICE)

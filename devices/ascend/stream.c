@@ -10,7 +10,8 @@
 
 #define CONTEXT_STREAMS 2 /* a context's default stream, and the one that is made here */
 
-static ngd_status_t fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name, struct ngd_diag *diag)
+ngd_status_t ngd_ascend_stream_fail(const struct ascend_stream *s, ngd_acl_error_t code, const char *name,
+                                    struct ngd_diag *diag)
 {
     char what[160];
 
@@ -57,7 +58,7 @@ static ngd_status_t open_context(struct ascend_stream *s, struct ngd_diag *diag)
 
     if (code) {
         s->context = NULL;
-        return fail(s, code, "a context", diag);
+        return ngd_ascend_stream_fail(s, code, "a context", diag);
     }
     ngd_ascend_count_streams(s->dev, CONTEXT_STREAMS);
     code = acl->aclrtCreateStreamWithConfig(&s->stream, 0, NGD_ACL_STREAM_FAST_LAUNCH);
@@ -68,7 +69,7 @@ static ngd_status_t open_context(struct ascend_stream *s, struct ngd_diag *diag)
         code = acl->aclrtSetStreamFailureMode(s->stream, NGD_ACL_STOP_ON_FAILURE);
     }
     if (code) {
-        ngd_status_t status = fail(s, code, "a stream that stops on failure", diag);
+        ngd_status_t status = ngd_ascend_stream_fail(s, code, "a stream that stops on failure", diag);
 
         close_context(s);
         return status;
@@ -88,7 +89,7 @@ static ngd_status_t grow_events(struct ascend_stream *s, uint32_t n, struct ngd_
         ngd_acl_error_t code = s->dev->acl->aclrtCreateEventWithFlag(&s->events[s->n_events], NGD_ACL_EVENT_EXTERNAL);
 
         if (code)
-            return fail(s, code, "an event for host parameters", diag);
+            return ngd_ascend_stream_fail(s, code, "an event for host parameters", diag);
         s->n_events++;
         ngd_ascend_count_events(s->dev, 1);
     }
@@ -102,7 +103,7 @@ ngd_status_t ngd_ascend_stream_task_groups(struct ascend_stream *s, uint32_t n, 
 
         if (code) {
             s->update = NULL;
-            return fail(s, code, "a stream for host parameters", diag);
+            return ngd_ascend_stream_fail(s, code, "a stream for host parameters", diag);
         }
         ngd_ascend_count_streams(s->dev, 1);
     }
@@ -124,7 +125,7 @@ ngd_status_t ngd_ascend_stream_sides(struct ascend_stream *s, uint32_t n, struct
             s->dev->acl->aclrtCreateStreamWithConfig(&s->sides[s->n_sides], 0, NGD_ACL_STREAM_FAST_LAUNCH);
 
         if (code)
-            return fail(s, code, "a side stream", diag);
+            return ngd_ascend_stream_fail(s, code, "a side stream", diag);
         s->n_sides++;
         ngd_ascend_count_streams(s->dev, 1);
     }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators that end a graph and that the device does not have: sampling. They run on the CPU, by the kernels of
- * `host`, after the device has finished: their operands are copied to pinned memory in the graph, at their place in its
+ * Operators that end a graph and that the device does not have: sampling. They run on the CPU (devices/cpu_op.h)
+ * after the device has finished: their operands are copied to pinned memory in the graph, at their place in its
  * order. So a seed gives the same token on every device. Only the end of a graph can be had this way: a result that the
  * device reads again is refused.
  */
 #include "devices/ascend/ascend.h"
-#include "devices/host/cpu.h"
-#include <inttypes.h>
 
 bool ngd_ascend_is_tail(const struct ngd_plan_call *call)
 {
@@ -37,8 +35,6 @@ ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ng
     /* A pass may ask about a node that is not in the graph yet. */
     const struct ngd_node *node =
         call->node < g->n_nodes && g->nodes[call->node].op == call->op ? &g->nodes[call->node] : NULL;
-    uint32_t strided;
-    uint64_t workspace;
 
     for (uint32_t i = 0; node && i < node->n_out; i++)
         if (is_read(g, node->out[i]))
@@ -46,7 +42,7 @@ ngd_status_t ngd_ascend_select_tail(const struct ngd_plan *plan, const struct ng
                 diag, NGD_ERR_OP_UNSUPPORTED,
                 "node %u (%s): on ascend it runs on the CPU behind the graph, so its result must be an output",
                 call->node, call->op->name);
-    return ngd_host_kernel_of(call->op->id)->select(plan, call, 1, &strided, &workspace, diag);
+    return ngd_cpu_op_select(plan, call, diag);
 }
 
 /* Room in the staging memory for a tensor and what lies before it in its storage; offset of its first byte. */
@@ -59,49 +55,18 @@ static uint64_t stage(struct ascend_exec *exec, uint32_t tensor)
     return at;
 }
 
-static ngd_status_t prepare(struct ascend_exec *exec, const struct ngd_plan_call *call, struct ascend_tail *tail,
-                            struct ngd_diag *diag)
-{
-    const struct ngd_host_kernel *kernel = ngd_host_kernel_of(call->op->id);
-    struct ngd_host_prepare p = {.plan = exec->plan,
-                                 .call = call,
-                                 .isa = ngd_cpu_isa(),
-                                 .threads = 1,
-                                 .arena = &exec->arena,
-                                 .row_tensor = call->out[0]};
-    const struct ngd_plan_tensor *t = &exec->plan->tensors[call->out[0]];
-    uint64_t workspace = 0;
-    uint32_t strided;
-    ngd_status_t status = kernel->select(exec->plan, call, 1, &strided, &workspace, diag);
-
-    if (status == NGD_OK)
-        status = kernel->prepare(&p, diag);
-    if (status)
-        return status;
-    if (workspace > exec->scratch_bytes)
-        exec->scratch_bytes = workspace;
-    tail->call = call;
-    tail->host = (struct ngd_host_call){.fn = p.fn,
-                                        .params = p.params,
-                                        .n_in = (uint8_t)call->n_in,
-                                        .n_out = (uint8_t)call->n_out,
-                                        .n_ptrs = call->n_in + call->n_out,
-                                        .node = call->node,
-                                        .shared = 1,
-                                        .rows = t->rank ? t->dims[0] : 1,
-                                        .row_sym = t->row_sym,
-                                        .row_mult = t->row_mult};
-    return NGD_OK;
-}
-
 static ngd_status_t add_tail(struct ascend_exec *exec, uint32_t index, struct ngd_diag *diag)
 {
     const struct ngd_plan_call *call = &exec->plan->calls[index];
     struct ascend_tail *tail = &exec->tails[exec->n_tails];
-    ngd_status_t status = prepare(exec, call, tail, diag);
+    uint64_t scratch = 0;
+    ngd_status_t status = ngd_cpu_op_prepare(exec->plan, call, &exec->arena, &tail->op, &scratch, diag);
 
     if (status)
         return status;
+    if (scratch > exec->scratch_bytes)
+        exec->scratch_bytes = scratch;
+    tail->call = call;
     tail->at = ngd_arena_calloc(&exec->arena, call->n_in + call->n_out, sizeof(*tail->at));
     if (!tail->at)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for an executable");
@@ -156,21 +121,11 @@ ngd_status_t ngd_ascend_find_tails(struct ascend_exec *exec, struct ngd_diag *di
 
 static ngd_status_t run_tail(const struct ascend_inst *inst, const struct ascend_tail *tail, struct ngd_launch *launch)
 {
-    struct ngd_host_call call = tail->host;
-    struct ngd_host_run run = {.symbols = launch->symbols, .hosts = launch->hosts};
     char *ptrs[16] = {NULL};
-    ngd_status_t status;
 
-    for (uint32_t i = 0; i < call.n_ptrs && i < 16; i++)
+    for (uint32_t i = 0; i < tail->call->n_in + tail->call->n_out && i < 16; i++)
         ptrs[i] = tail->at[i] == UINT64_MAX ? NULL : inst->staging + tail->at[i];
-    call.ptrs = ptrs;
-    call.workspace = inst->scratch;
-    call.fn(&call, &run, 0, 1);
-    status = (ngd_status_t)atomic_load(&run.error);
-    if (status)
-        ngd_diag_set(&launch->diag, status, "node %u (%s): %s (%" PRId64 ")", call.node, tail->call->op->name,
-                     ngd_status_text(status), atomic_load(&run.error_value));
-    return status;
+    return ngd_cpu_op_run(tail->op, ptrs, inst->scratch, launch);
 }
 
 ngd_status_t ngd_ascend_run_tails(const struct ascend_inst *inst, struct ngd_launch *launch)

@@ -23,8 +23,8 @@
 #include "base/mem.h"
 #include "base/stop.h"
 #include "devices/host/host.h"
-#include "devices/host/meeting.h"
 #include "devices/host/static.h"
+#include "devices/meeting.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

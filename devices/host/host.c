@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "base/pages.h"
 #include "devices/host/cpu.h"
-#include "devices/host/meeting.h"
+#include "devices/meeting.h"
 #include "devices/serial.h"
 #include <errno.h>
 #include <inttypes.h>

@@ -13,6 +13,7 @@
 #include "devices/host/lanes.h"
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/relax.h"
 #include "devices/host/host.h"
 #include <linux/futex.h>
 #include <limits.h>
@@ -296,7 +297,7 @@ static void sleep_until(struct ngd_host_progress *p, uint32_t done)
     for (uint32_t spin = 0; spin < SPINS; spin++) {
         if (atomic_load_explicit(&p->done, memory_order_acquire) >= done)
             return;
-        ngd_team_relax(spin);
+        ngd_relax(spin);
     }
     atomic_fetch_add(&p->sleepers, 1);
     while ((seen = atomic_load(&p->done)) < done)

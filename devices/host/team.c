@@ -28,9 +28,9 @@
 #include "base/lock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/relax.h"
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdalign.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,9 +39,7 @@
 
 /* A pause is 10 to 140 cycles: 2000 of them are 10 to 110 µs, about the longest stretch of a step that is not shared.
  */
-#define SPINS       2000
-#define SPINS_YIELD 256 /* from here on, every YIELD_EACH-th spin gives the CPU away */
-#define YIELD_EACH  32
+#define SPINS 2000
 
 #define WORD(epoch, parts, next) ((uint64_t)(epoch) << 32 | (uint64_t)(parts) << 16 | (uint64_t)(next))
 #define WORD_PARTS(w)            ((uint32_t)((w) >> 16) & 0xffff)
@@ -97,22 +95,6 @@ static void futex_wake(_Atomic uint32_t *word, int n)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-static inline void relax(uint32_t spin)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield" ::: "memory");
-#endif
-    if (spin > SPINS_YIELD && spin % YIELD_EACH == 0)
-        sched_yield();
-}
-
-void ngd_team_relax(uint32_t spin)
-{
-    relax(spin);
-}
-
 static bool has_part(uint64_t word)
 {
     return WORD_NEXT(word) < WORD_PARTS(word);
@@ -160,7 +142,7 @@ static void serve(struct ngd_team *team)
             work(team, part, parts);
             spin = 0;
         }
-        relax(spin);
+        ngd_relax(spin);
     }
 }
 
@@ -312,7 +294,7 @@ static void wait_done(struct ngd_team *team, uint32_t parts)
     for (uint32_t spin = 0; spin < SPINS; spin++) {
         if (atomic_load_explicit(&team->done, memory_order_acquire) == parts)
             return;
-        relax(spin);
+        ngd_relax(spin);
     }
     atomic_store(&team->leader_sleeps, 1);
     while ((done = atomic_load(&team->done)) != parts)

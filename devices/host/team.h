@@ -38,7 +38,4 @@ bool ngd_team_run_lanes(struct ngd_team *team, const uint32_t *threads, uint32_t
 /* Within fn of lane 0: nobody has begun this lane, and nobody will; its work is the caller's. */
 bool ngd_team_claim_lane(struct ngd_team *team, uint32_t lane);
 
-/* One turn of a loop that waits for another CPU. */
-void ngd_team_relax(uint32_t spin);
-
 #endif

@@ -27,6 +27,11 @@ HIDDEN = {
 }
 # A folder inside a folder -> what of the outer one it may include, besides its own: headers, or all of a folder.
 INNER = {
+    "devices": set(),
+    "devices/host": {"devices", "devices/host/kernels"},
+    "devices/host/kernels": {"devices", "devices/host"},
+    "devices/ascend": {"devices"},
+    "devices/ascend/sim": {"devices/ascend"},
     "daemon": set(),
     "daemon/front": {"daemon/identity.h", "daemon/peers.h"},
     "client/lib": set(),

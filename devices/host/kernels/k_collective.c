@@ -10,9 +10,9 @@
  */
 #include "base/mem.h"
 #include "devices/backend.h"
-#include "devices/host/meeting.h"
 #include "devices/host/kernels/nd.h"
 #include "devices/host/kernels/typed.h"
+#include "devices/meeting.h"
 #include <string.h>
 
 #define BLOCK 256 /* elements that are reduced over all ranks before the next ones */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef NGD_DEVICES_HOST_MEETING_H
-#define NGD_DEVICES_HOST_MEETING_H
+#ifndef NGD_DEVICES_MEETING_H
+#define NGD_DEVICES_MEETING_H
 
 /*
- * Where the ranks of a group of host devices meet: direct memory of one process.
+ * Where the ranks of a group meet: memory of one process. Host devices do their collectives here; NPUs compare what
+ * they are about to do.
  *
  * A rank puts what the others shall read into its stage, says what it is about to do, and waits until all have come;
  * then each reads the others' stages. There are two stages of each rank, used in turn: who has come to a round has
@@ -16,7 +17,7 @@
  * microseconds, then sleeps. There is no lock, and nothing is allocated after creation.
  */
 #include "base/clock.h"
-#include "devices/host/kernels/kernel.h"
+#include "devices/device.h"
 
 #define NGD_MEETING_STAGE ((uint64_t)256 << 10)
 

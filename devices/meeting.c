@@ -10,13 +10,14 @@
  * Broken: the first who finds a reason writes it down, makes it known, and rings the bell. A verdict on what ranks do
  * is reached by each of them from the same words, so that it does not matter who is first.
  */
-#include "devices/host/meeting.h"
+#include "devices/meeting.h"
 #include "base/mem.h"
-#include "devices/host/team.h"
+#include "base/relax.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <stdalign.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -94,7 +95,7 @@ static bool is_broken(const struct ngd_meeting *m)
     int state = atomic_load_explicit(&m->state, memory_order_acquire);
 
     for (uint32_t spin = 0; state == BREAKING; state = atomic_load_explicit(&m->state, memory_order_acquire))
-        ngd_team_relax(spin++);
+        ngd_relax(spin++);
     return state == BROKEN;
 }
 
@@ -265,7 +266,7 @@ ngd_status_t ngd_meeting_begin(struct ngd_meeting *m, uint32_t rank, struct ngd_
     int owner = AWAY;
 
     for (uint32_t spin = 0; !atomic_compare_exchange_weak(&me->owner, &owner, LAUNCHED) && owner != LAUNCHED; spin++) {
-        ngd_team_relax(spin);
+        ngd_relax(spin);
         owner = AWAY;
     }
     if (owner == LAUNCHED) {
@@ -362,7 +363,7 @@ static bool wait_for_all(struct ngd_meeting *m, uint32_t rank, uint32_t want, co
         if (is_broken(m))
             return false;
         if (spin < SPINS) {
-            ngd_team_relax(spin);
+            ngd_relax(spin);
             continue;
         }
         if (atomic_load_explicit(own_error, memory_order_relaxed)) {
