@@ -216,7 +216,7 @@ static ngd_status_t admit(struct rpc_call *call, struct ngd_diag *diag)
         ngd_metric_row_add(ngd_metric_row(NGD_M_REQUESTS_REJECTED, "inflight"), 1);
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
                             "%" PRIu64 " calls are being served, which is max-inflight%s; try again later", max,
-                            call->pub.identity->admin ? "" : " less what is kept for administrators");
+                            call->pub.identity->admin ? "" : " minus those reserved for administrators");
     }
     call->admitted = true;
     return NGD_OK;

@@ -33,7 +33,7 @@ def sessions():
         assert (int(n), reason) == (12, "QUOTA") and "12 of 12 open sessions (max-sessions-per-identity)" in text, (n, reason, text)
         second = Tenant(daemon, HOLD_SESSIONS, uid=NOBODY - 1)
         n, reason, text = second.line().split(" ", 2)
-        assert (int(n), reason) == (2, "RESOURCE_EXHAUSTED") and "kept for administrators" in text, (n, reason, text)
+        assert (int(n), reason) == (2, "RESOURCE_EXHAUSTED") and "reserved for administrators" in text, (n, reason, text)
         with Client(daemon) as a, Client(daemon):
             refused("RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", Client, daemon)
             shares = a.call("Admin/ListShares", pb.ListSharesRequest()).shares
