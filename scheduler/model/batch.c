@@ -107,23 +107,32 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
     return seq;
 }
 
-static struct ngd_seq *payers_first_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
+/*
+ * The sequence that a turn begins with: one of the share that pays for it, or else the first in the list. Of prompts,
+ * which run one at a time, every second one is the first in the list, or those of a share that seldom pays would wait
+ * for ever.
+ */
+static struct ngd_seq *first_of_turn_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
 {
+    if (ngd_list_empty(&model->ready[kind]))
+        return NULL;
     ngd_list_for_each (l, &model->ready[kind]) {
         struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
 
+        if (kind == NGD_PREFILL && model->oldest_prompt_next)
+            return seq;
         if (seq->share == model->item_share)
             return seq;
     }
-    return NULL;
+    return ngd_container_of(model->ready[kind].next, struct ngd_seq, link);
 }
 
-struct ngd_seq *ngd_model_take_payers(struct ngd_model *model, int kind)
+struct ngd_seq *ngd_model_take_first(struct ngd_model *model, int kind)
 {
     struct ngd_seq *seq;
 
     ngd_mutex_lock(&model->lock);
-    seq = payers_first_locked(model, kind);
+    seq = first_of_turn_locked(model, kind);
     if (seq) {
         ngd_seq_unready_locked(model, seq);
         seq->state = NGD_SEQ_RUNNING;
@@ -432,13 +441,6 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
     return ngd_model_way(model, NGD_DECODE, rows) == ngd_model_way(model, NGD_DECODE, steps) ? rows : steps;
 }
 
-static struct ngd_seq *first_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
-{
-    struct ngd_seq *seq = payers_first_locked(model, NGD_PREFILL);
-
-    return seq ? seq : ngd_container_of(model->ready[NGD_PREFILL].next, struct ngd_seq, link);
-}
-
 /*
  * Of the first prompt that has its blocks or gets them now; those before it that do not wait aside. 0: none has. How
  * many rows there are depends on what is found in blocks that others computed, so they are counted after that.
@@ -446,7 +448,7 @@ static struct ngd_seq *first_prompt_locked(struct ngd_model *model) NGD_REQUIRES
 static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     while (model->n_ready[NGD_PREFILL] > 0) {
-        struct ngd_seq *seq = first_prompt_locked(model);
+        struct ngd_seq *seq = first_of_turn_locked(model, NGD_PREFILL);
 
         if (ngd_seq_get_blocks_locked(model, seq))
             return ngd_seq_chunk(seq).planned;

@@ -19,8 +19,7 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
     uint32_t n = 0;
 
     while (n < max) {
-        struct ngd_seq *payers = n ? NULL : ngd_model_take_payers(model, NGD_DECODE),
-                       *seq = payers ? payers : ngd_model_take(model, NGD_DECODE);
+        struct ngd_seq *seq = n ? ngd_model_take(model, NGD_DECODE) : ngd_model_take_first(model, NGD_DECODE);
 
         if (!seq)
             break;

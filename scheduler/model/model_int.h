@@ -161,6 +161,7 @@ struct ngd_model {
     struct ngd_logprobs *logprobs; /* max_batch: for the rows of one sequence's step */
     struct ngd_prompt prompt;
     struct ngd_pace pace;
+    bool oldest_prompt_next; /* the next chunk is of the first prompt in the list, whoever pays for the turn */
     int last_kind;
     _Atomic int64_t row_time; /* device time of a prompt's row, a moving average */
 
@@ -271,8 +272,8 @@ void ngd_prompt_fini(struct ngd_prompt *prompt);
 
 /* Takes the first ready sequence and sets it RUNNING; NULL: none. */
 struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind);
-/* Takes the first one of the share in whose name the item was taken. */
-struct ngd_seq *ngd_model_take_payers(struct ngd_model *model, int kind);
+/* Takes the one that a turn begins with: of the share that pays for it, if there is one. */
+struct ngd_seq *ngd_model_take_first(struct ngd_model *model, int kind);
 /* Makes a RUNNING sequence ready again, or ends its operation if it has been cancelled or closed. */
 void ngd_seq_requeue(struct ngd_seq *seq);
 /* Counts device time, ns, as used by the sequence's share: of its own replay, or its part of a batch. */

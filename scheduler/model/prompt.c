@@ -200,8 +200,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
                        bool steps_wait)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
-    struct ngd_seq *payers = ngd_model_take_payers(model, NGD_PREFILL),
-                   *seq = payers ? payers : ngd_model_take(model, NGD_PREFILL);
+    struct ngd_seq *seq = ngd_model_take_first(model, NGD_PREFILL);
     struct ngd_prompt *p = &model->prompt;
     const struct ngd_chunk chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
 
@@ -212,6 +211,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
         ngd_gcache_put(entry);
         return;
     }
+    model->oldest_prompt_next = !model->oldest_prompt_next;
     set_seq(model, seq);
     p->entry = entry;
     p->chunk = chunk;
