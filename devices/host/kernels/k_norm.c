@@ -173,7 +173,7 @@ static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run
     struct ngd_layer_norm layer = l->layer;
     char *y = call->ptrs[l->n_in];
     float *mean = l->moments ? (void *)call->ptrs[l->n_in + 1] : NULL;
-    float *rstd = l->moments ? (void *)call->ptrs[l->n_in + 2] : NULL;
+    float *rstd = l->moments ? (void *)call->ptrs[l->n_in + 2] : NULL, moments[2];
     int64_t begin, end, row;
     struct ngd_nd_it it;
 
@@ -185,9 +185,11 @@ static void run_layer(const struct ngd_host_call *call, struct ngd_host_run *run
     row = begin;
     for (ngd_nd_start(&it, &l->rows, call->ptrs, begin, end); it.run; ngd_nd_next(&it))
         for (int64_t i = 0; i < it.run; i++, row++, y += l->row_bytes) {
-            layer.mean = mean ? mean + row : NULL;
-            layer.rstd = rstd ? rstd + row : NULL;
-            l->fn(&layer, it.p[0] + i * step, y);
+            l->fn(&layer, it.p[0] + i * step, y, moments);
+            if (!mean)
+                continue;
+            mean[row] = moments[0];
+            rstd[row] = moments[1];
         }
 }
 

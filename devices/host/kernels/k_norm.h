@@ -14,12 +14,12 @@ typedef void (*ngd_rms_fn)(const void *x, const void *x2, const void *gamma, voi
 
 struct ngd_layer_norm {
     const void *weight, *bias; /* NULL when absent */
-    float *mean, *rstd;        /* of the row; NULL: not wanted */
     ngd_dtype_t weight_type, bias_type;
     int64_t n;
     float eps;
 };
-typedef void (*ngd_layer_norm_fn)(const struct ngd_layer_norm *l, const void *x, void *y);
+/* moments: mean and 1/sqrt(variance + eps) of the row. */
+typedef void (*ngd_layer_norm_fn)(const struct ngd_layer_norm *l, const void *x, void *y, float moments[2]);
 
 struct ngd_norm_table {
     ngd_rms_fn rms[3][3];   /* [x][gamma]; gamma is of x's type, or narrower than f32 */

@@ -108,32 +108,28 @@ RMS(f16, f16)
 RMS(bf16, bf16)
 
 /* Mean first, then the variance of the differences: one pass with sums of squares would cancel. */
-#define LAYER(X)                                                                       \
-    static void layer_##X(const struct ngd_layer_norm *l, const void *xp, void *yp)    \
-    {                                                                                  \
-        const ngd_el_##X *x = xp;                                                      \
-        ngd_el_##X *y = yp;                                                            \
-        const int64_t n = l->n;                                                        \
-        float sum, var;                                                                \
-        simd_f mean, r;                                                                \
-        ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                        \
-        sum /= (float)n;                                                               \
-        mean = simd_set1(sum);                                                         \
-        ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                \
-        var = 1.0f / sqrtf(var / (float)n + l->eps);                                   \
-        r = simd_set1(var);                                                            \
-        if (l->mean) {                                                                 \
-            *l->mean = n ? sum : 0;                                                    \
-            *l->rstd = var;                                                            \
-        }                                                                              \
-        for (int64_t i = 0; i < n; i += SIMD_W) {                                      \
-            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r); \
-            if (l->weight)                                                             \
-                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));   \
-            if (l->bias)                                                               \
-                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));       \
-            simd_store_up_to_##X(y + i, v, n - i);                                     \
-        }                                                                              \
+#define LAYER(X)                                                                                      \
+    static void layer_##X(const struct ngd_layer_norm *l, const void *xp, void *yp, float moments[2]) \
+    {                                                                                                 \
+        const ngd_el_##X *x = xp;                                                                     \
+        ngd_el_##X *y = yp;                                                                           \
+        const int64_t n = l->n;                                                                       \
+        float sum, var;                                                                               \
+        simd_f mean, r;                                                                               \
+        ROW_SUM(sum, 0, n, LOAD_X_##X, PLUS_V);                                                       \
+        moments[0] = n ? sum / (float)n : 0;                                                          \
+        mean = simd_set1(moments[0]);                                                                 \
+        ROW_SUM(var, 0, n, LOAD_DIFF_##X, PLUS_SQUARE);                                               \
+        moments[1] = 1.0f / sqrtf(var / (float)n + l->eps);                                           \
+        r = simd_set1(moments[1]);                                                                    \
+        for (int64_t i = 0; i < n; i += SIMD_W) {                                                     \
+            simd_f v = simd_mul(simd_sub(simd_load_up_to_##X(x + i, n - i), mean), r);                \
+            if (l->weight)                                                                            \
+                v = simd_mul(v, simd_load_any(l->weight, l->weight_type, i, n - i));                  \
+            if (l->bias)                                                                              \
+                v = simd_add(v, simd_load_any(l->bias, l->bias_type, i, n - i));                      \
+            simd_store_up_to_##X(y + i, v, n - i);                                                    \
+        }                                                                                             \
     }
 /* A tail's missing lanes must count as no difference, not as one from 0. */
 #define LOAD_DIFF(v, left)      ((left) >= SIMD_W ? simd_sub(v, mean) : simd_keep(simd_sub(v, mean), left))
