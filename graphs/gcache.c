@@ -529,7 +529,7 @@ void ngd_gcache_destroy(struct ngd_gcache *cache) NGD_NO_THREAD_SAFETY
     ngd_free(cache);
 }
 
-struct ngd_gcache_entry *ngd_gcache_find(struct ngd_gcache *cache, const struct ngd_key *key)
+struct ngd_gcache_entry *ngd_gcache_peek(struct ngd_gcache *cache, const struct ngd_key *key)
 {
     struct ngd_gcache_entry *e = NULL;
     struct record *rec;

@@ -52,8 +52,8 @@ void ngd_gcache_destroy(struct ngd_gcache *cache); /* NULL is fine; nothing may 
 
 /* The fast path: the pinned entry, or NULL. Allocates nothing, waits for no compile, below 200 ns. */
 struct ngd_gcache_entry *ngd_gcache_lookup(struct ngd_gcache *cache, const struct ngd_key *key);
-/* The same, and does not count as a use. */
-struct ngd_gcache_entry *ngd_gcache_find(struct ngd_gcache *cache, const struct ngd_key *key);
+/* As lookup, but does not count as a use. */
+struct ngd_gcache_entry *ngd_gcache_peek(struct ngd_gcache *cache, const struct ngd_key *key);
 ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
                             struct ngd_diag *diag);
 void *ngd_gcache_artefact(const struct ngd_gcache_entry *entry);

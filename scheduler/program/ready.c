@@ -55,7 +55,7 @@ static void ready_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     struct ngd_instance *inst;
 
     if (list_bindings(ready->prog, ready->binding, &binding, 1))
-        entry = ngd_gcache_find(ready->prog->cache, &ready->key);
+        entry = ngd_gcache_peek(ready->prog->cache, &ready->key);
     if (entry)
         (void)ngd_binding_instance(binding, slot, ngd_entry_executable(entry), &inst, NULL);
     ngd_gcache_put(entry);

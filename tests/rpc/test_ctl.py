@@ -35,7 +35,9 @@ def usage():
                             (["--timeout", "banana", "status"], "500ms"), (["status", "extra"], "no arguments"), (["load"], "directory"),
                             (["load", "a", "b"], "one directory"), (["unload"], "name"), (["generate"], "--prompt"),
                             (["generate", "m", "--ids", "1", "--tokens", "x"], "--tokens"), (["graphs", "frob"], "digest"),
-                            (["tokenize"], "tokenizer.json"), (["help", "frob"], "frob"), (["status", "--timeout"], "needs a value")):
+                            (["tokenize"], "tokenizer.json"), (["help", "frob"], "frob"), (["status", "--timeout"], "needs a value"),
+                            (["load", "a", "--kv-policy", "swap"], "refuse, preempt"), (["trace", "stop", "--form", "svg"], "chrome, arrivals"),
+                            (["trace", "stop", "--form", "unspecified"], "chrome, arrivals")):
         out = ctl(*arguments)  # no daemon is needed to find these
         assert out.returncode == 2 and not out.stdout and says in out.stderr, (arguments, out)
         assert len(out.stderr.splitlines()) == 2 and out.stderr.startswith("npugraphctl: "), out.stderr

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/merge_util.h tests/unit/model_util.h tests/unit/sched_util.h tests/unit/stored_util.h \
-	tests/unit/toy_model.h
+	tests/unit/plain_seq.h tests/unit/toy_model.h
 NGD_SCHEDULER_TESTS = \
 	tests/unit/test_cap \
 	tests/unit/test_contract \

@@ -152,10 +152,10 @@ START_TEST(get_compiles_once_and_lookup_finds_it)
         ck_assert_int_eq(get_and_put(&o, 1, NULL), NGD_OK);
     ck_assert(has(&o, 1));
     ck_assert(!has(&o, 2));
-    e = ngd_gcache_find(o.cache, &known); /* which is no hit */
+    e = ngd_gcache_peek(o.cache, &known); /* which is no hit */
     ck_assert_ptr_nonnull(e);
     ngd_gcache_put(e);
-    ck_assert_ptr_null(ngd_gcache_find(o.cache, &unknown));
+    ck_assert_ptr_null(ngd_gcache_peek(o.cache, &unknown));
     s = stats_of(&o);
     ck_assert_uint_eq(s.compiles, 1);
     ck_assert_uint_eq(s.misses, 1);
