@@ -116,6 +116,7 @@ ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_ask
         place = NGD_ANSWER_REUSED;
     } else if (!e->given) {
         ngd_list_push_back(&e->waiting, &asker->link);
+        asker->waits = true;
         place = NGD_ANSWER_WAITS;
     } else if (e->data) {
         *data_p = ngd_memdup(e->data, e->n + 1); /* one more, so that an empty answer has memory too */
@@ -127,14 +128,37 @@ ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_ask
     return place;
 }
 
+bool ngd_answers_leave(struct ngd_answers *answers, struct ngd_asker *asker)
+{
+    bool waited;
+
+    ngd_mutex_lock(&answers->pool->lock);
+    waited = asker->waits;
+    if (waited)
+        ngd_list_remove(&asker->link);
+    asker->waits = false;
+    ngd_mutex_unlock(&answers->pool->lock);
+    return waited;
+}
+
 /* ---- the end of a leader ---- */
+
+/* The first that waits; NULL: none does. Under the pool's lock. */
+static struct ngd_asker *take_first(struct entry *e)
+{
+    struct ngd_asker *asker = ngd_asker_pop(&e->waiting);
+
+    if (asker)
+        asker->waits = false;
+    return asker;
+}
 
 static void take_waiting(struct entry *e, struct ngd_list *waiting)
 {
-    struct ngd_list *link;
+    struct ngd_asker *asker;
 
-    while ((link = ngd_list_pop_front(&e->waiting)))
-        ngd_list_push_back(waiting, link);
+    while ((asker = take_first(e)))
+        ngd_list_push_back(waiting, &asker->link);
 }
 
 /* Of whichever session of the identity. */
@@ -216,7 +240,7 @@ struct ngd_asker *ngd_answers_failed(struct ngd_answers *answers, const struct n
     ngd_mutex_lock(&answers->pool->lock);
     e = find(answers, leader);
     if (pass_on)
-        next = ngd_asker_pop(&e->waiting);
+        next = take_first(e);
     if (!next) {
         take_waiting(e, waiting);
         free_entry(e);

@@ -17,7 +17,7 @@
  * Threads: any. Memory: one table per session. Bounds: the last 64 answers of a session, of at most 1 MiB each and 4
  * MiB together; of larger ones is only kept that they were given. All sessions of an identity together keep
  * max-answer-bytes-per-identity: for more, the oldest of them are forgotten. Those that wait are bounded by
- * max-inflight.
+ * max-calls-per-identity and max-inflight.
  */
 #include "base/list.h"
 #include "base/status.h"
@@ -35,6 +35,7 @@ struct ngd_asker {
     const void *method;     /* which one, by its address */
     const char *request_id; /* at most NGD_REQUEST_ID_MAX bytes */
     struct ngd_list link;   /* of those that wait */
+    bool waits;             /* in the table; the table's lock */
 };
 
 typedef enum ngd_answer_place {
@@ -55,6 +56,8 @@ void ngd_answers_destroy(struct ngd_answers *answers); /* nobody asks any more; 
  */
 ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_asker *asker, uint64_t fingerprint,
                                      uint8_t **data_p, size_t *n_p);
+/* One that waits needs no answer any more. False: it does not wait, or who ended the leader has it already. */
+bool ngd_answers_leave(struct ngd_answers *answers, struct ngd_asker *asker);
 /* The leader succeeded with these bytes. Moves those that waited to `waiting`: the caller answers them. */
 void ngd_answers_succeeded(struct ngd_answers *answers, const struct ngd_asker *leader, const uint8_t *data, size_t n,
                            struct ngd_list *waiting);

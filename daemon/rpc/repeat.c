@@ -18,6 +18,10 @@ struct repeat {
     const void *msg; /* what the handler gets, or would get */
     bool leads;      /* its end is told to the table; of the call's owner */
     struct ngd_job job;
+    /* A leader that has ended: those that get the same end, and what it is. */
+    struct ngd_list waiting;
+    ngd_status_t status;
+    struct ngd_diag *diag; /* NULL: none, or no memory for it */
 };
 
 static struct repeat *of_asker(struct ngd_asker *asker)
@@ -32,7 +36,7 @@ static struct repeat *of_call(const struct ngd_call *call)
 
 /* ---- a repetition ---- */
 
-static void repeat_answer(struct ngd_call *call, const uint8_t *data, size_t n)
+static void give_kept(struct ngd_call *call, const uint8_t *data, size_t n)
 {
     struct ngd_diag diag = {0};
 
@@ -65,37 +69,79 @@ static void refuse_reuse(struct ngd_call *call)
     ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
 }
 
+/* On the receiving thread. One that is being answered, or has just become the leader, is looked at there. */
+static void cancelled(struct ngd_call *call)
+{
+    if (ngd_answers_leave(ngd_session_answers(call->session), &of_call(call)->asker))
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+}
+
 /* ---- the end of a leader ---- */
+
+static void give_same_end(struct ngd_call *call, const struct repeat *leader)
+{
+    if (atomic_load(&call->cancelled))
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+    else if (leader->status == NGD_OK)
+        ngd_call_reply_as(call, leader->call);
+    else
+        ngd_call_fail(call, leader->status, leader->diag);
+}
+
+/* One of those that waited. The next one is another job, so that other identities have their turns between them. */
+static void end_next(struct ngd_job *job)
+{
+    struct repeat *r = ngd_container_of(job, struct repeat, job);
+
+    give_same_end(of_asker(ngd_asker_pop(&r->waiting))->call, r);
+    if (ngd_list_empty(&r->waiting)) {
+        ngd_free(r->diag);
+        ngd_call_unref(r->call);
+    } else {
+        ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
+    }
+}
+
+/* Whoever ends a leader may be a device's worker, in the middle of its work: others are answered on a job thread. */
+static void end_waiting(struct repeat *r)
+{
+    if (ngd_list_empty(&r->waiting))
+        return;
+    ngd_call_ref(r->call);
+    r->job.fn = end_next;
+    ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
+}
 
 static void succeeded(struct ngd_call *call, const uint8_t *data, size_t n)
 {
     struct repeat *r = of_call(call);
-    struct ngd_list waiting;
-    struct ngd_asker *other;
 
     if (!r->leads)
         return;
     r->leads = false;
-    ngd_list_init(&waiting);
-    ngd_answers_succeeded(ngd_session_answers(call->session), &r->asker, data, n, &waiting);
-    while ((other = ngd_asker_pop(&waiting)))
-        repeat_answer(of_asker(other)->call, data, n);
+    r->status = NGD_OK;
+    ngd_answers_succeeded(ngd_session_answers(call->session), &r->asker, data, n, &r->waiting);
+    end_waiting(r);
 }
 
 static void serve(struct ngd_job *job)
 {
     const struct repeat *r = ngd_container_of(job, struct repeat, job);
+    struct ngd_call *call = r->call;
 
-    if (atomic_load(&r->call->cancelled))
-        ngd_call_fail(r->call, NGD_ERR_CANCELLED, NULL);
-    else
-        r->call->method->ops->request(r->call, r->msg);
+    if (atomic_load(&call->cancelled)) {
+        ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
+        return;
+    }
+    ngd_call_ref(call);
+    call->method->ops->request(call, r->msg);
+    ngd_call_served(call); /* a cancellation that came meanwhile is the handler's now */
+    ngd_call_unref(call);
 }
 
 static void promote(struct repeat *r)
 {
     r->leads = true;
-    atomic_store(&r->wrap.unserved, false);
     r->job.fn = serve;
     ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
 }
@@ -103,19 +149,18 @@ static void promote(struct repeat *r)
 static void failed(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct repeat *r = of_call(call), *next;
-    struct ngd_list waiting;
-    struct ngd_asker *other;
 
     if (!r->leads)
         return;
     r->leads = false;
-    ngd_list_init(&waiting);
+    r->status = status ? status : NGD_ERR_INTERNAL; /* as ngd_call_fail has it */
     next = of_asker(
-        ngd_answers_failed(ngd_session_answers(call->session), &r->asker, atomic_load(&call->cancelled), &waiting));
+        ngd_answers_failed(ngd_session_answers(call->session), &r->asker, atomic_load(&call->cancelled), &r->waiting));
     if (next)
         promote(next);
-    while ((other = ngd_asker_pop(&waiting)))
-        ngd_call_fail(of_asker(other)->call, status, diag);
+    if (diag && !ngd_list_empty(&r->waiting))
+        r->diag = ngd_memdup(diag, sizeof(*diag));
+    end_waiting(r);
 }
 
 /* ---- the beginning ---- */
@@ -141,11 +186,13 @@ static struct repeat *wrap(struct ngd_call *call, const struct ngd_raw_message *
         return NULL;
     r->wrap.succeeded = succeeded;
     r->wrap.failed = failed;
+    r->wrap.cancelled = cancelled;
     /* Before the table knows it: from then on others may answer it. */
-    atomic_init(&r->wrap.unserved, true);
+    atomic_init(&r->wrap.served, NGD_CALL_UNSERVED);
     r->asker.method = call->method;
     r->asker.request_id = call->request_id;
     ngd_list_init(&r->asker.link);
+    ngd_list_init(&r->waiting);
     r->call = call;
     r->msg = keep_message(call, raw, msg);
     if (!r->msg)
@@ -157,7 +204,7 @@ static struct repeat *wrap(struct ngd_call *call, const struct ngd_raw_message *
 static void lead(struct repeat *r)
 {
     r->leads = true;
-    atomic_store(&r->wrap.unserved, false);
+    atomic_store(&r->wrap.served, NGD_CALL_SERVED);
 }
 
 bool ngd_repeat_begin(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg)
@@ -176,7 +223,7 @@ bool ngd_repeat_begin(struct ngd_call *call, const struct ngd_raw_message *raw, 
     if (place == NGD_ANSWER_LEADS)
         lead(r);
     else if (place == NGD_ANSWER_GIVEN)
-        repeat_answer(call, data, n);
+        give_kept(call, data, n);
     else if (place == NGD_ANSWER_REUSED)
         refuse_reuse(call);
     else if (place == NGD_ANSWER_NO_MEMORY)

@@ -132,11 +132,21 @@ void rpc_call_drop_reserved(struct rpc_call *call)
     call->has_reserved = false;
 }
 
+static void drop_answer(struct rpc_call *call)
+{
+    if (call->has_answer) {
+        NGD_TSAN_GIVE(GRPC_SLICE_START_PTR(call->answer));
+        grpc_slice_unref(call->answer);
+    }
+    call->has_answer = false;
+}
+
 /* What one use of the object left behind; the object itself goes back to the pool. No other thread has it now. */
 static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
 {
     rpc_call_drop_message(call);
     rpc_call_drop_reserved(call);
+    drop_answer(call);
     while (call->out_head) {
         struct rpc_out *out = call->out_head;
 
@@ -373,13 +383,6 @@ void rpc_call_handler_done(struct rpc_call *call)
         rpc_call_unref(call);
 }
 
-/* Who wraps the call hears of its end first. */
-void rpc_call_succeeded(struct rpc_call *call, const uint8_t *data, size_t n)
-{
-    if (call->pub.wrap)
-        call->pub.wrap->succeeded(&call->pub, data, n);
-}
-
 void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct rpc_call *call = rpc_call_of(pub);
@@ -388,6 +391,32 @@ void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_d
         pub->wrap->failed(pub, status, diag);
     rpc_call_fail(call, status, diag);
     rpc_call_handler_done(call);
+}
+
+/* True: the handler does not have the call. Who wraps it is told, and the handler when it has it after all. */
+static bool tell_wrap(struct rpc_call *call)
+{
+    struct ngd_call_wrap *wrap = call->pub.wrap;
+    int unserved = NGD_CALL_UNSERVED;
+
+    if (!wrap || !atomic_compare_exchange_strong(&wrap->served, &unserved, NGD_CALL_UNTOLD))
+        return false;
+    wrap->cancelled(&call->pub);
+    return true;
+}
+
+void ngd_call_served(struct ngd_call *pub)
+{
+    struct rpc_call *call = rpc_call_of(pub);
+    bool owed;
+
+    if (atomic_exchange(&pub->wrap->served, NGD_CALL_SERVED) != NGD_CALL_UNTOLD)
+        return;
+    ngd_mutex_lock(&call->lock);
+    owed = rpc_state_is_busy(&call->state);
+    ngd_mutex_unlock(&call->lock);
+    if (owed && pub->method->ops->cancelled)
+        pub->method->ops->cancelled(pub);
 }
 
 /* Nobody waits for the answer any more: a handler that still owes it should hurry. */
@@ -402,7 +431,7 @@ static void tell_handler(struct rpc_call *call)
     if (!tell)
         return;
     atomic_store(&call->pub.cancelled, true);
-    if (method->ops->cancelled && !(call->pub.wrap && atomic_load(&call->pub.wrap->unserved)))
+    if (!tell_wrap(call) && method->ops->cancelled)
         method->ops->cancelled(&call->pub);
 }
 

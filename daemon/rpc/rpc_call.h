@@ -15,8 +15,10 @@
  *
  * Threads: request() and half_closed() run on the call's receiving thread; cancelled() too, at most once, when the
  * client gave up or vanished before the call was finished: whatever waits should be stopped, the handler still owes its
- * answer. Replies may come from any thread, from one at a time (the call's owner); sends and ends of streams are locked
- * inside. After finishing, the call must not be touched by whoever holds no reference.
+ * answer. A repetition that is served in its leader's place (repeat.h) has its request() on a job thread, and
+ * cancelled() after request() has returned, there or on the receiving thread. Replies may come from any thread, from
+ * one at a time (the call's owner); sends and ends of streams are locked inside. After finishing, the call must not be
+ * touched by whoever holds no reference.
  *
  * Memory: a request (and what it points to) lives until it is answered. `arena` is emptied with each answer, `life`
  * with the call; both keep their blocks for the next call, so small requests do not touch the heap.
@@ -43,8 +45,17 @@ struct ngd_call_wrap {
     /* Required, by the call's owner, before the client gets the answer: an encoded message, or why there is none. */
     void (*succeeded)(struct ngd_call *call, const uint8_t *data, size_t n);
     void (*failed)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
-    _Atomic bool unserved; /* the handler does not have the call: it hears of no cancellation */
+    /* Required, in the place of the handler's, on the receiving thread, while the call is not SERVED. */
+    void (*cancelled)(struct ngd_call *call);
+    _Atomic int served; /* ngd_call_served_t */
 };
+
+/* Does the handler have a wrapped call? */
+typedef enum ngd_call_served {
+    NGD_CALL_UNSERVED, /* no, or it is just getting it on a job thread */
+    NGD_CALL_UNTOLD,   /* likewise, and the call was cancelled meanwhile */
+    NGD_CALL_SERVED,   /* yes: it hears of a cancellation */
+} ngd_call_served_t;
 
 struct ngd_call {
     struct ngd_daemon *daemon;
@@ -77,7 +88,7 @@ struct ngd_raw_message {
 
 struct ngd_rpc_ops {
     /* UNARY, SERVER_STREAM: makes or changes something, so that a repetition under the same request id must not do it
-     * again (repeat.h). request() may run on a job thread then. */
+     * again (repeat.h). */
     bool once;
     /* Required. msg: the unpacked message, or a struct ngd_raw_message when the method has no descriptor. */
     void (*request)(struct ngd_call *call, const void *msg);
@@ -127,5 +138,16 @@ uint32_t ngd_call_unsent(struct ngd_call *call);
 /* Bytes that were answered by an earlier call (idempotence): a whole encoded message. */
 void ngd_call_reply_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
 NGD_MUST_USE ngd_status_t ngd_call_send_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
+/*
+ * UNARY, SERVER_STREAM: ends the call with the message that `first` succeeded with, which was wrapped. The caller holds
+ * a reference on first. The bytes are shared and not copied: first's identity is charged for them until the last call
+ * has sent them.
+ */
+void ngd_call_reply_as(struct ngd_call *call, struct ngd_call *first);
+
+/* ---- for who wraps a call ---- */
+
+/* request() of a call that was UNSERVED has returned. The caller holds a reference. */
+void ngd_call_served(struct ngd_call *call);
 
 #endif

@@ -63,6 +63,8 @@ struct rpc_call {
     struct ngd_charge charge; /* of a large message */
     grpc_slice reserved;
     bool has_reserved;
+    grpc_slice answer; /* that a wrapped call succeeded with, for those that get the same one */
+    bool has_answer;
 
     struct ngd_mutex lock;
     struct rpc_state state NGD_GUARDED_BY(lock);
@@ -104,8 +106,6 @@ void rpc_call_drop_reserved(struct rpc_call *call);
 /* The message is the handler's now, with a reference; and it has answered. */
 void rpc_call_give_to_handler(struct rpc_call *call);
 void rpc_call_handler_done(struct rpc_call *call);
-/* Tells who wraps the call. */
-void rpc_call_succeeded(struct rpc_call *call, const uint8_t *data, size_t n);
 void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock);
 /* Whoever claims the end sends the status, without the lock; later callers are told no. */
 bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock);

@@ -101,12 +101,11 @@ uint8_t *ngd_call_reserve(struct ngd_call *pub, size_t max, ngd_status_t *status
     return GRPC_SLICE_START_PTR(call->reserved);
 }
 
-/* The first n bytes of what was reserved, as a message. */
-static grpc_byte_buffer *take_reserved(struct rpc_call *call, size_t n)
+/* What was reserved, as a message. */
+static grpc_byte_buffer *take_reserved(struct rpc_call *call)
 {
     grpc_byte_buffer *buffer;
 
-    GRPC_SLICE_SET_LENGTH(call->reserved, n);
     NGD_TSAN_GIVE(GRPC_SLICE_START_PTR(call->reserved));
     buffer = grpc_raw_byte_buffer_create(&call->reserved, 1);
     rpc_call_drop_reserved(call);
@@ -144,6 +143,16 @@ static void answer(struct rpc_call *call, grpc_byte_buffer *buffer)
         rpc_call_unref(call);
 }
 
+/* Who wraps the call hears of its answer first, and may give it to others for as long as they hold the call. */
+static void succeeded(struct rpc_call *call, grpc_slice slice)
+{
+    if (!call->pub.wrap)
+        return;
+    call->answer = grpc_slice_ref(slice);
+    call->has_answer = true;
+    call->pub.wrap->succeeded(&call->pub, GRPC_SLICE_START_PTR(call->answer), GRPC_SLICE_LENGTH(call->answer));
+}
+
 /* The message that a call succeeds with, told to those that repeat it; false: the call has failed. */
 static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc_slice *slice_p)
 {
@@ -154,7 +163,7 @@ static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc
         ngd_call_fail(&call->pub, status, &diag);
         return false;
     }
-    rpc_call_succeeded(call, GRPC_SLICE_START_PTR(*slice_p), GRPC_SLICE_LENGTH(*slice_p));
+    succeeded(call, *slice_p);
     return true;
 }
 
@@ -174,8 +183,9 @@ void ngd_call_reply_reserved(struct ngd_call *pub, size_t n)
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
 
-    rpc_call_succeeded(call, GRPC_SLICE_START_PTR(call->reserved), n);
-    buffer = take_reserved(call, n);
+    GRPC_SLICE_SET_LENGTH(call->reserved, n);
+    succeeded(call, call->reserved);
+    buffer = take_reserved(call);
     if (pub->method->kind == NGD_RPC_LOCKSTEP) {
         answer(call, buffer);
         return;
@@ -291,7 +301,8 @@ ngd_status_t ngd_call_send_reserved(struct ngd_call *pub, size_t n)
 {
     struct rpc_call *call = rpc_call_of(pub);
 
-    return send_buffer(call, take_reserved(call, n));
+    GRPC_SLICE_SET_LENGTH(call->reserved, n);
+    return send_buffer(call, take_reserved(call));
 }
 
 ngd_status_t ngd_call_send_encoded(struct ngd_call *pub, const uint8_t *data, size_t n)
@@ -398,6 +409,20 @@ void ngd_call_finish_with(struct ngd_call *pub, const ProtobufCMessage *msg)
     /* When the client is gone nobody misses it; when it is lost the end says so. */
     send_buffer(call, buffer_of(slice));
     ngd_call_finish(pub);
+}
+
+void ngd_call_reply_as(struct ngd_call *pub, struct ngd_call *first)
+{
+    struct rpc_call *call = rpc_call_of(pub);
+    grpc_byte_buffer *buffer = buffer_of(grpc_slice_ref(rpc_call_of(first)->answer));
+
+    if (pub->method->kind == NGD_RPC_UNARY) {
+        rpc_call_end(call, NGD_OK, "", buffer);
+        rpc_call_handler_done(call);
+    } else { /* as in ngd_call_finish_with */
+        send_buffer(call, buffer);
+        ngd_call_finish(pub);
+    }
 }
 
 void ngd_call_end(struct ngd_call *pub, ngd_status_t status, const char *text)

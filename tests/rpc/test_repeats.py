@@ -144,6 +144,61 @@ def failures(daemon):
         assert len({g.text for g in got}) == 1
 
 
+def first_of(c, k, n=8):
+    """A replay of a graph whose capture waits for others, and those: it is under way, and not on the device,, for as long as n captures take."""
+    if not hasattr(c, "slow"):
+        lines = ["  input %v0 : f32[64]"] + [f"  %v{i + 1} = aten.add.Tensor(%v{i}, %v{max(0, i - 3)})" for i in range(20000)]
+        c.slow = c.register('npugraph 1\ngraph "slow" {\n' + "\n".join(lines) + '\n  return "o" = %v20000\n}\n').graph
+    graph = c.register(f'npugraph 1\ngraph "large" {{ input %x : f32[1] %y = aten.expand(%x) {{size=[{MIB + k}]}} %z = aten.neg(%y) return %z }}').graph
+    capture = c.method("Graphs/Capture").future
+    captures = [capture(pb.CaptureRequest(graph=c.slow, dry_run=True), metadata=c.metadata()) for _ in range(n)]
+    replay = c.method("Graphs/Replay").future
+    request = pb.ReplayRequest(graph=graph, inputs=[struct.pack("<f", 1)])
+    return captures, lambda i: replay(request, metadata=c.metadata(f"first{k}-{i}"), timeout=PATIENCE)
+
+
+def errors(daemon, reason):
+    return daemon.stats()["requests"]["errors_by_reason"].get(reason, 0)
+
+
+def waiting(daemon, captures):
+    """Calls under way, but for those and the session's."""
+    return daemon.stats()["requests"]["in_flight"] - 1 - sum(not f.done() for f in captures)
+
+
+@test("of repetitions that wait, those that are cancelled are over at once; the others get the same bytes, which are not copied")
+def some_cancelled(daemon):
+    with Client(daemon) as c:
+        captures, replay = first_of(c, 1)
+        before = errors(daemon, "CANCELLED")
+        calls = [replay(0) for _ in range(12)]
+        until("all wait", lambda: waiting(daemon, captures) >= 12)
+        for call in calls[1::2]:
+            call.cancel()
+        until("they are over", lambda: errors(daemon, "CANCELLED") == before + 6)
+        assert not captures[-1].done() and not any(call.done() for call in calls[::2]), "the first call was not slow for long enough"
+        answers = [call.result().outputs[0] for call in calls[::2]]
+        assert answers == [struct.pack("<f", -1) * (MIB + 1)] * 6
+        assert all(call.cancelled() for call in calls[1::2])
+
+
+@test("a repetition that was served in the first one's place and is cancelled too, at any moment, is over")
+def all_cancelled(daemon):
+    with Client(daemon) as c:
+        captures, replay = first_of(c, 2, n=24)
+        before = errors(daemon, "CANCELLED")
+        for i in range(24):
+            first, second = replay(i), replay(i)
+            until("both wait", lambda: waiting(daemon, captures) >= 2)
+            first.cancel()
+            time.sleep(i * 1e-4)
+            second.cancel()
+            until("both are over", lambda: errors(daemon, "CANCELLED") == before + 2 * (i + 1))
+        assert not captures[-1].done(), "the first calls were not slow for long enough"
+        for f in captures:
+            f.cancel()
+
+
 @test("the first call is given up: the repetition that waits is served in its place")
 def given_up(daemon):
     """Whether the repetition comes in time depends on the machine; the daemon's count says whether it did."""

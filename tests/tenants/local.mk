@@ -12,6 +12,7 @@ NGD_TENANT_TESTS += tests/tenants/test_long_work.py
 NGD_TENANT_TESTS += tests/tenants/test_messages.py
 NGD_TENANT_TESTS += tests/tenants/test_names.py
 NGD_TENANT_TESTS += tests/tenants/test_quota.py
+NGD_TENANT_TESTS += tests/tenants/test_repeats.py
 NGD_TENANT_TESTS += tests/tenants/test_sessions.py
 NGD_TENANT_TESTS += tests/tenants/test_stopping.py
 NGD_TENANT_TESTS += tests/tenants/test_store.py

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 EXTRA_DIST += tests/unit/h2_util.h
 NGD_DAEMON_TESTS = \
+	tests/unit/test_answers \
 	tests/unit/test_front_bytes \
 	tests/unit/test_h2_floods \
 	tests/unit/test_h2_guard \
@@ -11,6 +12,7 @@ NGD_DAEMON_TESTS = \
 if NGD_UNIT_TESTS
 check_PROGRAMS += $(NGD_DAEMON_TESTS)
 TESTS += $(NGD_DAEMON_TESTS)
+tests_unit_test_answers_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_front_bytes_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_floods_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
 tests_unit_test_h2_guard_LDADD = $(NGD_DAEMON_LIBS) $(CHECK_LIBS)
