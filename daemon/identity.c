@@ -146,6 +146,18 @@ struct ngd_identity *ngd_identity_ref(struct ngd_identity *identity)
     return identity;
 }
 
+/*
+ * All that an identity holds keeps a reference to it. With the last one gone, each of its counts must be 0: more, and
+ * something was given back without its charge; less is caught by ngd_identity_give.
+ */
+static void assert_nothing_is_charged(const struct ngd_identity *identity)
+{
+    for (int i = 0; i < NGD_QUOTA_KINDS; i++)
+        assert(atomic_load(&identity->used[i]) == 0);
+    assert(atomic_load(&identity->withdrawn) == 0);
+    (void)identity;
+}
+
 struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity)
 {
     struct ngd_identities *table;
@@ -165,6 +177,7 @@ struct ngd_identity *ngd_identity_unref(struct ngd_identity *identity)
     }
     ngd_mutex_unlock(&table->lock);
     if (last) {
+        assert_nothing_is_charged(identity);
         ngd_answer_pool_fini(&identity->answers);
         ngd_free(identity);
     }
