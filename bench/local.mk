@@ -4,6 +4,7 @@
 # decides over pass or fail on a shared machine is a test that fails at random. A program appends its
 # name to NGD_BENCHES and EXTRA_PROGRAMS and links with the NGD_<FOLDER>_LIBS that it needs.
 NGD_BENCHES =
+EXTRA_DIST += bench/instructions.py
 
 .PHONY: bench
 bench: all
