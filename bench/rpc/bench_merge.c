@@ -5,7 +5,8 @@
  *
  * Two daemons, which differ in the option alone, are asked in turn; ratios are those of neighbouring turns. The graph
  * is what a layer's MLP is: three matrices of a checkpoint that is loaded once for all processes, bound by memory when
- * it has one row.
+ * it has one row. --against=OPTION gives the first daemon another option than --merge=no: --merge-wait=0 shows what
+ * waiting for one another is worth.
  */
 #include "bench/rpc/crowd.h"
 
@@ -141,9 +142,9 @@ static void run_turn(struct crowd *c, uint32_t n, ngd_nsec_t count, struct turn 
     samples_add(&t->together, done ? (double)rows / (double)done : 0);
 }
 
-static void run_point(struct crowd *crowds, uint32_t n, int64_t rounds, ngd_nsec_t count)
+static void run_point(struct crowd *crowds, const char *const names[DAEMONS], uint32_t n, int64_t rounds,
+                      ngd_nsec_t count)
 {
-    static const char *const names[DAEMONS] = {"merging off", "merging on"};
     struct turn turns[DAEMONS] = {{{0}, {0}, {0}}, {{0}, {0}, {0}}};
     struct samples ratio = {0};
 
@@ -158,11 +159,11 @@ static void run_point(struct crowd *crowds, uint32_t n, int64_t rounds, ngd_nsec
     }
     printf("%u process%s, one row each\n", n, n > 1 ? "es" : "");
     for (int i = 0; i < DAEMONS; i++)
-        printf("  %-12s %8.1f rows/s (%.1f..%.1f), %.1f requests a replay; p50 %.3f ms, p99 %.3f ms\n", names[i],
+        printf("  %-16s %8.1f rows/s (%.1f..%.1f), %.1f requests a replay; p50 %.3f ms, p99 %.3f ms\n", names[i],
                samples_quantile(&turns[i].rate, 0.5), samples_quantile(&turns[i].rate, 0.1),
                samples_quantile(&turns[i].rate, 0.9), samples_quantile(&turns[i].together, 0.5),
                samples_quantile(&turns[i].latency, 0.5) * 1e-6, samples_quantile(&turns[i].latency, 0.99) * 1e-6);
-    printf("  ratio of the rates, on / off: %.2f (%.2f..%.2f)\n", samples_quantile(&ratio, 0.5),
+    printf("  ratio of the rates, the second / the first: %.2f (%.2f..%.2f)\n", samples_quantile(&ratio, 0.5),
            samples_quantile(&ratio, 0.1), samples_quantile(&ratio, 0.9));
     fflush(stdout);
     for (int i = 0; i < DAEMONS; i++) {
@@ -175,7 +176,7 @@ static void run_point(struct crowd *crowds, uint32_t n, int64_t rounds, ngd_nsec
 
 int main(int argc, char **argv)
 {
-    static const char *const merge[DAEMONS][2] = {{"--merge=no", NULL}, {"--merge=yes", NULL}};
+    const char *merge[DAEMONS][2] = {{"--merge=no", NULL}, {"--merge=yes", NULL}};
     static const uint32_t points[] = {1, 2, PROCESSES};
     struct bench_shape shape = {.layers = LAYERS,
                                 .hidden = HIDDEN,
@@ -190,6 +191,7 @@ int main(int argc, char **argv)
     const struct bench_option options[] = {{"rounds", &rounds, NULL, NULL},
                                            {"ms", &ms, NULL, NULL},
                                            {"processes", &only, NULL, NULL},
+                                           {"against", NULL, &merge[OFF][0], NULL},
                                            {"quick", NULL, NULL, &quick}};
     struct crowd crowds[DAEMONS];
     struct live live[DAEMONS];
@@ -211,7 +213,7 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof(points) / sizeof(points[0]); i++)
         if (only == 0 || only == points[i])
-            run_point(crowds, points[i], rounds, ms * NGD_MSEC);
+            run_point(crowds, (const char *const[]){merge[OFF][0], merge[ON][0]}, points[i], rounds, ms * NGD_MSEC);
     for (int i = 0; i < DAEMONS; i++)
         crowd_close(&crowds[i]);
     bench_dir_remove(dir);
