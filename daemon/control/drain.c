@@ -25,7 +25,7 @@ struct ngd_drain {
     ngd_nsec_t until; /* FINISHING */
     int64_t looks;    /* LEAVING: how often it looks on */
     struct ngd_mutex lock;
-    ngd_nsec_t grace NGD_GUARDED_BY(lock); /* what begin asked for */
+    ngd_nsec_t grace NGD_GUARDED_BY(lock); /* what begin_drain will use */
     bool stay NGD_GUARDED_BY(lock);
 };
 
@@ -55,7 +55,7 @@ static bool work_left(struct ngd_daemon *d)
     return ngd_rpc_server_busy(d->rpc) || ngd_jobs_pending(d->jobs) || ngd_jobs_pending(d->loads);
 }
 
-static void leave(struct ngd_drain *drain)
+static void start_leaving(struct ngd_drain *drain)
 {
     struct ngd_daemon *d = drain->daemon;
 
@@ -66,18 +66,18 @@ static void leave(struct ngd_drain *drain)
     ngd_rpc_server_end_streams(d->rpc, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
 }
 
-static void look(void *arg)
+static void check_drain(void *arg)
 {
     struct ngd_drain *drain = arg;
     struct ngd_daemon *d = drain->daemon;
 
     if (drain->phase == FINISHING && (ngd_now() >= drain->until || !work_left(d)))
-        leave(drain);
+        start_leaving(drain);
     else if (drain->phase == LEAVING && (--drain->looks <= 0 || ngd_rpc_server_inflight(d->rpc) == 0))
         ngd_reactor_stop(d->reactor);
 }
 
-static void announce(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
+static void announce_drain(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
 {
     struct ngd_daemon *d = drain->daemon;
     int serving = NGD_DAEMON_SERVING;
@@ -93,7 +93,7 @@ static void announce(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
     ngd_sessions_announce_drain(d->sessions, (uint32_t)(grace / NGD_MSEC));
 }
 
-static void begin(void *arg)
+static void begin_drain(void *arg)
 {
     struct ngd_drain *drain = arg;
     ngd_nsec_t grace, until;
@@ -103,14 +103,15 @@ static void begin(void *arg)
     grace = drain->grace;
     stay = drain->stay;
     ngd_mutex_unlock(&drain->lock);
-    announce(drain, grace, stay);
+    announce_drain(drain, grace, stay);
     if (stay || drain->phase == LEAVING)
         return;
     until = ngd_now() + grace;
     if (drain->phase == IDLE || until < drain->until)
         drain->until = until;
     drain->phase = FINISHING;
-    if (!drain->timer && ngd_reactor_every(drain->daemon->reactor, LOOK_EVERY, look, drain, &drain->timer) != NGD_OK) {
+    if (!drain->timer &&
+        ngd_reactor_every(drain->daemon->reactor, LOOK_EVERY, check_drain, drain, &drain->timer) != NGD_OK) {
         ngd_error("daemon", "out of memory; stopping at once");
         ngd_reactor_stop(drain->daemon->reactor);
     }
@@ -122,6 +123,6 @@ void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
     drain->grace = grace ? grace : drain->daemon->options.drain_grace;
     drain->stay = stay;
     ngd_mutex_unlock(&drain->lock);
-    if (ngd_reactor_post(drain->daemon->reactor, begin, drain) != NGD_OK)
+    if (ngd_reactor_post(drain->daemon->reactor, begin_drain, drain) != NGD_OK)
         ngd_error("daemon", "out of memory; the drain cannot begin");
 }

@@ -75,13 +75,13 @@ static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
     return true;
 }
 
-static void refuse(int fd, const struct ngd_front_peer *peer, const char *reason, const char *text)
+static void refuse_peer(int fd, const struct ngd_front_peer *peer, const char *reason, const char *text)
 {
     ngd_front_refused(reason, text, *peer->name ? peer->name : NULL, *peer->address ? peer->address : "unknown");
     close(fd);
 }
 
-static void admit(struct ngd_daemon *d, int fd, bool tls)
+static void admit_peer(struct ngd_daemon *d, int fd, bool tls)
 {
     struct ngd_front_peer peer;
     bool known = identify(fd, tls, &peer);
@@ -89,7 +89,7 @@ static void admit(struct ngd_daemon *d, int fd, bool tls)
     if (known && !peer.local)
         ngd_socket_keep_alive(fd, d->options.tcp_keepalive);
     if (!known)
-        refuse(fd, &peer, "identity", "the peer cannot be identified");
+        refuse_peer(fd, &peer, "identity", "the peer cannot be identified");
     else
         ngd_front_add(d->front, fd, &peer);
 }
@@ -118,7 +118,7 @@ static void admit_in_need(struct listener *l)
     if (fd >= 0 && identify(fd, l->tls, &peer) && peer.local && (peer.uid == 0 || peer.uid == geteuid()))
         ngd_front_add(l->daemon->front, fd, &peer);
     else if (fd >= 0)
-        refuse(fd, &peer, "descriptors", "no file descriptor is free");
+        refuse_peer(fd, &peer, "descriptors", "no file descriptor is free");
     all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
@@ -149,7 +149,7 @@ static void on_readable(void *arg)
         l->shortages = 0;
         if (l->daemon->listeners->spare < 0)
             l->daemon->listeners->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        admit(l->daemon, fd, l->tls);
+        admit_peer(l->daemon, fd, l->tls);
     }
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
         on_shortage(l, errno);
@@ -267,7 +267,7 @@ static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struc
 }
 
 /* A socket of systemd's: it made the path and removes it; the lock still keeps another daemon away. */
-static ngd_status_t adopt(struct ngd_listeners *all, int fd, struct ngd_diag *diag)
+static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_diag *diag)
 {
     struct sockaddr_storage sa;
     socklen_t len = sizeof(sa);
@@ -302,7 +302,7 @@ static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
     ngd_status_t status = NGD_OK;
 
     for (int i = 0; i < passed && status == NGD_OK; i++)
-        status = adopt(all, first + i, diag);
+        status = adopt_socket(all, first + i, diag);
     /* The default address is what the passed socket stands for; only addresses that were asked for come besides. */
     if (passed > 0 && list->is_default)
         return status;

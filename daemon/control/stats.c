@@ -110,7 +110,7 @@ static void key(struct ngd_strbuf *sb, const char *name)
     }
 }
 
-static void put_u64(struct ngd_strbuf *sb, const char *name, uint64_t v)
+static void put_json_u64(struct ngd_strbuf *sb, const char *name, uint64_t v)
 {
     key(sb, name);
     ngd_strbuf_printf(sb, "%" PRIu64, v);
@@ -122,7 +122,7 @@ static void put_double(struct ngd_strbuf *sb, const char *name, double v)
     ngd_strbuf_printf(sb, "%.9g", v);
 }
 
-static void put_text(struct ngd_strbuf *sb, const char *name, const char *v)
+static void put_json_text(struct ngd_strbuf *sb, const char *name, const char *v)
 {
     key(sb, name);
     ngd_strbuf_json_string(sb, v);
@@ -146,7 +146,7 @@ static void close_with(struct ngd_strbuf *sb, char c)
 }
 
 /* A labelled family as {"value": n}; the exposition is the only place that lists its rows. */
-static void put_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
+static void put_metric_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
 {
     char prefix[128];
     size_t n;
@@ -176,7 +176,7 @@ static void put_latency(struct ngd_strbuf *sb, const char *name, ngd_metric_t m)
     } quantiles[] = {{"p50_us", 0.5}, {"p90_us", 0.9}, {"p99_us", 0.99}, {"p999_us", 0.999}};
 
     open_object(sb, name);
-    put_u64(sb, "count", ngd_metric_get(m));
+    put_json_u64(sb, "count", ngd_metric_get(m));
     for (size_t i = 0; i < sizeof(quantiles) / sizeof(quantiles[0]); i++)
         put_double(sb, quantiles[i].name, ngd_metric_quantile(m, quantiles[i].q) * 1e6);
     close_with(sb, '}');
@@ -184,41 +184,41 @@ static void put_latency(struct ngd_strbuf *sb, const char *name, ngd_metric_t m)
 
 static void put_daemon(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    put_text(sb, "version", PACKAGE_VERSION);
-    put_text(sb, "state", ngd_state_name(d));
+    put_json_text(sb, "version", PACKAGE_VERSION);
+    put_json_text(sb, "state", ngd_state_name(d));
     put_double(sb, "uptime_s", (double)(ngd_now() - d->started) / (double)NGD_SEC);
-    put_u64(sb, "pid", (uint64_t)getpid());
-    put_u64(sb, "heap_bytes", ngd_metric_get(NGD_M_HEAP_BYTES));
+    put_json_u64(sb, "pid", (uint64_t)getpid());
+    put_json_u64(sb, "heap_bytes", ngd_metric_get(NGD_M_HEAP_BYTES));
 }
 
 static void put_rpc(struct ngd_daemon *d, struct ngd_strbuf *sb, const char *exposition)
 {
     open_object(sb, "requests");
-    put_u64(sb, "total", ngd_metric_get(NGD_M_RPCS));
-    put_u64(sb, "errors_total", ngd_metric_get(NGD_M_RPC_ERRORS));
-    put_u64(sb, "in_flight", ngd_rpc_server_inflight(d->rpc));
-    put_u64(sb, "connections", ngd_metric_get(NGD_M_CONNECTIONS));
-    put_rows(sb, "by_method", NGD_M_RPCS, exposition);
-    put_rows(sb, "errors_by_reason", NGD_M_RPC_ERRORS, exposition);
-    put_rows(sb, "rejected_by_reason", NGD_M_REQUESTS_REJECTED, exposition);
+    put_json_u64(sb, "total", ngd_metric_get(NGD_M_RPCS));
+    put_json_u64(sb, "errors_total", ngd_metric_get(NGD_M_RPC_ERRORS));
+    put_json_u64(sb, "in_flight", ngd_rpc_server_inflight(d->rpc));
+    put_json_u64(sb, "connections", ngd_metric_get(NGD_M_CONNECTIONS));
+    put_metric_rows(sb, "by_method", NGD_M_RPCS, exposition);
+    put_metric_rows(sb, "errors_by_reason", NGD_M_RPC_ERRORS, exposition);
+    put_metric_rows(sb, "rejected_by_reason", NGD_M_REQUESTS_REJECTED, exposition);
     close_with(sb, '}');
 }
 
 static void put_work(struct ngd_strbuf *sb, const char *exposition)
 {
-    put_u64(sb, "replays_total", ngd_metric_get(NGD_M_REPLAYS));
-    put_u64(sb, "captures_total", ngd_metric_get(NGD_M_CAPTURES));
-    put_u64(sb, "capture_failures_total", ngd_metric_get(NGD_M_CAPTURE_FAILURES));
-    put_u64(sb, "eager_runs_total", ngd_metric_get(NGD_M_EAGER_RUNS));
-    put_u64(sb, "inline_runs_total", ngd_metric_get(NGD_M_INLINE_RUNS));
-    put_u64(sb, "queue_depth", ngd_metric_get(NGD_M_QUEUE_DEPTH));
+    put_json_u64(sb, "replays_total", ngd_metric_get(NGD_M_REPLAYS));
+    put_json_u64(sb, "captures_total", ngd_metric_get(NGD_M_CAPTURES));
+    put_json_u64(sb, "capture_failures_total", ngd_metric_get(NGD_M_CAPTURE_FAILURES));
+    put_json_u64(sb, "eager_runs_total", ngd_metric_get(NGD_M_EAGER_RUNS));
+    put_json_u64(sb, "inline_runs_total", ngd_metric_get(NGD_M_INLINE_RUNS));
+    put_json_u64(sb, "queue_depth", ngd_metric_get(NGD_M_QUEUE_DEPTH));
     open_object(sb, "cache");
-    put_u64(sb, "hits_total", ngd_metric_get(NGD_M_CACHE_HITS));
-    put_u64(sb, "misses_total", ngd_metric_get(NGD_M_CACHE_MISSES));
-    put_u64(sb, "evictions_total", ngd_metric_get(NGD_M_CACHE_EVICTIONS));
-    put_u64(sb, "entries", ngd_metric_get(NGD_M_CACHE_ENTRIES));
-    put_rows(sb, "misses_by_reason", NGD_M_CACHE_MISSES, exposition);
-    put_rows(sb, "evictions_by_reason", NGD_M_CACHE_EVICTIONS, exposition);
+    put_json_u64(sb, "hits_total", ngd_metric_get(NGD_M_CACHE_HITS));
+    put_json_u64(sb, "misses_total", ngd_metric_get(NGD_M_CACHE_MISSES));
+    put_json_u64(sb, "evictions_total", ngd_metric_get(NGD_M_CACHE_EVICTIONS));
+    put_json_u64(sb, "entries", ngd_metric_get(NGD_M_CACHE_ENTRIES));
+    put_metric_rows(sb, "misses_by_reason", NGD_M_CACHE_MISSES, exposition);
+    put_metric_rows(sb, "evictions_by_reason", NGD_M_CACHE_EVICTIONS, exposition);
     close_with(sb, '}');
     open_object(sb, "latency");
     put_latency(sb, "replay", NGD_M_REPLAY_SECONDS);
@@ -231,7 +231,7 @@ static void put_work(struct ngd_strbuf *sb, const char *exposition)
     close_with(sb, '}');
 }
 
-static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
+static void put_device_stats(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
     open_list(sb, "devices");
     for (uint32_t i = 0; i < d->n_devices; i++) {
@@ -242,21 +242,21 @@ static void put_devices(struct ngd_daemon *d, struct ngd_strbuf *sb)
         ngd_sched_device_stats(d->sched, i, &stats);
         ngd_device_for_each_buffer(d->devices[i], add_buffer, &sum);
         open_object(sb, NULL);
-        put_text(sb, "name", info->name);
-        put_text(sb, "arch", info->arch);
-        put_text(sb, "description", info->description);
-        put_text(sb, "state", stats.healthy ? "healthy" : "quarantined");
-        put_u64(sb, "memory_bytes", info->memory_bytes);
-        put_u64(sb, "used_bytes", ngd_device_used_bytes(d->devices[i]));
+        put_json_text(sb, "name", info->name);
+        put_json_text(sb, "arch", info->arch);
+        put_json_text(sb, "description", info->description);
+        put_json_text(sb, "state", stats.healthy ? "healthy" : "quarantined");
+        put_json_u64(sb, "memory_bytes", info->memory_bytes);
+        put_json_u64(sb, "used_bytes", ngd_device_used_bytes(d->devices[i]));
         for (int k = 0; k < KINDS; k++) {
             char name[32];
 
             snprintf(name, sizeof(name), "%s_bytes", kind_names[k]);
-            put_u64(sb, name, sum.bytes[k]);
+            put_json_u64(sb, name, sum.bytes[k]);
         }
-        put_u64(sb, "pool_held_bytes", stats.pool_bytes);
-        put_u64(sb, "queue_depth", stats.queue_depth);
-        put_u64(sb, "slots", stats.slots);
+        put_json_u64(sb, "pool_held_bytes", stats.pool_bytes);
+        put_json_u64(sb, "queue_depth", stats.queue_depth);
+        put_json_u64(sb, "slots", stats.slots);
         put_double(sb, "busy_s", (double)stats.busy / (double)NGD_SEC);
         put_double(sb, "bubble_s", (double)stats.bubble / (double)NGD_SEC);
         put_double(sb, "bubble_ratio", (double)stats.bubble / (double)(ngd_now() - d->started));
@@ -280,9 +280,9 @@ static void put_quotas(const struct shares *shares, const struct ngd_share_stats
     open_object(shares->sb, "quotas");
     for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
         open_object(shares->sb, ngd_quota_name((ngd_quota_t)i));
-        put_u64(shares->sb, "used", usage[i].used);
-        put_u64(shares->sb, "limit", usage[i].limit);
-        put_u64(shares->sb, "refused_total", usage[i].refused);
+        put_json_u64(shares->sb, "used", usage[i].used);
+        put_json_u64(shares->sb, "limit", usage[i].limit);
+        put_json_u64(shares->sb, "refused_total", usage[i].refused);
         close_with(shares->sb, '}');
     }
     close_with(shares->sb, '}');
@@ -296,14 +296,14 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     if (!shares->view->all && !(shares->view->who && strcmp(shares->view->who->name, stats->name) == 0))
         return;
     open_object(sb, NULL);
-    put_text(sb, "identity", stats->name);
-    put_u64(sb, "weight", stats->weight);
-    put_u64(sb, "queue_limit", stats->queue_limit);
-    put_u64(sb, "waiting", stats->waiting);
+    put_json_text(sb, "identity", stats->name);
+    put_json_u64(sb, "weight", stats->weight);
+    put_json_u64(sb, "queue_limit", stats->queue_limit);
+    put_json_u64(sb, "waiting", stats->waiting);
     put_double(sb, "device_s", (double)stats->used / (double)NGD_SEC);
-    put_u64(sb, "device_percent", stats->device_percent);
+    put_json_u64(sb, "device_percent", stats->device_percent);
     put_double(sb, "held_s", (double)stats->held / (double)NGD_SEC);
-    put_u64(sb, "replays_total", stats->replays);
+    put_json_u64(sb, "replays_total", stats->replays);
     open_object(sb, "replay_s"); /* where their time went */
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
@@ -312,7 +312,7 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     close_with(sb, '}');
 }
 
-static void put_shares(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
+static void put_share_stats(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
     struct shares shares = {sb, view, d->identities};
 
@@ -347,20 +347,20 @@ static void put_program(struct ngd_strbuf *sb, struct ngd_program *prog)
     ngd_program_stats(prog, &stats);
     ngd_digest_hex(&graph->digest, hex);
     open_object(sb, NULL);
-    put_text(sb, "name", graph->name);
-    put_text(sb, "digest", hex);
-    put_text(sb, "device", ngd_device_info(ngd_program_device(prog))->name);
-    put_u64(sb, "nodes", graph->n_nodes);
-    put_u64(sb, "holders", stats.references > 0 ? stats.references - 1 : 0); /* one is ours */
-    put_u64(sb, "replays_total", stats.replays);
-    put_u64(sb, "captures_total", stats.captures);
-    put_u64(sb, "eager_runs_total", stats.eager_runs);
-    put_u64(sb, "cache_hits_total", stats.cache.hits);
-    put_u64(sb, "cache_misses_total", stats.cache.misses);
-    put_u64(sb, "evictions_total", stats.cache.evictions);
-    put_u64(sb, "executables", stats.cache.entries);
-    put_u64(sb, "executable_bytes", stats.cache.bytes);
-    put_u64(sb, "pool_bytes", stats.pool_bytes);
+    put_json_text(sb, "name", graph->name);
+    put_json_text(sb, "digest", hex);
+    put_json_text(sb, "device", ngd_device_info(ngd_program_device(prog))->name);
+    put_json_u64(sb, "nodes", graph->n_nodes);
+    put_json_u64(sb, "holders", stats.references > 0 ? stats.references - 1 : 0); /* one is ours */
+    put_json_u64(sb, "replays_total", stats.replays);
+    put_json_u64(sb, "captures_total", stats.captures);
+    put_json_u64(sb, "eager_runs_total", stats.eager_runs);
+    put_json_u64(sb, "cache_hits_total", stats.cache.hits);
+    put_json_u64(sb, "cache_misses_total", stats.cache.misses);
+    put_json_u64(sb, "evictions_total", stats.cache.evictions);
+    put_json_u64(sb, "executables", stats.cache.entries);
+    put_json_u64(sb, "executable_bytes", stats.cache.bytes);
+    put_json_u64(sb, "pool_bytes", stats.pool_bytes);
     close_with(sb, '}');
 }
 
@@ -388,50 +388,50 @@ static void put_model(void *ctx, const struct ngd_model_listed *listed)
 
     ngd_model_stats(listed->model, &stats);
     open_object(sb, NULL);
-    put_text(sb, "name", stats.name);
-    put_text(sb, "owner", listed->owner);
-    put_text(sb, "description", stats.description);
-    put_u64(sb, "parameters", stats.parameters);
-    put_u64(sb, "weight_bytes", stats.weight_bytes);
-    put_u64(sb, "kv_bytes", stats.kv_bytes);
-    put_u64(sb, "kv_block_size", stats.block_size);
-    put_u64(sb, "kv_blocks", stats.num_blocks);
-    put_u64(sb, "kv_blocks_used", stats.blocks_used);
-    put_u64(sb, "max_context", stats.max_context);
-    put_u64(sb, "max_batch", stats.max_batch);
-    put_u64(sb, "sequences", stats.sequences);
-    put_u64(sb, "tokens_prefill_total", stats.tokens_prefill);
-    put_u64(sb, "tokens_shared_total", stats.tokens_shared);
-    put_u64(sb, "tokens_decode_total", stats.tokens_decode);
-    put_u64(sb, "preemptions_total", stats.preemptions);
-    put_u64(sb, "batches_total", stats.batches);
+    put_json_text(sb, "name", stats.name);
+    put_json_text(sb, "owner", listed->owner);
+    put_json_text(sb, "description", stats.description);
+    put_json_u64(sb, "parameters", stats.parameters);
+    put_json_u64(sb, "weight_bytes", stats.weight_bytes);
+    put_json_u64(sb, "kv_bytes", stats.kv_bytes);
+    put_json_u64(sb, "kv_block_size", stats.block_size);
+    put_json_u64(sb, "kv_blocks", stats.num_blocks);
+    put_json_u64(sb, "kv_blocks_used", stats.blocks_used);
+    put_json_u64(sb, "max_context", stats.max_context);
+    put_json_u64(sb, "max_batch", stats.max_batch);
+    put_json_u64(sb, "sequences", stats.sequences);
+    put_json_u64(sb, "tokens_prefill_total", stats.tokens_prefill);
+    put_json_u64(sb, "tokens_shared_total", stats.tokens_shared);
+    put_json_u64(sb, "tokens_decode_total", stats.tokens_decode);
+    put_json_u64(sb, "preemptions_total", stats.preemptions);
+    put_json_u64(sb, "batches_total", stats.batches);
     close_with(sb, '}');
 }
 
 static void put_generation(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb)
 {
     open_object(sb, "sessions");
-    put_u64(sb, "open", ngd_sessions_count(d->sessions));
-    put_u64(sb, "opened_total", ngd_metric_get(NGD_M_SESSIONS_OPENED));
-    put_u64(sb, "lost_total", ngd_metric_get(NGD_M_SESSIONS_LOST));
+    put_json_u64(sb, "open", ngd_sessions_count(d->sessions));
+    put_json_u64(sb, "opened_total", ngd_metric_get(NGD_M_SESSIONS_OPENED));
+    put_json_u64(sb, "lost_total", ngd_metric_get(NGD_M_SESSIONS_LOST));
     close_with(sb, '}');
     open_object(sb, "sequences");
-    put_u64(sb, "open", ngd_metric_get(NGD_M_SEQUENCES));
-    put_u64(sb, "opened_total", ngd_metric_get(NGD_M_SEQUENCES_OPENED));
-    put_u64(sb, "waiting", ngd_metric_get(NGD_M_SEQUENCES_WAITING));
+    put_json_u64(sb, "open", ngd_metric_get(NGD_M_SEQUENCES));
+    put_json_u64(sb, "opened_total", ngd_metric_get(NGD_M_SEQUENCES_OPENED));
+    put_json_u64(sb, "waiting", ngd_metric_get(NGD_M_SEQUENCES_WAITING));
     close_with(sb, '}');
     open_object(sb, "kv");
-    put_u64(sb, "blocks", ngd_metric_get(NGD_M_KV_BLOCKS_TOTAL));
-    put_u64(sb, "blocks_used", ngd_metric_get(NGD_M_KV_BLOCKS_USED));
+    put_json_u64(sb, "blocks", ngd_metric_get(NGD_M_KV_BLOCKS_TOTAL));
+    put_json_u64(sb, "blocks_used", ngd_metric_get(NGD_M_KV_BLOCKS_USED));
     close_with(sb, '}');
     open_object(sb, "tokens");
-    put_u64(sb, "prefill_total", ngd_metric_get(NGD_M_TOKENS_PREFILL));
-    put_u64(sb, "decode_total", ngd_metric_get(NGD_M_TOKENS_DECODE));
-    put_u64(sb, "batches_total", ngd_metric_get(NGD_M_BATCHES));
-    put_u64(sb, "batched_rows_total", ngd_metric_get(NGD_M_BATCHED_ROWS));
+    put_json_u64(sb, "prefill_total", ngd_metric_get(NGD_M_TOKENS_PREFILL));
+    put_json_u64(sb, "decode_total", ngd_metric_get(NGD_M_TOKENS_DECODE));
+    put_json_u64(sb, "batches_total", ngd_metric_get(NGD_M_BATCHES));
+    put_json_u64(sb, "batched_rows_total", ngd_metric_get(NGD_M_BATCHED_ROWS));
     close_with(sb, '}');
-    put_u64(sb, "weight_bytes", ngd_metric_get(NGD_M_WEIGHT_BYTES));
-    put_u64(sb, "loaded_bytes_total", ngd_metric_get(NGD_M_LOADED_BYTES));
+    put_json_u64(sb, "weight_bytes", ngd_metric_get(NGD_M_WEIGHT_BYTES));
+    put_json_u64(sb, "loaded_bytes_total", ngd_metric_get(NGD_M_LOADED_BYTES));
     open_list(sb, "models");
     if (view->all || view->who)
         ngd_models_for_each(d->models, view->all ? NULL : view->who, put_model, sb);
@@ -449,8 +449,8 @@ void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, str
     put_rpc(d, sb, ngd_strbuf_str(&exposition));
     put_work(sb, ngd_strbuf_str(&exposition));
     put_generation(d, view, sb);
-    put_devices(d, sb);
-    put_shares(d, view, sb);
+    put_device_stats(d, sb);
+    put_share_stats(d, view, sb);
     put_graphs(d, view, sb);
     ngd_strbuf_append(sb, "}\n");
     sb->failed |= exposition.failed; /* half of it would be half of the families, or no JSON */

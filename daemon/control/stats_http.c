@@ -27,14 +27,14 @@ struct ngd_stats_http {
 };
 
 /* Nobody says who he is here. */
-static struct ngd_stats_view view_of(const struct ngd_daemon *d)
+static struct ngd_stats_view anonymous_view(const struct ngd_daemon *d)
 {
     return (struct ngd_stats_view){.all = d->options.stats_names};
 }
 
 static int on_metrics(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    const struct ngd_stats_view view = view_of(d);
+    const struct ngd_stats_view view = anonymous_view(d);
 
     ngd_stats_prometheus(d, &view, sb);
     return 200;
@@ -42,7 +42,7 @@ static int on_metrics(struct ngd_daemon *d, struct ngd_strbuf *sb)
 
 static int on_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
-    const struct ngd_stats_view view = view_of(d);
+    const struct ngd_stats_view view = anonymous_view(d);
 
     ngd_stats_json(d, &view, sb);
     return 200;
@@ -94,7 +94,7 @@ static void row(struct ngd_strbuf *sb, const char *name, const char *fmt, ...)
     ngd_strbuf_append(sb, "</td></tr>\n");
 }
 
-static void model_row(void *ctx, const struct ngd_model_listed *listed)
+static void put_model_row(void *ctx, const struct ngd_model_listed *listed)
 {
     struct ngd_model_stats stats;
 
@@ -138,7 +138,7 @@ static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
     }
     if (d->options.stats_names) {
         ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
-        ngd_models_for_each(d->models, NULL, model_row, sb);
+        ngd_models_for_each(d->models, NULL, put_model_row, sb);
     }
     ngd_strbuf_append(
         sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "

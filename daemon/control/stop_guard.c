@@ -43,7 +43,7 @@ static void log_stuck(struct ngd_stop_guard *guard, const char *part)
     ngd_error("daemon", "leaving with status %d; what was under way is lost", guard->exit_code);
 }
 
-static void *run(void *arg)
+static void *run_stop_guard(void *arg)
 {
     struct ngd_stop_guard *guard = arg;
 
@@ -74,7 +74,7 @@ ngd_status_t ngd_stop_guard_start(struct ngd_daemon *d, ngd_nsec_t limit, int ex
     ngd_mutex_init(&guard->lock, NGD_RANK_DRAIN);
     ngd_cond_init(&guard->wake);
     ngd_stop_guard_at(guard, "start");
-    if (ngd_thread_start(&guard->thread, "stop-guard", run, guard) != 0) {
+    if (ngd_thread_start(&guard->thread, "stop-guard", run_stop_guard, guard) != 0) {
         ngd_cond_fini(&guard->wake);
         ngd_mutex_fini(&guard->lock);
         ngd_free(guard);

@@ -40,7 +40,7 @@ struct ngd_watchdog {
     struct watched watched[];
 };
 
-static void add(struct ngd_watchdog *w, const struct ngd_beat *beat, const char *name)
+static void watch_beat(struct ngd_watchdog *w, const struct ngd_beat *beat, const char *name)
 {
     struct watched *item = &w->watched[w->n++];
 
@@ -48,7 +48,7 @@ static void add(struct ngd_watchdog *w, const struct ngd_beat *beat, const char 
     snprintf(item->name, sizeof(item->name), "%s", name);
 }
 
-static void add_all(struct ngd_watchdog *w)
+static void watch_all_beats(struct ngd_watchdog *w)
 {
     const struct ngd_rpc_server *rpc = w->daemon->rpc;
     const size_t n = ngd_rpc_server_threads(rpc);
@@ -56,14 +56,14 @@ static void add_all(struct ngd_watchdog *w)
 
     for (size_t i = 0; i < n; i++) {
         snprintf(name, sizeof(name), "receiving thread %zu of %zu", i + 1, n);
-        add(w, ngd_rpc_server_beat(rpc, i), name);
+        watch_beat(w, ngd_rpc_server_beat(rpc, i), name);
     }
-    add(w, ngd_front_beat(w->daemon->front), "the front's thread");
-    add(w, ngd_sched_beat(w->daemon->sched), "the expiry thread");
-    add(w, ngd_rpc_server_beat(rpc, n), "a call of the daemon to itself");
+    watch_beat(w, ngd_front_beat(w->daemon->front), "the front's thread");
+    watch_beat(w, ngd_sched_beat(w->daemon->sched), "the expiry thread");
+    watch_beat(w, ngd_rpc_server_beat(rpc, n), "a call of the daemon to itself");
 }
 
-static void say(struct ngd_watchdog *w, const char *text)
+static void note_hang(struct ngd_watchdog *w, const char *text)
 {
     if (!w->why[0])
         snprintf(w->why, sizeof(w->why), "%s", text);
@@ -83,7 +83,7 @@ static void look_at_threads(struct ngd_watchdog *w, ngd_nsec_t step)
         w->threads_answer = false;
         snprintf(text, sizeof(text), "hangs: %s has not answered for %" PRId64 " s", item->name,
                  item->silent / NGD_SEC);
-        say(w, text);
+        note_hang(w, text);
     }
 }
 
@@ -98,11 +98,11 @@ static void look_at_slot(void *ctx, const struct ngd_sched_running *r)
     snprintf(text, sizeof(text),
              "hangs: device %.64s, stream slot %u has run a replay of graph %016" PRIx64 "... for %" PRId64 " s",
              r->device, r->slot, r->graph, r->since / NGD_SEC);
-    say(w, text);
+    note_hang(w, text);
 }
 
 /* One line when something hangs, and one when all answer again. */
-static void tell(struct ngd_watchdog *w)
+static void report_hangs(struct ngd_watchdog *w)
 {
     const bool serving = ngd_daemon_state(w->daemon) == NGD_DAEMON_SERVING;
 
@@ -137,7 +137,7 @@ static void tick(void *arg)
     w->why[0] = '\0';
     look_at_threads(w, step);
     ngd_sched_for_each_running(w->daemon->sched, look_at_slot, w);
-    tell(w);
+    report_hangs(w);
     ask_all(w->daemon);
 }
 
@@ -156,7 +156,7 @@ ngd_status_t ngd_watchdog_start(struct ngd_daemon *d, struct ngd_diag *diag)
     w->interval = w->bound / PARTS < EVERY ? w->bound / PARTS : EVERY;
     w->last = ngd_now();
     w->threads_answer = true;
-    add_all(w);
+    watch_all_beats(w);
     status = ngd_reactor_every(d->reactor, w->interval, tick, w, &w->timer);
     return status == NGD_OK ? NGD_OK : ngd_diag_set(diag, status, "a timer cannot be started");
 }
