@@ -30,7 +30,7 @@ static char *borrow(const char *text)
     return (char *)(uintptr_t)text;
 }
 
-static void no_memory(struct ngd_call *call)
+static void fail_no_memory(struct ngd_call *call)
 {
     ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
 }
@@ -95,7 +95,7 @@ static void stats(struct ngd_call *call, const void *msg)
         ngd_stats_json(call->daemon, &view, &sb);
     r.text = borrow(ngd_strbuf_str(&sb));
     if (sb.failed)
-        no_memory(call);
+        fail_no_memory(call);
     else
         ngd_call_reply(call, &r.base);
     ngd_strbuf_fini(&sb);
@@ -146,13 +146,13 @@ static void devices(struct ngd_call *call, const void *msg)
 
     r.devices = ngd_arena_calloc(&call->arena, d->n_devices, sizeof(*r.devices));
     if (!items || !r.devices) {
-        no_memory(call);
+        fail_no_memory(call);
         return;
     }
     for (uint32_t i = 0; i < d->n_devices; i++) {
         fill_device(d, i, &items[i]);
         if (req->capabilities && !fill_capabilities(call, d->devices[i], &items[i])) {
-            no_memory(call);
+            fail_no_memory(call);
             return;
         }
         r.devices[r.n_devices++] = &items[i];
@@ -212,12 +212,12 @@ static void list_sessions(struct ngd_call *call, const void *msg)
     (void)msg;
     list.items = ngd_arena_calloc(&call->arena, list.cap, sizeof(*list.items));
     if (!list.items) {
-        no_memory(call);
+        fail_no_memory(call);
         return;
     }
     ngd_sessions_for_each(sessions, take_session, &list);
     if (list.failed) {
-        no_memory(call);
+        fail_no_memory(call);
         return;
     }
     r.n_sessions = list.n;
@@ -321,7 +321,7 @@ static void list_shares(struct ngd_call *call, const void *msg)
 
     (void)msg;
     if (!take_shares(call->daemon->sched, &list)) {
-        no_memory(call);
+        fail_no_memory(call);
         return;
     }
     r.n_shares = list.n;
@@ -331,7 +331,7 @@ static void list_shares(struct ngd_call *call, const void *msg)
 
 /* ---- Drain ----------------------------------------------------------------------------------------------- */
 
-static void drain(struct ngd_call *call, const void *msg)
+static void drain_daemon(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__DrainRequest *q = msg;
     Npugraph__V1__DrainResponse r = NPUGRAPH__V1__DRAIN_RESPONSE__INIT;
@@ -359,4 +359,4 @@ const struct ngd_rpc_ops ngd_rpc_admin_stats = {.request = stats};
 const struct ngd_rpc_ops ngd_rpc_admin_devices = {.request = devices};
 const struct ngd_rpc_ops ngd_rpc_admin_list_sessions = {.request = list_sessions};
 const struct ngd_rpc_ops ngd_rpc_admin_list_shares = {.request = list_shares};
-const struct ngd_rpc_ops ngd_rpc_admin_drain = {.request = drain};
+const struct ngd_rpc_ops ngd_rpc_admin_drain = {.request = drain_daemon};

@@ -84,7 +84,7 @@ static ngd_status_t change(struct ngd_call *call, const Npugraph__V1__BindReques
     return status;
 }
 
-static void bind(struct ngd_call *call, const void *msg)
+static void bind_graph(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__BindRequest *q = msg;
     Npugraph__V1__BindResponse reply = NPUGRAPH__V1__BIND_RESPONSE__INIT;
@@ -113,4 +113,4 @@ static void bind(struct ngd_call *call, const void *msg)
     ngd_object_unref(object);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_bind = {.once = true, .request = bind};
+const struct ngd_rpc_ops ngd_rpc_graphs_bind = {.once = true, .request = bind_graph};

@@ -37,7 +37,7 @@ static ngd_status_t find_symbol(struct work *w, struct ngd_diag *diag)
                         "graph \"%.100s\" has no symbol with buckets; declare them in its text", g->name);
 }
 
-static ngd_status_t propose(struct work *w, struct ngd_diag *diag)
+static ngd_status_t propose_buckets(struct work *w, struct ngd_diag *diag)
 {
     const struct ngd_symbol *sym = &ngd_program_graph(w->prog)->symbols[w->symbol];
     uint32_t captures = w->q->captures ? w->q->captures : w->present.n ? w->present.n : 1;
@@ -101,7 +101,7 @@ static Npugraph__V1__BucketSet *set_message(struct work *w, const struct ngd_buc
     return m;
 }
 
-static bool fill(struct work *w, Npugraph__V1__BucketsResponse *reply)
+static bool fill_buckets(struct work *w, Npugraph__V1__BucketsResponse *reply)
 {
     reply->graph = ngd_program_graph(w->prog)->name;
     reply->symbol = ngd_program_graph(w->prog)->symbols[w->symbol].name;
@@ -121,7 +121,7 @@ static bool fill(struct work *w, Npugraph__V1__BucketsResponse *reply)
     return reply->sizes && reply->present && reply->proposed;
 }
 
-static ngd_status_t work(struct work *w, Npugraph__V1__BucketsResponse *reply, struct ngd_diag *diag)
+static ngd_status_t work_on_buckets(struct work *w, Npugraph__V1__BucketsResponse *reply, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_rpc_find_program(w->call, w->q->graph, w->q->digest, false, &w->prog, diag);
 
@@ -134,8 +134,8 @@ static ngd_status_t work(struct work *w, Npugraph__V1__BucketsResponse *reply, s
         return NGD_ERR_NO_MEMORY;
     w->n = ngd_program_sizes(w->prog, w->symbol, w->list);
     ngd_program_buckets(w->prog, w->symbol, &w->present);
-    status = propose(w, diag);
-    if (status == NGD_OK && !fill(w, reply))
+    status = propose_buckets(w, diag);
+    if (status == NGD_OK && !fill_buckets(w, reply))
         status = NGD_ERR_NO_MEMORY;
     if (status || !w->q->apply)
         return status;
@@ -157,7 +157,7 @@ static void buckets(struct ngd_call *call, const void *msg)
     if (w) {
         w->call = call;
         w->q = msg;
-        status = work(w, &reply, &diag);
+        status = work_on_buckets(w, &reply, &diag);
         prog = w->prog; /* `w` goes with the call, names in `reply` with the program */
     }
     if (status == NGD_OK)

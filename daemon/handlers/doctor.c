@@ -82,8 +82,8 @@ static void fill_params(const struct doctor_call *e, struct ngd_doctor_params *p
     }
 }
 
-static void finish(struct doctor_call *e, ngd_status_t status, const ProtobufCMessage *reply,
-                   const struct ngd_diag *diag)
+static void finish_doctor_call(struct doctor_call *e, ngd_status_t status, const ProtobufCMessage *reply,
+                               const struct ngd_diag *diag)
 {
     ngd_binding_unref(e->binding);
     ngd_program_unref(e->prog);
@@ -93,7 +93,7 @@ static void finish(struct doctor_call *e, ngd_status_t status, const ProtobufCMe
         ngd_call_fail(e->call, status, diag);
 }
 
-static void begin(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_job *job))
+static void begin_doctor_call(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_job *job))
 {
     struct doctor_call *e = ngd_arena_calloc(&call->life, 1, sizeof(*e));
     struct ngd_diag diag = {0};
@@ -110,7 +110,7 @@ static void begin(struct ngd_call *call, const void *msg, void (*fn)(struct ngd_
     if (status == NGD_OK)
         ngd_jobs_add_for(call->daemon->jobs, &e->job, call->identity->key);
     else
-        finish(e, status, NULL, &diag);
+        finish_doctor_call(e, status, NULL, &diag);
 }
 
 /* ---- Doctor ------------------------------------------------------------------------------------------- */
@@ -154,15 +154,15 @@ static void doctor_job(struct ngd_job *job)
         status = ngd_doctor_run(&params, report, &diag);
     if (status == NGD_OK && !fill_report(&e->call->life, report, &reply))
         status = NGD_ERR_NO_MEMORY;
-    finish(e, status, &reply.base, &diag);
+    finish_doctor_call(e, status, &reply.base, &diag);
 }
 
-static void doctor(struct ngd_call *call, const void *msg)
+static void doctor_graph(struct ngd_call *call, const void *msg)
 {
-    begin(call, msg, doctor_job);
+    begin_doctor_call(call, msg, doctor_job);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_doctor = {.request = doctor};
+const struct ngd_rpc_ops ngd_rpc_graphs_doctor = {.request = doctor_graph};
 
 /* ---- Trace -------------------------------------------------------------------------------------------- */
 
@@ -179,13 +179,13 @@ static void trace_job(struct ngd_job *job)
     ngd_strbuf_init(&json);
     status = ngd_doctor_trace(&params, &json, &diag);
     reply.json = (char *)(uintptr_t)ngd_strbuf_str(&json);
-    finish(e, status, &reply.base, &diag);
+    finish_doctor_call(e, status, &reply.base, &diag);
     ngd_strbuf_fini(&json);
 }
 
-static void trace(struct ngd_call *call, const void *msg)
+static void trace_graph(struct ngd_call *call, const void *msg)
 {
-    begin(call, msg, trace_job);
+    begin_doctor_call(call, msg, trace_job);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_trace = {.request = trace};
+const struct ngd_rpc_ops ngd_rpc_graphs_trace = {.request = trace_graph};

@@ -44,7 +44,7 @@ static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse
     return r->steps != NULL;
 }
 
-static void doctor(struct ngd_job *job)
+static void doctor_device_job(struct ngd_job *job)
 {
     struct doctor_call *c = ngd_container_of(job, struct doctor_call, job);
     struct ngd_strbuf description, capabilities; /* not in `c`, which goes with the call */
@@ -74,7 +74,8 @@ static void doctor(struct ngd_job *job)
 }
 
 /* One that is open, or one that was refused at the start. */
-static ngd_status_t find(struct doctor_call *c, const struct ngd_daemon *d, const char *name, struct ngd_diag *diag)
+static ngd_status_t find_checkup_device(struct doctor_call *c, const struct ngd_daemon *d, const char *name,
+                                        struct ngd_diag *diag)
 {
     for (size_t i = 0; i < d->n_devices && !c->dev; i++)
         if (*name == '\0' || strcmp(ngd_device_info(d->devices[i])->name, name) == 0)
@@ -103,7 +104,7 @@ static void doctor_device(struct ngd_call *call, const void *msg)
         return;
     }
     if (call->identity->admin)
-        find(c, call->daemon, q->device, &diag);
+        find_checkup_device(c, call->daemon, q->device, &diag);
     else
         ngd_diag_set(&diag, NGD_ERR_PERMISSION_DENIED,
                      "%s may not run the doctor on devices; the daemon's own user, root and admin-identities may",
@@ -113,7 +114,7 @@ static void doctor_device(struct ngd_call *call, const void *msg)
         return;
     }
     c->call = call;
-    c->job.fn = doctor;
+    c->job.fn = doctor_device_job;
     c->job.slow = true;
     ngd_jobs_add_for(call->daemon->jobs, &c->job, call->identity->key);
 }

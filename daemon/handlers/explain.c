@@ -116,7 +116,7 @@ struct keys {
     size_t room;
 };
 
-static void add_key(void *ctx, const struct ngd_key_info *info)
+static void add_explained_key(void *ctx, const struct ngd_key_info *info)
 {
     struct keys *k = ctx;
     Npugraph__V1__KeyInfo *m;
@@ -144,7 +144,7 @@ static bool add_keys(struct ngd_call *call, struct ngd_program *prog, Npugraph__
 
     reply->keys = ngd_arena_calloc(&call->life, k.room, sizeof(*reply->keys));
     if (reply->keys)
-        ngd_program_for_each_key(prog, add_key, &k);
+        ngd_program_for_each_key(prog, add_explained_key, &k);
     return reply->keys != NULL;
 }
 
@@ -154,8 +154,8 @@ static bool add_program(struct ngd_call *call, struct ngd_program *prog, Npugrap
     return reply->guards && add_keys(call, prog, reply);
 }
 
-static ngd_status_t choose(struct ngd_call *call, const Npugraph__V1__ExplainRequest *q, struct ngd_program **prog_p,
-                           struct filter *f, struct ngd_diag *diag)
+static ngd_status_t choose_program(struct ngd_call *call, const Npugraph__V1__ExplainRequest *q,
+                                   struct ngd_program **prog_p, struct filter *f, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
@@ -179,7 +179,7 @@ static void explain(struct ngd_call *call, const void *msg)
     struct ngd_program *prog = NULL;
     struct ngd_diag diag = {0};
     struct filter f;
-    ngd_status_t status = choose(call, q, &prog, &f, &diag);
+    ngd_status_t status = choose_program(call, q, &prog, &f, &diag);
 
     if (status == NGD_OK && (!add_events(call, &f, q->limit ? q->limit : DEFAULT_EVENTS, &reply) ||
                              !add_counts(call, &reply) || (prog && !add_program(call, prog, &reply))))

@@ -116,7 +116,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
 }
 
 /* Room for what may be collected. */
-static ngd_status_t make_room(struct generation *g, uint32_t tokens, bool logprobs, bool timed)
+static ngd_status_t make_token_room(struct generation *g, uint32_t tokens, bool logprobs, bool timed)
 {
     int32_t *waiting = ngd_arena_calloc(&g->call->life, tokens + 1u, sizeof(*waiting));
     struct ngd_logprobs *lp = logprobs ? ngd_arena_calloc(&g->call->life, LOGPROBS_ROOM, sizeof(*lp)) : NULL;
@@ -143,7 +143,7 @@ static void read_params(const Npugraph__V1__GenerateRequest *q, uint32_t room, s
     params->priority = ngd_priority_of(q->priority, NGD_PRIORITY_OWN);
 }
 
-static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
+static ngd_status_t begin_generation(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     struct generation *g = call->state;
     struct ngd_generate_params params;
@@ -153,7 +153,8 @@ static ngd_status_t begin(struct ngd_call *call, const void *msg, struct ngd_dia
     return ngd_seq_generate(g->object->seq, &params, on_token, done, g, diag);
 }
 
-static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q, struct ngd_diag *diag)
+static ngd_status_t start_generation(struct ngd_call *call, const Npugraph__V1__GenerateRequest *q,
+                                     struct ngd_diag *diag)
 {
     struct generation *g = ngd_arena_calloc(&call->life, 1, sizeof(*g));
     struct ngd_model_stats model;
@@ -174,21 +175,21 @@ static ngd_status_t start(struct ngd_call *call, const Npugraph__V1__GenerateReq
     g->room = q->max_tokens < model.max_context
                   ? q->max_tokens
                   : model.max_context + 1; /* the last token chosen needs no place in the context */
-    status = make_room(g, g->room, q->logprobs != NULL, q->timing);
-    turn = (struct ngd_turn){.seq = g->object->seq, .msg = q, .begin = begin, .fail = ngd_call_fail};
+    status = make_token_room(g, g->room, q->logprobs != NULL, q->timing);
+    turn = (struct ngd_turn){.seq = g->object->seq, .msg = q, .begin = begin_generation, .fail = ngd_call_fail};
     return status ? status : ngd_turn_take(call, &turn, diag);
 }
 
-static void request(struct ngd_call *call, const void *msg)
+static void generate_tokens(struct ngd_call *call, const void *msg)
 {
     struct ngd_diag diag = {0};
-    ngd_status_t status = start(call, msg, &diag);
+    ngd_status_t status = start_generation(call, msg, &diag);
 
     if (status != NGD_OK)
         ngd_call_fail(call, status, &diag);
 }
 
-static void cancelled(struct ngd_call *call)
+static void cancel_generation(struct ngd_call *call)
 {
     struct generation *g = call->state;
 
@@ -196,7 +197,7 @@ static void cancelled(struct ngd_call *call)
         ngd_seq_cancel(g->object->seq);
 }
 
-static void release(struct ngd_call *call)
+static void release_generation(struct ngd_call *call)
 {
     struct generation *g = call->state;
 
@@ -208,4 +209,4 @@ static void release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_generate = {
-    .request = request, .sent = sent, .cancelled = cancelled, .release = release};
+    .request = generate_tokens, .sent = sent, .cancelled = cancel_generation, .release = release_generation};

@@ -123,7 +123,7 @@ struct keys {
     size_t room;
 };
 
-static void add_key(void *ctx, const char *key)
+static void add_printed_key(void *ctx, const char *key)
 {
     struct keys *k = ctx;
 
@@ -147,7 +147,7 @@ static bool add_details(Npugraph__V1__GraphInfo *info, struct ngd_program *prog,
     if (!info->keys || !info->params || !info->states || !info->inputs || !info->hosts || !info->outputs ||
         !info->symbols || !info->guards)
         return false;
-    ngd_program_print_keys(prog, add_key, &keys);
+    ngd_program_print_keys(prog, add_printed_key, &keys);
     return true;
 }
 

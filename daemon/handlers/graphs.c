@@ -142,12 +142,12 @@ static void run_registration(struct registration *r)
     ngd_call_reply(call, &reply.base);
 }
 
-static void register_job(struct ngd_job *job)
+static void register_graph_job(struct ngd_job *job)
 {
     run_registration(ngd_container_of(job, struct registration, job));
 }
 
-static void register_graph(struct ngd_call *call, const void *msg)
+static void register_graph_text(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__RegisterRequest *q = msg;
     struct registration *r;
@@ -164,14 +164,14 @@ static void register_graph(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, NGD_ERR_GRAPH_TOO_LARGE, &diag);
         return;
     }
-    *r = (struct registration){.job.fn = register_job, .call = call, .q = q};
+    *r = (struct registration){.job.fn = register_graph_job, .call = call, .q = q};
     if (strlen(q->text) > INLINE_TEXT)
         ngd_jobs_add_for(call->daemon->jobs, &r->job, call->identity->key);
     else
         run_registration(r);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_register = {.once = true, .request = register_graph};
+const struct ngd_rpc_ops ngd_rpc_graphs_register = {.once = true, .request = register_graph_text};
 
 /* ---- capture ------------------------------------------------------------------------------------- */
 
@@ -194,8 +194,8 @@ static uint64_t *room_for_ranks(struct ngd_call *call, const struct ngd_binding 
     return ngd_arena_calloc(&call->life, n, sizeof(uint64_t));
 }
 
-static bool add_bytes(const struct ngd_graph *g, const uint32_t *values, uint32_t n, const int64_t *symbols,
-                      uint64_t *list, size_t *n_p)
+static bool add_value_bytes(const struct ngd_graph *g, const uint32_t *values, uint32_t n, const int64_t *symbols,
+                            uint64_t *list, size_t *n_p)
 {
     for (uint32_t i = 0; i < n; i++)
         if (ngd_value_bytes(g, values[i], symbols, &list[(*n_p)++]) != NGD_OK)
@@ -207,12 +207,12 @@ static bool add_rank_bytes(const struct ngd_binding *binding, uint32_t rank, con
                            Npugraph__V1__CaptureResponse *reply)
 {
     const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, rank)));
-    bool ok = add_bytes(g, g->params, g->n_params, symbols, reply->bound_bytes, &reply->n_bound_bytes) &&
-              add_bytes(g, g->states, g->n_states, symbols, reply->bound_bytes, &reply->n_bound_bytes);
+    bool ok = add_value_bytes(g, g->params, g->n_params, symbols, reply->bound_bytes, &reply->n_bound_bytes) &&
+              add_value_bytes(g, g->states, g->n_states, symbols, reply->bound_bytes, &reply->n_bound_bytes);
 
     if (rank > 0 && ngd_binding_is_replicated(binding))
         return ok;
-    return ok && add_bytes(g, g->inputs, g->n_inputs, symbols, reply->input_bytes, &reply->n_input_bytes);
+    return ok && add_value_bytes(g, g->inputs, g->n_inputs, symbols, reply->input_bytes, &reply->n_input_bytes);
 }
 
 static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_binding *binding, const int64_t *symbols,
@@ -238,7 +238,8 @@ static ngd_status_t fill_sizes(struct ngd_call *call, const struct ngd_binding *
     return NGD_OK;
 }
 
-static void captured(void *user, ngd_status_t status, const struct ngd_capture_info *info, const struct ngd_diag *diag)
+static void answer_capture(void *user, ngd_status_t status, const struct ngd_capture_info *info,
+                           const struct ngd_diag *diag)
 {
     Npugraph__V1__CaptureResponse reply = NPUGRAPH__V1__CAPTURE_RESPONSE__INIT;
     struct ngd_call *call = user;
@@ -286,7 +287,7 @@ static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_op
     return ngd_graph_options_check(options, diag);
 }
 
-static void capture(struct ngd_call *call, const void *msg)
+static void capture_graph(struct ngd_call *call, const void *msg)
 {
     struct capture *c = ngd_arena_calloc(&call->life, 1, sizeof(*c));
     struct ngd_graph_options options;
@@ -301,7 +302,7 @@ static void capture(struct ngd_call *call, const void *msg)
     if (status == NGD_OK) {
         c->binding = ngd_graph_object_binding(ngd_container_of(o, struct ngd_graph_object, base));
         ngd_object_unref(o);
-        c->asker.done = captured;
+        c->asker.done = answer_capture;
         c->asker.user = call;
         call->state = c;
         status = capture_options(c, &options, &diag);
@@ -333,7 +334,7 @@ static void capture_release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_graphs_capture = {
-    .once = true, .request = capture, .cancelled = capture_cancelled, .release = capture_release};
+    .once = true, .request = capture_graph, .cancelled = capture_cancelled, .release = capture_release};
 
 /* ---- describe, list, release --------------------------------------------------------------------- */
 
@@ -518,7 +519,7 @@ static ngd_status_t print_form(struct ngd_program *prog, const Npugraph__V1__Des
     return status ? status : sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
 }
 
-static void describe(struct ngd_call *call, const void *msg)
+static void describe_graph(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__DescribeRequest *q = msg;
     Npugraph__V1__DescribeResponse reply = NPUGRAPH__V1__DESCRIBE_RESPONSE__INIT;
@@ -542,7 +543,7 @@ static void describe(struct ngd_call *call, const void *msg)
     ngd_program_unref(prog);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe};
+const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe_graph};
 
 struct listing {
     const struct ngd_identity *who;
@@ -562,7 +563,7 @@ static void hold_program(void *ctx, struct ngd_program *prog)
         l->room++;
 }
 
-static void list_graphs(struct ngd_call *call, const void *msg)
+static void list_programs(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListGraphsResponse reply = NPUGRAPH__V1__LIST_GRAPHS_RESPONSE__INIT;
     struct listing l = {.who = call->identity};
@@ -586,9 +587,9 @@ static void list_graphs(struct ngd_call *call, const void *msg)
     ngd_call_reply(call, &reply.base);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_list = {.request = list_graphs};
+const struct ngd_rpc_ops ngd_rpc_graphs_list = {.request = list_programs};
 
-static void release_graph(struct ngd_call *call, const void *msg)
+static void release_graph_or_group(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__ReleaseRequest *q = msg;
     Npugraph__V1__ReleaseResponse reply = NPUGRAPH__V1__RELEASE_RESPONSE__INIT;
@@ -603,4 +604,4 @@ static void release_graph(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_release = {.once = true, .request = release_graph};
+const struct ngd_rpc_ops ngd_rpc_graphs_release = {.once = true, .request = release_graph_or_group};

@@ -49,12 +49,12 @@ static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ng
     return status;
 }
 
-static void create(struct ngd_call *call, const void *msg)
+static void create_group(struct ngd_call *call, const void *msg)
 {
     ngd_call_job_add(call->daemon->jobs, call, msg, run_create, NGD_CALL_JOB_SLOW);
 }
 
-const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create};
+const struct ngd_rpc_ops ngd_rpc_groups_create = {.once = true, .request = create_group};
 
 /* ---- join ------------------------------------------------------------------------------------------------ */
 
@@ -63,8 +63,8 @@ struct join {
     uint32_t n;
 };
 
-static ngd_status_t collect(struct ngd_call *call, const Npugraph__V1__JoinRanksRequest *q, struct join *j,
-                            struct ngd_diag *diag)
+static ngd_status_t collect_ranks(struct ngd_call *call, const Npugraph__V1__JoinRanksRequest *q, struct join *j,
+                                  struct ngd_diag *diag)
 {
     if (q->n_graphs > NGD_GROUP_MAX_RANKS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%zu graphs are named; a group has at most %d ranks",
@@ -96,14 +96,14 @@ static ngd_status_t add_gang(struct ngd_call *call, struct ngd_binding *gang, Np
     return status;
 }
 
-static void join(struct ngd_call *call, const void *msg)
+static void join_ranks(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__JoinRanksResponse reply = NPUGRAPH__V1__JOIN_RANKS_RESPONSE__INIT;
     const Npugraph__V1__JoinRanksRequest *q = msg;
     struct ngd_binding *gang = NULL;
     struct join j = {.n = 0};
     struct ngd_diag diag = {0};
-    ngd_status_t status = collect(call, q, &j, &diag);
+    ngd_status_t status = collect_ranks(call, q, &j, &diag);
 
     if (status == NGD_OK)
         status = ngd_gang_create(j.bindings, j.n, q->replicated, &gang, &diag);
@@ -117,7 +117,7 @@ static void join(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_groups_join = {.once = true, .request = join};
+const struct ngd_rpc_ops ngd_rpc_groups_join = {.once = true, .request = join_ranks};
 
 /* ---- list ------------------------------------------------------------------------------------------------ */
 
@@ -133,7 +133,7 @@ struct listing {
     uint64_t session; /* at hand */
 };
 
-static void hold(void *ctx, uint64_t id, struct ngd_object *object)
+static void hold_group(void *ctx, uint64_t id, struct ngd_object *object)
 {
     struct listing *l = ctx;
 
@@ -153,10 +153,10 @@ static void hold_all(void *ctx, struct ngd_session *session)
     if (!ngd_may_manage(l->who, ngd_session_identity(session)))
         return;
     l->session = ngd_session_id(session);
-    ngd_session_for_each(session, hold, l);
+    ngd_session_for_each(session, hold_group, l);
 }
 
-static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct listed *item)
+static Npugraph__V1__GroupInfo *describe_group(struct ngd_call *call, const struct listed *item)
 {
     Npugraph__V1__GroupInfo *m = ngd_arena_calloc(&call->life, 1, sizeof(*m));
     const uint32_t n = ngd_group_size(item->group);
@@ -186,7 +186,7 @@ static Npugraph__V1__GroupInfo *describe(struct ngd_call *call, const struct lis
     return m;
 }
 
-static void list(struct ngd_call *call, const void *msg)
+static void list_groups(struct ngd_call *call, const void *msg)
 {
     Npugraph__V1__ListGroupsResponse reply = NPUGRAPH__V1__LIST_GROUPS_RESPONSE__INIT;
     struct listing l = {.who = call->identity};
@@ -202,7 +202,7 @@ static void list(struct ngd_call *call, const void *msg)
     }
     ngd_sessions_for_each(call->daemon->sessions, hold_all, &l);
     for (size_t i = 0; i < l.n; i++) {
-        Npugraph__V1__GroupInfo *m = describe(call, &l.items[i]);
+        Npugraph__V1__GroupInfo *m = describe_group(call, &l.items[i]);
 
         if (m)
             reply.groups[reply.n_groups++] = m;
@@ -216,4 +216,4 @@ static void list(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_groups_list = {.request = list};
+const struct ngd_rpc_ops ngd_rpc_groups_list = {.request = list_groups};

@@ -19,7 +19,7 @@ struct watch {
     bool known, told;
 };
 
-static bool is_known(const char *service)
+static bool is_known_service(const char *service)
 {
     if (*service == '\0')
         return true;
@@ -34,7 +34,7 @@ static serving_t serving(const struct ngd_daemon *d)
     return ngd_daemon_state(d) == NGD_DAEMON_SERVING && !atomic_load(&d->hangs) ? SERVING : NOT_SERVING;
 }
 
-static void tell(struct ngd_health_watcher *watcher)
+static void tell_health(struct ngd_health_watcher *watcher)
 {
     struct watch *w = ngd_container_of(watcher, struct watch, watcher);
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
@@ -47,13 +47,13 @@ static void tell(struct ngd_health_watcher *watcher)
         ngd_call_end(w->call, NGD_ERR_NO_MEMORY, "the state could not be told; watch again");
 }
 
-static void check(struct ngd_call *call, const void *msg)
+static void check_health(struct ngd_call *call, const void *msg)
 {
     const Grpc__Health__V1__HealthCheckRequest *q = msg;
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     struct ngd_diag diag;
 
-    if (!is_known(q->service)) {
+    if (!is_known_service(q->service)) {
         ngd_diag_set(&diag, NGD_ERR_NOT_FOUND, "there is no service \"%.200s\" here; List names them", q->service);
         ngd_call_fail(call, NGD_ERR_NOT_FOUND, &diag);
         return;
@@ -62,7 +62,7 @@ static void check(struct ngd_call *call, const void *msg)
     ngd_call_reply(call, &r.base);
 }
 
-static void list(struct ngd_call *call, const void *msg)
+static void list_health(struct ngd_call *call, const void *msg)
 {
     Grpc__Health__V1__HealthListResponse r = GRPC__HEALTH__V1__HEALTH_LIST_RESPONSE__INIT;
     Grpc__Health__V1__HealthListResponse__StatusesEntry entries[SERVICES_MAX], *ptrs[SERVICES_MAX];
@@ -88,7 +88,7 @@ static void list(struct ngd_call *call, const void *msg)
     ngd_call_reply(call, &r.base);
 }
 
-static void watch(struct ngd_call *call, const void *msg)
+static void watch_health(struct ngd_call *call, const void *msg)
 {
     const Grpc__Health__V1__HealthCheckRequest *q = msg;
     struct watch *w = ngd_arena_alloc(&call->life, sizeof(*w));
@@ -97,7 +97,7 @@ static void watch(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
     }
-    *w = (struct watch){.watcher = {.tell = tell}, .call = call, .known = is_known(q->service)};
+    *w = (struct watch){.watcher = {.tell = tell_health}, .call = call, .known = is_known_service(q->service)};
     call->state = w;
     ngd_health_watch(call->daemon->health, &w->watcher);
 }
@@ -110,6 +110,6 @@ static void stop_watching(struct ngd_call *call)
     ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
 }
 
-const struct ngd_rpc_ops ngd_rpc_health_check = {.request = check};
-const struct ngd_rpc_ops ngd_rpc_health_list = {.request = list};
-const struct ngd_rpc_ops ngd_rpc_health_watch = {.request = watch, .cancelled = stop_watching};
+const struct ngd_rpc_ops ngd_rpc_health_check = {.request = check_health};
+const struct ngd_rpc_ops ngd_rpc_health_list = {.request = list_health};
+const struct ngd_rpc_ops ngd_rpc_health_watch = {.request = watch_health, .cancelled = stop_watching};

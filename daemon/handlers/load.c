@@ -63,7 +63,7 @@ static void take_back(struct load_call *l, const Npugraph__V1__LoadDone *done)
         ngd_session_remove(l->call->session, done->tensors[i]->buffer, NGD_OBJECT_BUFFER, NULL);
 }
 
-static void run(struct ngd_job *job)
+static void load_job(struct ngd_job *job)
 {
     struct load_call *l = ngd_container_of(job, struct load_call, job);
     Npugraph__V1__LoadProgress m = NPUGRAPH__V1__LOAD_PROGRESS__INIT;
@@ -104,7 +104,7 @@ static ngd_status_t read_slices(struct ngd_call *call, const Npugraph__V1__LoadS
     return slices ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-static void request(struct ngd_call *call, const void *msg)
+static void load_safetensors(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__LoadSafetensorsRequest *q = msg;
     struct load_call *l = ngd_arena_calloc(&call->life, 1, sizeof(*l));
@@ -125,8 +125,8 @@ static void request(struct ngd_call *call, const void *msg)
     l->load.n_names = q->n_tensors;
     l->load.progress = progress;
     l->load.ctx = l;
-    l->job.fn = run;
+    l->job.fn = load_job;
     ngd_jobs_add_for(call->daemon->loads, &l->job, call->identity->key);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_load = {.once = true, .request = request};
+const struct ngd_rpc_ops ngd_rpc_memory_load = {.once = true, .request = load_safetensors};

@@ -10,7 +10,7 @@ struct entry {
     Npugraph__V1__TokenLogprob *top_list[NGD_LOGPROBS_MAX];
 };
 
-static void fill(struct entry *e, const struct ngd_logprobs *lp)
+static void fill_logprob_entry(struct entry *e, const struct ngd_logprobs *lp)
 {
     npugraph__v1__logprobs__init(&e->message);
     e->message.token = lp->token;
@@ -38,7 +38,7 @@ ngd_status_t ngd_logprob_list_make(const struct ngd_logprobs *lp, size_t n, stru
     list_p->items = (Npugraph__V1__Logprobs **)(void *)(entries + n);
     list_p->n = n;
     for (size_t i = 0; i < n; i++) {
-        fill(&entries[i], &lp[i]);
+        fill_logprob_entry(&entries[i], &lp[i]);
         list_p->items[i] = &entries[i].message;
     }
     return NGD_OK;

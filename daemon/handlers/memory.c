@@ -77,7 +77,7 @@ static bool is_freeing(struct ngd_call *call)
     return false;
 }
 
-static void settle(struct ngd_call *call)
+static void settle_devices(struct ngd_call *call)
 {
     for (uint32_t i = 0; i < ngd_sched_n_devices(call->daemon->sched); i++)
         ngd_device_settle(ngd_sched_device(call->daemon->sched, i));
@@ -86,11 +86,11 @@ static void settle(struct ngd_call *call)
 /* What is being freed may be what it needs, of the device or of its quota. */
 static ngd_status_t run_settled_allocate(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
-    settle(call);
+    settle_devices(call);
     return run_allocate(call, msg, diag);
 }
 
-static void allocate(struct ngd_call *call, const void *msg)
+static void allocate_buffer(struct ngd_call *call, const void *msg)
 {
     struct ngd_diag diag = {0};
     ngd_status_t status;
@@ -104,7 +104,7 @@ static void allocate(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, status, &diag);
 }
 
-const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.once = true, .request = allocate};
+const struct ngd_rpc_ops ngd_rpc_memory_allocate = {.once = true, .request = allocate_buffer};
 
 static ngd_status_t run_freed(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
@@ -112,7 +112,7 @@ static ngd_status_t run_freed(struct ngd_call *call, const void *msg, struct ngd
 
     (void)msg;
     (void)diag;
-    settle(call);
+    settle_devices(call);
     ngd_call_reply(call, &reply.base);
     return NGD_OK;
 }
@@ -156,7 +156,7 @@ struct cursor {
     size_t at;
 };
 
-static size_t take(struct cursor *c, const uint8_t **p, size_t want)
+static size_t take_piece(struct cursor *c, const uint8_t **p, size_t want)
 {
     size_t n;
 
@@ -180,7 +180,7 @@ static bool read_varint(struct cursor *c, uint64_t *value_p, bool *end_p)
     for (unsigned shift = 0; shift < 64; shift += 7) {
         const uint8_t *p;
 
-        if (take(c, &p, 1) == 0) {
+        if (take_piece(c, &p, 1) == 0) {
             *end_p = shift == 0;
             return false;
         }
@@ -212,7 +212,7 @@ static ngd_status_t write_bytes(struct ngd_buffer *buffer, uint64_t offset, stru
                             size);
     while (n) {
         const uint8_t *p;
-        size_t k = take(c, &p, n);
+        size_t k = take_piece(c, &p, n);
         ngd_status_t status;
 
         if (k == 0)
@@ -270,7 +270,7 @@ static ngd_status_t scan(struct cursor *c, uint64_t *buffer_p, uint64_t *offset_
             }
             while (v) {
                 const uint8_t *p;
-                size_t k = take(c, &p, v);
+                size_t k = take_piece(c, &p, v);
 
                 if (k == 0)
                     return malformed(diag);
@@ -345,7 +345,7 @@ struct download {
 };
 
 /* One chunk as ReadResponse{offset = 1, data = 2}, read into the message itself. */
-static ngd_status_t send_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
+static ngd_status_t send_buffer_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
 {
     uint64_t n = d->end - d->at < CHUNK_BYTES ? d->end - d->at : CHUNK_BYTES;
     ngd_status_t status;
@@ -371,7 +371,7 @@ static void pump(struct ngd_call *call)
     if (!d || d->over)
         return;
     while (status == NGD_OK && d->at < d->end && ngd_call_unsent(call) < AHEAD)
-        status = send_chunk(call, d, &diag);
+        status = send_buffer_chunk(call, d, &diag);
     if (status == NGD_OK && d->at < d->end)
         return;
     d->over = true;
@@ -411,7 +411,7 @@ static void read_request(struct ngd_call *call, const void *msg)
     ngd_call_fail(call, status, &diag);
 }
 
-static void read_cancelled(struct ngd_call *call)
+static void cancel_download(struct ngd_call *call)
 {
     struct download *d = call->state;
 
@@ -421,7 +421,7 @@ static void read_cancelled(struct ngd_call *call)
     }
 }
 
-static void read_release(struct ngd_call *call)
+static void release_download(struct ngd_call *call)
 {
     struct download *d = call->state;
 
@@ -431,7 +431,7 @@ static void read_release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_memory_read = {
-    .request = read_request, .sent = pump, .cancelled = read_cancelled, .release = read_release};
+    .request = read_request, .sent = pump, .cancelled = cancel_download, .release = release_download};
 
 /* ---- list ---------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ struct registration {
 };
 
 /* Labels that were left away are NULL in protobuf-c's defaults only for messages; strings are "". */
-static void fill_contract(const Npugraph__V1__DecodeContract *c, struct ngd_decode_contract *out)
+static void read_contract(const Npugraph__V1__DecodeContract *c, struct ngd_decode_contract *out)
 {
     *out = (struct ngd_decode_contract){
         .tokens = c->tokens,
@@ -47,7 +47,7 @@ static void fill_contract(const Npugraph__V1__DecodeContract *c, struct ngd_deco
     };
 }
 
-static void add_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
+static void add_bound_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint64_t *states_p)
 {
     uint64_t n;
 
@@ -62,7 +62,7 @@ static void sum_bytes(const struct ngd_binding *binding, uint64_t *weights_p, ui
 {
     *weights_p = *states_p = 0;
     for (uint32_t r = 0; r < ngd_binding_ranks(binding); r++)
-        add_bytes(ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, r))), weights_p, states_p);
+        add_bound_bytes(ngd_program_graph(ngd_binding_program(ngd_binding_rank(binding, r))), weights_p, states_p);
 }
 
 static ngd_status_t make_model(struct registration *r, struct ngd_model **model_p, struct ngd_diag *diag)
@@ -71,7 +71,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     const model_request *q = r->q;
     ngd_status_t status;
 
-    fill_contract(q->contract, &params.contract);
+    read_contract(q->contract, &params.contract);
     params.name = q->name;
     params.owner = r->call->identity->name;
     params.description = q->description;
@@ -95,7 +95,8 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     return status;
 }
 
-static void finish(struct registration *r, ngd_status_t status, struct ngd_model *model, const struct ngd_diag *diag)
+static void finish_registration(struct registration *r, ngd_status_t status, struct ngd_model *model,
+                                const struct ngd_diag *diag)
 {
     Npugraph__V1__RegisterModelResponse reply = NPUGRAPH__V1__REGISTER_MODEL_RESPONSE__INIT;
     struct ngd_call *call = r->call;
@@ -144,7 +145,7 @@ static ngd_status_t add_model(struct registration *r, struct ngd_model *model, s
 }
 
 /* Captures both graphs, which takes long: never on a thread that receives calls. */
-static void register_job(struct ngd_job *job)
+static void register_model_job(struct ngd_job *job)
 {
     struct registration *r = ngd_container_of(job, struct registration, job);
     struct ngd_model *model = NULL;
@@ -157,7 +158,7 @@ static void register_job(struct ngd_job *job)
     if (status == NGD_OK)
         status = add_model(r, ngd_model_ref(model), &charge, &diag);
     ngd_charge_end(&charge);
-    finish(r, status, model, &diag);
+    finish_registration(r, status, model, &diag);
 }
 
 static bool valid_name(const char *name)
@@ -204,7 +205,7 @@ static ngd_status_t check_request(struct registration *r, struct ngd_diag *diag)
     return read_audience(r, diag);
 }
 
-static void register_model(struct ngd_call *call, const void *msg)
+static void begin_registration(struct ngd_call *call, const void *msg)
 {
     struct registration *r;
     struct ngd_diag diag = {0};
@@ -219,15 +220,15 @@ static void register_model(struct ngd_call *call, const void *msg)
     r->q = msg;
     status = check_request(r, &diag);
     if (status != NGD_OK) {
-        finish(r, status, NULL, &diag);
+        finish_registration(r, status, NULL, &diag);
         return;
     }
-    r->job.fn = register_job;
+    r->job.fn = register_model_job;
     r->job.slow = true;
     ngd_jobs_add_for(call->daemon->jobs, &r->job, call->identity->key);
 }
 
-const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = register_model};
+const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = begin_registration};
 
 /* ---- unload, share, list
  * -------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
 typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 
-static void answer_error(struct ngd_call *call, response_t *r, int code, const char *fmt, const char *what)
+static void answer_reflection_error(struct ngd_call *call, response_t *r, int code, const char *fmt, const char *what)
 {
     Grpc__Reflection__V1__ErrorResponse e = GRPC__REFLECTION__V1__ERROR_RESPONSE__INIT;
     char text[256];
@@ -33,7 +33,7 @@ static void answer_file(struct ngd_call *call, response_t *r, const struct ngd_d
     ProtobufCBinaryData data;
 
     if (!file) {
-        answer_error(call, r, GRPC_NOT_FOUND, "nothing of the name %.200s is declared here", asked);
+        answer_reflection_error(call, r, GRPC_NOT_FOUND, "nothing of the name %.200s is declared here", asked);
         return;
     }
     data.data = (uint8_t *)file->data;
@@ -82,15 +82,15 @@ static void handle(struct ngd_call *call, const void *msg)
         answer_services(call, &r, reflection);
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION:
-        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
-                     q->file_containing_extension->containing_type);
+        answer_reflection_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
+                                q->file_containing_extension->containing_type);
         break;
     case GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_ALL_EXTENSION_NUMBERS_OF_TYPE:
-        answer_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
-                     q->all_extension_numbers_of_type);
+        answer_reflection_error(call, &r, GRPC_NOT_FOUND, "%s has no extensions: the files are proto3",
+                                q->all_extension_numbers_of_type);
         break;
     default:
-        answer_error(call, &r, GRPC_UNIMPLEMENTED, "a request of this kind is not known%s", "");
+        answer_reflection_error(call, &r, GRPC_UNIMPLEMENTED, "a request of this kind is not known%s", "");
         break;
     }
 }

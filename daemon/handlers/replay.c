@@ -63,7 +63,7 @@ static ngd_status_t choose_outputs(uint32_t n, struct ngd_replay_message *m, str
 }
 
 /* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
-static ngd_status_t lay_out(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
+static ngd_status_t lay_out_answer(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     const uint32_t n = ngd_binding_n_outputs(r->binding);
     struct ngd_out *outs = ngd_arena_calloc(&r->call->arena, n + 1u, sizeof(*outs));
@@ -105,7 +105,7 @@ static ngd_status_t lay_out(struct replayer *r, const struct ngd_replay_message 
 
 /* Ends a unary call with the error. On a stream the error is an answer and the stream goes on, unless there is no room
  * for the answer. */
-static void answer_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)
+static void answer_replay_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)
 {
     const char *reason = ngd_status_name(status), *text = diag && diag->text[0] ? diag->text : ngd_status_text(status);
     size_t n_reason = strlen(reason), n_text = strlen(text), inner;
@@ -154,7 +154,7 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     uint8_t *p = r->tail;
 
     if (status != NGD_OK) {
-        answer_error(r, status, diag);
+        answer_replay_error(r, status, diag);
         return;
     }
     p = ngd_wire_put_u64(p, R_TAG, r->tag);
@@ -184,7 +184,8 @@ static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_dia
     return NGD_OK;
 }
 
-static ngd_status_t read_priority(const struct ngd_replay_message *m, ngd_priority_t *priority_p, struct ngd_diag *diag)
+static ngd_status_t read_replay_priority(const struct ngd_replay_message *m, ngd_priority_t *priority_p,
+                                         struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
@@ -227,7 +228,7 @@ static ngd_status_t choose_stream(struct replayer *r, const struct ngd_replay_me
     return NGD_OK;
 }
 
-static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
+static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_message *raw, struct ngd_diag *diag)
 {
     const struct ngd_graph *g;
     struct ngd_replay_message m;
@@ -251,11 +252,11 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
         status = choose_outputs(ngd_binding_n_outputs(r->binding), &m, r->call, diag);
     ngd_request_init(&r->request);
     if (status == NGD_OK)
-        status = read_priority(&m, &r->request.priority, diag);
+        status = read_replay_priority(&m, &r->request.priority, diag);
     if (status == NGD_OK)
         status = choose_stream(r, &m, diag);
     if (status == NGD_OK)
-        status = lay_out(r, &m, diag);
+        status = lay_out_answer(r, &m, diag);
     if (status != NGD_OK) {
         ngd_program_refused(ngd_binding_program(r->binding), status, diag, m.tag);
         return status;
@@ -279,7 +280,7 @@ static ngd_status_t submit(struct replayer *r, const struct ngd_raw_message *raw
     return ngd_sched_submit(r->call->daemon->sched, &r->request, diag);
 }
 
-static void request(struct ngd_call *call, const void *msg)
+static void request_replay(struct ngd_call *call, const void *msg)
 {
     struct replayer *r = call->state;
     struct ngd_diag diag;
@@ -296,12 +297,12 @@ static void request(struct ngd_call *call, const void *msg)
     }
     diag.status = NGD_OK; /* its text is a kilobyte: not cleared on the path that needs none */
     diag.text[0] = '\0';
-    status = submit(r, msg, &diag);
+    status = submit_replay(r, msg, &diag);
     if (status != NGD_OK)
-        answer_error(r, status, &diag);
+        answer_replay_error(r, status, &diag);
 }
 
-static void cancelled(struct ngd_call *call)
+static void cancel_replay(struct ngd_call *call)
 {
     struct replayer *r = call->state;
 
@@ -309,7 +310,7 @@ static void cancelled(struct ngd_call *call)
         ngd_sched_cancel(call->daemon->sched, &r->request);
 }
 
-static void release(struct ngd_call *call)
+static void release_replayer(struct ngd_call *call)
 {
     struct replayer *r = call->state;
 
@@ -321,6 +322,6 @@ static void release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_graphs_replay = {
-    .once = true, .request = request, .cancelled = cancelled, .release = release};
+    .once = true, .request = request_replay, .cancelled = cancel_replay, .release = release_replayer};
 const struct ngd_rpc_ops ngd_rpc_graphs_replay_stream = {
-    .request = request, .cancelled = cancelled, .release = release};
+    .request = request_replay, .cancelled = cancel_replay, .release = release_replayer};

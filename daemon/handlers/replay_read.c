@@ -32,7 +32,7 @@ struct counts {
 };
 
 /* The repeated field that has too many; NULL: none. */
-static const char *too_many(const struct counts *c)
+static const char *crowded_field(const struct counts *c)
 {
     return c->symbols > NGD_WIRE_MOST_REPLAY_SYMBOLS     ? "symbols"
            : c->inputs > NGD_WIRE_MOST_REPLAY_INPUTS     ? "inputs"
@@ -72,7 +72,7 @@ static bool count_fields(const uint8_t *data, size_t n, struct counts *c, const 
             c->hosts++;
             c->values += f.n > VALUES_BYTES ? VALUES_BYTES + 1 : (uint32_t)f.n; /* a varint has at least a byte */
         }
-        *many_p = *many_p ? *many_p : too_many(c);
+        *many_p = *many_p ? *many_p : crowded_field(c);
     }
     return !r.bad;
 }

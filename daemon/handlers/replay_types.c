@@ -4,7 +4,7 @@
 
 enum { T_DTYPE = 1, T_DIMS = 2 };
 
-static void add_dim(struct ngd_input_type *type, uint64_t v)
+static void add_type_dim(struct ngd_input_type *type, uint64_t v)
 {
     if (type->rank < NGD_MAX_RANK)
         type->dims[type->rank++] = (int64_t)v;
@@ -18,14 +18,14 @@ static bool read_dims(const struct ngd_wire_field *f, struct ngd_input_type *typ
     uint64_t v;
 
     if (f->type == NGD_WIRE_VARINT) {
-        add_dim(type, f->value);
+        add_type_dim(type, f->value);
         return true;
     }
     if (f->type != NGD_WIRE_BYTES)
         return false;
     ngd_wire_reader_init(&r, f->data, f->n);
     while (type->rank <= NGD_MAX_RANK && ngd_wire_varint(&r, &v))
-        add_dim(type, v);
+        add_type_dim(type, v);
     return !r.bad;
 }
 

@@ -319,7 +319,7 @@ static ngd_status_t begin_step(struct ngd_call *call, const void *msg, struct ng
     return start_step(call, ((struct ngd_sequence_object *)call->state)->seq, msg, stepped, diag);
 }
 
-static void step(struct ngd_call *call, const void *msg)
+static void step_sequence(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StepRequest *q = msg;
     struct ngd_sequence_object *o = NULL;
@@ -337,12 +337,12 @@ static void step(struct ngd_call *call, const void *msg)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_step = {
-    .once = true, .request = step, .cancelled = cancel_state, .release = release_state};
+    .once = true, .request = step_sequence, .cancelled = cancel_state, .release = release_state};
 
 /* ---- steps on a stream --------------------------------------------------------------------------- */
 
 /* The sequence of the last message stays held: the usual stream steps one sequence for as long as it lives. */
-static void answer_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
+static void answer_step_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
     Npugraph__V1__StepResponse reply = NPUGRAPH__V1__STEP_RESPONSE__INIT;
     Npugraph__V1__ReplayError e = NPUGRAPH__V1__REPLAY_ERROR__INIT;
@@ -357,7 +357,7 @@ static void answer_error(struct ngd_call *call, ngd_status_t status, const struc
 static void stream_stepped(void *user, struct ngd_seq *seq, const struct ngd_step_result *r)
 {
     (void)seq;
-    answer_step(user, r, &(struct step_answers){.result = ngd_call_answer, .error = answer_error});
+    answer_step(user, r, &(struct step_answers){.result = ngd_call_answer, .error = answer_step_error});
 }
 
 static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct ngd_diag *diag)
@@ -400,12 +400,12 @@ static void stream_step(struct ngd_call *call, const void *msg)
         const struct ngd_turn turn = {.seq = ((struct ngd_stepper *)call->state)->object->seq,
                                       .msg = msg,
                                       .begin = begin_stream_step,
-                                      .fail = answer_error};
+                                      .fail = answer_step_error};
 
         status = ngd_turn_take(call, &turn, &diag);
     }
     if (status != NGD_OK)
-        answer_error(call, status, &diag);
+        answer_step_error(call, status, &diag);
 }
 
 static void stream_cancelled(struct ngd_call *call)
@@ -426,7 +426,7 @@ static void stream_release(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_step_stream = {
-    .request = stream_step, .refused = answer_error, .cancelled = stream_cancelled, .release = stream_release};
+    .request = stream_step, .refused = answer_step_error, .cancelled = stream_cancelled, .release = stream_release};
 
 /* ---- close, list --------------------------------------------------------------------------------- */
 

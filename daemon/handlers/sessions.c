@@ -75,7 +75,7 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
         ngd_call_fail(call, status, NULL); /* which leaves the session, as if its client had gone */
 }
 
-static void request(struct ngd_call *call, const void *msg)
+static void begin_session(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__SessionRequest *q = msg;
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
@@ -98,7 +98,7 @@ static void request(struct ngd_call *call, const void *msg)
 }
 
 /* True: the session finishes the call. */
-static bool leave(struct ngd_call *call, bool broken)
+static bool leave_session(struct ngd_call *call, bool broken)
 {
     struct ngd_session *s = call->state;
     bool finished_later;
@@ -113,7 +113,7 @@ static bool leave(struct ngd_call *call, bool broken)
 
 static void half_closed(struct ngd_call *call, bool broken)
 {
-    bool finished_later = leave(call, broken);
+    bool finished_later = leave_session(call, broken);
 
     if (broken)
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
@@ -121,10 +121,10 @@ static void half_closed(struct ngd_call *call, bool broken)
         ngd_call_finish(call);
 }
 
-static void cancelled(struct ngd_call *call)
+static void session_cancelled(struct ngd_call *call)
 {
-    leave(call, true);
+    leave_session(call, true);
 }
 
 const struct ngd_rpc_ops ngd_rpc_sessions_open = {
-    .request = request, .half_closed = half_closed, .cancelled = cancelled};
+    .request = begin_session, .half_closed = half_closed, .cancelled = session_cancelled};

@@ -26,7 +26,7 @@ static char *borrow(const char *text) /* protobuf-c has no const strings; what i
 }
 
 /* False: it may not, and that was the answer. */
-static bool may(struct ngd_call *call, bool admin)
+static bool may_use_store(struct ngd_call *call, bool admin)
 {
     struct ngd_diag diag = {0};
 
@@ -46,7 +46,7 @@ static void *make_state(struct ngd_call *call, bool admin, size_t size)
 {
     void *state;
 
-    if (!may(call, admin))
+    if (!may_use_store(call, admin))
         return NULL;
     state = ngd_arena_calloc(&call->life, 1, size);
     if (!state)
@@ -54,9 +54,9 @@ static void *make_state(struct ngd_call *call, bool admin, size_t size)
     return state;
 }
 
-static void begin(struct ngd_call *call, const void *msg, bool admin, ngd_call_job_fn *run)
+static void begin_store_job(struct ngd_call *call, const void *msg, bool admin, ngd_call_job_fn *run)
 {
-    if (may(call, admin))
+    if (may_use_store(call, admin))
         ngd_call_job_add(call->daemon->store_jobs, call, msg, run, 0);
 }
 
@@ -69,7 +69,7 @@ static char *line(struct ngd_arena *arena, const char *lines, size_t n, const ch
     return ngd_arena_strdup(arena, ngd_store_line(lines, n, name, value, sizeof(value)) ? value : "");
 }
 
-static Npugraph__V1__StoreEntry *describe(struct ngd_call *call, const struct ngd_store_item *item)
+static Npugraph__V1__StoreEntry *describe_entry(struct ngd_call *call, const struct ngd_store_item *item)
 {
     Npugraph__V1__StoreEntry *e = ngd_arena_calloc(&call->life, 1, sizeof(*e));
     const char *dot = strchr(item->name, '.');
@@ -132,7 +132,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     r.entries = ngd_arena_calloc(&call->life, n + 1u, sizeof(Npugraph__V1__StoreEntry *));
     status = r.entries ? NGD_OK : NGD_ERR_NO_MEMORY;
     for (uint32_t i = 0; call->identity->admin && i < n && i < LIST_MAX && status == NGD_OK; i++) {
-        Npugraph__V1__StoreEntry *e = describe(call, &items[i]);
+        Npugraph__V1__StoreEntry *e = describe_entry(call, &items[i]);
 
         if (!e || !read_details(call, e))
             status = NGD_ERR_NO_MEMORY;
@@ -157,8 +157,8 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
 }
 
 /* The one entry whose name begins so. */
-static ngd_status_t find(struct ngd_call *call, const char *prefix, char name[NGD_STORE_NAME_MAX],
-                         struct ngd_diag *diag)
+static ngd_status_t find_entry(struct ngd_call *call, const char *prefix, char name[NGD_STORE_NAME_MAX],
+                               struct ngd_diag *diag)
 {
     size_t len = strlen(prefix);
     struct ngd_store_item *items = NULL;
@@ -216,10 +216,10 @@ struct reading {
     _Atomic int state;
 };
 
-static ngd_status_t read_whole(struct reading *r, struct ngd_diag *diag)
+static ngd_status_t read_whole_entry(struct reading *r, struct ngd_diag *diag)
 {
     ngd_store_reason_t reason;
-    ngd_status_t status = find(r->call, r->request->name, r->name, diag);
+    ngd_status_t status = find_entry(r->call, r->request->name, r->name, diag);
 
     if (status != NGD_OK)
         return status;
@@ -235,7 +235,7 @@ static ngd_status_t read_whole(struct reading *r, struct ngd_diag *diag)
 }
 
 /* Each carries the name, so that a client can follow several reads. */
-static ngd_status_t send_chunk(struct reading *r)
+static ngd_status_t send_entry_chunk(struct reading *r)
 {
     Npugraph__V1__ReadStoreResponse m = NPUGRAPH__V1__READ_STORE_RESPONSE__INIT;
     uint64_t most = r->call->daemon->options.max_message / 2;
@@ -258,14 +258,14 @@ static void run_reading(struct ngd_job *job)
     struct reading *r = ngd_container_of(job, struct reading, job);
     struct ngd_call *call = ngd_call_ref(r->call);
     struct ngd_diag diag = {0};
-    ngd_status_t status = read_whole(r, &diag);
+    ngd_status_t status = read_whole_entry(r, &diag);
     int expected = READING;
     bool owed = true;
 
     if (status == NGD_OK && !atomic_compare_exchange_strong(&r->state, &expected, SENDING)) {
         status = NGD_ERR_CANCELLED;
     } else if (status == NGD_OK) {
-        status = send_chunk(r);
+        status = send_entry_chunk(r);
         /* A chunk that is not sent calls nobody back; who gave up meanwhile has been answered. */
         owed = status != NGD_OK && atomic_exchange(&r->state, OVER) == SENDING;
     }
@@ -282,7 +282,7 @@ static void read_pump(struct ngd_call *call)
     if (!r || atomic_load(&r->state) != SENDING)
         return;
     while (status == NGD_OK && r->at < r->n && ngd_call_unsent(call) < AHEAD)
-        status = send_chunk(r);
+        status = send_entry_chunk(r);
     if (status == NGD_OK && r->at < r->n)
         return;
     atomic_store(&r->state, OVER);
@@ -292,7 +292,7 @@ static void read_pump(struct ngd_call *call)
         ngd_call_fail(call, status, NULL);
 }
 
-static void read_cancelled(struct ngd_call *call)
+static void cancel_entry_read(struct ngd_call *call)
 {
     struct reading *r = call->state;
     int expected = READING;
@@ -303,7 +303,7 @@ static void read_cancelled(struct ngd_call *call)
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
 }
 
-static void read_release(struct ngd_call *call)
+static void release_entry_read(struct ngd_call *call)
 {
     struct reading *r = call->state;
 
@@ -314,7 +314,7 @@ static void read_release(struct ngd_call *call)
     ngd_strbuf_fini(&r->text);
 }
 
-static void read_entry(struct ngd_call *call, const void *msg)
+static void read_store_entry(struct ngd_call *call, const void *msg)
 {
     struct reading *r = make_state(call, true, sizeof(*r));
 
@@ -330,7 +330,7 @@ static void read_entry(struct ngd_call *call, const void *msg)
 }
 
 const struct ngd_rpc_ops ngd_rpc_store_read = {
-    .request = read_entry, .sent = read_pump, .cancelled = read_cancelled, .release = read_release};
+    .request = read_store_entry, .sent = read_pump, .cancelled = cancel_entry_read, .release = release_entry_read};
 
 /* ---- import -------------------------------------------------------------------------------------------- */
 
@@ -369,7 +369,7 @@ static void import_chunk(struct ngd_call *call, const void *msg)
     ngd_status_t status = NGD_OK;
 
     if (!im) {
-        if (!may(call, true))
+        if (!may_use_store(call, true))
             return;
         status = begin_import(call, q, &diag);
         im = call->state;
@@ -452,7 +452,7 @@ static void take_bad(void *ctx, const struct ngd_store_item *item, ngd_store_rea
 
     if (reason == NGD_STORE_FOUND || bad->n == LIST_MAX)
         return;
-    e = describe(bad->call, item);
+    e = describe_entry(bad->call, item);
     bad->failed |= !e;
     if (!e)
         return;
@@ -490,7 +490,7 @@ static ngd_status_t run_clear(struct ngd_call *call, const void *msg, struct ngd
     ngd_status_t status;
 
     if (*q->name) {
-        status = find(call, q->name, name, diag);
+        status = find_entry(call, q->name, name, diag);
         if (status == NGD_OK)
             status = ngd_store_remove(call->daemon->store, name, diag);
         r.removed = 1;
@@ -502,21 +502,21 @@ static ngd_status_t run_clear(struct ngd_call *call, const void *msg, struct ngd
     return status;
 }
 
-static void list(struct ngd_call *call, const void *msg)
+static void list_store(struct ngd_call *call, const void *msg)
 {
-    begin(call, msg, false, run_list);
+    begin_store_job(call, msg, false, run_list);
 }
 
-static void verify(struct ngd_call *call, const void *msg)
+static void verify_store(struct ngd_call *call, const void *msg)
 {
-    begin(call, msg, true, run_verify);
+    begin_store_job(call, msg, true, run_verify);
 }
 
-static void clear(struct ngd_call *call, const void *msg)
+static void clear_store(struct ngd_call *call, const void *msg)
 {
-    begin(call, msg, true, run_clear);
+    begin_store_job(call, msg, true, run_clear);
 }
 
-const struct ngd_rpc_ops ngd_rpc_store_list = {.request = list};
-const struct ngd_rpc_ops ngd_rpc_store_verify = {.request = verify};
-const struct ngd_rpc_ops ngd_rpc_store_clear = {.request = clear};
+const struct ngd_rpc_ops ngd_rpc_store_list = {.request = list_store};
+const struct ngd_rpc_ops ngd_rpc_store_verify = {.request = verify_store};
+const struct ngd_rpc_ops ngd_rpc_store_clear = {.request = clear_store};

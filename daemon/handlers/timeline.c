@@ -12,7 +12,7 @@
 #define PAGE_BYTES (256u << 10) /* about; an event more fits any max-message */
 
 /* False: it may not, and that was the answer. A timeline shows what all clients do. */
-static bool may(struct ngd_call *call)
+static bool may_record(struct ngd_call *call)
 {
     struct ngd_diag diag;
 
@@ -25,7 +25,7 @@ static bool may(struct ngd_call *call)
     return false;
 }
 
-static void start(struct ngd_call *call, const void *msg)
+static void start_timeline(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StartTimelineRequest *q = msg;
     Npugraph__V1__StartTimelineResponse r = NPUGRAPH__V1__START_TIMELINE_RESPONSE__INIT;
@@ -33,7 +33,7 @@ static void start(struct ngd_call *call, const void *msg)
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    if (!may(call))
+    if (!may_record(call))
         return;
     r.events = q->events ? q->events : NGD_TIMELINE_EVENTS;
     status = ngd_timeline_start(call->daemon->sched, r.events, &diag);
@@ -45,13 +45,13 @@ static void start(struct ngd_call *call, const void *msg)
     ngd_call_reply(call, &r.base);
 }
 
-static void stop(struct ngd_call *call, const void *msg)
+static void stop_timeline(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__StopTimelineRequest *q = msg;
     Npugraph__V1__StopTimelineResponse r = NPUGRAPH__V1__STOP_TIMELINE_RESPONSE__INIT;
     struct ngd_timeline_status status;
 
-    if (!may(call))
+    if (!may_record(call))
         return;
     ngd_timeline_stop(call->daemon->sched, q->discard, &status);
     r.was_on = status.on;
@@ -69,7 +69,7 @@ static void read_page(struct ngd_call *call, const void *msg)
     struct ngd_strbuf sb;
     ngd_status_t status;
 
-    if (!may(call))
+    if (!may_record(call))
         return;
     ngd_strbuf_init(&sb);
     status = ngd_timeline_print(call->daemon->sched, form, q->begin, PAGE_BYTES, &sb, &r.next, &diag);
@@ -82,6 +82,6 @@ static void read_page(struct ngd_call *call, const void *msg)
     ngd_strbuf_fini(&sb);
 }
 
-const struct ngd_rpc_ops ngd_rpc_admin_start_timeline = {.request = start};
-const struct ngd_rpc_ops ngd_rpc_admin_stop_timeline = {.request = stop};
+const struct ngd_rpc_ops ngd_rpc_admin_start_timeline = {.request = start_timeline};
+const struct ngd_rpc_ops ngd_rpc_admin_stop_timeline = {.request = stop_timeline};
 const struct ngd_rpc_ops ngd_rpc_admin_read_timeline = {.request = read_page};
