@@ -11,7 +11,7 @@ struct call_job {
     bool begun;
 };
 
-static void run_job(struct ngd_job *job)
+static void run_call_job(struct ngd_job *job)
 {
     const struct call_job *j = ngd_container_of(job, struct call_job, job);
     struct ngd_call *call = j->call; /* what the job lies in may be gone with an answer */
@@ -32,7 +32,7 @@ void ngd_call_job_add(struct ngd_jobs *jobs, struct ngd_call *call, const void *
         ngd_call_fail(call, NGD_ERR_NO_MEMORY, NULL);
         return;
     }
-    *j = (struct call_job){.job = {.fn = run_job, .slow = flags & NGD_CALL_JOB_SLOW},
+    *j = (struct call_job){.job = {.fn = run_call_job, .slow = flags & NGD_CALL_JOB_SLOW},
                            .call = call,
                            .msg = msg,
                            .run = run,

@@ -70,7 +70,7 @@ static void refuse_reuse(struct ngd_call *call)
 }
 
 /* On the receiving thread. One that is being answered, or has just become the leader, is looked at there. */
-static void cancelled(struct ngd_call *call)
+static void repeat_cancelled(struct ngd_call *call)
 {
     if (ngd_answers_leave(ngd_session_answers(call->session), &of_call(call)->asker))
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
@@ -112,7 +112,7 @@ static void end_waiting(struct repeat *r)
     ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
 }
 
-static void succeeded(struct ngd_call *call, const uint8_t *data, size_t n)
+static void repeat_succeeded(struct ngd_call *call, const uint8_t *data, size_t n)
 {
     struct repeat *r = of_call(call);
 
@@ -124,7 +124,7 @@ static void succeeded(struct ngd_call *call, const uint8_t *data, size_t n)
     end_waiting(r);
 }
 
-static void serve(struct ngd_job *job)
+static void serve_repeat(struct ngd_job *job)
 {
     const struct repeat *r = ngd_container_of(job, struct repeat, job);
     struct ngd_call *call = r->call;
@@ -142,11 +142,11 @@ static void serve(struct ngd_job *job)
 static void promote(struct repeat *r)
 {
     r->leads = true;
-    r->job.fn = serve;
+    r->job.fn = serve_repeat;
     ngd_jobs_add_for(r->call->daemon->jobs, &r->job, r->call->identity->key);
 }
 
-static void failed(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
+static void repeat_failed(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct repeat *r = of_call(call), *next;
 
@@ -184,9 +184,9 @@ static struct repeat *wrap(struct ngd_call *call, const struct ngd_raw_message *
 
     if (!r)
         return NULL;
-    r->wrap.succeeded = succeeded;
-    r->wrap.failed = failed;
-    r->wrap.cancelled = cancelled;
+    r->wrap.succeeded = repeat_succeeded;
+    r->wrap.failed = repeat_failed;
+    r->wrap.cancelled = repeat_cancelled;
     /* Before the table knows it: from then on others may answer it. */
     atomic_init(&r->wrap.served, NGD_CALL_UNSERVED);
     r->asker.method = call->method;

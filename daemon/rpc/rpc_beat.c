@@ -72,7 +72,7 @@ void rpc_beats_connect(struct rpc_beats *beats)
 
 /* ---- the call ------------------------------------------------------------------------------------------------ */
 
-static void clear(struct rpc_self_call *self)
+static void clear_self_call(struct rpc_self_call *self)
 {
     grpc_byte_buffer_destroy(self->request);
     grpc_byte_buffer_destroy(self->reply);
@@ -95,7 +95,7 @@ static void disconnect(struct rpc_self_call *self)
     self->channel = NULL;
 }
 
-static bool begin(struct rpc_beats *beats)
+static bool begin_self_call(struct rpc_beats *beats)
 {
     struct rpc_self_call *self = &beats->self;
     grpc_slice nothing = grpc_empty_slice();
@@ -128,12 +128,12 @@ static void call_itself(struct rpc_beats *beats)
     if (!atomic_load_explicit(&self->done, memory_order_acquire))
         return;
     NGD_TSAN_TAKE(self);
-    clear(self);
+    clear_self_call(self);
     if (self->status != GRPC_STATUS_OK)
         disconnect(self);
     if (!self->channel)
         rpc_beats_connect(beats);
-    if (self->channel && !begin(beats)) {
+    if (self->channel && !begin_self_call(beats)) {
         self->status = GRPC_STATUS_UNKNOWN;
         atomic_store(&self->done, true);
     }
@@ -197,7 +197,7 @@ void rpc_beats_fini(struct rpc_beats *beats)
 {
     if (!beats->threads)
         return;
-    clear(&beats->self);
+    clear_self_call(&beats->self);
     ngd_free(beats->threads);
     beats->threads = NULL;
 }

@@ -57,7 +57,7 @@ static void init(struct rpc_call *call, struct rpc_calls *calls)
     call->on_status = (struct rpc_tag){on_status, call};
 }
 
-static void destroy(struct rpc_call *call)
+static void destroy_call(struct rpc_call *call)
 {
     grpc_metadata_array_destroy(&call->metadata);
     grpc_call_details_destroy(&call->details);
@@ -96,7 +96,7 @@ void rpc_call_release(struct rpc_call *call)
     call->admitted = false;
     call->pub.method = NULL;
     if (!rpc_calls_keep(calls, &call->member))
-        destroy(call);
+        destroy_call(call);
     atomic_fetch_sub_explicit(&calls->live, 1, memory_order_release); /* last: who stops the server waits for it */
 }
 
@@ -105,7 +105,7 @@ void rpc_call_empty_pool(struct rpc_calls *calls)
     struct rpc_call *call;
 
     while ((call = of_member(rpc_calls_take(calls))))
-        destroy(call);
+        destroy_call(call);
 }
 
 static void ref(struct rpc_call *call)
@@ -240,7 +240,7 @@ static void log_failure(struct rpc_call *call, ngd_status_t status, const char *
                     ngd_log_value(call->pub.peer, peer), text);
 }
 
-static void account(struct rpc_call *call, ngd_status_t status, const char *text)
+static void account_call(struct rpc_call *call, ngd_status_t status, const char *text)
 {
     const struct ngd_method *method = call->pub.method;
 
@@ -312,7 +312,7 @@ void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char
 {
     grpc_op ops[3] = {0}, *op = ops;
 
-    account(call, status, text);
+    account_call(call, status, text);
     if (call->begins_with_end)
         (op++)->op = GRPC_OP_SEND_INITIAL_METADATA;
     if (last) {

@@ -8,7 +8,7 @@
 #define LIMITS 256
 
 /* Where in gRPC's source a message comes from says which one it is. Two that meet share a limit. */
-static struct ngd_log_limit *limit_of(const char *file, int line)
+static struct ngd_log_limit *limit_of_place(const char *file, int line)
 {
     static struct ngd_log_limit limits[LIMITS];
     uint32_t hash = (uint32_t)line;
@@ -25,7 +25,7 @@ static void log_line(gpr_log_func_args *args)
 
     if (level > ngd_log_get_level())
         return;
-    ngd_log_limited(limit_of(args->file, args->line), level, "grpc", "gRPC reports: %s",
+    ngd_log_limited(limit_of_place(args->file, args->line), level, "grpc", "gRPC reports: %s",
                     ngd_log_value(args->message, quoted));
 }
 

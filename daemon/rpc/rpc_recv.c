@@ -12,12 +12,12 @@
 /* In the place of a request's descriptor: the method reads the bytes itself. */
 const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 
-static void *arena_alloc(void *data, size_t n)
+static void *unpack_alloc(void *data, size_t n)
 {
     return ngd_arena_alloc(data, n);
 }
 
-static void arena_free(void *data, void *p)
+static void unpack_free(void *data, void *p)
 {
     (void)data;
     (void)p;
@@ -72,10 +72,10 @@ static ngd_status_t flatten(struct rpc_call *call, struct ngd_raw_message *raw, 
     return NGD_OK;
 }
 
-static ngd_status_t unpack(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p,
-                           struct ngd_diag *diag)
+static ngd_status_t unpack_request(struct rpc_call *call, const struct ngd_raw_message *raw, const void **msg_p,
+                                   struct ngd_diag *diag)
 {
-    ProtobufCAllocator allocator = {arena_alloc, arena_free, &call->pub.arena};
+    ProtobufCAllocator allocator = {unpack_alloc, unpack_free, &call->pub.arena};
     const ProtobufCMessageDescriptor *desc = call->pub.method->request;
     ngd_status_t status = ngd_wire_check(desc, raw->data, raw->n, NGD_WIRE_MAX_FIELDS, diag);
 
@@ -96,8 +96,8 @@ static ngd_status_t charge_message(struct rpc_call *call, size_t n, struct ngd_d
                             twice ? 2 * (uint64_t)n : n, diag);
 }
 
-static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p,
-                            struct ngd_diag *diag)
+static ngd_status_t prepare_request(struct rpc_call *call, struct ngd_raw_message *raw, const void **msg_p,
+                                    struct ngd_diag *diag)
 {
     const struct ngd_method *method = call->pub.method;
     ngd_status_t status;
@@ -113,7 +113,7 @@ static ngd_status_t prepare(struct rpc_call *call, struct ngd_raw_message *raw, 
     if (status == NGD_OK && (method->kind != NGD_RPC_CLIENT_STREAM || !ngd_method_is_raw(method)))
         status = flatten(call, raw, diag);
     if (status == NGD_OK && !ngd_method_is_raw(method))
-        status = unpack(call, raw, msg_p, diag);
+        status = unpack_request(call, raw, msg_p, diag);
     return status;
 }
 
@@ -123,7 +123,7 @@ void rpc_deliver(struct rpc_call *call)
     struct ngd_raw_message raw = {0};
     const void *msg = NULL;
     struct ngd_diag diag = {0};
-    ngd_status_t status = prepare(call, &raw, &msg, &diag);
+    ngd_status_t status = prepare_request(call, &raw, &msg, &diag);
 
     if (status != NGD_OK && (status != NGD_ERR_INVALID_ARGUMENT || !call->pub.method->ops->refused)) {
         rpc_call_fail(call, status, &diag);

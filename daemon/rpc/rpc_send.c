@@ -78,8 +78,8 @@ static grpc_byte_buffer *buffer_of(grpc_slice slice)
     return buffer;
 }
 
-static ngd_status_t pack(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
-                         struct ngd_diag *diag)
+static ngd_status_t pack_message(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
+                                 struct ngd_diag *diag)
 {
     grpc_slice slice;
     ngd_status_t status = pack_slice(call, msg, &slice, diag);
@@ -113,7 +113,7 @@ static grpc_byte_buffer *take_reserved(struct rpc_call *call)
 }
 
 /* LOCKSTEP: sends the answer and asks for the next message, or ends with the answer when that is wanted. */
-static void answer(struct rpc_call *call, grpc_byte_buffer *buffer)
+static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
 {
     grpc_op ops[2] = {0};
     bool end, drop;
@@ -144,7 +144,7 @@ static void answer(struct rpc_call *call, grpc_byte_buffer *buffer)
 }
 
 /* Who wraps the call hears of its answer first, and may give it to others for as long as they hold the call. */
-static void succeeded(struct rpc_call *call, grpc_slice slice)
+static void tell_wrapper(struct rpc_call *call, grpc_slice slice)
 {
     if (!call->pub.wrap)
         return;
@@ -163,7 +163,7 @@ static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc
         ngd_call_fail(&call->pub, status, &diag);
         return false;
     }
-    succeeded(call, *slice_p);
+    tell_wrapper(call, *slice_p);
     return true;
 }
 
@@ -184,10 +184,10 @@ void ngd_call_reply_reserved(struct ngd_call *pub, size_t n)
     grpc_byte_buffer *buffer;
 
     GRPC_SLICE_SET_LENGTH(call->reserved, n);
-    succeeded(call, call->reserved);
+    tell_wrapper(call, call->reserved);
     buffer = take_reserved(call);
     if (pub->method->kind == NGD_RPC_LOCKSTEP) {
-        answer(call, buffer);
+        send_answer(call, buffer);
         return;
     }
     rpc_call_end(call, NGD_OK, "", buffer);
@@ -213,10 +213,10 @@ void ngd_call_answer(struct ngd_call *pub, const ProtobufCMessage *msg)
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
     struct ngd_diag diag = {0};
-    ngd_status_t status = pack(call, msg, &buffer, &diag);
+    ngd_status_t status = pack_message(call, msg, &buffer, &diag);
 
     if (status == NGD_OK)
-        answer(call, buffer);
+        send_answer(call, buffer);
     else
         ngd_call_fail(pub, status, &diag);
 }
@@ -239,7 +239,7 @@ static void start_send(struct rpc_call *call, grpc_byte_buffer *buffer) NGD_REQU
 }
 
 /* Takes buffer. */
-static ngd_status_t enqueue(struct rpc_call *call, grpc_byte_buffer *buffer) NGD_REQUIRES(call->lock)
+static ngd_status_t enqueue_message(struct rpc_call *call, grpc_byte_buffer *buffer) NGD_REQUIRES(call->lock)
 {
     bool lost = NGD_FAULT(SEND_LOST);
     struct rpc_out *out;
@@ -279,7 +279,7 @@ static ngd_status_t send_buffer(struct rpc_call *call, grpc_byte_buffer *buffer)
 
     ngd_mutex_lock(&call->lock);
     if (rpc_state_takes_messages(&call->state)) {
-        status = enqueue(call, buffer);
+        status = enqueue_message(call, buffer);
     } else {
         status = NGD_ERR_CANCELLED;
         grpc_byte_buffer_destroy(buffer);
@@ -292,7 +292,7 @@ ngd_status_t ngd_call_send(struct ngd_call *pub, const ProtobufCMessage *msg)
 {
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
-    ngd_status_t status = pack(call, msg, &buffer, NULL);
+    ngd_status_t status = pack_message(call, msg, &buffer, NULL);
 
     return status == NGD_OK ? send_buffer(call, buffer) : lose(call, status);
 }

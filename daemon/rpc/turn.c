@@ -11,7 +11,7 @@ struct waiting {
 };
 
 /* The memory is the call's: it may be gone as soon as the operation has begun. */
-static void ended(struct ngd_seq_waiter *waiter)
+static void begin_waiting_turn(struct ngd_seq_waiter *waiter)
 {
     const struct waiting w = *ngd_container_of(waiter, struct waiting, waiter);
     struct ngd_diag diag = {0};
@@ -38,7 +38,7 @@ ngd_status_t ngd_turn_take(struct ngd_call *call, const struct ngd_turn *turn, s
     w = ngd_arena_calloc(&call->arena, 1, sizeof(*w));
     if (!w)
         return NGD_ERR_NO_MEMORY;
-    *w = (struct waiting){.waiter = {ended}, .turn = *turn, .call = ngd_call_ref(call)};
+    *w = (struct waiting){.waiter = {begin_waiting_turn}, .turn = *turn, .call = ngd_call_ref(call)};
     ngd_seq_ref(turn->seq);
     found = ngd_seq_await(turn->seq, &w->waiter);
     if (found == NGD_SEQ_AWAITED)

@@ -63,7 +63,7 @@ static ngd_status_t count_repeated(const ProtobufCMessageDescriptor *desc, const
 }
 
 /* Eight characters of ASCII, none of them zero. A graph's text has millions. */
-static bool is_plain(const char *s)
+static bool is_plain_ascii(const char *s)
 {
     uint64_t v;
 
@@ -79,7 +79,7 @@ static ngd_status_t check_string(const ProtobufCMessageDescriptor *desc, const P
     for (size_t at = 0; at < field->n;) {
         size_t step;
 
-        if (field->n - at >= sizeof(uint64_t) && is_plain(s + at)) {
+        if (field->n - at >= sizeof(uint64_t) && is_plain_ascii(s + at)) {
             at += sizeof(uint64_t);
             continue;
         }
@@ -167,7 +167,7 @@ static bool type_fits(const ProtobufCFieldDescriptor *fd, uint32_t type)
 }
 
 /* Takes n of what is left; false when that is not enough. */
-static bool take(uint32_t *left, size_t n)
+static bool take_elements(uint32_t *left, size_t n)
 {
     if (n > *left)
         return false;
@@ -175,7 +175,7 @@ static bool take(uint32_t *left, size_t n)
     return true;
 }
 
-static ngd_status_t too_many(struct ngd_diag *diag)
+static ngd_status_t too_many_elements(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "the message has more than %u fields and elements",
                         NGD_WIRE_MAX_FIELDS);
@@ -205,7 +205,7 @@ static ngd_status_t check_packed(const ProtobufCMessageDescriptor *desc, const P
     if (n < 0)
         return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE, "%s.%s ends within an element", desc->short_name,
                             fd->name);
-    return take(left, (size_t)n) ? NGD_OK : too_many(diag);
+    return take_elements(left, (size_t)n) ? NGD_OK : too_many_elements(diag);
 }
 
 static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const void *data, size_t n, uint32_t *left,
@@ -223,8 +223,8 @@ static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const 
         const ProtobufCFieldDescriptor *fd = protobuf_c_message_descriptor_get_field(desc, field.number);
         ngd_status_t status = NGD_OK;
 
-        if (!take(left, 1))
-            return too_many(diag);
+        if (!take_elements(left, 1))
+            return too_many_elements(diag);
         if (!fd)
             continue; /* of a newer client */
         if (!type_fits(fd, field.type))
