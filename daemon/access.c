@@ -49,7 +49,7 @@ static bool may_publish(const struct ngd_options *options, const struct ngd_iden
     return may;
 }
 
-static ngd_status_t check_name(const char *name, struct ngd_diag *diag)
+static ngd_status_t check_audience_name(const char *name, struct ngd_diag *diag)
 {
     const char *colon = strchr(name, ':');
 
@@ -61,8 +61,8 @@ static ngd_status_t check_name(const char *name, struct ngd_diag *diag)
                         name);
 }
 
-static ngd_status_t check(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
-                          size_t n, bool everybody, struct ngd_diag *diag)
+static ngd_status_t check_audience(const struct ngd_options *options, const struct ngd_identity *who,
+                                   char *const *names, size_t n, bool everybody, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
@@ -79,14 +79,14 @@ static ngd_status_t check(const struct ngd_options *options, const struct ngd_id
                             "may-publish may. Share it with identities instead",
                             who->name);
     for (size_t i = 0; i < n && status == NGD_OK; i++)
-        status = check_name(names[i], diag);
+        status = check_audience_name(names[i], diag);
     return status;
 }
 
 ngd_status_t ngd_audience_make(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
                                size_t n, bool everybody, struct ngd_audience *a, struct ngd_diag *diag)
 {
-    ngd_status_t status = check(options, who, names, n, everybody, diag);
+    ngd_status_t status = check_audience(options, who, names, n, everybody, diag);
 
     if (status != NGD_OK)
         return status;

@@ -72,7 +72,8 @@ void ngd_answers_destroy(struct ngd_answers *answers)
     ngd_free(answers);
 }
 
-static struct entry *find(struct ngd_answers *answers, const struct ngd_asker *asker) NGD_REQUIRES(answers->pool->lock)
+static struct entry *find_answer(struct ngd_answers *answers, const struct ngd_asker *asker)
+    NGD_REQUIRES(answers->pool->lock)
 {
     ngd_list_for_each (pos, &answers->entries) {
         struct entry *e = ngd_container_of(pos, struct entry, link);
@@ -83,7 +84,7 @@ static struct entry *find(struct ngd_answers *answers, const struct ngd_asker *a
     return NULL;
 }
 
-static struct entry *add(struct ngd_answers *answers, const struct ngd_asker *asker, uint64_t print)
+static struct entry *add_answer(struct ngd_answers *answers, const struct ngd_asker *asker, uint64_t print)
     NGD_REQUIRES(answers->pool->lock)
 {
     struct entry *e = NGD_NEW(struct entry);
@@ -109,9 +110,9 @@ ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_ask
     *data_p = NULL;
     *n_p = 0;
     ngd_mutex_lock(&answers->pool->lock);
-    e = find(answers, asker);
+    e = find_answer(answers, asker);
     if (!e) {
-        place = add(answers, asker, print) ? NGD_ANSWER_LEADS : NGD_ANSWER_NO_MEMORY;
+        place = add_answer(answers, asker, print) ? NGD_ANSWER_LEADS : NGD_ANSWER_NO_MEMORY;
     } else if (e->fingerprint != print) {
         place = NGD_ANSWER_REUSED;
     } else if (!e->given) {
@@ -162,7 +163,7 @@ static void take_waiting(struct entry *e, struct ngd_list *waiting)
 }
 
 /* Of whichever session of the identity. */
-static void forget(struct entry *e) NGD_NO_THREAD_SAFETY
+static void forget_answer(struct entry *e) NGD_NO_THREAD_SAFETY
 {
     e->answers->n_kept--;
     e->answers->bytes -= e->data ? e->n : 0;
@@ -178,12 +179,12 @@ static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answe
         if (answers->n_kept < KEPT_MAX && answers->bytes + n <= BYTES_MAX)
             return;
         if (e->given)
-            forget(e);
+            forget_answer(e);
     }
 }
 
 /* Makes room for n bytes in the identity's pool, as far as there is something to forget. */
-static bool make_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIRES(answers->pool->lock)
+static bool make_answer_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIRES(answers->pool->lock)
 {
     const uint64_t limit = ngd_identity_limit(answers->identity, NGD_QUOTA_ANSWERS);
     struct ngd_list *kept = &answers->pool->kept;
@@ -191,7 +192,7 @@ static bool make_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIRES(answ
     while (limit && atomic_load(&answers->identity->used[NGD_QUOTA_ANSWERS]) + n > limit) {
         if (ngd_list_empty(kept))
             return false;
-        forget(ngd_container_of(kept->next, struct entry, pool_link));
+        forget_answer(ngd_container_of(kept->next, struct entry, pool_link));
     }
     return true;
 }
@@ -202,7 +203,7 @@ static void keep(struct ngd_answers *answers, struct entry *e, const uint8_t *da
 {
     e->n = n;
     e->data = n <= ANSWER_MAX ? ngd_malloc(n + 1) : NULL;
-    if (!make_room(answers, sizeof(*e) + (e->data ? n + 1 : 0))) { /* less than one of 1 MiB may be kept */
+    if (!make_answer_room(answers, sizeof(*e) + (e->data ? n + 1 : 0))) { /* less than one of 1 MiB may be kept */
         ngd_free(e->data);
         e->data = NULL;
     }
@@ -225,7 +226,7 @@ void ngd_answers_succeeded(struct ngd_answers *answers, const struct ngd_asker *
     struct entry *e;
 
     ngd_mutex_lock(&answers->pool->lock);
-    e = find(answers, leader);
+    e = find_answer(answers, leader);
     keep(answers, e, data, n);
     take_waiting(e, waiting);
     ngd_mutex_unlock(&answers->pool->lock);
@@ -238,7 +239,7 @@ struct ngd_asker *ngd_answers_failed(struct ngd_answers *answers, const struct n
     struct entry *e;
 
     ngd_mutex_lock(&answers->pool->lock);
-    e = find(answers, leader);
+    e = find_answer(answers, leader);
     if (pass_on)
         next = take_first(e);
     if (!next) {

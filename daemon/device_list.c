@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* "host" or "host:1". The backend's name is written to `backend`, which params borrow. */
-static ngd_status_t parse(const struct ngd_daemon *d, const char *text, char backend[static 32],
-                          struct ngd_device_params *params_p, struct ngd_diag *diag)
+static ngd_status_t parse_device(const struct ngd_daemon *d, const char *text, char backend[static 32],
+                                 struct ngd_device_params *params_p, struct ngd_diag *diag)
 {
     const char *colon = strchr(text, ':');
     char *end = NULL;
@@ -63,7 +63,7 @@ static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal
     struct ngd_device_params params;
     const struct ngd_device_info *info;
     char backend[32];
-    ngd_status_t status = parse(d, text, backend, &params, diag);
+    ngd_status_t status = parse_device(d, text, backend, &params, diag);
 
     *fatal_p = status != NGD_OK;
     if (status)

@@ -81,7 +81,7 @@ static const char *phrase(int code)
 }
 
 /* Takes the body. */
-static void answer(struct connection *c, int code, const char *type, struct ngd_strbuf *body, bool head)
+static void answer_http(struct connection *c, int code, const char *type, struct ngd_strbuf *body, bool head)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);
     const char *text = ngd_strbuf_str(body);
@@ -103,17 +103,17 @@ static void answer(struct connection *c, int code, const char *type, struct ngd_
     ngd_strbuf_fini(body);
 }
 
-static void refuse(struct connection *c, int code, const char *text)
+static void refuse_http(struct connection *c, int code, const char *text)
 {
     struct ngd_strbuf body;
 
     ngd_strbuf_init(&body);
     ngd_strbuf_printf(&body, "%s\n", text);
-    answer(c, code, TYPE_TEXT, &body, false);
+    answer_http(c, code, TYPE_TEXT, &body, false);
 }
 
 /* head: n bytes up to the empty line, and room for one more. */
-static void serve(struct connection *c, char *head, size_t n)
+static void serve_http(struct connection *c, char *head, size_t n)
 {
     struct ngd_http_request request;
     const char *type = TYPE_TEXT, *why = "";
@@ -121,12 +121,12 @@ static void serve(struct connection *c, char *head, size_t n)
     int code = ngd_http_request_read(head, n, c->http->hosts, &request, &why);
 
     if (code != 200) {
-        refuse(c, code, why);
+        refuse_http(c, code, why);
         return;
     }
     ngd_strbuf_init(&body);
     code = c->http->page(c->http->ctx, request.path, &body, &type);
-    answer(c, code, type, &body, request.head);
+    answer_http(c, code, type, &body, request.head);
 }
 
 static void on_read(struct bufferevent *bev, void *arg)
@@ -146,11 +146,11 @@ static void on_read(struct bufferevent *bev, void *arg)
     if (end.pos >= 0)
         head = (char *)evbuffer_pullup(in, end.pos + 4);
     if (end.pos < 0)
-        refuse(c, 431, "the request is longer than 8192 bytes");
+        refuse_http(c, 431, "the request is longer than 8192 bytes");
     else if (head)
-        serve(c, head, (size_t)end.pos + 2);
+        serve_http(c, head, (size_t)end.pos + 2);
     else
-        refuse(c, 503, "out of memory");
+        refuse_http(c, 503, "out of memory");
     evbuffer_drain(in, evbuffer_get_length(in));
     if (c->state == BROKEN)
         close_connection(c);

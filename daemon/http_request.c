@@ -12,7 +12,7 @@ struct fields {
     bool body, twice;   /* Host or Origin came twice */
 };
 
-static int refuse(int status, const char *why, const char **why_p)
+static int refuse_request(int status, const char *why, const char **why_p)
 {
     *why_p = why;
     return status;
@@ -46,7 +46,7 @@ static bool is_port(const char *text, size_t n)
 }
 
 /* HOST, HOST:PORT or [IPV6]:PORT. */
-static bool is_known(const char *text, size_t n, const struct ngd_http_hosts *hosts)
+static bool is_known_host(const char *text, size_t n, const struct ngd_http_hosts *hosts)
 {
     const char *end = memchr(text, *text == '[' ? ']' : ':', n);
     size_t host = end ? (size_t)(end - text) : n;
@@ -93,17 +93,17 @@ static int read_first(char *line, struct fields *f, const char **why_p)
     char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
 
     if (!version || target == line || version == target + 1 || strncmp(version + 1, "HTTP/", 5) != 0)
-        return refuse(400, "not an HTTP request", why_p);
+        return refuse_request(400, "not an HTTP request", why_p);
     *target++ = *version++ = '\0';
     f->method = line;
     f->target = target;
     if (strlen(version) != 8 || strncmp(version, "HTTP/1.", 7) != 0 || version[7] < '0' || version[7] > '9')
-        return refuse(505, "only HTTP/1.0 and HTTP/1.1 are supported", why_p);
+        return refuse_request(505, "only HTTP/1.0 and HTTP/1.1 are supported", why_p);
     f->host_optional = version[7] == '0';
     return 200;
 }
 
-static void take_once(const char **field_p, const char *value, bool *twice)
+static void take_header_once(const char **field_p, const char *value, bool *twice)
 {
     *twice |= *field_p != NULL;
     *field_p = value;
@@ -123,9 +123,9 @@ static bool read_field(char *line, struct fields *f)
     for (n = strlen(value); n > 0 && (value[n - 1] == ' ' || value[n - 1] == '\t'); n--)
         value[n - 1] = '\0';
     if (strcasecmp(line, "Host") == 0)
-        take_once(&f->host, value, &f->twice);
+        take_header_once(&f->host, value, &f->twice);
     else if (strcasecmp(line, "Origin") == 0)
-        take_once(&f->origin, value, &f->twice);
+        take_header_once(&f->origin, value, &f->twice);
     else if (strcasecmp(line, "Transfer-Encoding") == 0)
         f->body = true;
     else if (strcasecmp(line, "Content-Length") == 0)
@@ -137,12 +137,12 @@ static int read_lines(char *head, size_t n, struct fields *f, const char **why_p
 {
     const char *end = head + n;
     char *line = take_line(&head, end);
-    int status = line ? read_first(line, f, why_p) : refuse(400, "not an HTTP request", why_p);
+    int status = line ? read_first(line, f, why_p) : refuse_request(400, "not an HTTP request", why_p);
 
     while (status == 200 && head < end) {
         line = take_line(&head, end);
         if (!line || !read_field(line, f))
-            status = refuse(400, "a header line is not NAME: VALUE", why_p);
+            status = refuse_request(400, "a header line is not NAME: VALUE", why_p);
     }
     return status;
 }
@@ -160,17 +160,17 @@ static int check_host(const struct fields *f, const struct ngd_http_hosts *hosts
     *path_p = f->target;
     if (strncasecmp(f->target, "http://", 7) == 0) {
         *path_p = strchr(host, '/') ? strchr(host, '/') : "/";
-        if (!is_known(host, strcspn(host, "/"), hosts))
-            return refuse(421, unknown, why_p);
+        if (!is_known_host(host, strcspn(host, "/"), hosts))
+            return refuse_request(421, unknown, why_p);
     } else if (*f->target != '/') {
-        return refuse(400, "the target of the request must be a path", why_p);
+        return refuse_request(400, "the target of the request must be a path", why_p);
     }
     if (!f->host && !f->host_optional)
-        return refuse(400, "an HTTP/1.1 request must have a Host header", why_p);
-    if (f->host && !is_known(f->host, strlen(f->host), hosts))
-        return refuse(421, unknown, why_p);
+        return refuse_request(400, "an HTTP/1.1 request must have a Host header", why_p);
+    if (f->host && !is_known_host(f->host, strlen(f->host), hosts))
+        return refuse_request(421, unknown, why_p);
     if (f->origin && !is_own_origin(f->origin, f->host))
-        return refuse(403, "requests from pages of other origins are refused", why_p);
+        return refuse_request(403, "requests from pages of other origins are refused", why_p);
     return 200;
 }
 
@@ -184,11 +184,11 @@ int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hos
     if (status != 200)
         return status;
     if (f.twice)
-        return refuse(400, "Host and Origin must be given at most once", why_p);
+        return refuse_request(400, "Host and Origin must be given at most once", why_p);
     if (strcmp(f.method, "GET") != 0 && strcmp(f.method, "HEAD") != 0)
-        return refuse(405, "only GET and HEAD are allowed", why_p);
+        return refuse_request(405, "only GET and HEAD are allowed", why_p);
     if (f.body)
-        return refuse(413, "a request must not have a body", why_p);
+        return refuse_request(413, "a request must not have a body", why_p);
     head[f.target - head + (ptrdiff_t)strcspn(f.target, "?#")] = '\0';
     status = check_host(&f, hosts, &path, why_p);
     if (status == 200)

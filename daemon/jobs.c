@@ -17,7 +17,7 @@ struct ngd_jobs {
 };
 
 /* The first one, slow ones left out while they have all threads but one. NULL: none. */
-static struct ngd_job *take(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
+static struct ngd_job *take_job(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
 {
     const bool no_slow = jobs->slow > 0 && jobs->slow + 1 >= jobs->n_threads;
 
@@ -34,7 +34,7 @@ static struct ngd_job *take(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
     return NULL;
 }
 
-static void run_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
+static void run_taken_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
 {
     const bool slow = job->slow;
 
@@ -46,16 +46,16 @@ static void run_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(job
     jobs->pending--;
 }
 
-static void *run(void *arg)
+static void *run_job_thread(void *arg)
 {
     struct ngd_jobs *jobs = arg;
     struct ngd_job *job;
 
     ngd_mutex_lock(&jobs->lock);
     for (;;) {
-        job = take(jobs);
+        job = take_job(jobs);
         if (job) {
-            run_job(jobs, job);
+            run_taken_job(jobs, job);
         } else if (jobs->stop && ngd_list_empty(&jobs->queue)) {
             ngd_cond_broadcast(&jobs->wake); /* those who left slow ones to this thread */
             break;
@@ -77,7 +77,7 @@ ngd_status_t ngd_jobs_create(const char *name, uint32_t threads, struct ngd_jobs
     ngd_cond_init(&jobs->wake);
     ngd_list_init(&jobs->queue);
     for (uint32_t i = 0; i < threads; i++) {
-        if (ngd_thread_start(&jobs->threads[i], name, run, jobs) != 0) {
+        if (ngd_thread_start(&jobs->threads[i], name, run_job_thread, jobs) != 0) {
             ngd_jobs_destroy(jobs);
             return NGD_ERR_RESOURCE_EXHAUSTED;
         }
@@ -118,7 +118,7 @@ static uint64_t next_turn(struct ngd_jobs *jobs, uint64_t owner) NGD_REQUIRES(jo
     return turn;
 }
 
-static void insert(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
+static void insert_job(struct ngd_jobs *jobs, struct ngd_job *job) NGD_REQUIRES(jobs->lock)
 {
     ngd_list_for_each (pos, &jobs->queue) {
         if (ngd_container_of(pos, struct ngd_job, link)->turn > job->turn) {
@@ -134,7 +134,7 @@ void ngd_jobs_add_for(struct ngd_jobs *jobs, struct ngd_job *job, uint64_t owner
     ngd_mutex_lock(&jobs->lock);
     job->owner = owner;
     job->turn = next_turn(jobs, owner);
-    insert(jobs, job);
+    insert_job(jobs, job);
     jobs->pending++;
     ngd_cond_signal(&jobs->wake);
     ngd_mutex_unlock(&jobs->lock);

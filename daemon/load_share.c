@@ -55,7 +55,7 @@ static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct
     return view ? ngd_load_object(t, view) : NULL;
 }
 
-static struct part part_of(const struct ngd_loaded *t)
+static struct part part_of_tensor(const struct ngd_loaded *t)
 {
     return t->slice ? (struct part){t->slice->dim, t->slice->begin, t->slice->end} : (struct part){0, 0, 0};
 }
@@ -64,7 +64,7 @@ struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, stru
                                               const struct ngd_file_id *file, struct ngd_loaded *t, bool *found_p)
 {
     const uint64_t offset = t->tensor->offset;
-    const struct part part = part_of(t);
+    const struct part part = part_of_tensor(t);
     struct ngd_buffer *buffer = NULL;
 
     ngd_mutex_lock(&share->lock);
@@ -88,7 +88,7 @@ struct ngd_buffer_object *ngd_load_share_add(struct ngd_load_share *share, const
         ngd_buffer_unref(buffer);
         return NULL;
     }
-    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset, .part = part_of(t)};
+    *s = (struct shared){.buffer = ngd_buffer_ref(buffer), .file = *file, .offset = offset, .part = part_of_tensor(t)};
     ngd_mutex_lock(&share->lock);
     s->next = *bucket(share, file, offset);
     *bucket(share, file, offset) = s;

@@ -136,7 +136,7 @@ struct meter {
 };
 
 /* So many more bytes are in device memory. */
-static ngd_status_t count(struct ngd_load *load, struct meter *m, uint64_t n, struct ngd_diag *diag)
+static ngd_status_t count_loaded(struct ngd_load *load, struct meter *m, uint64_t n, struct ngd_diag *diag)
 {
     m->done += n;
     ngd_metric_add(NGD_M_LOADED_BYTES, n);
@@ -159,7 +159,7 @@ static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, u
 
         status = read_chunk(fd, buffer, to + at, n, offset + at, &m->bounce, diag);
         if (status == NGD_OK)
-            status = count(load, m, n, diag);
+            status = count_loaded(load, m, n, diag);
         at += n;
     }
     return status;
@@ -184,7 +184,7 @@ static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_lo
         if (status == NGD_OK)
             status = ngd_buffer_write(buffer, at * r->bytes, rows, n * r->bytes, diag);
         if (status == NGD_OK)
-            status = count(load, m, n * r->bytes, diag);
+            status = count_loaded(load, m, n * r->bytes, diag);
         at += n;
     }
     return status;
@@ -274,7 +274,7 @@ static ngd_status_t check_unchanged(int fd, const struct ngd_file_id *file, stru
  * Identifies the file, once its time of change has settled. Waits for two seconds at most, and only for files that were
  * changed just now. load->settled stays false when the clock of the file system is ahead, or writing goes on.
  */
-static ngd_status_t settle(struct ngd_load *load, int fd, struct ngd_file_id *file, struct ngd_diag *diag)
+static ngd_status_t settle_file(struct ngd_load *load, int fd, struct ngd_file_id *file, struct ngd_diag *diag)
 {
     static struct ngd_log_limit limit;
     const ngd_nsec_t end = ngd_clock_real() + NGD_FILE_SETTLE_MAX;
@@ -303,7 +303,7 @@ static ngd_status_t settle(struct ngd_load *load, int fd, struct ngd_file_id *fi
 static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, int fd, struct ngd_diag *diag)
 {
     struct ngd_file_id file;
-    ngd_status_t status = settle(load, fd, &file, diag);
+    ngd_status_t status = settle_file(load, fd, &file, diag);
 
     if (status == NGD_OK && ngd_file_is_written(fd)) /* once settled: a write that begins later changes the id */
         status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,

@@ -19,7 +19,7 @@ static int exit_code_of(ngd_status_t status)
     return status == NGD_ERR_BUSY ? EXIT_OTHER_DAEMON : EXIT_FAILED;
 }
 
-static int run(struct ngd_daemon *d)
+static int run_daemon(struct ngd_daemon *d)
 {
     struct ngd_diag diag = {0};
     ngd_status_t status = ngd_fault_init(&diag);
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
     }
     d.argc = argc;
     d.argv = argv;
-    code = run(&d);
+    code = run_daemon(&d);
     ngd_options_fini(&d.options);
     return code;
 }

@@ -119,8 +119,8 @@ static ngd_status_t not_found(struct ngd_models *m, const struct ngd_identity *w
     return status;
 }
 
-static ngd_status_t find_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
-                                struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
+static ngd_status_t find_model_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
+                                      struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
 {
     struct entry *best = NULL;
     int nearest = NOT_SEEN;
@@ -157,7 +157,7 @@ static bool is_public_locked(struct ngd_models *m, const char *name, const struc
     return false;
 }
 
-static ngd_status_t check_free_locked(struct ngd_models *m, const struct entry *fresh, struct ngd_diag *diag)
+static ngd_status_t check_name_free_locked(struct ngd_models *m, const struct entry *fresh, struct ngd_diag *diag)
     NGD_REQUIRES(m->lock)
 {
     ngd_list_for_each (pos, &m->all) {
@@ -190,7 +190,7 @@ ngd_status_t ngd_models_add(struct ngd_models *m, struct ngd_model_place *place,
     e->session = place->session;
     e->audience = place->audience;
     ngd_mutex_lock(&m->lock);
-    status = check_free_locked(m, e, diag);
+    status = check_name_free_locked(m, e, diag);
     if (status == NGD_OK) {
         e->model = model;
         e->charge = ngd_charge_move(&place->charge);
@@ -216,7 +216,7 @@ ngd_status_t ngd_models_get(struct ngd_models *m, const struct ngd_identity *who
     ngd_status_t status;
 
     ngd_mutex_lock(&m->lock);
-    status = find_locked(m, who, name, &e, diag);
+    status = find_model_locked(m, who, name, &e, diag);
     if (status == NGD_OK)
         *model_p = ngd_model_ref(e->model);
     ngd_mutex_unlock(&m->lock);
@@ -240,7 +240,7 @@ bool ngd_models_may_use(struct ngd_models *m, const struct ngd_identity *who, co
 static ngd_status_t find_managed_locked(struct ngd_models *m, const struct ngd_identity *who, const char *name,
                                         struct entry **e_p, struct ngd_diag *diag) NGD_REQUIRES(m->lock)
 {
-    ngd_status_t status = find_locked(m, who, name, e_p, diag);
+    ngd_status_t status = find_model_locked(m, who, name, e_p, diag);
 
     if (status == NGD_OK && !ngd_may_manage(who, (*e_p)->owner))
         status = ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,

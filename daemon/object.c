@@ -47,7 +47,7 @@ struct ngd_buffer_object *ngd_buffer_object_create(struct ngd_buffer *buffer)
     return o;
 }
 
-static void release_graph(struct ngd_object *object)
+static void release_graph_object(struct ngd_object *object)
 {
     struct ngd_graph_object *o = ngd_container_of(object, struct ngd_graph_object, base);
 
@@ -66,7 +66,7 @@ struct ngd_graph_object *ngd_graph_object_create(struct ngd_binding *binding)
     }
     o->base.kind = NGD_OBJECT_GRAPH;
     o->base.refs = 1;
-    o->base.release = release_graph;
+    o->base.release = release_graph_object;
     ngd_mutex_init(&o->lock, NGD_RANK_GRAPH_OBJECT);
     o->binding = binding;
     return o;

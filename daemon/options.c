@@ -211,7 +211,7 @@ const struct ngd_config_option ngd_options_table[] = {
 };
 
 /* The digits are octal, which the table's integers are not. */
-static ngd_status_t check_mode(struct ngd_options *options, struct ngd_diag *diag)
+static ngd_status_t check_socket_mode(struct ngd_options *options, struct ngd_diag *diag)
 {
     int64_t mode = 0, shift = 0;
 
@@ -225,7 +225,7 @@ static ngd_status_t check_mode(struct ngd_options *options, struct ngd_diag *dia
     return NGD_OK;
 }
 
-static ngd_status_t check_hosts(const struct ngd_config_list *list, struct ngd_diag *diag)
+static ngd_status_t check_stats_hosts(const struct ngd_config_list *list, struct ngd_diag *diag)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
 
@@ -331,12 +331,12 @@ static ngd_status_t check_static(const struct ngd_options *options, struct ngd_d
     return NGD_OK;
 }
 
-static ngd_status_t check(struct ngd_options *options, struct ngd_diag *diag)
+static ngd_status_t check_daemon_options(struct ngd_options *options, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_mode(options, diag);
+    ngd_status_t status = check_socket_mode(options, diag);
 
     if (status == NGD_OK)
-        status = check_hosts(&options->stats_hosts, diag);
+        status = check_stats_hosts(&options->stats_hosts, diag);
     if (status == NGD_OK)
         status = check_weights(options, diag);
     if (status == NGD_OK)
@@ -434,7 +434,7 @@ ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **arg
     if (status == NGD_OK)
         status = read_arguments(options, argc, argv, config_path_p, action_p, diag);
     if (status == NGD_OK)
-        status = check(options, diag);
+        status = check_daemon_options(options, diag);
     if (status != NGD_OK)
         ngd_options_fini(options);
     return status;
@@ -445,7 +445,7 @@ void ngd_options_fini(struct ngd_options *options)
     ngd_config_fini(ngd_options_table, options);
 }
 
-static void print_help(struct ngd_strbuf *sb)
+static void print_daemon_help(struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, "Usage: npugraphd [--config=FILE] [--NAME=VALUE ...]\n\n"
                           "Serves captured graphs on NPU devices to many client processes.\n\n"
@@ -463,7 +463,7 @@ void ngd_options_print(ngd_options_action_t action)
     ngd_strbuf_init(&sb);
     switch (action) {
     case NGD_OPTIONS_HELP:
-        print_help(&sb);
+        print_daemon_help(&sb);
         break;
     case NGD_OPTIONS_VERSION:
         ngd_strbuf_append(&sb, "npugraphd " PACKAGE_VERSION "\n");

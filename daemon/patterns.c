@@ -52,7 +52,8 @@ static ngd_status_t check_right(const struct ngd_identity *who, bool for_all, st
                         who->name);
 }
 
-static struct entry *find_locked(struct ngd_patterns *p, const char *owner, const char *name) NGD_REQUIRES(p->lock)
+static struct entry *find_pattern_locked(struct ngd_patterns *p, const char *owner, const char *name)
+    NGD_REQUIRES(p->lock)
 {
     for (uint32_t i = 0; i < p->n; i++)
         if (strcmp(p->entries[i].owner, owner) == 0 && strcmp(p->entries[i].pattern->name, name) == 0)
@@ -88,7 +89,7 @@ static ngd_status_t check_locked(struct ngd_patterns *p, const char *owner, stru
     uint32_t fresh = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        const struct entry *old = find_locked(p, owner, added[i]->name);
+        const struct entry *old = find_pattern_locked(p, owner, added[i]->name);
 
         fresh += old == NULL;
         if (old && !ngd_digest_equal(&old->pattern->digest, &added[i]->digest) &&
@@ -107,7 +108,7 @@ static ngd_status_t check_locked(struct ngd_patterns *p, const char *owner, stru
 
 static void put_locked(struct ngd_patterns *p, const char *owner, struct ngd_pattern *pattern) NGD_REQUIRES(p->lock)
 {
-    struct entry *e = find_locked(p, owner, pattern->name);
+    struct entry *e = find_pattern_locked(p, owner, pattern->name);
 
     if (!e) {
         e = &p->entries[p->n++];
@@ -153,7 +154,7 @@ ngd_status_t ngd_patterns_remove(struct ngd_patterns *p, const struct ngd_identi
     if (status)
         return status;
     ngd_mutex_lock(&p->lock);
-    e = find_locked(p, for_all ? "" : who->name, name);
+    e = find_pattern_locked(p, for_all ? "" : who->name, name);
     if (e) {
         gone = e->pattern;
         memmove(e, e + 1, (size_t)(&p->entries[p->n] - (e + 1)) * sizeof(*e));

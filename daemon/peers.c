@@ -33,7 +33,7 @@ ngd_status_t ngd_peers_create(struct ngd_peers **peers_p)
     return NGD_OK;
 }
 
-static void drop(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
+static void drop_peer(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
 {
     struct entry *entry = peers->by_fd[fd];
 
@@ -52,7 +52,7 @@ void ngd_peers_destroy(struct ngd_peers *peers)
     ngd_mutex_lock(&peers->lock);
     for (size_t fd = 0; fd < peers->cap; fd++)
         if (peers->by_fd[fd])
-            drop(peers, fd);
+            drop_peer(peers, fd);
     ngd_free(peers->by_fd);
     peers->by_fd = NULL;
     ngd_mutex_unlock(&peers->lock);
@@ -64,7 +64,7 @@ void ngd_peers_destroy(struct ngd_peers *peers)
  * Asks after a number that belongs to gRPC, and may be any file's by now: that is what the inode tells. statx, because
  * ThreadSanitizer takes fstat for a use of the other file.
  */
-static bool is_open(const struct entry *entry, size_t fd)
+static bool is_peer_open(const struct entry *entry, size_t fd)
 {
     struct statx st;
 
@@ -75,20 +75,20 @@ static bool is_open(const struct entry *entry, size_t fd)
 static void sweep(struct ngd_peers *peers) NGD_REQUIRES(peers->lock)
 {
     for (size_t fd = 0; fd < peers->cap; fd++)
-        if (peers->by_fd[fd] && !is_open(peers->by_fd[fd], fd))
-            drop(peers, fd);
+        if (peers->by_fd[fd] && !is_peer_open(peers->by_fd[fd], fd))
+            drop_peer(peers, fd);
 }
 
 void ngd_peers_hang_up(struct ngd_peers *peers)
 {
     ngd_mutex_lock(&peers->lock);
     for (size_t fd = 0; fd < peers->cap; fd++)
-        if (peers->by_fd[fd] && is_open(peers->by_fd[fd], fd))
+        if (peers->by_fd[fd] && is_peer_open(peers->by_fd[fd], fd))
             (void)shutdown((int)fd, SHUT_RDWR);
     ngd_mutex_unlock(&peers->lock);
 }
 
-static ngd_status_t make_room(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
+static ngd_status_t make_peer_room(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(peers->lock)
 {
     size_t cap = peers->cap ? peers->cap : 64;
     struct entry **by_fd;
@@ -106,14 +106,14 @@ static ngd_status_t make_room(struct ngd_peers *peers, size_t fd) NGD_REQUIRES(p
     return NGD_OK;
 }
 
-static ngd_status_t put_entry(struct ngd_peers *peers, size_t fd, struct entry *entry) NGD_REQUIRES(peers->lock)
+static ngd_status_t put_peer(struct ngd_peers *peers, size_t fd, struct entry *entry) NGD_REQUIRES(peers->lock)
 {
-    ngd_status_t status = make_room(peers, fd);
+    ngd_status_t status = make_peer_room(peers, fd);
 
     if (status != NGD_OK)
         return status;
     if (peers->by_fd[fd])
-        drop(peers, fd);
+        drop_peer(peers, fd);
     peers->by_fd[fd] = entry;
     peers->count += !entry->guarded;
     return NGD_OK;
@@ -137,7 +137,7 @@ ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity 
     entry->charged = !guarded;
     snprintf(entry->address, sizeof(entry->address), "%s", address);
     ngd_mutex_lock(&peers->lock);
-    status = put_entry(peers, (size_t)fd, entry);
+    status = put_peer(peers, (size_t)fd, entry);
     ngd_mutex_unlock(&peers->lock);
     if (status != NGD_OK) {
         ngd_identity_unref(entry->identity);

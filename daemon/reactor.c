@@ -66,7 +66,7 @@ static void on_bell(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static void on_signal(evutil_socket_t fd, short what, void *arg)
+static void take_signal(evutil_socket_t fd, short what, void *arg)
 {
     struct ngd_reactor *reactor = arg;
     struct signalfd_siginfo info;
@@ -117,7 +117,7 @@ ngd_status_t ngd_reactor_create(struct ngd_reactor **reactor_p)
     reactor->base = event_base_new();
     if (reactor->base && reactor->bell >= 0 && reactor->signals >= 0) {
         reactor->bell_event = add_reader(reactor, reactor->bell, on_bell);
-        reactor->signal_event = add_reader(reactor, reactor->signals, on_signal);
+        reactor->signal_event = add_reader(reactor, reactor->signals, take_signal);
     }
     if (!reactor->bell_event || !reactor->signal_event) {
         ngd_reactor_destroy(reactor);

@@ -53,7 +53,7 @@ static char *text_field(struct ngd_reflection *r, const uint8_t *data, size_t n,
     return NULL;
 }
 
-static ngd_status_t grow(void **array, size_t n, size_t element)
+static ngd_status_t grow_index(void **array, size_t n, size_t element)
 {
     void *p;
 
@@ -72,7 +72,7 @@ static ngd_status_t add_symbol(struct ngd_reflection *r, size_t file, const char
     void *array = r->symbols;
 
     snprintf(full, MAX_NAME, "%s%s%s", scope, scope[0] ? "." : "", name);
-    if (grow(&array, r->n_symbols, sizeof(*r->symbols)) != NGD_OK)
+    if (grow_index(&array, r->n_symbols, sizeof(*r->symbols)) != NGD_OK)
         return NGD_ERR_NO_MEMORY;
     r->symbols = array;
     r->symbols[r->n_symbols].name = ngd_arena_strdup(&r->arena, full);
@@ -109,7 +109,7 @@ static ngd_status_t add_service(struct ngd_reflection *r, const char *package, c
     char *name = text_field(r, data, n, ANY_NAME), full[MAX_NAME];
     void *array = r->services;
 
-    if (!name || grow(&array, r->n_services, sizeof(*r->services)) != NGD_OK)
+    if (!name || grow_index(&array, r->n_services, sizeof(*r->services)) != NGD_OK)
         return NGD_ERR_NO_MEMORY;
     r->services = array;
     snprintf(full, sizeof(full), "%s%s%s", package, package[0] ? "." : "", name);
@@ -148,7 +148,7 @@ static ngd_status_t add_file(struct ngd_reflection *r, const uint8_t *data, size
     void *array = r->files;
     char *name = text_field(r, data, n, FILE_NAME);
 
-    if (!name || grow(&array, r->n_files, sizeof(*r->files)) != NGD_OK)
+    if (!name || grow_index(&array, r->n_files, sizeof(*r->files)) != NGD_OK)
         return NGD_ERR_NO_MEMORY;
     r->files = array;
     r->files[r->n_files] = (struct ngd_descriptor_file){name, data, n};

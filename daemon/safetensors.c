@@ -136,8 +136,8 @@ static ngd_status_t sort_names(struct ngd_safetensors *index)
     return NGD_OK;
 }
 
-static ngd_status_t parse_all(json_t *root, uint64_t header_bytes, uint64_t file_bytes, struct ngd_safetensors *index,
-                              struct ngd_diag *diag)
+static ngd_status_t parse_tensors(json_t *root, uint64_t header_bytes, uint64_t file_bytes,
+                                  struct ngd_safetensors *index, struct ngd_diag *diag)
 {
     const char *name;
     json_t *v;
@@ -225,7 +225,7 @@ ngd_status_t ngd_safetensors_parse(const char *json, uint64_t header_bytes, uint
     root = parse_json(json, header_bytes, &status, diag);
     if (!root)
         return status;
-    status = parse_all(root, header_bytes, file_bytes, &index, diag);
+    status = parse_tensors(root, header_bytes, file_bytes, &index, diag);
     json_decref(root);
     if (status != NGD_OK)
         ngd_safetensors_fini(&index);
@@ -243,7 +243,7 @@ void ngd_safetensors_fini(struct ngd_safetensors *index)
     *index = (struct ngd_safetensors){0};
 }
 
-static int compare_name(const void *key, const void *item)
+static int compare_tensor_name(const void *key, const void *item)
 {
     const struct ngd_safetensor *const *t = item;
 
@@ -253,7 +253,7 @@ static int compare_name(const void *key, const void *item)
 const struct ngd_safetensor *ngd_safetensors_find(const struct ngd_safetensors *index, const char *name)
 {
     const struct ngd_safetensor **found =
-        index->n ? bsearch(name, index->by_name, index->n, sizeof(*index->by_name), compare_name) : NULL;
+        index->n ? bsearch(name, index->by_name, index->n, sizeof(*index->by_name), compare_tensor_name) : NULL;
 
     return found ? *found : NULL;
 }

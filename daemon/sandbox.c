@@ -42,7 +42,7 @@ static ngd_status_t not_opened(int e, const char *path, struct ngd_diag *diag)
 }
 
 /* 0, or errno. A directory that is not there has no file in it. */
-static int open_in(const char *dir, const char *path, int *fd_p)
+static int open_in_dir(const char *dir, const char *path, int *fd_p)
 {
     char real[PATH_MAX];
     const char *below;
@@ -71,7 +71,7 @@ ngd_status_t ngd_sandbox_open(const struct ngd_config_list *dirs, const char *pa
     struct stat sb;
 
     for (size_t i = 0; i < dirs->n && why != 0 && !is_trouble(why); i++) {
-        const int e = open_in(dirs->items[i], path, fd_p);
+        const int e = open_in_dir(dirs->items[i], path, fd_p);
 
         if (e == 0 || is_trouble(e) || finding_of(e) > finding_of(why))
             why = e;

@@ -193,7 +193,7 @@ static void end_streams(struct ngd_session *s)
     }
 }
 
-static void settle(struct ngd_sched *sched)
+static void settle_devices_of(struct ngd_sched *sched)
 {
     for (uint32_t i = 0; i < ngd_sched_n_devices(sched); i++)
         ngd_device_settle(ngd_sched_device(sched, i));
@@ -237,7 +237,7 @@ static void reap(struct ngd_job *job)
         n++;
     }
     ngd_models_session_ended(s->sessions->daemon->models, s->id);
-    settle(s->sessions->daemon->sched); /* so that its client finds free what it had */
+    settle_devices_of(s->sessions->daemon->sched); /* so that its client finds free what it had */
     ngd_log_limited(&limit, NGD_LOG_INFO, "session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
     finish_closing(s);
     ngd_session_unref(s);
@@ -612,7 +612,7 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
 }
 
 /* Once to each stream, and only after its first message. */
-static void announce(void *ctx, struct ngd_session *s)
+static void announce_drain_to(void *ctx, struct ngd_session *s)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
     Npugraph__V1__Draining draining = NPUGRAPH__V1__DRAINING__INIT;
@@ -637,7 +637,7 @@ static void announce(void *ctx, struct ngd_session *s)
 void ngd_sessions_announce_drain(struct ngd_sessions *all, uint32_t grace_ms)
 {
     atomic_store(&all->drain_grace_ms, grace_ms);
-    ngd_sessions_for_each(all, announce, NULL);
+    ngd_sessions_for_each(all, announce_drain_to, NULL);
 }
 
 void ngd_session_greeted(struct ngd_session *s)
@@ -646,7 +646,7 @@ void ngd_session_greeted(struct ngd_session *s)
     s->greeted = true;
     ngd_mutex_unlock(&s->lock);
     if (atomic_load(&s->sessions->drain_grace_ms) != NO_DRAIN) /* announced before, and not to this one */
-        announce(NULL, s);
+        announce_drain_to(NULL, s);
 }
 
 /* ---- streams --------------------------------------------------------------------------------------------------------
@@ -727,8 +727,8 @@ ngd_status_t ngd_session_check(struct ngd_session *s, struct ngd_diag *diag)
     return ended ? ngd_diag_set(diag, NGD_ERR_SESSION_GONE, "the session has ended") : NGD_OK;
 }
 
-static ngd_status_t find_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind,
-                                struct ngd_object **object_p, struct ngd_diag *diag) NGD_REQUIRES(s->lock)
+static ngd_status_t find_object_locked(struct ngd_session *s, uint64_t id, ngd_object_kind_t kind,
+                                       struct ngd_object **object_p, struct ngd_diag *diag) NGD_REQUIRES(s->lock)
 {
     void *p;
     ngd_status_t status = ngd_handle_get(s->objects, id, &p);
@@ -748,7 +748,7 @@ ngd_status_t ngd_session_get(struct ngd_session *s, uint64_t id, ngd_object_kind
     ngd_status_t status;
 
     ngd_mutex_lock(&s->lock);
-    status = find_locked(s, id, kind, object_p, diag);
+    status = find_object_locked(s, id, kind, object_p, diag);
     if (status == NGD_OK)
         ngd_object_ref(*object_p);
     ngd_mutex_unlock(&s->lock);
@@ -761,7 +761,7 @@ ngd_status_t ngd_session_remove(struct ngd_session *s, uint64_t id, ngd_object_k
     ngd_status_t status;
 
     ngd_mutex_lock(&s->lock);
-    status = find_locked(s, id, kind, &object, diag);
+    status = find_object_locked(s, id, kind, &object, diag);
     if (status == NGD_OK) {
         ngd_handle_remove(s->objects, id);
         s->counts[kind]--;

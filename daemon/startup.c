@@ -105,7 +105,7 @@ static void reload(struct ngd_daemon *d)
     ngd_notice("daemon", "configuration reloaded: log-level=%s", ngd_log_level_name(ngd_log_get_level()));
 }
 
-static void on_signal(void *arg, int signo)
+static void drain_on_signal(void *arg, int signo)
 {
     struct ngd_daemon *d = arg;
 
@@ -125,7 +125,7 @@ static ngd_status_t start_reactor(struct ngd_daemon *d, struct ngd_diag *diag)
 
     if (status != NGD_OK)
         return ngd_diag_set(diag, status, "the event loop cannot be created");
-    ngd_reactor_on_signal(d->reactor, on_signal, d);
+    ngd_reactor_on_signal(d->reactor, drain_on_signal, d);
     return NGD_OK;
 }
 
@@ -433,7 +433,7 @@ static void stop_server(struct ngd_daemon *d)
     d->rpc = NULL;
 }
 
-static void deliver(void *ctx, int fd)
+static void deliver_to_server(void *ctx, int fd)
 {
     struct ngd_daemon *d = ctx;
 
@@ -468,7 +468,7 @@ static ngd_status_t start_front(struct ngd_daemon *d, struct ngd_diag *diag)
     struct ngd_front_params params = {
         .identities = d->identities,
         .peers = d->peers,
-        .deliver = deliver,
+        .deliver = deliver_to_server,
         .ctx = d,
         .guard_unix = (ngd_guard_unix_t)d->options.guard_unix,
         .max_connections = (uint32_t)d->options.max_connections,

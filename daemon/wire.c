@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "daemon/wire.h"
 
-static bool fail(struct ngd_wire_reader *r)
+static bool fail_reader(struct ngd_wire_reader *r)
 {
     r->bad = true;
     return false;
@@ -21,17 +21,17 @@ bool ngd_wire_varint(struct ngd_wire_reader *r, uint64_t *value_p)
         uint8_t byte;
 
         if (r->p == r->end)
-            return fail(r);
+            return fail_reader(r);
         byte = *r->p++;
         if (shift == 63 && byte > 1)
-            return fail(r); /* more than 64 bits */
+            return fail_reader(r); /* more than 64 bits */
         v |= (uint64_t)(byte & 0x7f) << shift;
         if (byte < 0x80) {
             *value_p = v;
             return true;
         }
     }
-    return fail(r);
+    return fail_reader(r);
 }
 
 /* A tag or a length: of at most five bytes, as all parsers of protobuf have it. */
@@ -47,7 +47,7 @@ static bool fixed(struct ngd_wire_reader *r, size_t n, uint64_t *value_p)
     uint64_t v = 0;
 
     if ((size_t)(r->end - r->p) < n)
-        return fail(r);
+        return fail_reader(r);
     for (size_t i = 0; i < n; i++)
         v |= (uint64_t)r->p[i] << (8 * i);
     r->p += n;
@@ -62,7 +62,7 @@ bool ngd_wire_next(struct ngd_wire_reader *r, struct ngd_wire_field *field_p)
     if (r->bad || r->p == r->end)
         return false;
     if (!short_varint(r, &tag) || tag > UINT32_MAX || tag >> 3 == 0)
-        return fail(r);
+        return fail_reader(r);
     field_p->number = (uint32_t)tag >> 3;
     field_p->type = (uint32_t)tag & 7;
     field_p->data = NULL;
@@ -70,19 +70,19 @@ bool ngd_wire_next(struct ngd_wire_reader *r, struct ngd_wire_field *field_p)
     field_p->value = 0;
     switch (field_p->type) {
     case NGD_WIRE_VARINT:
-        return ngd_wire_varint(r, &field_p->value) || fail(r);
+        return ngd_wire_varint(r, &field_p->value) || fail_reader(r);
     case NGD_WIRE_FIXED64:
         return fixed(r, 8, &field_p->value);
     case NGD_WIRE_FIXED32:
         return fixed(r, 4, &field_p->value);
     case NGD_WIRE_BYTES:
         if (!short_varint(r, &n) || n > (uint64_t)(r->end - r->p))
-            return fail(r);
+            return fail_reader(r);
         field_p->data = r->p;
         field_p->n = (size_t)n;
         r->p += n;
         return true;
     default:
-        return fail(r);
+        return fail_reader(r);
     }
 }
