@@ -127,6 +127,7 @@ libngdcontrol_la_SOURCES = \
 libngdhandlers_la_SOURCES = \
 	daemon/handlers/admin.c \
 	daemon/handlers/bind.c \
+	daemon/handlers/borrow.h \
 	daemon/handlers/buckets.c \
 	daemon/handlers/doctor.c \
 	daemon/handlers/doctor_device.c \

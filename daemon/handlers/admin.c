@@ -7,6 +7,7 @@
 #include "daemon/control/stats.h"
 #include "daemon/control/stats_http.h"
 #include "daemon/daemon.h"
+#include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/handlers/timing.h"
 #include "daemon/identity.h"
@@ -23,12 +24,6 @@
 
 #define ADDRESSES_MAX 32
 #define GRACE_MAX_MS  (24u * 3600 * 1000)
-
-/* protobuf-c has no const strings; what is packed is not written to. */
-static char *borrow(const char *text)
-{
-    return (char *)(uintptr_t)text;
-}
 
 static void fail_no_memory(struct ngd_call *call)
 {
@@ -47,7 +42,7 @@ static void take_address(void *ctx, const char *address)
     struct addresses *all = ctx;
 
     if (all->n < ADDRESSES_MAX)
-        all->items[all->n++] = borrow(address);
+        all->items[all->n++] = ngd_borrow(address);
 }
 
 static void status(struct ngd_call *call, const void *msg)
@@ -62,7 +57,7 @@ static void status(struct ngd_call *call, const void *msg)
              ngd_wakeup_name(ngd_rpc_server_wakeup(d->rpc)));
     ngd_stats_gauges(d);
     ngd_listeners_for_each(d->listeners, take_address, &all);
-    r.version = borrow(PACKAGE_VERSION);
+    r.version = ngd_borrow(PACKAGE_VERSION);
     r.state = ngd_word_value(&npugraph__v1__daemon_state__descriptor, ngd_state_name(d));
     r.uptime_ms = (uint64_t)((ngd_now() - d->started) / NGD_MSEC);
     r.pid = (uint32_t)getpid();
@@ -74,7 +69,7 @@ static void status(struct ngd_call *call, const void *msg)
     r.captures = ngd_metric_get(NGD_M_CAPTURES);
     r.n_listen = all.n;
     r.listen = all.items;
-    r.stats_address = borrow(ngd_stats_http_address(d));
+    r.stats_address = ngd_borrow(ngd_stats_http_address(d));
     r.wakeup = wakeup;
     ngd_call_reply(call, &r.base);
 }
@@ -93,7 +88,7 @@ static void stats(struct ngd_call *call, const void *msg)
         ngd_stats_prometheus(call->daemon, &view, &sb);
     else
         ngd_stats_json(call->daemon, &view, &sb);
-    r.text = borrow(ngd_strbuf_str(&sb));
+    r.text = ngd_borrow(ngd_strbuf_str(&sb));
     if (sb.failed)
         fail_no_memory(call);
     else
@@ -110,10 +105,10 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
 
     ngd_sched_device_stats(d->sched, i, &s);
     npugraph__v1__device_info__init(item);
-    item->name = borrow(info->name);
-    item->backend = borrow(info->backend);
-    item->arch = borrow(info->arch);
-    item->description = borrow(info->description);
+    item->name = ngd_borrow(info->name);
+    item->backend = ngd_borrow(info->backend);
+    item->arch = ngd_borrow(info->arch);
+    item->description = ngd_borrow(info->description);
     item->state = s.healthy ? NGD_PB(DEVICE_STATE, HEALTHY) : NGD_PB(DEVICE_STATE, QUARANTINED);
     item->memory_bytes = info->memory_bytes;
     item->used_bytes = ngd_device_used_bytes(d->devices[i]);
@@ -261,7 +256,7 @@ static bool fill_quotas(struct share_list *list, const struct ngd_share_stats *s
         return false;
     for (int i = 0; i < NGD_QUOTA_KINDS; i++) {
         npugraph__v1__quota_info__init(&infos[i]);
-        infos[i].name = borrow(ngd_quota_name((ngd_quota_t)i));
+        infos[i].name = ngd_borrow(ngd_quota_name((ngd_quota_t)i));
         infos[i].used = usage[i].used;
         infos[i].limit = usage[i].limit;
         infos[i].refused = usage[i].refused;

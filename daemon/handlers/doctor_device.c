@@ -2,6 +2,7 @@
 /* Admin.DoctorDevice: it takes seconds, and so runs on a job thread. A device that did not open is opened for it. */
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
+#include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
 #include "daemon/jobs.h"
@@ -19,11 +20,6 @@ struct doctor_call {
     struct ngd_checkup *report;
 };
 
-static char *borrow(const char *text)
-{
-    return (char *)(uintptr_t)text;
-}
-
 static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse *r)
 {
     const struct ngd_checkup *report = c->report;
@@ -35,9 +31,9 @@ static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse
         if (!m)
             return false;
         npugraph__v1__doctor_step__init(m);
-        m->name = borrow(report->steps[i].name);
+        m->name = ngd_borrow(report->steps[i].name);
         m->verdict = ngd_word_value(&npugraph__v1__doctor_verdict__descriptor, report->steps[i].verdict);
-        m->text = borrow(report->steps[i].text);
+        m->text = ngd_borrow(report->steps[i].text);
         m->nanoseconds = (uint64_t)report->steps[i].took;
         r->steps[r->n_steps++] = m;
     }
@@ -59,10 +55,10 @@ static void doctor_device_job(struct ngd_job *job)
     } else {
         ngd_device_checkup_refused(&c->refused->params, c->refused->why.text, c->report, &description, &capabilities);
     }
-    r.device = borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
-    r.description = borrow(ngd_strbuf_str(&description));
-    r.version = borrow(PACKAGE_VERSION);
-    r.capabilities = borrow(ngd_strbuf_str(&capabilities));
+    r.device = ngd_borrow(c->dev ? ngd_device_info(c->dev)->name : c->refused->name);
+    r.description = ngd_borrow(ngd_strbuf_str(&description));
+    r.version = ngd_borrow(PACKAGE_VERSION);
+    r.capabilities = ngd_borrow(ngd_strbuf_str(&capabilities));
     r.healthy = c->report->healthy;
     r.verdict = c->report->verdict;
     if (fill_steps(c, &r) && !description.failed && !capabilities.failed)

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.ListOptions: the table of options, as it is. */
 #include "daemon/daemon.h"
+#include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"
 #include "graphs/options.h"
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
-
-static char *borrow(const char *text) /* protobuf-c has no const strings; what is packed is not written to */
-{
-    return (char *)(uintptr_t)text;
-}
 
 static ngd_status_t fill_option(struct ngd_call *call, ngd_option_id_t id, Npugraph__V1__OptionInfo *item)
 {
@@ -21,10 +17,10 @@ static ngd_status_t fill_option(struct ngd_call *call, ngd_option_id_t id, Npugr
     ngd_option_print_allowed(id, &allowed);
     item->allowed = allowed.failed ? NULL : ngd_arena_strdup(&call->arena, ngd_strbuf_str(&allowed));
     ngd_strbuf_fini(&allowed);
-    item->name = borrow(info->name);
+    item->name = ngd_borrow(info->name);
     item->type = ngd_word_value(&npugraph__v1__option_type__descriptor, ngd_option_type_name(info->type));
-    item->default_value = borrow(info->def);
-    item->effect = borrow(info->effect);
+    item->default_value = ngd_borrow(info->def);
+    item->effect = ngd_borrow(info->effect);
     item->in_key = info->in_key;
     item->per_capture = info->per_capture;
     item->supported = info->supported;

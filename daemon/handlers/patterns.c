@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs.RegisterPattern, ListPatterns, RemovePattern. */
 #include "daemon/daemon.h"
+#include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/patterns.h"
 #include "proto/npugraph.pb-c.h"
@@ -9,11 +10,6 @@
 
 #define PATTERNS_PER_CALL 16
 #define PATTERNS_LISTED   (3 * NGD_PATTERNS_PER_OWNER)
-
-static char *borrow(const char *text) /* protobuf-c has no const strings; what is packed is not written to */
-{
-    return (char *)(uintptr_t)text;
-}
 
 /* The pattern must outlive the answer's packing. */
 static ngd_status_t fill_pattern(struct ngd_call *call, const struct ngd_pattern *p, const char *owner, bool text,
@@ -24,12 +20,12 @@ static ngd_status_t fill_pattern(struct ngd_call *call, const struct ngd_pattern
     npugraph__v1__pattern_info__init(item);
     ngd_digest_hex(&p->digest, hex);
     item->digest = ngd_arena_strdup(&call->arena, hex);
-    item->name = borrow(p->name);
+    item->name = ngd_borrow(p->name);
     item->version = p->version;
     item->phase = ngd_word_value(&npugraph__v1__pattern_phase__descriptor, ngd_pattern_phase_name(p->phase));
-    item->doc = borrow(p->doc ? p->doc : "");
-    item->owner = borrow(!owner ? "built-in" : owner[0] ? owner : "all");
-    item->text = borrow(text ? p->text : "");
+    item->doc = ngd_borrow(p->doc ? p->doc : "");
+    item->owner = ngd_borrow(!owner ? "built-in" : owner[0] ? owner : "all");
+    item->text = ngd_borrow(text ? p->text : "");
     return item->digest ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 

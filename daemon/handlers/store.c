@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
+#include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
 #include "daemon/rpc/call_job.h"
@@ -19,11 +20,6 @@
 #define PREFIX_MIN 6
 #define CHUNK_MAX  (256u << 10) /* bytes of an entry in one message, when max-message lets them through */
 #define AHEAD      4            /* chunks that wait to be sent */
-
-static char *borrow(const char *text) /* protobuf-c has no const strings; what is packed is not written to */
-{
-    return (char *)(uintptr_t)text;
-}
 
 /* False: it may not, and that was the answer. */
 static bool may_use_store(struct ngd_call *call, bool admin)
@@ -102,7 +98,7 @@ static bool read_details(struct ngd_call *call, Npugraph__V1__StoreEntry *e)
     ngd_store_reason_t reason = ngd_store_get_named(call->daemon->store, e->name, &blob);
 
     if (reason != NGD_STORE_FOUND) {
-        e->reason = borrow(ngd_store_reason_name(reason));
+        e->reason = ngd_borrow(ngd_store_reason_name(reason));
         return true;
     }
     e->graph = unquote(line(&call->life, blob.entry.notes, blob.entry.n_notes, "name"));
@@ -143,7 +139,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     if (status != NGD_OK)
         return status;
     ngd_store_stats(store, &stats);
-    r.directory = borrow(call->identity->admin ? ngd_store_dir(store) : "");
+    r.directory = ngd_borrow(call->identity->admin ? ngd_store_dir(store) : "");
     r.bytes = stats.bytes;
     r.budget = stats.budget;
     r.hits = stats.hits;
@@ -456,7 +452,7 @@ static void take_bad(void *ctx, const struct ngd_store_item *item, ngd_store_rea
     bad->failed |= !e;
     if (!e)
         return;
-    e->reason = borrow(ngd_store_reason_name(reason));
+    e->reason = ngd_borrow(ngd_store_reason_name(reason));
     bad->items[bad->n++] = e;
 }
 
