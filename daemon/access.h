@@ -3,11 +3,12 @@
 #define NGD_DAEMON_ACCESS_H
 
 /*
- * Who owns a thing, and who else may see, use and change it.
+ * Says who owns a thing, and who else may see, use and change it.
  *
- * Each thing that has a name (a model, a graph, a pattern, an event of a graph, a session) belongs to the identity that
- * made it. Its owner and administrators see and manage it. Others see and use it only when its audience names them;
- * only models have one, so everything else is private. docs/security.md, "What belongs to whom".
+ * Each named thing (a model, a graph, a pattern, an event of a graph, a session) belongs to the identity that made it.
+ * Its owner and administrators see and manage it. Others see and use it only if its audience names them. Only models
+ * have an audience, so everything else is private. See docs/security.md, "What belongs to whom".
+ *
  * Threads: any; an audience is guarded by the table that holds it.
  */
 #include "daemon/identity.h"
@@ -25,25 +26,26 @@ struct ngd_audience {
 };
 
 /*
- * Fills a zeroed audience: the names (copied), or everybody. PERMISSION_DENIED: who may not publish (option
- * may-publish); INVALID_ARGUMENT: names and `everybody` together, too many names, or one that is none.
+ * Fills a zeroed audience with the names (copied), or with everybody. PERMISSION_DENIED: the identity may not publish
+ * (option may-publish). INVALID_ARGUMENT: names and `everybody` together, too many names, or a malformed name.
  */
 ngd_status_t ngd_audience_make(const struct ngd_options *options, const struct ngd_identity *who, char *const *names,
                                size_t n, bool everybody, struct ngd_audience *audience, struct ngd_diag *diag);
 void ngd_audience_fini(struct ngd_audience *audience);
-/* "private", "public" or "uid:1000, group:team"; to those who may not manage the thing "shared" instead of names. */
+/* Prints "private", "public" or "uid:1000, group:team". names: false prints "shared" in the place of the names, for
+ * identities that may not manage the thing. */
 void ngd_audience_print(const struct ngd_audience *audience, bool names, char *to, size_t room);
 
-/* The audience names this identity, or a group that it is in. */
+/* True if the audience names this identity, or a group that it is in. */
 bool ngd_audience_has(const struct ngd_options *options, const struct ngd_audience *audience,
                       const struct ngd_identity *who);
 
-/* The thing is its own, or it administers the daemon. */
+/* True if `who` owns the thing or administers the daemon. */
 static inline bool ngd_may_manage(const struct ngd_identity *who, const struct ngd_identity *owner)
 {
     return who->admin || who == owner;
 }
-/* The same by the owner's key, for what the scheduler holds. */
+/* Like ngd_may_manage, by the owner's key, for objects of the scheduler. */
 static inline bool ngd_may_see_key(const struct ngd_identity *who, uint64_t owner)
 {
     return who->admin || who->key == owner;

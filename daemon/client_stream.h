@@ -3,9 +3,9 @@
 #define NGD_DAEMON_CLIENT_STREAM_H
 
 /*
- * A client's open stream, as sessions see it: they keep it, send on it and end it, and need not know calls.
+ * A client's open stream, as sessions see it. Sessions keep it, send on it and end it, and do not know calls.
  *
- * Threads: any. Memory: counted references; the maker embeds the struct in what it counts.
+ * Threads: any. Memory: reference counted; the maker embeds the struct in the object that it counts.
  */
 #include "base/list.h"
 #include "base/status.h"
@@ -13,21 +13,21 @@
 
 struct ngd_client_stream;
 
-/* All required, and called with no lock held, except ref. */
+/* All are required, and are called with no lock held, except ref. */
 struct ngd_client_stream_ops {
     void (*ref)(struct ngd_client_stream *stream);
     void (*unref)(struct ngd_client_stream *stream);
-    /* Queues a message; not OK: it is lost, and the stream should end with that status. */
+    /* Queues a message. If this fails, the message is lost, and the stream should end with the returned status. */
     ngd_status_t (*send)(struct ngd_client_stream *stream, const ProtobufCMessage *msg);
-    /* Status OK after what is queued. */
+    /* Ends the stream with status OK after the queued messages. */
     void (*finish)(struct ngd_client_stream *stream);
-    /* An orderly end with this status as soon as nothing is being answered. */
+    /* Ends the stream with this status as soon as no message is being answered. */
     void (*end)(struct ngd_client_stream *stream, ngd_status_t status, const char *text);
 };
 
 struct ngd_client_stream {
     const struct ngd_client_stream_ops *ops;
-    struct ngd_list link; /* of the session that the stream is attached to */
+    struct ngd_list link; /* in the session's list of streams */
 };
 
 static inline struct ngd_client_stream *ngd_client_stream_ref(struct ngd_client_stream *stream)

@@ -3,8 +3,9 @@
 #define NGD_DAEMON_DAEMON_H
 
 /*
- * The daemon's parts, in one place. startup.c makes and takes them down in order; everything else borrows the pointer.
- * A part is NULL before its start and after its stop. Threads: the pointers change only while no other thread runs.
+ * Pointers to the daemon's parts. startup.c creates and destroys the parts in order; everything else borrows the
+ * pointer. A part is NULL before its start and after its stop. Threads: the pointers change only while no other thread
+ * runs.
  */
 #include "base/clock.h"
 #include "base/dumpdir.h"
@@ -39,7 +40,8 @@ struct ngd_store;
 struct ngd_stop_guard;
 struct ngd_watchdog;
 
-/* STARTING -> SERVING -> DRAINING -> STOPPED; draining with "stay" never gets further than DRAINING by itself. */
+/* STARTING -> SERVING -> DRAINING -> STOPPED. A drain with "stay" remains in DRAINING until another drain or a
+ * signal. */
 typedef enum ngd_daemon_state {
     NGD_DAEMON_STARTING = 1 << 0,
     NGD_DAEMON_SERVING = 1 << 1,
@@ -66,11 +68,11 @@ struct ngd_daemon {
     struct ngd_reactor_watch *hot_timer; /* writes the list of hot keys */
     struct ngd_sched *sched;
     struct ngd_reactor *reactor;
-    struct ngd_reactor_watch *expiry; /* of sessions' grace periods */
+    struct ngd_reactor_watch *expiry; /* ends sessions whose grace period is over */
     struct ngd_jobs *jobs;            /* captures of models, large graphs */
     struct ngd_jobs *loads;           /* reads of checkpoint files */
     struct ngd_jobs *store_jobs;      /* calls that list, read or change the store */
-    struct ngd_jobs *reaper;          /* gives back memory of sessions that ended */
+    struct ngd_jobs *reaper;          /* releases what ended sessions owned */
     struct ngd_models *models;
     struct ngd_sessions *sessions;
     struct ngd_loader *loader;
@@ -86,7 +88,7 @@ struct ngd_daemon {
     struct ngd_rpc_server *rpc;
     struct ngd_stats_http *stats_http;
     struct ngd_watchdog *watchdog;
-    _Atomic bool hangs; /* what the watchdog found last */
+    _Atomic bool hangs; /* the watchdog's last result */
     struct ngd_sdnotify *sdnotify;
     struct ngd_drain *drain;
 };

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_DEVICE_LIST_H
 
 /*
- * The devices that the options name: those that opened, in their order, and those that were refused, with the reason.
- * Threads: as the daemon's parts; what is found stays until the stop.
+ * Opens the devices that the options name. Keeps those that opened, in their order, and those that were refused, with
+ * the reason. Threads: like the daemon's other parts; refused devices stay until the stop.
  */
 #include "daemon/daemon.h"
 #include "devices/device.h"
@@ -12,14 +12,14 @@
 struct ngd_refused_device {
     char name[48]; /* "ascend:0", whatever the option says */
     char backend[32];
-    struct ngd_device_params params; /* to try again */
+    struct ngd_device_params params; /* for another attempt */
     struct ngd_diag why;
 };
 
-/* One that opens is enough. */
+/* Fails only if no device opens. */
 ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag);
 void ngd_device_list_stop(struct ngd_daemon *d);
-/* NULL: none of that name was refused. */
+/* Returns NULL if no device of that name was refused. */
 const struct ngd_refused_device *ngd_device_list_find_refused(const struct ngd_daemon *d, const char *name);
 
 #endif

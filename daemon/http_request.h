@@ -3,31 +3,32 @@
 #define NGD_DAEMON_HTTP_REQUEST_H
 
 /*
- * Reads the head of an HTTP/1 request for a page: GET or HEAD, without a body, from a host that is known.
+ * Reads the head of an HTTP/1 request for a page: GET or HEAD, without a body, from a known host.
  *
- * Why hosts are checked: a web page can give its own name the address of this machine (DNS rebinding), and its scripts
- * then read what is served here as if it were theirs. The browser still sends the page's name as Host.
+ * Why hosts are checked: a web page can point its own name at this machine's address (DNS rebinding). Its scripts can
+ * then read what this server sends as if it were the page's own. The browser still sends the page's name as Host.
+ *
  * Pure: no socket, no allocation. Threads: any. Cost: one pass over the head.
  */
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Names by which this server may be called, besides IP addresses and localhost; upper and lower case are the same. */
+/* Host names that requests may use, besides IP addresses and localhost. Case does not matter. */
 struct ngd_http_hosts {
-    const char *own; /* the name that it listens on; NULL or "": none */
+    const char *own; /* the name that the server listens on; NULL or "": none */
     char *const *names;
     size_t n_names;
 };
 
 struct ngd_http_request {
-    const char *path; /* in the head; without scheme, host and query; begins with "/" */
-    bool head;        /* HEAD: the answer goes without its body */
+    const char *path; /* points into the head; without scheme, host and query; begins with "/" */
+    bool head;        /* HEAD: the answer has no body */
 };
 
 /*
- * head: n bytes up to and with the CRLF of the last line, and room for one more; it is changed. Returns 200, or the
- * status of the refusal and in *why_p a sentence: 400, 403 (a page of another origin asks), 405, 413 (a body), 421 (an
- * unknown host), 505.
+ * head: n bytes that end with the CRLF of the last line, and room for one more byte; it is changed. Returns 200, or the
+ * status of a refusal and a sentence in *why_p: 400, 403 (the request comes from a page of another origin), 405, 413 (a
+ * body), 421 (an unknown host), 505.
  */
 int ngd_http_request_read(char *head, size_t n, const struct ngd_http_hosts *hosts, struct ngd_http_request *request_p,
                           const char **why_p);

@@ -3,15 +3,15 @@
 #define NGD_DAEMON_LOAD_H
 
 /*
- * One load: the tensors that are wanted of a file, and what becomes of them. loader.h runs it.
- * Memory: what is wanted is borrowed; the rest is the load's until ngd_load_fini.
+ * One load: the tensors that a client wants from a file, and what became of them. loader.h runs it.
+ * Memory: the inputs are borrowed; the rest belongs to the load until ngd_load_fini.
  */
 #include "daemon/object.h"
 #include "daemon/safetensors.h"
 
 struct ngd_file_id;
 
-/* A part of a tensor: [begin, end) of one dimension, all of the others. */
+/* A slice of a tensor: [begin, end) of one dimension, and all of the others. */
 struct ngd_load_slice {
     const char *name;
     uint32_t dim;
@@ -20,21 +20,21 @@ struct ngd_load_slice {
 
 struct ngd_loaded {
     const struct ngd_safetensor *tensor;
-    const struct ngd_load_slice *slice; /* NULL: all of it */
+    const struct ngd_load_slice *slice; /* NULL: the whole tensor */
     int64_t shape[NGD_SAFETENSORS_MAX_RANK];
     uint64_t bytes;
-    struct ngd_charge charge;         /* until there is a buffer, which takes it over */
+    struct ngd_charge charge;         /* until a buffer takes it over */
     struct ngd_buffer_object *object; /* a reference */
-    bool shared;                      /* it was loaded before */
+    bool shared;                      /* another load had loaded it */
 };
 
 struct ngd_load {
     struct ngd_device *dev;
-    struct ngd_payer *payer; /* of the bytes, also of those that were loaded before */
+    struct ngd_payer *payer; /* pays for all bytes, also for those that were loaded before */
     const char *path;
-    const char *const *names; /* wanted; n_names = 0: all */
+    const char *const *names; /* wanted tensors; n_names = 0: all */
     size_t n_names;
-    const struct ngd_load_slice *slices; /* of what is wanted, one for a name at most */
+    const struct ngd_load_slice *slices; /* slices of wanted tensors, at most one for each name */
     size_t n_slices;
     bool (*progress)(void *ctx, uint64_t done, uint64_t total); /* false: stop, CANCELLED */
     void *ctx;
@@ -43,8 +43,8 @@ struct ngd_load {
     struct ngd_loaded *tensors;
     size_t n_tensors;
     bool all_shared;
-    /* The loader's, while the load runs. */
-    bool settled; /* the file's contents are known by its id, so what is loaded may be shared */
+    /* Owned by the loader while the load runs. */
+    bool settled; /* the file's id identifies its contents, so its tensors may be shared */
     struct ngd_list link;
     const struct ngd_file_id *file;
 };

@@ -3,13 +3,13 @@
 #define NGD_DAEMON_LOAD_SHARE_H
 
 /*
- * The tensors that are loaded: the same tensor, or slice of one, of the same file with the same contents is found here
- * again, whoever holds it.
+ * Table of loaded tensors. A load finds a tensor, or a slice of one, here if it is loaded already from the same file
+ * with the same contents, whoever holds it.
  *
- * The table holds a reference on every buffer. When it is the only one, nobody but a lookup could get another, and
- * lookups take theirs under the table's lock; so under that lock the buffer may go (forget).
+ * The table holds a reference on each buffer. If that is the only one, only a lookup can make another, and lookups run
+ * under the table's lock. So the table may release such a buffer under its lock (ngd_load_share_forget).
  *
- * Threads: any. Memory: objects that are given are the caller's references; each is charged to who gets it.
+ * Threads: any. Memory: the caller owns a reference on each object it gets. Each object is charged to its own load.
  */
 #include "daemon/load.h"
 
@@ -17,15 +17,16 @@ struct ngd_load_share;
 
 ngd_status_t ngd_load_share_create(struct ngd_load_share **share_p);
 void ngd_load_share_destroy(struct ngd_load_share *share); /* NULL is fine */
-/* Gives back what nobody but the table holds. */
+/* Releases buffers that only the table holds. */
 void ngd_load_share_forget(struct ngd_load_share *share);
-/* The tensor, if it is loaded on the device: *found_p. NULL all the same: no host memory for an object. */
+/* Finds the tensor on the device. *found_p says whether it is loaded; NULL with *found_p set: no host memory for an
+ * object. */
 struct ngd_buffer_object *ngd_load_share_find(struct ngd_load_share *share, struct ngd_device *dev,
                                               const struct ngd_file_id *file, struct ngd_loaded *t, bool *found_p);
-/* Adds the tensor with its bytes. Takes the caller's reference on buffer, also when it fails (NULL: no memory). */
+/* Adds the tensor with its bytes. Takes the caller's reference on buffer, also if it fails (NULL: no memory). */
 struct ngd_buffer_object *ngd_load_share_add(struct ngd_load_share *share, const struct ngd_file_id *file,
                                              struct ngd_loaded *t, struct ngd_buffer *buffer);
-/* An object that nobody else gets. Takes the caller's reference on buffer, also when it fails. */
+/* Makes an object that is not shared. Takes the caller's reference on buffer, also if it fails. */
 struct ngd_buffer_object *ngd_load_object(struct ngd_loaded *t, struct ngd_buffer *buffer);
 
 #endif

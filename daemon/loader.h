@@ -3,14 +3,15 @@
 #define NGD_DAEMON_LOADER_H
 
 /*
- * Loads tensors of safetensors files into device memory. Files are opened below the configured directories only
- * (sandbox.h); bytes go from the file to the device buffer without another copy.
+ * Loads tensors of safetensors files into device memory. Files are opened only below the configured directories
+ * (sandbox.h). Bytes go from the file to the device buffer without another copy.
  *
- * What is loaded is charged before it is read, and to everybody who loads it: each load has a view (ngd_buffer_view) of
- * its own of what is shared.
- * Tensors are shared: the same tensor, or slice of one, of the same file with the same contents (base/file_id.h) that
- * is still loaded is given again (load_share.h), whoever holds it (a session, a graph, a kept model), and is therefore
- * read-only. Loads of one file wait for each other. Threads: any; ngd_load_run blocks. Memory: a load owns its list.
+ * Tensors are shared. A tensor, or a slice of one, that is still loaded from the same file with the same contents
+ * (base/file_id.h) is not loaded again (load_share.h), whoever holds it: a session, a graph or a kept model. It is
+ * therefore read-only. Each load has its own view of a shared buffer (ngd_buffer_view), and its identity is charged for
+ * it before anything is read. Loads of one file wait for each other.
+ *
+ * Threads: any; ngd_load_run blocks. Memory: a load owns its list.
  */
 #include "daemon/load.h"
 
@@ -19,13 +20,13 @@ struct ngd_loader;
 
 ngd_status_t ngd_loader_create(struct ngd_daemon *d, struct ngd_loader **loader_p);
 void ngd_loader_destroy(struct ngd_loader *loader); /* no load may run; NULL is fine */
-/* Gives back tensors that nobody but the table holds; for a timer. */
+/* Releases tensors that only the table holds; for a timer. */
 void ngd_loader_forget(struct ngd_loader *loader);
 /*
- * PATH_NOT_ALLOWED, FILE_*, TENSOR_MISSING, QUOTA and NO_DEVICE_MEMORY (before anything is allocated), CANCELLED. After
- * an error nothing is held.
+ * Runs the load. PATH_NOT_ALLOWED, FILE_*, TENSOR_MISSING, QUOTA and NO_DEVICE_MEMORY (before anything is allocated),
+ * CANCELLED. After an error the load holds nothing.
  */
 ngd_status_t ngd_load_run(struct ngd_loader *loader, struct ngd_load *load, struct ngd_diag *diag);
-void ngd_load_fini(struct ngd_load *load); /* drops what was not taken (object = NULL) */
+void ngd_load_fini(struct ngd_load *load); /* releases objects that the caller did not take (object = NULL) */
 
 #endif

@@ -3,8 +3,9 @@
 #define NGD_DAEMON_LOCKFILE_H
 
 /*
- * Locks that keep a second daemon away from a socket. A lock is flock(2) on a file that stays when we go: removing it
- * would let two daemons lock two files of one name. The file holds our pid, for people.
+ * Locks that keep a second daemon away from a socket. A lock is flock(2) on a file. The file stays when the daemon
+ * ends: removing it would let two daemons lock two files of one name. It holds the daemon's pid, for people.
+ *
  * Threads: one owner.
  */
 #include "base/status.h"
@@ -12,8 +13,8 @@
 struct ngd_locks;
 
 ngd_status_t ngd_locks_create(struct ngd_locks **locks_p);
-void ngd_locks_destroy(struct ngd_locks *locks); /* gives the locks up; NULL is fine */
-/* BUSY: another daemon holds it; the diagnosis says which. */
+void ngd_locks_destroy(struct ngd_locks *locks); /* releases the locks; NULL is fine */
+/* BUSY: another daemon holds the lock; the diagnosis says which. */
 ngd_status_t ngd_locks_take(struct ngd_locks *locks, const char *path, struct ngd_diag *diag);
 
 #endif

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_OPTIONS_H
 
 /*
- * The daemon's options: one row of the table in options.c each, the same name in the file and on the command line.
- * Threads: read-only after start, except that SIGHUP changes log_level.
+ * The daemon's options. Each is one row of the table in options.c, with the same name in the file and on the command
+ * line. Threads: read-only after the start, except that SIGHUP changes log_level.
  */
 #include "base/config.h"
 #include "daemon/quotas.h"
@@ -49,7 +49,7 @@ struct ngd_options {
     int64_t max_streams;
     int64_t max_inflight;
     int64_t max_sessions;
-    uint64_t quotas[NGD_QUOTA_KINDS]; /* of one identity; see daemon/quotas.def */
+    uint64_t quotas[NGD_QUOTA_KINDS]; /* limits of one identity; see daemon/quotas.def */
     int64_t max_device_share_per_identity;
     char *tls_cert, *tls_key, *tls_client_ca, *tls_crl;
     bool tls_allow_cn;
@@ -67,7 +67,7 @@ struct ngd_options {
 extern const struct ngd_config_option ngd_options_table[];
 extern const char *const ngd_isa_names[];
 
-/* What the command line asked for besides options. */
+/* What the command line asks for besides options. */
 typedef enum ngd_options_action {
     NGD_OPTIONS_RUN,
     NGD_OPTIONS_HELP,
@@ -78,18 +78,19 @@ typedef enum ngd_options_action {
 } ngd_options_action_t;
 
 /*
- * Defaults, then the file of --config, then the command line. *config_path_p points into argv (NULL: no file).
- * After an error the options need no fini.
+ * Applies the defaults, then the file of --config, then the command line. *config_path_p points into argv (NULL: no
+ * file). After an error the options need no fini.
  */
 ngd_status_t ngd_options_parse(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
                                ngd_options_action_t *action_p, struct ngd_diag *diag);
 void ngd_options_fini(struct ngd_options *options);
-/* Prints what an action asks for to stdout. */
+/* Prints the output of an action to stdout. */
 void ngd_options_print(ngd_options_action_t action);
-/* Reads file and command line again and takes over what is reloadable. A bad file changes nothing. */
+/* Reads the file and the command line again and applies the reloadable options. If the file has an error, nothing
+ * changes. */
 ngd_status_t ngd_options_reload(struct ngd_options *options, int argc, char **argv, struct ngd_diag *diag);
 
-/* Of the identity, by the option `weight`. */
+/* Returns the identity's weight, from the option `weight`. */
 uint32_t ngd_options_weight(const struct ngd_options *options, const char *identity);
 
 #endif

@@ -3,13 +3,16 @@
 #define NGD_DAEMON_PEERS_H
 
 /*
- * Connections, by descriptor number: who is at the other end, and how many there are.
+ * Table of connections by descriptor number: who is at the other end, and how many are open.
  *
- * gRPC tells of a connection that it got as a descriptor only the text "fd:12", and never when it closes. A number is
- * free for reuse only after the last call of its connection was destroyed, because a call holds its transport and that
- * holds the descriptor; so whoever asks while holding a call gets the right entry, and an entry is simply
- * replaced when its number comes back. Of connections that gRPC has alone, how many are open is found by comparing
- * inodes: a stored socket that is gone has another inode behind its number, or none. Of guarded ones the front knows.
+ * For a connection that was given to gRPC as a descriptor, gRPC reports only the text "fd:12", and never that it
+ * closed. A call holds its transport, and the transport holds the descriptor. So a number is reused only after the last
+ * call of its connection is destroyed: a lookup by the holder of a call finds the right entry, and an entry is replaced
+ * when its number comes back.
+ *
+ * The number of open connections that are not guarded is found by comparing inodes: if a stored socket is closed,
+ * another inode or none is behind its number. The front knows the guarded ones.
+ *
  * Threads: any. Bounds: those of the front.
  */
 #include "daemon/identity.h"
@@ -27,19 +30,19 @@ ngd_status_t ngd_peers_create(struct ngd_peers **peers_p);
 void ngd_peers_destroy(struct ngd_peers *peers); /* NULL is fine */
 
 /*
- * Notes a new connection, before gRPC gets its descriptor; takes none. Of one that is not guarded the identity's charge
- * (NGD_QUOTA_CONNECTIONS) goes over to the table, which gives it back when the descriptor turns out to be closed.
+ * Adds a new connection, before gRPC gets its descriptor, which it does not take. If it is not guarded, the table takes
+ * over the identity's charge (NGD_QUOTA_CONNECTIONS), and returns it when it finds the descriptor closed.
  */
 ngd_status_t ngd_peers_add(struct ngd_peers *peers, int fd, struct ngd_identity *identity, const char *address,
                            bool guarded);
-/* The entry of a connection that a held call belongs to. */
+/* Gets the entry of a connection. The caller holds one of its calls. */
 ngd_status_t ngd_peers_get(struct ngd_peers *peers, int fd, struct ngd_peer *peer_p);
 /*
- * Ends all connections from this side, as if the process were gone. gRPC's shutdown alone would answer calls that come
- * in these moments with CANCELLED, which is what a client says that takes back its own; so they see UNAVAILABLE.
+ * Shuts down all connections, as if the process were gone. gRPC's shutdown alone would answer calls that arrive just
+ * then with CANCELLED, which means that the client took back its own call. This way clients see UNAVAILABLE.
  */
 void ngd_peers_hang_up(struct ngd_peers *peers);
-/* Connections that are not guarded; `now`: forgets what is closed first. */
+/* Number of open connections that are not guarded. now: removes closed ones first. */
 uint32_t ngd_peers_count(struct ngd_peers *peers, bool now);
 
 #endif

@@ -22,19 +22,19 @@ void ngd_reactor_destroy(struct ngd_reactor *reactor); /* NULL is fine */
 void ngd_reactor_run(struct ngd_reactor *reactor);     /* until stop */
 void ngd_reactor_stop(struct ngd_reactor *reactor);
 
-/* fn runs on the loop, in the order of posting. NO_MEMORY: it will not run. */
+/* Runs fn on the loop, in the order of posting. NO_MEMORY: it will not run. */
 ngd_status_t ngd_reactor_post(struct ngd_reactor *reactor, ngd_reactor_fn fn, void *arg);
 
-/* fn runs for SIGTERM, SIGINT (drain) or SIGHUP (reload). */
+/* Sets fn, which runs on the loop for SIGTERM, SIGINT (drain) and SIGHUP (reload). */
 void ngd_reactor_on_signal(struct ngd_reactor *reactor, void (*fn)(void *arg, int signo), void *arg);
 
-/* Readable descriptors; fd stays the caller's. */
+/* Runs fn while fd is readable. fd stays the caller's. */
 ngd_status_t ngd_reactor_watch_fd(struct ngd_reactor *reactor, int fd, ngd_reactor_fn fn, void *arg,
                                   struct ngd_reactor_watch **watch_p);
-/* Every `interval`; the first time after one interval. */
+/* Runs fn every `interval`, for the first time after one interval. */
 ngd_status_t ngd_reactor_every(struct ngd_reactor *reactor, ngd_nsec_t interval, ngd_reactor_fn fn, void *arg,
                                struct ngd_reactor_watch **watch_p);
-/* A watch of a descriptor is silent for a while: what to do when accept has no descriptor left. */
+/* Silences the watch of a descriptor for a while; for accept when no descriptor is free. */
 void ngd_reactor_pause(struct ngd_reactor_watch *watch, ngd_nsec_t time);
 void ngd_reactor_remove(struct ngd_reactor_watch *watch); /* NULL is fine */
 

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_REFLECTION_H
 
 /*
- * Which file declares which symbol, from the descriptor set that the build embeds: what grpc.reflection answers from.
- * Immutable after create: any thread.
+ * Index of which file declares which symbol, made from the descriptor set that the build embeds. grpc.reflection
+ * answers from it. Threads: any; immutable after create.
  */
 #include "base/status.h"
 #include <stdint.h>
@@ -17,10 +17,11 @@ struct ngd_descriptor_file {
     size_t n;
 };
 
-/* set: a serialised FileDescriptorSet, borrowed for ever. */
+/* set: a serialised FileDescriptorSet, which must outlive the index. */
 ngd_status_t ngd_reflection_create(const uint8_t *set, size_t n, struct ngd_reflection **reflection_p);
 void ngd_reflection_destroy(struct ngd_reflection *reflection); /* NULL is fine */
-/* By file name, or by symbol: package.Service, package.Service.Method, package.Message(.Nested), enums. NULL = none. */
+/* Find a file by its name or by a symbol: package.Service, package.Service.Method, package.Message(.Nested), enums.
+ * NULL: none. */
 const struct ngd_descriptor_file *ngd_reflection_file(const struct ngd_reflection *reflection, const char *name);
 const struct ngd_descriptor_file *ngd_reflection_symbol(const struct ngd_reflection *reflection, const char *symbol);
 size_t ngd_reflection_n_services(const struct ngd_reflection *reflection);

@@ -3,11 +3,11 @@
 #define NGD_DAEMON_SESSION_H
 
 /*
- * Sessions: what a client makes belongs to one, and goes with it.
+ * Sessions: the objects that a client makes belong to its session, and go with it.
  *
- * A session lives as long as its Sessions.Open stream; when the connection breaks, for the grace period that its client
- * asked for. Ending it closes its streams, cancels what it waits for and drops its objects, on the reaper's thread.
- * Ids of objects are the session's own: another session's id is unknown here, whatever its number.
+ * A session lives as long as its Sessions.Open stream. If the connection breaks, it lives on for the grace period that
+ * the client asked for. Its end closes its streams, cancels what it waits for and drops its objects, on the reaper's
+ * thread. Object ids belong to the session: another session's id is unknown here, whatever its number.
  *
  * Threads: any. Memory: reference counted; calls hold a reference. Bounds: max-sessions and the identity's quotas.
  */
@@ -34,29 +34,33 @@ uint32_t ngd_sessions_count(struct ngd_sessions *sessions);
 /* Tells every client that the daemon drains. */
 void ngd_sessions_announce_drain(struct ngd_sessions *sessions, uint32_t grace_ms);
 
-/* Who opens or resumes a session, and over which stream. Borrowed. */
+/* The client that opens or resumes a session, and the stream it uses. Borrowed. */
 struct ngd_session_client {
     struct ngd_client_stream *stream;
     struct ngd_identity *identity;
     const char *peer; /* its address */
 };
-/* Opens one for the client's identity; *session_p is a reference. */
+/* Opens a session for the client's identity; *session_p is a reference. */
 ngd_status_t ngd_session_open(struct ngd_sessions *sessions, const struct ngd_session_client *client,
                               const char *client_name, uint32_t grace_ms, struct ngd_session **session_p,
                               struct ngd_diag *diag);
-/* Takes over one whose connection broke (or is about to be seen as broken). */
+/* Resumes a session whose connection broke, or is about to be seen as broken. */
 ngd_status_t ngd_session_resume(struct ngd_sessions *sessions, const struct ngd_session_client *client, uint64_t id,
                                 const uint8_t *token, size_t n_token, struct ngd_session **session_p,
                                 struct ngd_diag *diag);
-/* Its stream's first message is on its way: from now on others may follow. */
+/* Notes that the stream's first message is sent; others may follow from now on. */
 void ngd_session_greeted(struct ngd_session *session);
-/* The stream is over. broken: the grace period begins; otherwise the session ends, and the stream is finished when
- * what the session held is free. False: it will not be, since the session has ended already or has another stream. */
+/*
+ * Reports that the stream is over. broken: the grace period begins. Otherwise the session ends, and the stream is
+ * finished when the session's objects are free. Returns false if it will not be finished, because the session has ended
+ * already or has another stream.
+ */
 bool ngd_session_left(struct ngd_session *session, struct ngd_client_stream *stream, bool broken);
 
 /*
- * The session that a call's metadata names; a reference. token: NULL if the metadata has none. SESSION_GONE;
- * PERMISSION_DENIED for another identity's; SESSION_TOKEN for a wrong token, and for none if the identity is unproven.
+ * Finds the session that a call's metadata names; *session_p is a reference. token: NULL if the metadata has none.
+ * SESSION_GONE. PERMISSION_DENIED for another identity's session. SESSION_TOKEN for a wrong token, or if an unproven
+ * identity gives none.
  */
 ngd_status_t ngd_sessions_find(struct ngd_sessions *sessions, uint64_t id, const struct ngd_identity *identity,
                                const uint8_t *token, size_t n_token, struct ngd_session **session_p,
@@ -66,32 +70,34 @@ uint64_t ngd_session_id(const struct ngd_session *session);
 const struct ngd_identity *ngd_session_identity(const struct ngd_session *session); /* the session's reference */
 const uint8_t *ngd_session_token(const struct ngd_session *session);                /* secret: never logged or listed */
 #define NGD_SESSION_STREAMS 16
-struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of its replays there */
-struct ngd_session_events *ngd_session_events(struct ngd_session *session);        /* between them */
-struct ngd_share *ngd_session_share(struct ngd_session *session); /* of the device's time; the session's reference */
-struct ngd_usage *ngd_session_usage(struct ngd_session *session); /* what it has had of it; the session's reference */
-struct ngd_answers *ngd_session_answers(struct ngd_session *session); /* under request ids */
+/* Parts of the session; its reference keeps them. */
+struct ngd_order *ngd_session_order(struct ngd_session *session, uint32_t stream); /* of one stream's replays */
+struct ngd_session_events *ngd_session_events(struct ngd_session *session);        /* between its streams */
+struct ngd_share *ngd_session_share(struct ngd_session *session);                  /* of its identity: device time */
+struct ngd_usage *ngd_session_usage(struct ngd_session *session);                  /* device time it has used */
+struct ngd_answers *ngd_session_answers(struct ngd_session *session);              /* kept, by request id */
 
-/* Streams that end with the session. */
+/* Add and remove a stream that ends with the session. */
 void ngd_session_attach(struct ngd_session *session, struct ngd_client_stream *stream);
 void ngd_session_detach(struct ngd_session *session, struct ngd_client_stream *stream);
 
 /* ---- objects ---- */
 
-/* Takes the caller's reference when it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
+/* Adds an object, and takes the caller's reference if it succeeds. QUOTA, SESSION_GONE, RESOURCE_EXHAUSTED. */
 ngd_status_t ngd_session_add(struct ngd_session *session, struct ngd_object *object, uint64_t *id_p,
                              struct ngd_diag *diag);
-/* SESSION_GONE once it has ended. For who has put something of the session elsewhere, where the end looks only once. */
+/* Returns SESSION_GONE once the session has ended. A caller that has stored something of the session elsewhere checks
+ * this afterwards, because the session's end looks there only once. */
 ngd_status_t ngd_session_check(struct ngd_session *session, struct ngd_diag *diag);
-/* A reference; STALE_ID and UNKNOWN_ID say which kind of object was looked for. */
+/* Gets an object; *object_p is a reference. STALE_ID and UNKNOWN_ID say which kind of object was expected. */
 ngd_status_t ngd_session_get(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind,
                              struct ngd_object **object_p, struct ngd_diag *diag);
 ngd_status_t ngd_session_remove(struct ngd_session *session, uint64_t id, ngd_object_kind_t kind,
                                 struct ngd_diag *diag);
-/* Calls fn for every object, under the session's lock: fn must be short and not call back. */
+/* Calls fn for each object, under the session's lock: fn must be short and must not call sessions. */
 void ngd_session_for_each(struct ngd_session *session, void (*fn)(void *ctx, uint64_t id, struct ngd_object *object),
                           void *ctx);
-/* For every session, with a reference held and no lock. */
+/* Calls fn for each session, with a reference held and without a lock. */
 void ngd_sessions_for_each(struct ngd_sessions *sessions, void (*fn)(void *ctx, struct ngd_session *session),
                            void *ctx);
 
@@ -100,7 +106,7 @@ struct ngd_session_info {
     char client_name[NGD_SESSION_NAME_MAX + 1];
     char identity[160], peer[128];
     ngd_nsec_t age, device_time;
-    uint64_t runs; /* on devices: replays, prompts' chunks, steps */
+    uint64_t runs; /* runs on devices: replays, prompts' chunks, steps */
     uint32_t objects[NGD_OBJECT_KINDS];
     uint64_t bytes, requests;
     bool broken;

@@ -22,18 +22,18 @@ struct ngd_address {
     char host[NGD_ADDRESS_MAX], port[8]; /* tcp */
 };
 
-/* "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT", "[V6]:PORT". */
+/* Parses "unix:PATH", "unix:///PATH", "tcp:HOST:PORT", "HOST:PORT" or "[V6]:PORT". */
 ngd_status_t ngd_address_parse(const char *text, struct ngd_address *address_p, struct ngd_diag *diag);
-/* The caller holds the lock of the path: a socket that is there is stale and replaced; anything else there is refused.
- */
+/* Listens at a path whose lock the caller holds. A socket at the path is stale and is replaced; any other file is
+ * refused. */
 ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ngd_diag *diag);
-/* Resolves; free with freeaddrinfo. */
+/* Resolves the address. The caller frees the list with freeaddrinfo. */
 ngd_status_t ngd_address_resolve(const struct ngd_address *address, struct addrinfo **list_p, struct ngd_diag *diag);
-/* No SO_REUSEPORT: a second daemon on the port is refused. */
+/* Listens without SO_REUSEPORT, so that a second daemon on the port is refused. */
 ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_diag *diag);
-/* "127.0.0.1:80", "[::1]:80", "unix:/path"; with_port false leaves the port away. */
-/* A TCP peer that is gone without a word is found out within so long, whether or not something is under way to it. */
+/* Makes the kernel find out within `limit` that a TCP peer is gone, whether or not data is under way to it. */
 void ngd_socket_keep_alive(int fd, ngd_nsec_t limit);
+/* Prints "127.0.0.1:80", "[::1]:80" or "unix:/path"; with_port: false leaves out the port. */
 void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port, char text[NGD_ADDRESS_MAX]);
 
 #endif

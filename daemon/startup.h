@@ -2,10 +2,8 @@
 #ifndef NGD_DAEMON_STARTUP_H
 #define NGD_DAEMON_STARTUP_H
 
-/*
- * The parts of the daemon in the order in which they start; they stop in the reverse order. A part that fails to start
- * stops those before it. Threads: the main thread.
- */
+/* Starts the daemon's parts in order, and stops them in the reverse order. If a part fails to start, those before it
+ * are stopped. Threads: the main thread. */
 #include "base/status.h"
 
 struct ngd_daemon;

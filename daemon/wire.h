@@ -3,8 +3,8 @@
 #define NGD_DAEMON_RPC_WIRE_H
 
 /*
- * The protobuf wire format by hand, where generated code would copy or cannot point into a message: replays, uploads,
- * descriptors. Everything that is read is checked against its bounds. Pure functions.
+ * Reads and writes the protobuf wire format by hand, where generated code would copy or cannot point into a message:
+ * replays, uploads, descriptors. All that is read is checked against its bounds. Pure functions.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,7 +15,7 @@ enum { NGD_WIRE_VARINT = 0, NGD_WIRE_FIXED64 = 1, NGD_WIRE_BYTES = 2, NGD_WIRE_F
 
 struct ngd_wire_reader {
     const uint8_t *p, *end;
-    bool bad; /* the bytes are not a message; reading stops */
+    bool bad; /* the bytes are not a message; reading has stopped */
 };
 struct ngd_wire_field {
     uint32_t number;
@@ -31,9 +31,9 @@ static inline void ngd_wire_reader_init(struct ngd_wire_reader *r, const void *d
     r->end = r->p + n;
     r->bad = false;
 }
-/* False at the end, or when r->bad. Groups are refused: proto3 has none. */
+/* Reads the next field. False at the end, or if r->bad. Groups are refused: proto3 has none. */
 bool ngd_wire_next(struct ngd_wire_reader *r, struct ngd_wire_field *field_p);
-/* One varint of a packed field; false at the end, or when r->bad. */
+/* Reads one varint of a packed field. False at the end, or if r->bad. */
 bool ngd_wire_varint(struct ngd_wire_reader *r, uint64_t *value_p);
 
 static inline size_t ngd_wire_varint_size(uint64_t v)
@@ -55,13 +55,13 @@ static inline uint8_t *ngd_wire_put_varint(uint8_t *p, uint64_t v)
     *p++ = (uint8_t)v;
     return p;
 }
-/* Field numbers below 16, as all that are written by hand are. */
+/* Only for field numbers below 16, which all messages written by hand have. */
 static inline uint8_t *ngd_wire_put_tag(uint8_t *p, uint32_t number, uint32_t type)
 {
     *p++ = (uint8_t)(number << 3 | type);
     return p;
 }
-/* proto3 leaves zeros away. */
+/* Writes nothing for 0, as proto3 does. */
 static inline uint8_t *ngd_wire_put_u64(uint8_t *p, uint32_t number, uint64_t v)
 {
     return v ? ngd_wire_put_varint(ngd_wire_put_tag(p, number, NGD_WIRE_VARINT), v) : p;
@@ -70,7 +70,7 @@ static inline uint8_t *ngd_wire_put_i32(uint8_t *p, uint32_t number, int32_t v)
 {
     return ngd_wire_put_u64(p, number, (uint64_t)(int64_t)v);
 }
-/* Tag and length; the caller fills in the bytes behind. */
+/* Writes tag and length; the caller fills in the bytes after them. */
 static inline uint8_t *ngd_wire_put_bytes_head(uint8_t *p, uint32_t number, uint64_t n)
 {
     return ngd_wire_put_varint(ngd_wire_put_tag(p, number, NGD_WIRE_BYTES), n);
