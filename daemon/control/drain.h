@@ -3,11 +3,11 @@
 #define NGD_DAEMON_DRAIN_H
 
 /*
- * Going away in order: not ready first, then finish what runs, then stop.
+ * Stops the daemon in order: it reports not ready, finishes what runs, then stops.
  *
- *   SERVING --begin--> DRAINING --(no work left, or grace over)--> end streams --(gone, or 1 s)--> the loop stops
+ *   SERVING --begin--> DRAINING --(no work left, or grace over)--> end streams --(all calls over, or 1 s)--> loop stops
  *
- * While draining, calls that look, free and close are served; those that bring new work are refused with DRAINING.
+ * While draining, calls that read, free and close are served. Calls that bring new work are refused with DRAINING.
  * Threads: begin from any; the rest on the loop.
  */
 #include "base/clock.h"
@@ -19,8 +19,8 @@ struct ngd_drain;
 
 ngd_status_t ngd_drain_create(struct ngd_daemon *d, struct ngd_drain **drain_p);
 void ngd_drain_destroy(struct ngd_drain *drain); /* NULL is fine */
-/* grace 0: the option drain-grace. stay: the process goes on, refusing work. A second begin without stay shortens the
- * grace. */
+/* Begins a drain. grace 0: the option drain-grace. stay: the process goes on, and refuses work. A second begin without
+ * stay can shorten the grace. */
 void ngd_drain_begin(struct ngd_drain *drain, ngd_nsec_t grace, bool stay);
 
 #endif

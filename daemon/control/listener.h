@@ -5,18 +5,18 @@
 /*
  * Listening sockets: those of the option `listen`, and those that systemd passes.
  *
- * Connections are accepted here, on the loop, so that the peer's credentials are known, connections are counted, and a
- * second daemon cannot steal a path or share a port; they are then given to gRPC, which speaks TLS on those that need
- * it. Threads: the loop (for_each: any, between create and destroy).
+ * Connections are accepted here, on the loop, for three reasons: the peer's credentials are known, connections are
+ * counted, and a second daemon cannot steal a path or share a port. A connection is then given to gRPC or to the front.
+ * Threads: the loop (for_each: any, between create and destroy).
  */
 #include "base/status.h"
 
 struct ngd_daemon;
 struct ngd_listeners;
 
-/* Locks, binds and listens; accepts nothing yet. BUSY: another daemon is there. */
+/* Locks, binds and listens, but accepts nothing yet. BUSY: another daemon is there. */
 ngd_status_t ngd_listeners_create(struct ngd_daemon *d, struct ngd_listeners **listeners_p, struct ngd_diag *diag);
-/* Accepts from now on. */
+/* Begins to accept connections. */
 ngd_status_t ngd_listeners_start(struct ngd_listeners *listeners, struct ngd_diag *diag);
 void ngd_listeners_stop(struct ngd_listeners *listeners);    /* closes the sockets, removes our paths */
 void ngd_listeners_destroy(struct ngd_listeners *listeners); /* NULL is fine */

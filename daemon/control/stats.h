@@ -3,8 +3,8 @@
 #define NGD_DAEMON_STATS_H
 
 /*
- * What the daemon says about itself: JSON for programs and people, Prometheus text for a scraper. Counters are kept
- * where things happen (base/metrics.h); gauges that are cheaper to read than to count are filled in here, at each look.
+ * The daemon's statistics: JSON for programs and people, Prometheus text for a scraper. Counters are kept where things
+ * happen (base/metrics.h). Gauges that are cheaper to read than to count are filled in here, for each reading.
  * Threads: any.
  */
 #include "base/status.h"
@@ -14,16 +14,15 @@
 struct ngd_daemon;
 struct ngd_identity;
 
-/*
- * What names somebody or something of somebody: identities, models, graphs. What a view leaves out is in the sums only.
- */
+/* Selects the named entries (identities, models, graphs) that a reader may see. What a view leaves out is only in the
+ * sums. */
 struct ngd_stats_view {
-    bool all;                       /* of everybody */
-    const struct ngd_identity *who; /* its own, and models that it may use; NULL: nobody's */
+    bool all;                       /* entries of all identities */
+    const struct ngd_identity *who; /* entries of this identity, and models that it may use; NULL: none */
 };
 
 void ngd_stats_started(struct ngd_daemon *d);
-/* Brings the gauges up to date. */
+/* Updates the gauges. */
 void ngd_stats_gauges(struct ngd_daemon *d);
 void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb);
 void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *view, struct ngd_strbuf *sb);

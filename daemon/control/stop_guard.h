@@ -3,11 +3,13 @@
 #define NGD_DAEMON_STOP_GUARD_H
 
 /*
- * Bounds the stop of the daemon.
+ * Bounds the time in which the daemon stops.
  *
- * Why: parts stop by waiting for their threads, and a thread may be inside a kernel that never returns. Whoever
- * supervises the daemon should learn which one, and get the process back, before it has to kill it.
- * Threads: one of its own, from start to stop. It touches only what no stopping part frees before its threads ended.
+ * Why: parts stop by waiting for their threads, and a thread may be inside a kernel that never returns. The supervisor
+ * should learn which part that is, and get the process back, before it has to kill it.
+ *
+ * Threads: one of its own, from start to stop. It touches only memory that no stopping part frees before its threads
+ * have ended.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -15,10 +17,10 @@
 struct ngd_daemon;
 struct ngd_stop_guard;
 
-/* From now on the process has `limit` to stop: later it logs what is stuck and leaves with `exit_code`, at once. */
+/* Gives the process `limit` to stop. After that, the guard logs what is stuck and exits with `exit_code` at once. */
 ngd_status_t ngd_stop_guard_start(struct ngd_daemon *d, ngd_nsec_t limit, int exit_code,
                                   struct ngd_stop_guard **guard_p);
-/* The part that is being stopped; a string constant. */
+/* Notes the part that is being stopped, a string constant. */
 void ngd_stop_guard_at(struct ngd_stop_guard *guard, const char *part); /* guard may be NULL */
 void ngd_stop_guard_stop(struct ngd_stop_guard *guard);                 /* NULL is fine */
 

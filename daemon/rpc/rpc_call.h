@@ -5,7 +5,7 @@
 /*
  * One RPC, as its handler sees it. gRPC itself stays behind rpc_call.c and rpc_server.c.
  *
- * Kinds (rpc_method.h) and what a handler owes:
+ * Kinds (rpc_method.h), and what a handler owes:
  *
  *   UNARY          one request(); one reply or fail, from any thread, now or later
  *   SERVER_STREAM  one request(); any number of sends; one finish or fail
@@ -13,15 +13,16 @@
  *   LOCKSTEP       request() per message, each answered once before the next is read; a half-close ends the call
  *   DUPLEX         request() per message; sends at any time; half_closed(); one finish or fail
  *
- * Threads: request() and half_closed() run on the call's receiving thread; cancelled() too, at most once, when the
- * client gave up or vanished before the call was finished: whatever waits should be stopped, the handler still owes its
- * answer. A repetition that is served in its leader's place (repeat.h) has its request() on a job thread, and
- * cancelled() after request() has returned, there or on the receiving thread. Replies may come from any thread, from
- * one at a time (the call's owner); sends and ends of streams are locked inside. After finishing, the call must not be
- * touched by whoever holds no reference.
+ * Threads: request() and half_closed() run on the call's receiving thread. cancelled() runs there too, at most once, if
+ * the client cancels or vanishes before the call is finished. The handler should then stop what waits; it still owes
+ * its answer. If a repetition is served in its leader's place (repeat.h), its request() runs on a job thread, and
+ * cancelled() runs after request() has returned, there or on the receiving thread.
+ *
+ * Replies may come from any thread, but only from one at a time (the call's owner). Sends and ends of streams are
+ * locked inside. After a call is finished, only holders of a reference may touch it.
  *
  * Memory: a request (and what it points to) lives until it is answered. `arena` is emptied with each answer, `life`
- * with the call; both keep their blocks for the next call, so small requests do not touch the heap.
+ * with the call. Both keep their blocks for the next call, so small requests do not touch the heap.
  */
 #include "base/annotations.h"
 #include "base/clock.h"
@@ -40,21 +41,22 @@ struct ngd_identity;
 struct ngd_method;
 struct ngd_session;
 
-/* Who follows a call to its end from outside its handler (repeat.h). In the call's `life`. */
+/* Follows a call to its end from outside its handler (repeat.h). Memory: the call's `life`. */
 struct ngd_call_wrap {
-    /* Required, by the call's owner, before the client gets the answer: an encoded message, or why there is none. */
+    /* Required. The call's owner calls one of them before the client gets the answer: an encoded message, or why there
+     * is none. */
     void (*succeeded)(struct ngd_call *call, const uint8_t *data, size_t n);
     void (*failed)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
-    /* Required, in the place of the handler's, on the receiving thread, while the call is not SERVED. */
+    /* Required. Called in the place of the handler's, on the receiving thread, while the call is not SERVED. */
     void (*cancelled)(struct ngd_call *call);
     _Atomic int served; /* ngd_call_served_t */
 };
 
-/* Does the handler have a wrapped call? */
+/* Whether the handler has a wrapped call. */
 typedef enum ngd_call_served {
-    NGD_CALL_UNSERVED, /* no, or it is just getting it on a job thread */
-    NGD_CALL_UNTOLD,   /* likewise, and the call was cancelled meanwhile */
-    NGD_CALL_SERVED,   /* yes: it hears of a cancellation */
+    NGD_CALL_UNSERVED, /* no, or a job thread is just giving it to the handler */
+    NGD_CALL_UNTOLD,   /* like UNSERVED, and the call was cancelled meanwhile */
+    NGD_CALL_SERVED,   /* yes: the handler is told of a cancellation */
 } ngd_call_served_t;
 
 struct ngd_call {
@@ -63,18 +65,18 @@ struct ngd_call {
     struct ngd_session *session;   /* a reference; NULL when none was named */
     struct ngd_identity *identity; /* a reference */
     struct ngd_arena arena, life;
-    ngd_nsec_t arrived;     /* the call; streams: the message */
+    ngd_nsec_t arrived;     /* arrival of the call; of streams: of the message */
     ngd_nsec_t deadline;    /* NGD_NSEC_NEVER */
-    _Atomic bool cancelled; /* the client gave up */
+    _Atomic bool cancelled; /* the client cancelled it or vanished */
     char request_id[NGD_REQUEST_ID_MAX + 1];
     char peer[128];
     void *state;                     /* the handler's; usually in `life` */
-    struct ngd_client_stream stream; /* to its session, when it is one of its streams */
-    struct ngd_call_wrap *wrap;      /* NULL: none; set before the handler has the call */
+    struct ngd_client_stream stream; /* as one of its session's streams */
+    struct ngd_call_wrap *wrap;      /* NULL: none; set before the handler gets the call */
 };
 
-/* A message as it came, for methods without a request descriptor: in pieces, and in one piece except for CLIENT_STREAM.
- */
+/* A message as it arrived, for methods without a request descriptor. It is in pieces, and also in one piece except for
+ * CLIENT_STREAM. */
 struct ngd_piece {
     const uint8_t *data;
     size_t n;
@@ -87,19 +89,19 @@ struct ngd_raw_message {
 };
 
 struct ngd_rpc_ops {
-    /* UNARY, SERVER_STREAM: makes or changes something, so that a repetition under the same request id must not do it
-     * again (repeat.h). */
+    /* UNARY, SERVER_STREAM: the call makes or changes something, so a repetition with the same request id must not be
+     * served again (repeat.h). */
     bool once;
-    /* Required. msg: the unpacked message, or a struct ngd_raw_message when the method has no descriptor. */
+    /* Required. msg: the unpacked message, or a struct ngd_raw_message if the method has no descriptor. */
     void (*request)(struct ngd_call *call, const void *msg);
-    /* Streams of the client, required for CLIENT_STREAM and DUPLEX: no more messages. broken: the connection is gone.
-     */
+    /* Required for CLIENT_STREAM and DUPLEX: the client sends no more messages. broken: the connection is gone. */
     void (*half_closed)(struct ngd_call *call, bool broken);
-    /* Optional, LOCKSTEP: answers a message that has a value which is not allowed. Without it the call fails. */
+    /* Optional, LOCKSTEP: answers a message with a value that is not allowed. Without it such a message fails the
+     * call. */
     void (*refused)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
     void (*cancelled)(struct ngd_call *call); /* optional */
-    void (*sent)(struct ngd_call *call);      /* optional, on the receiving thread: everything that was sent is out */
-    void (*release)(struct ngd_call *call);   /* optional: the call is over and nobody holds it */
+    void (*sent)(struct ngd_call *call);      /* optional, on the receiving thread: all that was sent has left */
+    void (*release)(struct ngd_call *call);   /* optional: the call is over, and nobody holds it */
 };
 
 struct ngd_call *ngd_call_ref(struct ngd_call *call);
@@ -107,47 +109,48 @@ void ngd_call_unref(struct ngd_call *call);
 
 /* ---- answers ---- */
 
-/* UNARY, CLIENT_STREAM: the answer with status OK. */
+/* UNARY, CLIENT_STREAM: answers with status OK. */
 void ngd_call_reply(struct ngd_call *call, const ProtobufCMessage *msg);
-/* Room for a message that is built in place, at most `max` bytes. NULL: larger than max-message, or out of memory
- * (*status_p). */
+/* Reserves a message of at most `max` bytes, which is built in place. NULL: it is larger than max-message, or out of
+ * memory (*status_p). */
 uint8_t *ngd_call_reserve(struct ngd_call *call, size_t max, ngd_status_t *status_p, struct ngd_diag *diag);
-/* UNARY, LOCKSTEP: answers with the first n bytes of what was reserved. */
+/* UNARY, LOCKSTEP: answers with the first n bytes of the reserved message. */
 void ngd_call_reply_reserved(struct ngd_call *call, size_t n);
 /* LOCKSTEP: answers this request. */
 void ngd_call_answer(struct ngd_call *call, const ProtobufCMessage *msg);
 /* Every kind: ends the call with an error. diag may be NULL. */
 void ngd_call_fail(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
 /*
- * SERVER_STREAM, DUPLEX: queues a message. CANCELLED: the call is over, and its handler is told or will be. Anything
- * else: the message is lost, which its client must learn; the call should be ended with that status. Should it be
- * finished all the same, its status is not OK.
+ * SERVER_STREAM, DUPLEX: queues a message. CANCELLED: the call is over, and its handler is told or will be. Any other
+ * error: the message is lost, and its client must learn that, so the call should be ended with the returned status. If
+ * it is finished instead, its status is still not OK.
  */
 NGD_MUST_USE ngd_status_t ngd_call_send(struct ngd_call *call, const ProtobufCMessage *msg);
 NGD_MUST_USE ngd_status_t ngd_call_send_reserved(struct ngd_call *call, size_t n); /* one sender */
-/* SERVER_STREAM, DUPLEX: status OK after what is queued, or why a message before it was lost. */
+/* SERVER_STREAM, DUPLEX: ends the stream after the queued messages, with OK or with the reason why a message was
+ * lost. */
 void ngd_call_finish(struct ngd_call *call);
-/* SERVER_STREAM: a last message, which is what a repetition gets, and the end. */
+/* SERVER_STREAM: sends a last message, which is what a repetition gets, and ends the stream. */
 void ngd_call_finish_with(struct ngd_call *call, const ProtobufCMessage *msg);
-/* Streams, from any thread that holds a reference: an orderly end with this status as soon as nothing is being
+/* Streams, from any thread that holds a reference: ends the stream with this status as soon as no message is being
  * answered. */
 void ngd_call_end(struct ngd_call *call, ngd_status_t status, const char *text);
-/* Streams: messages that wait to be sent or are being sent. */
+/* Streams: number of messages that wait to be sent or are being sent. */
 uint32_t ngd_call_unsent(struct ngd_call *call);
 
-/* Bytes that were answered by an earlier call (idempotence): a whole encoded message. */
+/* Answer with a whole encoded message that an earlier call was answered with (repeat.h). */
 void ngd_call_reply_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
 NGD_MUST_USE ngd_status_t ngd_call_send_encoded(struct ngd_call *call, const uint8_t *data, size_t n);
 /*
- * UNARY, SERVER_STREAM: ends the call with the message that `first` succeeded with, which was wrapped. The caller holds
- * a reference on first. The bytes are shared and not copied: first's identity is charged for them until the last call
- * has sent them.
+ * UNARY, SERVER_STREAM: ends the call with the message that the wrapped call `first` succeeded with. The caller holds a
+ * reference on first. The bytes are shared, not copied: first's identity is charged for them until the last call has
+ * sent them.
  */
 void ngd_call_reply_as(struct ngd_call *call, struct ngd_call *first);
 
-/* ---- for who wraps a call ---- */
+/* ---- for the wrapper of a call ---- */
 
-/* request() of a call that was UNSERVED has returned. The caller holds a reference. */
+/* Reports that request() of an UNSERVED call has returned. The caller holds a reference. */
 void ngd_call_served(struct ngd_call *call);
 
 #endif

@@ -3,9 +3,9 @@
 #define NGD_DAEMON_RPC_RPC_CALLS_H
 
 /*
- * What the calls of one server share: how many there are, which streams are open, and objects for the next calls.
+ * What the calls of one server share: counts, the list of open streams, and a pool of call objects.
  *
- * Threads: any. Memory: the server's; it outlives its calls. Of a call it knows only struct rpc_member.
+ * Threads: any. Memory: the server's, which outlives its calls. It knows only the struct rpc_member of a call.
  */
 #include "base/list.h"
 #include "base/lock.h"
@@ -22,19 +22,19 @@ struct ngd_raw_message;
 /* A call's place among the others. */
 struct rpc_member {
     _Atomic uint32_t refs;
-    struct ngd_list open_link; /* of the open streams */
-    bool end_asked;            /* rpc_calls_next_stream came by */
+    struct ngd_list open_link; /* in the list of open streams */
+    bool end_asked;            /* rpc_calls_next_stream has returned it */
     struct rpc_member *next_free;
 };
 
 struct rpc_calls {
     struct ngd_daemon *daemon;
     struct ngd_metric_row **rows; /* by method */
-    /* Before a handler gets a request. False: it does not get it, and the call is somebody else's (repeat.h). */
+    /* Called before a handler gets a request. False: the handler does not get it; repeat.h owns the call. */
     bool (*begin)(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg);
     _Atomic uint32_t inflight; /* admitted */
     _Atomic uint32_t busy;     /* a drain waits for them */
-    _Atomic uint32_t live;     /* objects that are not in the pool */
+    _Atomic uint32_t live;     /* call objects that are not in the pool */
     struct ngd_mutex lock;
     struct rpc_member *pool NGD_GUARDED_BY(lock);
     uint32_t n_pool NGD_GUARDED_BY(lock);
@@ -42,16 +42,16 @@ struct rpc_calls {
 };
 
 void rpc_calls_init(struct rpc_calls *calls, struct ngd_daemon *d);
-void rpc_calls_fini(struct rpc_calls *calls); /* the pool is empty */
-/* One more is admitted, unless there are `max`; and is over. */
+void rpc_calls_fini(struct rpc_calls *calls); /* the pool must be empty */
+/* Admit one more call, unless there are `max`; and count its end. */
 bool rpc_calls_enter(struct rpc_calls *calls, uint64_t max);
 void rpc_calls_leave(struct rpc_calls *calls);
 void rpc_calls_count_busy(struct rpc_calls *calls, int delta);
 void rpc_calls_opened(struct rpc_calls *calls, struct rpc_member *stream);
 void rpc_calls_closed(struct rpc_calls *calls, struct rpc_member *stream);
-/* An open stream for which this was not asked before; a reference. NULL: there is none. */
+/* Returns a reference on an open stream that it has not returned before. NULL: there is none. */
 struct rpc_member *rpc_calls_next_stream(struct rpc_calls *calls);
-/* An object of the pool, or NULL; and back. False: the pool is full. */
+/* Take an object from the pool (NULL: it is empty), and return one. False: the pool is full. */
 struct rpc_member *rpc_calls_take(struct rpc_calls *calls);
 bool rpc_calls_keep(struct rpc_calls *calls, struct rpc_member *member);
 

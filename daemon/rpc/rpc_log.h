@@ -3,9 +3,9 @@
 #define NGD_DAEMON_RPC_RPC_LOG_H
 
 /*
- * Puts gRPC's own messages into our log. What a client can cause there has no bound of gRPC's: each message (a line of
- * gRPC's source) is written at most NGD_LOG_LIMIT times in ten seconds, with a count of those left out, so that one
- * does not crowd out the others; its text is quoted, cut to NGD_LOG_VALUE_MAX, and cannot forge a line.
+ * Puts gRPC's own messages into our log. A client can cause any number of them there. So each message (a line of gRPC's
+ * source) is written at most NGD_LOG_LIMIT times in ten seconds, with a count of those left out; one message does not
+ * crowd out the others. Its text is quoted and cut to NGD_LOG_VALUE_MAX, and cannot forge a line.
  */
 void ngd_rpc_log_start(void);
 

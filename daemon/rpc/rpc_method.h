@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_RPC_RPC_METHOD_H
 #define NGD_DAEMON_RPC_RPC_METHOD_H
 
-/* What a method is to the server: its name, its kind, its limits and its handler. Constant. */
+/* A method, as the server sees it: its name, its kind, its limits and its handler. Constant. */
 #include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,14 +29,14 @@ struct ngd_method {
     const char *path; /* "/service/name" */
     ngd_rpc_kind_t kind;
     const struct ngd_rpc_ops *ops;
-    const ProtobufCMessageDescriptor *request; /* &ngd_rpc_raw__descriptor: raw */
+    const ProtobufCMessageDescriptor *request; /* &ngd_rpc_raw__descriptor: the handler reads the bytes */
     ngd_rpc_session_t session;
     bool while_draining;
     uint32_t limit;
     ngd_rpc_class_t class;
 };
 
-/* The descriptor of methods that read the bytes themselves. */
+/* The descriptor of methods whose handlers read the bytes themselves. */
 extern const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 
 static inline bool ngd_method_is_raw(const struct ngd_method *method)

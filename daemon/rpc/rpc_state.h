@@ -3,22 +3,22 @@
 #define NGD_DAEMON_RPC_RPC_STATE_H
 
 /*
- * Where a call is: with its messages that arrive, with those that go out, and with its end. Each of the three moves
- * along its own picture, by the functions below and no others; what one allows depends on the others only where a
- * function says so.
+ * The state of a call, in three parts: messages that arrive, messages that go out, and the end. Each part moves along
+ * its own picture, only by the functions below. What one part allows depends on the others only where a function says
+ * so.
  *
  *   in    IDLE --take--> HELD --owe--> OWED --answered--> IDLE      UNARY and SERVER_STREAM: IDLE --owe--> OWED
  *          ^ ^            |
  *          | +--read_on---+   the handler has returned, and owes nothing
  *          |              v
- *          +--resume--- PAUSED   a client that sends and does not read: no more is read until the queue is shorter
+ *          +--resume--- PAUSED   a client sends and does not read: we read no more until the queue is shorter
  *
  *   out   NEW --begin--> FREE --send--> SENDING --sent--> FREE      NEW: the initial metadata is still to be sent
  *                         |               |
  *                         +--send_failed--+--sent, not ok--> BROKEN
  *
  *   end   OPEN --end_later--> ENDING --claim--> ENDED               ENDING: after the queue, or the answer
- *          |                                      ^                 ENDED: somebody gives, or gave, gRPC the status
+ *          |                                      ^                 ENDED: a thread gives, or gave, gRPC the status
  *          +------------------claim---------------+
  *
  * Threads: the call's lock is held. Memory: part of the call; zero is the beginning.
@@ -35,26 +35,26 @@ struct rpc_state {
     enum rpc_state_in in;
     enum rpc_state_out out;
     enum rpc_state_end end;
-    bool told;       /* the handler knows that nobody waits for it */
+    bool told;       /* the handler was told that nobody waits for its answer */
     uint32_t queued; /* messages behind the one that is being sent */
 };
 
 /* ---- messages that arrive ---- */
 
-/* A message of a stream arrived. False: the call has ended, and nobody gets it. */
+/* Takes a message of a stream that arrived. False: the call has ended, and the message is dropped. */
 static inline bool rpc_state_take(struct rpc_state *s)
 {
     s->in = s->end == RPC_END_ENDED ? RPC_IN_IDLE : RPC_IN_HELD;
     return s->in == RPC_IN_HELD;
 }
 
-/* The handler has the message, with a reference that it gives up when it answers. */
+/* Gives the handler the message, with a reference that it gives up when it answers. */
 static inline void rpc_state_owe(struct rpc_state *s)
 {
     s->in = RPC_IN_OWED;
 }
 
-/* False: it owed no answer, and has no reference to give up. */
+/* Notes the handler's answer. False: it owed none, and has no reference to give up. */
 static inline bool rpc_state_answered(struct rpc_state *s)
 {
     const bool owed = s->in == RPC_IN_OWED;
@@ -64,20 +64,20 @@ static inline bool rpc_state_answered(struct rpc_state *s)
     return owed;
 }
 
-/* True: a message is with the handler. */
+/* True if the handler has a message. */
 static inline bool rpc_state_is_busy(const struct rpc_state *s)
 {
     return s->in == RPC_IN_HELD || s->in == RPC_IN_OWED;
 }
 
-/* The handler has returned. True: read the next message. */
+/* Notes that the handler has returned. True: read the next message. */
 static inline bool rpc_state_read_on(struct rpc_state *s)
 {
     s->in = s->queued >= RPC_UNSENT_MAX ? RPC_IN_PAUSED : RPC_IN_IDLE;
     return s->in == RPC_IN_IDLE && s->end != RPC_END_ENDED;
 }
 
-/* Something was sent. True: read again. */
+/* Notes that a message was sent. True: read again. */
 static inline bool rpc_state_resume(struct rpc_state *s)
 {
     if (s->in != RPC_IN_PAUSED || s->end == RPC_END_ENDED || s->queued >= RPC_UNSENT_MAX / 2)
@@ -87,8 +87,8 @@ static inline bool rpc_state_resume(struct rpc_state *s)
 }
 
 /*
- * Nobody waits for an answer any more. True: tell the handler, once, if it still owes one. A DUPLEX stream has nobody
- * who answers last: its handler hears of every end, also of one that others made.
+ * Notes that nobody waits for an answer any more. True: tell the handler, once, if it still owes one. The handler of a
+ * DUPLEX stream is told of every end, also of one that others made.
  */
 static inline bool rpc_state_tell(struct rpc_state *s, ngd_rpc_kind_t kind)
 {
@@ -105,7 +105,7 @@ static inline bool rpc_state_tell(struct rpc_state *s, ngd_rpc_kind_t kind)
 
 /* ---- messages that go out ---- */
 
-/* True: the initial metadata goes first. */
+/* Begins to send. True: the initial metadata goes first. */
 static inline bool rpc_state_begin(struct rpc_state *s)
 {
     const bool is_new = s->out == RPC_OUT_NEW;
@@ -120,7 +120,7 @@ static inline void rpc_state_send(struct rpc_state *s)
     s->out = RPC_OUT_SENDING;
 }
 
-/* gRPC did not take it. */
+/* Notes that gRPC did not take the message. */
 static inline void rpc_state_send_failed(struct rpc_state *s)
 {
     s->out = RPC_OUT_BROKEN;
@@ -131,7 +131,7 @@ static inline void rpc_state_sent(struct rpc_state *s, bool ok)
     s->out = ok ? RPC_OUT_FREE : RPC_OUT_BROKEN;
 }
 
-/* False: what is sent now would not arrive. */
+/* False: a message that is sent now would not arrive. */
 static inline bool rpc_state_takes_messages(const struct rpc_state *s)
 {
     return s->end == RPC_END_OPEN && s->out != RPC_OUT_BROKEN;
@@ -144,7 +144,7 @@ static inline uint32_t rpc_state_unsent(const struct rpc_state *s)
 
 /* ---- the end ---- */
 
-/* The status follows what is queued, or the answer. False: an end is on its way already. */
+/* Ends the call after the queued messages, or after the answer. False: an end is on its way already. */
 static inline bool rpc_state_end_later(struct rpc_state *s)
 {
     if (s->end != RPC_END_OPEN)
@@ -153,7 +153,7 @@ static inline bool rpc_state_end_later(struct rpc_state *s)
     return true;
 }
 
-/* True: the caller sends the status, once. False: somebody else does. */
+/* Claims the end. True: the caller sends the status, once. False: another caller does. */
 static inline bool rpc_state_claim(struct rpc_state *s)
 {
     const bool mine = s->end != RPC_END_ENDED;

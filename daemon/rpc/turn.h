@@ -3,9 +3,8 @@
 #define NGD_DAEMON_RPC_TURN_H
 
 /*
- * A call on a sequence whose last operation was cancelled, and still runs until the end of a step: it waits for that,
- * since its client cannot tell when it is over. Whom an operation that goes on keeps out is refused, as is a second one
- * that waits.
+ * Lets a call on a sequence wait for an operation that was cancelled but still runs until the end of a step. Its client
+ * cannot tell when that operation is over. If the operation goes on, or a second call waits, the call is refused.
  */
 #include "base/status.h"
 
@@ -14,13 +13,13 @@ struct ngd_seq;
 
 struct ngd_turn {
     struct ngd_seq *seq; /* borrowed during the call */
-    const void *msg;     /* of the call, valid until it is answered */
+    const void *msg;     /* the call's message, valid until it is answered */
     /* Begins the operation, as ngd_seq_advance_by does. Called again, on another thread, if it was SEQUENCE_BUSY. */
     ngd_status_t (*begin)(struct ngd_call *call, const void *msg, struct ngd_diag *diag);
     void (*fail)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag); /* answers a later failure */
 };
 
-/* OK: it has begun, or waits for its turn. */
+/* Begins the operation, or waits for its turn (both OK). */
 ngd_status_t ngd_turn_take(struct ngd_call *call, const struct ngd_turn *turn, struct ngd_diag *diag);
 
 #endif

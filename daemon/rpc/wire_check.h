@@ -5,12 +5,13 @@
 /*
  * Structural check of a message before protobuf-c unpacks it.
  *
- * Why: protobuf-c takes strings that are not UTF-8 or hold zero bytes, keeps unknown fields, and allocates for each
- * two-byte element; a small message could grow a hundredfold. Here a message is counted first and refused when it
- * has more than max_fields fields in all, or a repeated field has more elements than wire_bounds.def allows it
- * (INVALID_ARGUMENT), so that unpacking is bounded by the size limit and these counts. It would also take any number
- * for an enum, and the lower 32 bits of a larger one: a value that the enum does not have is refused here
- * (INVALID_ARGUMENT).
+ * Why: protobuf-c accepts strings that are not UTF-8 or contain zero bytes, keeps unknown fields, and allocates for
+ * each two-byte element, so a small message could grow a hundredfold. It also takes any number for an enum, and the
+ * lower 32 bits of a larger one.
+ *
+ * So a message is counted first. It is refused (INVALID_ARGUMENT) if it has more than max_fields fields in all, if a
+ * repeated field has more elements than wire_bounds.def allows, or if an enum field has a value that the enum does not
+ * have. Then unpacking is bounded by the size limit and these counts.
  */
 #include "base/status.h"
 #include <protobuf-c/protobuf-c.h>
@@ -34,8 +35,8 @@ ngd_status_t ngd_wire_check(const ProtobufCMessageDescriptor *desc, const void *
 ngd_status_t ngd_wire_check_enum(const ProtobufCMessageDescriptor *desc, const char *field, uint64_t value,
                                  struct ngd_diag *diag);
 
-/* For messages that are read by hand: the most elements of a repeated field (0: none), and how many a field on the wire
- * holds, packed or alone; more than `most` are not counted to the end. */
+/* For messages that are read by hand: the most elements of a repeated field (0: none), and the number of elements that
+ * a field on the wire has, packed or alone. Counting stops beyond `most`. */
 uint32_t ngd_wire_most(const ProtobufCMessageDescriptor *desc, uint32_t number);
 uint32_t ngd_wire_count(const struct ngd_wire_field *field, bool is_packed, uint32_t most);
 
