@@ -144,7 +144,7 @@ static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
 }
 
 /* Who wraps the call hears of its answer first, and may give it to others for as long as they hold the call. */
-static void tell_wrapper(struct rpc_call *call, grpc_slice slice)
+static void tell_success(struct rpc_call *call, grpc_slice slice)
 {
     if (!call->pub.wrap)
         return;
@@ -163,7 +163,7 @@ static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc
         ngd_call_fail(&call->pub, status, &diag);
         return false;
     }
-    tell_wrapper(call, *slice_p);
+    tell_success(call, *slice_p);
     return true;
 }
 
@@ -184,7 +184,7 @@ void ngd_call_reply_reserved(struct ngd_call *pub, size_t n)
     grpc_byte_buffer *buffer;
 
     GRPC_SLICE_SET_LENGTH(call->reserved, n);
-    tell_wrapper(call, call->reserved);
+    tell_success(call, call->reserved);
     buffer = take_reserved(call);
     if (pub->method->kind == NGD_RPC_LOCKSTEP) {
         send_answer(call, buffer);
