@@ -14,7 +14,7 @@ struct call_job {
 static void run_call_job(struct ngd_job *job)
 {
     const struct call_job *j = ngd_container_of(job, struct call_job, job);
-    struct ngd_call *call = j->call; /* what the job lies in may be gone with an answer */
+    struct ngd_call *call = j->call; /* the job is in the call's memory, which may be gone after an answer */
     struct ngd_diag diag = {0};
     ngd_status_t status = NGD_ERR_CANCELLED;
 

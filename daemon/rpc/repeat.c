@@ -15,13 +15,13 @@ struct repeat {
     struct ngd_call_wrap wrap;
     struct ngd_asker asker;
     struct ngd_call *call;
-    const void *msg; /* what the handler gets, or would get */
-    bool leads;      /* its end is told to the table; of the call's owner */
+    const void *msg; /* the handler's message */
+    bool leads;      /* its end is reported to the table; used by the call's owner */
     struct ngd_job job;
-    /* A leader that has ended: those that get the same end, and what it is. */
+    /* A leader that has ended: the calls that get the same end, and that end. */
     struct ngd_list waiting;
     ngd_status_t status;
-    struct ngd_diag *diag; /* NULL: none, or no memory for it */
+    struct ngd_diag *diag; /* NULL: none, or no memory for a copy */
 };
 
 static struct repeat *of_asker(struct ngd_asker *asker)
@@ -69,7 +69,8 @@ static void refuse_reuse(struct ngd_call *call)
     ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
 }
 
-/* On the receiving thread. One that is being answered, or has just become the leader, is looked at there. */
+/* Ends a repetition that waits. If it is being answered, or has just become the leader, those paths check `cancelled`.
+ * Runs on the receiving thread. */
 static void repeat_cancelled(struct ngd_call *call)
 {
     if (ngd_answers_leave(ngd_session_answers(call->session), &of_call(call)->asker))
@@ -88,7 +89,7 @@ static void give_same_end(struct ngd_call *call, const struct repeat *leader)
         ngd_call_fail(call, leader->status, leader->diag);
 }
 
-/* One of those that waited. The next one is another job, so that other identities have their turns between them. */
+/* Answers one waiting repetition. The next one is another job, so that other identities get their turns in between. */
 static void end_next(struct ngd_job *job)
 {
     struct repeat *r = ngd_container_of(job, struct repeat, job);
@@ -102,7 +103,8 @@ static void end_next(struct ngd_job *job)
     }
 }
 
-/* Whoever ends a leader may be a device's worker, in the middle of its work: others are answered on a job thread. */
+/* Answers the waiting repetitions on a job thread: the thread that ends a leader may be a device's worker, in the
+ * middle of its work. */
 static void end_waiting(struct repeat *r)
 {
     if (ngd_list_empty(&r->waiting))
@@ -135,7 +137,7 @@ static void serve_repeat(struct ngd_job *job)
     }
     ngd_call_ref(call);
     call->method->ops->request(call, r->msg);
-    ngd_call_served(call); /* a cancellation that came meanwhile is the handler's now */
+    ngd_call_served(call); /* gives the handler a cancellation that came meanwhile */
     ngd_call_unref(call);
 }
 
@@ -153,7 +155,7 @@ static void repeat_failed(struct ngd_call *call, ngd_status_t status, const stru
     if (!r->leads)
         return;
     r->leads = false;
-    r->status = status ? status : NGD_ERR_INTERNAL; /* as ngd_call_fail has it */
+    r->status = status ? status : NGD_ERR_INTERNAL; /* like ngd_call_fail */
     next = of_asker(
         ngd_answers_failed(ngd_session_answers(call->session), &r->asker, atomic_load(&call->cancelled), &r->waiting));
     if (next)
@@ -165,7 +167,8 @@ static void repeat_failed(struct ngd_call *call, ngd_status_t status, const stru
 
 /* ---- the beginning ---- */
 
-/* The message for the handler, as long-lived as the call: a raw one is on the caller's stack. NULL: out of memory. */
+/* Returns the handler's message with the lifetime of the call: a raw one is on the caller's stack. NULL: out of
+ * memory. */
 static const void *keep_message(struct ngd_call *call, const struct ngd_raw_message *raw, const void *msg)
 {
     struct ngd_raw_message *kept;
@@ -187,7 +190,7 @@ static struct repeat *wrap(struct ngd_call *call, const struct ngd_raw_message *
     r->wrap.succeeded = repeat_succeeded;
     r->wrap.failed = repeat_failed;
     r->wrap.cancelled = repeat_cancelled;
-    /* Before the table knows it: from then on others may answer it. */
+    /* Set before the table knows the call: from then on other threads may answer it. */
     atomic_init(&r->wrap.served, NGD_CALL_UNSERVED);
     r->asker.method = call->method;
     r->asker.request_id = call->request_id;

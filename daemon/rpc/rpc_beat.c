@@ -21,7 +21,7 @@ void rpc_beat_event(struct rpc_tag *tag, bool ok)
     struct rpc_self_call *self;
 
     (void)ok;
-    if (beat->is_call) { /* only a good answer is one */
+    if (beat->is_call) { /* an answer counts only if its status is OK */
         self = ngd_container_of(beat, struct rpc_self_call, beat);
         if (self->status == GRPC_STATUS_OK)
             ngd_beat_answer(&beat->beat);
@@ -34,7 +34,7 @@ void rpc_beat_event(struct rpc_tag *tag, bool ok)
 
 /* ---- the connection ------------------------------------------------------------------------------------------ */
 
-/* The server's end has the daemon's own identity, and is not counted among the connections. */
+/* Gives the server's end the daemon's own identity, and does not count it among the connections. */
 static ngd_status_t introduce(struct ngd_daemon *d, int fd)
 {
     struct ngd_identity *identity;
@@ -119,7 +119,8 @@ static bool begin_self_call(struct rpc_beats *beats)
     return grpc_call_start_batch(self->beat.core, ops, 6, &self->beat.tag, NULL) == GRPC_CALL_OK;
 }
 
-/* A call that ended badly is followed by one over a new connection; the question stays open meanwhile. */
+/* Makes the daemon's call to itself. After a call that failed, the next one uses a new connection; the question stays
+ * open meanwhile. */
 static void call_itself(struct rpc_beats *beats)
 {
     struct rpc_self_call *self = &beats->self;
@@ -171,7 +172,7 @@ void rpc_beats_ask(struct rpc_beats *beats)
         if (!ngd_beat_ask(&beat->beat))
             continue;
         NGD_TSAN_GIVE(&beat->tag);
-        /* A batch of nothing is over at once: its event is all that there is to it. */
+        /* An empty batch completes at once; its event is all that it does. */
         (void)grpc_call_start_batch(beat->core, NULL, 0, &beat->tag, NULL);
     }
     if (beats->n > 0)

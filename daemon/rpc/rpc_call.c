@@ -7,9 +7,9 @@
  *
  * The batches of a call:
  *
- *   - close: RECV_CLOSE, alone, from the start: it is how a cancellation is seen while work is going on;
- *   - recv: streams; the first is {SEND_INITIAL_METADATA, RECV_MESSAGE}; LOCKSTEP's answers are {SEND_MESSAGE,
- * RECV_MESSAGE}, one event per step;
+ *   - close: RECV_CLOSE, alone, from the start; it reports a cancellation while work is going on;
+ *   - recv: streams; the first is {SEND_INITIAL_METADATA, RECV_MESSAGE}; LOCKSTEP answers with {SEND_MESSAGE,
+ *     RECV_MESSAGE}, one event per step;
  *   - send: SERVER_STREAM and DUPLEX; one message, the next waits in a queue;
  *   - status: {[SEND_INITIAL_METADATA], [SEND_MESSAGE], SEND_STATUS}, once.
  *
@@ -97,7 +97,7 @@ void rpc_call_release(struct rpc_call *call)
     call->pub.method = NULL;
     if (!rpc_calls_keep(calls, &call->member))
         destroy_call(call);
-    atomic_fetch_sub_explicit(&calls->live, 1, memory_order_release); /* last: who stops the server waits for it */
+    atomic_fetch_sub_explicit(&calls->live, 1, memory_order_release); /* last: the stop of the server waits for it */
 }
 
 void rpc_call_empty_pool(struct rpc_calls *calls)
@@ -141,7 +141,8 @@ static void drop_answer(struct rpc_call *call)
     call->has_answer = false;
 }
 
-/* What one use of the object left behind; the object itself goes back to the pool. No other thread has it now. */
+/* Removes what one use of the object left behind; the object itself goes back to the pool. No other thread has it
+ * now. */
 static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
 {
     rpc_call_drop_message(call);
@@ -166,7 +167,7 @@ static void scrub(struct rpc_call *call) NGD_NO_THREAD_SAFETY
     call->counted_busy = false;
     call->end_status = call->lost = NGD_OK;
     call->member.end_asked = false;
-    ngd_arena_trim(&call->pub.arena, ARENA_BLOCK); /* hundreds of these objects wait for calls */
+    ngd_arena_trim(&call->pub.arena, ARENA_BLOCK); /* hundreds of these objects are in the pool */
     ngd_arena_trim(&call->pub.life, ARENA_BLOCK);
     call->pub.state = NULL;
     call->pub.request_id[0] = '\0';
@@ -204,7 +205,7 @@ void ngd_call_unref(struct ngd_call *pub)
         rpc_call_unref(rpc_call_of(pub));
 }
 
-/* Starts a batch with a reference of its own. gRPC refuses only what is our mistake; the call is given up then. */
+/* gRPC refuses a batch only for a mistake of ours; the call is abandoned then. */
 bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct rpc_tag *tag)
 {
     static struct ngd_log_limit limit;
@@ -226,7 +227,7 @@ bool rpc_call_start(struct rpc_call *call, const grpc_op *ops, size_t n, struct 
 static void log_failure(struct rpc_call *call, ngd_status_t status, const char *text)
 {
     static struct ngd_log_limit limit = {.most = NGD_LOG_LIMIT_CALL};
-    /* A client that gives up is not worth a line each; the others are, up to what a log can take. */
+    /* Calls that clients cancelled are logged only for debugging; other failures up to the rate limit. */
     ngd_log_level_t level = status == NGD_ERR_CANCELLED ? NGD_LOG_DEBUG : NGD_LOG_INFO;
     const char *path = call->pub.method ? call->pub.method->path : "unknown method";
     char identity[NGD_LOG_VALUE_MAX], peer[NGD_LOG_VALUE_MAX];
@@ -253,7 +254,7 @@ static void account_call(struct rpc_call *call, ngd_status_t status, const char 
     }
 }
 
-/* google.rpc.Status with an ErrorInfo, as grpc-status-details-bin carries it. */
+/* Packs a google.rpc.Status with an ErrorInfo, the value of grpc-status-details-bin. */
 static grpc_slice make_details(ngd_status_t status, const char *text)
 {
     Google__Rpc__ErrorInfo info = GOOGLE__RPC__ERROR_INFO__INIT;
@@ -296,7 +297,6 @@ void rpc_call_uncount_busy(struct rpc_call *call) NGD_REQUIRES(call->lock)
     call->counted_busy = false;
 }
 
-/* Whoever claims the end sends the status, without the lock; later callers are told no. */
 bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
 {
     if (!rpc_state_claim(&call->state))
@@ -306,7 +306,6 @@ bool rpc_call_claim_end(struct rpc_call *call) NGD_REQUIRES(call->lock)
     return true;
 }
 
-/* The status batch, with a last message or none (taken). Only for who claimed the end. */
 void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char *text,
                           grpc_byte_buffer *last) NGD_NO_THREAD_SAFETY
 {
@@ -333,7 +332,6 @@ void rpc_call_send_status(struct rpc_call *call, ngd_status_t status, const char
     rpc_call_start(call, ops, (size_t)(op - ops), &call->on_status);
 }
 
-/* The status that ngd_call_end left, after the queue or the answer. */
 void rpc_call_send_end_status(struct rpc_call *call, grpc_byte_buffer *last) NGD_NO_THREAD_SAFETY
 {
     ngd_status_t status = call->end_status;
@@ -363,7 +361,7 @@ void rpc_call_fail(struct rpc_call *call, ngd_status_t status, const struct ngd_
     rpc_call_end(call, status, text, NULL);
 }
 
-/* The handler's reference, where it has one, goes with its answer. */
+/* Takes the handler's reference, which its answer gives up. */
 void rpc_call_give_to_handler(struct rpc_call *call)
 {
     ref(call);
@@ -393,7 +391,8 @@ void ngd_call_fail(struct ngd_call *pub, ngd_status_t status, const struct ngd_d
     rpc_call_handler_done(call);
 }
 
-/* True: the handler does not have the call. Who wraps it is told, and the handler when it has it after all. */
+/* Tells the wrapper that the call was cancelled, if the handler does not have the call. True: it was told. If the
+ * handler gets the call after all, ngd_call_served tells it. */
 static bool tell_wrap(struct rpc_call *call)
 {
     struct ngd_call_wrap *wrap = call->pub.wrap;
@@ -419,7 +418,7 @@ void ngd_call_served(struct ngd_call *pub)
         pub->method->ops->cancelled(pub);
 }
 
-/* Nobody waits for the answer any more: a handler that still owes it should hurry. */
+/* Tells a handler that still owes an answer that nobody waits for it any more. */
 static void tell_handler(struct rpc_call *call)
 {
     const struct ngd_method *method = call->pub.method;
@@ -435,7 +434,8 @@ static void tell_handler(struct rpc_call *call)
         method->ops->cancelled(&call->pub);
 }
 
-/* The thread that started the end still read these after it had left our code, before gRPC told of the end. */
+/* Releases the memory of the status batch. gRPC's part of the thread that started the end may have read it until just
+ * before the event, which ThreadSanitizer does not see. */
 static void drop_end(struct rpc_call *call)
 {
     NGD_TSAN_UNSEEN_BEGIN();
@@ -465,7 +465,7 @@ static void on_status(struct rpc_call *call, bool ok)
 
 static void on_close(struct rpc_call *call, bool ok)
 {
-    (void)ok; /* always; the flag is the information */
+    (void)ok; /* always true; close_flag has the result */
     if (call->close_flag) {
         atomic_store(&call->pub.cancelled, true);
         call->withdrawn = call->pub.identity != NULL;

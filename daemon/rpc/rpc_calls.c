@@ -5,7 +5,7 @@
 
 #define POOL_MAX 256
 
-/* Nobody else has them yet. */
+/* No other thread has `calls` yet. */
 void rpc_calls_init(struct rpc_calls *calls, struct ngd_daemon *d) NGD_NO_THREAD_SAFETY
 {
     calls->daemon = d;
@@ -53,7 +53,7 @@ void rpc_calls_closed(struct rpc_calls *calls, struct rpc_member *stream)
     ngd_mutex_unlock(&calls->lock);
 }
 
-/* The list changes while streams end, so each is found anew. */
+/* Searches from the beginning each time, because the list changes while streams end. */
 struct rpc_member *rpc_calls_next_stream(struct rpc_calls *calls)
 {
     struct rpc_member *found = NULL;

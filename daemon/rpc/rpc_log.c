@@ -7,7 +7,8 @@
 
 #define LIMITS 256
 
-/* Where in gRPC's source a message comes from says which one it is. Two that meet share a limit. */
+/* Returns the limit of a message, which its place in gRPC's source identifies. Messages whose hashes collide share
+ * one. */
 static struct ngd_log_limit *limit_of_place(const char *file, int line)
 {
     static struct ngd_log_limit limits[LIMITS];

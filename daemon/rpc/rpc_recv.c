@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The messages of a call that arrive: checked, unpacked into the call's arena, given to the handler, and when the next
- * is asked for.
- */
+/* The messages of a call that arrive: they are checked, unpacked into the call's arena and given to the handler. Also
+ * decides when the next one is read. */
 #include "daemon/daemon.h"
 #include "daemon/identity.h"
 #include "daemon/rpc/rpc_int.h"
 #include "daemon/rpc/wire_check.h"
 #include <string.h>
 
-/* In the place of a request's descriptor: the method reads the bytes itself. */
+/* Stands in the place of a request's descriptor for methods whose handlers read the bytes themselves. */
 const ProtobufCMessageDescriptor ngd_rpc_raw__descriptor;
 
 static void *unpack_alloc(void *data, size_t n)
@@ -82,10 +80,11 @@ static ngd_status_t unpack_request(struct rpc_call *call, const struct ngd_raw_m
     if (status != NGD_OK)
         return status;
     *msg_p = protobuf_c_message_unpack(desc, &allocator, raw->n, raw->data);
-    return *msg_p ? NGD_OK : rpc_no_memory(diag); /* what passed the check unpacks (tests/fuzz/fuzz_request.c) */
+    return *msg_p ? NGD_OK : rpc_no_memory(diag); /* a message that passed the check unpacks unless memory runs out
+                                                     (tests/fuzz/fuzz_request.c) */
 }
 
-/* A large one may be in memory twice: as it came, and in one piece. */
+/* Charges a large message. It may be in memory twice: as it arrived, and in one piece. */
 static ngd_status_t charge_message(struct rpc_call *call, size_t n, struct ngd_diag *diag)
 {
     const bool twice = call->message->data.raw.slice_buffer.count > 1;
@@ -117,7 +116,6 @@ static ngd_status_t prepare_request(struct rpc_call *call, struct ngd_raw_messag
     return status;
 }
 
-/* Hands call->message to the handler, or fails the call. */
 void rpc_deliver(struct rpc_call *call)
 {
     struct ngd_raw_message raw = {0};
@@ -148,7 +146,7 @@ void rpc_start_recv(struct rpc_call *call)
     rpc_call_start(call, &op, 1, &call->on_recv);
 }
 
-/* NULL instead of a message: half-closed, or broken. */
+/* Handles the end of the client's messages: a half-close, or a broken connection. */
 static void no_more(struct rpc_call *call, bool ok)
 {
     bool broken = !ok || atomic_load(&call->pub.cancelled) || grpc_call_failed_before_recv_message(call->core);
@@ -167,7 +165,7 @@ static void no_more(struct rpc_call *call, bool ok)
         rpc_call_end(call, NGD_OK, "", NULL);
 }
 
-/* Is the stream still open for this message? Marks it busy. */
+/* Takes the message, and marks the call busy. False: the stream is not open for it any more. */
 static bool take_message(struct rpc_call *call, ngd_status_t *refuse_p)
 {
     const struct ngd_method *method = call->pub.method;
@@ -208,7 +206,7 @@ void rpc_on_recv(struct rpc_call *call, bool ok)
 {
     ngd_status_t refuse;
 
-    /* The other kinds send at the same time. */
+    /* Only LOCKSTEP: the other kinds may be sending sent_buffer now. */
     if (call->pub.method->kind == NGD_RPC_LOCKSTEP && call->sent_buffer) {
         grpc_byte_buffer_destroy(call->sent_buffer);
         call->sent_buffer = NULL;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The messages of a call that go out: packed, queued where several may be under way, and the end after the last of
- * them.
- */
+/* The messages of a call that go out: they are packed, queued if several may be under way, and followed by the end. */
 #include "base/fault.h"
 #include "base/tsan.h"
 #include "daemon/daemon.h"
@@ -11,15 +8,15 @@
 #include <assert.h>
 #include <string.h>
 
-#define SMALL_SLICE (16u << 10) /* up to here gRPC's allocator may abort when there is no memory */
+#define SMALL_SLICE (16u << 10) /* up to this size gRPC's allocator is used, which may abort without memory */
 
-/* Before the bytes of a large message. */
+/* Header in front of the bytes of a large message. */
 struct out_head {
     struct ngd_charge charge;
 };
 static_assert(sizeof(struct out_head) % 16 == 0, "what follows is aligned for anything");
 
-/* On whichever thread of gRPC's has sent the bytes. */
+/* Frees a large message. Runs on the thread of gRPC that has sent the bytes. */
 static void free_slice(void *p)
 {
     struct out_head *head = p;
@@ -101,7 +98,7 @@ uint8_t *ngd_call_reserve(struct ngd_call *pub, size_t max, ngd_status_t *status
     return GRPC_SLICE_START_PTR(call->reserved);
 }
 
-/* What was reserved, as a message. */
+/* Turns the reserved slice into a message. */
 static grpc_byte_buffer *take_reserved(struct rpc_call *call)
 {
     grpc_byte_buffer *buffer;
@@ -112,7 +109,7 @@ static grpc_byte_buffer *take_reserved(struct rpc_call *call)
     return buffer;
 }
 
-/* LOCKSTEP: sends the answer and asks for the next message, or ends with the answer when that is wanted. */
+/* LOCKSTEP: sends the answer and asks for the next message. If an end is pending, sends the answer with the status. */
 static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
 {
     grpc_op ops[2] = {0};
@@ -129,7 +126,7 @@ static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
         ops[0].data.send_message.send_message = buffer;
         ops[1].op = GRPC_OP_RECV_MESSAGE;
         ops[1].data.recv_message.recv_message = &call->received;
-        rpc_state_answered(&call->state); /* before the next message comes; the reference goes below */
+        rpc_state_answered(&call->state); /* before the next message can arrive; the reference is released below */
         rpc_call_start(call, ops, 2, &call->on_recv);
     }
     ngd_mutex_unlock(&call->lock);
@@ -143,7 +140,7 @@ static void send_answer(struct rpc_call *call, grpc_byte_buffer *buffer)
         rpc_call_unref(call);
 }
 
-/* Who wraps the call hears of its answer first, and may give it to others for as long as they hold the call. */
+/* Tells the wrapper the call's answer before the client gets it. The wrapper may share it while it holds the call. */
 static void tell_success(struct rpc_call *call, grpc_slice slice)
 {
     if (!call->pub.wrap)
@@ -153,7 +150,7 @@ static void tell_success(struct rpc_call *call, grpc_slice slice)
     call->pub.wrap->succeeded(&call->pub, GRPC_SLICE_START_PTR(call->answer), GRPC_SLICE_LENGTH(call->answer));
 }
 
-/* The message that a call succeeds with, told to those that repeat it; false: the call has failed. */
+/* Packs the message that the call succeeds with, and tells the wrapper. False: the call has failed. */
 static bool pack_answer(struct rpc_call *call, const ProtobufCMessage *msg, grpc_slice *slice_p)
 {
     struct ngd_diag diag = {0};
@@ -263,7 +260,7 @@ static ngd_status_t enqueue_message(struct rpc_call *call, grpc_byte_buffer *buf
     return NGD_OK;
 }
 
-/* A message that its client will not see: the end must say so. */
+/* Notes that a message is lost: the end of the stream must report it. */
 static ngd_status_t lose(struct rpc_call *call, ngd_status_t status)
 {
     ngd_mutex_lock(&call->lock);
@@ -320,7 +317,7 @@ ngd_status_t ngd_call_send_encoded(struct ngd_call *pub, const uint8_t *data, si
     return send_buffer(call, buffer);
 }
 
-/* The next of the queue, which is dropped when it would not arrive; false when there is none to send. */
+/* Sends the next queued message, or drops it if it would not arrive. False: there is none to send. */
 static bool send_next(struct rpc_call *call) NGD_REQUIRES(call->lock)
 {
     struct rpc_out *out = call->out_head;
@@ -374,14 +371,14 @@ uint32_t ngd_call_unsent(struct ngd_call *pub)
     return n;
 }
 
-/* Ends now, or when `wait` is over. */
+/* Ends the call now, or, if `wait`, after the messages under way. */
 static void end_when(struct rpc_call *call, bool wait, ngd_status_t status, const char *text) NGD_RELEASE(call->lock)
 {
     bool mine = false;
 
     if (wait && rpc_state_end_later(&call->state)) {
         call->end_status = status;
-        call->end_text = status == NGD_OK ? NULL : ngd_strdup(text); /* NULL: the status's own sentence */
+        call->end_text = status == NGD_OK ? NULL : ngd_strdup(text); /* NULL: the status's own text is used */
     } else if (call->state.end == RPC_END_OPEN) {
         mine = rpc_call_claim_end(call);
     }
@@ -406,7 +403,7 @@ void ngd_call_finish_with(struct ngd_call *pub, const ProtobufCMessage *msg)
 
     if (!pack_answer(call, msg, &slice))
         return;
-    /* When the client is gone nobody misses it; when it is lost the end says so. */
+    /* If the client is gone, nobody misses the message; if the message is lost, the end reports it. */
     send_buffer(call, buffer_of(slice));
     ngd_call_finish(pub);
 }

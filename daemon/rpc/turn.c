@@ -10,7 +10,8 @@ struct waiting {
     struct ngd_call *call;
 };
 
-/* The memory is the call's: it may be gone as soon as the operation has begun. */
+/* Begins the operation of a call whose turn has come. Copies what it needs: `waiting` is in the call's memory, which
+ * may be gone once the operation has begun. */
 static void begin_waiting_turn(struct ngd_seq_waiter *waiter)
 {
     const struct waiting w = *ngd_container_of(waiter, struct waiting, waiter);
@@ -21,7 +22,7 @@ static void begin_waiting_turn(struct ngd_seq_waiter *waiter)
         status = w.turn.begin(w.call, w.turn.msg, &diag);
     if (status)
         w.turn.fail(w.call, status, diag.text[0] ? &diag : NULL);
-    else if (atomic_load(&w.call->cancelled)) /* which nobody may have told the operation */
+    else if (atomic_load(&w.call->cancelled)) /* the operation may not have been told */
         ngd_seq_cancel(w.turn.seq);
     ngd_seq_unref(w.turn.seq);
     ngd_call_unref(w.call);
@@ -45,5 +46,6 @@ ngd_status_t ngd_turn_take(struct ngd_call *call, const struct ngd_turn *turn, s
         return NGD_OK;
     ngd_seq_unref(turn->seq);
     ngd_call_unref(call);
-    return found == NGD_SEQ_FREE ? turn->begin(call, turn->msg, diag) : status; /* it has just ended, or it goes on */
+    return found == NGD_SEQ_FREE ? turn->begin(call, turn->msg, diag)
+                                 : status; /* FREE: the operation has just ended; otherwise it goes on */
 }

@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* No message of ours nests deeper than four; what is recursive in the schema must end somewhere. */
+/* Our messages nest at most four deep, but a recursive type of the schema must end somewhere. */
 #define MAX_DEPTH          16
-/* Fields of one message, in its descriptor; no request has half as many. */
+/* Most fields of one message's descriptor; no request has half as many. */
 #define MAX_MESSAGE_FIELDS 64
 #define VARINT_BYTES       10
 
@@ -37,13 +37,14 @@ uint32_t ngd_wire_count(const struct ngd_wire_field *field, bool is_packed, uint
     if (field->type != NGD_WIRE_BYTES || !is_packed)
         return 1;
     if (field->n / VARINT_BYTES > most)
-        return most + 1; /* however they are encoded */
+        return most + 1; /* even in the longest encoding */
     for (size_t i = 0; i < field->n; i++)
         n += !(field->data[i] & 0x80);
     return n;
 }
 
-/* May it have this many more? left[]: what each field of this message may still have, and 1; 0: not met yet. */
+/* Counts the elements of one repeated field against its bound. left[]: for each field of this message, how many
+ * elements it may still have, plus 1; 0: the field has not occurred yet. */
 static ngd_status_t count_repeated(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *fd,
                                    const struct ngd_wire_field *field, uint32_t left[MAX_MESSAGE_FIELDS],
                                    struct ngd_diag *diag)
@@ -62,7 +63,8 @@ static ngd_status_t count_repeated(const ProtobufCMessageDescriptor *desc, const
     return NGD_OK;
 }
 
-/* Eight characters of ASCII, none of them zero. A graph's text has millions. */
+/* True if eight bytes are all ASCII and none is zero. This speeds up texts of graphs, which have millions of
+ * characters. */
 static bool is_plain_ascii(const char *s)
 {
     uint64_t v;
@@ -95,7 +97,7 @@ static ngd_status_t check_string(const ProtobufCMessageDescriptor *desc, const P
 
 static bool enum_has(const ProtobufCEnumDescriptor *desc, uint64_t value)
 {
-    const int64_t v = (int64_t)value; /* negative ones are sent as 64 bits */
+    const int64_t v = (int64_t)value; /* negative values are sent as 64 bits */
 
     return v >= INT32_MIN && v <= INT32_MAX && protobuf_c_enum_descriptor_get_value(desc, (int)v) != NULL;
 }
@@ -126,7 +128,7 @@ static ngd_status_t check_enum(const ProtobufCMessageDescriptor *desc, const Pro
 
     if (field->type == NGD_WIRE_VARINT)
         return enum_has(fd->descriptor, value) ? NGD_OK : refuse_enum(desc, fd, value, diag);
-    ngd_wire_reader_init(&r, field->data, field->n); /* packed; one that is cut off is found by check_packed */
+    ngd_wire_reader_init(&r, field->data, field->n); /* packed; check_packed finds an element that is cut off */
     while (has && ngd_wire_varint(&r, &value))
         has = enum_has(fd->descriptor, value);
     return has ? NGD_OK : refuse_enum(desc, fd, value, diag);
@@ -166,7 +168,7 @@ static bool type_fits(const ProtobufCFieldDescriptor *fd, uint32_t type)
     return type == want || (fd->label == PROTOBUF_C_LABEL_REPEATED && type == NGD_WIRE_BYTES); /* packed */
 }
 
-/* Takes n of what is left; false when that is not enough. */
+/* Takes n from `left`. False: less is left. */
 static bool take_elements(uint32_t *left, size_t n)
 {
     if (n > *left)
@@ -181,7 +183,7 @@ static ngd_status_t too_many_elements(struct ngd_diag *diag)
                         NGD_WIRE_MAX_FIELDS);
 }
 
-/* Elements of a packed field; -1: the last one is cut off. */
+/* Counts the elements of a packed field. -1: the last one is cut off. */
 static int64_t count_packed(const ProtobufCFieldDescriptor *fd, const struct ngd_wire_field *field)
 {
     size_t size = type_fits(fd, NGD_WIRE_FIXED32) ? 4 : type_fits(fd, NGD_WIRE_FIXED64) ? 8 : 0;
@@ -226,7 +228,7 @@ static ngd_status_t check_message(const ProtobufCMessageDescriptor *desc, const 
         if (!take_elements(left, 1))
             return too_many_elements(diag);
         if (!fd)
-            continue; /* of a newer client */
+            continue; /* a field of a newer client */
         if (!type_fits(fd, field.type))
             return ngd_diag_set(diag, NGD_ERR_MALFORMED_MESSAGE,
                                 "%s.%s has wire type %u, which its type does not allow", desc->short_name, fd->name,

@@ -9,9 +9,11 @@
  * each two-byte element, so a small message could grow a hundredfold. It also takes any number for an enum, and the
  * lower 32 bits of a larger one.
  *
- * So a message is counted first. It is refused (INVALID_ARGUMENT) if it has more than max_fields fields in all, if a
- * repeated field has more elements than wire_bounds.def allows, or if an enum field has a value that the enum does not
- * have. Then unpacking is bounded by the size limit and these counts.
+ * So a message is counted first, and unpacking is bounded by the size limit and these counts. A message is refused:
+ * - MESSAGE_TOO_LARGE if it has more than max_fields fields and elements in all;
+ * - INVALID_ARGUMENT if a repeated field has more elements than wire_bounds.def allows, or an enum field has a value
+ * that the enum does not have;
+ * - MALFORMED_MESSAGE if it is not a message of this type, or a string is not UTF-8 without zero bytes.
  */
 #include "base/status.h"
 #include <protobuf-c/protobuf-c.h>
