@@ -13,7 +13,8 @@
 #include "daemon/session.h"
 
 #define LOOK_EVERY (10 * NGD_MSEC)
-/* For the ends of streams to reach their clients: a second of looks. A process that was stopped has sent nothing. */
+/* Looks during which the ends of streams may reach their clients: one second of them. A process that was stopped has
+ * sent nothing, so this counts looks instead of time. */
 #define GOODBYE    (NGD_SEC / LOOK_EVERY)
 
 enum phase { IDLE, FINISHING, LEAVING };
@@ -23,7 +24,7 @@ struct ngd_drain {
     struct ngd_reactor_watch *timer;
     enum phase phase;
     ngd_nsec_t until; /* FINISHING */
-    int64_t looks;    /* LEAVING: how often it looks on */
+    int64_t looks;    /* LEAVING: looks that are left */
     struct ngd_mutex lock;
     ngd_nsec_t grace NGD_GUARDED_BY(lock); /* what begin_drain will use */
     bool stay NGD_GUARDED_BY(lock);

@@ -20,7 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* accept fails for as long as no descriptor is free; asking again at once would only burn a core. */
+/* accept fails as long as no descriptor is free; trying again at once would only burn a core. */
 #define PAUSE         (100 * NGD_MSEC)
 #define LISTENERS_MAX 32
 
@@ -28,10 +28,10 @@ struct listener {
     struct ngd_daemon *daemon;
     int fd; /* -1: none yet, or closed */
     bool tls;
-    uint32_t shortages; /* since it last could accept */
+    uint32_t shortages; /* failed accepts since the last one that succeeded */
     struct ngd_reactor_watch *watch;
     char address[NGD_ADDRESS_MAX + 8];
-    char path[NGD_ADDRESS_MAX]; /* "" unless it is ours to remove */
+    char path[NGD_ADDRESS_MAX]; /* "" unless we made it and must remove it */
     dev_t dev;
     ino_t inode;
 };
@@ -40,12 +40,12 @@ struct ngd_listeners {
     struct ngd_daemon *daemon;
     struct listener items[LISTENERS_MAX];
     size_t n;
-    int spare; /* a descriptor for when there is none; -1: it is in use */
+    int spare; /* a descriptor in reserve, for when no other is free; -1: in use */
 };
 
 /* ---- accepting ------------------------------------------------------------------------------------------ */
 
-/* The identity that the transport proves, and the peer as people should see it. */
+/* Finds the identity that the transport proves, and the peer's address for people. */
 static bool identify(int fd, bool tls, struct ngd_front_peer *peer)
 {
     struct sockaddr_storage sa;
@@ -94,16 +94,15 @@ static void admit_peer(struct ngd_daemon *d, int fd, bool tls)
         ngd_front_add(d->front, fd, &peer);
 }
 
-/* By itself, so that tests/tsan.supp can name it: gRPC closes what is accepted, which ThreadSanitizer does not see. */
+/* A function of its own, so that tests/tsan.supp can name it: gRPC closes the accepted descriptor, which
+ * ThreadSanitizer does not see. */
 static __attribute__((noinline)) int accept_for_grpc(int listening)
 {
     return accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 }
 
-/*
- * No descriptor is free. One is kept for this: it lets an administrator in on a Unix socket, and the others know at
- * once that there is no room.
- */
+/* Accepts a connection when no descriptor is free, with the one kept in reserve. An administrator on a Unix socket is
+ * let in; others are refused at once. */
 static void admit_in_need(struct listener *l)
 {
     struct ngd_listeners *all = l->daemon->listeners;
@@ -122,7 +121,7 @@ static void admit_in_need(struct listener *l)
     all->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* One line for each time that descriptors run out, and one when they are back. */
+/* Logs one line each time that descriptors run out, and one when they are back. */
 static void on_shortage(struct listener *l, int error)
 {
     static struct ngd_log_limit limit;
@@ -187,7 +186,7 @@ static ngd_status_t take_lock(struct ngd_daemon *d, const char *path, struct ngd
 {
     char lock[NGD_ADDRESS_MAX + 8];
 
-    if (*d->options.lock_file) /* taken by startup, once for all */
+    if (*d->options.lock_file) /* startup has taken the one lock for all sockets */
         return NGD_OK;
     snprintf(lock, sizeof(lock), "%s.lock", path);
     return ngd_locks_take(d->locks, lock, diag);
@@ -219,7 +218,7 @@ static ngd_status_t listen_unix(struct ngd_listeners *all, const char *path, str
     return NGD_OK;
 }
 
-/* With certificates, TCP is TLS. */
+/* Decides whether the listener uses TLS. TCP does if certificates are configured. */
 static ngd_status_t choose_tls(struct listener *l, const char *text, struct ngd_diag *diag)
 {
     const struct ngd_options *o = &l->daemon->options;
@@ -266,7 +265,8 @@ static ngd_status_t listen_on(struct ngd_listeners *all, const char *text, struc
     return status;
 }
 
-/* A socket of systemd's: it made the path and removes it; the lock still keeps another daemon away. */
+/* Adopts a socket that systemd passes. systemd made its path and removes it; the lock still keeps another daemon
+ * away. */
 static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_diag *diag)
 {
     struct sockaddr_storage sa;
@@ -287,7 +287,7 @@ static ngd_status_t adopt_socket(struct ngd_listeners *all, int fd, struct ngd_d
         if (status != NGD_OK)
             return status;
     }
-    /* systemd passes a blocking socket unless told otherwise, and accept would stop the loop. */
+    /* systemd passes a blocking socket by default, and accept on it would stop the loop. */
     if (fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) < 0)
         return ngd_diag_set(diag, NGD_ERR_IO, "passed descriptor %d: %s", fd, strerror(errno));
     l->fd = fd;
@@ -303,7 +303,7 @@ static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
 
     for (int i = 0; i < passed && status == NGD_OK; i++)
         status = adopt_socket(all, first + i, diag);
-    /* The default address is what the passed socket stands for; only addresses that were asked for come besides. */
+    /* A passed socket replaces the default address; only configured addresses are added to it. */
     if (passed > 0 && list->is_default)
         return status;
     for (size_t i = 0; i < list->n && status == NGD_OK; i++)
@@ -343,7 +343,7 @@ ngd_status_t ngd_listeners_start(struct ngd_listeners *all, struct ngd_diag *dia
     return NGD_OK;
 }
 
-/* Only the socket that we made: somebody may have put another one in its place by hand. */
+/* Removes only the socket that we made: a person may have put another one in its place. */
 static void remove_path(struct listener *l)
 {
     struct stat st;

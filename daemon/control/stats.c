@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define KINDS 4 /* of buffers */
+#define KINDS 4 /* kinds of buffers */
 
 static const char *const kind_names[KINDS] = {[NGD_BUFFER_GENERAL] = "general",
                                               [NGD_BUFFER_WEIGHTS] = "weights",
@@ -99,7 +99,7 @@ void ngd_stats_prometheus(struct ngd_daemon *d, const struct ngd_stats_view *vie
 
 /* ---- JSON ----------------------------------------------------------------------------------------------- */
 
-/* Writes `"name": ` with the comma that the one before needs. */
+/* Writes `"name": `, after a comma if an entry precedes it. */
 static void key(struct ngd_strbuf *sb, const char *name)
 {
     if (sb->len > 0 && sb->data[sb->len - 1] != '{' && sb->data[sb->len - 1] != '[')
@@ -145,7 +145,7 @@ static void close_with(struct ngd_strbuf *sb, char c)
     ngd_strbuf_putc(sb, c);
 }
 
-/* A labelled family as {"value": n}; the exposition is the only place that lists its rows. */
+/* Writes a labelled family as {"value": n}. The rows are read from the Prometheus text, the only list of them. */
 static void put_metric_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
 {
     char prefix[128];
@@ -159,7 +159,7 @@ static void put_metric_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_
         if (!end)
             break;
         key(sb, NULL);
-        /* The exposition's escapes of a label are those of a JSON string. */
+        /* The Prometheus text escapes labels as JSON strings are escaped. */
         ngd_strbuf_append_n(sb, label, (size_t)(end - label) + 1);
         ngd_strbuf_append(sb, ": ");
         ngd_strbuf_append_n(sb, end + 3, strcspn(end + 3, "\n"));
@@ -321,7 +321,7 @@ static void put_share_stats(struct ngd_daemon *d, const struct ngd_stats_view *v
     close_with(sb, ']');
 }
 
-/* References taken under the table's lock, so that printing can do without it. */
+/* Programs, with references taken under the table's lock, so that they are printed without it. */
 struct programs {
     const struct ngd_stats_view *view;
     struct ngd_program **items;
@@ -351,7 +351,7 @@ static void put_program(struct ngd_strbuf *sb, struct ngd_program *prog)
     put_json_text(sb, "digest", hex);
     put_json_text(sb, "device", ngd_device_info(ngd_program_device(prog))->name);
     put_json_u64(sb, "nodes", graph->n_nodes);
-    put_json_u64(sb, "holders", stats.references > 0 ? stats.references - 1 : 0); /* one is ours */
+    put_json_u64(sb, "holders", stats.references > 0 ? stats.references - 1 : 0); /* one reference is ours */
     put_json_u64(sb, "replays_total", stats.replays);
     put_json_u64(sb, "captures_total", stats.captures);
     put_json_u64(sb, "eager_runs_total", stats.eager_runs);
@@ -453,6 +453,6 @@ void ngd_stats_json(struct ngd_daemon *d, const struct ngd_stats_view *view, str
     put_share_stats(d, view, sb);
     put_graphs(d, view, sb);
     ngd_strbuf_append(sb, "}\n");
-    sb->failed |= exposition.failed; /* half of it would be half of the families, or no JSON */
+    sb->failed |= exposition.failed; /* a part of it would lack families, or not be JSON */
     ngd_strbuf_fini(&exposition);
 }

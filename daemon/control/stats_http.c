@@ -22,11 +22,11 @@ struct ngd_stats_http {
     struct ngd_daemon *daemon;
     struct ngd_http *http;
     struct ngd_http_hosts hosts;
-    char host[NGD_ADDRESS_MAX]; /* as stats-listen has it */
+    char host[NGD_ADDRESS_MAX]; /* the host of stats-listen */
     char address[NGD_ADDRESS_MAX];
 };
 
-/* Nobody says who he is here. */
+/* Returns the view of a client without an identity: the endpoint has no authentication. */
 static struct ngd_stats_view anonymous_view(const struct ngd_daemon *d)
 {
     return (struct ngd_stats_view){.all = d->options.stats_names};
@@ -48,7 +48,7 @@ static int on_json(struct ngd_daemon *d, struct ngd_strbuf *sb)
     return 200;
 }
 
-/* The loop answers, so the process lives. */
+/* Always succeeds: the loop answers, so the process lives. */
 static int on_healthz(struct ngd_daemon *d, struct ngd_strbuf *sb)
 {
     (void)d;

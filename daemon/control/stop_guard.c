@@ -29,7 +29,8 @@ static void log_slot(void *ctx, const struct ngd_sched_running *r)
               r->slot, r->graph, (double)r->since / (double)NGD_SEC);
 }
 
-/* The scheduler and the server live until their own part, or a later one in this order, was stopped. */
+/* Logs what is stuck. The scheduler and the server exist until their own part, or a later one in this order, has
+ * stopped. */
 static void log_stuck(struct ngd_stop_guard *guard, const char *part)
 {
     struct ngd_daemon *d = guard->daemon;
@@ -51,9 +52,9 @@ static void *run_stop_guard(void *arg)
     while (!guard->over && ngd_now() < guard->until)
         ngd_cond_wait_until(&guard->wake, &guard->lock, guard->until);
     if (!guard->over) {
-        /* With the lock, so that no other part goes away meanwhile. */
+        /* The lock is held, so no other part is freed meanwhile. */
         log_stuck(guard, guard->part);
-        /* Not exit: its handlers, and what they would wait for, may need the thread that is stuck. */
+        /* Not exit: its handlers may wait for the thread that is stuck. */
         _exit(guard->exit_code);
     }
     ngd_mutex_unlock(&guard->lock);

@@ -20,14 +20,14 @@
 
 #define BOUND        (10 * NGD_SEC)
 #define EVERY        (2 * NGD_SEC)
-#define PARTS        4 /* of the bound: at least so often the threads are asked */
+#define PARTS        4 /* the threads are asked at least this often in one bound */
 #define SLOT_BOUNDS  3
-#define FRONT_EXPIRY 2 /* watched besides the server's */
+#define FRONT_EXPIRY 2 /* watched besides the server's threads */
 
 struct watched {
     char name[80];
     const struct ngd_beat *beat;
-    ngd_nsec_t silent; /* the question is open for so long */
+    ngd_nsec_t silent; /* how long the question has been open */
 };
 
 struct ngd_watchdog {
@@ -101,7 +101,7 @@ static void look_at_slot(void *ctx, const struct ngd_sched_running *r)
     note_hang(w, text);
 }
 
-/* One line when something hangs, and one when all answer again. */
+/* Logs one line when something hangs, and one when all answer again. */
 static void report_hangs(struct ngd_watchdog *w)
 {
     const bool serving = ngd_daemon_state(w->daemon) == NGD_DAEMON_SERVING;
@@ -131,7 +131,7 @@ static void tick(void *arg)
 
     while (NGD_FAULT(LOOP_HANG))
         nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
-    if (step > 2 * w->interval) /* the process was stopped, or the loop was busy: the others may have been as well */
+    if (step > 2 * w->interval) /* the process was stopped, or the loop was busy: the other threads may have been too */
         step = 2 * w->interval;
     w->last = now;
     w->why[0] = '\0';
