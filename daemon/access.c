@@ -9,7 +9,7 @@
 
 /* ---- groups ---------------------------------------------------------------------------------------------- */
 
-/* An entry of the option `group` is NAME=IDENTITY. */
+/* True if the option `group` has the entry NAME=IDENTITY. */
 static bool in_group(const struct ngd_options *options, const char *group, const char *identity)
 {
     const size_t n = strlen(group);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One entry per (method, request id): UNDER WAY, with those who wait, or GIVEN, with the answer. Nobody is answered
- * under the lock: an entry that ends gives its list of those who wait to who ended it.
+ * One entry per (method, request id). It is UNDER WAY, with its waiting askers, or GIVEN, with the answer. No call is
+ * answered under the lock: when an entry ends, its waiting askers are moved to the caller's list.
  */
 #include "daemon/answers.h"
 
@@ -17,7 +17,7 @@
 
 struct entry {
     struct ngd_list link;      /* answers->entries, oldest first */
-    struct ngd_list pool_link; /* given: in the identity's pool */
+    struct ngd_list pool_link; /* only given entries: in the identity's pool */
     struct ngd_answers *answers;
     const void *method;
     char request_id[NGD_REQUEST_ID_MAX + 1];
@@ -31,13 +31,13 @@ struct entry {
 
 struct ngd_answers {
     struct ngd_identity *identity;
-    struct ngd_answer_pool *pool; /* the identity's: with the lock of everything here */
+    struct ngd_answer_pool *pool; /* the identity's; its lock guards this table */
     struct ngd_list entries NGD_GUARDED_BY(pool->lock);
     uint32_t n_kept NGD_GUARDED_BY(pool->lock);
     size_t bytes NGD_GUARDED_BY(pool->lock);
 };
 
-/* Nobody else has it yet. */
+/* No other thread has the table yet. */
 ngd_status_t ngd_answers_create(struct ngd_identity *identity, struct ngd_answers **answers_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_answers *answers = NGD_NEW(struct ngd_answers);
@@ -51,7 +51,7 @@ ngd_status_t ngd_answers_create(struct ngd_identity *identity, struct ngd_answer
     return NGD_OK;
 }
 
-/* Under the pool's lock. */
+/* Frees an entry. The caller holds the pool's lock. */
 static void free_entry(struct entry *e)
 {
     ngd_identity_give(e->answers->identity, NGD_QUOTA_ANSWERS, e->charged);
@@ -120,7 +120,7 @@ ngd_answer_place_t ngd_answers_begin(struct ngd_answers *answers, struct ngd_ask
         asker->waits = true;
         place = NGD_ANSWER_WAITS;
     } else if (e->data) {
-        *data_p = ngd_memdup(e->data, e->n + 1); /* one more, so that an empty answer has memory too */
+        *data_p = ngd_memdup(e->data, e->n + 1); /* one byte more, so that an empty answer has memory too */
         place = *data_p ? NGD_ANSWER_GIVEN : NGD_ANSWER_NO_MEMORY;
     }
     if (place == NGD_ANSWER_GIVEN)
@@ -144,7 +144,7 @@ bool ngd_answers_leave(struct ngd_answers *answers, struct ngd_asker *asker)
 
 /* ---- the end of a leader ---- */
 
-/* The first that waits; NULL: none does. Under the pool's lock. */
+/* Takes the first waiting asker; NULL: none waits. The caller holds the pool's lock. */
 static struct ngd_asker *take_first(struct entry *e)
 {
     struct ngd_asker *asker = ngd_asker_pop(&e->waiting);
@@ -162,7 +162,7 @@ static void take_waiting(struct entry *e, struct ngd_list *waiting)
         ngd_list_push_back(waiting, &asker->link);
 }
 
-/* Of whichever session of the identity. */
+/* Forgets an answer, of any session of the identity. The caller holds the pool's lock. */
 static void forget_answer(struct entry *e) NGD_NO_THREAD_SAFETY
 {
     e->answers->n_kept--;
@@ -170,7 +170,7 @@ static void forget_answer(struct entry *e) NGD_NO_THREAD_SAFETY
     free_entry(e);
 }
 
-/* Makes room for one more of n bytes. */
+/* Makes room in the session's table for one more answer of n bytes. */
 static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answers->pool->lock)
 {
     ngd_list_for_each_safe (pos, next, &answers->entries) {
@@ -183,7 +183,8 @@ static void forget_old(struct ngd_answers *answers, size_t n) NGD_REQUIRES(answe
     }
 }
 
-/* Makes room for n bytes in the identity's pool, as far as there is something to forget. */
+/* Makes room for n bytes in the identity's pool, by forgetting its oldest answers. False: there is not enough to
+ * forget. */
 static bool make_answer_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIRES(answers->pool->lock)
 {
     const uint64_t limit = ngd_identity_limit(answers->identity, NGD_QUOTA_ANSWERS);
@@ -197,13 +198,15 @@ static bool make_answer_room(struct ngd_answers *answers, uint64_t n) NGD_REQUIR
     return true;
 }
 
-/* The data, or that it was given at all. Out of memory counts as too large: the repetition must not be served. */
+/* Keeps the answer, or only the fact that it was given. Out of memory counts as too large: the repetition must not be
+ * served. */
 static void keep(struct ngd_answers *answers, struct entry *e, const uint8_t *data, size_t n)
     NGD_REQUIRES(answers->pool->lock)
 {
     e->n = n;
     e->data = n <= ANSWER_MAX ? ngd_malloc(n + 1) : NULL;
-    if (!make_answer_room(answers, sizeof(*e) + (e->data ? n + 1 : 0))) { /* less than one of 1 MiB may be kept */
+    if (!make_answer_room(answers,
+                          sizeof(*e) + (e->data ? n + 1 : 0))) { /* the identity's limit is below one answer of 1 MiB */
         ngd_free(e->data);
         e->data = NULL;
     }
@@ -216,7 +219,7 @@ static void keep(struct ngd_answers *answers, struct entry *e, const uint8_t *da
     e->given = true;
     answers->n_kept++;
     answers->bytes += e->data ? n : 0;
-    ngd_list_remove(&e->link); /* in the order in which they were given */
+    ngd_list_remove(&e->link); /* keeps the list in the order of the answers */
     ngd_list_push_back(&answers->entries, &e->link);
 }
 

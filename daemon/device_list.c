@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "host" or "host:1". The backend's name is written to `backend`, which params borrow. */
+/* Parses "host" or "host:1". Writes the backend's name to `backend`, which params borrow. */
 static ngd_status_t parse_device(const struct ngd_daemon *d, const char *text, char backend[static 32],
                                  struct ngd_device_params *params_p, struct ngd_diag *diag)
 {
@@ -31,7 +31,8 @@ static ngd_status_t parse_device(const struct ngd_daemon *d, const char *text, c
     return NGD_OK;
 }
 
-/* What is wrong with one device is no reason not to serve with the others; what is wrong with the configuration is. */
+/* True if the daemon may serve without a device that failed like this. A fault of one device is no reason not to serve
+ * with the others; a fault of the configuration is. */
 static bool may_go_on_without(const char *backend, ngd_status_t status)
 {
     bool known = false;
@@ -57,7 +58,7 @@ static void keep_refused(struct ngd_daemon *d, const char *backend, const struct
     snprintf(r->name, sizeof(r->name), "%.31s:%u", backend, (unsigned)params->index);
 }
 
-/* The status of why it was refused; going on without it is decided here. */
+/* Opens one device, or returns why it was refused. The caller goes on without it unless *fatal_p is set. */
 static ngd_status_t open_one(struct ngd_daemon *d, const char *text, bool *fatal_p, struct ngd_diag *diag)
 {
     struct ngd_device_params params;

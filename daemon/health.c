@@ -9,7 +9,7 @@ struct ngd_health {
     struct ngd_list watchers NGD_GUARDED_BY(lock);
 };
 
-/* Nobody else has it yet. */
+/* No other thread has it yet. */
 ngd_status_t ngd_health_create(struct ngd_health **health_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_health *health = NGD_NEW(struct ngd_health);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A connection reads until its request's head is whole, answers, and lingers: it closes its sending side and throws
- * away what the peer still sends, because closing with unread bytes would make the kernel discard the answer.
+ * A connection reads until its request's head is complete, answers, and lingers. To linger, it closes its sending side
+ * and discards what the peer still sends: if unread bytes were left at the close, the kernel would discard the answer.
  *
  *   READING --head, or a mistake--> ANSWERING --all is out--> LINGERING --end of file--> closed
  *      any of them --error, NGD_HTTP_TIME, or no room--> closed
@@ -53,7 +53,7 @@ static void close_connection(struct connection *c)
     if (c->timer)
         event_free(c->timer);
     if (c->bev)
-        bufferevent_free(c->bev); /* and the descriptor */
+        bufferevent_free(c->bev); /* closes the descriptor too */
     ngd_free(c);
 }
 
@@ -80,7 +80,7 @@ static const char *phrase(int code)
     return "Unknown";
 }
 
-/* Takes the body. */
+/* Answers with the body, which it takes. */
 static void answer_http(struct connection *c, int code, const char *type, struct ngd_strbuf *body, bool head)
 {
     struct evbuffer *out = bufferevent_get_output(c->bev);
@@ -98,7 +98,7 @@ static void answer_http(struct connection *c, int code, const char *type, struct
                             "X-Content-Type-Options: nosniff\r\n%sConnection: close\r\n\r\n",
                             code, phrase(code), type, strlen(text), code == 405 ? "Allow: GET, HEAD\r\n" : "");
 
-    /* Half an answer is none. */
+    /* If the answer is not complete in the buffer, none is sent. */
     c->state = added >= 0 && (head || evbuffer_add(out, text, strlen(text)) == 0) ? ANSWERING : BROKEN;
     ngd_strbuf_fini(body);
 }
@@ -112,7 +112,7 @@ static void refuse_http(struct connection *c, int code, const char *text)
     answer_http(c, code, TYPE_TEXT, &body, false);
 }
 
-/* head: n bytes up to the empty line, and room for one more. */
+/* Serves a request. head: n bytes up to the empty line, and room for one more byte. */
 static void serve_http(struct connection *c, char *head, size_t n)
 {
     struct ngd_http_request request;
@@ -171,7 +171,7 @@ static void on_event(struct bufferevent *bev, short what, void *arg)
     struct connection *c = arg;
 
     (void)bev;
-    /* Who half-closes behind the request still gets the answer. */
+    /* A client that half-closes after its request still gets the answer. */
     if ((what & BEV_EVENT_EOF) && c->state == ANSWERING)
         return;
     close_connection(c);
@@ -184,7 +184,7 @@ static void on_late(evutil_socket_t fd, short what, void *arg)
     close_connection(arg);
 }
 
-/* Takes fd. */
+/* Opens a connection on fd, which it takes. */
 static void add_connection(struct ngd_http *http, int fd)
 {
     struct event_base *base = ngd_reactor_base(http->reactor);
@@ -210,7 +210,7 @@ static void add_connection(struct ngd_http *http, int fd)
         return;
     }
     bufferevent_setcb(c->bev, on_read, on_written, on_event, c);
-    /* Not by a watermark: libevent 2.1 crashes when it has no memory to set one. */
+    /* Bounds the reads without a watermark: libevent 2.1 crashes if it has no memory to set one. */
     if (bufferevent_set_max_single_read(c->bev, NGD_HTTP_REQUEST) != 0 ||
         bufferevent_enable(c->bev, EV_READ | EV_WRITE) != 0)
         close_connection(c);

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <strings.h>
 
-/* What the lines of a head say, each text in the head and with NUL at its end; NULL: not said. */
+/* The contents of a head. Each text is in the head and ends with NUL; NULL: not given. */
 struct fields {
     const char *method, *target, *host, *origin;
     bool host_optional; /* HTTP/1.0 */
-    bool body, twice;   /* Host or Origin came twice */
+    bool body, twice;   /* body: the request has one; twice: Host or Origin was given twice */
 };
 
 static int refuse_request(int status, const char *why, const char **why_p)
@@ -37,7 +37,7 @@ static bool same_name(const char *text, size_t n, const char *name)
     return name && strlen(name) == n && strncasecmp(text, name, n) == 0;
 }
 
-/* "", or ":" and digits. */
+/* True for "" and for ":" with digits. */
 static bool is_port(const char *text, size_t n)
 {
     if (n == 0)
@@ -45,7 +45,7 @@ static bool is_port(const char *text, size_t n)
     return text[0] == ':' && strspn(text + 1, "0123456789") >= n - 1;
 }
 
-/* HOST, HOST:PORT or [IPV6]:PORT. */
+/* True if HOST, HOST:PORT or [IPV6]:PORT names a known host. */
 static bool is_known_host(const char *text, size_t n, const struct ngd_http_hosts *hosts)
 {
     const char *end = memchr(text, *text == '[' ? ']' : ':', n);
@@ -61,7 +61,7 @@ static bool is_known_host(const char *text, size_t n, const struct ngd_http_host
     return known && is_port(text + host, n - host);
 }
 
-/* A page of this server's own: http:// or https:// and what the request has as its host. */
+/* True if the origin is a page of this server: http:// or https:// with the request's host. */
 static bool is_own_origin(const char *origin, const char *host)
 {
     if (!host)
@@ -73,7 +73,8 @@ static bool is_own_origin(const char *origin, const char *host)
 
 /* ---- lines ------------------------------------------------------------------------------------------------ */
 
-/* Ends the next line with NUL and leaves *at behind it. NULL: there is none, or it has a control character. */
+/* Returns the next line, ended with NUL, and moves *at behind it. NULL: there is none, or it has a control
+ * character. */
 static char *take_line(char **at, const char *end)
 {
     char *line = *at, *p = line;
@@ -87,7 +88,7 @@ static char *take_line(char **at, const char *end)
     return line;
 }
 
-/* METHOD SP TARGET SP VERSION */
+/* Reads METHOD SP TARGET SP VERSION. */
 static int read_first(char *line, struct fields *f, const char **why_p)
 {
     char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
@@ -109,7 +110,7 @@ static void take_header_once(const char **field_p, const char *value, bool *twic
     *field_p = value;
 }
 
-/* NAME: VALUE. False: not that. */
+/* Reads NAME: VALUE. False: the line has another form. */
 static bool read_field(char *line, struct fields *f)
 {
     static const char token[] = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -149,7 +150,7 @@ static int read_lines(char *head, size_t n, struct fields *f, const char **why_p
 
 /* ---- the request ------------------------------------------------------------------------------------------ */
 
-/* The target is a path, or a whole http:// address, whose host counts as well. */
+/* Checks the host. The target is a path, or a whole http:// address, whose host is checked too. */
 static int check_host(const struct fields *f, const struct ngd_http_hosts *hosts, const char **path_p,
                       const char **why_p)
 {

@@ -6,17 +6,17 @@
 struct ngd_jobs {
     struct ngd_mutex lock;
     struct ngd_cond wake;
-    struct ngd_list queue NGD_GUARDED_BY(lock); /* by turn; at the same turn by arrival */
-    uint64_t turn NGD_GUARDED_BY(lock);         /* of the job that was taken last */
-    uint64_t taken NGD_GUARDED_BY(lock);        /* its owner */
+    struct ngd_list queue NGD_GUARDED_BY(lock); /* by turn, then by arrival */
+    uint64_t turn NGD_GUARDED_BY(lock);         /* turn of the job that was taken last */
+    uint64_t taken NGD_GUARDED_BY(lock);        /* owner of that job */
     uint32_t pending NGD_GUARDED_BY(lock);
-    uint32_t slow NGD_GUARDED_BY(lock); /* jobs that are slow and run */
+    uint32_t slow NGD_GUARDED_BY(lock); /* running slow jobs */
     bool stop NGD_GUARDED_BY(lock);
     uint32_t n_threads;
     pthread_t threads[];
 };
 
-/* The first one, slow ones left out while they have all threads but one. NULL: none. */
+/* Takes the first job. Skips slow ones while all threads but one run slow jobs. NULL: none. */
 static struct ngd_job *take_job(struct ngd_jobs *jobs) NGD_REQUIRES(jobs->lock)
 {
     const bool no_slow = jobs->slow > 0 && jobs->slow + 1 >= jobs->n_threads;
@@ -57,7 +57,7 @@ static void *run_job_thread(void *arg)
         if (job) {
             run_taken_job(jobs, job);
         } else if (jobs->stop && ngd_list_empty(&jobs->queue)) {
-            ngd_cond_broadcast(&jobs->wake); /* those who left slow ones to this thread */
+            ngd_cond_broadcast(&jobs->wake); /* wakes threads that left slow jobs to this one */
             break;
         } else {
             ngd_cond_wait(&jobs->wake, &jobs->lock);
@@ -102,7 +102,7 @@ void ngd_jobs_destroy(struct ngd_jobs *jobs)
     ngd_free(jobs);
 }
 
-/* One turn after the owner's last job; without an owner, behind all. */
+/* Returns the turn after the owner's last job; without an owner, the one after all jobs. */
 static uint64_t next_turn(struct ngd_jobs *jobs, uint64_t owner) NGD_REQUIRES(jobs->lock)
 {
     uint64_t turn = jobs->turn + (owner && owner == jobs->taken);

@@ -8,7 +8,7 @@
 
 #define TABLE_SIZE 1024
 
-/* Which part of a tensor; zeros: all of it. */
+/* A part of a tensor; zeros: all of it. */
 struct part {
     uint32_t dim;
     int64_t begin, end;
@@ -45,7 +45,8 @@ struct ngd_buffer_object *ngd_load_object(struct ngd_loaded *t, struct ngd_buffe
     return o;
 }
 
-/* With a view: others have the buffer too, and each pays for itself. Takes the caller's reference. */
+/* Makes an object with a view of the buffer: others have the buffer too, and each pays for itself. Takes the caller's
+ * reference. */
 static struct ngd_buffer_object *make_shared_object(struct ngd_loaded *t, struct ngd_buffer *buffer)
 {
     struct ngd_buffer *view = NULL;
@@ -96,7 +97,7 @@ struct ngd_buffer_object *ngd_load_share_add(struct ngd_load_share *share, const
     return make_shared_object(t, buffer);
 }
 
-/* Unlinks entries into a list: those that only the table holds, or all. */
+/* Moves entries to a list: those whose buffers only the table holds, or all. */
 static struct shared *take_unused(struct ngd_load_share *share, bool all)
 {
     struct shared *unused = NULL;

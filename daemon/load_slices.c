@@ -17,7 +17,7 @@ static ngd_status_t check_slice(const struct ngd_load *load, const struct ngd_sa
                         s->dim < t->rank ? t->shape[s->dim] : 0);
 }
 
-/* Its shape and bytes, of all of it or of slice s. */
+/* Sets the shape and bytes of the whole tensor, or of slice s. */
 static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *t, const struct ngd_load_slice *s,
                                 struct ngd_diag *diag)
 {
@@ -35,7 +35,7 @@ static ngd_status_t choose_part(const struct ngd_load *load, struct ngd_loaded *
     return NGD_OK;
 }
 
-/* The tensors that are wanted, in the order of their names, or of the file. */
+/* Chooses the wanted tensors, in the order of their names, or of the file. */
 static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
 {
     const size_t n = load->n_names ? load->n_names : load->index.n;
@@ -61,13 +61,13 @@ static ngd_status_t choose_names(struct ngd_load *load, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-/* What a load wants of one tensor of the file. */
+/* What a load wants from one tensor of the file. */
 struct want {
     const struct ngd_load_slice *slice;
     bool wanted;
 };
 
-/* Gives each tensor its slice. Each slice is of a tensor that is wanted, which has no other. */
+/* Gives each wanted tensor its slice. Each slice must be of a wanted tensor, and be its only one. */
 static ngd_status_t choose_slices(const struct ngd_load *load, struct want *wants, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < load->n_tensors; i++)

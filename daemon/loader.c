@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading: files are read and never mapped, so that one that shrinks is an error and no signal. Before the first byte
- * is read, the loader waits until the file's time of change has settled (base/file_id.h). After the last one it looks
- * whether the id is still the same. So what is in the table under an id are the contents that the id stands for. A file
- * that does not settle is loaded, but not shared.
+ * Files are read and never mapped, so a file that shrinks causes an error instead of a signal. Before the first byte is
+ * read, the loader waits until the file's time of change has settled (base/file_id.h). After the last one it checks
+ * that the id is still the same. So the table has under an id exactly the contents that the id stands for. A file that
+ * does not settle is loaded, but not shared.
  */
 #include "daemon/loader.h"
 
@@ -30,13 +30,13 @@ struct ngd_loader {
     struct ngd_daemon *daemon;
     struct ngd_load_share *share;
     struct ngd_mutex lock;
-    struct ngd_cond over;                         /* a load is */
+    struct ngd_cond over;                         /* signalled when a load ends */
     struct ngd_list loading NGD_GUARDED_BY(lock); /* struct ngd_load, of different files */
 };
 
 /* ---- one load of a file at a time --------------------------------------------------------------------- */
 
-/* Is another load of the file under way? */
+/* True if another load of the file is under way. */
 static bool is_loading(struct ngd_loader *l, const struct ngd_file_id *file) NGD_REQUIRES(l->lock)
 {
     ngd_list_for_each (pos, &l->loading) {
@@ -48,7 +48,7 @@ static bool is_loading(struct ngd_loader *l, const struct ngd_file_id *file) NGD
     return false;
 }
 
-/* Waits for loads of the same file, so that each tensor is read once however many ask at the same time. */
+/* Waits for loads of the same file, so that concurrent loads read each tensor once. */
 static ngd_status_t begin_load(struct ngd_loader *l, struct ngd_load *load, const struct ngd_file_id *file,
                                struct ngd_diag *diag)
 {
@@ -114,7 +114,7 @@ static ngd_status_t read_index(int fd, uint64_t size, struct ngd_load *load, str
     return status;
 }
 
-/* Straight into device memory where the CPU can address it. */
+/* Reads a chunk, directly into device memory if the CPU can address it. */
 static ngd_status_t read_chunk(int fd, struct ngd_buffer *buffer, uint64_t at, uint64_t n, uint64_t offset,
                                void **bounce, struct ngd_diag *diag)
 {
@@ -135,7 +135,7 @@ struct meter {
     void *bounce;
 };
 
-/* So many more bytes are in device memory. */
+/* Counts n more bytes in device memory, and reports progress. */
 static ngd_status_t count_loaded(struct ngd_load *load, struct meter *m, uint64_t n, struct ngd_diag *diag)
 {
     m->done += n;
@@ -148,7 +148,7 @@ static ngd_status_t count_loaded(struct ngd_load *load, struct meter *m, uint64_
                : ngd_diag_set(diag, NGD_ERR_CANCELLED, "the load was cancelled");
 }
 
-/* Bytes that lie together in the file, to `to` of the buffer. */
+/* Reads bytes that are contiguous in the file, to offset `to` of the buffer. */
 static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, uint64_t bytes,
                                struct ngd_buffer *buffer, uint64_t to, struct meter *m, struct ngd_diag *diag)
 {
@@ -165,7 +165,7 @@ static ngd_status_t read_range(struct ngd_load *load, int fd, uint64_t offset, u
     return status;
 }
 
-/* Short runs: read with what lies between them, moved together, and written at once. */
+/* Reads short runs: reads them with the bytes between them, moves them together, and writes them at once. */
 static ngd_status_t read_rows(struct ngd_load *load, int fd, const struct ngd_load_runs *r, struct ngd_buffer *buffer,
                               struct meter *m, struct ngd_diag *diag)
 {
@@ -221,12 +221,13 @@ static ngd_status_t load_tensor(struct ngd_loader *l, struct ngd_load *load, int
     return t->object ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-/* What is loaded already, and the room for the rest and the quota for all before any of it is allocated. */
+/* Finds what is loaded already. Then checks that there is room for the rest, and quota for all, before anything is
+ * allocated. */
 static ngd_status_t plan_load(struct ngd_loader *l, struct ngd_load *load, const struct ngd_file_id *file,
                               struct meter *m, struct ngd_diag *diag)
 {
     load->all_shared = true;
-    ngd_device_settle(load->dev); /* what is being freed still counts */
+    ngd_device_settle(load->dev); /* memory that is being freed still counts */
     for (size_t i = 0; i < load->n_tensors; i++) {
         struct ngd_loaded *t = &load->tensors[i];
         ngd_status_t status = ngd_charge_begin(&t->charge, load->payer, t->bytes ? t->bytes : 1, diag);
@@ -258,7 +259,8 @@ static ngd_status_t load_tensors(struct ngd_loader *l, struct ngd_load *load, in
     return status;
 }
 
-/* A file that was written meanwhile may be half old, half new; under its new time of change it will be loaded anew. */
+/* Checks that the file was not written meanwhile: it could be half old, half new. With its new time of change it will
+ * be loaded again. */
 static ngd_status_t check_unchanged(int fd, const struct ngd_file_id *file, struct ngd_diag *diag)
 {
     struct ngd_file_id now;
@@ -305,7 +307,8 @@ static ngd_status_t load_open_file(struct ngd_loader *l, struct ngd_load *load, 
     struct ngd_file_id file;
     ngd_status_t status = settle_file(load, fd, &file, diag);
 
-    if (status == NGD_OK && ngd_file_is_written(fd)) /* once settled: a write that begins later changes the id */
+    if (status == NGD_OK &&
+        ngd_file_is_written(fd)) /* checked after it has settled: a write that begins later changes the id */
         status = ngd_diag_set(diag, NGD_ERR_FILE_CORRUPT,
                               "a process has the file open for writing; try again when it is complete and closed");
     if (status == NGD_OK)

@@ -47,7 +47,7 @@ static ngd_status_t held_by_other(int fd, const char *path, struct ngd_diag *dia
     return ngd_diag_set(diag, NGD_ERR_BUSY, "another npugraphd holds %s; stop it first, or use another socket", path);
 }
 
-/* For people, and for the message to another daemon: a full disk is no reason not to start. */
+/* Writes the pid for people, and for the message to another daemon. A full disk is no reason not to start. */
 static void write_pid(int fd, const char *path)
 {
     char text[32];

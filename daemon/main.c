@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* npugraphd: options, start, loop, stop. */
+/* npugraphd's main function: options, start, loop, stop. */
 #include "base/fault.h"
 #include "base/log.h"
 #include "daemon/control/stop_guard.h"

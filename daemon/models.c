@@ -26,7 +26,7 @@ struct ngd_models {
     struct ngd_mutex lock;
     struct ngd_list all NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
-    uint64_t serials NGD_GUARDED_BY(lock); /* of the last entry */
+    uint64_t serials NGD_GUARDED_BY(lock); /* serial of the last entry */
 };
 
 #define WALK_STEP 16 /* models that a walk holds at a time */
@@ -75,7 +75,7 @@ void ngd_models_destroy(struct ngd_models *m)
 
 /* ---- names ----------------------------------------------------------------------------------------------- */
 
-/* In which order the models of one name are looked at; NOT_SEEN: not at all. */
+/* Order in which a lookup prefers models of one name; NOT_SEEN: the model is not considered. */
 enum { OWN, PUBLIC, SHARED, ADMINISTERED, NOT_SEEN };
 
 static int nearness(const struct ngd_models *m, const struct entry *e, const struct ngd_identity *who)
@@ -89,7 +89,7 @@ static int nearness(const struct ngd_models *m, const struct entry *e, const str
     return who->admin ? ADMINISTERED : NOT_SEEN;
 }
 
-/* "NAME" or "OWNER/NAME"; names of models have no slash. */
+/* True if `name` is the entry's NAME or OWNER/NAME. Names of models have no slash. */
 static bool is_called(const struct entry *e, const char *name)
 {
     const char *slash = strrchr(name, '/');
@@ -145,7 +145,7 @@ static ngd_status_t find_model_locked(struct ngd_models *m, const struct ngd_ide
                    : NGD_OK;
 }
 
-/* Somebody else has published a model of this name. */
+/* True if a public model of this name exists besides `but`. */
 static bool is_public_locked(struct ngd_models *m, const char *name, const struct entry *but) NGD_REQUIRES(m->lock)
 {
     ngd_list_for_each (pos, &m->all) {
@@ -203,7 +203,7 @@ ngd_status_t ngd_models_add(struct ngd_models *m, struct ngd_model_place *place,
     if (status == NGD_OK) {
         place->audience = (struct ngd_audience){0};
     } else {
-        e->audience = (struct ngd_audience){0}; /* the caller's still */
+        e->audience = (struct ngd_audience){0}; /* still the caller's */
         entry_free(e);
     }
     return status;
@@ -329,7 +329,8 @@ uint32_t ngd_models_count(struct ngd_models *m)
     return n;
 }
 
-/* A few at a time, without a list that would have to be allocated: a walk that failed would look like no models. */
+/* Holds a few models at a time, without a list: a list has to be allocated, and a walk that failed would look as if
+ * there were no models. */
 void ngd_models_for_each(struct ngd_models *m, const struct ngd_identity *who,
                          void (*fn)(void *ctx, const struct ngd_model_listed *listed), void *ctx)
 {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The option table, and the command line around it.
- *
- * Every row is documented where it is declared; --help, the sample file, the man pages and the refusal of unknown
- * names all come from the table.
- */
+/* The option table, and the command line around it. --help, the sample file, the man pages and the refusal of unknown
+ * names are all made from the table. */
 #include "daemon/options.h"
 #include "base/log.h"
 #include "scheduler/lineup/policy.h"
@@ -210,7 +206,7 @@ const struct ngd_config_option ngd_options_table[] = {
     {NULL, NGD_CONFIG_BOOL, 0, NULL, 0, 0, NULL, NULL, false},
 };
 
-/* The digits are octal, which the table's integers are not. */
+/* Converts socket-mode from octal digits, which the table's integers are not. */
 static ngd_status_t check_socket_mode(struct ngd_options *options, struct ngd_diag *diag)
 {
     int64_t mode = 0, shift = 0;
@@ -265,7 +261,7 @@ static ngd_status_t check_tls(const struct ngd_options *options, struct ngd_diag
     return check_old_form("admin-identities", &options->admin_identities, diag);
 }
 
-/* The number behind the last "=" of IDENTITY=N; 0: there is no such entry, or it is no weight. */
+/* Returns the number after the last "=" of IDENTITY=N; 0: the entry has another form, or N is no weight. */
 static uint32_t read_weight(const char *entry, size_t *name_len_p)
 {
     const char *equals = strrchr(entry, '=');
@@ -318,7 +314,8 @@ static ngd_status_t check_weights(const struct ngd_options *options, struct ngd_
     return NGD_OK;
 }
 
-/* What is run as the daemon, and where, must not depend on the directory that it was started in. */
+/* Checks paths of static compilation. What runs as the daemon's user, and where, must not depend on the directory in
+ * which the daemon was started. */
 static ngd_status_t check_static(const struct ngd_options *options, struct ngd_diag *diag)
 {
     const char *compiler = options->static_compiler, *dir = options->static_dir;
@@ -370,7 +367,7 @@ static bool is_action(const char *arg, ngd_options_action_t *action_p)
     return false;
 }
 
-/* "--name=value" or "--name value"; *i is the index of the last argument used. */
+/* Splits "--name=value" or "--name value". *i is the index of the last argument used. */
 static ngd_status_t split_argument(int argc, char **argv, int *i, char *name, size_t room, const char **value_p,
                                    struct ngd_diag *diag)
 {
@@ -395,7 +392,8 @@ static ngd_status_t split_argument(int argc, char **argv, int *i, char *name, si
     return NGD_OK;
 }
 
-/* One pass over the command line: the first looks for --config and actions, the second sets options. */
+/* Makes one pass over the command line. The first pass (options NULL) reads --config and actions, the second sets
+ * options. */
 static ngd_status_t read_arguments(struct ngd_options *options, int argc, char **argv, const char **config_path_p,
                                    ngd_options_action_t *action_p, struct ngd_diag *diag)
 {

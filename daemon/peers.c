@@ -19,7 +19,7 @@ struct ngd_peers {
     struct ngd_mutex lock;
     struct entry **by_fd NGD_GUARDED_BY(lock);
     size_t cap NGD_GUARDED_BY(lock);
-    uint32_t count NGD_GUARDED_BY(lock); /* entries that are not guarded; at least the open ones */
+    uint32_t count NGD_GUARDED_BY(lock); /* entries that are not guarded; at least as many as are open */
 };
 
 ngd_status_t ngd_peers_create(struct ngd_peers **peers_p)
@@ -61,8 +61,8 @@ void ngd_peers_destroy(struct ngd_peers *peers)
 }
 
 /*
- * Asks after a number that belongs to gRPC, and may be any file's by now: that is what the inode tells. statx, because
- * ThreadSanitizer takes fstat for a use of the other file.
+ * True if the descriptor is still the entry's socket. gRPC owns the number, and by now it may be another file, which
+ * has another inode. Uses statx, because ThreadSanitizer takes fstat for a use of the other file.
  */
 static bool is_peer_open(const struct entry *entry, size_t fd)
 {

@@ -2,9 +2,9 @@
 /*
  * The loop, on libevent.
  *
- * Signals stay blocked in every thread for ever and are read from a signalfd: threads that gRPC starts later inherit
- * the mask, and no handler runs anywhere. Messages are a list behind a lock with an eventfd as the bell; the bell rings
- * only when the list was empty.
+ * Signals stay blocked in every thread and are read from a signalfd: threads that gRPC starts later inherit the mask,
+ * and no handler runs anywhere. Messages are in a list behind a lock. An eventfd, the bell, wakes the loop; it is
+ * written only if the list was empty.
  */
 #include "daemon/reactor.h"
 #include "base/list.h"
@@ -87,9 +87,9 @@ static int open_signals(void)
     sigaddset(&set, SIGHUP);
     if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0)
         return -1;
-    signal(SIGXFSZ, SIG_IGN); /* a log that may not grow is no reason to die */
-    signal(SIGIO, SIG_IGN);   /* who opens a file while ngd_file_is_written looks at it */
-    signal(SIGPIPE, SIG_IGN); /* a client that vanishes is an error of its call, not of ours */
+    signal(SIGXFSZ, SIG_IGN); /* a log that cannot grow is no reason to die */
+    signal(SIGIO, SIG_IGN);   /* sent when a process opens a file while ngd_file_is_written checks it */
+    signal(SIGPIPE, SIG_IGN); /* a vanished client is an error of its call only */
     return signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
 }
 
@@ -181,7 +181,7 @@ ngd_status_t ngd_reactor_post(struct ngd_reactor *reactor, ngd_reactor_fn fn, vo
     was_empty = ngd_list_empty(&reactor->messages);
     ngd_list_push_back(&reactor->messages, &message->link);
     ngd_mutex_unlock(&reactor->lock);
-    /* EAGAIN means that the bell rings already. */
+    /* EAGAIN: the loop has yet to read the eventfd, so it wakes anyway. */
     if (was_empty && write(reactor->bell, &one, sizeof(one)) < 0 && errno != EAGAIN)
         ngd_warning("daemon", "the loop's eventfd cannot be written: %s", strerror(errno));
     return NGD_OK;

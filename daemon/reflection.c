@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads the few fields of descriptor.proto that name things. Field numbers are those of
- * google/protobuf/descriptor.proto; names of symbols are kept as package.Outer.Inner in one table.
+ * Reads the few fields of descriptor.proto that name things. The field numbers are those of
+ * google/protobuf/descriptor.proto. Names of symbols are kept as package.Outer.Inner in one table.
  */
 #include "daemon/reflection.h"
 
@@ -32,7 +32,7 @@ struct ngd_reflection {
     struct ngd_arena arena;
 };
 
-/* The first bytes field of that number, as text in the arena; NULL when there is none. */
+/* Returns the first bytes field of that number, as text in the arena; NULL: there is none. */
 static char *text_field(struct ngd_reflection *r, const uint8_t *data, size_t n, uint32_t number)
 {
     struct ngd_wire_reader reader;
@@ -57,7 +57,7 @@ static ngd_status_t grow_index(void **array, size_t n, size_t element)
 {
     void *p;
 
-    if (n & (n - 1)) /* room is the next power of two */
+    if (n & (n - 1)) /* the array has room for the next power of two */
         return NGD_OK;
     p = ngd_reallocarray(*array, n ? 2 * n : 1, element);
     if (!p)
@@ -80,7 +80,7 @@ static ngd_status_t add_symbol(struct ngd_reflection *r, size_t file, const char
     return r->symbols[r->n_symbols++].name ? NGD_OK : NGD_ERR_NO_MEMORY;
 }
 
-/* A message, enum, service or method, and what is declared inside: of the fields `a` and `b`. */
+/* Indexes a message, enum, service or method, and its inner declarations, which are in the fields `a` and `b`. */
 static ngd_status_t index_declaration(struct ngd_reflection *r, size_t file, const char *scope, const uint8_t *data,
                                       size_t n, uint32_t a, uint32_t b, int depth)
 {
@@ -96,7 +96,7 @@ static ngd_status_t index_declaration(struct ngd_reflection *r, size_t file, con
     while (status == NGD_OK && (a || b) && ngd_wire_next(&reader, &f)) {
         if (f.type != NGD_WIRE_BYTES || (f.number != a && f.number != b))
             continue;
-        /* Only messages nest; enums and methods have nothing inside that is asked for. */
+        /* Only messages nest; nothing inside enums and methods is looked up. */
         status = f.number == MESSAGE_NESTED
                      ? index_declaration(r, file, full, f.data, f.n, MESSAGE_NESTED, MESSAGE_ENUM, depth + 1)
                      : index_declaration(r, file, full, f.data, f.n, 0, 0, depth + 1);

@@ -105,7 +105,7 @@ static int by_offset(const void *a, const void *b)
 
     if (x->offset != y->offset)
         return x->offset < y->offset ? -1 : 1;
-    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty ones first: they overlap nothing */
+    return x->bytes < y->bytes ? -1 : x->bytes > y->bytes; /* empty tensors first: they overlap nothing */
 }
 
 static ngd_status_t check_overlaps(struct ngd_safetensors *index, struct ngd_diag *diag)
@@ -161,7 +161,7 @@ static ngd_status_t parse_tensors(json_t *root, uint64_t header_bytes, uint64_t 
     return status == NGD_OK ? sort_names(index) : status;
 }
 
-/* Before anything is allocated for them: a value of two bytes takes 40 when it is parsed. */
+/* Checks the number of values before anything is allocated for them: a value of two bytes takes 40 once parsed. */
 static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct ngd_diag *diag)
 {
     size_t n = 0;
@@ -175,9 +175,8 @@ static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct
                         NGD_SAFETENSORS_MAX_VALUES);
 }
 
-/*
- * jansson tells a failed allocation from a mistake in the text at some places only. So each is noted, by thread.
- */
+/* Set by a failed allocation. jansson tells it from a mistake in the text at some places only, so each failure is
+ * noted, by thread. */
 static _Thread_local bool no_memory;
 
 static void *json_malloc(size_t n)
@@ -193,7 +192,7 @@ static void set_allocator(void)
     json_set_alloc_funcs(json_malloc, ngd_free);
 }
 
-/* NULL: `status` says why. */
+/* Parses the header. NULL: `status` says why. */
 static json_t *parse_json(const char *json, uint64_t header_bytes, ngd_status_t *status, struct ngd_diag *diag)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;

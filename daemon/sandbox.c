@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What an errno says of the file, ordered by how much that is. */
+/* What an errno says about the file, in rising order of how much it says. */
 enum finding { FOUND_OUTSIDE, FOUND_MISSING, FOUND_UNREADABLE };
 
 static enum finding finding_of(int e)
@@ -20,7 +20,7 @@ static enum finding finding_of(int e)
     return e == ENOENT || e == ENOTDIR ? FOUND_MISSING : FOUND_UNREADABLE;
 }
 
-/* The machine's trouble, which says nothing of the file. EAGAIN: others renamed files all the while. */
+/* True for errors of the machine, which say nothing about the file. EAGAIN: other processes kept renaming files. */
 static bool is_trouble(int e)
 {
     return e == EMFILE || e == ENFILE || e == ENOMEM || e == EINTR || e == EIO || e == EAGAIN;
@@ -35,13 +35,13 @@ static ngd_status_t not_opened(int e, const char *path, struct ngd_diag *diag)
                             path);
     if (finding_of(e) == FOUND_MISSING)
         return ngd_diag_set(diag, NGD_ERR_FILE_NOT_FOUND, "%.400s: the file does not exist", path);
-    if (e == ENXIO) /* a socket */
+    if (e == ENXIO) /* ENXIO: a socket */
         return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED, "%.400s: is not a regular file", path);
     return ngd_diag_set(diag, e == EAGAIN ? NGD_ERR_UNAVAILABLE : ngd_status_from_errno(e),
                         "%.400s cannot be opened%s: %s", path, is_trouble(e) ? " now" : "", strerror(e));
 }
 
-/* 0, or errno. A directory that is not there has no file in it. */
+/* Opens the path below one directory. Returns 0 or errno. A directory that does not exist has no file in it. */
 static int open_in_dir(const char *dir, const char *path, int *fd_p)
 {
     char real[PATH_MAX];

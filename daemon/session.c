@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * A session's states:
+ *
  *   OPEN --(stream half-closed)------------------------------> ENDED
  *     |                                                          ^
  *     +--(connection broke)--> BROKEN --(grace over)-------------+
  *              ^                  |
  *              +----(resume)------+ back to OPEN
  *
- * What a session holds is taken out of its table under its lock and closed without it, by a job on the reaper's thread:
- * giving back large buffers takes time that no thread which serves calls has.
+ * When a session ends, its objects are taken out of its table under its lock. A job on the reaper's thread closes them
+ * without the lock: releasing large buffers takes longer than a serving thread may spend.
  */
 #include "daemon/session.h"
 
@@ -33,7 +35,8 @@
 
 #define OBJECTS_MAX       (1u << 20)
 #define NO_DRAIN          -1
-/* The largest record of an object, with its label, its place in the table, and a small buffer's memory rounded up. */
+/* Host memory charged for an object: its largest record, with its label, its place in the table, and a small buffer's
+ * memory rounded up. */
 #define OBJECT_HOST_BYTES 512
 #define WALK_STEP         64 /* sessions that a walk holds at a time */
 
@@ -55,14 +58,14 @@ struct ngd_session {
     _Atomic uint64_t requests;
     struct ngd_job job;
     struct ngd_list link; /* sessions->all */
-    uint64_t serial;      /* rises along that list */
+    uint64_t serial;      /* ascends along that list */
 
     struct ngd_mutex lock;
     enum state state NGD_GUARDED_BY(lock);
     ngd_nsec_t broken_at NGD_GUARDED_BY(lock);
     struct ngd_client_stream *stream NGD_GUARDED_BY(lock);  /* a reference */
     bool greeted NGD_GUARDED_BY(lock);                      /* the stream's first message is on its way */
-    bool told NGD_GUARDED_BY(lock);                         /* the stream, that the daemon drains */
+    bool told NGD_GUARDED_BY(lock);                         /* the stream was told that the daemon drains */
     struct ngd_client_stream *closing NGD_GUARDED_BY(lock); /* a reference: the stream that waits for the end */
     struct ngd_list streams NGD_GUARDED_BY(lock);           /* open streams */
     struct ngd_handle_table *objects NGD_GUARDED_BY(lock);
@@ -76,10 +79,10 @@ struct ngd_sessions {
     struct ngd_mutex lock;
     struct ngd_list all NGD_GUARDED_BY(lock);
     uint32_t n NGD_GUARDED_BY(lock);
-    uint64_t serials NGD_GUARDED_BY(lock); /* of the last session */
+    uint64_t serials NGD_GUARDED_BY(lock); /* serial of the last session */
 };
 
-/* A buffer has been charged by its bytes when it was made. */
+/* Returns who pays for an object of this kind. A buffer's bytes were charged when it was made. */
 static struct ngd_payer *payer_of(const struct ngd_session *s, ngd_object_kind_t kind)
 {
     if (kind == NGD_OBJECT_BUFFER)
@@ -170,11 +173,12 @@ static void end_stream(const struct ngd_session *s, struct ngd_client_stream *st
 {
     if (ngd_daemon_state(s->sessions->daemon) == NGD_DAEMON_SERVING)
         stream->ops->end(stream, NGD_ERR_SESSION_GONE, "the session has ended");
-    else /* that is why it has */
+    else /* the session has ended because of the drain */
         stream->ops->end(stream, NGD_ERR_DRAINING, "the daemon is stopping; use another one");
 }
 
-/* Streams first, so that nothing new is made; each is ended without the lock, since it detaches itself. */
+/* Ends the streams before the objects are closed, so that nothing new is made. Each is ended without the lock, since it
+ * detaches itself. */
 static void end_streams(struct ngd_session *s)
 {
     for (;;) {
@@ -199,7 +203,7 @@ static void settle_devices_of(struct ngd_sched *sched)
         ngd_device_settle(ngd_sched_device(sched, i));
 }
 
-/* The client that closed the session hears of its end now, so that it finds free what it had. */
+/* Tells the client that closed the session that it has ended, once its memory is free. */
 static void finish_closing(struct ngd_session *s)
 {
     struct ngd_client_stream *stream;
@@ -237,13 +241,14 @@ static void reap(struct ngd_job *job)
         n++;
     }
     ngd_models_session_ended(s->sessions->daemon->models, s->id);
-    settle_devices_of(s->sessions->daemon->sched); /* so that its client finds free what it had */
+    settle_devices_of(s->sessions->daemon->sched); /* so that the client finds its memory free */
     ngd_log_limited(&limit, NGD_LOG_INFO, "session", "session %" PRIu64 " ended, %u objects freed", s->id, n);
     finish_closing(s);
     ngd_session_unref(s);
 }
 
-/* From here on nobody resumes it. False: it had ended already; otherwise the caller owes finish_end(). */
+/* Marks the session ended, so that it cannot be resumed. False: it had ended already. True: the caller must call
+ * finish_end(). */
 static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
 {
     bool mine = s->state != ENDED;
@@ -252,7 +257,8 @@ static bool claim_end(struct ngd_session *s) NGD_REQUIRES(s->lock)
     return mine;
 }
 
-/* Takes the table's reference to the reaper, and ends a stream that the session still has: it would lead nowhere. */
+/* Gives the table's reference to the reaper. Ends a stream that the session still has, which can serve nothing any
+ * more. */
 static void finish_end(struct ngd_session *s)
 {
     struct ngd_sessions *all = s->sessions;
@@ -282,7 +288,7 @@ bool ngd_session_left(struct ngd_session *s, struct ngd_client_stream *stream, b
     bool end, mine = false;
 
     ngd_mutex_lock(&s->lock);
-    if (s->stream != stream) { /* taken over by a resume */
+    if (s->stream != stream) { /* a resume has replaced the stream */
         ngd_mutex_unlock(&s->lock);
         return false;
     }
@@ -344,7 +350,7 @@ static ngd_status_t open_streams(struct ngd_session *s)
     return status;
 }
 
-/* All sessions of an identity have one share. */
+/* Opens the session's share. All sessions of an identity have one share. */
 static ngd_status_t open_share(struct ngd_session *s)
 {
     const struct ngd_daemon *d = s->sessions->daemon;
@@ -381,7 +387,7 @@ static ngd_status_t make_session(struct ngd_sessions *all, const struct ngd_sess
         ngd_session_unref(s);
         return NGD_ERR_NO_MEMORY;
     }
-    s->id = s->id >> 1 | 1; /* not 0, and an int64 for JSON and other languages */
+    s->id = s->id >> 1 | 1; /* not 0, and fits an int64, for JSON and other languages */
     s->opened = ngd_now();
     snprintf(s->peer, sizeof(s->peer), "%s", client->peer);
     *session_p = s;
@@ -434,7 +440,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
 {
     struct ngd_session *s;
     struct ngd_client_stream *old = NULL;
-    /* An empty field of protobuf-c is NULL, and still a token: a wrong one. */
+    /* protobuf-c makes an empty field NULL; it is still a token, a wrong one. */
     ngd_status_t status =
         ngd_sessions_find(all, id, client->identity, token ? token : (const uint8_t *)"", n_token, &s, diag);
 
@@ -450,7 +456,7 @@ ngd_status_t ngd_session_resume(struct ngd_sessions *all, const struct ngd_sessi
         s->state = OPEN;
     }
     ngd_mutex_unlock(&s->lock);
-    if (old) { /* its connection is dead, or the client wants it so */
+    if (old) { /* its connection is dead, or the client replaces it */
         old->ops->end(old, NGD_ERR_SESSION_GONE, "the session was taken over by another connection");
         ngd_client_stream_unref(old);
     }
@@ -506,7 +512,7 @@ void ngd_sessions_destroy(struct ngd_sessions *all)
             finish_end(s);
         ngd_session_unref(s);
     }
-    while (ngd_jobs_pending(all->daemon->reaper)) { /* they unlink nothing, but use the daemon's parts */
+    while (ngd_jobs_pending(all->daemon->reaper)) { /* the jobs unlink nothing, but use the daemon's parts */
         struct timespec pause = {0, NGD_MSEC};
 
         nanosleep(&pause, NULL);
@@ -525,7 +531,7 @@ uint32_t ngd_sessions_count(struct ngd_sessions *all)
     return n;
 }
 
-/* Sessions are few and looked up once per call; streams look up once in their life. */
+/* Searches linearly: sessions are few, and each call, or stream, looks one up once. */
 static struct ngd_session *find_id(struct ngd_sessions *all, uint64_t id)
 {
     struct ngd_session *found = NULL;
@@ -547,13 +553,14 @@ static bool same_token(const uint8_t *a, const uint8_t *b, size_t n)
 {
     uint8_t diff = n != NGD_SESSION_TOKEN_BYTES;
 
-    /* Compares in constant time: how long it takes tells nothing about the token. */
+    /* Compares in constant time, so that its duration tells nothing about the token. */
     for (size_t i = 0; i < n && i < NGD_SESSION_TOKEN_BYTES; i++)
         diff |= a[i] ^ b[i];
     return diff == 0;
 }
 
-/* A transport that proves nothing gives many users one identity: there the token says whose session it is. */
+/* Checks that the client may use the session. On a transport that proves nothing, many users have one identity; there
+ * the token says whose session it is. */
 static ngd_status_t check_user(const struct ngd_session *s, const struct ngd_identity *identity, const uint8_t *token,
                                size_t n_token, struct ngd_diag *diag)
 {
@@ -586,7 +593,8 @@ ngd_status_t ngd_sessions_find(struct ngd_sessions *all, uint64_t id, const stru
     return status;
 }
 
-/* A few at a time, without a list that would have to be allocated: a walk that failed would look like no sessions. */
+/* Holds a few sessions at a time, without a list: a list has to be allocated, and a walk that failed would look as if
+ * there were no sessions. */
 void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struct ngd_session *session), void *ctx)
 {
     struct ngd_session *some[WALK_STEP];
@@ -611,7 +619,7 @@ void ngd_sessions_for_each(struct ngd_sessions *all, void (*fn)(void *ctx, struc
     } while (n == WALK_STEP);
 }
 
-/* Once to each stream, and only after its first message. */
+/* Announces the drain on the session's stream, once for each stream and only after its first message. */
 static void announce_drain_to(void *ctx, struct ngd_session *s)
 {
     Npugraph__V1__SessionEvent event = NPUGRAPH__V1__SESSION_EVENT__INIT;
@@ -628,7 +636,7 @@ static void announce_drain_to(void *ctx, struct ngd_session *s)
         s->told = true;
     }
     ngd_mutex_unlock(&s->lock);
-    if (stream && stream->ops->send(stream, &event.base) != NGD_OK) /* its end is an announcement too */
+    if (stream && stream->ops->send(stream, &event.base) != NGD_OK) /* the end of the stream announces it too */
         stream->ops->end(stream, NGD_ERR_NO_MEMORY,
                          "the drain could not be announced; resume the session to hear of it");
     ngd_client_stream_unref(stream);
@@ -645,7 +653,8 @@ void ngd_session_greeted(struct ngd_session *s)
     ngd_mutex_lock(&s->lock);
     s->greeted = true;
     ngd_mutex_unlock(&s->lock);
-    if (atomic_load(&s->sessions->drain_grace_ms) != NO_DRAIN) /* announced before, and not to this one */
+    if (atomic_load(&s->sessions->drain_grace_ms) !=
+        NO_DRAIN) /* the drain was announced before, but not to this session */
         announce_drain_to(NULL, s);
 }
 

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 /*
- * Connections that wait for accept(); the kernel cuts it to net.core.somaxconn, commonly the same. Where it is full,
- * gRPC's clients on a Unix socket do not wait but fail, with "recvmsg: Invalid argument".
+ * Connections that wait for accept(). The kernel limits it to net.core.somaxconn, commonly the same number. If the
+ * queue is full, gRPC's clients on a Unix socket do not wait but fail, with "recvmsg: Invalid argument".
  */
 #define BACKLOG 4096
 
@@ -104,7 +104,7 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "no socket: %s", strerror(errno));
     memcpy(sa.sun_path, path, strlen(path) + 1);
-    /* The mode is there from the first moment; a chmod later would leave a gap. */
+    /* The umask sets the mode from the beginning; a later chmod would leave a gap. */
     old = umask(0777 & ~mode);
     rc = bind(fd, (struct sockaddr *)&sa, sizeof(sa));
     umask(old);
@@ -142,7 +142,7 @@ ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_dia
         return ngd_diag_set(diag, ngd_status_from_errno(errno), "no socket for %s: %s", text, strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (ai->ai_family == AF_INET6)
-        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)); /* an IPv4 address is a listener of its own */
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)); /* IPv4 addresses have their own listeners */
     if (bind(fd, ai->ai_addr, ai->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) {
         *fd_p = fd;
         return NGD_OK;
@@ -174,8 +174,8 @@ void ngd_sockaddr_print(const struct sockaddr *sa, socklen_t len, bool with_port
 
 #define PROBES 4
 
-/* By the kernel: pings of HTTP/2 would wake both processes for each connection, and need the peer's process to answer.
- */
+/* Uses the kernel's probes: pings of HTTP/2 would wake both processes for each connection, and need the peer's process
+ * to answer. */
 void ngd_socket_keep_alive(int fd, ngd_nsec_t limit)
 {
     int one = 1, probes = PROBES, seconds = (int)(limit / NGD_SEC), idle = seconds / 2 > 0 ? seconds / 2 : 1,
@@ -188,5 +188,6 @@ void ngd_socket_keep_alive(int fd, ngd_nsec_t limit)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof(every));
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
-    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &msec, sizeof(msec)); /* what was sent and is not acknowledged */
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &msec,
+               sizeof(msec)); /* bounds data that was sent and is not acknowledged */
 }

@@ -42,9 +42,9 @@
 
 #define EXPIRE_EVERY   (100 * NGD_MSEC)
 #define SAVE_HOT_EVERY (60 * NGD_SEC)
-/* Descriptors that are not connections: gRPC's own, files being loaded, listeners, the log. */
+/* Descriptors reserved for other uses than connections: gRPC's own, files being loaded, listeners, the log. */
 #define RESERVED_FDS   128
-#define CONNECTION_FDS 3 /* a guarded one's socket, and a pair */
+#define CONNECTION_FDS 3 /* a guarded connection's socket, and a pair */
 
 struct part {
     const char *name;
@@ -64,7 +64,7 @@ static ngd_status_t start_limits(struct ngd_daemon *d, struct ngd_diag *diag)
     limit.rlim_cur = limit.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return NGD_OK;
-    /* Connections must leave descriptors for files and for gRPC itself. */
+    /* Connections must leave descriptors for files and for gRPC. */
     if (limit.rlim_cur < (rlim_t)d->options.max_connections * CONNECTION_FDS + RESERVED_FDS) {
         d->options.max_connections = limit.rlim_cur > 2 * RESERVED_FDS
                                          ? ((int64_t)limit.rlim_cur - RESERVED_FDS) / CONNECTION_FDS
@@ -114,7 +114,7 @@ static void drain_on_signal(void *arg, int signo)
         return;
     }
     ngd_notice("daemon", "%s", strsignal(signo));
-    /* A second signal means now. */
+    /* A second signal ends the grace period at once. */
     if (d->drain)
         ngd_drain_begin(d->drain, ngd_daemon_state(d) == NGD_DAEMON_DRAINING ? NGD_MSEC : 0, false);
 }
@@ -159,7 +159,7 @@ static void stop_jobs(struct ngd_daemon *d)
 
 /* ---- store and scheduler -------------------------------------------------------------------------------- */
 
-/* "auto": the first directory that systemd names. */
+/* Returns store-dir; for "auto", the first directory that systemd names. */
 static const char *store_dir(const struct ngd_daemon *d, char *room, size_t n)
 {
     const char *given = getenv("CACHE_DIRECTORY");
@@ -173,7 +173,7 @@ static const char *store_dir(const struct ngd_daemon *d, char *room, size_t n)
     return room;
 }
 
-/* A bad store costs time at the next start, and nothing else: never a reason not to serve. */
+/* Opens the store. A bad store costs only time at the next start, so it is no reason not to serve. */
 static ngd_status_t start_store(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     char room[PATH_MAX];
@@ -200,7 +200,8 @@ static void stop_store(struct ngd_daemon *d)
     d->store = NULL;
 }
 
-/* NULL: none. What is named is taken as it is, so that a wrong path is told of when it is used. */
+/* Returns the compiler; NULL: none. A configured path is not checked here, so a wrong one is reported when it is
+ * used. */
 static const char *static_compiler(const struct ngd_daemon *d)
 {
     static const char *const usual[] = {"/usr/bin/cc", "/usr/bin/gcc", "/usr/bin/clang"};
@@ -264,7 +265,8 @@ static void stop_sched(struct ngd_daemon *d)
 
 /* ---- what clients hold --------------------------------------------------------------------------------- */
 
-/* A limit that is not set leaves a quarter of what there is in all to others; administrators may take all of it. */
+/* Sets the quotas' limits. A limit that is not set leaves a quarter of the total to other identities; administrators
+ * may take all of it. */
 static void set_limits(const struct ngd_options *o, struct ngd_identities_params *params)
 {
     const uint64_t totals[] = {
@@ -281,7 +283,8 @@ static void set_limits(const struct ngd_options *o, struct ngd_identities_params
     }
 }
 
-/* Before devices and the scheduler, so that it goes after them: what they free last is charged to somebody. */
+/* Starts before devices and the scheduler, so that it stops after them: what they free last is charged to an
+ * identity. */
 static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag)
 {
     struct ngd_identities_params params = {
@@ -297,7 +300,7 @@ static ngd_status_t start_identities(struct ngd_daemon *d, struct ngd_diag *diag
 
 static void stop_identities(struct ngd_daemon *d)
 {
-    ngd_dumps_fini(&d->dumps); /* charges of identities */
+    ngd_dumps_fini(&d->dumps); /* it has charges of identities */
     ngd_identities_destroy(d->identities);
     d->identities = NULL;
 }
@@ -367,7 +370,7 @@ static void save_hot(struct ngd_job *job)
     ngd_free(hot);
 }
 
-/* On a job thread: it writes a file. */
+/* Saves the hot keys on a job thread, because it writes a file. */
 static void save_hot_later(void *arg)
 {
     struct hot_job *hot = NGD_NEW(struct hot_job);
@@ -549,7 +552,7 @@ static void stop_serving(struct ngd_daemon *d)
 static const struct part parts[] = {
     {"limits", start_limits, NULL},
     {"locks", start_locks, stop_locks},
-    {"loop", start_reactor, stop_reactor}, /* blocks the signals, so before any thread */
+    {"loop", start_reactor, stop_reactor}, /* blocks the signals, so it starts before any thread */
     {"identities", start_identities, stop_identities},
     {"devices", ngd_device_list_start, ngd_device_list_stop},
     {"store", start_store, stop_store},

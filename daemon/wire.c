@@ -34,7 +34,7 @@ bool ngd_wire_varint(struct ngd_wire_reader *r, uint64_t *value_p)
     return fail_reader(r);
 }
 
-/* A tag or a length: of at most five bytes, as all parsers of protobuf have it. */
+/* Reads a tag or a length, which has at most five bytes, as in all parsers of protobuf. */
 static bool short_varint(struct ngd_wire_reader *r, uint64_t *value_p)
 {
     const uint8_t *begin = r->p;
