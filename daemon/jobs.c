@@ -102,7 +102,8 @@ void ngd_jobs_destroy(struct ngd_jobs *jobs)
     ngd_free(jobs);
 }
 
-/* Returns the turn after the owner's last job; without an owner, the one after all jobs. */
+/* Returns the turn after the owner's last job. A job without an owner gets the last queued turn, so it comes after
+ * all. */
 static uint64_t next_turn(struct ngd_jobs *jobs, uint64_t owner) NGD_REQUIRES(jobs->lock)
 {
     uint64_t turn = jobs->turn + (owner && owner == jobs->taken);

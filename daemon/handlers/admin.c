@@ -120,7 +120,7 @@ static void fill_device(struct ngd_daemon *d, uint32_t i, Npugraph__V1__DeviceIn
     item->bubble_us = (uint64_t)(s.bubble / NGD_USEC);
 }
 
-/* False: no memory. */
+/* Fills in the device's capabilities. False: no memory. */
 static bool fill_capabilities(struct ngd_call *call, struct ngd_device *dev, Npugraph__V1__DeviceInfo *item)
 {
     struct ngd_strbuf sb;
@@ -172,7 +172,8 @@ static void take_session(void *ctx, struct ngd_session *session)
     struct ngd_session_info *info = ngd_arena_alloc(list->arena, sizeof(*info));
     Npugraph__V1__SessionInfo *item = ngd_arena_alloc(list->arena, sizeof(*item));
 
-    /* Everybody at an address may be its identity: only the session itself is known to be the caller's. */
+    /* An unproven identity may be many users of one address: only the caller's own session is known to be the
+     * caller's. */
     if (!ngd_may_manage(list->call->identity, ngd_session_identity(session)) ||
         (!list->call->identity->proven && !own && !admin))
         return;
@@ -222,8 +223,8 @@ static void list_sessions(struct ngd_call *call, const void *msg)
 
 /* ---- ListShares ------------------------------------------------------------------------------------------ */
 
-/* The number of shares is known only after a walk, and a walk holds a lock: filled while there is room, grown outside.
- */
+/* The list of shares. Their number is known only after a walk, which holds a lock. So a walk fills the list as far as
+ * there is room, and the list grows outside. */
 struct share_list {
     const struct ngd_identity *who;
     struct ngd_arena *arena;
@@ -281,7 +282,8 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
         return;
     }
     npugraph__v1__share_info__init(item);
-    item->identity = ngd_arena_strdup(list->arena, stats->name); /* the share may go before the answer is packed */
+    item->identity =
+        ngd_arena_strdup(list->arena, stats->name); /* the share may be freed before the answer is packed */
     item->weight = stats->weight;
     item->queue_limit = stats->queue_limit;
     item->waiting = stats->waiting;
@@ -294,7 +296,7 @@ static void take_share(void *ctx, const struct ngd_share_stats *stats)
     list->items[list->n++] = item;
 }
 
-#define SHARES_SPARE 16 /* that may come between two walks */
+#define SHARES_SPARE 16 /* room for shares that are added between two walks */
 
 static bool take_shares(struct ngd_sched *sched, struct share_list *list)
 {

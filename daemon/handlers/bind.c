@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What clients bind to params and states: at registration, and later with Graphs.Bind. */
+/* Binds clients' buffers to params and states: at registration, and later with Graphs.Bind. */
 #include "daemon/handlers/graphs.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/session.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.Buckets: the sizes seen of a symbol, the buckets it has, and better ones. */
+/* Graphs.Buckets: lists the sizes that requests had for a symbol and its buckets, and proposes better buckets. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/graphs.h"
 #include "daemon/handlers/methods.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.Doctor and Graphs.Trace: they take time, and so run on job threads. */
+/* Graphs.Doctor and Graphs.Trace. They take long, so they run on job threads. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/graphs.h"
 #include "daemon/handlers/methods.h"
@@ -16,7 +16,7 @@ struct doctor_call {
     struct ngd_call *call;
     const Npugraph__V1__DoctorRequest *q;
     struct ngd_program *prog;    /* a reference */
-    struct ngd_binding *binding; /* a reference; NULL when the graph was named by its digest */
+    struct ngd_binding *binding; /* a reference; NULL if the graph was named by its digest */
     struct ngd_span *inputs;
     struct ngd_host_value *hosts;
 };
@@ -26,7 +26,7 @@ static ngd_status_t find_subject(struct doctor_call *e, struct ngd_diag *diag)
     struct ngd_object *o;
     ngd_status_t status;
 
-    /* It takes memory for all params and states, and a slot's time, in nobody's name. */
+    /* It takes memory for all params and states, and a slot's time, which no identity is charged for. */
     if (!e->q->graph && !e->call->identity->admin)
         return ngd_diag_set(
             diag, NGD_ERR_PERMISSION_DENIED,
@@ -47,7 +47,7 @@ static ngd_status_t find_subject(struct doctor_call *e, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-/* Sizes are checked when they run. */
+/* Reads inputs and hosts. Their sizes are checked when they run. */
 static ngd_status_t read_lists(struct doctor_call *e)
 {
     const Npugraph__V1__DoctorRequest *q = e->q;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Admin.DoctorDevice: it takes seconds, and so runs on a job thread. A device that did not open is opened for it. */
+/* Admin.DoctorDevice. It takes seconds, so it runs on a job thread. A device that did not open is opened for it. */
 #include "daemon/daemon.h"
 #include "daemon/device_list.h"
 #include "daemon/handlers/borrow.h"
@@ -15,7 +15,7 @@
 struct doctor_call {
     struct ngd_job job;
     struct ngd_call *call;
-    struct ngd_device *dev; /* or: */
+    struct ngd_device *dev; /* the open device, or: */
     const struct ngd_refused_device *refused;
     struct ngd_checkup *report;
 };
@@ -43,7 +43,7 @@ static bool fill_steps(struct doctor_call *c, Npugraph__V1__DoctorDeviceResponse
 static void doctor_device_job(struct ngd_job *job)
 {
     struct doctor_call *c = ngd_container_of(job, struct doctor_call, job);
-    struct ngd_strbuf description, capabilities; /* not in `c`, which goes with the call */
+    struct ngd_strbuf description, capabilities; /* not in `c`, which is freed with the call */
     Npugraph__V1__DoctorDeviceResponse r = NPUGRAPH__V1__DOCTOR_DEVICE_RESPONSE__INIT;
 
     ngd_strbuf_init(&description);
@@ -69,7 +69,7 @@ static void doctor_device_job(struct ngd_job *job)
     ngd_strbuf_fini(&capabilities);
 }
 
-/* One that is open, or one that was refused at the start. */
+/* Finds a device that is open, or one that was refused at the start. */
 static ngd_status_t find_checkup_device(struct doctor_call *c, const struct ngd_daemon *d, const char *name,
                                         struct ngd_diag *diag)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.Explain: what the flight recorder kept of a graph, a key or a request. */
+/* Graphs.Explain: returns the flight recorder's events of a graph, a key or a request. */
 #include "daemon/access.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/graph_info.h"

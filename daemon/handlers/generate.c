@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sequences.Generate: tokens come from a worker and go out at once; while a message is being sent, those that follow
- * are collected and go out together. What is collected is bounded by max_tokens.
+ * Sequences.Generate. A worker makes tokens, and each is sent at once. While a message is being sent, the next tokens
+ * are collected and sent together. max_tokens bounds what is collected.
  */
 #include "base/lock.h"
 #include "daemon/daemon.h"
@@ -15,22 +15,22 @@
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 
-#define LOGPROBS_ROOM 64 /* entries that are collected; then they go out, whatever is on its way */
+#define LOGPROBS_ROOM 64 /* entries that are collected at most; then they are sent even while another message is */
 
 struct generation {
     struct ngd_call *call;
     struct ngd_sequence_object *object; /* a reference */
-    uint32_t room;                      /* tokens that may come */
+    uint32_t room;                      /* most tokens that may come */
     struct ngd_mutex lock;
-    int32_t *waiting NGD_GUARDED_BY(lock); /* room for all that may come */
+    int32_t *waiting NGD_GUARDED_BY(lock); /* has room for all tokens that may come */
     uint32_t n_waiting NGD_GUARDED_BY(lock);
     uint32_t position NGD_GUARDED_BY(lock);
-    struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last of them; NULL: not wanted */
+    struct ngd_logprobs *logprobs NGD_GUARDED_BY(lock); /* of the last tokens; NULL: not wanted */
     uint32_t n_logprobs NGD_GUARDED_BY(lock);
-    bool timed NGD_GUARDED_BY(lock);        /* it was asked for */
+    bool timed NGD_GUARDED_BY(lock);        /* the client wants the timing */
     ngd_status_t lost NGD_GUARDED_BY(lock); /* not OK: tokens could not be sent, and none is sent after them */
     struct ngd_split so_far NGD_GUARDED_BY(lock);
-    struct ngd_split split; /* of the thread that calls back */
+    struct ngd_split split; /* used by the thread that calls back */
 };
 
 static ngd_status_t try_send(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
@@ -55,7 +55,8 @@ static ngd_status_t try_send(struct generation *g, Npugraph__V1__FinishReason fi
     return status;
 }
 
-/* What the client does not get ends the generation with an error: a shorter text must not look like a whole one. */
+/* Sends the collected tokens. If they cannot be sent, the generation ends with an error: a shorter text must not look
+ * like a complete one. */
 static void send_waiting(struct generation *g, Npugraph__V1__FinishReason finish) NGD_REQUIRES(g->lock)
 {
     if (g->lost == NGD_OK)
@@ -104,7 +105,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
     g->so_far = g->split;
     if (status == NGD_OK)
         send_waiting(g, ngd_word_value(&npugraph__v1__finish_reason__descriptor, finish));
-    if (g->lost != NGD_OK) { /* that is why it was cancelled, if it was */
+    if (g->lost != NGD_OK) { /* the loss is the reason, also if the sequence was cancelled for it */
         status = g->lost;
         diag = NULL;
     }
@@ -115,7 +116,7 @@ static void done(void *user, struct ngd_seq *seq, const char *finish, ngd_status
         ngd_call_fail(call, status, diag);
 }
 
-/* Room for what may be collected. */
+/* Allocates room for what may be collected. */
 static ngd_status_t make_token_room(struct generation *g, uint32_t tokens, bool logprobs, bool timed)
 {
     int32_t *waiting = ngd_arena_calloc(&g->call->life, tokens + 1u, sizeof(*waiting));

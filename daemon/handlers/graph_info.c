@@ -178,7 +178,7 @@ Npugraph__V1__GraphInfo *ngd_graph_info(struct ngd_program *prog, bool details, 
     info->name = ngd_arena_strdup(arena, g->name);
     info->digest = hex;
     info->nodes = g->n_nodes;
-    info->registrations = stats.references - 1; /* the caller's own */
+    info->registrations = stats.references - 1; /* without the caller's own reference */
     info->number = ngd_program_number(prog);
     info->device = ngd_arena_strdup(arena, ngd_device_info(ngd_program_device(prog))->name);
     info->options = print_options(prog, arena);

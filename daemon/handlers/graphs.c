@@ -28,7 +28,7 @@ struct registration {
     const Npugraph__V1__RegisterRequest *q;
 };
 
-/* Of two values one would be dropped, and nobody would know which. */
+/* Sets an option, and refuses it if it is given twice: one of the values would be ignored without notice. */
 static ngd_status_t set_once(struct ngd_graph_options *options, const Npugraph__V1__GraphOption *o, bool capture,
                              struct ngd_diag *diag)
 {
@@ -181,7 +181,7 @@ struct capture {
     struct ngd_capture_asker asker;
 };
 
-/* Of all ranks, whose values follow each other; of a graph alone it is the one rank. */
+/* Allocates room for the sizes of all ranks' values, one rank after the other. A graph alone counts as one rank. */
 static uint64_t *room_for_ranks(struct ngd_call *call, const struct ngd_binding *binding)
 {
     size_t n = 1;
@@ -269,13 +269,14 @@ static void answer_capture(void *user, ngd_status_t status, const struct ngd_cap
     ngd_call_reply(call, &reply.base);
 }
 
-/* The graph's options, with those of this capture in their place. A dry run leaves nothing behind, so it takes any. */
+/* Returns the graph's options, replaced by those of this capture. A dry run leaves nothing behind, so it accepts any
+ * option. */
 static ngd_status_t capture_options(const struct capture *c, struct ngd_graph_options *options, struct ngd_diag *diag)
 {
     uint64_t given;
 
     *options = *ngd_program_options(ngd_binding_program(c->binding));
-    given = options->given; /* by the registration: may be said otherwise */
+    given = options->given; /* given at the registration; the capture may give them again */
     options->given = 0;
     for (size_t i = 0; i < c->q->n_options; i++) {
         ngd_status_t status = set_once(options, c->q->options[i], !c->q->dry_run, diag);
@@ -338,16 +339,16 @@ const struct ngd_rpc_ops ngd_rpc_graphs_capture = {
 
 /* ---- describe, list, release --------------------------------------------------------------------- */
 
-#define WAYS_SAID 8 /* of those that a refusal lists */
+#define WAYS_SAID 8 /* most graphs that a refusal lists */
 
 struct search {
     const struct ngd_identity *who;
     const char *prefix;
     size_t n_prefix;
     uint64_t number;           /* 0: any */
-    struct ngd_program *found; /* the first; a reference */
+    struct ngd_program *found; /* the first match; a reference */
     uint32_t n;
-    bool others; /* with another digest */
+    bool others; /* there are matches with another digest */
     struct ngd_strbuf ways;
 };
 
@@ -381,7 +382,7 @@ static void match_digest(void *ctx, struct ngd_program *prog)
             s->others || !ngd_digest_equal(&ngd_program_graph(prog)->digest, &ngd_program_graph(s->found)->digest);
 }
 
-/* "DIGEST" or "DIGEST/NUMBER". */
+/* Reads "DIGEST" or "DIGEST/NUMBER". */
 static bool read_name(const char *name, struct search *s)
 {
     const char *digits = strchr(name, '/'), *p = digits;
@@ -453,7 +454,7 @@ struct drawing {
     ngd_status_t status;
 };
 
-/* One after the other as text; an SVG is of one plan. */
+/* Draws a plan. As text, all plans follow each other; an SVG shows only the first. */
 static void draw_map(void *ctx, const struct ngd_plan *plan)
 {
     struct drawing *d = ctx;
@@ -569,7 +570,7 @@ static void list_programs(struct ngd_call *call, const void *msg)
     struct listing l = {.who = call->identity};
 
     (void)msg;
-    ngd_program_for_each(call->daemon->sched, hold_program, &l); /* counts */
+    ngd_program_for_each(call->daemon->sched, hold_program, &l); /* counts the programs */
     l.room += 16;
     l.programs = ngd_arena_calloc(&call->life, l.room, sizeof(struct ngd_program *));
     reply.graphs = ngd_arena_calloc(&call->life, l.room, sizeof(*reply.graphs));
@@ -582,7 +583,7 @@ static void list_programs(struct ngd_call *call, const void *msg)
         if ((reply.graphs[reply.n_graphs] = ngd_graph_info(l.programs[i], false, &call->life)))
             reply.n_graphs++;
     }
-    for (size_t i = 0; i < l.n; i++) /* before the answer, which gives the arena back; names were copied */
+    for (size_t i = 0; i < l.n; i++) /* before the answer, which frees the arena; names were copied */
         ngd_program_unref(l.programs[i]);
     ngd_call_reply(call, &reply.base);
 }

@@ -22,7 +22,7 @@ static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__Create
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "group \"%.64s\" has %zu devices; a group has 2 to %d",
                             q->name, q->n_devices, NGD_GROUP_MAX_RANKS);
     for (size_t i = 0; i < q->n_devices && status == NGD_OK; i++) {
-        if (q->devices[i][0] == '\0') /* no default: each is named */
+        if (q->devices[i][0] == '\0') /* groups have no default device: each is named */
             return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "device %zu of group \"%.64s\" has no name", i,
                                 q->name);
         status = ngd_sched_find_device(call->daemon->sched, q->devices[i], &devices[i], diag);
@@ -30,7 +30,7 @@ static ngd_status_t make_group(struct ngd_call *call, const Npugraph__V1__Create
     return status ? status : ngd_group_create(call->daemon->sched, &params, group_p, diag);
 }
 
-/* Makes the devices meet for the first time, which may take seconds: never on a thread that receives calls. */
+/* Creates the group on a job thread: the devices connect for the first time, which may take seconds. */
 static ngd_status_t run_create(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     Npugraph__V1__CreateGroupResponse reply = NPUGRAPH__V1__CREATE_GROUP_RESPONSE__INIT;
@@ -128,9 +128,9 @@ struct listed {
 
 struct listing {
     const struct ngd_identity *who;
-    struct listed *items; /* NULL: they are only counted */
+    struct listed *items; /* NULL: groups are only counted */
     size_t n, room;
-    uint64_t session; /* at hand */
+    uint64_t session; /* id of the session that is being listed */
 };
 
 static void hold_group(void *ctx, uint64_t id, struct ngd_object *object)

@@ -12,7 +12,7 @@ typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus serving_t;
 #define NOT_SERVING     GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING
 #define SERVICE_UNKNOWN GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVICE_UNKNOWN
 
-/* One Watch; lives in its call's memory. */
+/* One Watch call. Memory: its call's. */
 struct watch {
     struct ngd_health_watcher watcher;
     struct ngd_call *call;
@@ -39,11 +39,11 @@ static void tell_health(struct ngd_health_watcher *watcher)
     struct watch *w = ngd_container_of(watcher, struct watch, watcher);
     Grpc__Health__V1__HealthCheckResponse r = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
 
-    if (w->told && !w->known) /* a service that is not known does not change */
+    if (w->told && !w->known) /* an unknown service does not change */
         return;
     w->told = true;
     r.status = w->known ? serving(w->call->daemon) : SERVICE_UNKNOWN;
-    if (ngd_call_send(w->call, &r.base) != NGD_OK) /* it must not go on with what it was told before */
+    if (ngd_call_send(w->call, &r.base) != NGD_OK) /* the client must not rely on an older state */
         ngd_call_end(w->call, NGD_ERR_NO_MEMORY, "the state could not be told; watch again");
 }
 
@@ -72,7 +72,7 @@ static void list_health(struct ngd_call *call, const void *msg)
     (void)msg;
     status.status = serving(call->daemon);
     r.statuses = ptrs;
-    /* "" and, since the table is sorted by service, every name that differs from the row before. */
+    /* Lists "" and each service of the table once; the table is sorted by service. */
     for (size_t i = 0; i <= ngd_n_methods && r.n_statuses < SERVICES_MAX; i++) {
         const char *service = i == 0 ? "" : ngd_methods[i - 1].service;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory.LoadSafetensors: a job on the loading threads, with its progress as messages. */
+/* Memory.LoadSafetensors: runs as a job on the loading threads, and sends its progress as messages. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/identity.h"
@@ -24,12 +24,12 @@ static bool progress(void *ctx, uint64_t done, uint64_t total)
     l->total = total;
     m.bytes_done = done;
     m.bytes_total = total;
-    if (ngd_call_unsent(l->call) == 0) /* a slow reader gets fewer */
+    if (ngd_call_unsent(l->call) == 0) /* a slow reader gets fewer messages */
         l->lost = ngd_call_send(l->call, &m.base);
     return l->lost == NGD_OK && !atomic_load(&l->call->cancelled);
 }
 
-/* Gives each object to the session; what it took stays its own if a later one does not fit the quota. */
+/* Gives each object to the session. If a later one does not fit the quota, those before it stay the session's. */
 static ngd_status_t add_objects(struct load_call *l, Npugraph__V1__LoadDone *done, struct ngd_diag *diag)
 {
     struct ngd_arena *arena = &l->call->life;
@@ -83,7 +83,7 @@ static void load_job(struct ngd_job *job)
     done.shared = l->load.all_shared;
     m.bytes_done = m.bytes_total = l->total;
     m.done = &done;
-    load = l->load; /* `l` goes with the call, names and shapes in `done` with the load */
+    load = l->load; /* `l` is freed with the call; names and shapes in `done` belong to the load */
     if (status == NGD_OK)
         ngd_call_finish_with(call, &m.base);
     else

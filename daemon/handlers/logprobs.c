@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 
-/* One entry with the most that it can name. */
+/* One entry, with room for the most tokens that it can name. */
 struct entry {
     Npugraph__V1__Logprobs message;
     Npugraph__V1__TokenLogprob top[NGD_LOGPROBS_MAX];

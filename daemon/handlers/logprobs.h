@@ -2,11 +2,11 @@
 #ifndef NGD_DAEMON_HANDLERS_LOGPROBS_H
 #define NGD_DAEMON_HANDLERS_LOGPROBS_H
 
-/* Log-probabilities for a message. */
+/* Makes messages of log-probabilities. */
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/model/model.h"
 
-/* Messages made of n entries, in one piece of memory. */
+/* n messages, in one allocation. */
 struct ngd_logprob_list {
     Npugraph__V1__Logprobs **items;
     size_t n;

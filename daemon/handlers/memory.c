@@ -19,8 +19,8 @@
 #define MAX_BYTES   ((uint64_t)1 << 46)
 #define MAX_LABEL   128
 #define CHUNK_BYTES (1u << 20)
-#define OTHERS      "others" /* what belongs to other identities, and the daemon, in all */
-#define AHEAD       4        /* chunks of a download that wait to be sent */
+#define OTHERS      "others" /* sum of what belongs to other identities and to the daemon */
+#define AHEAD       4        /* chunks of a download that may wait to be sent */
 
 /* ---- allocate, free ------------------------------------------------------------------------------ */
 
@@ -83,7 +83,7 @@ static void settle_devices(struct ngd_call *call)
         ngd_device_settle(ngd_sched_device(call->daemon->sched, i));
 }
 
-/* What is being freed may be what it needs, of the device or of its quota. */
+/* Allocates after memory that is being freed is free: the device, or the quota, may need it. */
 static ngd_status_t run_settled_allocate(struct ngd_call *call, const void *msg, struct ngd_diag *diag)
 {
     settle_devices(call);
@@ -117,10 +117,8 @@ static ngd_status_t run_freed(struct ngd_call *call, const void *msg, struct ngd
     return NGD_OK;
 }
 
-/*
- * All ids are looked at; the first that is not there is the answer, the others are free. Large memory takes its time:
- * its client is answered when that is over, by a thread that may wait.
- */
+/* Frees all buffers that exist; the first error is the answer. Freeing large memory takes long, so a thread that may
+ * wait answers when it is over. */
 static void free_buffers(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__FreeRequest *q = msg;
@@ -150,7 +148,7 @@ struct upload {
     uint64_t id, bytes;
 };
 
-/* A reader over the pieces of a message: WriteRequest's fields are read by hand so that data is copied once. */
+/* A reader over the pieces of a message. WriteRequest's fields are read by hand so that data is copied once. */
 struct cursor {
     const struct ngd_piece *piece, *end;
     size_t at;
@@ -249,7 +247,8 @@ static ngd_status_t switch_buffer(struct ngd_call *call, struct upload *u, uint6
     return NGD_OK;
 }
 
-/* Two passes: data may come before buffer and offset on the wire. The first finds it, the second copies it. */
+/* Finds the fields of the message. Data may precede buffer and offset, so this pass finds it, and a second one copies
+ * it. */
 static ngd_status_t scan(struct cursor *c, uint64_t *buffer_p, uint64_t *offset_p, struct cursor *data_p,
                          uint64_t *n_data_p, struct ngd_diag *diag)
 {
@@ -344,7 +343,7 @@ struct download {
     bool over;
 };
 
-/* One chunk as ReadResponse{offset = 1, data = 2}, read into the message itself. */
+/* Sends one chunk as ReadResponse{offset = 1, data = 2}, read directly into the message. */
 static ngd_status_t send_buffer_chunk(struct ngd_call *call, struct download *d, struct ngd_diag *diag)
 {
     uint64_t n = d->end - d->at < CHUNK_BYTES ? d->end - d->at : CHUNK_BYTES;
@@ -415,7 +414,7 @@ static void cancel_download(struct ngd_call *call)
 {
     struct download *d = call->state;
 
-    if (d && !d->over) { /* both run on the receiving thread */
+    if (d && !d->over) { /* pump and this function run on the receiving thread */
         d->over = true;
         ngd_call_fail(call, NGD_ERR_CANCELLED, NULL);
     }
@@ -435,7 +434,7 @@ const struct ngd_rpc_ops ngd_rpc_memory_read = {
 
 /* ---- list ---------------------------------------------------------------------------------------- */
 
-/* A buffer of the asking session: what turns a buffer of the device into an id. */
+/* A buffer of the caller's session. It finds the id of a buffer of the device. */
 struct own {
     const struct ngd_device *dev;
     uint64_t generation, id, bytes;
@@ -446,8 +445,8 @@ struct listing {
     struct ngd_arena *arena;
     const struct ngd_device *dev;
     size_t room;
-    bool all;                             /* labels and sizes of others' too */
-    uint64_t others[NGD_BUFFER_POOL + 1]; /* bytes on the device, by kind */
+    bool all;                             /* also labels and sizes of others' buffers */
+    uint64_t others[NGD_BUFFER_POOL + 1]; /* bytes of others on the device, by kind */
     bool counting;
     struct own *own;
     size_t n_own, own_room;

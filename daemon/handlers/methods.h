@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_HANDLERS_METHODS_H
 #define NGD_DAEMON_HANDLERS_METHODS_H
 
-/* The method table, expanded from methods.def, with each handler's ops. Constant. */
+/* The method table, made from methods.def, with each handler's ops. Constant. */
 #include "daemon/rpc/rpc_call.h"
 #include "daemon/rpc/rpc_method.h"
 

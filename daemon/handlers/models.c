@@ -24,7 +24,7 @@ struct registration {
     struct ngd_audience audience;
 };
 
-/* Labels that were left away are NULL in protobuf-c's defaults only for messages; strings are "". */
+/* Reads the decode contract. Labels that are not given are "": protobuf-c's defaults are NULL only for messages. */
 static void read_contract(const Npugraph__V1__DecodeContract *c, struct ngd_decode_contract *out)
 {
     *out = (struct ngd_decode_contract){
@@ -57,7 +57,7 @@ static void add_bound_bytes(const struct ngd_graph *g, uint64_t *weights_p, uint
         *states_p += ngd_value_bytes(g, g->states[i], NULL, &n) == NGD_OK ? n : 0;
 }
 
-/* What people are told of a model's memory, on all of its devices; types were checked at registration. */
+/* Sums a model's memory on all of its devices, for people; types were checked at registration. */
 static void sum_bytes(const struct ngd_binding *binding, uint64_t *weights_p, uint64_t *states_p)
 {
     *weights_p = *states_p = 0;
@@ -113,8 +113,8 @@ static void finish_registration(struct registration *r, ngd_status_t status, str
         ngd_call_fail(call, status, diag);
 }
 
-/* Takes one of the caller's references. A session that ended while the graphs were captured has had its models given
- * back already: then this one is given back here. */
+/* Adds the model, and takes one of the caller's references. If the session ended while the graphs were captured, its
+ * models were removed already: then this one is removed here. */
 static ngd_status_t add_model(struct registration *r, struct ngd_model *model, struct ngd_charge *charge,
                               struct ngd_diag *diag)
 {
@@ -144,7 +144,7 @@ static ngd_status_t add_model(struct registration *r, struct ngd_model *model, s
     return status;
 }
 
-/* Captures both graphs, which takes long: never on a thread that receives calls. */
+/* Registers a model on a job thread, because it captures both graphs, which takes long. */
 static void register_model_job(struct ngd_job *job)
 {
     struct registration *r = ngd_container_of(job, struct registration, job);
@@ -169,7 +169,8 @@ static bool valid_name(const char *name)
            strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == n;
 }
 
-/* What an administrator loads is public, and what others load is private, unless the request says otherwise. */
+/* Sets the audience. A model of an administrator is public, and one of others private, unless the request says
+ * otherwise. */
 static ngd_status_t read_audience(struct registration *r, struct ngd_diag *diag)
 {
     const model_request *q = r->q;
@@ -230,11 +231,9 @@ static void begin_registration(struct ngd_call *call, const void *msg)
 
 const struct ngd_rpc_ops ngd_rpc_models_register = {.once = true, .request = begin_registration};
 
-/* ---- unload, share, list
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- unload, share, list ----------------------------------------------------------------------------------- */
 
-/* Sequences of one model, of one session, some at a time: they are closed without the session's lock. */
+/* Some sequences of one model and one session, collected under the session's lock and closed without it. */
 struct sweep {
     const struct ngd_model *model;
     uint64_t ids[64];
@@ -267,7 +266,8 @@ struct closing {
     struct ngd_model *model; /* a reference */
 };
 
-/* Of those who may use the model no more. Those that are being opened find out by themselves. */
+/* Closes the sequences of a session that may not use the model any more. A sequence that is just being opened checks
+ * this itself. */
 static void close_if_denied(void *ctx, struct ngd_session *session)
 {
     const struct closing *c = ctx;
@@ -299,7 +299,7 @@ static ngd_status_t run_unload(struct ngd_call *call, const void *msg, struct ng
     return status;
 }
 
-/* Frees weights, so it is the reaper's. */
+/* Runs on the reaper's thread, because it frees weights. */
 static void unload_model(struct ngd_call *call, const void *msg)
 {
     ngd_call_job_add(call->daemon->reaper, call, msg, run_unload, 0);

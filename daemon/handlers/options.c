@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs.ListOptions: the table of options, as it is. */
+/* Graphs.ListOptions: lists the table of options. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/borrow.h"
 #include "daemon/handlers/methods.h"

@@ -2,12 +2,12 @@
 #ifndef NGD_DAEMON_HANDLERS_PRIORITY_H
 #define NGD_DAEMON_HANDLERS_PRIORITY_H
 
-/* The scheduler's class of a request's priority, a value that was checked (wire_check.h). */
+/* Converts a request's priority, which wire_check.h has checked, to the scheduler's class. */
 #include "proto/npugraph.pb-c.h"
 #include "proto/word.h"
 #include "scheduler/model/model.h"
 
-/* unspecified: what a request without one gets, which may be NGD_PRIORITY_OWN. */
+/* unspecified: the class of a request without a priority; may be NGD_PRIORITY_OWN. */
 static inline ngd_priority_t ngd_priority_of(Npugraph__V1__Priority value, ngd_priority_t unspecified)
 {
     return value == NGD_PB(PRIORITY, HIGH)     ? NGD_PRIORITY_HIGH

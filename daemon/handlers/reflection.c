@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grpc.reflection.v1 and v1alpha: the same messages under two package names, so one handler. */
+/* grpc.reflection.v1 and v1alpha. Both have the same messages under two package names, so one handler serves them. */
 #include "daemon/daemon.h"
 #include "daemon/handlers/methods.h"
 #include "daemon/reflection.h"

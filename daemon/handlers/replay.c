@@ -2,10 +2,10 @@
 /*
  * Graphs.Replay and ReplayStream: the path that is measured in microseconds.
  *
- * A request is read where it lies: inputs point into the message. The answer's message is reserved at its full size
- * first, its outputs' fields are laid out in it, and the launch writes results straight into them. The request, its
- * arrays and the message are of the call's arena. The scheduler may run it on this thread; done() answers from
- * whichever thread it is on.
+ * A request is read in place: inputs point into the message. First the answer's message is reserved at its full size
+ * and its outputs' fields are laid out in it; the launch then writes results straight into them. The request, its
+ * arrays and the message are in the call's arena. The scheduler may run the request on this thread; done() answers on
+ * the thread that ran it.
  */
 #include "daemon/daemon.h"
 #include "daemon/handlers/graph_info.h"
@@ -22,14 +22,14 @@
 #include <string.h>
 
 enum { R_OUTPUTS = 1, R_TAG = 2, R_QUEUE = 3, R_DEVICE = 4, R_ERROR = 5, R_TIMING = 15 };
-/* In the order of splits.def. */
+/* Field numbers, in the order of splits.def. */
 enum { T_QUEUE = 1, T_COPY_IN = 2, T_REPLAY = 3, T_COPY_OUT = 4, T_PADDING = 5, T_REQUESTS = 6, T_CHARGED = 7 };
 enum { E_CODE = 1, E_REASON = 2, E_MESSAGE = 3 };
 
 #define TIMING_FIELDS (NGD_SPLIT_PARTS + 2)
 #define TAIL_BYTES    ((5 + TIMING_FIELDS) * NGD_WIRE_U64_MAX)
 
-/* What a stream keeps between messages. */
+/* State that a stream keeps between messages. */
 struct replayer {
     struct ngd_graph_object *object; /* a reference */
     struct ngd_binding *binding;     /* of this message; a reference */
@@ -39,7 +39,7 @@ struct replayer {
     uint64_t tag;
     bool timing;
     uint8_t *reply; /* reserved */
-    uint8_t *tail;  /* behind the outputs */
+    uint8_t *tail;  /* the part after the outputs */
 };
 
 /* ---- the answer's layout ------------------------------------------------------------------------- */
@@ -62,7 +62,8 @@ static ngd_status_t choose_outputs(uint32_t n, struct ngd_replay_message *m, str
     return NGD_OK;
 }
 
-/* Reserves the message and lets the launch's outputs point into it. Symbols have been checked for count and range. */
+/* Reserves the answer's message and points the launch's outputs into it. The number and ranges of the symbols have been
+ * checked. */
 static ngd_status_t lay_out_answer(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     const uint32_t n = ngd_binding_n_outputs(r->binding);
@@ -103,8 +104,8 @@ static ngd_status_t lay_out_answer(struct replayer *r, const struct ngd_replay_m
 
 /* ---- running ------------------------------------------------------------------------------------- */
 
-/* Ends a unary call with the error. On a stream the error is an answer and the stream goes on, unless there is no room
- * for the answer. */
+/* Ends a unary call with the error. On a stream the error is an answer, and the stream goes on, unless there is no
+ * memory for the answer. */
 static void answer_replay_error(struct replayer *r, ngd_status_t status, const struct ngd_diag *diag)
 {
     const char *reason = ngd_status_name(status), *text = diag && diag->text[0] ? diag->text : ngd_status_text(status);
@@ -166,8 +167,8 @@ static void replayed(struct ngd_request *req, ngd_status_t status, const struct 
     ngd_call_reply_reserved(r->call, (size_t)(p - r->reply));
 }
 
-/* The graph of the message: of the one before when it names none, but asked for again, so that a released one is found
- * out. */
+/* Finds the graph of the message. A message that names none uses the graph of the message before; it is looked up
+ * again, so that a released graph is found out. */
 static ngd_status_t switch_graph(struct replayer *r, uint64_t id, struct ngd_diag *diag)
 {
     struct ngd_object *o;
@@ -196,7 +197,7 @@ static ngd_status_t read_replay_priority(const struct ngd_replay_message *m, ngd
     return status;
 }
 
-/* The graph's device has failed: on another one from now on, if nothing of it is lost with the device. */
+/* Moves the graph to another device if its device has failed and nothing is lost with it. */
 static void move(struct replayer *r)
 {
     struct ngd_binding *moved = ngd_binding_move(r->binding);
@@ -208,7 +209,7 @@ static void move(struct replayer *r)
     ngd_graph_object_rebind(r->object, moved);
 }
 
-/* A ReplayStream is in order by itself: its next message is read when this one is answered. */
+/* Sets the request's order. A ReplayStream needs none: its next message is read when this one is answered. */
 static ngd_status_t choose_stream(struct replayer *r, const struct ngd_replay_message *m, struct ngd_diag *diag)
 {
     bool unary = r->call->method->kind == NGD_RPC_UNARY;
@@ -245,8 +246,8 @@ static ngd_status_t submit_replay(struct replayer *r, const struct ngd_raw_messa
     if (ngd_binding_is_stranded(r->binding))
         move(r);
     g = ngd_program_graph(ngd_binding_program(r->binding));
-    /* Ranges first: sizes are computed from symbols, which must be in range for that. The scheduler makes the key, and
-     * looks at all guards. */
+    /* Checks ranges first: sizes are computed from symbols, which must be in range. The scheduler makes the key and
+     * checks all guards. */
     status = ngd_key_check_ranges(g, m.symbols, m.n_symbols, diag);
     if (status == NGD_OK)
         status = choose_outputs(ngd_binding_n_outputs(r->binding), &m, r->call, diag);
@@ -295,7 +296,7 @@ static void request_replay(struct ngd_call *call, const void *msg)
         r->call = call;
         call->state = r;
     }
-    diag.status = NGD_OK; /* its text is a kilobyte: not cleared on the path that needs none */
+    diag.status = NGD_OK; /* sets only the status: clearing the text, a kilobyte, would cost time on each replay */
     diag.text[0] = '\0';
     status = submit_replay(r, msg, &diag);
     if (status != NGD_OK)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks the fields twice: to count what arrays are made for, then to fill them. */
+/* Walks the fields twice: once to count the elements of the arrays, once to fill them. */
 #include "daemon/handlers/replay_read.h"
 #include "daemon/handlers/replay_types.h"
 #include "daemon/rpc/wire_check.h"
@@ -24,14 +24,14 @@ enum {
     Q_TIMING = 15
 };
 
-#define VALUES_BYTES (10u * NGD_WIRE_MOST_HOST_VALUE_VALUES) /* of all hosts of a request */
+#define VALUES_BYTES (10u * NGD_WIRE_MOST_HOST_VALUE_VALUES) /* bytes of all host values of a request */
 #define TYPE_BYTES   1024
 
 struct counts {
     uint32_t symbols, inputs, hosts, outputs, values, types;
 };
 
-/* The repeated field that has too many; NULL: none. */
+/* Returns the repeated field that has too many elements; NULL: none. */
 static const char *crowded_field(const struct counts *c)
 {
     return c->symbols > NGD_WIRE_MOST_REPLAY_SYMBOLS     ? "symbols"
@@ -43,7 +43,7 @@ static const char *crowded_field(const struct counts *c)
                                                          : NULL;
 }
 
-/* Counts what arrays are made for, and stops at the first that has more than any graph may want. */
+/* Counts the elements of the arrays, and stops at the first field that has more than any graph takes. */
 static bool count_fields(const uint8_t *data, size_t n, struct counts *c, const char **many_p)
 {
     struct ngd_wire_reader r;
@@ -70,14 +70,14 @@ static bool count_fields(const uint8_t *data, size_t n, struct counts *c, const 
             c->types += f.n > TYPE_BYTES ? NGD_WIRE_MOST_REPLAY_INPUT_TYPES + 1 : 1;
         if (f.number == Q_HOSTS) {
             c->hosts++;
-            c->values += f.n > VALUES_BYTES ? VALUES_BYTES + 1 : (uint32_t)f.n; /* a varint has at least a byte */
+            c->values += f.n > VALUES_BYTES ? VALUES_BYTES + 1 : (uint32_t)f.n; /* a varint has at least one byte */
         }
         *many_p = *many_p ? *many_p : crowded_field(c);
     }
     return !r.bad;
 }
 
-/* Varints of a field, packed or single, through `put`. */
+/* Appends the varints of a field, packed or single, to `to`. */
 static bool each_varint(const struct ngd_wire_field *f, int64_t *to, uint32_t *n)
 {
     struct ngd_wire_reader r;

@@ -3,8 +3,8 @@
 #define NGD_DAEMON_HANDLERS_REPLAY_READ_H
 
 /*
- * A ReplayRequest, read from its bytes without a copy of its inputs. Pure: knows neither calls nor graphs.
- * Memory: arrays are the arena's, inputs and names point into the bytes. Bounds: daemon/rpc/wire_bounds.def.
+ * Reads a ReplayRequest from its bytes, without copying its inputs. Pure: knows neither calls nor graphs.
+ * Memory: arrays are in the arena, inputs and names point into the bytes. Bounds: daemon/rpc/wire_bounds.def.
  */
 #include "base/mem.h"
 #include "scheduler/run/sched.h"
@@ -18,10 +18,10 @@ struct ngd_replay_message {
     struct ngd_span *inputs;
     struct ngd_host_value *hosts;
     uint32_t *outputs;
-    struct ngd_input_type *types; /* NULL = unsaid */
+    struct ngd_input_type *types; /* NULL: not given */
 };
 
-/* MALFORMED_MESSAGE; INVALID_ARGUMENT for more than any graph takes; NO_MEMORY. */
+/* Fails with MALFORMED_MESSAGE, INVALID_ARGUMENT (more elements than any graph takes) or NO_MEMORY. */
 ngd_status_t ngd_replay_read(struct ngd_arena *arena, const uint8_t *data, size_t n, struct ngd_replay_message *m,
                              struct ngd_diag *diag);
 

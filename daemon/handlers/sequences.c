@@ -20,7 +20,7 @@
 /* ---- the object ----------------------------------------------------------------------------------------------------
  */
 
-/* Requests that still use the sequence hold the object, and with it a reference on the closed sequence. */
+/* Closes the sequence. Requests that still use it hold the object, and with it a reference on the closed sequence. */
 static void close_object(struct ngd_object *object)
 {
     struct ngd_sequence_object *o = ngd_container_of(object, struct ngd_sequence_object, base);
@@ -33,7 +33,7 @@ static void release_object(struct ngd_object *object)
 {
     struct ngd_sequence_object *o = ngd_container_of(object, struct ngd_sequence_object, base);
 
-    close_object(object); /* a prompt that failed was never the session's */
+    close_object(object); /* the sequence of a prompt that failed was never the session's */
     if (o->held)
         ngd_seq_unref(o->seq);
     ngd_free(o);
@@ -71,7 +71,7 @@ static void put_logits(ProtobufCBinaryData *to, const struct ngd_step_result *r)
     }
 }
 
-/* NULL: it was not asked for. */
+/* Fills in the timing. Returns NULL if the client did not ask for it. */
 static Npugraph__V1__Timing *fill_timing(Npugraph__V1__Timing *timing, const struct ngd_step_result *r)
 {
     if (!r->split)
@@ -262,7 +262,7 @@ static ngd_status_t fill_step(Npugraph__V1__StepResponse *reply, const struct ng
     return status;
 }
 
-/* As a call of its own, or on a stream. */
+/* How a step is answered: as a call of its own, or on a stream. */
 struct step_answers {
     void (*result)(struct ngd_call *call, const ProtobufCMessage *reply);
     void (*error)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);
@@ -293,7 +293,7 @@ static void stepped(void *user, struct ngd_seq *seq, const struct ngd_step_resul
     answer_step(user, r, &(struct step_answers){.result = ngd_call_reply, .error = ngd_call_fail});
 }
 
-/* A negative token would mean "the one chosen last" to the scheduler. */
+/* Starts a step. Refuses a negative token, which would mean "the token chosen last" to the scheduler. */
 static ngd_status_t start_step(struct ngd_call *call, struct ngd_seq *seq, const Npugraph__V1__StepRequest *q,
                                ngd_step_fn done, struct ngd_diag *diag)
 {
@@ -341,7 +341,8 @@ const struct ngd_rpc_ops ngd_rpc_sequences_step = {
 
 /* ---- steps on a stream --------------------------------------------------------------------------- */
 
-/* The sequence of the last message stays held: the usual stream steps one sequence for as long as it lives. */
+/* Answers a failed step on its stream. The stream keeps its reference on the sequence of the last message: most streams
+ * step one sequence as long as they live. */
 static void answer_step_error(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag)
 {
     Npugraph__V1__StepResponse reply = NPUGRAPH__V1__STEP_RESPONSE__INIT;
@@ -375,7 +376,7 @@ static ngd_status_t switch_sequence(struct ngd_call *call, uint64_t id, struct n
     if (id == 0 && !s->object)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "the first message of a step stream must name its sequence");
-    /* Asked again each time, so that a closed sequence is found out. */
+    /* Looks the sequence up for each message, so that a closed one is found out. */
     status = ngd_sequence_get(call->session, id ? id : s->id, &o, diag);
     if (status != NGD_OK)
         return status;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions.Open: the stream that a session lives as long as. */
+/* Sessions.Open: the stream as long as which a session lives. */
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
@@ -72,7 +72,7 @@ static void open_session(struct ngd_call *call, const Npugraph__V1__SessionOpen 
     if (status == NGD_OK)
         ngd_session_greeted(s);
     else
-        ngd_call_fail(call, status, NULL); /* which leaves the session, as if its client had gone */
+        ngd_call_fail(call, status, NULL); /* cancelled() follows and leaves the session, as if the client had gone */
 }
 
 static void begin_session(struct ngd_call *call, const void *msg)
@@ -97,7 +97,7 @@ static void begin_session(struct ngd_call *call, const void *msg)
     }
 }
 
-/* True: the session finishes the call. */
+/* Leaves the session. True: the session finishes the call. */
 static bool leave_session(struct ngd_call *call, bool broken)
 {
     struct ngd_session *s = call->state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store of plans for its operator. Each call reads or writes files, as many as there are: it runs on a thread that
- * has only such calls, one at a time, so that a slow disk holds nobody else; entries of any size travel in chunks. */
+/* The store of plans, for its operator. Each call may read or write many files, so it runs on a thread that has only
+ * such calls, one at a time: a slow disk delays no other calls. Entries of any size are sent in chunks. */
 #include "base/fault.h"
 #include "base/mem.h"
 #include "daemon/daemon.h"
@@ -18,10 +18,10 @@
 
 #define LIST_MAX   10000 /* entries in one answer */
 #define PREFIX_MIN 6
-#define CHUNK_MAX  (256u << 10) /* bytes of an entry in one message, when max-message lets them through */
+#define CHUNK_MAX  (256u << 10) /* most bytes of an entry in one message, if max-message allows it */
 #define AHEAD      4            /* chunks that wait to be sent */
 
-/* False: it may not, and that was the answer. */
+/* Checks the right to use the store. False: the call was refused and answered. */
 static bool may_use_store(struct ngd_call *call, bool admin)
 {
     struct ngd_diag diag = {0};
@@ -37,7 +37,7 @@ static bool may_use_store(struct ngd_call *call, bool admin)
     return diag.status == NGD_OK;
 }
 
-/* Zeroed, for as long as the call lives; NULL: it is refused, and answered. */
+/* Allocates a zeroed state with the lifetime of the call. NULL: the call was refused and answered. */
 static void *make_state(struct ngd_call *call, bool admin, size_t size)
 {
     void *state;
@@ -80,7 +80,7 @@ static Npugraph__V1__StoreEntry *describe_entry(struct ngd_call *call, const str
     return e->name ? e : NULL;
 }
 
-/* Names are quoted in the notes; simple ones are shown as they are. */
+/* Removes the quotes that notes have around a simple name. */
 static char *unquote(char *name)
 {
     size_t n = name ? strlen(name) : 0;
@@ -91,7 +91,7 @@ static char *unquote(char *name)
     return name + 1;
 }
 
-/* What the entry says of itself; one that cannot be read says why. */
+/* Reads the entry's details, or why it cannot be read. */
 static bool read_details(struct ngd_call *call, Npugraph__V1__StoreEntry *e)
 {
     struct ngd_store_blob blob;
@@ -152,7 +152,7 @@ static ngd_status_t run_list(struct ngd_call *call, const void *msg, struct ngd_
     return NGD_OK;
 }
 
-/* The one entry whose name begins so. */
+/* Finds the only entry whose name begins with the prefix. */
 static ngd_status_t find_entry(struct ngd_call *call, const char *prefix, char name[NGD_STORE_NAME_MAX],
                                struct ngd_diag *diag)
 {
@@ -194,9 +194,9 @@ static ngd_status_t bad_entry(const char *name, ngd_store_reason_t reason, struc
 }
 
 /*
- * A read is a job that gets the whole, checked, and then a stream of chunks. The job's last act is to send the first
- * one: what is sent from then on is sent when that is out, on the receiving thread, which has the rest to itself. Who
- * gives up is answered by the job while it runs, and by the receiving thread afterwards.
+ * A read has a job that reads and checks the whole entry, and then sends a stream of chunks. As its last act, the job
+ * sends the first chunk. When that is sent, the receiving thread sends the next, and it alone sends the rest. If the
+ * client cancels, the job answers while it runs, and the receiving thread afterwards.
  */
 enum { READING, SENDING, OVER };
 
@@ -207,7 +207,7 @@ struct reading {
     char name[NGD_STORE_NAME_MAX];
     struct ngd_store_blob blob;
     struct ngd_strbuf text;
-    const char *data; /* of one of the two */
+    const char *data; /* points into one of the two */
     uint64_t at, n;
     _Atomic int state;
 };
@@ -230,7 +230,7 @@ static ngd_status_t read_whole_entry(struct reading *r, struct ngd_diag *diag)
     return NGD_OK;
 }
 
-/* Each carries the name, so that a client can follow several reads. */
+/* Sends a chunk. Each has the entry's name, so that a client can follow several reads. */
 static ngd_status_t send_entry_chunk(struct reading *r)
 {
     Npugraph__V1__ReadStoreResponse m = NPUGRAPH__V1__READ_STORE_RESPONSE__INIT;
@@ -262,7 +262,7 @@ static void run_reading(struct ngd_job *job)
         status = NGD_ERR_CANCELLED;
     } else if (status == NGD_OK) {
         status = send_entry_chunk(r);
-        /* A chunk that is not sent calls nobody back; who gave up meanwhile has been answered. */
+        /* A chunk that is not sent has no `sent` callback. A call that was cancelled meanwhile has been answered. */
         owed = status != NGD_OK && atomic_exchange(&r->state, OVER) == SENDING;
     }
     if (status != NGD_OK && owed)
@@ -330,7 +330,7 @@ const struct ngd_rpc_ops ngd_rpc_store_read = {
 
 /* ---- import -------------------------------------------------------------------------------------------- */
 
-/* One entry, in chunks; its size comes with the first of them. */
+/* An entry that arrives in chunks; the first one has its size. */
 struct importing {
     struct ngd_job job;
     struct ngd_call *call;

@@ -9,9 +9,10 @@
 #include "scheduler/record/timeline.h"
 #include <string.h>
 
-#define PAGE_BYTES (256u << 10) /* about; an event more fits any max-message */
+#define PAGE_BYTES (256u << 10) /* about; one more event fits any max-message */
 
-/* False: it may not, and that was the answer. A timeline shows what all clients do. */
+/* Checks the right to record, because a timeline shows what all clients do. False: the call was refused and
+ * answered. */
 static bool may_record(struct ngd_call *call)
 {
     struct ngd_diag diag;

@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_HANDLERS_TIMING_H
 #define NGD_DAEMON_HANDLERS_TIMING_H
 
-/* Where the time went, as a message. */
+/* Fills a message with the parts of a request's time. */
 #include "proto/npugraph.pb-c.h"
 #include "scheduler/run/share.h"
 
