@@ -10,7 +10,7 @@ NGD_PROTOS = \
 NGD_PROTO_GEN_C = $(NGD_PROTOS:.proto=.pb-c.c)
 NGD_PROTO_GEN_H = $(NGD_PROTOS:.proto=.pb-c.h)
 
-# Generated code is not ours to warn about. The names that automake must see are spelled out.
+# Warnings are off for generated code. Its names are spelled out, because automake must see them.
 noinst_LTLIBRARIES += libngdproto-gen.la libngdproto.la
 nodist_libngdproto_gen_la_SOURCES = \
 	proto/descriptors.c \
@@ -23,7 +23,7 @@ libngdproto_gen_la_CFLAGS = $(AM_CFLAGS) -w
 libngdproto_la_SOURCES = proto/descriptors.h proto/word.c proto/word.h
 libngdproto_la_LIBADD = libngdproto-gen.la
 
-# Services are cut out first: protoc-c makes struct members of their methods' names, and `register` is a keyword.
+# Removes services first: protoc-c makes struct members of their methods' names, and `register` is a keyword.
 $(NGD_PROTO_GEN_C): proto/%.pb-c.c: $(top_srcdir)/proto/%.proto
 	$(AM_V_GEN)$(MKDIR_P) proto proto/messages/proto && \
 		$(SED) '/^service /,/^}/d' $< > proto/messages/proto/$(<F) && \
@@ -33,7 +33,7 @@ $(NGD_PROTO_GEN_C): proto/%.pb-c.c: $(top_srcdir)/proto/%.proto
 $(NGD_PROTO_GEN_H): proto/%.pb-c.h: proto/%.pb-c.c
 	@test -f $@ || { rm -f $<; $(MAKE) $(AM_MAKEFLAGS) $<; }
 
-# What the reflection services answer from: every file with its imports, as protoc understood them.
+# The descriptors that the reflection services answer from: each file with its imports.
 proto/descriptors.bin: $(NGD_PROTOS:%=$(top_srcdir)/%)
 	$(AM_V_GEN)$(MKDIR_P) proto && $(PROTOC) -I$(top_srcdir) --include_imports --descriptor_set_out=$@.tmp \
 		$(NGD_PROTOS:%=$(top_srcdir)/%) && mv $@.tmp $@

@@ -10,7 +10,7 @@ static const char *behind_prefix(const ProtobufCEnumDescriptor *desc, const char
 {
     for (const char *p = desc->short_name; *p && *name; name++)
         if (*name != '_' && toupper((unsigned char)*p++) != *name)
-            return name; /* not named as the others are: all of the rest is its word */
+            return name; /* not named like the others: the word is the rest of the name */
     return name + (*name == '_');
 }
 
