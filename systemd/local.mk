@@ -6,7 +6,7 @@ tmpfilesdir = $(prefix)/lib/tmpfiles.d
 dist_sysusers_DATA = systemd/sysusers.d/npugraphd.conf
 dist_tmpfiles_DATA = systemd/tmpfiles.d/npugraphd.conf
 
-# Not by configure, which leaves ${prefix} in directories.
+# Made here and not by configure, which leaves ${prefix} in directories.
 systemd/npugraphd.service: $(top_srcdir)/systemd/npugraphd.service.in Makefile
 	$(AM_V_GEN)$(MKDIR_P) systemd && $(SED) -e 's|@sbindir[@]|$(sbindir)|g' -e 's|@sysconfdir[@]|$(sysconfdir)|g' \
 		$(top_srcdir)/systemd/npugraphd.service.in > $@.tmp && mv $@.tmp $@
