@@ -91,7 +91,7 @@ ngd_status_t ngd_device_list_start(struct ngd_daemon *d, struct ngd_diag *diag)
     if (!d->devices || !d->refused)
         return NGD_ERR_NO_MEMORY;
     if (d->options.device.n == 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no device; set device");
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "no device is configured; set the option device");
     for (size_t i = 0; i < d->options.device.n; i++) {
         struct ngd_diag why = {0};
         bool fatal;

@@ -291,7 +291,7 @@ static ngd_status_t settle_file(struct ngd_load *load, int fd, struct ngd_file_i
             break;
         if (ngd_clock_real() + wait > end + PROGRESS_EVERY) {
             ngd_log_limited(&limit, NGD_LOG_WARNING, "loader",
-                            "%s: its time of change does not come to rest; what is loaded of it is not shared",
+                            "%s: its time of change does not settle; its tensors are loaded, but not shared",
                             load->path);
             break;
         }

@@ -54,7 +54,7 @@ static void write_pid(int fd, const char *path)
     int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
 
     if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n)
-        ngd_warning("daemon", "the process's number cannot be written to %s: %s; the lock holds all the same", path,
+        ngd_warning("daemon", "the process id cannot be written to %s: %s; the lock still holds", path,
                     strerror(errno));
 }
 

@@ -33,7 +33,7 @@ static int run_daemon(struct ngd_daemon *d)
     }
     ngd_reactor_run(d->reactor);
     if (ngd_stop_guard_start(d, d->options.stop_grace, EXIT_STUCK, &d->stop_guard) != NGD_OK)
-        ngd_warning("daemon", "no thread can be started to watch the stop; it may take for ever");
+        ngd_warning("daemon", "the stop guard's thread cannot be started; the stop may take for ever");
     ngd_shutdown(d);
     ngd_stop_guard_stop(d->stop_guard);
     ngd_notice("daemon", "stopped");

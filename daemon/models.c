@@ -244,8 +244,7 @@ static ngd_status_t find_managed_locked(struct ngd_models *m, const struct ngd_i
 
     if (status == NGD_OK && !ngd_may_manage(who, (*e_p)->owner))
         status = ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                              "model \"%s\" belongs to %s; only that and administrators "
-                              "may change it",
+                              "model \"%s\" belongs to %s; only that identity and administrators may change it",
                               (*e_p)->name, (*e_p)->owner->name);
     return status;
 }

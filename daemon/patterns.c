@@ -47,8 +47,8 @@ static ngd_status_t check_right(const struct ngd_identity *who, bool for_all, st
     if (!for_all || who->admin)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
-                        "%s may change its own patterns only; for all may the daemon's own user, root and "
-                        "admin-identities",
+                        "%s may change only its own patterns; the daemon's own user, root and admin-identities "
+                        "may change those for all",
                         who->name);
 }
 

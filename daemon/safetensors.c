@@ -171,7 +171,7 @@ static ngd_status_t check_values(const char *json, uint64_t header_bytes, struct
     if (n <= NGD_SAFETENSORS_MAX_VALUES)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_FILE_UNSUPPORTED,
-                        "the header has about %zu values, and %zu are possible; divide the file", n,
+                        "the header has about %zu values; at most %zu are supported; split the file", n,
                         NGD_SAFETENSORS_MAX_VALUES);
 }
 

@@ -638,7 +638,7 @@ static void announce_drain_to(void *ctx, struct ngd_session *s)
     ngd_mutex_unlock(&s->lock);
     if (stream && stream->ops->send(stream, &event.base) != NGD_OK) /* the end of the stream announces it too */
         stream->ops->end(stream, NGD_ERR_NO_MEMORY,
-                         "the drain could not be announced; resume the session to hear of it");
+                         "the drain could not be announced; resume the session to be notified");
     ngd_client_stream_unref(stream);
 }
 

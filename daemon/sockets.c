@@ -102,7 +102,7 @@ ngd_status_t ngd_socket_unix(const char *path, mode_t mode, int *fd_p, struct ng
         return status;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "no socket: %s", strerror(errno));
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "a Unix socket cannot be created: %s", strerror(errno));
     memcpy(sa.sun_path, path, strlen(path) + 1);
     /* The umask sets the mode from the beginning; a later chmod would leave a gap. */
     old = umask(0777 & ~mode);
@@ -139,7 +139,8 @@ ngd_status_t ngd_socket_tcp(const struct addrinfo *ai, int *fd_p, struct ngd_dia
 
     ngd_sockaddr_print(ai->ai_addr, ai->ai_addrlen, true, text);
     if (fd < 0)
-        return ngd_diag_set(diag, ngd_status_from_errno(errno), "no socket for %s: %s", text, strerror(errno));
+        return ngd_diag_set(diag, ngd_status_from_errno(errno), "a socket for %s cannot be created: %s", text,
+                            strerror(errno));
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (ai->ai_family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof(one)); /* IPv4 addresses have their own listeners */

@@ -85,7 +85,7 @@ static void announce_drain(struct ngd_drain *drain, ngd_nsec_t grace, bool stay)
 
     if (!atomic_compare_exchange_strong(&d->state, &serving, NGD_DAEMON_DRAINING))
         return;
-    ngd_notice("daemon", "draining: new work is refused, what runs has %lld ms to finish%s",
+    ngd_notice("daemon", "draining: new work is refused; running work has %lld ms to finish%s",
                (long long)(grace / NGD_MSEC), stay ? "; the process stays" : "");
     ngd_metric_set(NGD_M_READY, 0);
     ngd_health_changed(d->health);

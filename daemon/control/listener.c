@@ -309,7 +309,7 @@ static ngd_status_t make_all(struct ngd_listeners *all, struct ngd_diag *diag)
     for (size_t i = 0; i < list->n && status == NGD_OK; i++)
         status = listen_on(all, list->items[i], diag);
     if (status == NGD_OK && all->n == 0)
-        return ngd_diag_set(diag, NGD_ERR_CONFIG, "there is no address to listen on; set listen");
+        return ngd_diag_set(diag, NGD_ERR_CONFIG, "no address to listen on is configured; set the option listen");
     return status;
 }
 

@@ -25,8 +25,8 @@ struct ngd_stop_guard {
 static void log_slot(void *ctx, const struct ngd_sched_running *r)
 {
     (void)ctx;
-    ngd_error("daemon", "stuck: device %s, stream slot %u runs graph %016" PRIx64 "... since %.1f s", r->device,
-              r->slot, r->graph, (double)r->since / (double)NGD_SEC);
+    ngd_error("daemon", "stuck: device %s, stream slot %u runs graph %016" PRIx64 "... for %.1f s", r->device, r->slot,
+              r->graph, (double)r->since / (double)NGD_SEC);
 }
 
 /* Logs what is stuck. The scheduler and the server exist until their own part, or a later one in this order, has
@@ -41,7 +41,7 @@ static void log_stuck(struct ngd_stop_guard *guard, const char *part)
         ngd_error("daemon", "stuck: %u calls under way have no answer", ngd_rpc_server_inflight(d->rpc));
     if (d->sched)
         ngd_sched_for_each_running(d->sched, log_slot, NULL);
-    ngd_error("daemon", "leaving with status %d; what was under way is lost", guard->exit_code);
+    ngd_error("daemon", "exiting with status %d; work under way is lost", guard->exit_code);
 }
 
 static void *run_stop_guard(void *arg)

@@ -346,7 +346,7 @@ static void drain_daemon(struct ngd_call *call, const void *msg)
         ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
         return;
     }
-    ngd_notice("daemon", "drain asked for by identity=%s", ngd_log_value(call->identity->name, identity));
+    ngd_notice("daemon", "drain requested by identity=%s", ngd_log_value(call->identity->name, identity));
     ngd_drain_begin(call->daemon->drain, (ngd_nsec_t)q->grace_ms * NGD_MSEC, q->stay);
     ngd_call_reply(call, &r.base);
 }

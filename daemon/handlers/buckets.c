@@ -44,11 +44,10 @@ static ngd_status_t propose_buckets(struct work *w, struct ngd_diag *diag)
 
     if (w->q->captures >= NGD_MAX_BUCKETS)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "a set that takes at most %" PRIu32 " captures is not made: give 1 to %d, or 0 for as many "
-                            "as there are buckets now",
+                            "captures is %" PRIu32 "; allowed: 1 to %d, or 0 for the present number of buckets",
                             w->q->captures, NGD_MAX_BUCKETS - 1);
     if (w->q->n_set > NGD_MAX_BUCKETS)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "at most %d buckets are taken, not %zu", NGD_MAX_BUCKETS,
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "at most %d buckets are allowed, not %zu", NGD_MAX_BUCKETS,
                             w->q->n_set);
     if (w->q->n_set) {
         w->proposed.n = (uint32_t)w->q->n_set;

@@ -160,7 +160,7 @@ static ngd_status_t choose_program(struct ngd_call *call, const Npugraph__V1__Ex
     ngd_status_t status = NGD_OK;
 
     if (q->limit > MAX_EVENTS)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a call returns at most %d events, not %u", MAX_EVENTS,
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a call returns at most %d events; limit is %u", MAX_EVENTS,
                             q->limit);
     if (q->key[0] && (strlen(q->key) < MIN_DIGITS || strlen(q->key) > 16))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a key must be named by %d to 16 digits of its hash",

@@ -159,7 +159,7 @@ static void register_graph_text(struct ngd_call *call, const void *msg)
         return;
     }
     if (strlen(q->text) > MAX_TEXT) {
-        ngd_diag_set(&diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph text has %zu bytes; at most %u are taken",
+        ngd_diag_set(&diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph text has %zu bytes; at most %u are allowed",
                      strlen(q->text), MAX_TEXT);
         ngd_call_fail(call, NGD_ERR_GRAPH_TOO_LARGE, &diag);
         return;
@@ -405,8 +405,9 @@ static ngd_status_t find_by_name(struct ngd_call *call, const char *name, bool a
     ngd_status_t status = NGD_OK;
 
     if (!read_name(name, &s) || s.n_prefix < 6)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "name a graph by its id, or by at least 6 digits of its digest (and /NUMBER, of several)");
+        return ngd_diag_set(
+            diag, NGD_ERR_INVALID_ARGUMENT,
+            "name a graph by its id, or by at least 6 digits of its digest (with /NUMBER if there are several)");
     ngd_strbuf_init(&s.ways);
     ngd_program_for_each(call->daemon->sched, match_digest, &s);
     if (!s.found)
@@ -414,7 +415,7 @@ static ngd_status_t find_by_name(struct ngd_call *call, const char *name, bool a
             ngd_diag_set(diag, NGD_ERR_NOT_FOUND, "no graph that %.100s may see has a digest that begins with %.80s",
                          call->identity->name, name);
     else if (s.others || (s.n > 1 && !any))
-        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.64s names %s: %s%s; say which", name,
+        status = ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "%.64s names %s: %s%s; name one of them", name,
                               s.others ? "several graphs" : "a graph that is registered in several ways",
                               ngd_strbuf_str(&s.ways), s.n > WAYS_SAID ? ", and more" : "");
     ngd_strbuf_fini(&s.ways);
@@ -487,8 +488,8 @@ static ngd_status_t print_map(struct ngd_program *prog, const Npugraph__V1__Desc
         return none_captured(prog, q->key, diag);
     if (svg && d.n > 1)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "graph \"%.100s\" has %u executables; say by its key which one to draw",
-                            ngd_program_graph(prog)->name, d.n);
+                            "graph \"%.100s\" has %u executables; choose one by its key", ngd_program_graph(prog)->name,
+                            d.n);
     return d.status;
 }
 

@@ -44,7 +44,7 @@ static void tell_health(struct ngd_health_watcher *watcher)
     w->told = true;
     r.status = w->known ? serving(w->call->daemon) : SERVICE_UNKNOWN;
     if (ngd_call_send(w->call, &r.base) != NGD_OK) /* the client must not rely on an older state */
-        ngd_call_end(w->call, NGD_ERR_NO_MEMORY, "the state could not be told; watch again");
+        ngd_call_end(w->call, NGD_ERR_NO_MEMORY, "the state could not be sent; watch again");
 }
 
 static void check_health(struct ngd_call *call, const void *msg)

@@ -37,7 +37,8 @@ static ngd_status_t allocate_checked(struct ngd_call *call, const Npugraph__V1__
     if (q->bytes == 0 || q->bytes > MAX_BYTES)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "bytes must be 1 to 2^46, not %" PRIu64, q->bytes);
     if (strlen(q->label) > MAX_LABEL)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "label may have at most %d bytes", MAX_LABEL);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "the label has %zu bytes; at most %d are allowed",
+                            strlen(q->label), MAX_LABEL);
     status = ngd_sched_find_device(call->daemon->sched, q->device, &dev, diag);
     if (status == NGD_OK)
         status = ngd_charge_begin(&charge, payer, q->bytes, diag);
@@ -202,8 +203,8 @@ static ngd_status_t write_bytes(struct ngd_buffer *buffer, uint64_t offset, stru
     uint64_t size = ngd_buffer_bytes(buffer);
 
     if (n > CHUNK_BYTES)
-        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE, "a chunk of %" PRIu64 " bytes; at most 1 MiB per message",
-                            n);
+        return ngd_diag_set(diag, NGD_ERR_MESSAGE_TOO_LARGE,
+                            "the chunk has %" PRIu64 " bytes; a message may have at most 1 MiB", n);
     if (offset > size || n > size - offset)
         return ngd_diag_set(diag, NGD_ERR_BUFFER_RANGE,
                             "bytes %" PRIu64 " to %" PRIu64 " are outside the buffer's %" PRIu64, offset, offset + n,

@@ -33,7 +33,7 @@ static void answer_file(struct ngd_call *call, response_t *r, const struct ngd_d
     ProtobufCBinaryData data;
 
     if (!file) {
-        answer_reflection_error(call, r, GRPC_NOT_FOUND, "nothing of the name %.200s is declared here", asked);
+        answer_reflection_error(call, r, GRPC_NOT_FOUND, "no file or symbol %.200s is declared here", asked);
         return;
     }
     data.data = (uint8_t *)file->data;

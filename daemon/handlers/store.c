@@ -163,8 +163,8 @@ static ngd_status_t find_entry(struct ngd_call *call, const char *prefix, char n
 
     if (len < PREFIX_MIN || len >= NGD_STORE_NAME_MAX)
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                            "\"%.80s\" is no entry's name; give it, or its first %d digits or more", prefix,
-                            PREFIX_MIN);
+                            "\"%.80s\" is not the name of an entry; give a name, or at least its first %d digits",
+                            prefix, PREFIX_MIN);
     status = ngd_store_list(call->daemon->store, &items, &n, diag);
     if (status != NGD_OK)
         return status;
@@ -371,8 +371,9 @@ static void import_chunk(struct ngd_call *call, const void *msg)
         im = call->state;
     }
     if (status == NGD_OK && q->data.len > im->total - im->data.len)
-        status = ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
-                              "the entry has more than the %" PRIu64 " bytes that its first message said", im->total);
+        status =
+            ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
+                         "the entry has more than the %" PRIu64 " bytes that the first message announced", im->total);
     if (status == NGD_OK) {
         ngd_strbuf_append_n(&im->data, q->data.data, q->data.len);
         if (im->data.failed)
@@ -410,8 +411,8 @@ static void import_done(struct ngd_call *call, bool broken)
         return;
     }
     if (!im || im->data.len != im->total) {
-        ngd_diag_set(&diag, NGD_ERR_FILE_TRUNCATED, "%zu of %" PRIu64 " bytes of the entry came", im ? im->data.len : 0,
-                     im ? im->total : 0);
+        ngd_diag_set(&diag, NGD_ERR_FILE_TRUNCATED, "the import ended after %zu of %" PRIu64 " bytes of the entry",
+                     im ? im->data.len : 0, im ? im->total : 0);
         ngd_call_fail(call, diag.status, &diag);
         return;
     }

@@ -44,7 +44,7 @@ static void give_kept(struct ngd_call *call, const uint8_t *data, size_t n)
         ngd_diag_set(
             &diag, NGD_ERR_ALREADY_EXISTS,
             "the first call with this request id was served, but its answer of %zu bytes was too large to keep; "
-            "do not repeat it, ask for the state of what it changed",
+            "do not repeat it; query the state of what it changed",
             n);
         ngd_call_fail(call, NGD_ERR_ALREADY_EXISTS, &diag);
     } else if (call->method->kind == NGD_RPC_UNARY) {
@@ -64,7 +64,7 @@ static void refuse_reuse(struct ngd_call *call)
     struct ngd_diag diag = {0};
 
     ngd_diag_set(&diag, NGD_ERR_INVALID_ARGUMENT,
-                 "request id \"%s\" belongs to an earlier call with another request; take a new id for a new request",
+                 "request id \"%s\" belongs to an earlier call with another request; use a new id for a new request",
                  call->request_id);
     ngd_call_fail(call, NGD_ERR_INVALID_ARGUMENT, &diag);
 }

@@ -36,7 +36,7 @@ static ngd_status_t make_slice(struct rpc_call *call, size_t n, grpc_slice *slic
     if (n > limit)
         return ngd_diag_set(
             diag, NGD_ERR_MESSAGE_TOO_LARGE,
-            "the answer would have %zu bytes, max-message is %llu; ask for fewer outputs or read a buffer", n,
+            "the answer would have %zu bytes, max-message is %llu; request fewer outputs, or read a buffer", n,
             (unsigned long long)limit);
     if (n <= SMALL_SLICE) {
         *slice_p = grpc_slice_malloc(n);
