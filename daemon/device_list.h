@@ -10,7 +10,7 @@
 #include "devices/device.h"
 
 struct ngd_refused_device {
-    char name[48]; /* "ascend:0", whatever the option says */
+    char name[48]; /* "ascend:0", even if the option has another form */
     char backend[32];
     struct ngd_device_params params; /* for another attempt */
     struct ngd_diag why;

@@ -14,7 +14,7 @@ struct part {
     int64_t begin, end;
 };
 
-/* A loaded tensor. */
+/* One loaded tensor. */
 struct shared {
     struct shared *next;
     struct ngd_buffer *buffer; /* a reference */

@@ -273,8 +273,8 @@ static ngd_status_t check_unchanged(int fd, const struct ngd_file_id *file, stru
 }
 
 /*
- * Identifies the file, once its time of change has settled. Waits for two seconds at most, and only for files that were
- * changed just now. load->settled stays false when the clock of the file system is ahead, or writing goes on.
+ * Identifies the file after its time of change has settled. Waits two seconds at most, and only for files that were
+ * changed just now. load->settled stays false if the clock of the file system is ahead, or writing goes on.
  */
 static ngd_status_t settle_file(struct ngd_load *load, int fd, struct ngd_file_id *file, struct ngd_diag *diag)
 {

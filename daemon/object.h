@@ -26,7 +26,7 @@ typedef enum ngd_object_kind {
 struct ngd_object {
     ngd_object_kind_t kind;
     _Atomic uint32_t refs;                      /* starts at one, the maker's */
-    uint64_t bytes;                             /* of a buffer */
+    uint64_t bytes;                             /* a buffer's size */
     struct ngd_charge host;                     /* for the record itself */
     struct ngd_charge charge;                   /* ends when the object is freed; a buffer's memory has its own */
     const char *name;                           /* unique among the session's objects of this kind; NULL: none */

@@ -234,7 +234,7 @@ static ngd_status_t check_stats_hosts(const struct ngd_config_list *list, struct
     return NGD_OK;
 }
 
-/* The form that these identities had once, without the kind of name, would match nobody. */
+/* Refuses the old form of an identity, without the kind of name: it would match nobody. */
 static ngd_status_t check_old_form(const char *option, const struct ngd_config_list *list, struct ngd_diag *diag)
 {
     for (size_t i = 0; i < list->n; i++)

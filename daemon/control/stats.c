@@ -304,7 +304,7 @@ static void put_share(void *ctx, const struct ngd_share_stats *stats)
     put_json_u64(sb, "device_percent", stats->device_percent);
     put_double(sb, "held_s", (double)stats->held / (double)NGD_SEC);
     put_json_u64(sb, "replays_total", stats->replays);
-    open_object(sb, "replay_s"); /* where their time went */
+    open_object(sb, "replay_s"); /* the parts of their time */
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
         put_double(sb, ngd_split_name((ngd_split_part_t)i), (double)stats->split.part[i] / (double)NGD_SEC);
     close_with(sb, '}');

@@ -55,7 +55,7 @@ static ngd_status_t propose_buckets(struct work *w, struct ngd_diag *diag)
         return ngd_buckets_check(sym, &w->proposed, diag);
     }
     if (sym->policy != NGD_SYMBOL_BUCKETS)
-        return NGD_OK; /* sizes only: the rows of an exact symbol may depend on one another */
+        return NGD_OK; /* proposes nothing: the rows of an exact symbol may depend on one another */
     return ngd_buckets_propose(w->list, w->n, captures < NGD_MAX_BUCKETS ? captures : NGD_MAX_BUCKETS - 1, sym->max,
                                &w->proposed, diag);
 }
@@ -157,7 +157,7 @@ static void buckets(struct ngd_call *call, const void *msg)
         w->call = call;
         w->q = msg;
         status = work_on_buckets(w, &reply, &diag);
-        prog = w->prog; /* `w` goes with the call, names in `reply` with the program */
+        prog = w->prog; /* `w` is freed with the call; names in `reply` belong to the program */
     }
     if (status == NGD_OK)
         ngd_call_reply(call, &reply.base);

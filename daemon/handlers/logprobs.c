@@ -47,6 +47,6 @@ ngd_status_t ngd_logprob_list_make(const struct ngd_logprobs *lp, size_t n, stru
 void ngd_logprob_list_free(struct ngd_logprob_list *list)
 {
     if (list->n)
-        ngd_free(list->items[0]); /* the first entry's message is where the memory begins */
+        ngd_free(list->items[0]); /* the first entry's message is the beginning of the allocation */
     *list = (struct ngd_logprob_list){0};
 }

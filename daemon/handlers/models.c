@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sequences.RegisterModel, UnloadModel, ListModels. */
+/* Sequences.RegisterModel, UnloadModel, ShareModel, ListModels. */
 #include "base/fault.h"
 #include "daemon/daemon.h"
 #include "daemon/handlers/graph_info.h"
@@ -75,7 +75,7 @@ static ngd_status_t make_model(struct registration *r, struct ngd_model **model_
     params.name = q->name;
     params.owner = r->call->identity->name;
     params.description = q->description;
-    params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes references of its own */
+    params.prefill = ngd_graph_object_binding(r->prefill); /* the model takes its own references */
     params.decode = ngd_graph_object_binding(r->decode);
     params.block_size = q->block_size;
     params.num_blocks = q->num_blocks;

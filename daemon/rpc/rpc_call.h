@@ -116,7 +116,7 @@ void ngd_call_reply(struct ngd_call *call, const ProtobufCMessage *msg);
 uint8_t *ngd_call_reserve(struct ngd_call *call, size_t max, ngd_status_t *status_p, struct ngd_diag *diag);
 /* UNARY, LOCKSTEP: answers with the first n bytes of the reserved message. */
 void ngd_call_reply_reserved(struct ngd_call *call, size_t n);
-/* LOCKSTEP: answers this request. */
+/* LOCKSTEP: answers the present request. */
 void ngd_call_answer(struct ngd_call *call, const ProtobufCMessage *msg);
 /* Every kind: ends the call with an error. diag may be NULL. */
 void ngd_call_fail(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag);

@@ -19,7 +19,7 @@ struct ngd_daemon;
 struct ngd_metric_row;
 struct ngd_raw_message;
 
-/* A call's place among the others. */
+/* A call's links in the tables of the server's calls. */
 struct rpc_member {
     _Atomic uint32_t refs;
     struct ngd_list open_link; /* in the list of open streams */

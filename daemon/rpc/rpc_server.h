@@ -3,7 +3,8 @@
 #define NGD_DAEMON_RPC_RPC_SERVER_H
 
 /*
- * The gRPC server: completion queues with one thread each, the methods that it is given, admission, connections.
+ * The gRPC server. It has completion queues with one thread each, serves the given methods, and admits calls and
+ * connections.
  *
  * Lifetime: create -> start -> (add_connection ...) -> stop -> destroy.
  * Threads: create to start and stop on the main thread; the rest from any thread.
@@ -20,27 +21,27 @@ struct ngd_daemon;
 struct ngd_method;
 struct ngd_rpc_server;
 
-/* methods: sorted by service; they outlive the server. */
+/* methods: sorted by service; they must outlive the server. */
 ngd_status_t ngd_rpc_server_create(struct ngd_daemon *d, const struct ngd_method *methods, size_t n_methods,
                                    struct ngd_rpc_server **server_p, struct ngd_diag *diag);
 ngd_status_t ngd_rpc_server_start(struct ngd_rpc_server *server, struct ngd_diag *diag);
-/* Takes a connected, nonblocking, close-on-exec descriptor that peers knows. */
+/* Takes a connected, nonblocking, close-on-exec descriptor that is in `peers`. */
 void ngd_rpc_server_add_connection(struct ngd_rpc_server *server, int fd);
 
-/* Ends open streams with a status; calls that are at work end after their answer. */
+/* Ends open streams with a status; streams that are answering a message end after the answer. */
 void ngd_rpc_server_end_streams(struct ngd_rpc_server *server, ngd_status_t status, const char *text);
-/* Work that a drain waits for: calls being served, and messages of streams being answered. */
+/* Number of calls being served, and messages of streams being answered: work that a drain waits for. */
 uint32_t ngd_rpc_server_busy(const struct ngd_rpc_server *server);
 uint32_t ngd_rpc_server_inflight(const struct ngd_rpc_server *server);
-/* For the watchdog: asks each thread, and makes a call to the daemon itself. On the loop, until the server stops. */
+/* Asks each thread for the watchdog, and makes a call to the daemon itself. On the loop, until the server stops. */
 void ngd_rpc_server_ask(struct ngd_rpc_server *server);
 size_t ngd_rpc_server_threads(const struct ngd_rpc_server *server);
-/* Of thread i; i = threads: of the call to itself. */
+/* Returns the beat of thread i; i = threads: that of the call to itself. */
 const struct ngd_beat *ngd_rpc_server_beat(const struct ngd_rpc_server *server, size_t i);
-/* How soon its threads run when something arrives; ORDINARY until they have started. */
+/* Returns how soon its threads run when something arrives; ORDINARY until they have started. */
 ngd_wakeup_t ngd_rpc_server_wakeup(const struct ngd_rpc_server *server);
 
-/* Refuses new calls, ends what is left, and waits until the last call is gone. */
+/* Refuses new calls, ends the remaining ones, and waits until the last call is gone. */
 void ngd_rpc_server_stop(struct ngd_rpc_server *server);
 void ngd_rpc_server_destroy(struct ngd_rpc_server *server); /* NULL is fine */
 

@@ -14,7 +14,8 @@ struct ngd_seq;
 struct ngd_turn {
     struct ngd_seq *seq; /* borrowed during the call */
     const void *msg;     /* the call's message, valid until it is answered */
-    /* Begins the operation, as ngd_seq_advance_by does. Called again, on another thread, if it was SEQUENCE_BUSY. */
+    /* Begins the operation, like ngd_seq_advance_by. If it returns SEQUENCE_BUSY, it is called again later, on another
+     * thread. */
     ngd_status_t (*begin)(struct ngd_call *call, const void *msg, struct ngd_diag *diag);
     void (*fail)(struct ngd_call *call, ngd_status_t status, const struct ngd_diag *diag); /* answers a later failure */
 };
