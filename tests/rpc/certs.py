@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Certificates for the tests of TLS: authorities, and what they sign."""
+"""Certificates for the tests of TLS: authorities, and the certificates that they sign."""
 import shutil
 import subprocess
 
@@ -19,7 +19,7 @@ def authority(name):
 
 
 def certificate(name, ca, alternative=None, subject=None, days=2, until=None):
-    """alternative: of subjectAltName, or None. until: a time of end as openssl writes it (YYYYMMDDHHMMSSZ), instead of days."""
+    """alternative: a name of subjectAltName, or None. until: an end time as openssl writes it (YYYYMMDDHHMMSSZ), instead of days."""
     openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.csr",
             "-subj", subject or f"/CN={name}", "-utf8")
     (CERTS / "ext").write_text(f"subjectAltName={alternative}\n" if alternative else "basicConstraints=CA:FALSE\n")
@@ -33,7 +33,7 @@ def certificate(name, ca, alternative=None, subject=None, days=2, until=None):
 
 
 def book(ca):
-    """What `openssl ca` needs to keep of an authority."""
+    """Makes the files that `openssl ca` needs for an authority."""
     if (CERTS / f"{ca}.cnf").exists():
         return
     (CERTS / f"{ca}.index").write_text("")
@@ -48,7 +48,7 @@ def book(ca):
 
 
 def revocations(ca, *names, seconds=86400, file=None):
-    """Writes the authority's list, with these certificates on it besides those of earlier calls."""
+    """Writes the authority's revocation list, with these certificates and those of earlier calls."""
     book(ca)
     for name in names:
         openssl("ca", "-config", f"{ca}.cnf", "-revoke", f"{name}.pem")

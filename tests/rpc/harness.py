@@ -27,14 +27,14 @@ import traceback
 
 SOURCE = pathlib.Path(os.environ.get("top_srcdir", pathlib.Path(__file__).resolve().parents[2]))
 BUILD = pathlib.Path(os.environ.get("top_builddir", SOURCE))
-# Named by the process, so that what a killed one left can be told from what is in use. Not below the build folder, whose path
-# may be too long for a socket.
+# The name has the process id, so that directories of killed tests can be found and removed. It is not below the build folder, whose
+# path may be too long for a socket.
 SCRATCH = pathlib.Path(tempfile.mkdtemp(prefix=f"npugraphd-test-p{os.getpid()}-"))
-PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds until something that must happen counts as lost
-ISA = os.environ.get("NGD_TEST_ISA")  # .ci/run's step isa: the daemon's kernels as on a lesser CPU
-GUARD = os.environ.get("NGD_TEST_GUARD")  # "all": each connection through the guard of HTTP/2 frames, root's own too
-SANITIZER = "SANITIZER" in os.environ  # slower: promises about time are not checked
-HANGS = 10 * PATIENCE  # seconds after which a single test does not end any more: it is ended, and says where it was
+PATIENCE = float(os.environ.get("NGD_TEST_PATIENCE", "30"))  # seconds after which an event that must happen counts as lost
+ISA = os.environ.get("NGD_TEST_ISA")  # set by .ci/run's step isa: makes the daemon use kernels of an older CPU
+GUARD = os.environ.get("NGD_TEST_GUARD")  # "all": each connection goes through the guard of HTTP/2 frames, root's too
+SANITIZER = "SANITIZER" in os.environ  # sanitizers are slow, so times are not checked
+HANGS = 10 * PATIENCE  # seconds after which a single test hangs: it is ended, and prints where it was
 
 
 def _program(name, variable):
@@ -79,12 +79,12 @@ rpc_status = importlib.import_module("proto.google_rpc_pb2")
 
 
 def word(message, field):
-    """What npugraphctl calls the value of an enum field: "healthy" for DEVICE_STATE_HEALTHY."""
+    """Returns npugraphctl's word for the value of an enum field: "healthy" for DEVICE_STATE_HEALTHY."""
     names = {v.number: v.name for v in message.DESCRIPTOR.fields_by_name[field].enum_type.values}
     return names[getattr(message, field)].removeprefix(names[0].removesuffix("UNSPECIFIED")).lower()
 
 
-# A process of a test that is killed goes with it. (A function for the child would need the fork that gRPC's threads forbid.)
+# If a test is killed, its processes end with it. (A preexec_fn would need fork, which gRPC's threads forbid.)
 if shutil.which("setpriv") is None:
     skip_all("setpriv is missing (Debian: util-linux)")
 END_WITH_US = ["setpriv", "--pdeathsig", "KILL", "--"]
@@ -100,10 +100,10 @@ atexit.register(_cleanup)
 
 
 def remove_scratch_of_the_dead():
-    """What tests that were killed left: directories of this user, named npugraphd-test-p<process>-..., the process gone."""
+    """Removes directories of killed tests: this user's, named npugraphd-test-p<process>-..., whose process is gone."""
     for path in SCRATCH.parent.glob("npugraphd-test-p*"):
         name = re.fullmatch(r"npugraphd-test-p(\d+)-\w+", path.name)
-        with contextlib.suppress(FileNotFoundError):  # another test may be at it
+        with contextlib.suppress(FileNotFoundError):  # another test may be removing it
             if name and path.lstat().st_uid == os.getuid() and not pathlib.Path("/proc", name[1]).exists():
                 shutil.rmtree(path, ignore_errors=True)
 
@@ -112,7 +112,7 @@ remove_scratch_of_the_dead()
 
 
 def until(what, condition, timeout=None):
-    """Waits for condition() to be true; its value."""
+    """Waits until condition() is true, and returns its value."""
     end = time.monotonic() + (PATIENCE if timeout is None else timeout)
     while True:
         value = condition()
@@ -169,7 +169,7 @@ class Daemon:
         return self.log_path.read_text(errors="replace")
 
     def listening(self, scheme):
-        """The first address of that scheme, from the log, without the scheme."""
+        """Returns the first address of that scheme in the log, without the scheme."""
         for line in self.log().splitlines():
             _, found, address = line.partition(f"listening on {scheme}:")
             if found:
@@ -181,7 +181,7 @@ class Daemon:
         return f"unix:{self.socket}"
 
     def channel(self, address=None, options=(), **kwargs):
-        # A channel of one's own: grpcio would else share connections between tests.
+        # Each test gets its own channel; otherwise grpcio would share connections between tests.
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1), *options]
         if "credentials" in kwargs:
             return grpc.secure_channel(address, kwargs["credentials"], options)
@@ -202,17 +202,17 @@ class Daemon:
         return json.loads(body)
 
     def used_bytes(self):
-        """Without the pool, which is the device's own and keeps the size of the largest graph."""
+        """Returns the used bytes without the pool, which belongs to the device and keeps the size of the largest graph."""
         device = self.stats()["devices"][0]
         return device["used_bytes"] - device["pool_bytes"]
 
     def settle(self):
-        """Waits until all that earlier clients had is free, but for weights, which go a little later. There may be no session."""
+        """Waits until all memory of earlier clients is free, except weights, which are freed a little later. No session may be open."""
         def left():
             stats = self.stats()
             return stats["sessions"]["open"] + stats["requests"]["in_flight"]
         until("no session and no call is left", lambda: left() == 0)
-        Client(self).close()  # sessions are freed one after the other: those before it are by now
+        Client(self).close()  # sessions are freed one after the other, so the earlier ones are free now
 
     def alive(self):
         return self.process.poll() is None
@@ -227,7 +227,7 @@ class Daemon:
         return status
 
     def stop(self):
-        """SIGTERM; a clean exit is part of every test."""
+        """Stops the daemon with SIGTERM; a clean exit is part of every test."""
         if not self.alive():
             status = self.wait()
             raise AssertionError(f"the daemon had ended with status {status}:\n{self.log()[-3000:]}")
@@ -316,7 +316,7 @@ def encode(message):
 
 
 class Client:
-    """A channel, and a session on it unless session=False."""
+    """Opens a channel, and a session on it unless session=False."""
 
     def __init__(self, daemon, session=True, name="test", grace_ms=0, resume=None, address=None, **kwargs):
         self.daemon = daemon
@@ -326,7 +326,7 @@ class Client:
             try:
                 self.open_session(pb.SessionOpen(client_name=name, grace_ms=grace_ms, resume=resume))
             except BaseException:
-                self.channel.close()  # it would connect again by itself, when it likes
+                self.channel.close()  # otherwise it would connect again at any time
                 raise
 
     def open_session(self, request):
@@ -416,7 +416,7 @@ class Refusal:
 
 
 def refused(reason, code, fn, *args, **kwargs):
-    """fn must fail with that reason and status, a sentence, and details that say the same."""
+    """Checks that fn fails with that reason and status, a sentence, and details that have the same reason."""
     try:
         value = fn(*args, **kwargs)
         if hasattr(value, "__next__"):
@@ -439,7 +439,7 @@ def refused(reason, code, fn, *args, **kwargs):
 # ---- other processes --------------------------------------------------------------------------------------------------------
 
 class Child:
-    """Python code in a process of its own, with this module; it talks back by printing lines."""
+    """Runs Python code in a separate process, with this module; it answers by printing lines."""
 
     def __init__(self, daemon, code):
         prelude = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); sys.argv = ['child']\n" \
@@ -482,7 +482,7 @@ def test(what):
 
 
 def main(*options, shared=True):
-    """Runs the tests of the file. With shared, one daemon with these options serves those that take an argument."""
+    """Runs the tests of the file. shared: one daemon with these options serves all tests that take an argument."""
     only = sys.argv[1:]
     passed = failed = 0
     daemon = None

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon whose devices are NPUs, on the simulator of CANN: which of them it starts with, and what it says of them."""
+"""A daemon whose devices are NPUs, on the simulator of CANN: which of them it starts with, and what it reports about them."""
 import contextlib
 import os
 import re
@@ -47,7 +47,7 @@ def no_device():
 
 
 def served(d, *devices):
-    """The log of a daemon that has these devices and serves on one of them."""
+    """Returns the log of a daemon that has these devices and serves on one of them."""
     with Client(d) as c:
         names = [i.name for i in c.call("Admin/Devices", pb.DevicesRequest()).devices]
         g = c.register('npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n')
@@ -159,7 +159,7 @@ def captured_by_a_worker():
     text = 'npugraph 1\ngraph "g" {\n input %x : f32[2]\n %y = aten.add.Tensor(%x, %x)\n return "y" = %y\n}\n'
 
     def inline(c, g):
-        """Whether a replay ran on the thread that received it."""
+        """Returns whether a replay ran on the thread that received it."""
         before = d.stats()["inline_runs_total"]
         assert unfloats(c.replay(g, [floats(1, 2)]).outputs[0]) == [2, 4]
         return d.stats()["inline_runs_total"] > before
@@ -243,7 +243,7 @@ def lost_device():
                 except grpc.RpcError as e:
                     assert i % 2 == 0 and k < 10 and "ascend:0" in e.details(), (i, k, e)
                     failed += 1
-        assert 1 <= failed <= 8, failed  # those that ran when it was lost; afterwards none
+        assert 1 <= failed <= 8, failed  # only replays that ran when it was lost
         try:
             clients[0].replay(stuck, [floats(1, 2)])
         except grpc.RpcError as e:
@@ -255,7 +255,7 @@ def lost_device():
         assert states == {"ascend:0": "quarantined", "ascend:1": "healthy"}, states
         events = [e.reason for e in clients[0].call("Graphs/Explain", pb.ExplainRequest()).events]
         assert "moved" in events, events
-        late = clients[2].register(free).graph  # no device was named: not the lost one
+        late = clients[2].register(free).graph  # without a named device, it is not the lost one
         assert unfloats(clients[2].replay(late, [floats(3, 4)]).outputs[0]) == [6, 8]
 
 

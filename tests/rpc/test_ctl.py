@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""npugraphctl as a new user meets it: help, mistakes, no daemon, tables, --json, and what the shell completes."""
+"""npugraphctl for a new user: help, mistakes, no daemon, tables, --json, and shell completion."""
 import pty
 import re
 import shutil
@@ -103,7 +103,7 @@ def listings(daemon):
 
 
 def on_terminal(daemon, columns, *arguments):
-    """What it prints on a terminal that wide."""
+    """Returns what npugraphctl prints on a terminal of that width."""
     master, slave = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), "LC_ALL": "C.UTF-8"}
     child = subprocess.Popen([CTL, "--address", daemon.address, *arguments], stdout=slave, stderr=subprocess.PIPE, env=env)
@@ -257,7 +257,7 @@ def completion(daemon):
     if not shutil.which("bash"):
         raise Skip("bash is not installed")
     ctl("--quiet", "load", MODEL, "--name", "bible", address=daemon.address)
-    # A shell's user does not wait for long for a daemon's answer; here it may take its time.
+    # The completion waits only briefly for a daemon's answer; here it may take long.
     program = SCRATCH / "patient"
     program.write_text(f'#!/bin/sh\nexec "{CTL}" "$@" --timeout {PATIENCE:.0f}s\n')
     program.chmod(0o700)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon tells about graphs: explain, buckets, maps of pools; over gRPC and with npugraphctl."""
+"""The daemon's reports about graphs: explain, buckets, maps of pools; over gRPC and with npugraphctl."""
 import itertools
 import struct
 import xml.etree.ElementTree as ElementTree
@@ -12,8 +12,8 @@ def graph(body, name="g"):
     return f'npugraph 1\ngraph "{name}" {{\n{body}\n}}\n'
 
 
-# The daemon may hold a graph a little longer than the test that made it, and what it counts belongs to the graph, not to its
-# name: so each has an output of its own.
+# The daemon may hold a graph a little longer than its test, and its counters belong to the graph's text, not to its name. So each
+# graph has an output with another name.
 def rows(name):
     return graph(f'  sym B 1..64 buckets 64\n  input %x : f32[B,4]\n  %y = aten.neg(%x)\n  %z = aten.exp(%y)\n  return "{name}" = %z', name)
 
@@ -79,7 +79,7 @@ def refusals(daemon):
         refused("GUARD_FAILED", "FAILED_PRECONDITION", run_rows, c, g.graph, 66, tag=79)
         repeated = next(e for e in explain(c, digest=g.digest[:10]).events if e.reason == "refused-guard")
         assert (repeated.number, repeated.tag, repeated.count) == (guard.number, 79, 2) and "B = 66" in repeated.text, repeated
-        [first] = explain(c, tag=77).events  # still by itself, with its own values
+        [first] = explain(c, tag=77).events  # still kept separately, with its own values
         assert (first.number, first.tag, first.count, first.text) == (guard.number, 77, 1, guard.text), first
         size = next(e for e in events if e.reason == "refused-request")
         assert size.tag == 78 and "INPUT_SIZE" in size.text, size
@@ -211,7 +211,7 @@ def buckets_refused(daemon):
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Buckets",
                 pb.BucketsRequest(graph=plain.graph, symbol="N", set=[64], apply=True))
         refused("SESSION_REQUIRED", "UNAUTHENTICATED", stranger.call, "Graphs/Buckets", pb.BucketsRequest(graph=g.graph))
-        # by digest anybody may look; on a Unix socket the test's user is the daemon's, who may apply too
+        # by digest any identity may look; on a Unix socket the test's user is the daemon's own, which may apply too
         assert stranger.call("Graphs/Buckets", pb.BucketsRequest(digest=g.digest)).graph == "strict"
 
 
@@ -256,7 +256,7 @@ def forced(daemon):
         assert got["recaptured-forced"].key == got["captured"].key
         assert reasons(explain(c, tag=41)).count("miss-forced") == 1
         g = c.register(exact("eager"), options={"force_eager": "true"}).graph
-        ahead = c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3]))  # as a worker that warms its graphs up would
+        ahead = c.call("Graphs/Capture", pb.CaptureRequest(graph=g, symbols=[3]))  # like a worker that captures its graphs ahead of use
         assert not ahead.captured and ahead.kernels and ahead.executables == 0, ahead
         c.replay(g, three, [3], tag=42)
         assert by_reason(c, g)["eager-forced"].tag == 42
@@ -301,7 +301,7 @@ def failing():
         got = by_reason(c, g)
         assert {"miss-first", "miss-failed", "recaptured-failed"} <= set(got), got
         assert all(got[r].key == got["capture-failed"].key for r in ("miss-failed", "recaptured-failed"))
-        # A request is small, and its replay takes long: many deadlines let gRPC bring it there, and the replay no time to end.
+        # The request is small and its replay takes long. So many deadlines are long enough for gRPC to deliver it, and too short for the replay.
         slow = c.register(graph("  input %x : f32[1]\n  %w = aten.full() {size=[512,512], fill_value=0.001, dtype=f32}\n"
                                 "  %v0 = aten.add.Tensor(%w, %x)\n" + "".join(f"  %v{i + 1} = aten.mm(%v{i}, %w)\n" for i in range(16)) +
                                 '  %s = aten.sum.dim_IntList(%v16) {dim=[0, 1]}\n  return "s" = %s', "slow")).graph

@@ -18,7 +18,7 @@ def graph(body, name="g"):
 CHAIN = graph('  sym B 1..8 buckets 8\n  param %w : f32[4,4] = "w"\n  state %s : f32[4] = "s"\n  input %x : f32[B,4]\n'
               '  %a = aten.mm(%x, %w)\n  %b = aten.silu(%a)\n  %c = aten.mul.Tensor(%b, %a)\n  %t = aten.sum.dim_IntList(%w) {dim=[0]}\n'
               '  %n = aten.add.Tensor(%s, %t)\n  aten.copy_(%s, %n)\n  %d = aten.add.Tensor(%c, %n)\n  return "d" = %d', "chain")
-# What passes change: a double negation, equal nodes, a no-op.
+# Nodes that passes change: a double negation, equal nodes, a no-op.
 LOOSE = graph('  input %x : f32[8]\n  %z = aten.clone(%x)\n  %e1 = aten.exp(%z)\n  %e2 = aten.exp(%x)\n  %y = aten.add.Tensor(%e1, %e2)\n  return "y" = %y',
               "loose")
 
@@ -133,7 +133,7 @@ def unfit(daemon):
 @test("doctor: a kernel that is wrong in captured replays is found in the replay, at its node")
 def wrong_kernel():
     needs_faults()
-    # Kernels of captured replays, from the start: mm, silu, ... ; the second is wrong in every replay.
+    # Kernels of captured replays are counted from the start: mm, silu, ...; the second one is wrong in every replay.
     with Daemon(env={"NPUGRAPHD_FAULT": "replay-wrong:0:100000"}) as daemon, Client(daemon) as c:
         r, _ = chain(c)
         got = doctor(c, graph=r.graph)
@@ -166,7 +166,7 @@ def large(daemon):
             found = doctor(c, graph=c.register(long_chain(nodes)).graph)
             assert found.healthy and "eager, no passes" in [s.name for s in found.steps], found
         outputs = graph('  input %x : f32[4]\n  %y = aten.relu(%x)\n  return ' + ", ".join(f'"o{i}" = %y' for i in range(257)), "outputs")
-        refused("GRAPH_TOO_LARGE", "INVALID_ARGUMENT", c.register, outputs)  # a client's own may not
+        refused("GRAPH_TOO_LARGE", "INVALID_ARGUMENT", c.register, outputs)  # a client's graph may not have them
 
 
 @test("trace: a span for each kernel, in order, with what it reads and makes")
@@ -201,12 +201,12 @@ def verified(daemon):
 
 
 def halves(count, seed, low=-2, high=2):
-    """bf16 numbers: the upper halves of f32 ones."""
+    """Returns bf16 numbers: the upper halves of f32 numbers."""
     draw = random.Random(seed)
     return b"".join(struct.pack("<f", draw.uniform(low, high))[2:] for _ in range(count))
 
 
-# Norms as models write them in bf16: what follows has an index and an f32 output, which roundings decide.
+# Norms as models write them in bf16. They are followed by an index and an f32 output that depend on rounding.
 ROUNDED = graph('  param %g : bf16[64] = "g"\n  state %s : bf16[4,64] = "s"\n  input %x : bf16[4,64]\n' + "".join(
     f'  %w{i} = aten._to_copy(%{x}) {{dtype=f32}}\n  %p{i} = aten.pow.Tensor_Scalar(%w{i}) {{exponent=2}}\n'
     f'  %m{i} = aten.mean.dim(%p{i}) {{dim=[-1], keepdim=true}}\n  %e{i} = aten.add.Scalar(%m{i}) {{other=1e-06}}\n'
@@ -223,7 +223,7 @@ def rounded(c, **options):
 
 
 def answers(c, g):
-    return [tuple(c.replay(g, [halves(256, 10 + i, 1.5)]).outputs) for i in range(20)]  # the largest are close together
+    return [tuple(c.replay(g, [halves(256, 10 + i, 1.5)]).outputs) for i in range(20)]  # the largest values are close together
 
 
 @test("verified replays and the doctor: roundings that a graph allows are no fault")
@@ -367,7 +367,7 @@ def dump_limit():
 
 
 def dumped(place):
-    """The files of each directory of debug dumps, by the order of captures."""
+    """Returns the files of each directory of debug dumps, in the order of captures."""
     return [{f.name: f.read_text() for f in sorted(d.iterdir())} for d in sorted(place.iterdir(), key=lambda d: int(d.name.rsplit("-", 1)[1]))]
 
 
@@ -393,7 +393,7 @@ def debug_dumps():
             spans = [e for e in json.loads(files["executable.json"])["traceEvents"] if e["ph"] == "X"]
             assert [e["ts"] for e in spans] == list(range(len(spans))) and "aten.exp" in [e["name"] for e in spans], spans
             assert "result captured" in files["capture.txt"] and "debug_dump=true" in files["capture.txt"], files["capture.txt"]
-            # One capture of a graph that has been captured: again, and only then.
+            # With the option in Capture, a captured graph is captured again, once.
             plain = c.register(LOOSE).graph
             assert c.replay(plain, [floats(*range(8))]).outputs[0] == want
             options = [pb.GraphOption(name="debug_dump", value="true"), pb.GraphOption(name="debug_dump_dir", value=f"once{start}")]

@@ -15,7 +15,7 @@ SHARED = ("davinci_manager", "devmm_svm", "hisi_hdc")
 
 
 def npu(*options, limit_ms=None, machine=None, devices=("ascend",), through=(), **env):
-    """machine: a folder with dev/ and install.info in the place of the machine's own."""
+    """machine: a folder with dev/ and install.info that replace the machine's own."""
     env = {f"NGD_ACLSIM_{k}": v for k, v in env.items()}
     if limit_ms:
         env["NGD_ASCEND_LIMIT_MS"] = str(limit_ms)
@@ -25,7 +25,7 @@ def npu(*options, limit_ms=None, machine=None, devices=("ascend",), through=(), 
 
 
 def machine(name, *nodes):
-    """Files in the place of device nodes, and of a driver's; the doctor looks whether it may open them."""
+    """Makes files that replace device nodes and a driver's files. The doctor checks whether it may open them."""
     place = SCRATCH / name
     driver = place / "Ascend" / "driver"
     (place / "dev").mkdir(parents=True)
@@ -127,7 +127,7 @@ def elsewhere():
 @test("an NPU that did not open is looked at too: which node is missing or closed, and that it still does not open")
 def refused_at_start():
     place = machine("refused", "davinci0", "davinci_manager", "devmm_svm")
-    (place / "dev" / "hisi_hdc").mkdir()  # is there, and is not what it should be
+    (place / "dev" / "hisi_hdc").mkdir()  # exists, but is not a device node
     path = SCRATCH / "refused.txt"
     with npu(machine=place, devices=("host", "ascend:0"), DEVICES="0") as d:
         r = doctor(d, "ascend:0")
@@ -140,14 +140,14 @@ def refused_at_start():
         run = ctl(d, "doctor", "device", "ascend:0", f"--report={path}")
         assert run.returncode == 1 and "Not healthy" in run.stdout, run
         assert all(word in path.read_text() for word in ("node davinci0", "opening", "25.0.rc1", "runs as")), path.read_text()
-        assert doctor(d).device == "host:0"  # the first that opened
+        assert doctor(d).device == "host:0"  # the first open device
         got = refused("NOT_FOUND", "NOT_FOUND", doctor, d, "ascend:5")
         assert "neither open" in got.text, got
 
 
 @test("a node that is closed to the daemon's user: whose it is, and which group to join")
 def closed_node():
-    through = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []  # root may open everything
+    through = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []  # root could open everything
     if through and subprocess.run([*through, "true"], capture_output=True).returncode != 0:
         raise Skip("this root may not give up a right")
     place = machine("closed", "davinci0", *SHARED)
@@ -183,7 +183,7 @@ def broken():
             assert not r.healthy and verdicts(r)["memory"] == "passed" and verdicts(r)["aten.embedding"] == "failed", (how, r)
             assert verdicts(r)["aten.linear"] == "skipped" and word in r.verdict, (how, r)
             run = ctl(d, "doctor", "device")
-            assert run.returncode == 0, (how, run)  # it failed once: the next one has a stream of its own
+            assert run.returncode == 0, (how, run)  # it failed once; the next replay has a new stream
             assert ctl(d, "status").returncode == 0
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Going away in order, also under load."""
+"""Drains: the daemon stops in order, also under load."""
 import threading
 
 from harness import *
@@ -118,9 +118,9 @@ def stuck():
     d = Daemon("--drain-grace=200ms", "--stop-grace=500ms", "--inline-limit=0", env={"NPUGRAPHD_FAULT": "host-stuck"})
     with contextlib.suppress(grpc.RpcError), Client(d) as c:
         registered = c.register(GRAPH)
-        c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # which runs nothing, and would be in the way
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # ahead, since the replay would wait for it
         future = c.method("Graphs/Replay").future(pb.ReplayRequest(graph=registered.graph, inputs=[bytes(4096)]), metadata=c.metadata())
-        until("it runs", lambda: d.stats()["latency"]["queue"]["count"] == 1)  # how long it waited is noted when it begins
+        until("it runs", lambda: d.stats()["latency"]["queue"]["count"] == 1)  # its wait is counted when it begins
         d.signal(signal.SIGTERM)
         assert d.wait() == 4, d.log()
         assert future.exception()

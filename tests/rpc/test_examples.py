@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The example workers, as a reader starts them: each against a live daemon with the bundled model, and both at once."""
+"""The example workers: each against a live daemon with the bundled model, and both at once."""
 import re
 
 from harness import *
@@ -11,7 +11,7 @@ WORKER = BUILD / "examples" / "worker"
 if CTL is None or not WORKER.exists() or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl, examples/worker or the bundled model is missing")
 
-# Quotes, a line break and letters beyond ASCII: both must make the same tokens of them.
+# The text has quotes, a line break and letters beyond ASCII: both must make the same tokens of it.
 PROMPT = "And he said unto them, \"Don't\"\n  go, Esaü 12"
 
 

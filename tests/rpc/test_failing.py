@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon whose allocations, or system calls, fail one after the other: a part of tests/campaign/alloc.py and syscalls.py, at places
-where something was wrong once."""
+"""A daemon whose allocations, or system calls, fail one after the other. It runs the part of tests/campaign/alloc.py and syscalls.py
+that covers places with former defects."""
 import os
 import pathlib
 import sys

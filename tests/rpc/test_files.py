@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a client names: what changes under its name, leads elsewhere, or is no file; with and without openat2."""
+"""Files that a client names: files that change, links that lead out, and names that are no files; with and without openat2."""
 import json
 import mmap
 import os
@@ -27,7 +27,7 @@ def image(content, name="w"):
 
 
 def overwrite(path, data):
-    """In place, and with the times that the file had: as rsync --inplace --times and cp --preserve do."""
+    """Writes in place and keeps the file's times, as rsync --inplace --times and cp --preserve do."""
     before = os.stat(path)
     with open(path, "r+b") as f:
         f.write(data)
@@ -70,7 +70,7 @@ def open_for_writing(daemon):
             refused("FILE_CORRUPT", "INVALID_ARGUMENT", c.load, path)
             mapping = mmap.mmap(writer.fileno(), 0)
         refused("FILE_CORRUPT", "INVALID_ARGUMENT", c.load, path)
-        mapping[-3:] = b"new"  # a first write through a mapping sets the times, later ones do not
+        mapping[-3:] = b"new"  # the first write through a mapping sets the times, later writes do not
         mapping.close()
         with open(path, "rb"):
             assert c.read(c.load(path).tensors[0].buffer).endswith(b"new")
@@ -94,7 +94,7 @@ def shrinks(daemon):
                 last = None
                 for last in stream:
                     pass
-                c.call("Memory/Free", pb.FreeRequest(buffers=[t.buffer for t in last.done.tensors]))  # it was faster
+                c.call("Memory/Free", pb.FreeRequest(buffers=[t.buffer for t in last.done.tensors]))  # the load was faster than the write
             except grpc.RpcError as error:
                 assert Refusal(error).reason in ("FILE_TRUNCATED", "FILE_CORRUPT"), error
             timer.join()
@@ -117,7 +117,7 @@ def lead_out(client, walking):
         os.mkfifo(MODELS / "real" / "fifo")
     for path in (good, "real/in", "real//in", "./real/./in", f"{MODELS}//real/in"):
         assert client.load(path).tensors[0].bytes == 2, path
-    # Links that stay below the directory: only the kernel can follow them safely.
+    # Links that stay below the directory; only the kernel (openat2) can follow them safely.
     for path in ("alias/in", "real/last", "real/up/real/in"):
         if walking:
             refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", client.load, path)
@@ -173,7 +173,7 @@ def sockets(daemon):
 
 @test("a file that cannot be read is told so, and not that its path is not allowed; the other directories are looked at too")
 def unreadable():
-    # Root without the capabilities that make modes mean nothing to it.
+    # Runs root without the capabilities that bypass file modes.
     through = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] if os.geteuid() == 0 else []
     first, second = MODELS / "first", MODELS / "second"
     for directory in (first, second):
@@ -227,7 +227,7 @@ def names(daemon):
         assert "0x1b" in refused("FILE_CORRUPT", "INVALID_ARGUMENT", c.load, path).text
         path.write_bytes(image(b"x", name="a"))
         assert "2 names" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.load, path, ["a", "a"]).text
-        n = 40_000  # compared one with each other they would take a minute and more
+        n = 40_000  # comparing each with each other would take more than a minute
         header = json.dumps({f"t{i}": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(n)}).encode()
         path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(n))
         request = pb.LoadSafetensorsRequest(path=str(path), tensors=[f"t{i}" for i in range(n)])

@@ -9,7 +9,7 @@ import sys
 
 INSIDE = "NGD_TEST_MOUNTS"
 
-# Before the harness: file systems of our own need a mount namespace. Without one, the tests that need them are skipped.
+# This precedes the harness, because private file systems need a mount namespace. Without one, the tests that need them are skipped.
 if INSIDE not in os.environ:
     make = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     can = shutil.which("unshare") and subprocess.run([*make, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True).returncode == 0
@@ -56,7 +56,7 @@ def up(path, process):
 
 
 class Plain:
-    """A daemon whose log tells nothing, for Client."""
+    """Stands for a daemon whose log cannot be read, for Client."""
 
     def __init__(self, path):
         self.address = f"unix:{path}"
@@ -88,7 +88,7 @@ def full():
             with Client(d) as c:
                 assert c.read(c.load("w.safetensors").tensors[0].buffer) == bytes(range(64))
             assert (path / "log").stat().st_size < 4096
-            # The lock holds although no number could be written into it.
+            # The lock holds although the process id could not be written to it.
             second = subprocess.run([DAEMON, f"--listen=unix:{path}/s", "--stats-listen=off"], capture_output=True, text=True,
                                     timeout=PATIENCE)
             assert second.returncode == 3 and f"{path}/s.lock" in second.stderr, second
@@ -146,7 +146,7 @@ def store_full():
                 g = c.register(GRAPH.replace("neg", "exp")).graph
                 assert c.replay(g, [bytes(16)]).outputs[0] == struct.pack("<4f", 1, 1, 1, 1)
                 until("it is counted", lambda: metric(d, "store_write_failures_total", "DISK_FULL") >= 1)
-                until("it is told", lambda: "a plan is not stored" in d.log())  # behind the request's back, and after it is counted
+                until("it is told", lambda: "a plan is not stored" in d.log())  # logged after the answer and the count
                 assert "No space left on device" in d.log()
                 (path / "filler").unlink()
                 c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=[pb.GraphOption(name="force_recapture", value="true")]))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What scripts/gdb.py shows of a daemon: programs, run queues, sessions and plans, live and in a core dump."""
+"""scripts/gdb.py shows a daemon's programs, run queues, sessions and plans, live and in a core dump."""
 import struct
 
 from harness import *
@@ -19,7 +19,7 @@ SCRIPT = SOURCE / "scripts" / "gdb.py"
 
 
 def gdb(*arguments, commands):
-    """What gdb prints for the commands; it reads nobody's settings, and asks no server for debug information."""
+    """Returns gdb's output for the commands. gdb reads no user's settings, and asks no server for debug information."""
     if shutil.which("gdb") is None:
         raise Skip("gdb is not installed")
     run = subprocess.run(["gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", *arguments, "-x", str(SCRIPT),

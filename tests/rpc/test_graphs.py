@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: registration and its refusals, replays and theirs, streams, captures, descriptions."""
+"""Graphs: registrations, replays, the refusals of both, streams, captures, descriptions."""
 import struct
 
 from harness import *
@@ -162,7 +162,7 @@ def aliases(daemon):
             got = refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.register, text, bound)
             assert "a buffer of its own" in got.text, got.text
         c.write(w, floats(1, 2, 3, 4))
-        g = c.register(text, {"a": w, "b": w, "s": s, "t": t, "e": w}).graph  # what has no bytes is in nobody's way
+        g = c.register(text, {"a": w, "b": w, "s": s, "t": t, "e": w}).graph  # a buffer without bytes overlaps nothing
         assert unfloats(c.replay(g, [floats(1, 1, 1, 1)]).outputs[0]) == [3, 5, 7, 9]
         assert unfloats(c.read(s)) == [3, 5, 7, 9] and unfloats(c.read(t)) == [2, 4, 6, 8]
         request = pb.BindRequest(graph=g, bindings=[pb.Binding(name="t", buffer=s)])
@@ -374,7 +374,7 @@ graph "beside" {
                     refused("GRAPH_DEADLOCK", "INVALID_ARGUMENT", c.call, "Graphs/Capture", pb.CaptureRequest(graph=plain, options=option))):
             assert "%a (aten.neg)" in got.text and '%b (aten.exp) on stream "side"' in got.text and "has 2" in got.text, got.text
         assert unfloats(c.replay(plain, data).outputs[1]) == [1] * 4, "what was captured stays"
-        after = c.register(text % "%a", options=check).graph  # one after the other
+        after = c.register(text % "%a", options=check).graph  # the nodes run one after the other
         assert unfloats(c.replay(after, data).outputs[1]) == [1] * 4
 
 
@@ -404,7 +404,7 @@ def ways():
             got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, f"Graphs/{method}", request(digest=plain.digest))
             assert all(name in got.text for name in names.values()) and "inplace_pass=false" in got.text, got.text
         got = refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6], form=pb.DESCRIBE_FORM_MAP))
-        assert "aten.exp" in c.call("Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6])).text  # the same of both
+        assert "aten.exp" in c.call("Graphs/Describe", pb.DescribeRequest(digest=plain.digest[:6])).text  # both have the same text
         for bad in ("/1", plain.digest + "/", plain.digest + "/0", plain.digest + "/1x", plain.digest + "/99999999999999999999999"):
             refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Explain", pb.ExplainRequest(digest=bad))
         refused("NOT_FOUND", "NOT_FOUND", c.call, "Graphs/Explain", pb.ExplainRequest(digest=plain.digest + "/4711"))
@@ -413,12 +413,12 @@ def ways():
         told = json.loads(subprocess.run([CTL, "--json", "--address", d.address, "graphs"], capture_output=True, text=True, check=True).stdout)
         assert {(g["digest"], g["number"], g["options"], g["device"]) for g in told["graphs"]} == {
             (g.digest, g.number, g.options, "host:0") for g in listed.values()}, told
-        for name in (names[""], f"{plain.digest[:14]}/{listed[''].number}"):  # as long as a key is, too
+        for name in (names[""], f"{plain.digest[:14]}/{listed[''].number}"):  # also with as many digits as a key has
             told = subprocess.run([CTL, "--json", "--address", d.address, "explain", name], capture_output=True, text=True, check=True).stdout
             assert [k["key"] for k in json.loads(told)["keys"]] == keys[""], told
         c.call("Graphs/Release", pb.ReleaseRequest(graph=other.graph))
         until("one way is left", lambda: len(c.call("Graphs/List", pb.ListGraphsRequest()).graphs) == 1)
-        assert c.call("Graphs/Doctor", pb.DoctorRequest(digest=plain.digest)).healthy  # and needs no number any more
+        assert c.call("Graphs/Doctor", pb.DoctorRequest(digest=plain.digest)).healthy  # only one is left, so no number is needed
 
 
 @test("graphs are listed and described, as text that parses again, dot and plan")

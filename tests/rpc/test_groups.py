@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of devices: what they are refused for, graphs of all ranks replayed as one, ranks that fail, sessions that end."""
+"""Groups of devices: refusals, joint replays of all ranks' graphs, ranks that fail, sessions that end."""
 import struct
 import threading
 
@@ -114,7 +114,7 @@ def as_any_other(daemon):
         refused("OUTPUT_UNKNOWN", "INVALID_ARGUMENT", c.replay, g, [floats(0)] * 2, [1], outputs=[2])
         text = c.call("Graphs/Describe", pb.DescribeRequest(graph=g)).info
         assert text.replays >= 51
-        # The ranks' own graphs may go: the joint one keeps what it needs.
+        # The ranks' own graphs may be released: the joint graph keeps what it needs.
         for r in ranks:
             c.call("Graphs/Release", pb.ReleaseRequest(graph=r))
         c.call("Graphs/Release", pb.ReleaseRequest(graph=group))
@@ -139,7 +139,7 @@ def refusals(daemon):
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", create, c, name="x" * 65)
         group = create(c)
         assert '"tp"' in refused("ALREADY_EXISTS", "ALREADY_EXISTS", create, c).text
-        theirs = create(other)  # the name is a session's own
+        theirs = create(other)  # each session has its own names
         assert theirs
         alien = rank(other, theirs, "host:0")
         refused("UNKNOWN_ID", "NOT_FOUND", rank, c, alien + 12345, "host:0")
@@ -158,7 +158,7 @@ def refusals(daemon):
         assert "rank 0" in got.text and "rank 1" in got.text and "max" in got.text
         g = join(c, zero, one)
         assert "all ranks" in refused("BINDING_MISMATCH", "INVALID_ARGUMENT", c.call, "Graphs/Bind", pb.BindRequest(graph=g)).text
-        # Alone, a graph with a collective has nobody to wait for.
+        # A rank's graph with a collective cannot run alone.
         alone = c.register(SUM).graph
         refused("GROUP_UNBOUND", "FAILED_PRECONDITION", c.replay, alone, [floats(1)], [1])
 

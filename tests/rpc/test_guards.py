@@ -81,7 +81,7 @@ def generations(daemon):
         info = c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).info
         assert info.captures == 1, "executables belong to the graph, not to addresses"
         assert "rebound" in [e.reason for e in c.call("Graphs/Explain", pb.ExplainRequest(graph=r.graph)).events]
-        # the same buffer once more is no change
+        # binding the same buffer again changes nothing
         again = bind(c, r.graph, w=first).generation
         assert bind(c, r.graph, w=first).generation == again
         c.call("Memory/Free", pb.FreeRequest(buffers=[first]))
@@ -133,12 +133,12 @@ def host_parameters(daemon):
         for n in (1, 5, 16, 2):
             got = c.replay(g, [floats(*[1.0] * 8), struct.pack("<4i", 0, 1, 2, 3)],
                            hosts=[pb.HostValue(values=[1]), pb.HostValue(values=[n])])
-            want = sum(range(n)) / n  # keys are all equal: the mean of the values so far
+            want = sum(range(n)) / n  # all keys are equal, so the result is the mean of the values so far
             assert all(abs(v - want) < 1e-4 for v in unfloats(got.outputs[0])), (n, want, unfloats(got.outputs[0]))
         assert c.call("Graphs/Describe", pb.DescribeRequest(graph=g)).info.captures == 1
 
 
-# A trace of one that is right for some sizes only: rows are summed in fours, and one row was another graph.
+# The graph of a trace that is right only for some sizes: rows are summed in fours, and one row would give another graph.
 TRACED = graph('  sym T 1..64\n  sym B 1..6 buckets 4, 8\n  guard mod(T, 4) == 0\n  guard B != 1\n  guard B <= T*2\n  guard T < 65\n'
                '  input %t : f32[floordiv(T, 4)*4]\n  input %b : f32[B]\n  %r = aten.view(%t) {size=[floordiv(T, 4), 4]}\n'
                '  %s = aten.sum.dim_IntList(%r) {dim=[1]}\n  %n = aten.neg(%b)\n  return "s" = %s, "n" = %n', "traced")
@@ -164,7 +164,7 @@ def relations(daemon):
             request = pb.DoctorRequest(graph=g, symbols=[t, b])
             assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Doctor", request).text
             assert text in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.call, "Graphs/Trace", request).text
-        # ranges are looked at first
+        # ranges are checked first
         assert "outside 1..64" in refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, *traced(66, 2)).text
         requests = [pb.ReplayRequest(graph=g, inputs=traced(*s)[0], symbols=s, tag=i) for i, s in enumerate([(8, 2), (9, 2), (4, 6)])]
         answers = list(c.call("Graphs/ReplayStream", iter(requests)))
@@ -172,13 +172,13 @@ def relations(daemon):
         explained = c.call("Graphs/Explain", pb.ExplainRequest(graph=g))
         last = next(e for e in explained.events if e.reason == "refused-guard")
         assert last.tag == 1 and last.text == "GUARD_FAILED: guard mod(T, 4) == 0 does not hold: mod(T, 4) is 1 with T = 9", last
-        assert list(explained.guards) == ["B <= T*2", "B != 1", "mod(T, 4) == 0"], explained.guards  # T < 65 is no guard: T ends at 64
+        assert list(explained.guards) == ["B <= T*2", "B != 1", "mod(T, 4) == 0"], explained.guards  # not T < 65: the range of T ends at 64
         assert {e.text.split(":")[0] for e in explained.events if e.kind == "capture"} == {"T==8 B<=8", "T==8 B<=4", "T==4 B<=8"}, explained.events
         described = c.call("Graphs/Describe", pb.DescribeRequest(graph=g))
         assert list(described.info.guards) == list(explained.guards)
         assert "  guard B <= T*2\n  guard B != 1\n  guard mod(T, 4) == 0\n" in described.text
         assert c.register(described.text).digest == described.info.digest
-        # B is asked at 1..6 and runs at 4 or 8: only what is asked for counts. Buckets may be of any size.
+        # Requests have B from 1 to 6, and run at 4 or 8. Guards apply to the requested size only; buckets may have any size.
         c.call("Graphs/Buckets", pb.BucketsRequest(graph=g, symbol="B", apply=True, set=[1, 3, 6]))
         assert unfloats(c.replay(g, *traced(4, 3)).outputs[1]) == [0, -1, -2]
         refused("GUARD_FAILED", "FAILED_PRECONDITION", c.replay, g, *traced(4, 1))
@@ -224,10 +224,10 @@ def pools():
         def dry_run(**options):
             return c.call("Graphs/Capture", pb.CaptureRequest(graph=r.graph, symbols=[32], dry_run=True, options=[
                 pb.GraphOption(name=n, value=v) for n, v in options.items()]))
-        # with other options it is what a registration with them would get
+        # with other options it has the result of a registration with them
         named = dry_run(use_graph_pool="mine")
         assert named.pool == "named mine" and named.pool_held_bytes == 0 and named.pool_more_bytes == 2 * largest, named
-        assert named.executables == 0 and named.key == dry.key, named  # no part of the key
+        assert named.executables == 0 and named.key == dry.key, named  # the option is not a part of the key
         assert dry_run(reuse_graph_pool_in_same_fx="false").pool == "private"
         assert dry_run(inplace_pass="false").key != dry.key and dry_run().key == dry.key
         refused("NOT_FOUND", "NOT_FOUND", dry_run, post_grad_custom_pre_pass="nobody.knows.it")
@@ -249,7 +249,7 @@ def pools():
         held = daemon.stats()["devices"][0]["pool_bytes"]
         assert largest <= held <= 1.01 * 2 * largest, (held, largest)
         assert c.call("Graphs/Describe", pb.DescribeRequest(graph=r.graph)).info.executables == 16
-        # with 16 pools instead of 2 it would be this:
+        # with 16 pools instead of 2 the need would be this:
         assert sum(need.values()) > 3 * 2 * largest
 
 

@@ -12,7 +12,7 @@ from harness import *
 def is_gone(pid):
     try:
         with open(f"/proc/{pid}/stat") as f:
-            return f.read().rpartition(")")[2].split()[0] in "ZX"  # ended; whose child it is now need not have noticed
+            return f.read().rpartition(")")[2].split()[0] in "ZX"  # it has ended, even if its new parent has not reaped it yet
     except (FileNotFoundError, ProcessLookupError):
         return True
 
@@ -50,7 +50,7 @@ def c():
     program = BUILD / "tests" / "models" / "test_batching"
     if not program.exists():
         raise Skip(f"{program.name} was not built (libcheck is missing)")
-    # The daemon's number, told by the shell that becomes the daemon; which listens elsewhere, so that the test waits for it.
+    # The shell prints its process id and becomes the daemon. It listens at another address, so the test waits for it.
     pid_file, wrapper = SCRATCH / "pid", SCRATCH / "npugraphd"
     wrapper.write_text(f'#!/bin/sh\necho $$ >{pid_file}.new && mv {pid_file}.new {pid_file} && '
                        f'exec "{DAEMON}" --listen=unix:{SCRATCH}/elsewhere --stats-listen=off --device-memory=64M\n')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""LoadSafetensors: good files, files that lie, and paths that lead elsewhere."""
+"""LoadSafetensors: good files, files with wrong contents, and paths that lead elsewhere."""
 import json
 import os
 import struct
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def safetensors(path, tensors, header=None, data=None, length=None, metadata=None):
-    """tensors: {name: (dtype, shape, bytes)}; the rest overrides what a well-behaved writer would write."""
+    """Writes a file. tensors: {name: (dtype, shape, bytes)}; the other arguments replace correct parts of the file."""
     entries, blob = {}, b""
     for name, (dtype, shape, content) in tensors.items():
         entries[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(blob), len(blob) + len(content)]}
@@ -52,7 +52,7 @@ def loads(daemon):
 
 @test("slices of tensors are loaded: rows, columns, of any dimension; shared among themselves, and what is no slice is refused")
 def slices(daemon):
-    rows, columns = 40, 300_000  # a row is longer than what is read at once, and short rows are below
+    rows, columns = 40, 300_000  # a row is longer than one read; the test below has short rows
     wide = os.urandom(rows * columns)
     cube = bytes(range(2 * 3 * 5))
     path = safetensors(MODELS / "slices.safetensors", {
@@ -247,7 +247,7 @@ def paths(daemon):
             try:
                 refused("PATH_NOT_ALLOWED", "PERMISSION_DENIED", c.load, path)
             except AssertionError as e:
-                # A directory may also be told apart as what it is.
+                # A directory may also be reported as one.
                 if "FILE_UNSUPPORTED" not in str(e) and "FILE_NOT_FOUND" not in str(e) or path == secret:
                     raise AssertionError(f"{path}: {e}") from None
         refused("FILE_NOT_FOUND", "NOT_FOUND", c.load, MODELS / "nothing.safetensors")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A stream's message that there is no memory for: its call never ends as if nothing were missing."""
+"""A stream's message for which there is no memory: its call never ends as if nothing were missing."""
 import pathlib
 import sys
 
@@ -13,7 +13,7 @@ FIRST = 12  # more messages than a load sends
 
 
 def open_daemon(lost=None):
-    """lost: a message of which number finds no memory; 0 is the first."""
+    """lost: the number of the message that finds no memory; 0 is the first."""
     env = {"NPUGRAPHD_FAULT": f"send-lost:{lost}:1"} if lost is not None else None
     return Daemon(f"--models-dir={MODEL}", env=env)
 
@@ -24,7 +24,7 @@ def load(daemon):
 
 
 def generate(client, **kwargs):
-    """Tokens, or the refusal that ended the call."""
+    """Returns the tokens, or the refusal that ended the call."""
     sequence = client.call("Sequences/Open", pb.OpenRequest(model="m", prompt=[5, 6, 7])).sequence
     tokens = []
     try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Memory: allocate, write, read, free, list; ranges, limits, and what a refusal says."""
+"""Memory: allocate, write, read, free, list; ranges, limits, and the texts of refusals."""
 import os
 import struct
 import time
@@ -29,7 +29,7 @@ def upload_forms(daemon):
     with Client(daemon) as c:
         buffer = c.allocate(8)
         assert c.call("Memory/Write", iter([pb.WriteRequest(buffer=buffer, data=b"ab"), pb.WriteRequest(offset=4, data=b"cd")])).bytes == 4
-        # data, offset, buffer: as no generated code writes it, but as the format allows
+        # in the order data, offset, buffer: no generated code writes this, but the format allows it
         raw = b"\x1a\x02XY" + b"\x10\x06" + pb.WriteRequest(buffer=buffer).SerializeToString()
         assert c.call("Memory/Write", iter([raw])).bytes == 2
         assert c.read(buffer) == b"ab\0\0cdXY"
@@ -123,7 +123,7 @@ def free(daemon):
 
 @test("what a large answer was made in is given back with its call")
 def large_answers(daemon):
-    """The objects of calls are used again, by any method: each kept the memory of the largest answer that it ever made."""
+    """Call objects are reused by any method. Each used to keep the memory of its largest answer."""
     list_buffers = lambda: c.call("Memory/ListBuffers", pb.ListBuffersRequest())  # noqa: E731
     others = [lambda: c.call("Memory/Free", pb.FreeRequest()), lambda: c.call("Graphs/List", pb.ListGraphsRequest()),
               lambda: c.call("Admin/Devices", pb.DevicesRequest()), lambda: c.call("Admin/ListShares", pb.ListSharesRequest()),

@@ -22,7 +22,7 @@ graph "pick" {
   %y = aten.index.Tensor(%w, %i)
   return "y" = %y
 }"""
-# What keeps the device's only slot for a while: a chain of products, as long as it takes.
+# A chain of products that occupies the device's only slot; it is made longer until that takes long enough.
 SLOW = """npugraph 1
 graph "slow {n}" {{
   input %x : f32[512,512]
@@ -57,7 +57,7 @@ class Held:
             x = bytes(512 * 512 * 4)
             self.client.replay(graph, [x], outputs=[0])  # captured
             before = metric(self.daemon, "merged_replays_total")
-            begun_before = metric(self.daemon, "queue_seconds_count")  # counts what has begun
+            begun_before = metric(self.daemon, "queue_seconds_count")  # counts replays that have begun
             held = threading.Thread(target=lambda: self.client.replay(graph, [x]))
             held.start()
             until("the device is held", lambda: metric(self.daemon, "queue_seconds_count") > begun_before)
@@ -69,7 +69,7 @@ class Held:
             result = [f() for f in begun]
             if in_time:
                 return result, int(metric(self.daemon, "merged_replays_total") - before)
-            self.n *= 2  # the machine is faster than that, or was busy otherwise
+            self.n *= 2  # the replay was too short, or the machine was busy
         raise Skip("the device could not be held for long enough")
 
 
@@ -91,7 +91,7 @@ with Client(daemon, name="child {i}") as c:
 
 
 class Worker(Child):
-    """A child that replays once for each line that it is told."""
+    """A child that replays once for each line that it gets."""
 
     def __init__(self, daemon, code):
         prelude = f"import sys; sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r}); sys.argv = ['child']\n" \
@@ -128,7 +128,7 @@ def run_processes(daemon, n):
 
         def tell(_held):
             nonlocal rows_before
-            rows_before = metric(daemon, "merged_rows_total")  # of this attempt
+            rows_before = metric(daemon, "merged_rows_total")  # rows of this attempt
             for child in children:
                 child.tell()
             return [child.line for child in children]
@@ -160,7 +160,7 @@ def graphs(c):
 
 
 def requests(c):
-    """That were replayed: some of them may have run together already."""
+    """Returns the number of requests that were replayed; some may have run together already."""
     return sum(g["replays"] - g["merged_replays"] + g["merged_requests"] for g in graphs(c))
 
 

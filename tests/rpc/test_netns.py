@@ -8,7 +8,7 @@ import sys
 
 INSIDE = "NGD_TEST_NETNS"
 
-# Before the harness: everything below runs in a network of its own, which nobody else can meet.
+# This precedes the harness: all that follows runs in a private network.
 if INSIDE not in os.environ:
     make = ["unshare", "-n"] if os.geteuid() == 0 else ["unshare", "-rn"]
     tried = "unshare or iproute2 is not installed"
@@ -28,7 +28,7 @@ MODEL = SOURCE / "examples" / "model"
 
 
 class Elsewhere:
-    """Another network namespace, with a process that keeps it."""
+    """Another network namespace, with a process that keeps it open."""
 
     def __enter__(self):
         self.keeper = subprocess.Popen(["unshare", "-n", "sleep", "1000"])
@@ -45,7 +45,7 @@ class Elsewhere:
         return subprocess.run(["nsenter", f"--net=/proc/{self.keeper.pid}/ns/net", *command], timeout=PATIENCE, **kwargs)
 
     def __exit__(self, *exc):
-        # By itself the link goes some time after the namespace's last process.
+        # The kernel would remove the link only some time after the namespace's last process ends.
         subprocess.run("ip link del v0".split(), check=True)
         self.keeper.kill()
         self.keeper.wait()

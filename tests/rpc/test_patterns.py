@@ -44,7 +44,7 @@ def life(daemon):
         p = add(c, NEG_NEG % (1, "3"))
         assert [(i.name, i.version) for i in p] == [("neg_neg", 1)]
         got, g = result(c)
-        assert got == [3, 6], got  # the pattern lies, which shows that it is used
+        assert got == [3, 6], got  # the pattern is wrong on purpose, which shows that it is used
         assert "aten.mul.Scalar" in c.call("Graphs/Describe", pb.DescribeRequest(graph=g, form=pb.DESCRIBE_FORM_PLAN)).text
         assert list(struct.unpack("<2f", c.replay(before.graph, [struct.pack("<2f", 1, 2)]).outputs[0])) == [1, 2]
         assert result(c, options={"pattern_fusion_pass": "false"})[0] == [1, 2]
@@ -139,7 +139,7 @@ def contradictions(daemon):
         assert "force_eager is given twice" in refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Register", twice).text
         g = c.register(GRAPH, options={"force_recapture": "true"}).graph
         again = [pb.GraphOption(name="force_recapture", value=v) for v in ("false", "true")]
-        c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=again[:1]))  # a capture may say otherwise than its graph, once
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=g, options=again[:1]))  # a capture may replace the graph's option, for itself only
         refused("INVALID_ARGUMENT", "INVALID_ARGUMENT", c.call, "Graphs/Capture", pb.CaptureRequest(graph=g, options=again))
         assert result(c, options={"clone_input": "false", "clone_output": "true"})[0] == [1, 2]
 
@@ -162,7 +162,7 @@ def identities():
         assert result(mine)[0] == [3, 6] and result(theirs)[0] == [1, 2] and not listed(theirs)
         refused("NOT_FOUND", "NOT_FOUND", theirs.call, "Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
         refused("PERMISSION_DENIED", "PERMISSION_DENIED", add, theirs, NEG_NEG % (1, "5"), for_all=True)
-        add(theirs, NEG_NEG % (1, "5"))  # another one of the same name, their own
+        add(theirs, NEG_NEG % (1, "5"))  # another pattern of the same name, by another identity
         assert result(theirs)[0] == [5, 10] and result(mine)[0] == [3, 6]
         theirs.call("Graphs/RemovePattern", pb.RemovePatternRequest(name="neg_neg"))
         add(mine, (NEG_NEG % (1, "7")), for_all=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences of different clients that have a beginning in common, and forks: what is computed, and what is said."""
+"""Sequences of different clients with a common beginning, and forks: what is computed, and which tokens result."""
 from harness import *
 
 MODEL = SOURCE / "examples" / "model"
@@ -63,7 +63,7 @@ def once(daemon):
     used = model(clients[0], "once").blocks_used
     opened = [start(clients[i % 4], "once") for i in range(15)]
     assert all(o.token == alone.token for o in opened)
-    # One block of its own for each: the last tokens, and what it will say.
+    # Each has one block of its own, for its last tokens and those that it will generate.
     assert model(clients[0], "once").blocks_used <= used + 15
     for c in clients:
         c.close()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Repetitions under one request id: after the answer, while the first call is under way, and after it was given up."""
+"""Repetitions with one request id: after the answer, while the first call is under way, and after it was cancelled."""
 import struct
 import threading
 
@@ -15,7 +15,7 @@ NEG = 'npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }'
 
 
 def sparse(name, size):
-    """A file of zeros, which takes long enough to load that others can come meanwhile."""
+    """Makes a file of zeros that takes long enough to load for other calls to arrive meanwhile."""
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     with open(MODELS / name, "wb") as f:
         f.write(struct.pack("<Q", len(header)) + header)
@@ -24,7 +24,7 @@ def sparse(name, size):
 
 
 def together(n, fn):
-    """The values of n calls of fn at the same time."""
+    """Returns the values of n concurrent calls of fn."""
     values, gate = [None] * n, threading.Barrier(n)
 
     def run(i):
@@ -162,7 +162,7 @@ def errors(daemon, reason):
 
 
 def waiting(daemon, captures):
-    """Calls under way, but for those and the session's."""
+    """Returns the number of calls under way, without those and the session's."""
     return daemon.stats()["requests"]["in_flight"] - 1 - sum(not f.done() for f in captures)
 
 
@@ -201,7 +201,7 @@ def all_cancelled(daemon):
 
 @test("the first call is given up: the repetition that waits is served in its place")
 def given_up(daemon):
-    """Whether the repetition comes in time depends on the machine; the daemon's count says whether it did."""
+    """Repeats a call whose first attempt is cancelled. Whether it arrives in time depends on the machine; the daemon's counter tells."""
     cancelled = lambda: daemon.stats()["requests"]["errors_by_reason"].get("CANCELLED", 0)
     with Client(daemon) as c:
         for attempt in range(10):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sequences of the bundled model: what is refused and by which reason, and unloading a model that is in use."""
+"""Sequences of the bundled model: refusals and their reasons, and unloading a model that is in use."""
 import math
 import shutil
 import struct
@@ -11,8 +11,8 @@ from harness import *
 MODEL = SOURCE / "examples" / "model"
 CONTEXT, VOCAB = 1024, 2048  # of the bundled model
 PROMPT = [5, 6, 7]
-# The bundled model with a context that takes the better part of a minute to fill: a generation of ENDLESS tokens goes on for as
-# long as a test needs it to, however late the test's thread is.
+# The bundled model, with a context that takes most of a minute to fill. So a generation of ENDLESS tokens lasts as long as a test needs
+# it, however late the test's thread is.
 LONG = SCRATCH / "models" / "long"
 ENDLESS = 16000
 
@@ -57,7 +57,7 @@ def on_stream(c, *requests):
 
 
 def undisturbed(fn):
-    """Around every refusal: another client's sequence says what it would have said, and no KV block is lost."""
+    """Checks around each refusal that another client's sequence gets the same tokens, and that no KV block is lost."""
     def wrapped(daemon):
         load(daemon)
         with Client(daemon) as other:
@@ -115,7 +115,7 @@ def steps(daemon, c):
     close(c, closed)
     graph = c.register('npugraph 1\ngraph "g" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph
     with Client(daemon) as other:
-        # Ids are a session's own: one that this session has not given is unknown, whoever else has it.
+        # Ids belong to a session: an id that this session does not have is unknown, even if another session has it.
         foreign = [start(other).sequence for _ in range(4)][-1]
         for bad, reason in ((closed, "STALE_ID"), (foreign, "UNKNOWN_ID"), (0, "UNKNOWN_ID"), (2**64 - 1, "UNKNOWN_ID"),
                             (graph, "UNKNOWN_ID")):
@@ -162,7 +162,7 @@ def at_once(daemon, c):
     stream.cancel()
     state = lambda: next(word(s, "state") for s in c.call("Sequences/List", pb.ListSequencesRequest()).sequences if s.sequence == opened.sequence)
     until("the generation is stopped", lambda: state() in ("stopping", "idle"))
-    assert step(c, opened.sequence).position >= len(PROMPT) + len(tokens)  # it may have made more than were taken
+    assert step(c, opened.sequence).position >= len(PROMPT) + len(tokens)  # it may have made more tokens than the client has read
 
 
 @test("a call after a generation that its client stopped waits for the step in flight; steps, forks and generations go on from there")
@@ -177,7 +177,7 @@ def after_stop(daemon, c):
         stream = generate(c, opened.sequence, 60)
         next(stream)
         stream.cancel()
-        # Whether the daemon has heard of the cancel is for the network to decide; whether the step is over is not asked.
+        # The daemon may or may not know of the cancellation yet, and the step may or may not be over.
         until("the generation is stopped", lambda: state() in ("stopping", "idle"))
         answer = calls[turn % len(calls)]()
         assert turn % len(calls) != 3 or not answer[0].HasField("error"), answer
@@ -326,7 +326,7 @@ def drafts(daemon, c):
 @undisturbed
 def bad_drafts(daemon, c):
     opened = start(c)
-    room = CONTEXT - len(PROMPT) - 1  # behind the token that is appended
+    room = CONTEXT - len(PROMPT) - 1  # after the token that is appended
     for length in (room + 1, CONTEXT, 100_000):
         got = refused("CONTEXT_FULL", "OUT_OF_RANGE", step, c, opened.sequence, draft=[5] * length)
         assert "draft" in got.text and str(length) in got.text, got.text
@@ -366,7 +366,7 @@ def logprobs(daemon, c):
             assert len(got.logprobs) == 1
             check_logprobs(got.logprobs[0], got.token, log_softmax(got.logits), top)
         assert not step(c, opened.sequence).logprobs
-        # Of a generation: what steps of the same sampling say. Its first token was chosen without being asked.
+        # A generation gives the same as steps with the same sampling. Its first token was chosen without logprobs.
         again = start(c, **how)
         said = list(generate(c, again.sequence, 6, logprobs=ask(3)))
         tokens, given = [t for m in said for t in m.tokens], [p for m in said for p in m.logprobs]

@@ -85,7 +85,7 @@ def http_pages(daemon):
 
 
 def raw_http(daemon, data=b"", wait=None):
-    """Sends these bytes to the statistics endpoint; the socket, or all that it answers until it closes."""
+    """Sends these bytes to the statistics endpoint. Returns the socket, or the whole answer."""
     host, port = daemon.log().split("statistics on http://")[1].split("/")[0].rsplit(":", 1)
     s = socket.create_connection((host, int(port)), timeout=wait or PATIENCE)
     s.sendall(data)
@@ -155,11 +155,11 @@ def http_crowd(daemon):
     assert daemon.http("/healthz") == (200, "ok\n")
     until("the oldest are closed", lambda: count() <= before + 65)
     last = slow[-1]
-    for byte in b"ics HTTP/1.1":  # each byte late, but never too late by itself
+    for byte in b"ics HTTP/1.1":  # each byte is late, but within any limit for a single read
         if time.monotonic() - began > 9:
             break
         time.sleep(0.7)
-        with contextlib.suppress(ConnectionError):  # it is closed by now, where this thread was late
+        with contextlib.suppress(ConnectionError):  # it is closed by now if this thread was late
             last.sendall(bytes([byte]))
     assert daemon.stats()["state"] == "serving"
     until("all of them are closed", lambda: count() <= before)
@@ -170,7 +170,7 @@ def http_crowd(daemon):
 
 @test("/metrics is what promtool accepts, before and after work")
 def promtool(daemon):
-    if shutil.which("promtool") is None and "CI" not in os.environ:  # there scripts/deps.sh has installed it
+    if shutil.which("promtool") is None and "CI" not in os.environ:  # in CI, scripts/deps.sh has installed it
         raise Skip("promtool is not installed (Debian: prometheus)")
     with Client(daemon) as c:
         g = c.register('npugraph 1\ngraph "with \\"quotes\\"" { input %x : f32[4] %y = aten.neg(%x) return %y }').graph

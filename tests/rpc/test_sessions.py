@@ -30,7 +30,7 @@ def half_close_frees():
         c.close()
 
 
-# One attention layer. rows: of the symbol, seqs: sequences; a prompt's chunk has logits of its last row only.
+# One attention layer. rows: name of the row symbol; seqs: number of sequences. A prompt's chunk has logits of its last row only.
 LAYER = """npugraph 1
 graph "layer" {
   sym %(rows)s 1..4 buckets 4
@@ -86,7 +86,7 @@ def models():
             until("the model is being registered", lambda: sum(taken()) == 1)
             c.end_session()
             got = refused("SESSION_GONE", "NOT_FOUND", late.result)
-            assert "never was" not in got.text, got.text  # it was there when the call came
+            assert "never was" not in got.text, got.text  # it existed when the call arrived
         assert names() == [] and sum(taken()) == 0
         daemon.settle()
         assert daemon.used_bytes() == before
@@ -307,7 +307,7 @@ def capped():
         mine = lambda: [s for s in d.stats()["shares"] if "quotas" in s][0]
         began = time.monotonic()
         with Client(d) as c:
-            # Some 10 ms each: more than the cap, however slow this client is between two of them.
+            # Each takes some 10 ms, which is more than the cap even if this client is slow between two of them.
             n, chain = 512, "".join(f"%v{i} = aten.mm(%v{i - 1}, %x) " for i in range(1, 8))
             graph = c.register(f'npugraph 1\ngraph "g" {{ input %x : f32[{n},{n}] %v0 = aten.mm(%x, %x) {chain} return "y" = %v7 }}').graph
             x = bytes(4 * n * n)

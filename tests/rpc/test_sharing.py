@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Eight processes with the same graph and weights: captured once, in memory once, by what /stats.json says."""
+"""Eight processes with the same graph and weights: /stats.json shows one capture and one copy in memory."""
 import struct
 
 from harness import *

@@ -134,7 +134,7 @@ def activation():
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
-    # LISTEN_PID must be the daemon's own: a shell takes the number and becomes the daemon.
+    # LISTEN_PID must be the daemon's process id: a shell sets it to its own and becomes the daemon.
     command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "{DAEMON}" --stats-listen=off --device-memory=64M'
     log = open(SCRATCH / "activated.log", "wb")
     process = subprocess.Popen([*END_WITH_US, "bash", "-c", command], pass_fds=[listener.fileno()], stdout=log, stderr=log)

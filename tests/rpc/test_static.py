@@ -10,7 +10,7 @@ from harness import *
 
 COMPILER = next((c for c in ("/usr/bin/cc", "/usr/bin/gcc", "/usr/bin/clang") if os.access(c, os.X_OK)), None)
 
-# Two projections of one operand become one kernel, which static kernels are made for.
+# Two projections of one operand become one kernel, for which a static kernel exists.
 TEXT = """npugraph 1
 graph "gate" {
   param %a : bf16[40,48]
@@ -94,7 +94,7 @@ def need_compiler():
 
 
 def compiler_once():
-    """A compiler that compiles each source once in this test, and hands out the object from then on."""
+    """Makes a compiler wrapper that compiles each source once, and copies the object from then on."""
     need_compiler()
     return script("once", f"""for arg; do
     case $last,$arg in
@@ -111,7 +111,7 @@ done
 def kept():
     need_compiler()
     store, work = empty_dir("kept") / "store", empty_dir("work")
-    # The key covers the compiler: its wrapper is the same file for both daemons, and says how often it ran.
+    # The key depends on the compiler. Its wrapper is the same file for both daemons, and counts its runs.
     ran = SCRATCH / "ran"
     compiler = script("counting", f'echo >>"{ran}"\nexec {compiler_once()} "$@"')
     options = (f"--store-dir={store}", f"--static-compiler={compiler}", f"--static-dir={work}")
@@ -127,7 +127,7 @@ def kept():
         exported = SCRATCH / "exported"
         ctl(d, "cache", "export", str(exported), entries(store)[0].name)
         assert "machine code" in ctl(d, "cache", "import", str(exported), expect=1)
-        ctl(d, "cache", "export", str(exported))  # all that may be imported
+        ctl(d, "cache", "export", str(exported))  # all entries that may be imported
         ctl(d, "cache", "import", str(exported))
     assert ran.read_text() == "\n" and not list(work.iterdir())
     (store / "notes" / "hot").unlink()
@@ -217,7 +217,7 @@ def hanging():
     with Daemon(f"--static-compiler={hangs}", "--static-timeout=1s") as d:
         assert "timeout" in run(d, "timeout")["static-fallback"]
         until("what it started is gone", gone)
-    pid.unlink(missing_ok=True)  # the time may be over before the compiler has come to do anything
+    pid.unlink(missing_ok=True)  # the time may be over before the compiler has begun
     with Daemon(f"--static-compiler={hangs}") as d, Client(d) as c:
         results(c, c.register(TEXT, weights(c), ON).graph)
         until("it hangs", pid.exists)
@@ -238,7 +238,7 @@ echo 'error: enough' >&2; exit 1"""
     limits = {m[1].strip(): (m[2], m[3]) for m in re.finditer(r"^Max (.{21}) (\S+) +(\S+)", text, re.M)}
     assert limits["cpu time"] == ("8", "8") and limits["address space"] == (str(2 << 30),) * 2, limits
     assert limits["file size"] == (str(64 << 20),) * 2 and limits["core file size"] == ("0", "0"), limits
-    # Two signals are the C library's own; who was started by make has one of them ignored.
+    # Two signals belong to the C library. A process that make started ignores one of them.
     signals = {m[1]: int(m[2], 16) & ~(3 << 31) for m in re.finditer(r"^Sig(Blk|Ign):\t([0-9a-f]+)$", text, re.M)}
     assert signals == {"Blk": 0, "Ign": 0}, text
     fds = re.findall(r" (\d+) -> (\S+)", text)

@@ -63,7 +63,7 @@ def ctl(daemon, *arguments, expect=0):
 def restart():
     store = store_of("restart")
     run_once(store)
-    (store / "notes" / "hot").unlink()  # so that it is the request that asks
+    (store / "notes" / "hot").unlink()  # so that only the request asks the store
     with Daemon(f"--store-dir={store}") as d, Client(d) as c:
         graph = c.register(TEXT).graph
         for n in (5, 9):
@@ -231,7 +231,7 @@ def command():
         link, fifo = SCRATCH / "link.npg", SCRATCH / "fifo.npg"
         link.symlink_to("elsewhere.npg")
         os.mkfifo(fifo)
-        for special in (link, fifo):  # would be replaced
+        for special in (link, fifo):  # a regular file would be replaced
             assert "no regular file" in ctl(d, "cache", "export", str(special), expect=1)
         assert link.is_symlink() and fifo.is_fifo() and not list(SCRATCH.glob("*.part"))
         ctl(d, "cache", "nonsense", expect=2)
@@ -259,7 +259,7 @@ def command():
 
 
 def large_text(nodes):
-    """A graph that no pass makes smaller, with names that make it large."""
+    """Returns a graph that no pass makes smaller, with long names."""
     lines = ["npugraph 1", 'graph "large" {', "  sym N 1..64", "  input %x : f32[N]"]
     value = "x"
     for i in range(nodes):
@@ -284,7 +284,7 @@ def chunks():
         assert b"".join(p.data for p in parts) == plan.read_bytes()
         text = b"".join(p.data for p in c.call("Admin/ReadStore", pb.ReadStoreRequest(name=plan.name[:10], text=True))).decode()
         assert len(text) > 2 * 65536 and text.count("aten.sin(") >= 1500
-        # Who goes away in the middle leaves nothing behind.
+        # A client that vanishes during an import leaves nothing behind.
         for _ in range(8):
             stream = c.call("Admin/ReadStore", pb.ReadStoreRequest(name=plan.name))
             next(stream)

@@ -11,7 +11,7 @@ PROBE = subprocess.run([DAEMON, "--check-config"], env={**os.environ, "NPUGRAPHD
 FAULTS = PROBE.returncode == 0
 DEVICES = ("--device=host:0", "--device=host:1", "--device=host:2", "--threads=1", f"--models-dir={SOURCE}")
 PROMPTS = [[5 + 7 * i + 3 * k for k in range(3 + 9 * i)] for i in range(5)]
-CLOSE = 2e-3  # of the largest logit: sums of bf16 products in another order
+CLOSE = 2e-3  # share of the largest logit: sums of bf16 products in another order differ by this
 
 if CTL is None or not (MODEL / "model.safetensors").exists():
     skip_all("npugraphctl or the bundled model is missing")
@@ -56,7 +56,7 @@ def unpack(data):
 
 
 def compare(one, two):
-    """Logits of both; True: the first tokens are clearly apart, so that both choose the same."""
+    """Compares the logits of both. True: the best tokens are clearly apart, so both must choose the same."""
     a, b = unpack(one), unpack(two)
     largest = max(abs(x) for x in a)
     assert max(abs(x - y) for x, y in zip(a, b)) <= CLOSE * largest
@@ -123,7 +123,7 @@ def together(daemon):
             t.join()
         assert not errors, errors
         assert all(answers[i] == alone[i % len(PROMPTS)] for i in answers) and len(answers) == 10
-        # A fork has copies of what it will write to, on every device.
+        # A fork has copies of the blocks that it will write, on every device.
         first = start(c, "two", PROMPTS[2]).sequence
         head = generate(c, first, 5)
         copy = c.call("Sequences/Fork", pb.ForkRequest(sequence=first)).sequence
@@ -133,7 +133,7 @@ def together(daemon):
         generate(c, copy, 3)
         close(c, copy)
         close(c, first)
-        # A long prompt is found again.
+        # The blocks of a long prompt are found again.
         long = [3 + i % 50 for i in range(100)]
         q = start(c, "two", long).sequence
         text = generate(c, q, 8)
@@ -141,7 +141,7 @@ def together(daemon):
         assert again.shared_tokens > 0 and generate(c, again.sequence, 8) == text
         close(c, q)
         close(c, again.sequence)
-        # Drafts: right ones are taken, wrong ones are not.
+        # Right drafts are accepted, wrong ones are not.
         q = start(c, "two", PROMPTS[1]).sequence
         got = step(c, q, draft=alone[1][1:5])
         assert got.accepted == 4 and got.token == alone[1][5]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Where the time of a replay or of a sequence's operation went: in answers when asked for, in npugraphctl, and in all for each identity."""
+"""The parts of the time of a replay, or of a sequence's operation: in answers on request, in npugraphctl, and as sums of each identity."""
 from harness import *
 
 TEXT = """npugraph 1
@@ -66,7 +66,7 @@ def identities(daemon):
         text = daemon.http("/metrics")[1]
         for name, ns in (("queue", after.timing.queue_ns), ("replay", after.timing.replay_ns), ("padding", after.timing.padding_ns)):
             value = float(re.search(rf'^npugraphd_identity_{name}_seconds_total{{identity="{ME}"}} (\S+)$', text, re.M)[1])
-            assert value >= ns / 1e9 - 2e-6, (name, value, ns)  # a share that went counts on in the metric
+            assert value >= ns / 1e9 - 2e-6, (name, value, ns)  # the metric still counts a share that was removed
 
 
 @test("npugraphctl replay --timing prints the parts")
@@ -102,7 +102,7 @@ def total(t):
 
 
 def check_operation(t, device_ns, elapsed_ns):
-    """Its parts follow one another, and all of them within what the client saw."""
+    """Checks that the parts do not overlap, and that their sum is within the time that the client saw."""
     assert min(getattr(t, part) for part in PARTS) > 0 and t.padding_ns < t.replay_ns, t
     assert device_ns is None or t.copy_in_ns + t.replay_ns + t.copy_out_ns == device_ns, (t, device_ns)
     assert total(t) <= elapsed_ns, (t, elapsed_ns)

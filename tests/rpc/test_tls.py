@@ -78,7 +78,7 @@ def wrong():
             c.allocate(1)
         with client(d, credentials("worker")) as c:
             c.allocate(1)
-        looker = tls_socket(d)  # neither a handshake nor a mistake: a port scanner
+        looker = tls_socket(d)  # neither a handshake nor wrong bytes, like a port scanner
         port = looker.getsockname()[1]
         looker.close()
         until("it is mentioned", lambda: [p for _, p in logged() if int(p) == port])
@@ -147,7 +147,7 @@ def others_graphs():
     options = "--admin-identities=tls-uri:spiffe://example.org/worker-1"
     with Daemon(*OPTIONS, options, listen="127.0.0.1:0") as d, client(d, credentials("worker")) as admin, client(d, credentials("plain")) as plain:
         others = admin.register(text)
-        # The doctor by digest needs the right, whether there is such a graph or not.
+        # The doctor by digest needs the admin right, whether or not the graph exists.
         requests = (("NOT_FOUND", "Buckets", pb.BucketsRequest(digest=others.digest, apply=True)),
                     ("NOT_FOUND", "Explain", pb.ExplainRequest(digest=others.digest)),
                     ("PERMISSION_DENIED", "Doctor", pb.DoctorRequest(digest=others.digest)),
@@ -193,7 +193,7 @@ def renewal():
             c.allocate(1)
             certificate("server", "other-ca", "DNS:localhost")
             until("the change is seen", lambda: reloads() > 0)
-            c.allocate(1)  # a connection that is there goes on
+            c.allocate(1)  # an open connection continues
         with client(d, credentials("worker", ca="other-ca")) as c:
             c.allocate(1)
         (CERTS / "server.pem").write_text("garbage")
@@ -222,7 +222,7 @@ def ssl_context(name="worker", alpn=("h2",)):
 
 
 def shake(d, context, session=None):
-    """A connection that is past its handshake, and has had the daemon's SETTINGS."""
+    """Returns a connection after its handshake and the daemon's SETTINGS."""
     s = context.wrap_socket(tls_socket(d), server_hostname="localhost", session=session)
     s.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
     if not s.recv(1000):
@@ -312,7 +312,7 @@ def revoked():
     revocations("ca")
     with Daemon(*OPTIONS, f"--tls-crl={CERTS}/ca.crl", listen="127.0.0.1:0") as d:
         context = ssl_context("leaver")
-        context.maximum_version = ssl.TLSVersion.TLSv1_2  # its tickets are there with the handshake
+        context.maximum_version = ssl.TLSVersion.TLSv1_2  # its tickets arrive with the handshake
         first = shake(d, context)
         again = shake(d, context, session=first.session)
         assert again.session_reused

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who uses the devices: Admin.ListShares, what sessions are counted, and npugraphctl shares and top."""
+"""Use of the devices: Admin.ListShares, the counters of sessions, and npugraphctl shares and top."""
 import fcntl
 import pty
 import re
@@ -41,7 +41,7 @@ def load(daemon):
 
 
 def shares(c):
-    """Without the daemon's own."""
+    """Returns the shares without the daemon's own."""
     own, *clients = c.call("Admin/ListShares", pb.ListSharesRequest()).shares
     assert own.identity == "npugraphd", own
     return clients
@@ -52,7 +52,7 @@ def sessions(c):
 
 
 def prepare(c):
-    """A function that replays n times; the graph is captured."""
+    """Captures a graph, and returns a function that replays it n times."""
     buffer = c.allocate(512 * 512 * 4)
     c.write(buffer, struct.pack("<f", 0.5) * (512 * 512))
     graph = c.register(TEXT, {"w": buffer}).graph
@@ -66,7 +66,7 @@ def prepare(c):
 
 @contextlib.contextmanager
 def load_of(fn):
-    """Calls fn again and again on a thread of its own, once at least."""
+    """Calls fn again and again on a separate thread, at least once."""
     stop = threading.Event()
     errors = []
 
@@ -75,7 +75,7 @@ def load_of(fn):
             fn()
             while not stop.is_set():
                 fn()
-        except Exception as error:  # told to the test, not to the log
+        except Exception as error:  # reported by the test, not only printed
             errors.append(error)
     thread = threading.Thread(target=loop)
     thread.start()
@@ -107,7 +107,7 @@ def one_share():
         of = sessions(b)
         used = [of[c.id].device_us for c in (a, b)]
         assert min(used) > 0 and [of[c.id].runs for c in (a, b)] == [REPLAYS + 1] * 2, of
-        # Each is rounded down to a microsecond.
+        # Each value is rounded down to a microsecond.
         assert abs(share.device_us - sum(used)) <= 2, (share, used)
         own, row = d.stats()["shares"]
         assert (row["identity"], row["weight"], row["queue_limit"], row["waiting"]) == (share.identity, 300, 77, 0)
@@ -134,7 +134,7 @@ def parts():
     with Daemon(f"--models-dir={MODEL}") as d:
         load(d)
         with Client(d) as a, Client(d) as b:
-            before = shares(a)[0].device_us  # of the session that loaded the model, if it is not gone
+            before = shares(a)[0].device_us  # time of the session that loaded the model, if it still exists
             with load_of(generation(a)), load_of(generation(b)):
                 time.sleep(0.3)
             of = sessions(a)
@@ -145,7 +145,7 @@ def parts():
 
 @contextlib.contextmanager
 def top_of(daemon, interval):
-    """A function that gives the next look of npugraphctl top --json."""
+    """Returns a function that returns the next update of npugraphctl top --json."""
     child = subprocess.Popen([*END_WITH_US, CTL, "--address", daemon.address, "top", "--interval", interval, "--json"],
                              stdout=subprocess.PIPE, text=True)
     try:
@@ -156,7 +156,7 @@ def top_of(daemon, interval):
 
 
 def check_look(look):
-    """What holds of every look, whatever happened in its time."""
+    """Checks what holds for each update, whatever happened in its interval."""
     device, = look["devices"]
     assert 0 <= device["busy"] <= 1 and device["state"] == "healthy" and 0 < device["used_bytes"] <= device["memory_bytes"]
     assert 0 <= device["bubble"] <= 1
@@ -170,7 +170,7 @@ def check_look(look):
 
 
 def saw_all(look):
-    """Did both clients get to work in its time? Then it must say all of that."""
+    """Returns whether both clients worked in the interval. Then the update must show all of that."""
     by_name = {s["client_name"]: s for s in look["sessions"]}
     if not (by_name["talker"]["runs_per_s"] > 0 and by_name["runner"]["runs_per_s"] > 0):
         return False
@@ -192,7 +192,7 @@ def plausible(daemon):
             look = next_look()
             check_look(look)
             looks.append(look)
-            # Each count is of its own moment, and what is counted in one look may have begun in the one before: so it is their sums.
+            # Each counter is read at another moment, and a replay counted in one update may have begun in the one before. So the sums are compared.
             return sum(map(saw_all, looks)) >= 2 and all(sum(look[key] for look in looks) > 0 for key in ("tokens_per_s", "replays_per_s")) \
                 and sum(look["models"][0]["tokens_per_s"] for look in looks) > 0 \
                 and any(row["name"] == "replay" and row["count"] > 0 for look in looks for row in look["latency"])
@@ -205,7 +205,7 @@ def plausible(daemon):
             took = time.monotonic() - began
             after = daemon.stats()
         assert all(look["interval_s"] >= 0.3 for look in looks) and sum(look["interval_s"] for look in looks) <= took, (took, looks)
-        # What the two say cannot be more than what happened around them.
+        # The two updates cannot show more than what happened around them.
         for key, total in (("replays_per_s", "replays_total"), ("captures_per_s", "captures_total")):
             counted = sum(look[key] * look["interval_s"] for look in looks)
             assert counted <= after[total] - before[total] + 0.5, (key, counted, before[total], after[total])
@@ -248,7 +248,7 @@ def plain(daemon):
 
 
 class Terminal:
-    """npugraphctl on a terminal of its own of that size."""
+    """Runs npugraphctl on a terminal of that size."""
 
     def __init__(self, daemon, *arguments, rows=24, cols=80):
         self.master, slave = pty.openpty()
@@ -271,7 +271,7 @@ class Terminal:
             self.text += os.read(self.master, 65536).decode()
 
     def frame(self):
-        """The last whole frame: its lines."""
+        """Returns the lines of the last complete frame."""
         self.text = ""
         self.read("\x1b[H", PATIENCE)
         frame = self.text.split("\x1b[H", 1)[1]

@@ -156,7 +156,7 @@ def fifty(daemon):
                 c[1].wait()
                 alive.remove(c)
                 killed += 1
-                life *= 1 if killed % 50 else 2  # where they did not even get to work
+                life *= 1 if killed % 50 else 2  # if the clients did not even begin to work
         for _, process in alive:
             process.kill()
             process.wait()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A thread that hangs, or receives no calls, is named by /readyz, and systemd's watchdog is not told."""
+"""If a thread hangs or receives no calls, /readyz names it, and systemd's watchdog is no longer fed."""
 import socket
 
 from harness import *
@@ -13,7 +13,7 @@ GRAPH = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  re
 
 
 class Notified:
-    """What the daemon tells systemd."""
+    """Receives the daemon's messages to systemd."""
 
     def __init__(self):
         self.path = SCRATCH / f"notify{Daemon.count}"
@@ -22,7 +22,7 @@ class Notified:
         self.socket.setblocking(False)
 
     def messages(self):
-        """All of them since the last time."""
+        """Returns the messages since the last call."""
         said = b""
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -49,8 +49,8 @@ def says(daemon, words):
 
 
 def withheld(daemon, notified, words):
-    """systemd hears nothing while /readyz says so."""
-    until(f"/readyz says: {words}", lambda: (notified.messages(), says(daemon, words))[1])  # a full socket would hold the loop
+    """Checks that systemd gets no message while /readyz reports the hang."""
+    until(f"/readyz says: {words}", lambda: (notified.messages(), says(daemon, words))[1])  # a full socket would block the loop
     notified.messages()
     time.sleep(WATCHDOG)
     beats = notified.beats()
@@ -117,7 +117,7 @@ def loop():
 
 @test("when calls are not answered any more, though every thread moves, /readyz says so and systemd's watchdog is not told")
 def calls():
-    daemon, notified = open_daemon(f"post-lost:{(METHODS + 1) * 4}:50")  # after what is asked of gRPC at the start; each event tries again
+    daemon, notified = open_daemon(f"post-lost:{(METHODS + 1) * 4}:50")  # after the allocations of gRPC at the start; each event tries again
     with daemon:
         withheld(daemon, notified, "a call of the daemon to itself")
         assert "out of memory: /grpc.health.v1.Health/Check takes one call less" in daemon.log()
@@ -129,7 +129,7 @@ def replay():
     daemon, notified = open_daemon("host-stuck", "--max-replay-time=200ms")
     with contextlib.suppress(grpc.RpcError), Client(daemon) as c:
         registered = c.register(GRAPH)
-        c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # which runs nothing, and would be in the way
+        c.call("Graphs/Capture", pb.CaptureRequest(graph=registered.graph))  # ahead, since the replay would wait for it
         future = c.method("Graphs/Replay").future(pb.ReplayRequest(graph=registered.graph, inputs=[bytes(16)]), metadata=c.metadata())
         words = f"stream slot 0 has run a replay of graph {registered.digest[:16]}"
         until("/readyz says so", lambda: (notified.messages(), says(daemon, words))[1])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What arrives from outside is not what it should be: the traps of gRPC, and bytes that are no messages."""
+"""Wrong input from outside: traps of gRPC, and bytes that are not messages."""
 import os
 import pathlib
 import random
@@ -28,7 +28,7 @@ def raw_call(client, path, message=b"", kind="unary_unary", **kwargs):
 def unknown_method(daemon):
     with Client(daemon) as c:
         for path in ("/npugraph.v1.Graphs/Nope", "/no.such.Service/Call", "/grpc.health.v2.Health/Check"):
-            got = refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, path)  # at the deadline it would be DEADLINE_EXCEEDED
+            got = refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, path)  # at its deadline the call would fail with DEADLINE_EXCEEDED
             assert path in got.text
         refused("UNIMPLEMENTED", "UNIMPLEMENTED", raw_call, c, "/a/b", iter([b"", b""]), "stream_stream")
 
@@ -55,7 +55,7 @@ def malformed(daemon):
                     answer = c.method(name)(argument, metadata=c.metadata(), timeout=PATIENCE)
                     if kind.endswith("stream"):
                         answer = next(answer)
-                        if name in ("Graphs/ReplayStream",):  # there a bad request is an answer
+                        if name in ("Graphs/ReplayStream",):  # there a bad request is answered with `error`
                             assert answer.error.reason == "MALFORMED_MESSAGE", answer
                             continue
                 except grpc.RpcError as e:
@@ -114,9 +114,9 @@ def unknown_values(daemon):
         methods = [(f"{s.name}/{m.name}", m.input_type) for s in pb.DESCRIPTOR.services_by_name.values() for m in s.methods]
         for name, field in [(n, f) for n, message in methods for f in message.fields if f.enum_type]:
             first = encode(known[name]) if name in known else b""
-            for value in (len(field.enum_type.values), -1, 2**31 - 1, 2**31, 2**32 + 1, -2**63):  # the low half of one is a value
+            for value in (len(field.enum_type.values), -1, 2**31 - 1, 2**31, 2**32 + 1, -2**63):  # 2**32 + 1: its lower 32 bits are allowed
                 message = first + varint(field.number << 3) + varint(value)
-                if METHODS[name][0] == "stream_stream":  # there a refusal is an answer, and the stream goes on
+                if METHODS[name][0] == "stream_stream":  # there a refusal is answered with `error`, and the stream goes on
                     answers = [m.error for m in c.call(name, iter([message] * 2))]
                     assert len(answers) == 2 and {e.reason for e in answers} == {"INVALID_ARGUMENT"}, (name, answers)
                     text = answers[0].message
@@ -155,7 +155,7 @@ def too_large(daemon):
             c.call("Graphs/Replay", pb.ReplayRequest(graph=1, inputs=[bytes(17 << 20)]))
             raise AssertionError("was accepted")
         except grpc.RpcError as e:
-            assert e.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, e  # gRPC's own answer: the daemon never sees the call
+            assert e.code() is grpc.StatusCode.RESOURCE_EXHAUSTED, e  # gRPC answers itself; the daemon never sees the call
         c.call("Admin/Status", pb.StatusRequest())
 
 
@@ -169,7 +169,7 @@ def compressed(daemon):
                 raise AssertionError("was accepted")
             except grpc.RpcError as e:
                 assert e.code() is grpc.StatusCode.UNIMPLEMENTED, e
-        assert SANITIZER or peak_rss(daemon) < before + (150 << 20), "it was inflated"  # shadow memory is no measure
+        assert SANITIZER or peak_rss(daemon) < before + (150 << 20), "it was inflated"  # with shadow memory the size says nothing
 
 
 def peak_rss(daemon):
@@ -284,7 +284,7 @@ def burst(daemon):
     try:
         for _ in range(1500):
             held.append(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
-            held[-1].connect(str(daemon.socket))  # as gRPC does; EAGAIN where the queue is full
+            held[-1].connect(str(daemon.socket))  # as gRPC connects; EAGAIN if the queue is full
     finally:
         daemon.signal(signal.SIGCONT)
         for s in held:
