@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HTTP/2 by hand, over a Unix socket or TCP: for what no honest client sends. Needs nothing but Python."""
+"""HTTP/2 written by hand, over a Unix socket or TCP, to send what no honest client sends. Needs only Python."""
 import contextlib
 import select
 import socket
@@ -66,7 +66,7 @@ class Raw:
         return not self.ended
 
     def read(self, seconds=0.0):
-        """What has come, as frames (kind, flags, stream, payload). SETTINGS and pings are answered."""
+        """Returns the received frames (kind, flags, stream, payload). Answers SETTINGS and pings."""
         with contextlib.suppress(BlockingIOError):
             while not self.ended and select.select([self.socket], [], [], seconds)[0]:
                 try:
@@ -89,7 +89,7 @@ class Raw:
         return frames
 
     def until(self, condition, seconds=30):
-        """Frames until one fulfils the condition, or the end."""
+        """Returns frames until one fulfils the condition, or the connection ends."""
         end, frames = time.monotonic() + seconds, []
         while time.monotonic() < end:
             for one in self.read(0.1):
@@ -111,7 +111,7 @@ class Raw:
 
 
 class HalfMessages(Raw):
-    """Calls whose messages lack their last byte. Sends what the windows allow."""
+    """Makes calls whose messages lack their last byte. Sends as much as the windows allow."""
 
     def __init__(self, address, calls, size, path=STATUS):
         super().__init__(address)
@@ -156,7 +156,7 @@ class HalfMessages(Raw):
         return did and not self.ended
 
     def push(self, seconds):
-        """Until nothing goes on for a while."""
+        """Sends and reads until nothing happens for a while."""
         end, idle = time.monotonic() + seconds, 0
         while time.monotonic() < end and idle < 50 and not self.ended:
             idle = 0 if self.pump() else idle + 1

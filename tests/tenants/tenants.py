@@ -18,13 +18,13 @@ NOBODY = 65534
 
 
 def rss_mib(daemon):
-    """Resident memory of the daemon's process, in MiB."""
+    """Returns the resident memory of the daemon's process, in MiB."""
     status = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) >> 10
 
 
 def grew_at_most(daemon, before, mib):
-    """Asserts the growth of the daemon's memory; not under sanitizers, which keep what is freed and shadow what is not."""
+    """Checks the growth of the daemon's memory; not under sanitizers, which keep freed memory and add shadow memory."""
     after = rss_mib(daemon)
     assert SANITIZER or after - before < mib, f"{after - before} MiB more, {mib} allowed"
 
@@ -35,7 +35,7 @@ def need_two_users():
 
 
 def open_daemon(*options, **kwargs):
-    """A daemon whose socket every user may use."""
+    """Starts a daemon whose socket every user may use."""
     need_two_users()
     daemon = Daemon("--socket-mode=666", *options, **kwargs)
     SCRATCH.chmod(0o711)
@@ -53,11 +53,11 @@ class Tenant(Child):
                    f"daemon = D()\n")
         switch = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
         env = {**os.environ, "TMPDIR": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"}
-        # The parent-death signal is cleared by a change of user, so it is set behind it.
+        # A change of user clears the parent-death signal, so it is set afterwards.
         self.process = subprocess.Popen([*switch, *END_WITH_US, sys.executable, "-u", "-c", prelude + code], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
     def say(self, text=""):
-        """A line for its sys.stdin.readline()."""
+        """Sends a line to its sys.stdin.readline()."""
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()

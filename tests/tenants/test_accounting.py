@@ -135,7 +135,7 @@ def counted(client):
 
 
 def held_by(client):
-    """What is charged, but for the asking client's own connection and call."""
+    """Returns what is charged, without the asking client's own connection and call."""
     return {who: {k: v for k, v in kinds.items() if v and k not in ("connections", "calls")} for who, kinds in counted(client).items()}
 
 
@@ -162,7 +162,7 @@ def random_operations():
                         raise AssertionError(f"seed {seed}: {who} holds {believed}, and is charged with {of()}") from None
                 everybody = sum(kinds["bytes"] for kinds in counted(admin).values())
                 buffers = admin.call("Memory/ListBuffers", pb.ListBuffersRequest()).buffers
-                # Slots' pools are the daemon's.
+                # The pools of slots belong to the daemon.
                 there = sum(b.bytes for b in buffers if b.kind != pb.BUFFER_KIND_POOL or b.label.startswith("prompts of model"))
                 # Sizes on the device are rounded up, by less than 64 bytes each.
                 assert 0 <= there - everybody < 64 * len(buffers) + 1, (seed, there, everybody)

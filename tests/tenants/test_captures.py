@@ -23,7 +23,7 @@ def ask(n):
 
 
 def captures_of(client, identity=f"uid:{NOBODY}"):
-    """What an identity has under way: used, limit, and how often more was refused."""
+    """Returns an identity's captures under way, their limit, and the number of refusals."""
     for share in client.call("Admin/ListShares", pb.ListSharesRequest()).shares:
         if share.identity == identity:
             return next(q for q in share.quotas if q.name == "captures")
@@ -44,9 +44,9 @@ def neighbour():
         graph = client.register(NEG).graph
         reply = client.call("Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[bytes(16)]), timeout=PATIENCE)
         assert reply.outputs[0] == struct.pack("<4f", -0.0, -0.0, -0.0, -0.0)
-        # In the order of arrival all of the flood's would have been made first.
+        # In the order of arrival, all captures of the flood would have come first.
         assert waiting(client) > before // 2, f"{waiting(client)} of {before} wait still"
-        # Who leaves takes his captures out of the queue with him, the running one too.
+        # When a client leaves, its captures leave the queue, and its running one ends.
         flood.say()
         until("those of who has gone are dropped", lambda: waiting(client) == 0)
 

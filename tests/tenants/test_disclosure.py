@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What belongs to one user is told to no other one, by any method; and nobody shapes what another one runs."""
+"""No method shows one user what belongs to another, and no user can influence what another one runs."""
 import pathlib
 import subprocess
 import sys
@@ -13,7 +13,7 @@ ROWS = ('npugraph 1\ngraph "canary_graph" {\n  sym B 1..64 buckets 1, 8, 64\n  i
         '  param %w : f32[4,4] = "canary_param"\n  %y = aten.linear(%x, %w)\n  return "canary_output" = %y\n}\n')
 TAG = 77777771
 
-# Every method with requests that name what the victim has; streams of the client get one message.
+# Each method, with requests that name the victim's objects; client streams get one message.
 PROBE = r"""
 c = Client(daemon)
 digest, group, sequence, graph, buffer, session, tag = sys.stdin.readline().split()
@@ -150,7 +150,7 @@ def own_statistics():
     with open_daemon(f"--models-dir={MODEL}") as daemon, Client(daemon, name="canary_client") as victim:
         subprocess.run([CTL, "--quiet", "--address", daemon.address, "load", MODEL, "--name", "same_model", "--private"], check=True,
                        capture_output=True)
-        for text in (ROWS.replace("canary_graph", "same_graph"), ROWS.replace("64", "32")):  # the name is no part of a graph's digest
+        for text in (ROWS.replace("canary_graph", "same_graph"), ROWS.replace("64", "32")):  # the name is not a part of a graph's digest
             graph = victim.register(text, {"canary_param": victim.allocate(64)}).graph
             for rows in (1, 2):
                 victim.replay(graph, [bytes(16 * rows)], [rows])

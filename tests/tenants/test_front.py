@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The guard in front of gRPC: what a stranger sends is bounded, ends his connection at most, and disturbs nobody."""
+"""The guard in front of gRPC: a stranger's input is bounded, can end only the stranger's connection, and disturbs nobody else."""
 import pathlib
 import sys
 
@@ -13,7 +13,7 @@ STRANGER = "sys.path.insert(0, sys.path[0])\nfrom http2 import *\n"
 
 
 def open_both(*options, **kwargs):
-    """A daemon on a Unix socket that all may use, and on a port."""
+    """Starts a daemon on a Unix socket that all may use, and on a port."""
     daemon = Daemon("--socket-mode=666", "--allow-plaintext=yes", "--listen=tcp:127.0.0.1:0", *options, **kwargs)
     SCRATCH.chmod(0o711)
     daemon.dir.chmod(0o755)
@@ -30,7 +30,7 @@ def metric(daemon, name):
 
 
 def refused_for(daemon, reason):
-    """How many connections were refused or ended for that reason."""
+    """Returns how many connections were refused or ended for that reason."""
     return metric(daemon, f'npugraphd_connections_refused_total{{reason="{reason}"}}')
 
 
@@ -59,7 +59,7 @@ class Neighbour:
 
 
 def addresses(daemon):
-    """A stranger's: over TCP always; on the Unix socket all are guarded here (--guard-unix=all)."""
+    """Returns guarded addresses: TCP, which always is, and the Unix socket, which --guard-unix=all guards here."""
     return [daemon.tcp, str(daemon.socket)]
 
 
@@ -110,7 +110,7 @@ def reset_flood():
                                  for s in range(stream, stream + 400, 2))
                 try:
                     raw.socket.sendall(burst)
-                except TimeoutError:  # it is not read any more; what was sent in part is lost
+                except TimeoutError:  # the daemon does not read it any more; a partly sent frame is lost
                     break
                 stream, sent = stream + 400, sent + 200
                 neighbour.check(1)
@@ -145,7 +145,7 @@ def half_messages():
             assert not stranger.ended
             assert stranger.refused > 10, stranger.refused
             neighbour.check()
-            grew_at_most(daemon, before, 256)  # 64 are charged; what was refused is freed, and stays with the heap for a while
+            grew_at_most(daemon, before, 256)  # 64 messages are charged; refused ones are freed, and stay in the heap for a while
             stranger.close()
 
 
@@ -199,7 +199,7 @@ print("all sessions lived", flush=True)
 
 @test("a client that takes calls back before they have gone keeps its connection")
 def taken_back():
-    """gRPC's own client resets streams then that it has not opened."""
+    """gRPC's own client then resets streams that it has not opened."""
     with open_daemon() as daemon:
         tenant = Tenant(daemon, TAKE_BACK)
         assert tenant.line() == "all sessions lived"
@@ -232,7 +232,7 @@ def late():
         torn = Raw(daemon.tcp)
         torn.send(frame(PING, 0, 0, bytes(8))[:12])
         deaf = Raw(daemon.tcp, timeout=20 + PATIENCE)
-        answers = deaf.socket.recv(100)  # not through read(), which would acknowledge
+        answers = deaf.socket.recv(100)  # not by read(), which would acknowledge them
         assert answers
         for raw in (*silent, torn):
             raw.wait_end(10 + PATIENCE)
@@ -276,7 +276,7 @@ for begin in (False, True):
                 pass
             assert daemon.stats()["requests"]["connections"] <= 256 + 2
             assert stranger.line() == "1100"
-        # Another user, at the limit of nobody.
+        # Another user, whose limit is not used up.
         other = Tenant(daemon, 'client = Client(daemon)\nprint("in", flush=True)\nclient.close()\n', uid=65533)
         assert other.line() == "in"
         other.wait()
@@ -291,7 +291,7 @@ def silent_tcp():
         idle = [Raw(daemon.tcp, begin=False) for _ in range(80)]
         with Neighbour(daemon):
             pass
-        client = Client(daemon, address="{}:{}".format(*daemon.tcp))  # a silent one makes room
+        client = Client(daemon, address="{}:{}".format(*daemon.tcp))  # a silent connection is closed for it
         client.close()
         assert refused_for(daemon, "silent") > 0
         for raw in idle:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Who a tenant is, and that tenants are kept apart by it."""
+"""The identity of a tenant, and the separation of tenants by it."""
 import pathlib
 import sys
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a stranger can make the daemon write into its log is bounded, and what is left out is counted."""
+"""The log lines that a stranger can cause are bounded, and the omitted ones are counted."""
 import pathlib
 import re
 import sys
@@ -9,9 +9,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from tenants import *  # noqa: E402,F403
 
 MANY = 3000
-PERIOD = 10  # seconds in which a limit lets only so many lines through
+PERIOD = 10  # seconds of a limit's period
 
-# gRPC says of each such call that its metadata are wrong.
+# gRPC logs for each such call that its metadata are wrong.
 ERRORS_IN_GRPC = r"""
 from http2 import *
 raw, sent, answered = Raw(str(daemon.socket)), 0, 0

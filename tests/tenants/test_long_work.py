@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Work that takes long for one user, a slow store or large memory that is freed, does not hold what others ask for."""
+"""Long work for one user (a slow store, freeing large memory) does not delay other users' requests."""
 import pathlib
 import sys
 
@@ -13,7 +13,7 @@ SLOW = 800  # hundredths of a second
 
 
 def large_text():
-    """Longer than what is parsed on the receiving thread."""
+    """Returns a text that is too long to be parsed on the receiving thread."""
     lines = ["  input %v0 : f32[4]"] + [f"  %v{i + 1} = aten.neg(%v{i})" for i in range(4000)]
     return 'npugraph 1\ngraph "large" {\n' + "\n".join(lines) + '\n  return "o" = %v4000\n}\n'
 
@@ -79,7 +79,7 @@ def last_holders():
                 buffer = owner.allocate(4 * n)
                 text = f'npugraph 1\ngraph "s" {{\n  state %s : f32[{n}] = "s"\n  input %x : f32[1]\n  return "x" = %x\n}}\n'
                 held = owner.register(text, {"s": buffer}).graph
-                owner.call("Memory/Free", pb.FreeRequest(buffers=[buffer]))  # the graph still has it
+                owner.call("Memory/Free", pb.FreeRequest(buffers=[buffer]))  # the graph still holds it
                 owner.call("Graphs/Release", pb.ReleaseRequest(graph=held))
                 neighbour.replay(graph, [bytes(16)])
                 assert daemon.used_bytes() >= 4 * n, "they waited for the memory, or it was not slow for long enough"

@@ -10,13 +10,13 @@ from tenants import *  # noqa: E402,F403
 from http2 import HalfMessages  # noqa: E402
 
 MAX_MESSAGE = 16 << 20
-HELD_MIB = 160  # of a message of 16 MiB: gRPC's pieces, our one piece, and what is read from it
+HELD_MIB = 160  # memory for a message of 16 MiB: gRPC's pieces, our one piece, and what is read from it
 ROW = re.compile(r'NGD_RPC\("(npugraph\.[\w.]+)", "(\w+)", \w+, \w+, \w+, \w+, \w+, (\d+),')
 GRAPH = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  return "s" = %b\n}\n'
 
 
 def limits():
-    """By method: the largest request."""
+    """Returns the largest request of each method."""
     rows = ROW.findall((SOURCE / "daemon" / "handlers" / "methods.def").read_text())
     assert len(rows) >= len(METHODS)
     return {f"{service.rpartition('.')[2]}/{name}": int(limit) or MAX_MESSAGE for service, name, limit in rows}
@@ -31,7 +31,7 @@ def varint(n):
 
 
 def filled(field, room):
-    """About `room` bytes of the field, with as many elements as fit: (how, bytes)."""
+    """Yields (how, bytes): about `room` bytes of the field, with as many elements as fit."""
     tag = field.number << 3
     if field.type in (field.TYPE_STRING, field.TYPE_BYTES, field.TYPE_MESSAGE):
         one = varint(tag | 2) + b"\0"
@@ -44,7 +44,7 @@ def filled(field, room):
 
 
 def repeated(message, depth=0):
-    """Each repeated field of the message and of those in it, with how to get there: (path of fields, field)."""
+    """Yields (path of fields, field) for each repeated field of the message and of the messages in it."""
     for field in message.fields:
         if field.label == field.LABEL_REPEATED:
             yield (), field
@@ -60,7 +60,7 @@ def wrapped(path, body):
 
 
 def requests():
-    """(method, what, the message)"""
+    """Yields (method, what, the message)."""
     most = limits()
     for service in pb.DESCRIPTOR.services_by_name.values():
         for method in service.methods:
@@ -85,7 +85,7 @@ def fields(daemon):
             kind = METHODS[name][0]
             try:
                 got = c.call(name, iter([body]) if kind.startswith("stream") else body)
-                if kind == "stream_stream":  # a refusal is an answer there
+                if kind == "stream_stream":  # there a refusal is answered with `error`
                     answer = next(got)
                     assert answer.error.reason == "INVALID_ARGUMENT", f"{name} {what}: {answer.error}"
                     got.cancel()
@@ -126,7 +126,7 @@ def limited():
         limit = size(daemon) + (300 << 20)
     with Daemon(through=["prlimit", f"--as={limit}", "--"]) as daemon:
         half = []
-        for _ in range(6):  # four were enough to end it
+        for _ in range(6):  # four were once enough to end the daemon
             half.append(HalfMessages(str(daemon.socket), 16, 16 << 20, path=b"/npugraph.v1.Graphs/Replay"))
             half[-1].push(2)
         with Client(daemon, session=False) as c:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Names of models are of an identity: nobody takes another one's place, and sharing is said, listed and revocable."""
+"""Names of models belong to an identity: nobody can take another's place, and sharing is explicit, listed and revocable."""
 import pathlib
 import subprocess
 import sys

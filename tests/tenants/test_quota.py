@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant that takes all it can get: its quotas hold by default, and administrators are let in."""
+"""A tenant that takes all it can get: its quotas hold by default, and administrators can still connect."""
 import json
 import os
 import pathlib
@@ -60,7 +60,7 @@ def held(client, name):
 
 
 def settles(client, name, n):
-    """What was given back may be in use until the store has written it, or a thread has freed it."""
+    """Waits for a value: released memory stays in use until the store has written it, or a thread has freed it."""
     until(f"{name} held are {n}", lambda: held(client, name) == n)
 
 
@@ -112,7 +112,7 @@ def loaded_bytes():
         free(a, first)
         settles(a, "bytes", 2 * MIB)  # the graph holds it
         free(b, second)
-        settles(a, "bytes", MIB)  # the second load's is free, though the first one's memory is the same
+        settles(a, "bytes", MIB)  # the second load's charge is over, although the first load still holds the same memory
         same = b.load("w.safetensors")
         assert same.shared and a.replay(graph, [bytes(MIB)]).outputs[0] == b.read(same.tensors[0].buffer)
         release(a, graph)

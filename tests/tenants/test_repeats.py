@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that one user repeats while the first one is under way: the device does not wait while they are answered."""
+"""A user repeats calls while the first one is under way: the device does not wait while they are answered."""
 import mmap
 import pathlib
 import signal
@@ -13,7 +13,7 @@ from tenants import *  # noqa: E402,F403
 NEG = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  return "b" = %b\n}\n'
 N, FLOATS, ROUNDS = 80, 3900000, 3
 MIB = 1 << 20
-# Their first call waits for captures of the same user, and not on the device, until all are there.
+# The first call waits for captures of the same user, not on the device, until all calls have arrived.
 REPEATER = f"N, FLOATS = {N}, {FLOATS}\n" + r"""
 lines = ["  input %v0 : f32[64]"] + [f"  %v{k + 1} = aten.add.Tensor(%v{k}, %v{max(0, k - 3)})" for k in range(20000)]
 client = Client(daemon)
@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 
 def copy_seconds():
-    """The time of a copy of one answer, to memory that was not used before."""
+    """Returns the time of copying one answer to memory that was not used before."""
     answer, times = bytes(4 * FLOATS), []
     for _ in range(9):
         began = time.monotonic()
@@ -55,7 +55,7 @@ def captures_of(client):
 
 
 def longest_wait(client, graph, seconds):
-    """Of the replays of so many seconds: how long one waited for the device."""
+    """Replays for so many seconds, and returns the longest wait for the device."""
     longest, end = 0, time.monotonic() + seconds
     while time.monotonic() < end:
         longest = max(longest, client.call("Graphs/Replay", pb.ReplayRequest(graph=graph, inputs=[bytes(16)])).queue_ns / 1e9)
@@ -76,7 +76,7 @@ def answered():
             assert repeater.line() == "sent"
             until("all of them wait", lambda: in_flight() >= N)
             assert captures_of(client), "the first call did not wait for long enough"
-            # Nobody reads the answers: each copy would stay in memory.
+            # No client reads the answers, so each copy would stay in memory.
             repeater.process.send_signal(signal.SIGSTOP)
             before, wait = rss_mib(daemon), 0
             while captures_of(client):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Over plaintext TCP two users have one identity, and a session is still only its owner's: its token says whose it is."""
+"""Over plaintext TCP two users have one identity. A session still belongs only to its owner, by its token."""
 import base64
 import pathlib
 import subprocess
@@ -13,7 +13,7 @@ MODEL = SOURCE / "examples" / "model"
 NEG = 'npugraph 1\ngraph "g" {\n  input %a : f32[4]\n  %b = aten.neg(%a)\n  return "b" = %b\n}\n'
 TOKEN = "npugraph-session-token-bin"
 
-# The other user knows all numbers: the session's id is in the daemon's log, ids of objects are small.
+# The other user knows all ids: the session's id is in the daemon's log, and ids of objects are small numbers.
 ATTACK = r"""
 c = Client(daemon, address=daemon.tcp)
 victim, buffer, graph, sequence = map(int, sys.stdin.readline().split())

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What one user leaves running ends soon after he has gone: his neighbour gets the device."""
+"""Work that a user leaves running ends soon after the user is gone, and its neighbour gets the device."""
 import pathlib
 import struct
 import sys
@@ -32,7 +32,7 @@ def stopped(daemon, reason):
 
 
 def serve_after(daemon, code, reason):
-    """A neighbour's replay is served though the only slot ran the stranger's."""
+    """Checks that a neighbour's replay is served although the only slot ran the stranger's."""
     with Client(daemon, name="neighbour") as neighbour:
         graph = neighbour.register(NEG).graph
         neighbour.replay(graph, [bytes(16)])

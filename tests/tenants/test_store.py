@@ -13,7 +13,7 @@ OTHER = NOBODY - 1
 THIRD = NOBODY - 2
 BUDGET = 256 << 10
 LIMIT = BUDGET - BUDGET // 4
-# Captures graphs that nobody else has, says so, and keeps its session. Each makes two entries: the graph and its plan.
+# Captures graphs that no other client has, reports it, and keeps its session. Each makes two entries: the graph and its plan.
 CAPTURE = """
 client = Client(daemon)
 def capture(first, n):
@@ -37,7 +37,7 @@ def counter(daemon, name):
 
 
 def written(daemon, entries):
-    """Waits until so many entries were written, or refused: that happens behind the captures."""
+    """Waits until so many entries were written or refused, which happens after the captures."""
     until(f"{entries} entries are written",
           lambda: counter(daemon, "store_writes_total") + counter(daemon, "store_write_failures_total") >= entries)
 
@@ -52,7 +52,7 @@ def quota(client, uid):
 
 
 def on_disk(store, uid):
-    """Names of an owner's entries, and their bytes."""
+    """Returns the names of an owner's entries, and their bytes."""
     mine = [path for path in (store / "entries").iterdir() if f"owner uid:{uid}\n".encode() in path.read_bytes()]
     return {path.name for path in mine}, sum(path.stat().st_size for path in mine)
 
