@@ -146,7 +146,7 @@ static void close_with(struct ngd_strbuf *sb, char c)
 }
 
 /* Writes a labelled family as {"value": n}. The rows are read from the Prometheus text, the only list of them. */
-static void put_metric_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
+static void put_exposed_rows(struct ngd_strbuf *sb, const char *name, ngd_metric_t m, const char *exposition)
 {
     char prefix[128];
     size_t n;
@@ -198,9 +198,9 @@ static void put_rpc(struct ngd_daemon *d, struct ngd_strbuf *sb, const char *exp
     put_json_u64(sb, "errors_total", ngd_metric_get(NGD_M_RPC_ERRORS));
     put_json_u64(sb, "in_flight", ngd_rpc_server_inflight(d->rpc));
     put_json_u64(sb, "connections", ngd_metric_get(NGD_M_CONNECTIONS));
-    put_metric_rows(sb, "by_method", NGD_M_RPCS, exposition);
-    put_metric_rows(sb, "errors_by_reason", NGD_M_RPC_ERRORS, exposition);
-    put_metric_rows(sb, "rejected_by_reason", NGD_M_REQUESTS_REJECTED, exposition);
+    put_exposed_rows(sb, "by_method", NGD_M_RPCS, exposition);
+    put_exposed_rows(sb, "errors_by_reason", NGD_M_RPC_ERRORS, exposition);
+    put_exposed_rows(sb, "rejected_by_reason", NGD_M_REQUESTS_REJECTED, exposition);
     close_with(sb, '}');
 }
 
@@ -217,8 +217,8 @@ static void put_work(struct ngd_strbuf *sb, const char *exposition)
     put_json_u64(sb, "misses_total", ngd_metric_get(NGD_M_CACHE_MISSES));
     put_json_u64(sb, "evictions_total", ngd_metric_get(NGD_M_CACHE_EVICTIONS));
     put_json_u64(sb, "entries", ngd_metric_get(NGD_M_CACHE_ENTRIES));
-    put_metric_rows(sb, "misses_by_reason", NGD_M_CACHE_MISSES, exposition);
-    put_metric_rows(sb, "evictions_by_reason", NGD_M_CACHE_EVICTIONS, exposition);
+    put_exposed_rows(sb, "misses_by_reason", NGD_M_CACHE_MISSES, exposition);
+    put_exposed_rows(sb, "evictions_by_reason", NGD_M_CACHE_EVICTIONS, exposition);
     close_with(sb, '}');
     open_object(sb, "latency");
     put_latency(sb, "replay", NGD_M_REPLAY_SECONDS);

@@ -94,7 +94,7 @@ static void row(struct ngd_strbuf *sb, const char *name, const char *fmt, ...)
     ngd_strbuf_append(sb, "</td></tr>\n");
 }
 
-static void put_model_row(void *ctx, const struct ngd_model_listed *listed)
+static void put_page_model(void *ctx, const struct ngd_model_listed *listed)
 {
     struct ngd_model_stats stats;
 
@@ -138,7 +138,7 @@ static int on_page(struct ngd_daemon *d, struct ngd_strbuf *sb)
     }
     if (d->options.stats_names) {
         ngd_strbuf_append(sb, "</table><h2>Models</h2><table>\n");
-        ngd_models_for_each(d->models, NULL, put_model_row, sb);
+        ngd_models_for_each(d->models, NULL, put_page_model, sb);
     }
     ngd_strbuf_append(
         sb, "</table>\n<p><a href=\"/stats.json\">stats.json</a> &middot; <a href=\"/metrics\">metrics</a> &middot; "

@@ -37,7 +37,7 @@ static ngd_status_t find_symbol(struct work *w, struct ngd_diag *diag)
                         "graph \"%.100s\" has no symbol with buckets; declare them in its text", g->name);
 }
 
-static ngd_status_t propose_buckets(struct work *w, struct ngd_diag *diag)
+static ngd_status_t propose_bucket_set(struct work *w, struct ngd_diag *diag)
 {
     const struct ngd_symbol *sym = &ngd_program_graph(w->prog)->symbols[w->symbol];
     uint32_t captures = w->q->captures ? w->q->captures : w->present.n ? w->present.n : 1;
@@ -133,7 +133,7 @@ static ngd_status_t work_on_buckets(struct work *w, Npugraph__V1__BucketsRespons
         return NGD_ERR_NO_MEMORY;
     w->n = ngd_program_sizes(w->prog, w->symbol, w->list);
     ngd_program_buckets(w->prog, w->symbol, &w->present);
-    status = propose_buckets(w, diag);
+    status = propose_bucket_set(w, diag);
     if (status == NGD_OK && !fill_buckets(w, reply))
         status = NGD_ERR_NO_MEMORY;
     if (status || !w->q->apply)

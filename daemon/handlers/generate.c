@@ -181,7 +181,7 @@ static ngd_status_t start_generation(struct ngd_call *call, const Npugraph__V1__
     return status ? status : ngd_turn_take(call, &turn, diag);
 }
 
-static void generate_tokens(struct ngd_call *call, const void *msg)
+static void start_generate_call(struct ngd_call *call, const void *msg)
 {
     struct ngd_diag diag = {0};
     ngd_status_t status = start_generation(call, msg, &diag);
@@ -210,4 +210,4 @@ static void release_generation(struct ngd_call *call)
 }
 
 const struct ngd_rpc_ops ngd_rpc_sequences_generate = {
-    .request = generate_tokens, .sent = sent, .cancelled = cancel_generation, .release = release_generation};
+    .request = start_generate_call, .sent = sent, .cancelled = cancel_generation, .release = release_generation};

@@ -521,7 +521,7 @@ static ngd_status_t print_form(struct ngd_program *prog, const Npugraph__V1__Des
     return status ? status : sb->failed ? NGD_ERR_NO_MEMORY : NGD_OK;
 }
 
-static void describe_graph(struct ngd_call *call, const void *msg)
+static void describe_program(struct ngd_call *call, const void *msg)
 {
     const Npugraph__V1__DescribeRequest *q = msg;
     Npugraph__V1__DescribeResponse reply = NPUGRAPH__V1__DESCRIBE_RESPONSE__INIT;
@@ -545,7 +545,7 @@ static void describe_graph(struct ngd_call *call, const void *msg)
     ngd_program_unref(prog);
 }
 
-const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe_graph};
+const struct ngd_rpc_ops ngd_rpc_graphs_describe = {.request = describe_program};
 
 struct listing {
     const struct ngd_identity *who;

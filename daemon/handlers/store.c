@@ -310,7 +310,7 @@ static void release_entry_read(struct ngd_call *call)
     ngd_strbuf_fini(&r->text);
 }
 
-static void read_store_entry(struct ngd_call *call, const void *msg)
+static void begin_entry_read(struct ngd_call *call, const void *msg)
 {
     struct reading *r = make_state(call, true, sizeof(*r));
 
@@ -326,7 +326,7 @@ static void read_store_entry(struct ngd_call *call, const void *msg)
 }
 
 const struct ngd_rpc_ops ngd_rpc_store_read = {
-    .request = read_store_entry, .sent = read_pump, .cancelled = cancel_entry_read, .release = release_entry_read};
+    .request = begin_entry_read, .sent = read_pump, .cancelled = cancel_entry_read, .release = release_entry_read};
 
 /* ---- import -------------------------------------------------------------------------------------------- */
 

@@ -75,8 +75,8 @@ static grpc_byte_buffer *buffer_of(grpc_slice slice)
     return buffer;
 }
 
-static ngd_status_t pack_message(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
-                                 struct ngd_diag *diag)
+static ngd_status_t pack_reply(struct rpc_call *call, const ProtobufCMessage *msg, grpc_byte_buffer **buffer_p,
+                               struct ngd_diag *diag)
 {
     grpc_slice slice;
     ngd_status_t status = pack_slice(call, msg, &slice, diag);
@@ -210,7 +210,7 @@ void ngd_call_answer(struct ngd_call *pub, const ProtobufCMessage *msg)
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
     struct ngd_diag diag = {0};
-    ngd_status_t status = pack_message(call, msg, &buffer, &diag);
+    ngd_status_t status = pack_reply(call, msg, &buffer, &diag);
 
     if (status == NGD_OK)
         send_answer(call, buffer);
@@ -289,7 +289,7 @@ ngd_status_t ngd_call_send(struct ngd_call *pub, const ProtobufCMessage *msg)
 {
     struct rpc_call *call = rpc_call_of(pub);
     grpc_byte_buffer *buffer;
-    ngd_status_t status = pack_message(call, msg, &buffer, NULL);
+    ngd_status_t status = pack_reply(call, msg, &buffer, NULL);
 
     return status == NGD_OK ? send_buffer(call, buffer) : lose(call, status);
 }
