@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# One library for each folder, the lower first; each may use those before it (tests/meta/floors.py):
+# One library for each folder, in the order of floors; each may use those before it (tests/meta/floors.py):
 #
 #   libngddaemon.la    the parts that the others share: sessions, identities, peers, models, jobs, ...
 #   libngdfront.la     clients' connections, before gRPC
 #   libngdrpc.la       the gRPC server and its calls
-#   libngdcontrol.la   what looks after the whole: listening, draining, statistics, the watchdog
-#   libngdhandlers.la  the methods
+#   libngdcontrol.la   control of the process: listening, draining, statistics, the watchdog
+#   libngdhandlers.la  handlers of the methods
 #
-# All but startup and main is in libraries, for the unit tests of what needs no gRPC server.
+# All but startup.c and main.c is in libraries, so that unit tests can link parts that need no gRPC server.
 noinst_LTLIBRARIES += libngddaemon.la libngdfront.la libngdrpc.la libngdcontrol.la libngdhandlers.la
 libngddaemon_la_SOURCES = \
 	daemon/access.c \
