@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Makes room for n more bytes: by moving those that are there to the front of the block, or by a larger block. */
-static bool make_room(struct front_bytes *b, size_t n)
+static bool make_bytes_room(struct front_bytes *b, size_t n)
 {
     uint8_t *block = b->block;
 
@@ -28,7 +28,7 @@ bool front_bytes_keep(struct front_bytes *b, const uint8_t *bytes, size_t n)
 {
     if (n == 0)
         return true;
-    if (!make_room(b, n))
+    if (!make_bytes_room(b, n))
         return false;
     memcpy(b->at + b->n, bytes, n);
     b->n += n;

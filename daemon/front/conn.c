@@ -27,7 +27,7 @@
 
 /* ---- watching -------------------------------------------------------------------------------------------------- */
 
-static void watch(struct front_conn *conn, struct front_side *side, uint32_t events)
+static void watch_side(struct front_conn *conn, struct front_side *side, uint32_t events)
 {
     struct epoll_event ev = {.events = events, .data.u64 = (uintptr_t)conn | (side == &conn->server)};
     int op = side->events == 0 ? EPOLL_CTL_ADD : events == 0 ? EPOLL_CTL_DEL : EPOLL_CTL_MOD;
@@ -57,7 +57,7 @@ static void set_timed(struct front_conn *conn, bool timed)
 }
 
 /* Called after each step: tells epoll what the connection waits for from here on. */
-static void settle(struct front_conn *conn)
+static void settle_conn(struct front_conn *conn)
 {
     bool reading = may_read(conn);
     uint32_t client = 0, server = 0;
@@ -85,9 +85,9 @@ static void settle(struct front_conn *conn)
         if (conn->up.n > 0)
             server |= EPOLLOUT;
     }
-    watch(conn, &conn->client, client);
+    watch_side(conn, &conn->client, client);
     if (conn->state != FRONT_ENDED)
-        watch(conn, &conn->server, server);
+        watch_side(conn, &conn->server, server);
     if (conn->state != FRONT_ENDED)
         set_timed(conn, !conn->proven || conn->down.n > 0 || conn->state == FRONT_FLUSH || conn->io->ops->over ||
                             conn->ends != NGD_NSEC_NEVER || (conn->guard && ngd_h2_guard_timed(conn->guard)));
@@ -167,7 +167,7 @@ static void close_for(struct front_conn *conn, ngd_h2_reason_t why)
 }
 
 /* The guard is at work when its callbacks find that the connection is of no use: it ends behind them. */
-static void fail(struct front_conn *conn, const char *reason, const char *text)
+static void fail_conn(struct front_conn *conn, const char *reason, const char *text)
 {
     if (conn->failed)
         return;
@@ -198,13 +198,13 @@ static bool make_pair(struct front_conn *conn)
     int fds[2];
 
     if (pair_for_grpc(fds) < 0) {
-        fail(conn, "descriptors", "no file descriptor is free for the connection");
+        fail_conn(conn, "descriptors", "no file descriptor is free for the connection");
         return false;
     }
     if (ngd_peers_add(conn->front->params.peers, fds[1], conn->identity, conn->address, true) != NGD_OK) {
         close(fds[0]);
         close(fds[1]);
-        fail(conn, "memory", "out of memory");
+        fail_conn(conn, "memory", "out of memory");
         return false;
     }
     conn->server.fd = fds[0];
@@ -242,7 +242,7 @@ static void to_server(void *ctx, const uint8_t *bytes, size_t n)
     if (conn->up.n == 0)
         done = send_up(conn, bytes, n);
     if (done < n && !front_bytes_keep(&conn->up, bytes + done, n - done))
-        fail(conn, "memory", "out of memory");
+        fail_conn(conn, "memory", "out of memory");
 }
 
 static void flush_up(struct front_conn *conn)
@@ -268,7 +268,7 @@ static size_t send_down(struct front_conn *conn, const uint8_t *bytes, size_t n)
         }
         conn->write_wants_read = r == NGD_WIRE_WANT_READ;
         if (r == NGD_WIRE_CLOSED || r == NGD_WIRE_ERROR)
-            fail(conn, NULL, NULL);
+            fail_conn(conn, NULL, NULL);
         break;
     }
     return sent;
@@ -288,7 +288,7 @@ static void to_client(void *ctx, const uint8_t *bytes, size_t n)
         conn->down_moved = ngd_now();
     }
     if (!front_bytes_keep(&conn->down, bytes + done, n - done))
-        fail(conn, "memory", "out of memory");
+        fail_conn(conn, "memory", "out of memory");
 }
 
 static void flush_down(struct front_conn *conn)
@@ -309,19 +309,19 @@ static void flush_down(struct front_conn *conn)
 
 /* ---- charges ---------------------------------------------------------------------------------------------------- */
 
-static bool take_stream(void *ctx)
+static bool take_call(void *ctx)
 {
     return ngd_identity_take(((struct front_conn *)ctx)->identity, NGD_QUOTA_CALLS, 1, NULL) == NGD_OK;
 }
-static bool take_bytes(void *ctx, uint64_t n)
+static bool take_unfinished(void *ctx, uint64_t n)
 {
     return ngd_identity_take(((struct front_conn *)ctx)->identity, NGD_QUOTA_UNFINISHED, n, NULL) == NGD_OK;
 }
-static void give_stream(void *ctx)
+static void give_call(void *ctx)
 {
     ngd_identity_give(((struct front_conn *)ctx)->identity, NGD_QUOTA_CALLS, 1);
 }
-static void give_bytes(void *ctx, uint64_t n)
+static void give_unfinished(void *ctx, uint64_t n)
 {
     ngd_identity_give(((struct front_conn *)ctx)->identity, NGD_QUOTA_UNFINISHED, n);
 }
@@ -346,17 +346,17 @@ static void refused_call(void *ctx, const char *sentence)
 
 static const struct ngd_h2_ops guard_ops = {.to_server = to_server,
                                             .to_client = to_client,
-                                            .take_stream = take_stream,
-                                            .take_bytes = take_bytes,
-                                            .give_stream = give_stream,
-                                            .give_bytes = give_bytes,
+                                            .take_stream = take_call,
+                                            .take_bytes = take_unfinished,
+                                            .give_stream = give_call,
+                                            .give_bytes = give_unfinished,
                                             .shared_buckets = shared_buckets,
                                             .refused = refused_call};
 
 /* ---- from the client -------------------------------------------------------------------------------------------- */
 
 /* kept: the bytes are those that wait. False: it does not go on now. */
-static bool look_at(struct front_conn *conn, const uint8_t *bytes, size_t n, bool kept)
+static bool check_input(struct front_conn *conn, const uint8_t *bytes, size_t n, bool kept)
 {
     struct ngd_h2_result r = ngd_h2_guard_input(conn->guard, bytes, n, ngd_now());
 
@@ -386,7 +386,7 @@ static void read_client(struct front_conn *conn)
         conn->read_wants_write = r == NGD_WIRE_WANT_WRITE;
         if (r == NGD_WIRE_CLOSED || r == NGD_WIRE_ERROR)
             front_conn_end(conn);
-        if (r != NGD_WIRE_OK || !look_at(conn, conn->front->chunk, n, false))
+        if (r != NGD_WIRE_OK || !check_input(conn, conn->front->chunk, n, false))
             return;
         if (conn->io->ops->pending && !conn->io->ops->pending(conn->io))
             return; /* epoll tells of more */
@@ -400,10 +400,10 @@ void front_conn_resume(struct front_conn *conn, ngd_nsec_t now)
     conn->paused_until = 0;
     ngd_list_remove(&conn->paused_link);
     if (conn->in.n > 0)
-        look_at(conn, conn->in.at, conn->in.n, true);
+        check_input(conn, conn->in.at, conn->in.n, true);
     if (may_read(conn))
         read_client(conn);
-    settle(conn);
+    settle_conn(conn);
 }
 
 /* ---- from gRPC -------------------------------------------------------------------------------------------------- */
@@ -436,12 +436,12 @@ static void read_server(struct front_conn *conn)
 /* ---- the beginning ---------------------------------------------------------------------------------------------- */
 
 /* gRPC gets the socket itself, and peers tells when it ends. */
-static void deliver(struct front_conn *conn)
+static void deliver_socket(struct front_conn *conn)
 {
     struct ngd_front *front = conn->front;
     int fd = conn->client.fd;
 
-    watch(conn, &conn->client, 0);
+    watch_side(conn, &conn->client, 0);
     if (ngd_peers_add(front->params.peers, fd, conn->identity, conn->address, false) != NGD_OK) {
         front_conn_close(conn, "memory", "out of memory");
         return;
@@ -452,7 +452,7 @@ static void deliver(struct front_conn *conn)
     front_conn_end(conn);
 }
 
-static void peek(struct front_conn *conn)
+static void peek_preface(struct front_conn *conn)
 {
     char first[NGD_H2_PREFACE_LEN];
     ssize_t n;
@@ -467,7 +467,7 @@ static void peek(struct front_conn *conn)
     else if (memcmp(first, NGD_H2_PREFACE, (size_t)n) != 0)
         close_for(conn, NGD_H2_WHY_PREFACE);
     else if (n == sizeof(first))
-        deliver(conn);
+        deliver_socket(conn);
 }
 
 /* From now on the certificate's name is charged. */
@@ -550,10 +550,10 @@ struct front_conn *front_conn_create(struct ngd_front *front, int fd, const stru
     front->n_unproven++;
     atomic_fetch_add_explicit(&front->n_all, 1, memory_order_relaxed);
     if (!guarded)
-        peek(conn);
+        peek_preface(conn);
     else
         shake_hands(conn);
-    settle(conn);
+    settle_conn(conn);
     return conn;
 }
 
@@ -571,7 +571,7 @@ void front_conn_event(struct front_conn *conn, bool of_server, uint32_t events)
         if (conn->state == FRONT_RELAY && ((events & EPOLLIN) || hang_up))
             read_server(conn);
     } else if (conn->state == FRONT_PEEK) {
-        peek(conn);
+        peek_preface(conn);
     } else if (conn->state == FRONT_HANDSHAKE) {
         shake_hands(conn);
     } else {
@@ -581,7 +581,7 @@ void front_conn_event(struct front_conn *conn, bool of_server, uint32_t events)
         else if (hang_up)
             front_conn_end(conn);
     }
-    settle(conn);
+    settle_conn(conn);
 }
 
 void front_conn_tick(struct front_conn *conn, ngd_nsec_t now)
@@ -608,5 +608,5 @@ void front_conn_tick(struct front_conn *conn, ngd_nsec_t now)
         if (went_well(conn) && r.verdict == NGD_H2_CLOSE)
             close_for(conn, r.reason);
     }
-    settle(conn);
+    settle_conn(conn);
 }

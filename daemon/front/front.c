@@ -68,7 +68,7 @@ static bool end_oldest(struct ngd_front *front, const struct ngd_identity *ident
 }
 
 /* Administrators are counted, and not limited. */
-static bool charge(struct ngd_identity *identity)
+static bool charge_conn(struct ngd_identity *identity)
 {
     if (identity->admin) {
         ngd_identity_hold(identity, NGD_QUOTA_CONNECTIONS, 1);
@@ -79,13 +79,13 @@ static bool charge(struct ngd_identity *identity)
 
 bool front_charge(struct ngd_front *front, struct ngd_identity *identity)
 {
-    if (charge(identity))
+    if (charge_conn(identity))
         return true;
     ngd_peers_count(front->params.peers, true);
-    return charge(identity) || (end_oldest(front, identity) && charge(identity));
+    return charge_conn(identity) || (end_oldest(front, identity) && charge_conn(identity));
 }
 
-static uint32_t reserve(const struct ngd_front *front)
+static uint32_t admin_reserve(const struct ngd_front *front)
 {
     uint32_t part = front->params.max_connections / 4;
 
@@ -94,7 +94,7 @@ static uint32_t reserve(const struct ngd_front *front)
 
 static bool find_room(struct ngd_front *front, bool admin)
 {
-    uint32_t max = front->params.max_connections - (admin ? 0 : reserve(front));
+    uint32_t max = front->params.max_connections - (admin ? 0 : admin_reserve(front));
 
     if (!admin && front->n_unproven >= front->params.max_connections / UNPROVEN_PART + 1)
         end_oldest(front, NULL);
@@ -109,7 +109,7 @@ static bool is_guarded(const struct ngd_front *front, const struct ngd_front_pee
     return front->params.guard_unix == NGD_GUARD_OTHERS && peer->uid != 0 && peer->uid != geteuid();
 }
 
-static void admit(struct ngd_front *front, int fd, const struct ngd_front_peer *peer)
+static void admit_newcomer(struct ngd_front *front, int fd, const struct ngd_front_peer *peer)
 {
     struct ngd_identity *identity = ngd_identity_get(front->params.identities, peer->name);
     const char *reason = NULL, *text = NULL;
@@ -154,7 +154,7 @@ static void take_newcomers(struct ngd_front *front)
         if (atomic_load(&front->stopping))
             close(new->fd);
         else
-            admit(front, new->fd, &new->peer);
+            admit_newcomer(front, new->fd, &new->peer);
         ngd_free(new);
     }
 }
@@ -193,7 +193,7 @@ uint32_t ngd_front_count(struct ngd_front *front, bool now)
  */
 
 /* Events of this round may still name them. */
-static void bury(struct ngd_front *front)
+static void free_dead(struct ngd_front *front)
 {
     struct ngd_list *first;
 
@@ -232,7 +232,7 @@ static int milliseconds(ngd_nsec_t until)
     return left <= 0 ? 0 : (int)((left + NGD_MSEC - 1) / NGD_MSEC);
 }
 
-static void serve(struct ngd_front *front, const struct epoll_event *ev)
+static void serve_event(struct ngd_front *front, const struct epoll_event *ev)
 {
     struct front_conn *conn = (struct front_conn *)(uintptr_t)(ev->data.u64 & ~(uint64_t)1);
 
@@ -253,7 +253,7 @@ static void begin_stop(struct ngd_front *front)
     }
 }
 
-static void *run(void *arg)
+static void *run_front(void *arg)
 {
     struct ngd_front *front = arg;
     ngd_nsec_t until = NGD_NSEC_NEVER, tick_at = 0, stop_at = NGD_NSEC_NEVER;
@@ -266,18 +266,18 @@ static void *run(void *arg)
         while (NGD_FAULT(FRONT_HANG))
             nanosleep(&(struct timespec){.tv_nsec = 10 * NGD_MSEC}, NULL);
         for (int i = 0; i < n; i++)
-            serve(front, &events[i]);
+            serve_event(front, &events[i]);
         if (atomic_load(&front->stopping) && stop_at == NGD_NSEC_NEVER) {
             stop_at = ngd_now() + STOP_TIME;
             begin_stop(front);
         }
         until = look_at_time(front, ngd_now(), &tick_at);
-        bury(front);
+        free_dead(front);
         ngd_beat_answer(&front->beat);
     }
     while (!ngd_list_empty(&front->all))
         front_conn_end(ngd_container_of(front->all.next, struct front_conn, link));
-    bury(front);
+    free_dead(front);
     return NULL;
 }
 
@@ -324,7 +324,7 @@ ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_
 
 ngd_status_t ngd_front_start(struct ngd_front *front)
 {
-    if (ngd_thread_start(&front->thread, "front", run, front) != 0)
+    if (ngd_thread_start(&front->thread, "front", run_front, front) != 0)
         return NGD_ERR_RESOURCE_EXHAUSTED;
     front->started = true;
     return NGD_OK;

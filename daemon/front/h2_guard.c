@@ -79,7 +79,7 @@ static void flush(struct ngd_h2_guard *g, struct walk *w)
 }
 
 /* Bounded by the checks of frames' heads. */
-static bool hold(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
+static bool hold_back(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
 {
     if (g->n_held + n > g->held_cap) {
         size_t cap = g->n_held + n < 64 ? 64 : 2 * (g->n_held + n);
@@ -125,7 +125,7 @@ static void fill_bucket(ngd_nsec_t *t, ngd_nsec_t each, ngd_nsec_t ahead, struct
 }
 
 /* Two may be due after one frame. */
-static void count(struct ngd_h2_guard *g, h2_bucket_t which, struct walk *w)
+static void count_frame(struct ngd_h2_guard *g, h2_bucket_t which, struct walk *w)
 {
     ngd_nsec_t each = NGD_SEC / buckets[which].rate, ahead = each * buckets[which].burst;
 
@@ -163,7 +163,7 @@ static void refuse_now(struct ngd_h2_guard *g, struct ngd_h2_stream *s, int stat
 {
     uint8_t reset[RST_BYTES] = {0, 0, 4, H2_RST_STREAM, 0};
 
-    count(g, H2_BUCKET_RESET, w);
+    count_frame(g, H2_BUCKET_RESET, w);
     h2_put32(reset + 5, s->id);
     h2_put32(reset + 9, CANCEL);
     g->ops->refused(g->ctx, sentence);
@@ -224,7 +224,7 @@ static bool check_headers(struct ngd_h2_guard *g, struct walk *w)
     return check_block(g, w);
 }
 
-static bool check_data(struct ngd_h2_guard *g, struct walk *w)
+static bool check_data_head(struct ngd_h2_guard *g, struct walk *w)
 {
     struct ngd_h2_stream *s;
 
@@ -245,7 +245,7 @@ static bool check_data(struct ngd_h2_guard *g, struct walk *w)
     return true;
 }
 
-static bool check_size(struct ngd_h2_guard *g, struct walk *w)
+static bool check_control_size(struct ngd_h2_guard *g, struct walk *w)
 {
     bool good = true;
 
@@ -289,7 +289,7 @@ static bool check_number(struct ngd_h2_guard *g, struct walk *w)
 }
 
 /* The head is whole. */
-static bool check_head(struct ngd_h2_guard *g, struct walk *w)
+static bool check_frame_head(struct ngd_h2_guard *g, struct walk *w)
 {
     g->length = (uint32_t)g->head[0] << 16 | (uint32_t)g->head[1] << 8 | g->head[2];
     g->type = g->head[3];
@@ -304,12 +304,12 @@ static bool check_head(struct ngd_h2_guard *g, struct walk *w)
     if (g->type == H2_CONTINUATION)
         return end_connection(w, NGD_H2_WHY_CONTINUATION);
     if (g->type == H2_DATA)
-        return check_data(g, w);
+        return check_data_head(g, w);
     if (g->type == H2_HEADERS) {
         g->block_id = g->id;
         return check_headers(g, w);
     }
-    return check_size(g, w) && check_number(g, w);
+    return check_control_size(g, w) && check_number(g, w);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ static void end_data(struct ngd_h2_guard *g, struct walk *w)
     if (w->now - g->data_began > LONG_FRAME)
         g->stall_base = w->now; /* the other streams had to wait for it */
     if (g->length == (g->flags & H2_PADDED ? 1u + g->pad : 0u) && !(g->flags & H2_END_STREAM))
-        count(g, H2_BUCKET_EMPTY, w);
+        count_frame(g, H2_BUCKET_EMPTY, w);
     if (g->flags & H2_END_STREAM)
         half_close(g, g->id);
     settle_refusal(g, w);
@@ -420,7 +420,7 @@ static bool end_block(struct ngd_h2_guard *g, struct walk *w)
 
     g->id = g->block_id;
     if (!g->block_opens) {
-        count(g, H2_BUCKET_OTHER, w);
+        count_frame(g, H2_BUCKET_OTHER, w);
         if (g->block_ends)
             half_close(g, g->id);
         return true;
@@ -433,7 +433,7 @@ static bool end_block(struct ngd_h2_guard *g, struct walk *w)
     s->moved = w->now;
     s->half_closed = g->block_ends;
     if (g->block_ends)
-        count(g, H2_BUCKET_BARE, w);
+        count_frame(g, H2_BUCKET_BARE, w);
     s->taken = g->ops->take_stream(g->ctx);
     if (!s->taken) {
         flush(g, w);
@@ -450,7 +450,7 @@ static void end_control(struct ngd_h2_guard *g, struct walk *w)
     switch (g->type) {
     case H2_RST_STREAM:
         s = ngd_h2_streams_find(&g->streams, g->id);
-        count(g, s ? H2_BUCKET_RESET : H2_BUCKET_STRAY, w);
+        count_frame(g, s ? H2_BUCKET_RESET : H2_BUCKET_STRAY, w);
         if (s)
             h2_forget(g, s);
         break;
@@ -461,28 +461,28 @@ static void end_control(struct ngd_h2_guard *g, struct walk *w)
             g->acked = true;
             g->ack_due = w->now + NGD_H2_ACK_TIME;
         } else {
-            count(g, H2_BUCKET_SETTINGS, w);
+            count_frame(g, H2_BUCKET_SETTINGS, w);
         }
         break;
     case H2_PING:
-        count(g, H2_BUCKET_PING, w);
+        count_frame(g, H2_BUCKET_PING, w);
         break;
     case H2_PRIORITY:
-        count(g, H2_BUCKET_PRIORITY, w);
+        count_frame(g, H2_BUCKET_PRIORITY, w);
         break;
     case H2_WINDOW_UPDATE:
         if (g->window_credit > 0)
             g->window_credit--;
         else
-            count(g, H2_BUCKET_WINDOW, w);
+            count_frame(g, H2_BUCKET_WINDOW, w);
         break;
     default:
-        count(g, H2_BUCKET_OTHER, w);
+        count_frame(g, H2_BUCKET_OTHER, w);
         break;
     }
 }
 
-static bool end_frame(struct ngd_h2_guard *g, struct walk *w)
+static bool end_input_frame(struct ngd_h2_guard *g, struct walk *w)
 {
     g->n_head = 0;
     g->in_body = false;
@@ -509,13 +509,13 @@ static bool read_preface(struct ngd_h2_guard *g, struct walk *w)
     return true;
 }
 
-static bool read_head(struct ngd_h2_guard *g, struct walk *w)
+static bool read_frame_head(struct ngd_h2_guard *g, struct walk *w)
 {
     while (g->n_head < H2_HEAD && w->at < w->end)
         g->head[g->n_head++] = *w->at++;
     if (g->n_head < H2_HEAD)
         return true;
-    if (!check_head(g, w))
+    if (!check_frame_head(g, w))
         return false;
     g->in_body = true;
     if (g->type == H2_DATA)
@@ -553,15 +553,15 @@ struct ngd_h2_result ngd_h2_guard_input(struct ngd_h2_guard *g, const uint8_t *b
 
     while (good && w.result.verdict == NGD_H2_GO_ON && (w.at < w.end || (g->in_body && g->left == 0))) {
         if (!g->in_body)
-            good = read_head(g, &w);
+            good = read_frame_head(g, &w);
         else if (g->left > 0)
             good = read_body(g, &w);
         else
-            good = end_frame(g, &w);
+            good = end_input_frame(g, &w);
     }
     if (good) {
         flush(g, &w);
-        if (w.at > w.clear && !hold(g, w.clear, (size_t)(w.at - w.clear)))
+        if (w.at > w.clear && !hold_back(g, w.clear, (size_t)(w.at - w.clear)))
             end_connection(&w, NGD_H2_WHY_MEMORY);
         drop_held(g);
         note_begun_frame(g, &w);

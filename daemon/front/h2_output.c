@@ -13,7 +13,6 @@
 #define CREDIT            4 /* updates of windows for each DATA frame; clients send one or two */
 #define CREDIT_MAX        100000
 #define NO_ERROR          0
-#define NO_ERROR          0
 #define ENHANCE_YOUR_CALM 11
 #define STATUS_200        0x88 /* of HPACK's static table */
 #define SENTENCE_MAX      480
@@ -25,7 +24,7 @@ static bool between_frames(const struct h2_output *o)
 }
 
 /* Without memory the client is not told; it sees what gRPC and the time tell it. */
-static void say(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
+static void say_to_client(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
 {
     if (between_frames(&g->out) && g->n_late == 0) {
         g->ops->to_client(g->ctx, bytes, n);
@@ -44,7 +43,7 @@ static void say(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
     g->n_late += n;
 }
 
-static uint8_t *put_head(uint8_t *to, size_t length, uint8_t type, uint8_t flags, uint32_t id)
+static uint8_t *put_frame_head(uint8_t *to, size_t length, uint8_t type, uint8_t flags, uint32_t id)
 {
     h2_put32(to, (uint32_t)length << 8 | type);
     to[4] = flags;
@@ -53,7 +52,7 @@ static uint8_t *put_head(uint8_t *to, size_t length, uint8_t type, uint8_t flags
 }
 
 /* RFC 7541, 5.2: a length with a prefix of seven bits (at most 255 here), and the bytes as they are. */
-static uint8_t *put_text(uint8_t *to, const char *text)
+static uint8_t *put_hpack_text(uint8_t *to, const char *text)
 {
     size_t n = strlen(text);
 
@@ -74,7 +73,7 @@ static uint8_t *put_text(uint8_t *to, const char *text)
 static uint8_t *put_field(uint8_t *to, const char *name, const char *value)
 {
     *to++ = 0; /* a literal with a name of its own, not indexed */
-    return put_text(put_text(to, name), value);
+    return put_hpack_text(put_hpack_text(to, name), value);
 }
 
 void h2_answer_refused(struct ngd_h2_guard *g, const struct ngd_h2_stream *s, int status, const char *sentence)
@@ -90,10 +89,10 @@ void h2_answer_refused(struct ngd_h2_guard *g, const struct ngd_h2_stream *s, in
     p = put_field(p, "grpc-status", number);
     p = put_field(p, "grpc-message", sentence);
     p = put_field(p, "npugraph-reason", status == H2_ABORTED ? "CANCELLED" : "RESOURCE_EXHAUSTED");
-    put_head(frame, (size_t)(p - block), H2_HEADERS, H2_END_STREAM | H2_END_HEADERS, s->id);
-    p = put_head(p, 4, H2_RST_STREAM, 0, s->id);
+    put_frame_head(frame, (size_t)(p - block), H2_HEADERS, H2_END_STREAM | H2_END_HEADERS, s->id);
+    p = put_frame_head(p, 4, H2_RST_STREAM, 0, s->id);
     h2_put32(p, NO_ERROR);
-    say(g, frame, (size_t)(p + 4 - frame));
+    say_to_client(g, frame, (size_t)(p + 4 - frame));
 }
 
 void ngd_h2_guard_goodbye(struct ngd_h2_guard *g, bool fault, const char *text)
@@ -106,7 +105,7 @@ void ngd_h2_guard_goodbye(struct ngd_h2_guard *g, bool fault, const char *text)
     h2_put32(p, g->last_id);
     h2_put32(p + 4, fault ? ENHANCE_YOUR_CALM : NO_ERROR);
     n = snprintf((char *)p + 8, SENTENCE_MAX, "npugraphd: %.150s", text);
-    put_head(frame, 8 + (size_t)n, H2_GOAWAY, 0, 0);
+    put_frame_head(frame, 8 + (size_t)n, H2_GOAWAY, 0, 0);
     g->ops->to_client(g->ctx, frame, H2_HEAD + 8 + (size_t)n);
 }
 
@@ -184,7 +183,7 @@ static void begin_frame(struct ngd_h2_guard *g, ngd_nsec_t now)
         g->ack_due = now + NGD_H2_ACK_TIME;
 }
 
-static void end_frame(struct ngd_h2_guard *g)
+static void end_output_frame(struct ngd_h2_guard *g)
 {
     struct h2_output *o = &g->out;
 
@@ -217,7 +216,7 @@ void ngd_h2_guard_output(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n,
         }
         if (o->left > 0)
             continue;
-        end_frame(g);
+        end_output_frame(g);
         if (g->n_late > 0 && between_frames(o)) {
             g->ops->to_client(g->ctx, seg, (size_t)(p - seg));
             g->ops->to_client(g->ctx, g->late, g->n_late);

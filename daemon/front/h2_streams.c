@@ -11,14 +11,14 @@ void ngd_h2_streams_fini(struct ngd_h2_streams *streams)
 }
 
 /* Numbers of clients' streams are odd and rise, so halves of them are as good as a hash. */
-static uint32_t home(const struct ngd_h2_streams *streams, uint32_t id)
+static uint32_t home_of_stream(const struct ngd_h2_streams *streams, uint32_t id)
 {
     return (id >> 1) & (streams->cap - 1);
 }
 
-static struct ngd_h2_stream *place_of(const struct ngd_h2_streams *streams, uint32_t id)
+static struct ngd_h2_stream *place_of_stream(const struct ngd_h2_streams *streams, uint32_t id)
 {
-    uint32_t i = home(streams, id);
+    uint32_t i = home_of_stream(streams, id);
 
     while (streams->table[i].id != 0 && streams->table[i].id != id)
         i = (i + 1) & (streams->cap - 1);
@@ -31,11 +31,11 @@ struct ngd_h2_stream *ngd_h2_streams_find(const struct ngd_h2_streams *streams, 
 
     if (streams->count == 0 || id == 0)
         return NULL;
-    stream = place_of(streams, id);
+    stream = place_of_stream(streams, id);
     return stream->id == id ? stream : NULL;
 }
 
-static bool grow(struct ngd_h2_streams *streams)
+static bool grow_streams(struct ngd_h2_streams *streams)
 {
     struct ngd_h2_streams larger = {.cap = streams->cap ? 2 * streams->cap : FIRST_CAP, .count = streams->count};
 
@@ -44,7 +44,7 @@ static bool grow(struct ngd_h2_streams *streams)
         return false;
     for (uint32_t i = 0; i < streams->cap; i++)
         if (streams->table[i].id != 0)
-            *place_of(&larger, streams->table[i].id) = streams->table[i];
+            *place_of_stream(&larger, streams->table[i].id) = streams->table[i];
     ngd_free(streams->table);
     *streams = larger;
     return true;
@@ -54,9 +54,9 @@ struct ngd_h2_stream *ngd_h2_streams_add(struct ngd_h2_streams *streams, uint32_
 {
     struct ngd_h2_stream *stream;
 
-    if (2 * (streams->count + 1) > streams->cap && !grow(streams))
+    if (2 * (streams->count + 1) > streams->cap && !grow_streams(streams))
         return NULL;
-    stream = place_of(streams, id);
+    stream = place_of_stream(streams, id);
     *stream = (struct ngd_h2_stream){.id = id};
     streams->count++;
     return stream;
@@ -68,7 +68,7 @@ void ngd_h2_streams_remove(struct ngd_h2_streams *streams, struct ngd_h2_stream 
     uint32_t mask = streams->cap - 1, gap = (uint32_t)(stream - streams->table);
 
     for (uint32_t i = (gap + 1) & mask; streams->table[i].id != 0; i = (i + 1) & mask) {
-        uint32_t at = home(streams, streams->table[i].id);
+        uint32_t at = home_of_stream(streams, streams->table[i].id);
 
         if (((i - at) & mask) >= ((i - gap) & mask)) {
             streams->table[gap] = streams->table[i];

@@ -43,7 +43,7 @@ static const char *reason(void)
     return ERR_SYSTEM_ERROR(error) ? strerror(ERR_GET_REASON(error)) : text ? text : "it cannot be read";
 }
 
-static ngd_status_t bad(struct ngd_diag *diag, const char *option, const char *path)
+static ngd_status_t bad_file(struct ngd_diag *diag, const char *option, const char *path)
 {
     ngd_diag_set(diag, NGD_ERR_CONFIG, "%s: %s: %s", option, path, reason());
     ERR_clear_error();
@@ -53,9 +53,9 @@ static ngd_status_t bad(struct ngd_diag *diag, const char *option, const char *p
 static ngd_status_t use_certificate(SSL_CTX *context, const struct ngd_tls_params *p, struct ngd_diag *diag)
 {
     if (SSL_CTX_use_certificate_chain_file(context, p->cert) != 1)
-        return bad(diag, "tls-cert", p->cert);
+        return bad_file(diag, "tls-cert", p->cert);
     if (SSL_CTX_use_PrivateKey_file(context, p->key, SSL_FILETYPE_PEM) != 1 || SSL_CTX_check_private_key(context) != 1)
-        return bad(diag, "tls-key", p->key);
+        return bad_file(diag, "tls-key", p->key);
     return NGD_OK;
 }
 
@@ -64,10 +64,10 @@ static ngd_status_t use_authorities(SSL_CTX *context, const struct ngd_tls_param
     STACK_OF(X509_NAME) * names;
 
     if (SSL_CTX_load_verify_file(context, p->client_ca) != 1)
-        return bad(diag, "tls-client-ca", p->client_ca);
+        return bad_file(diag, "tls-client-ca", p->client_ca);
     names = SSL_load_client_CA_file(p->client_ca);
     if (!names)
-        return bad(diag, "tls-client-ca", p->client_ca);
+        return bad_file(diag, "tls-client-ca", p->client_ca);
     SSL_CTX_set_client_CA_list(context, names); /* takes it */
     return NGD_OK;
 }
@@ -110,17 +110,17 @@ static ngd_status_t use_crls(SSL_CTX *context, const struct ngd_tls_params *p, s
     if (!*p->crl)
         return NGD_OK;
     if (!file)
-        return bad(diag, "tls-crl", p->crl);
+        return bad_file(diag, "tls-crl", p->crl);
     while (status == NGD_OK && (crl = PEM_read_bio_X509_CRL(file, NULL, NULL, NULL))) {
         n++;
         status = check_crl(store, crl, p->crl, diag);
         if (status == NGD_OK && X509_STORE_add_crl(store, crl) != 1)
-            status = bad(diag, "tls-crl", p->crl);
+            status = bad_file(diag, "tls-crl", p->crl);
         X509_CRL_free(crl);
     }
     BIO_free(file);
     if (status == NGD_OK && (n == 0 || ERR_GET_REASON(ERR_peek_last_error()) != PEM_R_NO_START_LINE))
-        return bad(diag, "tls-crl", p->crl);
+        return bad_file(diag, "tls-crl", p->crl);
     ERR_clear_error();
     if (status == NGD_OK)
         X509_STORE_set_flags(store, X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL);
@@ -129,7 +129,7 @@ static ngd_status_t use_crls(SSL_CTX *context, const struct ngd_tls_params *p, s
 
 /* ---- verifying -------------------------------------------------------------------------------------------------- */
 
-static ngd_status_t verify(SSL_CTX *context, X509 *cert, STACK_OF(X509) * others, struct ngd_diag *diag)
+static ngd_status_t verify_cert(SSL_CTX *context, X509 *cert, STACK_OF(X509) * others, struct ngd_diag *diag)
 {
     X509_STORE_CTX *check = X509_STORE_CTX_new();
     ngd_status_t status = NGD_ERR_NO_MEMORY;
@@ -152,7 +152,8 @@ ngd_status_t ngd_tls_verify_again(struct ngd_tls *tls, SSL *ssl, struct ngd_diag
     X509 *cert = SSL_get0_peer_certificate(ssl);
     uint64_t generation;
     SSL_CTX *context = ngd_tls_take_context(tls, &generation);
-    ngd_status_t status = cert ? verify(context, cert, SSL_get_peer_cert_chain(ssl), diag) : NGD_ERR_UNAUTHENTICATED;
+    ngd_status_t status =
+        cert ? verify_cert(context, cert, SSL_get_peer_cert_chain(ssl), diag) : NGD_ERR_UNAUTHENTICATED;
 
     SSL_CTX_free(context);
     return status;
@@ -171,7 +172,7 @@ static SSL_TICKET_RETURN on_ticket(SSL *ssl, SSL_SESSION *session, const unsigne
     if (status == SSL_TICKET_FATAL_ERR_MALLOC || status == SSL_TICKET_FATAL_ERR_OTHER)
         return SSL_TICKET_RETURN_ABORT;
     if ((status != SSL_TICKET_SUCCESS && status != SSL_TICKET_SUCCESS_RENEW) || !cert ||
-        verify(SSL_get_SSL_CTX(ssl), cert, NULL, NULL) != NGD_OK)
+        verify_cert(SSL_get_SSL_CTX(ssl), cert, NULL, NULL) != NGD_OK)
         return SSL_TICKET_RETURN_IGNORE_RENEW;
     return status == SSL_TICKET_SUCCESS ? SSL_TICKET_RETURN_USE : SSL_TICKET_RETURN_USE_RENEW;
 }

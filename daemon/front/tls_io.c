@@ -23,7 +23,7 @@ struct tls_io {
     char why[256];
 };
 
-static struct tls_io *of(const struct ngd_wire_io *io)
+static struct tls_io *tls_of(const struct ngd_wire_io *io)
 {
     return ngd_container_of(io, struct tls_io, io);
 }
@@ -44,7 +44,7 @@ static ngd_wire_result_t result(struct tls_io *t, int r)
     }
 }
 
-static ngd_wire_result_t refuse(struct tls_io *t)
+static ngd_wire_result_t refuse_peer_tls(struct tls_io *t)
 {
     t->failed = true;
     return NGD_WIRE_ERROR;
@@ -52,7 +52,7 @@ static ngd_wire_result_t refuse(struct tls_io *t)
 
 /* ---- the handshake ---------------------------------------------------------------------------------------------- */
 
-static int64_t end_of(const X509 *cert)
+static int64_t end_of_cert(const X509 *cert)
 {
     struct tm tm;
 
@@ -62,17 +62,17 @@ static int64_t end_of(const X509 *cert)
 static int64_t end_of_chain(const SSL *ssl)
 {
     STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl); /* a resumed session has none */
-    int64_t ends = end_of(SSL_get0_peer_certificate(ssl));
+    int64_t ends = end_of_cert(SSL_get0_peer_certificate(ssl));
 
     for (int i = 0; i < sk_X509_num(chain); i++) {
-        int64_t one = end_of(sk_X509_value(chain, i));
+        int64_t one = end_of_cert(sk_X509_value(chain, i));
 
         ends = one < ends ? one : ends;
     }
     return ends;
 }
 
-static void tell(const struct tls_io *t, struct ngd_diag *diag)
+static void tell_handshake_error(const struct tls_io *t, struct ngd_diag *diag)
 {
     long verdict = SSL_get_verify_result(t->ssl);
     unsigned long error = ERR_peek_error();
@@ -87,7 +87,7 @@ static void tell(const struct tls_io *t, struct ngd_diag *diag)
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the TLS handshake failed: %s", text ? text : "unknown error");
 }
 
-static ngd_wire_result_t meet(struct tls_io *t, struct ngd_diag *diag)
+static ngd_wire_result_t accept_peer(struct tls_io *t, struct ngd_diag *diag)
 {
     const unsigned char *protocol = NULL;
     unsigned n = 0;
@@ -95,14 +95,14 @@ static ngd_wire_result_t meet(struct tls_io *t, struct ngd_diag *diag)
     SSL_get0_alpn_selected(t->ssl, &protocol, &n);
     if (n != 2 || memcmp(protocol, "h2", 2) != 0) {
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client did not ask for HTTP/2 (ALPN h2)");
-        return refuse(t);
+        return refuse_peer_tls(t);
     }
     if (!SSL_get0_peer_certificate(t->ssl)) { /* the handshake demands one */
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client sent no certificate");
-        return refuse(t);
+        return refuse_peer_tls(t);
     }
     if (ngd_tls_name(SSL_get0_peer_certificate(t->ssl), ngd_tls_allows_cn(t->tls), t->io.identity, diag) != NGD_OK)
-        return refuse(t);
+        return refuse_peer_tls(t);
     t->ends = end_of_chain(t->ssl);
     t->open = true;
     return NGD_WIRE_OK;
@@ -110,17 +110,17 @@ static ngd_wire_result_t meet(struct tls_io *t, struct ngd_diag *diag)
 
 static ngd_wire_result_t tls_handshake(struct ngd_wire_io *io, struct ngd_diag *diag)
 {
-    struct tls_io *t = of(io);
+    struct tls_io *t = tls_of(io);
     ngd_wire_result_t done;
     int r;
 
     ERR_clear_error();
     r = SSL_accept(t->ssl);
     if (r == 1)
-        return meet(t, diag);
+        return accept_peer(t, diag);
     done = result(t, r);
     if (done == NGD_WIRE_ERROR || done == NGD_WIRE_CLOSED)
-        tell(t, diag);
+        tell_handshake_error(t, diag);
     ERR_clear_error();
     return done;
 }
@@ -129,7 +129,7 @@ static ngd_wire_result_t tls_handshake(struct ngd_wire_io *io, struct ngd_diag *
 
 static ngd_wire_result_t tls_read(struct ngd_wire_io *io, void *to, size_t room, size_t *n_p)
 {
-    struct tls_io *t = of(io);
+    struct tls_io *t = tls_of(io);
 
     ERR_clear_error();
     return SSL_read_ex(t->ssl, to, room, n_p) == 1 ? NGD_WIRE_OK : result(t, 0);
@@ -137,7 +137,7 @@ static ngd_wire_result_t tls_read(struct ngd_wire_io *io, void *to, size_t room,
 
 static ngd_wire_result_t tls_write(struct ngd_wire_io *io, const void *from, size_t n, size_t *n_p)
 {
-    struct tls_io *t = of(io);
+    struct tls_io *t = tls_of(io);
 
     ERR_clear_error();
     return SSL_write_ex(t->ssl, from, n, n_p) == 1 ? NGD_WIRE_OK : result(t, 0);
@@ -145,14 +145,14 @@ static ngd_wire_result_t tls_write(struct ngd_wire_io *io, const void *from, siz
 
 static bool tls_pending(const struct ngd_wire_io *io)
 {
-    return SSL_pending(of(io)->ssl) > 0;
+    return SSL_pending(tls_of(io)->ssl) > 0;
 }
 
 /* ---- the end ---------------------------------------------------------------------------------------------------- */
 
 static const char *tls_over(struct ngd_wire_io *io)
 {
-    struct tls_io *t = of(io);
+    struct tls_io *t = tls_of(io);
     struct ngd_diag diag = {0};
     uint64_t generation = ngd_tls_generation(t->tls);
 
@@ -173,7 +173,7 @@ static const char *tls_over(struct ngd_wire_io *io)
 
 static void tls_destroy(struct ngd_wire_io *io)
 {
-    struct tls_io *t = of(io);
+    struct tls_io *t = tls_of(io);
 
     ERR_clear_error();
     if (t->open && !t->failed)

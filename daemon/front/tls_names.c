@@ -35,7 +35,7 @@ static ngd_status_t put_name(const char *kind, const ASN1_STRING *text, char nam
     return NGD_OK;
 }
 
-static const ASN1_STRING *first_of(const GENERAL_NAMES *names, int type)
+static const ASN1_STRING *first_name(const GENERAL_NAMES *names, int type)
 {
     for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
         const GENERAL_NAME *one = sk_GENERAL_NAME_value(names, i);
@@ -64,7 +64,8 @@ ngd_status_t ngd_tls_name(const X509 *cert, bool allow_cn, char name[NGD_WIRE_ID
 {
     int why = 0;
     GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, &why, NULL);
-    const ASN1_STRING *uri = names ? first_of(names, GEN_URI) : NULL, *dns = names ? first_of(names, GEN_DNS) : NULL;
+    const ASN1_STRING *uri = names ? first_name(names, GEN_URI) : NULL,
+                      *dns = names ? first_name(names, GEN_DNS) : NULL;
     ngd_status_t status;
 
     if (!names && why != -1) /* there is one, and it cannot be read; or there are two */
