@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include <string.h>
 
-/* Makes room for n more bytes: by moving those that are there to the front of the block, or by a larger block. */
+/* Makes room for n more bytes: moves the present ones to the beginning of the block, or enlarges the block. */
 static bool make_bytes_room(struct front_bytes *b, size_t n)
 {
     uint8_t *block = b->block;

@@ -3,9 +3,10 @@
 #define NGD_DAEMON_FRONT_BYTES_H
 
 /*
- * Bytes of a connection that wait. They leave in small pieces, so what is left stays where it is.
+ * Bytes of a connection that wait to be sent. They leave in small pieces, and the remaining ones are not moved each
+ * time.
  *
- * Threads: one at a time. Memory: one block, which goes with the last byte; zeroed bytes are empty.
+ * Threads: one at a time. Memory: one block, which is freed with the last byte; a zeroed struct is empty.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,12 +16,12 @@ struct front_bytes {
     uint8_t *at; /* the first byte */
     size_t n;
     uint8_t *block;
-    size_t cap; /* bytes of the block */
+    size_t cap; /* size of the block */
 };
 
-/* Copies n bytes behind the others. False: out of memory, and nothing has changed. */
+/* Appends a copy of n bytes. False: out of memory, and nothing has changed. */
 bool front_bytes_keep(struct front_bytes *b, const uint8_t *bytes, size_t n);
-/* Takes the first n away. */
+/* Removes the first n bytes. */
 void front_bytes_drop(struct front_bytes *b, size_t n);
 void front_bytes_fini(struct front_bytes *b);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One connection: its client's end, gRPC's end, and what is between them.
+ * One connection: the client's end, gRPC's end, and the relay between them.
  *
- * What is read is written at once where it goes; only what does not fit is kept, and then its source is not read until
- * it is gone. So there are at most a chunk and one frame for each direction. epoll watches a descriptor only while
- * something is wanted of it, since it would tell of a hang-up again and again.
+ * Bytes are written to their destination as soon as they are read. Only bytes that do not fit are kept, and their
+ * source is not read until they are gone. So each direction holds at most a chunk and one frame. epoll watches a
+ * descriptor only while something is wanted from it, since it would report a hang-up again and again.
  */
 #include "daemon/front/front_int.h"
 
@@ -19,10 +19,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define BEGIN_TIME  (10 * NGD_SEC) /* until the first bytes were good, the handshake included */
-#define READER_TIME (60 * NGD_SEC) /* of a client that takes nothing of what there is for it */
-#define FLUSH_TIME  (10 * NGD_SEC) /* of the last bytes */
-#define ROUNDS      4              /* chunks that are read of one side before others have their turn */
+#define BEGIN_TIME  (10 * NGD_SEC) /* until the first bytes are good, with the handshake */
+#define READER_TIME (60 * NGD_SEC) /* for a client that does not read what waits for it */
+#define FLUSH_TIME  (10 * NGD_SEC) /* for the last bytes */
+#define ROUNDS      4              /* chunks that are read from one side before others get their turn */
 #define DRAIN       16
 
 /* ---- watching -------------------------------------------------------------------------------------------------- */
@@ -56,7 +56,7 @@ static void set_timed(struct front_conn *conn, bool timed)
         ngd_list_push_back(&conn->front->timed, &conn->timed_link);
 }
 
-/* Called after each step: tells epoll what the connection waits for from here on. */
+/* Tells epoll what the connection waits for. Called after each step. */
 static void settle_conn(struct front_conn *conn)
 {
     bool reading = may_read(conn);
@@ -68,12 +68,12 @@ static void settle_conn(struct front_conn *conn)
         ngd_h2_guard_resume(conn->guard, ngd_now());
     conn->was_reading = reading;
     if (conn->state == FRONT_PEEK) {
-        client = EPOLLIN | EPOLLET; /* not again for the bytes that are there */
+        client = EPOLLIN | EPOLLET; /* not again for the same bytes */
     } else {
         bool hand = conn->state == FRONT_HANDSHAKE;
 
-        /* A client that has gone does not wait for its turn. But while TLS must write before it can read, the end
-         * cannot be read, and epoll would report it without pause. */
+        /* A client that is gone does not wait for its turn. But while TLS must write before it can read, the end of the
+         * stream cannot be read, and epoll would report it without pause. */
         if (!conn->read_wants_write)
             client = EPOLLRDHUP;
         if ((reading && !conn->read_wants_write) || (hand && !conn->read_wants_write) || conn->write_wants_read)
@@ -105,7 +105,8 @@ void front_conn_free(struct front_conn *conn)
     ngd_free(conn);
 }
 
-/* Bytes that nobody reads would make the kernel reset the connection, and the client may never see why it ended. */
+/* Closes the client's socket after reading what is left: unread bytes would make the kernel reset the connection, and
+ * the client might not see why it ended. */
 static void close_client(struct front_conn *conn)
 {
     if (conn->client.fd < 0)
@@ -166,7 +167,8 @@ static void close_for(struct front_conn *conn, ngd_h2_reason_t why)
     front_conn_close(conn, ngd_h2_reason_name(why), ngd_h2_reason_text(why));
 }
 
-/* The guard is at work when its callbacks find that the connection is of no use: it ends behind them. */
+/* Notes that the connection must end. The guard is still running when its callbacks find that, so it ends
+ * afterwards. */
 static void fail_conn(struct front_conn *conn, const char *reason, const char *text)
 {
     if (conn->failed)
@@ -187,7 +189,8 @@ static bool went_well(struct front_conn *conn)
 
 /* ---- to gRPC ---------------------------------------------------------------------------------------------------- */
 
-/* By itself, so that tests/tsan.supp can name it: gRPC closes its end, which ThreadSanitizer does not see. */
+/* A function of its own, so that tests/tsan.supp can name it: gRPC closes its end, which ThreadSanitizer does not
+ * see. */
 static __attribute__((noinline)) int pair_for_grpc(int fds[2])
 {
     return socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds);
@@ -214,8 +217,9 @@ static bool make_pair(struct front_conn *conn)
 }
 
 /*
- * How much of it went. gRPC that takes nothing more has ended the connection: what it said last is still to be read.
- * The kernel can also be without memory for this moment: bytes are lost then, so gRPC is told that there are no more.
+ * Sends bytes to gRPC, and returns how many. If gRPC accepts no more, it has ended the connection, and its last bytes
+ * are still to be read. If the kernel has no memory at that moment, bytes are lost, so gRPC is told that no more
+ * follow.
  */
 static size_t send_up(struct front_conn *conn, const uint8_t *bytes, size_t n)
 {
@@ -355,7 +359,7 @@ static const struct ngd_h2_ops guard_ops = {.to_server = to_server,
 
 /* ---- from the client -------------------------------------------------------------------------------------------- */
 
-/* kept: the bytes are those that wait. False: it does not go on now. */
+/* Checks bytes of the client. kept: they are those in conn->in. False: the client is not read further now. */
 static bool check_input(struct front_conn *conn, const uint8_t *bytes, size_t n, bool kept)
 {
     struct ngd_h2_result r = ngd_h2_guard_input(conn->guard, bytes, n, ngd_now());
@@ -389,7 +393,7 @@ static void read_client(struct front_conn *conn)
         if (r != NGD_WIRE_OK || !check_input(conn, conn->front->chunk, n, false))
             return;
         if (conn->io->ops->pending && !conn->io->ops->pending(conn->io))
-            return; /* epoll tells of more */
+            return; /* epoll reports more */
     }
 }
 
@@ -435,7 +439,7 @@ static void read_server(struct front_conn *conn)
 
 /* ---- the beginning ---------------------------------------------------------------------------------------------- */
 
-/* gRPC gets the socket itself, and peers tells when it ends. */
+/* Gives gRPC the socket itself; `peers` finds out when it ends. */
 static void deliver_socket(struct front_conn *conn)
 {
     struct ngd_front *front = conn->front;
@@ -447,7 +451,7 @@ static void deliver_socket(struct front_conn *conn)
         return;
     }
     conn->client.fd = -1;
-    conn->identity = ngd_identity_unref(conn->identity); /* the charge is peers' now */
+    conn->identity = ngd_identity_unref(conn->identity); /* the charge belongs to peers now */
     front->params.deliver(front->params.ctx, fd);
     front_conn_end(conn);
 }
@@ -470,7 +474,7 @@ static void peek_preface(struct front_conn *conn)
         deliver_socket(conn);
 }
 
-/* From now on the certificate's name is charged. */
+/* Charges the certificate's identity from now on. */
 static bool take_name(struct front_conn *conn)
 {
     struct ngd_identity *identity;
@@ -506,7 +510,8 @@ static void shake_hands(struct front_conn *conn)
     }
 }
 
-/* Up to a tenth sooner, so that connections that came together do not end together. */
+/* Computes the end by max-connection-age, up to a tenth earlier, so that connections that began together do not end
+ * together. */
 static ngd_nsec_t end_by_age(struct ngd_front *front, const struct ngd_front_peer *peer, ngd_nsec_t now)
 {
     ngd_nsec_t age = front->params.max_age;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The front's thread, and who gets in.
+ * The front's thread, and the decision who gets in.
  *
- * A connection is unproven until its first bytes were good. Where there is no room, the oldest unproven one makes room:
- * an honest client's first bytes come at once. A part of max-connections is kept for administrators on Unix sockets.
+ * A connection is unproven until its first bytes are good. If there is no room, the oldest unproven connection is
+ * closed: an honest client sends its first bytes at once. A part of max-connections is reserved for administrators on
+ * Unix sockets.
  */
 #include "daemon/front/front_int.h"
 
@@ -22,8 +23,8 @@
 #define EVENTS        64
 #define TICK          NGD_SEC
 #define STOP_TIME     NGD_SEC
-#define RESERVE_MAX   16 /* connections for administrators, of at least four times as many */
-#define UNPROVEN_PART 4  /* of all connections, one in so many may be unproven */
+#define RESERVE_MAX   16 /* most connections reserved for administrators; a quarter of all if that is less */
+#define UNPROVEN_PART 4  /* one in this many connections may be unproven */
 
 struct newcomer {
     struct ngd_list link;
@@ -52,8 +53,7 @@ void front_prove(struct front_conn *conn)
     conn->front->n_unproven--;
 }
 
-/* Ends the oldest connection that has not said anything good; of that identity, or of anybody (NULL) but
- * administrators. */
+/* Ends the oldest unproven connection of that identity, or of any identity (NULL) except administrators'. */
 static bool end_oldest(struct ngd_front *front, const struct ngd_identity *identity)
 {
     ngd_list_for_each (pos, &front->unproven) {
@@ -67,7 +67,7 @@ static bool end_oldest(struct ngd_front *front, const struct ngd_identity *ident
     return false;
 }
 
-/* Administrators are counted, and not limited. */
+/* Charges a connection. Administrators are counted, but not limited. */
 static bool charge_conn(struct ngd_identity *identity)
 {
     if (identity->admin) {
@@ -192,7 +192,7 @@ uint32_t ngd_front_count(struct ngd_front *front, bool now)
 /* ---- the thread ----------------------------------------------------------------------------------------------------
  */
 
-/* Events of this round may still name them. */
+/* Frees ended connections after a round of events, because its events may still refer to them. */
 static void free_dead(struct ngd_front *front)
 {
     struct ngd_list *first;
@@ -201,7 +201,7 @@ static void free_dead(struct ngd_front *front)
         front_conn_free(ngd_container_of(first, struct front_conn, link));
 }
 
-/* What is due, and when to look again. */
+/* Handles what is due, and returns when to look again. */
 static ngd_nsec_t look_at_time(struct ngd_front *front, ngd_nsec_t now, ngd_nsec_t *tick_at)
 {
     ngd_nsec_t next;
@@ -242,7 +242,8 @@ static void serve_event(struct ngd_front *front, const struct epoll_event *ev)
         front_conn_event(conn, ev->data.u64 & 1, ev->events);
 }
 
-/* gRPC's ends were shut down: what is in the pairs goes out. Those without gRPC have nothing to wait for. */
+/* Begins the stop. gRPC's ends were shut down, and the bytes in the pairs go out. Connections without gRPC end at
+ * once. */
 static void begin_stop(struct ngd_front *front)
 {
     ngd_list_for_each_safe (pos, tmp, &front->all) {

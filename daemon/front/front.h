@@ -3,14 +3,14 @@
 #define NGD_DAEMON_FRONT_FRONT_H
 
 /*
- * The front: who may connect, and a guard between clients' sockets and gRPC.
+ * The front: decides who may connect, and guards gRPC from clients' sockets.
  *
- * A guarded connection's socket belongs to the front. gRPC gets one end of a socket pair once the client's first bytes
- * were good; the front relays through the frame checker (h2_guard.h). A connection that is not guarded is given to gRPC
- * itself, also not before its first bytes are there. Connections are charged to their identity as long as they are
+ * The front owns the socket of a guarded connection. When the client's first bytes are good, gRPC gets one end of a
+ * socket pair, and the front relays through the frame checker (h2_guard.h). A connection that is not guarded is itself
+ * given to gRPC, also only after its first bytes have arrived. Connections are charged to their identity while they are
  * open.
  *
- * Threads: one of its own does all the work; add, count and guards may be called from any.
+ * Threads: one of its own does all the work; add, count and ask may be called from any.
  */
 #include "base/beat.h"
 #include "base/wakeup.h"
@@ -20,7 +20,7 @@
 
 struct ngd_front;
 
-/* In the order of the option guard-unix. */
+/* Values in the order of the option guard-unix. */
 typedef enum ngd_guard_unix {
     NGD_GUARD_OTHERS, /* peers that are neither root nor the daemon's own user */
     NGD_GUARD_ALL,
@@ -30,22 +30,23 @@ typedef enum ngd_guard_unix {
 struct ngd_front_params {
     struct ngd_identities *identities;
     struct ngd_peers *peers;
-    /* Gives gRPC a connected, nonblocking, close-on-exec descriptor that peers knows. On the front's thread. */
+    /* Gives gRPC a connected, nonblocking, close-on-exec descriptor that is in `peers`. Called on the front's
+     * thread. */
     void (*deliver)(void *ctx, int fd);
     void *ctx;
     ngd_guard_unix_t guard_unix;
     uint32_t max_connections;
     uint32_t max_streams; /* of one connection */
     uint64_t max_message;
-    ngd_nsec_t max_age;                /* of connections over TCP; 0: none */
-    const struct ngd_wire_source *tls; /* of connections with TLS; NULL: there are none */
+    ngd_nsec_t max_age;                /* limit for connections over TCP; 0: none */
+    const struct ngd_wire_source *tls; /* makes connections with TLS; NULL: there are none */
 };
 
-/* Who is at the other end of a socket that was accepted. */
+/* The other end of a socket that was accepted. */
 struct ngd_front_peer {
     bool local, tls;
     uid_t uid;                          /* local */
-    char name[NGD_IDENTITY_MAX];        /* of the identity; with TLS, the one that counts until the handshake is over */
+    char name[NGD_IDENTITY_MAX];        /* of the identity; with TLS, only until the handshake is over */
     char address[NGD_PEER_ADDRESS_MAX]; /* for people */
 };
 
@@ -53,18 +54,16 @@ ngd_status_t ngd_front_create(const struct ngd_front_params *params, struct ngd_
 ngd_status_t ngd_front_start(struct ngd_front *front);
 /* Takes a connected, nonblocking, close-on-exec descriptor. */
 void ngd_front_add(struct ngd_front *front, int fd, const struct ngd_front_peer *peer);
-/* Connections that are open, those that gRPC has alone included; `now`: leaves out all of them that are closed. */
+/* Number of open connections, with those that gRPC has alone. now: leaves out those of them that are closed. */
 uint32_t ngd_front_count(struct ngd_front *front, bool now);
-/* For the watchdog: asks its thread. */
+/* Asks the front's thread for the watchdog. */
 void ngd_front_ask(struct ngd_front *front);
 const struct ngd_beat *ngd_front_beat(const struct ngd_front *front);
-/*
- * Ends all connections, after ngd_peers_hang_up. What gRPC had said by then still goes out, for a second at most.
- */
+/* Ends all connections, after ngd_peers_hang_up. What gRPC has sent by then still goes out, for at most a second. */
 void ngd_front_stop(struct ngd_front *front);
 void ngd_front_destroy(struct ngd_front *front); /* NULL is fine */
 
-/* Counts and logs a connection that was not taken; lines are limited. reason: a label of the metric. */
+/* Counts and logs a connection that was refused; log lines are limited. reason: a label of the metric. */
 void ngd_front_refused(const char *reason, const char *text, const char *identity, const char *address);
 
 #endif

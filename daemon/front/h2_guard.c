@@ -2,10 +2,10 @@
 /*
  * The client's side of the frame checker; gRPC's side is h2_output.c.
  *
- * A portion is walked frame by frame. [seg, clear) of it may go on to gRPC and has not yet; what lies between clear and
- * the place that was reached is kept back: it belongs to a frame, or to a header block, that is not whole. At the end
- * of the portion the first part goes out and the second one is copied to `held`, which goes out before the next
- * segment. A DATA frame is clear as soon as its head is known, so that payloads are never copied.
+ * A portion is walked frame by frame. Its part [seg, clear) may go to gRPC and has not gone yet. The bytes between
+ * clear and the present position are kept back: they belong to a frame, or to a header block, that is not complete. At
+ * the end of the portion, the first part is sent and the second is copied to `held`, which is sent before the next
+ * segment. A DATA frame is clear as soon as its head is known, so payloads are never copied.
  */
 #include "daemon/front/h2_guard_int.h"
 
@@ -13,22 +13,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WINDOW         65535 /* of a stream and of the connection, until SETTINGS say otherwise */
+#define WINDOW         65535 /* window of a stream and of the connection, until SETTINGS change it */
 #define LONG_FRAME     NGD_SEC
 #define RST_BYTES      13
 #define CANCEL         8
-#define STREAMS_UNSEEN 100 /* that a client may open before it has seen SETTINGS */
-#define SHARED         8   /* connections of an identity that may be busy at once without being slowed for it */
+#define STREAMS_UNSEEN 100 /* streams that a client may open before it has seen SETTINGS */
+#define SHARED         8   /* connections of one identity that may be busy at once without slowing each other */
 
 enum { WHOLE_PING = 8, WHOLE_RESET = 4, WHOLE_WINDOW = 4, WHOLE_PRIORITY = 5, LEAST_GOAWAY = 8, ONE_SETTING = 6 };
 
-/* Frames a second, and how many at once, before the connection has to wait. All connections of an identity together
+/* Frames per second, and frames at once, before a connection has to wait. All connections of an identity together may
  * have SHARED times as many. */
 static const struct {
     int64_t rate, burst;
 } buckets[NGD_H2_BUCKETS] = {
-    [H2_BUCKET_RESET] = {1000, 2000},   /* calls that the client takes back, or that are refused */
-    [H2_BUCKET_STRAY] = {20000, 50000}, /* resets of calls that are over, or never were: they cost next to nothing */
+    [H2_BUCKET_RESET] = {1000, 2000},   /* calls that the client cancels, or that are refused */
+    [H2_BUCKET_STRAY] = {20000, 50000}, /* resets of calls that have ended or never existed: they cost very little */
     [H2_BUCKET_BARE] = {1000, 2000},    /* calls without a message */
     [H2_BUCKET_PING] = {1000, 2000},    [H2_BUCKET_SETTINGS] = {100, 500}, [H2_BUCKET_PRIORITY] = {100, 1000},
     [H2_BUCKET_EMPTY] = {100, 1000},    [H2_BUCKET_WINDOW] = {1000, 2000}, [H2_BUCKET_OTHER] = {100, 1000},
@@ -51,7 +51,7 @@ const char *ngd_h2_reason_text(ngd_h2_reason_t reason)
     return reasons[reason].text;
 }
 
-/* A place in the portion that is being looked at. */
+/* Position in the portion that is being checked. */
 struct walk {
     const uint8_t *seg, *clear, *at, *end;
     ngd_nsec_t now;
@@ -78,7 +78,7 @@ static void flush(struct ngd_h2_guard *g, struct walk *w)
     w->seg = w->clear;
 }
 
-/* Bounded by the checks of frames' heads. */
+/* Keeps bytes back. Their number is bounded by the checks of frames' heads. */
 static bool hold_back(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
 {
     if (g->n_held + n > g->held_cap) {
@@ -95,7 +95,7 @@ static bool hold_back(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
     return true;
 }
 
-/* Few frames are torn; their room is not kept for the connections that say nothing. */
+/* Frees the memory of kept bytes: few frames arrive in parts, and idle connections should not hold it. */
 static void drop_held(struct ngd_h2_guard *g)
 {
     if (g->n_held > 0 || g->held_cap <= 64)
@@ -108,8 +108,8 @@ static void drop_held(struct ngd_h2_guard *g)
 /* ---- buckets --------------------------------------------------------------------------------------------------- */
 
 /*
- * An event moves the bucket's time on; too far ahead of the clock is a pause. A pause is not for one frame: each end of
- * one costs a wakeup and a write to gRPC, so that many frames have earned their place by then.
+ * Counts an event: it advances the bucket's time, and a time too far ahead of the clock causes a pause. A pause has a
+ * minimum length: its end costs a wakeup and a write to gRPC, so it should admit many frames.
  */
 static void fill_bucket(ngd_nsec_t *t, ngd_nsec_t each, ngd_nsec_t ahead, struct walk *w)
 {
@@ -124,7 +124,7 @@ static void fill_bucket(ngd_nsec_t *t, ngd_nsec_t each, ngd_nsec_t ahead, struct
         w->result.until = until;
 }
 
-/* Two may be due after one frame. */
+/* Counts a frame in its bucket. One frame may be counted in two. */
 static void count_frame(struct ngd_h2_guard *g, h2_bucket_t which, struct walk *w)
 {
     ngd_nsec_t each = NGD_SEC / buckets[which].rate, ahead = each * buckets[which].burst;
@@ -155,8 +155,8 @@ void h2_forget(struct ngd_h2_guard *g, struct ngd_h2_stream *s)
 }
 
 /*
- * Ends a call between two frames to gRPC, which is told that the client took it back; the client is told why. gRPC
- * still has work with a call that is charged to nobody any more, so a refusal counts as a reset of the client.
+ * Ends a call, between two frames to gRPC. gRPC is told that the client cancelled it, and the client is told why. gRPC
+ * still has work with the call, which is charged to nobody any more, so a refusal counts as a reset by the client.
  */
 static void refuse_now(struct ngd_h2_guard *g, struct ngd_h2_stream *s, int status, const char *sentence,
                        struct walk *w)
@@ -180,7 +180,7 @@ static void refuse_later(struct ngd_h2_guard *g, int status, const char *sentenc
     g->refusal_status = status;
 }
 
-/* The frame is over: what it brought is in order, or its stream ends here. */
+/* Refuses the frame's stream at the end of the frame, if it is to be refused. */
 static void settle_refusal(struct ngd_h2_guard *g, struct walk *w)
 {
     struct ngd_h2_stream *s = g->refusal ? ngd_h2_streams_find(&g->streams, g->id) : NULL;
@@ -205,7 +205,8 @@ static bool check_block(struct ngd_h2_guard *g, struct walk *w)
     return true;
 }
 
-/* A client that has not seen the server's SETTINGS takes what RFC 9113 recommends as the least (6.5.2). */
+/* Returns the limit of streams. A client that has not seen the server's SETTINGS may use the least that RFC 9113
+ * recommends (6.5.2). */
 static uint32_t most_streams(const struct ngd_h2_guard *g)
 {
     return g->acked || g->max_streams > STREAMS_UNSEEN ? g->max_streams : STREAMS_UNSEEN;
@@ -233,7 +234,7 @@ static bool check_data_head(struct ngd_h2_guard *g, struct walk *w)
     if ((g->flags & H2_PADDED) && g->length == 0)
         return end_connection(w, NGD_H2_WHY_FRAME_SIZE);
     g->pad_next = (g->flags & H2_PADDED) != 0;
-    g->content = g->length; /* less the padding, once it is known */
+    g->content = g->length; /* without the padding, once its length is known */
     g->window -= g->length;
     g->data_began = w->now;
     s = ngd_h2_streams_find(&g->streams, g->id);
@@ -280,15 +281,15 @@ static bool check_number(struct ngd_h2_guard *g, struct walk *w)
 
     if (g->type == H2_PUSH_PROMISE || (of_connection && g->id != 0))
         return end_connection(w, NGD_H2_WHY_FRAME);
-    /* A gRPC client that takes a call back before its headers have gone resets a stream that it never opened; RFC 9113
-     * forbids it (5.1), and gRPC passes over it. */
+    /* A gRPC client that cancels a call before its headers are sent resets a stream that it never opened. RFC 9113
+     * forbids that (5.1), and gRPC ignores it. */
     if ((g->type == H2_RST_STREAM && g->id % 2 == 0) ||
         (g->type == H2_WINDOW_UPDATE && g->id != 0 && (g->id % 2 == 0 || g->id > g->last_id)))
         return end_connection(w, NGD_H2_WHY_STREAM_ID);
     return true;
 }
 
-/* The head is whole. */
+/* Checks a complete head. */
 static bool check_frame_head(struct ngd_h2_guard *g, struct walk *w)
 {
     g->length = (uint32_t)g->head[0] << 16 | (uint32_t)g->head[1] << 8 | g->head[2];
@@ -315,7 +316,7 @@ static bool check_frame_head(struct ngd_h2_guard *g, struct walk *w)
 /* ---- messages ------------------------------------------------------------------------------------------------------
  */
 
-/* The rest of a portion does not finish the message: it stays with gRPC, and is charged. */
+/* Charges bytes that stay with gRPC because the portion does not finish their message. */
 static void leave_unfinished(struct ngd_h2_guard *g, struct ngd_h2_stream *s, size_t n)
 {
     uint64_t cost = n + (g->frame_cost ? NGD_H2_FRAME_COST : 0);
@@ -363,7 +364,7 @@ static void read_messages(struct ngd_h2_guard *g, struct ngd_h2_stream *s, const
     }
 }
 
-/* A portion of a DATA frame's payload: the length of the padding, messages, padding. */
+/* Reads a portion of a DATA frame's payload: the length of the padding, messages, padding. */
 static bool read_data(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n, struct walk *w)
 {
     struct ngd_h2_stream *s;
@@ -405,7 +406,7 @@ static void half_close(struct ngd_h2_guard *g, uint32_t id)
 static void end_data(struct ngd_h2_guard *g, struct walk *w)
 {
     if (w->now - g->data_began > LONG_FRAME)
-        g->stall_base = w->now; /* the other streams had to wait for it */
+        g->stall_base = w->now; /* other streams had to wait for it */
     if (g->length == (g->flags & H2_PADDED ? 1u + g->pad : 0u) && !(g->flags & H2_END_STREAM))
         count_frame(g, H2_BUCKET_EMPTY, w);
     if (g->flags & H2_END_STREAM)
@@ -413,7 +414,7 @@ static void end_data(struct ngd_h2_guard *g, struct walk *w)
     settle_refusal(g, w);
 }
 
-/* The block is whole: its stream is open. */
+/* Opens the stream of a complete header block. */
 static bool end_block(struct ngd_h2_guard *g, struct walk *w)
 {
     struct ngd_h2_stream *s;
@@ -487,7 +488,7 @@ static bool end_input_frame(struct ngd_h2_guard *g, struct walk *w)
     g->n_head = 0;
     g->in_body = false;
     if (g->in_block)
-        return true; /* kept back */
+        return true; /* the block is kept back */
     w->clear = w->at;
     if (g->type == H2_DATA)
         end_data(g, w);
@@ -588,7 +589,7 @@ void ngd_h2_guard_resume(struct ngd_h2_guard *g, ngd_nsec_t now)
         g->ack_due = now + NGD_H2_ACK_TIME;
 }
 
-/* The first that may go on and does not. */
+/* Returns the first stream that may continue and does not. */
 static struct ngd_h2_stream *find_stalled(struct ngd_h2_guard *g, ngd_nsec_t now)
 {
     for (uint32_t i = 0; i < g->streams.cap && g->unfinished > 0; i++) {
@@ -615,7 +616,7 @@ struct ngd_h2_result ngd_h2_guard_tick(struct ngd_h2_guard *g, ngd_nsec_t now)
         end_connection(&w, NGD_H2_WHY_SETTINGS_ACK);
     while (!in_data && w.result.verdict != NGD_H2_CLOSE && g->window > 0 && (s = find_stalled(g, now)))
         refuse_now(g, s, H2_ABORTED, "the message was begun and did not go on for 30 s", &w);
-    /* A full bucket holds up what the client says next, and not the calls that are late. */
+    /* A full bucket delays what the client sends next, not the calls that are late. */
     if (w.result.verdict == NGD_H2_PAUSE)
         w.result.verdict = NGD_H2_GO_ON;
     return w.result;

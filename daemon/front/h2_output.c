@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gRPC's side of the frame checker: which calls ended, what was granted, which SETTINGS wait for an answer; and the
- * front's own words to the client, which go between two frames. Their header fields are literals that do not enter
- * HPACK's table, so that gRPC's encoder and the client's decoder stay in step.
+ * gRPC's side of the frame checker. It notes which calls ended, which windows were granted, and which SETTINGS wait for
+ * an answer. It also sends the front's own frames to the client, between two frames of gRPC. Their header fields are
+ * literals that do not enter HPACK's table, so gRPC's encoder and the client's decoder stay in step.
  */
 #include "base/mem.h"
 #include "daemon/front/h2_guard_int.h"
 #include <stdio.h>
 #include <string.h>
 
-#define INITIAL_WINDOW    4 /* the setting's number */
-#define CREDIT            4 /* updates of windows for each DATA frame; clients send one or two */
+#define INITIAL_WINDOW    4 /* number of the setting */
+#define CREDIT            4 /* window updates for each DATA frame; clients send one or two */
 #define CREDIT_MAX        100000
 #define NO_ERROR          0
 #define ENHANCE_YOUR_CALM 11
-#define STATUS_200        0x88 /* of HPACK's static table */
+#define STATUS_200        0x88 /* index in HPACK's static table */
 #define SENTENCE_MAX      480
 #define ANSWER_MAX        (SENTENCE_MAX + 240)
 
@@ -23,7 +23,7 @@ static bool between_frames(const struct h2_output *o)
     return o->n_head == 0 && !o->in_block;
 }
 
-/* Without memory the client is not told; it sees what gRPC and the time tell it. */
+/* Sends the front's own bytes to the client, now or after gRPC's present frame. Without memory they are dropped. */
 static void say_to_client(struct ngd_h2_guard *g, const uint8_t *bytes, size_t n)
 {
     if (between_frames(&g->out) && g->n_late == 0) {
@@ -51,7 +51,7 @@ static uint8_t *put_frame_head(uint8_t *to, size_t length, uint8_t type, uint8_t
     return to + H2_HEAD;
 }
 
-/* RFC 7541, 5.2: a length with a prefix of seven bits (at most 255 here), and the bytes as they are. */
+/* Writes a string as in RFC 7541, 5.2: a length with a prefix of seven bits (at most 255 here), and the plain bytes. */
 static uint8_t *put_hpack_text(uint8_t *to, const char *text)
 {
     size_t n = strlen(text);
@@ -72,7 +72,7 @@ static uint8_t *put_hpack_text(uint8_t *to, const char *text)
 
 static uint8_t *put_field(uint8_t *to, const char *name, const char *value)
 {
-    *to++ = 0; /* a literal with a name of its own, not indexed */
+    *to++ = 0; /* a literal with a literal name, not indexed */
     return put_hpack_text(put_hpack_text(to, name), value);
 }
 
@@ -142,7 +142,7 @@ static void resize_windows(struct ngd_h2_guard *g, uint32_t size, ngd_nsec_t now
     g->stall_base = now;
 }
 
-/* One byte of SETTINGS, or of a window's update. */
+/* Reads one byte of SETTINGS, or of a window update. */
 static void read_value(struct ngd_h2_guard *g, uint8_t byte, ngd_nsec_t now)
 {
     struct h2_output *o = &g->out;

@@ -2,7 +2,7 @@
 #include "daemon/front/h2_streams.h"
 #include "base/mem.h"
 
-#define FIRST_CAP 16 /* a power of two, as all */
+#define FIRST_CAP 16 /* a power of two, like all capacities */
 
 void ngd_h2_streams_fini(struct ngd_h2_streams *streams)
 {
@@ -10,7 +10,8 @@ void ngd_h2_streams_fini(struct ngd_h2_streams *streams)
     *streams = (struct ngd_h2_streams){0};
 }
 
-/* Numbers of clients' streams are odd and rise, so halves of them are as good as a hash. */
+/* Returns the preferred place of a stream. Client stream ids are odd and ascending, so half of the id serves as a
+ * hash. */
 static uint32_t home_of_stream(const struct ngd_h2_streams *streams, uint32_t id)
 {
     return (id >> 1) & (streams->cap - 1);
@@ -62,7 +63,7 @@ struct ngd_h2_stream *ngd_h2_streams_add(struct ngd_h2_streams *streams, uint32_
     return stream;
 }
 
-/* Those behind it move up, so that none is behind a gap. */
+/* Moves later entries up, so that no entry is behind a gap. */
 void ngd_h2_streams_remove(struct ngd_h2_streams *streams, struct ngd_h2_stream *stream)
 {
     uint32_t mask = streams->cap - 1, gap = (uint32_t)(stream - streams->table);

@@ -2,7 +2,7 @@
 #ifndef NGD_DAEMON_FRONT_H2_STREAMS_H
 #define NGD_DAEMON_FRONT_H2_STREAMS_H
 
-/* The open streams of one connection, by number. The caller synchronises, and bounds how many there are. */
+/* Table of the open streams of one connection, by number. The caller synchronises, and bounds their number. */
 #include "base/clock.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,16 +10,16 @@
 
 struct ngd_h2_stream {
     uint32_t id;         /* 0: an empty place */
-    uint8_t prefix_have; /* bytes of the message's prefix that are known, 0 to 5 */
+    uint8_t prefix_have; /* known bytes of the message's prefix, 0 to 5 */
     uint8_t prefix[5];   /* flag, length */
-    bool taken;          /* it is charged */
-    bool unfinished;     /* a part of a message has come, and more has to */
-    bool half_closed;    /* the client has said all */
+    bool taken;          /* the call is charged */
+    bool unfinished;     /* a part of a message has arrived, and more must follow */
+    bool half_closed;    /* the client has sent all */
     bool answered;       /* gRPC has sent headers */
-    uint64_t left;       /* bytes of the message that have not come */
-    uint64_t charged;    /* for the unfinished message */
+    uint64_t left;       /* bytes of the message that are still to come */
+    uint64_t charged;    /* bytes charged for the unfinished message */
     int64_t window;      /* bytes that the client may send */
-    ngd_nsec_t moved;    /* when something last came, or was granted */
+    ngd_nsec_t moved;    /* time of the last bytes, or of the last grant of window */
 };
 
 struct ngd_h2_streams {
@@ -28,9 +28,9 @@ struct ngd_h2_streams {
 };
 
 void ngd_h2_streams_fini(struct ngd_h2_streams *streams);
-/* NULL: none. Valid until the next add or remove. */
+/* Finds a stream; NULL: there is none. Valid until the next add or remove. */
 struct ngd_h2_stream *ngd_h2_streams_find(const struct ngd_h2_streams *streams, uint32_t id);
-/* A new one, all zero but the id; NULL: out of memory. The id must not be there. */
+/* Adds a stream, zeroed except for the id, which must be new; NULL: out of memory. */
 struct ngd_h2_stream *ngd_h2_streams_add(struct ngd_h2_streams *streams, uint32_t id);
 void ngd_h2_streams_remove(struct ngd_h2_streams *streams, struct ngd_h2_stream *stream);
 

@@ -10,11 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHAIN_DEPTH 4          /* authorities between a client's certificate and a trusted one */
-#define CHAIN_BYTES (32 << 10) /* of the certificates that a client sends */
+#define CHAIN_DEPTH 4          /* most authorities between a client's certificate and a trusted one */
+#define CHAIN_BYTES (32 << 10) /* most bytes of the certificates that a client sends */
 #define N_FILES     4
 
-/* What stat tells of the files: another value means that one of them was changed. */
+/* State of the files by stat: a difference means that one of them was changed. */
 struct look {
     struct {
         ino_t inode;
@@ -26,7 +26,7 @@ struct look {
 struct ngd_tls {
     struct ngd_tls_params params;
     struct ngd_wire_source source;
-    struct look loaded, last; /* the loop's */
+    struct look loaded, last; /* used by the loop */
     struct ngd_mutex lock;
     SSL_CTX *context NGD_GUARDED_BY(lock);
     _Atomic uint64_t generation;
@@ -34,7 +34,7 @@ struct ngd_tls {
 
 /* ---- reading ---------------------------------------------------------------------------------------------------- */
 
-/* What OpenSSL says of its last failure. */
+/* Returns OpenSSL's text for its last failure. */
 static const char *reason(void)
 {
     unsigned long error = ERR_peek_last_error();
@@ -72,7 +72,7 @@ static ngd_status_t use_authorities(SSL_CTX *context, const struct ngd_tls_param
     return NGD_OK;
 }
 
-/* A list counts only when one of our authorities signed it, and while it is not past its end. */
+/* Checks a revocation list: one of our authorities must have signed it, and it must not have expired. */
 static ngd_status_t check_crl(X509_STORE *store, X509_CRL *crl, const char *path, struct ngd_diag *diag)
 {
     const ASN1_TIME *end = X509_CRL_get0_nextUpdate(crl);
@@ -159,8 +159,10 @@ ngd_status_t ngd_tls_verify_again(struct ngd_tls *tls, SSL *ssl, struct ngd_diag
     return status;
 }
 
-/* A ticket carries the certificate alone. One that would not be taken now is passed over: the handshake goes on in
- * full, and is refused with the reason, or taken by what the client sends besides. */
+/*
+ * Decides about a session ticket, which has only the certificate. A ticket whose certificate would not be accepted now
+ * is ignored. The full handshake then either fails with the reason, or succeeds with what the client sends in addition.
+ */
 static SSL_TICKET_RETURN on_ticket(SSL *ssl, SSL_SESSION *session, const unsigned char *name, size_t n,
                                    SSL_TICKET_STATUS status, void *arg)
 {
@@ -207,7 +209,7 @@ static void set_rules(SSL_CTX *context)
     SSL_CTX_set_verify_depth(context, CHAIN_DEPTH);
     SSL_CTX_set_max_cert_list(context, CHAIN_BYTES);
     SSL_CTX_set_session_id_context(context, id, sizeof(id) - 1);
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* tickets; nothing is kept here */
+    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* tickets are used; no session is kept here */
     SSL_CTX_set_session_ticket_cb(context, NULL, on_ticket, NULL);
     SSL_CTX_set_alpn_select_cb(context, on_alpn, NULL);
 }

@@ -3,11 +3,11 @@
 #define NGD_DAEMON_FRONT_TLS_CONTEXT_H
 
 /*
- * TLS with client certificates: the files, and the connections' source that speaks it (tls_io.c).
+ * TLS with client certificates: reads the files, and is the source of TLS connections (tls_io.c).
  *
- * All files are read into one new context, which replaces the old one as a whole or not at all. Tickets are sealed with
- * keys of their context: after a reload every client shows its certificate again. A ticket is only taken while the
- * certificate that it stands for would be taken.
+ * All files are read into one new context, which replaces the old one completely or not at all. Session tickets are
+ * encrypted with keys of their context, so after a reload each client shows its certificate again. A ticket is accepted
+ * only while its certificate would be accepted.
  * Threads: look and reload on the loop; the source's connections on the front's thread.
  */
 #include "base/lock.h"
@@ -16,18 +16,18 @@
 struct ngd_tls;
 
 struct ngd_tls_params {
-    const char *cert, *key, *client_ca, *crl; /* paths of PEM files; crl may be "": none. Copied by reference */
+    const char *cert, *key, *client_ca, *crl; /* paths of PEM files, borrowed while tls lives; crl may be "": none */
     bool allow_cn;
 };
 
-/* CONFIG says what is wrong with the files. */
+/* Reads the files. CONFIG says what is wrong with them. */
 ngd_status_t ngd_tls_create(const struct ngd_tls_params *params, struct ngd_tls **tls_p, struct ngd_diag *diag);
 void ngd_tls_destroy(struct ngd_tls *tls); /* NULL is fine; no connection may be open */
-/* Lives as long as tls. */
+/* Returns the source of TLS connections, which lives as long as tls. */
 const struct ngd_wire_source *ngd_tls_source(const struct ngd_tls *tls);
-/* Reads the files again. If one of them is not good, all old ones stay in use, and the log says why. NULL is fine. */
+/* Reads the files again. If one of them is not valid, all old ones stay in use, and the log says why. NULL is fine. */
 void ngd_tls_reload(struct ngd_tls *tls);
-/* For a timer: reloads when the files have changed, and stayed as they are since the last look. NULL is fine. */
+/* For a timer: reloads if the files have changed, and have not changed since the previous look. NULL is fine. */
 void ngd_tls_look(struct ngd_tls *tls);
 
 /* ---- for tls_io.c ---- */
@@ -35,11 +35,11 @@ void ngd_tls_look(struct ngd_tls *tls);
 struct ssl_ctx_st;
 struct ssl_st;
 
-/* The context of now, counted; *generation_p changes with each reload. */
+/* Returns the present context with a reference; *generation_p changes with each reload. */
 struct ssl_ctx_st *ngd_tls_take_context(struct ngd_tls *tls, uint64_t *generation_p);
 uint64_t ngd_tls_generation(const struct ngd_tls *tls); /* one atomic load */
 bool ngd_tls_allows_cn(const struct ngd_tls *tls);
-/* Would the connection's client certificate be taken by the context of now? On the front's thread. */
+/* Checks the connection's client certificate with the present context. On the front's thread. */
 ngd_status_t ngd_tls_verify_again(struct ngd_tls *tls, struct ssl_st *ssl, struct ngd_diag *diag);
 ngd_status_t ngd_tls_open(void *tls, int fd, struct ngd_wire_io **io_p);
 

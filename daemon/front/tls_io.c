@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's end of a connection with TLS. A read takes one record from the kernel and gives all of it, as long as
- * the room is a record's; so nothing stays inside that epoll would not tell of.
+ * The client's end of a connection with TLS. A read takes one record from the kernel and returns all of it if the
+ * buffer has room for a record. So no bytes stay inside without epoll reporting them.
  */
 #include "base/list.h"
 #include "base/mem.h"
@@ -17,8 +17,8 @@ struct tls_io {
     struct ngd_wire_io io;
     struct ngd_tls *tls;
     SSL *ssl;
-    uint64_t generation; /* of the context that took its certificate last */
-    int64_t ends;        /* of the certificate, or of one above it; seconds of the wall clock */
+    uint64_t generation; /* of the context that accepted its certificate last */
+    int64_t ends;        /* earliest end of the certificate and those above it; seconds of the wall clock */
     bool open, failed;
     char why[256];
 };
@@ -28,7 +28,7 @@ static struct tls_io *tls_of(const struct ngd_wire_io *io)
     return ngd_container_of(io, struct tls_io, io);
 }
 
-/* After an operation that gave r <= 0. */
+/* Returns the result of an operation that returned r <= 0. */
 static ngd_wire_result_t result(struct tls_io *t, int r)
 {
     switch (SSL_get_error(t->ssl, r)) {
@@ -61,7 +61,7 @@ static int64_t end_of_cert(const X509 *cert)
 
 static int64_t end_of_chain(const SSL *ssl)
 {
-    STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl); /* a resumed session has none */
+    STACK_OF(X509) *chain = SSL_get0_verified_chain(ssl); /* a resumed session has no chain */
     int64_t ends = end_of_cert(SSL_get0_peer_certificate(ssl));
 
     for (int i = 0; i < sk_X509_num(chain); i++) {
@@ -97,7 +97,7 @@ static ngd_wire_result_t accept_peer(struct tls_io *t, struct ngd_diag *diag)
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client did not ask for HTTP/2 (ALPN h2)");
         return refuse_peer_tls(t);
     }
-    if (!SSL_get0_peer_certificate(t->ssl)) { /* the handshake demands one */
+    if (!SSL_get0_peer_certificate(t->ssl)) { /* the handshake requires one */
         ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED, "the client sent no certificate");
         return refuse_peer_tls(t);
     }

@@ -41,7 +41,7 @@ static const ASN1_STRING *first_name(const GENERAL_NAMES *names, int type)
         const GENERAL_NAME *one = sk_GENERAL_NAME_value(names, i);
 
         if (one->type == type)
-            return one->d.ia5; /* of URI and DNS alike */
+            return one->d.ia5; /* the field of both URI and DNS */
     }
     return NULL;
 }
@@ -68,7 +68,7 @@ ngd_status_t ngd_tls_name(const X509 *cert, bool allow_cn, char name[NGD_WIRE_ID
                       *dns = names ? first_name(names, GEN_DNS) : NULL;
     ngd_status_t status;
 
-    if (!names && why != -1) /* there is one, and it cannot be read; or there are two */
+    if (!names && why != -1) /* the extension cannot be read, or there are two */
         status = ngd_diag_set(diag, NGD_ERR_UNAUTHENTICATED,
                               "the alternative names in the client's certificate cannot be read");
     else if (uri)
