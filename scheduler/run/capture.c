@@ -51,7 +51,7 @@ void ngd_captures_fini(struct ngd_captures *captures) NGD_NO_THREAD_SAFETY
 
 /* ---- the queue ---------------------------------------------------------------------------------------- */
 
-static struct ngd_account *account_of(const struct ngd_captures *captures, struct ngd_share *share)
+static struct ngd_account *turn_account(const struct ngd_captures *captures, struct ngd_share *share)
 {
     return &share->turns[captures->which];
 }
@@ -61,7 +61,7 @@ bool ngd_captures_push_locked(struct ngd_captures *captures, struct ngd_capture_
     if (captures->stopping)
         return false;
     ngd_sched_item_init(&job->item, NULL);
-    job->item.account = account_of(captures, share);
+    job->item.account = turn_account(captures, share);
     job->item.queued = true;
     job->share = ngd_share_ref(share);
     job->running = NULL;
@@ -110,8 +110,8 @@ bool ngd_captures_withdraw_locked(struct ngd_captures *captures, struct ngd_capt
 }
 
 /* The next job, or NULL. *share_p: whose it is, a reference; NULL: an idle one. */
-static struct ngd_capture_job *take_locked(struct ngd_captures *captures, struct ngd_stop *stop,
-                                           struct ngd_share **share_p) NGD_REQUIRES(captures->lock)
+static struct ngd_capture_job *take_job_locked(struct ngd_captures *captures, struct ngd_stop *stop,
+                                               struct ngd_share **share_p) NGD_REQUIRES(captures->lock)
 {
     struct ngd_sched_item *item = captures->policy->pop(captures->jobs, ngd_now());
     struct ngd_list *l = item ? NULL : ngd_list_pop_front(&captures->idle);
@@ -133,8 +133,8 @@ static struct ngd_capture_job *take_locked(struct ngd_captures *captures, struct
 /* ---- the threads -------------------------------------------------------------------------------------- */
 
 /* A share's time is charged when the job is over: nobody knows before how long it takes. */
-static void run_job(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_stop *stop,
-                    struct ngd_share *share)
+static void run_capture_job(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_stop *stop,
+                            struct ngd_share *share)
 {
     const ngd_nsec_t begin = ngd_now();
 
@@ -145,7 +145,7 @@ static void run_job(struct ngd_captures *captures, struct ngd_capture_job *job, 
     if (!share)
         return;
     ngd_mutex_lock(&captures->lock);
-    captures->policy->charge(captures->jobs, account_of(captures, share), ngd_now() - begin);
+    captures->policy->charge(captures->jobs, turn_account(captures, share), ngd_now() - begin);
     ngd_mutex_unlock(&captures->lock);
 }
 
@@ -160,7 +160,7 @@ static void *capture_main(void *arg)
     for (;;) {
         struct ngd_stop stop = {.late = NGD_ERR_CAPTURE_STOPPED};
         struct ngd_share *share;
-        struct ngd_capture_job *job = take_locked(captures, &stop, &share);
+        struct ngd_capture_job *job = take_job_locked(captures, &stop, &share);
         const bool stopping = captures->stopping;
 
         if (!job) {
@@ -173,7 +173,7 @@ static void *capture_main(void *arg)
         if (stopping)
             job->abort(job);
         else
-            run_job(captures, job, &stop, share);
+            run_capture_job(captures, job, &stop, share);
         ngd_share_unref(share);
         ngd_mutex_lock(&captures->lock);
         captures->n_running--;

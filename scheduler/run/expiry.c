@@ -36,7 +36,8 @@ void ngd_expiry_fini(struct ngd_expiry *expiry)
     ngd_mutex_fini(&expiry->lock);
 }
 
-static void insert_locked(struct ngd_expiry *expiry, struct ngd_request *req, ngd_nsec_t at) NGD_REQUIRES(expiry->lock)
+static void insert_expiring_locked(struct ngd_expiry *expiry, struct ngd_request *req, ngd_nsec_t at)
+    NGD_REQUIRES(expiry->lock)
 {
     req->look_at = at;
     req->in_expiry = true;
@@ -50,7 +51,7 @@ void ngd_expiry_watch(struct ngd_expiry *expiry, struct ngd_request *req)
         return;
     ngd_mutex_lock(&expiry->lock);
     req->watched = true;
-    insert_locked(expiry, req, req->deadline);
+    insert_expiring_locked(expiry, req, req->deadline);
     if (req->deadline < expiry->asleep_until) {
         expiry->asleep_until = req->deadline;
         ngd_cond_signal(&expiry->wake);
@@ -85,7 +86,7 @@ static void expire_locked(struct ngd_expiry *expiry, struct ngd_request *req) NG
     ngd_mutex_lock(&expiry->lock);
     if (expiry->expiring != req)
         return;
-    insert_locked(expiry, req, ngd_now() + LOOK_AGAIN);
+    insert_expiring_locked(expiry, req, ngd_now() + LOOK_AGAIN);
     expiry->expiring = NULL;
     ngd_cond_broadcast(&expiry->idle);
 }

@@ -49,7 +49,7 @@ static void event_unref(struct ngd_session_event *event)
 }
 
 /* Gives up one reference; the last one frees all. */
-static void leave(struct ngd_session_events *events)
+static void events_unref(struct ngd_session_events *events)
 {
     bool last;
 
@@ -67,11 +67,11 @@ static void leave(struct ngd_session_events *events)
 void ngd_session_events_destroy(struct ngd_session_events *events)
 {
     if (events)
-        leave(events);
+        events_unref(events);
 }
 
 /* The place of the latest record of that name; n: there is none. */
-static uint32_t find(const struct ngd_session_events *events, const struct ngd_session_event_name *name)
+static uint32_t find_event(const struct ngd_session_events *events, const struct ngd_session_event_name *name)
     NGD_REQUIRES(events->lock)
 {
     uint32_t i = 0;
@@ -82,7 +82,7 @@ static uint32_t find(const struct ngd_session_events *events, const struct ngd_s
     return i;
 }
 
-static ngd_status_t check_name(const struct ngd_session_event_name *name, struct ngd_diag *diag)
+static ngd_status_t check_event_name(const struct ngd_session_event_name *name, struct ngd_diag *diag)
 {
     if (name->n > NGD_SESSION_EVENT_NAME_MAX || (name->n && memchr(name->p, '\0', name->n)))
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "an event's name must have 1 to %d bytes and no zero byte",
@@ -93,7 +93,7 @@ static ngd_status_t check_name(const struct ngd_session_event_name *name, struct
 static ngd_status_t find_wait(struct ngd_session_events *events, struct ngd_request *req, struct ngd_diag *diag)
     NGD_REQUIRES(events->lock)
 {
-    uint32_t i = find(events, &req->wait_event);
+    uint32_t i = find_event(events, &req->wait_event);
 
     if (i == events->n)
         return ngd_diag_set(diag, NGD_ERR_EVENT_UNKNOWN,
@@ -108,7 +108,7 @@ static ngd_status_t find_wait(struct ngd_session_events *events, struct ngd_requ
 static ngd_status_t add_record(struct ngd_session_events *events, struct ngd_request *req, struct ngd_diag *diag)
     NGD_REQUIRES(events->lock)
 {
-    uint32_t i = find(events, &req->record_event);
+    uint32_t i = find_event(events, &req->record_event);
     struct ngd_session_event *event;
 
     if (i == NGD_SESSION_EVENTS_MAX)
@@ -132,10 +132,10 @@ static ngd_status_t add_record(struct ngd_session_events *events, struct ngd_req
 ngd_status_t ngd_session_event_enter(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_session_events *events = req->events;
-    ngd_status_t status = check_name(&req->wait_event, diag);
+    ngd_status_t status = check_event_name(&req->wait_event, diag);
 
     if (status == NGD_OK)
-        status = check_name(&req->record_event, diag);
+        status = check_event_name(&req->record_event, diag);
     if (status)
         return status;
     ngd_mutex_lock(&events->lock);
@@ -189,7 +189,7 @@ bool ngd_session_event_unpark(struct ngd_request *req)
 }
 
 /* Those that waited are between two places now, and nobody's but the caller's. */
-static void let_go(struct ngd_session_event *event, struct ngd_list *ready)
+static void let_waiters_go(struct ngd_session_event *event, struct ngd_list *ready)
 {
     struct ngd_list *l;
 
@@ -212,11 +212,11 @@ void ngd_session_event_leave(struct ngd_request *req, ngd_status_t status, struc
     if (req->records) {
         req->records->state = status ? EVENT_FAILED : EVENT_DONE;
         req->records->status = status;
-        let_go(req->records, ready);
+        let_waiters_go(req->records, ready);
         event_unref(req->records);
     }
     ngd_mutex_unlock(&events->lock);
     req->waits = req->records = NULL;
     req->in_events = false;
-    leave(events);
+    events_unref(events);
 }

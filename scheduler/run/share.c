@@ -24,7 +24,7 @@ void ngd_share_params_init(struct ngd_share_params *params)
     *params = (struct ngd_share_params){.weight = NGD_WEIGHT_DEFAULT};
 }
 
-static struct ngd_share *find_locked(struct ngd_sched *sched, const char *name) NGD_REQUIRES(sched->shares_lock)
+static struct ngd_share *find_share_locked(struct ngd_sched *sched, const char *name) NGD_REQUIRES(sched->shares_lock)
 {
     ngd_list_for_each (l, &sched->shares) {
         struct ngd_share *share = ngd_container_of(l, struct ngd_share, link);
@@ -112,7 +112,7 @@ ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const str
     if (!fresh)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the account of %.100s", name);
     ngd_mutex_lock(&sched->shares_lock);
-    share = find_locked(sched, name);
+    share = find_share_locked(sched, name);
     if (share) {
         share->refs++;
     } else {
@@ -154,7 +154,7 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share)
 }
 
 /* False: n more would be over the limit (0: none). *had_p: how many there were. */
-static bool take(_Atomic uint64_t *used, uint64_t limit, uint64_t n, _Atomic uint64_t *refused, uint64_t *had_p)
+static bool take_within(_Atomic uint64_t *used, uint64_t limit, uint64_t n, _Atomic uint64_t *refused, uint64_t *had_p)
 {
     uint64_t had = atomic_load_explicit(used, memory_order_relaxed);
     bool fits;
@@ -174,7 +174,7 @@ ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct n
     const uint64_t limit = atomic_load_explicit(&share->kv_limit, memory_order_relaxed);
     uint64_t had;
 
-    if (!take(&share->kv_blocks, limit, n, &share->kv_refused, &had))
+    if (!take_within(&share->kv_blocks, limit, n, &share->kv_refused, &had))
         return ngd_diag_set(diag, NGD_ERR_QUOTA,
                             "the sequences of %.100s take %" PRIu64 " of %" PRIu64
                             " KV blocks (max-kv-blocks-per-identity); %" PRIu64 " more do not fit: close one first",
@@ -194,7 +194,7 @@ ngd_status_t ngd_share_take_capture(struct ngd_share *share, struct ngd_diag *di
     const uint64_t limit = atomic_load_explicit(&share->capture_limit, memory_order_relaxed);
     uint64_t had;
 
-    if (take(&share->captures, limit, 1, &share->captures_refused, &had))
+    if (take_within(&share->captures, limit, 1, &share->captures_refused, &had))
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_QUOTA,
                         "%" PRIu64 " captures of %.100s wait or run, which is its limit (max-captures-per-identity); "

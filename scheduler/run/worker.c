@@ -6,7 +6,7 @@
 #define WORKER_HEAP ((size_t)256 << 10) /* first replays make their instances here */
 
 /* NULL: nothing is queued; or, until *time_p from now, nothing of it is to be taken. */
-static struct ngd_sched_item *take_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
+static struct ngd_sched_item *take_item_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
     NGD_REQUIRES(queue->lock)
 {
     const ngd_nsec_t now = ngd_now();
@@ -38,7 +38,7 @@ void *ngd_worker_main(void *arg)
     ngd_mutex_lock(&queue->lock);
     for (;;) {
         ngd_nsec_t time = 0;
-        struct ngd_sched_item *item = slot->busy ? NULL : take_locked(queue, slot, &time);
+        struct ngd_sched_item *item = slot->busy ? NULL : take_item_locked(queue, slot, &time);
         bool stopping = queue->stopping;
 
         if (!item) {
