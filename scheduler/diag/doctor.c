@@ -40,7 +40,7 @@ struct doctor {
 
 /* ---- the report --------------------------------------------------------------------------------------- */
 
-static struct ngd_doctor_step *add_step(struct doctor *d, const char *name)
+static struct ngd_doctor_step *add_doctor_step(struct doctor *d, const char *name)
 {
     struct ngd_doctor_report *r = d->report;
     struct ngd_doctor_step *s = &r->steps[r->n_steps < NGD_DOCTOR_STEPS ? r->n_steps++ : NGD_DOCTOR_STEPS - 1];
@@ -71,7 +71,8 @@ static void blame(struct doctor *d, struct ngd_doctor_step *s, const char *verdi
 /* ---- comparing ---------------------------------------------------------------------------------------- */
 
 /* From *at_p on, which is left behind what was found: two forms of a graph have most values in the same order. */
-static const struct ngd_verify_result *find(const struct ngd_verify_results *results, const char *name, uint32_t *at_p)
+static const struct ngd_verify_result *find_result(const struct ngd_verify_results *results, const char *name,
+                                                   uint32_t *at_p)
 {
     for (uint32_t k = 0; k < results->n; k++) {
         uint32_t i = (*at_p + k) % results->n;
@@ -109,8 +110,8 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
 }
 
 /* rounded: roundings may be missing. */
-static bool same(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
-                 struct ngd_difference *diff_p)
+static bool values_agree(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want,
+                         uint64_t n, struct ngd_difference *diff_p)
 {
     return rounded                                   ? ngd_compare_rounded(dtype, d->narrow, got, want, n, diff_p)
            : ngd_program_keeps_bits(d->subject.prog) ? ngd_compare_bits(dtype, got, want, n, diff_p)
@@ -125,13 +126,13 @@ static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const st
 
     for (uint32_t k = 0; k < got->n; k++) {
         const uint32_t i = (k + n_outputs) % got->n;
-        const struct ngd_verify_result *r = &got->list[i], *want = find(&d->reference, r->name, &at);
+        const struct ngd_verify_result *r = &got->list[i], *want = find_result(&d->reference, r->name, &at);
         struct ngd_difference diff;
         struct ngd_strbuf sb;
         char node[160];
 
         if (!want || want->dtype != r->dtype || want->bytes != r->bytes ||
-            same(d, rounded, r->dtype, r->data, want->data, ngd_verify_result_elements(r), &diff))
+            values_agree(d, rounded, r->dtype, r->data, want->data, ngd_verify_result_elements(r), &diff))
             continue;
         if (i >= n_outputs)
             node_name(graph, ngd_tap_value(r->name), node, sizeof(node));
@@ -152,7 +153,7 @@ static bool state_differs(const struct doctor *d, bool rounded, const struct ngd
     uint64_t size = ngd_dtype_bytes(v->type.dtype), bytes = ngd_buffer_bytes(want) / size * size;
     char *a = ngd_malloc(bytes + 1), *b = ngd_malloc(bytes + 1);
     bool differs = a && b && !ngd_buffer_read(got, 0, a, bytes, NULL) && !ngd_buffer_read(want, 0, b, bytes, NULL) &&
-                   !same(d, rounded, v->type.dtype, a, b, bytes / size, diff);
+                   !values_agree(d, rounded, v->type.dtype, a, b, bytes / size, diff);
 
     ngd_free(a);
     ngd_free(b);
@@ -242,13 +243,13 @@ static void become_reference(struct form *f, struct ngd_doctor_step *s)
 }
 
 /* One step: runs the form and compares it with the reference. True: it is the same. */
-static bool step(struct doctor *d, const char *name, struct form *f)
+static bool run_ladder_step(struct doctor *d, const char *name, struct form *f)
 {
     struct ngd_doctor_step *s;
 
     if (d->over)
         return false;
-    s = add_step(d, name);
+    s = add_doctor_step(d, name);
     f->d = d;
     f->status = run_form(f);
     s->duration = f->time;
@@ -264,7 +265,7 @@ static bool step(struct doctor *d, const char *name, struct form *f)
 
 /* ---- the ladder --------------------------------------------------------------------------------------- */
 
-static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph *graph)
+static void keep_stage(void *ctx, const struct ngd_pass *pass, const struct ngd_graph *graph)
 {
     struct doctor *d = ctx;
     struct ngd_strbuf sb;
@@ -287,7 +288,7 @@ static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
 
 static ngd_status_t run_reference(struct doctor *d, struct ngd_diag *diag)
 {
-    struct ngd_doctor_step *s = add_step(d, "eager, no passes");
+    struct ngd_doctor_step *s = add_doctor_step(d, "eager, no passes");
     struct form f = {.d = d, .eager = true};
     ngd_status_t status = ngd_graph_tap(d->subject.prog->graph, &f.graph, diag);
 
@@ -310,7 +311,7 @@ static ngd_status_t run_reference(struct doctor *d, struct ngd_diag *diag)
 static ngd_status_t collect_stages(struct doctor *d, struct ngd_diag *diag)
 {
     struct ngd_program *prog = d->subject.prog;
-    struct ngd_pass_report report = {.look = look, .ctx = d};
+    struct ngd_pass_report report = {.look = keep_stage, .ctx = d};
     struct ngd_graph *last = NULL;
     ngd_status_t status;
 
@@ -331,7 +332,7 @@ static void run_passes(struct doctor *d)
     ngd_status_t status = collect_stages(d, &diag);
 
     if (status) {
-        blame(d, add_step(d, "passes"), "failed", "", "%s", diag.text);
+        blame(d, add_doctor_step(d, "passes"), "failed", "", "%s", diag.text);
         return;
     }
     for (uint32_t i = 0; i < d->n_stages; i++) {
@@ -339,7 +340,7 @@ static void run_passes(struct doctor *d)
         char name[64];
 
         snprintf(name, sizeof(name), "pass %s", d->stages[i].name);
-        if (!step(d, name, &f))
+        if (!run_ladder_step(d, name, &f))
             return;
     }
 }
@@ -373,19 +374,19 @@ static void run_wholes(struct doctor *d)
     struct ngd_gcache_entry *entry;
 
     if (!d->over)
-        (void)step(d, "eager, with passes", &eager);
-    if (!d->over && !step(d, "replay of a new capture", &replay) && replay.status == NGD_OK)
+        (void)run_ladder_step(d, "eager, with passes", &eager);
+    if (!d->over && !run_ladder_step(d, "replay of a new capture", &replay) && replay.status == NGD_OK)
         name_node(d);
     entry = d->over ? NULL : ngd_program_lookup(prog, &d->subject.key, NULL);
     if (entry) {
         struct form cached = {.graph = prog->graph, .exec = ngd_entry_executable(entry)->exec};
 
-        (void)step(d, "replay of the cached executable", &cached);
+        (void)run_ladder_step(d, "replay of the cached executable", &cached);
         ngd_gcache_put(entry);
     }
 }
 
-static void conclude(struct doctor *d)
+static void write_verdict(struct doctor *d)
 {
     struct ngd_doctor_report *r = d->report;
 
@@ -397,7 +398,7 @@ static void conclude(struct doctor *d)
                  r->steps[r->n_steps - 1].verdict, r->steps[r->n_steps - 1].text);
 }
 
-static void doctor_fini(struct doctor *d)
+static void doctor_free(struct doctor *d)
 {
     for (uint32_t i = 0; i < d->n_stages; i++) {
         ngd_graph_unref(d->stages[i].tapped);
@@ -411,7 +412,7 @@ static void doctor_fini(struct doctor *d)
 
 static ngd_status_t climb(struct doctor *d, struct ngd_diag *diag)
 {
-    struct ngd_doctor_step *s = add_step(d, "validate");
+    struct ngd_doctor_step *s = add_doctor_step(d, "validate");
     struct ngd_diag why = {0};
     ngd_status_t status = ngd_graph_validate(d->subject.prog->graph, &why);
 
@@ -423,7 +424,7 @@ static ngd_status_t climb(struct doctor *d, struct ngd_diag *diag)
         run_passes(d);
     if (status == NGD_OK && !d->over)
         run_wholes(d);
-    conclude(d);
+    write_verdict(d);
     return status;
 }
 
@@ -443,6 +444,6 @@ ngd_status_t ngd_doctor_run(const struct ngd_doctor_params *params, struct ngd_d
         memcpy(report_p->symbols, d->subject.symbols, sizeof(report_p->symbols));
         status = climb(d, diag);
     }
-    doctor_fini(d);
+    doctor_free(d);
     return status;
 }

@@ -15,7 +15,7 @@ static uint64_t draw(uint64_t *seed)
 }
 
 /* Floats within -1..1; integers and bools 0 or 1. */
-static void fill(ngd_dtype_t dtype, void *data, uint64_t n, uint64_t *seed)
+static void draw_values(ngd_dtype_t dtype, void *data, uint64_t n, uint64_t *seed)
 {
     size_t size = ngd_dtype_bytes(dtype);
 
@@ -50,8 +50,8 @@ static ngd_status_t count_elements(const struct ngd_graph *g, const struct ngd_t
 
 /* ---- the subject -------------------------------------------------------------------------------------- */
 
-static ngd_status_t choose_symbols(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
-                                   struct ngd_diag *diag)
+static ngd_status_t subject_choose_symbols(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                           struct ngd_diag *diag)
 {
     const struct ngd_graph *g = subject->prog->graph;
     int64_t asked[NGD_GRAPH_MAX_SYMBOLS];
@@ -70,7 +70,8 @@ static ngd_status_t choose_symbols(struct ngd_doctor_subject *subject, const str
     return ngd_program_key(subject->prog, subject->symbols, g->n_symbols, &subject->key, diag);
 }
 
-static ngd_status_t choose_inputs(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p, uint64_t *seed)
+static ngd_status_t subject_choose_inputs(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                          uint64_t *seed)
 {
     const struct ngd_graph *g = subject->prog->graph;
     struct ngd_span *spans = ngd_arena_calloc(&subject->arena, g->n_inputs + 1u, sizeof(*spans));
@@ -87,14 +88,14 @@ static ngd_status_t choose_inputs(struct ngd_doctor_subject *subject, const stru
         data = ngd_arena_calloc(&subject->arena, n + 1, ngd_dtype_bytes(type->dtype));
         if (!data)
             return NGD_ERR_NO_MEMORY;
-        fill(type->dtype, data, n, seed);
+        draw_values(type->dtype, data, n, seed);
         spans[i] = (struct ngd_span){data, n * ngd_dtype_bytes(type->dtype)};
     }
     subject->launch.inputs = p->inputs ? p->inputs : spans;
     return NGD_OK;
 }
 
-static ngd_status_t choose_hosts(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p)
+static ngd_status_t subject_choose_hosts(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p)
 {
     const struct ngd_graph *g = subject->prog->graph;
     struct ngd_host_value *hosts = ngd_arena_calloc(&subject->arena, g->n_hosts + 1u, sizeof(*hosts));
@@ -134,7 +135,7 @@ static ngd_status_t draw_buffer(struct ngd_doctor_subject *subject, const struct
         return status;
     data = ngd_malloc(n * ngd_dtype_bytes(v->type.dtype) + 1);
     if (data) {
-        fill(v->type.dtype, data, n, seed);
+        draw_values(v->type.dtype, data, n, seed);
         status = ngd_buffer_write(buf, 0, data, n * ngd_dtype_bytes(v->type.dtype), diag);
     } else {
         status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for \"%.200s\"", v->label);
@@ -147,8 +148,8 @@ static ngd_status_t draw_buffer(struct ngd_doctor_subject *subject, const struct
     return status;
 }
 
-static ngd_status_t choose_buffers(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
-                                   uint64_t *seed, struct ngd_diag *diag)
+static ngd_status_t subject_choose_buffers(struct ngd_doctor_subject *subject, const struct ngd_doctor_params *p,
+                                           uint64_t *seed, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = subject->prog->graph;
     ngd_status_t status = NGD_OK;
@@ -169,7 +170,7 @@ static ngd_status_t choose_buffers(struct ngd_doctor_subject *subject, const str
     return status;
 }
 
-static ngd_status_t check_counts(const struct ngd_doctor_params *p, struct ngd_diag *diag)
+static ngd_status_t subject_check_counts(const struct ngd_doctor_params *p, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = p->prog->graph;
 
@@ -190,18 +191,18 @@ ngd_status_t ngd_doctor_subject_init(struct ngd_doctor_subject *subject, const s
 
     subject->prog = ngd_program_ref(p->prog);
     ngd_arena_init(&subject->arena, 64 << 10);
-    status = check_counts(p, diag);
+    status = subject_check_counts(p, diag);
     if (status == NGD_OK)
-        status = choose_symbols(subject, p, diag);
+        status = subject_choose_symbols(subject, p, diag);
     if (status)
         return status;
-    status = choose_inputs(subject, p, &seed);
+    status = subject_choose_inputs(subject, p, &seed);
     if (status == NGD_OK)
-        status = choose_hosts(subject, p);
+        status = subject_choose_hosts(subject, p);
     if (status)
         return ngd_diag_set(diag, status, "inputs of graph \"%.100s\" cannot be drawn: %s", subject->prog->graph->name,
                             ngd_status_text(status));
-    return choose_buffers(subject, p, &seed, diag);
+    return subject_choose_buffers(subject, p, &seed, diag);
 }
 
 void ngd_doctor_subject_fini(struct ngd_doctor_subject *subject)
@@ -223,7 +224,7 @@ struct errand {
     bool over, aborted;
 };
 
-static void end(struct errand *e, bool aborted)
+static void errand_end(struct errand *e, bool aborted)
 {
     ngd_mutex_lock(&e->lock);
     e->over = true;
@@ -237,12 +238,12 @@ static void errand_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     struct errand *e = ngd_container_of(item, struct errand, item);
 
     e->fn(e->arg, slot);
-    end(e, false);
+    errand_end(e, false);
 }
 
 static void errand_abort(struct ngd_sched_item *item)
 {
-    end(ngd_container_of(item, struct errand, item), true);
+    errand_end(ngd_container_of(item, struct errand, item), true);
 }
 
 static const struct ngd_sched_item_ops errand_ops = {.run = errand_run, .abort = errand_abort};

@@ -25,7 +25,7 @@ static bool original(const struct ngd_program *prog)
     return prog->options.data_dump_stage == NGD_DUMP_ORIGINAL;
 }
 
-static ngd_status_t open_dir(struct ngd_program *prog, int *fd_p, struct ngd_diag *diag)
+static ngd_status_t open_dump_dir(struct ngd_program *prog, int *fd_p, struct ngd_diag *diag)
 {
     char hex[NGD_DIGEST_HEX], name[80], path[NGD_OPTION_TEXT_MAX + 128];
 
@@ -60,13 +60,13 @@ static ngd_status_t write_result(struct ngd_program *prog, const struct ngd_veri
     return status;
 }
 
-static void write_all(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_launch *launch,
-                      const struct ngd_verify_results *results)
+static void write_results(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_launch *launch,
+                          const struct ngd_verify_results *results)
 {
     struct ngd_diag diag = {0};
     uint64_t run = 0;
     int dir;
-    ngd_status_t status = open_dir(prog, &dir, &diag);
+    ngd_status_t status = open_dump_dir(prog, &dir, &diag);
 
     if (status == NGD_OK) {
         for (uint32_t i = 0; i < results->n && status == NGD_OK; i++)
@@ -77,8 +77,8 @@ static void write_all(struct ngd_program *prog, const struct ngd_key *key, const
         ngd_program_note(prog, NGD_EVENT_DUMP_FAILED, key, launch->tag, "%s", diag.text);
 }
 
-static void answer(const struct ngd_program *prog, const struct ngd_launch *launch,
-                   const struct ngd_verify_results *results)
+static void answer_with_results(const struct ngd_program *prog, const struct ngd_launch *launch,
+                                const struct ngd_verify_results *results)
 {
     for (uint32_t i = 0; i < prog->graph->n_outputs; i++)
         if (launch->outputs[i].data)
@@ -106,8 +106,8 @@ ngd_status_t ngd_dump_run(struct ngd_slot *slot, struct ngd_binding *binding, st
         status = ngd_verify_form_run(&form, &results, &launch->device_time, &launch->diag);
     }
     if (status == NGD_OK) {
-        answer(prog, launch, &results);
-        write_all(prog, &plan->key, launch, &results);
+        answer_with_results(prog, launch, &results);
+        write_results(prog, &plan->key, launch, &results);
     }
     ngd_verify_results_fini(&results);
     ngd_graph_unref(tapped);

@@ -30,8 +30,8 @@ static bool parse_symbols(const struct ngd_graph *graph, const char *text, int64
 }
 
 /* Its text has a stack frame of its own. */
-static __attribute__((noinline)) bool key_of(const struct ngd_store_entry *e, const struct ngd_graph *graph,
-                                             struct ngd_key *key_p)
+static __attribute__((noinline)) bool entry_key(const struct ngd_store_entry *e, const struct ngd_graph *graph,
+                                                struct ngd_key *key_p)
 {
     char hex[NGD_DIGEST_HEX + 8], symbols[4096] = "";
     struct ngd_key key = {.graph = graph->digest, .n_symbols = graph->n_symbols};
@@ -56,7 +56,7 @@ static void option_lines(const struct ngd_store_entry *e, struct ngd_graph_optio
 }
 
 /* The device that the plan was made for, or one like it. */
-static struct ngd_device *device_of(struct ngd_sched *sched, const struct ngd_store_entry *e)
+static struct ngd_device *entry_device(struct ngd_sched *sched, const struct ngd_store_entry *e)
 {
     char said[1024] = "", is[1024];
 
@@ -75,7 +75,7 @@ static struct ngd_device *device_of(struct ngd_sched *sched, const struct ngd_st
 static void show_plan(struct ngd_sched *sched, const struct ngd_store_entry *e, struct ngd_graph *source,
                       struct ngd_strbuf *sb)
 {
-    struct ngd_device *dev = device_of(sched, e);
+    struct ngd_device *dev = entry_device(sched, e);
     struct ngd_graph_options options;
     struct ngd_plan *plan = NULL;
     struct ngd_diag diag = {0};
@@ -85,7 +85,7 @@ static void show_plan(struct ngd_sched *sched, const struct ngd_store_entry *e, 
     option_lines(e, &options);
     if (!dev)
         ngd_strbuf_append(sb, "# it is of another device than this daemon serves\n");
-    else if (!key_of(e, source, &key))
+    else if (!entry_key(e, source, &key))
         ngd_strbuf_append(sb, "# its key does not fit its graph\n");
     else if (ngd_plan_unpack(source, &key, &options, ngd_device_target(dev), e->payload, e->n_payload, &plan, &diag))
         ngd_strbuf_printf(sb, "# it does not load: %s\n", diag.text);

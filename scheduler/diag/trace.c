@@ -18,7 +18,7 @@ struct trace {
     struct ngd_diag diag;
 };
 
-static void run(void *arg, struct ngd_slot *slot)
+static void run_traced(void *arg, struct ngd_slot *slot)
 {
     struct trace *t = arg;
     struct ngd_verify_form form = {
@@ -32,7 +32,7 @@ static void run(void *arg, struct ngd_slot *slot)
     }
 }
 
-static ngd_status_t trace(struct trace *t, struct ngd_diag *diag)
+static ngd_status_t trace_executable(struct trace *t, struct ngd_diag *diag)
 {
     struct ngd_gcache_entry *entry = NULL;
     ngd_status_t status = ngd_program_capture(t->subject.prog, &t->subject.key, &entry, NULL, diag);
@@ -46,7 +46,7 @@ static ngd_status_t trace(struct trace *t, struct ngd_diag *diag)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a trace");
     status = ngd_buffers_with_own_states(t->subject.prog->graph, t->subject.buffers, &t->own, diag);
     if (status == NGD_OK)
-        status = ngd_doctor_subject_on_slot(&t->subject, run, t, diag);
+        status = ngd_doctor_subject_on_slot(&t->subject, run_traced, t, diag);
     if (status == NGD_OK && t->status) {
         status = t->status;
         if (diag)
@@ -61,7 +61,7 @@ ngd_status_t ngd_doctor_trace(const struct ngd_doctor_params *params, struct ngd
     ngd_status_t status = ngd_doctor_subject_init(&t.subject, params, diag);
 
     if (status == NGD_OK)
-        status = trace(&t, diag);
+        status = trace_executable(&t, diag);
     if (status == NGD_OK)
         ngd_plan_print_trace(ngd_exec_plan(t.exec), t.subject.prog->queue->dev_name, t.times, json);
     ngd_buffers_free(t.own, t.subject.n_bound);

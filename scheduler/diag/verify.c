@@ -59,14 +59,15 @@ static bool but_for_roundings(const struct check *c, ngd_dtype_t dtype, const vo
     return ngd_compare_rounded(dtype, ngd_compare_narrowest(c->binding->prog->graph), got, want, n, diff_p);
 }
 
-static void count(const char *result)
+static void count_verified(const char *result)
 {
     ngd_metric_row_add(ngd_metric_row(NGD_M_VERIFIED_REPLAYS, result), 1);
 }
 
 /* ---- comparing ---------------------------------------------------------------------------------------- */
 
-static void say(struct check *c, const char *what, const char *name, const struct ngd_difference *diff, uint64_t n)
+static void say_difference(struct check *c, const char *what, const char *name, const struct ngd_difference *diff,
+                           uint64_t n)
 {
     struct ngd_strbuf sb;
 
@@ -85,7 +86,7 @@ static bool outputs_same(struct check *c, const struct shadow *s, same_fn *same)
         if (!c->launch->outputs[i].data ||
             same(c, r->dtype, c->launch->outputs[i].data, r->data, ngd_verify_result_elements(r), &diff))
             continue;
-        say(c, "output", r->name, &diff, ngd_verify_result_elements(r));
+        say_difference(c, "output", r->name, &diff, ngd_verify_result_elements(r));
         return false;
     }
     return true;
@@ -107,7 +108,7 @@ static bool state_same(struct check *c, const struct shadow *s, same_fn *same, u
         if (same(c, v->type.dtype, got, want, n / size, &diff))
             continue;
         diff.index += at / size;
-        say(c, "state", v->label, &diff, n / size);
+        say_difference(c, "state", v->label, &diff, n / size);
         return false;
     }
     return true;
@@ -126,7 +127,7 @@ static bool states_same(struct check *c, const struct shadow *s, same_fn *same_a
     return same;
 }
 
-static bool is_same(struct check *c, const struct shadow *s, same_fn *same)
+static bool agrees_with_shadow(struct check *c, const struct shadow *s, same_fn *same)
 {
     return outputs_same(c, s, same) && states_same(c, s, same);
 }
@@ -139,7 +140,7 @@ struct evidence {
     int dir;
 };
 
-static void keep_text(const struct evidence *e, const char *name, struct ngd_strbuf *sb)
+static void keep_evidence_text(const struct evidence *e, const char *name, struct ngd_strbuf *sb)
 {
     (void)ngd_dumps_write(e->dumps, e->payer, e->dir, name, ngd_strbuf_str(sb), sb->len, NULL);
     ngd_strbuf_clear(sb);
@@ -188,7 +189,7 @@ static void keep_reason(const struct evidence *e, const struct check *c, struct 
             ngd_strbuf_printf(sb, " %" PRId64, c->launch->hosts[i].values[k]);
         ngd_strbuf_putc(sb, '\n');
     }
-    keep_text(e, "why.txt", sb);
+    keep_evidence_text(e, "why.txt", sb);
 }
 
 static void keep_evidence(struct check *c)
@@ -207,11 +208,11 @@ static void keep_evidence(struct check *c)
     ngd_strbuf_init(&sb);
     keep_reason(&e, c, &sb);
     ngd_graph_print(prog->graph, &sb);
-    keep_text(&e, "graph.txt", &sb);
+    keep_evidence_text(&e, "graph.txt", &sb);
     ngd_graph_print(ngd_exec_plan(c->x->exec)->graph, &sb);
-    keep_text(&e, "optimized.txt", &sb);
+    keep_evidence_text(&e, "optimized.txt", &sb);
     ngd_plan_print(ngd_exec_plan(c->x->exec), &sb);
-    keep_text(&e, "plan.txt", &sb);
+    keep_evidence_text(&e, "plan.txt", &sb);
     ngd_strbuf_fini(&sb);
     keep_inputs(&e, c);
     for (uint32_t i = 0; i < c->plain.want.n; i++) {
@@ -250,7 +251,7 @@ static ngd_status_t condemn(struct check *c)
     char name[NGD_LOG_VALUE_MAX];
     bool kept;
 
-    count("different");
+    count_verified("different");
     ngd_log_limited(&limit, NGD_LOG_ERROR, "scheduler",
                     "a replay of graph=%s differs from its shadow, the executable is dropped: %s",
                     ngd_log_value(prog->graph->name, name), c->text);
@@ -262,9 +263,9 @@ static ngd_status_t condemn(struct check *c)
     return believe_shadow(c);
 }
 
-static void skip(struct check *c, const struct ngd_diag *diag)
+static void skip_check(struct check *c, const struct ngd_diag *diag)
 {
-    count("skipped");
+    count_verified("skipped");
     ngd_program_note(c->binding->prog, NGD_EVENT_VERIFY_SKIPPED, &ngd_exec_plan(c->x->exec)->key, c->launch->tag, "%s",
                      diag->text);
 }
@@ -294,11 +295,11 @@ static ngd_status_t compare_rounded(struct check *c, bool *same_p, struct ngd_di
 
     options.inplace_pass = options.input_inplace_pass = options.remove_cat_ops = false;
     options.assign_streams = 0;
-    *same_p = is_same(c, &c->plain, but_for_roundings);
+    *same_p = agrees_with_shadow(c, &c->plain, but_for_roundings);
     if (!*same_p)
         return NGD_OK;
     status = cast_shadow(c, &options, &c->rounded, diag);
-    *same_p = status == NGD_OK && is_same(c, &c->rounded, as_computed);
+    *same_p = status == NGD_OK && agrees_with_shadow(c, &c->rounded, as_computed);
     return status;
 }
 
@@ -307,19 +308,19 @@ static ngd_status_t compare_with_shadow(struct check *c)
     struct ngd_diag diag = {0};
     ngd_status_t status = cast_shadow(c, NULL, &c->plain, &diag);
     const char *result = "same";
-    bool same = status == NGD_OK && is_same(c, &c->plain, as_computed);
+    bool same = status == NGD_OK && agrees_with_shadow(c, &c->plain, as_computed);
 
     if (status == NGD_OK && !same && c->rounded.own) {
         status = compare_rounded(c, &same, &diag);
         result = "rounded";
     }
     if (status) {
-        skip(c, &diag);
+        skip_check(c, &diag);
         return NGD_OK;
     }
     if (!same)
         return condemn(c);
-    count(result);
+    count_verified(result);
     return NGD_OK;
 }
 
@@ -348,8 +349,8 @@ static bool is_due(struct ngd_executable *x, const struct ngd_launch *launch)
            (atomic_fetch_add_explicit(&x->verify_turns, 1, memory_order_relaxed) + 1) % (uint64_t)n == 0;
 }
 
-static ngd_status_t verify(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
-                           struct ngd_launch *launch)
+static ngd_status_t verify_replay(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                                  struct ngd_launch *launch)
 {
     struct check c = {.slot = slot, .binding = binding, .x = x, .launch = launch};
     struct ngd_diag diag = {0};
@@ -358,7 +359,7 @@ static ngd_status_t verify(struct ngd_slot *slot, struct ngd_binding *binding, s
     ngd_status_t status;
 
     if (!copied)
-        skip(&c, &diag);
+        skip_check(&c, &diag);
     status = ngd_executable_run(slot, binding, x, launch, &quarantined);
     if (status == NGD_OK && copied)
         status = compare_with_shadow(&c);
@@ -370,6 +371,6 @@ static ngd_status_t verify(struct ngd_slot *slot, struct ngd_binding *binding, s
 ngd_status_t ngd_verify_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                             struct ngd_launch *launch, bool *quarantined_p)
 {
-    return is_due(x, launch) ? verify(slot, binding, x, launch)
+    return is_due(x, launch) ? verify_replay(slot, binding, x, launch)
                              : ngd_executable_run(slot, binding, x, launch, quarantined_p);
 }

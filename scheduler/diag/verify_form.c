@@ -23,7 +23,7 @@ uint64_t ngd_verify_result_elements(const struct ngd_verify_result *r)
     return r->bytes / ngd_dtype_bytes(r->dtype);
 }
 
-static bool make_room(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols, struct ngd_verify_result *r)
+static bool init_result(const struct ngd_plan *plan, uint32_t i, const int64_t *symbols, struct ngd_verify_result *r)
 {
     const struct ngd_plan_io *io = &plan->outputs[i];
     const struct ngd_plan_tensor *t = &plan->tensors[io->tensor];
@@ -39,7 +39,7 @@ static bool make_room(const struct ngd_plan *plan, uint32_t i, const int64_t *sy
     return r->name && r->data;
 }
 
-static ngd_status_t make_results(const struct ngd_plan *plan, const int64_t *symbols,
+static ngd_status_t init_results(const struct ngd_plan *plan, const int64_t *symbols,
                                  struct ngd_verify_results *results, struct ngd_out **outs_p)
 {
     uint32_t n = plan->graph->n_outputs;
@@ -51,7 +51,7 @@ static ngd_status_t make_results(const struct ngd_plan *plan, const int64_t *sym
     for (; results->n < n; results->n++) {
         struct ngd_verify_result *r = &results->list[results->n];
 
-        if (!make_room(plan, results->n, symbols, r)) {
+        if (!init_result(plan, results->n, symbols, r)) {
             results->n++;
             return NGD_ERR_NO_MEMORY;
         }
@@ -98,7 +98,7 @@ ngd_status_t ngd_verify_form_run_exec(const struct ngd_verify_form *form, struct
     ngd_status_t status = ngd_pool_create(form->slot->queue->dev, "verify", &pool);
 
     if (status == NGD_OK)
-        status = make_results(plan, form->launch->symbols, &results, &outs);
+        status = init_results(plan, form->launch->symbols, &results, &outs);
     if (status)
         ngd_diag_set(diag, status, "no host memory for the results of graph \"%.100s\"", plan->graph->name);
     if (status == NGD_OK)
