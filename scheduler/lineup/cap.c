@@ -5,19 +5,19 @@
  */
 #include "scheduler/lineup/cap.h"
 
-static struct ngd_account *account_of(const struct ngd_heap_node *node)
+static struct ngd_account *account_of_node(const struct ngd_heap_node *node)
 {
     return ngd_container_of(node, struct ngd_account, cap.node);
 }
 
-static struct ngd_sched_item *item_of(const struct ngd_heap_node *node)
+static struct ngd_sched_item *item_of_node(const struct ngd_heap_node *node)
 {
     return ngd_container_of(node, struct ngd_sched_item, node);
 }
 
 static bool opens_before(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
 {
-    return ngd_cap_open_at(account_of(a)) < ngd_cap_open_at(account_of(b));
+    return ngd_cap_open_at(account_of_node(a)) < ngd_cap_open_at(account_of_node(b));
 }
 
 static ngd_nsec_t due(const struct ngd_sched_item *item)
@@ -29,7 +29,7 @@ static ngd_nsec_t due(const struct ngd_sched_item *item)
 
 static bool goes_before(const struct ngd_heap_node *a, const struct ngd_heap_node *b)
 {
-    const struct ngd_sched_item *x = item_of(a), *y = item_of(b);
+    const struct ngd_sched_item *x = item_of_node(a), *y = item_of_node(b);
     const ngd_nsec_t x_due = due(x), y_due = due(y);
 
     return x_due != y_due ? x_due < y_due : x->serial < y->serial;
@@ -110,7 +110,7 @@ static void note_held(const struct ngd_caps *caps, struct ngd_account *account, 
     account->cap.since = account->cap.n_held ? now : 0;
 }
 
-static void hold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+static void hold_item(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
 {
     struct ngd_account *account = item->account;
     struct ngd_heap *held = &account->cap.held[item->priority];
@@ -131,7 +131,7 @@ static void hold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t 
         note_held(caps, account, now);
 }
 
-static void unhold(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
+static void unhold_item(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_t now)
 {
     struct ngd_account *account = item->account;
     const bool waited = waits_to_open(account);
@@ -167,16 +167,16 @@ static struct ngd_sched_item *next_held(struct ngd_account *account, ngd_nsec_t 
         waiting |= ngd_heap_empty(&account->cap.held[c]) ? 0 : 1u << c;
     c = ngd_class_next(account->cap.served, waiting, NGD_PRIORITY_AGE_STEP * 100 / rate, now);
     account->cap.served[c] = now;
-    return item_of(ngd_heap_first(&account->cap.held[c]));
+    return item_of_node(ngd_heap_first(&account->cap.held[c]));
 }
 
-static void release_held(struct ngd_caps *caps, ngd_nsec_t now)
+static void release_held_items(struct ngd_caps *caps, ngd_nsec_t now)
 {
     while (!ngd_heap_empty(&caps->closed) && (caps->stopping || ngd_caps_next(caps) <= now)) {
-        struct ngd_account *account = account_of(ngd_heap_first(&caps->closed));
+        struct ngd_account *account = account_of_node(ngd_heap_first(&caps->closed));
         struct ngd_sched_item *item = next_held(account, now);
 
-        unhold(caps, item, now);
+        unhold_item(caps, item, now);
         if (waits_to_open(account))
             ngd_heap_remove(&caps->closed, &account->cap.node);
         account->cap.released = item;
@@ -188,7 +188,7 @@ ngd_nsec_t ngd_caps_next(const struct ngd_caps *caps)
 {
     const struct ngd_heap_node *first = ngd_heap_first(&caps->closed);
 
-    return first ? ngd_cap_open_at(account_of(first)) : NGD_NSEC_NEVER;
+    return first ? ngd_cap_open_at(account_of_node(first)) : NGD_NSEC_NEVER;
 }
 
 /* ---- items -------------------------------------------------------------------------------------------- */
@@ -204,7 +204,7 @@ void ngd_caps_push(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nsec_
 
     account->cap.queued += item->cost;
     if (!item->uncapped && (account->cap.n_held || is_closed(caps, account, now)))
-        hold(caps, item, now);
+        hold_item(caps, item, now);
     else
         caps->policy->push(caps->state, item, now);
 }
@@ -215,7 +215,7 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
     struct ngd_account *account;
 
     for (;;) {
-        release_held(caps, now);
+        release_held_items(caps, now);
         item = caps->policy->pop(caps->state, now);
         if (!item)
             return NULL;
@@ -225,7 +225,7 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
             break;
         if (caps->policy->charge)
             caps->policy->charge(caps->state, account, -item->cost); /* as pop has */
-        hold(caps, item, now);
+        hold_item(caps, item, now);
     }
     account->cap.queued -= item->cost;
     if (account->cap.rate) {
@@ -239,7 +239,7 @@ void ngd_caps_remove(struct ngd_caps *caps, struct ngd_sched_item *item, ngd_nse
 {
     item->account->cap.queued -= item->cost;
     if (item->held) {
-        unhold(caps, item, now);
+        unhold_item(caps, item, now);
         return;
     }
     caps->policy->remove(caps->state, item);

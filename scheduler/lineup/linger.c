@@ -28,7 +28,7 @@ static uint32_t expected(const struct ngd_linger *l)
     return l->peak > l->peak_before ? l->peak : l->peak_before;
 }
 
-static ngd_nsec_t longest(const struct ngd_linger *l, ngd_nsec_t cost)
+static ngd_nsec_t longest_wait(const struct ngd_linger *l, ngd_nsec_t cost)
 {
     const ngd_nsec_t worth = WORTH(cost);
 
@@ -37,7 +37,7 @@ static ngd_nsec_t longest(const struct ngd_linger *l, ngd_nsec_t cost)
 
 bool ngd_linger_wants(const struct ngd_linger *l, uint32_t waiting, ngd_nsec_t cost)
 {
-    return !l->skip && waiting < expected(l) && longest(l, cost) >= NGD_LINGER_MIN && l->gap <= FAR(cost);
+    return !l->skip && waiting < expected(l) && longest_wait(l, cost) >= NGD_LINGER_MIN && l->gap <= FAR(cost);
 }
 
 ngd_nsec_t ngd_linger_until(struct ngd_linger *l, ngd_nsec_t now, uint32_t waiting, ngd_nsec_t cost, ngd_nsec_t latest)
@@ -50,7 +50,7 @@ ngd_nsec_t ngd_linger_until(struct ngd_linger *l, ngd_nsec_t now, uint32_t waiti
         l->since = now;
         l->joined = 0;
     }
-    until = l->since + longest(l, cost);
+    until = l->since + longest_wait(l, cost);
     return until < latest ? until : latest;
 }
 

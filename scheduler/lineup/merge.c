@@ -23,7 +23,7 @@ void ngd_merge_init(struct ngd_merge *m, const struct ngd_merge_ops *ops, int64_
     ngd_linger_init(&m->linger, longest_wait);
 }
 
-static struct ngd_sched_item *item_of(const struct ngd_list *l)
+static struct ngd_sched_item *item_of_link(const struct ngd_list *l)
 {
     return ngd_container_of(l, struct ngd_sched_item, merge_link);
 }
@@ -36,11 +36,11 @@ static bool is_timed(const struct ngd_sched_item *item)
 /* ---- waiting items ------------------------------------------------------------------------------------ */
 
 /* Inserts by deadline. Searches from the end, since most items arrive with a later deadline than those that wait. */
-static void insert(struct ngd_merge *m, struct ngd_sched_item *item)
+static void insert_waiting(struct ngd_merge *m, struct ngd_sched_item *item)
 {
     struct ngd_list *list = is_timed(item) ? &m->timed[item->priority] : &m->untimed[item->priority], *at = list;
 
-    while (at->prev != list && item_of(at->prev)->deadline > item->deadline)
+    while (at->prev != list && item_of_link(at->prev)->deadline > item->deadline)
         at = at->prev;
     ngd_list_insert_before(at, &item->merge_link);
 }
@@ -49,7 +49,7 @@ void ngd_merge_enter(struct ngd_sched_item *item, ngd_nsec_t now)
 {
     struct ngd_merge *m = item->merge;
 
-    insert(m, item);
+    insert_waiting(m, item);
     m->n_waiting++;
     m->rows += item->rows;
     ngd_linger_arrived(&m->linger, now, m->n_waiting + atomic_load_explicit(&m->running, memory_order_relaxed));
@@ -67,7 +67,7 @@ void ngd_merge_leave(struct ngd_sched_item *item)
 
 void ngd_merge_insert_tentative(struct ngd_sched_item *item)
 {
-    insert(item->merge, item);
+    insert_waiting(item->merge, item);
 }
 
 void ngd_merge_remove_tentative(struct ngd_sched_item *item)
@@ -76,13 +76,13 @@ void ngd_merge_remove_tentative(struct ngd_sched_item *item)
 }
 
 /* Returns the most urgent waiting item: nearly always the one that is taken first. */
-static const struct ngd_sched_item *first_of(const struct ngd_merge *m)
+static const struct ngd_sched_item *most_urgent_item(const struct ngd_merge *m)
 {
     for (int i = 0; i < NGD_PRIORITIES; i++) {
         if (!ngd_list_empty(&m->timed[i]))
-            return item_of(m->timed[i].next);
+            return item_of_link(m->timed[i].next);
         if (!ngd_list_empty(&m->untimed[i]))
-            return item_of(m->untimed[i].next);
+            return item_of_link(m->untimed[i].next);
     }
     return NULL;
 }
@@ -106,7 +106,7 @@ static ngd_nsec_t latest_of(struct ngd_merge *m, const struct ngd_sched_item *fi
     together = joint.cost == NGD_NSEC_NEVER ? 0 : joint.cost + SURE * joint.doubt;
     for (int i = 0; i < NGD_PRIORITIES; i++) {
         ngd_list_for_each (l, &m->timed[i]) {
-            const struct ngd_sched_item *item = item_of(l);
+            const struct ngd_sched_item *item = item_of_link(l);
             const ngd_nsec_t twice = 2 * (item->cost + item->doubt), need = twice > together ? twice : together;
 
             if (item->deadline - need < latest)
@@ -120,7 +120,7 @@ static ngd_nsec_t latest_of(struct ngd_merge *m, const struct ngd_sched_item *fi
 bool ngd_merge_waits(struct ngd_lineup *lineup, ngd_nsec_t now, ngd_nsec_t *until_p)
 {
     struct ngd_merge *m = lineup->merging;
-    const struct ngd_sched_item *first = m ? first_of(m) : NULL;
+    const struct ngd_sched_item *first = m ? most_urgent_item(m) : NULL;
 
     if (!first || m->n_waiting != lineup->depth || m->rows >= clip(m, m->reach) ||
         !ngd_linger_wants(&m->linger, m->n_waiting, first->cost))
@@ -177,7 +177,7 @@ static void scan_list(struct scan *scan, const struct ngd_list *list, struct ngd
     struct ngd_list *l = after->next, *next;
 
     for (; l != list && scan->room > 0 && scan->scanned < SCAN_MAX; l = next, scan->scanned++) {
-        struct ngd_sched_item *mate = item_of(l);
+        struct ngd_sched_item *mate = item_of_link(l);
 
         next = l->next;
         if (mate->rows > scan->room || !is_there(scan, mate) ||

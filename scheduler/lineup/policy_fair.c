@@ -237,7 +237,7 @@ static struct ngd_sched_item *fair_pop(void *state, ngd_nsec_t now)
     return item;
 }
 
-static bool is_idle(const struct fair *f)
+static bool fair_is_idle(const struct fair *f)
 {
     for (int c = 0; c < NGD_PRIORITIES; c++)
         if (!ngd_heap_empty(&f->classes[c].accounts))
@@ -252,7 +252,7 @@ static void fair_charge(void *state, struct ngd_account *account, ngd_nsec_t mor
     set_vtime(f, account, account->vtime + scaled(account, more));
     account->corrected += scaled(account, more);
     /* While nothing waits, the common time follows the account that is served: a later one is not owed idle time. */
-    if (is_idle(f) && account->vtime > f->vtime)
+    if (fair_is_idle(f) && account->vtime > f->vtime)
         f->vtime = account->vtime;
 }
 
@@ -315,7 +315,7 @@ static ngd_nsec_t forecast_add(struct forecast *o, struct ngd_sched_item *item)
 }
 
 /* Places all items of a class that have deadlines. Mates are placed with their lead. */
-static void place_all(struct fair_class *cls, struct forecast *o)
+static void place_deadlines(struct fair_class *cls, struct forecast *o)
 {
     ngd_list_for_each (l, &cls->deadlines) {
         struct ngd_sched_item *item = ngd_container_of(l, struct ngd_sched_item, link);
@@ -328,7 +328,8 @@ static void place_all(struct fair_class *cls, struct forecast *o)
 /*
  * Places all items of the class with the new one among them. Returns the worst lateness that the new item causes: its
  * own, or that of an item that ends later because of it. Those are the items behind it. If it may run with others, they
- * are all items that end later than place_all() predicted without it, since a replay that it joins may take longer.
+ * are all items that end later than place_deadlines() predicted without it, since a replay that it joins may take
+ * longer.
  */
 static ngd_nsec_t worst_lateness(struct fair_class *cls, struct ngd_sched_item *item, struct forecast *o)
 {
@@ -360,7 +361,7 @@ static ngd_nsec_t lateness(struct fair *f, struct ngd_sched_item *item, const st
 
     if (item->merge) {
         before.pass = ++f->passes;
-        place_all(cls, &before);
+        place_deadlines(cls, &before);
         ngd_merge_insert_tentative(item);
     }
     o.pass = ++f->passes;
