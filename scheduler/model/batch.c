@@ -14,20 +14,20 @@
  */
 #include "scheduler/model/model_int.h"
 
-static struct ngd_account *account_of(const struct ngd_seq *seq)
+static struct ngd_account *seq_account(const struct ngd_seq *seq)
 {
     return &seq->share->accounts[seq->model->queue->index];
 }
 
 void ngd_seq_charge(struct ngd_seq *seq, ngd_nsec_t time)
 {
-    ngd_share_use(seq->model->queue, account_of(seq), time);
+    ngd_share_use(seq->model->queue, seq_account(seq), time);
     ngd_program_charge_ranks(ngd_binding_program(seq->model->graphs[NGD_DECODE].binding), seq->share, time);
 }
 
 void ngd_seq_charge_turn(struct ngd_seq *seq, ngd_nsec_t time)
 {
-    ngd_queue_charge(seq->model->queue, account_of(seq), time);
+    ngd_queue_charge(seq->model->queue, seq_account(seq), time);
 }
 
 void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_split *parts)
@@ -74,7 +74,7 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
     if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
         kind = NGD_PREFILL;
     seq->ready = ngd_now();
-    if (ngd_cap_open_at(account_of(seq)) > seq->ready && !ngd_seq_is_in_the_way_locked(model, seq))
+    if (ngd_cap_open_at(seq_account(seq)) > seq->ready && !ngd_seq_is_in_the_way_locked(model, seq))
         kind = NGD_HELD;
     seq->state = NGD_SEQ_READY;
     seq->ready_kind = kind;
@@ -242,7 +242,7 @@ static void payers_add(struct payers *p, const struct ngd_seq *seq, ngd_priority
     if (p->n == sizeof(p->seqs) / sizeof(p->seqs[0]))
         payers_reduce(p, seq->model->queue, priority);
     p->seqs[p->n] = seq;
-    p->accounts[p->n++] = account_of(seq);
+    p->accounts[p->n++] = seq_account(seq);
 }
 
 /*
@@ -272,7 +272,7 @@ static const struct ngd_seq *first_held_locked(struct ngd_model *model) NGD_REQU
     ngd_list_for_each (l, &model->ready[NGD_HELD]) {
         const struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
 
-        if (!first || ngd_cap_open_at(account_of(seq)) < ngd_cap_open_at(account_of(first)))
+        if (!first || ngd_cap_open_at(seq_account(seq)) < ngd_cap_open_at(seq_account(first)))
             first = seq;
     }
     return first;
@@ -341,7 +341,7 @@ static void hurry(struct ngd_model *model, const struct ngd_seq *seq)
     urgent = model->scheduled && next_locked(model) && !model->item.uncapped;
     if (model->scheduled && !urgent && seq && seq->state == NGD_SEQ_READY && seq->ready_kind != NGD_HELD)
         urgent = seq->priority < model->item.priority ||
-                 ngd_queue_would_overtake(model->queue, account_of(seq), &model->item);
+                 ngd_queue_would_overtake(model->queue, seq_account(seq), &model->item);
     ngd_mutex_unlock(&model->lock);
     if (urgent && ngd_queue_remove(model->queue, &model->item))
         push_item(model);
@@ -459,14 +459,14 @@ static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(mode
 }
 
 /* Makes those held sequences ready that may run now. False: there is none. */
-static bool unhold_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
+static bool unhold_seqs_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     const uint32_t n = model->n_ready[NGD_HELD];
 
     ngd_list_for_each_safe (l, next, &model->ready[NGD_HELD]) {
         struct ngd_seq *seq = ngd_container_of(l, struct ngd_seq, link);
 
-        if (ngd_cap_open_at(account_of(seq)) <= ngd_now() || ngd_seq_is_in_the_way_locked(model, seq)) {
+        if (ngd_cap_open_at(seq_account(seq)) <= ngd_now() || ngd_seq_is_in_the_way_locked(model, seq)) {
             ngd_seq_unready_locked(model, seq);
             ngd_seq_ready_locked(model, seq);
         }
@@ -475,7 +475,7 @@ static bool unhold_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 }
 
 /* False: nothing is ready. */
-static bool choose_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIRES(model->lock)
+static bool choose_turn_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIRES(model->lock)
 {
     bool prefill, decode;
 
@@ -499,14 +499,14 @@ static bool choose_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIR
  * False: nothing is ready, and the item is no longer scheduled, unless sequences are held. A sequence that finds no
  * blocks in its turn may wait for those of held ones, which are ready then.
  */
-static bool choose(struct ngd_model *model, struct turn *turn)
+static bool choose_turn(struct ngd_model *model, struct turn *turn)
 {
     bool something;
 
     ngd_mutex_lock(&model->lock);
     do
-        something = choose_locked(model, turn);
-    while (!something && unhold_locked(model));
+        something = choose_turn_locked(model, turn);
+    while (!something && unhold_seqs_locked(model));
     turn->held = !something && model->n_ready[NGD_HELD] > 0;
     model->scheduled = something || turn->held;
     ngd_mutex_unlock(&model->lock);
@@ -514,7 +514,7 @@ static bool choose(struct ngd_model *model, struct turn *turn)
 }
 
 /* Pins the executable for so many rows, or starts its capture; the item comes back when that is done. */
-static struct ngd_gcache_entry *look_up(struct ngd_model *model, int kind, uint32_t rows)
+static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind, uint32_t rows)
 {
     struct ngd_program *prog = ngd_binding_program(model->graphs[kind].binding);
     struct ngd_gcache_entry *entry;
@@ -588,7 +588,7 @@ static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const stru
         ngd_model_prefill_on(model, slot, turn->steps_wait);
         return true;
     }
-    entry = look_up(model, turn->kind, turn->rows);
+    entry = pin_or_capture(model, turn->kind, turn->rows);
     if (!entry)
         return false;
     if (turn->kind == NGD_PREFILL) {
@@ -615,10 +615,10 @@ static void push_held(struct ngd_model *model)
     ngd_model_unref(model);
 }
 
-static void unhold(struct ngd_model *model)
+static void unhold_seqs(struct ngd_model *model)
 {
     ngd_mutex_lock(&model->lock);
-    (void)unhold_locked(model);
+    (void)unhold_seqs_locked(model);
     ngd_mutex_unlock(&model->lock);
 }
 
@@ -627,9 +627,9 @@ static void model_run(struct ngd_sched_item *item, struct ngd_slot *slot)
     struct ngd_model *model = ngd_container_of(item, struct ngd_model, item);
     struct turn turn = {0};
 
-    unhold(model);
+    unhold_seqs(model);
     ngd_model_unstarve(model);
-    if (!choose(model, &turn)) {
+    if (!choose_turn(model, &turn)) {
         if (turn.held)
             push_held(model);
         else

@@ -206,7 +206,7 @@ void ngd_seq_release_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
 
 /* ---- copies ------------------------------------------------------------------------------------------- */
 
-static uint64_t block_bytes(const struct ngd_type *type)
+static uint64_t state_block_bytes(const struct ngd_type *type)
 {
     uint64_t n = ngd_dtype_bytes(type->dtype);
 
@@ -233,8 +233,8 @@ static ngd_status_t copy_block_of(const struct ngd_binding *binding, int32_t fro
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < graph->n_states && status == NGD_OK; i++)
-        status = copy_state(binding->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type),
-                            from, to);
+        status = copy_state(binding->buffers[graph->n_params + i],
+                            state_block_bytes(&graph->values[graph->states[i]].type), from, to);
     return status;
 }
 
@@ -273,7 +273,7 @@ void ngd_model_poison_blocks(struct ngd_model *model, const int32_t *blocks, uin
         const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(rank));
 
         for (uint32_t i = 0; i < graph->n_states; i++)
-            poison_state(rank->buffers[graph->n_params + i], block_bytes(&graph->values[graph->states[i]].type), blocks,
-                         n);
+            poison_state(rank->buffers[graph->n_params + i], state_block_bytes(&graph->values[graph->states[i]].type),
+                         blocks, n);
     }
 }

@@ -109,7 +109,7 @@ static ngd_status_t check_symbol(struct check *c)
 
 /* ---- types -------------------------------------------------------------------------------------------- */
 
-static const struct ngd_value *value_of(const struct check *c, ngd_role_kind_t kind, int index)
+static const struct ngd_value *role_value(const struct check *c, ngd_role_kind_t kind, int index)
 {
     const struct ngd_graph *g = c->graph;
 
@@ -137,7 +137,7 @@ static void expected_type(const struct check *c, ngd_role_t role, const struct n
     }
 }
 
-static bool same_type(const struct ngd_type *a, const struct ngd_type *b)
+static bool types_equal(const struct ngd_type *a, const struct ngd_type *b)
 {
     return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
 }
@@ -162,14 +162,15 @@ static const char *meaning(const struct check *c, ngd_role_t role)
     return "";
 }
 
-static ngd_status_t check_type(const struct check *c, ngd_role_t role, const char *label, const struct ngd_value *v)
+static ngd_status_t check_role_type(const struct check *c, ngd_role_t role, const char *label,
+                                    const struct ngd_value *v)
 {
     const struct ngd_role_info *info = &ngd_role_infos[role];
     struct ngd_strbuf has, must;
     struct ngd_type type;
 
     expected_type(c, role, &v->type, &type);
-    if (same_type(&v->type, &type))
+    if (types_equal(&v->type, &type))
         return NGD_OK;
     ngd_strbuf_init(&has);
     ngd_strbuf_init(&must);
@@ -185,7 +186,7 @@ static ngd_status_t check_type(const struct check *c, ngd_role_t role, const cha
 
 /* ---- roles -------------------------------------------------------------------------------------------- */
 
-static int find(const struct ngd_graph *graph, ngd_role_kind_t kind, const char *label)
+static int find_labelled(const struct ngd_graph *graph, ngd_role_kind_t kind, const char *label)
 {
     if (kind == NGD_ROLE_OUTPUT)
         return ngd_graph_find_output(graph, label);
@@ -210,7 +211,7 @@ static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
     if (!label)
         return ngd_diag_set(c->diag, NGD_ERR_MODEL_CONTRACT, "the contract gives no label for %s, which is required",
                             info->name);
-    index = find(c->graph, info->kind, label);
+    index = find_labelled(c->graph, info->kind, label);
     if (index < 0 && may_lack(c, role))
         return NGD_OK;
     if (index < 0)
@@ -220,7 +221,7 @@ static ngd_status_t resolve_role(struct check *c, ngd_role_t role)
     return NGD_OK;
 }
 
-static ngd_status_t check_sampling(const struct check *c)
+static ngd_status_t check_sampling_roles(const struct check *c)
 {
     ngd_role_t first = NGD_ROLE_TEMPERATURE;
 
@@ -233,10 +234,10 @@ static ngd_status_t check_sampling(const struct check *c)
     return NGD_OK;
 }
 
-static ngd_status_t check_table(struct check *c)
+static ngd_status_t check_block_table(struct check *c)
 {
     const struct ngd_model_params *p = c->params;
-    const struct ngd_value *v = value_of(c, NGD_ROLE_INPUT, c->roles.index[NGD_ROLE_TABLE]);
+    const struct ngd_value *v = role_value(c, NGD_ROLE_INPUT, c->roles.index[NGD_ROLE_TABLE]);
     uint64_t width = (uint64_t)v->type.dims[1];
 
     if (width * p->block_size < p->max_context)
@@ -255,7 +256,7 @@ static ngd_status_t check_table(struct check *c)
 static ngd_status_t check_cover(const struct check *c, ngd_role_kind_t kind, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
-        const struct ngd_value *v = value_of(c, kind, (int)i);
+        const struct ngd_value *v = role_value(c, kind, (int)i);
         const char *first = NULL;
 
         for (ngd_role_t role = 0; role < NGD_ROLE_MAX; role++) {
@@ -297,13 +298,13 @@ ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool de
         int index = c.roles.index[role];
 
         if (index >= 0)
-            status =
-                check_type(&c, role, label_of(&params->contract, role), value_of(&c, ngd_role_infos[role].kind, index));
+            status = check_role_type(&c, role, label_of(&params->contract, role),
+                                     role_value(&c, ngd_role_infos[role].kind, index));
     }
     if (!status)
-        status = check_sampling(&c);
+        status = check_sampling_roles(&c);
     if (!status)
-        status = check_table(&c);
+        status = check_block_table(&c);
     if (!status)
         status = check_cover(&c, NGD_ROLE_INPUT, c.graph->n_inputs);
     if (!status)

@@ -53,7 +53,7 @@ static uint32_t add_drafts(struct ngd_model *model, uint32_t n, uint32_t max)
 }
 
 /* Each row is a sequence to the graph; those of a draft see one token more each. True: logits are wanted. */
-static bool fill(struct ngd_model *model, uint32_t n)
+static bool fill_batch(struct ngd_model *model, uint32_t n)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
     uint32_t row = 0;
@@ -153,7 +153,7 @@ static void count_batch(struct ngd_model *model, uint32_t n)
  * Each member has used its part. The virtual time is the payer's, all of it: the batch ran in its turn. It would have
  * taken nearly as long without the others, and if each paid its part only, the payer's next turn would be as early.
  */
-static void charge(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_t time)
+static void charge_batch(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_t time)
 {
     struct ngd_seq *payer = NULL;
 
@@ -183,11 +183,11 @@ void ngd_model_decode(struct ngd_model *model, struct ngd_slot *slot, struct ngd
     if (!n)
         return;
     rows = add_drafts(model, n, max);
-    ngd_rows_size(model, mg, rows, rows, true, fill(model, n));
+    ngd_rows_size(model, mg, rows, rows, true, fill_batch(model, n));
     ngd_launch_bound(slot, &mg->launch, ngd_now(), NGD_NSEC_NEVER);
     status = ngd_replay_run(slot, mg->binding, ngd_entry_executable(entry), &mg->launch);
     ngd_pace_stepped(&model->pace, ngd_now(), mg->launch.device_time);
-    charge(model, n, rows, mg->launch.device_time);
+    charge_batch(model, n, rows, mg->launch.device_time);
     if (!status)
         count_batch(model, n);
     ngd_split_add(&parts, ngd_entry_executable(entry), &mg->launch);

@@ -44,7 +44,7 @@ static uint32_t power_of_two(uint32_t n)
 }
 
 /* No other thread has the object yet, or any more. */
-static ngd_status_t allocate(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
+static ngd_status_t kv_allocate(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
 {
     kv->n_chains = power_of_two(kv->total);
     kv->free = NGD_NEW_N(int32_t, kv->total);
@@ -80,7 +80,7 @@ ngd_status_t ngd_kv_create(uint32_t num_blocks, uint32_t block_size, struct ngd_
         return NGD_ERR_NO_MEMORY;
     kv->total = kv->n_free = num_blocks;
     kv->block_size = block_size;
-    if (allocate(kv)) {
+    if (kv_allocate(kv)) {
         kv_free(kv);
         return NGD_ERR_NO_MEMORY;
     }
@@ -107,7 +107,7 @@ void ngd_kv_destroy(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
 
 /* ---- names -------------------------------------------------------------------------------------------- */
 
-static int32_t *chain_of(struct ngd_kv *kv, const struct ngd_digest *name) NGD_REQUIRES(kv->lock)
+static int32_t *chain_of_name(struct ngd_kv *kv, const struct ngd_digest *name) NGD_REQUIRES(kv->lock)
 {
     uint32_t h;
 
@@ -115,9 +115,9 @@ static int32_t *chain_of(struct ngd_kv *kv, const struct ngd_digest *name) NGD_R
     return &kv->chains[h & (kv->n_chains - 1)];
 }
 
-static int32_t find_locked(struct ngd_kv *kv, const struct ngd_digest *name) NGD_REQUIRES(kv->lock)
+static int32_t find_block_locked(struct ngd_kv *kv, const struct ngd_digest *name) NGD_REQUIRES(kv->lock)
 {
-    int32_t i = *chain_of(kv, name);
+    int32_t i = *chain_of_name(kv, name);
 
     while (i >= 0 && !ngd_digest_equal(&kv->blocks[i].name, name))
         i = kv->blocks[i].next;
@@ -126,7 +126,7 @@ static int32_t find_locked(struct ngd_kv *kv, const struct ngd_digest *name) NGD
 
 static void unname_locked(struct ngd_kv *kv, int32_t i) NGD_REQUIRES(kv->lock)
 {
-    int32_t *at = chain_of(kv, &kv->blocks[i].name);
+    int32_t *at = chain_of_name(kv, &kv->blocks[i].name);
 
     while (*at != i)
         at = &kv->blocks[*at].next;
@@ -156,10 +156,10 @@ void ngd_kv_publish(struct ngd_kv *kv, int32_t block, const struct ngd_digest *n
     ngd_mutex_lock(&kv->lock);
     b = &kv->blocks[block];
     assert(b->refs > 0);
-    if (!b->named && find_locked(kv, name) < 0) {
+    if (!b->named && find_block_locked(kv, name) < 0) {
         b->name = *name;
         b->named = true;
-        chain = chain_of(kv, name);
+        chain = chain_of_name(kv, name);
         b->next = *chain;
         *chain = block;
         memcpy(kv->tokens + (size_t)block * kv->block_size, tokens, kv->block_size * sizeof(*tokens));
@@ -172,7 +172,7 @@ int32_t ngd_kv_find(struct ngd_kv *kv, const struct ngd_digest *name, const int3
     int32_t i;
 
     ngd_mutex_lock(&kv->lock);
-    i = find_locked(kv, name);
+    i = find_block_locked(kv, name);
     if (i >= 0 && memcmp(kv->tokens + (size_t)i * kv->block_size, tokens, kv->block_size * sizeof(*tokens)) != 0)
         i = -1;
     if (i >= 0 && kv->blocks[i].refs++ == 0) {
@@ -186,7 +186,7 @@ int32_t ngd_kv_find(struct ngd_kv *kv, const struct ngd_digest *name, const int3
 
 /* ---- blocks ------------------------------------------------------------------------------------------- */
 
-static int32_t take_locked(struct ngd_kv *kv) NGD_REQUIRES(kv->lock)
+static int32_t take_block_locked(struct ngd_kv *kv) NGD_REQUIRES(kv->lock)
 {
     int32_t i;
 
@@ -209,7 +209,7 @@ ngd_status_t ngd_kv_alloc(struct ngd_kv *kv, uint32_t n, int32_t *blocks, struct
     ngd_mutex_lock(&kv->lock);
     n_free = kv->n_free + kv->cached;
     for (uint32_t i = 0; i < n && n <= n_free; i++)
-        blocks[i] = take_locked(kv);
+        blocks[i] = take_block_locked(kv);
     ngd_mutex_unlock(&kv->lock);
     if (n <= n_free)
         return NGD_OK;

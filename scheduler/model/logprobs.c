@@ -18,7 +18,7 @@ static double log_sum(const float *logits, uint32_t vocab)
     return most + log(sum);
 }
 
-static void insert(struct ngd_logprobs *lp, uint32_t top, int32_t token, float logit)
+static void insert_top(struct ngd_logprobs *lp, uint32_t top, int32_t token, float logit)
 {
     uint32_t at = lp->n_top < top ? lp->n_top++ : top - 1;
 
@@ -37,7 +37,7 @@ void ngd_logprobs_of(const float *logits, uint32_t vocab, int32_t token, uint32_
     lp->n_top = 0;
     for (uint32_t i = 0; i < vocab && top; i++)
         if (lp->n_top < top || logits[i] > lp->top[top - 1].logprob)
-            insert(lp, top, (int32_t)i, logits[i]);
+            insert_top(lp, top, (int32_t)i, logits[i]);
     for (uint32_t i = 0; i < lp->n_top; i++)
         lp->top[i].logprob = (float)(lp->top[i].logprob - sum);
 }

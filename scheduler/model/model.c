@@ -81,7 +81,7 @@ static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_dia
     return NGD_OK;
 }
 
-static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model_params *p, struct ngd_diag *diag)
+static ngd_status_t check_model_params(struct ngd_sched *sched, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     const struct ngd_program *prefill = ngd_binding_program(p->prefill), *decode = ngd_binding_program(p->decode);
     ngd_status_t status = ngd_binding_check(p->prefill, diag);
@@ -109,7 +109,7 @@ static ngd_status_t check_params(struct ngd_sched *sched, const struct ngd_model
     return NGD_OK;
 }
 
-static ngd_status_t resolve(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
+static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_contract_resolve(p, false, &model->graphs[NGD_PREFILL].roles, diag);
 
@@ -208,7 +208,7 @@ static uint64_t staging_bytes(const struct ngd_model_graph *mg, uint32_t seqs, u
 }
 
 /* Before it is allocated: a table of blocks may be larger than what its identity may have. */
-static ngd_status_t charge(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
+static ngd_status_t model_charge(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     uint64_t n = sizeof(*model) + ngd_kv_host_bytes(p->num_blocks, p->block_size) +
                  model->max_batch * (sizeof(model->batch[0]) + sizeof(model->logprobs[0])) +
@@ -223,7 +223,7 @@ static ngd_status_t charge(struct ngd_model *model, const struct ngd_model_param
     return status;
 }
 
-static ngd_status_t allocate(struct ngd_model *model, const struct ngd_model_params *p)
+static ngd_status_t model_allocate(struct ngd_model *model, const struct ngd_model_params *p)
 {
     ngd_status_t status = copy_params(model, p);
 
@@ -270,7 +270,7 @@ static void model_free(struct ngd_model *model)
     ngd_payers_unref(&payers);
 }
 
-static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_model_params *p)
+static struct ngd_model *new_model(struct ngd_sched *sched, const struct ngd_model_params *p)
 {
     struct ngd_model *model = NGD_NEW(struct ngd_model);
 
@@ -296,19 +296,19 @@ static struct ngd_model *model_new(struct ngd_sched *sched, const struct ngd_mod
 ngd_status_t ngd_model_create(struct ngd_sched *sched, const struct ngd_model_params *params,
                               struct ngd_model **model_p, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_params(sched, params, diag);
+    ngd_status_t status = check_model_params(sched, params, diag);
     struct ngd_model *model;
 
     if (status)
         return status;
-    model = model_new(sched, params);
+    model = new_model(sched, params);
     if (!model)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a model");
-    status = resolve(model, params, diag);
+    status = model_resolve(model, params, diag);
     if (!status)
-        status = charge(model, params, diag);
+        status = model_charge(model, params, diag);
     if (!status) {
-        status = allocate(model, params);
+        status = model_allocate(model, params);
         if (status)
             ngd_diag_set(diag, status, "no host memory for the model: %s", ngd_status_text(status));
     }

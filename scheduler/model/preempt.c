@@ -31,7 +31,7 @@
  */
 #include "scheduler/model/model_int.h"
 
-static bool is_idle(const struct ngd_seq *seq)
+static bool seq_is_idle(const struct ngd_seq *seq)
 {
     return seq->op == NGD_SEQ_NONE;
 }
@@ -47,7 +47,7 @@ static bool could_give(const struct ngd_seq *seq, const struct ngd_seq *needy)
 {
     const bool waits = seq->state == NGD_SEQ_READY || seq->state == NGD_SEQ_STARVED;
 
-    return seq != needy && seq->n_blocks && (is_idle(seq) || (waits && has_better_claim(needy, seq)));
+    return seq != needy && seq->n_blocks && (seq_is_idle(seq) || (waits && has_better_claim(needy, seq)));
 }
 
 /* Of two that could give, which one rather does. */
@@ -55,9 +55,9 @@ static bool rather(const struct ngd_seq *a, const struct ngd_seq *b)
 {
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    if (is_idle(a) != is_idle(b))
-        return is_idle(a);
-    return is_idle(a) ? a->claim < b->claim : a->claim > b->claim;
+    if (seq_is_idle(a) != seq_is_idle(b))
+        return seq_is_idle(a);
+    return seq_is_idle(a) ? a->claim < b->claim : a->claim > b->claim;
 }
 
 /* Of those that are not chosen yet; NULL: there is no other. */
@@ -154,7 +154,7 @@ bool ngd_seq_asks_too_much(const struct ngd_seq *seq)
 }
 
 /* KV_EXHAUSTED: not now. */
-static ngd_status_t ask_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
+static ngd_status_t ask_for_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     const uint32_t tokens = ngd_seq_tokens_wanted(seq), need = ngd_model_blocks_for(model, tokens) - seq->n_blocks,
                    spare = ngd_kv_total(model->kv) - ngd_kv_used(model->kv);
@@ -175,7 +175,7 @@ bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
         return true;
     if (had_none)
         ngd_seq_share_prefix_locked(model, seq); /* what it can find again need not be computed */
-    status = ask_locked(model, seq);
+    status = ask_for_blocks_locked(model, seq);
     if (status && had_none)
         ngd_seq_release_blocks_locked(model, seq);
     return !status;

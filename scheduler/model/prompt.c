@@ -58,7 +58,7 @@ void ngd_prompt_fini(struct ngd_prompt *p)
 
 /* ---- one chunk ---------------------------------------------------------------------------------------- */
 
-static void fill(struct ngd_model *model, const struct ngd_seq *seq, uint32_t rows)
+static void fill_chunk(struct ngd_model *model, const struct ngd_seq *seq, uint32_t rows)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_PREFILL];
 
@@ -218,7 +218,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
     p->last = seq->position + chunk.rows == seq->fill;
     p->begin = ngd_now();
     p->time = p->longest = 0;
-    fill(model, seq, chunk.rows);
+    fill_chunk(model, seq, chunk.rows);
     ngd_rows_size(model, mg, chunk.rows, 1, p->last,
                   p->last && seq->op == NGD_SEQ_OPEN && (seq->want_logits || seq->want_logprobs));
     mg->launch.paused = false;

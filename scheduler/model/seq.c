@@ -43,7 +43,7 @@ struct ngd_seq *ngd_seq_ref(struct ngd_seq *seq)
     return seq;
 }
 
-static ngd_status_t no_memory(struct ngd_diag *diag)
+static ngd_status_t no_seq_memory(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
 }
@@ -64,14 +64,14 @@ static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer
     seq = NGD_NEW(struct ngd_seq);
     if (!seq) {
         ngd_charge_end(&charge);
-        return no_memory(diag);
+        return no_seq_memory(diag);
     }
     seq->charge = ngd_charge_move(&charge);
     seq->tokens = NGD_NEW_N(int32_t, n_tokens);
     seq->blocks = NGD_NEW_N(int32_t, n_blocks);
     if (!seq->tokens || !seq->blocks) {
         seq_free(seq);
-        return no_memory(diag);
+        return no_seq_memory(diag);
     }
     *seq_p = seq;
     return NGD_OK;
@@ -106,7 +106,7 @@ static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint
 /* ---- the end of an operation -------------------------------------------------------------------------- */
 
 /* From here on the caller may begin another operation; what the answer needs is in *end_p. True: it was closed. */
-static bool give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
+static bool seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
 {
     struct ngd_model *model = seq->model;
     bool closed, starved;
@@ -154,7 +154,7 @@ void ngd_seq_fail(struct ngd_seq *seq, ngd_status_t status, const struct ngd_dia
 {
     struct ngd_seq_end end;
 
-    (void)give_back(seq, true, &end);
+    (void)seq_give_back(seq, true, &end);
     if (end.op == NGD_SEQ_GENERATE) {
         end.generate_done(end.user, seq, NULL, status, diag);
     } else {
@@ -204,7 +204,7 @@ void ngd_seq_finish_step(struct ngd_seq *seq, struct ngd_step_result *result)
     result->split = seq->want_split ? &split : NULL;
     if (!seq->want_logits)
         result->logits = NULL;
-    if (give_back(seq, false, &end)) {
+    if (seq_give_back(seq, false, &end)) {
         result->status = ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the step");
         result->diag = &diag;
         result->logits = NULL;
@@ -219,7 +219,7 @@ static void finish_generate(struct ngd_seq *seq, const char *finish)
     struct ngd_diag diag;
     struct ngd_seq_end end;
 
-    if (give_back(seq, false, &end)) {
+    if (seq_give_back(seq, false, &end)) {
         ngd_diag_set(&diag, NGD_ERR_CANCELLED, "the sequence was closed during the generation");
         end.generate_done(end.user, seq, NULL, NGD_ERR_CANCELLED, &diag);
     } else {
@@ -313,7 +313,8 @@ bool ngd_seq_grow(struct ngd_seq *seq)
 
 /* ---- checks ------------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_sampling(const struct ngd_model *model, const struct ngd_sampling *s, struct ngd_diag *diag)
+static ngd_status_t check_sampling_values(const struct ngd_model *model, const struct ngd_sampling *s,
+                                          struct ngd_diag *diag)
 {
     if (!(s->temperature >= 0.0f && s->temperature <= 100.0f))
         return ngd_diag_set(diag, NGD_ERR_SAMPLING, "temperature is %g; it must be 0 (greedy) to 100",
@@ -415,7 +416,7 @@ static void abandon_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQ
     ngd_seq_uncount_locked(model, seq);
 }
 
-static ngd_status_t admit(struct ngd_seq *seq, struct ngd_diag *diag)
+static ngd_status_t admit_seq(struct ngd_seq *seq, struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     ngd_status_t status;
@@ -467,7 +468,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     ngd_status_t status = check_prompt(model, params->prompt, params->n_prompt, diag);
 
     if (!status)
-        status = check_sampling(model, &params->sampling, diag);
+        status = check_sampling_values(model, &params->sampling, diag);
     if (!status)
         status = check_logits(model, params->want_logits, diag);
     if (!status)
@@ -483,7 +484,7 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     if (seq && !model->params.share_all_prefixes)
         memcpy(seq->root.b, &params->owner, sizeof(params->owner));
     if (!status)
-        status = admit(seq, diag);
+        status = admit_seq(seq, diag);
     if (status) {
         if (seq)
             seq_free(seq);
@@ -499,8 +500,8 @@ ngd_status_t ngd_seq_open(struct ngd_model *model, const struct ngd_seq_params *
     return NGD_OK;
 }
 
-static ngd_status_t check_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, uint64_t room,
-                                      struct ngd_diag *diag) NGD_REQUIRES(model->lock)
+static ngd_status_t check_seq_free_locked(const struct ngd_model *model, const struct ngd_seq *seq, uint64_t room,
+                                          struct ngd_diag *diag) NGD_REQUIRES(model->lock)
 {
     if (seq->op != NGD_SEQ_NONE)
         return ngd_diag_set(diag, NGD_ERR_SEQUENCE_BUSY,
@@ -526,8 +527,8 @@ static ngd_status_t check_free_locked(const struct ngd_model *model, const struc
  * Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down.
  * room: tokens that it may append.
  */
-static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
-                          struct ngd_diag *diag)
+static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
+                                    struct ngd_diag *diag)
 {
     struct ngd_model *model = seq->model;
     ngd_status_t status = ngd_sched_enter(model->sched, diag);
@@ -535,7 +536,7 @@ static ngd_status_t begin(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, n
     if (status)
         return status;
     ngd_mutex_lock(&model->lock);
-    status = check_free_locked(model, seq, room, diag);
+    status = check_seq_free_locked(model, seq, room, diag);
     if (!status && room)
         status = ngd_seq_count_locked(model, seq, seq->fill + 1, diag);
     if (!status) {
@@ -580,7 +581,7 @@ ngd_status_t ngd_seq_step(struct ngd_seq *seq, const struct ngd_step_params *p, 
     ngd_status_t status = check_step(seq->model, p, diag);
 
     if (!status)
-        status = begin(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
+        status = begin_operation(seq, NGD_SEQ_STEP, (uint64_t)p->n_draft + 1, p->priority, diag);
     if (status)
         return status;
     seq->forced = p->forced;
@@ -625,7 +626,7 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
     ngd_status_t status = check_generate(seq->model, p, diag);
 
     if (!status)
-        status = begin(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
+        status = begin_operation(seq, NGD_SEQ_GENERATE, 0, p->priority, diag);
     if (status)
         return status;
     seq->forced = -1;
@@ -690,7 +691,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
     return status;
 }
 
-static void discard(struct ngd_seq *child)
+static void discard_child(struct ngd_seq *child)
 {
     struct ngd_model *model = child->model;
 
@@ -709,12 +710,12 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
     struct ngd_model *model = seq->model;
     struct ngd_seq_end end;
     struct ngd_seq *child = NULL;
-    ngd_status_t status = check_sampling(model, &params->sampling, diag);
+    ngd_status_t status = check_sampling_values(model, &params->sampling, diag);
 
     if (!status)
         status = check_logits(model, params->want_logits, diag);
     if (!status)
-        status = begin(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
+        status = begin_operation(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
     /* While the operation lasts nobody steps the parent or frees its blocks. */
@@ -723,7 +724,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
         child->root = seq->root;
     if (!status)
         status = take_context(child, seq, diag);
-    (void)give_back(seq, false, &end);
+    (void)seq_give_back(seq, false, &end);
     if (status == NGD_OK) {
         /* What the parent's operation was counted for goes on as the child's. */
         *seq_p = child;
@@ -732,7 +733,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
         begin_open(child, params->want_logits, done, user);
     } else {
         if (child)
-            discard(child);
+            discard_child(child);
         ngd_sched_leave(model->sched);
     }
     if (end.waiter)
