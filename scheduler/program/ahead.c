@@ -81,8 +81,8 @@ void ngd_sched_capture_cancel(struct ngd_sched *sched, struct ngd_capture_asker 
 }
 
 /* What is chosen is chosen by the capture thread. */
-static ngd_status_t check_symbols(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
-                                  struct ngd_diag *diag)
+static ngd_status_t check_ahead_symbols(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
+                                        struct ngd_diag *diag)
 {
     struct ngd_key key;
 
@@ -93,7 +93,7 @@ static ngd_status_t check_symbols(struct ngd_program *prog, const int64_t *symbo
 }
 
 /* Refuses what its asker has cancelled meanwhile. */
-static ngd_status_t push(struct ngd_ahead *ahead, struct ngd_diag *diag)
+static ngd_status_t ahead_enqueue(struct ngd_ahead *ahead, struct ngd_diag *diag)
 {
     struct ngd_captures *captures = &ahead->sched->captures;
     ngd_status_t status = NGD_OK;
@@ -142,7 +142,7 @@ static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *bind
     struct ngd_program *prog = ngd_binding_program(binding);
     struct ngd_share *share = ngd_program_share(prog);
     struct ngd_ahead *ahead = NULL;
-    ngd_status_t status = check_symbols(prog, symbols, n_symbols, diag);
+    ngd_status_t status = check_ahead_symbols(prog, symbols, n_symbols, diag);
 
     if (status == NGD_OK && options)
         status = ngd_dump_check(sched, options, diag);
@@ -157,7 +157,7 @@ static ngd_status_t push_ahead(struct ngd_sched *sched, struct ngd_binding *bind
     ahead->asker = asker;
     status = ngd_sched_enter(sched, diag);
     if (status == NGD_OK) {
-        status = push(ahead, diag);
+        status = ahead_enqueue(ahead, diag);
         if (status)
             ngd_sched_leave(sched);
     }

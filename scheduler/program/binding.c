@@ -20,7 +20,7 @@
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-static const struct ngd_value *bound_value(const struct ngd_graph *graph, uint32_t i)
+static const struct ngd_value *param_or_state(const struct ngd_graph *graph, uint32_t i)
 {
     return &graph->values[i < graph->n_params ? graph->params[i] : graph->states[i - graph->n_params]];
 }
@@ -44,7 +44,7 @@ static ngd_status_t value_bytes(const struct ngd_graph *graph, const struct ngd_
 static ngd_status_t check_buffer(const struct ngd_program *prog, uint32_t i, const struct ngd_buffer *buf,
                                  struct ngd_diag *diag)
 {
-    const struct ngd_value *v = bound_value(prog->graph, i);
+    const struct ngd_value *v = param_or_state(prog->graph, i);
     uint64_t need;
 
     if (ngd_buffer_device(buf) != prog->queue->dev)
@@ -94,16 +94,17 @@ static ngd_status_t check_aliases(const struct ngd_program *prog, struct ngd_buf
     for (uint32_t i = 0; i < n; i++) {
         uint64_t bytes;
 
-        if (buffers[i] && value_bytes(g, &bound_value(g, i)->type, &bytes) == NGD_OK && bytes > 0)
+        if (buffers[i] && value_bytes(g, &param_or_state(g, i)->type, &bytes) == NGD_OK && bytes > 0)
             list[n_list++] = (struct bound){ngd_buffer_generation(buffers[i]), i};
     }
     qsort(list, n_list, sizeof(*list), by_memory);
     for (uint32_t k = 1; k < n_list && !status; k++)
         if (list[k].generation == list[k - 1].generation && list[k].i >= g->n_params)
-            status = ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
-                                  "state \"%.200s\" of graph \"%.100s\" is bound to the buffer of \"%.200s\", which it "
-                                  "would overwrite; bind a buffer of its own",
-                                  bound_value(g, list[k].i)->label, g->name, bound_value(g, list[k - 1].i)->label);
+            status =
+                ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
+                             "state \"%.200s\" of graph \"%.100s\" is bound to the buffer of \"%.200s\", which it "
+                             "would overwrite; bind a buffer of its own",
+                             param_or_state(g, list[k].i)->label, g->name, param_or_state(g, list[k - 1].i)->label);
     ngd_free(list);
     return status;
 }
@@ -265,12 +266,12 @@ static ngd_status_t check_frozen(const struct ngd_binding *binding, uint32_t i, 
     return ngd_diag_set(diag, NGD_ERR_BINDING_MISMATCH,
                         "\"%.200s\" of graph \"%.100s\" cannot get another buffer: it was registered with "
                         "frozen_parameter; write into the buffer, or register the graph without the option",
-                        bound_value(prog->graph, i)->label, prog->graph->name);
+                        param_or_state(prog->graph, i)->label, prog->graph->name);
 }
 
 /* The buffers of the new binding; *changed_p: the first that is another one, n = none. */
-static ngd_status_t merge(const struct ngd_binding *binding, struct ngd_buffer *const *changes,
-                          struct ngd_buffer **buffers, uint32_t *changed_p, struct ngd_diag *diag)
+static ngd_status_t merge_buffers(const struct ngd_binding *binding, struct ngd_buffer *const *changes,
+                                  struct ngd_buffer **buffers, uint32_t *changed_p, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
 
@@ -291,7 +292,7 @@ static void note_rebound(struct ngd_program *prog, const struct ngd_binding *fro
     ngd_program_note(prog, NGD_EVENT_REBOUND, NULL, 0,
                      "\"%.60s\" and perhaps more: buffer of generation %" PRIu64 " instead of %" PRIu64
                      "; the binding's generation is %" PRIu64 ", it was %" PRIu64,
-                     bound_value(prog->graph, i)->label, ngd_buffer_generation(to->buffers[i]),
+                     param_or_state(prog->graph, i)->label, ngd_buffer_generation(to->buffers[i]),
                      from->buffers[i] ? ngd_buffer_generation(from->buffers[i]) : 0, to->generation, from->generation);
 }
 
@@ -310,7 +311,7 @@ ngd_status_t ngd_binding_change(struct ngd_binding *binding, struct ngd_buffer *
     buffers = NGD_NEW_N(struct ngd_buffer *, binding->n ? binding->n : 1);
     if (!buffers)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a binding");
-    status = merge(binding, changes, buffers, &changed, diag);
+    status = merge_buffers(binding, changes, buffers, &changed, diag);
     if (status == NGD_OK && changed == binding->n)
         *binding_p = ngd_binding_ref(binding);
     else if (status == NGD_OK)
@@ -342,7 +343,7 @@ ngd_status_t ngd_binding_check(const struct ngd_binding *binding, struct ngd_dia
         return status;
     return ngd_diag_set(diag, NGD_ERR_BINDING_MISSING,
                         "\"%.200s\" of graph \"%.100s\" has no buffer; bind one at registration",
-                        bound_value(graph, binding->missing)->label, graph->name);
+                        param_or_state(graph, binding->missing)->label, graph->name);
 }
 
 /* ---- instances ---------------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
 /* Once for a capture: what made the first file fail makes the others fail too. */
-static void fail(struct ngd_capture_dump *d, const struct ngd_diag *diag)
+static void fail_dump(struct ngd_capture_dump *d, const struct ngd_diag *diag)
 {
     static struct ngd_log_limit limit;
     char name[NGD_LOG_VALUE_MAX];
@@ -31,7 +31,7 @@ static void fail(struct ngd_capture_dump *d, const struct ngd_diag *diag)
 }
 
 /* Empties sb. */
-static void write_text(struct ngd_capture_dump *d, const char *file, struct ngd_strbuf *sb)
+static void write_dump_text(struct ngd_capture_dump *d, const char *file, struct ngd_strbuf *sb)
 {
     struct ngd_diag diag = {0};
     ngd_status_t status;
@@ -43,13 +43,13 @@ static void write_text(struct ngd_capture_dump *d, const char *file, struct ngd_
                             : ngd_dumps_write(d->prog->sched->params.dumps, ngd_program_owner_of(d->prog).payers.dumps,
                                               d->dir, file, ngd_strbuf_str(sb), sb->len, &diag);
     if (status)
-        fail(d, &diag);
+        fail_dump(d, &diag);
     ngd_strbuf_clear(sb);
 }
 
 /* ---- graphs -------------------------------------------------------------------------------------------- */
 
-static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph *graph)
+static void dump_graph(void *ctx, const struct ngd_pass *pass, const struct ngd_graph *graph)
 {
     struct ngd_capture_dump *d = ctx;
     struct ngd_strbuf sb;
@@ -59,7 +59,7 @@ static void look(void *ctx, const struct ngd_pass *pass, const struct ngd_graph 
              pass ? pass->name : "");
     ngd_strbuf_init(&sb);
     ngd_graph_print(graph, &sb);
-    write_text(d, file, &sb);
+    write_dump_text(d, file, &sb);
     ngd_strbuf_fini(&sb);
 }
 
@@ -76,7 +76,7 @@ static void write_passes(struct ngd_capture_dump *d, struct ngd_strbuf *sb)
         else
             ngd_strbuf_printf(sb, "%-24s %8s\n", name, "off");
     }
-    write_text(d, "passes.txt", sb);
+    write_dump_text(d, "passes.txt", sb);
 }
 
 void ngd_capture_dump_plan(struct ngd_capture_dump *d, const struct ngd_plan *plan)
@@ -86,12 +86,12 @@ void ngd_capture_dump_plan(struct ngd_capture_dump *d, const struct ngd_plan *pl
     ngd_strbuf_init(&sb);
     write_passes(d, &sb);
     ngd_plan_print(plan, &sb);
-    write_text(d, "plan.txt", &sb);
+    write_dump_text(d, "plan.txt", &sb);
     if (ngd_plan_map_svg(plan, &sb) != NGD_OK)
         sb.failed = true;
-    write_text(d, "pool.svg", &sb);
+    write_dump_text(d, "pool.svg", &sb);
     ngd_plan_print_trace(plan, d->prog->queue->dev_name, NULL, &sb);
-    write_text(d, "executable.json", &sb);
+    write_dump_text(d, "executable.json", &sb);
     ngd_strbuf_fini(&sb);
 }
 
@@ -107,7 +107,7 @@ void ngd_capture_dump_ask(struct ngd_program *prog, const struct ngd_key *key, c
 }
 
 /* The directory that this capture was asked to dump to, or the graph's. */
-static bool wanted(struct ngd_program *prog, const struct ngd_key *key, char dir[NGD_OPTION_TEXT_MAX])
+static bool dump_wanted(struct ngd_program *prog, const struct ngd_key *key, char dir[NGD_OPTION_TEXT_MAX])
 {
     bool asked;
 
@@ -140,17 +140,17 @@ bool ngd_capture_dump_begin(struct ngd_capture_dump *d, struct ngd_program *prog
 
     memset(d, 0, sizeof(*d));
     d->dir = -1;
-    if (!wanted(prog, key, dir))
+    if (!dump_wanted(prog, key, dir))
         return false;
     d->prog = prog;
     d->key = key;
     d->begin = ngd_now();
-    d->report.look = look;
+    d->report.look = dump_graph;
     d->report.ctx = d;
     name_directory(d, dir, path, sizeof(path));
     if (ngd_dumps_open(prog->sched->params.dumps, ngd_program_owner_of(prog).payers.dumps, path, &d->dir, &diag)) {
         d->dir = -1;
-        fail(d, &diag);
+        fail_dump(d, &diag);
     }
     return true;
 }
@@ -181,7 +181,7 @@ void ngd_capture_dump_end(struct ngd_capture_dump *d, ngd_status_t status, const
 
     ngd_strbuf_init(&sb);
     print_ending(d, status, diag, &sb);
-    write_text(d, "capture.txt", &sb);
+    write_dump_text(d, "capture.txt", &sb);
     ngd_strbuf_fini(&sb);
     if (d->dir >= 0)
         close(d->dir);

@@ -46,7 +46,7 @@ static void note(struct ngd_sched *sched, uint64_t program, const struct ngd_pla
 }
 
 /* Says what came of it wherever that is asked, the counter last: who sees it sees the rest. */
-static void finish(const struct compile *c, ngd_static_result_t result, const char *why)
+static void compile_finish(const struct compile *c, ngd_static_result_t result, const char *why)
 {
     ngd_exec_static_set(c->exec, result);
     note(c->sched, c->program, ngd_exec_plan(c->exec), result, why);
@@ -73,7 +73,7 @@ static void put_identity(const struct compile *c, const struct ngd_strbuf *sourc
     ngd_strbuf_printf(sb, "device %s\ndaemon %s\n", ngd_device_info(c->dev)->arch, PACKAGE_VERSION);
 }
 
-static bool from_store(const struct compile *c, const struct ngd_strbuf *identity)
+static bool object_from_store(const struct compile *c, const struct ngd_strbuf *identity)
 {
     static struct ngd_log_limit limit;
     struct ngd_store_blob blob;
@@ -92,7 +92,7 @@ static bool from_store(const struct compile *c, const struct ngd_strbuf *identit
     return status == NGD_OK;
 }
 
-static void to_store(const struct compile *c, const struct ngd_strbuf *identity, const struct ngd_strbuf *object)
+static void object_to_store(const struct compile *c, const struct ngd_strbuf *identity, const struct ngd_strbuf *object)
 {
     const struct ngd_store_entry entry = {
         .identity = identity->data,
@@ -109,8 +109,8 @@ static void to_store(const struct compile *c, const struct ngd_strbuf *identity,
         ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler", "static kernels are not stored: %s", diag.text);
 }
 
-static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf *source,
-                                const struct ngd_strbuf *identity, struct ngd_diag *diag)
+static ngd_static_result_t compile_source(const struct compile *c, const struct ngd_strbuf *source,
+                                          const struct ngd_strbuf *identity, struct ngd_diag *diag)
 {
     const struct ngd_static_work work = {
         .source = source->data,
@@ -128,7 +128,7 @@ static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf
     if (result == NGD_STATIC_COMPILED && ngd_exec_static_adopt(c->exec, object.data, object.len, diag) != NGD_OK)
         result = NGD_STATIC_REJECTED;
     if (result == NGD_STATIC_COMPILED)
-        to_store(c, identity, &object);
+        object_to_store(c, identity, &object);
     else if (result != NGD_STATIC_STOPPED)
         ngd_log_limited(&limit, NGD_LOG_WARNING, "scheduler",
                         "static kernels failed, the generic kernels stay in use: %s", diag->text);
@@ -136,7 +136,7 @@ static ngd_static_result_t make(const struct compile *c, const struct ngd_strbuf
     return result;
 }
 
-static ngd_static_result_t compile(const struct compile *c, struct ngd_diag *diag)
+static ngd_static_result_t compile_executable(const struct compile *c, struct ngd_diag *diag)
 {
     ngd_static_result_t result = NGD_STATIC_NO_GAIN;
     struct ngd_strbuf source, identity;
@@ -149,9 +149,9 @@ static ngd_static_result_t compile(const struct compile *c, struct ngd_diag *dia
         result = NGD_STATIC_FAILED;
     } else if (source.len) {
         put_identity(c, &source, &identity);
-        result = identity.failed            ? NGD_STATIC_FAILED
-                 : from_store(c, &identity) ? NGD_STATIC_CACHED
-                                            : make(c, &source, &identity, diag);
+        result = identity.failed                   ? NGD_STATIC_FAILED
+                 : object_from_store(c, &identity) ? NGD_STATIC_CACHED
+                                                   : compile_source(c, &source, &identity, diag);
     }
     ngd_strbuf_fini(&source);
     ngd_strbuf_fini(&identity);
@@ -162,9 +162,9 @@ static void compile_run(struct ngd_capture_job *job)
 {
     struct compile *c = ngd_container_of(job, struct compile, job);
     struct ngd_diag diag = {0};
-    ngd_static_result_t result = compile(c, &diag);
+    ngd_static_result_t result = compile_executable(c, &diag);
 
-    finish(c, result, diag.text);
+    compile_finish(c, result, diag.text);
     compile_free(c);
 }
 
@@ -172,7 +172,7 @@ static void compile_abort(struct ngd_capture_job *job)
 {
     struct compile *c = ngd_container_of(job, struct compile, job);
 
-    finish(c, NGD_STATIC_STOPPED, "");
+    compile_finish(c, NGD_STATIC_STOPPED, "");
     compile_free(c);
 }
 
@@ -185,12 +185,12 @@ static void queue_one(const struct ngd_program *of, struct ngd_executable *x, co
     if (!ngd_exec_static_begin(x->exec))
         return;
     if (!sched->params.static_compiler) {
-        finish(&at_once, NGD_STATIC_NO_COMPILER, "");
+        compile_finish(&at_once, NGD_STATIC_NO_COMPILER, "");
         return;
     }
     c = atomic_load(&sched->n_compiles) < WAITING_MAX ? NGD_NEW(struct compile) : NULL;
     if (!c) {
-        finish(&at_once, NGD_STATIC_TOO_MANY, "");
+        compile_finish(&at_once, NGD_STATIC_TOO_MANY, "");
         return;
     }
     *c = at_once;

@@ -22,8 +22,8 @@
  * Each slot's pool grows when the executable first runs there; what they lack is asked for before the capture, when
  * the refusal can still name the shortage.
  */
-static ngd_status_t check_room(const struct ngd_program *prog, struct ngd_poolset *pools, const struct ngd_plan *plan,
-                               struct ngd_diag *diag)
+static ngd_status_t check_pool_room(const struct ngd_program *prog, struct ngd_poolset *pools,
+                                    const struct ngd_plan *plan, struct ngd_diag *diag)
 {
     uint64_t lack = 0;
 
@@ -170,7 +170,7 @@ static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_k
     if (status == NGD_OK)
         status = choose_pools(prog, &x->pools, diag);
     if (status == NGD_OK)
-        status = check_room(prog, x->pools, plan, diag);
+        status = check_pool_room(prog, x->pools, plan, diag);
     if (status == NGD_OK && !x->exec)
         status = ngd_exec_create_in(prog->queue->dev, plan, prog->group ? &prog->group->comm : NULL,
                                     prog->group != NULL, &x->exec, diag);

@@ -100,9 +100,9 @@ static struct ngd_binding **ref_ranks(struct ngd_binding *const *by_rank, uint32
     return ranks;
 }
 
-static ngd_status_t make(const struct ngd_group *group, struct ngd_binding *const *by_rank,
-                         struct ngd_program *const *programs, bool replicated, struct ngd_binding **gang_p,
-                         struct ngd_diag *diag)
+static ngd_status_t make_gang(const struct ngd_group *group, struct ngd_binding *const *by_rank,
+                              struct ngd_program *const *programs, bool replicated, struct ngd_binding **gang_p,
+                              struct ngd_diag *diag)
 {
     struct ngd_gang *gang = gang_new(group, programs, replicated);
     struct ngd_binding *binding = NULL;
@@ -143,7 +143,7 @@ ngd_status_t ngd_gang_create(struct ngd_binding *const *bindings, uint32_t n, bo
     for (uint32_t r = 0; r < group->n; r++)
         programs[r] = by_rank[r]->prog;
     status = ngd_gang_check(group, programs, replicated, diag);
-    return status ? status : make(group, by_rank, programs, replicated, gang_p, diag);
+    return status ? status : make_gang(group, by_rank, programs, replicated, gang_p, diag);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------- */

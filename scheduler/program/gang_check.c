@@ -10,7 +10,7 @@
 
 /* ---- collectives -------------------------------------------------------------------------------------- */
 
-static const struct ngd_attr_value *attr(const struct ngd_node *node, const char *name)
+static const struct ngd_attr_value *collective_attr(const struct ngd_node *node, const char *name)
 {
     int i = ngd_op_attr_index(node->op, name, strlen(name));
 
@@ -35,7 +35,7 @@ ngd_status_t ngd_group_check_graph(const struct ngd_group *group, const struct n
     uint32_t at = 0;
 
     while ((node = next_collective(g, &at))) {
-        const char *name = attr(node, "group_name")->s;
+        const char *name = collective_attr(node, "group_name")->s;
 
         if (strcmp(name, ngd_group_name(group)) != 0)
             return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
@@ -49,10 +49,10 @@ ngd_status_t ngd_group_check_graph(const struct ngd_group *group, const struct n
 /* Dimension 0 of what is split between ranks may be another one on each. */
 static bool is_split(const struct ngd_node *node)
 {
-    return attr(node, "input_split_sizes") != NULL;
+    return collective_attr(node, "input_split_sizes") != NULL;
 }
 
-static void describe(const struct ngd_graph *g, const struct ngd_node *node, struct ngd_strbuf *sb)
+static void describe_collective(const struct ngd_graph *g, const struct ngd_node *node, struct ngd_strbuf *sb)
 {
     const struct ngd_attr_value *reduce, *src;
 
@@ -61,8 +61,8 @@ static void describe(const struct ngd_graph *g, const struct ngd_node *node, str
         ngd_strbuf_append(sb, "nothing more");
         return;
     }
-    reduce = attr(node, "reduce_op");
-    src = attr(node, "src");
+    reduce = collective_attr(node, "reduce_op");
+    src = collective_attr(node, "src");
     ngd_strbuf_printf(sb, "%s of ", node->op->name);
     if (is_split(node))
         ngd_strbuf_append(sb, ngd_dtype_name(g->values[node->in[0]].type.dtype));
@@ -81,8 +81,8 @@ static ngd_status_t check_nth(const struct ngd_program *zero, const struct ngd_p
     struct ngd_strbuf of_zero, of_other;
     ngd_status_t status = NGD_OK;
 
-    describe(zero->graph, a, &of_zero);
-    describe(other->graph, b, &of_other);
+    describe_collective(zero->graph, a, &of_zero);
+    describe_collective(other->graph, b, &of_other);
     if (of_zero.failed || of_other.failed)
         status = ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory to compare the ranks' collectives");
     else if (strcmp(ngd_strbuf_str(&of_zero), ngd_strbuf_str(&of_other)) != 0)
@@ -115,18 +115,18 @@ static ngd_status_t check_collectives(const struct ngd_program *zero, const stru
 
 /* ---- symbols ------------------------------------------------------------------------------------------ */
 
-static bool same_symbol(const struct ngd_symbol *a, const struct ngd_symbol *b)
+static bool same_declaration(const struct ngd_symbol *a, const struct ngd_symbol *b)
 {
     return strcmp(a->name, b->name) == 0 && a->min == b->min && a->max == b->max && a->policy == b->policy &&
            a->n_buckets == b->n_buckets && memcmp(a->buckets, b->buckets, a->n_buckets * sizeof(a->buckets[0])) == 0;
 }
 
-static ngd_status_t check_symbols(const struct ngd_graph *zero, const struct ngd_graph *other, uint32_t rank,
-                                  struct ngd_diag *diag)
+static ngd_status_t check_rank_symbols(const struct ngd_graph *zero, const struct ngd_graph *other, uint32_t rank,
+                                       struct ngd_diag *diag)
 {
     uint32_t i = 0;
 
-    while (i < zero->n_symbols && i < other->n_symbols && same_symbol(&zero->symbols[i], &other->symbols[i]))
+    while (i < zero->n_symbols && i < other->n_symbols && same_declaration(&zero->symbols[i], &other->symbols[i]))
         i++;
     if (i == zero->n_symbols && i == other->n_symbols)
         return NGD_OK;
@@ -199,8 +199,8 @@ static ngd_status_t check_list(const struct ngd_program *zero, const struct ngd_
                               rank, what);
 }
 
-static ngd_status_t check_outputs(const struct ngd_program *zero, const struct ngd_program *other, uint32_t rank,
-                                  struct ngd_diag *diag)
+static ngd_status_t check_rank_outputs(const struct ngd_program *zero, const struct ngd_program *other, uint32_t rank,
+                                       struct ngd_diag *diag)
 {
     const struct ngd_graph *a = zero->graph, *b = other->graph;
     uint32_t i = 0;
@@ -223,7 +223,7 @@ static ngd_status_t check_replicated(const struct ngd_program *zero, const struc
 
     if (!status)
         status = check_list(zero, other, a->hosts, b->hosts, a->n_hosts, b->n_hosts, rank, "host parameters", diag);
-    return status ? status : check_outputs(zero, other, rank, diag);
+    return status ? status : check_rank_outputs(zero, other, rank, diag);
 }
 
 /* ---- options ------------------------------------------------------------------------------------------ */
@@ -249,7 +249,7 @@ ngd_status_t ngd_gang_check(const struct ngd_group *group, struct ngd_program *c
     for (uint32_t r = 0; r < group->n && !status; r++) {
         status = check_options(programs[r], r, diag);
         if (!status && r > 0)
-            status = check_symbols(programs[0]->graph, programs[r]->graph, r, diag);
+            status = check_rank_symbols(programs[0]->graph, programs[r]->graph, r, diag);
         if (!status && r > 0)
             status = check_guards(programs[0]->graph, programs[r]->graph, r, diag);
         if (!status && r > 0)

@@ -26,7 +26,7 @@ static ngd_status_t find_queues(struct ngd_sched *sched, const struct ngd_group_
     return NGD_OK;
 }
 
-static ngd_status_t check_params(const struct ngd_group_params *p, struct ngd_diag *diag)
+static ngd_status_t check_group_params(const struct ngd_group_params *p, struct ngd_diag *diag)
 {
     if (p->n >= 2 && p->n <= NGD_GROUP_MAX_RANKS)
         return NGD_OK;
@@ -45,7 +45,7 @@ static void sort_ranks(struct ngd_group *group)
     }
 }
 
-static struct ngd_group *group_new(struct ngd_sched *sched, const struct ngd_group_params *p,
+static struct ngd_group *new_group(struct ngd_sched *sched, const struct ngd_group_params *p,
                                    struct ngd_queue *const *queues)
 {
     struct ngd_group *group = ngd_calloc(1, sizeof(*group) + p->n * sizeof(group->runs[0]));
@@ -77,13 +77,13 @@ ngd_status_t ngd_group_create(struct ngd_sched *sched, const struct ngd_group_pa
     struct ngd_queue *queues[NGD_GROUP_MAX_RANKS];
     struct ngd_comm_params comm;
     struct ngd_group *group;
-    ngd_status_t status = check_params(params, diag);
+    ngd_status_t status = check_group_params(params, diag);
 
     if (status == NGD_OK)
         status = find_queues(sched, params, queues, diag);
     if (status)
         return status;
-    group = group_new(sched, params, queues);
+    group = new_group(sched, params, queues);
     if (!group)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for group \"%.64s\"", params->name);
     ngd_comm_params_init(&comm);
@@ -183,7 +183,7 @@ ngd_status_t ngd_group_enter(struct ngd_group *group, struct ngd_diag *diag)
     return status;
 }
 
-static ngd_status_t mend(struct ngd_group *group, struct ngd_diag *why)
+static ngd_status_t mend_group(struct ngd_group *group, struct ngd_diag *why)
 {
     static struct ngd_log_limit limit;
 
@@ -195,7 +195,7 @@ static ngd_status_t mend(struct ngd_group *group, struct ngd_diag *why)
 }
 
 /* Without all of its devices a group is not made whole: that would wait for the one that does not answer. */
-static bool is_open(struct ngd_group *group)
+static bool group_is_open(struct ngd_group *group)
 {
     bool open;
 
@@ -209,7 +209,7 @@ static bool is_open(struct ngd_group *group)
 void ngd_group_leave(struct ngd_group *group)
 {
     struct ngd_diag why = {0};
-    ngd_status_t status = is_open(group) ? mend(group, &why) : NGD_OK;
+    ngd_status_t status = group_is_open(group) ? mend_group(group, &why) : NGD_OK;
 
     ngd_mutex_lock(&group->lock);
     if (status && !group->closed.status)

@@ -49,7 +49,7 @@ void ngd_hot_destroy(struct ngd_hot *hot)
     ngd_free(hot);
 }
 
-static void put_options(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
+static void put_key_options(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
 {
     bool any = false;
 
@@ -70,7 +70,7 @@ static void put_options(const struct ngd_graph_options *options, struct ngd_strb
     }
 }
 
-static void put_key(const struct ngd_program *prog, const struct ngd_key *key, struct ngd_strbuf *sb)
+static void put_hot_key(const struct ngd_program *prog, const struct ngd_key *key, struct ngd_strbuf *sb)
 {
     char hex[NGD_DIGEST_HEX];
 
@@ -79,7 +79,7 @@ static void put_key(const struct ngd_program *prog, const struct ngd_key *key, s
     for (uint32_t i = 0; i < key->n_symbols; i++)
         ngd_strbuf_printf(sb, "%s%" PRId64, i ? "," : "", key->symbols[i]);
     ngd_strbuf_putc(sb, '\t');
-    put_options(&prog->options, sb);
+    put_key_options(&prog->options, sb);
     if (ngd_stored_registered(prog->patterns)) {
         ngd_digest_hex(&prog->patterns->digest, hex);
         ngd_strbuf_printf(sb, "\t%s\t", hex);
@@ -103,7 +103,7 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
     if (runs == noted)
         return;
     ngd_strbuf_init(&sb);
-    put_key(x->prog, &ngd_exec_plan(x->exec)->key, &sb);
+    put_hot_key(x->prog, &ngd_exec_plan(x->exec)->key, &sb);
     /* A line break in an option's text would end the line; such a key is not kept. */
     if (!sb.failed && !strpbrk(sb.data, "\n")) {
         ngd_mutex_lock(&hot->lock);
@@ -147,7 +147,7 @@ static void take_released(struct ngd_hot *hot, bool all, struct ngd_program **pr
     ngd_mutex_unlock(&hot->lock);
 }
 
-static void release(struct ngd_hot *hot, bool all)
+static void release_programs(struct ngd_hot *hot, bool all)
 {
     struct ngd_program *progs[HELD_MAX];
     uint32_t n;
@@ -160,7 +160,7 @@ static void release(struct ngd_hot *hot, bool all)
 void ngd_hot_release(struct ngd_hot *hot)
 {
     if (hot)
-        release(hot, true);
+        release_programs(hot, true);
 }
 
 void ngd_hot_save(struct ngd_hot *hot)
@@ -178,7 +178,7 @@ void ngd_hot_save(struct ngd_hot *hot)
     if (fresh.n && ngd_store_note_change(hot->sched->params.store, NOTE_NAME, ngd_hot_note_merge, &fresh, &diag))
         ngd_warning("scheduler", "the list of hot keys is not kept: %s", diag.text);
     ngd_hot_list_fini(&fresh);
-    release(hot, false);
+    release_programs(hot, false);
 }
 
 /* ---- warming ------------------------------------------------------------------------------------------- */
@@ -219,7 +219,7 @@ static struct ngd_graph *graph_of(struct ngd_sched *sched, const struct ngd_dige
 }
 
 /* True: the list has taken the reference. */
-static bool hold(struct ngd_hot *hot, struct ngd_program *prog)
+static bool hot_hold(struct ngd_hot *hot, struct ngd_program *prog)
 {
     bool held = false;
 
@@ -238,8 +238,8 @@ out:
 }
 
 /* The request that would lead to the key: a bucket's own size, which is never more than the symbol's maximum. */
-static ngd_status_t make_key(struct ngd_program *prog, const struct ngd_key *said, struct ngd_key *key_p,
-                             struct ngd_diag *diag)
+static ngd_status_t make_hot_key(struct ngd_program *prog, const struct ngd_key *said, struct ngd_key *key_p,
+                                 struct ngd_diag *diag)
 {
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
 
@@ -251,9 +251,9 @@ static ngd_status_t make_key(struct ngd_program *prog, const struct ngd_key *sai
     return ngd_key_make_sizes(prog->graph, &prog->key_digest, NULL, symbols, prog->graph->n_symbols, key_p, diag);
 }
 
-static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct ngd_graph *graph,
-                           const struct ngd_key *said, const struct ngd_graph_options *options,
-                           struct ngd_pattern_set *patterns, struct ngd_diag *diag)
+static const char *capture_hot_key(struct ngd_hot *hot, struct ngd_device *dev, struct ngd_graph *graph,
+                                   const struct ngd_key *said, const struct ngd_graph_options *options,
+                                   struct ngd_pattern_set *patterns, struct ngd_diag *diag)
 {
     struct ngd_gcache_entry *entry = NULL;
     struct ngd_program *prog = NULL;
@@ -262,14 +262,14 @@ static const char *capture(struct ngd_hot *hot, struct ngd_device *dev, struct n
     ngd_status_t status = ngd_program_open(hot->sched, dev, graph, options, patterns, &prog, NULL, diag);
 
     if (status == NGD_OK)
-        status = make_key(prog, said, &key, diag);
+        status = make_hot_key(prog, said, &key, diag);
     if (status == NGD_OK)
         status = ngd_program_capture(prog, &key, &entry, &captured, diag);
     if (status == NGD_OK && captured)
         ngd_ready_executable(entry);
     if (status == NGD_OK)
         ngd_gcache_put(entry);
-    if (prog && (status || !hold(hot, prog)))
+    if (prog && (status || !hot_hold(hot, prog)))
         ngd_program_unref(prog);
     return status ? "failed" : captured ? "captured" : "present";
 }
@@ -282,7 +282,7 @@ static bool patterns_of(struct ngd_sched *sched, const struct ngd_digest *digest
     return *set_p || !registered;
 }
 
-static const char *warm_up(struct warm *warm, struct ngd_diag *diag)
+static const char *warm_key(struct warm *warm, struct ngd_diag *diag)
 {
     struct ngd_sched *sched = warm->hot->sched;
     struct ngd_pattern_set *patterns = NULL;
@@ -303,7 +303,7 @@ static const char *warm_up(struct warm *warm, struct ngd_diag *diag)
     if (!patterns_of(sched, &key.patterns, key.registered, &patterns))
         result = "no_patterns";
     else if (ngd_hot_symbols_parse(key.symbols, graph->n_symbols, said.symbols))
-        result = capture(warm->hot, dev, graph, &said, &key.options, patterns, diag);
+        result = capture_hot_key(warm->hot, dev, graph, &said, &key.options, patterns, diag);
     ngd_pattern_set_unref(patterns);
     ngd_graph_unref(graph);
     return result;
@@ -313,7 +313,7 @@ static void warm_run(struct ngd_capture_job *job)
 {
     struct warm *warm = ngd_container_of(job, struct warm, job);
     struct ngd_diag diag = {0};
-    const char *result = warm_up(warm, &diag);
+    const char *result = warm_key(warm, &diag);
 
     ngd_metric_row_add(ngd_metric_row(NGD_M_WARM_CAPTURES, result), 1);
     ngd_info("scheduler", "hot key of graph %.12s...: %s%s%s", warm->key, result, diag.text[0] ? ": " : "", diag.text);

@@ -110,7 +110,7 @@ void ngd_hot_note_merge(void *ctx, const char *text, struct ngd_strbuf *changed)
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
 /* The field at *at, cut off in place; *at goes to the next one. */
-static char *field(char **at)
+static char *next_field(char **at)
 {
     char *begin = *at, *end = strchr(begin, '\t');
 
@@ -141,14 +141,14 @@ static bool parse_options(char *text, struct ngd_graph_options *options)
 
 bool ngd_hot_key_parse(char *text, struct ngd_hot_key *key_p)
 {
-    const char *graph = field(&text), *patterns;
+    const char *graph = next_field(&text), *patterns;
 
     memset(key_p, 0, sizeof(*key_p));
-    key_p->device = field(&text);
-    key_p->symbols = field(&text);
-    if (!parse_options(field(&text), &key_p->options))
+    key_p->device = next_field(&text);
+    key_p->symbols = next_field(&text);
+    if (!parse_options(next_field(&text), &key_p->options))
         return false;
-    patterns = field(&text);
+    patterns = next_field(&text);
     key_p->registered = strcmp(patterns, "-") != 0;
     return ngd_stored_digest(graph, &key_p->graph) &&
            (!key_p->registered || ngd_stored_digest(patterns, &key_p->patterns));

@@ -54,7 +54,7 @@ static int find_known(const struct ngd_merge_prog *m, uint64_t kind, int64_t pla
     return -1;
 }
 
-static void know(struct ngd_merge_prog *m, uint64_t kind, const struct ngd_executable *x)
+static void note_bucket(struct ngd_merge_prog *m, uint64_t kind, const struct ngd_executable *x)
 {
     const ngd_nsec_t cost = ngd_executable_expected(x);
     const int64_t planned = planned_of(m, x);
@@ -72,7 +72,7 @@ static void know(struct ngd_merge_prog *m, uint64_t kind, const struct ngd_execu
     m->known[i].doubt = atomic_load_explicit(&x->doubt, memory_order_relaxed);
 }
 
-static void forget(struct ngd_merge_prog *m, uint64_t kind, int64_t planned)
+static void forget_bucket(struct ngd_merge_prog *m, uint64_t kind, int64_t planned)
 {
     const int i = find_known(m, kind, planned);
 
@@ -83,7 +83,7 @@ static void forget(struct ngd_merge_prog *m, uint64_t kind, int64_t planned)
 void ngd_merge_prog_learn(struct ngd_merge_prog *m, const struct ngd_request *like, const struct ngd_executable *x)
 {
     ngd_mutex_lock(&m->prog->queue->lock);
-    know(m, kind_of(m, like), x);
+    note_bucket(m, kind_of(m, like), x);
     ngd_mutex_unlock(&m->prog->queue->lock);
 }
 
@@ -114,7 +114,7 @@ static int64_t bucket_below(const struct ngd_bucket_set *set, int64_t bucket)
     return below;
 }
 
-static int64_t below(struct ngd_merge *merge, int64_t planned)
+static int64_t merge_prog_below(struct ngd_merge *merge, int64_t planned)
 {
     const struct ngd_merge_prog *m = prog_of(merge);
     struct ngd_bucket_set set;
@@ -187,21 +187,21 @@ static const struct ngd_executable *find_executable(struct ngd_merge_prog *m, st
             lead->joint = ngd_program_lookup(m->prog, &key, NULL);
             if (lead->joint) {
                 note_reach(&m->merge, planned, all);
-                know(m, kind_of(m, lead), ngd_entry_executable(lead->joint));
+                note_bucket(m, kind_of(m, lead), ngd_entry_executable(lead->joint));
                 return ngd_entry_executable(lead->joint);
             }
-            forget(m, kind_of(m, lead), planned);
+            forget_bucket(m, kind_of(m, lead), planned);
             want_capture(m, &key, now);
         }
         all = false;
-        rows = below(&m->merge, planned);
+        rows = merge_prog_below(&m->merge, planned);
     }
     note_reach(&m->merge, own_rows, all);
     return own;
 }
 
-static void choose(struct ngd_merge *merge, struct ngd_sched_item *item, int64_t rows, ngd_nsec_t now,
-                   struct ngd_joint *joint_p)
+static void merge_prog_choose(struct ngd_merge *merge, struct ngd_sched_item *item, int64_t rows, ngd_nsec_t now,
+                              struct ngd_joint *joint_p)
 {
     struct ngd_merge_prog *m = prog_of(merge);
     const struct ngd_executable *x = find_executable(m, request_of(item), rows, now);
@@ -211,7 +211,7 @@ static void choose(struct ngd_merge *merge, struct ngd_sched_item *item, int64_t
                                   .doubt = atomic_load_explicit(&x->doubt, memory_order_relaxed)};
 }
 
-static bool joins(const struct ngd_sched_item *item, const struct ngd_sched_item *mate, int64_t planned)
+static bool merge_prog_joins(const struct ngd_sched_item *item, const struct ngd_sched_item *mate, int64_t planned)
 {
     const struct ngd_request *lead = request_of_const(item), *req = request_of_const(mate);
     const uint32_t symbol = prog_of(item->merge)->symbol;
@@ -255,10 +255,10 @@ static bool may_merge(const struct ngd_program *prog)
 }
 
 static const struct ngd_merge_ops merge_ops = {
-    .joins = joins,
+    .joins = merge_prog_joins,
     .predict = merge_prog_predict,
-    .choose = choose,
-    .below = below,
+    .choose = merge_prog_choose,
+    .below = merge_prog_below,
 };
 
 struct ngd_merge_prog *ngd_merge_prog_create(struct ngd_program *prog)

@@ -64,7 +64,7 @@ ngd_status_t ngd_poolset_create(struct ngd_queue *queue, const char *label, stru
     return NGD_OK;
 }
 
-static struct ngd_poolset *find_locked(struct ngd_queue *queue, const char *name, const struct ngd_payer *payer)
+static struct ngd_poolset *find_set_locked(struct ngd_queue *queue, const char *name, const struct ngd_payer *payer)
     NGD_REQUIRES(queue->poolsets_lock)
 {
     ngd_list_for_each (l, &queue->poolsets) {
@@ -86,7 +86,7 @@ ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct 
         return NGD_ERR_NO_MEMORY;
     snprintf(fresh->name, sizeof(fresh->name), "%s", name);
     ngd_mutex_lock(&queue->poolsets_lock);
-    found = find_locked(queue, name, payer);
+    found = find_set_locked(queue, name, payer);
     if (found)
         found->refs++;
     else

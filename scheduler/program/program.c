@@ -50,7 +50,7 @@ static uint32_t find_row_symbol(const struct ngd_graph *graph)
 }
 
 /* Nobody else knows it yet. */
-static void init_payers(struct ngd_program *prog, const struct ngd_payers *payers) NGD_NO_THREAD_SAFETY
+static void init_guarded_fields(struct ngd_program *prog, const struct ngd_payers *payers) NGD_NO_THREAD_SAFETY
 {
     ngd_list_init(&prog->bindings);
     prog->payers = *payers;
@@ -101,7 +101,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     prog->row_symbol = find_row_symbol(graph);
     atomic_init(&prog->refs, 1);
     ngd_mutex_init(&prog->lock, NGD_RANK_PROGRAM);
-    init_payers(prog, payers);
+    init_guarded_fields(prog, payers);
     ngd_list_init(&prog->quarantined);
     ngd_list_init(&prog->link);
     *prog_p = prog;
@@ -187,13 +187,13 @@ static void hide_rows_locked(struct ngd_sched *sched, struct ngd_program *prog) 
     ngd_metric_row_hide(prog->replays_row);
 }
 
-static void insert_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+static void insert_program_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
 {
     show_rows_locked(prog);
     ngd_list_push_back(&sched->programs, &prog->link);
 }
 
-static void remove_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
+static void remove_program_locked(struct ngd_sched *sched, struct ngd_program *prog) NGD_REQUIRES(sched->programs_lock)
 {
     ngd_list_remove(&prog->link);
     hide_rows_locked(sched, prog);
@@ -227,7 +227,7 @@ static void give_to(struct ngd_program *ahead, struct ngd_program *like) NGD_NO_
  * owner's who registers it under its name: the name, which is no part of the digest, is not told to others, who share
  * the executables only. What the scheduler asks for (owner 0) may be anybody's.
  */
-static struct ngd_program *find_locked(struct ngd_sched *sched, struct ngd_program *like)
+static struct ngd_program *find_program_locked(struct ngd_sched *sched, struct ngd_program *like)
     NGD_REQUIRES(sched->programs_lock)
 {
     struct ngd_program *ahead = NULL;
@@ -280,8 +280,8 @@ ngd_status_t ngd_program_open(struct ngd_sched *sched, struct ngd_device *dev, s
     return ngd_program_open_in(sched, dev, graph, options, patterns, NULL, NULL, prog_p, shared_p, diag);
 }
 
-static ngd_status_t check_group(const struct ngd_group *group, const struct ngd_queue *queue,
-                                const struct ngd_graph *graph, struct ngd_diag *diag)
+static ngd_status_t check_program_group(const struct ngd_group *group, const struct ngd_queue *queue,
+                                        const struct ngd_graph *graph, struct ngd_diag *diag)
 {
     if (group && ngd_group_rank_of(group, queue) < 0)
         return ngd_diag_set(diag, NGD_ERR_GROUP_UNBOUND,
@@ -310,7 +310,7 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
     if (status == NGD_OK)
         status = ngd_dump_check(sched, options, diag);
     if (status == NGD_OK)
-        status = check_group(group, queue, graph, diag);
+        status = check_program_group(group, queue, graph, diag);
     if (status)
         return status;
     /* Made before the lock is taken, and thrown away when there is one already. */
@@ -327,11 +327,11 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
         return status;
     }
     ngd_mutex_lock(&sched->programs_lock);
-    prog = find_locked(sched, fresh);
+    prog = find_program_locked(sched, fresh);
     if (prog)
         ngd_program_ref(prog);
     else
-        insert_locked(sched, fresh);
+        insert_program_locked(sched, fresh);
     ngd_mutex_unlock(&sched->programs_lock);
     if (shared_p)
         *shared_p = prog != NULL;
@@ -369,7 +369,7 @@ ngd_status_t ngd_program_open_gang(struct ngd_program *leader, struct ngd_gang *
         prog->n_outputs = gang->output_at[gang->n];
     }
     ngd_mutex_lock(&sched->programs_lock);
-    insert_locked(sched, prog);
+    insert_program_locked(sched, prog);
     ngd_mutex_unlock(&sched->programs_lock);
     *prog_p = prog;
     return NGD_OK;
@@ -390,7 +390,7 @@ static void unref_last(struct ngd_program *prog)
     ngd_mutex_lock(&sched->programs_lock);
     last = atomic_fetch_sub_explicit(&prog->refs, 1, memory_order_acq_rel) == 1;
     if (last)
-        remove_locked(sched, prog);
+        remove_program_locked(sched, prog);
     ngd_mutex_unlock(&sched->programs_lock);
     if (last)
         program_free(prog);

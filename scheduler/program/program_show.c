@@ -46,7 +46,7 @@ struct key_list {
     struct ngd_key *keys;
 };
 
-static void add_key(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+static void add_key_info(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
 {
     const struct ngd_executable *x = art;
     const struct ngd_plan *plan = ngd_exec_plan(x->exec);
@@ -79,7 +79,7 @@ void ngd_program_for_each_key(struct ngd_program *prog, void (*fn)(void *ctx, co
     l.infos = NGD_NEW_N(struct ngd_key_info, l.max);
     l.keys = NGD_NEW_N(struct ngd_key, l.max);
     if (l.infos && l.keys)
-        ngd_gcache_for_each(prog->cache, add_key, &l);
+        ngd_gcache_for_each(prog->cache, add_key_info, &l);
     for (uint32_t i = 0; i < l.n; i++) {
         struct ngd_strbuf sb;
 
@@ -99,7 +99,7 @@ struct collected {
     struct ngd_exec **execs;
 };
 
-static void collect(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+static void collect_exec(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
 {
     struct collected *c = ctx;
 
@@ -117,7 +117,7 @@ static void collect_executables(struct ngd_program *prog, struct collected *c)
     *c = (struct collected){.max = stats.entries};
     c->execs = NGD_NEW_N(struct ngd_exec *, stats.entries);
     if (c->execs)
-        ngd_gcache_for_each(prog->cache, collect, c);
+        ngd_gcache_for_each(prog->cache, collect_exec, c);
 }
 
 static void collected_fini(struct collected *c)

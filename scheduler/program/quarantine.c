@@ -16,7 +16,8 @@ struct ngd_quarantined {
     struct ngd_exec *exec; /* without passes */
 };
 
-static struct ngd_quarantined *find_locked(struct ngd_program *prog, const struct ngd_key *key) NGD_REQUIRES(prog->lock)
+static struct ngd_quarantined *find_quarantined_locked(struct ngd_program *prog, const struct ngd_key *key)
+    NGD_REQUIRES(prog->lock)
 {
     ngd_list_for_each (l, &prog->quarantined) {
         struct ngd_quarantined *q = ngd_container_of(l, struct ngd_quarantined, link);
@@ -35,7 +36,7 @@ struct ngd_exec *ngd_program_quarantined(struct ngd_program *prog, const struct 
     if (atomic_load_explicit(&prog->n_quarantined, memory_order_acquire) == 0)
         return NULL;
     ngd_mutex_lock(&prog->lock);
-    q = find_locked(prog, key);
+    q = find_quarantined_locked(prog, key);
     exec = q ? ngd_exec_ref(q->exec) : NULL;
     ngd_mutex_unlock(&prog->lock);
     return exec;
@@ -85,7 +86,7 @@ bool ngd_program_quarantine(struct ngd_program *prog, const struct ngd_key *key)
     if (!q)
         return false;
     ngd_mutex_lock(&prog->lock);
-    if (!find_locked(prog, key) && atomic_load(&prog->n_quarantined) < QUARANTINE_MAX) {
+    if (!find_quarantined_locked(prog, key) && atomic_load(&prog->n_quarantined) < QUARANTINE_MAX) {
         ngd_list_push_back(&prog->quarantined, &q->link);
         atomic_fetch_add_explicit(&prog->n_quarantined, 1, memory_order_release);
         atomic_store(&prog->run, prog->sched->choose_run(prog));

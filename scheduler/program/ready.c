@@ -25,7 +25,7 @@ static void ready_abort(struct ngd_sched_item *item)
     ngd_free(ready);
 }
 
-static bool is_complete(const struct ngd_binding *binding)
+static bool binding_is_complete(const struct ngd_binding *binding)
 {
     return binding->missing == binding->n && !binding->ranks;
 }
@@ -40,7 +40,7 @@ static uint32_t list_bindings(struct ngd_program *prog, const struct ngd_binding
     ngd_list_for_each (l, &prog->bindings) {
         struct ngd_binding *binding = ngd_container_of(l, struct ngd_binding, link);
 
-        if (found < n && (!only || only == binding) && is_complete(binding) && ngd_binding_try_ref(binding))
+        if (found < n && (!only || only == binding) && binding_is_complete(binding) && ngd_binding_try_ref(binding))
             bindings[found++] = binding;
     }
     ngd_mutex_unlock(&prog->lock);
@@ -65,7 +65,7 @@ static void ready_run(struct ngd_sched_item *item, struct ngd_slot *slot)
 
 static const struct ngd_sched_item_ops ready_ops = {.run = ready_run, .abort = ready_abort};
 
-static void push(struct ngd_binding *binding, const struct ngd_key *key)
+static void ready_push(struct ngd_binding *binding, const struct ngd_key *key)
 {
     struct ngd_queue *queue = binding->prog->queue;
     struct ready *ready = NGD_NEW(struct ready);
@@ -90,7 +90,7 @@ struct keys {
     struct ngd_key keys[NGD_READY_MAX];
 };
 
-static void add_key(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
+static void add_ready_key(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
 {
     const struct ngd_executable *x = art;
     struct keys *k = ctx;
@@ -105,11 +105,11 @@ void ngd_ready_binding(struct ngd_binding *binding)
     struct ngd_program *prog = binding->prog;
     struct keys *k;
 
-    if (!atomic_load(&prog->ahead) || !is_complete(binding) || !(k = NGD_NEW(struct keys)))
+    if (!atomic_load(&prog->ahead) || !binding_is_complete(binding) || !(k = NGD_NEW(struct keys)))
         return;
-    ngd_gcache_for_each(prog->cache, add_key, k);
+    ngd_gcache_for_each(prog->cache, add_ready_key, k);
     for (uint32_t i = 0; i < k->n; i++)
-        push(binding, &k->keys[i]);
+        ready_push(binding, &k->keys[i]);
     ngd_free(k);
 }
 
@@ -125,7 +125,7 @@ void ngd_ready_executable(struct ngd_gcache_entry *entry)
     atomic_store(&x->prog->ahead, true);
     n = list_bindings(x->prog, NULL, bindings, NGD_READY_MAX);
     while (n > 0) {
-        push(bindings[--n], ngd_gcache_entry_key(entry));
+        ready_push(bindings[--n], ngd_gcache_entry_key(entry));
         ngd_binding_unref(bindings[n]);
     }
 }

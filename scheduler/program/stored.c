@@ -38,7 +38,7 @@ bool ngd_stored_digest(const char *hex, struct ngd_digest *digest_p)
     return hex[2 * NGD_DIGEST_BYTES] == '\0';
 }
 
-static void put_digest(struct ngd_strbuf *sb, const char *name, const struct ngd_digest *digest)
+static void put_digest_line(struct ngd_strbuf *sb, const char *name, const struct ngd_digest *digest)
 {
     char hex[NGD_DIGEST_HEX];
 
@@ -49,17 +49,17 @@ static void put_digest(struct ngd_strbuf *sb, const char *name, const struct ngd
 static void graph_identity(const struct ngd_digest *digest, struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind graph\n");
-    put_digest(sb, "graph", digest);
+    put_digest_line(sb, "graph", digest);
 }
 
 static void patterns_identity(const struct ngd_digest *digest, struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind patterns\n");
-    put_digest(sb, "patterns", digest);
+    put_digest_line(sb, "patterns", digest);
 }
 
 /* Options that plans depend on, a line each. */
-static void put_options(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
+static void put_option_lines(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
 {
     for (int i = 0; i < NGD_OPTION_MAX; i++) {
         const struct ngd_option_info *info = ngd_option_info((ngd_option_id_t)i);
@@ -92,17 +92,17 @@ static void plan_identity(const struct ngd_program *prog, const struct ngd_key *
     struct ngd_digest operators;
 
     ngd_strbuf_append(sb, NGD_STORE_FORMAT "\nkind plan\n");
-    put_digest(sb, "graph", &key->graph);
+    put_digest_line(sb, "graph", &key->graph);
     ngd_strbuf_append(sb, "symbols");
     for (uint32_t i = 0; i < key->n_symbols; i++)
         ngd_strbuf_printf(sb, " %s=%" PRId64, prog->graph->symbols[i].name, key->symbols[i]);
     ngd_strbuf_putc(sb, '\n');
-    put_digest(sb, "key", &key->options);
-    put_options(&prog->options, sb);
+    put_digest_line(sb, "key", &key->options);
+    put_option_lines(&prog->options, sb);
     put_passes(sb);
     ngd_strbuf_printf(sb, "planner %d\n", NGD_PLANNER_VERSION);
     ngd_op_table_digest(&operators);
-    put_digest(sb, "operators", &operators);
+    put_digest_line(sb, "operators", &operators);
     ngd_strbuf_printf(sb, "device %s, %u threads\ntoolchain %s\ndaemon %s\n", info->arch, (unsigned)info->threads,
                       __VERSION__, PACKAGE_VERSION);
 }
@@ -149,8 +149,8 @@ static void save_free(struct save *save)
     ngd_free(save);
 }
 
-static void put(const struct save *save, const struct ngd_strbuf *identity, const struct ngd_strbuf *notes,
-                const struct ngd_strbuf *payload)
+static void save_entry(const struct save *save, const struct ngd_strbuf *identity, const struct ngd_strbuf *notes,
+                       const struct ngd_strbuf *payload)
 {
     static struct ngd_log_limit limit;
     struct ngd_store_entry entry = {
@@ -184,7 +184,7 @@ static void put_graph(const struct save *save)
         ngd_strbuf_json_string(&notes, graph->name);
         ngd_strbuf_putc(&notes, '\n');
         ngd_graph_print(graph, &text);
-        put(save, &identity, &notes, &text);
+        save_entry(save, &identity, &notes, &text);
     }
     ngd_strbuf_fini(&identity);
     ngd_strbuf_fini(&notes);
@@ -216,7 +216,7 @@ static void put_patterns(const struct save *save)
             ngd_le_put(&texts, strlen(set->patterns[i]->text), 4);
             ngd_strbuf_append(&texts, set->patterns[i]->text);
         }
-        put(save, &identity, NULL, &texts);
+        save_entry(save, &identity, NULL, &texts);
     }
     ngd_strbuf_fini(&identity);
     ngd_strbuf_fini(&texts);
@@ -243,7 +243,7 @@ static void save_run(struct ngd_capture_job *job)
         put_patterns(save);
     ngd_strbuf_init(&payload);
     ngd_plan_pack(save->plan, save->source, &payload);
-    put(save, &save->identity, &save->notes, &payload);
+    save_entry(save, &save->identity, &save->notes, &payload);
     ngd_strbuf_fini(&payload);
     save_free(save);
 }
@@ -289,8 +289,8 @@ static void save_later(struct ngd_program *prog, struct ngd_plan *plan, struct n
 
 /* ---- from the store ------------------------------------------------------------------------------------ */
 
-static bool from_store(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_strbuf *identity,
-                       struct ngd_plan **plan_p)
+static bool plan_from_store(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_strbuf *identity,
+                            struct ngd_plan **plan_p)
 {
     static struct ngd_log_limit limit;
     struct ngd_store *store = prog->sched->params.store;
@@ -316,8 +316,8 @@ static bool from_store(struct ngd_program *prog, const struct ngd_key *key, cons
     return false;
 }
 
-static ngd_status_t make(struct ngd_program *prog, const struct ngd_key *key, struct ngd_pass_report *report,
-                         struct ngd_plan **plan_p, struct ngd_diag *diag)
+static ngd_status_t plan_with_passes(struct ngd_program *prog, const struct ngd_key *key,
+                                     struct ngd_pass_report *report, struct ngd_plan **plan_p, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_plan_create_reported(
         prog->graph, key, &prog->options, ngd_device_target(prog->queue->dev), prog->patterns, report, plan_p, diag);
@@ -337,17 +337,17 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
 
     *stored_p = false;
     if (!prog->sched->params.store)
-        return make(prog, key, report, plan_p, diag);
+        return plan_with_passes(prog, key, report, plan_p, diag);
     ngd_strbuf_init(&identity);
     plan_identity(prog, key, &identity);
-    if (!anew && !identity.failed && from_store(prog, key, &identity, plan_p)) {
+    if (!anew && !identity.failed && plan_from_store(prog, key, &identity, plan_p)) {
         *stored_p = true;
         ngd_program_note(prog, NGD_EVENT_STORE_PLAN, key, 0, "%" PRIu32 " kernels, no pass ran", (*plan_p)->n_calls);
         ngd_metric_row_add(ngd_metric_row(NGD_M_PLANS, "store"), 1);
         ngd_strbuf_fini(&identity);
         return NGD_OK;
     }
-    status = make(prog, key, report, plan_p, diag);
+    status = plan_with_passes(prog, key, report, plan_p, diag);
     if (status == NGD_OK && !identity.failed)
         save_later(prog, *plan_p, &identity, ngd_now() - begin);
     ngd_strbuf_fini(&identity);
@@ -396,8 +396,8 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
 typedef ngd_status_t (*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p);
 
 /* Takes identity's text. */
-static void *load(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
-                  make_fn make_object)
+static void *load_object(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
+                         make_fn make_object)
 {
     struct ngd_store_blob blob;
     void *object = NULL;
@@ -433,7 +433,7 @@ struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_dig
 
     ngd_strbuf_init(&identity);
     graph_identity(digest, &identity);
-    return load(sched, &identity, digest, make_graph);
+    return load_object(sched, &identity, digest, make_graph);
 }
 
 /* ---- patterns ------------------------------------------------------------------------------------------ */
@@ -497,5 +497,5 @@ struct ngd_pattern_set *ngd_stored_patterns(struct ngd_sched *sched, const struc
 
     ngd_strbuf_init(&identity);
     patterns_identity(digest, &identity);
-    return load(sched, &identity, digest, make_set);
+    return load_object(sched, &identity, digest, make_set);
 }
