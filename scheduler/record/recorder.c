@@ -37,7 +37,7 @@ void ngd_recorder_fini(struct ngd_recorder *rec)
     rec->ring.events = rec->tagged.events = NULL;
 }
 
-static struct ngd_flight_event *at(const struct ngd_flight_ring *ring, uint64_t number)
+static struct ngd_flight_event *ring_at(const struct ngd_flight_ring *ring, uint64_t number)
 {
     return &ring->events[(number - 1) % NGD_RECORDER_EVENTS];
 }
@@ -49,7 +49,7 @@ static struct ngd_flight_event *find_repeated(const struct ngd_flight_ring *ring
     const uint64_t back = tag ? NGD_RECORDER_REPEAT_TAG : NGD_RECORDER_REPEAT;
 
     for (uint64_t i = 0; i < back && i < ring->n; i++) {
-        struct ngd_flight_event *e = at(ring, ring->n - i);
+        struct ngd_flight_event *e = ring_at(ring, ring->n - i);
 
         if (e->reason == reason && e->program == about->program && e->key == about->key && (!tag || e->tag == tag))
             return e;
@@ -57,10 +57,10 @@ static struct ngd_flight_event *find_repeated(const struct ngd_flight_ring *ring
     return NULL;
 }
 
-static struct ngd_flight_event *add(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
-                                    const struct ngd_event_about *about, ngd_nsec_t now)
+static struct ngd_flight_event *ring_add(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
+                                         const struct ngd_event_about *about, ngd_nsec_t now)
 {
-    struct ngd_flight_event *e = at(ring, ++ring->n);
+    struct ngd_flight_event *e = ring_at(ring, ++ring->n);
 
     *e = (struct ngd_flight_event){.number = ring->n,
                                    .reason = reason,
@@ -73,13 +73,14 @@ static struct ngd_flight_event *add(struct ngd_flight_ring *ring, ngd_event_reas
     return e;
 }
 
-static struct ngd_flight_event *put(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
-                                    const struct ngd_event_about *about, uint64_t tag, const char *text, ngd_nsec_t now)
+static struct ngd_flight_event *ring_put(struct ngd_flight_ring *ring, ngd_event_reason_t reason,
+                                         const struct ngd_event_about *about, uint64_t tag, const char *text,
+                                         ngd_nsec_t now)
 {
     struct ngd_flight_event *e = find_repeated(ring, reason, about, tag);
 
     if (!e)
-        e = add(ring, reason, about, now);
+        e = ring_add(ring, reason, about, now);
     e->tag = about->tag;
     e->count++;
     e->last = now;
@@ -100,9 +101,9 @@ void ngd_recorder_note(struct ngd_recorder *rec, ngd_event_reason_t reason, cons
     va_end(ap);
     ngd_metric_row_add(rec->rows[reason], 1);
     ngd_mutex_lock(&rec->lock);
-    number = put(&rec->ring, reason, about, 0, text, now)->number;
+    number = ring_put(&rec->ring, reason, about, 0, text, now)->number;
     if (about->tag)
-        put(&rec->tagged, reason, about, about->tag, text, now)->number = number;
+        ring_put(&rec->tagged, reason, about, about->tag, text, now)->number = number;
     ngd_mutex_unlock(&rec->lock);
 }
 
@@ -115,7 +116,7 @@ uint32_t ngd_recorder_read(struct ngd_recorder *rec, uint64_t tag,
 
     ngd_mutex_lock(&rec->lock);
     for (uint64_t i = 0; i < NGD_RECORDER_EVENTS && i < ring->n && n < max; i++) {
-        const struct ngd_flight_event *e = at(ring, ring->n - i);
+        const struct ngd_flight_event *e = ring_at(ring, ring->n - i);
 
         if ((!tag || e->tag == tag) && (!match || match(ctx, e)))
             list[n++] = *e;
