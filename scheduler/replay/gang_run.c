@@ -33,8 +33,8 @@ static void give_slots(struct ngd_group *group)
     }
 }
 
-static ngd_status_t prepare(struct ngd_group *group, struct ngd_binding *binding, struct ngd_executable *x,
-                            const struct ngd_launch *launch, struct ngd_diag *diag)
+static ngd_status_t prepare_ranks(struct ngd_group *group, struct ngd_binding *binding, struct ngd_executable *x,
+                                  const struct ngd_launch *launch, struct ngd_diag *diag)
 {
     const struct ngd_gang *gang = x->prog->gang;
     ngd_status_t status = NGD_OK;
@@ -119,7 +119,7 @@ static void recover_streams(struct ngd_group *group, struct ngd_executable *x)
             ngd_slot_recover(group->runs[r].slot, x, group->runs[r].launch.status);
 }
 
-static ngd_status_t conclude(struct ngd_group *group, struct ngd_executable *x, struct ngd_launch *launch)
+static ngd_status_t gang_conclude(struct ngd_group *group, struct ngd_executable *x, struct ngd_launch *launch)
 {
     const uint32_t cause = find_cause(group);
     const struct ngd_launch *failed = cause < group->n ? &group->runs[cause].launch : NULL;
@@ -154,10 +154,10 @@ ngd_status_t ngd_gang_run(struct ngd_slot *slot, struct ngd_binding *binding, st
     if (status)
         return launch->status = status;
     take_slots(group, slot, expected == NGD_NSEC_NEVER ? 0 : expected);
-    status = prepare(group, binding, x, launch, &launch->diag);
+    status = prepare_ranks(group, binding, x, launch, &launch->diag);
     if (status == NGD_OK) {
         launch_all(group, x, x->prog->gang->leader);
-        status = conclude(group, x, launch);
+        status = gang_conclude(group, x, launch);
         atomic_fetch_add_explicit(&group->replays, 1, memory_order_relaxed);
     }
     drop_instances(group, x);

@@ -42,12 +42,12 @@ static struct ngd_request *member_of(struct ngd_list *l)
     return ngd_container_of(l, struct ngd_request, item.merge_link);
 }
 
-static struct ngd_request *first_of(const struct joint *j)
+static struct ngd_request *joint_first(const struct joint *j)
 {
     return member_of(j->members.next);
 }
 
-static int64_t rows_of(const struct joint *j, const struct ngd_request *req)
+static int64_t member_rows(const struct joint *j, const struct ngd_request *req)
 {
     return req->launch.symbols[j->symbol];
 }
@@ -65,7 +65,7 @@ static void area_destroy(struct ngd_slot_area *slot_area)
 }
 
 /* What is there is only ever replaced by more. */
-static bool grow(void **array, uint32_t *room, uint32_t n, size_t size)
+static bool area_grow(void **array, uint32_t *room, uint32_t n, size_t size)
 {
     void *more;
 
@@ -80,7 +80,7 @@ static bool grow(void **array, uint32_t *room, uint32_t n, size_t size)
     return true;
 }
 
-static bool fit(struct merge_area *area, const struct ngd_plan *plan)
+static bool area_fit(struct merge_area *area, const struct ngd_plan *plan)
 {
     uint64_t bytes = 0;
     uint8_t *data;
@@ -89,8 +89,8 @@ static bool fit(struct merge_area *area, const struct ngd_plan *plan)
         bytes += ALIGN(plan->inputs[i].bytes);
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++)
         bytes += ALIGN(plan->outputs[i].bytes);
-    if (!grow((void **)&area->inputs, &area->n_inputs, plan->graph->n_inputs, sizeof(*area->inputs)) ||
-        !grow((void **)&area->outputs, &area->n_outputs, plan->graph->n_outputs, sizeof(*area->outputs)))
+    if (!area_grow((void **)&area->inputs, &area->n_inputs, plan->graph->n_inputs, sizeof(*area->inputs)) ||
+        !area_grow((void **)&area->outputs, &area->n_outputs, plan->graph->n_outputs, sizeof(*area->outputs)))
         return false;
     if (bytes <= area->bytes)
         return true;
@@ -112,15 +112,15 @@ static struct merge_area *area_of(struct ngd_slot *slot, const struct ngd_plan *
         area->slot_area.destroy = area_destroy;
         slot->area = &area->slot_area;
     }
-    return area && fit(area, plan) ? area : NULL;
+    return area && area_fit(area, plan) ? area : NULL;
 }
 
 /* ---- together and apart ------------------------------------------------------------------------------- */
 
 /* Members' inputs were checked against their own plans, and sizes go by rows. */
-static void gather(struct joint *j)
+static void joint_gather(struct joint *j)
 {
-    const struct ngd_request *first = first_of(j);
+    const struct ngd_request *first = joint_first(j);
     struct merge_area *area = j->area;
     uint8_t *at = area->data;
 
@@ -148,9 +148,9 @@ static void gather(struct joint *j)
     }
 }
 
-static void scatter(const struct joint *j)
+static void joint_scatter(const struct joint *j)
 {
-    for (uint32_t i = 0; i < first_of(j)->n_outputs; i++) {
+    for (uint32_t i = 0; i < joint_first(j)->n_outputs; i++) {
         const uint8_t *at = j->area->outputs[i].data;
 
         if (!at)
@@ -168,7 +168,7 @@ static void scatter(const struct joint *j)
 
 static void set_launch(struct joint *j)
 {
-    const struct ngd_request *first = first_of(j);
+    const struct ngd_request *first = joint_first(j);
     struct merge_area *area = j->area;
 
     memcpy(area->symbols, first->launch.symbols, first->n_symbols * sizeof(area->symbols[0]));
@@ -180,7 +180,7 @@ static void set_launch(struct joint *j)
 /* ---- accounts ----------------------------------------------------------------------------------------- */
 
 /* The part of a time that falls to rows [from, from + n) of all; parts of all rows add up to it. */
-static ngd_nsec_t part_of(const struct joint *j, ngd_nsec_t time, int64_t from, int64_t n)
+static ngd_nsec_t joint_part(const struct joint *j, ngd_nsec_t time, int64_t from, int64_t n)
 {
     const double all = (double)time;
 
@@ -191,10 +191,10 @@ static ngd_nsec_t part_of(const struct joint *j, ngd_nsec_t time, int64_t from, 
 }
 
 /* Where a member's time went, as it saw it; its identity's sums take its part by rows. */
-static void split(const struct joint *j, struct ngd_request *req, int64_t from)
+static void joint_split(const struct joint *j, struct ngd_request *req, int64_t from)
 {
     const struct ngd_launch *launch = &j->area->launch;
-    const int64_t planned = j->plan->symbols[j->symbol], n = rows_of(j, req);
+    const int64_t planned = j->plan->symbols[j->symbol], n = member_rows(j, req);
     ngd_nsec_t *part = req->split.part;
     struct ngd_split own;
 
@@ -205,7 +205,7 @@ static void split(const struct joint *j, struct ngd_request *req, int64_t from)
     part[NGD_SPLIT_PADDING] =
         (ngd_nsec_t)((double)part[NGD_SPLIT_REPLAY] * (double)(planned - j->rows) / (double)planned);
     for (int i = 0; i < NGD_SPLIT_PARTS; i++)
-        own.part[i] = i == NGD_SPLIT_QUEUE ? part[i] : part_of(j, part[i], from, n);
+        own.part[i] = i == NGD_SPLIT_QUEUE ? part[i] : joint_part(j, part[i], from, n);
     ngd_share_note_split(req->item.account->share, &own);
 }
 
@@ -223,12 +223,12 @@ static void share_out(const struct joint *j)
         struct ngd_request *req = member_of(l);
 
         req->launch.device_time = launch->device_time;
-        req->charged = part_of(j, launch->device_time, from, rows_of(j, req));
+        req->charged = joint_part(j, launch->device_time, from, member_rows(j, req));
         req->together = j->n;
-        split(j, req, from);
+        joint_split(j, req, from);
         ngd_share_charge(j->slot->queue, req->item.account, req->charged, req->item.cost);
         ngd_replay_note_joint(j->slot, j->x, launch, req, l == j->members.next ? j->n : 0);
-        from += rows_of(j, req);
+        from += member_rows(j, req);
     }
     ngd_metric_inc(NGD_M_MERGED_REPLAYS);
     ngd_metric_add(NGD_M_MERGED_REQUESTS, j->n);
@@ -240,7 +240,7 @@ static void share_out(const struct joint *j)
 /* ---- running ------------------------------------------------------------------------------------------ */
 
 /* Those whose deadline has passed go to `late`, and do not count. */
-static void begin(struct joint *j, struct ngd_list *late)
+static void joint_begin(struct joint *j, struct ngd_list *late)
 {
     const ngd_nsec_t now = ngd_now();
     struct ngd_list *l, *next;
@@ -255,7 +255,7 @@ static void begin(struct joint *j, struct ngd_list *late)
             continue;
         }
         (void)ngd_request_begin(req, j->slot, now);
-        j->rows += rows_of(j, req);
+        j->rows += member_rows(j, req);
         j->n++;
         j->latest = req->deadline > j->latest ? req->deadline : j->latest;
     }
@@ -263,12 +263,12 @@ static void begin(struct joint *j, struct ngd_list *late)
 
 static ngd_status_t run_together(struct joint *j)
 {
-    struct ngd_request *first = first_of(j);
+    struct ngd_request *first = joint_first(j);
     ngd_nsec_t begun = ngd_now(), ended;
     ngd_status_t status;
 
     set_launch(j);
-    gather(j);
+    joint_gather(j);
     j->gather_time = ngd_now() - begun;
     j->slot->asker = first;
     ngd_launch_bound(j->slot, &j->area->launch, begun, j->latest);
@@ -277,7 +277,7 @@ static ngd_status_t run_together(struct joint *j)
     if (status)
         return status;
     ended = ngd_now();
-    scatter(j);
+    joint_scatter(j);
     j->scatter_time = ngd_now() - ended;
     ngd_merge_prog_learn(first->binding->merge, first, j->x);
     share_out(j);
@@ -292,7 +292,7 @@ static void answer_late(struct joint *j, struct ngd_list *late)
         (void)ngd_request_begin(member_of(l), j->slot, ngd_now());
 }
 
-static void answer(struct joint *j, ngd_status_t status)
+static void joint_answer(struct joint *j, ngd_status_t status)
 {
     struct ngd_list *l;
 
@@ -331,7 +331,7 @@ void ngd_merge_run(struct ngd_request *lead, struct ngd_slot *slot)
     ngd_list_push_back(&j.members, &lead->item.merge_link);
     while ((l = ngd_list_pop_front(&lead->item.mates)))
         ngd_list_push_back(&j.members, l);
-    begin(&j, &late);
+    joint_begin(&j, &late);
     if (j.n > 1)
         j.area = area_of(slot, j.plan);
     if (j.area)
@@ -339,7 +339,7 @@ void ngd_merge_run(struct ngd_request *lead, struct ngd_slot *slot)
     ngd_gcache_put(entry);
     answer_late(&j, &late);
     if (j.area && (status == NGD_OK || ngd_status_scope(status) == NGD_SCOPE_DEVICE)) {
-        answer(&j, status);
+        joint_answer(&j, status);
         return;
     }
     if (j.area)

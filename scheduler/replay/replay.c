@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Slots that race lose a sample, which does not matter. */
-static void learn(struct ngd_executable *x, ngd_nsec_t t)
+static void learn_run_time(struct ngd_executable *x, ngd_nsec_t t)
 {
     uint32_t runs = atomic_fetch_add_explicit(&x->runs, 1, memory_order_relaxed);
     ngd_nsec_t expected = atomic_load_explicit(&x->expected, memory_order_relaxed);
@@ -62,7 +62,7 @@ void ngd_slot_note_busy(struct ngd_slot *slot, ngd_nsec_t t)
 }
 
 /* A replay that is complete; t: its device time in all. */
-static void account(struct ngd_executable *x, const struct ngd_launch *launch, ngd_nsec_t t, bool quarantined)
+static void account_replay(struct ngd_executable *x, const struct ngd_launch *launch, ngd_nsec_t t, bool quarantined)
 {
     struct ngd_program *prog = x->prog;
 
@@ -80,7 +80,7 @@ static void account(struct ngd_executable *x, const struct ngd_launch *launch, n
         ngd_metric_row_add(prog->sched->eager_rows[why], 1);
         return;
     }
-    learn(x, t);
+    learn_run_time(x, t);
     atomic_fetch_add_explicit(&prog->replays, 1, memory_order_relaxed);
     ngd_metric_row_add(prog->replays_row, 1);
     ngd_metric_observe(NGD_M_REPLAY_SECONDS, t);
@@ -162,8 +162,8 @@ static ngd_status_t say_stopped(const struct ngd_slot *slot, struct ngd_executab
                         where, left);
 }
 
-static ngd_status_t fail(struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
-                         ngd_status_t status)
+static ngd_status_t fail_replay(struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
+                                ngd_status_t status)
 {
     if (status == NGD_ERR_STREAM_ERROR && !atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         status = say_lost(slot, x, launch);
@@ -209,8 +209,8 @@ ngd_status_t ngd_executable_run(struct ngd_slot *slot, struct ngd_binding *bindi
     return status;
 }
 
-static ngd_status_t run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
-                        struct ngd_launch *launch, bool *quarantined_p)
+static ngd_status_t run_chosen(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
+                               struct ngd_launch *launch, bool *quarantined_p)
 {
     ngd_run_fn *fn = atomic_load_explicit(&x->prog->run, memory_order_acquire);
 
@@ -279,7 +279,7 @@ static void note_run(struct ngd_slot *slot, struct ngd_executable *x, const stru
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
     ngd_slot_note_busy(slot, launch->device_time);
-    account(x, launch, launch->device_time, quarantined);
+    account_replay(x, launch, launch->device_time, quarantined);
 }
 
 ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
@@ -290,9 +290,9 @@ ngd_status_t ngd_replay_run(struct ngd_slot *slot, struct ngd_binding *binding, 
 
     launch->device_time = launch->copy_in_time = launch->copy_out_time = 0;
     launch->diag.text[0] = '\0';
-    status = run(slot, binding, x, launch, &quarantined);
+    status = run_chosen(slot, binding, x, launch, &quarantined);
     if (status)
-        return fail(slot, x, launch, status);
+        return fail_replay(slot, x, launch, status);
     note_run(slot, x, launch, quarantined);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
         note_timeline(slot, x, launch, slot->asker, launch->device_time, 1);
@@ -303,12 +303,12 @@ ngd_status_t ngd_replay_run_joint(struct ngd_slot *slot, struct ngd_binding *bin
                                   struct ngd_launch *launch)
 {
     bool quarantined;
-    ngd_status_t status = run(slot, binding, x, launch, &quarantined);
+    ngd_status_t status = run_chosen(slot, binding, x, launch, &quarantined);
 
     if (status == NGD_OK)
         note_run(slot, x, launch, quarantined);
     else if (ngd_status_scope(status) == NGD_SCOPE_DEVICE || ngd_stream_status(slot->stream) != NGD_OK)
-        status = fail(slot, x, launch, status);
+        status = fail_replay(slot, x, launch, status);
     return status;
 }
 
@@ -356,13 +356,13 @@ ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, 
     status = ngd_stream_run(slot->stream, inst, launch);
     ngd_slot_say_idle(slot);
     if (status)
-        return fail(slot, x, launch, status);
+        return fail_replay(slot, x, launch, status);
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
         set_health(slot->queue, true);
     ngd_slot_note_busy(slot, launch->device_time);
     *time += launch->device_time;
     if (!launch->paused)
-        account(x, launch, *time, false);
+        account_replay(x, launch, *time, false);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
         note_timeline(slot, x, launch, slot->asker, launch->device_time, 1); /* each slice is one of its own there */
     return NGD_OK;

@@ -75,7 +75,8 @@ static void note_unrun(const struct ngd_request *req, ngd_status_t status, bool 
 }
 
 /* req is the submitter's again when this returns. Requests that waited for its event are added to `ready`. */
-static void answer(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag, struct ngd_list *ready)
+static void answer_request(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag,
+                           struct ngd_list *ready)
 {
     ngd_merge_ended(&req->item);
     release_executable(req);
@@ -95,7 +96,7 @@ static void answer(struct ngd_request *req, ngd_status_t status, const struct ng
 }
 
 /* Moves the request that has become the first of its order; those that cannot go on are answered, without recursion. */
-static void advance(struct ngd_request *req, struct ngd_list *ready)
+static void advance_order(struct ngd_request *req, struct ngd_list *ready)
 {
     while (req) {
         struct ngd_sched *sched = req->queue->sched;
@@ -105,19 +106,19 @@ static void advance(struct ngd_request *req, struct ngd_list *ready)
 
         if (status == NGD_OK)
             return;
-        answer(req, status, &diag, ready);
+        answer_request(req, status, &diag, ready);
         req = order ? ngd_order_leave(order) : NULL;
         ngd_sched_leave(sched);
     }
 }
 
 /* Moves those that an event has let go, and those that they let go by failing. */
-static void settle(struct ngd_list *ready)
+static void settle_events(struct ngd_list *ready)
 {
     struct ngd_list *l;
 
     while ((l = ngd_list_pop_front(ready)))
-        advance(ngd_container_of(l, struct ngd_request, ready_link), ready);
+        advance_order(ngd_container_of(l, struct ngd_request, ready_link), ready);
 }
 
 void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag)
@@ -127,17 +128,17 @@ void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const stru
     struct ngd_list ready;
 
     ngd_list_init(&ready);
-    answer(req, status, diag, &ready);
+    answer_request(req, status, diag, &ready);
     if (order)
-        advance(ngd_order_leave(order), &ready);
-    settle(&ready);
+        advance_order(ngd_order_leave(order), &ready);
+    settle_events(&ready);
     ngd_sched_leave(sched);
 }
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
 /* Where the time went. */
-static void split(struct ngd_request *req, const struct ngd_executable *x)
+static void note_request_split(struct ngd_request *req, const struct ngd_executable *x)
 {
     req->split = (struct ngd_split){0};
     req->split.part[NGD_SPLIT_QUEUE] = req->started > req->submitted ? req->started - req->submitted : 0;
@@ -179,7 +180,7 @@ void ngd_request_run_begun(struct ngd_request *req, struct ngd_slot *slot, ngd_n
     req->charged = req->launch.device_time;
     req->together = 1;
     if (status == NGD_OK)
-        split(req, x);
+        note_request_split(req, x);
     ngd_request_finish(req, status, &req->launch.diag);
 }
 
@@ -220,7 +221,7 @@ static void enrol(struct ngd_request *req)
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
 
-static ngd_status_t cancelled(struct ngd_diag *diag)
+static ngd_status_t say_cancelled(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the request was cancelled before it ran");
 }
@@ -248,20 +249,20 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
     ngd_status_t status = NGD_OK;
 
     if (atomic_load(&req->cancelled))
-        return cancelled(diag);
+        return say_cancelled(diag);
     if (req->waits)
         status = ngd_session_event_await(req, &parked, diag);
     if (status || parked)
-        return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
+        return status == NGD_ERR_CANCELLED ? say_cancelled(diag) : status;
     if (!req->entry && !req->eager)
         status = place_uncaptured(req, &parked, diag);
     if (status || parked)
-        return status == NGD_ERR_CANCELLED ? cancelled(diag) : status;
+        return status == NGD_ERR_CANCELLED ? say_cancelled(diag) : status;
     set_state(req, NGD_REQUEST_QUEUED);
     enrol(req);
     status = ngd_queue_push(req->queue, &req->item, &req->cancelled);
     if (status == NGD_ERR_CANCELLED)
-        return cancelled(diag);
+        return say_cancelled(diag);
     if (status)
         return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the scheduler stopped before this replay began");
     return NGD_OK;
@@ -269,7 +270,7 @@ ngd_status_t ngd_request_place(struct ngd_request *req, struct ngd_diag *diag)
 
 /* ---- submission --------------------------------------------------------------------------------------- */
 
-static ngd_status_t check_counts(const struct ngd_request *req, struct ngd_diag *diag)
+static ngd_status_t check_request_counts(const struct ngd_request *req, struct ngd_diag *diag)
 {
     const struct ngd_program *prog = req->binding->prog;
     const struct ngd_graph *g = prog->graph;
@@ -309,7 +310,7 @@ static ngd_status_t check_said(const struct ngd_request *req, struct ngd_diag *d
 
 /* Guards, then the executable if there is one; sizes can be checked only against a plan, so a miss leaves them for
  * later. */
-static ngd_status_t look_up(struct ngd_request *req, struct ngd_diag *diag)
+static ngd_status_t look_up_executable(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_program *prog = req->binding->prog;
     struct ngd_key key;
@@ -380,16 +381,16 @@ static void set_cost(struct ngd_request *req)
     req->item.doubt = req->item.cost ? atomic_load_explicit(&x->doubt, memory_order_relaxed) : 0;
 }
 
-static ngd_status_t check(struct ngd_request *req, struct ngd_diag *diag)
+static ngd_status_t check_submission(struct ngd_request *req, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_counts(req, diag);
+    ngd_status_t status = check_request_counts(req, diag);
 
     if (status == NGD_OK)
         status = ngd_binding_check(req->binding, diag);
     if (status == NGD_OK && req->submitted >= req->deadline)
         status = ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED, "the deadline had passed when the request arrived");
     if (status == NGD_OK)
-        status = look_up(req, diag);
+        status = look_up_executable(req, diag);
     set_cost(req);
     enrol(req);
     if (status == NGD_OK)
@@ -487,8 +488,8 @@ static ngd_status_t go(struct ngd_request *req, struct ngd_diag *diag)
         ngd_list_init(&ready);
         stop_waiting(req);
         if (order)
-            advance(ngd_order_leave(order), &ready);
-        settle(&ready);
+            advance_order(ngd_order_leave(order), &ready);
+        settle_events(&ready);
     }
     return status;
 }
@@ -499,7 +500,7 @@ static ngd_status_t reject(ngd_status_t status, struct ngd_request *req, const s
 
     ngd_list_init(&ready);
     ngd_session_event_leave(req, status, &ready);
-    settle(&ready);
+    settle_events(&ready);
     ngd_program_refused(req->binding->prog, status, diag, req->launch.tag);
     release_executable(req);
     set_state(req, NGD_REQUEST_IDLE);
@@ -521,7 +522,7 @@ ngd_status_t ngd_sched_submit(struct ngd_sched *sched, struct ngd_request *req, 
     req->started = 0;
     req->inline_run = false;
     req->watched = false;
-    status = check(req, diag);
+    status = check_submission(req, diag);
     if (status == NGD_OK && (req->wait_event.n || req->record_event.n))
         status = ngd_session_event_enter(req, diag);
     if (status == NGD_OK)
@@ -549,8 +550,8 @@ static bool withdraw(struct ngd_request *req, ngd_status_t status, const struct 
         struct ngd_list ready;
 
         ngd_list_init(&ready);
-        answer(req, status, diag, &ready);
-        settle(&ready);
+        answer_request(req, status, diag, &ready);
+        settle_events(&ready);
         ngd_sched_leave(sched);
         return true;
     }
@@ -566,7 +567,7 @@ bool ngd_sched_cancel(struct ngd_sched *sched, struct ngd_request *req)
 
     (void)sched;
     atomic_store(&req->cancelled, true);
-    cancelled(&diag);
+    say_cancelled(&diag);
     return withdraw(req, NGD_ERR_CANCELLED, &diag);
 }
 

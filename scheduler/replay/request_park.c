@@ -28,7 +28,7 @@ static void park_free(struct ngd_park *park)
     ngd_free(park);
 }
 
-/* Nobody can join any more. Those that wait go on waiting, and may be withdrawn, until next() has them. */
+/* Nobody can join any more. Those that wait go on waiting, and may be withdrawn, until next_parked() has them. */
 static void close_park(struct ngd_park *park)
 {
     struct ngd_captures *captures = &park->prog->sched->captures;
@@ -39,7 +39,7 @@ static void close_park(struct ngd_park *park)
 }
 
 /* Of a closed park: the requests that wait, in the order of their arrival. NULL: none does. */
-static struct ngd_request *next(struct ngd_park *park, bool *last_p)
+static struct ngd_request *next_parked(struct ngd_park *park, bool *last_p)
 {
     struct ngd_captures *captures = &park->prog->sched->captures;
     struct ngd_request *req = NULL;
@@ -110,7 +110,7 @@ static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_
     bool last = false;
 
     close_park(park);
-    while (!last && (req = next(park, &last))) {
+    while (!last && (req = next_parked(park, &last))) {
         if (last) {
             park_free(park);
             park = NULL;
@@ -125,7 +125,7 @@ static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_
     park_free(park);
 }
 
-static ngd_status_t capture(struct ngd_park *park, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
+static ngd_status_t park_capture(struct ngd_park *park, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
 {
     struct ngd_program *prog = park->prog;
 
@@ -148,7 +148,7 @@ static void park_run(struct ngd_capture_job *job)
             park_free(park);
             return;
         }
-        status = capture(park, &entry, &diag);
+        status = park_capture(park, &entry, &diag);
     } while (status == NGD_ERR_CANCELLED);
     /* With `evict` too, when all executables are in use at this moment: slower is better than refused. */
     if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT)
@@ -179,8 +179,8 @@ static struct ngd_park *park_new(struct ngd_program *prog, const struct ngd_key 
     return park;
 }
 
-static struct ngd_park *find_locked(struct ngd_captures *captures, const struct ngd_program *prog,
-                                    const struct ngd_key *key) NGD_REQUIRES(captures->lock)
+static struct ngd_park *find_park_locked(struct ngd_captures *captures, const struct ngd_program *prog,
+                                         const struct ngd_key *key) NGD_REQUIRES(captures->lock)
 {
     ngd_list_for_each (l, &captures->parked) {
         struct ngd_park *park = ngd_container_of(l, struct ngd_park, link);
@@ -199,7 +199,7 @@ static ngd_status_t join_locked(struct ngd_captures *captures, struct ngd_reques
 
     if (captures->stopping || atomic_load(&req->cancelled))
         return NGD_ERR_CANCELLED;
-    park = find_locked(captures, req->binding->prog, key);
+    park = find_park_locked(captures, req->binding->prog, key);
     if (!park) {
         if (!*fresh_p)
             return NGD_ERR_NO_MEMORY;
