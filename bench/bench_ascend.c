@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check(ngd_status_t status, const struct ngd_diag *diag, const char *what)
+static void expect_ok(ngd_status_t status, const struct ngd_diag *diag, const char *what)
 {
     if (status == NGD_OK)
         return;
@@ -58,7 +58,7 @@ struct bed {
     int64_t (*count)(const char *what);
 };
 
-static double measure(struct bed *bed, int nodes, int replays)
+static double measure_own_time(struct bed *bed, int nodes, int replays)
 {
     uint16_t x[32] = {0}, y[32];
     int32_t table[4] = {0, 1, 2, 3};
@@ -81,20 +81,20 @@ static double measure(struct bed *bed, int nodes, int replays)
 
     ngd_strbuf_init(&sb);
     write_graph(&sb, nodes);
-    check(ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &graph, &diag), &diag, "graph");
-    check(ngd_key_make(graph, &options, NULL, 0, &key, &diag), &diag, "key");
-    check(ngd_plan_create(graph, &key, NULL, ngd_device_target(bed->dev), &plan, &diag), &diag, "plan");
-    check(ngd_exec_create(bed->dev, plan, &exec, &diag), &diag, "executable");
+    expect_ok(ngd_graph_parse(ngd_strbuf_str(&sb), sb.len, &graph, &diag), &diag, "graph");
+    expect_ok(ngd_key_make(graph, &options, NULL, 0, &key, &diag), &diag, "key");
+    expect_ok(ngd_plan_create(graph, &key, NULL, ngd_device_target(bed->dev), &plan, &diag), &diag, "plan");
+    expect_ok(ngd_exec_create(bed->dev, plan, &exec, &diag), &diag, "executable");
     for (int i = 0; i < 2; i++)
-        check(ngd_buffer_create(bed->dev, plan->bound[i].bytes, NGD_BUFFER_KV, "kv", &bound[i], &diag), &diag,
-              "buffer");
-    check(ngd_instance_create(exec, bound, 2, bed->pool, &inst, &diag), &diag, "instance");
+        expect_ok(ngd_buffer_create(bed->dev, plan->bound[i].bytes, NGD_BUFFER_KV, "kv", &bound[i], &diag), &diag,
+                  "buffer");
+    expect_ok(ngd_instance_create(exec, bound, 2, bed->pool, &inst, &diag), &diag, "instance");
     for (int i = 0; i < 10; i++)
-        check(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
+        expect_ok(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
     spent = bed->count("api_ns");
     start = ngd_now();
     for (int i = 0; i < replays; i++)
-        check(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
+        expect_ok(ngd_stream_run(bed->stream, inst, &launch), &launch.diag, "replay");
     own = (double)(ngd_now() - start - (bed->count("api_ns") - spent)) / 1000 / replays;
     ngd_instance_destroy(inst);
     ngd_exec_unref(exec);
@@ -122,11 +122,11 @@ int main(int argc, char **argv)
     ngd_device_params_init(&params);
     params.backend = "ascend";
     params.ascend_libs = dir;
-    check(ngd_device_open(&params, &bed.dev, &diag), &diag, "device");
-    check(ngd_stream_create(bed.dev, "bench", &bed.stream, &diag), &diag, "stream");
-    check(ngd_pool_create(bed.dev, "bench", &bed.pool), &diag, "pool");
-    none = measure(&bed, 0, replays);
-    many = measure(&bed, 32, replays);
+    expect_ok(ngd_device_open(&params, &bed.dev, &diag), &diag, "device");
+    expect_ok(ngd_stream_create(bed.dev, "bench", &bed.stream, &diag), &diag, "stream");
+    expect_ok(ngd_pool_create(bed.dev, "bench", &bed.pool), &diag, "pool");
+    none = measure_own_time(&bed, 0, replays);
+    many = measure_own_time(&bed, 32, replays);
     printf("the backend's own time: %.2f us a replay, and %.2f us for each node with host parameters\n", none,
            (many - none) / 32);
     ngd_stream_destroy(bed.stream);

@@ -20,7 +20,7 @@ static struct ngd_gcache *cache;
 static _Atomic bool stop;
 static _Atomic uint64_t captures;
 
-static struct ngd_key key_of(int64_t symbol)
+static struct ngd_key key_of_symbol(int64_t symbol)
 {
     struct ngd_key key = {.n_symbols = 1, .symbols = {symbol}};
 
@@ -28,8 +28,8 @@ static struct ngd_key key_of(int64_t symbol)
     return key;
 }
 
-static ngd_status_t compile(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
-                            struct ngd_diag *diag)
+static ngd_status_t compile_nothing(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
+                                    struct ngd_diag *diag)
 {
     (void)key;
     (void)diag;
@@ -38,7 +38,7 @@ static ngd_status_t compile(void *ctx, const struct ngd_key *key, void **art_p, 
     return NGD_OK;
 }
 
-static void release(void *ctx, void *art)
+static void release_nothing(void *ctx, void *art)
 {
     (void)ctx;
     (void)art;
@@ -46,7 +46,7 @@ static void release(void *ctx, void *art)
 
 static void get(int64_t symbol)
 {
-    struct ngd_key key = key_of(symbol);
+    struct ngd_key key = key_of_symbol(symbol);
     struct ngd_gcache_entry *e = NULL;
 
     if (!ngd_gcache_get(cache, &key, &e, NULL))
@@ -55,7 +55,7 @@ static void get(int64_t symbol)
 
 static void *read_all_the_time(void *arg)
 {
-    struct ngd_key key = key_of(1);
+    struct ngd_key key = key_of_symbol(1);
 
     (void)arg;
     while (!atomic_load_explicit(&stop, memory_order_relaxed))
@@ -88,10 +88,10 @@ static void report(const char *what, double *ns, uint64_t hits)
            (unsigned long long)atomic_load(&captures));
 }
 
-static void measure(const char *what, void *(*beside)(void *))
+static void measure_lookups(const char *what, void *(*beside)(void *))
 {
     static double ns[BATCHES];
-    struct ngd_key key = key_of(1);
+    struct ngd_key key = key_of_symbol(1);
     /* Pinned, because the other thread evicts the rest of the cache whenever this one is preempted. */
     struct ngd_gcache_entry *pinned = ngd_gcache_lookup(cache, &key);
     pthread_t thread;
@@ -132,7 +132,7 @@ static void measure_many(void)
 
         for (int i = 0; i < BATCH; i++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
-            keys[i] = key_of((int64_t)((seed >> 33) % MANY));
+            keys[i] = key_of_symbol((int64_t)((seed >> 33) % MANY));
         }
         begin = ngd_now();
         for (int i = 0; i < BATCH; i++) {
@@ -146,9 +146,9 @@ static void measure_many(void)
     report("10,000 keys, drawn at random", ns, hits);
 }
 
-static void fill(uint32_t limit, int64_t keys)
+static void fill_cache(uint32_t limit, int64_t keys)
 {
-    static const struct ngd_gcache_ops ops = {.compile = compile, .release = release};
+    static const struct ngd_gcache_ops ops = {.compile = compile_nothing, .release = release_nothing};
     struct ngd_gcache_params params;
 
     ngd_gcache_params_init(&params);
@@ -162,12 +162,12 @@ static void fill(uint32_t limit, int64_t keys)
 
 int main(void)
 {
-    fill(LIMIT, LIMIT);
-    measure("alone", NULL);
-    measure("beside another reader", read_all_the_time);
-    measure("beside captures and evictions", capture_all_the_time);
+    fill_cache(LIMIT, LIMIT);
+    measure_lookups("alone", NULL);
+    measure_lookups("beside another reader", read_all_the_time);
+    measure_lookups("beside captures and evictions", capture_all_the_time);
     ngd_gcache_destroy(cache);
-    fill(MANY, MANY);
+    fill_cache(MANY, MANY);
     measure_many();
     ngd_gcache_destroy(cache);
     return EXIT_SUCCESS;

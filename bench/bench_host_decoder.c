@@ -26,7 +26,7 @@ struct step {
     struct ngd_buffer **bound;
 };
 
-static void check(ngd_status_t status, const struct ngd_diag *diag)
+static void expect_ok(ngd_status_t status, const struct ngd_diag *diag)
 {
     if (status)
         bench_fail("%s: %s", ngd_status_name(status), diag->text);
@@ -48,12 +48,12 @@ static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *p
     ngd_strbuf_init(&sb);
     bench_step_graph(&sb, layers, form);
     ngd_graph_options_init(&on);
-    check(ngd_graph_parse(sb.data, sb.len, &s->graph, &diag), &diag);
-    check(ngd_key_make(s->graph, &options, NULL, 0, &key, &diag), &diag);
-    check(ngd_plan_create_reported(s->graph, &key, optimised ? &on : NULL, ngd_device_target(dev), patterns, NULL,
-                                   &s->plan, &diag),
-          &diag);
-    check(ngd_exec_create(dev, s->plan, &s->exec, &diag), &diag);
+    expect_ok(ngd_graph_parse(sb.data, sb.len, &s->graph, &diag), &diag);
+    expect_ok(ngd_key_make(s->graph, &options, NULL, 0, &key, &diag), &diag);
+    expect_ok(ngd_plan_create_reported(s->graph, &key, optimised ? &on : NULL, ngd_device_target(dev), patterns, NULL,
+                                       &s->plan, &diag),
+              &diag);
+    expect_ok(ngd_exec_create(dev, s->plan, &s->exec, &diag), &diag);
     n = s->graph->n_params + s->graph->n_states;
     s->bound = calloc(n, sizeof(*s->bound));
     for (uint32_t i = 0; i < n; i++) {
@@ -63,16 +63,16 @@ static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *p
         /* Small numbers, different from row to row, the same for both graphs: they name their weights in one order. */
         for (uint64_t k = 0; k < bytes / 2; k++)
             some[k] = (uint16_t)(0x3d00 + (k * 2654435761u >> 20) % 256 + ((k * 40503u >> 7) & 1) * 0x8000);
-        check(ngd_buffer_create(dev, bytes, NGD_BUFFER_GENERAL, "bound", &s->bound[i], &diag), &diag);
-        check(ngd_buffer_write(s->bound[i], 0, some, bytes, &diag), &diag);
+        expect_ok(ngd_buffer_create(dev, bytes, NGD_BUFFER_GENERAL, "bound", &s->bound[i], &diag), &diag);
+        expect_ok(ngd_buffer_write(s->bound[i], 0, some, bytes, &diag), &diag);
         free(some);
     }
-    check(ngd_instance_create(s->exec, s->bound, n, pool, &s->inst, &diag), &diag);
+    expect_ok(ngd_instance_create(s->exec, s->bound, n, pool, &s->inst, &diag), &diag);
     ngd_strbuf_fini(&sb);
     ngd_pattern_set_unref(patterns);
 }
 
-static double run(struct step *s, struct ngd_stream *stream, bool eager, int64_t each, float *logits)
+static double time_steps(struct step *s, struct ngd_stream *stream, bool eager, int64_t each, float *logits)
 {
     static const int32_t token = 7, position = 20, slot = 20, table[BLOCKS] = {0, 1, 2, 3};
     static const int64_t ql = 1, kl = 21;
@@ -85,14 +85,14 @@ static double run(struct step *s, struct ngd_stream *stream, bool eager, int64_t
     for (int64_t i = 0; i < each; i++) {
         struct ngd_launch launch = {.inputs = in, .hosts = hosts, .outputs = out, .eager = eager};
 
-        check(ngd_stream_run(stream, s->inst, &launch), &launch.diag);
+        expect_ok(ngd_stream_run(stream, s->inst, &launch), &launch.diag);
         sum += (double)launch.device_time;
     }
     return sum / (double)each / 1000;
 }
 
 /* Static kernels for s; how long the compiler took. */
-static double compile(struct step *s, const char *compiler)
+static double compile_step(struct step *s, const char *compiler)
 {
     const ngd_nsec_t start = ngd_now();
     struct ngd_strbuf source, object;
@@ -101,11 +101,11 @@ static double compile(struct step *s, const char *compiler)
 
     ngd_strbuf_init(&source);
     ngd_strbuf_init(&object);
-    check(ngd_exec_static_source(s->exec, &source, &diag), &diag);
+    expect_ok(ngd_exec_static_source(s->exec, &source, &diag), &diag);
     work.source = ngd_strbuf_str(&source);
     if (ngd_exec_static_compile(s->exec, &work, &object, &diag) != NGD_STATIC_COMPILED)
         bench_fail("%s", diag.text);
-    check(ngd_exec_static_adopt(s->exec, object.data, object.len, &diag), &diag);
+    expect_ok(ngd_exec_static_adopt(s->exec, object.data, object.len, &diag), &diag);
     ngd_strbuf_fini(&source);
     ngd_strbuf_fini(&object);
     return (double)(ngd_now() - start) / NGD_SEC;
@@ -172,17 +172,17 @@ int main(int argc, char **argv)
         else
             bench_fail("unknown argument %s", argv[i]);
     }
-    check(ngd_device_open(&params, &dev, &diag), &diag);
-    check(ngd_stream_create(dev, "bench", &stream, &diag), &diag);
-    check(ngd_pool_create(dev, "bench", &pool), &diag);
+    expect_ok(ngd_device_open(&params, &dev, &diag), &diag);
+    expect_ok(ngd_stream_create(dev, "bench", &stream, &diag), &diag);
+    expect_ok(ngd_pool_create(dev, "bench", &pool), &diag);
     for (int i = 0; i < WAYS; i++) {
         open_step(&steps[i], dev, pool, layers, ways[i].form, ways[i].optimised);
         if (ways[i].compiled)
-            seconds = compile(&steps[i], compiler);
+            seconds = compile_step(&steps[i], compiler);
     }
     for (int r = 0; r < rounds; r++) {
         for (int i = 0; i < WAYS; i++) {
-            us[i][r] = run(&steps[i], stream, ways[i].eager, each, logits[i > 0]);
+            us[i][r] = time_steps(&steps[i], stream, ways[i].eager, each, logits[i > 0]);
             if (memcmp(logits[0], logits[i > 0], sizeof(logits[0])) != 0)
                 bench_fail("%s: other logits than those of %s", ways[i].name, ways[0].name);
         }

@@ -48,7 +48,7 @@ static double products(struct ngd_team *team, const struct set *s, uint32_t part
     return (double)(ngd_now() - start);
 }
 
-static void measure(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_t isa, int rounds)
+static void measure_rows(struct ngd_team *team, struct set *s, int64_t rows, ngd_isa_t isa, int rounds)
 {
     const double bytes = (double)s->bytes * s->copies;
     double product[64], read[64], ratio[64];
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
     printf("K %lld, N %lld, %s weights, %u threads, %s\n rows  way   read GB/s  GB/s   ratio  GFLOP/s\n",
            (long long)s.g.k, (long long)s.g.n, ngd_dtype_name(s.g.wt), threads, ngd_isa_name(isa));
     for (int i = 0; i < n_rows; i++)
-        measure(team, &s, rows[i], isa, rounds);
+        measure_rows(team, &s, rows[i], isa, rounds);
     ngd_team_destroy(team);
     return 0;
 }

@@ -23,7 +23,7 @@ static void print_classes(const struct sim_result *r)
     }
 }
 
-static void run(const char *title, const struct sim_params *p)
+static void run_case(const char *title, const struct sim_params *p)
 {
     static struct sim_result r;
 
@@ -58,22 +58,22 @@ static void run_cases(void)
     p.seconds = 30;
     p.n_weights = 3;
     p.weights[0] = 100, p.weights[1] = 200, p.weights[2] = 400;
-    run("weights 1:2:4, all backlogged", &p);
+    run_case("weights 1:2:4, all backlogged", &p);
     sim_params_init(&p);
     p.clients = 40;
     p.load = 1.5;
     p.seconds = 20;
     p.deadline_share = 1;
-    run("deadlines at 150 % load", &p);
+    run_case("deadlines at 150 % load", &p);
     p.slots = 4;
-    run("deadlines at 150 % load, four slots", &p);
+    run_case("deadlines at 150 % load, four slots", &p);
     sim_params_together(&p);
     p.slots = 1;
     p.seconds = 2;
     p.deadline_max = 60;
-    run("deadlines at 150 % load, run together in buckets of 1, 4 and 16", &p);
+    run_case("deadlines at 150 % load, run together in buckets of 1, 4 and 16", &p);
     p.slots = 2;
-    run("deadlines at 150 % load, run together, two slots", &p);
+    run_case("deadlines at 150 % load, run together, two slots", &p);
     sim_params_init(&p);
     p.clients = 8;
     p.load = 3;
@@ -81,7 +81,7 @@ static void run_cases(void)
     p.n_weights = 2;
     p.weights[0] = 100, p.weights[1] = 200;
     p.caps[1] = 5;
-    run("four of eight clients capped at 5 % of a device, 300 % load", &p);
+    run_case("four of eight clients capped at 5 % of a device, 300 % load", &p);
     sim_params_init(&p);
     p.clients = 10000;
     p.devices = 64;
@@ -90,10 +90,10 @@ static void run_cases(void)
     p.deadline_share = 0.3;
     p.n_weights = 3;
     p.weights[0] = 100, p.weights[1] = 200, p.weights[2] = 400;
-    run("10,000 clients on 64 devices", &p);
+    run_case("10,000 clients on 64 devices", &p);
     p.load = 1.5;
     p.deadline_share = 0;
-    run("10,000 clients on 64 devices, overloaded", &p);
+    run_case("10,000 clients on 64 devices, overloaded", &p);
 }
 
 /* ---- one case ----------------------------------------------------------------------------------------- */
@@ -167,7 +167,7 @@ static bool set_bucket_list(struct sim_params *p, const char *value)
     return p->n_buckets > 0;
 }
 
-static bool set_number(struct sim_params *p, const char *name, double v)
+static bool set_number_param(struct sim_params *p, const char *name, double v)
 {
     struct {
         const char *name;
@@ -256,7 +256,7 @@ static bool set(struct sim_params *p, char *arg)
     if (strcmp(arg, "buckets") == 0)
         return set_bucket_list(p, value);
     v = strtod(value, &end);
-    return end != value && *end == '\0' && set_number(p, arg, v);
+    return end != value && *end == '\0' && set_number_param(p, arg, v);
 }
 
 int main(int argc, char **argv)
@@ -283,7 +283,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "schedsim: a recording does not say which requests are of one graph: not with buckets\n");
         return 2;
     }
-    run("one case", &p);
+    run_case("one case", &p);
     sim_arrivals_free(&arrivals);
     return 0;
 }

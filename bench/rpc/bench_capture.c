@@ -160,7 +160,7 @@ static void start_open(struct start *s, const char *dir, uint32_t threads)
 }
 
 /* What threads do when they begin has ended then. */
-static void settle(void)
+static void wait_for_threads(void)
 {
     static const struct timespec pause = {.tv_nsec = 20000000};
 
@@ -181,7 +181,7 @@ static void start_register(struct start *s, const char *text)
     bind_zeros(s, prog);
     ngd_program_unref(prog);
     ngd_graph_unref(graph);
-    settle();
+    wait_for_threads();
 }
 
 static void start_close(struct start *s)
@@ -256,7 +256,7 @@ static double first_replay(struct start *s)
 
 /* ---- parts ---- */
 
-static void say(const char *what, double ns)
+static void print_figure(const char *what, double ns)
 {
     printf("%s %.0f\n", what, ns);
 }
@@ -279,16 +279,16 @@ static void play_passes(struct start *s, const char *text)
     ngd_graph_options_init(&options);
     begin = ngd_now();
     must(ngd_passes_run(g, &one, &options, ngd_device_target(s->dev), NULL, report, &made, &diag), &diag);
-    say("passes", (double)(ngd_now() - begin));
+    print_figure("passes", (double)(ngd_now() - begin));
     ngd_graph_unref(made);
     begin = ngd_now();
     must(ngd_passes_run(g, &one, &options, ngd_device_target(s->dev), NULL, report, &made, &diag), &diag);
-    say("passes_again", (double)(ngd_now() - begin));
+    print_figure("passes_again", (double)(ngd_now() - begin));
     ngd_graph_unref(made);
     must(ngd_key_make(g, &none, &one, g->n_symbols, &key, &diag), &diag);
     begin = ngd_now();
     must(ngd_plan_create(g, &key, &options, ngd_device_target(s->dev), &plan, &diag), &diag);
-    say("plan_again", (double)(ngd_now() - begin));
+    print_figure("plan_again", (double)(ngd_now() - begin));
     ngd_plan_unref(plan);
     free(report);
 }
@@ -296,19 +296,19 @@ static void play_passes(struct start *s, const char *text)
 static void play_cold(struct start *s, const char *text)
 {
     start_register(s, text);
-    say("cold", first_replay(s));
+    print_figure("cold", first_replay(s));
     if (ngd_metric_row_get(ngd_metric_row(NGD_M_PLANS, "passes")) != 1)
         bench_fail("the cold plan is not what passes made");
-    say("again", first_replay(s));
+    print_figure("again", first_replay(s));
 }
 
 static void play_restart(struct start *s, const char *text)
 {
     start_register(s, text);
-    say("restart", first_replay(s));
+    print_figure("restart", first_replay(s));
     if (ngd_metric_row_get(ngd_metric_row(NGD_M_PLANS, "store")) != 1)
         bench_fail("the plan is not the store's");
-    say("again", first_replay(s));
+    print_figure("again", first_replay(s));
 }
 
 /* One that ran before, after a pause as long as the one before the first replay. */
@@ -316,8 +316,8 @@ static void play_rested(struct start *s)
 {
     for (int i = 0; i < 6; i++)
         (void)first_replay(s);
-    settle();
-    say("rested", first_replay(s));
+    wait_for_threads();
+    print_figure("rested", first_replay(s));
 }
 
 /* What the last daemon replayed is there again before anyone asks. */
@@ -330,15 +330,15 @@ static void play_hot(struct start *s, const char *text)
     ngd_sched_warm(s->sched);
     while (ngd_metric_row_get(captured) == 0 && ngd_now() - begin < 10 * NGD_SEC)
         nanosleep(&pause, NULL);
-    say("warmed", (double)(ngd_now() - begin));
+    print_figure("warmed", (double)(ngd_now() - begin));
     if (ngd_metric_row_get(captured) != 1 || ngd_metric_row_get(ngd_metric_row(NGD_M_PLANS, "store")) != 1)
         bench_fail("the hot key is not captured from the store");
     start_register(s, text);
-    say("hot", first_replay(s));
-    say("hot_woken", (double)(s->woken - s->ended));
+    print_figure("hot", first_replay(s));
+    print_figure("hot_woken", (double)(s->woken - s->ended));
     if (ngd_metric_get(NGD_M_PLANS) != 1)
         bench_fail("the first replay asked for another plan");
-    say("again", first_replay(s));
+    print_figure("again", first_replay(s));
     play_rested(s);
 }
 
@@ -417,7 +417,7 @@ static FILE *start_part(const char *name, const char *which, const char *dir, in
     return fdopen(ends[0], "r");
 }
 
-static void measure(const char *name, const char *which, const char *dir, int64_t threads)
+static void measure_part(const char *name, const char *which, const char *dir, int64_t threads)
 {
     pid_t pid;
     FILE *said = start_part(name, which, dir, threads, &pid);
@@ -460,7 +460,7 @@ static void measure_round(const char *which, const char *dir, int64_t threads)
     char path[1024];
 
     for (size_t i = 0; i < PARTS; i++)
-        measure(parts[i].name, which, dir, threads);
+        measure_part(parts[i].name, which, dir, threads);
     snprintf(path, sizeof(path), "%s/store", dir);
     remove_store(path);
 }

@@ -37,7 +37,7 @@ struct bed {
     int missed; /* batches that did not come to be */
 };
 
-static void step(struct npugraph_sequence *seq, struct npugraph_step *step_p)
+static void step_sequence(struct npugraph_sequence *seq, struct npugraph_step *step_p)
 {
     struct npugraph_error err = {0};
 
@@ -62,7 +62,7 @@ static void *step_in_batch(void *arg)
         if (b->stop)
             return NULL;
         pause_for(b->head_start);
-        step(b->seqs[i], &b->rows[i].step);
+        step_sequence(b->seqs[i], &b->rows[i].step);
         pthread_barrier_wait(&b->end);
     }
 }
@@ -107,7 +107,7 @@ static void run_one(struct bed *b, bool keep)
     ngd_nsec_t begin = ngd_now();
     struct npugraph_step s;
 
-    step(b->seqs[BATCH], &s);
+    step_sequence(b->seqs[BATCH], &s);
     if (!keep)
         return;
     samples_add(&b->one, (double)s.device_ns);
@@ -120,7 +120,7 @@ static void run_eight(struct bed *b, bool keep)
     bool whole = true;
 
     pthread_barrier_wait(&b->begin);
-    step(b->seqs[BATCH], &front);
+    step_sequence(b->seqs[BATCH], &front);
     pthread_barrier_wait(&b->end);
     for (int i = 0; i < BATCH; i++)
         whole &= b->rows[i].step.batch == BATCH;
@@ -164,7 +164,7 @@ static void report(struct bed *b, uint64_t bytes)
         printf("%d batches were not of %d rows and do not count\n", b->missed, BATCH);
 }
 
-static void load(struct bed *b, const char *dir, uint32_t context)
+static void load_model(struct bed *b, const char *dir, uint32_t context)
 {
     struct npugraph_model_params params;
     struct npugraph_error err = {0};
@@ -206,7 +206,7 @@ int main(int argc, char **argv)
     r = reader_open(bench_decode_bytes(&s), (int)threads);
     live_start(&live, dir, extra);
     b.client = live_connect(&live, "bench_decode");
-    load(&b, dir, (uint32_t)(PROMPT + 2 * (rounds + 1) * steps + 8));
+    load_model(&b, dir, (uint32_t)(PROMPT + 2 * (rounds + 1) * steps + 8));
     open_sequences(&b);
     start_rows(&b);
     b.head_start = 2 * NGD_MSEC;

@@ -33,7 +33,7 @@ static void must(int rc, const struct npugraph_error *err)
         bench_fail("%s", err->message);
 }
 
-static void bind(struct bed *b, const char *name, uint64_t bytes, const void *data)
+static void add_binding(struct bed *b, const char *name, uint64_t bytes, const void *data)
 {
     struct npugraph_error err = {0};
     uint64_t id = 0;
@@ -56,7 +56,7 @@ static void bind_weights(struct bed *b, const char *dir)
         const void *data = tensors_get(&file, b->weights.items[i].name, 2, &n);
 
         snprintf(b->weights.items[i].dtype, sizeof(b->weights.items[i].dtype), "bf16");
-        bind(b, b->weights.items[i].name, 2 * n, data);
+        add_binding(b, b->weights.items[i].name, 2 * n, data);
     }
     tensors_close(&file);
 }
@@ -68,12 +68,12 @@ static void bind_states(struct bed *b)
     float *rope = calloc(2 * n, sizeof(*rope));
 
     npugraph__rope_tables(&b->config, CONTEXT, rope, rope + n);
-    bind(b, "rope.cos", n * sizeof(float), rope);
-    bind(b, "rope.sin", n * sizeof(float), rope + n);
+    add_binding(b, "rope.cos", n * sizeof(float), rope);
+    add_binding(b, "rope.sin", n * sizeof(float), rope + n);
     free(rope);
     for (int64_t i = 0; i < 2 * b->config.layers; i++) {
         npugraph__kv_label(b->labels[i], sizeof(b->labels[i]), i / 2, i % 2 != 0);
-        bind(b, b->labels[i], kv, NULL);
+        add_binding(b, b->labels[i], kv, NULL);
     }
 }
 
@@ -105,7 +105,7 @@ static void open_graph(struct bed *b, const char *dir)
 }
 
 /* One row at position 20, in the second block. */
-static void run(struct bed *b, int64_t n, bool eager, struct samples *device, struct samples *wall)
+static void run_replays(struct bed *b, int64_t n, bool eager, struct samples *device, struct samples *wall)
 {
     static const int32_t token = 7, position = 20, slot = 20, table[CONTEXT / BLOCK] = {0, 1, 2, 3}, top_k = 0;
     static const float temperature = 0, top_p = 1;
@@ -138,13 +138,13 @@ static void run(struct bed *b, int64_t n, bool eager, struct samples *device, st
     npugraph_result_free(result);
 }
 
-static void measure(struct bed *b, int64_t rounds, int64_t each)
+static void measure_both(struct bed *b, int64_t rounds, int64_t each)
 {
     struct samples device[2] = {{0}, {0}}, wall[2] = {{0}, {0}};
 
     for (int64_t i = 0; i <= rounds; i++) {
         for (int eager = 0; eager < 2; eager++)
-            run(b, each, eager, &device[eager], &wall[eager]);
+            run_replays(b, each, eager, &device[eager], &wall[eager]);
         if (i == 0) /* it captured, and warmed up */
             for (int k = 0; k < 2; k++)
                 device[k].n = wall[k].n = 0;
@@ -181,7 +181,7 @@ int main(int argc, char **argv)
     live_start(&live, dir, extra);
     b.client = live_connect(&live, "bench_eager");
     open_graph(&b, dir);
-    measure(&b, rounds, each);
+    measure_both(&b, rounds, each);
     npugraph_replay_stream_close(b.stream);
     npugraph_disconnect(b.client);
     npugraph__weights_fini(&b.weights);

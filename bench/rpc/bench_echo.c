@@ -97,7 +97,7 @@ static void echo_all(struct echo *e)
 }
 
 /* Until the client is gone; the process ends with it. */
-static void serve(const char *path)
+static void serve_echo(const char *path)
 {
     int listener = listen_at(path);
     struct echo e = {0};
@@ -323,7 +323,7 @@ struct placement {
     struct samples all[2], ratios;
 };
 
-static void measure(struct placement *p, struct echo_client *c, struct replayer *r, int64_t each)
+static void measure_placement(struct placement *p, struct echo_client *c, struct replayer *r, int64_t each)
 {
     double median[2];
 
@@ -374,7 +374,7 @@ static void round_of(struct placement *placements, size_t n, const char *dir, in
             pin_process(servers[k], nth_cpu(&all, placements[i].server), &all);
         for (int k = 0; k < 2; k++)
             turn_of(&echo, &r, k != 0, &warm);
-        measure(&placements[i], &echo, &r, each);
+        measure_placement(&placements[i], &echo, &r, each);
     }
     pin_process(getpid(), ANYWHERE, &all);
     samples_free(&warm);
@@ -407,7 +407,7 @@ int main(int argc, char **argv)
 
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (serves != NULL)
-        serve(serves);
+        serve_echo(serves);
     if (quick)
         rounds = 4, each = 400;
     dir = bench_dir_make();

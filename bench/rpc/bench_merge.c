@@ -47,7 +47,7 @@ static char *graph_text(void)
     return text;
 }
 
-static uint64_t register_graph(struct npugraph_client *client)
+static uint64_t register_mlp(struct npugraph_client *client)
 {
     struct npugraph_binding bindings[3 * LAYERS];
     char names[3 * LAYERS][64], path[4096], *text = graph_text();
@@ -77,13 +77,13 @@ static uint64_t register_graph(struct npugraph_client *client)
 }
 
 /* Each its own row, which must give the same bits each time, whoever else is there. */
-static void run_rows(struct member *m)
+static void run_row_client(struct member *m)
 {
     struct npugraph_client *client = member_connect(m, "rows");
     static uint16_t x[HIDDEN], first[HIDDEN];
     const struct npugraph_input input = {x, sizeof(x)};
     const int64_t rows = 1;
-    struct npugraph_replay replay = {.graph = register_graph(client),
+    struct npugraph_replay replay = {.graph = register_mlp(client),
                                      .symbols = &rows,
                                      .n_symbols = 1,
                                      .inputs = &input,
@@ -116,7 +116,7 @@ static void run_rows(struct member *m)
     npugraph_disconnect(client);
 }
 
-static const struct crowd_role roles[] = {{"rows", run_rows}, {NULL, NULL}};
+static const struct crowd_role roles[] = {{"rows", run_row_client}, {NULL, NULL}};
 
 /* ---- rounds ---- */
 

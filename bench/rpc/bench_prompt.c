@@ -134,7 +134,7 @@ static int open_long(const struct params *p)
 
 /* ---- the run ---- */
 
-static pid_t start(int (*fn)(const struct params *), const struct params *p)
+static pid_t start_process(int (*fn)(const struct params *), const struct params *p)
 {
     pid_t pid = fork();
 
@@ -180,7 +180,7 @@ static void report(struct board *b, int64_t prompt)
            median[BESIDE] / median[ALONE]);
 }
 
-static void run(struct board *b, pid_t decoder, pid_t opener, uint32_t tokens, int64_t seconds)
+static void run_phases(struct board *b, pid_t decoder, pid_t opener, uint32_t tokens, int64_t seconds)
 {
     ngd_nsec_t end;
     int status;
@@ -204,7 +204,7 @@ static void run(struct board *b, pid_t decoder, pid_t opener, uint32_t tokens, i
         bench_fail("the decoding process failed");
 }
 
-static void load(const struct live *live, const char *dir, uint32_t context, uint32_t chunk)
+static void load_model(const struct live *live, const char *dir, uint32_t context, uint32_t chunk)
 {
     struct npugraph_client *client = live_connect(live, "bench_prompt");
     struct npugraph_model_params params;
@@ -259,12 +259,12 @@ int main(int argc, char **argv)
     if (p.board == MAP_FAILED)
         bench_fail("no memory to share");
     p.board->phase = NOT_YET;
-    decoder = start(decode, &p); /* before this process has threads */
-    opener = start(open_long, &p);
+    decoder = start_process(decode, &p); /* before this process has threads */
+    opener = start_process(open_long, &p);
     live_start(&live, dir, extra); /* in shared memory its fork would write the number of the process twice */
     p.board->live = live;
-    load(&live, dir, (uint32_t)prompt + 64, (uint32_t)chunk);
-    run(p.board, decoder, opener, (uint32_t)tokens, seconds);
+    load_model(&live, dir, (uint32_t)prompt + 64, (uint32_t)chunk);
+    run_phases(p.board, decoder, opener, (uint32_t)tokens, seconds);
     report(p.board, prompt);
     if (made != NULL)
         bench_dir_remove(made);

@@ -108,7 +108,7 @@ struct point {
     struct samples step, rows; /* device time and rows of an average batch, one of each round */
 };
 
-static void measure(struct crowd *c, struct point *p, ngd_nsec_t count)
+static void measure_point(struct crowd *c, struct point *p, ngd_nsec_t count)
 {
     uint64_t done = 0, device = 0, rows = 0;
     ngd_nsec_t begin;
@@ -143,7 +143,7 @@ static void run_rounds(const char *role, const char *address, struct point *poin
     crowd_wait_ready(&c, clients);
     for (int64_t k = 0; k < rounds; k++)
         for (size_t i = 0; i < n; i++)
-            measure(&c, &points[i], count);
+            measure_point(&c, &points[i], count);
     for (int i = 0; i < clients; i++)
         if (atomic_load(&c.board->seats[i].wrong))
             bench_fail("client %d got wrong results", i);

@@ -38,7 +38,7 @@ static void wake(struct waiter *w, ngd_status_t status, const struct ngd_diag *d
     ngd_mutex_unlock(&w->lock);
 }
 
-static void await(struct waiter *w)
+static void await_answer(struct waiter *w)
 {
     ngd_mutex_lock(&w->lock);
     while (!w->done)
@@ -77,7 +77,7 @@ static struct ngd_seq *local_open(struct local_model *m, struct waiter *w, const
 
     if (ngd_seq_open(m->model, &params, on_step, w, &seq, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
-    await(w);
+    await_answer(w);
     return seq;
 }
 
@@ -87,7 +87,7 @@ static int32_t local_step(struct ngd_seq *seq, struct waiter *w)
 
     if (plain_step(seq, -1, false, on_step, w, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
-    await(w);
+    await_answer(w);
     return w->token;
 }
 
@@ -156,7 +156,7 @@ static void run_steps(struct bed *b, int64_t n, bool keep)
     npugraph_sequence_close(remote);
 }
 
-static bool take(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
+static bool count_token(void *user, int32_t token, const struct npugraph_logprobs *logprobs)
 {
     (void)token;
     (void)logprobs;
@@ -172,7 +172,7 @@ static double remote_generate(struct bed *b, int64_t n)
     ngd_nsec_t begin = ngd_now(), end;
     int64_t got = 0;
 
-    if (npugraph_sequence_generate(seq, &params, take, &got, NULL, &err) != 0 || got != n)
+    if (npugraph_sequence_generate(seq, &params, count_token, &got, NULL, &err) != 0 || got != n)
         bench_fail("generate: %s", err.message);
     end = ngd_now();
     npugraph_sequence_close(seq);
@@ -187,7 +187,7 @@ static double local_generate(struct bed *b, int64_t n)
 
     if (plain_generate(seq, (uint32_t)n, true, on_token, on_end, &b->waiter, &diag) != NGD_OK)
         bench_fail("in process: %s", diag.text);
-    await(&b->waiter);
+    await_answer(&b->waiter);
     end = ngd_now();
     ngd_seq_close(seq);
     return (double)(end - begin) / (double)n;

@@ -19,7 +19,7 @@
 
 #define CHUNK (1 << 20) /* values written at a time */
 
-static FILE *create(const char *dir, const char *name)
+static FILE *create_file(const char *dir, const char *name)
 {
     char path[4096];
     FILE *f;
@@ -31,7 +31,7 @@ static FILE *create(const char *dir, const char *name)
     return f;
 }
 
-static void finish(FILE *f, const char *what)
+static void finish_file(FILE *f, const char *what)
 {
     if (fflush(f) != 0 || ferror(f) || fclose(f) != 0)
         bench_fail("%s cannot be written: %s", what, strerror(errno));
@@ -39,7 +39,7 @@ static void finish(FILE *f, const char *what)
 
 static void write_config(const char *dir, const struct bench_shape *s)
 {
-    FILE *f = create(dir, "config.json");
+    FILE *f = create_file(dir, "config.json");
 
     fprintf(
         f,
@@ -50,7 +50,7 @@ static void write_config(const char *dir, const struct bench_shape *s)
         s->layers, s->hidden, s->heads, s->kv_heads, s->head_dim, s->ffn, s->vocab, s->tied ? "true" : "false");
     fprintf(f, "  \"attention_bias\": false,\n  \"max_position_embeddings\": 40960,\n  \"rms_norm_eps\": 1e-06,\n"
                "  \"rope_theta\": 1000000,\n  \"torch_dtype\": \"bfloat16\"\n}\n");
-    finish(f, "config.json");
+    finish_file(f, "config.json");
 }
 
 static uint64_t elements(const struct npugraph__weight *w)
@@ -142,11 +142,11 @@ void bench_checkpoint_write(const char *dir, const struct bench_shape *shape)
     /* The client's own list of what the architecture needs. */
     if (npugraph__config_read(dir, &config, &err) != 0 || npugraph__weights_list(dir, &config, &weights, &err) != 0)
         bench_fail("%s", err.message);
-    f = create(dir, "model.safetensors");
+    f = create_file(dir, "model.safetensors");
     write_header(f, &weights);
     for (size_t i = 0; i < weights.n; i++)
         write_weight(f, &weights.items[i], &state, chunk);
-    finish(f, "model.safetensors");
+    finish_file(f, "model.safetensors");
     npugraph__weights_fini(&weights);
     free(chunk);
 }

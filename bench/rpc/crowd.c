@@ -127,7 +127,7 @@ void crowd_close(struct crowd *c)
 
 /* ---- a client ---- */
 
-static void become(uid_t uid)
+static void become_user(uid_t uid)
 {
     if (uid != 0 && (setgroups(0, NULL) != 0 || setgid(uid) != 0 || setuid(uid) != 0))
         bench_fail("client: cannot become user %u", (unsigned)uid);
@@ -139,7 +139,7 @@ void crowd_member_main(int argc, char **argv, const struct crowd_role *roles)
 
     if (argc != A_N || strcmp(argv[A_MARK], "--crowd") != 0)
         return;
-    become((uid_t)strtoul(argv[A_UID], NULL, 10));
+    become_user((uid_t)strtoul(argv[A_UID], NULL, 10));
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which takes it back */
     if (getppid() != (pid_t)atoi(argv[A_PARENT]))
         _exit(0);

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check(ngd_status_t status, const char *what, const struct ngd_diag *diag)
+static void expect_ok(ngd_status_t status, const char *what, const struct ngd_diag *diag)
 {
     if (status != NGD_OK)
         bench_fail("%s: %s %s", what, ngd_status_name(status), diag->text);
@@ -24,12 +24,12 @@ static void open_scheduler(struct local_model *m, uint32_t threads)
     ngd_device_params_init(&dp);
     dp.backend = "host";
     dp.threads = threads;
-    check(ngd_device_open(&dp, &m->dev, &diag), "device", &diag);
+    expect_ok(ngd_device_open(&dp, &m->dev, &diag), "device", &diag);
     ngd_sched_params_init(&sp);
     sp.devices = &m->dev;
     sp.n_devices = 1;
-    check(ngd_sched_create(&sp, &m->sched, &diag), "scheduler", &diag);
-    check(ngd_sched_start(m->sched), "scheduler", &diag);
+    expect_ok(ngd_sched_create(&sp, &m->sched, &diag), "scheduler", &diag);
+    expect_ok(ngd_sched_start(m->sched), "scheduler", &diag);
 }
 
 /* The same choices as client/lib/model.c makes of these parameters. */
@@ -56,9 +56,9 @@ static struct ngd_buffer *make_buffer(struct local_model *m, const char *label, 
     struct ngd_diag diag = {0};
     struct ngd_buffer *buf = NULL;
 
-    check(ngd_buffer_create(m->dev, bytes, NGD_BUFFER_GENERAL, label, &buf, &diag), label, &diag);
+    expect_ok(ngd_buffer_create(m->dev, bytes, NGD_BUFFER_GENERAL, label, &buf, &diag), label, &diag);
     if (data != NULL)
-        check(ngd_buffer_write(buf, 0, data, bytes, &diag), label, &diag);
+        expect_ok(ngd_buffer_write(buf, 0, data, bytes, &diag), label, &diag);
     return buf;
 }
 
@@ -122,16 +122,16 @@ static struct ngd_binding *make_binding(struct local_model *m, bool prefill, con
 
     ngd_strbuf_init(&sb);
     npugraph__graph_text(&m->config, &m->weights, &m->shape, prefill ? "bench.prefill" : "bench.decode", prefill, &sb);
-    check(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
+    expect_ok(ngd_graph_parse(sb.data, sb.len, &graph, &diag), "graph", &diag);
     ngd_strbuf_fini(&sb);
     ngd_graph_options_init(&options);
-    check(ngd_program_open(m->sched, m->dev, graph, &options, NULL, &prog, NULL, &diag), "program", &diag);
+    expect_ok(ngd_program_open(m->sched, m->dev, graph, &options, NULL, &prog, NULL, &diag), "program", &diag);
     buffers = calloc(graph->n_params + graph->n_states + 1u, sizeof(*buffers));
     for (uint32_t i = 0; i < graph->n_params; i++)
         buffers[k++] = find_buffer(all, n, graph->values[graph->params[i]].label);
     for (uint32_t i = 0; i < graph->n_states; i++)
         buffers[k++] = find_buffer(all, n, graph->values[graph->states[i]].label);
-    check(ngd_binding_create(prog, buffers, &binding, &diag), "binding", &diag);
+    expect_ok(ngd_binding_create(prog, buffers, &binding, &diag), "binding", &diag);
     free(buffers);
     ngd_program_unref(prog);
     ngd_graph_unref(graph);
@@ -170,7 +170,7 @@ static void make_model(struct local_model *m, struct ngd_model_params *mp, char 
     mp->max_context = m->shape.max_context;
     mp->vocab = (uint32_t)m->config.vocab;
     mp->max_sequences = 64;
-    check(ngd_model_create(m->sched, mp, &m->model, &diag), "model", &diag);
+    expect_ok(ngd_model_create(m->sched, mp, &m->model, &diag), "model", &diag);
     free(states);
 }
 

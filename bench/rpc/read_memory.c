@@ -60,7 +60,7 @@ static uint64_t read_plain(const char *p, uint64_t bytes)
     return a[0] ^ a[1];
 }
 
-static read_fn choose(void)
+static read_fn choose_read(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f"))
@@ -72,7 +72,7 @@ static read_fn choose(void)
 static void *read_pieces(void *arg)
 {
     struct reader *r = arg;
-    read_fn fn = choose();
+    read_fn fn = choose_read();
 
     for (;;) {
         uint64_t sum = 0, at;

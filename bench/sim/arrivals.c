@@ -70,7 +70,7 @@ static bool find_client(struct reader *r, const char *device, const char *who, u
     return true;
 }
 
-static bool read_line(struct reader *r, const char *text)
+static bool read_arrival_line(struct reader *r, const char *text)
 {
     double at, length, expected, deadline = -1;
     char by[40], device[64], who[LINE_MAX_BYTES], *end;
@@ -116,7 +116,7 @@ static int compare_arrivals(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool read_all(struct reader *r, FILE *f)
+static bool read_all_arrivals(struct reader *r, FILE *f)
 {
     char line[LINE_MAX_BYTES];
 
@@ -127,7 +127,7 @@ static bool read_all(struct reader *r, FILE *f)
         r->line++;
         if (!strchr(line, '\n'))
             return wrong(r, "it is too long, or not complete");
-        if (line[0] != '#' && !read_line(r, line))
+        if (line[0] != '#' && !read_arrival_line(r, line))
             return false;
     }
     if (ferror(f) || r->a->n == 0)
@@ -142,7 +142,7 @@ bool sim_arrivals_read(FILE *f, struct sim_arrivals *arrivals_p, char *error, si
     bool ok;
 
     memset(arrivals_p, 0, sizeof(*arrivals_p));
-    ok = read_all(&r, f);
+    ok = read_all_arrivals(&r, f);
     for (uint32_t i = 0; i < arrivals_p->n_clients; i++)
         ngd_free(r.names[i]);
     for (uint32_t i = 0; i < arrivals_p->n_devices; i++)

@@ -384,7 +384,7 @@ static struct request *new_request(struct world *w, struct client *c)
     return r;
 }
 
-static void give_back(struct world *w, struct request *r)
+static void recycle_request(struct world *w, struct request *r)
 {
     r->item.link.next = (struct ngd_list *)(void *)w->spare;
     w->spare = r;
@@ -400,7 +400,7 @@ static bool in_time(struct world *w, struct request *r)
     return ngd_lineup_late(&d->lineup, &r->item, w->now, left, d->n_slots) <= 0;
 }
 
-static void refuse(struct world *w, struct request *r)
+static void refuse_request(struct world *w, struct request *r)
 {
     const double work = work_of(w, r);
 
@@ -408,7 +408,7 @@ static void refuse(struct world *w, struct request *r)
     w->refused_time += work;
     if (r->client->graph)
         add_chance(r->client->graph, r, work);
-    give_back(w, r);
+    recycle_request(w, r);
 }
 
 /* ---- slots -------------------------------------------------------------------------------------------- */
@@ -429,7 +429,7 @@ static void miss(struct world *w, struct request *r)
     ngd_caps_charge(&r->client->device->lineup.caps, &r->client->account, -r->item.cost, w->now);
     if (r->item.merge)
         ngd_merge_ended(&r->item);
-    give_back(w, r);
+    recycle_request(w, r);
 }
 
 /* Those whose deadline has passed are not run. The first of the others, with the others as its mates; NULL: none. */
@@ -480,7 +480,7 @@ static void occupy(struct world *w, struct slot *slot, struct request *lead, ngd
 }
 
 /* Has the slot taken something that it runs? Else it looks again at *until_p. */
-static bool take(struct world *w, struct slot *slot, ngd_nsec_t *until_p)
+static bool take_lead(struct world *w, struct slot *slot, ngd_nsec_t *until_p)
 {
     struct ngd_sched_item *item;
 
@@ -504,13 +504,13 @@ static void wake_at(struct world *w, struct device *d, ngd_nsec_t at)
         ngd_heap_push(&w->wakes, &d->node);
 }
 
-static void start(struct world *w, struct device *d)
+static void start_slots(struct world *w, struct device *d)
 {
     d->lineup.lingers_until = 0;
     for (uint32_t s = 0; s < d->n_slots; s++) {
         ngd_nsec_t until;
 
-        if (!d->slots[s].running && !take(w, &d->slots[s], &until)) {
+        if (!d->slots[s].running && !take_lead(w, &d->slots[s], &until)) {
             wake_at(w, d, until);
             return;
         }
@@ -525,16 +525,16 @@ static void submit_request(struct world *w, struct request *r)
     w->result->requests++;
     w->result->with_deadline += bound;
     if (bound && r->item.cost && !in_time(w, r)) {
-        refuse(w, r);
+        refuse_request(w, r);
         return;
     }
     w->result->taken++;
     ngd_lineup_push(&d->lineup, &r->item, w->now);
     if (!ngd_lineup_goes_on_lingering(&d->lineup, w->now))
-        start(w, d);
+        start_slots(w, d);
 }
 
-static void submit(struct world *w, struct client *c)
+static void submit_new_request(struct world *w, struct client *c)
 {
     submit_request(w, new_request(w, c));
 }
@@ -553,7 +553,7 @@ static void note_latency(struct latencies *l, ngd_nsec_t t)
 }
 
 /* One of those that ran in the slot; it has had its part by rows. */
-static void conclude(struct world *w, const struct slot *slot, struct request *r)
+static void conclude_request(struct world *w, const struct slot *slot, struct request *r)
 {
     const ngd_nsec_t cut = slot->end < w->until ? slot->end : w->until;
     const double part = (double)r->item.rows / (double)slot->rows, used = (double)(cut - r->started) * part;
@@ -569,12 +569,12 @@ static void conclude(struct world *w, const struct slot *slot, struct request *r
     note_latency(&w->latencies[c->class], slot->end - r->item.arrival);
     if (r->item.merge)
         ngd_merge_ended(&r->item);
-    give_back(w, r);
+    recycle_request(w, r);
     if (w->p->backlogged)
-        submit(w, c);
+        submit_new_request(w, c);
 }
 
-static void finish(struct world *w, struct slot *slot)
+static void finish_slot(struct world *w, struct slot *slot)
 {
     const struct slot ran = *slot; /* who is served may ask again, and have the slot */
     struct request *lead = slot->running;
@@ -585,10 +585,10 @@ static void finish(struct world *w, struct slot *slot)
     ngd_list_init(&mates);
     while ((l = ngd_list_pop_front(&lead->item.mates)))
         ngd_list_push_back(&mates, l);
-    conclude(w, &ran, lead);
+    conclude_request(w, &ran, lead);
     while ((l = ngd_list_pop_front(&mates)))
-        conclude(w, &ran, mate_of(l));
-    start(w, slot->device);
+        conclude_request(w, &ran, mate_of(l));
+    start_slots(w, slot->device);
 }
 
 /* ---- a run -------------------------------------------------------------------------------------------- */
@@ -596,9 +596,9 @@ static void finish(struct world *w, struct slot *slot)
 static void arrive(struct world *w, struct client *c)
 {
     ngd_heap_remove(&w->arrivals, &c->node);
-    submit(w, c);
+    submit_new_request(w, c);
     if (w->p->backlogged) {
-        submit(w, c);
+        submit_new_request(w, c);
         return;
     }
     c->next += (ngd_nsec_t)(-log(uniform(&c->chance)) * c->gap) + 1;
@@ -606,7 +606,7 @@ static void arrive(struct world *w, struct client *c)
 }
 
 /* Of what happens at the same time, requests come first, then ends. */
-static bool step(struct world *w)
+static bool step_world(struct world *w)
 {
     struct ngd_heap_node *a = ngd_heap_first(&w->arrivals), *e = ngd_heap_first(&w->ends),
                          *k = ngd_heap_first(&w->wakes);
@@ -630,10 +630,10 @@ static bool step(struct world *w)
         arrive(w, c);
     } else if (ended == now) {
         ngd_heap_remove(&w->ends, &slot->node);
-        finish(w, slot);
+        finish_slot(w, slot);
     } else {
         wake_at(w, woken, NGD_NSEC_NEVER);
-        start(w, woken);
+        start_slots(w, woken);
     }
     return true;
 }
@@ -759,7 +759,7 @@ void sim_run(const struct sim_params *params, struct sim_result *result_p)
         make_recorded_clients(&w);
     else
         make_clients(&w);
-    while (step(&w))
+    while (step_world(&w))
         ;
     result_p->busy = (double)w.busy / ((double)w.until * params->devices * params->slots);
     /* Time that was idle or spent on what came too late, and rows that stayed empty: no more of the refused ones could
