@@ -54,7 +54,7 @@ static void put_int(ngd_dtype_t t, char *p, uint64_t i, int64_t v)
     memcpy(p + i * ngd_dtype_bytes(t), &v, ngd_dtype_bytes(t)); /* little endian: the low half wraps */
 }
 
-static void fill(ngd_dtype_t t, char *p, uint64_t bytes, struct random *r)
+static void fill_elements(ngd_dtype_t t, char *p, uint64_t bytes, struct random *r)
 {
     for (uint64_t i = 0; i < bytes / ngd_dtype_bytes(t); i++) {
         if (!ngd_dtype_is_float(t))
@@ -68,14 +68,14 @@ static void fill(ngd_dtype_t t, char *p, uint64_t bytes, struct random *r)
 
 /* ---- what is right ---- */
 
-static double join(const char *how, double a, double b)
+static double combine_floats(const char *how, double a, double b)
 {
     if (how[0] == 'm')
         return isnan(a) || isnan(b) ? NAN : how[1] == 'i' ? fmin(a, b) : fmax(a, b);
     return how[0] == 'p' ? a * b : a + b;
 }
 
-static uint64_t join_int(const char *how, uint64_t a, uint64_t b)
+static uint64_t combine_ints(const char *how, uint64_t a, uint64_t b)
 {
     if (how[0] == 'm')
         return ((int64_t)a < (int64_t)b) == (how[1] == 'i') ? a : b;
@@ -83,16 +83,16 @@ static uint64_t join_int(const char *how, uint64_t a, uint64_t b)
 }
 
 /* Element i of all ranks' operands, reduced. */
-static void reduce(const struct ranks *s, const char *how, ngd_dtype_t t, uint64_t i, char *want, uint64_t at)
+static void reduce_element(const struct ranks *s, const char *how, ngd_dtype_t t, uint64_t i, char *want, uint64_t at)
 {
     double f = 0;
     uint64_t v = 0;
 
     for (uint32_t r = 0; r < s->n; r++) {
         if (ngd_dtype_is_float(t))
-            f = r ? join(how, f, (double)float_at(t, s->x[r], i)) : (double)float_at(t, s->x[r], i);
+            f = r ? combine_floats(how, f, (double)float_at(t, s->x[r], i)) : (double)float_at(t, s->x[r], i);
         else
-            v = r ? join_int(how, v, (uint64_t)int_at(t, s->x[r], i)) : (uint64_t)int_at(t, s->x[r], i);
+            v = r ? combine_ints(how, v, (uint64_t)int_at(t, s->x[r], i)) : (uint64_t)int_at(t, s->x[r], i);
     }
     if (ngd_dtype_is_float(t))
         put_float(t, want, at, strcmp(how, "avg") ? (float)f : (float)f / (float)s->n);
@@ -101,7 +101,8 @@ static void reduce(const struct ranks *s, const char *how, ngd_dtype_t t, uint64
 }
 
 /* The same bits; any NaN is one. */
-static void check(ngd_dtype_t t, const char *got, const char *want, uint64_t bytes, const char *what, uint32_t rank)
+static void check_bits(ngd_dtype_t t, const char *got, const char *want, uint64_t bytes, const char *what,
+                       uint32_t rank)
 {
     const uint64_t size = ngd_dtype_bytes(t);
 
@@ -124,12 +125,12 @@ struct sizes {
 /* 2 and 3 divide the rows; large: some stages of any backend; one row of nothing. */
 static const struct sizes sizes[] = {{6, 5}, {510, 263}, {6, 0}};
 
-static void prepare(struct ranks *s, uint32_t seed, ngd_dtype_t t)
+static void fill_operands(struct ranks *s, uint32_t seed, ngd_dtype_t t)
 {
     struct random r = {seed};
 
     for (uint32_t i = 0; i < s->n; i++)
-        fill(t, s->x[i], s->io[i].in[0].bytes, &r);
+        fill_elements(t, s->x[i], s->io[i].in[0].bytes, &r);
 }
 
 static uint64_t elements(const struct ranks *s, uint32_t rank)
@@ -149,7 +150,7 @@ static void run_and_check(struct ranks *s, ngd_dtype_t t, char *want[RANKS_MAX],
         }
         ranks_run(s);
         for (uint32_t i = 0; i < s->n; i++)
-            check(t, s->y[i], want[i], s->io[i].out[0].bytes, what, i);
+            check_bits(t, s->y[i], want[i], s->io[i].out[0].bytes, what, i);
     }
     for (uint32_t i = 0; i < s->n; i++)
         free(want[i]);
@@ -162,7 +163,7 @@ static void all_on(struct ranks *s, const char *text, ngd_dtype_t t, char *want[
         ranks_ready(s, i, text, NULL);
         want[i] = calloc(1, s->io[i].out[0].bytes + 1);
     }
-    prepare(s, 7, t);
+    fill_operands(s, 7, t);
 }
 
 static void check_reductions(struct ranks *s, ngd_dtype_t t, struct sizes size, const char *how)
@@ -176,7 +177,7 @@ static void check_reductions(struct ranks *s, ngd_dtype_t t, struct sizes size, 
            t, want);
     for (uint32_t r = 0; r < s->n; r++)
         for (uint64_t i = 0; i < elements(s, 0); i++)
-            reduce(s, how, t, i, want[r], i);
+            reduce_element(s, how, t, i, want[r], i);
     run_and_check(s, t, want, how);
 
     all_on(s,
@@ -186,7 +187,7 @@ static void check_reductions(struct ranks *s, ngd_dtype_t t, struct sizes size, 
            t, want);
     for (uint32_t r = 0; r < s->n; r++)
         for (uint64_t i = 0; i < elements(s, 0) / s->n; i++)
-            reduce(s, how, t, elements(s, 0) / s->n * r + i, want[r], i);
+            reduce_element(s, how, t, elements(s, 0) / s->n * r + i, want[r], i);
     run_and_check(s, t, want, how);
 }
 
@@ -289,7 +290,7 @@ static void check_all_to_all(struct ranks *s, ngd_dtype_t t, struct sizes size)
                     NULL);
         want[r] = calloc(1, s->io[r].out[0].bytes + 1);
     }
-    prepare(s, 11, t);
+    fill_operands(s, 11, t);
     for (uint32_t r = 0; r < s->n; r++) {
         uint64_t at = 0;
 

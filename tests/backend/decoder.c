@@ -94,7 +94,7 @@ static void decoder_step(struct decoder *d, struct bench *b, int32_t position, b
     run_check(ngd_stream_run(b->stream, d->r.inst, &launch), &launch.diag, "step");
 }
 
-static double range_of(const float *logits)
+static double logits_range(const float *logits)
 {
     double low = logits[0], high = logits[0];
 
@@ -109,10 +109,10 @@ static double range_of(const float *logits)
 /* As tests/golden: within a share of the logits' range, and the same token wherever the choice is clearer than that. */
 static void compare_row(const struct decoder *got, const struct decoder *want, int s, int step, double tolerance)
 {
-    double allowed = 1e-3 * tolerance * range_of(want->logits[s]);
+    double allowed = 1e-3 * tolerance * logits_range(want->logits[s]);
     double margin = want->logits[s][want->chosen[s]] - want->logits[s][got->chosen[s]];
 
-    ck_assert(range_of(want->logits[s]) > 0);
+    ck_assert(logits_range(want->logits[s]) > 0);
     for (int v = 0; v < VOCAB; v++)
         ck_assert_msg(fabs(got->logits[s][v] - want->logits[s][v]) <= allowed,
                       "step %d, sequence %d, logit %d is %g, should be %g, and may be %g off", step, s, v,

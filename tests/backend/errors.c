@@ -2,7 +2,7 @@
 /* Errors: which stay with their launch, which stick to the stream, and what a reset gives back. */
 #include "tests/backend/conform.h"
 
-static void count(void *arg)
+static void count_call(void *arg)
 {
     atomic_fetch_add((_Atomic uint32_t *)arg, 1);
 }
@@ -119,7 +119,7 @@ START_TEST(sticky_error_refuses_launches_until_the_stream_is_reset)
         ck_assert_int_eq(ngd_stream_run(c.b.stream, d.r.inst, &d.io.launch), NGD_ERR_STREAM_ERROR);
     }
     /* Nobody may wait for ever: callbacks and events go on. */
-    CONFORM_OK(ngd_stream_callback(c.b.stream, count, &called));
+    CONFORM_OK(ngd_stream_callback(c.b.stream, count_call, &called));
     CONFORM_OK(ngd_event_record(event, c.b.stream));
     CONFORM_OK(ngd_event_sync(event));
     ck_assert_uint_eq(atomic_load(&called), 1);
@@ -147,7 +147,7 @@ START_TEST(launches_queued_before_a_sticky_error_complete_with_stream_error)
     for (int i = 0; i < N; i++) {
         conform_double_open(&d[i], &c, (float)i);
         CONFORM_OK(ngd_stream_launch(c.b.stream, d[i].r.inst, &d[i].io.launch));
-        CONFORM_OK(ngd_stream_callback(c.b.stream, count, &called));
+        CONFORM_OK(ngd_stream_callback(c.b.stream, count_call, &called));
     }
     ngd_stream_poison(c.b.stream, NGD_ERR_DEVICE_FAULT);
     conform_gate_open(&gate);
@@ -201,7 +201,7 @@ START_TEST(event_on_a_stream_with_an_error_lets_those_who_wait_through)
     conform_gate_close_on(&gate, c.b.stream);
     CONFORM_OK(ngd_event_record(event, c.b.stream));
     CONFORM_OK(ngd_stream_wait_event(second, event));
-    CONFORM_OK(ngd_stream_callback(second, count, &called));
+    CONFORM_OK(ngd_stream_callback(second, count_call, &called));
     ngd_stream_poison(c.b.stream, NGD_ERR_DEVICE_LOST);
     conform_gate_open(&gate);
     CONFORM_OK(ngd_stream_sync(second));

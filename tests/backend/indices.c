@@ -147,7 +147,7 @@ static void probe_set(struct probe *p, size_t source, const int32_t *pair)
 }
 
 /* i32 wraps around where 1 is taken from its least. */
-static bool fits(bool wide, size_t source, const int32_t *pair)
+static bool pair_fits(bool wide, size_t source, const int32_t *pair)
 {
     return wide || source != FROM_RESULT || (pair[0] != INT32_MIN && pair[1] != INT32_MIN);
 }
@@ -198,7 +198,7 @@ START_TEST(index_means_the_same_wherever_it_comes_from)
             probe_open(&p, &c, op, source, kind % 2);
             for (size_t k = 0; k < 2 * sizeof(pairs) / sizeof(pairs[0]); k++) {
                 p.io.launch.eager = k % 2;
-                if (fits(p.wide, source, pairs[k / 2]))
+                if (pair_fits(p.wide, source, pairs[k / 2]))
                     probe_check(&p, &c, op, source, pairs[k / 2]);
             }
             ready_close(&p.r);

@@ -78,7 +78,7 @@ static void run_once(struct conform *c, struct ready *r, const float *x, bool ea
         ck_abort_msg("%s: %s", ngd_status_name(io.launch.status), io.launch.diag.text);
 }
 
-static void fill(struct ready *r, float *x, uint32_t seed)
+static void fill_graph(struct ready *r, float *x, uint32_t seed)
 {
     struct random random = {seed + 7};
     float w[COLUMNS * COLUMNS];
@@ -100,11 +100,11 @@ static void check_graph(struct conform *c, uint32_t seed)
     make_text(&one, seed, false);
     make_text(&several, seed, true);
     conform_ready(&r, c, one.data, NULL);
-    fill(&r, x, seed);
+    fill_graph(&r, x, seed);
     run_once(c, &r, x, false, &want);
     ready_close(&r);
     conform_ready(&r, c, several.data, NULL);
-    fill(&r, x, seed);
+    fill_graph(&r, x, seed);
     for (uint32_t turn = 0; turn < 5; turn++) {
         if (c->backend->shuffle)
             c->backend->shuffle(turn * 1000 + seed);
