@@ -2,13 +2,13 @@
 /*
  * The doctor: an isolation ladder over one graph and one set of inputs.
  *
- * Each step runs a form of the graph that is one thing away from the step before, and its results are compared with the
- * reference's: first those of nodes, in the order of execution, where both forms have the value under the same name,
- * then outputs, then states. So the first difference names the step, which is the thing that is at fault, and the first
- * node that shows it.
+ * Each step runs a form of the graph that differs from the form of the step before in one thing, and compares its
+ * results with the reference's: first the results of nodes, in the order of execution, where both forms have the value
+ * under the same name; then outputs; then states. So the first difference names the step, which is the cause, and the
+ * first node that shows it.
  *
- * A pass after which the graph rounds less, as it allows, is compared but for roundings, and is itself the reference
- * from there on.
+ * If a pass makes the graph round less, as the graph allows, the step's results are compared except for roundings. They
+ * are the reference for all later steps.
  */
 #include "base/mem.h"
 #include "graphs/compare.h"
@@ -23,15 +23,15 @@
 struct doctor {
     struct ngd_doctor_subject subject;
     struct ngd_doctor_report *report;
-    struct ngd_verify_results reference; /* with taps */
-    struct ngd_buffer **states;          /* after the reference */
-    ngd_dtype_t narrow;                  /* whose roundings may go */
+    struct ngd_verify_results reference; /* of a tapped graph (ngd_graph_tap) */
+    struct ngd_buffer **states;          /* as they are after the reference run */
+    ngd_dtype_t narrow;                  /* the dtype whose roundings a pass may remove */
     const struct ngd_pass_report *passes;
     /* The graph after each pass that changed something. */
     struct {
         char name[48];
         struct ngd_graph *tapped, *plain;
-        uint32_t excess; /* operators of it that round less now */
+        uint32_t excess; /* operators that this pass made round less */
     } stages[MAX_STAGES];
     uint32_t n_stages;
     ngd_status_t look_status;
@@ -70,7 +70,10 @@ static void blame(struct doctor *d, struct ngd_doctor_step *s, const char *verdi
 
 /* ---- comparing ---------------------------------------------------------------------------------------- */
 
-/* From *at_p on, which is left behind what was found: two forms of a graph have most values in the same order. */
+/*
+ * Finds a result by name, searching from *at_p on and around. Sets *at_p behind the result: two forms of a graph have
+ * most values in the same order.
+ */
 static const struct ngd_verify_result *find_result(const struct ngd_verify_results *results, const char *name,
                                                    uint32_t *at_p)
 {
@@ -98,7 +101,7 @@ static void node_name(const struct ngd_graph *graph, const char *value, char *to
     snprintf(to, room, "%%%.80s", value);
 }
 
-/* With the node that makes it in this form of the graph. */
+/* Names an output and the node that computes it in this form of the graph. */
 static void output_name(const struct ngd_graph *graph, const char *name, char *to, size_t room)
 {
     int i = ngd_graph_find_output(graph, name);
@@ -109,7 +112,10 @@ static void output_name(const struct ngd_graph *graph, const char *name, char *t
     snprintf(to, room, "output \"%.50s\", %.80s", name, node);
 }
 
-/* rounded: roundings may be missing. */
+/*
+ * Returns true if the values agree, as closely as the program promises. rounded: `got` may lack roundings that `want`
+ * has.
+ */
 static bool values_agree(const struct doctor *d, bool rounded, ngd_dtype_t dtype, const void *got, const void *want,
                          uint64_t n, struct ngd_difference *diff_p)
 {
@@ -118,7 +124,10 @@ static bool values_agree(const struct doctor *d, bool rounded, ngd_dtype_t dtype
                                                      : ngd_compare(dtype, got, want, n, diff_p);
 }
 
-/* Values of nodes first, which stand behind the outputs but come before them in time. */
+/*
+ * Blames the step and returns true if a result differs. The results of nodes are compared first: they stand behind the
+ * outputs in the list, but are computed before them.
+ */
 static bool results_differ(struct doctor *d, struct ngd_doctor_step *s, const struct ngd_graph *graph,
                            const struct ngd_verify_results *got, bool rounded)
 {
@@ -185,7 +194,7 @@ struct form {
     const struct ngd_graph_options *options;
     bool eager;
     uint32_t excess;       /* operators that round less than in the step before */
-    struct ngd_exec *exec; /* instead of the graph's */
+    struct ngd_exec *exec; /* runs this executable instead of capturing the graph; or NULL */
     struct ngd_buffer **own;
     struct ngd_verify_results results;
     ngd_nsec_t time;
@@ -226,7 +235,7 @@ static ngd_status_t run_form(struct form *f)
     return status ? status : f->status;
 }
 
-/* From here on. The form keeps nothing. */
+/* Makes the form's results and states the reference for all later steps. */
 static void become_reference(struct form *f, struct ngd_doctor_step *s)
 {
     struct doctor *d = f->d;
@@ -242,7 +251,7 @@ static void become_reference(struct form *f, struct ngd_doctor_step *s)
              f->excess);
 }
 
-/* One step: runs the form and compares it with the reference. True: it is the same. */
+/* Runs the form as one step and compares it with the reference. Returns true if they agree. */
 static bool run_ladder_step(struct doctor *d, const char *name, struct form *f)
 {
     struct ngd_doctor_step *s;
@@ -345,7 +354,9 @@ static void run_passes(struct doctor *d)
     }
 }
 
-/* What runs as a whole is compared by its outputs; the node is found by another run, with taps. */
+/*
+ * Finds the node to blame after a replay whose outputs differ: replays the tapped graph, which has each node's result.
+ */
 static void name_node(struct doctor *d)
 {
     struct ngd_graph *tapped = d->n_stages ? ngd_graph_ref(d->stages[d->n_stages - 1].tapped) : NULL;

@@ -3,21 +3,24 @@
 #define NGD_SCHEDULER_DIAG_DOCTOR_H
 
 /*
- * What a person asks about a graph: the doctor's isolation ladder, and traces of its executable. Both run on a slot
- * like replays, a step at a time so that others get their turn, on inputs that are given or drawn, and on copies of the
- * states. What runs beside replays is verify.c.
+ * Diagnosis of a graph for a person: the doctor's isolation ladder, and traces of the graph's executable. Both run on a
+ * slot like replays, one step at a time so that others get their turn. They use given or random inputs, and copies of
+ * the states. What runs beside replays is verify.c.
  *
- * Threads: the calls block; not for threads that serve others.
+ * Threads: the calls block, so threads that serve clients must not make them.
  */
 #include "scheduler/program/program.h"
 
-/* What to run with. Lists that are NULL are filled in: symbols, as those that are NGD_SIZE_ANY, with the
- * largest sizes at which the guards hold, inputs with random numbers
- * (integers with 0 and 1, so that they are good indices), host parameters with 1, 2, 3, ...; unbound params and states
- * with random numbers. */
+/*
+ * What to run with. What is missing is chosen:
+ *   - symbols that are NULL or NGD_SIZE_ANY: the largest sizes at which the guards hold;
+ *   - inputs that are NULL, unbound params and unbound states: random numbers, integers 0 and 1 so that they are valid
+ *     indices;
+ *   - host parameters that are NULL: 1, 2, 3, ...
+ */
 struct ngd_doctor_params {
     struct ngd_program *prog;
-    struct ngd_binding *binding; /* NULL: none, all params and states are drawn */
+    struct ngd_binding *binding; /* NULL: none; all params and states are random */
     const int64_t *symbols;
     uint32_t n_symbols;
     const struct ngd_span *inputs;
@@ -40,24 +43,25 @@ struct ngd_doctor_report {
     uint32_t n_steps;
     struct ngd_doctor_step steps[NGD_DOCTOR_STEPS];
     uint32_t n_symbols;
-    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* that it was run at */
+    int64_t symbols[NGD_GRAPH_MAX_SYMBOLS]; /* sizes that it ran with */
     bool healthy;
-    char step[64];     /* the first that differs or fails */
-    char node[160];    /* "%y of aten.mul.Tensor", where it is known */
+    char step[64];     /* the first step that differs or fails */
+    char node[160];    /* "%y of aten.mul.Tensor"; "" if unknown */
     char verdict[400]; /* a sentence */
 };
 
 /*
- * With the passes, options and patterns of the program: those that its client had when it registered the graph.
+ * Runs the ladder with the program's own passes, options and patterns: those that its client had when it registered the
+ * graph.
  *
- * The ladder: validate; eager without passes, which is the reference; eager after each pass that changed something;
- * eager with all passes; replay of a new capture; replay of the executable in the cache, if there is one. It ends with
- * the first step that differs. Not OK only when the ladder itself cannot be begun.
+ * The steps: validate; eager without passes, which is the reference; eager after each pass that changed something;
+ * eager with all passes; replay of a new capture; replay of the executable in the cache, if there is one. The ladder
+ * ends with the first step that differs. An error is returned only if the ladder cannot begin.
  */
 ngd_status_t ngd_doctor_run(const struct ngd_doctor_params *params, struct ngd_doctor_report *report_p,
                             struct ngd_diag *diag);
 
-/* One replay of the executable (captured when there is none) as a Chrome trace: a span for each kernel. */
+/* Replays the executable, captured if there is none, and prints a Chrome trace with a span for each kernel. */
 ngd_status_t ngd_doctor_trace(const struct ngd_doctor_params *params, struct ngd_strbuf *json, struct ngd_diag *diag);
 
 #endif

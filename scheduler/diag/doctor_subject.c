@@ -14,7 +14,7 @@ static uint64_t draw(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* Floats within -1..1; integers and bools 0 or 1. */
+/* Fills data with random values: floats from -1 to 1; integers and bools 0 or 1. */
 static void draw_values(ngd_dtype_t dtype, void *data, uint64_t n, uint64_t *seed)
 {
     size_t size = ngd_dtype_bytes(dtype);
@@ -219,7 +219,7 @@ struct errand {
     struct ngd_sched_item item;
     void (*fn)(void *arg, struct ngd_slot *slot);
     void *arg;
-    struct ngd_mutex lock; /* rank QUEUE's: a leaf, taken alone */
+    struct ngd_mutex lock; /* rank ERRAND; no other lock is held with it */
     struct ngd_cond done;
     bool over, aborted;
 };

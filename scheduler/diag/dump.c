@@ -2,12 +2,14 @@
 /*
  * Data dumps (dump_tensor_data): every replay of the graph writes the results of every node as .npy files.
  *
- * The run is of a copy of the graph whose nodes' results are outputs too: of the graph as it was registered, eagerly
- * (stage original), or of what the passes made of it (optimized). It is the run: states change once. Files are
- * <number of the run>.<number of the output>.<value>.npy below DIR/<graph>-<digest>-<stage>/. Numbers go on behind
- * those that are there from earlier registrations, from before a restart, or from others who dump the graph to the same
- * place: a run has its number when it has made the first file of it. What cannot be written is noted, and the replay is
- * answered.
+ * A replay runs a tapped copy of the graph, whose nodes' results are outputs too: of the graph as it was registered,
+ * run eagerly (stage original), or as the passes left it (stage optimized). There is no other run, so states change
+ * once.
+ *
+ * Files are named <number of the run>.<number of the output>.<value>.npy and lie below DIR/<graph>-<digest>-<stage>/.
+ * Other registrations, earlier processes, and other clients may have written to the same directory. A run has its
+ * number once it has created its first file, so no number is used twice. If a file cannot be written, the flight
+ * recorder notes it and the replay is answered all the same.
  */
 #include "base/dumpdir.h"
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a program's executables run: what its options ask for, chosen once, so that a plain replay asks for nothing. */
+/* Chooses how a program's executables run by its options: once, so that a plain replay tests no option. */
 #include "scheduler/diag/run_chain.h"
 
-/* Without quarantine. */
+/* Returns how the options make executables run, quarantine left aside. */
 static ngd_run_fn *by_options(const struct ngd_program *prog)
 {
     if (prog->gang)
@@ -12,7 +12,7 @@ static ngd_run_fn *by_options(const struct ngd_program *prog)
     return prog->options.verify_every_n ? ngd_verify_run : ngd_executable_run;
 }
 
-/* Eagerly, with an instance of its own. */
+/* Runs the quarantined key's substitute eagerly, with an instance that only this run uses. */
 static ngd_status_t run_in_quarantine(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_exec *exec,
                                       struct ngd_launch *launch)
 {
@@ -29,7 +29,7 @@ static ngd_status_t run_in_quarantine(struct ngd_slot *slot, struct ngd_binding 
     return status;
 }
 
-/* Of a program of which some key is in quarantine. */
+/* Runs an executable of a program that has keys in quarantine; its own key may be one of them. */
 static ngd_status_t run_unless_quarantined(struct ngd_slot *slot, struct ngd_binding *binding, struct ngd_executable *x,
                                            struct ngd_launch *launch, bool *quarantined_p)
 {

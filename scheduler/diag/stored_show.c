@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* " B=16 T=1" to the values of the graph's symbols, in their order. */
+/* Parses " B=16 T=1" into the values of the graph's symbols, in their order. */
 static bool parse_symbols(const struct ngd_graph *graph, const char *text, int64_t *values)
 {
     for (uint32_t i = 0; i < graph->n_symbols; i++) {
@@ -29,7 +29,7 @@ static bool parse_symbols(const struct ngd_graph *graph, const char *text, int64
     return text[strspn(text, " ")] == '\0';
 }
 
-/* Its text has a stack frame of its own. */
+/* Rebuilds the entry's key. Not inlined, so that its large buffer has a stack frame of its own. */
 static __attribute__((noinline)) bool entry_key(const struct ngd_store_entry *e, const struct ngd_graph *graph,
                                                 struct ngd_key *key_p)
 {
@@ -55,7 +55,7 @@ static void option_lines(const struct ngd_store_entry *e, struct ngd_graph_optio
     }
 }
 
-/* The device that the plan was made for, or one like it. */
+/* Finds a device of the kind that the plan was made for. */
 static struct ngd_device *entry_device(struct ngd_sched *sched, const struct ngd_store_entry *e)
 {
     char said[1024] = "", is[1024];
@@ -130,7 +130,7 @@ static void show_plan_entry(struct ngd_sched *sched, const struct ngd_store_entr
     ngd_graph_unref(source);
 }
 
-/* Texts with their sizes in front; stored.c. */
+/* The payload is texts, each with its size in front (stored.c). */
 static void show_patterns(const struct ngd_store_entry *e, struct ngd_strbuf *sb)
 {
     ngd_strbuf_append(sb, "\n# patterns\n");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A trace of one replay, in Chrome's format: a span for each kernel of the executable, with what it reads and makes. */
+/* Prints a replay as a Chrome trace: a span for each kernel of the executable, with what it reads and writes. */
 #include "base/mem.h"
 #include "graphs/plan_trace.h"
 #include "scheduler/diag/doctor_int.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define RUNS 3 /* the last one is shown: the first meets cold caches */
+#define RUNS 3 /* the last run is shown, since the first meets cold caches */
 
 struct trace {
     struct ngd_doctor_subject subject;

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Verified replays (verify_every_n), and what becomes of an executable that was found out.
+ * Verified replays (verify_every_n), and what happens to an executable whose replay was wrong.
  *
  * The shadow of a replay is the graph as it was registered, without passes, run operator by operator on the same inputs
- * and on copies of the states as they were before. Where the replay differs, by a bit where the device promises bits
- * and else beyond rounding (graphs/compare.h), the shadow is believed: its results are the answer, its states replace
- * the replay's, the executable is dropped, and its key is in quarantine: from then on it runs as the shadow did, which
- * is slow and right. What was seen is kept below the first directory of dump-dir.
+ * and on copies that were made of the states before the replay. The two are compared bit by bit if the device promises
+ * bits, else within rounding (graphs/compare.h). If they differ, the shadow is taken to be right:
  *
- * Where the graph allows excess precision, a replay that differs from its shadow may be right all the same: then it is
- * what a second shadow is, which rounds as the passes make it, but is run eagerly, with every result in storage of its
- * own; and both are the first but for roundings. So what becomes of the passes' graph is held to as much as ever, and
- * only their own mistakes that look like roundings are missed.
+ *   - its results are the answer, and its states replace the replay's;
+ *   - the executable is dropped;
+ *   - the key is in quarantine: from now on it runs as the shadow did, which is slow and right;
+ *   - evidence is kept below the first directory of dump-dir.
+ *
+ * If the graph allows excess precision, a replay may differ from its shadow and still be right. Then two conditions
+ * must hold. The replay equals a second shadow, which runs the graph as the passes rounded it, but eagerly and with
+ * every result in storage of its own. And the replay equals the first shadow except for roundings. So the planned and
+ * captured graph is checked as strictly as ever. Only mistakes of the passes that look like roundings are missed.
  */
 #include "base/dumpdir.h"
 #include "base/log.h"
@@ -27,9 +30,9 @@
 
 #define CHUNK (1u << 20)
 
-/* An eager run of the same inputs. */
+/* An eager run on the same inputs. */
 struct shadow {
-    struct ngd_buffer **own; /* with copies of the states */
+    struct ngd_buffer **own; /* params, and copies of the states */
     struct ngd_verify_results want;
 };
 
@@ -39,11 +42,11 @@ struct check {
     struct ngd_binding *binding;
     struct ngd_executable *x;
     struct ngd_launch *launch;
-    struct shadow plain, rounded; /* without passes; rounded as the replay is, if the graph allows that */
+    struct shadow plain, rounded; /* without passes; with the passes' roundings, if the graph allows them */
     char text[300];               /* the first difference */
 };
 
-/* How a replay is compared with a shadow. */
+/* Compares values of a replay with those of a shadow. */
 typedef bool same_fn(const struct check *c, ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
                      struct ngd_difference *diff_p);
 
@@ -92,7 +95,7 @@ static bool outputs_same(struct check *c, const struct shadow *s, same_fn *same)
     return true;
 }
 
-/* Piece by piece: states may be as large as the device's memory. */
+/* Compares a state piece by piece: states may be as large as the device's memory. */
 static bool state_same(struct check *c, const struct shadow *s, same_fn *same, uint32_t i, char *got, char *want)
 {
     const struct ngd_graph *g = c->binding->prog->graph;
@@ -104,7 +107,7 @@ static bool state_same(struct check *c, const struct shadow *s, same_fn *same, u
         uint64_t n = bytes - at < CHUNK ? bytes - at : CHUNK;
 
         if (ngd_buffer_read(c->binding->buffers[i], at, got, n, NULL) || ngd_buffer_read(s->own[i], at, want, n, NULL))
-            return true; /* unknown is not wrong */
+            return true; /* what cannot be read is not counted as wrong */
         if (same(c, v->type.dtype, got, want, n / size, &diff))
             continue;
         diff.index += at / size;
@@ -227,7 +230,7 @@ static void keep_evidence(struct check *c)
 
 /* ---- the verdict -------------------------------------------------------------------------------------- */
 
-/* The shadow's results and states instead of the replay's. */
+/* Replaces the replay's results and states by the shadow's. */
 static ngd_status_t believe_shadow(struct check *c)
 {
     const struct ngd_graph *g = c->binding->prog->graph;
@@ -270,7 +273,7 @@ static void skip_check(struct check *c, const struct ngd_diag *diag)
                      diag->text);
 }
 
-/* options NULL: without passes. */
+/* Runs the shadow. options NULL: without passes. */
 static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options *options, struct shadow *s,
                                 struct ngd_diag *diag)
 {
@@ -287,7 +290,7 @@ static ngd_status_t cast_shadow(struct check *c, const struct ngd_graph_options 
     return ngd_verify_form_run(&form, &s->want, NULL, diag);
 }
 
-/* The replay has the roundings that the graph allows, and differs from the plain shadow by those only. */
+/* Sets *same_p if the replay differs from the plain shadow only by roundings that the graph allows: see the top. */
 static ngd_status_t compare_rounded(struct check *c, bool *same_p, struct ngd_diag *diag)
 {
     struct ngd_graph_options options = c->binding->prog->options;
@@ -324,7 +327,7 @@ static ngd_status_t compare_with_shadow(struct check *c)
     return NGD_OK;
 }
 
-/* Copies of the states as they are before the replay, for each shadow that may be wanted. */
+/* Copies the states before the replay, once for each shadow that may be needed. */
 static ngd_status_t copy_states(struct check *c, struct ngd_diag *diag)
 {
     const struct ngd_program *prog = c->binding->prog;

@@ -81,7 +81,7 @@ static ngd_status_t launch(const struct ngd_verify_form *form, struct ngd_instan
     if (status && diag)
         *diag = run.diag;
     if (ngd_stream_status(form->slot->stream) != NGD_OK)
-        ngd_stream_reset(form->slot->stream); /* its fault is not the next request's */
+        ngd_stream_reset(form->slot->stream); /* so that the next request does not meet this error */
     if (time_p)
         *time_p = run.device_time;
     return status;
