@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Capture threads: they run jobs at low priority, so that a capture, which may take seconds, takes little from the
- * replays. Nothing on the replay path waits for them or shares a lock with a capture.
+ * Capture threads run jobs at low priority, so that a capture, which may take seconds, takes little time from replays.
+ * Nothing on the replay path waits for them or shares a lock with a capture.
  *
- * Shares take turns by the rule that decides whose replay is next (policy_fair.c): the share whose jobs have taken the
- * least time per weight. A job's time is charged when it has run. So who comes to a queue that others have filled waits
- * for one job of theirs at most: that which runs.
+ * Shares take turns by the rule that orders replays (policy_fair.c): the share whose jobs have taken the least time per
+ * weight is next. A job's time is charged when it has run. So a share that comes to a queue that others have filled
+ * waits for at most one of their jobs: the one that runs.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -37,7 +37,7 @@ ngd_status_t ngd_captures_init(struct ngd_captures *captures, ngd_capture_queue_
     return NGD_OK;
 }
 
-/* No other thread has it any more. */
+/* Requires that no other thread uses it any more. */
 void ngd_captures_fini(struct ngd_captures *captures) NGD_NO_THREAD_SAFETY
 {
     if (!captures->threads)
@@ -109,7 +109,7 @@ bool ngd_captures_withdraw_locked(struct ngd_captures *captures, struct ngd_capt
     return true;
 }
 
-/* The next job, or NULL. *share_p: whose it is, a reference; NULL: an idle one. */
+/* Takes the next job; NULL: none. *share_p: the share that it belongs to, a reference; NULL: it is an idle job. */
 static struct ngd_capture_job *take_job_locked(struct ngd_captures *captures, struct ngd_stop *stop,
                                                struct ngd_share **share_p) NGD_REQUIRES(captures->lock)
 {
@@ -132,7 +132,7 @@ static struct ngd_capture_job *take_job_locked(struct ngd_captures *captures, st
 
 /* ---- the threads -------------------------------------------------------------------------------------- */
 
-/* A share's time is charged when the job is over: nobody knows before how long it takes. */
+/* Runs a job and charges its share. The time is charged afterwards, since it is not known before. */
 static void run_capture_job(struct ngd_captures *captures, struct ngd_capture_job *job, struct ngd_stop *stop,
                             struct ngd_share *share)
 {
@@ -153,7 +153,7 @@ static void *capture_main(void *arg)
 {
     struct ngd_captures *captures = arg;
 
-    /* Of this thread only; a process that may not is left as it is. */
+    /* For this thread only. If the process may not change its priority, it stays as it is. */
     (void)setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), CAPTURE_NICE);
     ngd_mem_warm(captures->heap);
     ngd_mutex_lock(&captures->lock);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Expiry: one thread answers what still waits, anywhere, when its deadline passes, whatever the device does.
+ * Expiry: one thread answers each request that still waits when its deadline passes, wherever it waits and whatever the
+ * device does.
  *
- * Only requests with a deadline that do not run at once come here. Who takes a request out of its place makes sure that
- * it is forgotten before it is answered: until then the thread may look at it. The thread finds a request between two
- * places for a moment, and looks again soon. It is woken soon itself (base/wakeup.h): the device's threads may have all
- * CPUs.
+ * Only requests that have a deadline and do not run at once come here. The thread that takes a request out of the place
+ * where it waits calls ngd_expiry_forget before it answers the request: until then the expiry thread may read it. If a
+ * request is between two places when its deadline passes, the thread finds it nowhere and looks again soon. The thread
+ * asks to be woken up promptly (base/wakeup.h), since the device's threads may use all CPUs.
  */
 #include "base/fault.h"
 #include "base/wakeup.h"
@@ -44,7 +45,7 @@ static void insert_expiring_locked(struct ngd_expiry *expiry, struct ngd_request
     ngd_heap_push(&expiry->requests, &req->expiry_node);
 }
 
-/* A thread that sleeps too short looks once too often: it is woken only when it would sleep too long. */
+/* Wakes the thread only if it would sleep too long. If it wakes up too early, it just looks once more. */
 void ngd_expiry_watch(struct ngd_expiry *expiry, struct ngd_request *req)
 {
     if (req->deadline == NGD_NSEC_NEVER || req->watched)
@@ -69,13 +70,16 @@ void ngd_expiry_forget(struct ngd_expiry *expiry, struct ngd_request *req)
     if (req->in_expiry)
         ngd_heap_remove(&expiry->requests, &req->expiry_node);
     if (expiry->expiring == req)
-        expiry->expiring = NULL; /* the thread answers it, and does not come back to it */
+        expiry->expiring = NULL; /* the expiry thread itself answers it, and must not come back to it */
     req->in_expiry = false;
     req->watched = false;
     ngd_mutex_unlock(&expiry->lock);
 }
 
-/* The lock is given up meanwhile; the request stays valid, since who would answer it waits in forget(). */
+/*
+ * Answers an expired request if it still waits. Gives up the lock meanwhile. The request stays valid, since another
+ * thread that would answer it waits in ngd_expiry_forget.
+ */
 static void expire_locked(struct ngd_expiry *expiry, struct ngd_request *req) NGD_REQUIRES(expiry->lock)
 {
     ngd_heap_remove(&expiry->requests, &req->expiry_node);
@@ -91,7 +95,7 @@ static void expire_locked(struct ngd_expiry *expiry, struct ngd_request *req) NG
     ngd_cond_broadcast(&expiry->idle);
 }
 
-/* Tests ask for it. */
+/* Lets the thread hang while the fault point is armed, for tests. */
 static void hang(struct ngd_expiry *expiry) NGD_REQUIRES(expiry->lock)
 {
     while (NGD_FAULT(EXPIRY_HANG)) {
@@ -122,7 +126,7 @@ static void *expiry_main(void *arg)
             (void)ngd_cond_wait_until(&expiry->wake, &expiry->lock, ngd_clock_real() + left);
         else
             ngd_cond_wait(&expiry->wake, &expiry->lock);
-        expiry->asleep_until = 0; /* it looks before it sleeps */
+        expiry->asleep_until = 0; /* it is awake, so nobody needs to wake it */
         hang(expiry);
     }
     ngd_mutex_unlock(&expiry->lock);
@@ -137,15 +141,17 @@ ngd_status_t ngd_expiry_start(struct ngd_expiry *expiry)
     return err ? ngd_status_from_errno(err) : NGD_OK;
 }
 
-/* Without the lock, which a thread that hangs may have. A signal may come just before the thread sleeps, and be lost:
- * the next question wakes it. */
+/*
+ * Takes no lock, since a thread that hangs may hold it. If the signal comes just before the thread sleeps, it is lost,
+ * and the next call wakes the thread.
+ */
 void ngd_expiry_ask(struct ngd_expiry *expiry)
 {
     ngd_beat_ask(&expiry->beat);
     ngd_cond_signal(&expiry->wake);
 }
 
-/* All requests have been answered. */
+/* Call when all requests have been answered. */
 void ngd_expiry_stop(struct ngd_expiry *expiry)
 {
     if (!expiry->started)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Orders: of the requests of one order, one is under way (waiting for a capture, queued or running) and holds the
- * order; the others wait here in their order of submission. The order is held until done() of the holder has returned,
- * so that answers cannot overtake one another on different threads. Each request holds a reference, which lets the
- * owner destroy the order from the last done() on.
+ * Orders: one request of an order is under way (waits for a capture, is queued, or runs) and holds the order. The
+ * others wait here, oldest first. The order is held until the done() of its holder has returned, so that answers on
+ * different threads cannot overtake each other. Each request holds a reference, so that the owner may destroy the order
+ * from the last done() on.
  */
 #include "base/mem.h"
 #include "scheduler/run/sched_int.h"
@@ -69,7 +69,7 @@ bool ngd_order_remove(struct ngd_order *order, struct ngd_request *req)
     waited = !ngd_list_empty(&req->order_link);
     ngd_list_remove(&req->order_link);
     ngd_mutex_unlock(&order->lock);
-    /* Not the last reference: the holder has one, and gives it up in leave. */
+    /* This is not the last reference: the holder has one until ngd_order_leave. */
     if (waited)
         order_unref(order);
     return waited;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The run queue of a device, and who may use its slots.
+ * The run queue of a device, and which thread may use its slots.
  *
- * A slot is used by whoever set its `busy` under the queue's lock: its worker when it takes an item, or a thread that
- * runs a request inline. An inline run claims a slot only when nothing is queued, so it overtakes nobody, and when
- * it gives the slot back it wakes the worker if something arrived meanwhile. A push wakes one sleeping worker, and none
- * when all are busy: they look at the queue before they sleep.
+ * A slot belongs to the thread that has set its `busy` under the queue's lock: its worker, when it takes an item, or a
+ * thread that runs a request inline. A thread claims a slot for an inline run only if nothing is queued, so it
+ * overtakes nobody. When it gives the slot back, it wakes the worker if something arrived meanwhile. A push wakes one
+ * sleeping worker, or none if all are busy: workers look at the queue before they sleep.
  */
 #include "base/mem.h"
 #include "scheduler/program/merge_prog.h"
@@ -77,7 +77,7 @@ ngd_status_t ngd_queue_init(struct ngd_queue *queue, struct ngd_sched *sched, st
     return NGD_OK;
 }
 
-/* Of a queue in any state that ngd_queue_init left, without workers. */
+/* Takes a queue in any state that ngd_queue_init left. Its workers have ended. */
 void ngd_queue_fini(struct ngd_queue *queue) NGD_NO_THREAD_SAFETY
 {
     if (!queue->sched)
@@ -300,7 +300,7 @@ static struct ngd_slot *free_locked(struct ngd_queue *queue) NGD_REQUIRES(queue-
     return NULL;
 }
 
-/* Workers that left what is queued to those who wait for a slot. */
+/* Wakes workers that went to sleep with items queued because a thread waited for a slot (n_takers). */
 static void wake_sleepers_locked(struct ngd_queue *queue) NGD_REQUIRES(queue->lock)
 {
     struct ngd_slot *slot;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every floor of the scheduler asks of the whole: its phase, its devices, and what runs on them. */
+/* Functions on the whole scheduler that every floor needs: its phase, its devices, and what runs on them. */
 #include "base/log.h"
 #include "scheduler/run/sched_int.h"
 #include <inttypes.h>
@@ -16,7 +16,7 @@ bool ngd_sched_idle(struct ngd_sched *sched)
     return atomic_load(&sched->in_flight) == 0;
 }
 
-/* Counted first and checked then, so that a drained scheduler that is idle stays so. */
+/* Counts the call before it checks the phase, so that a drained scheduler that is idle stays idle. */
 ngd_status_t ngd_sched_enter(struct ngd_sched *sched, struct ngd_diag *diag)
 {
     int phase;
@@ -64,7 +64,7 @@ ngd_status_t ngd_sched_find_device(const struct ngd_sched *sched, const char *na
 {
     struct ngd_strbuf names;
 
-    /* The default device is the first that serves, if any does. */
+    /* The default device is the first one that is in service, else the first one. */
     for (uint32_t i = 0; i < sched->n_queues && (!name || !*name); i++) {
         if (atomic_load_explicit(&sched->queues[i].healthy, memory_order_relaxed)) {
             *dev_p = sched->queues[i].dev;

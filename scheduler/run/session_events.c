@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A record is an object of its own; its name leads to the latest. It is held by its name, by the request that records
- * it and by those that wait for it. All of it is under one lock for each session, which nobody holds while a request
- * moves on: those that an event lets go are handed to the caller in a list.
+ * Each record is an object; an event's name leads to its latest record. A record is referenced by its name, by the
+ * request that records it, and by the requests that wait for it. One lock for each session protects all of this. Nobody
+ * holds it while a request moves on: released requests are handed to the caller in a list.
  *
  *   PENDING --the request ended well--> DONE       --it failed, was cancelled or refused--> FAILED
  */
@@ -18,7 +18,7 @@ struct ngd_session_event {
     char name[NGD_SESSION_EVENT_NAME_MAX + 1];
     uint32_t refs;
     enum event_state state;
-    ngd_status_t status; /* FAILED: of the request */
+    ngd_status_t status; /* FAILED: the request's status */
     struct ngd_list waiters;
 };
 
@@ -29,7 +29,7 @@ struct ngd_session_events {
     struct ngd_session_event *latest[NGD_SESSION_EVENTS_MAX] NGD_GUARDED_BY(lock);
 };
 
-/* Nobody else has it yet. */
+/* No other thread uses the object yet. */
 ngd_status_t ngd_session_events_create(struct ngd_session_events **events_p) NGD_NO_THREAD_SAFETY
 {
     struct ngd_session_events *events = NGD_NEW(struct ngd_session_events);
@@ -70,7 +70,7 @@ void ngd_session_events_destroy(struct ngd_session_events *events)
         events_unref(events);
 }
 
-/* The place of the latest record of that name; n: there is none. */
+/* Returns the index of the latest record of that name; events->n: there is none. */
 static uint32_t find_event(const struct ngd_session_events *events, const struct ngd_session_event_name *name)
     NGD_REQUIRES(events->lock)
 {
@@ -188,7 +188,7 @@ bool ngd_session_event_unpark(struct ngd_request *req)
     return waited;
 }
 
-/* Those that waited are between two places now, and nobody's but the caller's. */
+/* Moves the requests that waited for the record into `ready`. They are between two places then, and the caller's. */
 static void let_waiters_go(struct ngd_session_event *event, struct ngd_list *ready)
 {
     struct ngd_list *l;

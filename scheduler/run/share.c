@@ -72,7 +72,7 @@ static struct ngd_share *share_new(struct ngd_sched *sched, const char *name, ui
     return share;
 }
 
-/* A weight is a policy's to read under its queue's lock. */
+/* Sets the parameters; weights under the queues' locks, since policies read them there. */
 static void set_params(struct ngd_share *share, const struct ngd_share_params *params)
 {
     struct ngd_sched *sched = share->sched;
@@ -90,7 +90,7 @@ static void set_params(struct ngd_share *share, const struct ngd_share_params *p
         share->accounts[i].weight = params->weight;
         ngd_caps_set(&sched->queues[i].lineup.caps, &share->accounts[i],
                      params->device_percent * sched->queues[i].n_slots, ngd_now());
-        ngd_queue_wake(&sched->queues[i]); /* what a former cap has held */
+        ngd_queue_wake(&sched->queues[i]); /* an earlier cap may have held items that can run now */
         ngd_mutex_unlock(&sched->queues[i].lock);
     }
 }
@@ -153,7 +153,10 @@ struct ngd_share *ngd_share_unref(struct ngd_share *share)
     return NULL;
 }
 
-/* False: n more would be over the limit (0: none). *had_p: how many there were. */
+/*
+ * Adds n to *used unless that exceeds the limit (0: no limit). Returns false and counts a refusal if it does. *had_p:
+ * the value before.
+ */
 static bool take_within(_Atomic uint64_t *used, uint64_t limit, uint64_t n, _Atomic uint64_t *refused, uint64_t *had_p)
 {
     uint64_t had = atomic_load_explicit(used, memory_order_relaxed);
@@ -258,7 +261,7 @@ void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const str
     ngd_mutex_unlock(&sched->shares_lock);
 }
 
-/* Adds to a time, and to its metric what became whole microseconds. */
+/* Adds to a sum of ns, and adds the microseconds that became whole to its metric. */
 static void add_time(_Atomic int64_t *sum, struct ngd_metric_row *row, ngd_nsec_t time)
 {
     int64_t before = atomic_fetch_add_explicit(sum, time, memory_order_relaxed);

@@ -4,7 +4,7 @@
 
 /*
  * Shares: identities as the scheduler sees them. A share has a weight, which decides its part of a device's time when
- * more is asked for than there is; a bound on what it may have waiting; and an account with each device.
+ * more is asked for than there is; limits on what it may have waiting; and an account for each device.
  *
  * Threads: any. Memory: reference counted; found by name in the scheduler's table until the last reference goes.
  */
@@ -16,40 +16,45 @@ struct ngd_share;
 
 struct ngd_share_params {
     uint32_t weight;      /* 1..NGD_WEIGHT_MAX */
-    uint32_t queue_limit; /* requests that may wait, on all devices; 0: no bound but the device's */
-    /* Percent of the time of each device's stream slots that it gets at most, though they be idle: cap.h. 0: no bound.
-     */
+    uint32_t queue_limit; /* requests that may wait, all devices; 0: only the device's limit */
+    /* Percent of the time of each device's stream slots that it may have, even if they are idle: cap.h. 0: no limit. */
     uint32_t device_percent;
-    uint64_t kv_limit;      /* KV blocks that the contexts of its sequences may take, in all models; 0: no bound */
-    uint64_t capture_limit; /* captures that it may have waiting or running; 0: no bound */
-    uint64_t store_limit;   /* bytes of the store's entries that its captures made; 0: no bound but the store's */
-    uint64_t key;           /* of the identity: what it registers is its own; 0: the scheduler's */
+    uint64_t kv_limit;      /* KV blocks that the contexts of its sequences may take, all models; 0: no limit */
+    uint64_t capture_limit; /* captures that may wait or run; 0: no limit */
+    uint64_t store_limit;   /* bytes of store entries that its captures made; 0: only the store's limit */
+    uint64_t key;           /* of the identity; programs that it registers belong to this key; 0: the scheduler */
 };
 void ngd_share_params_init(struct ngd_share_params *params);
 
-/* Finds the share of that name, or makes it with these parameters; an existing one gets them. */
+/* Finds or makes the share of that name, and sets its parameters. */
 ngd_status_t ngd_share_open(struct ngd_sched *sched, const char *name, const struct ngd_share_params *params,
                             struct ngd_share **share_p, struct ngd_diag *diag);
 struct ngd_share *ngd_share_ref(struct ngd_share *share);
 struct ngd_share *ngd_share_unref(struct ngd_share *share); /* returns NULL; NULL is fine */
 
 /*
- * KV blocks for the context of one of its sequences. Each sequence counts for itself: for blocks that it shares with
- * others too, and while it has given its blocks up to compute them again (preempt.c). So what an identity may have does
- * not depend on what others do. QUOTA: so many more do not fit, and none are counted.
+ * Counts n KV blocks for the context of one of its sequences. QUOTA: n more exceed the limit, and none are counted.
+ *
+ * Each sequence counts fully: blocks that it shares with others too, and while it has given up its blocks to recompute
+ * them later (preempt.c). So what an identity may have does not depend on others.
  */
 ngd_status_t ngd_share_take_blocks(struct ngd_share *share, uint64_t n, struct ngd_diag *diag);
 void ngd_share_give_blocks(struct ngd_share *share, uint64_t n);
 
-/* One capture that waits or runs: asked for ahead, or by a replay that misses. QUOTA: no more fit, and none is counted.
+/*
+ * Counts one capture that waits or runs, whether requested ahead or missed by a replay. QUOTA: it exceeds the limit,
+ * and is not counted.
  */
 ngd_status_t ngd_share_take_capture(struct ngd_share *share, struct ngd_diag *diag);
 void ngd_share_give_capture(struct ngd_share *share);
 
-/* For whom what its captures make is stored. The name is the share's; nobody for NULL and the scheduler's own share. */
+/*
+ * Returns the payer of store entries that the share's captures make. Its name is the share's; "" for NULL and for the
+ * scheduler's own share.
+ */
 struct ngd_store_payer ngd_share_store_payer(const struct ngd_share *share);
 
-/* Where the time of replays went. */
+/* The parts of a replay's time (splits.def). */
 typedef enum ngd_split_part {
 #define NGD_SPLIT(ID, name, metric, help) NGD_SPLIT_##ID,
 #include "scheduler/record/splits.def"
@@ -61,7 +66,7 @@ struct ngd_split {
     ngd_nsec_t part[NGD_SPLIT_PARTS];
 };
 const char *ngd_split_name(ngd_split_part_t part);
-/* A replay of the share's has taken that. */
+/* Adds a replay's split to the share's sums. */
 void ngd_share_note_split(struct ngd_share *share, const struct ngd_split *split);
 
 struct ngd_share_stats {
@@ -70,16 +75,16 @@ struct ngd_share_stats {
     uint32_t waiting;
     uint64_t kv_blocks, kv_limit;
     uint64_t captures, capture_limit;
-    uint64_t store_bytes, store_limit, store_refused;     /* all entries of that name, also of earlier processes */
-    uint64_t kv_refused, queue_refused, captures_refused; /* how often more was refused */
+    uint64_t store_bytes, store_limit, store_refused;     /* all entries of that name, also from earlier runs */
+    uint64_t kv_refused, queue_refused, captures_refused; /* number of refusals */
     uint32_t device_percent;
-    ngd_nsec_t held; /* time in which requests waited because of that */
-    ngd_nsec_t used; /* device time, all devices */
+    ngd_nsec_t held; /* ns in which the cap held requests back */
+    ngd_nsec_t used; /* device time, ns, all devices */
     uint64_t replays;
-    struct ngd_split split; /* of the replays; steps of sequences are not among them */
+    struct ngd_split split; /* of replays; steps of sequences are not included */
 };
 void ngd_share_stats(const struct ngd_share *share, struct ngd_share_stats *stats_p);
-/* Under the table's lock: fn must be short and not call back. */
+/* Calls fn under the table's lock: fn must be short and must not call into the scheduler. */
 void ngd_share_for_each(struct ngd_sched *sched, void (*fn)(void *ctx, const struct ngd_share_stats *stats), void *ctx);
 
 #endif

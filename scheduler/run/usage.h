@@ -3,8 +3,8 @@
 #define NGD_SCHEDULER_RUN_USAGE_H
 
 /*
- * What somebody finer than an identity has had of the devices: a session. Only counted, never decided by; a share's
- * accounts are for that. Of a replay that several divide, each is charged its part.
+ * Device time used by one session. It is only counted; decisions use the accounts of shares. If several requests divide
+ * a replay, each is charged its part.
  *
  * Threads: any. Memory: reference counted, since a sequence may outlive its session for the length of a replay.
  */
@@ -14,8 +14,8 @@
 
 struct ngd_usage {
     _Atomic uint32_t refs;
-    _Atomic int64_t time;  /* of devices, nanoseconds */
-    _Atomic uint64_t runs; /* replays, prompts' chunks and steps */
+    _Atomic int64_t time;  /* device time, ns */
+    _Atomic uint64_t runs; /* number of replays, chunks of prompts, and steps */
 };
 
 /* NULL: out of memory. */

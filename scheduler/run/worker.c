@@ -3,9 +3,9 @@
 #include "base/mem.h"
 #include "scheduler/run/sched_int.h"
 
-#define WORKER_HEAP ((size_t)256 << 10) /* first replays make their instances here */
+#define WORKER_HEAP ((size_t)256 << 10) /* bytes to pre-fault: first replays make their instances there */
 
-/* NULL: nothing is queued; or, until *time_p from now, nothing of it is to be taken. */
+/* Takes the next item. NULL: nothing is queued; or, if *time_p is set, queued items must wait that long, ns. */
 static struct ngd_sched_item *take_item_locked(struct ngd_queue *queue, struct ngd_slot *slot, ngd_nsec_t *time_p)
     NGD_REQUIRES(queue->lock)
 {
@@ -21,7 +21,7 @@ static struct ngd_sched_item *take_item_locked(struct ngd_queue *queue, struct n
         slot->busy = true;
         queue->n_busy++;
         if (queue->lineup.caps.n_held)
-            ngd_queue_wake(queue); /* the next one that a cap has held may have its time too */
+            ngd_queue_wake(queue); /* the cap of the next held item may be open too */
     } else if (until != NGD_NSEC_NEVER) {
         *time_p = until - now;
     }
@@ -42,7 +42,7 @@ void *ngd_worker_main(void *arg)
         bool stopping = queue->stopping;
 
         if (!item) {
-            /* Nothing is pushed any more once it is stopping, but an inline run may still hold the slot. */
+            /* A stopping queue accepts no items, but an inline run may still hold the slot. */
             if (stopping && !slot->busy)
                 break;
             slot->sleeping = true;
@@ -51,7 +51,7 @@ void *ngd_worker_main(void *arg)
             else
                 ngd_cond_wait(&slot->wake, &queue->lock);
             slot->sleeping = false;
-            queue->lineup.lingers_until = 0; /* whoever lingers looks again before it sleeps on */
+            queue->lineup.lingers_until = 0; /* a worker that lingers looks again before it sleeps */
             continue;
         }
         ngd_mutex_unlock(&queue->lock);
