@@ -76,7 +76,7 @@ static void spend(struct ngd_caps *caps, struct ngd_account *account, ngd_nsec_t
 
     account->cap.allowance -= time;
     if (account->cap.allowance <= 0)
-        at = account->cap.at + time_to_earn(account, 1 - account->cap.allowance); /* it is open from 1 on */
+        at = account->cap.at + time_to_earn(account, 1 - account->cap.allowance); /* an allowance of 1 ns opens it */
     if (waits)
         ngd_heap_remove(&caps->closed, &account->cap.node);
     atomic_store_explicit(&account->cap.open_at, at, memory_order_relaxed);
@@ -224,7 +224,7 @@ struct ngd_sched_item *ngd_caps_pop(struct ngd_caps *caps, ngd_nsec_t now)
         if (item->uncapped || !is_closed(caps, account, now))
             break;
         if (caps->policy->charge)
-            caps->policy->charge(caps->state, account, -item->cost); /* as pop has */
+            caps->policy->charge(caps->state, account, -item->cost); /* takes back what pop charged */
         hold_item(caps, item, now);
     }
     account->cap.queued -= item->cost;

@@ -43,7 +43,7 @@ void ngd_lineup_remove(struct ngd_lineup *lineup, struct ngd_sched_item *item, n
 
 struct ngd_sched_item *ngd_lineup_take(struct ngd_lineup *lineup, ngd_nsec_t now, ngd_nsec_t *until_p)
 {
-    const bool stopping = lineup->caps.stopping; /* then each is taken by itself, to be aborted */
+    const bool stopping = lineup->caps.stopping; /* then each item is taken alone, to be aborted */
     struct ngd_sched_item *item;
 
     *until_p = NGD_NSEC_NEVER;

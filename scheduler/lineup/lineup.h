@@ -16,11 +16,11 @@ struct ngd_lineup {
     void *state; /* the policy's */
     struct ngd_caps caps;
     uint32_t depth;            /* items */
-    struct ngd_merge *merging; /* of the newest item that has one, while something refers to it */
-    ngd_nsec_t lingers_until;  /* a slot waits for mates until then; 0: none does. The slot clears it */
+    struct ngd_merge *merging; /* of the newest item that has one; NULL when it is gone */
+    ngd_nsec_t lingers_until;  /* a slot waits for mates until then, and clears it; 0: none waits */
 };
 ngd_status_t ngd_lineup_init(struct ngd_lineup *lineup, const struct ngd_sched_policy *policy);
-void ngd_lineup_fini(struct ngd_lineup *lineup); /* nothing is queued any more */
+void ngd_lineup_fini(struct ngd_lineup *lineup); /* no item may be queued */
 
 void ngd_lineup_push(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now);
 void ngd_lineup_remove(struct ngd_lineup *lineup, struct ngd_sched_item *item, ngd_nsec_t now);

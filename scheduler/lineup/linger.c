@@ -2,8 +2,8 @@
 #include "scheduler/lineup/linger.h"
 
 #define AVERAGE_OF  8
-#define WORTH(cost) ((cost) / 2) /* of a replay's time, to save another replay */
-#define FAR(cost)   (2 * (cost)) /* arrivals farther apart, on average, are not waited for */
+#define WORTH(cost) ((cost) / 2) /* longest wait that is worth saving a replay of this cost */
+#define FAR(cost)   (2 * (cost)) /* arrivals farther apart on average are not awaited */
 #define SKIP_MAX    64           /* a power of two */
 
 void ngd_linger_init(struct ngd_linger *l, ngd_nsec_t limit)
@@ -22,7 +22,10 @@ void ngd_linger_arrived(struct ngd_linger *l, ngd_nsec_t now, uint32_t under_way
         l->joined++;
 }
 
-/* How many there were at once in either of the last two replays: one that misses its turn once is expected again. */
+/*
+ * Returns the requests to expect: the most at once during the last two replays. So one that misses a turn is expected
+ * again.
+ */
 static uint32_t expected(const struct ngd_linger *l)
 {
     return l->peak > l->peak_before ? l->peak : l->peak_before;

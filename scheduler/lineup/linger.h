@@ -12,7 +12,7 @@
  *   - no longer than half of a replay's time, which is what a joint replay saves, and no longer than `limit`;
  *   - not if it was alone lately, or if arrivals are so far apart that none would come in that time;
  *   - not just after waits that no request joined: after the n-th in a row, the next 2^n replays (up to 64) do not
- * wait.
+ *     wait.
  *
  * Threads: call under the queue's lock. The caller passes the time.
  */
@@ -21,16 +21,16 @@
 #include <stdint.h>
 
 #define NGD_LINGER_LIMIT_DEFAULT (2 * NGD_MSEC)
-#define NGD_LINGER_MIN           (20 * NGD_USEC) /* a shorter wait costs more, to sleep and wake, than it gains */
+#define NGD_LINGER_MIN           (20 * NGD_USEC) /* a shorter wait gains less than sleeping and waking cost */
 
 struct ngd_linger {
     ngd_nsec_t limit;           /* 0: never wait */
     ngd_nsec_t last, gap;       /* the last arrival; a moving average of the time between two */
     uint32_t peak, peak_before; /* the most that were under way at once since the last replay began, and before */
-    ngd_nsec_t since;           /* when who waits now could have begun; 0: nobody waits */
+    ngd_nsec_t since;           /* since when the waiting replays could have begun; 0: none waits */
     uint32_t joined;            /* arrivals since then */
-    uint32_t vain;              /* waits in a row that nobody joined; counted no further than they matter */
-    uint32_t skip;              /* replays that begin without a wait, for that */
+    uint32_t vain;              /* waits in a row that no request joined, up to log2 of the largest skip */
+    uint32_t skip;              /* next replays that do not wait, because of `vain` */
 };
 
 void ngd_linger_init(struct ngd_linger *l, ngd_nsec_t limit);

@@ -2,7 +2,7 @@
 #include "scheduler/lineup/merge.h"
 #include "base/metrics.h"
 
-#define SCAN_MAX    256 /* waiting items that are tried as mates */
+#define SCAN_MAX    256 /* waiting items to try as mates */
 #define SURE        2   /* deviations, as in the policies' predictions */
 /*
  * A replay may end this much later than predicted without being split. If it were split, its lead would run alone, and
@@ -144,7 +144,7 @@ struct scan {
     ngd_nsec_t now, end;
     int64_t planned, room;    /* rows; room: left for mates */
     uint64_t pass;            /* number of the what-if pass */
-    ngd_nsec_t predicted_end; /* when it and its mates end */
+    ngd_nsec_t predicted_end; /* when lead and mates end */
     bool take;
     uint32_t scanned, mates;
 };

@@ -50,20 +50,20 @@ struct ngd_account {
         ngd_nsec_t at;
         _Atomic int64_t open_at;              /* when it may have more */
         ngd_nsec_t queued;                    /* expected device time of all its items */
-        struct ngd_heap held[NGD_PRIORITIES]; /* items that wait for it to open */
+        struct ngd_heap held[NGD_PRIORITIES]; /* items that wait for the account to open */
         ngd_nsec_t served[NGD_PRIORITIES];    /* when the class was last served, or began to wait */
         uint32_t n_held;
         struct ngd_heap_node node;       /* in the caps' heap */
-        struct ngd_sched_item *released; /* the one of them that the policy has */
-        ngd_nsec_t since;                /* something has been held, or since it was last noted; 0: nothing is */
+        struct ngd_sched_item *released; /* the one that was passed to the policy */
+        ngd_nsec_t since;                /* since when held time has not been noted; 0: nothing is held */
     } cap;                               /* cap.c */
-    /* The policy's. */
+    /* The policy's: */
     int64_t vtime;     /* virtual time: device time over weight; the account with the least is next */
     int64_t corrected; /* sum of the corrections (`charge`) of vtime */
     struct {
         struct ngd_heap items;
         struct ngd_heap_node node; /* in the policy's heap of accounts, while there are items */
-        struct ngd_list link;      /* and in its list of them */
+        struct ngd_list link;      /* in its list of the same accounts */
         ngd_nsec_t cost;           /* expected device time of the items */
     } classes[NGD_PRIORITIES];
 };

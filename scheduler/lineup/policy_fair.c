@@ -26,9 +26,9 @@
 #define LEAD        (50 * NGD_MSEC)
 
 struct fair_class {
-    struct ngd_heap accounts;  /* that have items of this class, by virtual time */
+    struct ngd_heap accounts;  /* accounts with items of this class, by virtual time */
     struct ngd_list all;       /* the same accounts, in any order */
-    struct ngd_list deadlines; /* items that have one, the earliest first */
+    struct ngd_list deadlines; /* items with a deadline, the earliest first */
     ngd_nsec_t cost;           /* expected device time of its items */
 };
 
@@ -37,7 +37,7 @@ struct fair {
     ngd_nsec_t served[NGD_PRIORITIES]; /* when the class was last served, or got its first item */
     int64_t vtime; /* common virtual time: the least one of the waiting accounts, never going back */
     uint64_t serial;
-    uint64_t passes; /* of what-if scheduling so far */
+    uint64_t passes; /* number of the last what-if pass */
 };
 
 static int64_t scaled(const struct ngd_account *account, ngd_nsec_t t)
@@ -112,7 +112,7 @@ static void set_vtime(struct fair *f, struct ngd_account *account, int64_t vtime
             ngd_heap_push(&f->classes[c].accounts, &account->classes[c].node);
 }
 
-/* Searches from the end, since most items arrive with a later deadline than those that wait. */
+/* Inserts by deadline. Searches from the end, since most items arrive with a later deadline than those that wait. */
 static void insert_by_deadline(struct fair_class *cls, struct ngd_sched_item *item)
 {
     struct ngd_list *at = &cls->deadlines;
@@ -140,8 +140,7 @@ static ngd_nsec_t cost_above(const struct ngd_account *account, int priority)
     return cost;
 }
 
-/* The account's items in this class and in more urgent ones are taken first, and each adds its cost to the virtual
- * time. */
+/* The account's items in this class and in more urgent ones go first, and each adds its cost to the virtual time. */
 static int64_t fair_turn(const void *state, const struct ngd_account *account, ngd_priority_t priority)
 {
     return vtime_at_push(state, account) +
