@@ -42,7 +42,7 @@ static struct ngd_flight_event *ring_at(const struct ngd_flight_ring *ring, uint
     return &ring->events[(number - 1) % NGD_RECORDER_EVENTS];
 }
 
-/* The one that this repeats. tag: 0, or the same one, too. */
+/* Returns the earlier event that this one repeats, or NULL. tag: 0, or the tag that it must have. */
 static struct ngd_flight_event *find_repeated(const struct ngd_flight_ring *ring, ngd_event_reason_t reason,
                                               const struct ngd_event_about *about, uint64_t tag)
 {

@@ -3,14 +3,15 @@
 #define NGD_SCHEDULER_RECORD_RECORDER_H
 
 /*
- * The flight recorder: a bounded ring of what happened to keys and requests that did not simply run, with a reason
- * code each (events.def), and a counter for each reason.
+ * The flight recorder: a bounded ring of events that kept keys and requests from simply running. Each has a reason code
+ * (events.def), and each reason has a counter.
  *
- * Why: "why was this one slow" is asked when it is over. Counters say how often, the ring says which key and what
- * values. Threads: any. A short lock; a replay that finds its executable and fits its bucket never comes here. Bounds:
- * NGD_RECORDER_EVENTS events. What repeats (same program, key and reason) raises the count of the event that is there,
- * so that a flood of one kind does not push out the rest. What happened to requests with a tag is kept tag by tag
- * besides, in a ring of the same size, so that one can be asked for after others of its kind.
+ * Why: "Why was this one slow?" is asked afterwards. Counters say how often something happened. The ring says to which
+ * key, and with what values.
+ * Threads: any. A short lock; a replay that finds its executable and fits its bucket never comes here.
+ * Bounds: NGD_RECORDER_EVENTS events. A repetition (same program, key and reason) raises the count of the earlier
+ * event, so that a flood of one kind does not push out the rest. Events of requests with a tag are also kept in a
+ * second ring of the same size, tag by tag, so that a tag can be looked up after others of its kind.
  */
 #include "base/clock.h"
 #include "base/lock.h"
@@ -30,12 +31,12 @@ struct ngd_event_info {
 extern const struct ngd_event_info ngd_event_infos[NGD_EVENT_MAX];
 
 #define NGD_RECORDER_EVENTS     2048
-#define NGD_RECORDER_REPEAT     256 /* events back in which a repetition is looked for */
-#define NGD_RECORDER_REPEAT_TAG 16  /* and one of the same tag, which most often there is not */
+#define NGD_RECORDER_REPEAT     256 /* events to search back for the one that an event repeats */
+#define NGD_RECORDER_REPEAT_TAG 16  /* likewise for one of the same tag; most often there is none */
 #define NGD_RECORDER_TEXT       224
 
 struct ngd_flight_event {
-    uint64_t number; /* of all events, from 1 */
+    uint64_t number; /* serial number of the event, from 1 */
     ngd_event_reason_t reason;
     uint64_t program; /* ngd_program_number */
     uint64_t owner;   /* ngd_program_owner */
@@ -49,22 +50,22 @@ struct ngd_flight_event {
 };
 
 struct ngd_flight_ring {
-    uint64_t n; /* that there were */
+    uint64_t n; /* events so far */
     struct ngd_flight_event *events;
 };
 
 struct ngd_recorder {
     struct ngd_mutex lock; /* rank RECORDER */
-    /* Under lock. */
+    /* Under lock: */
     struct ngd_flight_ring ring;
-    struct ngd_flight_ring tagged; /* number: of the event of `ring` that it is counted in */
+    struct ngd_flight_ring tagged; /* number: that of the event of `ring` that counts it */
     struct ngd_metric_row *rows[NGD_EVENT_MAX];
 };
 
 ngd_status_t ngd_recorder_init(struct ngd_recorder *rec);
 void ngd_recorder_fini(struct ngd_recorder *rec);
 
-/* What an event is about. */
+/* The program, graph, key and request that an event is about. */
 struct ngd_event_about {
     uint64_t program;
     uint64_t owner;
@@ -76,8 +77,8 @@ void ngd_recorder_note(struct ngd_recorder *rec, ngd_event_reason_t reason, cons
                        const char *fmt, ...) __attribute__((format(printf, 4, 5)));
 
 /*
- * Copies the events that match, newest first; returns how many. list has room for max. tag: 0, or only what happened to
- * requests with this tag, which is then all that is counted.
+ * Copies the events that match, newest first, into list, which has room for max. Returns how many. tag: 0 = all events;
+ * else only what happened to requests with this tag, and counts are of those requests alone. match NULL: all.
  */
 uint32_t ngd_recorder_read(struct ngd_recorder *rec, uint64_t tag,
                            bool (*match)(void *ctx, const struct ngd_flight_event *event), void *ctx,

@@ -5,14 +5,14 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define AT_ONCE 64 /* events that are copied under the lock, to be printed without it */
+#define AT_ONCE 64 /* events copied at a time under the lock, to be printed without it */
 
 void ngd_timeline_init(struct ngd_timeline *timeline)
 {
     ngd_mutex_init(&timeline->lock, NGD_RANK_TIMELINE);
 }
 
-/* No other thread has it any more. */
+/* Requires that no other thread uses it any more. */
 void ngd_timeline_fini(struct ngd_timeline *timeline) NGD_NO_THREAD_SAFETY
 {
     ngd_free(timeline->ring);
@@ -117,7 +117,7 @@ static void chrome_span(const struct ngd_timeline_event *e, const char *name, ng
                       e->tag, e->together);
 }
 
-/* Waiting overlaps with other waiting: asynchronous spans, of a track for each identity. */
+/* Prints the wait as an asynchronous span, in a track for each identity, since waits overlap. */
 static void chrome_queue(const struct ngd_timeline_event *e, uint64_t number, ngd_nsec_t began, struct ngd_strbuf *sb)
 {
     for (int end = 0; end < 2; end++) {
@@ -142,7 +142,7 @@ static void chrome_event(struct ngd_sched *sched, const struct ngd_timeline_even
     if (e->submitted)
         chrome_queue(e, number, began, sb);
     if (e->outcome || e->together == 0)
-        return; /* it never ran, or the run is there already */
+        return; /* it never ran, or its run has been printed */
     chrome_span(e, e->graph, begin, e->device_time, sb);
     if (e->copy_in)
         chrome_span(e, "copy in", begin, e->copy_in, sb);
@@ -169,8 +169,8 @@ static void arrivals_head(struct ngd_sched *sched, uint64_t lost, struct ngd_str
 }
 
 /*
- * A model's batches have no arrival of their own. Of what arrived before the start, only the end was seen. What did not
- * run would have taken as long as was expected.
+ * Leaves out a model's batches, which have no arrival, and requests that arrived before the start, of which only the
+ * end was seen. A request that did not run gets its expected time as its length.
  */
 static void arrivals_event(struct ngd_sched *sched, const struct ngd_timeline_event *e, uint64_t number,
                            ngd_nsec_t began, struct ngd_strbuf *sb)
@@ -212,7 +212,7 @@ struct page {
     ngd_nsec_t began;
 };
 
-/* False: it is on. */
+/* Returns false if the timeline is on. */
 static bool copy_page(struct ngd_timeline *timeline, uint64_t from, struct page *page)
 {
     bool on;
