@@ -2,10 +2,10 @@
 /*
  * Bindings: a program with a client's buffers, and the instances of its executables in the pools of the slots.
  *
- * Instances are found without a lock, by who has their executable pinned: a place of the table is filled under the
- * program's lock with the instance first and the executable, which is the search key, last (release); a reader that
- * sees the executable (acquire) sees its instance. A place is emptied when the cache releases the executable, which
- * nobody has pinned then, so nobody searches for it. Chunks of places are only added.
+ * A thread that has an executable pinned finds its instance without a lock. To fill a place of the table, under the
+ * program's lock, the instance is written first and the executable, which is the search key, last (release). A reader
+ * that sees the executable (acquire) sees its instance. A place is emptied when the cache releases the executable;
+ * nobody has it pinned then, so nobody searches for it. Chunks of places are only added.
  */
 #include "base/mem.h"
 #include "scheduler/program/compile.h"
@@ -25,7 +25,7 @@ static const struct ngd_value *param_or_state(const struct ngd_graph *graph, uin
     return &graph->values[i < graph->n_params ? graph->params[i] : graph->states[i - graph->n_params]];
 }
 
-/* The most that a value can need; its dimensions are constants unless a graph says otherwise one day. */
+/* Computes the largest size of a bound value. Its dimensions are constants today. */
 static ngd_status_t value_bytes(const struct ngd_graph *graph, const struct ngd_type *type, uint64_t *bytes_p)
 {
     uint64_t bytes = ngd_dtype_bytes(type->dtype);
@@ -62,7 +62,7 @@ static ngd_status_t check_buffer(const struct ngd_program *prog, uint32_t i, con
 }
 
 struct bound {
-    uint64_t generation; /* which memory, on the program's device */
+    uint64_t generation; /* identifies the memory on the program's device */
     uint32_t i;
 };
 
@@ -76,8 +76,8 @@ static int by_memory(const void *a, const void *b)
 }
 
 /*
- * Nothing else is bound to the memory of a state: plans and passes take what is not a state for constant during a
- * replay, and two states for two. Params may share memory, as tied weights do.
+ * Refuses a state whose memory is bound to anything else too. Plans and passes take values that are not states as
+ * constant during a replay, and two states as two memories. Params may share memory, as tied weights do.
  */
 static ngd_status_t check_aliases(const struct ngd_program *prog, struct ngd_buffer *const *buffers, uint32_t n,
                                   struct ngd_diag *diag)
@@ -131,7 +131,7 @@ static bool same_buffers(const struct ngd_binding *a, const struct ngd_binding *
     return true;
 }
 
-/* Replays of bindings with the same buffers compute the same, whoever's they are. */
+/* Finds the merge of a binding with the same buffers: replays of both compute the same, whoever owns them. */
 static struct ngd_merge_prog *find_merge_locked(struct ngd_program *prog, const struct ngd_binding *binding)
     NGD_REQUIRES(prog->lock)
 {
@@ -219,7 +219,7 @@ bool ngd_binding_try_ref(struct ngd_binding *binding)
     return false;
 }
 
-/* No lock: the binding is in no list any more. */
+/* Takes no lock: the binding is in no list any more. */
 static void destroy_instances(struct ngd_instance_chunk *first)
 {
     struct ngd_instance_chunk *next;
@@ -269,7 +269,7 @@ static ngd_status_t check_frozen(const struct ngd_binding *binding, uint32_t i, 
                         param_or_state(prog->graph, i)->label, prog->graph->name);
 }
 
-/* The buffers of the new binding; *changed_p: the first that is another one, n = none. */
+/* Makes the list of the new binding's buffers. *changed_p: index of the first changed one; n = none. */
 static ngd_status_t merge_buffers(const struct ngd_binding *binding, struct ngd_buffer *const *changes,
                                   struct ngd_buffer **buffers, uint32_t *changed_p, struct ngd_diag *diag)
 {
@@ -374,7 +374,10 @@ bool ngd_binding_ready(struct ngd_binding *binding, const struct ngd_slot *slot,
     return inst && ngd_instance_ready(inst, slot->stream);
 }
 
-/* Puts inst into a free place; without one into *spare_p, which becomes part of the table. False: it needs a spare. */
+/*
+ * Puts inst into a free place. If there is none, adds *spare_p to the table and uses that. False: there is none, and no
+ * spare was given.
+ */
 static bool add_instance_locked(struct ngd_program *prog, struct ngd_instance_chunk *c, const struct ngd_executable *x,
                                 struct ngd_instance *inst, struct ngd_instance_chunk **spare_p) NGD_REQUIRES(prog->lock)
 {
@@ -418,7 +421,7 @@ static ngd_status_t keep_instance(struct ngd_binding *binding, uint32_t slot, co
     ngd_mutex_lock(&prog->lock);
     (void)add_instance_locked(prog, &binding->instances[slot], x, inst, &spare);
     ngd_mutex_unlock(&prog->lock);
-    ngd_free(spare); /* a place became free meanwhile */
+    ngd_free(spare); /* left over if a place became free meanwhile */
     return NGD_OK;
 }
 
@@ -453,7 +456,7 @@ ngd_status_t ngd_binding_instance(struct ngd_binding *binding, struct ngd_slot *
     return NGD_OK;
 }
 
-/* Takes one instance of x out of the program's bindings. */
+/* Removes one instance of x from the program's bindings and returns it; NULL: there is none. */
 static struct ngd_instance *take_instance_locked(struct ngd_program *prog, const struct ngd_executable *x)
     NGD_REQUIRES(prog->lock)
 {
@@ -490,7 +493,7 @@ void ngd_program_drop_instances(struct ngd_program *prog, const struct ngd_execu
 
 /* ---- captures ahead ----------------------------------------------------------------------------------- */
 
-/* What it would share, and what it would cost more. A private pool does not exist before the capture. */
+/* Fills in what the capture shares with others and what it adds. A private pool does not exist before the capture. */
 static void describe_sharing(const struct ngd_program *prog, const struct ngd_plan *plan, struct ngd_capture_info *info)
 {
     bool private = !prog->pools && ngd_program_has_own_pools(prog);
@@ -544,7 +547,7 @@ static ngd_status_t plan_only(struct ngd_program *prog, const struct ngd_key *ke
     return NGD_OK;
 }
 
-/* A program as a registration with these options would have it: its pools, its key, and what it would refuse. */
+/* Plans as a registration with these options would: with its pools and its key, and its refusals. */
 static ngd_status_t plan_with(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
                               const struct ngd_graph_options *options, struct ngd_capture_info *info,
                               struct ngd_diag *diag)
@@ -590,10 +593,10 @@ ngd_status_t ngd_binding_capture(struct ngd_binding *binding, const int64_t *sym
         status = ngd_program_key(prog, sizes, n_symbols, &key, diag);
     if (!options)
         options = &prog->options;
-    dry_run = dry_run || prog->options.force_eager;           /* no replay would run what were captured */
-    asked = options->debug_dump && !prog->options.debug_dump; /* with this capture only */
+    dry_run = dry_run || prog->options.force_eager;           /* no replay would run a captured executable */
+    asked = options->debug_dump && !prog->options.debug_dump; /* the dump is for this capture only */
     unchecked = options->deadlock_check && !prog->options.deadlock_check;
-    if (status == NGD_OK && unchecked && !dry_run) /* nothing is captured that it refuses */
+    if (status == NGD_OK && unchecked && !dry_run) /* refuse before anything is captured */
         status = plan_only(prog, &key, options, &info, diag);
     info = (struct ngd_capture_info){0};
     if (status == NGD_OK && asked && !dry_run)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Graphs whose device has failed. One that keeps nothing on its device, neither params nor states, is the same
- * anywhere: it goes on on another device that serves, and is captured there at its next replay. What has buffers stays
- * where they are: its replays try the device again, and are answered with its error until it recovers.
+ * Graphs whose device has failed. A graph that keeps nothing on its device, neither params nor states, is the same
+ * anywhere: it continues on another device in service, and is captured there at its next replay. A graph with buffers
+ * stays where they are: its replays try the device again, and are answered with its error until it recovers.
  */
 #include "scheduler/program/group.h"
 #include "scheduler/program/program_int.h"
@@ -12,7 +12,7 @@ bool ngd_binding_is_stranded(const struct ngd_binding *binding)
     return !atomic_load_explicit(&binding->prog->queue->healthy, memory_order_relaxed);
 }
 
-/* Of those that serve, the one with the least to do. */
+/* Finds the device in service that has the fewest requests waiting; NULL: none is in service. */
 static struct ngd_queue *find_refuge(struct ngd_sched *sched)
 {
     struct ngd_queue *best = NULL;

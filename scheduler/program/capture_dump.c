@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files are written as soon as there is something to write, so that a capture that takes the daemon down leaves a
- * trail. */
+/* Each file is written as soon as its contents exist, so that a capture that takes the daemon down leaves a trail. */
 #include "scheduler/program/capture_dump.h"
 #include "graphs/plan_trace.h"
 #include "base/dumpdir.h"
@@ -16,7 +15,7 @@
 
 /* ---- failing ------------------------------------------------------------------------------------------- */
 
-/* Once for a capture: what made the first file fail makes the others fail too. */
+/* Reports a failure, once for a capture: what made the first file fail makes the others fail too. */
 static void fail_dump(struct ngd_capture_dump *d, const struct ngd_diag *diag)
 {
     static struct ngd_log_limit limit;
@@ -30,7 +29,7 @@ static void fail_dump(struct ngd_capture_dump *d, const struct ngd_diag *diag)
     ngd_program_note(d->prog, NGD_EVENT_DUMP_FAILED, d->key, 0, "debug_dump: %s", diag->text);
 }
 
-/* Empties sb. */
+/* Writes sb to a file and empties sb. */
 static void write_dump_text(struct ngd_capture_dump *d, const char *file, struct ngd_strbuf *sb)
 {
     struct ngd_diag diag = {0};
@@ -106,7 +105,10 @@ void ngd_capture_dump_ask(struct ngd_program *prog, const struct ngd_key *key, c
     ngd_mutex_unlock(&prog->lock);
 }
 
-/* The directory that this capture was asked to dump to, or the graph's. */
+/*
+ * Returns true if this capture is to be dumped. dir: the directory that was asked for, else that of the graph's
+ * options.
+ */
 static bool dump_wanted(struct ngd_program *prog, const struct ngd_key *key, char dir[NGD_OPTION_TEXT_MAX])
 {
     bool asked;
@@ -123,7 +125,7 @@ static bool dump_wanted(struct ngd_program *prog, const struct ngd_key *key, cha
     return asked || prog->options.debug_dump;
 }
 
-/* <graph>-<digest>-<key>-<time>: of its own, since time does not stand still. */
+/* Makes the path <dir>/<graph>-<digest>-<key>-<time>. The time makes it unique. */
 static void name_directory(const struct ngd_capture_dump *d, const char *dir, char *path, size_t room)
 {
     char hex[NGD_DIGEST_HEX], name[80];

@@ -3,19 +3,20 @@
 #define NGD_SCHEDULER_PROGRAM_CAPTURE_DUMP_H
 
 /*
- * Debug dumps (debug_dump): what a capture made on its way, in a directory of its own below debug_dump_dir.
+ * Debug dumps (debug_dump): what a capture makes on its way, in a new directory below debug_dump_dir.
  *
  *     <graph>-<digest>-<key>-<time>/
- *         capture.txt                the key, the options, the device, and how it ended
+ *         capture.txt                the key, the options, the device, and how the capture ended
  *         000.registered.txt         the graph as it was registered
  *         001.after_<pass>.txt ...   the graph after each pass that changed something
  *         passes.txt                 every pass: whether it ran, changes, nodes, time
  *         plan.txt, pool.svg         the plan, and the map of its pool over time
- *         executable.json            the kernels in their order as a Chrome trace, a microsecond each: nothing has run
- * yet
+ *         executable.json            the kernels in order as a Chrome trace, 1 us each, since nothing has run yet
  *
- * What cannot be written (a full disk, dump-limit, a link in the way) is lost, noted in the flight recorder, counted
- * and logged once for a capture; the capture goes on. Threads: the one that captures. Does I/O.
+ * A file that cannot be written (full disk, dump-limit, a link in the way) is lost. That is noted in the flight
+ * recorder, counted, and logged once for a capture. The capture goes on.
+ *
+ * Threads: the one that captures. Does I/O.
  */
 #include "graphs/pass.h"
 #include "scheduler/program/program.h"
@@ -27,20 +28,20 @@ struct ngd_capture_dump {
     uint32_t n_graphs;
     bool failed;
     ngd_nsec_t begin;
-    struct ngd_pass_report report; /* to run the passes with */
+    struct ngd_pass_report report; /* pass it to the passes */
 };
 
-/* The next capture of this key is dumped, whatever the program's options say; the latest call counts. */
+/* Dumps the next capture of this key, whatever the program's options say. The latest call counts. */
 void ngd_capture_dump_ask(struct ngd_program *prog, const struct ngd_key *key, const struct ngd_graph_options *options);
 
-/* True: this capture is dumped. Then end() is owed. */
+/* Returns true if this capture is dumped. The caller must then call ngd_capture_dump_end. */
 bool ngd_capture_dump_begin(struct ngd_capture_dump *d, struct ngd_program *prog, const struct ngd_key *key);
 void ngd_capture_dump_plan(struct ngd_capture_dump *d, const struct ngd_plan *plan);
 void ngd_capture_dump_end(struct ngd_capture_dump *d, ngd_status_t status, const struct ngd_diag *diag);
 
-/* The directories that the options name lie below what is allowed. */
+/* Checks that the options' directories are below allowed ones. */
 ngd_status_t ngd_dump_check(struct ngd_sched *sched, const struct ngd_graph_options *options, struct ngd_diag *diag);
-/* A graph's name as a part of a directory's: letters and digits, others as '_'. */
+/* Makes a graph's name fit for a directory's name: letters and digits stay, others become '_'. */
 void ngd_dump_clean(const char *name, char *to, size_t room);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects of static kernels in the store have the kind "static": the identity is the digest of the generated source,
- * the kernels' own sources, compiler, flags and device. They are code, so they never come from a client: the store
- * refuses to import them.
+ * Store entries of static kernels have the kind "static". Their identity is the digest of the generated source, the
+ * kernels' own sources, compiler, flags and device. They are code, so they never come from a client: the store refuses
+ * to import them.
  */
 #include "scheduler/program/compile.h"
 #include "base/log.h"
@@ -15,16 +15,16 @@
 #define PACKAGE_VERSION "0.0.0-dev"
 #endif
 
-#define WAITING_MAX 1024 /* executables; each holds its host memory */
+#define WAITING_MAX 1024 /* waiting executables; each keeps its host memory */
 
 struct compile {
     struct ngd_capture_job job;
     struct ngd_sched *sched;
     struct ngd_device *dev;
     struct ngd_exec *exec;
-    struct ngd_share *share; /* who pays for what is stored; a reference */
-    struct ngd_store *store; /* NULL: objects are neither looked up nor kept */
-    uint64_t program;        /* what events name it by: it may be gone when the compiler is done */
+    struct ngd_share *share; /* pays for what is stored; a reference */
+    struct ngd_store *store; /* NULL: objects are neither loaded nor stored */
+    uint64_t program;        /* number of the program, which may be gone when the compiler ends */
 };
 
 static bool fell_back(ngd_static_result_t result)
@@ -45,7 +45,10 @@ static void note(struct ngd_sched *sched, uint64_t program, const struct ngd_pla
         ngd_recorder_note(&sched->recorder, NGD_EVENT_STATIC_KERNELS, &about, "%s", name);
 }
 
-/* Says what came of it wherever that is asked, the counter last: who sees it sees the rest. */
+/*
+ * Publishes the result: in the executable, in the flight recorder, and last in the counter, so that a reader of the
+ * counter sees the rest too.
+ */
 static void compile_finish(const struct compile *c, ngd_static_result_t result, const char *why)
 {
     ngd_exec_static_set(c->exec, result);
@@ -176,7 +179,7 @@ static void compile_abort(struct ngd_capture_job *job)
     compile_free(c);
 }
 
-/* of: the program that events name; the executable's own, or of a group the joint one. */
+/* Queues one executable. of: the program that events name: the executable's own, or the gang's for a rank. */
 static void queue_one(const struct ngd_program *of, struct ngd_executable *x, const struct ngd_graph_options *options)
 {
     struct ngd_sched *sched = of->sched;

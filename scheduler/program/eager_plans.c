@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The array is in the order of use, the latest first, without gaps. It is short: moving its pointers is all there is.
- */
+/* The array is in the order of use, the latest first, without gaps. It is short, so moving its pointers is cheap. */
 #include "scheduler/program/eager_plans.h"
 #include "graphs/plan.h"
 #include "scheduler/program/program_int.h"
 #include <string.h>
 
-/* The number of the plan of key; of the first place without one; or NGD_PROGRAM_EAGER_PLANS. */
+/* Returns the index of the plan of key; else of the first free place; else NGD_PROGRAM_EAGER_PLANS. */
 static uint32_t seek_locked(const struct ngd_program *prog, const struct ngd_key *key) NGD_REQUIRES(prog->lock)
 {
     uint32_t i = 0;
@@ -16,7 +15,7 @@ static uint32_t seek_locked(const struct ngd_program *prog, const struct ngd_key
     return i;
 }
 
-/* Puts a plan in front of those before place i, whose own is overwritten. */
+/* Moves the plans before place i back by one, over place i, and puts the plan in front. */
 static void to_front_locked(struct ngd_program *prog, uint32_t i, struct ngd_plan *plan) NGD_REQUIRES(prog->lock)
 {
     memmove(prog->eager_plans + 1, prog->eager_plans, i * sizeof(struct ngd_plan *));
@@ -48,7 +47,7 @@ void ngd_eager_plans_keep(struct ngd_program *prog, struct ngd_plan *plan)
     ngd_mutex_lock(&prog->lock);
     i = seek_locked(prog, &plan->key);
     if (i == NGD_PROGRAM_EAGER_PLANS)
-        i--; /* the last one, which was not used for longest */
+        i--; /* the last one, which is the least recently used */
     if (ngd_charge_grow(&prog->charge, ngd_plan_host_bytes(plan), NULL) == NGD_OK) {
         gone = prog->eager_plans[i];
         to_front_locked(prog, i, ngd_plan_ref(plan));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Executables: how a program makes, finds, poisons and drops those of its cache, and those of eager runs. */
+/* Executables: how a program makes, finds, poisons and drops those of its cache, and those for eager runs. */
 #include "base/log.h"
 #include "base/mem.h"
 #include "graphs/pass.h"
@@ -19,8 +19,8 @@
 /* ---- executables -------------------------------------------------------------------------------------- */
 
 /*
- * Each slot's pool grows when the executable first runs there; what they lack is asked for before the capture, when
- * the refusal can still name the shortage.
+ * Checks that the device has room for what the slots' pools lack. The pools grow only when the executable first runs in
+ * a slot. The check comes before the capture, when a refusal can still name the shortage.
  */
 static ngd_status_t check_pool_room(const struct ngd_program *prog, struct ngd_poolset *pools,
                                     const struct ngd_plan *plan, struct ngd_diag *diag)
@@ -41,7 +41,7 @@ bool ngd_program_has_own_pools(const struct ngd_program *prog)
     return prog->pools || !prog->options.reuse_graph_pool_in_same_fx;
 }
 
-/* The set that the options ask for: a shared one, or one for this executable alone. */
+/* Gets the set of pools that the options ask for: a shared one, or one for this executable alone. */
 static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **pools_p, struct ngd_diag *diag)
 {
     ngd_status_t status = NGD_OK;
@@ -54,7 +54,7 @@ static ngd_status_t choose_pools(struct ngd_program *prog, struct ngd_poolset **
                   : NGD_OK;
 }
 
-/* One that an eager run of this key left, or a new one, which the next eager run finds. */
+/* Gets the plan that an earlier eager run of this key kept, or makes one and keeps it for the next. */
 static ngd_status_t plan_for_eager(struct ngd_program *prog, const struct ngd_key *key, struct ngd_plan **plan_p,
                                    bool *stored_p, struct ngd_diag *diag)
 {
@@ -74,7 +74,7 @@ static ngd_status_t plan_for_eager(struct ngd_program *prog, const struct ngd_ke
 struct twin {
     const struct ngd_program *prog;
     const struct ngd_key *key;
-    uint64_t before;           /* numbers from here on have been asked */
+    uint64_t before;           /* programs with this number and above have been searched */
     struct ngd_program *found; /* a reference */
     struct ngd_exec *exec;     /* a reference */
 };
@@ -95,7 +95,7 @@ static void find_twin_locked(struct ngd_sched *sched, struct twin *t) NGD_REQUIR
         ngd_program_ref(t->found);
 }
 
-/* Under the cache's lock. It counts nowhere that somebody asked. */
+/* Takes the executable of the key. Runs under the cache's lock, and does not count as a use. */
 static void take_twin(void *ctx, const struct ngd_key *key, void *art, uint64_t uses)
 {
     struct ngd_executable *x = art;
@@ -107,8 +107,8 @@ static void take_twin(void *ctx, const struct ngd_key *key, void *art, uint64_t 
 }
 
 /*
- * What another owner has captured of the same text with the same options: a reference, or NULL. What the two know and
- * do of it is their own: counters, evictions and buckets.
+ * Finds an executable that another owner has captured of the same text with the same options: a reference, or NULL.
+ * Counters, evictions and buckets stay each owner's own.
  */
 static struct ngd_exec *find_captured(const struct ngd_program *prog, const struct ngd_key *key)
 {
@@ -142,8 +142,8 @@ ngd_status_t ngd_program_say_stopped(const struct ngd_program *prog, ngd_status_
 }
 
 /*
- * eager: for eager runs, outside the cache. debug: NULL, or what this capture's dump is written with; then its passes
- * run, so that there is something to see.
+ * Makes an executable. eager: for eager runs, outside the cache. debug: NULL, or the dump of this capture; then the
+ * passes run even if the store has the plan, so that there is something to dump.
  */
 static ngd_status_t make_executable(struct ngd_program *prog, const struct ngd_key *key, bool eager,
                                     struct ngd_capture_dump *debug, struct ngd_executable **x_p, struct ngd_diag *diag)
@@ -209,7 +209,7 @@ void ngd_executable_destroy(struct ngd_executable *x)
     ngd_charge_end(&charge);
 }
 
-/* The others of its group would be waited for. */
+/* Refuses a rank's graph alone: it would wait for the other ranks of its group. */
 static ngd_status_t check_alone(const struct ngd_program *prog, struct ngd_diag *diag)
 {
     if (!prog->group || prog->gang)
@@ -226,7 +226,7 @@ ngd_status_t ngd_program_make_rank(struct ngd_program *prog, const struct ngd_ke
     return make_executable(prog, key, eager, NULL, x_p, diag);
 }
 
-/* From now on bindings keep instances of it. */
+/* Marks it as cached: from now on bindings keep its instances. */
 static void set_cached(struct ngd_executable *x)
 {
     x->cached = true;
@@ -244,7 +244,7 @@ static void remember_gone(struct ngd_program *prog, uint64_t hash, int reason)
     ngd_mutex_unlock(&prog->lock);
 }
 
-/* Why there is no executable for this key: the newest thing that happened to it. */
+/* Returns why there is no executable for this key: the last thing that happened to it. */
 static int miss_reason(struct ngd_program *prog, uint64_t hash)
 {
     int reason = NGD_MISS_FIRST;
@@ -315,7 +315,7 @@ static void cache_release(void *ctx, void *art)
     struct ngd_executable *x = art;
 
     ngd_program_drop_instances(prog, x);
-    /* Without references the program goes, and its cache with it: that is not an eviction. */
+    /* Without references the program and its cache are being freed, which is not an eviction. */
     if (atomic_load(&prog->refs) > 0 && atomic_load(&x->unreachable)) {
         ngd_program_note(prog, NGD_EVENT_EVICTED_BUCKETS, &ngd_exec_plan(x->exec)->key, 0,
                          "no request has this key with the buckets that were applied");
@@ -366,7 +366,7 @@ ngd_status_t ngd_program_recapture(struct ngd_program *prog, const struct ngd_ke
     struct ngd_gcache_entry *old = ngd_gcache_lookup(prog->cache, key);
 
     if (old) {
-        /* No eviction: the release must not take it for one, as with a poisoned executable. */
+        /* Marks it as poisoned, so that the release does not count it as an eviction. */
         if (!atomic_exchange(&ngd_entry_executable(old)->poisoned, true)) {
             remember_gone(prog, key->hash, NGD_MISS_FORCED);
             ngd_gcache_drop(prog->cache, key);

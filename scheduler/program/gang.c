@@ -2,10 +2,10 @@
 /*
  * Gangs: a replay that is one launch on each device of a group.
  *
- * A gang has a program of its own, on the group's first device, which no lookup by digest finds: its cache, counters
- * and captures are the gang's. An executable there is the leader's (the rank of that device) with those of the other
- * ranks behind it, made for the same sizes, and goes with them as one. So whoever captures, evicts or replays need not
- * know.
+ * A gang has a program of its own on the group's first device, which no lookup by digest finds. The cache, counters and
+ * captures of that program are the gang's. Its executables are the leader's (the rank on that device). Each has the
+ * executables of the other ranks with it (`ranks`), made for the same sizes, and is freed with them. So captures,
+ * evictions and replays need not know about gangs.
  */
 #include "scheduler/program/group_int.h"
 #include "base/mem.h"
@@ -27,7 +27,7 @@ void ngd_gang_free(struct ngd_gang *gang)
     ngd_free(gang);
 }
 
-/* The bindings by rank: one of each, all of one group. */
+/* Sorts the bindings by rank, and checks that there is one for each rank, all of one group. */
 static ngd_status_t sort_bindings(struct ngd_binding *const *bindings, uint32_t n, struct ngd_binding **by_rank,
                                   struct ngd_diag *diag)
 {
@@ -188,7 +188,10 @@ const struct ngd_graph *ngd_binding_output(const struct ngd_binding *binding, ui
 
 /* ---- executables -------------------------------------------------------------------------------------- */
 
-/* The leader's sizes, as a key of the rank's program: its buckets may have been changed since the ranks were joined. */
+/*
+ * Makes a key of the rank's program with the leader's sizes. The rank's own buckets may have changed since the ranks
+ * were joined.
+ */
 static ngd_status_t rank_key(const struct ngd_program *prog, const struct ngd_key *of, struct ngd_key *key,
                              struct ngd_diag *diag)
 {
@@ -259,7 +262,7 @@ struct ngd_executable *ngd_gang_executable(struct ngd_executable *x, uint32_t ra
     return rank == x->prog->gang->leader ? x : x->ranks[rank];
 }
 
-/* The part of a launch that is a rank's. */
+/* Fills `launch` with a rank's part of the launch `of`. */
 void ngd_gang_cut(const struct ngd_gang *gang, uint32_t rank, const struct ngd_launch *of, struct ngd_launch *launch)
 {
     launch->symbols = of->symbols;
@@ -280,7 +283,10 @@ void ngd_gang_cut(const struct ngd_gang *gang, uint32_t rank, const struct ngd_l
         launch->outputs += gang->output_at[rank];
 }
 
-/* A request is as long as its program says: request.c has checked that. The plan may have come from a file. */
+/*
+ * Checks the launch against the plan. request.c has checked that its lists have the program's lengths. A plan may come
+ * from a file.
+ */
 static ngd_status_t check_plan(const struct ngd_executable *x, const struct ngd_launch *launch, struct ngd_diag *diag)
 {
     const struct ngd_graph *g = x->prog->graph;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the graphs of a gang's ranks must have in common, as far as graphs show it: one list of symbols, since one
- * replay has one set of values, and the same collectives in one order, since ranks meet in the order in which they call
- * them. What depends on the group's size is checked at capture, what depends on values at each replay.
+ * What the graphs of a gang's ranks must have in common, as far as graphs show it:
+ *   - the same list of symbols, since a replay has one set of values;
+ *   - the same collectives in the same order, since ranks meet in the order in which they call them.
+ *
+ * What depends on the group's size is checked at capture, and what depends on values at each replay.
  */
 #include "scheduler/program/group_int.h"
 #include <inttypes.h>
@@ -17,7 +19,7 @@ static const struct ngd_attr_value *collective_attr(const struct ngd_node *node,
     return i >= 0 ? &node->attrs[i] : NULL;
 }
 
-/* The collective at or after *at, which is moved behind it; NULL: none. */
+/* Returns the first collective at or after node *at, and moves *at behind it; NULL: none. */
 static const struct ngd_node *next_collective(const struct ngd_graph *g, uint32_t *at)
 {
     while (*at < g->n_nodes) {
@@ -46,7 +48,7 @@ ngd_status_t ngd_group_check_graph(const struct ngd_group *group, const struct n
     return NGD_OK;
 }
 
-/* Dimension 0 of what is split between ranks may be another one on each. */
+/* Returns true if the collective splits its operand between ranks; dimension 0 may then differ from rank to rank. */
 static bool is_split(const struct ngd_node *node)
 {
     return collective_attr(node, "input_split_sizes") != NULL;
@@ -74,7 +76,10 @@ static void describe_collective(const struct ngd_graph *g, const struct ngd_node
         ngd_strbuf_printf(sb, ", from rank %" PRId64, src->i);
 }
 
-/* Their words are compared: symbols have the same names, and expressions are printed in their canonical form. */
+/*
+ * Compares the n-th collectives of two ranks as text: symbols have the same names, and expressions are printed in their
+ * canonical form.
+ */
 static ngd_status_t check_nth(const struct ngd_program *zero, const struct ngd_program *other, uint32_t rank,
                               uint32_t n, const struct ngd_node *a, const struct ngd_node *b, struct ngd_diag *diag)
 {
@@ -136,7 +141,7 @@ static ngd_status_t check_rank_symbols(const struct ngd_graph *zero, const struc
                         i, rank);
 }
 
-/* Of two that were made for this, and end here. */
+/* Returns true if the texts are the same. Frees both. */
 static bool same_texts(struct ngd_strbuf *a, struct ngd_strbuf *b)
 {
     const bool same = !a->failed && !b->failed && strcmp(ngd_strbuf_str(a), ngd_strbuf_str(b)) == 0;
@@ -157,7 +162,10 @@ static bool same_guard(const struct ngd_graph *a, const struct ngd_graph *b, uin
     return same_texts(&of_a, &of_b);
 }
 
-/* Of one list of symbols, so that equal ones are printed alike and in one order. */
+/*
+ * Checks that the guards are the same. The graphs have the same symbols, so equal guards are printed alike and in one
+ * order.
+ */
 static ngd_status_t check_guards(const struct ngd_graph *zero, const struct ngd_graph *other, uint32_t rank,
                                  struct ngd_diag *diag)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: a communicator with the run queues of its devices, and whose turn it is. */
+/* Groups: a communicator with the run queues of its devices. One replay of a group runs at a time. */
 #include "scheduler/program/group_int.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -7,7 +7,7 @@
 
 /* ---- made of what ------------------------------------------------------------------------------------- */
 
-/* The queues of the devices, and that all of them serve. */
+/* Finds the queues of the devices, and checks that all devices are in service. */
 static ngd_status_t find_queues(struct ngd_sched *sched, const struct ngd_group_params *p, struct ngd_queue **queues,
                                 struct ngd_diag *diag)
 {
@@ -153,7 +153,7 @@ static void close_locked(struct ngd_group *group, ngd_status_t status, const cha
                  ngd_group_name(group), why);
 }
 
-/* A device that has failed takes the group with it: what the ranks computed together cannot be had without it. */
+/* Closes the group if one of its devices has failed: what its ranks computed together cannot be had without it. */
 static void look_at_devices_locked(struct ngd_group *group) NGD_REQUIRES(group->lock)
 {
     char why[200];
@@ -194,7 +194,10 @@ static ngd_status_t mend_group(struct ngd_group *group, struct ngd_diag *why)
     return ngd_comm_reset(group->comm, why);
 }
 
-/* Without all of its devices a group is not made whole: that would wait for the one that does not answer. */
+/*
+ * Returns true unless the group is closed. A closed group is not reset: the reset would wait for the device that does
+ * not answer.
+ */
 static bool group_is_open(struct ngd_group *group)
 {
     bool open;

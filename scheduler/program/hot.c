@@ -10,13 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HELD_MAX  64 /* programs that are kept for clients to come */
+#define HELD_MAX  64 /* programs that are held for future clients */
 #define NOTE_NAME "hot"
 
 struct ngd_hot {
     struct ngd_sched *sched;
     struct ngd_mutex lock;                          /* rank HOT */
-    struct ngd_hot_list fresh NGD_GUARDED_BY(lock); /* since the last write */
+    struct ngd_hot_list fresh NGD_GUARDED_BY(lock); /* runs since the last write */
     struct {
         struct ngd_program *prog;
         ngd_nsec_t until;
@@ -94,8 +94,10 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
     uint32_t runs, noted;
     struct ngd_strbuf sb;
 
-    /* What is looked at now need not be at the next start, and the next daemon has not its clients' groups. Pools of
-     * its own would be nobody's, so whoever registers the graph makes them. */
+    /*
+     * Skips graphs that are being debugged; graphs of groups, which the next daemon's clients have to make again; and
+     * graphs with pools of their own, which would belong to nobody until a client registers the graph.
+     */
     if (!hot || x->prog->options.debug_dump || x->prog->group || ngd_program_has_own_pools(x->prog))
         return;
     runs = atomic_load_explicit(&x->runs, memory_order_relaxed);
@@ -104,7 +106,7 @@ void ngd_hot_note(struct ngd_hot *hot, struct ngd_executable *x)
         return;
     ngd_strbuf_init(&sb);
     put_hot_key(x->prog, &ngd_exec_plan(x->exec)->key, &sb);
-    /* A line break in an option's text would end the line; such a key is not kept. */
+    /* A line break in an option's text would end the line, so such a key is not kept. */
     if (!sb.failed && !strpbrk(sb.data, "\n")) {
         ngd_mutex_lock(&hot->lock);
         ngd_hot_list_add(&hot->fresh, sb.data, sb.len, runs - noted, 4 * NGD_HOT_KEYS);
@@ -127,7 +129,7 @@ static void note_program(void *ctx, struct ngd_program *prog)
 
 /* ---- the note ------------------------------------------------------------------------------------------ */
 
-/* Takes out of the list of held programs what need not be held any more; *n_p of them are the caller's. */
+/* Removes programs that need not be held any more from the list. *n_p of them are the caller's. */
 static void take_released(struct ngd_hot *hot, bool all, struct ngd_program **progs, uint32_t *n_p)
 {
     ngd_nsec_t now = ngd_now();
@@ -218,7 +220,7 @@ static struct ngd_graph *graph_of(struct ngd_sched *sched, const struct ngd_dige
     return find.graph ? find.graph : ngd_stored_graph(sched, digest);
 }
 
-/* True: the list has taken the reference. */
+/* Holds a program for a while. True: the list has taken the caller's reference. */
 static bool hot_hold(struct ngd_hot *hot, struct ngd_program *prog)
 {
     bool held = false;
@@ -237,7 +239,10 @@ out:
     return held;
 }
 
-/* The request that would lead to the key: a bucket's own size, which is never more than the symbol's maximum. */
+/*
+ * Makes the key again from the request that would lead to it: a bucket's own size, which is never more than the
+ * symbol's maximum.
+ */
 static ngd_status_t make_hot_key(struct ngd_program *prog, const struct ngd_key *said, struct ngd_key *key_p,
                                  struct ngd_diag *diag)
 {
@@ -274,7 +279,10 @@ static const char *capture_hot_key(struct ngd_hot *hot, struct ngd_device *dev, 
     return status ? "failed" : captured ? "captured" : "present";
 }
 
-/* NULL: those that are built in. False: the store does not have them, or they are others with this build. */
+/*
+ * Gets the key's patterns; NULL: the built-in ones. False: the store does not have them, or this build's built-in ones
+ * differ.
+ */
 static bool patterns_of(struct ngd_sched *sched, const struct ngd_digest *digest, bool registered,
                         struct ngd_pattern_set **set_p)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FADE 64 /* each write takes this part of the old counts away */
+#define FADE 64 /* each write takes 1/FADE of the old counts away */
 
 /* ---- lists --------------------------------------------------------------------------------------------- */
 
@@ -24,7 +24,10 @@ static uint64_t sum_of(uint64_t a, uint64_t b)
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* A full list keeps the keys that run most: many keys that ran once do not keep out one that runs all the time. */
+/*
+ * Replaces the key with the fewest runs, if it has fewer than this one. So many keys that ran once do not keep out one
+ * that runs all the time.
+ */
 static void replace_least(struct ngd_hot_list *list, const char *key, size_t n, uint64_t runs)
 {
     struct ngd_hot_item *least = list->items;
@@ -43,7 +46,8 @@ void ngd_hot_list_add(struct ngd_hot_list *list, const char *key, size_t n, uint
 {
     for (uint32_t i = 0; i < list->n; i++) {
         if (strncmp(list->items[i].key, key, n) == 0 && list->items[i].key[n] == '\0') {
-            list->items[i].runs = sum_of(list->items[i].runs, runs); /* a note may say anything */
+            list->items[i].runs =
+                sum_of(list->items[i].runs, runs); /* saturates, since the note may have been edited */
             return;
         }
     }
@@ -109,7 +113,7 @@ void ngd_hot_note_merge(void *ctx, const char *text, struct ngd_strbuf *changed)
 
 /* ---- keys ---------------------------------------------------------------------------------------------- */
 
-/* The field at *at, cut off in place; *at goes to the next one. */
+/* Returns the field at *at, terminated in place, and moves *at to the next one. */
 static char *next_field(char **at)
 {
     char *begin = *at, *end = strchr(begin, '\t');

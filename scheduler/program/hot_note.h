@@ -9,8 +9,8 @@
  *     defaults ("name=value", separated by NGD_HOT_SEPARATOR), digest of the patterns ("-": the built-in ones), name
  *     of the graph
  *
- * What follows the first field tells keys apart. The note is a file that anybody may have changed: what cannot be read
- * is left out. Pure: knows neither programs nor files.
+ * All fields but the first identify the key. The note is a file that anybody may have changed, so lines that cannot be
+ * read are skipped. Pure functions: they know neither programs nor files.
  */
 #include "base/strbuf.h"
 #include "graphs/options.h"
@@ -18,7 +18,7 @@
 #define NGD_HOT_SEPARATOR '\x1f'
 
 struct ngd_hot_item {
-    char *key; /* the fields behind the runs */
+    char *key; /* the fields after the runs */
     uint64_t runs;
 };
 
@@ -28,24 +28,26 @@ struct ngd_hot_list {
 };
 
 void ngd_hot_list_fini(struct ngd_hot_list *list);
-/* Adds runs to a key of n bytes. A list that has `max` keys takes a new one for the one with the fewest runs, if that
- * has fewer; else, and without memory, it forgets the new one. */
+/*
+ * Adds runs to a key of n bytes. If the list has `max` keys, a new key replaces the one with the fewest runs, if that
+ * has fewer. Otherwise, or without memory, the new key is dropped.
+ */
 void ngd_hot_list_add(struct ngd_hot_list *list, const char *key, size_t n, uint64_t runs, uint32_t max);
-/* The keys of a note, most runs first. */
+/* Parses the keys of a note, most runs first. */
 void ngd_hot_list_parse(struct ngd_hot_list *list, const char *text, uint32_t max);
-/* For ngd_store_note_change: the note with what was added (ctx: a list), and less of what is old. */
+/* Makes the new note for ngd_store_note_change: the old counts, reduced, plus those of the list ctx. */
 void ngd_hot_note_merge(void *ctx, const char *text, struct ngd_strbuf *changed);
 
 struct ngd_hot_key {
     struct ngd_digest graph, patterns;
     const char *device, *symbols;
     struct ngd_graph_options options;
-    bool registered; /* else the patterns are the built-in ones */
+    bool registered; /* false: the patterns are the built-in ones */
 };
 
-/* Of the fields behind the runs, which are cut in place. False: they are none. */
+/* Parses the fields after the runs, and terminates them in place. False: they are not a key. */
 bool ngd_hot_key_parse(char *text, struct ngd_hot_key *key_p);
-/* The values of n symbols. */
+/* Parses the values of n symbols. */
 bool ngd_hot_symbols_parse(const char *text, uint32_t n, int64_t *symbols);
 
 #endif

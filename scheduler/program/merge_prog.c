@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What requests run as when they run together, under the queue's lock. How they do is in merge_run.c.
+ * Chooses the executable of a joint replay, under the queue's lock. merge_run.c runs it.
  *
- * An executable for the bucket that the waiting rows would fill may not be there yet. Nobody waits for it: it is
- * captured in the background, if the program may hold one more, and until then as many run together as fit in what is
- * there, which is at least the own executable of who was taken.
+ * There may be no executable yet for the bucket that the waiting rows would fill. Nobody waits for it: it is captured
+ * in the background, if the program may hold one more executable. Until then as many requests run together as fit in an
+ * existing one, which is at least the lead's own.
  */
 #include "scheduler/program/merge_prog.h"
 #include "base/mem.h"
 #include <string.h>
 
-#define ASK_AGAIN (100 * NGD_MSEC) /* after a capture that did not come to be */
+#define ASK_AGAIN (100 * NGD_MSEC) /* after a capture that gave no executable */
 
 static struct ngd_merge_prog *prog_of(struct ngd_merge *m)
 {
@@ -34,7 +34,10 @@ static int64_t planned_of(const struct ngd_merge_prog *m, const struct ngd_execu
 
 /* ---- what is known of buckets --------------------------------------------------------------------------- */
 
-/* The same for requests that differ in their rows only. What is known by it is an estimate, so two kinds may share. */
+/*
+ * Hashes the other symbols: equal for requests that differ only in their rows. Two kinds may collide, since the hash
+ * only finds estimates.
+ */
 static uint64_t kind_of(const struct ngd_merge_prog *m, const struct ngd_request *req)
 {
     uint64_t kind = 0;
@@ -45,7 +48,7 @@ static uint64_t kind_of(const struct ngd_merge_prog *m, const struct ngd_request
     return kind;
 }
 
-/* -1: nothing is known of it. */
+/* Returns -1 if nothing is known of the bucket. */
 static int find_known(const struct ngd_merge_prog *m, uint64_t kind, int64_t planned)
 {
     for (int i = 0; i < NGD_MERGE_KNOWN_MAX; i++)
@@ -95,7 +98,7 @@ void ngd_merge_prog_enrol(struct ngd_merge_prog *m, struct ngd_request *req)
 
 /* ---- what they run as --------------------------------------------------------------------------------- */
 
-/* The bucket that so many rows are planned for. */
+/* Returns the bucket that holds so many rows. */
 static int64_t bucket_of(const struct ngd_bucket_set *set, int64_t rows)
 {
     for (uint32_t i = 0; i < set->n; i++)
@@ -104,7 +107,7 @@ static int64_t bucket_of(const struct ngd_bucket_set *set, int64_t rows)
     return rows;
 }
 
-/* The largest bucket below; 0: there is none. */
+/* Returns the next smaller bucket; 0: there is none. */
 static int64_t bucket_below(const struct ngd_bucket_set *set, int64_t bucket)
 {
     int64_t below = 0;
@@ -156,7 +159,7 @@ static void want_capture(struct ngd_merge_prog *m, const struct ngd_key *key, ng
     atomic_store_explicit(&m->wanted, true, memory_order_release);
 }
 
-/* Whether there is more to wait for next time. */
+/* Notes the largest usable bucket, up to which waiting is worth while. all: no larger bucket was missing. */
 static void note_reach(struct ngd_merge *m, int64_t planned, bool all)
 {
     if (!all)
@@ -165,7 +168,7 @@ static void note_reach(struct ngd_merge *m, int64_t planned, bool all)
         m->reach = INT64_MAX;
 }
 
-/* An executable for up to `rows` rows: the largest that is there, pinned for lead when it is not its own. */
+/* Finds the largest existing executable for up to `rows` rows. Pins it for lead if it is not lead's own. */
 static const struct ngd_executable *find_executable(struct ngd_merge_prog *m, struct ngd_request *lead, int64_t rows,
                                                     ngd_nsec_t now)
 {
@@ -236,7 +239,7 @@ int64_t ngd_merge_rows_limit(const struct ngd_program *prog, const struct ngd_pl
             continue;
         for (uint32_t k = 1; k + 1 < t->rank; k++)
             rows *= t->dims[k];
-        /* What is wide already stays so in larger buckets. */
+        /* A tensor that is wide already stays wide in larger buckets. */
         if (rows > 0 && rows * plan->symbols[symbol] < wide && (wide - 1) / rows < limit)
             limit = (wide - 1) / rows;
     }
@@ -245,7 +248,7 @@ int64_t ngd_merge_rows_limit(const struct ngd_program *prog, const struct ngd_pl
 
 /* ---- life --------------------------------------------------------------------------------------------- */
 
-/* Not with options that look at each replay by itself, or make an executable for each; nor on several devices. */
+/* Returns false for options that treat each replay by itself or make an executable for each, and for groups. */
 static bool may_merge(const struct ngd_program *prog)
 {
     const struct ngd_graph_options *o = &prog->options;
@@ -307,7 +310,7 @@ static void capture_end(struct ngd_merge_prog *m)
     ngd_program_unref(prog);
 }
 
-/* Not at the price of an executable that somebody has captured for its own requests. */
+/* Captures the larger bucket, unless an executable that serves other requests would have to be evicted for it. */
 static void capture_run(struct ngd_capture_job *job)
 {
     struct ngd_merge_prog *m = ngd_container_of(job, struct ngd_merge_prog, job);
@@ -319,7 +322,7 @@ static void capture_run(struct ngd_capture_job *job)
         ngd_program_capture(m->prog, &m->key, &entry, NULL, NULL) == NGD_OK) {
         ngd_gcache_put(entry);
         ngd_mutex_lock(&m->prog->queue->lock);
-        m->merge.reach = INT64_MAX; /* found out anew */
+        m->merge.reach = INT64_MAX; /* to be found out again */
         ngd_mutex_unlock(&m->prog->queue->lock);
     }
     capture_end(m);

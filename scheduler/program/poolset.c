@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A reference that could be the last one is given up under the queue's lock of sets, where named sets are found: a set
- * whose count is zero is in no list any more.
+ * A reference that may be the last one is dropped under the queue's poolsets_lock, under which named sets are found. So
+ * a set without references is in no list.
  */
 #include "scheduler/program/poolset.h"
 #include "base/mem.h"
@@ -10,10 +10,10 @@
 #include <string.h>
 
 struct ngd_poolset {
-    struct ngd_list link; /* in queue->poolsets; under its lock */
+    struct ngd_list link; /* in queue->poolsets; under poolsets_lock */
     struct ngd_queue *queue;
-    char name[72];           /* "" = a set of its own */
-    struct ngd_payer *payer; /* kept by the pools' charges; whose sets are found by name */
+    char name[72];           /* "" = not shared */
+    struct ngd_payer *payer; /* owner of the name; kept alive by the pools' charges */
     uint32_t refs;           /* under the queue's poolsets_lock */
     struct ngd_pool *pools[];
 };
@@ -79,7 +79,7 @@ static struct ngd_poolset *find_set_locked(struct ngd_queue *queue, const char *
 ngd_status_t ngd_poolset_open(struct ngd_queue *queue, const char *name, struct ngd_payer *payer,
                               struct ngd_poolset **set_p)
 {
-    /* Made before the lock is taken, and thrown away when there is one. */
+    /* The set is made before the lock is taken, and freed if one of that name exists. */
     struct ngd_poolset *fresh = set_new(queue, name, payer), *found;
 
     if (!fresh)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Programs: a graph with its options on one device, and the cache of its executables.
- *
- * A reference that could be the last one is given up under the table's lock, where programs are found: a program whose
- * count is zero is in no table any more.
+ * Programs: a graph with its options on one device, and the cache of its executables. A reference that may be the last
+ * one is dropped under the table's lock, under which programs are found. So a program without references is in no
+ * table.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -19,7 +18,7 @@
 
 /* ---- options ------------------------------------------------------------------------------------------ */
 
-/* Of the planner, the device and the options: all of them, or those that plans depend on. */
+/* Makes the digest of planner, device, patterns and options. key_only: only those options that plans depend on. */
 static void digest_of(const struct ngd_graph_options *options, const struct ngd_pattern_set *patterns,
                       const struct ngd_device_info *info, bool key_only, struct ngd_digest *digest_p)
 {
@@ -49,7 +48,7 @@ static uint32_t find_row_symbol(const struct ngd_graph *graph)
     return i;
 }
 
-/* Nobody else knows it yet. */
+/* Sets fields that the lock guards later; no other thread knows the program yet. */
 static void init_guarded_fields(struct ngd_program *prog, const struct ngd_payers *payers) NGD_NO_THREAD_SAFETY
 {
     ngd_list_init(&prog->bindings);
@@ -108,7 +107,7 @@ static ngd_status_t program_new(struct ngd_sched *sched, struct ngd_queue *queue
     return NGD_OK;
 }
 
-/* Of a program that nobody else knows yet. */
+/* Charges a program that no other thread knows yet. */
 static ngd_status_t charge_program(struct ngd_program *prog, struct ngd_diag *diag) NGD_NO_THREAD_SAFETY
 {
     const uint64_t n =
@@ -127,7 +126,7 @@ struct ngd_owner ngd_program_owner_of(struct ngd_program *prog)
     return owner;
 }
 
-/* Of a program that is in no table and that nobody references. */
+/* Frees a program that is in no table and has no references. */
 static void program_free(struct ngd_program *prog) NGD_NO_THREAD_SAFETY
 {
     struct ngd_charge charge = ngd_charge_move(&prog->charge);
@@ -150,7 +149,7 @@ static void program_free(struct ngd_program *prog) NGD_NO_THREAD_SAFETY
     ngd_payers_unref(&payers);
 }
 
-/* "": the scheduler. */
+/* Returns "" for the scheduler. */
 static const char *owner_name(const struct ngd_program *prog)
 {
     const struct ngd_share *share = atomic_load(&prog->share);
@@ -158,14 +157,17 @@ static const char *owner_name(const struct ngd_program *prog)
     return share ? share->name : "";
 }
 
-/* Rows are taken and hidden under the table's lock, so that a name's last program does not hide them from a new one. */
+/*
+ * Gets the metric rows. They are shown and hidden under the table's lock, so that the last program of a name does not
+ * hide those of a new one.
+ */
 static void show_rows_locked(struct ngd_program *prog)
 {
     prog->captures_row = ngd_metric_row_of(NGD_M_CAPTURES, prog->graph->name, owner_name(prog));
     prog->replays_row = ngd_metric_row_of(NGD_M_REPLAYS, prog->graph->name, owner_name(prog));
 }
 
-/* Another program has the rows of this one. */
+/* Returns true if another program has the same metric rows. */
 static bool rows_in_use_locked(struct ngd_sched *sched, const struct ngd_program *prog)
     NGD_REQUIRES(sched->programs_lock)
 {
@@ -211,7 +213,10 @@ static void set_share(struct ngd_program *prog, struct ngd_share *share)
     atomic_store(&prog->share, share ? ngd_share_ref(share) : NULL);
 }
 
-/* What was captured until now stays the daemon's; the program and what comes is the owner's. */
+/*
+ * Gives a program that was made ahead to its first owner. Earlier captures stay charged to the daemon; the program and
+ * later ones are the owner's.
+ */
 static void give_to(struct ngd_program *ahead, struct ngd_program *like) NGD_NO_THREAD_SAFETY
 {
     set_share(ahead, atomic_load(&like->share));
@@ -223,9 +228,10 @@ static void give_to(struct ngd_program *ahead, struct ngd_program *like) NGD_NO_
 }
 
 /*
- * The owner's program like that one. The scheduler's own, of hot keys that were captured ahead, becomes the first
- * owner's who registers it under its name: the name, which is no part of the digest, is not told to others, who share
- * the executables only. What the scheduler asks for (owner 0) may be anybody's.
+ * Finds the owner's program like this one. A program of the scheduler, made for hot keys that were captured ahead,
+ * becomes the property of the first owner who registers the graph under its name. The name is not part of the digest
+ * and is not told to other owners, who share the executables only. The scheduler itself (owner 0) takes any owner's
+ * program.
  */
 static struct ngd_program *find_program_locked(struct ngd_sched *sched, struct ngd_program *like)
     NGD_REQUIRES(sched->programs_lock)
@@ -260,7 +266,7 @@ bool ngd_program_keeps_bits(const struct ngd_program *prog)
     return own && ngd_device_info(prog->queue->dev)->same_bits;
 }
 
-/* The patterns that the options name are there. */
+/* Checks that the patterns that the options name exist. */
 static ngd_status_t check_custom(const struct ngd_graph_options *options, struct ngd_pattern_set *patterns,
                                  struct ngd_diag *diag)
 {
@@ -313,7 +319,7 @@ ngd_status_t ngd_program_open_in(struct ngd_sched *sched, struct ngd_device *dev
         status = check_program_group(group, queue, graph, diag);
     if (status)
         return status;
-    /* Made before the lock is taken, and thrown away when there is one already. */
+    /* The program is made before the lock is taken, and freed if one like it exists. */
     owner = owner ? owner : &nobody;
     status = program_new(sched, queue, graph, options, patterns, &owner->payers, &fresh);
     if (status)
@@ -381,7 +387,7 @@ struct ngd_program *ngd_program_ref(struct ngd_program *prog)
     return prog;
 }
 
-/* Gives up the last reference, unless somebody found the program meanwhile. */
+/* Drops the last reference, unless another thread found the program meanwhile. */
 static void unref_last(struct ngd_program *prog)
 {
     struct ngd_sched *sched = prog->sched;

@@ -2,9 +2,9 @@
 /*
  * Keys of programs, with the buckets that were applied to them.
  *
- * The graph's own buckets are part of its text and digest; others are laid over them here. What a bucket is does not
- * change results (padding is masked, decision 0002), so a set may be replaced while replays are under way: a request
- * that was keyed before finds its executable or captures it, and the next one has the new key.
+ * The graph's own buckets are part of its text and digest; applied ones replace them here. Buckets do not change
+ * results (padding is masked, decision 0002), so a set may be replaced while replays are under way. A request that was
+ * keyed before finds its executable or captures it, and the next one has the new key.
  */
 #include "base/mem.h"
 #include "graphs/guard.h"
@@ -36,7 +36,7 @@ ngd_status_t ngd_program_choose_sizes(struct ngd_program *prog, const int64_t *s
     struct ngd_key key;
 
     if (n_symbols != prog->graph->n_symbols)
-        return ngd_program_key(prog, symbols, n_symbols, &key, diag); /* which says so */
+        return ngd_program_key(prog, symbols, n_symbols, &key, diag); /* which reports the wrong number */
     for (uint32_t i = 0; i < n_symbols; i++)
         any = any || symbols[i] == NGD_SIZE_ANY;
     if (any)
@@ -112,7 +112,7 @@ static ngd_status_t replace_table(struct ngd_program *prog, uint32_t symbol, con
                                 prog->graph->name);
 }
 
-/* Keys of executables whose pinned value of `symbol` is no bucket any more. */
+/* Collects the keys of executables whose value of `symbol` is no bucket any more. */
 struct unreachable {
     uint32_t symbol, n, max;
     const struct ngd_bucket_set *set;
@@ -133,7 +133,10 @@ static void find_unreachable(void *ctx, const struct ngd_key *key, void *art, ui
     u->keys[u->n++] = *key;
 }
 
-/* One that is captured meanwhile for a request under way stays until it is evicted: it is right, only unused. */
+/*
+ * Drops executables that no request reaches any more. One that is captured meanwhile for a request under way stays
+ * until it is evicted: it is right, only unused.
+ */
 static uint32_t drop_unreachable(struct ngd_program *prog, uint32_t symbol, const struct ngd_bucket_set *set)
 {
     struct unreachable u = {.symbol = symbol, .set = set};
@@ -182,14 +185,15 @@ ngd_status_t ngd_program_apply_buckets(struct ngd_program *prog, uint32_t symbol
 
 /* ---- learning ----------------------------------------------------------------------------------------- */
 
-#define WORTH 0.9 /* padding of the new set, at most, over the present one's: captures are not free either */
+/* A new set is applied if it pads less than this part of what the present one pads, since captures cost time too. */
+#define WORTH 0.9
 
 struct lesson {
     struct ngd_capture_job job;
     struct ngd_program *prog; /* a reference */
 };
 
-/* As many captures as the graph declares buckets. */
+/* Applies a better set of buckets to a symbol, if there is one. It has as many buckets as the graph declares. */
 static void learn_symbol(struct ngd_program *prog, uint32_t symbol, struct ngd_size_count *list)
 {
     const struct ngd_symbol *sym = &prog->graph->symbols[symbol];

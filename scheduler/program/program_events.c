@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What programs tell the flight recorder. */
+/* Events that programs note in the flight recorder. */
 #include "scheduler/program/program_int.h"
 #include <stdarg.h>
 #include <stdio.h>

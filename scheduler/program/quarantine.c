@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Quarantine: keys of a program whose executables were found to be wrong. What runs instead is the graph as it was
- * registered, without passes.
+ * Quarantine: keys of a program whose executables were found wrong. The graph as it was registered, without passes,
+ * runs instead.
  */
 #include "base/mem.h"
 #include "scheduler/program/eager_plans.h"
@@ -75,7 +75,6 @@ static struct ngd_quarantined *quarantined_new(struct ngd_program *prog, const s
     return q;
 }
 
-/* False: there is no room for it; the executable is dropped all the same, and the next capture is verified again. */
 bool ngd_program_quarantine(struct ngd_program *prog, const struct ngd_key *key)
 {
     struct ngd_quarantined *q = quarantined_new(prog, key);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A binding enters its program's list before it looks for executables that were captured ahead, and an executable is
- * marked as one before the bindings are looked through: whichever comes second finds the other. When both do, the
- * second item finds the instance.
+ * A binding enters its program's list before it looks for executables that were captured ahead. An executable is marked
+ * as captured ahead before the bindings are looked through. So whichever comes second finds the other. If both do, the
+ * second item finds the instance made.
  *
- * An item that waits holds neither: the executable may be evicted, and the binding go with its session, whose buffers
- * are free then. Its turn come, it looks whether both are still there.
+ * A waiting item holds neither: the executable may be evicted, and the binding may go with its session, whose buffers
+ * are then free. In its turn the item checks whether both still exist.
  */
 #include "scheduler/program/ready.h"
 #include "base/mem.h"
@@ -13,7 +13,7 @@
 struct ready {
     struct ngd_sched_item item;
     struct ngd_program *prog;          /* a reference */
-    const struct ngd_binding *binding; /* which one; not a reference, and perhaps gone */
+    const struct ngd_binding *binding; /* identifies the binding; not a reference, and perhaps gone */
     struct ngd_key key;
 };
 
@@ -30,7 +30,10 @@ static bool binding_is_complete(const struct ngd_binding *binding)
     return binding->missing == binding->n && !binding->ranks;
 }
 
-/* Up to n of the program's bindings, or the one that `only` is or whatever is in its place; with references. */
+/*
+ * Lists up to n complete bindings of the program, with references. only: none but this one, or one at the same address
+ * if it is gone; NULL: any.
+ */
 static uint32_t list_bindings(struct ngd_program *prog, const struct ngd_binding *only, struct ngd_binding **bindings,
                               uint32_t n)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Three kinds of entries: "plan" (graphs/plan_pack.h); "graph", the text of a graph that plans are of; and "patterns",
- * the texts of registered patterns that plans were made with. The last two let a restarted daemon capture before a
- * client has registered anything, and let people read an entry.
+ * There are three kinds of entries: "plan" (graphs/plan_pack.h); "graph", the text of a graph that has plans; and
+ * "patterns", the texts of registered patterns that plans were made with. The last two let a restarted daemon capture
+ * before a client has registered anything, and let people read an entry.
  */
 #include "scheduler/program/stored.h"
 #include "base/le.h"
@@ -58,7 +58,7 @@ static void patterns_identity(const struct ngd_digest *digest, struct ngd_strbuf
     put_digest_line(sb, "patterns", digest);
 }
 
-/* Options that plans depend on, a line each. */
+/* Appends a line for each option that plans depend on. */
 static void put_option_lines(const struct ngd_graph_options *options, struct ngd_strbuf *sb)
 {
     for (int i = 0; i < NGD_OPTION_MAX; i++) {
@@ -77,14 +77,15 @@ static void put_passes(struct ngd_strbuf *sb)
     for (int i = 0; i < NGD_PASS_MAX; i++) {
         const struct ngd_pass *pass = ngd_pass_info((ngd_pass_id_t)i);
 
-        if (ngd_pass_find(pass->name, strlen(pass->name)) == i) /* one may run several times */
+        if (ngd_pass_find(pass->name, strlen(pass->name)) == i) /* a pass may run several times; it is listed once */
             ngd_strbuf_printf(sb, "pass.%s %" PRIu32 "\n", pass->name, pass->version);
     }
 }
 
 /*
- * `key` is the digest that tells executables apart; it covers options, passes, patterns and the device already. What is
- * in words besides is for people, and for what a running daemon cannot change: its tables and its toolchain.
+ * Writes a plan's identity. `key` is the digest that identifies executables; it covers options, passes, patterns and
+ * the device already. The lines in words are for people, and for what a running daemon cannot change: its tables and
+ * its toolchain.
  */
 static void plan_identity(const struct ngd_program *prog, const struct ngd_key *key, struct ngd_strbuf *sb)
 {
@@ -112,14 +113,14 @@ static void plan_identity(const struct ngd_program *prog, const struct ngd_key *
 struct save {
     struct ngd_capture_job job;
     struct ngd_sched *sched;
-    struct ngd_share *share; /* who pays for the entries; a reference */
+    struct ngd_share *share; /* pays for the entries; a reference */
     struct ngd_plan *plan;
     struct ngd_graph *source;
     struct ngd_pattern_set *patterns; /* NULL: none */
     struct ngd_strbuf identity, notes;
 };
 
-/* Counts a save that waits; false: there are too many, and it is not counted. */
+/* Counts a waiting save. False: there are too many, and it is not counted. */
 static bool begin_save(struct ngd_sched *sched, struct ngd_share *share)
 {
     if (atomic_fetch_add(&share->saves, 1) < NGD_STORED_SHARE_SAVES_MAX) {
@@ -199,7 +200,9 @@ static bool is_in(const struct ngd_pattern_set *set, const struct ngd_pattern *p
     return false;
 }
 
-/* Those that are not built in, which stand in front: a u32 of its bytes before each text. */
+/*
+ * Stores the registered patterns, which come before the built-in ones: before each text a u32 with its size in bytes.
+ */
 static void put_patterns(const struct save *save)
 {
     const struct ngd_pattern_set *set = save->patterns;
@@ -232,7 +235,7 @@ bool ngd_stored_registered(const struct ngd_pattern_set *set)
     return registered;
 }
 
-/* Also when the scheduler stops: what was made is kept. */
+/* Stores a plan. Also runs when the scheduler stops, so that the plan is not lost. */
 static void save_run(struct ngd_capture_job *job)
 {
     struct save *save = ngd_container_of(job, struct save, job);
@@ -359,11 +362,13 @@ ngd_status_t ngd_stored_plan(struct ngd_program *prog, const struct ngd_key *key
 struct distrust {
     struct ngd_capture_job job;
     struct ngd_sched *sched;
-    struct ngd_share *share; /* who doubts it; a reference */
+    struct ngd_share *share; /* the share that found it wrong; a reference */
     struct ngd_strbuf identity;
 };
 
-/* After what was queued before it: a plan that is on its way to the store is there then. */
+/*
+ * Sets the entry aside. Runs after jobs that were queued earlier, so a plan that waited to be stored is there by now.
+ */
 static void distrust_run(struct ngd_capture_job *job)
 {
     struct distrust *d = ngd_container_of(job, struct distrust, job);
@@ -392,10 +397,10 @@ void ngd_stored_distrust(struct ngd_program *prog, const struct ngd_key *key)
         distrust_run(&d->job);
 }
 
-/* Makes what an entry holds. An error says that it is not what its digest says, but for NO_MEMORY. */
+/* Makes the object that an entry holds. NO_MEMORY aside, an error means that it does not match its digest. */
 typedef ngd_status_t (*make_fn)(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p);
 
-/* Takes identity's text. */
+/* Loads the object of an identity; NULL: there is none, or it is damaged and was set aside. Frees identity. */
 static void *load_object(struct ngd_sched *sched, struct ngd_strbuf *identity, const struct ngd_digest *digest,
                          make_fn make_object)
 {
@@ -440,7 +445,7 @@ struct ngd_graph *ngd_stored_graph(struct ngd_sched *sched, const struct ngd_dig
 
 #define PATTERNS_MAX 256
 
-/* Appends the patterns of one text, which are checked like a client's. */
+/* Appends the patterns of one text, checked like a client's. */
 static ngd_status_t add_text(struct ngd_pattern_set *set, const char *text, size_t n)
 {
     struct ngd_pattern *patterns[PATTERNS_MAX];
@@ -472,7 +477,7 @@ static ngd_status_t add_texts(struct ngd_pattern_set *set, const uint8_t *p, siz
     return status == NGD_OK && n > 0 ? NGD_ERR_FILE_CORRUPT : status;
 }
 
-/* The registered ones and then the built-in ones, as clients' sets are made. */
+/* Makes a set: registered patterns, then built-in ones, in the order of clients' sets. */
 static ngd_status_t make_set(const struct ngd_store_entry *e, const struct ngd_digest *digest, void **object_p)
 {
     struct ngd_pattern_set *builtin = ngd_pattern_set_builtin(), *set = NULL;
