@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches: a model as an item of the run queue. Each time a worker takes it, one replay is made of what is ready: a
- * slice of one prompt's chunk (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c);
- * when both wait they alternate, as far as the pace (prompt_pace.h) lets prompts have their turn. Then the model goes
- * to the back of the queue if more is ready, so that other work of the device gets its turn.
+ * Batches: a model as an item of the run queue. When a worker takes the item, it makes one replay of what is ready: a
+ * slice of one prompt's chunk (prompt.c), or one decode step of as many sequences as the decode graph takes (decode.c).
+ * If both wait they alternate, as far as the pace (prompt_pace.h) lets prompts run. If more is ready afterwards, the
+ * model goes to the back of the queue, so that other work of the device gets its turn.
  *
- * The item is in the queue at most once (`scheduled`), so a model's sequences are never run by two workers at a time,
- * which their shared KV states could not bear. A chunk that is paused while a step is made writes to blocks of its own
- * sequence only.
+ * The item is in the queue at most once (`scheduled`). So two workers never run a model's sequences at the same time,
+ * which the shared KV states do not allow. A chunk that is paused during a step writes only to blocks of its own
+ * sequence.
  *
- * The executable is looked up, and pinned, before sequences are taken: when it is missing (dropped after a fault, or
- * evicted) the model waits for a capture with all of its sequences still in their lists.
+ * The executable is looked up and pinned before sequences are taken. If it is missing (dropped after a fault, or
+ * evicted), the model waits for a capture with all of its sequences still in their lists.
  */
 #include "scheduler/model/model_int.h"
 
@@ -42,10 +42,10 @@ void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_
 /* ---- ready lists -------------------------------------------------------------------------------------- */
 
 /*
- * When it would be next if all were served at once, one after another: a step when it became ready; a prompt when its
- * work could be over, so that a short one does not wait for a long one that came a little earlier, and the long one not
- * for those that come after that. Each less urgent class counts as if it had come AGE_STEP later: it waits behind the
- * others for so long, and not for ever.
+ * Returns the key that orders a ready list. A step's is the time at which it became ready. A prompt's is the time at
+ * which its work could be done: a short prompt does not wait for a long one that came a little earlier, and the long
+ * one does not wait for those that come after that time. Each less urgent class counts as if it had come
+ * NGD_PRIORITY_AGE_STEP later: it waits behind the others for that long, but not for ever.
  */
 static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *seq, int kind)
 {
@@ -56,7 +56,7 @@ static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *s
     return seq->asked + behind + (ngd_nsec_t)(seq->fill - seq->position) * model->row_time;
 }
 
-/* From the end: most come after those that wait. */
+/* Inserts by turn. Searches from the end, since most sequences come after those that wait. */
 static void insert_by_turn(struct ngd_list *list, struct ngd_seq *seq)
 {
     struct ngd_list *at = list;
@@ -70,7 +70,7 @@ void ngd_seq_ready_locked(struct ngd_model *model, struct ngd_seq *seq)
 {
     int kind = NGD_DECODE;
 
-    /* A step for which there are too few blocks in all is refused where steps are made, and needs no context before. */
+    /* A step that needs more blocks than the model has is refused where steps run, and needs no context before that. */
     if (seq->op == NGD_SEQ_OPEN || (seq->position < seq->fill && !ngd_seq_asks_too_much(seq)))
         kind = NGD_PREFILL;
     seq->ready = ngd_now();
@@ -108,9 +108,9 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
 }
 
 /*
- * The sequence that a turn begins with: one of the share that pays for it, or else the first in the list. Of prompts,
- * which run one at a time, every second one is the first in the list, or those of a share that seldom pays would wait
- * for ever.
+ * Returns the sequence that a turn begins with: one of the share that pays for the turn, else the first in the list.
+ * Prompts run one at a time, so every second prompt is the first in the list. Otherwise the prompts of a share that
+ * seldom pays would wait for ever.
  */
 static struct ngd_seq *first_of_turn_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
 {
@@ -146,7 +146,7 @@ static bool is_ready_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
     return model->n_ready[NGD_PREFILL] || model->n_ready[NGD_DECODE];
 }
 
-/* Answers all that wait for a replay of this kind. */
+/* Fails all sequences that wait for a replay of this kind. */
 static void fail_ready(struct ngd_model *model, int kind, ngd_status_t status, const struct ngd_diag *diag)
 {
     struct ngd_seq *seq;
@@ -168,7 +168,7 @@ static void fail_starved(struct ngd_model *model, const struct ngd_diag *diag)
     } while (l);
 }
 
-/* The scheduler stops: everything that waits is answered, and the item gives up its reference. */
+/* Fails all waiting sequences when the scheduler stops, and drops the item's reference on the model. */
 static void abort_all(struct ngd_model *model)
 {
     struct ngd_seq *seq;
@@ -191,7 +191,7 @@ static void abort_all(struct ngd_model *model)
     ngd_model_unref(model);
 }
 
-/* Of those that may have the device now. */
+/* Returns the first of the sequences that may run now, or NULL. */
 static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     for (int kind = NGD_DECODE; kind >= NGD_PREFILL; kind--)
@@ -200,7 +200,10 @@ static const struct ngd_seq *next_locked(struct ngd_model *model) NGD_REQUIRES(m
     return model->prompt.seq ? model->prompt.seq : ngd_model_first_starved_locked(model);
 }
 
-/* The class of the most urgent sequence that may run. `first`: next_locked. Ageing is inside the batch (turn_of). */
+/*
+ * Returns the class of the most urgent sequence that may run. first: next_locked's. Ageing is inside the batch
+ * (turn_of).
+ */
 static ngd_priority_t class_locked(struct ngd_model *model, const struct ngd_seq *first) NGD_REQUIRES(model->lock)
 {
     ngd_priority_t priority = first->priority;
@@ -224,7 +227,7 @@ struct payers {
     uint32_t n;
 };
 
-/* Leaves the one whose turn comes first. */
+/* Reduces the list to the share whose turn comes first. */
 static void payers_reduce(struct payers *p, struct ngd_queue *queue, ngd_priority_t priority)
 {
     const uint32_t first = ngd_queue_first(queue, p->accounts, p->n, priority);
@@ -310,7 +313,7 @@ static void choose_share(struct ngd_model *model, bool held)
     ngd_share_unref(old);
 }
 
-/* Of a model whose `scheduled` is set. */
+/* Queues the item of a model whose `scheduled` is set. */
 static void push_as(struct ngd_model *model, bool held)
 {
     model->item.arrival = ngd_now();
@@ -385,7 +388,7 @@ void ngd_model_enqueue(struct ngd_model *model, struct ngd_seq *seq)
 {
     ngd_model_ref(model);
     ngd_seq_ref(seq);
-    ngd_seq_requeue(seq); /* which may be the end of it, and of its reference */
+    ngd_seq_requeue(seq); /* may end the operation, and drop its reference */
     hurry(model, seq);
     ngd_seq_unref(seq);
     ngd_model_unref(model);
@@ -416,16 +419,19 @@ void ngd_seq_choose(struct ngd_seq *seq, int32_t token, uint64_t draws, const fl
 
 /* ---- the item ----------------------------------------------------------------------------------------- */
 
-/* What a worker does in its turn. */
+/* What a worker runs in its turn. */
 struct turn {
     int kind;
-    bool goes_on;    /* with the chunk that is under way */
+    bool goes_on;    /* continues the chunk that is under way */
     bool steps_wait; /* sequences wait for a decode step */
-    bool held;       /* there is nothing to do but for sequences that are held */
-    uint32_t rows;   /* of the executable that it needs, when it begins something */
+    bool held;       /* all sequences with work are held */
+    uint32_t rows;   /* of the executable that it needs, unless it goes on */
 };
 
-/* With drafts, unless kernels for so many rows would compute other bits than steps without them get. */
+/*
+ * Returns the rows for a decode step: with drafts, unless kernels for so many rows may compute other bits than those
+ * for the steps alone.
+ */
 static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     const uint32_t most = model->max_batch,
@@ -442,8 +448,9 @@ static uint32_t rows_wanted_locked(struct ngd_model *model) NGD_REQUIRES(model->
 }
 
 /*
- * Of the first prompt that has its blocks or gets them now; those before it that do not wait aside. 0: none has. How
- * many rows there are depends on what is found in blocks that others computed, so they are counted after that.
+ * Returns the rows of the chunk of the first prompt that has its blocks or gets them now; 0: there is none. Prompts
+ * before it that get none wait aside. The rows are counted after that, since they depend on which blocks others have
+ * computed.
  */
 static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
@@ -458,7 +465,7 @@ static uint32_t rows_of_prompt_locked(struct ngd_model *model) NGD_REQUIRES(mode
     return 0;
 }
 
-/* Makes those held sequences ready that may run now. False: there is none. */
+/* Makes held sequences ready that may run now. False: there is none. */
 static bool unhold_seqs_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 {
     const uint32_t n = model->n_ready[NGD_HELD];
@@ -474,7 +481,7 @@ static bool unhold_seqs_locked(struct ngd_model *model) NGD_REQUIRES(model->lock
     return model->n_ready[NGD_HELD] < n;
 }
 
-/* False: nothing is ready. */
+/* Chooses what the turn runs. False: nothing is ready. */
 static bool choose_turn_locked(struct ngd_model *model, struct turn *turn) NGD_REQUIRES(model->lock)
 {
     bool prefill, decode;
@@ -489,15 +496,15 @@ static bool choose_turn_locked(struct ngd_model *model, struct turn *turn) NGD_R
         turn->rows = rows_of_prompt_locked(model);
         turn->kind = turn->rows ? NGD_PREFILL : NGD_DECODE;
     }
-    turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* the prompt may have taken their blocks */
+    turn->steps_wait = model->n_ready[NGD_DECODE] > 0; /* prompts may have taken their blocks */
     if (turn->kind == NGD_DECODE)
         turn->rows = rows_wanted_locked(model);
     return turn->kind == NGD_PREFILL || turn->steps_wait;
 }
 
 /*
- * False: nothing is ready, and the item is no longer scheduled, unless sequences are held. A sequence that finds no
- * blocks in its turn may wait for those of held ones, which are ready then.
+ * Chooses what the turn runs. False: nothing is ready, and unless sequences are held the item is no longer scheduled. A
+ * sequence that finds no blocks may wait for those of held sequences, which are made ready then.
  */
 static bool choose_turn(struct ngd_model *model, struct turn *turn)
 {
@@ -513,7 +520,7 @@ static bool choose_turn(struct ngd_model *model, struct turn *turn)
     return something;
 }
 
-/* Pins the executable for so many rows, or starts its capture; the item comes back when that is done. */
+/* Pins the executable for so many rows. NULL: its capture was started, and the item comes back after it. */
 static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind, uint32_t rows)
 {
     struct ngd_program *prog = ngd_binding_program(model->graphs[kind].binding);
@@ -524,7 +531,7 @@ static struct ngd_gcache_entry *pin_or_capture(struct ngd_model *model, int kind
     ngd_status_t status = ngd_program_key(prog, &symbol, 1, &model->capture_key, &diag);
 
     if (status) {
-        /* The contract's check has excluded it: a graph that takes one row and max_rows takes what is between. */
+        /* The check of the contract excludes this: a graph that takes 1 and max_rows rows takes all numbers between. */
         fail_ready(model, kind, status, &diag);
         push_item(model);
         return NULL;
@@ -564,7 +571,7 @@ void ngd_model_capture_abort(struct ngd_capture_job *job)
     abort_all(ngd_container_of(job, struct ngd_model, capture));
 }
 
-/* To the back of the queue, or out of it. */
+/* Moves the item to the back of the queue, or out of it. */
 static void end_turn(struct ngd_model *model)
 {
     bool more;
@@ -579,7 +586,7 @@ static void end_turn(struct ngd_model *model)
         ngd_model_unref(model);
 }
 
-/* False: the item waits for a capture, or was given up. */
+/* Runs the turn. False: the item waits for a capture, or was given up. */
 static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const struct turn *turn)
 {
     struct ngd_gcache_entry *entry;
@@ -600,7 +607,10 @@ static bool take_turn(struct ngd_model *model, struct ngd_slot *slot, const stru
     return true;
 }
 
-/* Who came before the item was in the queue could not take it from its place. */
+/*
+ * Queues an item whose sequences are all held. A sequence that became ready before the item was in the queue could not
+ * bring it forward, so this checks again.
+ */
 static void push_held(struct ngd_model *model)
 {
     bool ready;

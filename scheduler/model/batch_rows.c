@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a replay of a model's graph reads: token rows, sequences and sampling, put into the graph's staging memory. */
+/* Fills the staging memory that a replay of a model's graph reads: token rows, sequences and sampling parameters. */
 #include "scheduler/model/model_int.h"
 #include <string.h>
 
-/* One token row of a sequence: where it stands, and where its key and value go. */
 void ngd_rows_put(struct ngd_model_graph *mg, uint32_t row, const struct ngd_seq *seq, uint32_t position, int32_t token)
 {
     const uint32_t size = seq->model->params.block_size;
@@ -13,7 +12,7 @@ void ngd_rows_put(struct ngd_model_graph *mg, uint32_t row, const struct ngd_seq
     NGD_STAGED(mg, SLOTS, int32_t)[row] = seq->blocks[position / size] * (int32_t)size + (int32_t)(position % size);
 }
 
-/* What past a sequence's blocks is left in its row of the table is never read: its context ends before. */
+/* Entries of the table's row after the sequence's blocks are never read, since its context ends before them. */
 void ngd_rows_put_seq(struct ngd_model_graph *mg, uint32_t i, const struct ngd_seq *seq, uint32_t last_row,
                       uint32_t context)
 {
@@ -38,7 +37,6 @@ void ngd_rows_put_sampling(struct ngd_model_graph *mg, uint32_t result, const st
     NGD_STAGED(mg, OFFSET, int64_t)[result] = (int64_t)draws;
 }
 
-/* How long the inputs and outputs are this time. */
 void ngd_rows_size(struct ngd_model *model, struct ngd_model_graph *mg, uint32_t rows, uint32_t seqs, bool token,
                    bool logits)
 {

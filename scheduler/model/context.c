@@ -2,13 +2,14 @@
 /*
  * A sequence's context: its tokens, and which of their keys and values are in KV blocks.
  *
- *   tokens    [0, position) are in the blocks; [position, fill) must get there before the next token can be chosen: the
- *             prompt at first, everything again after the sequence has lost its blocks
- *   names     each full block gets one (kv.h), so that sequences with the same beginning share blocks. What bits a
- * block has depends, besides its tokens, on the kernels that computed it, and a device may choose those by the planned
- * number of rows; blocks of different choices have different names, so what a sequence says does not depend on whether
- * another one has computed its beginning. Names begin with the sequence's owner: who finds what others have computed
- * learns by the time of a prompt what they asked
+ * Tokens: [0, position) are in the blocks. [position, fill) must get there before the next token can be chosen: the
+ * prompt at first, and all tokens after the sequence has lost its blocks.
+ *
+ * Names: each full block gets a name (kv.h), so that sequences with the same beginning share blocks. A block's bits
+ * depend on its tokens and on the kernels that computed it, which a device may choose by the planned number of rows.
+ * Blocks of different choices have different names, so the output of a sequence does not depend on whether another one
+ * has computed its beginning. Names begin with the sequence's owner: a client that found blocks of others could learn
+ * from the time of a prompt what they asked.
  */
 #include "base/fault.h"
 #include "base/mem.h"
@@ -23,9 +24,9 @@ static const struct ngd_symbol *row_symbol(const struct ngd_model *model, int ki
 /* ---- chunks ------------------------------------------------------------------------------------------- */
 
 /*
- * Where chunks of a prompt end depends on the prompt alone, and a chunk whose first rows were found in shared blocks,
- * or that is done in pieces because decode steps wait, is planned as if it were whole, so that each row is computed as
- * it would have been.
+ * Where the chunks of a prompt end depends on the prompt alone. If the first rows of a chunk were found in shared
+ * blocks, or if it runs in pieces because steps wait, it is still planned as a whole, so that each row is computed in
+ * the same way.
  */
 struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
 {
@@ -39,7 +40,7 @@ struct ngd_chunk ngd_seq_chunk(const struct ngd_seq *seq)
         end = seq->n_prompt;
     rows = end - seq->position;
     if (row_symbol(seq->model, NGD_PREFILL)->policy == NGD_SYMBOL_EXACT)
-        begin = seq->position; /* such an executable computes so many rows and no fewer */
+        begin = seq->position; /* such an executable computes exactly this number of rows */
     else if (rows > seq->model->pace.rows)
         rows = seq->model->pace.rows;
     return (struct ngd_chunk){.rows = rows, .planned = end - begin};
@@ -64,7 +65,7 @@ uint32_t ngd_model_way(const struct ngd_model *model, int kind, uint32_t rows)
     return wide && planned_rows(model, kind, rows) >= wide;
 }
 
-/* Names the blocks that have become full; way: how the tokens behind `from` were computed. */
+/* Names blocks that have become full. way: how the tokens from `from` on were computed. */
 static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uint32_t from, uint32_t way)
     NGD_REQUIRES(model->lock)
 {
@@ -76,7 +77,7 @@ static void name_blocks_locked(struct ngd_model *model, struct ngd_seq *seq, uin
         seq->tail_way = way;
     else if (seq->tail_way != way)
         seq->tail_way = NGD_WAY_MIXED;
-    /* Nothing behind a block without a name can be found. */
+    /* Blocks after one without a name cannot be found. */
     while (seq->n_named < seq->position / size && seq->tail_way != NGD_WAY_MIXED) {
         const int32_t *tokens = seq->tokens + (size_t)seq->n_named * size;
 
@@ -100,7 +101,7 @@ void ngd_seq_advance(struct ngd_seq *seq, uint32_t rows, uint32_t way)
     ngd_mutex_unlock(&model->lock);
 }
 
-/* How the token at a position of the prompt is computed when nothing is shared. */
+/* Returns how the token at a position of the prompt is computed if nothing is shared. */
 static uint32_t way_of(const struct ngd_seq *seq, uint32_t position)
 {
     const uint32_t max = seq->model->graphs[NGD_PREFILL].roles.max_rows, begin = position - position % max;
@@ -115,7 +116,7 @@ void ngd_seq_share_prefix_locked(struct ngd_model *model, struct ngd_seq *seq)
 
     if (model->params.no_prefix_sharing)
         return;
-    /* One token at least is computed: its logits are wanted. */
+    /* At least one token must be computed, for its logits. */
     while ((seq->n_named + 1) * size < seq->n_prompt) {
         const uint32_t at = seq->n_named * size, way = way_of(seq, at);
         int32_t block;
@@ -226,7 +227,7 @@ static ngd_status_t copy_state(struct ngd_buffer *state, uint64_t bytes, int32_t
     return status;
 }
 
-/* All states are KV states, and their first dimension is the number of the block (contract.c). */
+/* Copies a block in all states. All are KV states, whose dimension 0 is the block number (contract.c). */
 static ngd_status_t copy_block_of(const struct ngd_binding *binding, int32_t from, int32_t to)
 {
     const struct ngd_graph *graph = ngd_program_graph(ngd_binding_program(binding));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract's check is a table of roles: kind, dtype and shape of each. Everything that a graph takes must have a
- * role, since nobody else would feed it.
+ * The check of the contract is a table of roles, each with kind, dtype and shape. Each input of a graph must have a
+ * role, since nothing else would feed it.
  */
 #include "scheduler/model/contract.h"
 #include "base/strbuf.h"
@@ -33,7 +33,7 @@ static const char *const kinds[] = {
     [NGD_ROLE_OUTPUT] = "output",
 };
 
-/* The label that the contract gives to a role; NULL = the role is absent. */
+/* Returns the label that the contract gives to a role; NULL = the role is absent. */
 static const char *label_of(const struct ngd_decode_contract *c, ngd_role_t role)
 {
     const char *const labels[NGD_ROLE_MAX] = {
@@ -66,7 +66,7 @@ static bool is_optional(ngd_role_t role)
     return role == NGD_ROLE_LOGITS_ROWS || role == NGD_ROLE_LOGITS || is_sampling(role);
 }
 
-/* What the check of one graph needs to know. */
+/* The check of one graph. */
 struct check {
     const struct ngd_model_params *params;
     const struct ngd_graph *graph;
@@ -118,7 +118,7 @@ static const struct ngd_value *role_value(const struct check *c, ngd_role_kind_t
     return &g->values[kind == NGD_ROLE_HOST ? g->hosts[index] : g->inputs[index]];
 }
 
-/* The type that a role must have; dimension 1 of the block table is the graph's own choice (a constant). */
+/* Computes the type that a role must have. The graph chooses dimension 1 of the block table, a constant. */
 static void expected_type(const struct check *c, ngd_role_t role, const struct ngd_type *actual,
                           struct ngd_type *type_p)
 {
@@ -193,7 +193,7 @@ static int find_labelled(const struct ngd_graph *graph, ngd_role_kind_t kind, co
     return ngd_graph_find_input(graph, kind == NGD_ROLE_HOST ? NGD_VALUE_HOST : NGD_VALUE_INPUT, label);
 }
 
-/* In a decode graph a row is a sequence, so that it may do without a choice of rows. */
+/* Returns true for logits_rows of a decode graph: each of its rows is a sequence, so it need not select rows. */
 static bool may_lack(const struct check *c, ngd_role_t role)
 {
     return role == NGD_ROLE_LOGITS_ROWS && c->decode;
@@ -252,7 +252,7 @@ static ngd_status_t check_block_table(struct check *c)
     return NGD_OK;
 }
 
-/* How many roles name each input of a kind: exactly one must. */
+/* Checks that exactly one role names each input of a kind. */
 static ngd_status_t check_cover(const struct check *c, ngd_role_kind_t kind, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -362,7 +362,7 @@ static ngd_status_t check_state_count(const struct ngd_model_params *p, const st
     return NGD_OK;
 }
 
-/* Of one rank; prefill and decode: its bindings. */
+/* Checks the states of one rank, whose bindings these are. */
 static ngd_status_t check_rank_states(const struct ngd_model_params *params, const struct ngd_binding *prefill,
                                       const struct ngd_binding *decode, struct ngd_diag *diag)
 {
@@ -387,7 +387,7 @@ static ngd_status_t check_rank_states(const struct ngd_model_params *params, con
 
 ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag)
 {
-    const uint32_t n = ngd_binding_ranks(params->decode); /* and of prefill: model.c */
+    const uint32_t n = ngd_binding_ranks(params->decode); /* prefill has as many: model.c */
     ngd_status_t status = NGD_OK;
 
     for (uint32_t r = 0; r < n && !status; r++) {
@@ -401,7 +401,7 @@ ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, st
 
 /* ---- drafts ------------------------------------------------------------------------------------------- */
 
-/* Of the nodes that use the value, the first one writes to it. */
+/* Returns true if the first node that uses the value writes it. */
 static bool written_first(const struct ngd_graph *g, uint32_t value)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)

@@ -3,9 +3,8 @@
 #define NGD_SCHEDULER_MODEL_CONTRACT_H
 
 /*
- * The decode contract, checked against a graph: which of its inputs and outputs has which role.
- * Pure functions; what does not fit is NGD_ERR_MODEL_CONTRACT, with the role, the label, what the graph has and what
- * it must have.
+ * Checks the decode contract against a graph: which input or output has which role. Pure functions. A mismatch is
+ * NGD_ERR_MODEL_CONTRACT, with the role, the label, what the graph has and what it must have.
  */
 #include "scheduler/model/model.h"
 
@@ -45,10 +44,10 @@ struct ngd_role_info {
 };
 extern const struct ngd_role_info ngd_role_infos[NGD_ROLE_MAX];
 
-/* What a contract means for one of the two graphs. */
+/* The roles of a contract in one of the two graphs. */
 struct ngd_roles {
     int index[NGD_ROLE_MAX]; /* ordinal of the user input, host parameter or output; -1 = absent */
-    bool result_per_row;     /* there are logits for every token row, not one row for each sequence */
+    bool result_per_row;     /* there are logits for each token row, not for each sequence */
     uint32_t max_rows;       /* largest value of the symbol */
     uint32_t table_width;
 };
@@ -56,11 +55,11 @@ struct ngd_roles {
 ngd_status_t ngd_contract_resolve(const struct ngd_model_params *params, bool decode, struct ngd_roles *roles_p,
                                   struct ngd_diag *diag);
 /*
- * The decode graph writes each KV state before anything reads it. Rows of one sequence can then be in one replay: each
- * finds the keys and values of those before it.
+ * Returns true if the decode graph writes each KV state before it reads it. Then a replay may have several rows of one
+ * sequence: each finds the keys and values of the rows before it.
  */
 bool ngd_contract_writes_first(const struct ngd_model_params *params);
-/* The KV states are the same buffers in both bindings. */
+/* Checks that the KV states are the same buffers in both bindings. */
 ngd_status_t ngd_contract_check_states(const struct ngd_model_params *params, struct ngd_diag *diag);
 
 #endif

@@ -3,8 +3,8 @@
 #include "scheduler/model/model_int.h"
 
 /*
- * False: the generation has ended. Tokens are delivered after each step (finish_rows); what comes before the first step
- * is the token that the prompt chose, or a context that is full already.
+ * Returns false if the generation has ended. Tokens are delivered after each step (finish_rows). Before the first step
+ * there is the token that the prompt chose, or a context that is already full.
  */
 static bool may_step(struct ngd_seq *seq)
 {
@@ -13,7 +13,7 @@ static bool may_step(struct ngd_seq *seq)
     return ngd_seq_generate_on(seq);
 }
 
-/* Takes up to max sequences that can make a step now, a row for each; those that cannot are answered. */
+/* Takes up to max sequences that can make a step now, one row each. Answers those that cannot. */
 static uint32_t form_batch(struct ngd_model *model, uint32_t max)
 {
     uint32_t n = 0;
@@ -30,7 +30,10 @@ static uint32_t form_batch(struct ngd_model *model, uint32_t max)
     return n;
 }
 
-/* A draft takes nobody's place: its rows are those that are left, as far as there are blocks without asking others. */
+/*
+ * Adds rows for drafts: those that are left, as far as there are free blocks. A draft takes no sequence's place.
+ * Returns all rows.
+ */
 static uint32_t add_drafts(struct ngd_model *model, uint32_t n, uint32_t max)
 {
     uint32_t rows = n;
@@ -52,7 +55,10 @@ static uint32_t add_drafts(struct ngd_model *model, uint32_t n, uint32_t max)
     return rows;
 }
 
-/* Each row is a sequence to the graph; those of a draft see one token more each. True: logits are wanted. */
+/*
+ * Fills in the rows of the batch. To the graph each row is a sequence; each row of a draft sees one token more than the
+ * row before it. Returns true if logits are wanted.
+ */
 static bool fill_batch(struct ngd_model *model, uint32_t n)
 {
     struct ngd_model_graph *mg = &model->graphs[NGD_DECODE];
@@ -81,8 +87,8 @@ static const float *logits_of(const struct ngd_model *model, uint32_t row)
 }
 
 /*
- * How many of the rows count: the first, and each whose token is what the row before it has chosen. A stop token is
- * left for the caller to append.
+ * Counts the rows that are right: the first one, and each whose token is what the row before it chose. A stop token
+ * ends the count and is left for the caller to append.
  */
 static ngd_status_t count_right(const struct ngd_model *model, const struct ngd_seq *seq, const int32_t *chosen,
                                 uint32_t *right_p, struct ngd_diag *diag)
@@ -113,7 +119,7 @@ static void finish_step(struct ngd_model *model, struct ngd_seq *seq, uint32_t r
     ngd_seq_finish_step(seq, result);
 }
 
-/* The rows of batch[i], from `row` on. */
+/* Finishes the rows of batch[i], which begin at `row`. */
 static void finish_rows(struct ngd_model *model, uint32_t i, uint32_t row, uint32_t way, struct ngd_step_result *result)
 {
     const int32_t *chosen = NGD_STAGED(&model->graphs[NGD_DECODE], TOKEN, int32_t) + row;
@@ -150,8 +156,9 @@ static void count_batch(struct ngd_model *model, uint32_t n)
 }
 
 /*
- * Each member has used its part. The virtual time is the payer's, all of it: the batch ran in its turn. It would have
- * taken nearly as long without the others, and if each paid its part only, the payer's next turn would be as early.
+ * Charges a batch. Each member's share has used its part, but the payer's virtual time advances by all of it, since the
+ * batch ran in its turn: it would have taken nearly as long without the others. If each paid its part only, the payer's
+ * next turn would be as early.
  */
 static void charge_batch(struct ngd_model *model, uint32_t n, uint32_t rows, ngd_nsec_t time)
 {

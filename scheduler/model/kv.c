@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * KV blocks: a stack of free block numbers, so that what was freed last, and is warm, is used first; a hash table of
- * named blocks; a list of those of them that nobody holds.
+ * KV blocks. There is a stack of free block numbers, so that the block that was freed last, and is warm in the cache,
+ * is used first; a hash table of named blocks; and a list of named blocks without references.
  */
 #include "scheduler/model/kv.h"
 #include "base/list.h"
@@ -13,11 +13,11 @@
 #include <string.h>
 
 struct block {
-    uint32_t refs;   /* 0 = free, or kept for its name */
-    uint32_t leaves; /* supposed to be given up */
+    uint32_t refs;   /* 0 = free, or cached under its name */
+    uint32_t leaves; /* references that are assumed to be released */
     bool named;
-    int32_t next;         /* in its chain of the hash table; -1 ends it */
-    struct ngd_list link; /* in `kept`, when it is named and nobody holds it */
+    int32_t next;         /* next in its chain of the hash table; -1: none */
+    struct ngd_list link; /* in `kept`, if named and without references */
     struct ngd_digest name;
 };
 
@@ -29,9 +29,9 @@ struct ngd_kv {
     uint32_t n_free NGD_GUARDED_BY(lock);
     int32_t *free NGD_GUARDED_BY(lock);
     struct block *blocks NGD_GUARDED_BY(lock);
-    struct ngd_list kept NGD_GUARDED_BY(lock); /* the one that was let go longest ago first */
+    struct ngd_list kept NGD_GUARDED_BY(lock); /* least recently released first */
     int32_t *chains NGD_GUARDED_BY(lock);
-    int32_t *tokens NGD_GUARDED_BY(lock); /* block_size for each block; of named ones */
+    int32_t *tokens NGD_GUARDED_BY(lock); /* block_size of each block; set for named ones */
 };
 
 static uint32_t power_of_two(uint32_t n)
@@ -43,7 +43,7 @@ static uint32_t power_of_two(uint32_t n)
     return p;
 }
 
-/* No other thread has the object yet, or any more. */
+/* Requires that no other thread uses the object. */
 static ngd_status_t kv_allocate(struct ngd_kv *kv) NGD_NO_THREAD_SAFETY
 {
     kv->n_chains = power_of_two(kv->total);
@@ -246,8 +246,8 @@ void ngd_kv_unref(struct ngd_kv *kv, const int32_t *blocks, uint32_t n)
 {
     ngd_mutex_lock(&kv->lock);
     /*
-     * Backwards, so that the same number of blocks taken again are the same blocks in the same order, and of named ones
-     * the end of a sequence is forgotten before its beginning, without which it could not be found.
+     * Backwards, so that the next allocation of as many blocks gets the same blocks in the same order. Of named blocks
+     * the end of a sequence is reused before its beginning, without which the end could not be found.
      */
     for (uint32_t i = n; i-- > 0;) {
         assert(kv->blocks[blocks[i]].refs > 0);

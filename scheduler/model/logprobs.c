@@ -3,7 +3,7 @@
 #include "scheduler/model/model_int.h"
 #include <math.h>
 
-/* log(sum(exp(logits))), about the largest one, so that nothing overflows. */
+/* Computes log(sum(exp(logits))) relative to the largest logit, so that nothing overflows. */
 static double log_sum(const float *logits, uint32_t vocab)
 {
     float most = -INFINITY;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models: made from two bindings and a contract, with everything that a decode step will need allocated here. */
+/* Models, made from two bindings and a contract. Everything that decode steps need is allocated here. */
 #include "base/mem.h"
 #include "scheduler/model/model_int.h"
 #include <inttypes.h>
@@ -45,7 +45,7 @@ static ngd_status_t staging_init(struct ngd_model_graph *mg, uint32_t seqs, uint
     return NGD_OK;
 }
 
-/* The lists of a launch: where each input lies is known now, how long it is only at a replay. */
+/* Allocates the lists of a launch and sets the inputs' addresses. Their sizes are known only at a replay. */
 static ngd_status_t graph_lists_init(struct ngd_model_graph *mg)
 {
     const struct ngd_graph *g = ngd_program_graph(ngd_binding_program(mg->binding));
@@ -68,7 +68,7 @@ static ngd_status_t graph_lists_init(struct ngd_model_graph *mg)
 
 /* ---- creation ----------------------------------------------------------------------------------------- */
 
-/* All ranks of one group take a step's rows, which are staged once. */
+/* Checks that all ranks of one group take the same rows, which are staged once. */
 static ngd_status_t check_ranks(const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     if (ngd_binding_group(p->prefill) != ngd_binding_group(p->decode) ||
@@ -123,7 +123,7 @@ static ngd_status_t model_resolve(struct ngd_model *model, const struct ngd_mode
     return status;
 }
 
-/* On the thread that registers the model, with the bound that captures on their own threads have. */
+/* Captures on the thread that registers the model, with the time limit that captures on capture threads have. */
 static ngd_status_t capture_in_time(struct ngd_binding *binding, int64_t size, struct ngd_diag *diag)
 {
     const ngd_nsec_t most = ngd_binding_program(binding)->sched->params.max_capture_time;
@@ -154,7 +154,7 @@ static ngd_status_t capture_one(const struct ngd_model_graph *mg, int64_t size, 
     return status;
 }
 
-/* All sizes that a replay can ask for, so that no step waits for a capture. */
+/* Captures all sizes that a replay can ask for, so that no step waits for a capture. */
 static ngd_status_t capture_all(const struct ngd_model_graph *mg, const char *which, struct ngd_diag *diag)
 {
     const struct ngd_symbol *s = &ngd_program_graph(ngd_binding_program(mg->binding))->symbols[0];
@@ -207,7 +207,7 @@ static uint64_t staging_bytes(const struct ngd_model_graph *mg, uint32_t seqs, u
     return n;
 }
 
-/* Before it is allocated: a table of blocks may be larger than what its identity may have. */
+/* Charges the model's host memory. Call before it is allocated: its tables may exceed the identity's limit. */
 static ngd_status_t model_charge(struct ngd_model *model, const struct ngd_model_params *p, struct ngd_diag *diag)
 {
     uint64_t n = sizeof(*model) + ngd_kv_host_bytes(p->num_blocks, p->block_size) +

@@ -123,8 +123,8 @@ struct ngd_seq_params {
     bool want_logprobs; /* of the first token */
     bool want_split;
     uint32_t top;            /* most probable tokens wanted with the logprobs; at most NGD_LOGPROBS_MAX */
-    ngd_priority_t priority; /* default of its operations */
-    uint64_t owner;          /* sequences of one owner share prefixes; 0: no owner, which counts as one */
+    ngd_priority_t priority; /* default priority of its operations */
+    uint64_t owner;          /* sequences of one owner share prefixes; 0 counts as an owner too */
     struct ngd_share *share; /* charged with device time; a reference is taken; NULL: the scheduler's own */
     struct ngd_usage *usage; /* counts its device time; a reference is taken; NULL: none */
     struct ngd_payer *payer; /* pays for its host memory; NULL: none */

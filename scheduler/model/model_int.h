@@ -138,7 +138,7 @@ struct ngd_prompt {
 
 struct ngd_model {
     struct ngd_sched_item item;
-    struct ngd_share *item_share; /* a reference: the item is queued in its name. Changed only by who queues the item */
+    struct ngd_share *item_share; /* a reference: pays for the item. Written only by the thread that queues the item */
     struct ngd_capture_job capture; /* queued while an executable is missing */
     int capture_kind;
     struct ngd_key capture_key;

@@ -1,33 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When KV blocks run out and the model's policy is `preempt`: another sequence gives up its blocks and computes them
- * again when its turn comes. Its client sees latency, nothing else; its tokens are kept.
+ * Preemption: if KV blocks run out and the model's policy is `preempt`, another sequence gives up its blocks and
+ * computes them again in its turn. Its client only sees latency; its tokens are kept.
  *
- *   claims       operations are ordered: the more urgent class first, in it what was asked for first. The order does
- *                not change while they last. Between operations a sequence has no claim
- *   who asks     a sequence asks for all blocks that it needs until its next token is chosen, and gets all or none of
- *                them, beside those that it has. None, as long as one with a better claim waits for blocks
- *   who gives    idle sequences, and waiting ones with a worse claim; the least urgent class first, in it the one that
- *                has been idle longest, then the worst claim. Nobody, unless it suffices; and nobody without whom it
- *                suffices too
- *   who waits    the one that asked in vain, and the waiting one that gave: aside (starved), with what blocks it has,
- *                until a worker's next turn. Then those that wait ask again, the best claim first
+ * Claims: operations are ordered by claim. The more urgent class comes first, within a class the earlier operation. The
+ * order does not change while they last. Between operations a sequence has no claim.
  *
- * All operations end, since that with the best claim does: nobody takes from it, since who takes has a better claim. If
- * it asks in vain, sequences that are RUNNING have what it needs: others of its batch, or a prompt's chunk. Those stop,
- * with the replay or the chunk, and when it asks next everybody gives, so that it lacks nothing but what the model does
- * not have, which is refused (KV_EXHAUSTED). When it has ended, another one's claim is the best.
+ * Who asks: a sequence asks for all blocks that it needs until its next token is chosen. It gets all or none, and keeps
+ * those that it has. It gets none while a sequence with a better claim waits for blocks.
  *
- * A cap (lineup/cap.h) does not hold a sequence that has blocks while one with a worse claim waits for some: it goes
- * on, and its share pays, so that its cap stays closed for longer. The other one would wait for the cap too. To take
- * the blocks instead would cost the capped one its context each time the cap closes, and it might never end.
+ * Who gives: idle sequences, and waiting ones with a worse claim. The least urgent class gives first; within it the one
+ * that has been idle longest, then the one with the worst claim. Sequences give only if that suffices, and none gives
+ * without whom it would suffice.
  *
- * No two rob each other in turn: one of them has the worse claim. How often an operation is robbed is bounded: each
- * time one with a better claim asks, which it does when its context gets to another block, or when it has been robbed
- * itself; that with the best claim never is, and what the others lose follows, claim by claim. Nor does one that has
- * given find, when it asks again, that worse ones have taken what had become free meanwhile.
+ * Who waits: a sequence that asked in vain, and a waiting one that gave, wait aside (starved) with the blocks that they
+ * have, until a worker's next turn. Then they ask again, the best claim first.
  *
- * Clients that step more sequences in turn than there are blocks for still have contexts computed again for each step.
+ * Progress: all operations end, since the one with the best claim does. No sequence takes blocks from it, since a taker
+ * has a better claim. If it asks in vain, RUNNING sequences have what it needs: others of its batch, or a prompt's
+ * chunk. They stop with the replay or the chunk. When it asks next, all others give. If blocks are still missing, the
+ * model does not have them, and the operation is refused (KV_EXHAUSTED). When it has ended, another claim is the best.
+ *
+ * Caps: a cap (lineup/cap.h) does not hold a sequence that has blocks while one with a worse claim waits for blocks.
+ * The sequence goes on, and its share pays, so that its cap stays closed for longer. If it were held, the other one
+ * would wait for the cap too. If its blocks were taken instead, it would lose its context each time the cap closes, and
+ * might never end.
+ *
+ * Bounds: two sequences do not take blocks from each other in turn, since one of them has the worse claim. An operation
+ * loses its blocks a bounded number of times: once each time one with a better claim asks. That one asks when its
+ * context reaches another block, or when it has lost its own blocks. The best claim never loses any, so the bound
+ * follows claim by claim. And blocks that become free while a sequence that gave waits do not go to worse claims.
+ *
+ * Clients that step more sequences in turn than there are blocks for still have contexts recomputed for each step.
  */
 #include "scheduler/model/model_int.h"
 
@@ -50,7 +54,7 @@ static bool could_give(const struct ngd_seq *seq, const struct ngd_seq *needy)
     return seq != needy && seq->n_blocks && (seq_is_idle(seq) || (waits && has_better_claim(needy, seq)));
 }
 
-/* Of two that could give, which one rather does. */
+/* Returns true if a gives before b. */
 static bool rather(const struct ngd_seq *a, const struct ngd_seq *b)
 {
     if (a->priority != b->priority)
@@ -60,7 +64,7 @@ static bool rather(const struct ngd_seq *a, const struct ngd_seq *b)
     return seq_is_idle(a) ? a->claim < b->claim : a->claim > b->claim;
 }
 
-/* Of those that are not chosen yet; NULL: there is no other. */
+/* Returns the next sequence to give, of those that are not chosen yet; NULL: there is none. */
 static struct ngd_seq *next_giver_locked(struct ngd_model *model, const struct ngd_seq *needy) NGD_REQUIRES(model->lock)
 {
     struct ngd_seq *best = NULL;
@@ -86,9 +90,9 @@ static void preempt_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQ
 }
 
 /*
- * So many blocks more shall be free, or nobody gives. Blocks that sequences share become free when all of them give, so
- * what they would give is found out by supposing that they had. Then, from the one that is asked last on, those are
- * spared without whom it suffices.
+ * Frees at least `wanted` more blocks, or none. Blocks that sequences share become free only when all of them give, so
+ * the gain is found by assuming that they have. Then sequences that are not needed are spared, beginning with the one
+ * chosen last.
  */
 static void let_give_locked(struct ngd_model *model, const struct ngd_seq *needy, uint32_t wanted)
     NGD_REQUIRES(model->lock)
@@ -153,7 +157,7 @@ bool ngd_seq_asks_too_much(const struct ngd_seq *seq)
     return ngd_model_blocks_for(seq->model, ngd_seq_tokens_wanted(seq)) > seq->model->params.num_blocks;
 }
 
-/* KV_EXHAUSTED: not now. */
+/* Gets all blocks that a sequence needs. KV_EXHAUSTED: it must wait. */
 static ngd_status_t ask_for_blocks_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     const uint32_t tokens = ngd_seq_tokens_wanted(seq), need = ngd_model_blocks_for(model, tokens) - seq->n_blocks,
@@ -174,7 +178,7 @@ bool ngd_seq_get_blocks_locked(struct ngd_model *model, struct ngd_seq *seq)
     if (ngd_seq_has_blocks(seq, ngd_seq_tokens_wanted(seq)))
         return true;
     if (had_none)
-        ngd_seq_share_prefix_locked(model, seq); /* what it can find again need not be computed */
+        ngd_seq_share_prefix_locked(model, seq); /* blocks that it finds need not be computed */
     status = ask_for_blocks_locked(model, seq);
     if (status && had_none)
         ngd_seq_release_blocks_locked(model, seq);

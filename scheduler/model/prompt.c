@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Prompts: chunks of one sequence's rows through the prefill graph, each in slices between which decode steps are made.
+ * Prompts: chunks of one sequence's rows run through the prefill graph, each in slices, between which decode steps run.
  *
- *   begin --slice--> over                      in the slot's pool, in one piece: the device or the graph's options want
- *                                              it so, or there is no room for a pool
+ *   begin --slice--> over                      in the slot's pool, in one piece: the device or the graph's options
+ *                                              require it, or there is no room for a pool
  *   begin --slice--> paused --slice--> ... --> over
  *
- * A paused chunk keeps its sequence RUNNING and its executable pinned. Its intermediate results wait in a pool of the
- * model's own, since the slot's is used by others meanwhile; its host lists and its launch are the prefill graph's,
- * which the decode graph's steps do not touch.
+ * A paused chunk keeps its sequence RUNNING and its executable pinned. Its intermediate results stay in a pool of the
+ * model, since other work uses the slot's pool meanwhile. Its host lists and its launch are the prefill graph's, which
+ * decode steps do not use.
  */
 #include "scheduler/model/model_int.h"
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void drop_instance(struct ngd_prompt *p)
     p->inst = NULL;
 }
 
-/* The executable in the model's own pool; NULL: chunks run in one piece. */
+/* Returns the instance of the executable in the model's own pool; NULL: chunks run in one piece. */
 static struct ngd_instance *own_instance(struct ngd_model *model, struct ngd_executable *x)
 {
     struct ngd_binding *binding = model->graphs[NGD_PREFILL].binding;
@@ -92,7 +92,10 @@ static void finish_prompt(struct ngd_model *model, struct ngd_seq *seq, const st
     ngd_seq_finish_step(seq, &result);
 }
 
-/* Others look at it under the lock (batch.c: next_locked), and it may be freed as soon as it is not here any more. */
+/*
+ * Sets the sequence of the chunk. Other threads read it under the lock (batch.c: next_locked). It may be freed as soon
+ * as it is not set any more.
+ */
 static void set_seq(struct ngd_model *model, struct ngd_seq *seq)
 {
     ngd_mutex_lock(&model->lock);
@@ -121,7 +124,7 @@ static void learn_row_time(struct ngd_model *model, ngd_nsec_t t)
     atomic_store_explicit(&model->row_time, old ? old + (t - old) / 8 : t, memory_order_relaxed);
 }
 
-/* The chunk's rows are in the blocks. */
+/* Finishes a chunk whose rows are in the blocks. */
 static void finish_chunk(struct ngd_model *model)
 {
     struct ngd_prompt *p = &model->prompt;
@@ -135,7 +138,7 @@ static void finish_chunk(struct ngd_model *model)
     if (p->last && seq->op == NGD_SEQ_OPEN)
         finish_prompt(model, seq, p);
     else
-        ngd_seq_requeue(seq); /* the rest of it; or the step that the refilled context was needed for */
+        ngd_seq_requeue(seq); /* for its next chunk, or for the step that needed the context again */
 }
 
 /* ---- slices ------------------------------------------------------------------------------------------- */
@@ -186,7 +189,7 @@ void ngd_model_prefill_on(struct ngd_model *model, struct ngd_slot *slot, bool s
     ngd_status_t status;
 
     if (is_stopped(model->prompt.seq)) {
-        ngd_seq_requeue(ngd_model_prefill_abort(model)); /* which answers it */
+        ngd_seq_requeue(ngd_model_prefill_abort(model)); /* answers it */
         return;
     }
     status = run_slice(model, slot, ngd_pace_slice(&model->pace, ngd_now(), steps_wait));
@@ -204,7 +207,7 @@ void ngd_model_prefill(struct ngd_model *model, struct ngd_slot *slot, struct ng
     struct ngd_prompt *p = &model->prompt;
     const struct ngd_chunk chunk = seq ? ngd_seq_chunk(seq) : (struct ngd_chunk){0};
 
-    /* Another one, if that which the executable was looked up for has been withdrawn. */
+    /* The sequence that the executable was looked up for may have been withdrawn, and this be another one. */
     if (!seq || chunk.planned != planned || !ngd_seq_has_blocks(seq, seq->position + chunk.rows)) {
         if (seq)
             ngd_seq_requeue(seq);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/model/prompt_pace.h"
 
-#define LATELY        NGD_SEC         /* steps are reckoned with for so long after the last one */
-#define SLICE_MAX     (20 * NGD_MSEC) /* with no steps to wait for it: others use the device too */
-#define OWED_MAX      (4 * SLICE_MAX) /* one stretch as long as a second must not stop all prompts for a minute */
+#define LATELY        NGD_SEC         /* steps are expected for this long after the last one */
+#define SLICE_MAX     (20 * NGD_MSEC) /* longest slice while no step waits: other work uses the device too */
+#define OWED_MAX      (4 * SLICE_MAX) /* one slice of a second must not stop all prompts for a minute */
 #define ROWS_MIN      4
-#define FIRST_PART    4               /* of the rows, when the first step comes and nothing is known */
-#define PATIENCE_MIN  2               /* chunks that fit before more rows are tried */
-#define PATIENCE_MAX  64              /* where that was of no use */
-#define HELPED(x)     ((x) - (x) / 4) /* fewer rows have helped if what they were made fewer for is below this */
-#define FARTHER(x)    ((x) + (x) / 2) /* than what is known not to be helped: tried again */
-/* Contexts grow while they are computed, so rows are made fewer before the share is reached. */
+#define FIRST_PART    4               /* chunks get 1/FIRST_PART of the rows after the first step */
+#define PATIENCE_MIN  2               /* chunks that must fit before more rows are tried */
+#define PATIENCE_MAX  64              /* likewise, where more rows did not fit before */
+#define HELPED(x)     ((x) - (x) / 4) /* fewer rows have helped if the distance is now below this */
+#define FARTHER(x)    ((x) + (x) / 2) /* beyond this distance fewer rows are tried again */
+/* Contexts grow, and chunks take longer with them, so rows are reduced before the share is reached. */
 #define NEAR(share)   ((share)*4 / 5)
 #define WANTED(share) ((share)*3 / 5)
 #define AVERAGE_OF    8
@@ -88,7 +88,10 @@ static uint32_t fewer(uint32_t rows, ngd_nsec_t longest, ngd_nsec_t share)
     return fit < ROWS_MIN ? ROWS_MIN : (uint32_t)fit;
 }
 
-/* What does not depend on the rows, fewer of them cannot help: back to where that was found out. */
+/*
+ * Reduces the rows after chunks whose stopping points were too far apart. If the distance does not depend on the rows,
+ * goes back to the rows before.
+ */
 static void too_far(struct ngd_pace *pace, ngd_nsec_t longest, ngd_nsec_t share)
 {
     const uint32_t rows = pace->rows;
@@ -122,7 +125,7 @@ static void near_enough(struct ngd_pace *pace)
         return;
     pace->fit = 0;
     pace->probed = pace->rows;
-    pace->rows += pace->rows / 4; /* so that what was near enough cannot go past the share */
+    pace->rows += pace->rows / 4; /* by a quarter, so that a distance that was near enough stays within the share */
     if (pace->rows > pace->max_rows)
         pace->rows = pace->max_rows;
 }
@@ -133,10 +136,10 @@ void ngd_pace_chunk(struct ngd_pace *pace, ngd_nsec_t now, uint32_t rows, ngd_ns
 
     if (pace->percent == 0 || !steps_lately(pace, now)) {
         be_loose(pace);
-    } else if (rows >= pace->rows) { /* a prompt's last rows say nothing */
+    } else if (rows >= pace->rows) { /* the last, shorter chunk of a prompt tells nothing */
         if (longest <= NEAR(share))
             near_enough(pace);
-        else if (++pace->misfit > 1 || pace->probed || longest > 2 * share) /* once may be chance */
+        else if (++pace->misfit > 1 || pace->probed || longest > 2 * share) /* a single one may be chance */
             too_far(pace, longest, share);
     }
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sequences: their operations from request to answer. What happens between, in batches, is batch.c.
+ * Sequences: their operations from request to answer. The batches between are in batch.c.
  *
- * An operation holds a reference from its beginning until its last callback has returned. Its callbacks are called
- * without a lock, after the sequence has been given back (op NONE), so that they may begin the next operation, or
- * close.
+ * An operation holds a reference from its beginning until its last callback has returned. Callbacks are called without
+ * a lock, after the sequence has become free (op NONE), so that they may begin the next operation, or close.
  */
 #include "base/mem.h"
 #include "scheduler/model/model_int.h"
@@ -48,7 +47,7 @@ static ngd_status_t no_seq_memory(struct ngd_diag *diag)
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a sequence");
 }
 
-/* Charged by the whole context, for which there is room from the beginning. */
+/* Allocates a sequence with room for the whole context, and charges that. */
 static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer *payer, struct ngd_seq **seq_p,
                                  struct ngd_diag *diag)
 {
@@ -77,7 +76,7 @@ static ngd_status_t seq_allocate(const struct ngd_model *model, struct ngd_payer
     return NGD_OK;
 }
 
-/* A sequence that knows n tokens and has computed none. */
+/* Creates a sequence of n tokens, of which none is computed yet. */
 static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint32_t n,
                             const struct ngd_sampling *sampling, struct ngd_share *share, struct ngd_usage *usage,
                             struct ngd_payer *payer, struct ngd_seq **seq_p, struct ngd_diag *diag)
@@ -98,14 +97,14 @@ static ngd_status_t seq_new(struct ngd_model *model, const int32_t *tokens, uint
     seq->usage = ngd_usage_ref(usage);
     seq->state = NGD_SEQ_IDLE;
     seq->op = NGD_SEQ_OPEN;
-    atomic_init(&seq->refs, 2); /* the caller's, and that of the first operation */
+    atomic_init(&seq->refs, 2); /* the caller's, and the first operation's */
     *seq_p = seq;
     return NGD_OK;
 }
 
 /* ---- the end of an operation -------------------------------------------------------------------------- */
 
-/* From here on the caller may begin another operation; what the answer needs is in *end_p. True: it was closed. */
+/* Frees the sequence for its next operation. *end_p: what the answer needs. Returns true if the sequence was closed. */
 static bool seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *end_p)
 {
     struct ngd_model *model = seq->model;
@@ -139,7 +138,7 @@ static bool seq_give_back(struct ngd_seq *seq, bool failed, struct ngd_seq_end *
     return closed;
 }
 
-/* After the last callback. */
+/* Ends an operation after its last callback. */
 static void end_operation(struct ngd_seq *seq, const struct ngd_seq_end *end)
 {
     struct ngd_sched *sched = seq->model->sched;
@@ -228,7 +227,10 @@ static void finish_generate(struct ngd_seq *seq, const char *finish)
     end_operation(seq, &end);
 }
 
-/* A generation asks for as many as it likes of what may have been computed for somebody else. */
+/*
+ * Returns the chosen token's logprobs, if the generation wants them, with no more top tokens than it wants. They may
+ * come from an earlier operation, which wanted more.
+ */
 static const struct ngd_logprobs *wanted_logprobs(struct ngd_seq *seq)
 {
     if (!seq->want_logprobs || !seq->has_logprobs)
@@ -399,7 +401,10 @@ static void enlist_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQU
     ngd_list_push_back(&model->seqs, &seq->all_link);
 }
 
-/* Where others can be preempted, blocks are taken when its turn comes, and only what can never be had is refused. */
+/*
+ * Reserves the blocks of a prompt. With preemption they are taken in its turn, and only a prompt that never fits is
+ * refused.
+ */
 static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_seq *seq, struct ngd_diag *diag)
     NGD_REQUIRES(model->lock)
 {
@@ -408,7 +413,7 @@ static ngd_status_t reserve_prompt_locked(struct ngd_model *model, struct ngd_se
     return ngd_seq_reserve_locked(model, seq, seq->n_prompt, diag);
 }
 
-/* Of one that nobody knows yet. */
+/* Undoes the admission of a sequence that no other thread knows yet. */
 static void abandon_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     ngd_seq_release_blocks_locked(model, seq);
@@ -438,14 +443,14 @@ static ngd_status_t admit_seq(struct ngd_seq *seq, struct ngd_diag *diag)
     return status;
 }
 
-/* An operation begins. */
+/* Starts the times of an operation. */
 static void start_clock(struct ngd_seq *seq)
 {
     seq->asked = seq->waits_since = ngd_now();
     seq->split = (struct ngd_split){0};
 }
 
-/* The first operation of a sequence that has its blocks: its prompt, to a first token. */
+/* Begins a sequence's first operation: its prompt, up to the first token. */
 static void begin_open(struct ngd_seq *seq, bool want_logits, ngd_step_fn done, void *user)
 {
     struct ngd_model *model = ngd_model_ref(seq->model);
@@ -524,8 +529,8 @@ static ngd_status_t check_seq_free_locked(const struct ngd_model *model, const s
 }
 
 /*
- * Takes the sequence for an operation, whose fields the caller fills next; a cancel meanwhile is only written down.
- * room: tokens that it may append.
+ * Takes the sequence for an operation, whose fields the caller sets next. A cancel meanwhile is only noted. room: most
+ * tokens that it may append.
  */
 static ngd_status_t begin_operation(struct ngd_seq *seq, ngd_seq_op_t op, uint64_t room, ngd_priority_t priority,
                                     struct ngd_diag *diag)
@@ -649,8 +654,9 @@ ngd_status_t ngd_seq_generate(struct ngd_seq *seq, const struct ngd_generate_par
 /* ---- fork --------------------------------------------------------------------------------------------- */
 
 /*
- * The child has all tokens and the blocks of all but the last one, whose row is computed again: its logits are what the
- * child's first token is drawn from. That row is written, so its block is the child's own, a copy.
+ * Gives the child all tokens of the parent and the blocks of all but the last one. The last row is computed again, for
+ * the logits that the child's first token is drawn from. That row is written, so its block is a copy of the child's
+ * own.
  */
 static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *parent, struct ngd_diag *diag)
 {
@@ -681,7 +687,7 @@ static ngd_status_t take_context(struct ngd_seq *child, const struct ngd_seq *pa
             ngd_seq_release_blocks_locked(model, child);
         child->shared = child->position;
         if (model->params.preempt)
-            status = NGD_OK; /* it computes its context when its turn comes */
+            status = NGD_OK; /* it computes its context in its turn */
     }
     if (!status)
         enlist_locked(model, child);
@@ -718,7 +724,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
         status = begin_operation(seq, NGD_SEQ_FORK, 0, NGD_PRIORITY_OWN, diag);
     if (status)
         return status;
-    /* While the operation lasts nobody steps the parent or frees its blocks. */
+    /* During the operation no thread steps the parent or frees its blocks. */
     status = seq_new(model, seq->tokens, 0, &params->sampling, seq->share, seq->usage, seq->charge.payer, &child, diag);
     if (child)
         child->root = seq->root;
@@ -726,7 +732,7 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
         status = take_context(child, seq, diag);
     (void)seq_give_back(seq, false, &end);
     if (status == NGD_OK) {
-        /* What the parent's operation was counted for goes on as the child's. */
+        /* The parent's call that was counted by ngd_sched_enter is now the child's. */
         *seq_p = child;
         child->priority = child->own_priority = seq->own_priority;
         child->want_split = params->want_split;
@@ -744,7 +750,10 @@ ngd_status_t ngd_seq_fork(struct ngd_seq *seq, const struct ngd_fork_params *par
 
 /* ---- cancel, close ------------------------------------------------------------------------------------ */
 
-/* True: it waited, and the caller answers it. */
+/*
+ * Withdraws the operation under way. True: it waited, and the caller must answer it. False: there is none, or it runs
+ * and was marked as cancelled.
+ */
 static bool withdraw_locked(struct ngd_model *model, struct ngd_seq *seq) NGD_REQUIRES(model->lock)
 {
     if (seq->op == NGD_SEQ_NONE)
