@@ -2,9 +2,9 @@
 /*
  * A gang's replay: one launch on each device of the group.
  *
- * The worker that has a slot of the first device waits until the group is free, takes a slot of each other device in
- * order, binds all ranks, queues the launches of the others on their streams, runs the leader's itself, and waits for
- * the others. Nobody who holds a slot of a device waits for one before it, nor for a group of one before it.
+ * The worker with a slot of the first device waits until the group is free, and takes a slot of each other device in
+ * order. It binds all ranks, queues the other ranks' launches on their streams, runs the leader's launch itself, and
+ * waits for the others. No thread that holds a slot of a device waits for an earlier device, or for a group of one.
  */
 #include "scheduler/program/group_int.h"
 #include "scheduler/replay/replay.h"
@@ -43,7 +43,7 @@ static ngd_status_t prepare_ranks(struct ngd_group *group, struct ngd_binding *b
         struct ngd_rank_run *run = &group->runs[r];
         struct ngd_binding *own = r == gang->leader ? binding : binding->ranks[r];
 
-        run->launch = (struct ngd_launch){.status = NGD_ERR_GROUP_BROKEN}; /* until it has run */
+        run->launch = (struct ngd_launch){.status = NGD_ERR_GROUP_BROKEN}; /* stays if the rank does not run */
         ngd_gang_cut(gang, r, launch, &run->launch);
         if (r == gang->leader)
             run->launch.times = launch->times;
@@ -54,7 +54,7 @@ static ngd_status_t prepare_ranks(struct ngd_group *group, struct ngd_binding *b
     return status;
 }
 
-/* The others first: a launch on the leader's stream may run on this thread. */
+/* Launches all ranks and waits for them. The leader's is last, since it may run on this thread. */
 static void launch_all(struct ngd_group *group, const struct ngd_executable *x, uint32_t leader)
 {
     struct ngd_rank_run *own = &group->runs[leader];
@@ -64,7 +64,7 @@ static void launch_all(struct ngd_group *group, const struct ngd_executable *x, 
 
         ngd_slot_say_running(run->slot, x);
         run->launched = ngd_stream_launch(run->slot->stream, run->inst, &run->launch) == NGD_OK;
-        if (!run->launched) /* the backend has done so unless it had no memory to queue it */
+        if (!run->launched) /* the backend has aborted, unless it had no memory to queue the launch */
             ngd_comm_abort(group->comm, NGD_ERR_GROUP_BROKEN, "a rank's launch could not be queued");
     }
     ngd_slot_say_running(own->slot, x);
@@ -80,7 +80,7 @@ static void launch_all(struct ngd_group *group, const struct ngd_executable *x, 
         ngd_slot_say_idle(group->runs[r].slot);
 }
 
-/* The rank that is to blame: the others were only broken with it. */
+/* Returns the rank that failed first-hand; group->n: none failed. GROUP_BROKEN is only the failure of another rank. */
 static uint32_t find_cause(const struct ngd_group *group)
 {
     uint32_t cause = group->n;
@@ -111,7 +111,7 @@ static void add_times(struct ngd_group *group, const struct ngd_executable *x, b
     }
 }
 
-/* A stream with an error is reset before its slot is anybody else's. */
+/* Resets streams with an error before their slots are released. */
 static void recover_streams(struct ngd_group *group, struct ngd_executable *x)
 {
     for (uint32_t r = 0; r < group->n; r++)
@@ -133,7 +133,7 @@ static ngd_status_t gang_conclude(struct ngd_group *group, struct ngd_executable
                         failed->diag.text[0] ? failed->diag.text : ngd_status_text(failed->status));
 }
 
-/* Instances of an executable outside the cache are for this run only. */
+/* Drops the instances, and destroys those of an executable outside the cache, which are for this run only. */
 static void drop_instances(struct ngd_group *group, const struct ngd_executable *x)
 {
     for (uint32_t r = 0; r < group->n; r++) {

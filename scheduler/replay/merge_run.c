@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Running requests together: their rows are put behind one another in the slot's area, replayed by one launch, and each
- * request's own are copied into its answer.
+ * Joint replays: the rows of several requests are concatenated in the slot's area, replayed by one launch, and copied
+ * apart into each request's answer.
  *
- * A replay that fails for what one of them brought (an index out of range) is not the others' failure: each is run
- * again by itself then. What the device does to the replay, it does to all.
+ * If a joint replay fails because of one member's data (an index out of range), the others must not fail: each member
+ * then runs again by itself. A failure of the device fails all members.
  */
 #include "base/mem.h"
 #include "scheduler/replay/merge_run.h"
@@ -12,26 +12,26 @@
 
 #define ALIGN(bytes) (((bytes) + 63) & ~(uint64_t)63)
 
-/* Where a slot puts the rows together; made when it first has some, and grown when an executable needs more. */
+/* A slot's memory for concatenated rows. Made for its first joint replay, and grown when an executable needs more. */
 struct merge_area {
     struct ngd_slot_area slot_area;
     uint8_t *data;
     uint64_t bytes;
-    uint32_t n_inputs, n_outputs; /* room */
+    uint32_t n_inputs, n_outputs; /* sizes of the arrays */
     struct ngd_span *inputs;
     struct ngd_out *outputs;
     int64_t symbols[NGD_GRAPH_MAX_SYMBOLS];
     struct ngd_launch launch;
 };
 
-/* A replay for several. */
+/* A joint replay. */
 struct joint {
     struct ngd_slot *slot;
-    struct ngd_list members; /* by item.merge_link; the first one was chosen by the policy */
+    struct ngd_list members; /* by item.merge_link; the first is the lead, chosen by the policy */
     struct ngd_executable *x;
     const struct ngd_plan *plan;
     uint32_t symbol, n;
-    ngd_nsec_t latest; /* deadline of a member */
+    ngd_nsec_t latest; /* latest deadline of a member */
     int64_t rows;
     struct merge_area *area;
     ngd_nsec_t gather_time, scatter_time;
@@ -64,7 +64,7 @@ static void area_destroy(struct ngd_slot_area *slot_area)
     ngd_free(area);
 }
 
-/* What is there is only ever replaced by more. */
+/* Makes an array hold n elements. Old contents are not kept. False: there is no memory. */
 static bool area_grow(void **array, uint32_t *room, uint32_t n, size_t size)
 {
     void *more;
@@ -103,7 +103,7 @@ static bool area_fit(struct merge_area *area, const struct ngd_plan *plan)
     return true;
 }
 
-/* The slot's, large enough for the plan; NULL: there is no memory. */
+/* Returns the slot's area, large enough for the plan; NULL: there is no memory. */
 static struct merge_area *area_of(struct ngd_slot *slot, const struct ngd_plan *plan)
 {
     struct merge_area *area = slot->area ? ngd_container_of(slot->area, struct merge_area, slot_area) : NULL;
@@ -117,7 +117,7 @@ static struct merge_area *area_of(struct ngd_slot *slot, const struct ngd_plan *
 
 /* ---- together and apart ------------------------------------------------------------------------------- */
 
-/* Members' inputs were checked against their own plans, and sizes go by rows. */
+/* Concatenates the members' inputs, which were checked against their own plans, and makes room for outputs. */
 static void joint_gather(struct joint *j)
 {
     const struct ngd_request *first = joint_first(j);
@@ -179,7 +179,7 @@ static void set_launch(struct joint *j)
 
 /* ---- accounts ----------------------------------------------------------------------------------------- */
 
-/* The part of a time that falls to rows [from, from + n) of all; parts of all rows add up to it. */
+/* Returns the part of a time for rows [from, from + n). The parts of all rows add up to the time. */
 static ngd_nsec_t joint_part(const struct joint *j, ngd_nsec_t time, int64_t from, int64_t n)
 {
     const double all = (double)time;
@@ -190,7 +190,7 @@ static ngd_nsec_t joint_part(const struct joint *j, ngd_nsec_t time, int64_t fro
            (ngd_nsec_t)(all * (double)from / (double)j->rows);
 }
 
-/* Where a member's time went, as it saw it; its identity's sums take its part by rows. */
+/* Sets a member's split to the times that it saw, and adds its part by rows to its identity's sums. */
 static void joint_split(const struct joint *j, struct ngd_request *req, int64_t from)
 {
     const struct ngd_launch *launch = &j->area->launch;
@@ -209,7 +209,7 @@ static void joint_split(const struct joint *j, struct ngd_request *req, int64_t 
     ngd_share_note_split(req->item.account->share, &own);
 }
 
-/* Each member pays for its rows. Before any is answered, since the executable is the first one's to hold. */
+/* Charges each member for its rows. Call before any member is answered: the first one keeps the executable alive. */
 static void share_out(const struct joint *j)
 {
     struct ngd_launch *launch = &j->area->launch;
@@ -239,7 +239,7 @@ static void share_out(const struct joint *j)
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-/* Those whose deadline has passed go to `late`, and do not count. */
+/* Begins the members; those whose deadline has passed go to `late` and do not count. */
 static void joint_begin(struct joint *j, struct ngd_list *late)
 {
     const ngd_nsec_t now = ngd_now();
@@ -315,7 +315,7 @@ static void run_apart(struct joint *j)
         ngd_request_run_begun(member_of(l), j->slot, ngd_now());
 }
 
-/* With the last answer the program may go, so nothing of it is held then but by the requests themselves. */
+/* The program may go with the last answer, so before that this gives up all that it holds of it. */
 void ngd_merge_run(struct ngd_request *lead, struct ngd_slot *slot)
 {
     struct joint j = {.slot = slot, .symbol = lead->binding->merge->symbol};

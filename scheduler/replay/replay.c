@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Running an executable on a slot, and what is learned from it: metrics, expected times, poisoned executables. */
+/* Runs executables on slots, and keeps account of it: metrics, expected times, poisoned executables. */
 #include "base/log.h"
 #include "scheduler/lineup/estimate.h"
 #include "scheduler/replay/replay.h"
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Slots that race lose a sample, which does not matter. */
+/* Updates the expected time. If slots race a sample is lost, which does not matter. */
 static void learn_run_time(struct ngd_executable *x, ngd_nsec_t t)
 {
     uint32_t runs = atomic_fetch_add_explicit(&x->runs, 1, memory_order_relaxed);
@@ -18,7 +18,7 @@ static void learn_run_time(struct ngd_executable *x, ngd_nsec_t t)
     atomic_store_explicit(&x->doubt, doubt, memory_order_relaxed);
 }
 
-/* A run that was stopped says only that a whole one takes longer. */
+/* Raises the expected time after a stopped run: a whole run takes longer than that. */
 static void learn_stopped(struct ngd_executable *x, ngd_nsec_t t)
 {
     ngd_nsec_t expected = atomic_load_explicit(&x->expected, memory_order_relaxed);
@@ -41,7 +41,7 @@ static void account_rows(struct ngd_program *prog, struct ngd_executable *x, con
     if (rows == plan->symbols[prog->row_symbol] ||
         atomic_fetch_add_explicit(&x->padded_runs, 1, memory_order_relaxed) > 0)
         return;
-    /* The first of its executable: how often it happens is counted there and in the metrics. */
+    /* Only an executable's first padded run is noted; the executable and the metrics count the others. */
     ngd_program_note(prog, NGD_EVENT_PADDED, &plan->key, launch->tag, "%s = %" PRId64 " ran in the bucket of %" PRId64,
                      prog->graph->symbols[prog->row_symbol].name, rows, plan->symbols[prog->row_symbol]);
 }
@@ -61,7 +61,7 @@ void ngd_slot_note_busy(struct ngd_slot *slot, ngd_nsec_t t)
     slot->busy_unreported %= NGD_USEC;
 }
 
-/* A replay that is complete; t: its device time in all. */
+/* Counts a complete replay; t: its whole device time. */
 static void account_replay(struct ngd_executable *x, const struct ngd_launch *launch, ngd_nsec_t t, bool quarantined)
 {
     struct ngd_program *prog = x->prog;
@@ -97,7 +97,7 @@ static void set_health(struct ngd_queue *queue, bool healthy)
         ngd_error("scheduler", "device %s does not recover from a fault by a reset of its stream", queue->dev_name);
 }
 
-/* A fault is sticky to the stream: without a reset every later launch would fail as well. */
+/* A fault is sticky: without a reset every later launch of the stream would fail too. */
 void ngd_slot_recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_status_t status)
 {
     static struct ngd_log_limit limit;
@@ -112,7 +112,7 @@ void ngd_slot_recover(struct ngd_slot *slot, struct ngd_executable *x, ngd_statu
     set_health(slot->queue, ngd_stream_status(slot->stream) == NGD_OK);
 }
 
-/* What the stream says of an earlier error is of no use to a client. */
+/* Explains a lost device. The stream's own text is about an earlier error, which does not help a client. */
 static ngd_status_t say_lost(const struct ngd_slot *slot, const struct ngd_executable *x, struct ngd_launch *launch)
 {
     return ngd_diag_set(
@@ -138,7 +138,7 @@ static bool has_states(const struct ngd_graph *g)
     return false;
 }
 
-/* Says why a launch ended early, and what it leaves. */
+/* Explains why a launch was stopped, and what it leaves behind. */
 static ngd_status_t say_stopped(const struct ngd_slot *slot, struct ngd_executable *x, struct ngd_launch *launch,
                                 ngd_status_t status)
 {
@@ -241,7 +241,7 @@ void ngd_request_note_unrun(const struct ngd_request *req, const char *outcome)
     ngd_timeline_note(&req->queue->sched->timeline, &e);
 }
 
-/* req: whose it is, NULL = a model's. */
+/* Adds a run to the timeline. req: the request; NULL = a model's batch. */
 static void note_timeline(struct ngd_slot *slot, const struct ngd_executable *x, const struct ngd_launch *launch,
                           const struct ngd_request *req, ngd_nsec_t part, uint32_t together)
 {
@@ -273,7 +273,7 @@ void ngd_slot_account(struct ngd_slot *slot, const struct ngd_executable *x, con
         note_timeline(slot, x, launch, slot->asker, launch->device_time, 1);
 }
 
-/* What was learnt from a launch that is complete. */
+/* Keeps account of a launch that has succeeded. */
 static void note_run(struct ngd_slot *slot, struct ngd_executable *x, const struct ngd_launch *launch, bool quarantined)
 {
     if (!atomic_load_explicit(&slot->queue->healthy, memory_order_relaxed))
@@ -364,6 +364,6 @@ ngd_status_t ngd_replay_slice(struct ngd_slot *slot, struct ngd_instance *inst, 
     if (!launch->paused)
         account_replay(x, launch, *time, false);
     if (ngd_timeline_on(&slot->queue->sched->timeline))
-        note_timeline(slot, x, launch, slot->asker, launch->device_time, 1); /* each slice is one of its own there */
+        note_timeline(slot, x, launch, slot->asker, launch->device_time, 1); /* the timeline has each slice */
     return NGD_OK;
 }

@@ -61,7 +61,7 @@ static void stop_waiting(struct ngd_request *req)
     ngd_metric_dec(NGD_M_QUEUE_DEPTH);
 }
 
-/* It is load too, if it was the scheduler's load that kept it out, or its client that took it back. */
+/* Adds a request that never ran to the timeline, if load or its client was the reason: such requests are load too. */
 static void note_unrun(const struct ngd_request *req, ngd_status_t status, bool refused)
 {
     if (!ngd_timeline_on(&req->queue->sched->timeline))
@@ -74,7 +74,7 @@ static void note_unrun(const struct ngd_request *req, ngd_status_t status, bool 
         ngd_request_note_unrun(req, "cancelled");
 }
 
-/* req is the submitter's again when this returns. Requests that waited for its event are added to `ready`. */
+/* Answers a request, which then is the submitter's again. Requests that waited for its event are added to `ready`. */
 static void answer_request(struct ngd_request *req, ngd_status_t status, const struct ngd_diag *diag,
                            struct ngd_list *ready)
 {
@@ -95,7 +95,9 @@ static void answer_request(struct ngd_request *req, ngd_status_t status, const s
     req->done(req, status, diag);
 }
 
-/* Moves the request that has become the first of its order; those that cannot go on are answered, without recursion. */
+/*
+ * Moves on the request that has become the first of its order. Answers requests that cannot go on, without recursion.
+ */
 static void advance_order(struct ngd_request *req, struct ngd_list *ready)
 {
     while (req) {
@@ -112,7 +114,7 @@ static void advance_order(struct ngd_request *req, struct ngd_list *ready)
     }
 }
 
-/* Moves those that an event has let go, and those that they let go by failing. */
+/* Moves on the requests that events have released, and those that are released when these fail. */
 static void settle_events(struct ngd_list *ready)
 {
     struct ngd_list *l;
@@ -137,7 +139,6 @@ void ngd_request_finish(struct ngd_request *req, ngd_status_t status, const stru
 
 /* ---- running ------------------------------------------------------------------------------------------ */
 
-/* Where the time went. */
 static void note_request_split(struct ngd_request *req, const struct ngd_executable *x)
 {
     req->split = (struct ngd_split){0};
@@ -211,7 +212,7 @@ const struct ngd_sched_item_ops ngd_request_item_ops = {
     .abort = request_abort,
 };
 
-/* An eager run is about this request alone. */
+/* Lets the request join others. An eager run is for one request alone. */
 static void enrol(struct ngd_request *req)
 {
     req->item.merge = NULL;
@@ -226,7 +227,7 @@ static ngd_status_t say_cancelled(struct ngd_diag *diag)
     return ngd_diag_set(diag, NGD_ERR_CANCELLED, "the request was cancelled before it ran");
 }
 
-/* Looks again: what missed at submission may have been captured for somebody else since. */
+/* Looks the executable up again, since another request may have captured it meanwhile, or waits for its capture. */
 static ngd_status_t place_uncaptured(struct ngd_request *req, bool *parked_p, struct ngd_diag *diag)
 {
     struct ngd_program *prog = req->binding->prog;
@@ -291,7 +292,10 @@ static ngd_status_t check_request_counts(const struct ngd_request *req, struct n
     return NGD_OK;
 }
 
-/* What the submitter said of its inputs and of the binding. Symbols are in range, as types are computed from them. */
+/*
+ * Checks the guards that the submitter stated: input types and generation. Call after the symbols' ranges were checked,
+ * as types are computed from symbols.
+ */
 static ngd_status_t check_said(const struct ngd_request *req, struct ngd_diag *diag)
 {
     const struct ngd_binding *binding = req->binding;
@@ -308,8 +312,9 @@ static ngd_status_t check_said(const struct ngd_request *req, struct ngd_diag *d
     return ngd_program_check_types(binding->prog, req->launch.symbols, req->types, req->n_types, diag);
 }
 
-/* Guards, then the executable if there is one; sizes can be checked only against a plan, so a miss leaves them for
- * later. */
+/*
+ * Checks guards and looks up the executable. Sizes can be checked only against a plan, so a miss leaves them for later.
+ */
 static ngd_status_t look_up_executable(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_program *prog = req->binding->prog;
@@ -341,7 +346,7 @@ static ngd_status_t look_up_executable(struct ngd_request *req, struct ngd_diag 
     return ngd_executable_check(ngd_entry_executable(req->entry), &req->launch, diag);
 }
 
-/* The estimate gives way when the request was refused for its own length alone, with nobody before it. */
+/* Lowers the estimate if the request was refused for its own length alone. */
 static void doubt_estimate(const struct ngd_request *req)
 {
     struct ngd_executable *x = ngd_entry_executable(req->entry);
@@ -354,7 +359,7 @@ static void doubt_estimate(const struct ngd_request *req)
     atomic_store_explicit(&x->doubt, doubt, memory_order_relaxed);
 }
 
-/* What cannot be done in time is refused now, and not when the time is over. */
+/* Refuses a request that cannot end in time now, and not when its deadline has passed. */
 static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *diag)
 {
     ngd_nsec_t late;
@@ -371,7 +376,7 @@ static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *dia
                         late / NGD_USEC + 1, req->queue->dev_name);
 }
 
-/* The time that the executable is expected to take, once it is known. */
+/* Sets the expected time of the request; 0: not known yet. */
 static void set_cost(struct ngd_request *req)
 {
     const struct ngd_executable *x = req->entry ? ngd_entry_executable(req->entry) : NULL;
@@ -398,7 +403,7 @@ static ngd_status_t check_submission(struct ngd_request *req, struct ngd_diag *d
     return status;
 }
 
-/* One place in the queue of the device, one of the share's. */
+/* Counts the request as waiting, against the limits of the device's queue and of its share. */
 static ngd_status_t start_waiting(struct ngd_request *req, struct ngd_diag *diag)
 {
     struct ngd_queue *queue = req->queue;
@@ -434,8 +439,8 @@ static bool may_run_inline(const struct ngd_request *req)
 }
 
 /*
- * Claims an idle slot where the replay has nothing to make, bind or capture first. That may take long, and the device
- * may make others wait for it, so it is left to a worker.
+ * Claims an idle slot in which the replay has nothing to make, bind or capture first; NULL: there is none. Those take
+ * long, and the device may make others wait for them, so they are left to a worker.
  */
 static struct ngd_slot *claim_ready(struct ngd_request *req)
 {
@@ -459,10 +464,10 @@ static bool run_inline(struct ngd_request *req)
     if (!slot)
         return false;
     req->inline_run = true;
-    req->item.cost = 0; /* nobody takes it from a queue, which would charge for it */
+    req->item.cost = 0; /* the cost is charged when an item is taken from a queue, and this one is not */
     ngd_metric_inc(NGD_M_INLINE_RUNS);
     request_run(&req->item, slot);
-    /* The last look at the queue: stop() waits for it. */
+    /* Nothing may use the queue after this, since ngd_queue_stop waits for it. */
     ngd_queue_release(queue, slot);
     return true;
 }
@@ -546,7 +551,7 @@ static bool withdraw(struct ngd_request *req, ngd_status_t status, const struct 
         return false;
     sched = queue->sched;
     if (req->order && ngd_order_remove(req->order, req)) {
-        /* It did not hold the order: whoever does moves the next one. */
+        /* It did not hold the order. The holder will move the next one on. */
         struct ngd_list ready;
 
         ngd_list_init(&ready);

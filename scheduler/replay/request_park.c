@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that wait for a capture. One job of the capture threads for each (program, key): who misses while it is
- * queued or under way joins it. Past the capture limit, and with force_eager, there is nothing to share: each request
- * gets an executable of its own, made here because planning is slow, and runs it operator by operator.
+ * Requests that wait for a capture. There is one job of the capture threads for each (program, key). A request that
+ * misses while the job is queued or runs joins it. Beyond the capture limit, and with force_eager, each request gets an
+ * executable of its own and runs it operator by operator. It is made here, because planning is slow.
  */
 #include "base/mem.h"
 #include "base/stop.h"
@@ -14,7 +14,7 @@ struct ngd_park {
     struct ngd_list waiting;
     struct ngd_program *prog;
     struct ngd_key key;
-    struct ngd_share *counted; /* that has counted the capture; a reference. NULL: it was not queued */
+    struct ngd_share *counted; /* the share that counts the capture, a reference; NULL: not queued */
 };
 
 static void park_free(struct ngd_park *park)
@@ -28,7 +28,10 @@ static void park_free(struct ngd_park *park)
     ngd_free(park);
 }
 
-/* Nobody can join any more. Those that wait go on waiting, and may be withdrawn, until next_parked() has them. */
+/*
+ * Closes the park: no request can join any more. Its requests wait on, and may be withdrawn, until next_parked() takes
+ * them.
+ */
 static void close_park(struct ngd_park *park)
 {
     struct ngd_captures *captures = &park->prog->sched->captures;
@@ -38,7 +41,7 @@ static void close_park(struct ngd_park *park)
     ngd_mutex_unlock(&captures->lock);
 }
 
-/* Of a closed park: the requests that wait, in the order of their arrival. NULL: none does. */
+/* Takes the next request of a closed park, oldest first; NULL: none waits. *last_p: no other one waits. */
 static struct ngd_request *next_parked(struct ngd_park *park, bool *last_p)
 {
     struct ngd_captures *captures = &park->prog->sched->captures;
@@ -70,7 +73,10 @@ static bool abandoned(struct ngd_park *park)
     return empty;
 }
 
-/* Each plan may take as long as a capture. Those who are no longer there end the capture, not what others wait for. */
+/*
+ * Makes an executable for one request, within the time limit of a capture. A cancel of the capture job must not end
+ * this, since the others still wait.
+ */
 static ngd_status_t make_eager(struct ngd_request *req, const struct ngd_key *key, struct ngd_diag *diag)
 {
     const ngd_nsec_t most = req->queue->sched->captures.max_time;
@@ -83,7 +89,7 @@ static ngd_status_t make_eager(struct ngd_request *req, const struct ngd_key *ke
     return status;
 }
 
-/* Gives a request its executable, which is the entry's or one of its own to run eagerly, and sends it on. */
+/* Gives a request its executable, which is the entry's, or one of its own to run eagerly, and moves it on. */
 static void resume(struct ngd_request *req, const struct ngd_key *key, struct ngd_gcache_entry *entry)
 {
     struct ngd_diag diag = {0};
@@ -100,9 +106,11 @@ static void resume(struct ngd_request *req, const struct ngd_key *key, struct ng
         ngd_request_finish(req, status, &diag);
 }
 
-/* Sends on all that waited, or answers them: one at a time, since each eager run is planned here. The last takes the
- * entry and the park with it: when it is answered, this thread, which gives way to all others, holds nothing any more
- * that its client might look at. */
+/*
+ * Moves on all requests that waited, or answers them, one at a time, since each eager run is planned here. The last one
+ * takes over the entry, and the park is freed before it. So when it is answered, this low-priority thread holds nothing
+ * any more that its client might look at.
+ */
 static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_status_t status, struct ngd_diag *diag)
 {
     const struct ngd_key key = park->key;
@@ -120,7 +128,7 @@ static void park_end(struct ngd_park *park, struct ngd_gcache_entry *entry, ngd_
         else
             resume(req, &key, entry && !last ? ngd_gcache_pin(entry) : entry);
     }
-    if (park && entry) /* nobody was the last: those that waited have been withdrawn */
+    if (park && entry) /* there was no last one: all were withdrawn */
         ngd_gcache_put(entry);
     park_free(park);
 }
@@ -142,7 +150,7 @@ static void park_run(struct ngd_capture_job *job)
     struct ngd_diag diag = {0};
     ngd_status_t status;
 
-    /* It is cancelled when nobody waits; somebody may have come since. */
+    /* The capture is cancelled when no request waits. One may have joined since. */
     do {
         if (abandoned(park)) {
             park_free(park);
@@ -150,7 +158,7 @@ static void park_run(struct ngd_capture_job *job)
         }
         status = park_capture(park, &entry, &diag);
     } while (status == NGD_ERR_CANCELLED);
-    /* With `evict` too, when all executables are in use at this moment: slower is better than refused. */
+    /* Run eagerly, also with `evict` if all executables are in use at this moment: slow is better than refused. */
     if (status == NGD_ERR_CAPTURE_LIMIT && prog->options.capture_limit_policy != NGD_GCACHE_REJECT)
         status = NGD_OK;
     park_end(park, entry, status, &diag);
@@ -191,7 +199,7 @@ static struct ngd_park *find_park_locked(struct ngd_captures *captures, const st
     return NULL;
 }
 
-/* *fresh_p is used, and set to NULL, when there is no such capture yet. */
+/* Lets req wait in the park of key. If there is none, *fresh_p becomes it and is set to NULL. */
 static ngd_status_t join_locked(struct ngd_captures *captures, struct ngd_request *req, const struct ngd_key *key,
                                 struct ngd_park **fresh_p, struct ngd_diag *diag) NGD_REQUIRES(captures->lock)
 {
@@ -235,7 +243,7 @@ ngd_status_t ngd_request_park(struct ngd_request *req, const struct ngd_key *key
     return status;
 }
 
-/* One that nobody waits for ends: the park, if it was only queued and is to be freed. */
+/* Withdraws a capture that no request waits for. Returns the park to free if it was only queued, else NULL. */
 static struct ngd_park *leave_locked(struct ngd_captures *captures, struct ngd_park *park) NGD_REQUIRES(captures->lock)
 {
     if (!ngd_list_empty(&park->waiting) || !ngd_captures_withdraw_locked(captures, &park->job))
