@@ -4,8 +4,8 @@
  *
  *   CREATED --start--> RUNNING --drain--> DRAINING --stop--> (threads joined) --destroy-->
  *
- * stop() ends the captures first, since they feed the run queues, and then each queue. What waits anywhere is answered
- * by the threads that would have moved it on: a stopping place refuses what is inserted.
+ * stop() ends the captures first, since they feed the run queues, and then each queue. Whatever waits in a queue is
+ * answered by the thread that would have moved it on, because a stopping queue refuses new items.
  */
 #include "base/log.h"
 #include "base/mem.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CAPTURE_HEAP ((size_t)2 << 20) /* what the plan of a decoder's step is made in, twice */
+#define CAPTURE_HEAP ((size_t)2 << 20) /* twice what planning a decoder's step allocates */
 
 void ngd_sched_params_init(struct ngd_sched_params *params)
 {
