@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recorded arrivals: a text file of one line each, as docs/operations.md tells. */
+/* Reads recorded arrivals: a text file with one arrival a line, in the format that docs/operations.md describes. */
 #include "base/mem.h"
 #include "bench/sim/sim.h"
 #include <inttypes.h>
@@ -11,7 +11,7 @@
 struct reader {
     struct sim_arrivals *a;
     size_t room;
-    char **names; /* of clients: "device identity" */
+    char **names; /* of the clients, as "device identity" */
     char **devices;
     uint32_t names_room;
     char *error;
@@ -108,7 +108,7 @@ static bool read_arrival_line(struct reader *r, const char *text)
     return true;
 }
 
-/* They were recorded in the order of their ends. */
+/* The file has the arrivals in the order in which their replays ended. */
 static int compare_arrivals(const void *a, const void *b)
 {
     const ngd_nsec_t x = ((const struct sim_arrival *)a)->at, y = ((const struct sim_arrival *)b)->at;

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATENCIES_MAX  (1u << 20) /* of each class; from then on one in so many is kept */
-#define MEAN_DEVIATION 0.8        /* of a normal distribution, over its standard deviation */
+#define LATENCIES_MAX  (1u << 20) /* kept of each class; beyond that, one in every so many */
+#define MEAN_DEVIATION 0.8        /* mean absolute deviation of a normal distribution, in standard deviations */
 
 /* ---- chance ------------------------------------------------------------------------------------------- */
 
@@ -20,7 +20,7 @@ static uint64_t draw(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-static double uniform(uint64_t *state) /* above 0, at most 1 */
+static double uniform(uint64_t *state) /* in (0, 1] */
 {
     return (double)((draw(state) >> 11) + 1) * 0x1p-53;
 }
@@ -37,26 +37,28 @@ static double normal(uint64_t *state)
 struct request {
     struct ngd_sched_item item;
     struct client *client;
-    ngd_nsec_t length, started; /* length: of a replay alone */
+    ngd_nsec_t length, started; /* length: of the request's replay if it runs alone */
 };
 
-/* A refused request that may still be seen to have been doable: it could have stood in a row that stayed empty. */
+/*
+ * A refused request that might have been met in time after all: it could have used a row of a replay that stayed empty.
+ */
 struct missed_chance {
     ngd_nsec_t deadline;
     double work;
 };
 
-/* What the clients of a device whose replays run together have in common. */
+/* State that is shared by the clients of a device whose replays run together. */
 struct graph {
     struct ngd_merge merge;
     struct world *world;
-    double mean; /* of a replay alone, nanoseconds */
+    double mean; /* nanoseconds of a replay that runs alone */
     struct missed_chance *chances;
     uint32_t n_chances, room;
 };
 
 struct client {
-    struct ngd_heap_node node; /* by the time of its next request */
+    struct ngd_heap_node node; /* in the heap of arrivals, by the time of its next request */
     ngd_nsec_t next;
     struct ngd_account account;
     struct device *device;
@@ -69,17 +71,17 @@ struct client {
 };
 
 struct slot {
-    struct ngd_heap_node node; /* of busy slots, by the time of their end */
+    struct ngd_heap_node node; /* in the heap of busy slots, by the time when it ends */
     struct device *device;
-    struct request *running; /* with its mates */
+    struct request *running; /* with its mates; NULL: the slot is free */
     int64_t rows;
     ngd_nsec_t end, expected;
 };
 
 struct device {
     struct ngd_lineup lineup;
-    struct ngd_heap_node node; /* by the time of its next look at what waits */
-    ngd_nsec_t wakes_at;       /* NGD_NSEC_NEVER: it is in no heap */
+    struct ngd_heap_node node; /* in the heap of wakes, by wakes_at */
+    ngd_nsec_t wakes_at;       /* when it looks at its waiting requests again; NGD_NSEC_NEVER: it is in no heap */
     uint32_t n_slots;
     struct slot *slots;
 };
@@ -97,13 +99,16 @@ struct world {
     struct sim_result *result;
     struct device *devices;
     struct client *clients;
-    struct graph *graphs; /* of each device, one device after the other */
+    struct graph *graphs; /* the graphs of the first device, then those of the next one, ... */
     struct slot *slots;
     struct ngd_heap arrivals, ends, wakes;
     struct latencies latencies[8];
-    struct request *spare; /* a list through item.link.next */
+    struct request *spare; /* requests for reuse, a list through item.link.next */
     ngd_nsec_t now, until, busy;
-    /* Device time of what missed its deadline, of what was refused, and of what of that would have cost nothing. */
+    /*
+     * Device time of the requests that missed their deadline, of those that were refused, and of those refused that
+     * would have fitted in empty rows.
+     */
     double late_time, refused_time, free_time;
 };
 
@@ -160,7 +165,7 @@ static int64_t largest_bucket(const struct sim_params *p)
     return p->buckets[p->n_buckets - 1];
 }
 
-/* The first of the buckets that holds them. */
+/* Returns the smallest bucket that holds that many rows. */
 static int64_t bucket_of(const struct sim_params *p, int64_t rows)
 {
     uint32_t i = 0;
@@ -170,7 +175,10 @@ static int64_t bucket_of(const struct sim_params *p, int64_t rows)
     return p->buckets[i];
 }
 
-/* Over that of a replay alone, which is one row in the smallest bucket. */
+/*
+ * Returns the time of a replay in the bucket, relative to that of a replay alone, which is one row in the smallest
+ * bucket.
+ */
 static double time_of_bucket(const struct sim_params *p, int64_t planned)
 {
     return 1 + p->row_part * (double)(planned - p->buckets[0]);
@@ -235,7 +243,10 @@ static void make_graphs(struct world *w)
     }
 }
 
-/* Device time that a request takes, of a full replay in the largest bucket, or of one alone. */
+/*
+ * Returns the device time of a request: its part of a full replay in the largest bucket, or all of a replay that runs
+ * alone.
+ */
 static double work_of(const struct world *w, const struct request *r)
 {
     const struct graph *g = r->client->graph;
@@ -252,7 +263,10 @@ static void add_chance(struct graph *g, const struct request *r, double work)
     g->chances[g->n_chances++] = (struct missed_chance){.deadline = r->item.deadline, .work = work};
 }
 
-/* A replay begins that has so many empty rows, and will end then: refused ones could have had them. */
+/*
+ * A replay that ends at `end` begins with so many empty rows. Counts the refused requests that could have used these
+ * rows.
+ */
 static void fill_rows(struct world *w, struct graph *g, int64_t empty, ngd_nsec_t end)
 {
     uint32_t n = 0;
@@ -304,7 +318,7 @@ static void make_recorded_clients(struct world *w)
     w->end_recorded = a->items + a->n;
 }
 
-/* Client i's, of its device's. */
+/* Gives client i one of the graphs of its device. */
 static void join_graph(struct world *w, struct client *c, uint32_t i)
 {
     const struct sim_params *p = w->p;
@@ -318,7 +332,7 @@ static void join_graph(struct world *w, struct client *c, uint32_t i)
 static void make_clients(struct world *w)
 {
     const struct sim_params *p = w->p;
-    const double capacity = (double)p->devices * p->slots * p->load; /* device seconds asked for in a second */
+    const double capacity = (double)p->devices * p->slots * p->load; /* device seconds asked for per second */
     uint64_t chance = p->seed;
 
     w->clients = need(NGD_NEW_N(struct client, p->clients));
@@ -432,7 +446,10 @@ static void miss(struct world *w, struct request *r)
     recycle_request(w, r);
 }
 
-/* Those whose deadline has passed are not run. The first of the others, with the others as its mates; NULL: none. */
+/*
+ * Drops the requests whose deadline has passed. Returns the first of the others, with the rest as its mates, or NULL if
+ * there are none.
+ */
 static struct request *drop_expired(struct world *w, struct request *taken)
 {
     struct request *lead = NULL;
@@ -455,7 +472,10 @@ static struct request *drop_expired(struct world *w, struct request *taken)
     return lead;
 }
 
-/* What runs there takes as much longer or shorter than expected as its first request would have alone. */
+/*
+ * The requests run together, and take longer or shorter than expected by the same factor as the lead request would have
+ * alone.
+ */
 static void occupy(struct world *w, struct slot *slot, struct request *lead, ngd_nsec_t expected)
 {
     struct graph *g = lead->client->graph;
@@ -479,7 +499,7 @@ static void occupy(struct world *w, struct slot *slot, struct request *lead, ngd
         fill_rows(w, g, bucket_of(w->p, rows) - rows, slot->end);
 }
 
-/* Has the slot taken something that it runs? Else it looks again at *until_p. */
+/* Returns true if the slot has taken something to run. If not, the slot looks again at *until_p. */
 static bool take_lead(struct world *w, struct slot *slot, ngd_nsec_t *until_p)
 {
     struct ngd_sched_item *item;
@@ -543,7 +563,7 @@ static void note_latency(struct latencies *l, ngd_nsec_t t)
 {
     if (l->seen++ % l->step)
         return;
-    if (l->n == LATENCIES_MAX) { /* every second one goes */
+    if (l->n == LATENCIES_MAX) { /* drop every second one */
         for (uint32_t i = 0; i < LATENCIES_MAX / 2; i++)
             l->values[i] = l->values[2 * i];
         l->n /= 2;
@@ -552,7 +572,7 @@ static void note_latency(struct latencies *l, ngd_nsec_t t)
     l->values[l->n++] = t;
 }
 
-/* One of those that ran in the slot; it has had its part by rows. */
+/* Accounts for one of the requests that ran in the slot. Its part of the time is its part of the rows. */
 static void conclude_request(struct world *w, const struct slot *slot, struct request *r)
 {
     const ngd_nsec_t cut = slot->end < w->until ? slot->end : w->until;
@@ -576,7 +596,7 @@ static void conclude_request(struct world *w, const struct slot *slot, struct re
 
 static void finish_slot(struct world *w, struct slot *slot)
 {
-    const struct slot ran = *slot; /* who is served may ask again, and have the slot */
+    const struct slot ran = *slot; /* a copy, since the next request of a served client may take the slot */
     struct request *lead = slot->running;
     struct ngd_list mates, *l;
 
@@ -605,7 +625,7 @@ static void arrive(struct world *w, struct client *c)
     ngd_heap_push(&w->arrivals, &c->node);
 }
 
-/* Of what happens at the same time, requests come first, then ends. */
+/* Handles the next event. Of events at the same time, requests come first, then ends. */
 static bool step_world(struct world *w)
 {
     struct ngd_heap_node *a = ngd_heap_first(&w->arrivals), *e = ngd_heap_first(&w->ends),
@@ -762,8 +782,10 @@ void sim_run(const struct sim_params *params, struct sim_result *result_p)
     while (step_world(&w))
         ;
     result_p->busy = (double)w.busy / ((double)w.until * params->devices * params->slots);
-    /* Time that was idle or spent on what came too late, and rows that stayed empty: no more of the refused ones could
-     * have been done in it. */
+    /*
+     * The refused requests could at most have used the time that was idle or spent on requests that ended late, and the
+     * rows that stayed empty.
+     */
     if (w.refused_time > 0)
         result_p->wrongly_refused =
             ((double)w.until * params->devices * params->slots - (double)w.busy + w.late_time + w.free_time) /
