@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the ascend backend itself adds to a replay: the time of a replay on the simulator with empty kernels, less the
- * time inside CANN's functions (the wait for the device among them).
+ * What the ascend backend itself adds to a replay. It is the time of a replay on the simulator with empty kernels,
+ * minus the time spent inside CANN's functions (which includes the wait for the device).
  *
- *     bench/bench_ascend [replays]
+ *      bench/bench_ascend [replays]
  */
 #include "devices/ascend/sim/sim.h"
 #include "devices/device.h"
@@ -38,7 +38,7 @@ static void *control(const char *dir, const char *name)
     return symbol;
 }
 
-/* A chain of attention nodes: each has two host parameters. */
+/* A chain of attention nodes, each with two host parameters. */
 static void write_graph(struct ngd_strbuf *sb, int nodes)
 {
     ngd_strbuf_append(sb, "npugraph 1\ngraph \"nodes\" {\n state %k : bf16[4,16,1,16]\n state %v : bf16[4,16,1,16]\n"

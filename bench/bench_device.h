@@ -2,7 +2,7 @@
 #ifndef NGD_BENCH_BENCH_DEVICE_H
 #define NGD_BENCH_BENCH_DEVICE_H
 
-/* What the benches of the host device share: filled memory, a pure read of it by a team, medians. */
+/* Helpers that the benches of the host device share: filled memory, a plain read of it by a team, and medians. */
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "devices/host/team.h"
@@ -23,7 +23,7 @@ static inline void bench_fail(const char *fmt, ...)
     exit(2);
 }
 
-/* Huge pages where the system has them; every element is a small number that is not 0. */
+/* Memory in huge pages where the system has them. Every element is set to a small number other than 0. */
 static inline void *bench_memory(uint64_t bytes, ngd_dtype_t t)
 {
     void *p = mmap(NULL, bytes + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,7 +47,10 @@ struct bench_reader {
     uint64_t bytes;
 };
 
-/* Four sums, so that the loads and not the additions decide; the compiler vectorises the inner loop. */
+/*
+ * There are four sums, so that the loads and not the xor operations are the limit. The compiler vectorises the inner
+ * loop.
+ */
 static void bench_read_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)
 {
     const struct bench_reader *r = call->params;
@@ -72,7 +75,7 @@ static void bench_read_part(const struct ngd_host_call *call, struct ngd_host_ru
     (void)sink;
 }
 
-/* Nanoseconds for the whole team to read the bytes once, each thread its own half, third, ... */
+/* Returns the nanoseconds that the whole team takes to read the bytes once. Each thread reads its own part. */
 static inline double bench_read(struct ngd_team *team, const void *data, uint64_t bytes)
 {
     const struct bench_reader r = {.data = data, .bytes = bytes};
@@ -93,7 +96,7 @@ static int bench_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Sorts v. */
+/* Returns the median of the n values. Sorts v. */
 static inline double bench_median(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof(*v), bench_compare);

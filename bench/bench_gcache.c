@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Time of a lookup in the compiled-graph cache (with its unpin), the part of it that every replay pays:
- * alone, beside a second reader of the same key, and beside a thread that captures and evicts all the time.
- * Medians over batches, so that a preemption does not count. The aim is below 1000 ns.
+ * The time of a lookup in the compiled-graph cache, together with the unpin: the part of the cache that every replay
+ * pays for. It is measured alone, beside a second reader of the same key, and beside a thread that captures and evicts
+ * all the time. The results are medians over batches, so that a preemption does not count. The aim is below 1000 ns.
  */
 #include "base/lock.h"
 #include "base/mem.h"
@@ -14,7 +14,7 @@
 #define BATCH   200
 #define BATCHES 5001
 #define LIMIT   64
-#define MANY    10000 /* keys, for a graph with many shapes */
+#define MANY    10000 /* keys that stand for a graph with many shapes */
 
 static struct ngd_gcache *cache;
 static _Atomic bool stop;
@@ -92,7 +92,7 @@ static void measure_lookups(const char *what, void *(*beside)(void *))
 {
     static double ns[BATCHES];
     struct ngd_key key = key_of_symbol(1);
-    /* Pinned, because the other thread evicts the rest of the cache whenever this one is preempted. */
+    /* The entry is pinned, because the other thread evicts the rest of the cache whenever this one is preempted. */
     struct ngd_gcache_entry *pinned = ngd_gcache_lookup(cache, &key);
     pthread_t thread;
     uint64_t hits = 0;
@@ -119,7 +119,10 @@ static void measure_lookups(const char *what, void *(*beside)(void *))
     report(what, ns, hits);
 }
 
-/* A key drawn anew for each lookup, so that what is measured includes its way from memory; making it is not. */
+/*
+ * Draws a new key for each lookup, so that the measured time includes fetching the entry from memory. The keys are made
+ * before the clock starts.
+ */
 static void measure_many(void)
 {
     static double ns[BATCHES];

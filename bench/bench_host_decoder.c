@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a captured and optimised graph is worth where launches count: a decode step of 28 layers of hidden size 64, one
- * row, on the host device itself, in two forms that compute the same bits: with the operators that NPUs have for norms
- * and rotations (npu.), and with those written out, as PyTorch traces models that do not call them. Each eager without
- * passes, replayed as given, and replayed as the passes leave it, in turns within one run; the last also with static
- * kernels.
+ * What capturing and optimising a graph gains where launches dominate: a decode step of 28 layers of hidden size 64
+ * with one row, on the host device itself. The step comes in two forms that compute the same bits: with the operators
+ * that NPUs have for norms and rotations (npu.), and with those written out, as PyTorch traces models that do not call
+ * them. Each form is run eagerly without passes, replayed as given, replayed after the passes, and replayed after the
+ * passes with static kernels. All of these take turns within one run.
  *
- *     bench_host_decoder [--layers N] [--threads T] [--rounds R] [--each N] [--compiler PATH]
+ *      bench_host_decoder [--layers N] [--threads T] [--rounds R] [--each N] [--compiler PATH]
  */
 #include "base/mem.h"
 #include "base/strbuf.h"
@@ -60,7 +60,10 @@ static void open_step(struct step *s, struct ngd_device *dev, struct ngd_pool *p
         const uint64_t bytes = s->plan->bound[i].bytes;
         uint16_t *some = malloc(bytes);
 
-        /* Small numbers, different from row to row, the same for both graphs: they name their weights in one order. */
+        /*
+         * Small numbers that differ from row to row. Both graphs get the same ones, since they name their weights in
+         * the same order.
+         */
         for (uint64_t k = 0; k < bytes / 2; k++)
             some[k] = (uint16_t)(0x3d00 + (k * 2654435761u >> 20) % 256 + ((k * 40503u >> 7) & 1) * 0x8000);
         expect_ok(ngd_buffer_create(dev, bytes, NGD_BUFFER_GENERAL, "bound", &s->bound[i], &diag), &diag);
@@ -91,7 +94,7 @@ static double time_steps(struct step *s, struct ngd_stream *stream, bool eager, 
     return sum / (double)each / 1000;
 }
 
-/* Static kernels for s; how long the compiler took. */
+/* Compiles static kernels for s. Returns the seconds that it took. */
 static double compile_step(struct step *s, const char *compiler)
 {
     const ngd_nsec_t start = ngd_now();
@@ -111,7 +114,7 @@ static double compile_step(struct step *s, const char *compiler)
     return (double)(ngd_now() - start) / NGD_SEC;
 }
 
-/* What is measured, in turns. */
+/* The variants that are measured, one after the other in each round. */
 static const struct way {
     const char *name;
     bench_form_t form;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Matrix products of the host device by number of rows: weight bytes per second beside a pure read of the same
- * bytes, and arithmetic per second. The two are run in turn, so that a slow moment of the machine hits both.
+ * Matrix products of the host device by number of rows: the weight bytes read per second compared with a plain read of
+ * the same bytes, and the arithmetic per second. The product and the read take turns, so that a slow moment of the
+ * machine affects both.
  *
- *     bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32] [--threads T] [--rounds R] [--isa NAME] [ROWS...]
+ *      bench_host_gemm [--k K] [--n N] [--dtype bf16|f16|f32] [--threads T] [--rounds R] [--isa NAME] [ROWS...]
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -18,8 +19,8 @@ struct set {
     struct ngd_gemm g;
     struct ngd_gemm_data d;
     int64_t rows;
-    uint32_t copies; /* of the weight, so that it comes from memory each time */
-    uint64_t bytes;  /* of one */
+    uint32_t copies; /* of the weight, used in turn so that it is read from memory each time */
+    uint64_t bytes;  /* of one copy */
 };
 
 static void product_part(const struct ngd_host_call *call, struct ngd_host_run *run, uint32_t part, uint32_t parts)

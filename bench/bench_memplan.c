@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the memory planner needs above the least that any placement could do (the largest sum of live bytes), and how
- * long a plan takes: the models of bench/, and 200 generated graphs with branches. The aims: 1.05 on each model, 1.10
- * at the 95th percentile of the generated ones.
+ * How much memory the planner's layouts need compared with the least that any placement could do with (the largest sum
+ * of live bytes), and how long planning takes. The graphs are the models of bench/ and 200 generated graphs with
+ * branches. The aims are a ratio of 1.05 on each model, and of 1.10 at the 95th percentile of the generated graphs.
  */
 #include "base/clock.h"
 #include "base/log.h"

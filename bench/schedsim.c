@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Plans for sizes that no machine here has: the scheduler's policies on virtual time (bench/sim/sim.h).
- * Without arguments: the cases that docs/benchmarks.md tells of. With arguments: one case, schedsim --help.
+ * Runs the scheduler's policies on virtual time (bench/sim/sim.h), for numbers of devices and clients that cannot be
+ * tested on a real machine. Without arguments it runs the cases that docs/benchmarks.md describes. With arguments it
+ * runs one case; see schedsim --help.
  */
 #include "bench/sim/sim.h"
 #include <stdio.h>
@@ -115,7 +116,10 @@ static void usage(FILE *f)
           f);
 }
 
-/* Up to eight whole numbers with commas between them; 0: they are not. */
+/*
+ * Reads up to eight whole numbers separated by commas. Returns how many there are, or 0 if the value is not such a
+ * list.
+ */
 static uint32_t read_list(const char *value, long min, long max, long *list)
 {
     uint32_t n = 0;
@@ -210,7 +214,10 @@ static bool set_number_param(struct sim_params *p, const char *name, double v)
 
 static struct sim_arrivals arrivals;
 
-/* Classes are by weight; a recording with more weights than there are classes has the rest in the last one. */
+/*
+ * Each weight is a class of clients. If a recording has more weights than there are classes, the rest goes to the last
+ * class.
+ */
 static bool read_arrivals(struct sim_params *p, const char *path)
 {
     char error[200] = "cannot be opened";

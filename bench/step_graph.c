@@ -76,7 +76,7 @@ static void put_rotary(struct ngd_strbuf *sb, bench_form_t form, const char *to,
     ngd_strbuf_printf(sb, "%%%s = aten.add.Tensor(%%%s.a, %%%s.b)\n", to, to, to);
 }
 
-/* %x.i to %x.i+1; the norm in front of each half of the layer takes a sum of its own. */
+/* Computes %x.i+1 from %x.i. The sum in front of each norm is a node of its own. */
 static void put_layer(struct ngd_strbuf *sb, bench_form_t form, int i)
 {
     static const char names[] = "qkv";
