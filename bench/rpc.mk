@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Through a daemon: bench/rpc/bench_*.c start the npugraphd of the build tree.
+# Benches that measure through a daemon. They start the npugraphd of the build tree.
 NGD_RPC_BENCHES = bench/rpc/bench_decode bench/rpc/bench_tokens bench/rpc/bench_echo bench/rpc/bench_front bench/rpc/bench_eager \
 	bench/rpc/bench_prompt bench/rpc/bench_capture $(NGD_CROWD_BENCHES)
 NGD_CROWD_BENCHES = bench/rpc/bench_scale bench/rpc/bench_fair bench/rpc/bench_expiry bench/rpc/bench_killed \
@@ -39,9 +39,9 @@ bench_rpc_bench_capture_SOURCES = \
 	bench/rpc/checkpoint.c \
 	bench/step_graph.c \
 	bench/step_graph.h
-# The heap is a part of what it measures: the one that the daemon has.
+# It links the daemon's heap, since allocations are a part of what it measures.
 bench_rpc_bench_capture_LDADD = $(NGD_SCHEDULER_LIBS) $(NGD_CLIENT_HF_LIBS) $(JEMALLOC_LIBS)
-# With client processes of their own.
+# Benches with client processes of their own.
 NGD_CROWD_SOURCES = bench/rpc/crowd.c bench/rpc/crowd.h $(NGD_RPC_BENCH_SOURCES)
 bench_rpc_bench_scale_SOURCES = bench/rpc/bench_scale.c $(NGD_CROWD_SOURCES)
 bench_rpc_bench_scale_LDADD = $(NGD_CLIENT_HF_LIBS)

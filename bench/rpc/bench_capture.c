@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a capture costs, cold and after a restart from the store: the decode graph of 28 small layers, from the first
- * request to its finished replay. The graph is registered and its buffers are bound before the clock starts, as a
- * client has done that by then.
+ * What a capture costs, cold and after a restart with the store. The graph is a decode graph of 28 small layers, and
+ * the time is from the first request to its finished replay. As a client would have done by then, the graph is
+ * registered and its buffers are bound before the clock starts.
  *
- * What is measured is a process that has just started, so every figure is of a process of its own: this program starts
- * itself, and each start plays one part (see `parts`), measures once, and says what it measured. A round is one start
- * in each part, over a store that the first one leaves behind. Between binding and the first replay nothing happens for
- * 20 ms; with --no-pause caches and CPUs are as what came before left them. `--part NAME --dir DIR` plays one
- * part over DIR, whose `store` is what a part before it left there; perf can look at that.
+ * The subject is a process that has just started, so each figure comes from a new process: this program starts itself,
+ * and each start plays one part (see `parts`), measures once, and prints what it measured. A round is one start in each
+ * part, over a store that the first one leaves behind. Between binding and the first replay nothing happens for 20 ms;
+ * with --no-pause, caches and CPUs are as the steps before have left them. `--part NAME --dir DIR` plays one part over
+ * DIR, whose `store` is what an earlier part left there; use it to run perf on a part.
  *
- * The graph is the one that the daemon makes of a checkpoint, or, with `--graph written`, the one of
- * bench_host_decoder as PyTorch traces it, where passes have 47 operators a layer to fuse instead of 19.
+ * The graph is the one that the daemon makes from a checkpoint or, with `--graph written`, the one of
+ * bench_host_decoder as PyTorch traces it, in which the passes fuse 47 operators a layer and not 19.
  */
 #include "base/log.h"
 #include "base/metrics.h"
@@ -45,8 +45,8 @@ struct start {
     pthread_mutex_t lock;
     pthread_cond_t cond;
     bool done;
-    ngd_nsec_t ended; /* when the replay was finished: its results are there and the scheduler says so */
-    ngd_nsec_t woken; /* when who waited for it ran again */
+    ngd_nsec_t ended; /* when the scheduler reported the end of the replay, with its results in place */
+    ngd_nsec_t woken; /* when the thread that waited for it ran again */
     ngd_status_t status;
 };
 
@@ -106,8 +106,10 @@ static uint64_t bytes_of(const struct ngd_graph *g, uint32_t value)
     return bytes;
 }
 
-/* Written, as a client has loaded its weights by then: memory that nobody has touched costs a page fault at its first
- * use. */
+/*
+ * Creates a buffer and writes zeros into it. A client would have loaded its weights by then, and untouched memory would
+ * cost a page fault at its first use.
+ */
 static struct ngd_buffer *zeros(struct ngd_device *dev, uint64_t bytes)
 {
     struct ngd_buffer *buffer = NULL;
@@ -159,7 +161,7 @@ static void start_open(struct start *s, const char *dir, uint32_t threads)
     must(ngd_sched_start(s->sched), &diag);
 }
 
-/* What threads do when they begin has ended then. */
+/* Waits until new threads have done their startup work. */
 static void wait_for_threads(void)
 {
     static const struct timespec pause = {.tv_nsec = 20000000};
@@ -207,7 +209,7 @@ static void answered(struct ngd_request *req, ngd_status_t status, const struct 
     pthread_mutex_unlock(&s->lock);
 }
 
-/* From a request to its finished replay: one row with a context of one token. */
+/* Returns the nanoseconds from a request to the end of its replay: one row with a context of one token. */
 static double first_replay(struct start *s)
 {
     static const int64_t one = 1;
@@ -261,7 +263,7 @@ static void print_figure(const char *what, double ns)
     printf("%s %.0f\n", what, ns);
 }
 
-/* The passes alone, and the whole plan. */
+/* Measures the passes alone, and then the whole plan. */
 static void play_passes(struct start *s, const char *text)
 {
     static const int64_t one = 1;
@@ -311,7 +313,7 @@ static void play_restart(struct start *s, const char *text)
     print_figure("again", first_replay(s));
 }
 
-/* One that ran before, after a pause as long as the one before the first replay. */
+/* Measures a replay of a captured graph, after a pause as long as the one before the first replay. */
 static void play_rested(struct start *s)
 {
     for (int i = 0; i < 6; i++)
@@ -320,7 +322,7 @@ static void play_rested(struct start *s)
     print_figure("rested", first_replay(s));
 }
 
-/* What the last daemon replayed is there again before anyone asks. */
+/* What the previous process replayed is captured from the store before anyone asks for it. */
 static void play_hot(struct start *s, const char *text)
 {
     struct ngd_metric_row *captured = ngd_metric_row(NGD_M_WARM_CAPTURES, "captured");

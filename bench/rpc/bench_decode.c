@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode of a random checkpoint through a daemon, against the machine's read bandwidth.
+ * Decode of a random checkpoint through a daemon, compared with the machine's read bandwidth.
  *
- * Rounds alternate between a pure read of as many bytes as a step reads of weights, steps of one sequence, and steps of
- * eight, so that a change of the machine's mood meets all three. A batch of eight is made for certain by a ninth
- * sequence: while its step runs, the steps of the others arrive and wait, and the worker then takes all of them
- * together. Times of steps are those of the device (npugraph_step.device_ns); the caller's own are printed beside them.
+ * Each round has a plain read of as many bytes as a step reads of weights, steps of one sequence, and steps of eight,
+ * so that a slow phase of the machine affects all three. A ninth sequence makes sure that the eight run as one batch:
+ * while its step runs, the steps of the others arrive and wait, and the worker then takes all of them together. The
+ * times of steps are those of the device (npugraph_step.device_ns); the times that the caller sees are printed beside
+ * them.
  */
 #include "bench/rpc/bench_rpc.h"
 #include "bench/rpc/read_memory.h"
@@ -23,18 +24,18 @@
 
 struct bed {
     struct npugraph_client *client;
-    struct npugraph_sequence *seqs[BATCH + 1]; /* the last one is in front of a batch */
+    struct npugraph_sequence *seqs[BATCH + 1]; /* the last one steps in front of each batch */
     pthread_t threads[BATCH];
     pthread_barrier_t begin, end;
     bool stop;
-    ngd_nsec_t head_start; /* between the ninth step and the others */
+    ngd_nsec_t head_start; /* time between the start of the ninth step and that of the others */
     struct {
         struct bed *bed;
         int number;
         struct npugraph_step step;
     } rows[BATCH];
     struct samples read, one, one_wall, eight;
-    int missed; /* batches that did not come to be */
+    int missed; /* rounds in which the eight did not run as one batch */
 };
 
 static void step_sequence(struct npugraph_sequence *seq, struct npugraph_step *step_p)
@@ -211,7 +212,7 @@ int main(int argc, char **argv)
     start_rows(&b);
     b.head_start = 2 * NGD_MSEC;
     for (int64_t i = 0; i <= rounds; i++)
-        run_round(&b, r, (int)steps, i > 0); /* the first one warms up */
+        run_round(&b, r, (int)steps, i > 0); /* the first round warms up */
     report(&b, bench_decode_bytes(&s));
     stop_rows(&b);
     npugraph_disconnect(b.client);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replay against eager: the decode graph of 28 small layers, one row, through the same daemon, the same buffers and the
- * same call; eager looks up, prepares and launches every operator each time. Times are the device's.
+ * Replay compared with eager: the decode graph of 28 small layers with one row, through the same daemon, with the same
+ * buffers and the same call. Eager looks up, prepares and launches every operator each time. Times are the device's.
  */
 #include "base/strbuf.h"
 #include "bench/rpc/bench_rpc.h"
@@ -104,7 +104,7 @@ static void open_graph(struct bed *b, const char *dir)
     ngd_strbuf_fini(&sb);
 }
 
-/* One row at position 20, in the second block. */
+/* Runs n steps of one row at position 20, which is in the second block. */
 static void run_replays(struct bed *b, int64_t n, bool eager, struct samples *device, struct samples *wall)
 {
     static const int32_t token = 7, position = 20, slot = 20, table[CONTEXT / BLOCK] = {0, 1, 2, 3}, top_k = 0;
@@ -145,7 +145,7 @@ static void measure_both(struct bed *b, int64_t rounds, int64_t each)
     for (int64_t i = 0; i <= rounds; i++) {
         for (int eager = 0; eager < 2; eager++)
             run_replays(b, each, eager, &device[eager], &wall[eager]);
-        if (i == 0) /* it captured, and warmed up */
+        if (i == 0) /* this one captured and warmed up */
             for (int k = 0; k < 2; k++)
                 device[k].n = wall[k].n = 0;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a replay costs over its transport: a graph of one node over Graphs.ReplayStream, against a C-core server in a
- * process of its own that does nothing but send back what it receives: the same payload, one stream, one batch of
- * {SEND_MESSAGE, RECV_MESSAGE} for each exchange on both sides, a Unix socket.
+ * What a replay costs on top of its transport. A graph of one node is replayed over Graphs.ReplayStream, and compared
+ * with a C-core server in a process of its own that only sends back what it receives. Both exchange the same payload on
+ * one stream over a Unix socket, with one batch of {SEND_MESSAGE, RECV_MESSAGE} for each exchange on both sides.
  */
 #include "bench/rpc/bench_rpc.h"
 #include "proto/npugraph.pb-c.h"
@@ -49,7 +49,7 @@ struct echo {
     grpc_byte_buffer *received, *sent;
 };
 
-/* One batch, and the wait for it. False: the stream is over. */
+/* Starts a batch and waits for it. Returns false when the stream is over. */
 static bool batch(grpc_call *call, grpc_completion_queue *cq, const grpc_op *ops, size_t n)
 {
     grpc_event ev;
@@ -96,7 +96,7 @@ static void echo_all(struct echo *e)
     }
 }
 
-/* Until the client is gone; the process ends with it. */
+/* Serves until the client is gone, which ends the process. */
 static void serve_echo(const char *path)
 {
     int listener = listen_at(path);
@@ -114,7 +114,7 @@ static void serve_echo(const char *path)
     _exit(0);
 }
 
-/* A process of its own, by exec: gRPC does not live through a fork. */
+/* Starts the server in a process of its own by exec, since gRPC does not survive a fork. */
 static pid_t start_server(const char *path)
 {
     pid_t pid = fork();
@@ -122,7 +122,7 @@ static pid_t start_server(const char *path)
     if (pid < 0)
         bench_fail("fork fails");
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* whichever way the benchmark ends */
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* however the benchmark ends */
         execl("/proc/self/exe", "bench_echo", "--serve", path, (char *)NULL);
         _exit(127);
     }
@@ -162,7 +162,7 @@ static void echo_open(struct echo_client *c, const char *path)
     memset(ops, 0, sizeof(ops));
     grpc_metadata_array_init(&metadata);
     ops[0].op = GRPC_OP_SEND_INITIAL_METADATA;
-    ops[1].op = GRPC_OP_RECV_INITIAL_METADATA; /* without it no message is delivered */
+    ops[1].op = GRPC_OP_RECV_INITIAL_METADATA; /* without this operation no message is delivered */
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &metadata;
     if (!batch(c->call, c->cq, ops, 2))
         bench_fail("the echo server is not reached");
@@ -238,7 +238,10 @@ static void replay_once(struct replayer *r)
         bench_fail("the replay's result is wrong");
 }
 
-/* What the replay's request is on the wire: the echo carries the same number of bytes in both directions. */
+/*
+ * Makes a payload as long as the replay's request on the wire. The echo carries the same number of bytes in both
+ * directions.
+ */
 static void make_payload(struct echo_client *c, const struct replayer *r)
 {
     Npugraph__V1__ReplayRequest req = NPUGRAPH__V1__REPLAY_REQUEST__INIT;
@@ -255,16 +258,16 @@ static void make_payload(struct echo_client *c, const struct replayer *r)
 /* ---- both in turn ---- */
 
 /*
- * What an exchange takes depends on what the kernel's scheduler does with the two sides, far more than on them: on one
- * CPU a side may or may not preempt the other when it is told that its socket can be written again, and stays with what
- * it did first; on two, each is woken up. So the placements are compared one by one, over many starts of both servers,
- * and short turns of each kind lie back to back.
+ * The time of an exchange depends more on what the kernel's scheduler does with the two sides than on the sides
+ * themselves. On one CPU, a side may or may not preempt the other when its socket becomes writable again, and it keeps
+ * doing whichever happened first. On two CPUs each side has to be woken up. So each placement is compared on its own,
+ * over many starts of both servers, with short turns of echo and replay back to back.
  */
 #define TURN 20
 
 enum { ANYWHERE = -1 };
 
-/* All threads of a process that there are by now. */
+/* Pins all current threads of a process to the CPU, or lets them run anywhere. */
 static void pin_process(pid_t pid, int cpu, const cpu_set_t *all)
 {
     char path[64];
@@ -282,7 +285,8 @@ static void pin_process(pid_t pid, int cpu, const cpu_set_t *all)
         bench_fail("%s: cannot be read", path);
     while ((task = readdir(tasks)) != NULL)
         if (task->d_name[0] != '.')
-            (void)sched_setaffinity(atoi(task->d_name), sizeof(set), &set); /* a thread that has ended meanwhile */
+            (void)sched_setaffinity(atoi(task->d_name), sizeof(set),
+                                    &set); /* fails for a thread that has ended meanwhile */
     closedir(tasks);
 }
 
@@ -319,7 +323,7 @@ static double turn_of(struct echo_client *c, struct replayer *r, bool replays, s
 
 struct placement {
     const char *name;
-    int client, server; /* which of the CPUs */
+    int client, server; /* the n-th of the allowed CPUs, or ANYWHERE */
     struct samples all[2], ratios;
 };
 
@@ -346,7 +350,7 @@ static void print_placement(struct placement *p)
     samples_free(&p->ratios);
 }
 
-/* Both servers, new; each placement once. */
+/* Starts both servers anew and measures each placement once. */
 static void round_of(struct placement *placements, size_t n, const char *dir, int64_t each)
 {
     struct npugraph_client *client;

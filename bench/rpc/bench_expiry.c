@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How exactly a queued request expires while the device is busy. The calls are made with gRPC's C-core, on a channel
- * that does not watch deadlines itself: what ends them is the daemon.
+ * that does not watch deadlines itself, so it is the daemon that ends them.
  *
- * The device is kept busy by long replays. The requests that expire are of a lower priority, so they wait, and of a
- * graph that has never run, so that nothing is known about them for which they could be refused at once.
+ * Long replays keep the device busy. The requests that expire have a lower priority, so they wait. Their graph has
+ * never run, so the daemon knows nothing of their length and cannot refuse them at once.
  */
 #include "base/wakeup.h"
 #include "bench/rpc/crowd.h"
@@ -20,13 +20,13 @@
 #include <string.h>
 
 #define METHOD    "/npugraph.v1.Graphs/Replay"
-#define SIZE      1024 /* of the products that keep the device busy */
+#define SIZE      1024 /* of the matrix products that keep the device busy */
 #define CHAIN     16
 #define FLOODS    2
-#define LEAST_MS  5 /* of the deadlines */
+#define LEAST_MS  5 /* the shortest deadline, in milliseconds */
 #define MOST_MS   60
 #define LATE_MAX  NGD_MSEC
-#define MANY_CALL 8 /* that wait at the same time */
+#define MANY_CALL 8 /* calls that wait at the same time */
 
 static void run_flood(struct member *m)
 {
@@ -133,11 +133,11 @@ static void end_call(struct expiring *e)
 }
 
 struct tally {
-    struct samples late; /* of the answer, nanoseconds after the deadline */
+    struct samples late; /* how long after the deadline the answer came, nanoseconds */
     uint64_t expired, other;
 };
 
-/* Several wait at the same time, with deadlines of their own. */
+/* Makes several calls that wait at the same time, each with its own deadline. */
 static void run_calls(struct caller *c, struct tally *t, uint64_t *chance)
 {
     struct expiring calls[MANY_CALL];
@@ -207,7 +207,7 @@ int main(int argc, char **argv)
 
     crowd_member_main(argc, argv, roles);
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
-    (void)ngd_wakeup_ask(NGD_WAKEUP_SLICE); /* what it measures is the daemon, not when it wakes up itself */
+    (void)ngd_wakeup_ask(NGD_WAKEUP_SLICE); /* this program's own timer must not add to what is measured */
     if (quick)
         rounds = 40;
     snprintf(n_threads, sizeof(n_threads), "%d", (int)threads);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How device time is divided between identities: a light client beside a flooding one of the same weight, and three
- * backlogged ones with weights 1:2:4. On a Unix socket an identity is a user, so this needs root: the clients become
- * users that need not exist.
+ * backlogged clients with weights 1:2:4. On a Unix socket an identity is a user, so this program needs root: its
+ * clients run as users, which need not exist.
  */
 #include "bench/rpc/crowd.h"
 
@@ -13,10 +13,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define USER    61001 /* the first one */
-#define THREADS 16    /* of a flooding client, each with a replay under way */
+#define USER    61001 /* the user id of the first client */
+#define THREADS 16    /* of a flooding client, each with a replay in flight */
 #define EVERY   (20 * NGD_MSEC)
-#define SIZE    384 /* of the products; some milliseconds in all */
+#define SIZE    384 /* of the matrix products; the chain takes some milliseconds */
 #define CHAIN   12
 
 /* ---- clients ---- */
@@ -43,7 +43,7 @@ static void *flood(void *arg)
     return NULL;
 }
 
-/* arg: how many replays at a time. */
+/* m->arg is the number of replays at a time. */
 static void run_flood(struct member *m)
 {
     pthread_t threads[THREADS];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the guard in front of gRPC costs a replay: a graph of one node over Graphs.ReplayStream, over a Unix socket
- * without and with the guard, and over loopback TCP, where the guard always is. --other NPUGRAPHD names a daemon
- * without a front, for TCP without the guard. The kinds take short turns, so that what the machine does meanwhile
- * meets all of them.
+ * What the guard in front of gRPC adds to a replay. A graph of one node is replayed over Graphs.ReplayStream, over a
+ * Unix socket without and with the guard, and over loopback TCP, where the guard is always on. --other NPUGRAPHD names
+ * a daemon without a front, for TCP without the guard. The variants take short turns, so that other load on the machine
+ * affects all of them.
  */
 #include "bench/rpc/bench_rpc.h"
 #include "tests/models/live.h"
@@ -34,7 +34,7 @@ struct replayer {
     struct samples all;
 };
 
-/* Free a moment ago. */
+/* Returns a port that was free a moment ago. */
 static int free_port(void)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

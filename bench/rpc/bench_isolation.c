@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What one client does to another's latency: uploads of gigabytes, captures of large graphs one after the other, a
+ * How one client affects the latency of another: uploads of gigabytes, captures of large graphs one after the other, a
  * graph that fails at each replay, sessions that come and go.
  *
- * Whatever a client does takes CPU time, in its own process too. So its neighbour is measured twice: beside one that
- * does it to the same daemon, and beside one that does it to another daemon on the same machine.
+ * Whatever a client does takes CPU time, in its own process too. So the latency is measured twice: beside a client that
+ * uses the same daemon, and beside one that does the same to another daemon on the same machine.
  */
 #include "bench/rpc/crowd.h"
 
@@ -15,7 +15,7 @@
 
 #define EVERY  (5 * NGD_MSEC)
 #define CHUNK  (1u << 20)
-#define CHUNKS 64 /* of the buffer that is written over and over */
+#define CHUNKS 64 /* of the buffer, which is written over and over */
 
 /* ---- clients ---- */
 
@@ -42,7 +42,9 @@ static void run_upload(struct member *m)
     npugraph_disconnect(client);
 }
 
-/* One that is not cached yet, each time, by a constant in it; of as many operators as the member's argument says. */
+/*
+ * Makes the text of a graph that is not cached yet, since each has another constant. m->arg is its number of operators.
+ */
 static char *large_graph(const struct member *m, uint64_t i)
 {
     char *text = NULL;
@@ -79,7 +81,7 @@ static void run_captures(struct member *m)
     npugraph_disconnect(client);
 }
 
-/* Its index is outside of what it selects from, which only the device sees. */
+/* Replays a graph with an index that is out of range, which only the device can see. */
 static void run_failures(struct member *m)
 {
     static const char text[] = "npugraph 1\ngraph \"fails\" {\n  input %x : f32[64,64]\n  input %i : i64[4]\n"
@@ -115,7 +117,7 @@ static void run_sessions(struct member *m)
 
         if (npugraph_buffer_alloc(client, NULL, CHUNK, "passing", &buffer, &err) != 0)
             bench_fail("sessions: %s", err.message);
-        npugraph_disconnect(client); /* the daemon frees it */
+        npugraph_disconnect(client); /* the daemon frees what the session has */
         atomic_fetch_add(&m->seat->done, 1);
     }
 }
@@ -139,7 +141,10 @@ static const struct {
 
 enum { OTHER, OWN, DAEMONS };
 
-/* The neighbour is in each crowd; in front of it, in the own one, the client whose latency counts. */
+/*
+ * Both crowds have the neighbour. The crowd of the own daemon also has, in its first seat, the client whose latency is
+ * measured.
+ */
 static void run_neighbour(const struct live *live, size_t which, int64_t rounds, ngd_nsec_t count)
 {
     struct samples latency[DAEMONS] = {{0}, {0}};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clients that are killed at random moments, while others go on: the daemon's counters must come back to where they
- * were, the others' results stay right, and their latency the same.
+ * Clients are killed at random moments while others go on. The daemon's counters must come back to where they were, and
+ * the results of the other clients must stay right and their latency the same.
  *
- * That processes start and die takes CPU time of its own, so the latency is compared with rounds in which the same
- * processes start and die beside, at the expense of another daemon.
+ * Starting and killing processes takes CPU time of its own, so the latency is compared with rounds in which the same
+ * processes are started and killed but use another daemon.
  */
 #include "bench/rpc/crowd.h"
 #include "client/hf/npugraph_hf.h"
@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STEADY     2 /* clients that go on; seats 0.. */
-#define VICTIMS    8 /* alive at the same time */
+#define STEADY     2 /* clients that go on, in the first seats */
+#define VICTIMS    8 /* that are alive at the same time */
 #define LIFE_MAX   (500 * NGD_MSEC)
 #define EVERY      (5 * NGD_MSEC)
 #define BUFFER     (1u << 20)
 #define PROMPT     40
 #define CHAIN      64
-#define BACK_AFTER (10 * NGD_SEC) /* what is not freed by then never will be */
+#define BACK_AFTER (10 * NGD_SEC) /* what is not freed by then counts as leaked */
 
 /* ---- clients ---- */
 
@@ -30,7 +30,7 @@ static void run_steady(struct member *m)
     member_replay(m, "steady", crowd_products_text("steady", 4, 256), EVERY);
 }
 
-/* Holds one of everything, and uses it until it is killed. */
+/* Holds one object of each kind and uses them until it is killed. */
 static void run_victim(struct member *m)
 {
     struct npugraph_client *client = member_connect(m, "victim");
@@ -78,7 +78,7 @@ static void read_counters(struct npugraph_client *client, double *values)
         values[i] = crowd_stat(client, counters[i]);
 }
 
-/* How long until all are what they were; fails when that does not happen. */
+/* Returns how long it takes until all counters are back to `before`. Fails if that does not happen. */
 static ngd_nsec_t wait_for_counters(struct npugraph_client *client, const double *before)
 {
     const ngd_nsec_t begin = ngd_now();
@@ -101,12 +101,12 @@ static ngd_nsec_t wait_for_counters(struct npugraph_client *client, const double
 /* ---- rounds ---- */
 
 struct result {
-    struct samples latency[2]; /* of the steady ones, with victims of the other daemon and of their own */
+    struct samples latency[2]; /* of the steady clients: with victims on the other daemon, and on their own */
     uint64_t killed, worked, wrong;
     struct samples back;
 };
 
-/* One kills clients of c for as long as the steady ones are counted; how many. */
+/* Starts and kills clients of c for the time t. */
 static void kill_many(struct crowd *c, struct result *res, bool own, ngd_nsec_t t)
 {
     const ngd_nsec_t end = ngd_now() + t;
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
         {"clients", &clients, NULL, NULL}, {"ms", &ms, NULL, NULL}, {"quick", NULL, NULL, &quick}};
     struct result res = {{{0}, {0}}, 0, 0, 0, {0}};
     struct npugraph_client *client;
-    struct crowd crowds[2]; /* the other daemon's, and the own one's */
+    struct crowd crowds[2]; /* on the other daemon, and on the one that is measured */
     struct live live[2];
     char *dir;
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replays of a graph with a batch symbol, one row each, by client processes of their own: those of N processes together
- * against the same with merging off, and one process alone in both, which merging must not make slower.
+ * Replays of a graph with a batch symbol, one row each, by several client processes. N processes are compared with the
+ * same N with merging off, and one process with one process, which merging must not make slower.
  *
- * Two daemons, which differ in the option alone, are asked in turn; ratios are those of neighbouring turns. The graph
- * is what a layer's MLP is: three matrices of a checkpoint that is loaded once for all processes, bound by memory when
- * it has one row. --against=OPTION gives the first daemon another option than --merge=no: --merge-wait=0 shows what
- * waiting for one another is worth.
+ * Two daemons that differ only in this option are asked in turn; the ratios are between neighbouring turns. The graph
+ * is the MLP of a layer: three matrices of a checkpoint, loaded once for all processes. With one row it is bound by
+ * memory. --against=OPTION gives the first daemon another option than --merge=no: --merge-wait=0 shows what waiting
+ * for one another is worth.
  */
 #include "bench/rpc/crowd.h"
 
@@ -76,7 +76,7 @@ static uint64_t register_mlp(struct npugraph_client *client)
     return graph;
 }
 
-/* Each its own row, which must give the same bits each time, whoever else is there. */
+/* Each client has its own row, which must give the same bits each time, whatever other rows run with it. */
 static void run_row_client(struct member *m)
 {
     struct npugraph_client *client = member_connect(m, "rows");
@@ -150,7 +150,7 @@ static void run_point(struct crowd *crowds, const char *const names[DAEMONS], ui
 
     for (int64_t r = 0; r < rounds; r++) {
         for (int k = 0; k < DAEMONS; k++) {
-            int i = r % 2 ? !k : k; /* neither is always the first */
+            int i = r % 2 ? !k : k; /* neither daemon is always the first */
 
             crowd_work(&crowds[!i], 0, 0, 0);
             run_turn(&crowds[i], n, count, &turns[i]);

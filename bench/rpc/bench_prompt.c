@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decode beside a long prompt: a client process generates tokens, alone at first, then while another process opens a
- * sequence with a prompt of 8,000 tokens; the ratio is that of the 99th percentiles of the times between its tokens.
- * A third phase is alone again, so that a machine whose mood changed is found out.
+ * Decode beside a long prompt. A client process generates tokens, first alone, then while another process opens a
+ * sequence with a prompt of 8,000 tokens. The result is the ratio of the 99th percentiles of the times between its
+ * tokens. In a third phase it is alone again, which shows whether the machine itself has become slower.
  *
- * Both processes are started before this one has threads; they share memory with it, in which they are told the phase
- * and write down times.
+ * Both processes are started before this one has threads. They share memory with it, in which it sets the phase and
+ * they record times.
  */
 #include "base/mem.h"
 #include "bench/rpc/bench_rpc.h"
@@ -21,12 +21,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define SHORT      16 /* tokens of the decoding client's prompt */
+#define SHORT      16 /* length of the decoding client's prompt, in tokens */
 #define TOKENS_MAX 65536
 
 enum phase { NOT_YET = -1, ALONE, BESIDE, ALONE_AGAIN, PHASES };
 
-/* Shared by the processes. */
+/* What the processes share. */
 struct board {
     struct live live;
     _Atomic int phase;
@@ -64,7 +64,7 @@ static bool on_token(void *user, int32_t token, const struct npugraph_logprobs *
 
     (void)token;
     (void)logprobs;
-    /* The gap in which the phase changed belongs to neither. */
+    /* A gap during which the phase changed belongs to neither phase. */
     if (d->last && phase == d->phase && n < TOKENS_MAX) {
         d->board->gaps[phase][n] = now - d->last;
         atomic_store(&d->board->n[phase], n + 1);
@@ -80,7 +80,7 @@ static void make_prompt(int32_t *prompt, int64_t n, int32_t seed)
         prompt[i] = (int32_t)((i * 131 + seed) % 500);
 }
 
-/* Generates for ever; when the context is full, from the beginning with another prompt. */
+/* Generates until it is told to stop. When the context is full, it begins again with another prompt. */
 static int decode(const struct params *p)
 {
     const struct npugraph_generate_params params = {.max_tokens = 512, .ignore_stop = true};
@@ -186,7 +186,7 @@ static void run_phases(struct board *b, pid_t decoder, pid_t opener, uint32_t to
     int status;
 
     atomic_store(&b->phase, ALONE);
-    while (atomic_load(&b->n[ALONE]) < 20) /* warm up */
+    while (atomic_load(&b->n[ALONE]) < 20) /* let it warm up */
         usleep(5000);
     atomic_store(&b->n[ALONE], 0);
     await_tokens(b, ALONE, tokens);
@@ -261,7 +261,8 @@ int main(int argc, char **argv)
     p.board->phase = NOT_YET;
     decoder = start_process(decode, &p); /* before this process has threads */
     opener = start_process(open_long, &p);
-    live_start(&live, dir, extra); /* in shared memory its fork would write the number of the process twice */
+    live_start(&live, dir,
+               extra); /* not into shared memory: the child of its fork would write the process id there as well */
     p.board->live = live;
     load_model(&live, dir, (uint32_t)prompt + 64, (uint32_t)chunk);
     run_phases(p.board, decoder, opener, (uint32_t)tokens, seconds);

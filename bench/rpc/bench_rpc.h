@@ -2,7 +2,7 @@
 #ifndef NGD_BENCH_RPC_BENCH_RPC_H
 #define NGD_BENCH_RPC_BENCH_RPC_H
 
-/* What the benches that go through a daemon share: samples and their spread, options, random checkpoints. */
+/* Helpers of the benches that use a daemon: samples and their spread, options, random checkpoints. */
 #include "base/clock.h"
 #include <stdarg.h>
 #include <stdbool.h>
@@ -19,9 +19,9 @@ struct samples {
 };
 
 void samples_add(struct samples *s, double v);
-/* The value below which so many of the samples are; 0.5 is the median. Sorts them. */
+/* Returns the value below which the part q of the samples lies; 0.5 gives the median. Sorts them. */
 double samples_quantile(struct samples *s, double q);
-/* One line: median, the middle 80 %, number. The values are multiplied by scale. */
+/* Prints one line: the median, the middle 80 %, the number of samples. The values are multiplied by scale. */
 void samples_print(struct samples *s, const char *what, const char *unit, double scale);
 void samples_free(struct samples *s);
 
@@ -29,11 +29,11 @@ void samples_free(struct samples *s);
 
 struct bench_option {
     const char *name;
-    int64_t *number; /* one of these three */
+    int64_t *number; /* exactly one of the three is set */
     const char **text;
     bool *flag;
 };
-/* Ends the program with a list of the options when one is not known. */
+/* Ends the program with a list of the options if an argument is not known. */
 void bench_options(int argc, char **argv, const struct bench_option *options, size_t n);
 
 /* ---- random checkpoints ---- */
@@ -53,7 +53,7 @@ struct bench_shape {
                           .vocab = 151936, \
                           .tied = true})
 
-/* The model of the latency benches: many operators, hardly any arithmetic. */
+/* The model of the latency benches: many operators and hardly any arithmetic. */
 #define BENCH_SHAPE_TINY                  \
     ((struct bench_shape){.layers = 28,   \
                           .hidden = 64,   \
@@ -64,12 +64,15 @@ struct bench_shape {
                           .vocab = 512,   \
                           .tied = true})
 
-/* Writes DIR/config.json and DIR/model.safetensors (bf16), making DIR when it is not there. */
+/* Writes DIR/config.json and DIR/model.safetensors (bf16). Creates DIR if needed. */
 void bench_checkpoint_write(const char *dir, const struct bench_shape *shape);
-/* Bytes of weights that a decode step reads: all of them, but of an untied embedding only rows. */
+/*
+ * Returns the bytes of weights that a decode step reads: all of them, except that only rows are read of an untied
+ * embedding.
+ */
 uint64_t bench_decode_bytes(const struct bench_shape *shape);
 
-/* A directory for what the program writes, below $TMPDIR or /tmp; removed with its files by bench_dir_remove. */
+/* Creates a directory for the program's files below $TMPDIR or /tmp. bench_dir_remove removes it with its files. */
 char *bench_dir_make(void);
 void bench_dir_remove(char *dir);
 

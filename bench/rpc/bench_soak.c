@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's memory over a million replays. */
+/* How the daemon's memory develops over a million replays. */
 #include "bench/rpc/crowd.h"
 
 #include <inttypes.h>

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the wire adds to a token: a model of 28 small layers stepped over the Unix stream and generated from over a
- * stream, against the same graph text in this process on a scheduler and device of its own (npugraph_sequence_step and
- * npugraph_sequence_generate against ngd_seq_step and ngd_seq_generate). Nobody is pinned.
+ * What the wire adds to a token. A model of 28 small layers is stepped and generates tokens over a Unix stream
+ * (npugraph_sequence_step and npugraph_sequence_generate), and the same graph text does the same in this process, on a
+ * scheduler and a device of its own (ngd_seq_step and ngd_seq_generate). No thread is pinned.
  *
  * Each round opens a sequence on either side with the same prompt and takes the same number of tokens, in turns of one
- * step, so that contexts are equally long and a disturbance meets both.
+ * step, so that the contexts are equally long and a disturbance affects both.
  */
 #include "base/lock.h"
 #include "bench/rpc/bench_rpc.h"
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     snprintf(n_threads, sizeof(n_threads), "%d", (int)threads);
     live_start(&live, dir, extra);
     open_both(&b, &live, dir, (uint32_t)tokens, (uint32_t)threads);
-    for (int64_t i = 0; i <= rounds; i++) { /* the first one warms up */
+    for (int64_t i = 0; i <= rounds; i++) { /* the first round warms up */
         run_steps(&b, tokens, i > 0);
         run_generations(&b, tokens, i > 0);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random Hugging Face checkpoints. Values are drawn so that activations keep their size from layer to layer: matrices
- * have variance 1 / inputs, norms are about 1. They are taken from a table of 256 evenly spaced ones, eight for each
- * step of a xorshift generator: the disk is the limit, not the arithmetic.
+ * have variance 1 / inputs, and norms are about 1. Values come from a table of 256 evenly spaced ones, and each step of
+ * a xorshift generator picks eight, so that writing is limited by the disk and not by the arithmetic.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define CHUNK (1 << 20) /* values written at a time */
+#define CHUNK (1 << 20) /* values that are written at a time */
 
 static FILE *create_file(const char *dir, const char *name)
 {
@@ -97,7 +97,10 @@ static uint64_t xorshift(uint64_t *state)
 
 static void make_table(const struct npugraph__weight *w, uint16_t table[256])
 {
-    /* Evenly spaced in -r..r have variance r^2 / 3. The embedding's rows are the head's matrix too. */
+    /*
+     * Evenly spaced values in -r..r have variance r^2 / 3. The embedding is scaled like a matrix, since it may also be
+     * the head.
+     */
     double middle = w->rank == 1 ? 1 : 0, range = w->rank == 1 ? 0.1 : sqrt(3.0 / (double)w->shape[1]);
 
     for (int i = 0; i < 256; i++)
@@ -139,7 +142,7 @@ void bench_checkpoint_write(const char *dir, const struct bench_shape *shape)
     if (mkdir(dir, 0777) != 0 && errno != EEXIST)
         bench_fail("%s: %s", dir, strerror(errno));
     write_config(dir, shape);
-    /* The client's own list of what the architecture needs. */
+    /* The list that the client library itself has of the weights of this architecture. */
     if (npugraph__config_read(dir, &config, &err) != 0 || npugraph__weights_list(dir, &config, &weights, &err) != 0)
         bench_fail("%s", err.message);
     f = create_file(dir, "model.safetensors");

@@ -140,7 +140,7 @@ void crowd_member_main(int argc, char **argv, const struct crowd_role *roles)
     if (argc != A_N || strcmp(argv[A_MARK], "--crowd") != 0)
         return;
     become_user((uid_t)strtoul(argv[A_UID], NULL, 10));
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which takes it back */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* after the change of user, which would undo it */
     if (getppid() != (pid_t)atoi(argv[A_PARENT]))
         _exit(0);
     m.board = map_board(atoi(argv[A_FD]));
@@ -194,7 +194,7 @@ void member_sample(struct member *m, ngd_nsec_t t)
     if (atomic_load_explicit(&s->epoch, memory_order_relaxed) != epoch) {
         atomic_store(&s->n_samples, 0);
         atomic_store(&s->epoch, epoch);
-        return; /* it began before */
+        return; /* this sample began before the count did */
     }
     n = atomic_load_explicit(&s->n_samples, memory_order_relaxed);
     if (n < CROWD_SAMPLES)

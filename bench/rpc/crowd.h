@@ -3,8 +3,9 @@
 #define NGD_BENCH_RPC_CROWD_H
 
 /*
- * Client processes of a benchmark: this program again, by exec, since gRPC does not live through a fork. They share a
- * board with the parent, which says who works and reads what each has done. A client ends with its parent.
+ * Client processes of a benchmark: this program again, started by exec, since gRPC does not survive a fork. They share
+ * a board with the parent, on which the parent says who works and reads what each has done. A client ends with its
+ * parent.
  */
 #include "base/clock.h"
 #include "bench/rpc/bench_rpc.h"
@@ -13,22 +14,25 @@
 #include <sys/types.h>
 
 #define CROWD_SEATS   64
-#define CROWD_SAMPLES (1u << 16) /* of each seat; later ones are not kept */
+#define CROWD_SAMPLES (1u << 16) /* kept for each seat; later ones are dropped */
 
-/* One client's part of the board. Only its client writes, but for `epoch`. */
+/*
+ * One client's part of the board. The client writes it. The parent clears the counts when it begins to count, and the
+ * seat of a client that it has killed.
+ */
 struct seat {
     _Atomic uint32_t ready;
-    _Atomic uint64_t done;   /* requests, tokens */
-    _Atomic uint64_t wrong;  /* answers that are not what they must be */
+    _Atomic uint64_t done;   /* requests or tokens */
+    _Atomic uint64_t wrong;  /* wrong answers */
     _Atomic uint64_t device; /* nanoseconds of device time */
-    _Atomic uint64_t rows;   /* of the batches that it was in */
+    _Atomic uint64_t rows;   /* rows of the batches that it was in */
     _Atomic uint64_t n_samples;
-    _Atomic uint32_t epoch; /* of the samples; they begin anew with the board's */
+    _Atomic uint32_t epoch; /* the count that the samples belong to; they start over when the board's has changed */
     uint64_t samples[CROWD_SAMPLES];
 };
 
 struct board {
-    _Atomic uint32_t working; /* the first so many seats of each kind work; the others wait */
+    _Atomic uint32_t working; /* so many seats work, from the first on; the others wait */
     _Atomic uint32_t epoch;
     _Atomic bool over;
     struct seat seats[CROWD_SEATS];
@@ -41,7 +45,7 @@ struct crowd {
     const char *address;
 };
 
-/* What a client process is given. */
+/* The arguments of a client process. */
 struct member {
     struct board *board;
     struct seat *seat;
@@ -55,35 +59,35 @@ struct crowd_role {
     void (*run)(struct member *m);
 };
 
-/* At the beginning of main: does not return in a client process. roles end with a NULL name. */
+/* Call this at the beginning of main. It does not return in a client process. The last of roles has a NULL name. */
 void crowd_member_main(int argc, char **argv, const struct crowd_role *roles);
 
 void crowd_open(struct crowd *c, const char *address);
-/* uid: whose process it is; 0 for the caller's own. Others need root. */
+/* uid is the user of the process; 0 means the caller's own. Another user needs root. */
 void crowd_start(struct crowd *c, int seat, const char *role, uid_t uid, int64_t arg);
 void crowd_wait_ready(struct crowd *c, int n);
-/* SIGKILL, and the wait for its end. The seat is cleared. */
+/* Sends SIGKILL and waits for the client's end. Clears the seat. */
 void crowd_kill(struct crowd *c, int seat);
-/* Lets the first n seats work, drops what they did so far, and counts for so long. */
+/* Lets the first n seats work, waits for `settle`, clears their counts, and lets them count for `count`. */
 void crowd_work(struct crowd *c, uint32_t n, ngd_nsec_t settle, ngd_nsec_t count);
 void crowd_pause(ngd_nsec_t t);
-/* Ends all that are left. */
+/* Ends all clients that are left. */
 void crowd_close(struct crowd *c);
-/* Adds what the seat has sampled since the last count began. */
+/* Adds the samples of the seat since the last count began. */
 void crowd_samples(struct crowd *c, int seat, struct samples *to);
 
-/* Client side. */
+/* The functions below are for client processes. */
 struct npugraph_client *member_connect(const struct member *m, const char *name);
 void member_ready(struct member *m);
-/* Waits for its turn; false: it is over. */
+/* Waits until this seat may work. Returns false when the benchmark is over. */
 bool member_may_work(struct member *m);
 void member_sample(struct member *m, ngd_nsec_t t);
 
 /* ---- graphs that are launched often ---- */
 
-/* A chain of n small operators on f32[16]: launches cost more than their arithmetic. free() it. */
+/* Makes a chain of n small operators on f32[16], whose launches cost more than their arithmetic. free() the text. */
 char *crowd_chain_text(const char *name, int n);
-/* n products of [size,size] by [size,size], a few bytes in and out. free() it. */
+/* Makes n products of [size,size] by [size,size] with a few bytes in and out. free() the text. */
 char *crowd_products_text(const char *name, int n, int size);
 
 struct replayer {
@@ -93,21 +97,21 @@ struct replayer {
     struct npugraph_input input;
     struct npugraph_result *result;
     float x[16];
-    float *expected; /* the first answer: the same input must give the same bits again */
+    float *expected; /* the first answer; the same input must give the same bits again */
     size_t n_expected;
 };
 
 void replayer_open(struct replayer *r, struct npugraph_client *client, const char *text);
-/* Latency of one replay; *wrong_p is set when its answer differs from the first one. */
+/* Returns the latency of one replay. Sets *wrong_p if its answer differs from the first one. */
 ngd_nsec_t replayer_run(struct replayer *r, bool *wrong_p);
 void replayer_close(struct replayer *r);
 /*
- * The whole of a client that replays one graph until it is over: one replay each `every`, 0 for as fast as it can.
- * Counts what it has done and what was wrong, and samples the latency. Takes text.
+ * The body of a client that replays one graph until the benchmark is over: one replay each `every`, or as fast as it
+ * can if that is 0. It counts the replays and the wrong answers, and samples the latency. Frees text.
  */
 void member_replay(struct member *m, const char *name, char *text, ngd_nsec_t every);
 
-/* Of the daemon's statistics: a number by its path, "sessions.open". */
+/* Returns a number of the daemon's statistics by its path, such as "sessions.open". */
 double crowd_stat(struct npugraph_client *client, const char *path);
 
 #endif

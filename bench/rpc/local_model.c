@@ -32,7 +32,7 @@ static void open_scheduler(struct local_model *m, uint32_t threads)
     expect_ok(ngd_sched_start(m->sched), "scheduler", &diag);
 }
 
-/* The same choices as client/lib/model.c makes of these parameters. */
+/* Makes the same choices for these parameters as client/lib/model.c. */
 static void choose_shape(struct local_model *m, const char *dir, const struct npugraph_model_params *p)
 {
     struct npugraph_error err = {0};
@@ -67,7 +67,7 @@ struct named {
     struct ngd_buffer *buf;
 };
 
-/* Weights, rotary tables and KV states, by the labels of the graphs. */
+/* Makes the buffers for weights, rotary tables and KV states, named by the labels of the graphs. */
 static struct named *make_buffers(struct local_model *m, const char *dir, char (*labels)[32], size_t *n_p)
 {
     size_t n = 0, tables = (size_t)m->shape.max_context * (size_t)m->config.head_dim, elements;
@@ -190,7 +190,7 @@ void local_model_open(struct local_model *m, const char *dir, const struct npugr
     mp.prefill = make_binding(m, true, all, n);
     mp.decode = make_binding(m, false, all, n);
     make_model(m, &mp, labels);
-    /* The model holds the bindings, and these hold the buffers. */
+    /* The model holds the bindings, and the bindings hold the buffers. */
     ngd_binding_unref(mp.prefill);
     ngd_binding_unref(mp.decode);
     for (size_t i = 0; i < n; i++)

@@ -2,7 +2,10 @@
 #ifndef NGD_BENCH_RPC_LOCAL_MODEL_H
 #define NGD_BENCH_RPC_LOCAL_MODEL_H
 
-/* A checkpoint as npugraph_model_load registers it with a daemon, but in this process: the same graph text, no wire. */
+/*
+ * A checkpoint as npugraph_model_load registers it with a daemon, but in this process: the same graph text without the
+ * wire.
+ */
 #include "client/hf/checkpoint.h"
 #include "client/hf/npugraph_hf.h"
 #include "scheduler/model/model.h"
@@ -16,8 +19,7 @@ struct local_model {
     struct npugraph__shape shape;
 };
 
-/* params as for npugraph_model_load; 0 means what it means there only for what is asserted to be given: context, batch,
- * chunk. */
+/* params are those of npugraph_model_load, but max_context, block_size, max_batch and prefill_chunk must not be 0. */
 void local_model_open(struct local_model *m, const char *dir, const struct npugraph_model_params *params,
                       uint32_t threads);
 void local_model_close(struct local_model *m);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a random checkpoint in Hugging Face's layout; without options of the shape of Qwen3-0.6B. */
+/* Writes a random checkpoint in Hugging Face's layout, by default with the shape of Qwen3-0.6B. */
 #include "bench/rpc/bench_rpc.h"
 
 #include <stdio.h>

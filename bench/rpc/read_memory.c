@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#define PIECE (4u << 20) /* claimed at a time, so that a descheduled thread holds up the others by one piece only */
+#define PIECE (4u << 20) /* claimed at a time: a descheduled thread delays the others by one piece at most */
 
 struct reader {
     const char *data;
@@ -26,7 +26,7 @@ typedef uint64_t (*read_fn)(const char *p, uint64_t bytes);
 #if defined(__x86_64__)
 typedef uint64_t wide __attribute__((vector_size(64)));
 
-/* Four independent streams of loads in each line group; the prefetch reaches past what the hardware's own does. */
+/* Each group of lines has four independent streams of loads. The prefetch reaches further than the hardware's own. */
 __attribute__((target("avx512f"))) static uint64_t read_avx512(const char *p, uint64_t bytes)
 {
     wide a = {0}, b = {0}, c = {0}, d = {0};
@@ -82,7 +82,7 @@ static void *read_pieces(void *arg)
             return NULL;
         while ((at = atomic_fetch_add(&r->next, PIECE)) < r->bytes)
             sum ^= fn(r->data + at, r->bytes - at < PIECE ? r->bytes - at : PIECE);
-        atomic_fetch_xor(&r->sink, sum); /* or the compiler drops the loads */
+        atomic_fetch_xor(&r->sink, sum); /* without a use of the sum the compiler drops the loads */
         pthread_barrier_wait(&r->end);
     }
 }
