@@ -57,10 +57,12 @@ static void ascend_params(struct ngd_device_params *params)
         params->ascend_libs = ascend_libs();
         return;
     }
-    /* Of a replay: what hangs is ended then. Under a sanitizer one attention operator takes a second beside other work.
+    /*
+     * The time limit of a replay, which ends a hang. With a sanitizer on a busy machine, one attention operator can
+     * take a second.
      */
     setenv("NGD_ASCEND_LIMIT_MS", getenv("SANITIZER") ? "8000" : "1000", 1);
-    simulator_set("devices", "3"); /* groups have up to so many ranks */
+    simulator_set("devices", "3"); /* the largest group in the tests has 3 ranks */
     params->ascend_libs = simulator_dir();
     params->nz_weights = true;
 }
@@ -116,7 +118,7 @@ static const struct conform_backend rows[] = {
         .disarm = ascend_disarm,
         .shuffle = ascend_shuffle,
         .checks_first = true,
-        .mixed_tolerance = 8192, /* bf16 has 2^13 times the rounding of f32 and two are made */
+        .mixed_tolerance = 8192, /* f32's rounding is 2^-13 times bf16's, and two operands are rounded */
         .model_tolerance = 32,
         .tolerance = 1,
     },

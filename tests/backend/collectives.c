@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Collectives: every operator, dtype and reduction with 2 and 3 ranks against plain loops, to the bit. Floats are small
- * multiples of 1/8, whose sums and products of three have no rounding but the last one.
+ * Collectives: every operator, dtype and reduction with 2 and 3 ranks, compared bit by bit with plain loops. Floats are
+ * small multiples of 1/8, so a sum or a product of three of them is rounded only once, at the end.
  */
 #include "tests/backend/ranks.h"
 #include "tests/ops/reference.h"
@@ -51,7 +51,7 @@ static int64_t int_at(ngd_dtype_t t, const char *p, uint64_t i)
 
 static void put_int(ngd_dtype_t t, char *p, uint64_t i, int64_t v)
 {
-    memcpy(p + i * ngd_dtype_bytes(t), &v, ngd_dtype_bytes(t)); /* little endian: the low half wraps */
+    memcpy(p + i * ngd_dtype_bytes(t), &v, ngd_dtype_bytes(t)); /* little endian: the low bytes */
 }
 
 static void fill_elements(ngd_dtype_t t, char *p, uint64_t bytes, struct random *r)
@@ -82,7 +82,7 @@ static uint64_t combine_ints(const char *how, uint64_t a, uint64_t b)
     return how[0] == 'p' ? a * b : a + b;
 }
 
-/* Element i of all ranks' operands, reduced. */
+/* Reduces element i of all ranks' operands. */
 static void reduce_element(const struct ranks *s, const char *how, ngd_dtype_t t, uint64_t i, char *want, uint64_t at)
 {
     double f = 0;
@@ -100,7 +100,7 @@ static void reduce_element(const struct ranks *s, const char *how, ngd_dtype_t t
         put_int(t, want, at, (int64_t)v);
 }
 
-/* The same bits; any NaN is one. */
+/* Checks that the bits are the same. All NaNs count as equal. */
 static void check_bits(ngd_dtype_t t, const char *got, const char *want, uint64_t bytes, const char *what,
                        uint32_t rank)
 {
@@ -122,7 +122,10 @@ static void check_bits(ngd_dtype_t t, const char *got, const char *want, uint64_
 struct sizes {
     int rows, columns;
 };
-/* 2 and 3 divide the rows; large: some stages of any backend; one row of nothing. */
+/*
+ * The rows can be divided by 2 and 3. The sizes are small, large enough for several stages on any backend, and rows
+ * without elements.
+ */
 static const struct sizes sizes[] = {{6, 5}, {510, 263}, {6, 0}};
 
 static void fill_operands(struct ranks *s, uint32_t seed, ngd_dtype_t t)
@@ -140,7 +143,7 @@ static uint64_t elements(const struct ranks *s, uint32_t rank)
     return plan->inputs[0].bytes / ngd_dtype_bytes(plan->tensors[plan->inputs[0].tensor].dtype);
 }
 
-/* Replayed twice, then eager; want: of each rank. */
+/* Replays twice and runs once eagerly. want has the expected result of each rank. */
 static void run_and_check(struct ranks *s, ngd_dtype_t t, char *want[RANKS_MAX], const char *what)
 {
     for (int form = 0; form < 3; form++) {
@@ -314,7 +317,9 @@ END_TEST
 
 /* ---- in graphs ---- */
 
-/* Rows of a bucket that are not asked for are not sent: other ranks have as many. */
+/*
+ * Rows of the bucket that the launch does not ask for are not sent, since the other ranks do not ask for them either.
+ */
 START_TEST(ranks_reduce_the_rows_that_there_are)
 {
     const int64_t symbols[] = {3};
@@ -338,7 +343,7 @@ START_TEST(ranks_reduce_the_rows_that_there_are)
 }
 END_TEST
 
-/* Operands that are read again, results that nobody reads, equal ones, with the passes on. */
+/* The passes are on. The graph has operands that are read again, results that nobody reads, and equal collectives. */
 START_TEST(collectives_of_a_graph_stay_as_they_are)
 {
     struct ranks s;
@@ -403,7 +408,7 @@ static void bind_block(struct ready *r, float *const w[3], int inner, int first)
     fill_weights(r->bound[2], w[2], HIDDEN, inner, 0, first, INNER);
 }
 
-/* Columns of the first two linears and rows of the last one are divided between two devices. */
+/* The columns of the first two linears and the rows of the last one are divided between two devices. */
 START_TEST(tensor_parallel_block_is_that_of_one_device)
 {
     struct random random = {3};

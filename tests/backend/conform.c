@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the conformance tests share: devices, launches, gates. */
+/* Helpers of the conformance tests: devices, launches, gates. */
 #include "tests/backend/conform.h"
 
 void conform_skip(const struct conform_backend *backend, const char *what, const char *why)
@@ -82,7 +82,7 @@ void conform_double_open(struct conform_double *d, struct conform *c, float firs
         d->x[i] = first + (float)i;
     d->io.in[0] = (struct ngd_span){d->x, sizeof(d->x)};
     d->io.out[0] = (struct ngd_out){d->y, sizeof(d->y)};
-    d->io.launch.status = NGD_ERR_INTERNAL; /* until it has run */
+    d->io.launch.status = NGD_ERR_INTERNAL; /* overwritten when it has run */
 }
 
 void conform_double_check(const struct conform_double *d)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole decoder on every backend: some steps of tests/golden/graphs/qwen3_decode.txt with random weights give what
- * the host device gives with its plain C kernels, run eagerly (tests/models holds those against transformers). The
- * tokens that are fed are the reference's, so that a near tie cannot send the two on different ways.
+ * A whole decoder on every backend. Some steps of tests/golden/graphs/qwen3_decode.txt with random weights must give
+ * what the host device gives when it runs its plain C kernels eagerly (tests/models compares those with transformers).
+ * Both are fed the reference's tokens, so that a near tie cannot lead them to different texts.
  */
 #include "tests/backend/conform.h"
 #include "tests/ops/reference.h"
 
 #define BATCH  3
-#define STEPS  20 /* past a KV block */
+#define STEPS  20 /* more than a KV block */
 #define VOCAB  256
-#define BLOCKS 8 /* of a sequence, at most */
+#define BLOCKS 8 /* largest number of blocks of a sequence */
 #define HIDDEN 64
 
 static char *decoder_file(void)
@@ -36,7 +36,7 @@ struct decoder {
     int64_t seed[BATCH], offset[BATCH], rows[BATCH], lengths[BATCH];
 };
 
-/* Norms around one, rope tables that turn, and the rest small. */
+/* Fills norms with values around one, rope tables with rotations, and everything else with small values. */
 static void fill_param(const struct ngd_value *v, struct ngd_buffer *buf, uint32_t seed)
 {
     bool norm = v->type.rank == 1, rope = v->type.dtype == NGD_BF16 && strncmp(v->label, "rope", 4) == 0;
@@ -69,12 +69,12 @@ static void decoder_open(struct decoder *d, struct bench *b, const char *text, i
     for (int s = 0; s < BATCH; s++) {
         d->top_p[s] = 1;
         for (int i = 0; i < BLOCKS; i++)
-            d->table[s][i] = (i * 5 + s * 7 + 3) % 32; /* in no order, and no block twice */
+            d->table[s][i] = (i * 5 + s * 7 + 3) % 32; /* in no particular order, and no block twice */
         d->rows[s] = s + 1;
     }
 }
 
-/* Inputs in the order of the graph's text, all of `batch` rows. */
+/* Runs a step. The inputs are in the order of the graph's text, and all have `batch` rows. */
 static void decoder_step(struct decoder *d, struct bench *b, int32_t position, bool eager)
 {
     const uint64_t n = (uint64_t)d->batch;
@@ -106,7 +106,10 @@ static double logits_range(const float *logits)
     return high - low;
 }
 
-/* As tests/golden: within a share of the logits' range, and the same token wherever the choice is clearer than that. */
+/*
+ * Compares as tests/golden does: the logits may differ by a part of their range, and the token must be the same
+ * wherever the choice is clearer than that.
+ */
 static void compare_row(const struct decoder *got, const struct decoder *want, int s, int step, double tolerance)
 {
     double allowed = 1e-3 * tolerance * logits_range(want->logits[s]);

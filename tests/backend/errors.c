@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors: which stay with their launch, which stick to the stream, and what a reset gives back. */
+/* Errors: which of them concern only their launch, which of them stick to the stream, and what a reset gives back. */
 #include "tests/backend/conform.h"
 
 static void count_call(void *arg)
@@ -7,7 +7,7 @@ static void count_call(void *arg)
     atomic_fetch_add((_Atomic uint32_t *)arg, 1);
 }
 
-/* False, with the reason printed, when the backend cannot be made to fail like that. */
+/* Returns false and prints the reason when the backend cannot be made to fail like that. */
 static bool arm(const struct conform *c, enum conform_fault fault, const char *what)
 {
     const char *why = c->backend->arm ? c->backend->arm(fault) : "it has no fault injector";
@@ -56,7 +56,7 @@ START_TEST(index_outside_its_tensor_fails_its_launch_and_nothing_else)
         ck_assert_int_eq(p.io.launch.status, NGD_ERR_INDEX_RANGE);
         ck_assert_int_eq(p.io.launch.diag.status, NGD_ERR_INDEX_RANGE);
         conform_says(p.io.launch.diag.text, "node 0|aten.embedding");
-        ck_assert_float_eq(p.y[0], -7); /* no result of a failed launch is given out */
+        ck_assert_float_eq(p.y[0], -7); /* a failed launch gives no results */
         ck_assert_float_eq(p.y[5], -7);
         CONFORM_OK(ngd_stream_status(c.b.stream));
         CONFORM_OK(ngd_stream_sync(c.b.stream));
@@ -109,7 +109,7 @@ START_TEST(sticky_error_refuses_launches_until_the_stream_is_reset)
     conform_double_open(&d, &c, 1);
     CONFORM_OK(ngd_event_create(c.b.dev, &event));
     ngd_stream_poison(c.b.stream, NGD_ERR_DEVICE_FAULT);
-    ngd_stream_poison(c.b.stream, NGD_ERR_DEVICE_LOST); /* the first one is the cause, and stays */
+    ngd_stream_poison(c.b.stream, NGD_ERR_DEVICE_LOST); /* the first error is the cause and stays */
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(ngd_stream_status(c.b.stream), NGD_ERR_DEVICE_FAULT);
         ck_assert_int_eq(ngd_stream_sync(c.b.stream), NGD_ERR_DEVICE_FAULT);
@@ -118,7 +118,7 @@ START_TEST(sticky_error_refuses_launches_until_the_stream_is_reset)
         conform_says(d.io.launch.diag.text, "DEVICE_FAULT|reset");
         ck_assert_int_eq(ngd_stream_run(c.b.stream, d.r.inst, &d.io.launch), NGD_ERR_STREAM_ERROR);
     }
-    /* Nobody may wait for ever: callbacks and events go on. */
+    /* Callbacks and events still complete, so that nobody waits forever. */
     CONFORM_OK(ngd_stream_callback(c.b.stream, count_call, &called));
     CONFORM_OK(ngd_event_record(event, c.b.stream));
     CONFORM_OK(ngd_event_sync(event));
@@ -179,7 +179,7 @@ START_TEST(sticky_error_of_one_stream_leaves_the_others_alone)
     CONFORM_OK(ngd_stream_run(second, d.r.inst, &d.io.launch));
     conform_double_check(&d);
     CONFORM_OK(ngd_stream_sync(second));
-    ngd_stream_destroy(c.b.stream); /* with its error */
+    ngd_stream_destroy(c.b.stream); /* destroyed while it has an error */
     c.b.stream = second;
     conform_double_close(&d);
     conform_close(&c);
@@ -274,7 +274,7 @@ START_TEST(queued_launch_that_the_device_fails_takes_those_behind_it_along)
 }
 END_TEST
 
-/* After a reset the device is there again, or it still says that it is lost; it never gives a wrong result. */
+/* After a reset the device works again or still says that it is lost. It never gives a wrong result. */
 START_TEST(device_that_is_lost_says_so_and_comes_back_or_stays_lost)
 {
     struct conform c;
@@ -362,7 +362,7 @@ START_TEST(memory_that_the_device_refuses_is_not_counted)
         ck_assert_uint_eq(ngd_pool_bytes(c.b.pool), 0);
     }
     conform_double_open(&d, &c, 1);
-    if (can) { /* the pool cannot grow, has lost its memory, and gets it back at the next launch */
+    if (can) { /* when the pool fails to grow it loses its memory, and gets it back at the next launch */
         uint64_t held = ngd_pool_bytes(c.b.pool);
 
         arm(&c, CONFORM_ALLOC, "a pool that cannot grow");
@@ -390,7 +390,7 @@ static bool is_shortage(ngd_status_t status)
     return status == NGD_ERR_NO_MEMORY || status == NGD_ERR_NO_DEVICE_MEMORY;
 }
 
-/* Everything that allocates, from a stream to a launch; what was made is taken down again. */
+/* Runs everything that allocates, from creating a stream to a launch, and releases what was made. */
 static ngd_status_t make_all(struct bench *b, struct conform_io *io, struct ngd_diag *diag)
 {
     struct ngd_event *event = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Groups: what they are refused for, and that no rank waits for ever: ranks that do different things, that do not come,
- * that fail, whose stream is poisoned, whose group is destroyed. After a reset a group works again.
+ * Groups: when they are refused, and that no rank waits forever when ranks do different things, do not come or fail,
+ * when their stream is poisoned, and when their group is destroyed. After a reset a group works again.
  */
 #include "tests/backend/ranks.h"
 #include "base/fault.h"
@@ -9,7 +9,7 @@
 
 #define SUM(x) "_c10d_functional.all_reduce(" x ") {reduce_op=\"sum\", group_name=\"tp\"}"
 
-/* Whatever else a test does with its group, it works afterwards. */
+/* Whatever a test did with its group, the group must work afterwards. */
 static void check_usable(struct ranks *s)
 {
     struct ngd_diag diag = {0};
@@ -114,7 +114,7 @@ START_TEST(group_without_host_memory_is_refused_and_leaves_nothing_behind)
 }
 END_TEST
 
-/* What ranks exchange lies in device memory, or in host memory instead of it: it counts. */
+/* What ranks exchange lies in device memory, or in host memory in its place; both count for the budget. */
 START_TEST(group_takes_its_part_of_its_devices_budgets)
 {
     struct ngd_device_params params;
@@ -224,7 +224,7 @@ START_TEST(ranks_that_do_different_things_are_all_told_which)
 
         if (!ranks_open(&s, _i, 3, 60 * NGD_SEC))
             return;
-        if (strstr(different[i].zero, "all_to_all")) { /* of two */
+        if (strstr(different[i].zero, "all_to_all")) { /* this case is for two ranks */
             ranks_close(&s);
             ck_assert(ranks_open(&s, _i, 2, 60 * NGD_SEC));
         }
@@ -238,7 +238,7 @@ START_TEST(ranks_that_do_different_things_are_all_told_which)
             ck_assert_str_eq(s.io[r].launch.diag.text, s.io[0].launch.diag.text);
         }
         ck_assert_int_eq(ngd_comm_status(s.comm, NULL), NGD_ERR_COLLECTIVE_MISMATCH);
-        ck_assert_int_eq(ranks_launch(&s, 0), NGD_OK); /* which does not wait, and says why */
+        ck_assert_int_eq(ranks_launch(&s, 0), NGD_OK); /* it does not wait, and reports the same mismatch */
         ranks_wait(&s);
         ends_with(&s, 0, NGD_ERR_COLLECTIVE_MISMATCH, different[i].words);
         check_usable(&s);
@@ -290,14 +290,14 @@ START_TEST(rank_that_does_not_come_ends_the_wait_of_the_others)
     ck_assert_int_eq(ranks_launch(&s, 1), NGD_OK); /* late */
     ranks_wait(&s);
     ends_with(&s, 1, NGD_ERR_COLLECTIVE_TIMEOUT, "rank 1 did not come");
-    ngd_clock_set_fake(ngd_now()); /* it stands still, so that now all come in time */
+    ngd_clock_set_fake(ngd_now()); /* the clock stands still, so that no rank is late */
     check_usable(&s);
     ngd_clock_set_fake(-1);
     ranks_close(&s);
 }
 END_TEST
 
-/* An index outside its tensor, between the two collectives of a graph or behind them. */
+/* Checks a rank with an index that is out of range, between the two collectives of a graph or behind them. */
 static void check_bad_index(int backend, bool between, bool eager)
 {
     static const char behind[] = "param %w : f32[4,2]\ninput %i : i32[1]\n%f = aten._to_copy(%i) {dtype=f32}\n"
@@ -319,7 +319,7 @@ static void check_bad_index(int backend, bool between, bool eager)
     ends_with(&s, 1, NGD_ERR_INDEX_RANGE, "index 4");
     if (between || s.backend->checks_first) {
         ends_with(&s, 0, NGD_ERR_GROUP_BROKEN, "group \"tp\"|rank 1 failed|index 4");
-    } else { /* nobody waits for what comes behind */
+    } else { /* the other rank does not depend on what comes after the collectives */
         ck_assert_int_eq(s.io[0].launch.status, NGD_OK);
         ck_assert_int_eq(ngd_comm_status(s.comm, NULL), NGD_OK);
     }
@@ -351,7 +351,10 @@ START_TEST(rank_whose_stream_has_an_error_does_not_keep_the_others_waiting)
 }
 END_TEST
 
-/* One of the two meets the fault. Where devices wait for each other, the other one may reach its own time limit. */
+/*
+ * Checks that one of the two ranks met the fault. Where devices wait for each other, the other one may reach its own
+ * time limit.
+ */
 static void check_one_failed(const struct ranks *s, enum conform_fault fault)
 {
     const struct ngd_launch *l[2] = {&s->io[0].launch, &s->io[1].launch};
@@ -390,7 +393,10 @@ START_TEST(rank_whose_device_fails_does_not_keep_the_others_waiting)
 }
 END_TEST
 
-/* A rank that waits ends when its group is destroyed; its executable goes afterwards, and may be tried before. */
+/*
+ * Destroying a group ends the wait of its ranks. A later launch of its executable reports it, and then the executable
+ * is released.
+ */
 START_TEST(group_that_is_destroyed_keeps_nobody_waiting)
 {
     struct ranks s;
@@ -430,7 +436,7 @@ START_TEST(group_that_is_given_up_says_why)
 }
 END_TEST
 
-/* A reset while a rank is in a launch would take the others' place in the order from it. */
+/* A reset while a rank is in a launch would cost that launch its place in the order of collectives. */
 START_TEST(group_in_use_is_not_reset)
 {
     struct conform_gate gate;
@@ -455,7 +461,7 @@ START_TEST(group_in_use_is_not_reset)
 }
 END_TEST
 
-/* Two streams of a device are one rank. */
+/* Two streams of one device are the same rank. */
 START_TEST(rank_is_in_one_launch_at_a_time)
 {
     struct ngd_stream *other = NULL;
@@ -473,7 +479,7 @@ START_TEST(rank_is_in_one_launch_at_a_time)
     CONFORM_OK(ngd_pool_create(s.b[0].dev, "other", &pool));
     CONFORM_OK(ngd_instance_create(s.r[0].exec, NULL, 0, pool, &inst, &diag_));
     ck_assert_int_eq(ranks_launch(&s, 0), NGD_OK);
-    while (ngd_comm_reset(s.comm, &diag) == NGD_OK) /* until it has begun */
+    while (ngd_comm_reset(s.comm, &diag) == NGD_OK) /* until the launch has begun */
         sched_yield();
     conform_io_init(&io, NULL);
     io.in[0] = s.io[0].in[0];
@@ -490,7 +496,7 @@ START_TEST(rank_is_in_one_launch_at_a_time)
 }
 END_TEST
 
-/* Two groups of the same devices, each with its own order. */
+/* A graph uses two groups of the same devices, each with its own order of collectives. */
 START_TEST(graph_may_have_several_groups)
 {
     struct ngd_comm *comms[2];
@@ -528,7 +534,7 @@ START_TEST(graph_may_have_several_groups)
         float y[2];
 
         memcpy(y, s.y[r], sizeof(y));
-        ck_assert_float_eq(y[0], 3); /* 2 of rank 0 of "back", twice, less 1 */
+        ck_assert_float_eq(y[0], 3); /* rank 0 of "back" has 2, summed over both; rank 0 of "tp" has 1 */
         ck_assert_float_eq(y[1], 10);
     }
     ngd_comm_destroy(comms[1]);
@@ -537,7 +543,7 @@ START_TEST(graph_may_have_several_groups)
 }
 END_TEST
 
-/* A stream of its own for a collective: it waits while the main stream goes on, and gives up when that has failed. */
+/* A collective on a side stream waits while the main stream goes on, and gives up when the main stream has failed. */
 START_TEST(collective_on_a_side_stream_ends_with_its_launch)
 {
     struct ranks s;
@@ -572,7 +578,7 @@ START_TEST(collective_on_a_side_stream_ends_with_its_launch)
             ck_assert_int_eq(memcmp(s.y[r], (float[]){5, 5}, 8), 0);
     }
     memcpy(s.x[1], &(int32_t){4}, 4);
-    ck_assert_int_eq(ranks_launch(&s, 1), NGD_OK); /* and nobody comes */
+    ck_assert_int_eq(ranks_launch(&s, 1), NGD_OK); /* no other rank comes */
     ranks_wait(&s);
     ends_with(&s, 1, NGD_ERR_INDEX_RANGE, "index 4");
     ck_assert_int_eq(ranks_launch(&s, 0), NGD_OK);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Indices, wherever they come from: one that is out of range ends its launch and nothing else, one that counts from the
- * end is taken where PyTorch takes it, and what else reads it gets it as it was.
+ * Indices from any source. An index that is out of range fails its launch and nothing else, a negative index counts
+ * from the end where it does in PyTorch, and other readers of the indices see them unchanged.
  */
 #include "tests/backend/conform.h"
 
 #define ROWS  4
 #define WIDTH 3
 
-/* What an operator makes of x[4,3], indices i[2] (or j, the same as a column), and v[2,3]. */
+/* What an operator does with x[4,3], indices i[2] (or j, the same as a column), and v[2,3]. */
 enum effect { TAKE_ROWS, TAKE_FIRST, PUT_FIRST, PUT_SEVEN, ADD_FIRST, PUT_ROWS, ADD_ROWS };
 
 static const struct {
@@ -28,7 +28,7 @@ static const struct {
     {"aten.index_copy(%x, %i, %v) {dim=0}", PUT_ROWS, false},
 };
 
-/* k, an output, is what the indices are for everybody else. */
+/* The output k shows the values of the indices that other nodes read. */
 static const struct {
     const char *name, *text;
 } sources[] = {
@@ -135,7 +135,7 @@ static void probe_open(struct probe *p, struct conform *c, size_t op, size_t sou
     p->io.out[1] = (struct ngd_out){p->k, integers};
 }
 
-/* The indices are a + b where they are a result, else a. */
+/* The indices are a + b if the source is a result, else a. */
 static void probe_set(struct probe *p, size_t source, const int32_t *pair)
 {
     const int64_t minus = source == FROM_RESULT ? 1 : 0;
@@ -146,7 +146,7 @@ static void probe_set(struct probe *p, size_t source, const int32_t *pair)
     memset(p->k, 0x7f, sizeof(p->k));
 }
 
-/* i32 wraps around where 1 is taken from its least. */
+/* Subtracting 1 from the least i32 would wrap around. */
 static bool pair_fits(bool wide, size_t source, const int32_t *pair)
 {
     return wide || source != FROM_RESULT || (pair[0] != INT32_MIN && pair[1] != INT32_MIN);
@@ -208,7 +208,7 @@ START_TEST(index_means_the_same_wherever_it_comes_from)
 }
 END_TEST
 
-/* x has 3 rows in a bucket of 4: its end is that of the rows that there are. Other operators take no such x. */
+/* x has 3 rows in a bucket of 4, and its end is that of the actual rows. Other operators take no such x. */
 START_TEST(rows_of_a_bucket_end_where_the_launch_does)
 {
     static const struct {
@@ -258,7 +258,7 @@ START_TEST(rows_of_a_bucket_end_where_the_launch_does)
 }
 END_TEST
 
-/* Without rows all are padding, and have the index -1: nobody asked for it. */
+/* The rows of padding compute the index -1, which must not fail the launch. A launch may have no other rows. */
 START_TEST(computed_indices_of_padding_are_nobodys)
 {
     const int64_t planned = 4;
@@ -280,7 +280,7 @@ START_TEST(computed_indices_of_padding_are_nobodys)
         const bool wrong = round >= 6;
 
         rows = round % 4;
-        from[2] = wrong ? 5 : 3; /* of three rows, the last */
+        from[2] = wrong ? 5 : 3; /* the index of the last of three rows, plus 1 */
         conform_io_init(&io, &rows);
         io.launch.eager = round % 2;
         io.in[0] = (struct ngd_span){from, (uint64_t)rows * 8};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices: what opening gives and refuses. */
+/* Opening devices: what it gives and what it refuses. */
 #include "devices/device_int.h"
 #include "tests/backend/conform.h"
 
@@ -65,7 +65,7 @@ START_TEST(device_opened_says_what_it_is)
 }
 END_TEST
 
-/* The arch is a part of keys on disk: it may not depend on the run, the budget or the index. */
+/* The arch is a part of keys on disk, so it must not depend on the run, the budget or the index. */
 START_TEST(device_opened_again_has_the_same_arch)
 {
     char first[128] = "";
@@ -98,7 +98,7 @@ START_TEST(device_without_a_budget_has_the_one_of_its_backend)
 }
 END_TEST
 
-/* Two handles of one device share nothing, or the second is refused as in use. */
+/* Two handles of one device share nothing, or the second open is refused because the device is in use. */
 START_TEST(device_opened_twice_works_twice_or_says_that_it_is_in_use)
 {
     struct ngd_device_params params;

@@ -16,7 +16,7 @@ static void fill_pattern(unsigned char *p, uint64_t n)
         p[i] = pattern(i);
 }
 
-/* Sizes around what allocators change their mind at. */
+/* Sizes around the limits where allocators change their method. */
 static const uint64_t sizes[] = {1,     3,     63,    64,    65,      4095,          4096,          4097,
                                  16383, 16384, 16385, 65536, 1 << 20, (4 << 20) - 1, (4 << 20) + 65};
 #define N_SIZES (sizeof(sizes) / sizeof(sizes[0]))
@@ -38,7 +38,7 @@ START_TEST(buffer_of_any_size_is_zeroed_aligned_and_counted)
         memset(got, 0xee, sizes[s]);
         CONFORM_OK(ngd_buffer_read(bufs[s], 0, got, sizes[s], &diag_));
         for (uint64_t i = 0; i < sizes[s]; i++)
-            if (got[i] != 0) /* an assertion that holds writes a line, too many here */
+            if (got[i] != 0) /* a passed assertion writes a line too, which would be too many here */
                 ck_abort_msg("byte %" PRIu64 " of %" PRIu64 " is %u", i, sizes[s], got[i]);
         if (ngd_device_info(c.b.dev)->host_memory)
             ck_assert_uint_eq((uintptr_t)ngd_buffer_host_ptr(bufs[s]) % 64, 0);
@@ -141,7 +141,7 @@ START_TEST(range_outside_a_buffer_is_refused_by_name_and_touches_nothing)
         ck_assert_int_eq(ngd_buffer_read(buf, bad[i].offset, got, bad[i].n, &diag), NGD_ERR_BUFFER_RANGE);
         ck_assert_int_eq(ngd_buffer_read(buf, bad[i].offset, got, bad[i].n, NULL), NGD_ERR_BUFFER_RANGE);
     }
-    CONFORM_OK(ngd_buffer_write(buf, 100, data, 0, &diag_)); /* nothing, at the end */
+    CONFORM_OK(ngd_buffer_write(buf, 100, data, 0, &diag_)); /* no bytes at the end of the buffer */
     CONFORM_OK(ngd_buffer_read(buf, 0, got, 100, &diag_));
     ck_assert_mem_eq(got, data, 100);
     ngd_buffer_unref(buf);
@@ -199,7 +199,10 @@ END_TEST
 
 /* ---- budgets ---- */
 
-/* Holders are told by what they are and their size: labels are their owners' words, and others read the refusal. */
+/*
+ * Holders are listed by kind and size and not by label: labels are the words of their owners, and others read the
+ * refusal.
+ */
 START_TEST(buffer_above_the_budget_is_refused_with_the_shortage_and_the_largest_holders)
 {
     struct ngd_buffer *bufs[5], *buf = NULL;
@@ -255,7 +258,7 @@ START_TEST(buffer_of_a_huge_size_is_refused_without_an_overflow)
 }
 END_TEST
 
-/* The device itself says no: the reservation goes back, and what fits still fits. */
+/* The device itself refuses. The reservation goes back, and a buffer that fits can still be created. */
 START_TEST(buffer_that_the_budget_allows_and_the_device_has_not_is_refused_and_given_back)
 {
     struct conform c;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operators: every golden case of every operator on every backend, replayed and eager. One check for each operator and
- * backend; an operator that a backend does not support is printed with the reason that select gives.
+ * Operators: every golden case of every operator on every backend, replayed and eager. There is one check for each
+ * operator and backend. An operator that a backend does not support is printed with the reason that select() gives.
  */
 #include "tests/backend/conform.h"
 #include "tests/ops/attention_case.h"
@@ -12,13 +12,13 @@ static bool is_capturable(const struct ngd_op *op)
     return !(op->flags & (NGD_OPF_RANDOM | NGD_OPF_SYNC | NGD_OPF_DATA_SHAPE | NGD_OPF_EVENT));
 }
 
-/* Collectives have tests of their own: collectives.c. */
+/* False for collectives, which have tests of their own in collectives.c. */
 static bool is_alone(const struct ngd_op *op)
 {
     return is_capturable(op) && strncmp(op->name, "_c10d_functional.", 17) != 0;
 }
 
-/* The n-th operator that one device can run; NULL past the last. */
+/* Returns the n-th operator that one device can run alone, or NULL past the last. */
 static const struct ngd_op *nth_op(int n)
 {
     for (int id = 0; id < NGD_OP_MAX; id++)
@@ -47,8 +47,10 @@ static bool is_mixed(const struct golden_case *g)
     return wide && half;
 }
 
-/* A case replayed with inputs, and eagerly with bound operands; in how many forms: where it is not supported in one,
- * *diag says why. */
+/*
+ * Replays a case with inputs, and runs it eagerly with bound operands. Returns in how many forms it ran; *diag says why
+ * one of them is not supported.
+ */
 static int run_forms(struct conform *c, const struct golden_case *g, struct ngd_diag *diag)
 {
     double allowed = is_mixed(g) ? c->backend->mixed_tolerance : c->backend->tolerance;
@@ -69,7 +71,7 @@ START_TEST(operator_is_within_tolerance_or_refused_by_name)
 {
     int n = count_ops();
     const struct ngd_op *op = nth_op(_i % n);
-    static struct golden_case one; /* large */
+    static struct golden_case one; /* static, since it is large */
     static struct ngd_diag diag, first;
     uint32_t cases = 0, unsupported[2] = {0};
     struct conform c;
@@ -107,8 +109,8 @@ START_TEST(operator_is_within_tolerance_or_refused_by_name)
 END_TEST
 
 /*
- * Golden attentions have small blocks and caches of f32, which devices do not all take. These have what decoders have:
- * prompts, single tokens, and both together.
+ * The golden cases of attention have small blocks and caches of f32, which not all devices take. These cases have the
+ * shapes of decoders: prompts, single tokens, and both together.
  */
 static const struct attention_shape attentions[] = {
     {.heads = 4, .kv_heads = 2, .d = 64, .block_size = 16, .rows = {1, 7, 2}, .keys = {9, 7, 40}},
@@ -147,7 +149,7 @@ START_TEST(attention_over_blocks_of_any_size_is_within_tolerance)
 }
 END_TEST
 
-/* What cannot run is found out by asking, before anything is captured. */
+/* Asking is enough to find out that an operator cannot run; nothing has to be captured. */
 START_TEST(operator_without_a_kernel_is_refused_by_name_before_a_capture)
 {
     static const ngd_op_id_t none[] = {NGD_OP_ATEN_RAND, NGD_OP_ATEN_NONZERO, NGD_OP_HIGHER_ORDER_COND,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: memory that executables share which never run at the same time. */
+/* Pools: memory that is shared by executables which never run at the same time. */
 #include "tests/backend/conform.h"
 #include <math.h>
 
-/* Graphs of growing need: y = exp(exp(x)) of n elements. */
+/* Makes graphs that need more memory as n grows: y = exp(exp(x)) with n elements. */
 static void grown_text(char text[256], int64_t n)
 {
     snprintf(text, 256,
@@ -45,7 +45,7 @@ static void grown_run(struct grown *g, struct conform *c)
         static const double sines[] = {0, 0.8414709848, 0.9092974268, 0.1411200081, -0.7568024953};
         double want = sines[i % 5] + (double)(i % 5);
 
-        if (!(fabs((double)g->y[i] - want) <= 1e-5 * c->backend->tolerance)) /* a check of each would take long */
+        if (!(fabs((double)g->y[i] - want) <= 1e-5 * c->backend->tolerance)) /* assertions here would take long */
             ck_abort_msg("element %lld is %g, not %g", (long long)i, (double)g->y[i], want);
     }
 }
@@ -76,18 +76,18 @@ START_TEST(graphs_on_one_pool_need_the_largest_and_not_the_sum)
             largest = g[i].r.plan->pool_bytes > largest ? g[i].r.plan->pool_bytes : largest;
             ck_assert_uint_eq(ngd_pool_bytes(c.b.pool), (largest + 63) / 64 * 64);
             ck_assert_uint_eq(ngd_device_used_bytes(c.b.dev), ngd_pool_bytes(c.b.pool));
-            for (int k = 0; k <= i; k++) /* the pool may have moved under the earlier ones */
+            for (int k = 0; k <= i; k++) /* the pool may have moved since the earlier ones were made */
                 grown_run(&g[k], &c);
         }
         for (int i = 0; i < N_GRAPHS; i++)
             grown_close(&g[i]);
-        ck_assert_uint_eq(ngd_pool_bytes(c.b.pool), (largest + 63) / 64 * 64); /* kept for the next one */
+        ck_assert_uint_eq(ngd_pool_bytes(c.b.pool), (largest + 63) / 64 * 64); /* it is kept for the next graph */
         conform_close(&c);
     }
 }
 END_TEST
 
-/* y = sin of the last 8 of n elements: much memory and little work. */
+/* y = sin of the last 8 of n elements, which takes much memory and little work. */
 struct tail {
     struct ready r;
     int64_t n;
@@ -123,7 +123,7 @@ static void tail_run(struct tail *t, struct conform *c)
         ck_assert_double_eq_tol(t->y[i], sin((double)(t->n % 5 + i)), 1e-5 * c->backend->tolerance);
 }
 
-/* Backends may have memory of another kind for pools of megabytes. */
+/* Backends may use another kind of memory for pools of megabytes. */
 START_TEST(pool_grows_from_kilobytes_to_megabytes_under_its_graphs)
 {
     static const int64_t sizes[] = {1000, 600001, 1200003};
@@ -173,7 +173,7 @@ START_TEST(pool_that_cannot_grow_says_so_and_serves_the_graphs_that_it_has)
     ck_assert_uint_eq(ngd_pool_bytes(c.b.pool), held);
     ck_assert_uint_eq(ngd_device_used_bytes(c.b.dev), held);
     grown_run(&small, &c);
-    grown_open(&large, &c, 4000); /* what fits still does */
+    grown_open(&large, &c, 4000); /* what fits still works */
     grown_run(&large, &c);
     grown_run(&small, &c);
     grown_close(&large);
@@ -209,7 +209,7 @@ START_TEST(pools_are_apart)
 }
 END_TEST
 
-/* A graph whose results are its inputs, and one that has no data at all. */
+/* No tensor of the graph has an element. */
 START_TEST(graph_of_no_elements_runs_in_an_empty_pool)
 {
     struct conform c;

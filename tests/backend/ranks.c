@@ -2,7 +2,7 @@
 #include "tests/backend/ranks.h"
 #include <stdarg.h>
 
-/* False: real devices are not as many. */
+/* Returns false if there are fewer real devices than ranks. */
 static bool open_rank(struct ranks *s, int backend)
 {
     const bool real = s->backend->simulated && !s->backend->simulated();
@@ -40,7 +40,7 @@ static ngd_status_t make_group(struct ranks *s, ngd_nsec_t time_limit, struct ng
     return ngd_comm_create(&params, &s->comm, diag);
 }
 
-/* One device shows whether there are groups at all; more of them may not be there. */
+/* One device is enough to find out whether the backend has groups. There may not be more devices. */
 static bool has_groups(struct ranks *s)
 {
     struct ngd_diag diag = {0};
@@ -115,14 +115,14 @@ void ranks_unready(struct ranks *s)
 
 ngd_status_t ranks_launch(struct ranks *s, uint32_t rank)
 {
-    s->io[rank].launch.status = NGD_ERR_INTERNAL; /* until it has run */
+    s->io[rank].launch.status = NGD_ERR_INTERNAL; /* overwritten when it has run */
     return ngd_stream_launch(s->b[rank].stream, s->r[rank].inst, &s->io[rank].launch);
 }
 
 void ranks_wait(struct ranks *s)
 {
     for (uint32_t i = 0; i < s->n; i++)
-        (void)ngd_stream_sync(s->b[i].stream); /* a sticky error is one of the launch */
+        (void)ngd_stream_sync(s->b[i].stream); /* the launch reports its error */
 }
 
 void ranks_run(struct ranks *s)

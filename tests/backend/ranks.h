@@ -2,7 +2,7 @@
 #ifndef NGD_TESTS_BACKEND_RANKS_H
 #define NGD_TESTS_BACKEND_RANKS_H
 
-/* A group of devices of one backend, a graph on each, and launches of all together. */
+/* A group of devices of one backend with a graph on each, and joint launches of them. */
 #include "tests/backend/conform.h"
 #include "devices/comm.h"
 
@@ -12,26 +12,26 @@ struct ranks {
     const struct conform_backend *backend;
     uint32_t n;
     struct bench b[RANKS_MAX];
-    struct ngd_comm *comm; /* "tp" of all */
+    struct ngd_comm *comm; /* the group "tp" of all ranks */
     struct ready r[RANKS_MAX];
     struct conform_io io[RANKS_MAX];
-    char *x[RANKS_MAX], *y[RANKS_MAX]; /* of input 0 and output 0 */
+    char *x[RANKS_MAX], *y[RANKS_MAX]; /* the data of input 0 and output 0 */
 };
 
-/* False: the backend has no collectives; the reason was printed. */
+/* Returns false if the backend has no collectives, after printing the reason. */
 bool ranks_open(struct ranks *s, int backend, uint32_t n, ngd_nsec_t time_limit);
 void ranks_close(struct ranks *s);
 
-/* Makes a graph ready on a rank, with room for input 0 and output 0. */
+/* Makes a graph ready to run on a rank, with room for input 0 and output 0. */
 void ranks_ready(struct ranks *s, uint32_t rank, const char *text, const int64_t *symbols);
 void ranks_unready(struct ranks *s);
-/* Queues the launch of a rank; what it answers. */
+/* Queues the launch of a rank. Returns what queueing it returned. */
 ngd_status_t ranks_launch(struct ranks *s, uint32_t rank);
-/* Waits for those that were queued. */
+/* Waits for the queued launches. */
 void ranks_wait(struct ranks *s);
-/* All ranks, and all must end well. */
+/* Launches all ranks and waits. All must end well. */
 void ranks_run(struct ranks *s);
-/* A graph's text around a body: its last value, %y, is the output. */
+/* Returns the text of a graph with the body, whose last value, %y, is the output. */
 const char *ranks_text(const char *body, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -5,7 +5,7 @@
 
 /* ---- results ---- */
 
-/* Enough of a decoder to have views, casts, a matrix, a norm and a reduction in one plan. */
+/* A graph like a piece of a decoder, with views, casts, a matrix, a norm and a reduction in one plan. */
 #define CHAIN                                                                                                          \
     "npugraph 1\ngraph \"chain\" {\n param %w : f32[8,6]\n param %g : f32[6]\n input %x : f32[5,6]\n"                  \
     " input %r : f32[5,1]\n %n, %q = npu.rms_norm(%x, %g)\n %m = aten.linear(%n, %w)\n"                                \
@@ -45,7 +45,7 @@ static void chain_open(struct chain *k, struct conform *c)
     k->io.out[2] = (struct ngd_out){k->n, sizeof(k->n)};
 }
 
-/* In double, operator by operator. */
+/* Computes the reference in double, operator by operator. */
 static void chain_reference(const struct chain *k, double *p, double *u, double *n)
 {
     memset(u, 0, 8 * sizeof(*u));
@@ -126,7 +126,7 @@ START_TEST(eager_run_gives_the_bits_of_the_replay)
     ck_assert_mem_eq(e.p, k.p, sizeof(k.p));
     ck_assert_mem_eq(e.u, k.u, sizeof(k.u));
     ck_assert_mem_eq(e.n, k.n, sizeof(k.n));
-    CONFORM_OK(ngd_stream_run(c.b.stream, k.ready.inst, &k.io.launch)); /* and the replay after it is as before */
+    CONFORM_OK(ngd_stream_run(c.b.stream, k.ready.inst, &k.io.launch)); /* the next replay works as before */
     ck_assert_mem_eq(e.p, k.p, sizeof(k.p));
     ready_close(&k.ready);
     conform_close(&c);
@@ -201,7 +201,7 @@ START_TEST(state_written_by_a_replay_is_there_for_the_next_and_for_a_read)
         ck_assert_float_eq(s[2], 100 * (float)round);
         ck_assert_float_eq(y[2], 300 * (float)round);
     }
-    s[0] = 7; /* a write between two replays is seen */
+    s[0] = 7; /* the next replay must see this write */
     CONFORM_OK(ngd_buffer_write(r.bound[1], 0, s, 4, &diag_));
     CONFORM_OK(ngd_stream_run(c.b.stream, r.inst, &io.launch));
     ck_assert_float_eq(y[0], 8);
@@ -210,7 +210,7 @@ START_TEST(state_written_by_a_replay_is_there_for_the_next_and_for_a_read)
 }
 END_TEST
 
-/* As transformers' StaticCache is written, a position at each step. A wrong position leaves it as it was. */
+/* Writes as transformers' StaticCache does, one position a step. A wrong position leaves the cache as it was. */
 START_TEST(static_cache_takes_what_each_step_puts_at_its_position)
 {
     static const int64_t positions[] = {0, 1, 5, 3, 6, -1, 2};
@@ -270,7 +270,7 @@ START_TEST(instances_of_one_executable_keep_their_buffers_apart)
     other[1] = conform_buffer(&c, NULL, sizeof(by[1]), "s");
     CONFORM_OK(ngd_instance_create(r.exec, other, 2, c.b.pool, &second, &diag_));
     ck_assert_ptr_eq(ngd_instance_exec(second), r.exec);
-    ngd_buffer_unref(other[0]); /* the instance holds them */
+    ngd_buffer_unref(other[0]); /* the instance holds a reference */
     ngd_buffer_unref(other[1]);
     conform_io_init(&io, NULL);
     io.in[0] = (struct ngd_span){x, sizeof(x)};
@@ -346,7 +346,7 @@ END_TEST
 
 #define HEADS 2
 #define DIM   16
-#define BLOCK 16 /* devices take blocks of multiples of 16, and caches of half precision */
+#define BLOCK 16 /* devices take blocks of a multiple of 16, and caches of half precision */
 #define TABLE 4
 #define CACHE (5 * BLOCK * DIM)
 #define ATTEND                                                                                               \
@@ -385,7 +385,10 @@ static void check_half(uint16_t got, double want, double tolerance)
     ck_assert_double_eq_tol((double)ngd_f16_to_f32(got), want, 2e-3 * fmax(1, fabs(want)) * tolerance);
 }
 
-/* One executable, one instance: nothing is captured again, and every launch has the lengths that it was given. */
+/*
+ * There is one executable and one instance: nothing is captured again, and every launch has the lengths that it was
+ * given.
+ */
 START_TEST(host_parameters_change_at_each_replay_without_a_capture)
 {
     static const int64_t lengths[] = {1, 64, 18, 16, 47, 1, 33, 32, 48, 64};
@@ -427,7 +430,7 @@ START_TEST(host_parameters_change_at_each_replay_without_a_capture)
 }
 END_TEST
 
-/* Queued together, each with its own values: a later update may not reach an earlier launch. */
+/* The launches are queued together, each with its own values. A later update must not affect an earlier launch. */
 START_TEST(host_parameters_of_queued_launches_stay_with_their_launch)
 {
     enum { N = 8 };
@@ -605,12 +608,12 @@ START_TEST(launch_that_pauses_lets_others_run_and_goes_on_to_the_same_bits)
     CONFORM_OK(ngd_stream_create(c.b.dev, "goes on", &stream, &diag_));
     CONFORM_OK(ngd_stream_run(c.b.stream, whole.ready.inst, &whole.io.launch));
     for (int round = 0; round < 2; round++) {
-        k.io.launch.pause_at = 1; /* gone by: after each call */
+        k.io.launch.pause_at = 1; /* it has passed, so there is a pause after each call */
         pauses = 0;
         do {
             CONFORM_OK(ngd_stream_run(pauses % 2 ? c.b.stream : stream, k.ready.inst, &k.io.launch));
             ck_assert_int_gt(k.io.launch.device_time, 0);
-            memset(k.x, 0xff, sizeof(k.x)); /* the inputs have been copied */
+            memset(k.x, 0xff, sizeof(k.x)); /* allowed, since the inputs have been copied */
             if (!k.io.launch.paused)
                 break;
             pauses++;
@@ -625,7 +628,7 @@ START_TEST(launch_that_pauses_lets_others_run_and_goes_on_to_the_same_bits)
     }
     if (ngd_device_info(c.b.dev)->pauses)
         ck_assert_uint_ge(pauses, 3);
-    /* Time enough: no pause. */
+    /* With enough time there is no pause. */
     k.io.launch.pause_at = NGD_NSEC_NEVER;
     CONFORM_OK(ngd_stream_run(c.b.stream, k.ready.inst, &k.io.launch));
     ck_assert(!k.io.launch.paused);

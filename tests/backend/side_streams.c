@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams inside a graph: random graphs whose nodes lie on several streams, within limits of cores or not, have the
- * same bits as the same graphs on one stream, in whichever order a device that can be told one runs them.
+ * Streams inside a graph: random graphs with nodes on several streams, with and without core limits, give the same bits
+ * as the same graphs on one stream. Where a device can be told in which order to run the streams, this holds for any
+ * order.
  */
 #include "tests/backend/conform.h"
 #include "base/strbuf.h"
@@ -12,7 +13,7 @@
 #define NODES   28
 #define GRAPHS  24
 
-/* One node, of earlier values; all are of one shape, and none grows. */
+/* Adds a node that reads earlier values. All have the same shape, and their values stay small. */
 static void add_node(struct ngd_strbuf *sb, struct random *r, uint32_t n)
 {
     uint32_t a = (uint32_t)random_below(r, n), b = (uint32_t)random_below(r, n);
@@ -35,7 +36,7 @@ static void add_node(struct ngd_strbuf *sb, struct random *r, uint32_t n)
     }
 }
 
-/* The same seed gives the same nodes, with streams and without. */
+/* The same seed gives the same nodes with streams and without. */
 static void make_text(struct ngd_strbuf *sb, uint32_t seed, bool streams)
 {
     static const char *const names[] = {NULL, "a", "b", "c"};

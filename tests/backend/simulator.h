@@ -2,7 +2,9 @@
 #ifndef NGD_TESTS_BACKEND_SIMULATOR_H
 #define NGD_TESTS_BACKEND_SIMULATOR_H
 
-/* The simulator of CANN in the build tree: where it is, and its controls, which are found as the backend finds symbols.
+/*
+ * The simulator of CANN in the build tree: its path and its controls, which are looked up as the backend looks up
+ * symbols.
  */
 #include "devices/ascend/sim/sim.h"
 #include <dlfcn.h>
@@ -18,7 +20,7 @@ static inline const char *simulator_dir(void)
     return dir;
 }
 
-/* Ends the program when the simulator lacks it: a test without its control shows nothing. */
+/* Ends the program if the simulator lacks the symbol, since a test without its control shows nothing. */
 static inline void *simulator_symbol_in(const char *library, const char *name)
 {
     char path[1100];

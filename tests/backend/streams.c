@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Streams and events: what is asynchronous, and in which order things happen. No test waits for time to pass: a stream
- * is held by a callback at a gate, and "has not happened" is looked at after another stream has come through.
+ * Streams and events: what is asynchronous, and in which order things happen. No test waits for time to pass. A stream
+ * is held by a callback at a gate, and to check that something has not happened, a test first lets another stream get
+ * through.
  */
 #include "tests/backend/conform.h"
 
@@ -21,7 +22,7 @@ static struct ngd_event *new_event(struct conform *c)
     return event;
 }
 
-/* Callbacks that write down when they ran. */
+/* A callback that records when it ran. */
 struct mark {
     _Atomic uint32_t *clock;
     _Atomic uint32_t at; /* 0: not yet */
@@ -41,7 +42,7 @@ static void queue_mark(struct ngd_stream *stream, struct mark *m, _Atomic uint32
     CONFORM_OK(ngd_stream_callback(stream, set_mark, m));
 }
 
-/* The device has had the time to do something: a stream of its own ran a callback and a launch. */
+/* Gives the device time to do something else: callbacks on another stream run and complete. */
 static void let_others_run(struct conform *c)
 {
     struct ngd_stream *stream = new_stream(c, "bystander");
@@ -71,7 +72,7 @@ START_TEST(streams_past_the_limit_are_refused_and_come_back_when_destroyed)
         n++;
     ck_assert_int_eq(status, NGD_ERR_NO_STREAMS);
     conform_says(diag.text, ngd_device_info(c.b.dev)->name);
-    ck_assert_uint_eq(n, max - 1); /* the fixture has one */
+    ck_assert_uint_eq(n, max - 1); /* the fixture has one stream already */
     ck_assert_int_eq(ngd_stream_create(c.b.dev, "one more", &streams[n], NULL), NGD_ERR_NO_STREAMS);
     if (n) {
         ngd_stream_destroy(streams[--n]);
@@ -173,7 +174,7 @@ START_TEST(run_waits_its_turn_on_a_busy_stream)
         first.io.launch.status = second.io.launch.status = NGD_ERR_INTERNAL;
         CONFORM_OK(ngd_stream_launch(c.b.stream, first.r.inst, &first.io.launch));
         CONFORM_OK(ngd_stream_run(c.b.stream, second.r.inst, &second.io.launch));
-        conform_double_check(&first); /* it was queued before */
+        conform_double_check(&first); /* it was queued first, so it has run */
         conform_double_check(&second);
     }
     conform_double_close(&first);
@@ -272,7 +273,7 @@ START_TEST(stream_that_waits_for_an_event_stands_still_and_its_caller_does_not)
 }
 END_TEST
 
-/* As in CUDA and ACL: a wait is for the record that was the newest when the wait was queued. */
+/* As in CUDA and ACL, a wait is for the record that was the newest when the wait was queued. */
 START_TEST(wait_is_not_prolonged_by_a_later_record)
 {
     struct conform c;
@@ -293,7 +294,7 @@ START_TEST(wait_is_not_prolonged_by_a_later_record)
     CONFORM_OK(ngd_event_record(event, c.b.stream));
     conform_gate_open(&first);
     conform_gate_await(&later);
-    CONFORM_OK(ngd_stream_sync(second)); /* while the newest record cannot complete */
+    CONFORM_OK(ngd_stream_sync(second)); /* ends although the newest record cannot complete yet */
     ck_assert_uint_eq(atomic_load(&m.at), 1);
     ck_assert(!ngd_event_query(event));
     conform_gate_open(&later);
@@ -322,11 +323,11 @@ START_TEST(wait_is_not_cut_short_by_a_later_record_on_another_stream)
     CONFORM_OK(ngd_event_record(event, c.b.stream));
     CONFORM_OK(ngd_stream_wait_event(second, event));
     queue_mark(second, &m, &clock);
-    CONFORM_OK(ngd_event_record(event, third)); /* idle: this record completes now */
+    CONFORM_OK(ngd_event_record(event, third)); /* this stream is idle, so the record completes at once */
     CONFORM_OK(ngd_event_sync(event));
     ck_assert(ngd_event_query(event));
     let_others_run(&c);
-    ck_assert_uint_eq(atomic_load(&m.at), 0); /* the first record has not */
+    ck_assert_uint_eq(atomic_load(&m.at), 0); /* the wait is for the first record, which has not completed */
     conform_gate_open(&gate);
     CONFORM_OK(ngd_stream_sync(second));
     ck_assert_uint_eq(atomic_load(&m.at), 1);
@@ -410,7 +411,7 @@ START_TEST(event_is_waited_for_by_several_threads)
 }
 END_TEST
 
-/* Two streams, each with its own pool, run the same executable at the same time. */
+/* One of two streams with a pool each that run the same executable at the same time. */
 struct runner {
     struct conform c;
     struct conform_double d;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The conformance suite's main: every test case of the other files, over every backend. */
+/* The main program of the conformance suite: it runs every test case of the other files over every backend. */
 #include "tests/backend/conform.h"
 #include "base/log.h"
 
-/* An environment that names a backend which is not there would test nothing. */
+/* Fails if the environment names a backend that is not compiled in, since nothing would be tested. */
 static void check_selection(void)
 {
     const char *selected = getenv("NGD_TEST_BACKENDS");
