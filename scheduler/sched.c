@@ -104,7 +104,7 @@ ngd_status_t ngd_sched_create(const struct ngd_sched_params *params, struct ngd_
         !params->queue_limit)
         return ngd_diag_set(
             diag, NGD_ERR_INVALID_ARGUMENT,
-            "a scheduler needs at least one device, stream slot, capture thread and place in its queue");
+            "a scheduler needs at least one device, one stream slot, one capture thread and one place in its queue");
     sched = NGD_NEW(struct ngd_sched);
     if (!sched)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the scheduler");

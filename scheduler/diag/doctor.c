@@ -247,8 +247,8 @@ static void become_reference(struct form *f, struct ngd_doctor_step *s)
     f->results = old_results;
     f->own = old_states;
     s->verdict = "rounded";
-    snprintf(s->text, sizeof(s->text), "%u operators round less, which the graph allows; the reference from here on",
-             f->excess);
+    snprintf(s->text, sizeof(s->text),
+             "%u operators round less, which the graph allows; later steps are compared with this one", f->excess);
 }
 
 /* Runs the form as one step and compares it with the reference. Returns true if they agree. */
@@ -370,9 +370,7 @@ static void name_node(struct doctor *d)
     f.graph = tapped;
     if (run_form(&f) == NGD_OK && !results_differ(d, s, tapped, &f.results, false))
         snprintf(s->text, sizeof(s->text),
-                 "%.200s; with every node's result kept apart it is the same: memory is shared "
-                 "wrongly",
-                 text);
+                 "%.200s; it agrees when every result has its own memory, so results share memory wrongly", text);
     form_fini(&f);
     ngd_graph_unref(tapped);
 }

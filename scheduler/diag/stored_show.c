@@ -84,9 +84,9 @@ static void show_plan(struct ngd_sched *sched, const struct ngd_store_entry *e, 
     ngd_strbuf_append(sb, "\n# plan\n");
     option_lines(e, &options);
     if (!dev)
-        ngd_strbuf_append(sb, "# it is of another device than this daemon serves\n");
+        ngd_strbuf_append(sb, "# it is for a device that this daemon does not serve\n");
     else if (!entry_key(e, source, &key))
-        ngd_strbuf_append(sb, "# its key does not fit its graph\n");
+        ngd_strbuf_append(sb, "# its key does not match its graph\n");
     else if (ngd_plan_unpack(source, &key, &options, ngd_device_target(dev), e->payload, e->n_payload, &plan, &diag))
         ngd_strbuf_printf(sb, "# it does not load: %s\n", diag.text);
     else
@@ -99,13 +99,13 @@ static void show_made(const struct ngd_store_entry *e, struct ngd_strbuf *sb)
     struct ngd_graph *made = NULL;
     struct ngd_diag diag = {0};
 
-    ngd_strbuf_append(sb, "\n# graph as the passes left it\n");
+    ngd_strbuf_append(sb, "\n# graph after the passes\n");
     if (ngd_plan_unpack_graph(e->payload, e->n_payload, &made, &diag))
         ngd_strbuf_printf(sb, "# it does not load: %s\n", diag.text);
     else if (!made)
-        ngd_strbuf_append(sb, "# they changed nothing\n");
+        ngd_strbuf_append(sb, "# the passes changed nothing\n");
     else if (!ngd_graph_digest_holds(made))
-        ngd_strbuf_append(sb, "# it is not the graph that it says it is\n");
+        ngd_strbuf_append(sb, "# its digest is wrong\n");
     else
         ngd_graph_print(made, sb);
     ngd_graph_unref(made);

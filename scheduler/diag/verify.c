@@ -242,7 +242,7 @@ static ngd_status_t believe_shadow(struct check *c)
     for (uint32_t i = g->n_params; i < g->n_params + g->n_states && status == NGD_OK; i++)
         status = ngd_buffer_copy_all(c->binding->buffers[i], c->plain.own[i], &c->launch->diag);
     if (status)
-        ngd_diag_prefix(&c->launch->diag, "the replay was wrong (%s), and its states cannot be put right: ", c->text);
+        ngd_diag_prefix(&c->launch->diag, "the replay was wrong (%s), and its states cannot be corrected: ", c->text);
     return status;
 }
 

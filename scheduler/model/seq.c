@@ -510,7 +510,7 @@ static ngd_status_t check_seq_free_locked(const struct ngd_model *model, const s
 {
     if (seq->op != NGD_SEQ_NONE)
         return ngd_diag_set(diag, NGD_ERR_SEQUENCE_BUSY,
-                            "the sequence has an operation under way; wait for its answer");
+                            "the sequence has an operation in progress; wait for its answer");
     if (seq->closed)
         return ngd_diag_set(diag, NGD_ERR_STALE_ID, "the sequence was closed");
     if (seq->broken)

@@ -77,7 +77,7 @@ void ngd_sched_capture_cancel(struct ngd_sched *sched, struct ngd_capture_asker 
         ahead = NULL;
     ngd_mutex_unlock(&sched->captures.lock);
     if (ahead)
-        ahead_cancel(ahead, "whoever asked for this capture gave up before it began");
+        ahead_cancel(ahead, "the caller cancelled this capture before it began");
 }
 
 /* What is chosen is chosen by the capture thread. */

@@ -45,7 +45,7 @@ struct ngd_binding *ngd_binding_move(const struct ngd_binding *binding)
                                       &owner, &there, NULL, &diag))
         return NULL;
     if (ngd_binding_create(there, &none, &moved, &diag) == NGD_OK)
-        ngd_program_note(there, NGD_EVENT_MOVED, NULL, 0, "device %s does not serve: the graph went on on %s",
+        ngd_program_note(there, NGD_EVENT_MOVED, NULL, 0, "device %s does not serve: the graph moved to %s",
                          prog->queue->dev_name, queue->dev_name);
     ngd_program_unref(there);
     return moved;

@@ -136,7 +136,7 @@ static ngd_status_t check_rank_symbols(const struct ngd_graph *zero, const struc
     if (i == zero->n_symbols && i == other->n_symbols)
         return NGD_OK;
     return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
-                        "symbol %u of the graph of rank %u is declared otherwise than in the graph of rank 0: a symbol "
+                        "symbol %u of the graph of rank %u is declared differently in the graph of rank 0: a symbol "
                         "has one value for all ranks, so all graphs must declare the same symbols, ranges and buckets",
                         i, rank);
 }

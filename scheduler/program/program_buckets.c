@@ -103,10 +103,9 @@ static ngd_status_t replace_table(struct ngd_program *prog, uint32_t symbol, con
     }
     ngd_mutex_unlock(&prog->lock);
     if (full)
-        return ngd_diag_set(
-            diag, NGD_ERR_RESOURCE_EXHAUSTED,
-            "graph \"%.100s\" got other buckets %d times already, which is the limit; register it again",
-            prog->graph->name, NGD_PROGRAM_TABLES_MAX);
+        return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
+                            "graph \"%.100s\" has got new buckets %d times, which is the limit; register it again",
+                            prog->graph->name, NGD_PROGRAM_TABLES_MAX);
     return table ? NGD_OK
                  : ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for the buckets of graph \"%.100s\"",
                                 prog->graph->name);

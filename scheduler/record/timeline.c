@@ -37,8 +37,9 @@ ngd_status_t ngd_timeline_start(struct ngd_sched *sched, uint32_t events, struct
     bool on;
 
     if (events == 0 || events > NGD_TIMELINE_EVENTS_MAX)
-        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "a timeline of %" PRIu32 " events; it may have 1 to %u",
-                            events, NGD_TIMELINE_EVENTS_MAX);
+        return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
+                            "a timeline of %" PRIu32 " events was requested; it may have 1 to %u", events,
+                            NGD_TIMELINE_EVENTS_MAX);
     ring = NGD_NEW_N(struct ngd_timeline_event, events);
     if (!ring)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a timeline of %" PRIu32 " events", events);
@@ -163,7 +164,7 @@ static void arrivals_head(struct ngd_sched *sched, uint64_t lost, struct ngd_str
         sb,
         "npugraph-arrivals 1\n"
         "# %" PRIu64 " earlier ones were lost\n"
-        "# before those that did not run stands what became of them; their length is the expected one, 0 if unknown\n"
+        "# a request that did not run has its outcome on the line before, and its expected length, 0 if unknown\n"
         "# at_us length_us expected_us deadline_us priority weight device identity\n",
         lost);
 }

@@ -94,7 +94,7 @@ static void set_health(struct ngd_queue *queue, bool healthy)
     if (healthy)
         ngd_notice("scheduler", "device %s serves again", queue->dev_name);
     else
-        ngd_error("scheduler", "device %s does not recover from a fault by a reset of its stream", queue->dev_name);
+        ngd_error("scheduler", "device %s has a fault that a reset of its stream does not clear", queue->dev_name);
 }
 
 /* A fault is sticky: without a reset every later launch of the stream would fail too. */

@@ -371,8 +371,8 @@ static ngd_status_t check_deadline(struct ngd_request *req, struct ngd_diag *dia
         return NGD_OK;
     doubt_estimate(req);
     return ngd_diag_set(diag, NGD_ERR_DEADLINE_EXCEEDED,
-                        "the replay would end %" PRId64 " us after its deadline, or make others miss theirs, by what "
-                        "waits for device %s; give it more time, or try again later",
+                        "the replay would end %" PRId64 " us after its deadline, or make others miss theirs, given "
+                        "what waits for device %s; give it more time, or try again later",
                         late / NGD_USEC + 1, req->queue->dev_name);
 }
 

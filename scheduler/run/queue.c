@@ -26,7 +26,7 @@ static ngd_status_t slot_init(struct ngd_slot *slot, struct ngd_queue *queue, ui
     slot->pool_reserved = ngd_metric_row(NGD_M_POOL_RESERVED_BYTES, name);
     status = ngd_pool_create(queue->dev, name, &slot->pool);
     if (status)
-        return ngd_diag_set(diag, status, "the pool of stream slot %s cannot be made", name);
+        return ngd_diag_set(diag, status, "the pool of stream slot %s cannot be created", name);
     return ngd_stream_create(queue->dev, name, &slot->stream, diag);
 }
 
