@@ -80,7 +80,7 @@ void ngd_sched_capture_cancel(struct ngd_sched *sched, struct ngd_capture_asker 
         ahead_cancel(ahead, "the caller cancelled this capture before it began");
 }
 
-/* What is chosen is chosen by the capture thread. */
+/* Checks the symbols unless some are NGD_SIZE_ANY: the capture thread chooses those, and checks then. */
 static ngd_status_t check_ahead_symbols(struct ngd_program *prog, const int64_t *symbols, uint32_t n_symbols,
                                         struct ngd_diag *diag)
 {
@@ -92,7 +92,7 @@ static ngd_status_t check_ahead_symbols(struct ngd_program *prog, const int64_t 
     return ngd_program_key(prog, symbols, n_symbols, &key, diag);
 }
 
-/* Refuses what its asker has cancelled meanwhile. */
+/* Queues the capture, unless its asker has cancelled it meanwhile. */
 static ngd_status_t ahead_enqueue(struct ngd_ahead *ahead, struct ngd_diag *diag)
 {
     struct ngd_captures *captures = &ahead->sched->captures;
@@ -111,7 +111,7 @@ static ngd_status_t ahead_enqueue(struct ngd_ahead *ahead, struct ngd_diag *diag
     return status;
 }
 
-/* Takes what the share has counted. */
+/* Makes the job. The share has counted the capture; the job takes that over, also on an error. */
 static ngd_status_t ahead_new(struct ngd_sched *sched, struct ngd_share *share, struct ngd_binding *binding,
                               const int64_t *symbols, uint32_t n_symbols, struct ngd_ahead **ahead_p,
                               struct ngd_diag *diag)
