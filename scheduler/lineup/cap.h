@@ -14,7 +14,7 @@
  * Held items: items of a closed account. When the account opens, it passes them to the policy one at a time, so that a
  * long queue is not moved there and back. The most urgent class goes first, with ageing (ngd_class_next; a step is what
  * the account needs to earn NGD_PRIORITY_AGE_STEP). Within a class the earliest deadline goes first, then the oldest
- * item. An item without a deadline counts as due NGD_CAP_PATIENCE after its arrival, so that none waits for ever.
+ * item. An item without a deadline counts as due NGD_CAP_PATIENCE after its arrival, so that none waits forever.
  *
  * Threads: call under the run queue's lock, as the policy; ngd_cap_open_at from any thread. The caller passes the time.
  * Memory: items and accounts are borrowed while items are queued. No call allocates.

@@ -29,7 +29,7 @@ typedef enum ngd_priority { NGD_PRIORITY_HIGH, NGD_PRIORITY_NORMAL, NGD_PRIORITY
 
 /*
  * Returns the class to serve next: the most urgent one that waits. A class that has waited for `step` since it was last
- * served counts as one more urgent, after two steps as two. So no class waits for ever, and a long queue of a less
+ * served counts as one more urgent, after two steps as two. So no class waits forever, and a long queue of a less
  * urgent class overtakes nothing: the class ages, not its items. Of two that count the same, the one that was served
  * longer ago goes first. waiting: bit c is set if class c has items. Returns -1 if none has.
  */

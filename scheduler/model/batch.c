@@ -45,7 +45,7 @@ void ngd_seq_note_split(struct ngd_seq *seq, ngd_nsec_t began, const struct ngd_
  * Returns the key that orders a ready list. A step's is the time at which it became ready. A prompt's is the time at
  * which its work could be done: a short prompt does not wait for a long one that came a little earlier, and the long
  * one does not wait for those that come after that time. Each less urgent class counts as if it had come
- * NGD_PRIORITY_AGE_STEP later: it waits behind the others for that long, but not for ever.
+ * NGD_PRIORITY_AGE_STEP later: it waits behind the others for that long, but not forever.
  */
 static ngd_nsec_t turn_of(const struct ngd_model *model, const struct ngd_seq *seq, int kind)
 {
@@ -110,7 +110,7 @@ struct ngd_seq *ngd_model_take(struct ngd_model *model, int kind)
 /*
  * Returns the sequence that a turn begins with: one of the share that pays for the turn, else the first in the list.
  * Prompts run one at a time, so every second prompt is the first in the list. Otherwise the prompts of a share that
- * seldom pays would wait for ever.
+ * seldom pays would wait forever.
  */
 static struct ngd_seq *first_of_turn_locked(struct ngd_model *model, int kind) NGD_REQUIRES(model->lock)
 {
@@ -333,7 +333,7 @@ static bool has_work_locked(struct ngd_model *model) NGD_REQUIRES(model->lock)
 }
 
 /*
- * Queues the item anew if this sequence, which has become ready, would bring it forward: it is more urgent than the
+ * Queues the item again if this sequence, which has become ready, would bring it forward: it is more urgent than the
  * item's class, its share's turn comes before the item's, or the item waits for a share's cap.
  */
 static void hurry(struct ngd_model *model, const struct ngd_seq *seq)

@@ -195,7 +195,7 @@ ngd_seq_await_t ngd_seq_await(struct ngd_seq *seq, struct ngd_seq_waiter *waiter
 void ngd_seq_close(struct ngd_seq *seq); /* takes the caller's reference */
 /*
  * Copies an idle sequence: full blocks are shared, the last one is copied. With other sampling parameters its next
- * token is drawn anew from the same logits. done is called as by open.
+ * token is drawn again from the same logits. done is called as by open.
  */
 struct ngd_fork_params {
     struct ngd_sampling sampling;

@@ -7,7 +7,7 @@
  * request may wait for the event before it begins.
  *
  * A wait is for the latest record that was submitted before the waiting request. So a request waits only for earlier
- * submissions, and streams cannot wait for each other for ever. A name that has no record is refused at once. If the
+ * submissions, and streams cannot wait for each other forever. A name that has no record is refused at once. If the
  * recording request fails or is cancelled, the requests that wait for the record fail with EVENT_FAILED and say why.
  *
  * Threads: any. Memory: allocated by the first request that names an event; other sessions pay nothing. Bounds:
