@@ -187,7 +187,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < WAYS; i++) {
             us[i][r] = time_steps(&steps[i], stream, ways[i].eager, each, logits[i > 0]);
             if (memcmp(logits[0], logits[i > 0], sizeof(logits[0])) != 0)
-                bench_fail("%s: other logits than those of %s", ways[i].name, ways[0].name);
+                bench_fail("%s: the logits differ from those of %s", ways[i].name, ways[0].name);
         }
     }
     report(us, steps, rounds, layers, seconds);

@@ -75,7 +75,7 @@ static void parse_dtype(const char *name, struct ngd_gemm *g)
     ngd_dtype_t t;
 
     if (!ngd_dtype_parse(name, strlen(name), &t) || !ngd_dtype_is_float(t))
-        bench_fail("%s is no float dtype", name);
+        bench_fail("%s is not a float dtype", name);
     g->wt = t;
 }
 

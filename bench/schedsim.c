@@ -104,15 +104,15 @@ static void usage(FILE *f)
     fputs("usage: schedsim [NAME=VALUE ...]\n"
           "  policy=fair|fifo  devices=N  slots=N  clients=N  seconds=S  load=X  mean_us=N  spread=X\n"
           "  deadlines=0..1  deadline_min=X  deadline_max=X (in lengths)  backlogged=0|1  weights=A,B,...  seed=N\n"
-          "  caps=A,B,...   percent of a device's time that a client with the first weight may have, the second, ...\n"
+          "  caps=A,B,...   for each of the weights, the percent of a device's time that one client may have\n"
           "                 (max-device-share-per-identity); 0 is no cap\n"
           "  buckets=A,B,... graphs=N row_part=X\n"
-          "                 clients' requests, of N graphs on each device, run together in buckets of so many rows; "
-          "each\n"
-          "                 row above the first bucket costs X of a replay alone; load is of full replays then\n"
-          "  arrivals=FILE  what a daemon recorded (npugraphctl trace stop --form arrivals) instead of what is drawn;\n"
-          "                 it gives clients, devices, weights and the time, the rest may be chosen\n"
-          "Without arguments the cases of docs/benchmarks.md are run.\n",
+          "                 clients' requests for one of N graphs on a device run together in these buckets of rows;\n"
+          "                 each row above the first bucket adds X of the time of a replay alone;\n"
+          "                 load is then relative to full replays\n"
+          "  arrivals=FILE  replay what a daemon recorded (npugraphctl trace stop --form arrivals);\n"
+          "                 clients, devices, weights and the time come from FILE, the rest may be chosen\n"
+          "Without arguments, the cases of docs/benchmarks.md are run.\n",
           f);
 }
 
@@ -281,13 +281,14 @@ int main(int argc, char **argv)
     sim_params_init(&p);
     for (int i = 1; i < argc; i++) {
         if (!set(&p, argv[i])) {
-            fprintf(stderr, "schedsim: \"%s\" is not a parameter with a value in its range\n", argv[i]);
+            fprintf(stderr, "schedsim: \"%s\" is not a known parameter with a valid value\n", argv[i]);
             usage(stderr);
             return 2;
         }
     }
     if (p.arrivals && p.n_buckets) {
-        fprintf(stderr, "schedsim: a recording does not say which requests are of one graph: not with buckets\n");
+        fprintf(stderr,
+                "schedsim: arrivals cannot be combined with buckets, since a recording does not name the graphs\n");
         return 2;
     }
     run_case("one case", &p);

@@ -87,7 +87,7 @@ static char *graph_text(const char *which, const char *dir)
     if (strcmp(which, "checkpoint") == 0)
         return checkpoint_text(dir);
     if (strcmp(which, "written") != 0)
-        bench_fail("--graph is checkpoint or written");
+        bench_fail("--graph must be checkpoint or written");
     ngd_strbuf_init(&sb);
     bench_step_graph(&sb, LAYERS, BENCH_WRITTEN_OUT);
     return ngd_strbuf_steal(&sb);
@@ -396,7 +396,7 @@ static struct samples *samples_of(const char *what)
     for (size_t i = 0; i < FIGURES; i++)
         if (strcmp(figures[i].what, what) == 0)
             return &figures[i].samples;
-    bench_fail("\"%s\" is no figure", what);
+    bench_fail("\"%s\" is not a figure", what);
 }
 
 static FILE *start_part(const char *name, const char *which, const char *dir, int64_t threads, pid_t *pid_p)

@@ -38,7 +38,7 @@ static int listen_at(const char *path)
 
     snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", path);
     if (fd < 0 || bind(fd, (struct sockaddr *)&addr, sizeof(addr)) != 0 || listen(fd, 4) != 0)
-        bench_fail("%s: no socket can be made there", path);
+        bench_fail("%s: cannot create a socket there", path);
     return fd;
 }
 
@@ -165,7 +165,7 @@ static void echo_open(struct echo_client *c, const char *path)
     ops[1].op = GRPC_OP_RECV_INITIAL_METADATA; /* without this operation no message is delivered */
     ops[1].data.recv_initial_metadata.recv_initial_metadata = &metadata;
     if (!batch(c->call, c->cq, ops, 2))
-        bench_fail("the echo server is not reached");
+        bench_fail("the echo server cannot be reached");
 }
 
 static void echo_exchange(struct echo_client *c)

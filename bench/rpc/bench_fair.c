@@ -110,7 +110,7 @@ static double device_seconds(struct npugraph_client *client, unsigned user)
         json_number_value(json_object_get(share, "device_s"));
     json_decref(root);
     if (seconds < 0)
-        bench_fail("the daemon knows no %s", name);
+        bench_fail("the daemon does not know %s", name);
     return seconds;
 }
 
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
     crowd_member_main(argc, argv, roles);
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (geteuid() != 0) {
-        fprintf(stderr, "bench_fair needs root: its clients are of several users\n");
+        fprintf(stderr, "bench_fair needs root, since its clients run as several users\n");
         return 77;
     }
     if (quick)

@@ -135,7 +135,7 @@ static void run_turn(struct crowd *c, uint32_t n, ngd_nsec_t count, struct turn 
         done += atomic_load(&c->board->seats[i].done);
         rows += atomic_load(&c->board->seats[i].rows);
         if (atomic_load(&c->board->seats[i].wrong))
-            bench_fail("a row had other bits than before");
+            bench_fail("a row has other bits than before");
         crowd_samples(c, (int)i, &t->latency);
     }
     samples_add(&t->rate, (double)done / ((double)count / (double)NGD_SEC));

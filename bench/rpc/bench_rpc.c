@@ -109,7 +109,7 @@ char *bench_dir_make(void)
         bench_fail("no memory");
     sprintf(dir, "%s/npugraph-bench-XXXXXX", base);
     if (mkdtemp(dir) == NULL)
-        bench_fail("%s: no directory can be made there", base);
+        bench_fail("%s: cannot create a directory there", base);
     return dir;
 }
 

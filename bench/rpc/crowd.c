@@ -31,7 +31,7 @@ static struct board *map_board(int fd)
     struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
     if (board == MAP_FAILED)
-        bench_fail("no memory that is shared with the clients");
+        bench_fail("no memory to share with the clients");
     return board;
 }
 
@@ -41,7 +41,7 @@ void crowd_open(struct crowd *c, const char *address)
     c->address = address;
     c->fd = memfd_create("board", 0); /* the clients inherit it */
     if (c->fd < 0 || ftruncate(c->fd, sizeof(struct board)) != 0)
-        bench_fail("no memory that is shared with the clients");
+        bench_fail("no memory to share with the clients");
     c->board = map_board(c->fd);
 }
 
@@ -72,7 +72,7 @@ void crowd_wait_ready(struct crowd *c, int n)
     for (int i = 0; i < n; i++) {
         while (c->pids[i] != 0 && !atomic_load(&c->board->seats[i].ready)) {
             if (ngd_now() > end || waitpid(c->pids[i], NULL, WNOHANG) == c->pids[i])
-                bench_fail("client %d did not get ready", i);
+                bench_fail("client %d did not become ready", i);
             crowd_pause(5 * NGD_MSEC);
         }
     }

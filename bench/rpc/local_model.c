@@ -106,7 +106,7 @@ static struct ngd_buffer *find_buffer(const struct named *all, size_t n, const c
     for (size_t i = 0; i < n; i++)
         if (strcmp(all[i].name, label) == 0)
             return all[i].buf;
-    bench_fail("the graph wants %s", label);
+    bench_fail("the graph needs %s", label);
 }
 
 static struct ngd_binding *make_binding(struct local_model *m, bool prefill, const struct named *all, size_t n)

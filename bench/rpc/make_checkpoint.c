@@ -19,7 +19,7 @@ int main(int argc, char **argv)
 
     bench_options(argc, argv, options, sizeof(options) / sizeof(options[0]));
     if (out == NULL)
-        bench_fail("--out DIR says where");
+        bench_fail("--out DIR is required");
     s.tied = s.tied && !untied;
     bench_checkpoint_write(out, &s);
     printf("%s: a decode step reads %.1f MB of weights\n", out, (double)bench_decode_bytes(&s) / 1e6);

@@ -80,14 +80,14 @@ static bool read_arrival_line(struct reader *r, const char *text)
     if (sscanf(text, "%lf %lf %lf %39s %u %u %63s %511[^\n]", &at, &length, &expected, by, &priority, &weight, device,
                who) != 8)
         return wrong(r,
-                     "it has not the eight fields at, length, expected, deadline, priority, weight, device, identity");
+                     "it must have eight fields: at, length, expected, deadline, priority, weight, device, identity");
     if (strcmp(by, "-") != 0)
         deadline = strtod(by, &end);
     if (!(at >= 0 && at < 1e15 && length >= 0 && length < 1e15 && expected >= 0 && expected < 1e15) ||
         (strcmp(by, "-") != 0 && (end == by || *end != '\0' || !(deadline > -1e15 && deadline < 1e15))))
-        return wrong(r, "a time is not in its range");
+        return wrong(r, "a time is out of range");
     if (priority >= NGD_PRIORITIES || weight < 1 || weight > NGD_WEIGHT_MAX)
-        return wrong(r, "the priority is 0 to 2, the weight 1 to 1000");
+        return wrong(r, "the priority must be 0 to 2, and the weight 1 to 1000");
     if (r->a->n == r->room) {
         void *items = ngd_realloc(r->a->items, (r->room ? 2 * r->room : 1024) * sizeof(*r->a->items));
 
@@ -126,7 +126,7 @@ static bool read_all_arrivals(struct reader *r, FILE *f)
     while (fgets(line, sizeof(line), f)) {
         r->line++;
         if (!strchr(line, '\n'))
-            return wrong(r, "it is too long, or not complete");
+            return wrong(r, "it is too long or incomplete");
         if (line[0] != '#' && !read_arrival_line(r, line))
             return false;
     }

@@ -130,7 +130,7 @@ static bool earlier_wake(const struct ngd_heap_node *a, const struct ngd_heap_no
 static void *need(void *p)
 {
     if (!p) {
-        fputs("the simulation needs more memory than there is\n", stderr);
+        fputs("there is not enough memory for the simulation\n", stderr);
         exit(1);
     }
     return p;
