@@ -224,8 +224,8 @@ static ngd_status_t list_add(struct ngd_config_list *list, const char *value, si
     return NGD_OK;
 }
 
-static ngd_status_t set_number(const struct ngd_config_option *opt, void *field, const char *value,
-                               struct ngd_diag *diag)
+static ngd_status_t set_number_option(const struct ngd_config_option *opt, void *field, const char *value,
+                                      struct ngd_diag *diag)
 {
     ngd_status_t status;
     uint64_t bytes = 0;
@@ -258,13 +258,13 @@ static ngd_status_t set_number(const struct ngd_config_option *opt, void *field,
     return NGD_OK;
 }
 
-static ngd_status_t no_memory(struct ngd_diag *diag)
+static ngd_status_t config_no_memory(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of memory while reading the configuration");
 }
 
 /* Values end up in log lines, file names and prompts: control characters are never meant. */
-static bool is_text(const char *value)
+static bool is_text_value(const char *value)
 {
     for (const char *p = value; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f)
@@ -277,7 +277,7 @@ static ngd_status_t set_field(const struct ngd_config_option *opt, void *opts, c
     void *field = (char *)opts + opt->offset;
     char *copy;
 
-    if (!is_text(value))
+    if (!is_text_value(value))
         return bad_value(opt, value, "has control characters", diag);
     switch (opt->type) {
     case NGD_CONFIG_BOOL:
@@ -287,11 +287,11 @@ static ngd_status_t set_field(const struct ngd_config_option *opt, void *opts, c
     case NGD_CONFIG_INT:
     case NGD_CONFIG_SIZE:
     case NGD_CONFIG_TIME:
-        return set_number(opt, field, value, diag);
+        return set_number_option(opt, field, value, diag);
     case NGD_CONFIG_STRING:
         copy = ngd_strdup(value);
         if (!copy)
-            return no_memory(diag);
+            return config_no_memory(diag);
         ngd_free(*(char **)field);
         *(char **)field = copy;
         return NGD_OK;
@@ -309,13 +309,13 @@ static ngd_status_t set_field(const struct ngd_config_option *opt, void *opts, c
             list_clear(list);
             return NGD_OK;
         }
-        return list_add(list, value, strlen(value)) == NGD_OK ? NGD_OK : no_memory(diag);
+        return list_add(list, value, strlen(value)) == NGD_OK ? NGD_OK : config_no_memory(diag);
     }
     }
     return ngd_diag_set(diag, NGD_ERR_INTERNAL, "%s: the option table has an unknown type", opt->name);
 }
 
-static ngd_status_t set_default(const struct ngd_config_option *opt, void *opts, struct ngd_diag *diag)
+static ngd_status_t set_default_option(const struct ngd_config_option *opt, void *opts, struct ngd_diag *diag)
 {
     struct ngd_config_list *list = (void *)((char *)opts + opt->offset);
 
@@ -325,7 +325,7 @@ static ngd_status_t set_default(const struct ngd_config_option *opt, void *opts,
         size_t n = strcspn(p, "\n");
 
         if (n && list_add(list, p, n) != NGD_OK)
-            return no_memory(diag);
+            return config_no_memory(diag);
         p += n;
         p += strspn(p, "\n");
     }
@@ -345,7 +345,7 @@ ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, 
             *(struct ngd_config_list *)field = (struct ngd_config_list){0};
     }
     for (const struct ngd_config_option *opt = table; opt->name; opt++) {
-        ngd_status_t status = set_default(opt, opts, diag);
+        ngd_status_t status = set_default_option(opt, opts, diag);
 
         if (status != NGD_OK) {
             ngd_diag_prefix(diag, "default of ");
@@ -464,8 +464,8 @@ static char *trim(char *s)
 }
 
 /* One line, which it may write to. seen_at[i] is the line that set option i, or 0. */
-static ngd_status_t read_line(const struct ngd_config_option *table, void *opts, char *line, unsigned number,
-                              unsigned *seen_at, struct ngd_diag *diag)
+static ngd_status_t read_config_line(const struct ngd_config_option *table, void *opts, char *line, unsigned number,
+                                     unsigned *seen_at, struct ngd_diag *diag)
 {
     const struct ngd_config_option *opt;
     char *name = trim(line), *equals, *value;
@@ -501,7 +501,7 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
         n_options++;
     seen_at = ngd_calloc(n_options + 1, sizeof(*seen_at));
     if (!seen_at)
-        return no_memory(diag);
+        return config_no_memory(diag);
     while (start < n && status == NGD_OK) {
         const char *newline = memchr(text + start, '\n', n - start);
         size_t len = newline ? (size_t)(newline - text) - start : n - start;
@@ -512,7 +512,7 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
             status = ngd_diag_set(diag, NGD_ERR_CONFIG, "has a zero byte; allowed: text");
         } else {
             line = ngd_strndup(text + start, len);
-            status = line ? read_line(table, opts, line, number, seen_at, diag) : no_memory(diag);
+            status = line ? read_config_line(table, opts, line, number, seen_at, diag) : config_no_memory(diag);
         }
         if (status != NGD_OK)
             ngd_diag_prefix(diag, "%s:%u: ", origin, number);
@@ -524,7 +524,7 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
 }
 
 /* Reads a whole regular file into *text_p, which the caller frees. */
-static int read_whole(const char *path, char **text_p, size_t *n_p)
+static int read_config_file(const char *path, char **text_p, size_t *n_p)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY), err = 0;
     size_t n = 0;
@@ -571,7 +571,7 @@ ngd_status_t ngd_config_read_file(const struct ngd_config_option *table, void *o
 {
     char *text = NULL;
     size_t n = 0;
-    int err = read_whole(path, &text, &n);
+    int err = read_config_file(path, &text, &n);
     ngd_status_t status;
 
     if (err)

@@ -34,7 +34,7 @@ void ngd_digest_hex(const struct ngd_digest *d, char hex[NGD_DIGEST_HEX])
 }
 
 /* A 64x64->128 bit product folded to 64 bits: every input bit reaches every output bit (as wyhash). */
-static uint64_t mix(uint64_t a, uint64_t b)
+static uint64_t mix_digest(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 u128;
     u128 p = (u128)a * b;
@@ -49,14 +49,14 @@ static uint64_t mix(uint64_t a, uint64_t b)
 uint64_t ngd_hash64(const void *data, size_t n, uint64_t seed)
 {
     const unsigned char *p = data;
-    uint64_t h = seed ^ mix((uint64_t)n ^ K0, K1), w;
+    uint64_t h = seed ^ mix_digest((uint64_t)n ^ K0, K1), w;
 
     for (; n >= 8; n -= 8, p += 8) {
         memcpy(&w, p, 8);
-        h = mix(h ^ w ^ K0, K1);
+        h = mix_digest(h ^ w ^ K0, K1);
     }
     w = 0;
     if (n)
         memcpy(&w, p, n);
-    return mix(h ^ w ^ K1, K0);
+    return mix_digest(h ^ w ^ K1, K0);
 }

@@ -97,7 +97,7 @@ static ngd_status_t take_part(struct ngd_dump_writer *w, uint64_t n, struct ngd_
     return NGD_OK;
 }
 
-static void give_back(struct ngd_dumps *dumps, struct ngd_dump_writer *w, uint64_t n)
+static void give_back_bytes(struct ngd_dumps *dumps, struct ngd_dump_writer *w, uint64_t n)
 {
     atomic_fetch_sub(&dumps->written, n);
     if (!w)
@@ -112,7 +112,7 @@ static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer 
     ngd_status_t status;
 
     if (dumps->budget && before + n > dumps->budget) {
-        give_back(dumps, NULL, n);
+        give_back_bytes(dumps, NULL, n);
         return ngd_diag_set(
             diag, NGD_ERR_RESOURCE_EXHAUSTED,
             "dumps have taken %llu bytes since the daemon started, and its option dump-limit allows %llu",
@@ -120,13 +120,13 @@ static ngd_status_t take_budget(struct ngd_dumps *dumps, struct ngd_dump_writer 
     }
     status = w ? take_part(w, n, diag) : NGD_OK;
     if (status)
-        give_back(dumps, NULL, n);
+        give_back_bytes(dumps, NULL, n);
     return status;
 }
 
 /* ---- directories ---- */
 
-static ngd_status_t fail(int err, const char *path, struct ngd_diag *diag)
+static ngd_status_t refuse_path(int err, const char *path, struct ngd_diag *diag)
 {
     if (err == ELOOP || err == ENOTDIR)
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
@@ -152,7 +152,7 @@ static bool make_directory(struct making *m, int fd, const char *name)
         return false;
     err = mkdirat(fd, name, 0700) == 0 ? 0 : errno;
     if (err)
-        give_back(m->dumps, m->writer, NGD_DUMP_BLOCK);
+        give_back_bytes(m->dumps, m->writer, NGD_DUMP_BLOCK);
     errno = err;
     return err == 0 || err == EEXIST;
 }
@@ -163,7 +163,7 @@ static int open_directory(int fd, const char *name)
 }
 
 /* The component at *rest_p below fd, which is closed. making: NULL if one that is missing is not made. */
-static int enter(int fd, struct making *making, const char **rest_p)
+static int enter_dir(int fd, struct making *making, const char **rest_p)
 {
     size_t n = strcspn(*rest_p, "/");
     char name[NAME_ROOM];
@@ -200,9 +200,9 @@ ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, co
         return status;
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/"))
-        fd = enter(fd, &making, &rest);
+        fd = enter_dir(fd, &making, &rest);
     if (fd < 0)
-        return making.status ? making.status : fail(errno, path, diag);
+        return making.status ? making.status : refuse_path(errno, path, diag);
     *fd_p = fd;
     return NGD_OK;
 }
@@ -224,10 +224,10 @@ ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, st
         return status;
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return fail(errno, dir, diag);
+        return refuse_path(errno, dir, diag);
     err = write_error(fd);
     for (rest += strspn(rest, "/"); fd >= 0 && *rest; rest += strspn(rest, "/")) {
-        fd = enter(fd, NULL, &rest);
+        fd = enter_dir(fd, NULL, &rest);
         if (fd >= 0)
             err = write_error(fd);
         else if (errno != ENOENT)
@@ -235,7 +235,7 @@ ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, st
     }
     if (fd >= 0)
         close(fd);
-    return err ? fail(err, path, diag) : NGD_OK;
+    return err ? refuse_path(err, path, diag) : NGD_OK;
 }
 
 /* ---- names and bytes ---- */
@@ -254,7 +254,7 @@ static void clean_name(const char *name, char *to)
     to[n] = '\0';
 }
 
-static int write_all(int fd, const char *data, size_t n)
+static int write_dump(int fd, const char *data, size_t n)
 {
     while (n) {
         ssize_t done = write(fd, data, n);
@@ -291,13 +291,13 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, i
         return status;
     clean_name(name, clean);
     fd = openat(dir, clean, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    err = fd < 0 ? errno : write_all(fd, data, n);
+    err = fd < 0 ? errno : write_dump(fd, data, n);
     if (fd >= 0 && close(fd) != 0 && !err)
         err = errno;
     if (err && fd >= 0)
         (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
     if (err) {
-        give_back(dumps, w, file_cost(n)); /* nothing is there that would count */
+        give_back_bytes(dumps, w, file_cost(n)); /* nothing is there that would count */
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));
     }

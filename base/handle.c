@@ -60,7 +60,7 @@ void ngd_handle_table_destroy(struct ngd_handle_table *table)
     ngd_free(table);
 }
 
-static ngd_status_t grow(struct ngd_handle_table *table)
+static ngd_status_t grow_handles(struct ngd_handle_table *table)
 {
     uint64_t cap = table->cap ? (uint64_t)table->cap * 2 : 16;
     struct slot *slots;
@@ -93,7 +93,7 @@ ngd_status_t ngd_handle_add(struct ngd_handle_table *table, void *obj, uint64_t 
             table->free_tail = NO_SLOT;
     } else {
         if (table->n == table->cap) {
-            status = grow(table);
+            status = grow_handles(table);
             if (status != NGD_OK)
                 return status;
         }
@@ -107,7 +107,7 @@ ngd_status_t ngd_handle_add(struct ngd_handle_table *table, void *obj, uint64_t 
     return NGD_OK;
 }
 
-static ngd_status_t find(const struct ngd_handle_table *table, uint64_t id, uint32_t *at_p)
+static ngd_status_t find_handle(const struct ngd_handle_table *table, uint64_t id, uint32_t *at_p)
 {
     uint32_t low = (uint32_t)id, generation = (uint32_t)(id >> 32);
     const struct slot *slot;
@@ -127,7 +127,7 @@ static ngd_status_t find(const struct ngd_handle_table *table, uint64_t id, uint
 ngd_status_t ngd_handle_get(const struct ngd_handle_table *table, uint64_t id, void **obj_p)
 {
     uint32_t at;
-    ngd_status_t status = find(table, id, &at);
+    ngd_status_t status = find_handle(table, id, &at);
 
     if (status == NGD_OK)
         *obj_p = table->slots[at].obj;
@@ -137,7 +137,7 @@ ngd_status_t ngd_handle_get(const struct ngd_handle_table *table, uint64_t id, v
 ngd_status_t ngd_handle_remove(struct ngd_handle_table *table, uint64_t id)
 {
     uint32_t at;
-    ngd_status_t status = find(table, id, &at);
+    ngd_status_t status = find_handle(table, id, &at);
     struct slot *slot;
 
     if (status != NGD_OK)

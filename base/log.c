@@ -92,7 +92,7 @@ static bool is_journal(int fd)
 
 /* Appends one character of text to out, escaped if it is a control character or not UTF-8. Returns how
  * much of text was used; *len grows by at most 4. */
-static size_t put_escaped(char *out, size_t *len, const char *text, size_t n, bool quoted)
+static size_t escape_text(char *out, size_t *len, const char *text, size_t n, bool quoted)
 {
     size_t step = ngd_utf8_step(text, n);
     unsigned char c = (unsigned char)text[0];
@@ -143,7 +143,7 @@ const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX])
             len += 3;
             break;
         }
-        i += put_escaped(buf, &len, text + i, n - i, true);
+        i += escape_text(buf, &len, text + i, n - i, true);
     }
     buf[len++] = '"';
     buf[len] = '\0';
@@ -165,7 +165,7 @@ static size_t put_time(char *out, size_t cap)
 /* Lines that could not be written, on a full disk say. */
 static _Atomic uint64_t lost;
 
-static bool write_all(int fd, const char *line, size_t len)
+static bool write_log_line(int fd, const char *line, size_t len)
 {
     while (len > 0) {
         const ssize_t n = write(fd, line, len);
@@ -181,7 +181,7 @@ static bool write_all(int fd, const char *line, size_t len)
 }
 
 /* What was lost is told once there is room again. It begins with a line break: the last line may be a part of one. */
-static void put_line(int fd, const char *line, size_t len)
+static void put_log_line(int fd, const char *line, size_t len)
 {
     uint64_t n = atomic_load_explicit(&lost, memory_order_relaxed);
     char text[128];
@@ -189,10 +189,10 @@ static void put_line(int fd, const char *line, size_t len)
 
     if (n > 0 && atomic_compare_exchange_strong(&lost, &n, 0)) {
         want = snprintf(text, sizeof(text), "\nwarning log: %" PRIu64 " lines could not be written\n", n);
-        if (!write_all(fd, text, (size_t)want))
+        if (!write_log_line(fd, text, (size_t)want))
             atomic_fetch_add(&lost, n);
     }
-    if (!write_all(fd, line, len))
+    if (!write_log_line(fd, line, len))
         atomic_fetch_add(&lost, 1);
 }
 
@@ -223,10 +223,10 @@ static void write_line(ngd_log_level_t level, const char *component, const char 
             len += 3;
             break;
         }
-        i += put_escaped(line, &len, text + i, n - i, false);
+        i += escape_text(line, &len, text + i, n - i, false);
     }
     line[len++] = '\n';
-    put_line(fd, line, len);
+    put_log_line(fd, line, len);
     errno = saved_errno;
 }
 

@@ -274,7 +274,7 @@ const char *ngd_metric_name(ngd_metric_t m)
     return (unsigned)m < NGD_M_MAX ? families[m].name : "?";
 }
 
-static void put_escaped(struct ngd_strbuf *sb, const char *s, bool quotes)
+static void put_escaped_label(struct ngd_strbuf *sb, const char *s, bool quotes)
 {
     for (; *s; s++) {
         if (*s == '\\')
@@ -293,7 +293,7 @@ static void put_label(struct ngd_strbuf *sb, char before, const char *name, size
     ngd_strbuf_putc(sb, before);
     ngd_strbuf_append_n(sb, name, n_name);
     ngd_strbuf_append(sb, "=\"");
-    put_escaped(sb, value, true);
+    put_escaped_label(sb, value, true);
     ngd_strbuf_putc(sb, '"');
 }
 
@@ -366,7 +366,7 @@ static bool shows(const struct ngd_metric_view *view, ngd_metric_t m, const stru
 }
 
 /* Counters of objects that are gone stay in the sum of what is not shown, which must not fall. */
-static void put_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
+static void put_metric_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
 {
     static const struct ngd_metric_row other_row = {.label = "other", .owner = "other"};
     int64_t other = (int64_t)row_value(&state[m].base);
@@ -386,7 +386,7 @@ static void put_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_met
     ngd_mutex_unlock(&lock);
 }
 
-static void put_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
+static void put_metric_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
 {
     static const char *const kinds[] = {
         [KIND_COUNTER] = "counter",
@@ -396,10 +396,10 @@ static void put_family(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_m
     };
 
     ngd_strbuf_printf(sb, "# HELP " PREFIX "%s ", families[m].name);
-    put_escaped(sb, families[m].help, false);
+    put_escaped_label(sb, families[m].help, false);
     ngd_strbuf_printf(sb, "\n# TYPE " PREFIX "%s %s\n", families[m].name, kinds[families[m].kind]);
     if (labelled(m))
-        put_rows(sb, m, view);
+        put_metric_rows(sb, m, view);
     else
         put_value(sb, m, NULL, (int64_t)row_value(&state[m].base));
 }
@@ -409,7 +409,7 @@ void ngd_metrics_render(struct ngd_strbuf *sb, const struct ngd_metric_view *vie
     static const struct ngd_metric_view all = {.all = true};
 
     for (int m = 0; m < NGD_M_MAX; m++)
-        put_family(sb, (ngd_metric_t)m, view ? view : &all);
+        put_metric_family(sb, (ngd_metric_t)m, view ? view : &all);
 }
 
 double ngd_metric_quantile(ngd_metric_t m, double q)

@@ -31,7 +31,7 @@ static const char *descr(ngd_dtype_t dtype)
     }
 }
 
-static ngd_status_t count(const int64_t *dims, uint32_t rank, uint64_t *n_p)
+static ngd_status_t count_npy(const int64_t *dims, uint32_t rank, uint64_t *n_p)
 {
     uint64_t n = 1;
 
@@ -90,7 +90,7 @@ ngd_status_t ngd_npy_make(ngd_dtype_t dtype, const int64_t *dims, uint32_t rank,
 
     if (!type)
         return NGD_ERR_INVALID_ARGUMENT;
-    status = count(dims, rank, &n);
+    status = count_npy(dims, rank, &n);
     if (status)
         return status;
     len = make_header(type, dims, rank, header, sizeof(header));

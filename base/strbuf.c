@@ -27,7 +27,7 @@ void ngd_strbuf_clear(struct ngd_strbuf *sb)
 }
 
 /* Makes room for extra bytes and the terminator. */
-static bool reserve(struct ngd_strbuf *sb, size_t extra)
+static bool reserve_bytes(struct ngd_strbuf *sb, size_t extra)
 {
     size_t need, cap = sb->cap ? sb->cap : FIRST_CAP;
     char *data;
@@ -55,7 +55,7 @@ static bool reserve(struct ngd_strbuf *sb, size_t extra)
 
 void ngd_strbuf_append_n(struct ngd_strbuf *sb, const void *data, size_t n)
 {
-    if (!reserve(sb, n))
+    if (!reserve_bytes(sb, n))
         return;
     if (n)
         memcpy(sb->data + sb->len, data, n);
@@ -79,14 +79,14 @@ void ngd_strbuf_vprintf(struct ngd_strbuf *sb, const char *fmt, va_list ap)
     size_t room;
     int n;
 
-    if (!reserve(sb, FIRST_CAP))
+    if (!reserve_bytes(sb, FIRST_CAP))
         return;
     room = sb->cap - sb->len;
     va_copy(again, ap);
     n = vsnprintf(sb->data + sb->len, room, fmt, ap);
     if (n >= 0 && (size_t)n >= room) {
         sb->data[sb->len] = '\0'; /* a failed reserve leaves what was there before */
-        if (reserve(sb, (size_t)n))
+        if (reserve_bytes(sb, (size_t)n))
             vsnprintf(sb->data + sb->len, (size_t)n + 1, fmt, again);
     }
     va_end(again);
