@@ -78,7 +78,7 @@ static void first_row(struct programme *p)
     }
 }
 
-static void sum_up(struct programme *p)
+static void sum_up_counts(struct programme *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         p->counts[i + 1] = p->counts[i] + (double)p->list[i].count;
@@ -87,7 +87,7 @@ static void sum_up(struct programme *p)
 }
 
 /* Buckets of the first row that cannot get better, or of the last: from the end to the start. */
-static void collect(const struct programme *p, uint32_t rows, struct ngd_bucket_set *set)
+static void collect_buckets(const struct programme *p, uint32_t rows, struct ngd_bucket_set *set)
 {
     uint32_t at = p->n - 1, n = 0;
     int64_t reversed[NGD_MAX_BUCKETS];
@@ -109,7 +109,7 @@ static void solve(struct programme *p, uint32_t captures, struct ngd_bucket_set 
 {
     uint32_t rows = captures < p->n ? captures : p->n;
 
-    sum_up(p);
+    sum_up_counts(p);
     first_row(p);
     for (uint32_t k = 1; k < rows; k++) {
         double *row;
@@ -119,11 +119,11 @@ static void solve(struct programme *p, uint32_t captures, struct ngd_bucket_set 
         p->before = p->after;
         p->after = row;
     }
-    collect(p, rows, set);
+    collect_buckets(p, rows, set);
 }
 
-static ngd_status_t propose(const struct ngd_size_count *list, uint32_t n, uint32_t captures,
-                            struct ngd_bucket_set *set)
+static ngd_status_t propose_buckets(const struct ngd_size_count *list, uint32_t n, uint32_t captures,
+                                    struct ngd_bucket_set *set)
 {
     struct programme p = {.list = list, .n = n};
     double *numbers = NGD_NEW_N(double, 4 * (size_t)n + 2);
@@ -156,7 +156,7 @@ ngd_status_t ngd_buckets_propose(const struct ngd_size_count *list, uint32_t n, 
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT, "size %" PRId64 " is above the symbol's maximum %" PRId64,
                             list[n - 1].size, max);
     if (n)
-        status = propose(list, n, captures, &set);
+        status = propose_buckets(list, n, captures, &set);
     if (status)
         return ngd_diag_set(diag, status, "no host memory to choose buckets for %" PRIu32 " sizes", n);
     if (set.n == 0 || set.sizes[set.n - 1] < max)

@@ -18,7 +18,7 @@ static double tolerance(ngd_dtype_t dtype)
     }
 }
 
-static double element(ngd_dtype_t dtype, const void *data, uint64_t i)
+static double element_value(ngd_dtype_t dtype, const void *data, uint64_t i)
 {
     float f;
     uint16_t h;
@@ -53,7 +53,7 @@ static double largest(ngd_dtype_t dtype, const void *data, uint64_t n)
     double most = 0;
 
     for (uint64_t i = 0; i < n; i++) {
-        double v = fabs(element(dtype, data, i));
+        double v = fabs(element_value(dtype, data, i));
 
         if (isfinite(v) && v > most)
             most = v;
@@ -61,7 +61,7 @@ static double largest(ngd_dtype_t dtype, const void *data, uint64_t n)
     return most;
 }
 
-static bool same(double got, double want, double room)
+static bool within_room(double got, double want, double room)
 {
     if (isnan(got) || isnan(want))
         return isnan(got) && isnan(want);
@@ -72,7 +72,7 @@ static bool same(double got, double want, double room)
 
 static bool both_nan(ngd_dtype_t dtype, const void *got, const void *want, uint64_t i)
 {
-    return ngd_dtype_is_float(dtype) && isnan(element(dtype, got, i)) && isnan(element(dtype, want, i));
+    return ngd_dtype_is_float(dtype) && isnan(element_value(dtype, got, i)) && isnan(element_value(dtype, want, i));
 }
 
 static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n,
@@ -86,8 +86,8 @@ static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want
             continue;
         if (diff->n++ == 0) {
             diff->index = i;
-            diff->got = element(dtype, got, i);
-            diff->want = element(dtype, want, i);
+            diff->got = element_value(dtype, got, i);
+            diff->want = element_value(dtype, want, i);
         }
     }
     return diff->n == 0;
@@ -100,9 +100,9 @@ static bool compare_floats(ngd_dtype_t dtype, double share, const void *got, con
     const double room = share * largest(dtype, want, n) + 1e-30;
 
     for (uint64_t i = 0; i < n; i++) {
-        double g = element(dtype, got, i), w = element(dtype, want, i);
+        double g = element_value(dtype, got, i), w = element_value(dtype, want, i);
 
-        if (same(g, w, room))
+        if (within_room(g, w, room))
             continue;
         if (diff_p->n++ == 0) {
             diff_p->index = i;

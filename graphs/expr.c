@@ -21,7 +21,7 @@
 
 /* ---- structural order ---- */
 
-static int compare_int(int64_t a, int64_t b)
+static int compare_numbers(int64_t a, int64_t b)
 {
     return (a > b) - (a < b);
 }
@@ -29,11 +29,11 @@ static int compare_int(int64_t a, int64_t b)
 static int compare_stored_terms(const struct ngd_expr_table *table, const struct expr_term *a,
                                 const struct expr_term *b)
 {
-    int c = compare_int(b->degree, a->degree);
+    int c = compare_numbers(b->degree, a->degree);
 
     for (uint32_t i = 0; c == 0 && i < a->degree; i++)
         c = ngd_expr_compare(table, DIM_OF(table->atoms[a->first_atom + i]), DIM_OF(table->atoms[b->first_atom + i]));
-    return c ? c : compare_int(a->coef, b->coef);
+    return c ? c : compare_numbers(a->coef, b->coef);
 }
 
 /* Recurses into the first difference only, so it is linear in the depth. */
@@ -45,13 +45,13 @@ int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t 
     if (a == b)
         return 0;
     if (ngd_dim_is_const(a) || ngd_dim_is_const(b)) /* constants last */
-        return ngd_dim_is_const(a) && ngd_dim_is_const(b) ? compare_int(a, b) : ngd_dim_is_const(a) ? 1 : -1;
+        return ngd_dim_is_const(a) && ngd_dim_is_const(b) ? compare_numbers(a, b) : ngd_dim_is_const(a) ? 1 : -1;
     x = &table->entries[INDEX_OF(a)];
     y = &table->entries[INDEX_OF(b)];
     if (x->kind != y->kind)
-        return compare_int(x->kind, y->kind);
+        return compare_numbers(x->kind, y->kind);
     if (x->kind == EXPR_SYMBOL)
-        return compare_int(x->symbol, y->symbol);
+        return compare_numbers(x->symbol, y->symbol);
     if (x->kind != EXPR_POLY) {
         c = ngd_expr_compare(table, x->a, y->a);
         return c ? c : ngd_expr_compare(table, x->b, y->b);
@@ -61,7 +61,7 @@ int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t 
         if (c)
             return c;
     }
-    return compare_int(x->n_terms, y->n_terms);
+    return compare_numbers(x->n_terms, y->n_terms);
 }
 
 /* ---- storage ---- */
@@ -162,7 +162,7 @@ static ngd_status_t reserve_entry(struct ngd_expr_table *table)
 }
 
 /* Appends a complete entry at a free slot. */
-static ngd_dim_t put_entry(struct ngd_expr_table *table, const struct expr_entry *e, uint64_t hash)
+static ngd_dim_t put_expr_entry(struct ngd_expr_table *table, const struct expr_entry *e, uint64_t hash)
 {
     uint32_t at = (uint32_t)hash & (table->n_slots - 1);
 
@@ -187,7 +187,7 @@ static void note_use(const struct ngd_expr_table *table, struct expr_entry *e, n
         e->depth = used->depth;
 }
 
-static ngd_status_t check_limits(const struct expr_entry *e)
+static ngd_status_t check_expr_limits(const struct expr_entry *e)
 {
     return e->cost > MAX_COST || e->depth > NGD_EXPR_MAX_DEPTH ? NGD_ERR_GRAPH_TOO_LARGE : NGD_OK;
 }
@@ -246,7 +246,7 @@ ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct pol
     for (uint32_t i = 0; i < p->n; i++)
         for (uint32_t k = 0; k < p->t[i].degree; k++)
             note_use(table, &e, DIM_OF(p->t[i].atoms[k]));
-    status = check_limits(&e);
+    status = check_expr_limits(&e);
     if (!status)
         status = ngd_poly_bounds(table, p, &e.min, &e.max);
     if (!status)
@@ -255,7 +255,7 @@ ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct pol
         status = store_poly(table, p, &e);
     if (status)
         return status;
-    *dim_p = put_entry(table, &e, hash);
+    *dim_p = put_expr_entry(table, &e, hash);
     return NGD_OK;
 }
 
@@ -304,13 +304,13 @@ ngd_status_t ngd_expr_intern_atom(struct ngd_expr_table *table, uint8_t kind, ng
     note_use(table, &e, a);
     note_use(table, &e, b);
     e.depth++;
-    status = check_limits(&e);
+    status = check_expr_limits(&e);
     if (!status)
         status = reserve_entry(table);
     if (status)
         return status;
     atom_bounds(table, &e);
-    *dim_p = put_entry(table, &e, hash);
+    *dim_p = put_expr_entry(table, &e, hash);
     return NGD_OK;
 }
 
@@ -368,7 +368,7 @@ ngd_status_t ngd_expr_declare(struct ngd_expr_table *table, const char *name, in
     e.symbol = table->n_symbols;
     e.symbols = 1u << e.symbol;
     table->names[table->n_symbols++] = copy;
-    *dim_p = put_entry(table, &e, hash_atom(table, e.kind, e.symbol, 0));
+    *dim_p = put_expr_entry(table, &e, hash_atom(table, e.kind, e.symbol, 0));
     return NGD_OK;
 }
 

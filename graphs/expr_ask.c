@@ -71,7 +71,7 @@ ngd_status_t ngd_expr_bounds(const struct ngd_expr_table *table, ngd_dim_t dim, 
 }
 
 /* The atom that dim is, of one of the kinds min, max, floordiv, mod; else NULL. */
-static const struct expr_entry *function_of(const struct ngd_expr_table *table, ngd_dim_t dim)
+static const struct expr_entry *find_function(const struct ngd_expr_table *table, ngd_dim_t dim)
 {
     const struct expr_entry *e = ngd_dim_is_const(dim) ? NULL : &table->entries[INDEX_OF(dim)];
 
@@ -97,8 +97,8 @@ static bool always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t
         return true;
     if (depth == 0)
         return false;
-    x = function_of(table, a);
-    y = function_of(table, b);
+    x = find_function(table, a);
+    y = find_function(table, b);
     if (x && x->kind == EXPR_MIN && (always_le(table, x->a, b, depth - 1) || always_le(table, x->b, b, depth - 1)))
         return true;
     if (y && y->kind == EXPR_MAX && (always_le(table, a, y->a, depth - 1) || always_le(table, a, y->b, depth - 1)))

@@ -21,7 +21,7 @@ static struct ngd_range hull(const int64_t *v, int n)
     return r;
 }
 
-static struct ngd_range product(struct ngd_range a, struct ngd_range b)
+static struct ngd_range range_product(struct ngd_range a, struct ngd_range b)
 {
     int64_t v[4];
 
@@ -91,7 +91,7 @@ struct ngd_range ngd_expr_range(const struct ngd_expr_table *table, ngd_dim_t di
         struct ngd_range r = {t->coef, t->coef};
 
         for (uint32_t k = 0; k < t->degree; k++)
-            r = product(r, range_of_atom(table, &table->entries[table->atoms[t->first_atom + k]], symbols));
+            r = range_product(r, range_of_atom(table, &table->entries[table->atoms[t->first_atom + k]], symbols));
         all = sum(all, r);
     }
     return all;

@@ -96,7 +96,7 @@ static void pin_locked(struct ngd_gcache *cache, struct ngd_gcache_entry *e) NGD
 }
 
 /* No lock is held, and nobody has the entry pinned. */
-static void release(struct ngd_gcache_entry *e)
+static void release_entry(struct ngd_gcache_entry *e)
 {
     struct ngd_gcache *cache = e->cache;
 
@@ -345,8 +345,8 @@ static struct ngd_gcache_entry *entry_new(struct ngd_gcache *cache, const struct
 }
 
 /* Compiles into a new entry, with no lock held. */
-static ngd_status_t compile(struct ngd_gcache *cache, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
-                            struct ngd_diag *diag)
+static ngd_status_t compile_entry(struct ngd_gcache *cache, const struct ngd_key *key,
+                                  struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
 {
     struct ngd_gcache_entry *e = entry_new(cache, key);
     ngd_nsec_t begin = ngd_now();
@@ -416,7 +416,7 @@ static void land(struct ngd_gcache *cache, struct record *rec, struct flight *fl
     ngd_mutex_unlock(&cache->lock);
 }
 
-static ngd_status_t answer(struct flight *flight, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
+static ngd_status_t answer_waiter(struct flight *flight, struct ngd_gcache_entry **entry_p, struct ngd_diag *diag)
 {
     if (flight->status) {
         if (diag)
@@ -437,7 +437,7 @@ static ngd_status_t wait_locked(struct ngd_gcache *cache, struct flight *flight,
     flight->refs++;
     while (!flight->done)
         ngd_cond_wait(&cache->done, &cache->lock);
-    status = answer(flight, entry_p, diag);
+    status = answer_waiter(flight, entry_p, diag);
     flight_unref(flight);
     return status;
 }
@@ -451,9 +451,9 @@ static void use_locked(struct ngd_gcache *cache, struct ngd_gcache_entry *e) NGD
 }
 
 /* The answer when there is one without compiling; otherwise *compile_p is the record that the caller must compile. */
-static ngd_status_t ask_locked(struct ngd_gcache *cache, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
-                               struct record **compile_p, struct ngd_gcache_entry **dead_p, struct ngd_diag *diag)
-    NGD_REQUIRES(&cache->lock)
+static ngd_status_t ask_cache_locked(struct ngd_gcache *cache, const struct ngd_key *key,
+                                     struct ngd_gcache_entry **entry_p, struct record **compile_p,
+                                     struct ngd_gcache_entry **dead_p, struct ngd_diag *diag) NGD_REQUIRES(&cache->lock)
 {
     struct record *rec = record_find_locked(cache, key);
 
@@ -471,7 +471,7 @@ static ngd_status_t ask_locked(struct ngd_gcache *cache, const struct ngd_key *k
     if (rec && rec->state == COMPILING)
         return wait_locked(cache, rec->flight, entry_p, diag);
     if (rec && rec->state == FAILED && ngd_now() < rec->retry_at)
-        return answer(rec->flight, entry_p, diag);
+        return answer_waiter(rec->flight, entry_p, diag);
     return begin_locked(cache, key, rec, compile_p, dead_p, diag);
 }
 
@@ -518,7 +518,7 @@ void ngd_gcache_destroy(struct ngd_gcache *cache) NGD_NO_THREAD_SAFETY
         assert(rec->state != COMPILING);
         if (rec->state == READY) {
             assert(atomic_load(&rec->entry->pins) == 0);
-            release(rec->entry);
+            release_entry(rec->entry);
         }
         flight_unref(rec->flight);
         ngd_free(rec);
@@ -573,17 +573,17 @@ ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key,
     }
     ngd_mutex_lock(&cache->lock);
     do /* who compiled gave up, and others did not */
-        status = ask_locked(cache, key, entry_p, &rec, &dead, diag);
+        status = ask_cache_locked(cache, key, entry_p, &rec, &dead, diag);
     while (status == NGD_ERR_CANCELLED);
     flight = rec ? rec->flight : NULL;
     ngd_mutex_unlock(&cache->lock);
     if (dead)
-        release(dead);
+        release_entry(dead);
     if (status || !rec)
         return status;
 
     /* The record stays: only its own flight ends the state COMPILING. */
-    status = flight->status = compile(cache, key, &e, &flight->diag);
+    status = flight->status = compile_entry(cache, key, &e, &flight->diag);
     if (status && diag)
         *diag = flight->diag;
     land(cache, rec, flight, status ? NULL : e);
@@ -611,10 +611,10 @@ struct ngd_gcache_entry *ngd_gcache_pin(struct ngd_gcache_entry *entry)
 void ngd_gcache_put(struct ngd_gcache_entry *entry)
 {
     if (entry && atomic_fetch_sub_explicit(&entry->pins, 1, memory_order_acq_rel) == (DEAD | 1))
-        release(entry);
+        release_entry(entry);
 }
 
-static void drop(struct ngd_gcache *cache, const struct ngd_key *key, bool forget)
+static void drop_key(struct ngd_gcache *cache, const struct ngd_key *key, bool forget)
 {
     struct ngd_gcache_entry *dead = NULL;
     struct record *rec;
@@ -633,17 +633,17 @@ static void drop(struct ngd_gcache *cache, const struct ngd_key *key, bool forge
         record_forget_locked(cache, rec);
     ngd_mutex_unlock(&cache->lock);
     if (dead)
-        release(dead);
+        release_entry(dead);
 }
 
 void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key)
 {
-    drop(cache, key, false);
+    drop_key(cache, key, false);
 }
 
 void ngd_gcache_forget(struct ngd_gcache *cache, const struct ngd_key *key)
 {
-    drop(cache, key, true);
+    drop_key(cache, key, true);
 }
 
 void ngd_gcache_stats(struct ngd_gcache *cache, struct ngd_gcache_stats *stats_p)

@@ -63,7 +63,7 @@ static bool slice_is(struct ngd_slice a, const char *s)
     return strlen(s) == a.n && memcmp(a.p, s, a.n) == 0;
 }
 
-static char *copy_slice(struct ngd_graph *graph, struct ngd_slice s)
+static char *copy_name(struct ngd_graph *graph, struct ngd_slice s)
 {
     char *copy = ngd_arena_alloc(&graph->priv->arena, s.n + 1);
 
@@ -82,14 +82,14 @@ static uint64_t hash_of(const struct ngd_graph *graph, struct ngd_slice key, uin
     return ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space);
 }
 
-static uint32_t *chain_of(const struct ngd_value_index *index, uint64_t hash)
+static uint32_t *name_chain(const struct ngd_value_index *index, uint64_t hash)
 {
     return &index->heads[hash & (index->n_heads - 1)];
 }
 
 static void index_put(struct ngd_value_index *index, uint32_t value, uint64_t hash)
 {
-    uint32_t *head = chain_of(index, hash);
+    uint32_t *head = name_chain(index, hash);
 
     index->next[value] = *head;
     index->hashes[value] = hash;
@@ -127,16 +127,16 @@ static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *
 
 static void index_remove_last(struct ngd_value_index *index, uint32_t value)
 {
-    *chain_of(index, index->hashes[value]) = index->next[value];
+    *name_chain(index, index->hashes[value]) = index->next[value];
 }
 
-static uint32_t find_value(const struct ngd_graph *graph, struct ngd_slice name, uint64_t hash)
+static uint32_t find_named_value(const struct ngd_graph *graph, struct ngd_slice name, uint64_t hash)
 {
     const struct ngd_value_index *index = &graph->priv->names;
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+    for (uint32_t at = *name_chain(index, hash); at; at = index->next[at - 1])
         if (index->hashes[at - 1] == hash && slice_is(name, graph->values[at - 1].name))
             return at - 1;
     return NGD_VALUE_NONE;
@@ -144,7 +144,7 @@ static uint32_t find_value(const struct ngd_graph *graph, struct ngd_slice name,
 
 uint32_t ngd_graph_find_value(const struct ngd_graph *graph, struct ngd_slice name)
 {
-    return find_value(graph, name, hash_of(graph, name, 0));
+    return find_named_value(graph, name, hash_of(graph, name, 0));
 }
 
 static uint32_t find_label(const struct ngd_graph *graph, ngd_value_class_t cls, struct ngd_slice label, uint64_t hash)
@@ -153,7 +153,7 @@ static uint32_t find_label(const struct ngd_graph *graph, ngd_value_class_t cls,
 
     if (index->n_heads == 0)
         return NGD_VALUE_NONE;
-    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+    for (uint32_t at = *name_chain(index, hash); at; at = index->next[at - 1])
         if (index->hashes[at - 1] == hash && graph->values[at - 1].cls == cls &&
             slice_is(label, graph->values[at - 1].label))
             return at - 1;
@@ -179,7 +179,7 @@ int ngd_graph_find_output(const struct ngd_graph *graph, const char *name)
 
     if (index->n_heads == 0)
         return -1;
-    for (uint32_t at = *chain_of(index, hash); at; at = index->next[at - 1])
+    for (uint32_t at = *name_chain(index, hash); at; at = index->next[at - 1])
         if (index->hashes[at - 1] == hash && strcmp(graph->outputs[at - 1].name, name) == 0)
             return (int)at - 1;
     return -1;
@@ -207,8 +207,8 @@ ngd_status_t ngd_graph_create(const char *name, struct ngd_graph **graph_p)
         goto free_graph;
     atomic_init(&graph->priv->refs, 1);
     ngd_arena_init(&graph->priv->arena, 16384);
-    graph->name = copy_slice(graph, slice_of(name));
-    graph->streams[0] = copy_slice(graph, slice_of(""));
+    graph->name = copy_name(graph, slice_of(name));
+    graph->streams[0] = copy_name(graph, slice_of(""));
     graph->n_streams = 1;
     if (!graph->name || !graph->streams[0])
         goto free_priv;
@@ -232,7 +232,7 @@ struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph)
     return graph;
 }
 
-static void destroy(struct ngd_graph *graph)
+static void free_graph(struct ngd_graph *graph)
 {
     struct ngd_graph_priv *priv = graph->priv;
 
@@ -255,7 +255,7 @@ static void destroy(struct ngd_graph *graph)
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph)
 {
     if (graph && atomic_fetch_sub_explicit(&graph->priv->refs, 1, memory_order_acq_rel) == 1)
-        destroy(graph);
+        free_graph(graph);
     return NULL;
 }
 
@@ -277,7 +277,7 @@ uint64_t ngd_graph_host_bytes(const struct ngd_graph *graph)
 
 /* ---- growing ---- */
 
-static ngd_status_t grow(void **array, uint32_t n, uint32_t *cap, size_t size)
+static ngd_status_t grow_graph_array(void **array, uint32_t n, uint32_t *cap, size_t size)
 {
     uint32_t want = *cap ? *cap * 2 : 16;
     void *p;
@@ -292,7 +292,7 @@ static ngd_status_t grow(void **array, uint32_t n, uint32_t *cap, size_t size)
     return NGD_OK;
 }
 
-static ngd_status_t no_memory(struct ngd_diag *diag)
+static ngd_status_t graph_no_memory(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory while building the graph");
 }
@@ -312,10 +312,10 @@ static ngd_status_t reserve_value(struct ngd_graph *graph, struct ngd_diag *diag
 
     if (graph->n_values >= NGD_GRAPH_MAX_VALUES * (graph->priv->rewritten ? 2u : 1u))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %d values", NGD_GRAPH_MAX_VALUES);
-    if (grow((void **)&graph->values, graph->n_values, &priv->cap_values, sizeof(graph->values[0])) ||
+    if (grow_graph_array((void **)&graph->values, graph->n_values, &priv->cap_values, sizeof(graph->values[0])) ||
         index_grow(graph, &priv->names, priv->cap_values, graph->n_values) ||
         index_grow(graph, &priv->labels, priv->cap_values, graph->n_values))
-        return no_memory(diag);
+        return graph_no_memory(diag);
     return NGD_OK;
 }
 
@@ -346,7 +346,7 @@ static char *make_name(struct ngd_graph *graph)
     while (ngd_graph_find_value(graph, (struct ngd_slice){text, (size_t)n}) != NGD_VALUE_NONE &&
            n + 1 < (int)sizeof(text))
         text[n++] = '_';
-    return copy_slice(graph, (struct ngd_slice){text, (size_t)n});
+    return copy_name(graph, (struct ngd_slice){text, (size_t)n});
 }
 
 static ngd_status_t check_new_name(const struct ngd_graph *graph, struct ngd_slice name, uint64_t hash,
@@ -357,7 +357,7 @@ static ngd_status_t check_new_name(const struct ngd_graph *graph, struct ngd_sli
                             NGD_GRAPH_MAX_NAME);
     if (!ngd_name_ok(name))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_PARSE, "a value's name is made of letters, digits, '_' and '.'");
-    if (find_value(graph, name, hash) != NGD_VALUE_NONE)
+    if (find_named_value(graph, name, hash) != NGD_VALUE_NONE)
         return ngd_diag_set(
             diag, NGD_ERR_GRAPH_REDEFINED,
             "value %%%.*s is defined twice: every value is assigned once, give the second one another name",
@@ -379,9 +379,9 @@ static ngd_status_t append_value(struct ngd_graph *graph, struct ngd_slice name,
         return status;
     v = &graph->values[graph->n_values];
     *v = (struct ngd_value){.cls = cls};
-    v->name = name.p ? copy_slice(graph, name) : make_name(graph);
+    v->name = name.p ? copy_name(graph, name) : make_name(graph);
     if (!v->name)
-        return no_memory(diag);
+        return graph_no_memory(diag);
     index_put(&graph->priv->names, graph->n_values, name.p ? hash : hash_of(graph, slice_of(v->name), 0));
     *value_p = graph->n_values++;
     return NGD_OK;
@@ -417,9 +417,9 @@ ngd_status_t ngd_graph_add_symbol(struct ngd_graph *graph, const char *name, int
         return ngd_diag_set(diag, NGD_ERR_GRAPH_SYMBOL,
                             "symbol %s has the range %lld..%lld: it must be min..max with 0 <= min <= max <= %d", name,
                             (long long)min, (long long)max, NGD_SYMBOL_MAX_VALUE);
-    *s = (struct ngd_symbol){.min = min, .max = max, .name = copy_slice(graph, slice_of(name))};
+    *s = (struct ngd_symbol){.min = min, .max = max, .name = copy_name(graph, slice_of(name))};
     if (!s->name)
-        return no_memory(diag);
+        return graph_no_memory(diag);
     status = ngd_expr_declare(graph->exprs, name, min, max, &s->dim);
     if (status)
         return ngd_diag_set(diag, status, "symbol %s: %s", name, ngd_status_text(status));
@@ -484,7 +484,7 @@ static ngd_status_t push_ordinal(struct ngd_graph *graph, ngd_value_class_t cls,
         [NGD_VALUE_INPUT] = {&graph->inputs, &graph->n_inputs, &priv->cap_inputs},
         [NGD_VALUE_HOST] = {&graph->hosts, &graph->n_hosts, &priv->cap_hosts},
     };
-    ngd_status_t status = grow((void **)of[cls].list, *of[cls].n, of[cls].cap, sizeof(uint32_t));
+    ngd_status_t status = grow_graph_array((void **)of[cls].list, *of[cls].n, of[cls].cap, sizeof(uint32_t));
 
     if (status)
         return status;
@@ -532,14 +532,14 @@ ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls,
         return status;
     v = &graph->values[value];
     v->type = *type;
-    v->label = label ? copy_slice(graph, said) : v->name;
+    v->label = label ? copy_name(graph, said) : v->name;
     if (!label) {
         said = slice_of(v->name);
         hash = hash_of(graph, said, cls + 1u);
         status = check_label(graph, cls, said, hash, diag);
     }
     if (!status && (!v->label || push_ordinal(graph, cls, value)))
-        status = no_memory(diag);
+        status = graph_no_memory(diag);
     if (status) {
         drop_last_value(graph);
         return status;
@@ -575,11 +575,12 @@ ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uin
             diag, NGD_ERR_INVALID_ARGUMENT,
             "output \"%.64s\" is host parameter %%%s: the client has it already, only tensors are outputs", name,
             graph->values[value].name);
-    copy = copy_slice(graph, slice_of(name));
+    copy = copy_name(graph, slice_of(name));
     if (!copy ||
-        grow((void **)&graph->outputs, graph->n_outputs, &graph->priv->cap_outputs, sizeof(graph->outputs[0])) ||
+        grow_graph_array((void **)&graph->outputs, graph->n_outputs, &graph->priv->cap_outputs,
+                         sizeof(graph->outputs[0])) ||
         index_grow(graph, &graph->priv->outputs, graph->priv->cap_outputs, graph->n_outputs))
-        return no_memory(diag);
+        return graph_no_memory(diag);
     index_put(&graph->priv->outputs, graph->n_outputs, hash_of(graph, slice_of(name), OUTPUTS));
     graph->outputs[graph->n_outputs++] = (struct ngd_graph_output){copy, value};
     graph->values[value].n_uses++;
@@ -606,9 +607,9 @@ ngd_status_t ngd_graph_add_stream(struct ngd_graph *graph, const char *name, uin
                             NGD_GRAPH_MAX_STREAMS, NGD_GRAPH_MAX_NAME);
     if (!ngd_text_ok(name, strlen(name)))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_PARSE, "a stream's name is not valid UTF-8");
-    graph->streams[graph->n_streams] = copy_slice(graph, slice_of(name));
+    graph->streams[graph->n_streams] = copy_name(graph, slice_of(name));
     if (!graph->streams[graph->n_streams])
-        return no_memory(diag);
+        return graph_no_memory(diag);
     *stream_p = (uint16_t)graph->n_streams++;
     return NGD_OK;
 }
@@ -689,7 +690,7 @@ static ngd_status_t set_operands(struct ngd_graph *graph, struct ngd_node *node,
     }
     node->in = ngd_arena_calloc(&graph->priv->arena, n + 1, sizeof(uint32_t));
     if (!node->in)
-        return no_memory(diag);
+        return graph_no_memory(diag);
     if (n)
         memcpy(node->in, spec->in, n * sizeof(uint32_t));
     node->n_in = n;
@@ -702,7 +703,7 @@ static ngd_status_t set_operands(struct ngd_graph *graph, struct ngd_node *node,
     return NGD_OK;
 }
 
-static void set_default(struct ngd_attr_value *a, const struct ngd_attr_schema *schema)
+static void set_default_attr(struct ngd_attr_value *a, const struct ngd_attr_schema *schema)
 {
     *a = (struct ngd_attr_value){.i = schema->def_int, .f = schema->def_float};
     if (schema->type == NGD_ATTR_STR)
@@ -721,8 +722,8 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
         if (!from->s || strlen(from->s) > NGD_GRAPH_MAX_STRING || !ngd_text_ok(from->s, strlen(from->s)))
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no usable string",
                                schema->name);
-        a->s = copy_slice(graph, slice_of(from->s));
-        return a->s ? NGD_OK : no_memory(diag);
+        a->s = copy_name(graph, slice_of(from->s));
+        return a->s ? NGD_OK : graph_no_memory(diag);
     case NGD_ATTR_INTS:
         if (from->n > NGD_GRAPH_MAX_LIST)
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_TOO_LARGE, "attribute %s has more than %d elements",
@@ -733,7 +734,7 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
                                    schema->name, i);
         a->list = list = ngd_arena_calloc(&graph->priv->arena, from->n + 1, sizeof(int64_t));
         if (!list)
-            return no_memory(diag);
+            return graph_no_memory(diag);
         if (from->n)
             memcpy(list, from->list, from->n * sizeof(int64_t));
         a->n = from->n;
@@ -765,7 +766,7 @@ static ngd_status_t set_attrs(struct ngd_graph *graph, struct ngd_node *node, co
 
     node->attrs = ngd_arena_calloc(&graph->priv->arena, op->n_attrs + 1u, sizeof(node->attrs[0]));
     if (!node->attrs)
-        return no_memory(diag);
+        return graph_no_memory(diag);
     for (uint32_t i = 0; i < op->n_attrs; i++) {
         bool given = spec->attrs && (!spec->set || spec->set[i]);
         ngd_status_t status;
@@ -773,7 +774,7 @@ static ngd_status_t set_attrs(struct ngd_graph *graph, struct ngd_node *node, co
         if (!given && op->attrs[i].required)
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s (%s) is required",
                                op->attrs[i].name, ngd_attr_type_name(op->attrs[i].type));
-        set_default(&node->attrs[i], &op->attrs[i]);
+        set_default_attr(&node->attrs[i], &op->attrs[i]);
         status = given ? copy_attr(graph, node, &node->attrs[i], &op->attrs[i], &spec->attrs[i], diag) : NGD_OK;
         if (status)
             return status;
@@ -803,7 +804,7 @@ static ngd_status_t add_results(struct ngd_graph *graph, struct ngd_node *node, 
                            spec->n_names);
     node->out = ngd_arena_calloc(&graph->priv->arena, n + 1, sizeof(uint32_t));
     if (!node->out)
-        return no_memory(diag);
+        return graph_no_memory(diag);
     for (; node->n_out < n; node->n_out++) {
         struct ngd_slice name = spec->names ? spec->names[node->n_out] : (struct ngd_slice){0};
         ngd_status_t status = append_value(graph, name, NGD_VALUE_NODE, &node->out[node->n_out], diag);
@@ -832,8 +833,8 @@ ngd_status_t ngd_graph_append(struct ngd_graph *graph, const struct ngd_node_spe
     if (graph->n_nodes >= ngd_graph_max_nodes(graph))
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %u nodes",
                             ngd_graph_max_nodes(graph));
-    if (grow((void **)&graph->nodes, graph->n_nodes, &graph->priv->cap_nodes, sizeof(graph->nodes[0])))
-        return no_memory(diag);
+    if (grow_graph_array((void **)&graph->nodes, graph->n_nodes, &graph->priv->cap_nodes, sizeof(graph->nodes[0])))
+        return graph_no_memory(diag);
     node = &graph->nodes[graph->n_nodes];
     *node = (struct ngd_node){.op = spec->op, .line = spec->line, .scope = spec->scope};
     if (spec->op->flags & NGD_OPF_REFUSED)

@@ -53,7 +53,7 @@ static uint32_t count_rows(const struct ngd_graph *graph, const struct ngd_node 
     return n;
 }
 
-static bool holds(ngd_batches_t batches, uint32_t with, uint32_t without)
+static bool batches_hold(ngd_batches_t batches, uint32_t with, uint32_t without)
 {
     return batches == NGD_BATCHES_MAKES_ROWS || (with > 0 && (batches == NGD_BATCHES_ALWAYS || without == 0));
 }
@@ -67,10 +67,10 @@ static bool keeps_apart(const struct ngd_graph *graph, const struct ngd_node *no
         return true;
     *why_p = batches ? "an operand has no rows of the batch, and what is read of it depends on the row's number"
                      : "what it computes for a row depends on the row's number, or on other rows";
-    return batches && holds(batches, with, without);
+    return batches && batches_hold(batches, with, without);
 }
 
-static bool touches(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol)
+static bool touches_symbol(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol)
 {
     for (uint32_t i = 0; i < node->n_in; i++)
         if (ngd_op_in_carries(graph, node, i, symbol))
@@ -81,8 +81,8 @@ static bool touches(const struct ngd_graph *graph, const struct ngd_node *node, 
     return false;
 }
 
-static ngd_status_t check_node(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
-                               struct ngd_diag *diag)
+static ngd_status_t check_batch_node(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                                     struct ngd_diag *diag)
 {
     const char *name = graph->symbols[symbol].name, *why;
 
@@ -97,7 +97,7 @@ static ngd_status_t check_node(const struct ngd_graph *graph, const struct ngd_n
                            "symbol %s is the batch, and the group's other devices would have to put the same replays "
                            "together: declare the symbol without `batch`",
                            name);
-    if (!touches(graph, node, symbol))
+    if (!touches_symbol(graph, node, symbol))
         return NGD_OK;
     if (!keeps_apart(graph, node, symbol, &why))
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_NOT_ROWWISE,
@@ -156,6 +156,6 @@ ngd_status_t ngd_graph_check_batch(const struct ngd_graph *graph, struct ngd_dia
         return NGD_OK;
     status = check_ends(graph, symbol, diag);
     for (uint32_t i = 0; i < graph->n_nodes && !status; i++)
-        status = check_node(graph, &graph->nodes[i], symbol, diag);
+        status = check_batch_node(graph, &graph->nodes[i], symbol, diag);
     return status;
 }

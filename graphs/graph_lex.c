@@ -46,7 +46,7 @@ ngd_status_t ngd_graph_lex_expected(struct ngd_graph_lexer *l, const char *what)
 
 /* ---- lexer ---- */
 
-static bool is_digit(char c)
+static bool graph_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
@@ -54,12 +54,12 @@ static bool is_letter(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
-static bool is_name(char c)
+static bool graph_is_name(char c)
 {
-    return is_letter(c) || is_digit(c) || c == '.';
+    return is_letter(c) || graph_is_digit(c) || c == '.';
 }
 
-static char peek(const struct ngd_graph_lexer *l, size_t ahead)
+static char graph_peek(const struct ngd_graph_lexer *l, size_t ahead)
 {
     return (size_t)(l->end - l->at) > ahead ? l->at[ahead] : '\0';
 }
@@ -71,7 +71,7 @@ static void new_line(struct ngd_graph_lexer *l)
 }
 
 /* Skips blanks and comments; a comment's bytes are checked, so that a printed diagnosis of it is text. */
-static ngd_status_t skip_blanks(struct ngd_graph_lexer *l)
+static ngd_status_t graph_skip_blanks(struct ngd_graph_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
         char c = *l->at;
@@ -93,30 +93,31 @@ static ngd_status_t skip_blanks(struct ngd_graph_lexer *l)
 }
 
 /* digits [. digits] [e [+-] digits], but "1..16" is 1, then "..". */
-static void lex_number(struct ngd_graph_lexer *l)
+static void graph_lex_number(struct ngd_graph_lexer *l)
 {
     const char *start = l->at;
 
     l->tok.kind = NGD_GRAPH_TOK_INT;
-    while (is_digit(peek(l, 0)))
+    while (graph_is_digit(graph_peek(l, 0)))
         l->at++;
-    if (peek(l, 0) == '.' && peek(l, 1) != '.') {
+    if (graph_peek(l, 0) == '.' && graph_peek(l, 1) != '.') {
         l->tok.kind = NGD_GRAPH_TOK_FLOAT;
         l->at++;
-        while (is_digit(peek(l, 0)))
+        while (graph_is_digit(graph_peek(l, 0)))
             l->at++;
     }
-    if ((peek(l, 0) == 'e' || peek(l, 0) == 'E') &&
-        (is_digit(peek(l, 1)) || ((peek(l, 1) == '+' || peek(l, 1) == '-') && is_digit(peek(l, 2))))) {
+    if ((graph_peek(l, 0) == 'e' || graph_peek(l, 0) == 'E') &&
+        (graph_is_digit(graph_peek(l, 1)) ||
+         ((graph_peek(l, 1) == '+' || graph_peek(l, 1) == '-') && graph_is_digit(graph_peek(l, 2))))) {
         l->tok.kind = NGD_GRAPH_TOK_FLOAT;
         l->at += 2;
-        while (is_digit(peek(l, 0)))
+        while (graph_is_digit(graph_peek(l, 0)))
             l->at++;
     }
     l->tok.text = (struct ngd_slice){start, (size_t)(l->at - start)};
 }
 
-static ngd_status_t lex_string(struct ngd_graph_lexer *l)
+static ngd_status_t graph_lex_string(struct ngd_graph_lexer *l)
 {
     const char *start = ++l->at;
 
@@ -143,15 +144,15 @@ static ngd_status_t lex_other(struct ngd_graph_lexer *l)
     char c = *l->at;
 
     l->tok.text = (struct ngd_slice){l->at, 1};
-    if (c == '.' && peek(l, 1) == '.') {
+    if (c == '.' && graph_peek(l, 1) == '.') {
         l->tok.kind = NGD_GRAPH_TOK_DOTDOT;
         l->tok.text.n = 2;
         l->at += 2;
         return NGD_OK;
     }
-    if (c == '<' || c == '>' || ((c == '=' || c == '!') && peek(l, 1) == '=')) {
+    if (c == '<' || c == '>' || ((c == '=' || c == '!') && graph_peek(l, 1) == '=')) {
         l->tok.kind = NGD_GRAPH_TOK_RELATION;
-        l->tok.text.n = peek(l, 1) == '=' ? 2 : 1;
+        l->tok.text.n = graph_peek(l, 1) == '=' ? 2 : 1;
         l->at += l->tok.text.n;
         return NGD_OK;
     }
@@ -171,7 +172,7 @@ static ngd_status_t lex_other(struct ngd_graph_lexer *l)
 /* Reads the next token into l->tok. */
 ngd_status_t ngd_graph_lex_advance(struct ngd_graph_lexer *l)
 {
-    ngd_status_t status = skip_blanks(l);
+    ngd_status_t status = graph_skip_blanks(l);
     char c;
 
     if (status)
@@ -180,16 +181,16 @@ ngd_status_t ngd_graph_lex_advance(struct ngd_graph_lexer *l)
     if (l->at == l->end)
         return NGD_OK;
     c = *l->at;
-    if (is_digit(c)) {
-        lex_number(l);
+    if (graph_is_digit(c)) {
+        graph_lex_number(l);
         return NGD_OK;
     }
     if (c == '"')
-        return lex_string(l);
-    if (is_letter(c) || (c == '%' && is_name(peek(l, 1)))) {
+        return graph_lex_string(l);
+    if (is_letter(c) || (c == '%' && graph_is_name(graph_peek(l, 1)))) {
         const char *start = c == '%' ? ++l->at : l->at;
 
-        while (is_name(peek(l, 0)))
+        while (graph_is_name(graph_peek(l, 0)))
             l->at++;
         l->tok.kind = c == '%' ? NGD_GRAPH_TOK_VALUE : NGD_GRAPH_TOK_WORD;
         l->tok.text = (struct ngd_slice){start, (size_t)(l->at - start)};
@@ -229,7 +230,7 @@ ngd_status_t ngd_graph_lex_take_word(struct ngd_graph_lexer *l, const char *word
 
 static int hex_digit(char c)
 {
-    return is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return graph_is_digit(c) ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
 static bool read_hex4(const char *s, const char *end, uint32_t *v_p)

@@ -151,7 +151,7 @@ static void put_input(struct packer *p, uint32_t value)
     p->value_number[value] = p->n_values++;
 }
 
-static void put_inputs(struct packer *p)
+static void pack_inputs(struct packer *p)
 {
     const struct ngd_graph *g = p->graph;
     const uint32_t *const lists[] = {g->params, g->states, g->inputs, g->hosts};
@@ -237,7 +237,7 @@ static void put_nodes(struct packer *p)
     }
 }
 
-static void put_head(struct packer *p)
+static void pack_head(struct packer *p)
 {
     struct ngd_digest operators;
 
@@ -263,7 +263,7 @@ static void put_body(struct packer *p)
     ngd_strbuf_init(&body);
     p->out = &body;
     put_guards(p);
-    put_inputs(p);
+    pack_inputs(p);
     put_nodes(p);
     p->out = out;
     ngd_le_put(out, p->n_exprs, 4);
@@ -281,7 +281,7 @@ void ngd_graph_pack(const struct ngd_graph *graph, struct ngd_strbuf *out)
     p.expr_number = ngd_calloc(graph->exprs->n_entries + 1u, sizeof(*p.expr_number));
     p.value_number = ngd_calloc(graph->n_values + 1u, sizeof(*p.value_number));
     if (p.expr_number && p.value_number) {
-        put_head(&p);
+        pack_head(&p);
         put_body(&p);
     } else {
         out->failed = true;
@@ -310,7 +310,7 @@ struct reader {
 };
 
 /* After a failed read everything reads as 0, so that a caller need look only before it acts. */
-static uint64_t take(struct reader *r, int bytes)
+static uint64_t take_number(struct reader *r, int bytes)
 {
     uint64_t v;
 
@@ -327,7 +327,7 @@ static uint64_t take(struct reader *r, int bytes)
 /* Terminated, and without another zero in it. */
 static struct ngd_slice take_string(struct reader *r)
 {
-    struct ngd_slice s = {"", (size_t)take(r, 2)};
+    struct ngd_slice s = {"", (size_t)take_number(r, 2)};
 
     if ((size_t)(r->end - r->at) <= s.n) {
         r->truncated = true;
@@ -344,7 +344,7 @@ static struct ngd_slice take_string(struct reader *r)
 
 static ngd_dim_t take_dim(struct reader *r)
 {
-    ngd_dim_t dim = (ngd_dim_t)take(r, 8);
+    ngd_dim_t dim = (ngd_dim_t)take_number(r, 8);
 
     if (ngd_dim_is_const(dim))
         return dim;
@@ -357,7 +357,7 @@ static ngd_dim_t take_dim(struct reader *r)
 /* A number of things to come that have `bytes` each at least. */
 static uint32_t take_count(struct reader *r, int width, size_t bytes)
 {
-    uint64_t n = take(r, width);
+    uint64_t n = take_number(r, width);
 
     if (n > (size_t)(r->end - r->at) / bytes) {
         r->truncated = true;
@@ -378,13 +378,13 @@ static ngd_status_t bytes_status(struct reader *r)
 static ngd_status_t read_symbol(struct reader *r)
 {
     const char *name = take_string(r).p;
-    int64_t min = (int64_t)take(r, 8), max = (int64_t)take(r, 8), buckets[UINT8_MAX];
-    uint32_t batch = (uint32_t)take(r, 1), n = (uint32_t)take(r, 1), symbol = r->graph->n_symbols;
+    int64_t min = (int64_t)take_number(r, 8), max = (int64_t)take_number(r, 8), buckets[UINT8_MAX];
+    uint32_t batch = (uint32_t)take_number(r, 1), n = (uint32_t)take_number(r, 1), symbol = r->graph->n_symbols;
     ngd_dim_t dim;
     ngd_status_t status;
 
     for (uint32_t i = 0; i < n; i++)
-        buckets[i] = (int64_t)take(r, 8);
+        buckets[i] = (int64_t)take_number(r, 8);
     status = bytes_status(r);
     if (!status)
         status = ngd_graph_add_symbol(r->graph, name, min, max, &dim, r->diag);
@@ -411,13 +411,13 @@ static ngd_status_t read_poly(struct reader *r, ngd_dim_t *dim_p)
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < n_terms && !status; i++) {
-        ngd_dim_t product = (ngd_dim_t)take(r, 8);
-        uint32_t degree = (uint32_t)take(r, 1);
+        ngd_dim_t product = (ngd_dim_t)take_number(r, 8);
+        uint32_t degree = (uint32_t)take_number(r, 1);
 
         if (!ngd_dim_is_const(product))
             r->corrupt = true;
         for (uint32_t k = 0; k < degree && !status; k++) {
-            uint64_t factor = take(r, 4);
+            uint64_t factor = take_number(r, 4);
 
             r->corrupt = r->corrupt || factor >= r->n_dims;
             status = bytes_status(r);
@@ -439,14 +439,14 @@ static ngd_status_t read_expr(struct reader *r, ngd_dim_t *dim_p)
                                         [EXPR_MOD] = NGD_EXPR_MOD,
                                         [EXPR_MIN] = NGD_EXPR_MIN,
                                         [EXPR_MAX] = NGD_EXPR_MAX};
-    uint64_t kind = take(r, 1), symbol;
+    uint64_t kind = take_number(r, 1), symbol;
     ngd_dim_t a, b;
     ngd_status_t status;
 
     if (kind == EXPR_POLY)
         return read_poly(r, dim_p);
     if (kind == EXPR_SYMBOL) {
-        symbol = take(r, 1);
+        symbol = take_number(r, 1);
         r->corrupt = r->corrupt || symbol >= r->graph->n_symbols;
         status = bytes_status(r);
         if (!status)
@@ -478,7 +478,7 @@ static ngd_status_t read_exprs(struct reader *r)
 
 static ngd_status_t read_guard(struct reader *r)
 {
-    uint64_t op = take(r, 1);
+    uint64_t op = take_number(r, 1);
     ngd_dim_t left = take_dim(r), right = take_dim(r);
     ngd_status_t status;
 
@@ -487,16 +487,16 @@ static ngd_status_t read_guard(struct reader *r)
     return status ? status : ngd_graph_add_relation(r->graph, left, (ngd_relation_op_t)op, right, r->diag);
 }
 
-static ngd_status_t read_input(struct reader *r)
+static ngd_status_t unpack_input(struct reader *r)
 {
-    uint64_t cls = take(r, 1), dtype;
-    const char *name = take_string(r).p, *label = take(r, 1) ? take_string(r).p : NULL;
+    uint64_t cls = take_number(r, 1), dtype;
+    const char *name = take_string(r).p, *label = take_number(r, 1) ? take_string(r).p : NULL;
     struct ngd_type type = {.dtype = NGD_F32};
     uint32_t value;
     ngd_status_t status;
 
-    dtype = take(r, 1);
-    type.rank = (uint8_t)take(r, 1);
+    dtype = take_number(r, 1);
+    type.rank = (uint8_t)take_number(r, 1);
     r->corrupt = r->corrupt || cls >= NGD_VALUE_NODE || dtype >= NGD_DTYPE_MAX || type.rank > NGD_MAX_RANK;
     if (!r->corrupt) {
         type.dtype = (ngd_dtype_t)dtype;
@@ -518,7 +518,7 @@ static void read_attr(struct reader *r, ngd_attr_type_t type, int64_t *list, str
         a->i = take_dim(r);
         break;
     case NGD_ATTR_INTS:
-        a->n = (uint32_t)take(r, 2);
+        a->n = (uint32_t)take_number(r, 2);
         if (a->n > NGD_GRAPH_MAX_LIST) {
             r->corrupt = true;
             break;
@@ -528,18 +528,18 @@ static void read_attr(struct reader *r, ngd_attr_type_t type, int64_t *list, str
         a->list = list;
         break;
     case NGD_ATTR_FLOAT:
-        bits = take(r, 8);
+        bits = take_number(r, 8);
         memcpy(&a->f, &bits, sizeof(bits));
-        a->i = may_be_wide(a->f) ? (int64_t)take(r, 8) : 0;
+        a->i = may_be_wide(a->f) ? (int64_t)take_number(r, 8) : 0;
         break;
     case NGD_ATTR_BOOL:
-        a->i = take(r, 1) != 0;
+        a->i = take_number(r, 1) != 0;
         break;
     case NGD_ATTR_STR:
         a->s = take_string(r).p;
         break;
     case NGD_ATTR_DTYPE:
-        a->i = (int64_t)take(r, 1) - 1;
+        a->i = (int64_t)take_number(r, 1) - 1;
         break;
     }
 }
@@ -547,16 +547,17 @@ static void read_attr(struct reader *r, ngd_attr_type_t type, int64_t *list, str
 /* Operands are checked by the builder: no number is defined but those of values before. */
 static ngd_status_t read_node(struct reader *r)
 {
-    uint32_t id = (uint32_t)take(r, 2), line = (uint32_t)take(r, 4), in[NGD_GRAPH_MAX_OPERANDS], n_in, given, node;
+    uint32_t id = (uint32_t)take_number(r, 2), line = (uint32_t)take_number(r, 4), in[NGD_GRAPH_MAX_OPERANDS], n_in,
+             given, node;
     struct ngd_attr_value attrs[NGD_OP_MAX_ATTRS];
     bool set[NGD_OP_MAX_ATTRS];
     struct ngd_node_spec spec = {.in = in, .attrs = attrs, .set = set, .names = r->room->names, .line = line};
     ngd_status_t status;
 
-    spec.scope.stream = (uint16_t)take(r, 1);
-    spec.scope.aicore = (uint16_t)take(r, 2);
-    spec.scope.vectorcore = (uint16_t)take(r, 2);
-    n_in = (uint32_t)take(r, 2);
+    spec.scope.stream = (uint16_t)take_number(r, 1);
+    spec.scope.aicore = (uint16_t)take_number(r, 2);
+    spec.scope.vectorcore = (uint16_t)take_number(r, 2);
+    n_in = (uint32_t)take_number(r, 2);
     r->corrupt = r->corrupt || id >= NGD_OP_MAX || n_in > NGD_GRAPH_MAX_OPERANDS;
     status = bytes_status(r);
     if (!status)
@@ -566,15 +567,15 @@ static ngd_status_t read_node(struct reader *r)
     spec.op = ngd_op_by_id((ngd_op_id_t)id);
     spec.n_in = n_in;
     for (uint32_t i = 0; i < n_in; i++)
-        in[i] = (uint32_t)take(r, 4);
-    given = (uint32_t)take(r, 2);
+        in[i] = (uint32_t)take_number(r, 4);
+    given = (uint32_t)take_number(r, 2);
     for (uint32_t i = 0; i < spec.op->n_attrs; i++) {
         set[i] = given >> i & 1;
         attrs[i] = (struct ngd_attr_value){0};
         if (set[i])
             read_attr(r, spec.op->attrs[i].type, r->room->lists[i], &attrs[i]);
     }
-    spec.n_names = (uint32_t)take(r, 2);
+    spec.n_names = (uint32_t)take_number(r, 2);
     r->corrupt = r->corrupt || given >> spec.op->n_attrs || spec.n_names > NGD_GRAPH_MAX_LIST;
     for (uint32_t i = 0; !r->corrupt && i < spec.n_names; i++)
         r->room->names[i] = take_string(r);
@@ -585,7 +586,7 @@ static ngd_status_t read_node(struct reader *r)
 static ngd_status_t read_output(struct reader *r)
 {
     const char *name = take_string(r).p;
-    uint32_t value = (uint32_t)take(r, 4);
+    uint32_t value = (uint32_t)take_number(r, 4);
     ngd_status_t status = bytes_status(r);
 
     return status ? status : ngd_graph_add_output(r->graph, name, value, r->diag);
@@ -602,7 +603,7 @@ static ngd_status_t read_each(struct reader *r, int width, size_t bytes, ngd_sta
     return status;
 }
 
-static ngd_status_t check_head(struct reader *r)
+static ngd_status_t check_packed_head(struct reader *r)
 {
     struct ngd_digest operators;
 
@@ -646,7 +647,7 @@ static ngd_status_t read_graph(struct reader *r)
     if (!status)
         status = read_each(r, 1, 17, read_guard);
     if (!status)
-        status = read_each(r, 4, 7, read_input);
+        status = read_each(r, 4, 7, unpack_input);
     if (!status)
         status = read_each(r, 4, 17, read_node);
     if (!status)
@@ -665,7 +666,7 @@ ngd_status_t ngd_graph_unpack(const void *data, size_t n, struct ngd_graph **gra
     r.room = ngd_malloc(sizeof(*r.room));
     if (!r.room)
         return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "no host memory for a stored graph");
-    status = check_head(&r);
+    status = check_packed_head(&r);
     if (!status)
         status = read_graph(&r);
     if (status)

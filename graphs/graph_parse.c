@@ -19,7 +19,7 @@ static ngd_status_t prefix_line(struct ngd_graph_parser *p, uint32_t line, ngd_s
     return status;
 }
 
-static ngd_status_t parse_buckets(struct ngd_graph_parser *p, uint32_t symbol)
+static ngd_status_t parse_symbol_buckets(struct ngd_graph_parser *p, uint32_t symbol)
 {
     int64_t buckets[NGD_MAX_BUCKETS];
     uint32_t n = 0, line = p->lex.tok.line;
@@ -45,7 +45,7 @@ static ngd_status_t parse_batch(struct ngd_graph_parser *p, uint32_t symbol)
     if (!status && !ngd_graph_lex_at_word(&p->lex, "buckets"))
         status = ngd_graph_lex_expected(&p->lex, "'buckets': a batch symbol has some");
     if (!status)
-        status = parse_buckets(p, symbol);
+        status = parse_symbol_buckets(p, symbol);
     return status ? status : prefix_line(p, line, ngd_graph_set_batch(p->graph, symbol, p->lex.diag));
 }
 
@@ -82,7 +82,7 @@ static ngd_status_t parse_symbol(struct ngd_graph_parser *p)
         return ngd_graph_lex_advance(&p->lex);
     if (ngd_graph_lex_at_word(&p->lex, "batch"))
         return parse_batch(p, p->graph->n_symbols - 1);
-    return ngd_graph_lex_at_word(&p->lex, "buckets") ? parse_buckets(p, p->graph->n_symbols - 1) : NGD_OK;
+    return ngd_graph_lex_at_word(&p->lex, "buckets") ? parse_symbol_buckets(p, p->graph->n_symbols - 1) : NGD_OK;
 }
 
 /* guard EXPR RELATION EXPR */
@@ -143,7 +143,7 @@ static ngd_status_t parse_input(struct ngd_graph_parser *p, ngd_value_class_t cl
 /* ---- the whole ---- */
 
 /* return ["name" =] %value, ... */
-static ngd_status_t parse_return(struct ngd_graph_parser *p)
+static ngd_status_t parse_graph_return(struct ngd_graph_parser *p)
 {
     ngd_status_t status = ngd_graph_lex_advance(&p->lex);
     bool more = true;
@@ -172,10 +172,10 @@ static ngd_status_t parse_return(struct ngd_graph_parser *p)
     return status;
 }
 
-static ngd_status_t parse_statement(struct ngd_graph_parser *p, struct ngd_graph_node_text *node);
+static ngd_status_t parse_graph_statement(struct ngd_graph_parser *p, struct ngd_graph_node_text *node);
 
 /* "name": the stream of the scope that begins */
-static ngd_status_t take_stream(struct ngd_graph_parser *p)
+static ngd_status_t parse_stream(struct ngd_graph_parser *p)
 {
     uint32_t line = p->lex.tok.line;
     ngd_status_t status = ngd_graph_lex_take_string(&p->lex, "the stream's name, a string", NGD_GRAPH_MAX_NAME);
@@ -224,11 +224,11 @@ static ngd_status_t parse_scope(struct ngd_graph_parser *p, struct ngd_graph_nod
     p->scope_depth++;
     status = ngd_graph_lex_advance(&p->lex);
     if (!status)
-        status = stream ? take_stream(p) : take_limits(p);
+        status = stream ? parse_stream(p) : take_limits(p);
     if (!status)
         status = ngd_graph_lex_take_punct(&p->lex, '{');
     while (!status && !ngd_graph_lex_at_punct(&p->lex, '}'))
-        status = parse_statement(p, node);
+        status = parse_graph_statement(p, node);
     if (!status)
         status = ngd_graph_lex_advance(&p->lex);
     p->scope_depth--;
@@ -256,11 +256,11 @@ static ngd_status_t parse_declaration(struct ngd_graph_parser *p, bool *taken_p)
     if (guard)
         return parse_guard(p);
     if (last)
-        return parse_return(p);
+        return parse_graph_return(p);
     return *taken_p ? parse_input(p, classes[i]) : NGD_OK;
 }
 
-static ngd_status_t parse_statement(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
+static ngd_status_t parse_graph_statement(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     bool taken;
     ngd_status_t status = parse_declaration(p, &taken);
@@ -308,7 +308,7 @@ static ngd_status_t parse_graph(struct ngd_graph_parser *p)
         return ngd_diag_set(p->lex.diag, NGD_ERR_NO_MEMORY, "out of host memory");
     status = parse_header(p);
     while (!status && !ngd_graph_lex_at_punct(&p->lex, '}'))
-        status = parse_statement(p, node);
+        status = parse_graph_statement(p, node);
     if (!status)
         status = ngd_graph_lex_advance(&p->lex);
     if (!status && p->lex.tok.kind != NGD_GRAPH_TOK_END)
@@ -317,7 +317,8 @@ static ngd_status_t parse_graph(struct ngd_graph_parser *p)
     return status;
 }
 
-static ngd_status_t parse(const char *text, size_t n, bool rewritten, struct ngd_graph **graph_p, struct ngd_diag *diag)
+static ngd_status_t parse_graph_text(const char *text, size_t n, bool rewritten, struct ngd_graph **graph_p,
+                                     struct ngd_diag *diag)
 {
     struct ngd_graph_parser p = {.rewritten = rewritten};
     ngd_status_t status;
@@ -340,10 +341,10 @@ static ngd_status_t parse(const char *text, size_t n, bool rewritten, struct ngd
 
 ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
-    return parse(text, n, false, graph_p, diag);
+    return parse_graph_text(text, n, false, graph_p, diag);
 }
 
 ngd_status_t ngd_graph_parse_rewritten(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
-    return parse(text, n, true, graph_p, diag);
+    return parse_graph_text(text, n, true, graph_p, diag);
 }

@@ -18,8 +18,8 @@ ngd_status_t ngd_graph_parse_copy(struct ngd_graph_parser *p, struct ngd_slice s
 
 /* ---- expressions ---- */
 
-static ngd_status_t make(struct ngd_graph_parser *p, const struct ngd_graph_token *where, ngd_expr_op_t op, ngd_dim_t a,
-                         ngd_dim_t b, ngd_dim_t *dim_p)
+static ngd_status_t make_graph_expr(struct ngd_graph_parser *p, const struct ngd_graph_token *where, ngd_expr_op_t op,
+                                    ngd_dim_t a, ngd_dim_t b, ngd_dim_t *dim_p)
 {
     ngd_status_t status = ngd_expr_make(p->graph->exprs, op, a, b, dim_p);
 
@@ -41,7 +41,7 @@ static ngd_status_t make(struct ngd_graph_parser *p, const struct ngd_graph_toke
     }
 }
 
-static ngd_status_t parse_call(struct ngd_graph_parser *p, ngd_expr_op_t op, ngd_dim_t *dim_p)
+static ngd_status_t parse_graph_call(struct ngd_graph_parser *p, ngd_expr_op_t op, ngd_dim_t *dim_p)
 {
     struct ngd_graph_token where = p->lex.tok;
     ngd_dim_t a, b;
@@ -57,7 +57,7 @@ static ngd_status_t parse_call(struct ngd_graph_parser *p, ngd_expr_op_t op, ngd
         status = ngd_graph_parse_expr(p, &b);
     if (!status)
         status = ngd_graph_lex_take_punct(&p->lex, ')');
-    return status ? status : make(p, &where, op, a, b, dim_p);
+    return status ? status : make_graph_expr(p, &where, op, a, b, dim_p);
 }
 
 static ngd_status_t parse_word(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
@@ -70,7 +70,7 @@ static ngd_status_t parse_word(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
 
     for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++)
         if (ngd_graph_lex_at_word(&p->lex, functions[i].name))
-            return parse_call(p, functions[i].op, dim_p);
+            return parse_graph_call(p, functions[i].op, dim_p);
     for (uint32_t i = 0; i < p->graph->n_symbols; i++) {
         if (ngd_graph_lex_at_word(&p->lex, p->graph->symbols[i].name)) {
             *dim_p = p->graph->symbols[i].dim;
@@ -115,10 +115,10 @@ static ngd_status_t parse_factor(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
     }
     if (!status)
         status = parse_primary(p, dim_p);
-    return status || !negative ? status : make(p, &where, NGD_EXPR_SUB, 0, *dim_p, dim_p);
+    return status || !negative ? status : make_graph_expr(p, &where, NGD_EXPR_SUB, 0, *dim_p, dim_p);
 }
 
-static ngd_status_t parse_product(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
+static ngd_status_t parse_graph_product(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
 {
     ngd_status_t status = parse_factor(p, dim_p);
 
@@ -130,7 +130,7 @@ static ngd_status_t parse_product(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
         if (!status)
             status = parse_factor(p, &b);
         if (!status)
-            status = make(p, &where, NGD_EXPR_MUL, *dim_p, b, dim_p);
+            status = make_graph_expr(p, &where, NGD_EXPR_MUL, *dim_p, b, dim_p);
     }
     return status;
 }
@@ -143,16 +143,16 @@ ngd_status_t ngd_graph_parse_expr(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
         return ngd_graph_lex_fail_at(&p->lex, &p->lex.tok, NGD_ERR_GRAPH_TOO_LARGE,
                                      "an expression is nested too deeply (32 levels at most)");
     p->expr_depth++;
-    status = parse_product(p, dim_p);
+    status = parse_graph_product(p, dim_p);
     while (!status && (ngd_graph_lex_at_punct(&p->lex, '+') || ngd_graph_lex_at_punct(&p->lex, '-'))) {
         struct ngd_graph_token where = p->lex.tok;
         ngd_dim_t b;
 
         status = ngd_graph_lex_advance(&p->lex);
         if (!status)
-            status = parse_product(p, &b);
+            status = parse_graph_product(p, &b);
         if (!status)
-            status = make(p, &where, where.ch == '+' ? NGD_EXPR_ADD : NGD_EXPR_SUB, *dim_p, b, dim_p);
+            status = make_graph_expr(p, &where, where.ch == '+' ? NGD_EXPR_ADD : NGD_EXPR_SUB, *dim_p, b, dim_p);
     }
     p->expr_depth--;
     return status;

@@ -70,7 +70,7 @@ ngd_status_t ngd_graph_parse_value(struct ngd_graph_parser *p, const struct ngd_
     return ngd_graph_lex_advance(&p->lex);
 }
 
-static ngd_status_t parse_operands(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
+static ngd_status_t parse_node_operands(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     ngd_status_t status = ngd_graph_lex_take_punct(&p->lex, '(');
 
@@ -121,7 +121,7 @@ static ngd_status_t parse_list(struct ngd_graph_parser *p, struct ngd_attr_value
     return NGD_OK;
 }
 
-static ngd_status_t parse_attr_value(struct ngd_graph_parser *p, ngd_attr_type_t type, struct ngd_attr_value *a)
+static ngd_status_t parse_node_attr_value(struct ngd_graph_parser *p, ngd_attr_type_t type, struct ngd_attr_value *a)
 {
     struct ngd_scalar scalar = {0};
     ngd_dtype_t dtype;
@@ -188,7 +188,7 @@ static ngd_status_t attr_type_error(struct ngd_graph_parser *p, const struct ngd
     return NGD_ERR_GRAPH_ATTRIBUTE;
 }
 
-static ngd_status_t parse_attr(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
+static ngd_status_t parse_node_attr(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     const struct ngd_op *op = node->spec.op;
     ngd_status_t status;
@@ -205,11 +205,11 @@ static ngd_status_t parse_attr(struct ngd_graph_parser *p, struct ngd_graph_node
     status = ngd_graph_lex_advance(&p->lex);
     if (!status)
         status = ngd_graph_lex_take_punct(&p->lex, '=');
-    return status ? status : attr_type_error(p, op, i, parse_attr_value(p, op->attrs[i].type, &node->attrs[i]));
+    return status ? status : attr_type_error(p, op, i, parse_node_attr_value(p, op->attrs[i].type, &node->attrs[i]));
 }
 
 /* [{name=value, ...}] */
-static ngd_status_t parse_attrs(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
+static ngd_status_t parse_node_attrs(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     bool first = true;
     ngd_status_t status;
@@ -221,7 +221,7 @@ static ngd_status_t parse_attrs(struct ngd_graph_parser *p, struct ngd_graph_nod
         if (!first)
             status = ngd_graph_lex_take_punct(&p->lex, ',');
         if (!status)
-            status = parse_attr(p, node);
+            status = parse_node_attr(p, node);
         first = false;
     }
     return status ? status : ngd_graph_lex_take_punct(&p->lex, '}');
@@ -313,7 +313,7 @@ static ngd_status_t parse_annotations(struct ngd_graph_parser *p, uint32_t node)
 }
 
 /* [%a, %b =] */
-static ngd_status_t parse_results(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
+static ngd_status_t parse_node_results(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     ngd_status_t status = NGD_OK;
 
@@ -346,13 +346,13 @@ ngd_status_t ngd_graph_parse_node(struct ngd_graph_parser *p, struct ngd_graph_n
     memset(&node->spec, 0, sizeof(node->spec));
     memset(node->attrs, 0, sizeof(node->attrs));
     memset(node->set, 0, sizeof(node->set));
-    status = parse_results(p, node);
+    status = parse_node_results(p, node);
     if (!status)
         status = take_op(p, node);
     if (!status)
-        status = parse_operands(p, node);
+        status = parse_node_operands(p, node);
     if (!status)
-        status = parse_attrs(p, node);
+        status = parse_node_attrs(p, node);
     if (status)
         return status;
     node->spec.in = node->in;

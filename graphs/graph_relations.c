@@ -24,8 +24,8 @@ static uint32_t symbols_of(const struct ngd_graph *graph, const struct ngd_relat
     return ngd_expr_symbols(graph->exprs, r->left) | ngd_expr_symbols(graph->exprs, r->right);
 }
 
-static ngd_status_t fail(const struct ngd_graph *graph, const struct ngd_relation *r, ngd_status_t status,
-                         const char *what, struct ngd_diag *diag)
+static ngd_status_t refuse_relation(const struct ngd_graph *graph, const struct ngd_relation *r, ngd_status_t status,
+                                    const char *what, struct ngd_diag *diag)
 {
     struct ngd_strbuf guard, ranges;
 
@@ -51,7 +51,8 @@ static ngd_status_t declare_symbols(const struct ngd_graph *graph, struct ngd_ex
 }
 
 /* What the ranges say of it, in so far as it can be computed at all. */
-static ngd_status_t decide(const struct ngd_graph *graph, const struct ngd_relation *r, ngd_relation_truth_t *truth_p)
+static ngd_status_t decide_relation(const struct ngd_graph *graph, const struct ngd_relation *r,
+                                    ngd_relation_truth_t *truth_p)
 {
     struct ngd_expr_table *table = NULL;
     ngd_dim_t dims[NGD_GRAPH_MAX_SYMBOLS];
@@ -69,20 +70,21 @@ static ngd_status_t decide(const struct ngd_graph *graph, const struct ngd_relat
     return status == NGD_ERR_NO_MEMORY ? status : NGD_OK;
 }
 
-static uint32_t cost_of(const struct ngd_graph *graph, const struct ngd_relation *r)
+static uint32_t relation_cost(const struct ngd_graph *graph, const struct ngd_relation *r)
 {
     return ngd_expr_cost(graph->exprs, r->left) + ngd_expr_cost(graph->exprs, r->right);
 }
 
-static ngd_status_t check_limits(const struct ngd_graph *graph, const struct ngd_relation *r, struct ngd_diag *diag)
+static ngd_status_t check_relation_limits(const struct ngd_graph *graph, const struct ngd_relation *r,
+                                          struct ngd_diag *diag)
 {
-    uint32_t cost = cost_of(graph, r);
+    uint32_t cost = relation_cost(graph, r);
 
     if (graph->n_relations == NGD_GRAPH_MAX_RELATIONS)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE, "the graph has more than %d guards",
                             NGD_GRAPH_MAX_RELATIONS);
     for (uint32_t i = 0; i < graph->n_relations; i++)
-        cost += cost_of(graph, &graph->relations[i]);
+        cost += relation_cost(graph, &graph->relations[i]);
     if (cost > NGD_GRAPH_MAX_CHECKS)
         return ngd_diag_set(diag, NGD_ERR_GRAPH_TOO_LARGE,
                             "the guards have more than %d operands together: each replay checks them all",
@@ -91,7 +93,7 @@ static ngd_status_t check_limits(const struct ngd_graph *graph, const struct ngd
 }
 
 /* At its place in the order, unless it is there. */
-static ngd_status_t insert(struct ngd_graph *graph, const struct ngd_relation *r, struct ngd_diag *diag)
+static ngd_status_t insert_relation(struct ngd_graph *graph, const struct ngd_relation *r, struct ngd_diag *diag)
 {
     uint32_t at = 0;
     int c = -1;
@@ -101,7 +103,7 @@ static ngd_status_t insert(struct ngd_graph *graph, const struct ngd_relation *r
         at++;
     if (at < graph->n_relations && c == 0)
         return NGD_OK;
-    status = check_limits(graph, r, diag);
+    status = check_relation_limits(graph, r, diag);
     if (status)
         return status;
     memmove(&graph->relations[at + 1], &graph->relations[at], (graph->n_relations - at) * sizeof(graph->relations[0]));
@@ -123,10 +125,11 @@ ngd_status_t ngd_graph_add_relation(struct ngd_graph *graph, ngd_dim_t left, ngd
         return ngd_diag_set(diag, NGD_ERR_INVALID_ARGUMENT,
                             "a guard compares two dimensions of a graph that is not sealed");
     ngd_relation_canonicalise(graph->exprs, &r);
-    status = decide(graph, &r, &truth);
+    status = decide_relation(graph, &r, &truth);
     if (status)
         return ngd_diag_set(diag, status, "out of host memory while building the graph");
     if (truth == NGD_RELATION_NEVER)
-        return fail(graph, &r, NGD_ERR_GRAPH_SYMBOL, "never holds, so that no replay could run: correct it", diag);
-    return truth == NGD_RELATION_ALWAYS ? NGD_OK : insert(graph, &r, diag);
+        return refuse_relation(graph, &r, NGD_ERR_GRAPH_SYMBOL, "never holds, so that no replay could run: correct it",
+                               diag);
+    return truth == NGD_RELATION_ALWAYS ? NGD_OK : insert_relation(graph, &r, diag);
 }

@@ -30,12 +30,12 @@ static const char *tag_of(const struct ngd_node *node)
     return node->attrs[0].s;
 }
 
-static const char *stream_name(const struct ngd_graph *graph, const struct ngd_node *node)
+static const char *node_stream_name(const struct ngd_graph *graph, const struct ngd_node *node)
 {
     return node->scope.stream ? graph->streams[node->scope.stream] : "(main)";
 }
 
-static struct event *slot_of(const struct events *e, const char *tag)
+static struct event *event_slot(const struct events *e, const char *tag)
 {
     uint32_t at = (uint32_t)ngd_hash64(tag, strlen(tag), 0) & e->mask;
 
@@ -47,7 +47,7 @@ static struct event *slot_of(const struct events *e, const char *tag)
 static ngd_status_t note_record(struct events *e, uint32_t node, struct ngd_diag *diag)
 {
     const struct ngd_node *n = &e->graph->nodes[node];
-    struct event *slot = slot_of(e, tag_of(n));
+    struct event *slot = event_slot(e, tag_of(n));
 
     if (slot->tag)
         return ngd_op_fail(e->graph, n, diag, NGD_ERR_GRAPH_EVENT,
@@ -74,7 +74,7 @@ static uint32_t find_cycle(const struct events *e, uint32_t wait, uint32_t recor
         more = false;
         for (uint32_t w = 0; w < g->n_nodes; w++) {
             const struct ngd_node *n = &g->nodes[w];
-            const struct event *from = n->op->flags & NGD_OPF_WAIT ? slot_of(e, tag_of(n)) : NULL;
+            const struct event *from = n->op->flags & NGD_OPF_WAIT ? event_slot(e, tag_of(n)) : NULL;
 
             if (!from || !from->tag || from->record < reach[g->nodes[from->record].scope.stream] ||
                 w >= reach[n->scope.stream])
@@ -96,32 +96,32 @@ static ngd_status_t refuse_late_record(const struct events *e, uint32_t wait, ui
         return ngd_op_fail(g, w, diag, NGD_ERR_GRAPH_EVENT,
                            "stream \"%.32s\" waits for event \"%.64s\", which is recorded below, by node %u (line %u): "
                            "nodes are in order of execution, move the record up",
-                           stream_name(g, w), tag_of(w), record, r->line);
+                           node_stream_name(g, w), tag_of(w), record, r->line);
     if (cycle == wait)
         return ngd_op_fail(
             g, w, diag, NGD_ERR_GRAPH_DEADLOCK,
             "stream \"%.32s\" waits for event \"%.64s\", which it records itself below, in node %u (line "
             "%u), so it would never go on: remove the wait",
-            stream_name(g, w), tag_of(w), record, r->line);
+            node_stream_name(g, w), tag_of(w), record, r->line);
     other = &g->nodes[cycle];
     return ngd_op_fail(g, w, diag, NGD_ERR_GRAPH_DEADLOCK,
                        "stream \"%.32s\" waits here for event \"%.64s\", recorded by node %u (line %u) on stream "
                        "\"%.32s\", which waits before that, in node %u (line %u), for event \"%.64s\", and so for this "
                        "stream: they would wait for each other for ever",
-                       stream_name(g, w), tag_of(w), record, r->line, stream_name(g, r), cycle, other->line,
+                       node_stream_name(g, w), tag_of(w), record, r->line, node_stream_name(g, r), cycle, other->line,
                        tag_of(other));
 }
 
 static ngd_status_t check_wait(const struct events *e, uint32_t node, struct ngd_diag *diag)
 {
     const struct ngd_node *n = &e->graph->nodes[node];
-    const struct event *slot = slot_of(e, tag_of(n));
+    const struct event *slot = event_slot(e, tag_of(n));
 
     if (!slot->tag)
         return ngd_op_fail(e->graph, n, diag, NGD_ERR_GRAPH_EVENT,
                            "stream \"%.32s\" waits for event \"%.64s\", which no node records: record it on the stream "
                            "to be waited for, or remove the wait",
-                           stream_name(e->graph, n), tag_of(n));
+                           node_stream_name(e->graph, n), tag_of(n));
     return slot->record > node ? refuse_late_record(e, node, slot->record, diag) : NGD_OK;
 }
 

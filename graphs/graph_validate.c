@@ -29,7 +29,7 @@ static ngd_status_t check_value(const struct ngd_graph *graph, uint32_t i, struc
     return status;
 }
 
-static ngd_status_t check_node(const struct ngd_graph *graph, uint32_t index, struct ngd_diag *diag)
+static ngd_status_t validate_node(const struct ngd_graph *graph, uint32_t index, struct ngd_diag *diag)
 {
     const struct ngd_node *node = &graph->nodes[index];
 
@@ -61,7 +61,7 @@ static ngd_status_t check_structure(const struct ngd_graph *graph, struct ngd_di
     for (uint32_t i = 0; i < graph->n_values && !status; i++)
         status = check_value(graph, i, diag);
     for (uint32_t i = 0; i < graph->n_nodes && !status; i++)
-        status = check_node(graph, i, diag);
+        status = validate_node(graph, i, diag);
     for (uint32_t i = 0; i < graph->n_outputs && !status; i++)
         if (graph->outputs[i].value >= graph->n_values)
             status =
@@ -98,7 +98,7 @@ static uint32_t node_symbols(const struct ngd_graph *graph, const struct ngd_nod
     return used;
 }
 
-static ngd_status_t check_symbols(const struct ngd_graph *graph, struct ngd_diag *diag)
+static ngd_status_t validate_symbols(const struct ngd_graph *graph, struct ngd_diag *diag)
 {
     uint32_t used = 0;
 
@@ -272,7 +272,7 @@ static ngd_status_t check_row_type(const struct ngd_graph *graph, uint32_t value
     return NGD_OK;
 }
 
-static ngd_status_t check_rows(const struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag)
+static ngd_status_t validate_rows(const struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag)
 {
     const struct ngd_symbol *s = &graph->symbols[symbol];
     ngd_status_t status = NGD_OK;
@@ -309,7 +309,7 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
     if (!status)
         status = check_effect(graph, diag);
     if (!status && !rewritten)
-        status = check_symbols(graph, diag);
+        status = validate_symbols(graph, diag);
     if (!status)
         status = ngd_graph_check_events(graph, diag);
     if (!status)
@@ -318,7 +318,7 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
         status = check_mutation(graph, diag);
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)
         if (graph->symbols[i].policy == NGD_SYMBOL_BUCKETS)
-            status = check_rows(graph, i, diag);
+            status = validate_rows(graph, i, diag);
     /* What passes make of a graph computes the same, by operators that clients need not know. */
     if (!status && !rewritten)
         status = ngd_graph_check_batch(graph, diag);

@@ -82,8 +82,8 @@ static ngd_status_t dim_differs(const struct ngd_graph *graph, const struct ngd_
     return NGD_ERR_GUARD_FAILED;
 }
 
-static ngd_status_t check_type(const struct ngd_graph *graph, const struct ngd_value *v, const int64_t *symbols,
-                               const struct ngd_input_type *type, struct ngd_diag *diag)
+static ngd_status_t check_value_type(const struct ngd_graph *graph, const struct ngd_value *v, const int64_t *symbols,
+                                     const struct ngd_input_type *type, struct ngd_diag *diag)
 {
     if (type->dtype != v->type.dtype)
         return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED, "input \"%.200s\": dtype is %s (guard == %s)", v->label,
@@ -114,6 +114,6 @@ ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t 
                             "types of %" PRIu32 " inputs were given, graph \"%.100s\" has %" PRIu32, n_types,
                             graph->name, graph->n_inputs);
     for (uint32_t i = 0; i < n_types && status == NGD_OK; i++)
-        status = check_type(graph, &graph->values[graph->inputs[i]], symbols, &types[i], diag);
+        status = check_value_type(graph, &graph->values[graph->inputs[i]], symbols, &types[i], diag);
     return status;
 }

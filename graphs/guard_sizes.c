@@ -19,28 +19,28 @@ struct search {
     uint32_t effort;
 };
 
-static ngd_relation_truth_t truth(bool always, bool never)
+static ngd_relation_truth_t truth_in_box(bool always, bool never)
 {
     return always ? NGD_RELATION_ALWAYS : never ? NGD_RELATION_NEVER : NGD_RELATION_SOMETIMES;
 }
 
-static ngd_relation_truth_t decide(ngd_relation_op_t op, struct ngd_range a, struct ngd_range b)
+static ngd_relation_truth_t decide_ranges(ngd_relation_op_t op, struct ngd_range a, struct ngd_range b)
 {
     bool apart = a.max < b.min || b.max < a.min, one = a.min == a.max && b.min == b.max && a.min == b.min;
 
     switch (op) {
     case NGD_RELATION_EQ:
-        return truth(one, apart);
+        return truth_in_box(one, apart);
     case NGD_RELATION_NE:
-        return truth(apart, one);
+        return truth_in_box(apart, one);
     case NGD_RELATION_LT:
-        return truth(a.max < b.min, a.min >= b.max);
+        return truth_in_box(a.max < b.min, a.min >= b.max);
     case NGD_RELATION_LE:
-        return truth(a.max <= b.min, a.min > b.max);
+        return truth_in_box(a.max <= b.min, a.min > b.max);
     case NGD_RELATION_GT:
-        return truth(a.min > b.max, a.max <= b.min);
+        return truth_in_box(a.min > b.max, a.max <= b.min);
     case NGD_RELATION_GE:
-        return truth(a.min >= b.max, a.max < b.min);
+        return truth_in_box(a.min >= b.max, a.max < b.min);
     case NGD_RELATION_MAX:
         break;
     }
@@ -48,7 +48,7 @@ static ngd_relation_truth_t decide(ngd_relation_op_t op, struct ngd_range a, str
 }
 
 /* All relations in the box: one that holds nowhere decides it. */
-static ngd_relation_truth_t look(struct search *s)
+static ngd_relation_truth_t decide_box(struct search *s)
 {
     const struct ngd_expr_table *exprs = s->graph->exprs;
     ngd_relation_truth_t all = NGD_RELATION_ALWAYS;
@@ -57,7 +57,7 @@ static ngd_relation_truth_t look(struct search *s)
         const struct ngd_relation *r = &s->graph->relations[i];
 
         s->effort += 1 + ngd_expr_cost(exprs, r->left) + ngd_expr_cost(exprs, r->right);
-        switch (decide(r->op, ngd_expr_range(exprs, r->left, s->box), ngd_expr_range(exprs, r->right, s->box))) {
+        switch (decide_ranges(r->op, ngd_expr_range(exprs, r->left, s->box), ngd_expr_range(exprs, r->right, s->box))) {
         case NGD_RELATION_NEVER:
             return NGD_RELATION_NEVER;
         case NGD_RELATION_SOMETIMES:
@@ -71,9 +71,9 @@ static ngd_relation_truth_t look(struct search *s)
 }
 
 /* True: all relations hold at the upper end of the box. As deep as ranges can be halved. */
-static bool search(struct search *s)
+static bool search_box(struct search *s)
 {
-    ngd_relation_truth_t all = s->effort < EFFORT_MAX ? look(s) : NGD_RELATION_NEVER;
+    ngd_relation_truth_t all = s->effort < EFFORT_MAX ? decide_box(s) : NGD_RELATION_NEVER;
     uint32_t i = 0;
     int64_t min, max;
 
@@ -86,10 +86,10 @@ static bool search(struct search *s)
     min = s->box[i].min;
     max = s->box[i].max;
     s->box[i].min = min + (max - min) / 2 + 1;
-    if (search(s))
+    if (search_box(s))
         return true;
     s->box[i] = (struct ngd_range){min, min + (max - min) / 2};
-    if (search(s))
+    if (search_box(s))
         return true;
     s->box[i] = (struct ngd_range){min, max};
     return false;
@@ -141,7 +141,7 @@ ngd_status_t ngd_guard_choose_sizes(const struct ngd_graph *graph, const int64_t
                    : used >> i & 1          ? (struct ngd_range){sym->min, sym->max}
                                             : (struct ngd_range){sym->max, sym->max};
     }
-    if (in_ranges(graph, given) && !search(&s))
+    if (in_ranges(graph, given) && !search_box(&s))
         return none_found(&s, given, diag);
     for (uint32_t i = 0; i < graph->n_symbols; i++)
         sizes_p[i] = s.box[i].max;

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-static ngd_status_t check_range(const struct ngd_symbol *sym, int64_t value, struct ngd_diag *diag)
+static ngd_status_t check_symbol_range(const struct ngd_symbol *sym, int64_t value, struct ngd_diag *diag)
 {
     const char *op = value < sym->min ? ">=" : "<=";
     int64_t limit = value < sym->min ? sym->min : sym->max;
@@ -62,14 +62,14 @@ ngd_status_t ngd_key_check_ranges(const struct ngd_graph *graph, const int64_t *
                             "graph %s has %" PRIu32 " symbols, and values of %" PRIu32 " were given", graph->name,
                             graph->n_symbols, n_symbols);
     for (uint32_t i = 0; i < n_symbols && !status; i++)
-        status = check_range(&graph->symbols[i], symbols[i], diag);
+        status = check_symbol_range(&graph->symbols[i], symbols[i], diag);
     return status;
 }
 
 /* asked: by a request, so that relations have to hold. */
-static ngd_status_t make(const struct ngd_graph *graph, const struct ngd_digest *options,
-                         const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols, bool asked,
-                         struct ngd_key *key_p, struct ngd_diag *diag)
+static ngd_status_t make_graph_key(const struct ngd_graph *graph, const struct ngd_digest *options,
+                                   const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
+                                   bool asked, struct ngd_key *key_p, struct ngd_diag *diag)
 {
     struct ngd_key key = {.graph = graph->digest, .options = *options, .n_symbols = n_symbols};
     ngd_status_t status = ngd_key_check_ranges(graph, symbols, n_symbols, diag);
@@ -95,20 +95,20 @@ ngd_status_t ngd_key_make_buckets(const struct ngd_graph *graph, const struct ng
                                   const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
                                   struct ngd_key *key_p, struct ngd_diag *diag)
 {
-    return make(graph, options, sets, symbols, n_symbols, true, key_p, diag);
+    return make_graph_key(graph, options, sets, symbols, n_symbols, true, key_p, diag);
 }
 
 ngd_status_t ngd_key_make_sizes(const struct ngd_graph *graph, const struct ngd_digest *options,
                                 const struct ngd_bucket_set *sets, const int64_t *sizes, uint32_t n_sizes,
                                 struct ngd_key *key_p, struct ngd_diag *diag)
 {
-    return make(graph, options, sets, sizes, n_sizes, false, key_p, diag);
+    return make_graph_key(graph, options, sets, sizes, n_sizes, false, key_p, diag);
 }
 
 ngd_status_t ngd_key_make(const struct ngd_graph *graph, const struct ngd_digest *options, const int64_t *symbols,
                           uint32_t n_symbols, struct ngd_key *key_p, struct ngd_diag *diag)
 {
-    return make(graph, options, NULL, symbols, n_symbols, true, key_p, diag);
+    return make_graph_key(graph, options, NULL, symbols, n_symbols, true, key_p, diag);
 }
 
 bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b)

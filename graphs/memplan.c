@@ -152,7 +152,7 @@ static bool ordered(const struct planner *p, uint32_t a, uint32_t b)
 
 /* Collects the placed items among the first `end` ones below node (which covers [lo, lo + width)) that are
  * still live at step `from`. Depth is log2(n), so recursion is bounded. */
-static void collect(struct planner *p, uint32_t node, uint32_t lo, uint32_t width, uint32_t end, uint32_t from)
+static void collect_near(struct planner *p, uint32_t node, uint32_t lo, uint32_t width, uint32_t end, uint32_t from)
 {
     if (lo >= end || p->tree[node] < (uint64_t)from + 1)
         return;
@@ -165,8 +165,8 @@ static void collect(struct planner *p, uint32_t node, uint32_t lo, uint32_t widt
         p->near[p->n_near++] = (struct span){it->offset, it->offset + it->bytes};
         return;
     }
-    collect(p, node * 2, lo, width / 2, end, from);
-    collect(p, node * 2 + 1, lo + width / 2, width / 2, end, from);
+    collect_near(p, node * 2, lo, width / 2, end, from);
+    collect_near(p, node * 2 + 1, lo + width / 2, width / 2, end, from);
 }
 
 static int cmp_span(const void *pa, const void *pb)
@@ -208,14 +208,14 @@ static uint32_t items_until(const struct planner *p, uint32_t last)
     return lo;
 }
 
-static void place(struct planner *p, uint32_t item)
+static void place_block(struct planner *p, uint32_t item)
 {
     struct item *it = &p->items[item];
     uint64_t at = 0, best = UINT64_MAX, best_gap = UINT64_MAX;
 
     p->n_near = p->n_seen = 0;
     p->placing = item;
-    collect(p, 1, 0, p->leaves, items_until(p, it->until), it->first);
+    collect_near(p, 1, 0, p->leaves, items_until(p, it->until), it->first);
     sort_near(p);
     for (uint32_t i = 0; i < p->n_near; i++) {
         const struct span *s = &p->near[i];
@@ -255,7 +255,7 @@ static bool attempt(struct planner *p)
 {
     memset(p->tree, 0, 2 * (size_t)p->leaves * sizeof(p->tree[0]));
     for (uint32_t i = 0; i < p->n; i++) {
-        place(p, p->order[i]);
+        place_block(p, p->order[i]);
         if (p->budget < p->n_seen + 1)
             return false;
         p->budget -= p->n_seen + 1;
@@ -298,7 +298,7 @@ static bool search_order(struct planner *p)
     return true;
 }
 
-static ngd_status_t search(struct planner *p)
+static ngd_status_t search_orders(struct planner *p)
 {
     ngd_status_t status;
 
@@ -405,7 +405,7 @@ static uint32_t online_alloc(struct online *o, uint64_t bytes)
 {
     uint32_t c = bin_find(o, bytes), rest;
 
-    if (c == NONE) /* cannot be: the last chunk has half of the address space, see load() */
+    if (c == NONE) /* cannot be: the last chunk has half of the address space, see load_blocks() */
         return NONE;
     bin_remove(o, c);
     if (o->chunks[c].bytes > bytes) {
@@ -535,7 +535,7 @@ static ngd_status_t lower_bound(struct planner *p)
 
 /* Copies the blocks that need memory. The sum of all sizes bounds every offset, so checking it once is enough;
  * half of the address space stays free, which is what the online allocator's last chunk needs. */
-static ngd_status_t load(struct planner *p, const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align)
+static ngd_status_t load_blocks(struct planner *p, const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align)
 {
     uint64_t total = 0;
 
@@ -584,14 +584,14 @@ static void planner_fini(struct planner *p)
     ngd_free(p->items);
 }
 
-static ngd_status_t run(struct planner *p)
+static ngd_status_t run_planner(struct planner *p)
 {
     ngd_status_t status = lower_bound(p);
 
     if (!status)
         status = online(p);
     if (!status)
-        status = search(p);
+        status = search_orders(p);
     return status;
 }
 
@@ -611,9 +611,9 @@ ngd_status_t ngd_memplan_streams(struct ngd_memplan_block *blocks, uint32_t n, u
         return NGD_ERR_INVALID_ARGUMENT;
     status = planner_init(&p, n);
     if (!status)
-        status = load(&p, blocks, n, align);
+        status = load_blocks(&p, blocks, n, align);
     if (!status && p.n > 0)
-        status = run(&p);
+        status = run_planner(&p);
     if (!status) {
         for (uint32_t i = 0; i < n; i++)
             blocks[i].offset = 0;

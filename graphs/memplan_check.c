@@ -35,7 +35,7 @@ static uint32_t rank(const struct sweep *s, uint64_t offset)
 }
 
 /* The last step at which the block may be in use. */
-static uint32_t end_of(const struct sweep *s, uint32_t block)
+static uint32_t block_end(const struct sweep *s, uint32_t block)
 {
     return s->order ? s->order->until[block] : s->blocks[block].last;
 }
@@ -66,7 +66,7 @@ static void end_beside(struct sweep *s, uint32_t block)
     s->live[at] = s->live[--s->n_live];
 }
 
-static bool begin(struct sweep *s, uint32_t block)
+static bool enter_block(struct sweep *s, uint32_t block)
 {
     const struct ngd_memplan_block *b = &s->blocks[block];
     uint32_t at;
@@ -84,7 +84,7 @@ static bool begin(struct sweep *s, uint32_t block)
     return true;
 }
 
-static void end(struct sweep *s, uint32_t block)
+static void leave_block(struct sweep *s, uint32_t block)
 {
     uint32_t at;
 
@@ -102,32 +102,32 @@ static bool disjoint(struct sweep *s)
     uint32_t ended = 0;
 
     for (uint32_t i = 0; i < s->n; i++) {
-        for (; ended < s->n && end_of(s, s->ends[ended]) < s->blocks[s->starts[i]].first; ended++)
-            end(s, s->ends[ended]);
-        if (!begin(s, s->starts[i]))
+        for (; ended < s->n && block_end(s, s->ends[ended]) < s->blocks[s->starts[i]].first; ended++)
+            leave_block(s, s->ends[ended]);
+        if (!enter_block(s, s->starts[i]))
             return false;
     }
     return true;
 }
 
-static bool within(const struct ngd_memplan_block *b, uint64_t align, uint64_t peak)
+static bool block_within(const struct ngd_memplan_block *b, uint64_t align, uint64_t peak)
 {
     return b->offset % align == 0 && b->offset <= peak && b->bytes <= peak - b->offset && b->first <= b->last;
 }
 
 /* Empty blocks take part in nothing but the first check. `live` is free until the sweep and holds what is sorted. */
-static ngd_status_t collect(struct sweep *s, uint32_t n, uint64_t align, uint64_t peak, uint32_t *steps_p)
+static ngd_status_t collect_steps(struct sweep *s, uint32_t n, uint64_t align, uint64_t peak, uint32_t *steps_p)
 {
     uint32_t steps = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (!within(&s->blocks[i], align, peak))
+        if (!block_within(&s->blocks[i], align, peak))
             return NGD_ERR_FILE_CORRUPT;
         if (s->blocks[i].bytes == 0)
             continue;
         s->live[s->n++] = i;
-        if (steps <= end_of(s, i))
-            steps = end_of(s, i) + 1;
+        if (steps <= block_end(s, i))
+            steps = block_end(s, i) + 1;
     }
     *steps_p = steps;
     return NGD_OK;
@@ -140,7 +140,7 @@ static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t
 
     memset(counts, 0, steps * sizeof(*counts));
     for (uint32_t i = 0; i < s->n; i++)
-        counts[by_last ? end_of(s, s->live[i]) : s->blocks[s->live[i]].first]++;
+        counts[by_last ? block_end(s, s->live[i]) : s->blocks[s->live[i]].first]++;
     for (uint32_t i = 0; i < steps; i++) {
         uint32_t n = counts[i];
 
@@ -148,7 +148,7 @@ static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t
         at += n;
     }
     for (uint32_t i = 0; i < s->n; i++)
-        sorted[counts[by_last ? end_of(s, s->live[i]) : s->blocks[s->live[i]].first]++] = s->live[i];
+        sorted[counts[by_last ? block_end(s, s->live[i]) : s->blocks[s->live[i]].first]++] = s->live[i];
 }
 
 ngd_status_t ngd_memplan_check(const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align, uint64_t peak)
@@ -167,7 +167,7 @@ ngd_status_t ngd_memplan_check_streams(const struct ngd_memplan_block *blocks, u
     s.ends = NGD_NEW_N(uint32_t, n);
     s.live = NGD_NEW_N(uint32_t, n);
     if (s.starts && s.ends && s.live)
-        status = collect(&s, n, align, peak, &steps);
+        status = collect_steps(&s, n, align, peak, &steps);
     if (!status && !(counts = NGD_NEW_N(uint32_t, steps)))
         status = NGD_ERR_NO_MEMORY;
     if (!status) {

@@ -108,7 +108,7 @@ static bool parse_default(struct ngd_attr_schema *a, const char *text)
 }
 
 /* One "name:type[=default]" of n bytes. */
-static bool parse_attr(struct ngd_attr_schema *a, const char *text, size_t n)
+static bool parse_schema_attr(struct ngd_attr_schema *a, const char *text, size_t n)
 {
     const char *colon = memchr(text, ':', n), *eq = memchr(text, '=', n);
     const char *type_end = eq ? eq : text + n;
@@ -136,7 +136,7 @@ static void parse_schema(struct ngd_op *op, const char *text)
     while (*text) {
         size_t n = strcspn(text, " ");
 
-        if (op->n_attrs == NGD_OP_MAX_ATTRS || !parse_attr(&op->attrs[op->n_attrs++], text, n))
+        if (op->n_attrs == NGD_OP_MAX_ATTRS || !parse_schema_attr(&op->attrs[op->n_attrs++], text, n))
             bad_schema(op, text);
         text += n;
         text += strspn(text, " ");
@@ -172,7 +172,7 @@ const struct ngd_op *ngd_op_by_id(ngd_op_id_t id)
 }
 
 /* memcmp order of a name that is not terminated against one that is. */
-static int compare_name(const char *name, size_t n, const char *other)
+static int compare_op_name(const char *name, size_t n, const char *other)
 {
     size_t m = strlen(other);
     int c = memcmp(name, other, n < m ? n : m);
@@ -187,7 +187,7 @@ const struct ngd_op *ngd_op_find(const char *name, size_t n)
     ngd_op_table_init();
     while (lo < hi) {
         size_t mid = lo + (hi - lo) / 2;
-        int c = compare_name(name, n, by_name[mid]->name);
+        int c = compare_op_name(name, n, by_name[mid]->name);
 
         if (c == 0)
             return by_name[mid];

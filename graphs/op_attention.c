@@ -65,7 +65,7 @@ static ngd_status_t check_heads(struct ngd_graph *graph, struct ngd_node *node, 
 }
 
 /* attn_mask lies within [..., L, S], with 1 where it is repeated. */
-static ngd_status_t check_mask(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t check_attention_mask(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *q = ngd_node_in(graph, node, 0), *k = ngd_node_in(graph, node, 1), *mask;
     struct ngd_type scores = *q, both = {.rank = 0};
@@ -124,7 +124,7 @@ ngd_status_t ngd_shape_sdpa(struct ngd_graph *graph, struct ngd_node *node, stru
     if (!status)
         status = check_heads(graph, node, diag);
     if (!status)
-        status = check_mask(graph, node, diag);
+        status = check_attention_mask(graph, node, diag);
     if (status)
         return status;
     memcpy(dims, q->dims, sizeof(dims));

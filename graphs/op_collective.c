@@ -12,7 +12,7 @@
 
 static const char *const reduce_ops[] = {"sum", "avg", "product", "min", "max"};
 
-static ngd_status_t check_group(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t check_collective_group(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const char *name = ngd_op_str(node, "group_name");
     size_t n = strlen(name);
@@ -46,7 +46,7 @@ static ngd_status_t check_reduction(struct ngd_graph *graph, struct ngd_node *no
     return NGD_OK;
 }
 
-static ngd_status_t check_rows(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t check_rank_rows(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     if (ngd_node_in(graph, node, 0)->rank == 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_RANK,
@@ -55,7 +55,7 @@ static ngd_status_t check_rows(struct ngd_graph *graph, struct ngd_node *node, s
     return NGD_OK;
 }
 
-static ngd_status_t same_type(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t infer_same_type(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
 
@@ -74,31 +74,31 @@ static ngd_status_t with_rows(struct ngd_graph *graph, struct ngd_node *node, ng
 
 ngd_status_t ngd_shape_all_reduce(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_group(graph, node, diag);
+    ngd_status_t status = check_collective_group(graph, node, diag);
 
     if (!status)
         status = check_reduction(graph, node, diag);
-    return status ? status : same_type(graph, node, diag);
+    return status ? status : infer_same_type(graph, node, diag);
 }
 
 ngd_status_t ngd_shape_broadcast(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     int64_t src;
-    ngd_status_t status = check_group(graph, node, diag);
+    ngd_status_t status = check_collective_group(graph, node, diag);
 
     if (!status)
         status = ngd_op_const(graph, node, "src", 0, NGD_GROUP_MAX_RANKS - 1, &src, diag);
-    return status ? status : same_type(graph, node, diag);
+    return status ? status : infer_same_type(graph, node, diag);
 }
 
 ngd_status_t ngd_shape_all_gather(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     int64_t size;
     ngd_dim_t rows;
-    ngd_status_t status = check_group(graph, node, diag);
+    ngd_status_t status = check_collective_group(graph, node, diag);
 
     if (!status)
-        status = check_rows(graph, node, diag);
+        status = check_rank_rows(graph, node, diag);
     if (!status)
         status = ngd_op_const(graph, node, "group_size", 1, NGD_GROUP_MAX_RANKS, &size, diag);
     if (status)
@@ -115,12 +115,12 @@ ngd_status_t ngd_shape_reduce_scatter(struct ngd_graph *graph, struct ngd_node *
     ngd_dim_t rows;
     bool exact;
     char text[NGD_OP_TEXT];
-    ngd_status_t status = check_group(graph, node, diag);
+    ngd_status_t status = check_collective_group(graph, node, diag);
 
     if (!status)
         status = check_reduction(graph, node, diag);
     if (!status)
-        status = check_rows(graph, node, diag);
+        status = check_rank_rows(graph, node, diag);
     if (!status)
         status = ngd_op_const(graph, node, "group_size", 1, NGD_GROUP_MAX_RANKS, &size, diag);
     if (status)
@@ -166,10 +166,10 @@ ngd_status_t ngd_shape_all_to_all(struct ngd_graph *graph, struct ngd_node *node
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     ngd_dim_t sent = 0, received = 0;
     char rows[NGD_OP_TEXT], sum[NGD_OP_TEXT];
-    ngd_status_t status = check_group(graph, node, diag);
+    ngd_status_t status = check_collective_group(graph, node, diag);
 
     if (!status)
-        status = check_rows(graph, node, diag);
+        status = check_rank_rows(graph, node, diag);
     if (!status)
         status = sum_splits(graph, node, "input_split_sizes", &sent, diag);
     if (!status)
@@ -190,7 +190,7 @@ ngd_status_t ngd_shape_all_to_all(struct ngd_graph *graph, struct ngd_node *node
 
 ngd_status_t ngd_shape_wait_tensor(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return same_type(graph, node, diag);
+    return infer_same_type(graph, node, diag);
 }
 
 /* ---- the whole graph --------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ static ngd_status_t same_type_as(struct ngd_graph *graph, struct ngd_node *node,
     return ngd_op_result(graph, node, 0, dtype, x->rank, x->dims, diag);
 }
 
-static ngd_status_t unary(struct ngd_graph *graph, struct ngd_node *node, unsigned takes, struct ngd_diag *diag)
+static ngd_status_t infer_unary(struct ngd_graph *graph, struct ngd_node *node, unsigned takes, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_op_takes(graph, node, 0, "operand", takes, diag);
 
@@ -25,22 +25,22 @@ static ngd_status_t unary(struct ngd_graph *graph, struct ngd_node *node, unsign
 
 ngd_status_t ngd_shape_unary(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return unary(graph, node, NGD_TAKES_FLOAT, diag);
+    return infer_unary(graph, node, NGD_TAKES_FLOAT, diag);
 }
 
 ngd_status_t ngd_shape_unary_num(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
+    return infer_unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
 }
 
 ngd_status_t ngd_shape_unary_bits(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return unary(graph, node, NGD_TAKES_INT | NGD_TAKES_BOOL, diag);
+    return infer_unary(graph, node, NGD_TAKES_INT | NGD_TAKES_BOOL, diag);
 }
 
 ngd_status_t ngd_shape_unary_any(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return unary(graph, node, NGD_TAKES_ALL, diag);
+    return infer_unary(graph, node, NGD_TAKES_ALL, diag);
 }
 
 ngd_status_t ngd_shape_to_bool(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -76,7 +76,7 @@ static ngd_status_t check_whole(struct ngd_graph *graph, struct ngd_node *node, 
 
 ngd_status_t ngd_shape_scalar(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
+    ngd_status_t status = infer_unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
 
     if (!status)
         status = check_whole(graph, node, "other", false, diag);
@@ -97,7 +97,7 @@ ngd_status_t ngd_shape_divisor(struct ngd_graph *graph, struct ngd_node *node, s
     return status;
 }
 
-static ngd_status_t check_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t check_round_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const char *mode = ngd_op_str(node, "rounding_mode");
 
@@ -112,21 +112,21 @@ static ngd_status_t check_mode(struct ngd_graph *graph, struct ngd_node *node, s
 
 ngd_status_t ngd_shape_div_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_mode(graph, node, diag);
+    ngd_status_t status = check_round_mode(graph, node, diag);
 
     return status ? status : ngd_shape_binary(graph, node, diag);
 }
 
 ngd_status_t ngd_shape_div_scalar_mode(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_mode(graph, node, diag);
+    ngd_status_t status = check_round_mode(graph, node, diag);
 
     return status ? status : ngd_shape_divisor(graph, node, diag);
 }
 
 ngd_status_t ngd_shape_clamp(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
+    ngd_status_t status = infer_unary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, diag);
 
     if (!status)
         status = check_whole(graph, node, "min", true, diag);
@@ -142,7 +142,7 @@ ngd_status_t ngd_shape_gelu(struct ngd_graph *graph, struct ngd_node *node, stru
     if (strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE,
                            "attribute approximate is \"%.32s\", but must be \"none\" or \"tanh\"", how);
-    return unary(graph, node, NGD_TAKES_FLOAT, diag);
+    return infer_unary(graph, node, NGD_TAKES_FLOAT, diag);
 }
 
 ngd_status_t ngd_shape_triangle(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -156,11 +156,12 @@ ngd_status_t ngd_shape_triangle(struct ngd_graph *graph, struct ngd_node *node, 
     if (x->rank < 2)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_SHAPE, "operand %%%s has rank %u, but must have at least 2",
                            ngd_op_in_name(graph, node, 0), x->rank);
-    return unary(graph, node, NGD_TAKES_ALL, diag);
+    return infer_unary(graph, node, NGD_TAKES_ALL, diag);
 }
 
 /* Operands first and first+1 have one dtype. */
-static ngd_status_t check_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t first, struct ngd_diag *diag)
+static ngd_status_t check_operand_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t first,
+                                       struct ngd_diag *diag)
 {
     ngd_dtype_t a = ngd_node_in(graph, node, first)->dtype, b = ngd_node_in(graph, node, first + 1)->dtype;
 
@@ -172,8 +173,8 @@ static ngd_status_t check_pair(struct ngd_graph *graph, struct ngd_node *node, u
                        ngd_dtype_name(b));
 }
 
-static ngd_status_t binary(struct ngd_graph *graph, struct ngd_node *node, unsigned takes, bool to_bool,
-                           struct ngd_diag *diag)
+static ngd_status_t infer_binary(struct ngd_graph *graph, struct ngd_node *node, unsigned takes, bool to_bool,
+                                 struct ngd_diag *diag)
 {
     const struct ngd_type *a = ngd_node_in(graph, node, 0), *b = ngd_node_in(graph, node, 1);
     ngd_dim_t dims[NGD_MAX_RANK];
@@ -181,7 +182,7 @@ static ngd_status_t binary(struct ngd_graph *graph, struct ngd_node *node, unsig
     ngd_status_t status = ngd_op_takes(graph, node, 0, "operand", takes, diag);
 
     if (!status)
-        status = check_pair(graph, node, 0, diag);
+        status = check_operand_pair(graph, node, 0, diag);
     if (!status)
         status = ngd_op_broadcast(graph, node, a, b, &rank, dims, diag);
     return status ? status : ngd_op_result(graph, node, 0, to_bool ? NGD_BOOL : a->dtype, rank, dims, diag);
@@ -189,24 +190,24 @@ static ngd_status_t binary(struct ngd_graph *graph, struct ngd_node *node, unsig
 
 ngd_status_t ngd_shape_binary(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    ngd_status_t status = binary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, false, diag);
+    ngd_status_t status = infer_binary(graph, node, NGD_TAKES_FLOAT | NGD_TAKES_INT, false, diag);
 
     return status ? status : check_whole(graph, node, "alpha", false, diag);
 }
 
 ngd_status_t ngd_shape_binary_float(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return binary(graph, node, NGD_TAKES_FLOAT, false, diag);
+    return infer_binary(graph, node, NGD_TAKES_FLOAT, false, diag);
 }
 
 ngd_status_t ngd_shape_binary_bits(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return binary(graph, node, NGD_TAKES_INT | NGD_TAKES_BOOL, false, diag);
+    return infer_binary(graph, node, NGD_TAKES_INT | NGD_TAKES_BOOL, false, diag);
 }
 
 ngd_status_t ngd_shape_compare(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    return binary(graph, node, NGD_TAKES_ALL, true, diag);
+    return infer_binary(graph, node, NGD_TAKES_ALL, true, diag);
 }
 
 ngd_status_t ngd_shape_where(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -218,7 +219,7 @@ ngd_status_t ngd_shape_where(struct ngd_graph *graph, struct ngd_node *node, str
     ngd_status_t status = ngd_op_dtype_is(graph, node, 0, "condition", NGD_BOOL, diag);
 
     if (!status)
-        status = check_pair(graph, node, 1, diag);
+        status = check_operand_pair(graph, node, 1, diag);
     if (!status)
         status = ngd_op_broadcast(graph, node, a, b, &rank, both.dims, diag);
     if (status)

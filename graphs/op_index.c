@@ -154,7 +154,8 @@ ngd_status_t ngd_shape_split(struct ngd_graph *graph, struct ngd_node *node, str
     return status;
 }
 
-static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+static bool index_rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                           const char **why_p)
 {
     return ngd_op_rows_axis(graph, node, symbol, ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank),
                             why_p);
@@ -162,7 +163,7 @@ static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node,
 
 bool ngd_rows_split(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 /* How many parts of `size` the dimension has, which must be as many as the node has results: constants say it, of
@@ -209,7 +210,7 @@ ngd_status_t ngd_shape_split_by(struct ngd_graph *graph, struct ngd_node *node, 
 
 bool ngd_rows_split_by(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_shape_unbind(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -232,7 +233,7 @@ ngd_status_t ngd_shape_unbind(struct ngd_graph *graph, struct ngd_node *node, st
 
 bool ngd_rows_unbind(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 /* A Python slice bound as a position within 0..size: negative ones count from the end, then it is clamped. */
@@ -323,7 +324,7 @@ bool ngd_rows_slice(const struct ngd_graph *graph, const struct ngd_node *node, 
 
     if (ngd_op_known_axis(node, "dim", x->rank) == 0 && x->dims[0] == y->dims[0] && ngd_op_int(node, "start") == 0)
         return true;
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_op_select_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
@@ -364,7 +365,7 @@ ngd_status_t ngd_shape_select(struct ngd_graph *graph, struct ngd_node *node, st
 
 bool ngd_rows_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 /* ---- by index tensors ---- */
@@ -413,7 +414,7 @@ bool ngd_rows_gather(const struct ngd_graph *graph, const struct ngd_node *node,
         *why_p = "x has rows of it, but the index has not";
         return false;
     }
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_op_picked_dims(struct ngd_graph *graph, struct ngd_node *node, ngd_dim_t dims[NGD_MAX_RANK],
@@ -446,7 +447,7 @@ ngd_status_t ngd_shape_index_select(struct ngd_graph *graph, struct ngd_node *no
 bool ngd_rows_index_select(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                            const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return index_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_op_rows_dims(struct ngd_graph *graph, struct ngd_node *node, uint32_t *rank_p,

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static bool has(const struct ngd_node *node, const char *attr)
+static bool maker_has_attr(const struct ngd_node *node, const char *attr)
 {
     return ngd_op_attr_index(node->op, attr, strlen(attr)) >= 0;
 }
@@ -33,12 +33,12 @@ ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, st
 
     if (!status && dtype == NGD_BOOL)
         status = ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_DTYPE, "attribute dtype is bool, which cannot count");
-    if (!status && has(node, "step"))
+    if (!status && maker_has_attr(node, "step"))
         status = ngd_op_const(graph, node, "step", 1, INT32_MAX, &step, diag);
     if (status)
         return status;
-    status = ngd_op_range_length(graph, has(node, "start") ? ngd_op_int(node, "start") : 0, ngd_op_int(node, "end"),
-                                 step, &n);
+    status = ngd_op_range_length(graph, maker_has_attr(node, "start") ? ngd_op_int(node, "start") : 0,
+                                 ngd_op_int(node, "end"), step, &n);
     if (status)
         return ngd_op_expr_fail(graph, node, diag, status, "the number of elements");
     return ngd_op_result(graph, node, 0, dtype, 1, &n, diag);
@@ -98,9 +98,9 @@ bool ngd_op_fills_all(const struct ngd_op *op)
 /* All that is one value everywhere: the shape is the attribute's, or the operand's, or that of a scalar. */
 ngd_status_t ngd_shape_full(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
-    const struct ngd_attr_value *size = has(node, "size") ? ngd_op_attr(node, "size") : NULL;
+    const struct ngd_attr_value *size = maker_has_attr(node, "size") ? ngd_op_attr(node, "size") : NULL;
     const struct ngd_type *like = node->n_in ? ngd_node_in(graph, node, 0) : NULL;
-    const char *attr = has(node, "fill_value") ? "fill_value" : has(node, "s") ? "s" : NULL;
+    const char *attr = maker_has_attr(node, "fill_value") ? "fill_value" : maker_has_attr(node, "s") ? "s" : NULL;
     ngd_dtype_t dtype = NGD_F32;
     ngd_status_t status = maker_dtype(graph, node, &dtype, diag);
 

@@ -20,8 +20,8 @@ static ngd_status_t check_inner(struct ngd_graph *graph, struct ngd_node *node, 
 }
 
 /* Operands a and b are float matrices of that rank. */
-static ngd_status_t check_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, uint32_t b, uint32_t rank,
-                               const char *form_a, const char *form_b, struct ngd_diag *diag)
+static ngd_status_t check_matrix_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, uint32_t b,
+                                      uint32_t rank, const char *form_a, const char *form_b, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_op_takes(graph, node, a, "operand", NGD_TAKES_FLOAT, diag);
 
@@ -35,7 +35,7 @@ static ngd_status_t check_pair(struct ngd_graph *graph, struct ngd_node *node, u
 ngd_status_t ngd_shape_mm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *a = ngd_node_in(graph, node, 0), *b = ngd_node_in(graph, node, 1);
-    ngd_status_t status = check_pair(graph, node, 0, 1, 2, "[M,K]", "[K,N]", diag);
+    ngd_status_t status = check_matrix_pair(graph, node, 0, 1, 2, "[M,K]", "[K,N]", diag);
 
     if (!status)
         status = ngd_op_same_or_narrower(graph, node, 1, "operand", diag);
@@ -46,7 +46,7 @@ ngd_status_t ngd_shape_bmm(struct ngd_graph *graph, struct ngd_node *node, struc
 {
     const struct ngd_type *a = ngd_node_in(graph, node, 0), *b = ngd_node_in(graph, node, 1);
     char ta[NGD_OP_TEXT], tb[NGD_OP_TEXT];
-    ngd_status_t status = check_pair(graph, node, 0, 1, 3, "[B,M,K]", "[B,K,N]", diag);
+    ngd_status_t status = check_matrix_pair(graph, node, 0, 1, 3, "[B,M,K]", "[B,K,N]", diag);
 
     if (!status)
         status = ngd_op_same_or_narrower(graph, node, 1, "operand", diag);
@@ -68,7 +68,7 @@ ngd_status_t ngd_shape_addmm(struct ngd_graph *graph, struct ngd_node *node, str
     struct ngd_type product = {.dtype = x, .rank = 2, .dims = {a->dims[0], b->dims[1]}};
     ngd_dim_t dims[NGD_MAX_RANK];
     uint32_t rank;
-    ngd_status_t status = check_pair(graph, node, 1, 2, 2, "[M,K]", "[K,N]", diag);
+    ngd_status_t status = check_matrix_pair(graph, node, 1, 2, 2, "[M,K]", "[K,N]", diag);
 
     for (uint32_t i = 0; i <= 2 && !status; i += 2) {
         ngd_dtype_t t = ngd_node_in(graph, node, i)->dtype;

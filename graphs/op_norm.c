@@ -206,8 +206,8 @@ bool ngd_rows_softmax(const struct ngd_graph *graph, const struct ngd_node *node
 }
 
 /* cos or sin: [T,1,D] or [T,D] of x[T,H,D]. */
-static ngd_status_t check_table(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
-                                struct ngd_diag *diag)
+static ngd_status_t check_norm_table(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
+                                     struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0), *r = ngd_node_in(graph, node, i);
     ngd_dim_t three[] = {x->dims[0], 1, x->dims[2]}, two[] = {x->dims[0], x->dims[2]};
@@ -229,9 +229,9 @@ ngd_status_t ngd_op_check_rotary(struct ngd_graph *graph, struct ngd_node *node,
     if (!status)
         status = ngd_op_rank_is(graph, node, 0, role, 3, "[T,H,D]", diag);
     if (!status)
-        status = check_table(graph, node, i, i == 1 ? "r1" : "cos", diag);
+        status = check_norm_table(graph, node, i, i == 1 ? "r1" : "cos", diag);
     if (!status)
-        status = check_table(graph, node, i + 1, i == 1 ? "r2" : "sin", diag);
+        status = check_norm_table(graph, node, i + 1, i == 1 ? "r2" : "sin", diag);
     if (status)
         return status;
     if (!ngd_dim_is_const(x->dims[2]) || x->dims[2] % 2)

@@ -41,7 +41,7 @@ static ngd_status_t set_nothing(struct ngd_graph *graph, struct ngd_node *node, 
     return ngd_op_result(graph, node, i, dtype, 1, (ngd_dim_t[]){0}, diag);
 }
 
-static ngd_status_t check_rows(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
+static ngd_status_t check_quant_rows(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_op_takes(graph, node, 0, "x", NGD_TAKES_FLOAT, diag);
 
@@ -55,7 +55,7 @@ ngd_status_t ngd_shape_quantize(struct ngd_graph *graph, struct ngd_node *node, 
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
     const ngd_dtype_t dtype = (ngd_dtype_t)ngd_op_int(node, "dtype");
     uint32_t axis = 0;
-    ngd_status_t status = check_rows(graph, node, diag);
+    ngd_status_t status = check_quant_rows(graph, node, diag);
 
     if (!status)
         status = ngd_op_axis(graph, node, "axis", x->rank, &axis, diag);
@@ -78,7 +78,7 @@ bool ngd_rows_quantize(const struct ngd_graph *graph, const struct ngd_node *nod
 ngd_status_t ngd_shape_dynamic_quant(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
-    ngd_status_t status = check_rows(graph, node, diag);
+    ngd_status_t status = check_quant_rows(graph, node, diag);
 
     if (!status)
         status = check_scales(graph, node, 1, "smooth_scales", last(x), false, false, diag);
@@ -130,7 +130,8 @@ bool ngd_rows_add_rms_norm_quant(const struct ngd_graph *graph, const struct ngd
 }
 
 /* Whether the second pair of results is wanted. */
-static ngd_status_t check_mask(struct ngd_graph *graph, struct ngd_node *node, bool *second_p, struct ngd_diag *diag)
+static ngd_status_t check_quant_mask(struct ngd_graph *graph, struct ngd_node *node, bool *second_p,
+                                     struct ngd_diag *diag)
 {
     const struct ngd_attr_value *mask = ngd_op_attr(node, "output_mask");
 
@@ -152,7 +153,7 @@ ngd_status_t ngd_shape_add_rms_norm_dynamic_quant(struct ngd_graph *graph, struc
     ngd_status_t status = ngd_op_check_add_norm(graph, node, diag);
 
     if (!status)
-        status = check_mask(graph, node, &second, diag);
+        status = check_quant_mask(graph, node, &second, diag);
     for (uint32_t i = 3; i < 6 && !status; i++)
         status = check_scales(graph, node, i, roles[i - 3], last(x), false, false, diag);
     if (!status)
@@ -182,7 +183,7 @@ ngd_status_t ngd_shape_swiglu_quant(struct ngd_graph *graph, struct ngd_node *no
     int64_t mode;
     bool exact = false;
     char text[NGD_OP_TEXT];
-    ngd_status_t status = check_rows(graph, node, diag);
+    ngd_status_t status = check_quant_rows(graph, node, diag);
 
     if (!status)
         status = ngd_op_const(graph, node, "quant_mode", 0, 1, &mode, diag);

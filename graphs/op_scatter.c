@@ -10,7 +10,8 @@ static ngd_status_t as_x(struct ngd_graph *graph, struct ngd_node *node, struct 
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
 }
 
-static bool rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
+static bool scatter_rows_dim(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
+                             const char **why_p)
 {
     for (uint32_t i = 1; i < node->n_in; i++) {
         if (ngd_op_in_carries(graph, node, i, symbol) && !ngd_op_in_carries(graph, node, 0, symbol)) {
@@ -35,7 +36,7 @@ ngd_status_t ngd_shape_scatter(struct ngd_graph *graph, struct ngd_node *node, s
 
 bool ngd_rows_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return scatter_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_shape_scatter_value(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -50,7 +51,7 @@ ngd_status_t ngd_shape_scatter_value(struct ngd_graph *graph, struct ngd_node *n
 bool ngd_rows_scatter_value(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                             const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return scatter_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -102,7 +103,7 @@ bool ngd_rows_index_copy(const struct ngd_graph *graph, const struct ngd_node *n
 {
     if (ngd_op_known_axis(node, "dim", ngd_node_in(graph, node, 0)->rank) == 0)
         return ngd_rows_index_put(graph, node, symbol, why_p);
-    return rows_dim(graph, node, symbol, why_p);
+    return scatter_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_shape_slice_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -121,7 +122,7 @@ ngd_status_t ngd_shape_slice_scatter(struct ngd_graph *graph, struct ngd_node *n
 bool ngd_rows_slice_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                             const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return scatter_rows_dim(graph, node, symbol, why_p);
 }
 
 ngd_status_t ngd_shape_select_scatter(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
@@ -140,7 +141,7 @@ ngd_status_t ngd_shape_select_scatter(struct ngd_graph *graph, struct ngd_node *
 bool ngd_rows_select_scatter(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                              const char **why_p)
 {
-    return rows_dim(graph, node, symbol, why_p);
+    return scatter_rows_dim(graph, node, symbol, why_p);
 }
 
 /* ---- padding ---- */

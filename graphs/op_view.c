@@ -26,8 +26,8 @@ static ngd_status_t multiply_dims(struct ngd_graph *graph, const ngd_dim_t *dims
 }
 
 /* Copies the size list to dims, noting where a -1 is (or NGD_MAX_RANK). */
-static ngd_status_t read_sizes(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t *dims,
-                               uint32_t *inferred_p, struct ngd_diag *diag)
+static ngd_status_t read_view_sizes(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t *dims,
+                                    uint32_t *inferred_p, struct ngd_diag *diag)
 {
     const struct ngd_attr_value *sizes = ngd_op_attr(node, name);
 
@@ -81,7 +81,7 @@ ngd_status_t ngd_shape_view(struct ngd_graph *graph, struct ngd_node *node, stru
     uint32_t rank = ngd_op_attr(node, size_attr(node))->n, inferred;
     ngd_dim_t dims[NGD_MAX_RANK], total, product;
     char tx[NGD_OP_TEXT], tt[NGD_OP_TEXT], tp[NGD_OP_TEXT];
-    ngd_status_t status = read_sizes(graph, node, size_attr(node), dims, &inferred, diag);
+    ngd_status_t status = read_view_sizes(graph, node, size_attr(node), dims, &inferred, diag);
 
     if (status)
         return status;

@@ -107,7 +107,7 @@ void ngd_option_print_allowed(ngd_option_id_t id, struct ngd_strbuf *sb)
 
 /* ---- values ---- */
 
-static void *field(struct ngd_graph_options *options, const struct row *row)
+static void *option_field(struct ngd_graph_options *options, const struct row *row)
 {
     return (char *)options + row->offset;
 }
@@ -163,7 +163,7 @@ static bool name_char(char c)
            c == '.';
 }
 
-static bool is_name(const char *s, size_t n)
+static bool is_option_name(const char *s, size_t n)
 {
     if (n < 1 || n > 64)
         return false;
@@ -184,7 +184,7 @@ static bool set_names(const char *value, char *to)
 
         p += strspn(p, " ");
         n = strcspn(p, " ,");
-        if (!is_name(p, n) || len + n + 2 > NGD_OPTION_TEXT_MAX)
+        if (!is_option_name(p, n) || len + n + 2 > NGD_OPTION_TEXT_MAX)
             return false;
         if (len)
             to[len++] = ',';
@@ -240,7 +240,7 @@ static bool set_pool(const char *value, char *to)
         to[0] = '\0';
         return true;
     }
-    if (is_name(value, strlen(value))) {
+    if (is_option_name(value, strlen(value))) {
         snprintf(to, NGD_OPTION_TEXT_MAX, "%s", value);
         return true;
     }
@@ -293,13 +293,13 @@ static bool set_value(ngd_option_id_t id, struct ngd_graph_options *options, con
 
     switch (row->info.type) {
     case NGD_OPTION_BOOL:
-        return set_bool(value, field(options, row));
+        return set_bool(value, option_field(options, row));
     case NGD_OPTION_INT:
-        return set_int(row, value, field(options, row));
+        return set_int(row, value, option_field(options, row));
     case NGD_OPTION_ENUM:
-        return set_enum(row, value, field(options, row));
+        return set_enum(row, value, option_field(options, row));
     case NGD_OPTION_TEXT:
-        return set_text(id, value, field(options, row));
+        return set_text(id, value, option_field(options, row));
     }
     return false;
 }

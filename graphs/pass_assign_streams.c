@@ -61,12 +61,12 @@ static void need(struct needs *needs, uint32_t node)
         needs->nodes[needs->n++] = node;
 }
 
-static bool of_state(const struct ngd_rewrite *rw, uint32_t root)
+static bool is_state_root(const struct ngd_rewrite *rw, uint32_t root)
 {
     return rw->g->values[root].cls == NGD_VALUE_STATE;
 }
 
-static bool writes(const struct ngd_node *n, uint32_t operand)
+static bool writes_operand(const struct ngd_node *n, uint32_t operand)
 {
     return operand < 32 && (n->op->mutates >> operand & 1);
 }
@@ -85,10 +85,10 @@ static void find_needs(struct assignment *a, uint32_t node)
             continue;
         need(needs, ngd_rewrite_maker(rw, n->in[i]));
         root = ngd_rewrite_root(rw, n->in[i]);
-        if (!of_state(rw, root))
+        if (!is_state_root(rw, root))
             continue;
         need(needs, a->states[root].writer);
-        for (uint32_t s = 0; writes(n, i) && s < a->n_streams; s++)
+        for (uint32_t s = 0; writes_operand(n, i) && s < a->n_streams; s++)
             need(needs, a->states[root].readers[s]);
     }
 }
@@ -102,10 +102,10 @@ static void note_touches(struct assignment *a, uint32_t node)
         uint32_t root = n->in[i] == NGD_VALUE_NONE ? NGD_VALUE_NONE : ngd_rewrite_root(rw, n->in[i]);
         struct toucher *t;
 
-        if (root == NGD_VALUE_NONE || !of_state(rw, root))
+        if (root == NGD_VALUE_NONE || !is_state_root(rw, root))
             continue;
         t = &a->states[root];
-        if (writes(n, i)) {
+        if (writes_operand(n, i)) {
             memset(t, 0xff, sizeof(*t));
             t->writer = node;
         } else {
@@ -116,7 +116,7 @@ static void note_touches(struct assignment *a, uint32_t node)
 
 /* ---- the schedule ---- */
 
-static double cost_of(struct ngd_pass_context *ctx, uint32_t node)
+static double node_cost(struct ngd_pass_context *ctx, uint32_t node)
 {
     double flops, bytes;
 
@@ -156,9 +156,9 @@ static uint32_t home_of(const struct assignment *a)
     return home;
 }
 
-static void place(struct assignment *a, uint32_t node, uint32_t position)
+static void place_on_stream(struct assignment *a, uint32_t node, uint32_t position)
 {
-    double cost = cost_of(a->ctx, node), start;
+    double cost = node_cost(a->ctx, node), start;
     uint32_t stream;
 
     find_needs(a, node);
@@ -285,7 +285,7 @@ static bool has_scopes(const struct ngd_rewrite *rw)
     return false;
 }
 
-static ngd_status_t assign(struct assignment *a)
+static ngd_status_t assign_streams(struct assignment *a)
 {
     const struct ngd_rewrite *rw = a->ctx->rw;
     uint32_t position = 0;
@@ -293,7 +293,7 @@ static ngd_status_t assign(struct assignment *a)
     for (uint32_t v = 0; v < rw->g->n_values; v++)
         memset(&a->states[v], 0xff, sizeof(a->states[v]));
     for (uint32_t n = rw->first; n != NGD_NODE_NONE; n = rw->nodes[n].next)
-        place(a, n, ++position);
+        place_on_stream(a, n, ++position);
     return pays(a) ? apply(a) : NGD_OK;
 }
 
@@ -314,7 +314,7 @@ ngd_status_t ngd_pass_assign_streams(struct ngd_pass_context *ctx)
         a->tags = ngd_calloc(n_nodes, sizeof(*a->tags));
     }
     if (a && a->of && a->states && a->tags)
-        status = assign(a);
+        status = assign_streams(a);
     else
         ngd_diag_set(ctx->diag, status, "out of host memory");
     if (a) {

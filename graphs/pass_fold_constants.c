@@ -232,13 +232,13 @@ struct range {
 
 #define LARGEST_INDEX ((int64_t)1 << 31)
 
-static int64_t int_or(const struct ngd_node *n, const char *attr, int64_t otherwise)
+static int64_t int_attr_or(const struct ngd_node *n, const char *attr, int64_t otherwise)
 {
     return ngd_op_attr_index(n->op, attr, strlen(attr)) < 0 ? otherwise : ngd_op_int(n, attr);
 }
 
 /* All of it are whole numbers that the dtype has. */
-static bool within(ngd_dtype_t dtype, const struct range *r)
+static bool dtype_covers(ngd_dtype_t dtype, const struct range *r)
 {
     struct ngd_uniform first, last;
 
@@ -248,7 +248,7 @@ static bool within(ngd_dtype_t dtype, const struct range *r)
            ngd_uniform_cast(NGD_I64, &(struct ngd_uniform){.i = r->start + (r->n - 1) * r->step}, dtype, &last);
 }
 
-static bool range_of(const struct ngd_rewrite *rw, uint32_t value, struct range *r_p)
+static bool value_range(const struct ngd_rewrite *rw, uint32_t value, struct range *r_p)
 {
     uint32_t maker = ngd_rewrite_maker(rw, value);
     const struct ngd_node *n = maker == NGD_NODE_NONE ? NULL : ngd_rewrite_node(rw, maker);
@@ -257,9 +257,9 @@ static bool range_of(const struct ngd_rewrite *rw, uint32_t value, struct range 
 
     if (!n || !ngd_op_traits[n->op->id].counts || !ngd_dtype_is_int(type->dtype) || !ngd_dim_is_const(type->dims[0]))
         return false;
-    r = (struct range){.start = int_or(n, "start", 0), .step = int_or(n, "step", 1), .n = type->dims[0]};
+    r = (struct range){.start = int_attr_or(n, "start", 0), .step = int_attr_or(n, "step", 1), .n = type->dims[0]};
     *r_p = r;
-    return ngd_dim_is_const(r.start) && within(type->dtype, &r);
+    return ngd_dim_is_const(r.start) && dtype_covers(type->dtype, &r);
 }
 
 /* The range that an operator makes of one. */
@@ -270,7 +270,7 @@ static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, s
     const bool moved = ngd_op_adds(n->op);
     double v = 0;
 
-    if (n->n_in != 1 || !(cast || scaled || moved) || !range_of(rw, n->in[0], r_p))
+    if (n->n_in != 1 || !(cast || scaled || moved) || !value_range(rw, n->in[0], r_p))
         return false;
     if (!cast)
         v = ngd_op_float(n, "other") * (moved ? ngd_op_float(n, "alpha") : 1);
@@ -282,7 +282,7 @@ static bool fold_range(const struct ngd_rewrite *rw, const struct ngd_node *n, s
     if (moved)
         r_p->start += arithmetic == NGD_ARITHMETIC_DIFFERENCE ? -(int64_t)v : (int64_t)v;
     return ngd_rewrite_type(rw, n->out[0])->dtype != NGD_BOOL && r_p->step <= INT32_MAX &&
-           within(ngd_rewrite_type(rw, n->out[0])->dtype, r_p);
+           dtype_covers(ngd_rewrite_type(rw, n->out[0])->dtype, r_p);
 }
 
 /* aten.arange.start_step: start, end, step, dtype. */
@@ -310,7 +310,7 @@ static bool has_wide(const struct ngd_node *n)
     return false;
 }
 
-static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
+static ngd_status_t fold_node(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
     ngd_dtype_t dtype = n->n_out ? ngd_rewrite_type(ctx->rw, n->out[0])->dtype : NGD_F32;
@@ -341,7 +341,7 @@ ngd_status_t ngd_pass_fold_constants(struct ngd_pass_context *ctx)
 
     for (uint32_t n = ctx->rw->first; n != NGD_NODE_NONE && !status; n = next) {
         next = ctx->rw->nodes[n].next;
-        status = visit(ctx, n);
+        status = fold_node(ctx, n);
     }
     return status;
 }

@@ -31,7 +31,7 @@ static bool is_named(const char *names, const char *name)
     return false;
 }
 
-static bool wanted(const struct ngd_pattern *p, const struct choice *choice, const struct ngd_node *n)
+static bool fusion_wanted(const struct ngd_pattern *p, const struct choice *choice, const struct ngd_node *n)
 {
     return p->source.nodes[p->order[0]].op == n->op &&
            (choice->names ? is_named(choice->names, p->name) : p->phase == choice->phase);
@@ -43,7 +43,7 @@ static ngd_status_t try_all(struct ngd_pass_context *ctx, const struct choice *c
     ngd_status_t status = NGD_OK;
 
     for (uint32_t i = 0; i < ctx->patterns->n && !status && !*replaced_p; i++)
-        if (wanted(ctx->patterns->patterns[i], choice, ngd_rewrite_node(ctx->rw, node)))
+        if (fusion_wanted(ctx->patterns->patterns[i], choice, ngd_rewrite_node(ctx->rw, node)))
             status = ngd_pattern_apply(ctx, ctx->patterns->patterns[i], node, replaced_p);
     return status;
 }

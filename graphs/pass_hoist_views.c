@@ -133,7 +133,7 @@ static void unmake(struct ngd_rewrite *rw, const struct instead *made)
 
 /* Who read views of the node's result read what was made instead. It is called like such a view that came with the
  * graph, or else like the result. */
-static void take_over(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
+static void replace_views(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
 {
     const uint32_t result = ngd_rewrite_node(rw, node)->out[0], instead = ngd_rewrite_node(rw, made)->out[0];
 
@@ -151,7 +151,7 @@ static void take_over(struct ngd_rewrite *rw, uint32_t node, uint32_t made)
 }
 
 /* *next_p: the node to look at next, which is the new one if there is one: what reads it may be views again. */
-static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node, uint32_t *next_p)
+static ngd_status_t hoist_at(struct ngd_pass_context *ctx, uint32_t node, uint32_t *next_p)
 {
     struct ngd_rewrite *rw = ctx->rw;
     struct instead made;
@@ -169,7 +169,7 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node, uint32_t 
         unmake(rw, &made);
         return NGD_OK;
     }
-    take_over(rw, node, made.node);
+    replace_views(rw, node, made.node);
     ctx->changed++;
     *next_p = made.node;
     return NGD_OK;
@@ -182,6 +182,6 @@ ngd_status_t ngd_pass_hoist_views(struct ngd_pass_context *ctx)
     uint32_t next;
 
     for (uint32_t n = ctx->rw->last; n != NGD_NODE_NONE && !status; n = next)
-        status = visit(ctx, n, &next);
+        status = hoist_at(ctx, n, &next);
     return status;
 }

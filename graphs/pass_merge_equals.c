@@ -27,7 +27,7 @@ static uint64_t hash_attr(const struct ngd_attr_value *a, ngd_attr_type_t type, 
 }
 
 /* Bits of floats: -0 and 0 are not the same attribute. */
-static bool same_attr(const struct ngd_attr_value *a, const struct ngd_attr_value *b, ngd_attr_type_t type)
+static bool equal_attr(const struct ngd_attr_value *a, const struct ngd_attr_value *b, ngd_attr_type_t type)
 {
     switch (type) {
     case NGD_ATTR_FLOAT:
@@ -56,7 +56,7 @@ static bool same_node(const struct ngd_node *a, const struct ngd_node *b)
         (a->n_in && memcmp(a->in, b->in, a->n_in * sizeof(a->in[0])) != 0))
         return false;
     for (uint32_t i = 0; i < a->op->n_attrs; i++)
-        if (!same_attr(&a->attrs[i], &b->attrs[i], a->op->attrs[i].type))
+        if (!equal_attr(&a->attrs[i], &b->attrs[i], a->op->attrs[i].type))
             return false;
     return true;
 }
@@ -77,7 +77,7 @@ struct table {
 };
 
 /* The place of an equal node that computes the same, or an empty one. A stale equal is replaced by the later one. */
-static uint32_t *place_of(const struct table *t, const struct ngd_rewrite *rw, uint32_t node)
+static uint32_t *table_place(const struct table *t, const struct ngd_rewrite *rw, uint32_t node)
 {
     uint32_t at = (uint32_t)hash_node(ngd_rewrite_node(rw, node)) & t->mask;
 
@@ -86,7 +86,7 @@ static uint32_t *place_of(const struct table *t, const struct ngd_rewrite *rw, u
     return &t->slots[at];
 }
 
-static void visit(struct ngd_pass_context *ctx, const struct table *t, uint32_t node)
+static void merge_equal_node(struct ngd_pass_context *ctx, const struct table *t, uint32_t node)
 {
     struct ngd_rewrite *rw = ctx->rw;
     const struct ngd_node *n = ngd_rewrite_node(rw, node), *before;
@@ -94,7 +94,7 @@ static void visit(struct ngd_pass_context *ctx, const struct table *t, uint32_t 
 
     if (n->op->mutates || n->n_out == 0 || (n->op->flags & NGD_OPF_COLLECTIVE))
         return;
-    place = place_of(t, rw, node);
+    place = table_place(t, rw, node);
     if (!*place || !sees_the_same(rw, *place - 1, node)) {
         *place = node + 1;
         return;
@@ -118,7 +118,7 @@ ngd_status_t ngd_pass_merge_equals(struct ngd_pass_context *ctx)
         return ngd_diag_set(ctx->diag, NGD_ERR_NO_MEMORY, "out of host memory");
     for (uint32_t n = ctx->rw->first; n != NGD_NODE_NONE; n = next) {
         next = ctx->rw->nodes[n].next;
-        visit(ctx, &t, n);
+        merge_equal_node(ctx, &t, n);
     }
     ngd_free(t.slots);
     return NGD_OK;

@@ -25,7 +25,7 @@ static bool is_linear(const struct ngd_rewrite *rw, uint32_t node, uint32_t x)
            ngd_dim_is_const(ngd_rewrite_type(rw, n->in[1])->dims[0]);
 }
 
-static bool alike(const struct ngd_rewrite *rw, const struct ngd_node *a, const struct ngd_node *b)
+static bool linears_alike(const struct ngd_rewrite *rw, const struct ngd_node *a, const struct ngd_node *b)
 {
     if (a->n_in != b->n_in || ngd_rewrite_type(rw, a->in[1])->dtype != ngd_rewrite_type(rw, b->in[1])->dtype)
         return false;
@@ -48,7 +48,7 @@ static bool may_move_up(const struct ngd_rewrite *rw, uint32_t node, uint32_t fi
 }
 
 /* Of the first linear in the list: those that can be computed with it, in their order. */
-static void find_group(const struct ngd_rewrite *rw, uint32_t first, struct group *g)
+static void find_linears(const struct ngd_rewrite *rw, uint32_t first, struct group *g)
 {
     uint32_t x = ngd_rewrite_node(rw, first)->in[0];
 
@@ -59,7 +59,8 @@ static void find_group(const struct ngd_rewrite *rw, uint32_t first, struct grou
 
         if (rw->uses[u].operand != 0 || g->n == MAX_MERGED || !is_linear(rw, node, x) ||
             !ngd_rewrite_same_segment(rw, first, node) || !ngd_rewrite_before(rw, first, node) ||
-            !alike(rw, ngd_rewrite_node(rw, first), ngd_rewrite_node(rw, node)) || !may_move_up(rw, node, first))
+            !linears_alike(rw, ngd_rewrite_node(rw, first), ngd_rewrite_node(rw, node)) ||
+            !may_move_up(rw, node, first))
             continue;
         for (at = g->n++; ngd_rewrite_before(rw, node, g->nodes[at - 1]); at--)
             g->nodes[at] = g->nodes[at - 1];
@@ -67,7 +68,7 @@ static void find_group(const struct ngd_rewrite *rw, uint32_t first, struct grou
     }
 }
 
-static ngd_status_t merge(struct ngd_pass_context *ctx, const struct group *g)
+static ngd_status_t merge_linears(struct ngd_pass_context *ctx, const struct group *g)
 {
     struct ngd_rewrite *rw = ctx->rw;
     const struct ngd_op *op = ngd_op_by_id(NGD_OP_NGD_MULTI_LINEAR);
@@ -113,10 +114,10 @@ ngd_status_t ngd_pass_merge_linears(struct ngd_pass_context *ctx)
         next = rw->nodes[n].next;
         if (!is_linear(rw, n, NGD_VALUE_NONE))
             continue;
-        find_group(rw, n, &g);
+        find_linears(rw, n, &g);
         if (g.n < 2)
             continue;
-        status = merge(ctx, &g);
+        status = merge_linears(ctx, &g);
         if (rw->nodes[n].dead) /* and perhaps those behind it: go on from what is before */
             next = before == NGD_NODE_NONE ? rw->first : rw->nodes[before].next;
     }

@@ -68,7 +68,7 @@ bool ngd_noop_is_by_one(const struct ngd_graph *g, const struct ngd_node *n)
 }
 
 /* x + zero is x: zero is -0, or nothing is signed. */
-static bool keeps(ngd_dtype_t dtype, double zero)
+static bool is_neutral_zero(ngd_dtype_t dtype, double zero)
 {
     return zero == 0 && (signbit(zero) || !ngd_dtype_is_float(dtype));
 }
@@ -77,8 +77,8 @@ bool ngd_noop_adds_nothing(const struct ngd_graph *g, const struct ngd_node *n)
 {
     double v = ngd_op_float(n, "other") * ngd_op_float(n, "alpha");
 
-    return keeps(ngd_node_in(g, n, 0)->dtype,
-                 ngd_op_traits[n->op->id].arithmetic == NGD_ARITHMETIC_DIFFERENCE ? -v : v);
+    return is_neutral_zero(ngd_node_in(g, n, 0)->dtype,
+                           ngd_op_traits[n->op->id].arithmetic == NGD_ARITHMETIC_DIFFERENCE ? -v : v);
 }
 
 bool ngd_noop_has_one_part(const struct ngd_graph *g, const struct ngd_node *n)
@@ -125,7 +125,7 @@ uint32_t ngd_same_beside_neutral(const struct ngd_rewrite *rw, const struct ngd_
             !ngd_uniform_of(rw, n->in[i], &u))
             continue;
         v = ngd_uniform_number(dtype, &u);
-        if (ngd_op_adds(n->op) ? ngd_op_float(n, "alpha") == 1 && keeps(dtype, minus ? -v : v) : v == 1)
+        if (ngd_op_adds(n->op) ? ngd_op_float(n, "alpha") == 1 && is_neutral_zero(dtype, minus ? -v : v) : v == 1)
             return 1 - i;
     }
     return NGD_NO_OPERAND;

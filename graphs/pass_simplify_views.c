@@ -24,21 +24,21 @@ static bool reorders(const struct ngd_node *n)
     return ngd_op_traits[n->op->id].order != NULL;
 }
 
-static ngd_status_t no_memory(struct ngd_pass_context *ctx)
+static ngd_status_t views_no_memory(struct ngd_pass_context *ctx)
 {
     return ngd_diag_set(ctx->diag, NGD_ERR_NO_MEMORY, "out of host memory");
 }
 
 /* Makes of a node the operator with one attribute, a list. */
-static ngd_status_t become(struct ngd_pass_context *ctx, struct ngd_node *n, ngd_op_id_t op, const int64_t *list,
-                           uint32_t n_list)
+static ngd_status_t become_view(struct ngd_pass_context *ctx, struct ngd_node *n, ngd_op_id_t op, const int64_t *list,
+                                uint32_t n_list)
 {
     struct ngd_arena *arena = &ctx->rw->g->priv->arena;
     struct ngd_attr_value *attrs = ngd_arena_calloc(arena, 1, sizeof(*attrs));
     int64_t *copy = ngd_arena_calloc(arena, n_list + 1u, sizeof(*copy));
 
     if (!attrs || !copy)
-        return no_memory(ctx);
+        return views_no_memory(ctx);
     if (n_list)
         memcpy(copy, list, n_list * sizeof(*copy));
     attrs[0] = (struct ngd_attr_value){.list = copy, .n = n_list};
@@ -57,7 +57,7 @@ ngd_status_t ngd_spell_view(struct ngd_pass_context *ctx, struct ngd_node *n)
     if (n->op->id == NGD_OP_ATEN_VIEW && n->attrs[0].n == type->rank &&
         memcmp(n->attrs[0].list, type->dims, type->rank * sizeof(type->dims[0])) == 0)
         return NGD_OK;
-    return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
+    return become_view(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
 }
 
 /* Bounds from 0 to the size. */
@@ -78,7 +78,7 @@ ngd_status_t ngd_spell_slice(struct ngd_pass_context *ctx, struct ngd_node *n)
         return status;
     attrs = ngd_arena_calloc(&g->priv->arena, n->op->n_attrs, sizeof(*attrs));
     if (!attrs)
-        return no_memory(ctx);
+        return views_no_memory(ctx);
     memcpy(attrs, n->attrs, n->op->n_attrs * sizeof(*attrs));
     attrs[at_start].i = start;
     attrs[at_end].i = end;
@@ -97,7 +97,7 @@ ngd_status_t ngd_spell_split(struct ngd_pass_context *ctx, struct ngd_node *n)
     uint32_t axis = ngd_op_known_axis(n, "dim", ngd_node_in(ctx->rw->g, n, 0)->rank);
 
     if (!attrs || !sizes)
-        return no_memory(ctx);
+        return views_no_memory(ctx);
     for (uint32_t i = 0; i < n->n_out; i++)
         sizes[i] = ngd_rewrite_type(ctx->rw, n->out[i])->dims[axis];
     attrs[ngd_op_attr_index(split, "split_sizes", strlen("split_sizes"))] =
@@ -156,7 +156,7 @@ static ngd_status_t join_reorders(struct ngd_pass_context *ctx, uint32_t node, c
     for (uint32_t i = 0; i < rank; i++)
         both[i] = first[second[i]];
     ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
-    return become(ctx, n, NGD_OP_ATEN_PERMUTE, both, rank);
+    return become_view(ctx, n, NGD_OP_ATEN_PERMUTE, both, rank);
 }
 
 /* The result is the operand: same shape, and the same order. */
@@ -175,7 +175,7 @@ static bool cancels(const struct ngd_rewrite *rw, const struct ngd_node *n)
     return true;
 }
 
-static ngd_status_t join(struct ngd_pass_context *ctx, uint32_t node)
+static ngd_status_t join_views(struct ngd_pass_context *ctx, uint32_t node)
 {
     struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
     uint32_t maker = ngd_rewrite_maker(ctx->rw, n->in[0]);
@@ -187,14 +187,14 @@ static ngd_status_t join(struct ngd_pass_context *ctx, uint32_t node)
         if (ngd_pass_layout_counts(ctx->rw, n->out[0], inner->in[0])) /* the inner one may have to copy */
             return NGD_OK;
         ngd_rewrite_set_operand(ctx->rw, node, 0, inner->in[0]);
-        return become(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
+        return become_view(ctx, n, NGD_OP_ATEN_VIEW, type->dims, type->rank);
     }
     if (inner && reorders(n) && reorders(inner))
         return join_reorders(ctx, node, inner);
     return NGD_OK;
 }
 
-static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
+static ngd_status_t simplify_view(struct ngd_pass_context *ctx, uint32_t node)
 {
     struct ngd_rewrite *rw = ctx->rw;
     struct ngd_node *n = ngd_rewrite_node(rw, node);
@@ -202,7 +202,7 @@ static ngd_status_t visit(struct ngd_pass_context *ctx, uint32_t node)
 
     if (ngd_rewrite_written_between(rw, n->in[0], NGD_NODE_NONE, NGD_NODE_NONE))
         return NGD_OK;
-    status = join(ctx, node);
+    status = join_views(ctx, node);
     if (status || !cancels(rw, n))
         return status;
     ngd_rewrite_replace(rw, n->out[0], n->in[0]);
@@ -223,7 +223,7 @@ ngd_status_t ngd_pass_simplify_views(struct ngd_pass_context *ctx)
         if (ngd_op_traits[node->op->id].spell)
             status = ngd_op_traits[node->op->id].spell(ctx, ngd_rewrite_node(ctx->rw, n));
         if (!status && (ngd_op_reshapes(node->op) || reorders(node)))
-            status = visit(ctx, n);
+            status = simplify_view(ctx, n);
     }
     return status;
 }

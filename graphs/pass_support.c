@@ -14,7 +14,7 @@ struct question {
     int64_t lists[NGD_OP_MAX_ATTRS][256];
 };
 
-static bool add_tensor(struct ngd_pass_context *ctx, struct question *q, uint32_t value, uint32_t *tensor_p)
+static bool add_question_tensor(struct ngd_pass_context *ctx, struct question *q, uint32_t value, uint32_t *tensor_p)
 {
     const struct ngd_type *type = ngd_rewrite_type(ctx->rw, value);
     struct ngd_plan_tensor *t = &q->tensors[q->plan.n_tensors];
@@ -39,11 +39,11 @@ static bool add_operands(struct ngd_pass_context *ctx, struct question *q, const
         q->in[i] = q->host[i] = NGD_PLAN_NONE;
         if (v && v->cls == NGD_VALUE_HOST)
             q->host[i] = v->ordinal;
-        else if (v && !add_tensor(ctx, q, n->in[i], &q->in[i]))
+        else if (v && !add_question_tensor(ctx, q, n->in[i], &q->in[i]))
             return false;
     }
     for (uint32_t i = 0; i < n->n_out; i++)
-        if (!add_tensor(ctx, q, n->out[i], &q->out[i]))
+        if (!add_question_tensor(ctx, q, n->out[i], &q->out[i]))
             return false;
     return true;
 }
@@ -66,7 +66,7 @@ static bool add_attrs(struct ngd_pass_context *ctx, struct question *q, const st
 }
 
 /* A plan of that one call; NULL: no memory, or a dimension cannot be computed. Free it. */
-static struct question *ask(struct ngd_pass_context *ctx, uint32_t node)
+static struct question *ask_backend(struct ngd_pass_context *ctx, uint32_t node)
 {
     const struct ngd_node *n = ngd_rewrite_node(ctx->rw, node);
     struct question *q = ngd_malloc(sizeof(*q));
@@ -102,7 +102,7 @@ bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node)
 
     if (ngd_rewrite_node(ctx->rw, node)->op->flags & NGD_OPF_VIEW)
         return true;
-    q = ask(ctx, node);
+    q = ask_backend(ctx, node);
     yes = q && !ctx->target->select(ctx->target->ctx, &q->plan, &q->call, &strided, &workspace, NULL);
     ngd_free(q);
     return yes;
@@ -110,7 +110,7 @@ bool ngd_pass_supported(struct ngd_pass_context *ctx, uint32_t node)
 
 void ngd_pass_work(struct ngd_pass_context *ctx, uint32_t node, double *flops_p, double *bytes_p)
 {
-    struct question *q = ask(ctx, node);
+    struct question *q = ask_backend(ctx, node);
 
     *flops_p = *bytes_p = 0;
     if (q)

@@ -15,15 +15,15 @@
 #define GOOD_SAMPLES 2   /* that are enough */
 #define COMBINATIONS 256 /* of dtypes that are tried */
 
-static ngd_status_t refuse(const struct ngd_pattern *p, struct ngd_diag *diag, ngd_status_t status, const char *what,
-                           const char *name)
+static ngd_status_t refuse_pattern(const struct ngd_pattern *p, struct ngd_diag *diag, ngd_status_t status,
+                                   const char *what, const char *name)
 {
     return ngd_diag_set(diag, status, "pattern \"%s\": %s%s%s", p->name, name ? name : "", name ? " " : "", what);
 }
 
 /* ---- structure ---- */
 
-static bool touches(const struct ngd_pattern_node *n, uint32_t value)
+static bool pattern_node_touches(const struct ngd_pattern_node *n, uint32_t value)
 {
     for (uint32_t i = 0; i < n->n_in; i++)
         if (n->in[i] == value)
@@ -46,10 +46,10 @@ static bool makes_operand_of(const struct ngd_pattern_node *maker, const struct 
 static bool shares_a_value(const struct ngd_pattern_node *a, const struct ngd_pattern_node *b)
 {
     for (uint32_t i = 0; i < a->n_in; i++)
-        if (a->in[i] != NGD_PATTERN_NONE && touches(b, a->in[i]))
+        if (a->in[i] != NGD_PATTERN_NONE && pattern_node_touches(b, a->in[i]))
             return true;
     for (uint32_t i = 0; i < a->n_out; i++)
-        if (a->out[i] != NGD_PATTERN_NONE && touches(b, a->out[i]))
+        if (a->out[i] != NGD_PATTERN_NONE && pattern_node_touches(b, a->out[i]))
             return true;
     return false;
 }
@@ -73,8 +73,8 @@ static ngd_status_t set_order(struct ngd_pattern *p, struct ngd_diag *diag)
                              : makes_operand_of(&s->nodes[i], &s->nodes[p->order[k]]))
                         found = i;
         if (found == NGD_PATTERN_NONE)
-            return refuse(p, diag, NGD_ERR_INVALID_ARGUMENT,
-                          "the source falls apart: its nodes are not connected by values", NULL);
+            return refuse_pattern(p, diag, NGD_ERR_INVALID_ARGUMENT,
+                                  "the source falls apart: its nodes are not connected by values", NULL);
         placed[found] = true;
         p->order[n++] = found;
     }
@@ -94,19 +94,21 @@ static ngd_status_t check_uses(struct ngd_pattern *p, struct ngd_diag *diag)
 {
     for (uint32_t i = 0; i < p->n_values; i++)
         if (p->values[i].is_input && !used_by(&p->source, i))
-            return refuse(p, diag, NGD_ERR_GRAPH_UNDEFINED,
-                          "is an input that the source does not use, so nothing binds it", p->values[i].name);
+            return refuse_pattern(p, diag, NGD_ERR_GRAPH_UNDEFINED,
+                                  "is an input that the source does not use, so nothing binds it", p->values[i].name);
     for (uint32_t i = 0; i < p->source.n_nodes; i++) {
         const struct ngd_pattern_node *n = &p->source.nodes[i];
 
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != NGD_PATTERN_NONE && !p->values[n->out[k]].returned && !used_by(&p->source, n->out[k]))
-                return refuse(p, diag, NGD_ERR_INVALID_ARGUMENT,
-                              "is neither used nor returned by the source: write _ for a result that nobody may use",
-                              p->values[n->out[k]].name);
+                return refuse_pattern(
+                    p, diag, NGD_ERR_INVALID_ARGUMENT,
+                    "is neither used nor returned by the source: write _ for a result that nobody may use",
+                    p->values[n->out[k]].name);
     }
     if (p->source.n_returns != p->replacement.n_returns)
-        return refuse(p, diag, NGD_ERR_GRAPH_ARITY, "source and replacement return another number of values", NULL);
+        return refuse_pattern(p, diag, NGD_ERR_GRAPH_ARITY, "source and replacement return another number of values",
+                              NULL);
     return NGD_OK;
 }
 
@@ -153,24 +155,24 @@ static ngd_status_t check_bound(struct ngd_pattern *p, struct ngd_diag *diag)
         bind_node(p, &p->source.nodes[i], &dims, &floats);
     for (uint32_t i = 0; i < p->n_dims; i++)
         if (!(dims >> i & 1))
-            return refuse(
+            return refuse_pattern(
                 p, diag, NGD_ERR_GRAPH_SYMBOL,
                 "is a dimension that nothing binds: it must stand alone in an input's type or in an attribute "
                 "of the source",
                 p->dims[i].name);
     for (uint32_t i = 0; i < p->n_dtypes; i++)
         if (!(dtypes >> i & 1))
-            return refuse(p, diag, NGD_ERR_GRAPH_SYMBOL, "is a dtype that no input has", p->dtypes[i].name);
+            return refuse_pattern(p, diag, NGD_ERR_GRAPH_SYMBOL, "is a dtype that no input has", p->dtypes[i].name);
     for (uint32_t i = 0; i < p->n_floats; i++)
         if (!(floats >> i & 1))
-            return refuse(p, diag, NGD_ERR_GRAPH_SYMBOL, "is a float that no attribute of the source binds",
-                          p->floats[i]);
+            return refuse_pattern(p, diag, NGD_ERR_GRAPH_SYMBOL, "is a float that no attribute of the source binds",
+                                  p->floats[i]);
     return NGD_OK;
 }
 
 /* ---- aliases and writes ---- */
 
-static uint32_t root_of(const struct ngd_pattern *p, const struct ngd_pattern_side *s, uint32_t value)
+static uint32_t pattern_root(const struct ngd_pattern *p, const struct ngd_pattern_side *s, uint32_t value)
 {
     while (!p->values[value].is_input && (s->nodes[p->values[value].node].op->flags & NGD_OPF_VIEW))
         value = s->nodes[p->values[value].node].in[0];
@@ -183,7 +185,7 @@ static void written_by(const struct ngd_pattern *p, const struct ngd_pattern_sid
     for (uint32_t i = 0; i < s->n_nodes; i++)
         for (uint32_t k = 0; k < s->nodes[i].n_in && k < 32; k++)
             if ((s->nodes[i].op->mutates >> k & 1) && s->nodes[i].in[k] != NGD_PATTERN_NONE)
-                written[root_of(p, s, s->nodes[i].in[k])] = true;
+                written[pattern_root(p, s, s->nodes[i].in[k])] = true;
 }
 
 static ngd_status_t check_storage(struct ngd_pattern *p, struct ngd_diag *diag)
@@ -194,24 +196,24 @@ static ngd_status_t check_storage(struct ngd_pattern *p, struct ngd_diag *diag)
     written_by(p, &p->replacement, by_replacement);
     for (uint32_t i = 0; i < p->n_values; i++)
         if (by_source[i] != by_replacement[i])
-            return refuse(p, diag, NGD_ERR_GRAPH_MUTATION,
-                          "is written by one side only: both must write the same states", p->values[i].name);
+            return refuse_pattern(p, diag, NGD_ERR_GRAPH_MUTATION,
+                                  "is written by one side only: both must write the same states", p->values[i].name);
     for (uint32_t i = 0; i < p->replacement.n_returns; i++) {
-        uint32_t of_source = root_of(p, &p->source, p->source.returns[i]),
-                 root = root_of(p, &p->replacement, p->replacement.returns[i]);
+        uint32_t of_source = pattern_root(p, &p->source, p->source.returns[i]),
+                 root = pattern_root(p, &p->replacement, p->replacement.returns[i]);
 
         if (p->values[root].is_input && root != of_source)
-            return refuse(
+            return refuse_pattern(
                 p, diag, NGD_ERR_GRAPH_MUTATION,
                 "is returned by the replacement as a view of an input, which would make an alias that the source "
                 "does not make",
                 p->values[p->replacement.returns[i]].name);
         for (uint32_t k = 0; k < i; k++)
-            if (root == root_of(p, &p->replacement, p->replacement.returns[k]) &&
-                of_source != root_of(p, &p->source, p->source.returns[k]))
-                return refuse(p, diag, NGD_ERR_GRAPH_MUTATION,
-                              "and another returned value are views of one tensor, and the source's are not",
-                              p->values[p->replacement.returns[i]].name);
+            if (root == pattern_root(p, &p->replacement, p->replacement.returns[k]) &&
+                of_source != pattern_root(p, &p->source, p->source.returns[k]))
+                return refuse_pattern(p, diag, NGD_ERR_GRAPH_MUTATION,
+                                      "and another returned value are views of one tensor, and the source's are not",
+                                      p->values[p->replacement.returns[i]].name);
     }
     return NGD_OK;
 }
@@ -439,9 +441,9 @@ static ngd_status_t check_samples(struct ngd_pattern *p, struct ngd_diag *diag)
         good_samples += good;
     }
     if (!any)
-        return refuse(p, diag, NGD_ERR_GRAPH_SYMBOL, "no small dimensions satisfy its constraints", NULL);
+        return refuse_pattern(p, diag, NGD_ERR_GRAPH_SYMBOL, "no small dimensions satisfy its constraints", NULL);
     if (good_samples == 0)
-        return refuse(
+        return refuse_pattern(
             p, diag, NGD_ERR_GRAPH_SHAPE,
             "the source accepts none of the types that were tried: its inputs' types contradict its operators", NULL);
     return NGD_OK;

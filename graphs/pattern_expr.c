@@ -4,7 +4,8 @@
 
 #define EXPR_DEPTH 16
 
-static ngd_status_t make(struct ngd_pattern_parser *p, ngd_expr_op_t op, ngd_dim_t a, ngd_dim_t b, ngd_dim_t *dim_p)
+static ngd_status_t make_pattern_expr(struct ngd_pattern_parser *p, ngd_expr_op_t op, ngd_dim_t a, ngd_dim_t b,
+                                      ngd_dim_t *dim_p)
 {
     ngd_status_t status = ngd_expr_make(p->pattern->exprs, op, a, b, dim_p);
 
@@ -17,7 +18,7 @@ static ngd_status_t make(struct ngd_pattern_parser *p, ngd_expr_op_t op, ngd_dim
     return status ? ngd_pattern_lex_fail(&p->lex, status, ngd_status_text(status)) : NGD_OK;
 }
 
-static ngd_status_t parse_call(struct ngd_pattern_parser *p, ngd_expr_op_t op, ngd_dim_t *dim_p)
+static ngd_status_t parse_pattern_call(struct ngd_pattern_parser *p, ngd_expr_op_t op, ngd_dim_t *dim_p)
 {
     ngd_dim_t a, b;
     ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
@@ -32,7 +33,7 @@ static ngd_status_t parse_call(struct ngd_pattern_parser *p, ngd_expr_op_t op, n
         status = ngd_pattern_parse_expr(p, &b);
     if (!status)
         status = ngd_pattern_lex_take(&p->lex, ")");
-    return status ? status : make(p, op, a, b, dim_p);
+    return status ? status : make_pattern_expr(p, op, a, b, dim_p);
 }
 
 static ngd_status_t parse_atom(struct ngd_pattern_parser *p, ngd_dim_t *dim_p)
@@ -43,9 +44,9 @@ static ngd_status_t parse_atom(struct ngd_pattern_parser *p, ngd_dim_t *dim_p)
     if (p->lex.tok.kind == NGD_PATTERN_TOK_INT)
         return ngd_pattern_lex_take_int(&p->lex, dim_p);
     if (ngd_pattern_lex_at_word(&p->lex, "floordiv"))
-        return parse_call(p, NGD_EXPR_FLOORDIV, dim_p);
+        return parse_pattern_call(p, NGD_EXPR_FLOORDIV, dim_p);
     if (ngd_pattern_lex_at_word(&p->lex, "mod"))
-        return parse_call(p, NGD_EXPR_MOD, dim_p);
+        return parse_pattern_call(p, NGD_EXPR_MOD, dim_p);
     if (ngd_pattern_lex_at_punct(&p->lex, "(")) {
         status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
@@ -62,7 +63,7 @@ static ngd_status_t parse_atom(struct ngd_pattern_parser *p, ngd_dim_t *dim_p)
     return ngd_pattern_lex_advance(&p->lex);
 }
 
-static ngd_status_t parse_product(struct ngd_pattern_parser *p, ngd_dim_t *dim_p)
+static ngd_status_t parse_pattern_product(struct ngd_pattern_parser *p, ngd_dim_t *dim_p)
 {
     ngd_status_t status = parse_atom(p, dim_p);
 
@@ -73,7 +74,7 @@ static ngd_status_t parse_product(struct ngd_pattern_parser *p, ngd_dim_t *dim_p
         if (!status)
             status = parse_atom(p, &right);
         if (!status)
-            status = make(p, NGD_EXPR_MUL, *dim_p, right, dim_p);
+            status = make_pattern_expr(p, NGD_EXPR_MUL, *dim_p, right, dim_p);
     }
     return status;
 }
@@ -86,18 +87,18 @@ ngd_status_t ngd_pattern_parse_expr(struct ngd_pattern_parser *p, ngd_dim_t *dim
     if (++p->depth > EXPR_DEPTH)
         return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "an expression is nested too deeply");
     if (!status)
-        status = parse_product(p, dim_p);
+        status = parse_pattern_product(p, dim_p);
     if (!status && negative)
-        status = make(p, NGD_EXPR_SUB, 0, *dim_p, dim_p);
+        status = make_pattern_expr(p, NGD_EXPR_SUB, 0, *dim_p, dim_p);
     while (!status && (ngd_pattern_lex_at_punct(&p->lex, "+") || ngd_pattern_lex_at_punct(&p->lex, "-"))) {
         ngd_expr_op_t op = ngd_pattern_lex_at_punct(&p->lex, "+") ? NGD_EXPR_ADD : NGD_EXPR_SUB;
         ngd_dim_t right;
 
         status = ngd_pattern_lex_advance(&p->lex);
         if (!status)
-            status = parse_product(p, &right);
+            status = parse_pattern_product(p, &right);
         if (!status)
-            status = make(p, op, *dim_p, right, dim_p);
+            status = make_pattern_expr(p, op, *dim_p, right, dim_p);
     }
     p->depth--;
     return status;

@@ -40,22 +40,22 @@ ngd_status_t ngd_pattern_lex_fail_about(struct ngd_pattern_lexer *l, ngd_status_
 
 /* ---- lexer ---- */
 
-static bool is_digit(char c)
+static bool pattern_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
 bool ngd_pattern_lex_is_name(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || is_digit(c);
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' || pattern_is_digit(c);
 }
 
-static char peek(const struct ngd_pattern_lexer *l, size_t ahead)
+static char pattern_peek(const struct ngd_pattern_lexer *l, size_t ahead)
 {
     return (size_t)(l->end - l->at) > ahead ? l->at[ahead] : '\0';
 }
 
-static void skip_blanks(struct ngd_pattern_lexer *l)
+static void pattern_skip_blanks(struct ngd_pattern_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
         if (*l->at == '#')
@@ -71,26 +71,27 @@ static void skip_blanks(struct ngd_pattern_lexer *l)
 }
 
 /* digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
-static void lex_number(struct ngd_pattern_lexer *l)
+static void pattern_lex_number(struct ngd_pattern_lexer *l)
 {
     l->tok.kind = NGD_PATTERN_TOK_INT;
-    while (is_digit(peek(l, 0)))
+    while (pattern_is_digit(pattern_peek(l, 0)))
         l->at++;
-    if (peek(l, 0) == '.' && peek(l, 1) != '.') {
+    if (pattern_peek(l, 0) == '.' && pattern_peek(l, 1) != '.') {
         l->tok.kind = NGD_PATTERN_TOK_FLOAT;
-        for (l->at++; is_digit(peek(l, 0));)
+        for (l->at++; pattern_is_digit(pattern_peek(l, 0));)
             l->at++;
     }
-    if (peek(l, 0) == 'e' &&
-        (is_digit(peek(l, 1)) || ((peek(l, 1) == '-' || peek(l, 1) == '+') && is_digit(peek(l, 2))))) {
+    if (pattern_peek(l, 0) == 'e' &&
+        (pattern_is_digit(pattern_peek(l, 1)) ||
+         ((pattern_peek(l, 1) == '-' || pattern_peek(l, 1) == '+') && pattern_is_digit(pattern_peek(l, 2))))) {
         l->tok.kind = NGD_PATTERN_TOK_FLOAT;
-        for (l->at += 2; is_digit(peek(l, 0));)
+        for (l->at += 2; pattern_is_digit(pattern_peek(l, 0));)
             l->at++;
     }
 }
 
 /* Without escapes: names and sentences need none. */
-static ngd_status_t lex_string(struct ngd_pattern_lexer *l)
+static ngd_status_t pattern_lex_string(struct ngd_pattern_lexer *l)
 {
     for (l->at++; l->at < l->end && *l->at != '"'; l->at++)
         if ((unsigned char)*l->at < 0x20 || *l->at == '\\')
@@ -112,7 +113,7 @@ static ngd_status_t lex_punct(struct ngd_pattern_lexer *l)
 
     l->tok.kind = NGD_PATTERN_TOK_PUNCT;
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
-        if (peek(l, 0) == pairs[i][0] && peek(l, 1) == pairs[i][1]) {
+        if (pattern_peek(l, 0) == pairs[i][0] && pattern_peek(l, 1) == pairs[i][1]) {
             l->at += 2;
             return NGD_OK;
         }
@@ -128,21 +129,21 @@ ngd_status_t ngd_pattern_lex_advance(struct ngd_pattern_lexer *l)
 {
     ngd_status_t status = NGD_OK;
 
-    skip_blanks(l);
+    pattern_skip_blanks(l);
     l->tok = (struct ngd_pattern_token){.kind = NGD_PATTERN_TOK_END, .p = l->at, .line = l->line};
     if (l->at == l->end)
         return NGD_OK;
     if (*l->at == '"')
-        return lex_string(l);
-    if (is_digit(*l->at)) {
-        lex_number(l);
+        return pattern_lex_string(l);
+    if (pattern_is_digit(*l->at)) {
+        pattern_lex_number(l);
     } else if (ngd_pattern_lex_is_name(*l->at) && *l->at != '.') {
         l->tok.kind = NGD_PATTERN_TOK_WORD;
-        while (ngd_pattern_lex_is_name(peek(l, 0)))
+        while (ngd_pattern_lex_is_name(pattern_peek(l, 0)))
             l->at++;
-    } else if (*l->at == '%' && ngd_pattern_lex_is_name(peek(l, 1))) {
+    } else if (*l->at == '%' && ngd_pattern_lex_is_name(pattern_peek(l, 1))) {
         l->tok.kind = NGD_PATTERN_TOK_VALUE;
-        for (l->tok.p = ++l->at; ngd_pattern_lex_is_name(peek(l, 0));)
+        for (l->tok.p = ++l->at; ngd_pattern_lex_is_name(pattern_peek(l, 0));)
             l->at++;
     } else {
         status = *l->at ? lex_punct(l) : ngd_pattern_lex_fail(l, NGD_ERR_GRAPH_PARSE, "a byte 0 does not belong here");

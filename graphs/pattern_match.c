@@ -79,7 +79,7 @@ static bool unify_dim(struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
 }
 
 /* All dimensions are bound. */
-static bool same_dim(const struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
+static bool match_dim(const struct match *m, ngd_dim_t of_pattern, ngd_dim_t dim)
 {
     ngd_dim_t want;
 
@@ -168,7 +168,7 @@ static bool same_int(struct match *m, ngd_dim_t of_pattern, ngd_dim_t v, uint32_
 {
     if (rank && ngd_dim_is_const(of_pattern) && of_pattern < 0 && ngd_dim_is_const(v) && v >= 0)
         v -= rank;
-    return at_end ? same_dim(m, of_pattern, v) : unify_dim(m, of_pattern, v);
+    return at_end ? match_dim(m, of_pattern, v) : unify_dim(m, of_pattern, v);
 }
 
 static bool same_given(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
@@ -210,8 +210,8 @@ static bool is_default(const struct ngd_attr_schema *schema, const struct ngd_at
     }
 }
 
-static bool same_attr(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
-                      const struct ngd_attr_value *v, uint32_t rank, bool at_end)
+static bool match_attr(struct match *m, const struct ngd_attr_schema *schema, const struct ngd_pattern_attr *a,
+                       const struct ngd_attr_value *v, uint32_t rank, bool at_end)
 {
     switch (a->kind) {
     case NGD_PATTERN_ATTR_ANY:
@@ -237,7 +237,7 @@ static bool same_attrs(struct match *m, const struct ngd_pattern_node *pn, const
     const uint32_t rank = value == NGD_VALUE_NONE ? 0 : ngd_rewrite_type(rw, value)->rank;
 
     for (uint32_t i = 0; i < n->op->n_attrs; i++)
-        if (!same_attr(m, &n->op->attrs[i], &pn->attrs[i], &n->attrs[i], rank, at_end))
+        if (!match_attr(m, &n->op->attrs[i], &pn->attrs[i], &n->attrs[i], rank, at_end))
             return false;
     return true;
 }
@@ -317,7 +317,7 @@ static bool check_where(const struct match *m, const struct ngd_pattern_where *w
     return ngd_pattern_compare(w->compare, a, b);
 }
 
-static bool check_bindings(struct match *m)
+static bool check_pattern_bindings(struct match *m)
 {
     const struct ngd_pattern *p = m->p;
 
@@ -329,7 +329,7 @@ static bool check_bindings(struct match *m)
             continue;
         type = ngd_rewrite_type(m->ctx->rw, m->value_of[i]);
         for (uint32_t k = 0; k < v->rank; k++)
-            if (!same_dim(m, v->dims[k], type->dims[type->rank - v->rank + k]))
+            if (!match_dim(m, v->dims[k], type->dims[type->rank - v->rank + k]))
                 return false;
     }
     for (uint32_t i = 0; i < p->source.n_nodes; i++)
@@ -476,8 +476,8 @@ static bool make_attrs(const struct match *m, const struct ngd_pattern_node *pn,
     return true;
 }
 
-static ngd_status_t build_node(const struct match *m, const struct ngd_pattern_node *pn, uint32_t place,
-                               struct built *b)
+static ngd_status_t build_pattern_node(const struct match *m, const struct ngd_pattern_node *pn, uint32_t place,
+                                       struct built *b)
 {
     uint32_t in[NGD_PATTERN_MAX_IN], node;
     struct ngd_attr_value attrs[NGD_OP_MAX_ATTRS];
@@ -557,7 +557,7 @@ static ngd_status_t replace(const struct match *m, uint32_t place, bool *replace
 
     ngd_rewrite_scope_as(m->ctx->rw, m->node_of[0]);
     for (uint32_t i = 0; i < m->p->replacement.n_nodes && !status; i++)
-        status = build_node(m, &m->p->replacement.nodes[i], place, &b);
+        status = build_pattern_node(m, &m->p->replacement.nodes[i], place, &b);
     ngd_rewrite_scope_as(m->ctx->rw, NGD_NODE_NONE);
     if (status || !same_returns(m, &b)) {
         while (b.n > 0)
@@ -575,7 +575,7 @@ static ngd_status_t replace(const struct match *m, uint32_t place, bool *replace
 
 /* ---- the search ---- */
 
-static ngd_status_t search(const struct match *m, uint32_t depth, bool *replaced_p);
+static ngd_status_t match_rest(const struct match *m, uint32_t depth, bool *replaced_p);
 
 static ngd_status_t try_node(const struct match *m, uint32_t depth, uint32_t node, bool *replaced_p)
 {
@@ -593,7 +593,7 @@ static ngd_status_t try_node(const struct match *m, uint32_t depth, uint32_t nod
         if (swapped && !commutes(&m->p->source.nodes[of_pattern], n))
             break;
         if (unify_node(&next, of_pattern, node, swapped))
-            status = search(&next, depth + 1, replaced_p);
+            status = match_rest(&next, depth + 1, replaced_p);
     }
     return status;
 }
@@ -613,7 +613,7 @@ static uint32_t known_value(const struct match *m, const struct ngd_pattern_node
     return best;
 }
 
-static ngd_status_t search(const struct match *m, uint32_t depth, bool *replaced_p)
+static ngd_status_t match_rest(const struct match *m, uint32_t depth, bool *replaced_p)
 {
     const struct ngd_pattern_node *pn;
     const struct ngd_rewrite *rw = m->ctx->rw;
@@ -623,7 +623,7 @@ static ngd_status_t search(const struct match *m, uint32_t depth, bool *replaced
 
     if (depth == m->p->source.n_nodes) {
         whole = *m;
-        if (check_bindings(&whole) && check_users(&whole, &place) && find_place(&whole, place, &place))
+        if (check_pattern_bindings(&whole) && check_users(&whole, &place) && find_place(&whole, place, &place))
             return replace(&whole, place, replaced_p);
         return NGD_OK;
     }

@@ -73,7 +73,7 @@ static ngd_status_t parse_phase(struct ngd_pattern_parser *p)
     return status ? status : ngd_pattern_lex_expected(&p->lex, "first, early, late or custom");
 }
 
-static ngd_status_t parse_statement(struct ngd_pattern_parser *p)
+static ngd_status_t parse_pattern_statement(struct ngd_pattern_parser *p)
 {
     const uint32_t tensor =
         1u << NGD_VALUE_PARAM | 1u << NGD_VALUE_STATE | 1u << NGD_VALUE_INPUT | 1u << NGD_VALUE_NODE;
@@ -151,7 +151,7 @@ struct ngd_pattern *ngd_pattern_unref(struct ngd_pattern *p)
     return NULL;
 }
 
-static ngd_status_t keep_text(struct ngd_pattern_parser *p, const char *start)
+static ngd_status_t keep_pattern_text(struct ngd_pattern_parser *p, const char *start)
 {
     size_t n = (size_t)(p->lex.tok.p - start);
 
@@ -181,13 +181,13 @@ static ngd_status_t parse_pattern(struct ngd_pattern_parser *p)
     if (!status)
         status = ngd_pattern_lex_take(&p->lex, "{");
     while (!status && !ngd_pattern_lex_at_punct(&p->lex, "}"))
-        status = parse_statement(p);
+        status = parse_pattern_statement(p);
     if (!status)
         status = ngd_pattern_lex_advance(&p->lex);
     if (!status && (p->pattern->source.n_nodes == 0 || p->pattern->replacement.n_nodes == 0))
         status = ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE, "it needs a source and a replacement");
     if (!status)
-        status = keep_text(p, start);
+        status = keep_pattern_text(p, start);
     return status ? status : ngd_pattern_check(p->pattern, p->samples, p->lex.diag);
 }
 
@@ -199,8 +199,8 @@ static bool name_taken(struct ngd_pattern *const *patterns, uint32_t n, const ch
     return false;
 }
 
-static ngd_status_t parse_all(const char *text, size_t n, bool samples, struct ngd_pattern **patterns, uint32_t max,
-                              uint32_t *n_p, struct ngd_diag *diag)
+static ngd_status_t parse_patterns(const char *text, size_t n, bool samples, struct ngd_pattern **patterns,
+                                   uint32_t max, uint32_t *n_p, struct ngd_diag *diag)
 {
     struct ngd_pattern_parser p = {.lex = {.at = text, .end = text + n, .line = 1, .pattern = "", .diag = diag},
                                    .samples = samples};
@@ -242,11 +242,11 @@ static ngd_status_t parse_all(const char *text, size_t n, bool samples, struct n
 ngd_status_t ngd_patterns_parse(const char *text, size_t n, struct ngd_pattern **patterns, uint32_t max, uint32_t *n_p,
                                 struct ngd_diag *diag)
 {
-    return parse_all(text, n, true, patterns, max, n_p, diag);
+    return parse_patterns(text, n, true, patterns, max, n_p, diag);
 }
 
 ngd_status_t ngd_patterns_parse_trusted(const char *text, size_t n, struct ngd_pattern **patterns, uint32_t max,
                                         uint32_t *n_p, struct ngd_diag *diag)
 {
-    return parse_all(text, n, false, patterns, max, n_p, diag);
+    return parse_patterns(text, n, false, patterns, max, n_p, diag);
 }

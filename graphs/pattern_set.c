@@ -46,7 +46,7 @@ ngd_status_t ngd_pattern_set_add(struct ngd_pattern_set *set, struct ngd_pattern
     return NGD_OK;
 }
 
-static bool has(const struct ngd_pattern_set *set, const char *name, size_t n)
+static bool set_has_pattern(const struct ngd_pattern_set *set, const char *name, size_t n)
 {
     for (uint32_t i = 0; set && i < set->n; i++)
         if (strlen(set->patterns[i]->name) == n && memcmp(set->patterns[i]->name, name, n) == 0)
@@ -57,7 +57,7 @@ static bool has(const struct ngd_pattern_set *set, const char *name, size_t n)
 ngd_status_t ngd_pattern_set_check(const struct ngd_pattern_set *set, const char *names, struct ngd_diag *diag)
 {
     for (const char *p = names; *p; p += strcspn(p, ","), p += *p == ',')
-        if (!has(set, p, strcspn(p, ",")))
+        if (!set_has_pattern(set, p, strcspn(p, ",")))
             return ngd_diag_set(
                 diag, NGD_ERR_NOT_FOUND,
                 "there is no pattern \"%.*s\": register it, or see what there is (npugraphctl patterns)",

@@ -4,7 +4,7 @@
 #include "graphs/pattern_int.h"
 #include <string.h>
 
-static ngd_status_t parse_results(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
+static ngd_status_t parse_pattern_results(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
 {
     ngd_status_t status = NGD_OK;
 
@@ -61,7 +61,7 @@ static ngd_status_t parse_op(struct ngd_pattern_parser *p, struct ngd_pattern_no
     return ngd_pattern_lex_advance(&p->lex);
 }
 
-static ngd_status_t parse_operands(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
+static ngd_status_t parse_pattern_operands(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
 {
     ngd_status_t status = ngd_pattern_lex_take(&p->lex, "(");
 
@@ -140,7 +140,8 @@ static ngd_status_t parse_float_value(struct ngd_pattern_parser *p, struct ngd_p
     return status;
 }
 
-static ngd_status_t parse_attr_value(struct ngd_pattern_parser *p, ngd_attr_type_t type, struct ngd_pattern_attr *a)
+static ngd_status_t parse_pattern_attr_value(struct ngd_pattern_parser *p, ngd_attr_type_t type,
+                                             struct ngd_pattern_attr *a)
 {
     char *s;
     int i;
@@ -181,7 +182,7 @@ static ngd_status_t parse_attr_value(struct ngd_pattern_parser *p, ngd_attr_type
     return NGD_ERR_INTERNAL;
 }
 
-static ngd_status_t parse_attr(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
+static ngd_status_t parse_pattern_attr(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
 {
     int i = p->lex.tok.kind == NGD_PATTERN_TOK_WORD ? ngd_op_attr_index(n->op, p->lex.tok.p, p->lex.tok.n) : -1;
     struct ngd_pattern_attr *a = i < 0 ? NULL : &n->attrs[i];
@@ -202,10 +203,10 @@ static ngd_status_t parse_attr(struct ngd_pattern_parser *p, struct ngd_pattern_
         return ngd_pattern_lex_advance(&p->lex);
     }
     a->kind = NGD_PATTERN_ATTR_GIVEN;
-    return parse_attr_value(p, n->op->attrs[i].type, a);
+    return parse_pattern_attr_value(p, n->op->attrs[i].type, a);
 }
 
-static ngd_status_t parse_attrs(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
+static ngd_status_t parse_pattern_attrs(struct ngd_pattern_parser *p, struct ngd_pattern_node *n)
 {
     ngd_status_t status;
     bool first = true;
@@ -217,13 +218,13 @@ static ngd_status_t parse_attrs(struct ngd_pattern_parser *p, struct ngd_pattern
         if (!first)
             status = ngd_pattern_lex_take(&p->lex, ",");
         if (!status)
-            status = parse_attr(p, n);
+            status = parse_pattern_attr(p, n);
         first = false;
     }
     return status ? status : ngd_pattern_lex_take(&p->lex, "}");
 }
 
-static ngd_status_t check_counts(struct ngd_pattern_parser *p, const struct ngd_pattern_node *n)
+static ngd_status_t check_pattern_counts(struct ngd_pattern_parser *p, const struct ngd_pattern_node *n)
 {
     uint32_t max = n->op->max_in == NGD_OP_VARIADIC ? NGD_PATTERN_MAX_IN : n->op->max_in;
 
@@ -248,20 +249,20 @@ static ngd_status_t parse_node(struct ngd_pattern_parser *p)
 
     if (p->side->n_nodes == NGD_PATTERN_MAX_NODES)
         return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_TOO_LARGE, "each side of a pattern has at most 32 nodes");
-    status = parse_results(p, n);
+    status = parse_pattern_results(p, n);
     if (!status)
         status = parse_op(p, n);
     if (!status)
-        status = parse_operands(p, n);
+        status = parse_pattern_operands(p, n);
     if (!status)
-        status = parse_attrs(p, n);
+        status = parse_pattern_attrs(p, n);
     if (!status)
-        status = check_counts(p, n);
+        status = check_pattern_counts(p, n);
     p->side->n_nodes++;
     return status;
 }
 
-static ngd_status_t parse_return(struct ngd_pattern_parser *p)
+static ngd_status_t parse_pattern_return(struct ngd_pattern_parser *p)
 {
     struct ngd_pattern_side *s = p->side;
     ngd_status_t status = ngd_pattern_lex_advance(&p->lex);
@@ -303,7 +304,7 @@ ngd_status_t ngd_pattern_parse_side(struct ngd_pattern_parser *p, struct ngd_pat
     if (!status)
         status = ngd_pattern_lex_take(&p->lex, "{");
     while (!status && !ngd_pattern_lex_at_punct(&p->lex, "}"))
-        status = ngd_pattern_lex_at_word(&p->lex, "return") ? parse_return(p) : parse_node(p);
+        status = ngd_pattern_lex_at_word(&p->lex, "return") ? parse_pattern_return(p) : parse_node(p);
     if (!status && side->n_nodes == 0)
         return ngd_pattern_lex_fail(&p->lex, NGD_ERR_GRAPH_PARSE, "source and replacement need a node each");
     return status ? status : ngd_pattern_lex_take(&p->lex, "}");

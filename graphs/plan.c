@@ -62,7 +62,7 @@ static ngd_status_t holder_new(struct ngd_graph *source, const struct ngd_key *k
 }
 
 /* Takes h. */
-static ngd_status_t conclude(struct holder *h, ngd_status_t status, struct ngd_plan **plan_p)
+static ngd_status_t conclude_plan(struct holder *h, ngd_status_t status, struct ngd_plan **plan_p)
 {
     if (status)
         ngd_plan_unref(&h->plan);
@@ -87,7 +87,7 @@ ngd_status_t ngd_plan_create_reported(struct ngd_graph *graph, const struct ngd_
         h->plan.graph = ngd_graph_ref(graph);
     if (!status)
         status = ngd_plan_build(&h->plan, options, target, NULL, diag);
-    return conclude(h, status, plan_p);
+    return conclude_plan(h, status, plan_p);
 }
 
 ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph, const struct ngd_key *key,
@@ -101,7 +101,7 @@ ngd_status_t ngd_plan_restore(struct ngd_graph *source, struct ngd_graph *graph,
         return status;
     h->plan.graph = ngd_graph_ref(graph);
     status = ngd_plan_build(&h->plan, options, target, layout, diag);
-    return conclude(h, status, plan_p);
+    return conclude_plan(h, status, plan_p);
 }
 
 struct ngd_plan *ngd_plan_ref(struct ngd_plan *plan)
@@ -132,7 +132,7 @@ uint64_t ngd_plan_host_bytes(const struct ngd_plan *plan)
 
 /* ---- attributes of a call ---- */
 
-static const struct ngd_attr_value *attr(const struct ngd_plan_call *call, const char *name)
+static const struct ngd_attr_value *call_attr(const struct ngd_plan_call *call, const char *name)
 {
     int i = ngd_op_attr_index(call->op, name, strlen(name));
 
@@ -142,25 +142,25 @@ static const struct ngd_attr_value *attr(const struct ngd_plan_call *call, const
 
 int64_t ngd_call_int(const struct ngd_plan_call *call, const char *name)
 {
-    return attr(call, name)->i;
+    return call_attr(call, name)->i;
 }
 
 double ngd_call_float(const struct ngd_plan_call *call, const char *name)
 {
-    return attr(call, name)->f;
+    return call_attr(call, name)->f;
 }
 
 struct ngd_scalar ngd_call_scalar(const struct ngd_plan_call *call, const char *name)
 {
-    return ngd_attr_scalar(attr(call, name));
+    return ngd_attr_scalar(call_attr(call, name));
 }
 
 const struct ngd_attr_value *ngd_call_ints(const struct ngd_plan_call *call, const char *name)
 {
-    return attr(call, name);
+    return call_attr(call, name);
 }
 
 const char *ngd_call_str(const struct ngd_plan_call *call, const char *name)
 {
-    return attr(call, name)->s;
+    return call_attr(call, name)->s;
 }

@@ -51,13 +51,13 @@ struct build {
 
 /* ---- diagnoses ---- */
 
-static ngd_status_t no_memory(struct build *b)
+static ngd_status_t plan_no_memory(struct build *b)
 {
     return ngd_diag_set(b->diag, NGD_ERR_NO_MEMORY, "no host memory for the plan of graph %s (%" PRIu32 " nodes)",
                         b->graph->name, b->graph->n_nodes);
 }
 
-static ngd_status_t fail_at(struct build *b, uint32_t node, ngd_status_t status, const char *text)
+static ngd_status_t fail_at_node(struct build *b, uint32_t node, ngd_status_t status, const char *text)
 {
     if (node == NGD_PLAN_NONE)
         return ngd_diag_set(b->diag, status, "outputs of graph %s: %s", b->graph->name, text);
@@ -76,18 +76,18 @@ static ngd_status_t grow_tensors(struct build *b)
         return NGD_OK;
     tensors = ngd_reallocarray(b->plan->tensors, cap, sizeof(*tensors));
     if (!tensors)
-        return no_memory(b);
+        return plan_no_memory(b);
     b->plan->tensors = tensors;
     info = ngd_reallocarray(b->info, cap, sizeof(*info));
     if (!info)
-        return no_memory(b);
+        return plan_no_memory(b);
     b->info = info;
     b->cap_tensors = cap;
     return NGD_OK;
 }
 
 /* Appends t; a root when t->root says so by being NGD_PLAN_NONE. */
-static ngd_status_t add_tensor(struct build *b, const struct ngd_plan_tensor *t, uint32_t *tensor_p)
+static ngd_status_t add_plan_tensor(struct build *b, const struct ngd_plan_tensor *t, uint32_t *tensor_p)
 {
     uint32_t i = b->plan->n_tensors;
     ngd_status_t status = grow_tensors(b);
@@ -116,7 +116,7 @@ static ngd_status_t eval_dim(struct build *b, const char *name, uint32_t i, ngd_
     return NGD_OK;
 }
 
-static void set_rows(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_plan_tensor *t)
+static void set_tensor_rows(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_plan_tensor *t)
 {
     uint32_t symbol;
     int64_t mult;
@@ -143,7 +143,7 @@ static ngd_status_t tensor_of_value(struct build *b, uint32_t value, struct ngd_
         if (status)
             return status;
     }
-    set_rows(b->graph, &v->type, t);
+    set_tensor_rows(b->graph, &v->type, t);
     ngd_plan_set_contiguous(t);
     if (ngd_plan_set_extent(t))
         return ngd_diag_set(b->diag, NGD_ERR_OVERFLOW, "%%%s: its size exceeds 63 bits", v->name);
@@ -159,10 +159,10 @@ static ngd_status_t add_value(struct build *b, uint32_t value, ngd_plan_space_t 
         return status;
     t.space = space;
     t.bound = bound;
-    return add_tensor(b, &t, &b->tensor_of[value]);
+    return add_plan_tensor(b, &t, &b->tensor_of[value]);
 }
 
-static struct ngd_plan_tensor *root_of(const struct build *b, uint32_t tensor)
+static struct ngd_plan_tensor *root_tensor(const struct build *b, uint32_t tensor)
 {
     return &b->plan->tensors[b->plan->tensors[tensor].root];
 }
@@ -188,7 +188,7 @@ static ngd_status_t concrete_list(struct build *b, uint32_t node, const struct n
     ngd_status_t status = NGD_OK;
 
     if (!to)
-        return no_memory(b);
+        return plan_no_memory(b);
     for (uint32_t i = 0; i < a->n && !status; i++)
         status = eval_attr(b, node, schema, from[i], &to[i]);
     a->list = to;
@@ -203,7 +203,7 @@ static ngd_status_t concrete_attrs(struct build *b, uint32_t node, const struct 
     ngd_status_t status = NGD_OK;
 
     if (!attrs)
-        return no_memory(b);
+        return plan_no_memory(b);
     for (uint32_t i = 0; i < n->op->n_attrs && !status; i++) {
         const struct ngd_attr_schema *schema = &n->op->attrs[i];
 
@@ -226,14 +226,14 @@ static ngd_status_t append_call(struct build *b, const struct ngd_plan_call *cal
         struct ngd_plan_call *calls = ngd_reallocarray(b->plan->calls, cap, sizeof(*calls));
 
         if (!calls)
-            return no_memory(b);
+            return plan_no_memory(b);
         b->plan->calls = calls;
         b->cap_calls = cap;
     }
     b->plan->calls[b->plan->n_calls] = *call;
     b->plan->calls[b->plan->n_calls].scope = b->scope;
     if (b->syncs && ngd_plan_syncs_call(b->syncs, b->plan->n_calls, b->scope.stream))
-        return fail_at(b, call->node, NGD_ERR_INTERNAL, "its stream waits more often than the graph says");
+        return fail_at_node(b, call->node, NGD_ERR_INTERNAL, "its stream waits more often than the graph says");
     b->plan->n_calls++;
     return NGD_OK;
 }
@@ -251,9 +251,9 @@ static ngd_status_t ask_target(struct build *b, struct ngd_plan_call *call, uint
     call->scope = b->scope; /* a device's workspace may depend on its cores */
     status = b->target->select(b->target->ctx, b->plan, call, strided_p, &call->workspace_bytes, &why);
     if (status)
-        return fail_at(b, call->node, status, why.text[0] ? why.text : ngd_status_text(status));
+        return fail_at_node(b, call->node, status, why.text[0] ? why.text : ngd_status_text(status));
     if (call->workspace_bytes > INT64_MAX)
-        return fail_at(b, call->node, NGD_ERR_OVERFLOW, "its workspace exceeds 63 bits");
+        return fail_at_node(b, call->node, NGD_ERR_OVERFLOW, "its workspace exceeds 63 bits");
     return NGD_OK;
 }
 
@@ -268,7 +268,7 @@ static ngd_status_t add_clone(struct build *b, uint32_t from, uint32_t to, uint3
 
     call.attrs = ngd_arena_calloc(b->plan->arena, clone->n_attrs, sizeof(*call.attrs));
     if (!ids || !call.attrs)
-        return no_memory(b);
+        return plan_no_memory(b);
     ids[0] = from;
     ids[1] = to;
     ids[2] = NGD_PLAN_NONE;
@@ -277,7 +277,7 @@ static ngd_status_t add_clone(struct build *b, uint32_t from, uint32_t to, uint3
     call.host = &ids[2];
     status = ask_target(b, &call, &strided);
     if (!status && !(strided & 1u) && !ngd_plan_contiguous(&b->plan->tensors[from]))
-        status = fail_at(b, node, NGD_ERR_OP_UNSUPPORTED, "the device cannot copy a strided tensor");
+        status = fail_at_node(b, node, NGD_ERR_OP_UNSUPPORTED, "the device cannot copy a strided tensor");
     return status ? status : append_call(b, &call);
 }
 
@@ -293,8 +293,8 @@ static ngd_status_t add_copy(struct build *b, uint32_t from, uint32_t node, uint
     t.offset = 0;
     ngd_plan_set_contiguous(&t);
     if (ngd_plan_set_extent(&t)) /* an expanded tensor may be larger than what it repeats */
-        return fail_at(b, node, NGD_ERR_OVERFLOW, "the size of a contiguous copy of its operand exceeds 63 bits");
-    status = add_tensor(b, &t, copy_p);
+        return fail_at_node(b, node, NGD_ERR_OVERFLOW, "the size of a contiguous copy of its operand exceeds 63 bits");
+    status = add_plan_tensor(b, &t, copy_p);
     return status ? status : add_clone(b, from, *copy_p, node);
 }
 
@@ -317,7 +317,7 @@ static ngd_status_t shared_copy(struct build *b, uint32_t from, uint32_t node, u
     return NGD_OK;
 }
 
-static bool overlap(const struct ngd_plan_tensor *a, const struct ngd_plan_tensor *b)
+static bool tensors_overlap(const struct ngd_plan_tensor *a, const struct ngd_plan_tensor *b)
 {
     return a->root == b->root && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
@@ -328,7 +328,7 @@ static bool reads_what_is_written(const struct build *b, const struct ngd_plan_c
     for (uint32_t k = 0; k < call->n_in && k < 32; k++) {
         if (!(call->op->mutates & (1u << k)) || k == i || call->in[k] == NGD_PLAN_NONE)
             continue;
-        if (overlap(&b->plan->tensors[call->in[i]], &b->plan->tensors[call->in[k]]))
+        if (tensors_overlap(&b->plan->tensors[call->in[i]], &b->plan->tensors[call->in[k]]))
             return true;
     }
     return false;
@@ -341,7 +341,8 @@ static ngd_status_t check_mutated(struct build *b, const struct ngd_plan_call *c
     const char *why = NULL;
     ngd_status_t status = NGD_ERR_GRAPH_MUTATION;
 
-    if (root_of(b, call->in[i])->space != NGD_SPACE_BOUND || root_of(b, call->in[i])->bound < b->graph->n_params)
+    if (root_tensor(b, call->in[i])->space != NGD_SPACE_BOUND ||
+        root_tensor(b, call->in[i])->bound < b->graph->n_params)
         why = "is not a state or a view of one (a reshape of a strided view is a copy)";
     for (uint32_t d = 0; d < t->rank; d++)
         if (t->strides[d] == 0 && t->dims[d] > 1)
@@ -379,7 +380,7 @@ static ngd_status_t gather_operands(struct build *b, const struct ngd_node *n, s
     uint32_t *host = ngd_arena_calloc(b->plan->arena, n->n_in, sizeof(*host));
 
     if (!in || !host)
-        return no_memory(b);
+        return plan_no_memory(b);
     for (uint32_t i = 0; i < n->n_in; i++) {
         const struct ngd_value *v = ngd_node_has(n, i) ? &b->graph->values[n->in[i]] : NULL;
 
@@ -419,16 +420,16 @@ static ngd_status_t add_placed(struct build *b, uint32_t value, const struct ngd
     }
     if (t.space == NGD_SPACE_BOUND)
         b->info[t.root].version++;
-    return add_tensor(b, &t, tensor_p);
+    return add_plan_tensor(b, &t, tensor_p);
 }
 
-static ngd_status_t make_results(struct build *b, const struct ngd_node *n, struct ngd_plan_call *call)
+static ngd_status_t make_call_results(struct build *b, const struct ngd_node *n, struct ngd_plan_call *call)
 {
     uint32_t *out = ngd_arena_calloc(b->plan->arena, n->n_out, sizeof(*out));
     ngd_status_t status = NGD_OK;
 
     if (!out)
-        return no_memory(b);
+        return plan_no_memory(b);
     for (uint32_t i = 0; i < n->n_out && !status; i++) {
         uint32_t v = n->out[i];
 
@@ -458,7 +459,7 @@ static ngd_status_t build_call(struct build *b, uint32_t node)
     if (!status)
         status = gather_operands(b, n, &call, &in);
     if (!status)
-        status = make_results(b, n, &call);
+        status = make_call_results(b, n, &call);
     if (!status)
         status = ask_target(b, &call, &strided);
     for (uint32_t i = 0; !status && i < n->n_in; i++)
@@ -505,7 +506,8 @@ static ngd_status_t build_view_result(struct build *b, const struct ngd_plan_cal
     if (!ngd_plan_view(&b->plan->tensors[src], call, result, &t)) {
         status = shared_copy(b, src, call->node, &src);
         if (!status && !ngd_plan_view(&b->plan->tensors[src], call, result, &t))
-            status = fail_at(b, call->node, NGD_ERR_INTERNAL, "strides cannot express a view of a contiguous tensor");
+            status =
+                fail_at_node(b, call->node, NGD_ERR_INTERNAL, "strides cannot express a view of a contiguous tensor");
         if (status)
             return status;
     }
@@ -513,8 +515,8 @@ static ngd_status_t build_view_result(struct build *b, const struct ngd_plan_cal
     t.space = b->plan->tensors[src].space;
     t.bound = b->plan->tensors[src].bound;
     if (ngd_plan_set_extent(&t))
-        return fail_at(b, call->node, NGD_ERR_OVERFLOW, "the extent of its result exceeds 63 bits");
-    return add_tensor(b, &t, &b->tensor_of[value]);
+        return fail_at_node(b, call->node, NGD_ERR_OVERFLOW, "the extent of its result exceeds 63 bits");
+    return add_plan_tensor(b, &t, &b->tensor_of[value]);
 }
 
 static ngd_status_t build_view(struct build *b, uint32_t node)
@@ -524,7 +526,7 @@ static ngd_status_t build_view(struct build *b, uint32_t node)
     ngd_status_t status;
 
     if (!ngd_plan_view_known(n->op))
-        return fail_at(b, node, NGD_ERR_INTERNAL, "the planner has no rule for this view operator");
+        return fail_at_node(b, node, NGD_ERR_INTERNAL, "the planner has no rule for this view operator");
     status = concrete_attrs(b, node, &call.attrs);
     for (uint32_t i = 0; !status && i < n->n_out; i++)
         if (b->value_needed[n->out[i]])
@@ -551,7 +553,7 @@ static void mark_needed(struct build *b, bool *node_needed)
     }
 }
 
-static ngd_status_t build_node(struct build *b, uint32_t node)
+static ngd_status_t build_node_call(struct build *b, uint32_t node)
 {
     const struct ngd_node *n = &b->graph->nodes[node];
     const ngd_status_t stop = ngd_stop_check();
@@ -567,7 +569,7 @@ static ngd_status_t build_node(struct build *b, uint32_t node)
 static ngd_status_t build_event(struct build *b, uint32_t node)
 {
     if (b->syncs && ngd_plan_syncs_node(b->syncs, &b->graph->nodes[node]))
-        return fail_at(b, node, NGD_ERR_INTERNAL, "its event is not recorded above");
+        return fail_at_node(b, node, NGD_ERR_INTERNAL, "its event is not recorded above");
     return NGD_OK;
 }
 
@@ -577,15 +579,15 @@ static ngd_status_t build_nodes(struct build *b)
     ngd_status_t status = NGD_OK;
 
     if (!needed)
-        return no_memory(b);
+        return plan_no_memory(b);
     mark_needed(b, needed);
     if (ngd_plan_choose_places(b->plan, b->options, b->target, needed, b->places, b->fates))
-        status = no_memory(b);
+        status = plan_no_memory(b);
     for (uint32_t i = 0; i < b->graph->n_nodes && !status; i++) {
         if (b->graph->nodes[i].op->flags & NGD_OPF_EVENT)
             status = build_event(b, i);
         else if (needed[i] && b->fates[i] != NGD_NODE_SKIPPED)
-            status = build_node(b, i);
+            status = build_node_call(b, i);
     }
     b->scope = (struct ngd_node_scope){0}; /* what follows is for outputs, after the streams have joined */
     ngd_free(needed);
@@ -651,7 +653,7 @@ static ngd_status_t build_io(struct build *b)
     plan->outputs = ngd_arena_calloc(plan->arena, g->n_outputs, sizeof(*plan->outputs));
     plan->bound = ngd_arena_calloc(plan->arena, n_bound, sizeof(*plan->bound));
     if (!plan->inputs || !plan->outputs || !plan->bound)
-        return no_memory(b);
+        return plan_no_memory(b);
     for (uint32_t i = 0; i < g->n_inputs; i++)
         fill_io(plan, b->tensor_of[g->inputs[i]], &plan->inputs[i]);
     for (uint32_t i = 0; i < n_bound; i++)
@@ -667,7 +669,7 @@ static ngd_status_t build_io(struct build *b)
 
 /* ---- the whole ---- */
 
-static ngd_status_t run(struct build *b)
+static ngd_status_t run_build(struct build *b)
 {
     ngd_status_t status = build_inputs(b);
 
@@ -688,7 +690,7 @@ static ngd_status_t run(struct build *b)
     if (!status)
         status = ngd_plan_estimate(b->plan);
     if (status == NGD_ERR_NO_MEMORY)
-        return no_memory(b);
+        return plan_no_memory(b);
     if (status == NGD_ERR_INTERNAL)
         return ngd_diag_set(b->diag, status,
                             "graph %s: its streams' memory was planned so that they would share what both "
@@ -702,7 +704,7 @@ static ngd_status_t run(struct build *b)
 }
 
 /* Rarely is there more than a tensor for each value and a call for each node. */
-static ngd_status_t make_room(struct build *b)
+static ngd_status_t make_plan_room(struct build *b)
 {
     uint32_t n_values = b->graph->n_values, n_nodes = b->graph->n_nodes;
 
@@ -717,10 +719,10 @@ static ngd_status_t make_room(struct build *b)
     b->info = ngd_reallocarray(NULL, b->cap_tensors, sizeof(*b->info));
     if (!b->places || !b->fates || !b->value_needed || !b->tensor_of || !b->plan->tensors || !b->plan->calls ||
         !b->info)
-        return no_memory(b);
+        return plan_no_memory(b);
     memset(b->tensor_of, 0xff, n_values * sizeof(*b->tensor_of));
     if (b->graph->n_streams > 1 && ngd_plan_syncs_create(b->graph, &b->syncs))
-        return no_memory(b);
+        return plan_no_memory(b);
     return NGD_OK;
 }
 
@@ -733,9 +735,9 @@ ngd_status_t ngd_plan_build(struct ngd_plan *plan, const struct ngd_graph_option
     ngd_status_t status;
 
     b.inplace = target->inplace && (!options || options->inplace_pass);
-    status = make_room(&b);
+    status = make_plan_room(&b);
     if (!status)
-        status = run(&b);
+        status = run_build(&b);
     ngd_plan_syncs_destroy(b.syncs);
     ngd_free(b.info);
     ngd_free(b.tensor_of);

@@ -15,7 +15,7 @@ struct play {
 #define NAME_MAX_BYTES 96
 
 /* "%y (aten.mm) on stream "s"" */
-static const char *name_of(const struct ngd_plan *plan, uint32_t c, char *text)
+static const char *name_of_call(const struct ngd_plan *plan, uint32_t c, char *text)
 {
     const struct ngd_plan_call *call = &plan->calls[c];
     const struct ngd_graph *g = plan->graph;
@@ -82,8 +82,8 @@ static ngd_status_t refuse_waits(const struct play *p, struct ngd_diag *diag)
 
         if (wait == NGD_PLAN_NONE)
             continue;
-        ngd_strbuf_printf(&sb, "%s%s waits for %s", sb.len ? "; " : "", name_of(p->plan, p->at[s], a),
-                          wait < p->plan->n_calls ? name_of(p->plan, wait, b) : "a call that does not exist");
+        ngd_strbuf_printf(&sb, "%s%s waits for %s", sb.len ? "; " : "", name_of_call(p->plan, p->at[s], a),
+                          wait < p->plan->n_calls ? name_of_call(p->plan, wait, b) : "a call that does not exist");
     }
     ngd_diag_set(diag, NGD_ERR_GRAPH_DEADLOCK, "deadlock_check: streams of graph %.60s would never end: %.380s",
                  p->plan->graph->name, ngd_strbuf_str(&sb));
@@ -116,11 +116,11 @@ static ngd_status_t refuse_pair(const struct ngd_plan *plan, uint32_t a, uint32_
                         ", may run at the same time, and the device has %" PRIu32
                         ": if one waited for the other neither would end; lower their limits or let one wait for the "
                         "other's event",
-                        name_of(plan, a, first), x, kind, name_of(plan, b, second), y, total);
+                        name_of_call(plan, a, first), x, kind, name_of_call(plan, b, second), y, total);
 }
 
-static ngd_status_t check_pair(const struct ngd_plan *plan, const struct ngd_plan_target *target, uint32_t a,
-                               uint32_t b, struct ngd_diag *diag)
+static ngd_status_t check_collective_pair(const struct ngd_plan *plan, const struct ngd_plan_target *target, uint32_t a,
+                                          uint32_t b, struct ngd_diag *diag)
 {
     const struct ngd_node_scope *x = &plan->calls[a].scope, *y = &plan->calls[b].scope;
 
@@ -140,7 +140,7 @@ static ngd_status_t check_cores(const struct ngd_plan *plan, const struct ngd_pl
         for (uint32_t a = 0; a < b && plan->calls[b].scope.aicore && !status; a++)
             if (plan->calls[a].scope.aicore && plan->calls[a].scope.stream != plan->calls[b].scope.stream &&
                 !ngd_plan_before(plan, a, b))
-                status = check_pair(plan, target, a, b, diag);
+                status = check_collective_pair(plan, target, a, b, diag);
     return status;
 }
 

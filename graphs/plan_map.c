@@ -7,8 +7,8 @@
 
 /* ---- blocks ---- */
 
-static void touch(const struct ngd_plan *plan, struct ngd_plan_block *roots, uint32_t tensor, uint32_t step,
-                  uint32_t maker)
+static void touch_block(const struct ngd_plan *plan, struct ngd_plan_block *roots, uint32_t tensor, uint32_t step,
+                        uint32_t maker)
 {
     struct ngd_plan_block *b;
 
@@ -23,21 +23,21 @@ static void touch(const struct ngd_plan *plan, struct ngd_plan_block *roots, uin
     b->last = step > b->last ? step : b->last;
 }
 
-static void find_lives(const struct ngd_plan *plan, struct ngd_plan_block *roots)
+static void find_block_lives(const struct ngd_plan *plan, struct ngd_plan_block *roots)
 {
     for (uint32_t i = 0; i < plan->n_tensors; i++)
         roots[i] = (struct ngd_plan_block){
             .offset = plan->tensors[i].offset, .bytes = plan->tensors[i].bytes, .first = 1, .last = 0, .tensor = i};
     for (uint32_t i = 0; i < plan->graph->n_inputs; i++)
-        touch(plan, roots, plan->inputs[i].tensor, 0, NGD_PLAN_NONE);
+        touch_block(plan, roots, plan->inputs[i].tensor, 0, NGD_PLAN_NONE);
     for (uint32_t c = 0; c < plan->n_calls; c++) {
         for (uint32_t i = 0; i < plan->calls[c].n_in; i++)
-            touch(plan, roots, plan->calls[c].in[i], c, c);
+            touch_block(plan, roots, plan->calls[c].in[i], c, c);
         for (uint32_t i = 0; i < plan->calls[c].n_out; i++)
-            touch(plan, roots, plan->calls[c].out[i], c, c);
+            touch_block(plan, roots, plan->calls[c].out[i], c, c);
     }
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++)
-        touch(plan, roots, plan->outputs[i].tensor, plan->n_calls, NGD_PLAN_NONE);
+        touch_block(plan, roots, plan->outputs[i].tensor, plan->n_calls, NGD_PLAN_NONE);
 }
 
 static int cmp_block(const void *pa, const void *pb)
@@ -56,7 +56,7 @@ ngd_status_t ngd_plan_blocks(const struct ngd_plan *plan, struct ngd_plan_block 
 
     if (!list)
         return NGD_ERR_NO_MEMORY;
-    find_lives(plan, list);
+    find_block_lives(plan, list);
     for (uint32_t i = 0; i < plan->n_tensors; i++)
         if (list[i].first <= list[i].last && list[i].bytes)
             list[n++] = list[i];
@@ -160,7 +160,7 @@ static char shade(double share)
     return shades[i < 0 ? 0 : i > (int)sizeof(shades) - 2 ? (int)sizeof(shades) - 2 : i];
 }
 
-static double overlap(double a0, double a1, double b0, double b1)
+static double overlap_length(double a0, double a1, double b0, double b1)
 {
     double lo = a0 > b0 ? a0 : b0, hi = a1 < b1 ? a1 : b1;
 
@@ -173,11 +173,12 @@ static void add_to_cells(const struct ngd_plan *plan, const struct ngd_plan_bloc
     uint32_t c0 = (uint32_t)(b->first / width), r0 = (uint32_t)((double)b->offset / height);
 
     for (uint32_t c = c0; c < columns && c * width < (double)b->last + 1; c++) {
-        double x = overlap(c * width, (c + 1) * width, b->first, (double)b->last + 1) / width;
+        double x = overlap_length(c * width, (c + 1) * width, b->first, (double)b->last + 1) / width;
 
         for (uint32_t r = r0; r < BANDS && r * height < (double)(b->offset + b->bytes); r++)
             cells[(size_t)r * columns + c] +=
-                x * overlap(r * height, (r + 1) * height, (double)b->offset, (double)(b->offset + b->bytes)) / height;
+                x * overlap_length(r * height, (r + 1) * height, (double)b->offset, (double)(b->offset + b->bytes)) /
+                height;
     }
 }
 
@@ -209,7 +210,7 @@ static ngd_status_t raster(const struct ngd_plan *plan, const struct ngd_plan_bl
 
 /* ---- streams ---- */
 
-static const char *stream_name(const struct ngd_plan *plan, uint32_t stream)
+static const char *plan_stream_name(const struct ngd_plan *plan, uint32_t stream)
 {
     return stream ? plan->graph->streams[stream] : "(main)";
 }
@@ -238,7 +239,7 @@ static void put_stream_name(const struct ngd_plan *plan, uint32_t stream, struct
     int n = 0;
 
     ngd_strbuf_init(&name);
-    put_named(&name, stream_name(plan, stream));
+    put_named(&name, plan_stream_name(plan, stream));
     while (bytes < name.len) {
         bool begins = (name.data[bytes] & 0xc0) != 0x80;
 
@@ -328,7 +329,7 @@ ngd_status_t ngd_plan_map_text(const struct ngd_plan *plan, struct ngd_strbuf *s
 #define GAP    34.0
 #define LANE   18.0 /* height of a stream's, when there are several */
 
-static void put_escaped(const char *s, struct ngd_strbuf *sb)
+static void put_map_text(const char *s, struct ngd_strbuf *sb)
 {
     for (; *s; s++) {
         if (*s == '<')
@@ -342,14 +343,14 @@ static void put_escaped(const char *s, struct ngd_strbuf *sb)
     }
 }
 
-static void put_key(const struct ngd_plan *plan, struct ngd_strbuf *sb)
+static void put_map_key(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 {
     struct ngd_strbuf key;
 
     ngd_strbuf_init(&key);
     ngd_key_print_symbols(plan->graph, &plan->key, &key);
     ngd_strbuf_append(sb, ": ");
-    put_escaped(ngd_strbuf_str(&key), sb);
+    put_map_text(ngd_strbuf_str(&key), sb);
     ngd_strbuf_fini(&key);
 }
 
@@ -379,7 +380,7 @@ static void put_block(const struct ngd_plan *plan, const struct ngd_plan_block *
     ngd_strbuf_append(sb, "\"><title>");
     ngd_strbuf_init(&name);
     ngd_plan_block_name(plan, b, &name);
-    put_escaped(ngd_strbuf_str(&name), sb);
+    put_map_text(ngd_strbuf_str(&name), sb);
     ngd_strbuf_fini(&name);
     ngd_strbuf_printf(sb, ": %" PRIu64 " bytes at %" PRIu64 ", steps %" PRIu32 " to %" PRIu32 "</title></rect>\n",
                       b->bytes, b->offset, b->first, b->last);
@@ -428,7 +429,7 @@ static void put_lanes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
 
     for (uint32_t s = 0; s < plan->n_streams; s++) {
         ngd_strbuf_printf(sb, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">", LEFT - 8, top + LANE * s + LANE - 5);
-        put_escaped(stream_name(plan, s), sb);
+        put_map_text(plan_stream_name(plan, s), sb);
         ngd_strbuf_append(sb, "</text>\n");
     }
     for (uint32_t c = 0; c < plan->n_calls; c++) {
@@ -439,7 +440,7 @@ static void put_lanes(const struct ngd_plan *plan, struct ngd_strbuf *sb)
                           "fill=\"hsl(%" PRIu32 ",58%%,62%%)\"><title>",
                           LEFT + WIDTH * c / steps, top + LANE * call->scope.stream, WIDTH / steps, LANE - 2,
                           (uint32_t)((uint64_t)call->op->id * 137u % 360u));
-        put_escaped(call->op->name, sb);
+        put_map_text(call->op->name, sb);
         ngd_strbuf_printf(sb, ", step %" PRIu32, c);
         for (uint32_t i = 0; i < call->n_waits; i++)
             ngd_strbuf_printf(sb, "%s%" PRIu32, i ? ", " : ", after ", call->waits[i]);
@@ -462,8 +463,8 @@ ngd_status_t ngd_plan_map_svg(const struct ngd_plan *plan, struct ngd_strbuf *sb
                       "fill=\"#fff\"/>\n<text x=\"%.0f\" y=\"26\" font-size=\"16\">",
                       LEFT + WIDTH + 30,
                       TOP + HEIGHT + GAP + CURVE + 20 + (plan->n_streams > 1 ? LANE * plan->n_streams : 0), LEFT);
-    put_escaped(plan->graph->name, sb);
-    put_key(plan, sb);
+    put_map_text(plan->graph->name, sb);
+    put_map_key(plan, sb);
     ngd_strbuf_printf(sb,
                       "</text>\n<text x=\"%.0f\" y=\"46\">pool of %" PRIu64 " bytes over %" PRIu32
                       " steps; most live at once: %" PRIu64 " bytes</text>\n",

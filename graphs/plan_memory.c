@@ -52,7 +52,7 @@ static void touch_step(struct memory *m, uint32_t tensor, uint32_t step)
         l->last = step;
 }
 
-static void touch(struct memory *m, uint32_t tensor, uint32_t call)
+static void touch_tensor(struct memory *m, uint32_t tensor, uint32_t call)
 {
     if (tensor == NGD_PLAN_NONE)
         return;
@@ -73,7 +73,7 @@ static void touch_io(struct memory *m, uint32_t tensor, uint32_t step)
     touch_step(m, tensor, step);
 }
 
-static void find_lives(struct memory *m, bool keep_inputs)
+static void find_tensor_lives(struct memory *m, bool keep_inputs)
 {
     struct ngd_plan *plan = m->plan;
 
@@ -87,9 +87,9 @@ static void find_lives(struct memory *m, bool keep_inputs)
         touch_io(m, plan->inputs[i].tensor, plan->n_calls);
     for (uint32_t c = 0; c < plan->n_calls; c++) {
         for (uint32_t i = 0; i < plan->calls[c].n_in; i++)
-            touch(m, plan->calls[c].in[i], c);
+            touch_tensor(m, plan->calls[c].in[i], c);
         for (uint32_t i = 0; i < plan->calls[c].n_out; i++)
-            touch(m, plan->calls[c].out[i], c);
+            touch_tensor(m, plan->calls[c].out[i], c);
     }
     for (uint32_t i = 0; i < plan->graph->n_outputs; i++)
         touch_io(m, plan->outputs[i].tensor, plan->n_calls);
@@ -156,7 +156,8 @@ static bool is_pool_root(const struct memory *m, uint32_t t)
            m->life[t].first <= m->life[t].last;
 }
 
-/* The blocks of roots in the order of tensors, then those of workspaces in the order of calls; take() reads them back.
+/* The blocks of roots in the order of tensors, then those of workspaces in the order of calls; take_places() reads them
+ * back.
  */
 static uint32_t make_blocks(struct memory *m, struct ngd_memplan_block *blocks)
 {
@@ -223,7 +224,7 @@ static ngd_status_t find_order(const struct memory *m, const struct ngd_memplan_
     return NGD_OK;
 }
 
-static void take(struct memory *m, const struct ngd_memplan_block *blocks)
+static void take_places(struct memory *m, const struct ngd_memplan_block *blocks)
 {
     struct ngd_plan *plan = m->plan;
     uint32_t n = 0;
@@ -297,8 +298,8 @@ static ngd_status_t make_layout(struct ngd_plan *plan, const struct ngd_memplan_
     return status;
 }
 
-static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout, struct ngd_memplan_block *blocks,
-                          uint32_t *until)
+static ngd_status_t place_tensors(struct memory *m, const struct ngd_plan_layout *layout,
+                                  struct ngd_memplan_block *blocks, uint32_t *until)
 {
     struct ngd_memplan_order order = {.until = until, .before = block_before, .ctx = m}, *o = until ? &order : NULL;
     uint32_t n = make_blocks(m, blocks);
@@ -310,11 +311,12 @@ static ngd_status_t place(struct memory *m, const struct ngd_plan_layout *layout
     if (!status)
         status = keep_layout(m->plan, blocks, n);
     if (!status)
-        take(m, blocks);
+        take_places(m, blocks);
     return status;
 }
 
-static ngd_status_t assign(struct memory *m, bool inplace, bool keep_inputs, const struct ngd_plan_layout *layout)
+static ngd_status_t assign_memory(struct memory *m, bool inplace, bool keep_inputs,
+                                  const struct ngd_plan_layout *layout)
 {
     size_t most = (size_t)m->plan->n_tensors + m->plan->n_calls;
     struct ngd_memplan_block *blocks = NGD_NEW_N(struct ngd_memplan_block, most);
@@ -322,10 +324,10 @@ static ngd_status_t assign(struct memory *m, bool inplace, bool keep_inputs, con
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
     if (blocks && (until || !has_streams(m))) {
-        find_lives(m, keep_inputs);
+        find_tensor_lives(m, keep_inputs);
         for (uint32_t c = 0; inplace && c < m->plan->n_calls; c++)
             reuse_operand(m, c);
-        status = place(m, layout, blocks, until);
+        status = place_tensors(m, layout, blocks, until);
     }
     ngd_free(until);
     ngd_free(blocks);
@@ -348,7 +350,7 @@ ngd_status_t ngd_plan_assign_memory(struct ngd_plan *plan, bool inplace, bool ke
     if (!m.life || !m.moved || (has_streams(&m) && !m.storage_of))
         status = NGD_ERR_NO_MEMORY;
     if (!status)
-        status = assign(&m, inplace, keep_inputs, layout);
+        status = assign_memory(&m, inplace, keep_inputs, layout);
     ngd_plan_uses_fini(&m.uses);
     ngd_free(m.storage_of);
     ngd_free(m.moved);

@@ -53,7 +53,7 @@ void ngd_plan_uses_merge(struct ngd_plan_uses *uses, uint32_t into, uint32_t fro
 }
 
 /* Call `last` has ended when call c, another one, begins. */
-static bool ended(const struct ngd_plan *plan, uint32_t last, uint32_t c)
+static bool life_ended(const struct ngd_plan *plan, uint32_t last, uint32_t c)
 {
     return last == NGD_PLAN_NONE || (last != c && ngd_plan_before(plan, last, c));
 }
@@ -63,7 +63,7 @@ bool ngd_plan_uses_end_with(const struct ngd_plan_uses *uses, const struct ngd_p
     for (uint32_t u = 0; u < uses->n_streams; u++) {
         uint32_t last = uses->last[(size_t)a * uses->n_streams + u];
 
-        if (last != c && !ended(plan, last, c))
+        if (last != c && !life_ended(plan, last, c))
             return false;
     }
     return !uses->stays[a];
@@ -72,7 +72,7 @@ bool ngd_plan_uses_end_with(const struct ngd_plan_uses *uses, const struct ngd_p
 static bool all_before_call(const struct ngd_plan_uses *uses, const struct ngd_plan *plan, uint32_t a, uint32_t c)
 {
     for (uint32_t u = 0; u < uses->n_streams; u++)
-        if (!ended(plan, uses->last[(size_t)a * uses->n_streams + u], c))
+        if (!life_ended(plan, uses->last[(size_t)a * uses->n_streams + u], c))
             return false;
     return true;
 }

@@ -54,7 +54,7 @@ void ngd_plan_pack(const struct ngd_plan *plan, const struct ngd_graph *source, 
 
 /* ---- unpack ---- */
 
-static ngd_status_t read_head(const uint8_t *p, size_t n, struct pack *pack, struct ngd_diag *diag)
+static ngd_status_t read_plan_head(const uint8_t *p, size_t n, struct pack *pack, struct ngd_diag *diag)
 {
     uint64_t want;
 
@@ -85,7 +85,7 @@ static ngd_status_t read_head(const uint8_t *p, size_t n, struct pack *pack, str
 ngd_status_t ngd_plan_unpack_graph(const void *data, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag)
 {
     struct pack pack;
-    ngd_status_t status = read_head(data, n, &pack, diag);
+    ngd_status_t status = read_plan_head(data, n, &pack, diag);
 
     if (!status && pack.n_graph)
         return ngd_graph_unpack(pack.graph, pack.n_graph, graph_p, diag);
@@ -102,7 +102,7 @@ struct pair {
 };
 
 /* The same number at the key, and the same rows at every replay. */
-static bool same_dim(const struct pair *p, ngd_dim_t a, ngd_dim_t b)
+static bool equal_dim(const struct pair *p, ngd_dim_t a, ngd_dim_t b)
 {
     int64_t va, vb, mult_a = 0, mult_b = 0;
     uint32_t sym_a = 0, sym_b = 0;
@@ -114,17 +114,17 @@ static bool same_dim(const struct pair *p, ngd_dim_t a, ngd_dim_t b)
     return ngd_expr_is_multiple(p->b->exprs, b, &sym_b, &mult_b) && sym_a == sym_b && mult_a == mult_b;
 }
 
-static bool same_type(const struct pair *p, const struct ngd_type *a, const struct ngd_type *b)
+static bool equal_type(const struct pair *p, const struct ngd_type *a, const struct ngd_type *b)
 {
     if (a->dtype != b->dtype || a->rank != b->rank)
         return false;
     for (uint32_t i = 0; i < a->rank; i++)
-        if (!same_dim(p, a->dims[i], b->dims[i]))
+        if (!equal_dim(p, a->dims[i], b->dims[i]))
             return false;
     return true;
 }
 
-static bool same_symbol(const struct ngd_symbol *a, const struct ngd_symbol *b)
+static bool equal_symbol(const struct ngd_symbol *a, const struct ngd_symbol *b)
 {
     return strcmp(a->name, b->name) == 0 && a->min == b->min && a->max == b->max && a->policy == b->policy &&
            a->batch == b->batch && a->n_buckets == b->n_buckets &&
@@ -135,7 +135,7 @@ static bool same_values(const struct pair *p, const uint32_t *va, const uint32_t
 {
     for (uint32_t i = 0; i < n; i++)
         if (strcmp(p->a->values[va[i]].label, p->b->values[vb[i]].label) != 0 ||
-            !same_type(p, &p->a->values[va[i]].type, &p->b->values[vb[i]].type))
+            !equal_type(p, &p->a->values[va[i]].type, &p->b->values[vb[i]].type))
             return false;
     return true;
 }
@@ -149,11 +149,11 @@ static bool same_interface(const struct pair *p)
         a->n_inputs != b->n_inputs || a->n_hosts != b->n_hosts || a->n_outputs != b->n_outputs)
         return false;
     for (uint32_t i = 0; i < a->n_symbols; i++)
-        if (!same_symbol(&a->symbols[i], &b->symbols[i]))
+        if (!equal_symbol(&a->symbols[i], &b->symbols[i]))
             return false;
     for (uint32_t i = 0; i < a->n_outputs; i++)
         if (strcmp(a->outputs[i].name, b->outputs[i].name) != 0 ||
-            !same_type(p, &a->values[a->outputs[i].value].type, &b->values[b->outputs[i].value].type))
+            !equal_type(p, &a->values[a->outputs[i].value].type, &b->values[b->outputs[i].value].type))
             return false;
     return same_values(p, a->params, b->params, a->n_params) && same_values(p, a->states, b->states, a->n_states) &&
            same_values(p, a->inputs, b->inputs, a->n_inputs) && same_values(p, a->hosts, b->hosts, a->n_hosts);
@@ -220,7 +220,7 @@ ngd_status_t ngd_plan_unpack(struct ngd_graph *source, const struct ngd_key *key
 {
     struct pack pack;
     uint64_t *offsets;
-    ngd_status_t status = read_head(data, n, &pack, diag);
+    ngd_status_t status = read_plan_head(data, n, &pack, diag);
 
     if (status)
         return status;

@@ -39,7 +39,7 @@ struct placer {
     bool inplace, strided_results; /* of the target */
 };
 
-static uint32_t root_of(const struct ngd_graph *g, uint32_t value)
+static uint32_t graph_root(const struct ngd_graph *g, uint32_t value)
 {
     while (g->values[value].cls == NGD_VALUE_NODE && (g->nodes[g->values[value].node].op->flags & NGD_OPF_VIEW))
         value = g->nodes[g->values[value].node].in[0];
@@ -57,7 +57,7 @@ static uint32_t shaped_from(const struct ngd_graph *g, uint32_t value)
 static bool is_output(const struct ngd_graph *g, uint32_t value)
 {
     for (uint32_t i = 0; i < g->n_outputs; i++)
-        if (root_of(g, g->outputs[i].value) == value)
+        if (graph_root(g, g->outputs[i].value) == value)
             return true;
     return false;
 }
@@ -65,14 +65,14 @@ static bool is_output(const struct ngd_graph *g, uint32_t value)
 /* The value whose storage a value is in, as far as that has been decided. */
 static uint32_t storage_of(const struct placer *p, uint32_t value)
 {
-    uint32_t root = root_of(p->g, value);
+    uint32_t root = graph_root(p->g, value);
 
     while (p->places[root].into != NGD_VALUE_NONE)
-        root = root_of(p->g, p->places[root].into);
+        root = graph_root(p->g, p->places[root].into);
     return root;
 }
 
-static bool touches(const struct placer *p, const struct ngd_node *n, uint32_t storage)
+static bool node_touches(const struct placer *p, const struct ngd_node *n, uint32_t storage)
 {
     for (uint32_t i = 0; i < n->n_in; i++)
         if (n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == storage)
@@ -80,7 +80,7 @@ static bool touches(const struct placer *p, const struct ngd_node *n, uint32_t s
     return false;
 }
 
-static bool writes(const struct placer *p, const struct ngd_node *n, uint32_t storage)
+static bool node_writes(const struct placer *p, const struct ngd_node *n, uint32_t storage)
 {
     for (uint32_t i = 0; i < n->n_in && i < 32; i++)
         if ((n->op->mutates >> i & 1) && n->in[i] != NGD_VALUE_NONE && storage_of(p, n->in[i]) == storage)
@@ -97,7 +97,7 @@ static bool writes(const struct placer *p, const struct ngd_node *n, uint32_t st
  */
 static uint32_t last_use_of(const struct placer *p, uint32_t value)
 {
-    return p->last_use[root_of(p->g, value)];
+    return p->last_use[graph_root(p->g, value)];
 }
 
 static void find_last_uses(struct placer *p)
@@ -105,7 +105,7 @@ static void find_last_uses(struct placer *p)
     for (uint32_t i = 0; i < p->g->n_nodes; i++)
         for (uint32_t k = 0; k < p->g->nodes[i].n_in; k++)
             if (p->g->nodes[i].in[k] != NGD_VALUE_NONE)
-                p->last_use[root_of(p->g, p->g->nodes[i].in[k])] = i;
+                p->last_use[graph_root(p->g, p->g->nodes[i].in[k])] = i;
 }
 
 /* Bytes of a value; false when it has none, or they cannot be computed. */
@@ -172,7 +172,7 @@ static bool may_be_strided(const struct placer *p, uint32_t node, uint32_t value
     if (!p->strided_results || !(maker->op->flags & NGD_OPF_ELEMENTWISE) || maker->op->mutates || maker->n_out != 1)
         return false;
     for (uint32_t i = p->g->values[value].node; i <= last_use_of(p, value); i++)
-        if (i != node && p->needed[i] && touches(p, &p->g->nodes[i], value))
+        if (i != node && p->needed[i] && node_touches(p, &p->g->nodes[i], value))
             return false;
     return true;
 }
@@ -265,17 +265,17 @@ static bool may_be_in(const struct placer *p, uint32_t value, uint32_t state)
 }
 
 /* Reads or writes it; a reshaping view of something that is in one piece does neither, but those who read the view. */
-static bool uses(const struct placer *p, const struct ngd_node *n, uint32_t storage)
+static bool node_uses(const struct placer *p, const struct ngd_node *n, uint32_t storage)
 {
-    if (!touches(p, n, storage))
+    if (!node_touches(p, n, storage))
         return false;
-    return !ngd_op_reshapes(n->op) || shaped_from(p->g, n->in[0]) != root_of(p->g, n->in[0]);
+    return !ngd_op_reshapes(n->op) || shaped_from(p->g, n->in[0]) != graph_root(p->g, n->in[0]);
 }
 
 static bool used_between(const struct placer *p, uint32_t storage, uint32_t after, uint32_t before)
 {
     for (uint32_t i = after + 1; i < before; i++)
-        if (uses(p, &p->g->nodes[i], storage) || writes(p, &p->g->nodes[i], storage))
+        if (node_uses(p, &p->g->nodes[i], storage) || node_writes(p, &p->g->nodes[i], storage))
             return true;
     return false;
 }
@@ -287,9 +287,9 @@ static bool read_too_late(const struct placer *p, uint32_t value, uint32_t state
     bool written = false;
 
     for (uint32_t i = node + 1; i <= last; i++) {
-        if (written && uses(p, &p->g->nodes[i], value))
+        if (written && node_uses(p, &p->g->nodes[i], value))
             return true;
-        written = written || writes(p, &p->g->nodes[i], state);
+        written = written || node_writes(p, &p->g->nodes[i], state);
     }
     return false;
 }

@@ -19,7 +19,7 @@
 #include "graphs/plan_int.h"
 #include <inttypes.h>
 
-static void print_list(const int64_t *v, uint32_t n, struct ngd_strbuf *sb)
+static void print_numbers(const int64_t *v, uint32_t n, struct ngd_strbuf *sb)
 {
     for (uint32_t i = 0; i < n; i++)
         ngd_strbuf_printf(sb, "%s%" PRId64, i ? "," : "", v[i]);
@@ -39,17 +39,17 @@ static void print_place(const struct ngd_plan *plan, const struct ngd_plan_tenso
         ngd_strbuf_printf(sb, "+0x%" PRIx64, t->offset);
 }
 
-static void print_tensor(const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
+static void print_plan_tensor(const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_tensor *t = &plan->tensors[i];
 
     ngd_strbuf_printf(sb, "t%" PRIu32 " %s[", i, ngd_dtype_name(t->dtype));
-    print_list(t->dims, t->rank, sb);
+    print_numbers(t->dims, t->rank, sb);
     ngd_strbuf_append(sb, "] ");
     print_place(plan, t, sb);
     if (!ngd_plan_contiguous(t)) {
         ngd_strbuf_append(sb, " strides [");
-        print_list(t->strides, t->rank, sb);
+        print_numbers(t->strides, t->rank, sb);
         ngd_strbuf_putc(sb, ']');
     }
     if (t->root != i)
@@ -62,7 +62,7 @@ static void print_io(const struct ngd_plan *plan, const char *what, uint32_t i, 
     ngd_strbuf_printf(sb, "%s %" PRIu32 " ", what, i);
     ngd_strbuf_json_string(sb, name);
     ngd_strbuf_append(sb, ": ");
-    print_tensor(plan, io->tensor, sb);
+    print_plan_tensor(plan, io->tensor, sb);
     ngd_strbuf_printf(sb, ", %" PRIu64 " bytes", io->bytes);
     if (io->row_sym != NGD_NO_ROW_SYM)
         ngd_strbuf_printf(sb, ", %s*%" PRId64 " rows of %" PRIu64 " bytes", plan->graph->symbols[io->row_sym].name,
@@ -113,7 +113,7 @@ static void print_scope(const struct ngd_plan *plan, const struct ngd_plan_call 
         ngd_strbuf_printf(sb, "%s%" PRIu32, k ? " " : ", after ", call->waits[k]);
 }
 
-static void print_call(const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
+static void print_plan_call(const struct ngd_plan *plan, uint32_t i, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_call *call = &plan->calls[i];
 
@@ -127,7 +127,7 @@ static void print_call(const struct ngd_plan *plan, uint32_t i, struct ngd_strbu
     for (uint32_t k = 0; k < call->n_in; k++) {
         ngd_strbuf_append(sb, k < 32 && (call->op->mutates & (1u << k)) ? "  <> " : "  <- ");
         if (call->in[k] != NGD_PLAN_NONE)
-            print_tensor(plan, call->in[k], sb);
+            print_plan_tensor(plan, call->in[k], sb);
         else if (call->host[k] != NGD_PLAN_NONE)
             ngd_strbuf_printf(sb, "host %" PRIu32, call->host[k]);
         else
@@ -136,7 +136,7 @@ static void print_call(const struct ngd_plan *plan, uint32_t i, struct ngd_strbu
     }
     for (uint32_t k = 0; k < call->n_out; k++) {
         ngd_strbuf_append(sb, "  -> ");
-        print_tensor(plan, call->out[k], sb);
+        print_plan_tensor(plan, call->out[k], sb);
         ngd_strbuf_putc(sb, '\n');
     }
 }
@@ -154,5 +154,5 @@ void ngd_plan_print(const struct ngd_plan *plan, struct ngd_strbuf *sb)
         plan->pool_bytes, plan->live_peak_bytes, ratio, plan->weight_bytes, plan->flops);
     print_ios(plan, sb);
     for (uint32_t i = 0; i < plan->n_calls; i++)
-        print_call(plan, i, sb);
+        print_plan_call(plan, i, sb);
 }

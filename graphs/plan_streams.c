@@ -19,7 +19,7 @@ struct point {
     uint32_t at[NGD_GRAPH_MAX_STREAMS];
 };
 
-static void join(struct point *p, const struct point *q)
+static void join_points(struct point *p, const struct point *q)
 {
     for (uint32_t u = 0; u < NGD_GRAPH_MAX_STREAMS; u++)
         if (p->at[u] < q->at[u])
@@ -97,7 +97,7 @@ ngd_status_t ngd_plan_syncs_node(struct ngd_plan_syncs *syncs, const struct ngd_
     for (uint32_t i = 0; i < syncs->n_events; i++) {
         if (strcmp(syncs->events[i].tag, tag) != 0)
             continue;
-        join(&syncs->pending[s], &syncs->events[i].point);
+        join_points(&syncs->pending[s], &syncs->events[i].point);
         syncs->waits[s] = true;
         return NGD_OK;
     }
@@ -161,7 +161,7 @@ static bool meets(const struct access *a, uint64_t begin, uint64_t end)
     return a->last && a->begin < end && begin < a->end;
 }
 
-static void grow(struct access *a, uint64_t begin, uint64_t end, uint32_t call)
+static void grow_access(struct access *a, uint64_t begin, uint64_t end, uint32_t call)
 {
     if (a->last == 0 || begin < a->begin)
         a->begin = begin;
@@ -198,7 +198,7 @@ static ngd_status_t need_of(struct waiter *w, uint32_t c, uint32_t tensor, bool 
         if (writes && meets(&x->reads[u], begin, end) && need->at[u] < x->reads[u].last)
             need->at[u] = x->reads[u].last;
     }
-    grow(writes ? &x->writes[s] : &x->reads[s], begin, end, c);
+    grow_access(writes ? &x->writes[s] : &x->reads[s], begin, end, c);
     return NGD_OK;
 }
 
@@ -247,7 +247,7 @@ static ngd_status_t place_wait(struct waiter *w, uint32_t c, const struct point 
         if (u != s && !follows(w, need, &known, u))
             list[n++] = need->at[u] - 1;
     for (uint32_t i = 0; i < n; i++)
-        join(&known, &w->points[list[i]]);
+        join_points(&known, &w->points[list[i]]);
     known.at[s] = c + 1;
     w->points[c] = known;
     w->last.at[s] = c + 1;
@@ -275,7 +275,7 @@ static ngd_status_t keep_clocks(struct waiter *w)
     return NGD_OK;
 }
 
-static ngd_status_t place_all(struct waiter *w, const struct ngd_plan_syncs *syncs)
+static ngd_status_t place_syncs(struct waiter *w, const struct ngd_plan_syncs *syncs)
 {
     uint32_t asked = 0;
     ngd_status_t status = NGD_OK;
@@ -313,7 +313,7 @@ ngd_status_t ngd_plan_place_waits(struct ngd_plan *plan, const struct ngd_plan_s
     w.slot_of = NGD_NEW_N(uint32_t, plan->n_tensors);
     w.points = NGD_NEW_N(struct point, plan->n_calls);
     if (w.slot_of && w.points)
-        status = place_all(&w, syncs);
+        status = place_syncs(&w, syncs);
     ngd_free(w.points);
     ngd_free(w.touched);
     ngd_free(w.slot_of);

@@ -4,7 +4,7 @@
 #include "graphs/graph.h"
 #include <inttypes.h>
 
-static void print_tensor(const struct ngd_plan *plan, uint32_t tensor, struct ngd_strbuf *sb)
+static void trace_tensor(const struct ngd_plan *plan, uint32_t tensor, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_tensor *t;
 
@@ -24,19 +24,19 @@ static void print_tensor(const struct ngd_plan *plan, uint32_t tensor, struct ng
     ngd_strbuf_printf(sb, "+%" PRIu64 "\"", t->offset);
 }
 
-static void print_list(const struct ngd_plan *plan, const char *name, const uint32_t *list, uint32_t n,
+static void trace_list(const struct ngd_plan *plan, const char *name, const uint32_t *list, uint32_t n,
                        struct ngd_strbuf *sb)
 {
     ngd_strbuf_printf(sb, ",\"%s\":[", name);
     for (uint32_t i = 0; i < n; i++) {
         if (i)
             ngd_strbuf_putc(sb, ',');
-        print_tensor(plan, list[i], sb);
+        trace_tensor(plan, list[i], sb);
     }
     ngd_strbuf_putc(sb, ']');
 }
 
-static void print_call(const struct ngd_plan *plan, uint32_t i, ngd_nsec_t begin, ngd_nsec_t end, struct ngd_strbuf *sb)
+static void trace_call(const struct ngd_plan *plan, uint32_t i, ngd_nsec_t begin, ngd_nsec_t end, struct ngd_strbuf *sb)
 {
     const struct ngd_plan_call *call = &plan->calls[i];
     const char *value = "";
@@ -48,8 +48,8 @@ static void print_call(const struct ngd_plan *plan, uint32_t i, ngd_nsec_t begin
     ngd_strbuf_printf(sb, ",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"call\":%" PRIu32 ",\"node\":", (double)begin / 1000,
                       (double)(end - begin) / 1000, i);
     ngd_strbuf_json_string(sb, value);
-    print_list(plan, "in", call->in, call->n_in, sb);
-    print_list(plan, "out", call->out, call->n_out, sb);
+    trace_list(plan, "in", call->in, call->n_in, sb);
+    trace_list(plan, "out", call->out, call->n_out, sb);
     ngd_strbuf_printf(sb, ",\"workspace\":%" PRIu64 "}}", call->workspace_bytes);
 }
 
@@ -70,7 +70,7 @@ void ngd_plan_print_trace(const struct ngd_plan *plan, const char *device, const
     for (uint32_t i = 0; i < plan->n_calls; i++) {
         ngd_nsec_t begin = times ? times[2 * i] - times[0] : i * NGD_USEC;
 
-        print_call(plan, i, begin, times ? times[2 * i + 1] - times[0] : begin + NGD_USEC, sb);
+        trace_call(plan, i, begin, times ? times[2 * i + 1] - times[0] : begin + NGD_USEC, sb);
     }
     ngd_strbuf_append(sb, "\n]}\n");
     ngd_strbuf_fini(&key);

@@ -78,7 +78,7 @@ static uint32_t axis(const struct ngd_view *v, const char *attr, uint32_t rank)
     return (uint32_t)(a < 0 ? a + rank : a);
 }
 
-static void skip(struct ngd_view *v, uint32_t dim, int64_t index)
+static void skip_index(struct ngd_view *v, uint32_t dim, int64_t index)
 {
     v->dst->offset += (uint64_t)(index * v->src->strides[dim]) * ngd_dtype_bytes(v->src->dtype);
 }
@@ -195,7 +195,7 @@ bool ngd_view_slice(struct ngd_view *v)
     /* A step that overflows the stride has one element at most, whose stride does not matter. */
     if (__builtin_mul_overflow(v->src->strides[dim], ngd_call_int(v->call, "step"), &v->dst->strides[dim]))
         v->dst->strides[dim] = 1;
-    skip(v, dim, start);
+    skip_index(v, dim, start);
     return true;
 }
 
@@ -206,7 +206,7 @@ bool ngd_view_select(struct ngd_view *v)
 
     for (uint32_t i = 0; i < v->dst->rank; i++)
         v->dst->strides[i] = v->src->strides[i < dim ? i : i + 1];
-    skip(v, dim, index < 0 ? index + v->src->dims[dim] : index);
+    skip_index(v, dim, index < 0 ? index + v->src->dims[dim] : index);
     return true;
 }
 
@@ -219,7 +219,7 @@ bool ngd_view_split(struct ngd_view *v)
     for (uint32_t i = 0; i < v->result && i < sizes->n; i++)
         before += sizes->list[i];
     swap_dims(v, dim, dim);
-    skip(v, dim, before);
+    skip_index(v, dim, before);
     return true;
 }
 
@@ -228,7 +228,7 @@ bool ngd_view_split_by(struct ngd_view *v)
     uint32_t dim = axis(v, "dim", v->src->rank);
 
     swap_dims(v, dim, dim);
-    skip(v, dim, (int64_t)v->result * ngd_call_int(v->call, "split_size"));
+    skip_index(v, dim, (int64_t)v->result * ngd_call_int(v->call, "split_size"));
     return true;
 }
 
@@ -238,7 +238,7 @@ bool ngd_view_unbind(struct ngd_view *v)
 
     for (uint32_t i = 0; i < v->dst->rank; i++)
         v->dst->strides[i] = v->src->strides[i < dim ? i : i + 1];
-    skip(v, dim, v->result);
+    skip_index(v, dim, v->result);
     return true;
 }
 

@@ -91,7 +91,7 @@ static bool always_less(struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b)
     return ngd_expr_make(table, NGD_EXPR_ADD, a, 1, &next) == NGD_OK && ngd_expr_always_le(table, next, b);
 }
 
-static ngd_relation_truth_t truth(bool always, bool never)
+static ngd_relation_truth_t relation_truth(bool always, bool never)
 {
     return always ? NGD_RELATION_ALWAYS : never ? NGD_RELATION_NEVER : NGD_RELATION_SOMETIMES;
 }
@@ -103,17 +103,17 @@ ngd_relation_truth_t ngd_relation_decide(struct ngd_expr_table *table, const str
 
     switch (r->op) {
     case NGD_RELATION_EQ:
-        return truth(le && ge, lt || gt);
+        return relation_truth(le && ge, lt || gt);
     case NGD_RELATION_NE:
-        return truth(lt || gt, le && ge);
+        return relation_truth(lt || gt, le && ge);
     case NGD_RELATION_LT:
-        return truth(lt, ge);
+        return relation_truth(lt, ge);
     case NGD_RELATION_LE:
-        return truth(le, gt);
+        return relation_truth(le, gt);
     case NGD_RELATION_GT:
-        return truth(gt, le);
+        return relation_truth(gt, le);
     case NGD_RELATION_GE:
-        return truth(ge, lt);
+        return relation_truth(ge, lt);
     case NGD_RELATION_MAX:
         break;
     }

@@ -9,7 +9,7 @@
 
 #define POSITION_STEP ((uint64_t)1 << 20)
 
-static ngd_status_t no_memory(struct ngd_diag *diag)
+static ngd_status_t rewrite_no_memory(struct ngd_diag *diag)
 {
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of host memory while rewriting the graph");
 }
@@ -153,7 +153,7 @@ static ngd_status_t copy_inferred(const struct copy *c, const struct ngd_node *n
 }
 
 /* The value whose name a result takes: that of the one it replaced, if that one is gone. */
-static uint32_t name_of(const struct ngd_rewrite *rw, uint32_t value)
+static uint32_t name_source(const struct ngd_rewrite *rw, uint32_t value)
 {
     uint32_t as = rw ? rw->values[value].named_as : NGD_VALUE_NONE;
 
@@ -176,7 +176,7 @@ static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_re
     for (uint32_t i = 0; i < n->n_in; i++)
         s->in[i] = n->in[i] == NGD_VALUE_NONE ? NGD_VALUE_NONE : c->values[n->in[i]];
     for (uint32_t i = 0; i < n->n_out; i++) {
-        const char *name = c->from->values[name_of(rw, n->out[i])].name;
+        const char *name = c->from->values[name_source(rw, n->out[i])].name;
 
         s->names[i] = (struct ngd_slice){name, strlen(name)};
     }
@@ -187,7 +187,7 @@ static ngd_status_t copy_node(struct copy *c, uint32_t node, const struct ngd_re
     return status;
 }
 
-static ngd_status_t copy_outputs(struct copy *c)
+static ngd_status_t copy_node_outputs(struct copy *c)
 {
     ngd_status_t status = NGD_OK;
 
@@ -224,7 +224,7 @@ static void unlink_use(struct ngd_rewrite *rw, uint32_t use, uint32_t value)
     v->n_uses--;
 }
 
-static ngd_status_t grow(void **array, uint32_t need, uint32_t *cap, size_t size)
+static ngd_status_t grow_rewrite_array(void **array, uint32_t need, uint32_t *cap, size_t size)
 {
     uint32_t want = *cap ? *cap : 64;
     void *p;
@@ -249,9 +249,9 @@ static ngd_status_t take_up(struct ngd_rewrite *rw)
 
     for (uint32_t i = rw->n_nodes; i < g->n_nodes; i++)
         n_uses += g->nodes[i].n_in;
-    if (grow((void **)&rw->values, g->n_values, &rw->cap_values, sizeof(rw->values[0])) ||
-        grow((void **)&rw->nodes, g->n_nodes, &rw->cap_nodes, sizeof(rw->nodes[0])) ||
-        grow((void **)&rw->uses, n_uses, &rw->cap_uses, sizeof(rw->uses[0])))
+    if (grow_rewrite_array((void **)&rw->values, g->n_values, &rw->cap_values, sizeof(rw->values[0])) ||
+        grow_rewrite_array((void **)&rw->nodes, g->n_nodes, &rw->cap_nodes, sizeof(rw->nodes[0])) ||
+        grow_rewrite_array((void **)&rw->uses, n_uses, &rw->cap_uses, sizeof(rw->uses[0])))
         return NGD_ERR_NO_MEMORY;
     for (; rw->n_values < g->n_values; rw->n_values++)
         rw->values[rw->n_values] = (struct ngd_rewrite_value){.first_use = NGD_NODE_NONE, .named_as = NGD_VALUE_NONE};
@@ -280,7 +280,7 @@ static void number_all(struct ngd_rewrite *rw)
         rw->nodes[n].position = position += POSITION_STEP;
 }
 
-static void insert(struct ngd_rewrite *rw, uint32_t node, uint32_t before)
+static void insert_before(struct ngd_rewrite *rw, uint32_t node, uint32_t before)
 {
     struct ngd_rewrite_node *n = &rw->nodes[node];
     uint64_t low, high;
@@ -375,15 +375,15 @@ void ngd_rewrite_destroy(struct ngd_rewrite *rw)
     ngd_free(rw);
 }
 
-static ngd_status_t copy_in(struct ngd_rewrite *rw, const struct ngd_graph *graph, const int64_t *symbols,
-                            struct ngd_diag *diag)
+static ngd_status_t copy_graph_in(struct ngd_rewrite *rw, const struct ngd_graph *graph, const int64_t *symbols,
+                                  struct ngd_diag *diag)
 {
     struct copy c = {.from = graph, .to = rw->g, .diag = diag};
     struct scratch *s = NGD_NEW(struct scratch);
     ngd_status_t status;
 
     c.values = NGD_NEW_N(uint32_t, graph->n_values + 1u);
-    status = c.values && s ? copy_symbols(&c, symbols) : no_memory(diag);
+    status = c.values && s ? copy_symbols(&c, symbols) : rewrite_no_memory(diag);
     if (!status)
         status = copy_guards(&c);
     if (!status)
@@ -393,7 +393,7 @@ static ngd_status_t copy_in(struct ngd_rewrite *rw, const struct ngd_graph *grap
     for (uint32_t i = 0; i < graph->n_nodes && !status; i++)
         status = copy_node(&c, i, NULL, s);
     if (!status)
-        status = copy_outputs(&c);
+        status = copy_node_outputs(&c);
     ngd_free(c.values);
     ngd_free(s);
     return status;
@@ -406,23 +406,23 @@ ngd_status_t ngd_rewrite_create(const struct ngd_graph *graph, const int64_t *sy
     ngd_status_t status;
 
     if (!rw)
-        return no_memory(diag);
+        return rewrite_no_memory(diag);
     rw->first = rw->last = rw->like = NGD_NODE_NONE;
     status = ngd_graph_create(graph->name, &rw->g);
     if (status) {
         ngd_free(rw);
-        return no_memory(diag);
+        return rewrite_no_memory(diag);
     }
-    status = copy_in(rw, graph, symbols, diag);
+    status = copy_graph_in(rw, graph, symbols, diag);
     if (!status && take_up(rw))
-        status = no_memory(diag);
+        status = rewrite_no_memory(diag);
     if (status) {
         ngd_rewrite_destroy(rw);
         return status;
     }
     rw->n_source = rw->n_values;
     for (uint32_t i = 0; i < rw->n_nodes; i++)
-        insert(rw, i, NGD_NODE_NONE);
+        insert_before(rw, i, NGD_NODE_NONE);
     for (uint32_t i = 0; i < rw->g->n_outputs; i++)
         rw->values[rw->g->outputs[i].value].n_outputs++;
     number_segments(rw);
@@ -430,13 +430,13 @@ ngd_status_t ngd_rewrite_create(const struct ngd_graph *graph, const int64_t *sy
     return NGD_OK;
 }
 
-static ngd_status_t copy_out(const struct ngd_rewrite *rw, struct copy *c)
+static ngd_status_t copy_graph_out(const struct ngd_rewrite *rw, struct copy *c)
 {
     struct scratch *s = NGD_NEW(struct scratch);
     ngd_status_t status;
 
     c->values = NGD_NEW_N(uint32_t, rw->g->n_values + 1u);
-    status = c->values && s ? copy_symbols(c, NULL) : no_memory(c->diag);
+    status = c->values && s ? copy_symbols(c, NULL) : rewrite_no_memory(c->diag);
     if (!status)
         status = copy_guards(c);
     if (!status)
@@ -446,7 +446,7 @@ static ngd_status_t copy_out(const struct ngd_rewrite *rw, struct copy *c)
     for (uint32_t n = rw->first; n != NGD_NODE_NONE && !status; n = rw->nodes[n].next)
         status = copy_node(c, n, rw, s);
     if (!status)
-        status = copy_outputs(c);
+        status = copy_node_outputs(c);
     ngd_free(c->values);
     ngd_free(s);
     return status;
@@ -458,8 +458,8 @@ ngd_status_t ngd_rewrite_seal(const struct ngd_rewrite *rw, struct ngd_graph **g
     ngd_status_t status = ngd_graph_create(rw->g->name, &c.to);
 
     if (status)
-        return no_memory(diag);
-    status = copy_out(rw, &c);
+        return rewrite_no_memory(diag);
+    status = copy_graph_out(rw, &c);
     if (!status)
         status = ngd_graph_seal_rewritten(c.to, diag);
     if (status) {
@@ -487,8 +487,8 @@ ngd_status_t ngd_rewrite_add(struct ngd_rewrite *rw, uint32_t before, const stru
     if (status)
         return status;
     if (take_up(rw))
-        return no_memory(diag);
-    insert(rw, node, before);
+        return rewrite_no_memory(diag);
+    insert_before(rw, node, before);
     rw->nodes[node].segment = like != NGD_NODE_NONE ? rw->nodes[like].segment : rw->n_segments++;
     *node_p = node;
     return NGD_OK;
@@ -540,7 +540,7 @@ uint32_t ngd_rewrite_root(const struct ngd_rewrite *rw, uint32_t value)
     return value;
 }
 
-static bool of_state(const struct ngd_rewrite *rw, uint32_t value)
+static bool belongs_to_state(const struct ngd_rewrite *rw, uint32_t value)
 {
     return value != NGD_VALUE_NONE && rw->g->values[ngd_rewrite_root(rw, value)].cls == NGD_VALUE_STATE;
 }
@@ -550,12 +550,12 @@ bool ngd_rewrite_touches_state(const struct ngd_rewrite *rw, uint32_t node)
     const struct ngd_node *n = &rw->g->nodes[node];
 
     for (uint32_t i = 0; i < n->n_in; i++)
-        if (of_state(rw, n->in[i]))
+        if (belongs_to_state(rw, n->in[i]))
             return true;
     return false;
 }
 
-static bool writes(const struct ngd_rewrite *rw, uint32_t node, uint32_t state)
+static bool writes_state(const struct ngd_rewrite *rw, uint32_t node, uint32_t state)
 {
     const struct ngd_node *n = &rw->g->nodes[node];
 
@@ -572,7 +572,7 @@ bool ngd_rewrite_written_between(const struct ngd_rewrite *rw, uint32_t v, uint3
     if (rw->g->values[state].cls != NGD_VALUE_STATE)
         return false;
     for (; n != NGD_NODE_NONE && n != before; n = rw->nodes[n].next)
-        if (writes(rw, n, state))
+        if (writes_state(rw, n, state))
             return true;
     return false;
 }

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static uint32_t home(int64_t size)
+static uint32_t home_of_size(int64_t size)
 {
     return (uint32_t)(((uint64_t)size * UINT64_C(0x9e3779b97f4a7c15)) >> 55) % NGD_SIZES_SLOTS;
 }
@@ -21,9 +21,9 @@ static bool take_place(struct ngd_sizes *sizes)
 }
 
 /* The slot of size, new or known; -1 when it is unknown and there is no place. */
-static int find(struct ngd_sizes *sizes, int64_t size)
+static int find_size(struct ngd_sizes *sizes, int64_t size)
 {
-    for (uint32_t i = home(size);; i = (i + 1) % NGD_SIZES_SLOTS) {
+    for (uint32_t i = home_of_size(size);; i = (i + 1) % NGD_SIZES_SLOTS) {
         int64_t seen = atomic_load_explicit(&sizes->slots[i].size, memory_order_relaxed);
 
         if (seen == 0) {
@@ -57,7 +57,7 @@ static int find_larger(struct ngd_sizes *sizes, int64_t size)
 
 void ngd_sizes_note(struct ngd_sizes *sizes, int64_t size)
 {
-    int i = find(sizes, size);
+    int i = find_size(sizes, size);
 
     if (i < 0)
         i = find_larger(sizes, size);

@@ -98,7 +98,8 @@ bool ngd_store_is_name(const char *name)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-static ngd_store_reason_t read_entry(struct ngd_store *store, const char *name, bool mark, struct ngd_store_blob *blob)
+static ngd_store_reason_t read_store_entry(struct ngd_store *store, const char *name, bool mark,
+                                           struct ngd_store_blob *blob)
 {
     char said[NGD_STORE_NAME_MAX];
     ngd_store_reason_t reason;
@@ -133,7 +134,7 @@ ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, 
     ngd_store_reason_t reason = NGD_STORE_ABSENT;
 
     if (ngd_store_name(identity, n, name))
-        reason = read_entry(store, name, true, blob_p);
+        reason = read_store_entry(store, name, true, blob_p);
     if (reason == NGD_STORE_FOUND) {
         atomic_fetch_add(&store->hits, 1);
         ngd_metric_inc(NGD_M_STORE_HITS);
@@ -147,7 +148,7 @@ ngd_store_reason_t ngd_store_get(struct ngd_store *store, const char *identity, 
 
 ngd_store_reason_t ngd_store_get_named(struct ngd_store *store, const char *name, struct ngd_store_blob *blob_p)
 {
-    return ngd_store_is_name(name) ? read_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
+    return ngd_store_is_name(name) ? read_store_entry(store, name, false, blob_p) : NGD_STORE_ABSENT;
 }
 
 bool ngd_store_touch(struct ngd_store *store, const char *identity, size_t n)
@@ -165,7 +166,7 @@ static bool is_anothers(struct ngd_store *store, const char *name, const char *o
 {
     char has[NGD_STORE_OWNER_MAX];
     struct ngd_store_blob blob;
-    ngd_store_reason_t reason = read_entry(store, name, false, &blob);
+    ngd_store_reason_t reason = read_store_entry(store, name, false, &blob);
 
     if (reason != NGD_STORE_FOUND)
         return reason == NGD_STORE_IO || reason == NGD_STORE_NO_MEMORY;
@@ -194,8 +195,8 @@ static ngd_status_t fail_write(struct ngd_store *store, ngd_status_t status)
     return status;
 }
 
-static ngd_status_t check_size(struct ngd_store *store, const struct ngd_store_payer *payer, size_t n,
-                               struct ngd_diag *diag)
+static ngd_status_t check_entry_size(struct ngd_store *store, const struct ngd_store_payer *payer, size_t n,
+                                     struct ngd_diag *diag)
 {
     if (store->budget && n > store->budget - store->budget / 10)
         return ngd_diag_set(diag, NGD_ERR_RESOURCE_EXHAUSTED,
@@ -209,10 +210,10 @@ static ngd_status_t check_size(struct ngd_store *store, const struct ngd_store_p
                         n, payer->limit, payer->name);
 }
 
-static ngd_status_t put(struct ngd_store *store, const struct ngd_store_payer *payer, const char *name,
-                        const void *data, size_t n, struct ngd_diag *diag)
+static ngd_status_t put_entry_file(struct ngd_store *store, const struct ngd_store_payer *payer, const char *name,
+                                   const void *data, size_t n, struct ngd_diag *diag)
 {
-    ngd_status_t status = check_size(store, payer, n, diag);
+    ngd_status_t status = check_entry_size(store, payer, n, diag);
 
     if (status)
         return fail_write(store, status);
@@ -232,7 +233,7 @@ static ngd_status_t put(struct ngd_store *store, const struct ngd_store_payer *p
 }
 
 /* The entry with the payer's name in front of its notes. */
-static void pack(const struct ngd_store_entry *entry, const struct ngd_store_payer *payer, struct ngd_strbuf *out)
+static void pack_entry(const struct ngd_store_entry *entry, const struct ngd_store_payer *payer, struct ngd_strbuf *out)
 {
     struct ngd_store_entry named = *entry;
     struct ngd_strbuf notes;
@@ -262,13 +263,13 @@ ngd_status_t ngd_store_put_for(struct ngd_store *store, const struct ngd_store_e
     if (is_anothers(store, name, payer->name) && ngd_store_touch(store, entry->identity, entry->n_identity))
         return NGD_OK;
     ngd_strbuf_init(&bytes);
-    pack(entry, payer, &bytes);
+    pack_entry(entry, payer, &bytes);
     if (bytes.failed)
         status = fail_write(store, ngd_diag_set(diag, NGD_ERR_NO_MEMORY,
                                                 "no host memory for an entry of %zu bytes, or it is too large",
                                                 entry->n_payload));
     else
-        status = put(store, payer, name, bytes.data, bytes.len, diag);
+        status = put_entry_file(store, payer, name, bytes.data, bytes.len, diag);
     ngd_strbuf_fini(&bytes);
     return status;
 }
@@ -294,7 +295,7 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
         return ngd_diag_set(diag, NGD_ERR_PERMISSION_DENIED,
                             "an entry of kind static is machine code: it is compiled here, never imported");
     ngd_store_owner_of_notes(entry.notes, entry.n_notes, owner);
-    return put(store, &(struct ngd_store_payer){.name = owner}, name, data, n, diag);
+    return put_entry_file(store, &(struct ngd_store_payer){.name = owner}, name, data, n, diag);
 }
 
 /* ---- care ---------------------------------------------------------------------------------------------- */
@@ -302,7 +303,7 @@ ngd_status_t ngd_store_import(struct ngd_store *store, const void *data, size_t 
 static ngd_store_reason_t check_entry(struct ngd_store *store, const char *name)
 {
     struct ngd_store_blob blob;
-    ngd_store_reason_t reason = read_entry(store, name, false, &blob);
+    ngd_store_reason_t reason = read_store_entry(store, name, false, &blob);
 
     if (reason == NGD_STORE_FOUND)
         ngd_store_blob_fini(&blob);
@@ -361,7 +362,7 @@ ngd_status_t ngd_store_remove(struct ngd_store *store, const char *name, struct 
     return status;
 }
 
-static void remove_one(void *ctx, int dir, const char *name)
+static void remove_entry(void *ctx, int dir, const char *name)
 {
     uint32_t *removed = ctx;
 
@@ -376,11 +377,11 @@ ngd_status_t ngd_store_clear(struct ngd_store *store, uint32_t *removed_p, struc
     ngd_status_t status;
 
     ngd_store_lock(store);
-    status = ngd_store_dir_each(store->entries, remove_one, &removed);
+    status = ngd_store_dir_each(store->entries, remove_entry, &removed);
     if (status == NGD_OK)
-        status = ngd_store_dir_each(store->aside, remove_one, &others);
+        status = ngd_store_dir_each(store->aside, remove_entry, &others);
     if (status == NGD_OK)
-        status = ngd_store_dir_each(store->notes, remove_one, &others);
+        status = ngd_store_dir_each(store->notes, remove_entry, &others);
     ngd_store_unlock(store);
     if (status)
         return ngd_diag_set(diag, status, "%s cannot be read: %s", store->dir, ngd_status_text(status));

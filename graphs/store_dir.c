@@ -19,8 +19,8 @@
 
 /* ---- directories --------------------------------------------------------------------------------------- */
 
-static ngd_status_t refuse(struct ngd_store *store, struct ngd_diag *diag, ngd_status_t status, const char *what,
-                           const char *why)
+static ngd_status_t refuse_store(struct ngd_store *store, struct ngd_diag *diag, ngd_status_t status, const char *what,
+                                 const char *why)
 {
     return ngd_diag_set(diag, status, "the store %s%s%s cannot be used: %s", store->dir, *what ? "/" : "", what, why);
 }
@@ -31,31 +31,32 @@ static ngd_status_t check_owner(struct ngd_store *store, int fd, const char *wha
     struct stat st;
 
     if (fstat(fd, &st) != 0)
-        return refuse(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
+        return refuse_store(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
     if (st.st_uid != store->owner) {
         snprintf(why, sizeof(why), "it belongs to user %lu, and this daemon runs as user %lu", (unsigned long)st.st_uid,
                  (unsigned long)store->owner);
-        return refuse(store, diag, NGD_ERR_PERMISSION_DENIED, what, why);
+        return refuse_store(store, diag, NGD_ERR_PERMISSION_DENIED, what, why);
     }
     if (st.st_mode & (S_IWGRP | S_IWOTH))
-        return refuse(store, diag, NGD_ERR_PERMISSION_DENIED, what,
-                      "its group or others may write to it; allow its owner only (chmod go-w)");
+        return refuse_store(store, diag, NGD_ERR_PERMISSION_DENIED, what,
+                            "its group or others may write to it; allow its owner only (chmod go-w)");
     return NGD_OK;
 }
 
 /* at AT_FDCWD: the store's own directory. */
-static ngd_status_t open_dir(struct ngd_store *store, int at, const char *path, const char *what, int *fd_p,
-                             struct ngd_diag *diag)
+static ngd_status_t open_store_dir(struct ngd_store *store, int at, const char *path, const char *what, int *fd_p,
+                                   struct ngd_diag *diag)
 {
     int fd;
 
     if (mkdirat(at, path, 0700) != 0 && errno != EEXIST)
-        return refuse(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
+        return refuse_store(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
     fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
-        return refuse(store, diag, NGD_ERR_PATH_NOT_ALLOWED, what, "it is a link or no directory; give the directory");
+        return refuse_store(store, diag, NGD_ERR_PATH_NOT_ALLOWED, what,
+                            "it is a link or no directory; give the directory");
     if (fd < 0)
-        return refuse(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
+        return refuse_store(store, diag, ngd_status_from_errno(errno), what, strerror(errno));
     *fd_p = fd;
     return check_owner(store, fd, what, diag);
 }
@@ -67,7 +68,7 @@ static ngd_status_t check_writable(struct ngd_store *store, struct ngd_diag *dia
     ngd_status_t status =
         ngd_store_file_write(store, store->root, "version", NGD_STORE_FORMAT "\n", sizeof(NGD_STORE_FORMAT), &why);
 
-    return status ? refuse(store, diag, status, "", why.text) : NGD_OK;
+    return status ? refuse_store(store, diag, status, "", why.text) : NGD_OK;
 }
 
 static ngd_status_t check_version(struct ngd_store *store, struct ngd_diag *diag)
@@ -80,8 +81,9 @@ static ngd_status_t check_version(struct ngd_store *store, struct ngd_diag *diag
 
     ngd_free(data);
     if (other || (reason != NGD_STORE_FOUND && reason != NGD_STORE_ABSENT))
-        return refuse(store, diag, NGD_ERR_FILE_UNSUPPORTED, "version",
-                      "it does not say \"" NGD_STORE_FORMAT "\"; give a directory of its own, or remove this one");
+        return refuse_store(store, diag, NGD_ERR_FILE_UNSUPPORTED, "version",
+                            "it does not say \"" NGD_STORE_FORMAT
+                            "\"; give a directory of its own, or remove this one");
     return NGD_OK;
 }
 
@@ -96,15 +98,16 @@ ngd_status_t ngd_store_dir_open(struct ngd_store *store, struct ngd_diag *diag)
         {"aside", offsetof(struct ngd_store, aside)},
         {"tmp", offsetof(struct ngd_store, tmp)},
     };
-    ngd_status_t status = open_dir(store, AT_FDCWD, store->dir, "", &store->root, diag);
+    ngd_status_t status = open_store_dir(store, AT_FDCWD, store->dir, "", &store->root, diag);
 
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && status == NGD_OK; i++)
-        status = open_dir(store, store->root, parts[i].name, parts[i].name, (int *)((char *)store + parts[i].at), diag);
+        status = open_store_dir(store, store->root, parts[i].name, parts[i].name, (int *)((char *)store + parts[i].at),
+                                diag);
     if (status == NGD_OK) {
         store->lock_file =
             openat(store->root, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0600);
         if (store->lock_file < 0)
-            status = refuse(store, diag, ngd_status_from_errno(errno), "lock", strerror(errno));
+            status = refuse_store(store, diag, ngd_status_from_errno(errno), "lock", strerror(errno));
     }
     if (status == NGD_OK)
         status = check_version(store, diag);
@@ -163,7 +166,7 @@ void ngd_store_unlock(struct ngd_store *store)
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-static ngd_store_reason_t read_all(int fd, uint8_t **data_p, size_t *n_p)
+static ngd_store_reason_t read_store_file(int fd, uint8_t **data_p, size_t *n_p)
 {
     struct stat st;
     uint8_t *data;
@@ -208,7 +211,7 @@ ngd_store_reason_t ngd_store_file_read(struct ngd_store *store, int dir, const c
         return errno == ENOENT                    ? NGD_STORE_ABSENT
                : errno == ELOOP || errno == ENXIO ? NGD_STORE_NOT_A_FILE
                                                   : NGD_STORE_IO;
-    reason = read_all(fd, data_p, n_p);
+    reason = read_store_file(fd, data_p, n_p);
     if (reason == NGD_STORE_FOUND && mark)
         (void)futimens(fd, NULL);
     close(fd);
@@ -241,7 +244,7 @@ static int open_tmp(struct ngd_store *store, char *name, size_t room)
     return -1;
 }
 
-static int write_all(int fd, const uint8_t *data, size_t n)
+static int write_store_file(int fd, const uint8_t *data, size_t n)
 {
     if (NGD_FAULT(STORE_WRITE)) {
         errno = ENOSPC;
@@ -278,7 +281,7 @@ ngd_status_t ngd_store_file_write(struct ngd_store *store, int dir, const char *
     if (fd < 0)
         return ngd_diag_set(diag, ngd_status_from_errno(err), "a file in %s/tmp cannot be made: %s", store->dir,
                             strerror(err));
-    if (write_all(fd, data, n) == 0 && sync_file(fd) == 0 && renameat(store->tmp, tmp, dir, name) == 0 &&
+    if (write_store_file(fd, data, n) == 0 && sync_file(fd) == 0 && renameat(store->tmp, tmp, dir, name) == 0 &&
         fsync(dir) == 0) {
         close(fd);
         return NGD_OK;

@@ -53,7 +53,7 @@ void ngd_store_entry_pack(const struct ngd_store_entry *entry, struct ngd_strbuf
     ngd_strbuf_append_n(out, sum.b, sizeof(sum.b));
 }
 
-static bool is_text(const char *s, size_t n)
+static bool is_entry_text(const char *s, size_t n)
 {
     for (size_t step; n > 0; s += step, n -= step) {
         if (*s == '\0')
@@ -89,8 +89,8 @@ ngd_store_reason_t ngd_store_entry_parse(const void *data, size_t n, struct ngd_
     e.notes = e.identity + e.n_identity;
     e.payload = (const uint8_t *)e.notes + e.n_notes;
     if (e.n_identity > NGD_STORE_IDENTITY_MAX || e.n_notes > NGD_STORE_NOTES_MAX ||
-        !is_text(e.identity, e.n_identity) || !is_text(e.notes, e.n_notes) || e.n_identity < sizeof(NGD_STORE_FORMAT) ||
-        memcmp(e.identity, NGD_STORE_FORMAT "\n", sizeof(NGD_STORE_FORMAT)))
+        !is_entry_text(e.identity, e.n_identity) || !is_entry_text(e.notes, e.n_notes) ||
+        e.n_identity < sizeof(NGD_STORE_FORMAT) || memcmp(e.identity, NGD_STORE_FORMAT "\n", sizeof(NGD_STORE_FORMAT)))
         return NGD_STORE_FORMAT_OTHER;
     *entry_p = e;
     return NGD_STORE_FOUND;

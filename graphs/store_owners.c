@@ -23,7 +23,7 @@ struct ngd_store_owner *ngd_store_owners_find(const struct ngd_store_owners *own
     return NULL;
 }
 
-static bool append(struct ngd_store_owners *owners, const char *name)
+static bool append_owner(struct ngd_store_owners *owners, const char *name)
 {
     if (owners->n == owners->cap) {
         const uint32_t cap = owners->cap ? owners->cap * 2 : 8;
@@ -43,10 +43,10 @@ bool ngd_store_owners_add(struct ngd_store_owners *owners, const char *name, uin
 {
     const struct ngd_store_owner *owner;
 
-    if (owners->n == 0 && !append(owners, ""))
+    if (owners->n == 0 && !append_owner(owners, ""))
         return false;
     owner = ngd_store_owners_find(owners, name);
-    if (!owner && !append(owners, name))
+    if (!owner && !append_owner(owners, name))
         return false;
     *index_p = owner ? (uint32_t)(owner - owners->items) : owners->n - 1;
     return true;

@@ -36,7 +36,7 @@ static void publish(struct ngd_store *store, uint64_t bytes, uint32_t n)
 }
 
 /* False: there is no entry of that name. */
-static bool size_of(struct ngd_store *store, const char *name, uint64_t *bytes_p, char owner[NGD_STORE_OWNER_MAX])
+static bool entry_bytes(struct ngd_store *store, const char *name, uint64_t *bytes_p, char owner[NGD_STORE_OWNER_MAX])
 {
     struct stat st;
 
@@ -55,7 +55,7 @@ void ngd_store_count(struct ngd_store *store, const char *name)
     uint64_t bytes;
     uint32_t i;
 
-    if (!size_of(store, name, &bytes, owner))
+    if (!entry_bytes(store, name, &bytes, owner))
         return;
     publish(store, atomic_load(&store->bytes) + bytes, atomic_load(&store->n_entries) + 1);
     ngd_mutex_lock(&store->owners_lock);
@@ -70,7 +70,7 @@ void ngd_store_uncount(struct ngd_store *store, const char *name)
     struct ngd_store_owner *o;
     uint64_t bytes;
 
-    if (!size_of(store, name, &bytes, owner))
+    if (!entry_bytes(store, name, &bytes, owner))
         return;
     publish(store, less(atomic_load(&store->bytes), bytes), (uint32_t)less(atomic_load(&store->n_entries), 1));
     ngd_mutex_lock(&store->owners_lock);
@@ -130,7 +130,7 @@ static void listing_fini(struct listing *l)
     ngd_store_owners_fini(&l->owners);
 }
 
-static bool grow(struct listing *l)
+static bool grow_listing(struct listing *l)
 {
     uint32_t cap = l->cap ? l->cap * 2 : 64;
     struct ngd_store_item *items = ngd_reallocarray(l->items, cap, sizeof(*items));
@@ -153,7 +153,7 @@ static void add_item(void *ctx, int dir, const char *name)
         return;
     if (S_ISREG(st.st_mode))
         ngd_store_owner_of_file(dir, name, owner);
-    l->failed = l->n == l->cap && !grow(l);
+    l->failed = l->n == l->cap && !grow_listing(l);
     if (l->failed)
         return;
     item = &l->items[l->n];
@@ -177,7 +177,7 @@ static int by_use(const void *pa, const void *pb)
     return strcmp(a->name, b->name);
 }
 
-static ngd_status_t look(struct ngd_store *store, struct listing *l, struct ngd_diag *diag)
+static ngd_status_t list_store_entries(struct ngd_store *store, struct listing *l, struct ngd_diag *diag)
 {
     ngd_status_t status;
 
@@ -215,7 +215,7 @@ ngd_status_t ngd_store_list(struct ngd_store *store, struct ngd_store_item **ite
                             struct ngd_diag *diag)
 {
     struct listing l;
-    ngd_status_t status = look(store, &l, diag);
+    ngd_status_t status = list_store_entries(store, &l, diag);
 
     if (status)
         return status;
@@ -253,7 +253,7 @@ static bool evict_oldest(struct ngd_store *store, struct listing *l, uint32_t ow
 
 /* Whose entries go next for the budget; false: whoever has most has none that can go. The payer has `more` bytes
  * besides. */
-static bool choose(const struct listing *l, uint32_t payer, uint64_t more, uint32_t *owner_p)
+static bool choose_owner(const struct listing *l, uint32_t payer, uint64_t more, uint32_t *owner_p)
 {
     uint64_t most = 0;
 
@@ -286,7 +286,7 @@ static bool evict(struct ngd_store *store, struct listing *l, const struct ngd_s
         while (l->owners.items[own].bytes > mine && evict_oldest(store, l, own))
             ;
     if (store->budget && l->bytes + more > store->budget)
-        while (l->bytes > all && choose(l, own, more, &next))
+        while (l->bytes > all && choose_owner(l, own, more, &next))
             (void)evict_oldest(store, l, next);
     return store->budget == 0 || l->bytes + more <= store->budget;
 }
@@ -299,7 +299,7 @@ ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store
 
     ngd_store_lock(store);
     ngd_store_dir_sweep(store);
-    if (look(store, &l, NULL) == NGD_OK) {
+    if (list_store_entries(store, &l, NULL) == NGD_OK) {
         room = evict(store, &l, payer, more);
         count_anew(store, &l);
         listing_fini(&l);

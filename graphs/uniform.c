@@ -18,7 +18,7 @@ static float nearest(ngd_dtype_t dtype, float v)
 }
 
 /* Zero, infinite, or not so small that a device may flush it to zero. */
-static bool is_plain(ngd_dtype_t dtype, double v)
+static bool is_plain_value(ngd_dtype_t dtype, double v)
 {
     return v == v && (v == 0 || fabs(v) >= (dtype == NGD_F16 ? 0x1p-14 : 0x1p-126));
 }
@@ -38,7 +38,7 @@ bool ngd_uniform_round(ngd_dtype_t dtype, double v, struct ngd_uniform *u_p)
 
     if (ngd_dtype_is_float(dtype)) {
         u.f = (double)nearest(dtype, (float)v);
-        if (!is_plain(dtype, v) || !is_plain(dtype, u.f))
+        if (!is_plain_value(dtype, v) || !is_plain_value(dtype, u.f))
             return false;
     } else {
         if (!int_fits(dtype, v) || v != trunc(v))
@@ -255,7 +255,7 @@ static const struct row {
     [NGD_OP_ATEN_ISNAN] = {.test = test_isnan},
 };
 
-static bool has(const struct ngd_node *n, const char *attr)
+static bool node_has_attr(const struct ngd_node *n, const char *attr)
 {
     return ngd_op_attr_index(n->op, attr, strlen(attr)) >= 0;
 }
@@ -263,13 +263,13 @@ static bool has(const struct ngd_node *n, const char *attr)
 /* The second operand as a number; *exact_p false: it is scaled in a way of which there are several. */
 static double second(const struct ngd_node *n, ngd_dtype_t dtype, const struct ngd_uniform *in, bool *exact_p)
 {
-    const double alpha = has(n, "alpha") ? ngd_op_float(n, "alpha") : 1;
+    const double alpha = node_has_attr(n, "alpha") ? ngd_op_float(n, "alpha") : 1;
     double y = 0;
 
     *exact_p = alpha == 1;
     if (n->n_in == 2)
         y = ngd_uniform_number(dtype, &in[1]);
-    else if (has(n, "other"))
+    else if (node_has_attr(n, "other"))
         y = ngd_op_float(n, "other");
     if (n->n_in == 1 && ngd_op_adds(n->op)) {
         y *= alpha; /* a number that is added, whichever way it was made */
@@ -330,7 +330,7 @@ bool ngd_uniform_compute(const struct ngd_rewrite *rw, const struct ngd_node *n,
         return true;
     }
     if (is_float)
-        return is_plain(NGD_F32, y) && is_plain(NGD_F32, (double)(float)y) &&
+        return is_plain_value(NGD_F32, y) && is_plain_value(NGD_F32, (double)(float)y) &&
                compute_float(n, dtype, (float)in[0].f, (float)y, u_p);
     return rows[n->op->id].of_ints && compute_int(n, dtype, in[0].i, y, u_p);
 }
