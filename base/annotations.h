@@ -2,7 +2,7 @@
 #ifndef NGD_BASE_ANNOTATIONS_H
 #define NGD_BASE_ANNOTATIONS_H
 
-/* The result says whether it was done: the compiler finds callers that do not look. */
+/* Marks a function whose result must be checked; the compiler warns of callers that ignore it. */
 #define NGD_MUST_USE __attribute__((warn_unused_result))
 
 /* Clang's thread-safety attributes; empty under other compilers. */
@@ -13,9 +13,9 @@
 #endif
 
 /*
- * A field of a struct names a lock of the same struct. In C, clang finds that name, and the object it belongs
- * to, only in versions later than Debian's (configure probes it). Until then what is checked is that some lock
- * is held wherever the field is used. The functions' annotations name their lock with every clang.
+ * NGD_GUARDED_BY on a field names a lock of the same struct. In C, clang resolves that name only in versions later
+ * than Debian's; configure probes for it. Older versions check only that some lock is held where the field is used.
+ * The annotations of functions name their lock with every clang.
  */
 #if defined(NGD_TSA_FIELDS)
 #define NGD_GUARDED_BY(lock) NGD_TSA(guarded_by(lock))

@@ -3,17 +3,17 @@
 #define NGD_BASE_BEAT_H
 
 /*
- * Asks a thread whether it still goes round its loop. Whoever asks wakes the thread; the thread answers each time that
- * it has come round. Threads: one asks; any may answer and look.
+ * Asks a thread whether its loop still runs. The asking thread wakes the other one, which answers once in each turn of
+ * its loop. Threads: one thread asks; any thread may answer, and may test whether a question is open.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
 
 struct ngd_beat {
-    _Atomic bool asked; /* and not answered */
+    _Atomic bool asked; /* true until the question is answered */
 };
 
-/* True: the thread must be woken. False: the question before is still open. */
+/* Asks. Returns true if the thread must be woken, false if the previous question is still open. */
 static inline bool ngd_beat_ask(struct ngd_beat *beat)
 {
     return !atomic_exchange_explicit(&beat->asked, true, memory_order_acq_rel);

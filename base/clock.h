@@ -12,9 +12,9 @@ typedef int64_t ngd_nsec_t;
 #define NGD_NSEC_NEVER INT64_MAX
 
 ngd_nsec_t ngd_now(void);
-/* The real clock, also in tests: for how long a thread sleeps. */
+/* Reads the real clock, in tests too. Use it for how long a thread sleeps. */
 ngd_nsec_t ngd_clock_real(void);
-/* Tests: from now on ngd_now() returns t until the next call; -1 gives the real clock back. */
+/* Tests: makes ngd_now() return t until the next call; -1 restores the real clock. */
 void ngd_clock_set_fake(ngd_nsec_t t);
 
 #endif

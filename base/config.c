@@ -34,7 +34,7 @@ static const struct unit time_units[] = {
     {NULL, 0},
 };
 
-/* digits, then a unit; nothing else. */
+/* Parses digits and a unit, and nothing else. */
 static ngd_status_t parse_with_unit(const char *text, const struct unit *units, uint64_t *v_p)
 {
     uint64_t v = 0;
@@ -45,7 +45,7 @@ static ngd_status_t parse_with_unit(const char *text, const struct unit *units, 
     for (; *p >= '0' && *p <= '9'; p++)
         if (__builtin_mul_overflow(v, 10, &v) || __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
             return NGD_ERR_OUT_OF_RANGE;
-    if (v == 0 && !*p) { /* nothing is nothing in every unit */
+    if (v == 0 && !*p) { /* 0 needs no unit */
         *v_p = 0;
         return NGD_OK;
     }
@@ -98,7 +98,7 @@ static void put_number(struct ngd_strbuf *sb, ngd_config_type_t type, int64_t v)
     ngd_strbuf_printf(sb, "%lld%s", (long long)v / (long long)best->factor, best->name);
 }
 
-/* "yes or no", "1 to 64", "one of: a, b": the second half of an error and of the help. */
+/* Writes what is allowed, for errors and the help: "yes or no", "1 to 64", "one of: a, b". */
 static void put_allowed(struct ngd_strbuf *sb, const struct ngd_config_option *opt)
 {
     switch (opt->type) {
@@ -263,7 +263,7 @@ static ngd_status_t config_no_memory(struct ngd_diag *diag)
     return ngd_diag_set(diag, NGD_ERR_NO_MEMORY, "out of memory while reading the configuration");
 }
 
-/* Values end up in log lines, file names and prompts: control characters are never meant. */
+/* Refuses control characters: values go to log lines, file names and prompts. */
 static bool is_text_value(const char *value)
 {
     for (const char *p = value; *p; p++)
@@ -335,7 +335,7 @@ static ngd_status_t set_default_option(const struct ngd_config_option *opt, void
 
 ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag)
 {
-    /* Owned pointers first, so that a failure half-way leaves something that fini can take. */
+    /* Clears the owned pointers first, so that ngd_config_fini works after a failure half-way. */
     for (const struct ngd_config_option *opt = table; opt->name; opt++) {
         void *field = (char *)opts + opt->offset;
 
@@ -378,7 +378,7 @@ static const struct ngd_config_option *find_option(const struct ngd_config_optio
     return NULL;
 }
 
-/* Edit distance of two option names, capped: a typing error is one or two steps away. */
+/* Returns the edit distance of two option names, capped: a typing error is one or two steps away. */
 static unsigned distance(const char *a, const char *b)
 {
     enum { NAME_MAX_BYTES = 64 };
@@ -463,7 +463,7 @@ static char *trim(char *s)
     return s;
 }
 
-/* One line, which it may write to. seen_at[i] is the line that set option i, or 0. */
+/* Reads one line, and may write to it. seen_at[i] is the line that set option i, or 0. */
 static ngd_status_t read_config_line(const struct ngd_config_option *table, void *opts, char *line, unsigned number,
                                      unsigned *seen_at, struct ngd_diag *diag)
 {
@@ -602,7 +602,7 @@ static const char *type_word(ngd_config_type_t type)
     return "?";
 }
 
-/* The sentence(s) of help, then default, bounds and what else there is to know. */
+/* Writes an option's help, then its default, bounds and other properties. */
 static void put_help(struct ngd_strbuf *sb, const struct ngd_config_option *opt)
 {
     ngd_strbuf_append(sb, opt->help);
@@ -652,7 +652,7 @@ static void put_wrapped(struct ngd_strbuf *sb, const char *prefix, const char *t
     ngd_strbuf_putc(sb, '\n');
 }
 
-/* roff(7): a backslash and a dot or quote at the start of a line are commands; "-" is a hyphen. */
+/* Escapes text for roff(7): a backslash, and a dot or quote at the start of a line, are commands; "-" is a hyphen. */
 static void put_roff(struct ngd_strbuf *sb, const char *text)
 {
     bool line_start = true;

@@ -6,9 +6,9 @@
  * Table-driven options, for the daemon's file and command line.
  *
  * One row per option: name, type, default, bounds, help. The file has lines "name = value", '#'
- * comments, and nothing else; repeated names add to a LIST and are errors otherwise. Unknown names and
- * bad values are refused with file, line and what is allowed. Sizes take K, M, G, T (binary); times
- * take us, ms, s, m, h. Man page text is printed from the table (ngd_config_describe).
+ * comments, and nothing else. A repeated name adds to a LIST and is an error for other types. Unknown
+ * names and bad values are refused with file, line and what is allowed. Sizes take K, M, G, T (binary);
+ * times take us, ms, s, m, h. ngd_config_describe prints the man page's text from the table.
  * Threads: one owner. Memory: strings are owned by the config object.
  */
 #include "base/clock.h"
@@ -29,7 +29,7 @@ typedef enum ngd_config_type {
 struct ngd_config_list {
     char **items;
     size_t n;
-    bool is_default; /* the first value that is set replaces a default, later ones add */
+    bool is_default; /* items are the default; the first value that is set replaces them, later ones add */
 };
 
 struct ngd_config_option {
@@ -43,7 +43,7 @@ struct ngd_config_option {
     bool reloadable;     /* takes effect on SIGHUP */
 };
 
-/* Sets defaults in opts. table ends with a row whose name is NULL. */
+/* Sets the defaults in opts. The table ends with a row whose name is NULL. */
 ngd_status_t ngd_config_init(const struct ngd_config_option *table, void *opts, struct ngd_diag *diag);
 void ngd_config_fini(const struct ngd_config_option *table, void *opts);
 ngd_status_t ngd_config_set(const struct ngd_config_option *table, void *opts, const char *name, const char *value,
@@ -55,7 +55,7 @@ ngd_status_t ngd_config_read_text(const struct ngd_config_option *table, void *o
 /* Prints the table: as --help text, as roff for the man page, or as a commented sample file. */
 typedef enum ngd_config_style { NGD_CONFIG_HELP, NGD_CONFIG_ROFF, NGD_CONFIG_SAMPLE } ngd_config_style_t;
 void ngd_config_describe(const struct ngd_config_option *table, ngd_config_style_t style, struct ngd_strbuf *sb);
-/* Parsers of the file's value syntax, for others (npugraphctl --kv-bytes 64M). */
+/* Parse the file's syntax of values, for other users of it (npugraphctl --kv-bytes 64M). */
 ngd_status_t ngd_parse_size(const char *text, uint64_t *bytes_p);
 ngd_status_t ngd_parse_time(const char *text, ngd_nsec_t *t_p);
 

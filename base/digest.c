@@ -9,8 +9,8 @@ void ngd_digest_of(const void *data, size_t n, struct ngd_digest *digest_p)
 {
     unsigned int len = 0;
 
-    /* A digest names executables: going on with a wrong one could run another client's graph, so a
-     * libcrypto without SHA-256 stops the process. */
+    /* If libcrypto has no SHA-256, the process stops: a digest names executables, and a wrong one could run
+     * another client's graph. */
     if (EVP_Digest(n ? data : "", n, digest_p->b, &len, EVP_sha256(), NULL) != 1 || len != NGD_DIGEST_BYTES) {
         fputs("digest: libcrypto cannot compute SHA-256\n", stderr);
         abort();
@@ -33,7 +33,7 @@ void ngd_digest_hex(const struct ngd_digest *d, char hex[NGD_DIGEST_HEX])
     hex[2 * NGD_DIGEST_BYTES] = '\0';
 }
 
-/* A 64x64->128 bit product folded to 64 bits: every input bit reaches every output bit (as wyhash). */
+/* Folds the 128-bit product of a and b to 64 bits, as wyhash does: every input bit reaches every output bit. */
 static uint64_t mix_digest(uint64_t a, uint64_t b)
 {
     __extension__ typedef unsigned __int128 u128;

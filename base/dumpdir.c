@@ -45,7 +45,7 @@ struct ngd_dump_writer {
     struct ngd_dump_writer *next;
 };
 
-/* Two threads may make one each for the same payer; both count. */
+/* Two threads may make a writer each for the same payer; then both writers count. */
 static struct ngd_dump_writer *find_writer(struct ngd_dumps *dumps, struct ngd_payer *payer)
 {
     struct ngd_dump_writer *first = atomic_load(&dumps->writers), *w;
@@ -64,7 +64,7 @@ static struct ngd_dump_writer *find_writer(struct ngd_dumps *dumps, struct ngd_p
     return w;
 }
 
-/* *w_p is NULL if nobody pays. */
+/* Finds the payer's writer or makes it. *w_p is NULL if nobody pays. */
 static ngd_status_t writer_of(struct ngd_dumps *dumps, struct ngd_payer *payer, struct ngd_dump_writer **w_p,
                               struct ngd_diag *diag)
 {
@@ -134,7 +134,7 @@ static ngd_status_t refuse_path(int err, const char *path, struct ngd_diag *diag
     return ngd_diag_set(diag, ngd_status_from_errno(err), "directory \"%.300s\": %s", path, strerror(err));
 }
 
-/* Who makes directories, and how that failed if it was not for errno. */
+/* The writer for whom directories are made, and the status if making one failed for another reason than errno. */
 struct making {
     struct ngd_dumps *dumps;
     struct ngd_dump_writer *writer;
@@ -142,7 +142,7 @@ struct making {
     ngd_status_t status;
 };
 
-/* Without budget nothing is made: an empty directory takes a block of the disk too. */
+/* Makes nothing if the budget is used up, because an empty directory takes a block of the disk too. */
 static bool make_directory(struct making *m, int fd, const char *name)
 {
     int err;
@@ -162,7 +162,7 @@ static int open_directory(int fd, const char *name)
     return openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* The component at *rest_p below fd, which is closed. making: NULL if one that is missing is not made. */
+/* Opens the component at *rest_p below fd, and closes fd. making: NULL: a missing component is not made. */
 static int enter_dir(int fd, struct making *making, const char **rest_p)
 {
     size_t n = strcspn(*rest_p, "/");
@@ -207,13 +207,13 @@ ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, co
     return NGD_OK;
 }
 
-/* 0, or why nothing can be made in it. */
+/* Returns 0, or the errno with which nothing can be made in the directory. */
 static int write_error(int fd)
 {
     return faccessat(fd, ".", W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
 }
 
-/* As far as directories are there: of the last of them it has to be possible to make others in it. */
+/* Walks the path as far as directories exist. The last existing one must be writable. */
 ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag)
 {
     const char *dir, *rest;
@@ -271,7 +271,7 @@ static int write_dump(int fd, const char *data, size_t n)
 
 /* ---- files ---- */
 
-/* What a file of n bytes takes of the disk: whole blocks, and its inode and name. */
+/* Returns the disk space of a file of n bytes: whole blocks, its inode and its name. */
 static uint64_t file_cost(size_t n)
 {
     return NGD_DUMP_FILE + ((uint64_t)n + NGD_DUMP_BLOCK - 1) / NGD_DUMP_BLOCK * NGD_DUMP_BLOCK;
@@ -295,9 +295,9 @@ ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, i
     if (fd >= 0 && close(fd) != 0 && !err)
         err = errno;
     if (err && fd >= 0)
-        (void)unlinkat(dir, clean, 0); /* a part of it would only mislead */
+        (void)unlinkat(dir, clean, 0); /* a partial file would mislead its reader */
     if (err) {
-        give_back_bytes(dumps, w, file_cost(n)); /* nothing is there that would count */
+        give_back_bytes(dumps, w, file_cost(n)); /* no file exists that would count */
         return ngd_diag_set(diag, ngd_status_from_errno(err), "file \"%.200s\" cannot be written: %s", clean,
                             strerror(err));
     }

@@ -5,19 +5,20 @@
 /*
  * Directories that the daemon writes diagnostics into, below those that its configuration allows.
  *
- * A client names the directory, so nothing of its path is trusted: it has to lie below an allowed one, without "..",
- * and no component below that may be a link; directories that are missing are made (0700). Files are new ones (0600),
- * never written through a link and never over another. Threads: any. Bounds: `budget` bytes in all, and what each payer
- * allows, then RESOURCE_EXHAUSTED. What counts is what the disk gives: small files and directories cost far more than
- * their bytes. Nobody tells when a file is removed, so both count what was written since the start.
+ * A client names the directory, so its path is not trusted. It must lie below an allowed directory, without "..", and
+ * no component below that one may be a link. Missing directories are made (0700). Each file is a new one (0600), never
+ * written through a link and never over another file. Threads: any.
+ * Bounds: `budget` bytes in all, and each payer's limit; beyond them RESOURCE_EXHAUSTED. The disk space of a file
+ * counts, because small files and directories take far more of it than their bytes. Nothing reports that a file was
+ * removed, so both bounds count what was written since the start.
  */
 #include "base/charge.h"
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define NGD_DUMP_BLOCK 4096u /* bytes that a file's bytes are rounded up to, and that a directory counts */
-#define NGD_DUMP_FILE  1024u /* bytes that each file counts besides, also an empty one */
+#define NGD_DUMP_BLOCK 4096u /* bytes: a file counts in multiples of it, a directory counts as one */
+#define NGD_DUMP_FILE  1024u /* bytes that each file counts in addition, an empty one too */
 
 struct ngd_dump_writer;
 
@@ -30,20 +31,20 @@ struct ngd_dumps {
 };
 
 /*
- * Opens (and makes) the directory. path: absolute and below an allowed one, or relative to the first. *fd_p is a
- * descriptor to close. payer: of the directories that are made; NULL for nobody. PERMISSION_DENIED: not below what is
- * allowed, or through a link; CONFIG-like refusals say which. RESOURCE_EXHAUSTED: a directory is missing, and there is
- * no budget for it.
+ * Opens the directory and makes it if it is missing. path: absolute and below an allowed directory, or relative to the
+ * first of them. *fd_p: a descriptor that the caller closes. payer: pays for the directories that are made; NULL:
+ * nobody. PERMISSION_DENIED: the path is not below an allowed directory, or leads through a link; the text says which.
+ * RESOURCE_EXHAUSTED: a directory is missing, and the budget does not allow another one.
  */
 ngd_status_t ngd_dumps_open(struct ngd_dumps *dumps, struct ngd_payer *payer, const char *path, int *fd_p,
                             struct ngd_diag *diag);
-/* The check alone, of what is there now: for registrations, before anything is made. */
+/* Checks the path against the directories that exist now, and makes nothing. Used when a graph is registered. */
 ngd_status_t ngd_dumps_check(const struct ngd_dumps *dumps, const char *path, struct ngd_diag *diag);
-/* One new file, or none; bytes of name other than letters, digits, '.', '_' and '-' become '_'. payer: NULL for nobody.
- */
+/* Writes one new file; a failure leaves no file. Bytes of name other than letters, digits, '.', '_' and '-' become '_'.
+ * payer: NULL for nobody. */
 ngd_status_t ngd_dumps_write(struct ngd_dumps *dumps, struct ngd_payer *payer, int dir, const char *name,
                              const void *data, size_t n, struct ngd_diag *diag);
-/* Gives payers back what they were charged. No other thread uses the dumps any more. */
+/* Gives the payers back what they were charged. No other thread may use the dumps any more. */
 void ngd_dumps_fini(struct ngd_dumps *dumps);
 
 #endif

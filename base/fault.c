@@ -10,7 +10,7 @@ static const char *const names[] = {
 #undef NGD_FAULT_POINT
 };
 
-/* One word per point, so that a pass is one atomic step: passes to skip << 32 | failures left. */
+/* One word for each point: passes to skip << 32 | failures left. So a pass is one atomic step. */
 static _Atomic uint64_t points[NGD_FAULT_MAX];
 
 void ngd_fault_arm(ngd_fault_t point, uint32_t after, uint32_t times)

@@ -3,10 +3,10 @@
 #define NGD_BASE_FAULT_H
 
 /*
- * Fault points: `if (NGD_FAULT(CONFIG_READ)) err = EIO;` fails when a test asked for it.
+ * Fault points: a test can make the code fail at `if (NGD_FAULT(CONFIG_READ)) err = EIO;`.
  *
  * Compiled in by debug builds and by --enable-fault; in other builds NGD_FAULT is the constant false.
- * The environment variable NPUGRAPHD_FAULT names the points to arm, read by ngd_fault_init:
+ * ngd_fault_init reads the points to arm from the environment variable NPUGRAPHD_FAULT:
  * "name[:after[:times]],...": skip `after` passes, then fail `times` times (default 0 and 1).
  * Threads: arming happens before threads start (or in a test); passing a point is thread safe.
  */
@@ -28,11 +28,11 @@ typedef enum ngd_fault {
 #define NGD_FAULT(ID)      false
 #endif
 
-/* Arms what NPUGRAPHD_FAULT says; CONFIG when it names no point, or points are not compiled in. */
+/* Arms the points that NPUGRAPHD_FAULT names. CONFIG: a name is unknown, or fault points are not compiled in. */
 ngd_status_t ngd_fault_init(struct ngd_diag *diag);
 void ngd_fault_arm(ngd_fault_t point, uint32_t after, uint32_t times);
 void ngd_fault_disarm_all(void);
-/* Counts a pass; true when it should fail. */
+/* Counts a pass and returns true if it must fail. */
 bool ngd_fault_hit(ngd_fault_t point);
 
 #endif

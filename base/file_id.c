@@ -9,7 +9,7 @@
 #include <sys/vfs.h>
 #include <time.h>
 
-/* Steps of the timestamps: of a kernel's tick, with some reserve; and of file systems that keep 1 or 2 s. */
+/* Steps of timestamps: a kernel's tick with some reserve, and the 1 or 2 s of some file systems. */
 #define FINE_STEP   (20 * NGD_MSEC)
 #define COARSE_STEP NGD_FILE_SETTLE_MAX
 
@@ -35,7 +35,7 @@ bool ngd_file_id_equal(const struct ngd_file_id *a, const struct ngd_file_id *b)
 
 ngd_nsec_t ngd_file_settles_in(const struct ngd_file_id *id, ngd_nsec_t now)
 {
-    /* A time without microseconds is one that a file system has rounded. */
+    /* A file system rounds its times if they have no microseconds. */
     const ngd_nsec_t step = id->ctime % NGD_MSEC == 0 ? COARSE_STEP : FINE_STEP;
 
     if (id->ctime > now)
@@ -47,7 +47,7 @@ ngd_nsec_t ngd_file_clock(void)
 {
     struct timespec ts;
 
-    clock_gettime(CLOCK_REALTIME_COARSE, &ts); /* the one that times of change are taken from */
+    clock_gettime(CLOCK_REALTIME_COARSE, &ts); /* the clock of the times of change */
     return (ngd_nsec_t)ts.tv_sec * NGD_SEC + ts.tv_nsec;
 }
 
@@ -55,7 +55,7 @@ bool ngd_file_is_written(int fd)
 {
     struct statfs fs;
 
-    /* NFS says EAGAIN whenever its server has not delegated the file. */
+    /* NFS fails with EAGAIN whenever its server has not delegated the file. */
     if (fstatfs(fd, &fs) != 0 || fs.f_type == NFS_SUPER_MAGIC)
         return false;
     if (fcntl(fd, F_SETLEASE, F_RDLCK) != 0)

@@ -2,11 +2,11 @@
 /*
  * Handle table: an array of slots that grows to `max`, with a queue of free ones.
  *
- * A slot's generation is the one that its next (or present) id carries; it moves on when the id is
- * removed. All slots start at the table's first generation, so a generation g was given out by a slot
- * exactly if (g - first) < (slot's - first), or equal and the slot is in use. Free slots are reused
- * oldest first, which keeps generations low and stale ids recognisable for long; a slot whose
- * generations are used up (2^32) is not reused.
+ * A slot's generation is the one of its present id, or of its next id while it is free; removing an id
+ * raises it. All slots start at the table's first generation. So a slot has given out generation g
+ * exactly if (g - first) < (slot's - first), or they are equal and the slot is in use. The slot that has
+ * been free longest is reused first, which keeps generations low and stale ids recognisable for long. A
+ * slot whose 2^32 generations are used up is not reused.
  */
 #include "base/handle.h"
 #include "base/mem.h"
@@ -39,8 +39,8 @@ ngd_status_t ngd_handle_table_create(uint32_t max, struct ngd_handle_table **tab
         return NGD_ERR_NO_MEMORY;
     table->max = max < NO_SLOT - 1 ? max : NO_SLOT - 1;
     table->free_head = table->free_tail = NO_SLOT;
-    /* Ids of an earlier daemon should be stale or unknown here, not name another object; this need
-     * not be secret, so the clock is good enough early in boot. */
+    /* The start is random so that ids of an earlier daemon are stale or unknown here and name no other
+     * object. It need not be secret, so the clock is good enough early in boot. */
     if (getrandom(&table->first_generation, sizeof(table->first_generation), GRND_NONBLOCK) !=
         (ssize_t)sizeof(table->first_generation)) {
         struct timespec ts;
@@ -147,7 +147,7 @@ ngd_status_t ngd_handle_remove(struct ngd_handle_table *table, uint64_t id)
     slot->generation++;
     table->count--;
     if (slot->generation - table->first_generation == UINT32_MAX)
-        return NGD_OK; /* used up */
+        return NGD_OK; /* the slot's generations are used up */
     if (table->free_tail == NO_SLOT)
         table->free_head = at;
     else

@@ -15,11 +15,11 @@ struct ngd_handle_table;
 ngd_status_t ngd_handle_table_create(uint32_t max, struct ngd_handle_table **table_p);
 void ngd_handle_table_destroy(struct ngd_handle_table *table);
 ngd_status_t ngd_handle_add(struct ngd_handle_table *table, void *obj, uint64_t *id_p); /* RESOURCE_EXHAUSTED at max */
-/* NGD_ERR_STALE_ID when the slot was reused or emptied, NGD_ERR_UNKNOWN_ID when never given out. */
+/* STALE_ID: the slot was reused or emptied. UNKNOWN_ID: the id was never given out. */
 ngd_status_t ngd_handle_get(const struct ngd_handle_table *table, uint64_t id, void **obj_p);
 ngd_status_t ngd_handle_remove(struct ngd_handle_table *table, uint64_t id);
 uint32_t ngd_handle_count(const struct ngd_handle_table *table);
-/* Iterates: start with *cursor = 0; false at the end. */
+/* Iterates over the ids. Start with *cursor = 0; returns false at the end. */
 bool ngd_handle_next(const struct ngd_handle_table *table, uint32_t *cursor, uint64_t *id_p, void **obj_p);
 
 #endif

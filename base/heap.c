@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/heap.h"
 
-/* The later of two roots becomes the first child of the other. */
+/* Makes the later of two roots the first child of the other. */
 static struct ngd_heap_node *meld(const struct ngd_heap *heap, struct ngd_heap_node *a, struct ngd_heap_node *b)
 {
     if (!a)
@@ -22,7 +22,7 @@ static struct ngd_heap_node *meld(const struct ngd_heap *heap, struct ngd_heap_n
     return a;
 }
 
-/* A list of siblings becomes one heap: in pairs from left to right, then the pairs from right to left. */
+/* Melds a list of siblings into one heap: in pairs from left to right, then the pairs from right to left. */
 static struct ngd_heap_node *meld_siblings(const struct ngd_heap *heap, struct ngd_heap_node *node)
 {
     struct ngd_heap_node *pairs = NULL, *root = NULL;

@@ -3,9 +3,9 @@
 #define NGD_BASE_HEAP_H
 
 /*
- * Intrusive pairing heap: the first element by an order that the owner gives. Insertion is constant, removal of any
- * element logarithmic on average; nothing is allocated. An element whose key changes is removed and pushed again.
- * Equal elements come in no particular order: who wants one makes it part of the key. The caller synchronises.
+ * Intrusive pairing heap: returns the first element by the owner's order. Insertion takes constant time, removal of any
+ * element logarithmic time on average; nothing is allocated. To change an element's key, remove it and push it again.
+ * Equal elements come in no particular order; make the order part of the key if you need one. The caller synchronises.
  */
 #include "base/list.h"
 
@@ -30,12 +30,12 @@ static inline bool ngd_heap_empty(const struct ngd_heap *heap)
 {
     return !heap->root;
 }
-/* NULL: empty. */
+/* Returns NULL if the heap is empty. */
 static inline struct ngd_heap_node *ngd_heap_first(const struct ngd_heap *heap)
 {
     return heap->root;
 }
 void ngd_heap_push(struct ngd_heap *heap, struct ngd_heap_node *node);
-void ngd_heap_remove(struct ngd_heap *heap, struct ngd_heap_node *node); /* of an element that is in it */
+void ngd_heap_remove(struct ngd_heap *heap, struct ngd_heap_node *node); /* node is in the heap */
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef NGD_BASE_LE_H
 #define NGD_BASE_LE_H
 
-/* Little-endian numbers of up to 8 bytes in files, whatever the machine's order and alignment. */
+/* Write and read little-endian numbers of up to 8 bytes in files, on a machine of any byte order and alignment. */
 #include "base/strbuf.h"
 #include <stdint.h>
 

@@ -2,13 +2,13 @@
 /*
  * Ranked mutexes.
  *
- * Debug builds keep, per thread, the ranks that it holds in the order of taking. A lock that is taken
- * while one of the same or a higher rank is held aborts with both ranks, at the first run of that
- * path and not only when two threads meet. trylock cannot deadlock, so it is recorded but not checked.
- * NGD_RANK_NONE is outside the order.
+ * Debug builds record the ranks that each thread holds. They abort when a thread that holds a lock takes
+ * one of the same or a lower rank, and print both ranks. So the first run of such a path fails, without a
+ * second thread. trylock cannot deadlock, so it is recorded but not checked. NGD_RANK_NONE is outside
+ * the order.
  *
- * A failing pthread call here is a broken invariant of ours (a mutex that was not initialised, or is
- * unlocked by another thread), hence the aborts.
+ * A pthread call fails here only if an invariant of ours is broken (a mutex was not initialised, or
+ * another thread unlocks it), hence the aborts.
  */
 #include "base/lock.h"
 #include <errno.h>
@@ -152,7 +152,7 @@ void ngd_cond_fini(struct ngd_cond *cond)
         broken("cond_fini", err);
 }
 
-/* The rank stays recorded during a wait: the thread sleeps and can take nothing. */
+/* Keeps the rank recorded during the wait: the thread sleeps and takes no lock. */
 void ngd_cond_wait(struct ngd_cond *cond, struct ngd_mutex *mutex)
 {
     int err = pthread_cond_wait(&cond->c, &mutex->m);
@@ -197,7 +197,7 @@ int ngd_thread_start(pthread_t *thread_p, const char *name, void *(*run)(void *)
     pthread_t thread;
     int err;
 
-    /* Blocked before the thread exists: signals belong to the loop thread alone. */
+    /* Signals are blocked before the thread exists, because only the loop thread handles them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     err = pthread_create(&thread, NULL, run, arg);

@@ -22,13 +22,13 @@ typedef enum ngd_lock_rank {
     NGD_RANK_MODEL,         /* scheduler: one model's ready list, sequences */
     NGD_RANK_PROGRAMS,      /* scheduler: table of programs by digest */
     NGD_RANK_PROGRAM,       /* scheduler: one program's instances and counters */
-    NGD_RANK_STORE,         /* graphs: the store's directory, with its I/O: eviction, notes */
+    NGD_RANK_STORE,         /* graphs: the store's directory, during eviction and the I/O of notes */
     NGD_RANK_CAPTURE_QUEUE, /* scheduler: jobs of the capture threads */
     NGD_RANK_SHARES,        /* scheduler: table of shares */
     NGD_RANK_ORDER,         /* scheduler: waiting requests of one order */
     NGD_RANK_EXPIRY,        /* scheduler: waiting requests by deadline */
     NGD_RANK_EVENTS,        /* scheduler: events of one session */
-    NGD_RANK_GROUP,         /* scheduler: whose turn a group of devices is */
+    NGD_RANK_GROUP,         /* scheduler: whose turn it is on a group of devices */
     NGD_RANK_QUEUE,         /* scheduler: run queue of a device */
     NGD_RANK_ERRAND,        /* scheduler: the end of a step of the doctor */
     NGD_RANK_POOLSETS,      /* scheduler: pool sets of a device */
@@ -40,9 +40,9 @@ typedef enum ngd_lock_rank {
     NGD_RANK_POOL,          /* devices: pool growth and holders */
     NGD_RANK_DEVICE,        /* devices: budget accounting */
     NGD_RANK_STREAM,        /* devices: queue of one stream */
-    NGD_RANK_FRONT,         /* daemon: connections that were accepted and not looked at */
+    NGD_RANK_FRONT,         /* daemon: connections that were accepted and not yet examined */
     NGD_RANK_PEERS,         /* daemon: table of connections */
-    NGD_RANK_TLS,           /* daemon: the TLS context of now */
+    NGD_RANK_TLS,           /* daemon: the current TLS context */
     NGD_RANK_IDENTITIES,    /* daemon: table of identities */
     NGD_RANK_PATTERNS,      /* daemon: registered patterns */
     NGD_RANK_JOBS,          /* daemon: queue of a job pool */

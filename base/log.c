@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The log. A line is built on the stack and written with one write(2): lines of different threads
- * do not mix (pipes and files in append mode keep writes of this size whole), and nothing is lost in
- * a buffer when the process dies. A full pipe drops the line; the daemon never waits for its log.
+ * The log. A line is built on the stack and written with one write(2). So lines of different threads do
+ * not mix (pipes and files in append mode keep writes of this size whole), and no buffer is lost when the
+ * process dies. If the pipe is full, the line is dropped; the daemon never waits for its log.
  */
 #include "base/log.h"
 #include "base/clock.h"
@@ -24,7 +24,7 @@
 static _Atomic int log_level = NGD_LOG_INFO;
 static _Atomic int log_fd = 2;
 
-/* Does the log go to the journal? Asked once per descriptor. */
+/* Whether the log goes to the journal; determined once for each descriptor. */
 enum { JOURNAL_UNKNOWN, JOURNAL_NO, JOURNAL_YES };
 static _Atomic int journal = JOURNAL_UNKNOWN;
 
@@ -69,8 +69,9 @@ void ngd_log_set_fd(int fd)
 }
 
 /*
- * systemd.exec(5): JOURNAL_STREAM is "device:inode" of the stream it connected. It must be compared,
- * because a child of a service inherits the variable even when its output goes elsewhere.
+ * Returns true if fd is connected to the journal. systemd.exec(5): JOURNAL_STREAM is "device:inode" of the
+ * stream that systemd connected. The numbers must be compared, because a child of a service inherits the
+ * variable even if its output goes elsewhere.
  */
 static bool is_journal(int fd)
 {
@@ -91,7 +92,7 @@ static bool is_journal(int fd)
 }
 
 /* Appends one character of text to out, escaped if it is a control character or not UTF-8. Returns how
- * much of text was used; *len grows by at most 4. */
+ * many bytes of text it used; *len grows by at most 4. */
 static size_t escape_text(char *out, size_t *len, const char *text, size_t n, bool quoted)
 {
     size_t step = ngd_utf8_step(text, n);
@@ -162,7 +163,7 @@ static size_t put_time(char *out, size_t cap)
     return n + (size_t)snprintf(out + n, cap - n, ".%03dZ ", (int)(ts.tv_nsec / NGD_MSEC));
 }
 
-/* Lines that could not be written, on a full disk say. */
+/* Number of lines that could not be written, for example because the disk is full. */
 static _Atomic uint64_t lost;
 
 static bool write_log_line(int fd, const char *line, size_t len)
@@ -180,7 +181,8 @@ static bool write_log_line(int fd, const char *line, size_t len)
     return true;
 }
 
-/* What was lost is told once there is room again. It begins with a line break: the last line may be a part of one. */
+/* Writes the line, and first the number of lost lines if there are any. That message begins with a line break, because
+ * the last line may have been cut. */
 static void put_log_line(int fd, const char *line, size_t len)
 {
     uint64_t n = atomic_load_explicit(&lost, memory_order_relaxed);
@@ -239,7 +241,7 @@ void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt
     va_end(ap);
 }
 
-/* Two threads that find the time over at once may both begin anew: a few lines more. */
+/* Two threads that find the ten seconds over at once may both start new ones, which allows a few lines more. */
 void ngd_log_limited(struct ngd_log_limit *limit, ngd_log_level_t level, const char *component, const char *fmt, ...)
 {
     ngd_nsec_t now = ngd_now();

@@ -27,21 +27,22 @@ bool ngd_log_level_parse(const char *text, ngd_log_level_t *level_p);
 const char *ngd_log_level_name(ngd_log_level_t level);
 void ngd_log_set_fd(int fd); /* default 2 */
 
-/* A value for "key=value": text itself when it is a plain word, else a quoted and escaped copy in buf,
- * cut to fit. NULL is written as "-". */
+/* Returns a value for "key=value": text itself if it is a plain word, otherwise a quoted and escaped copy in buf,
+ * cut to fit. NULL becomes "-". */
 #define NGD_LOG_VALUE_MAX 256
 const char *ngd_log_value(const char *text, char buf[NGD_LOG_VALUE_MAX]);
 
-/* Use the macros. fmt is printf; control characters in the result are escaped. */
+/* Writes a line; use the macros below instead. fmt is as for printf; control characters in the result are escaped. */
 void ngd_log_write(ngd_log_level_t level, const char *component, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /*
- * Lines that others can cause as often as they like: at most `most` in ten seconds of each limit, which is static, or
- * zero at first. The first line after these ten seconds tells how many were left out.
+ * Bounds the lines that others can cause as often as they like: each limit writes at most `most` of them in ten
+ * seconds. The first line after these ten seconds says how many were left out. A limit starts zeroed; it is usually
+ * static.
  */
 #define NGD_LOG_LIMIT      10
-#define NGD_LOG_LIMIT_CALL 1000 /* of lines that a client's calls cause one by one */
+#define NGD_LOG_LIMIT_CALL 1000 /* for lines that a client causes with each of its calls */
 struct ngd_log_limit {
     unsigned most;           /* 0: NGD_LOG_LIMIT */
     _Atomic long long until; /* end of these ten seconds, in ngd_now() */

@@ -2,12 +2,12 @@
 /*
  * The general heap and the arena.
  *
- * jemalloc replaces malloc by being linked, so nothing here calls it by another name; only its
- * statistics have an entry point of their own, found as a weak symbol, so that the same object works
- * in a build without it (sanitizers bring their own malloc).
+ * jemalloc, if linked, replaces malloc, so the code here calls malloc. Only its statistics have their own
+ * entry point. It is a weak symbol, so that the same object works in a build without jemalloc (sanitizers
+ * bring their own malloc).
  *
- * An arena is a chain of blocks. `cur` is being filled, blocks after it are empty ones kept by a
- * reset. A request that does not fit the next empty block gets a block of its own in front of it.
+ * An arena is a chain of blocks. `cur` is being filled; the blocks after it are empty, kept by a reset.
+ * A request that no kept block fits gets a new block.
  */
 #include "base/mem.h"
 #include <malloc.h>
@@ -21,7 +21,7 @@ extern int mallctl(const char *name, void *old, size_t *old_len, void *new, size
 static _Thread_local int64_t fail_after = -1;
 static _Thread_local uint64_t thread_allocs;
 
-/* Counts one allocation; false when the test hook wants it to fail. */
+/* Counts one allocation; returns false if the test hook makes it fail. */
 static bool may_allocate(void)
 {
     thread_allocs++;
@@ -44,7 +44,7 @@ void *ngd_calloc(size_t n, size_t bytes)
 {
     size_t total;
 
-    /* calloc would check too, but under a sanitizer it ends the process instead of answering NULL. */
+    /* calloc would check this too, but under a sanitizer it ends the process instead of returning NULL. */
     if (__builtin_mul_overflow(n, bytes, &total) || !may_allocate())
         return NULL;
     return calloc(1, total ? total : 1);
@@ -118,7 +118,7 @@ uint64_t ngd_mem_thread_allocs(void)
     return thread_allocs;
 }
 
-#define WARM_PIECE ((size_t)256 << 10) /* requests of any size but the largest are cut from free pieces of this one */
+#define WARM_PIECE ((size_t)256 << 10) /* bytes; jemalloc cuts all but large requests from such pieces */
 #define WARM_MAX   16
 #define WARM_PAGE  4096
 
@@ -165,15 +165,15 @@ void ngd_arena_fini(struct ngd_arena *arena)
     arena->head = arena->cur = NULL;
 }
 
-/* The link to the first block that is not in use. */
+/* Returns the link to the first block that is not in use. */
 static struct ngd_arena_block **free_blocks(struct ngd_arena *arena)
 {
     return arena->cur ? &arena->cur->next : &arena->head;
 }
 
 /*
- * Makes `cur` a block with room for bytes. Frees the kept blocks that are too small on the way: if they stayed behind a
- * larger one, an arena whose requests grow a little with each use would keep a block of each size it ever had.
+ * Makes `cur` a block with room for bytes. Frees the kept blocks that it passes because they are too small. Otherwise
+ * an arena whose requests grow a little with each use would keep a block of each size it ever had.
  */
 static bool arena_advance(struct ngd_arena *arena, size_t bytes)
 {

@@ -5,10 +5,10 @@
 /*
  * The general heap (jemalloc when configured) and a bump arena for per-request memory.
  *
- * Why: one door for allocation, so that tests can fail the n-th allocation, and so that the replay
- * path can be shown not to allocate (ngd_mem_thread_allocs).
+ * Why: all allocations go through this header, so that tests can fail the n-th one, and can prove that the replay
+ * path does not allocate (ngd_mem_thread_allocs).
  * Threads: heap calls from any thread; an arena belongs to one owner at a time.
- * Memory: all functions return NULL on failure; ngd_free(NULL) is fine.
+ * Memory: all functions return NULL on failure; ngd_free(NULL) does nothing.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -26,14 +26,14 @@ void ngd_free(void *ptr);
 #define NGD_NEW(type)      ((type *)ngd_calloc(1, sizeof(type)))
 #define NGD_NEW_N(type, n) ((type *)ngd_calloc((n), sizeof(type)))
 
-/* Tests: fail every allocation from the n-th on this thread (0 = next one; -1 = never, the default). */
+/* Tests: fails every allocation of this thread from the n-th on (0: the next one; -1: never, the default). */
 void ngd_mem_fail_after(int64_t n);
-/* Allocations made through this header by the calling thread since it started. */
+/* Returns how many allocations the calling thread has made through this header since it started. */
 uint64_t ngd_mem_thread_allocs(void);
 /*
- * At the start of a thread: its part of the heap has so many bytes in memory from now on, so that what it allocates
- * first does not wait for the kernel to find pages, which costs as much as what they are then used for. With jemalloc
- * only: other heaps give back what is free.
+ * Pre-faults `bytes` of the calling thread's heap; called when the thread starts. Its first allocations then do not
+ * wait for the kernel's page faults, which cost as much as the work that uses the pages. Works with jemalloc only:
+ * other heaps give free memory back to the system.
  */
 void ngd_mem_warm(size_t bytes);
 
@@ -49,7 +49,7 @@ void *ngd_arena_alloc(struct ngd_arena *arena, size_t bytes); /* 16-byte aligned
 void *ngd_arena_calloc(struct ngd_arena *arena, size_t n, size_t bytes);
 char *ngd_arena_strdup(struct ngd_arena *arena, const char *s);
 void ngd_arena_reset(struct ngd_arena *arena);
-void ngd_arena_trim(struct ngd_arena *arena, size_t keep); /* a reset that keeps blocks for at most `keep` bytes */
-size_t ngd_arena_bytes(const struct ngd_arena *arena);     /* of all its blocks */
+void ngd_arena_trim(struct ngd_arena *arena, size_t keep); /* resets, and keeps blocks of at most `keep` bytes in all */
+size_t ngd_arena_bytes(const struct ngd_arena *arena);     /* bytes of all its blocks */
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of the heap is in use, as the allocator that is linked counts it: jemalloc, or glibc's. */
+/* Asks the linked allocator (jemalloc, or glibc's) how much of the heap is in use. */
 #include "base/mem_stats.h"
 #include "base/pages.h"
 #include <malloc.h>
@@ -13,7 +13,7 @@ uint64_t ngd_mem_heap_bytes(void)
         uint64_t epoch = 1;
         size_t bytes = 0, len = sizeof(bytes);
 
-        /* jemalloc's statistics are a snapshot that is taken when the epoch is written. */
+        /* Writing the epoch makes jemalloc take a new snapshot of its statistics. */
         if (mallctl("epoch", NULL, NULL, &epoch, sizeof(epoch)) == 0 &&
             mallctl("stats.allocated", &bytes, &len, NULL, 0) == 0)
             return bytes - ngd_pages_in_heap();

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Host bytes in use (the allocator's own figure; 0 when it cannot tell), without those of base/pages.h. */
+/* Returns the bytes of host memory in use, without those of base/pages.h. The allocator counts them; 0: it cannot. */
 uint64_t ngd_mem_heap_bytes(void);
 
 #endif

@@ -2,13 +2,13 @@
 /*
  * Metrics: one family per row of metrics.def.
  *
- * A family has one static row, which is the metric itself when it has no label and the row "other"
- * when it has one, so that finding a row can never fail. Labelled rows hang in a list that only grows;
- * the list and the labels belong to `lock`, values are relaxed atomics and need none. A row whose object
- * is gone is hidden, and given to another label value once the family is full.
+ * A family has one static row. Without a label it is the metric itself, with a label it is the row
+ * "other", so that finding a row never fails. Labelled rows are in a list that only grows. `lock` guards
+ * the list and the labels; values are relaxed atomics. A row whose object is gone is hidden; once the
+ * family is full, it is given to another label value.
  *
- * A scrape is not a snapshot: values move while it renders. Only inside one histogram does it matter
- * to readers, so _count is computed from the buckets that were printed.
+ * A scrape is not a snapshot: values change while it renders. This matters to readers only within one
+ * histogram, so _count is computed from the buckets that were printed.
  */
 #include "base/metrics.h"
 #include "base/lock.h"
@@ -19,11 +19,11 @@
 #include <string.h>
 
 #define PREFIX          "npugraphd_"
-#define LABEL_MAX_BYTES 160 /* an identity has fewer: two of them never look alike */
+#define LABEL_MAX_BYTES 160 /* an identity is shorter, so two identities never get the same label */
 #define IDENTITY        "identity"
 
-/* Upper bounds, 1-2-5 steps from 1 µs to 10 s. A replay of a small graph takes some µs, a capture
- * some seconds; one row of bounds for all keeps dashboards comparable. */
+/* Upper bounds, in steps of 1-2-5 from 1 µs to 10 s. A replay of a small graph takes some µs, a capture
+ * some seconds; the same bounds for all histograms keep dashboards comparable. */
 static const ngd_nsec_t bounds[] = {
     1 * NGD_USEC,   2 * NGD_USEC,   5 * NGD_USEC,   10 * NGD_USEC,  20 * NGD_USEC,  50 * NGD_USEC,
     100 * NGD_USEC, 200 * NGD_USEC, 500 * NGD_USEC, 1 * NGD_MSEC,   2 * NGD_MSEC,   5 * NGD_MSEC,
@@ -64,9 +64,9 @@ static struct ngd_mutex lock = NGD_MUTEX_INITIALIZER(NGD_RANK_METRICS);
 static struct {
     struct ngd_metric_row base;
     struct histogram hist;
-    struct ngd_metric_row *rows NGD_GUARDED_BY(lock); /* in the order of making */
+    struct ngd_metric_row *rows NGD_GUARDED_BY(lock); /* in the order in which they were made */
     unsigned n_rows NGD_GUARDED_BY(lock);
-    bool other_used; /* base.label row of a labelled family is shown */
+    bool other_used; /* the row "other" of a labelled family is shown */
 } state[NGD_M_MAX];
 
 static bool labelled(ngd_metric_t m)
@@ -74,13 +74,13 @@ static bool labelled(ngd_metric_t m)
     return families[m].label[0] != '\0';
 }
 
-/* The number of bytes of the first label's name. */
+/* Returns the length of the first label's name in bytes. */
 static size_t label_len(ngd_metric_t m)
 {
     return strcspn(families[m].label, ",");
 }
 
-/* Its rows belong to somebody. */
+/* Returns true if the family's rows belong to identities. */
 static bool owned(ngd_metric_t m)
 {
     return families[m].label[label_len(m)] != '\0' || strcmp(families[m].label, IDENTITY) == 0;
@@ -156,7 +156,7 @@ uint64_t ngd_metric_get(ngd_metric_t m)
     return sum;
 }
 
-/* Label values come from clients too (names of graphs): bounded, and valid UTF-8. */
+/* Copies a label value, cut to its limit and made valid UTF-8: some values come from clients (names of graphs). */
 static void copy_label(char out[LABEL_MAX_BYTES + 1], const char *value)
 {
     size_t len = 0, n = strlen(value);
@@ -198,7 +198,8 @@ static struct ngd_metric_row *new_row(ngd_metric_t m) NGD_REQUIRES(lock)
     return row;
 }
 
-/* A hidden row of a full family starts again at zero: to Prometheus it is a new series. What it counted is "other". */
+/* Takes a hidden row of a full family for another label value. The row starts at zero, because to Prometheus it is a
+ * new series; its old count is added to "other". */
 static struct ngd_metric_row *recycle_row(ngd_metric_t m) NGD_REQUIRES(lock)
 {
     for (struct ngd_metric_row *row = state[m].rows; row; row = row->next) {
@@ -297,7 +298,7 @@ static void put_label(struct ngd_strbuf *sb, char before, const char *name, size
     ngd_strbuf_putc(sb, '"');
 }
 
-/* row: NULL without a label. le: NULL but for buckets. */
+/* row: NULL without a label. le: the bound of a bucket, otherwise NULL. */
 static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix, const struct ngd_metric_row *row,
                        const char *le)
 {
@@ -309,7 +310,7 @@ static void put_series(struct ngd_strbuf *sb, ngd_metric_t m, const char *suffix
             put_label(sb, '{', families[m].label, n, row->label);
         if (row && families[m].label[n])
             put_label(sb, ',', families[m].label + n + 1, strlen(families[m].label + n + 1), row->owner);
-        if (le) /* of histograms, which have no other */
+        if (le) /* only histograms, which have no other label */
             put_label(sb, '{', "le", 2, le);
         ngd_strbuf_putc(sb, '}');
     }
@@ -365,7 +366,7 @@ static bool shows(const struct ngd_metric_view *view, ngd_metric_t m, const stru
     return view->all || !owned(m) || (view->owner && strcmp(view->owner, row->owner) == 0);
 }
 
-/* Counters of objects that are gone stay in the sum of what is not shown, which must not fall. */
+/* The sum of the rows that are not shown ("other") includes the counters of objects that are gone: it must not fall. */
 static void put_metric_rows(struct ngd_strbuf *sb, ngd_metric_t m, const struct ngd_metric_view *view)
 {
     static const struct ngd_metric_row other_row = {.label = "other", .owner = "other"};
@@ -431,5 +432,5 @@ double ngd_metric_quantile(ngd_metric_t m, double q)
             return (lo + (hi - lo) * (rank - below) / n) / (double)NGD_SEC;
         below += n;
     }
-    return (double)bounds[N_BOUNDS - 1] / (double)NGD_SEC; /* all that is known of the last bucket */
+    return (double)bounds[N_BOUNDS - 1] / (double)NGD_SEC; /* the last bucket has no upper bound */
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define MAGIC "\x93NUMPY\x01\x00"
-#define ALIGN 64 /* of the first element, as numpy writes it */
+#define ALIGN 64 /* bytes: alignment of the first element, as numpy writes it */
 
 static const char *descr(ngd_dtype_t dtype)
 {
@@ -44,7 +44,8 @@ static ngd_status_t count_npy(const int64_t *dims, uint32_t rank, uint64_t *n_p)
     return n > (UINT64_C(1) << 40) ? NGD_ERR_OVERFLOW : NGD_OK;
 }
 
-/* Padded with spaces, so that with the magic and its own length the elements are aligned. */
+/* Makes the header and pads it with spaces, so that the elements after the magic, the length and the header are
+ * aligned. */
 static size_t make_header(const char *type, const int64_t *dims, uint32_t rank, char *to, size_t room)
 {
     int n = snprintf(to, room, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);

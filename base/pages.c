@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Large pieces are mappings of their own. Small ones come from an arena of jemalloc, whose memory we map: from the
- * beginning of a huge page on, so that it can be made of them. It stays mapped, but pages that nobody uses any more go
- * back to the system, and when all of a huge page has, its next use gets a huge one again.
+ * Each large piece is a mapping. Small pieces come from an arena of jemalloc. Its memory is mapped here, aligned to
+ * huge pages, so that the kernel can use them. It stays mapped, but unused pages go back to the system. If all pages of
+ * a huge page have gone back, its next use gets a huge page again.
  *
  * jemalloc's functions are found as weak symbols: in a program that is not linked with it, small pieces come from the
  * heap and from mappings of small pages.
@@ -18,7 +18,7 @@
 #define HUGE_PAGE  ((uint64_t)2 << 20)
 #define HUGE_FROM  (2 * HUGE_PAGE)
 #define PIECE      ((uint64_t)32 << 20)
-#define HEAP_BELOW (16u << 10) /* norm weights and the like: a page each would be mostly air */
+#define HEAP_BELOW (16u << 10) /* bytes: norm weights and the like, which would waste most of a page each */
 
 static void *map(uint64_t bytes)
 {
@@ -39,7 +39,7 @@ static void *map_huge(uint64_t bytes)
         munmap(p, (size_t)(q - p));
     if (p + want > q + bytes)
         munmap(q + bytes, (size_t)(p + want - (q + bytes)));
-    madvise(q, bytes, MADV_HUGEPAGE); /* a wish: without it the memory is as good, only slower */
+    madvise(q, bytes, MADV_HUGEPAGE); /* the kernel may refuse: the memory is only slower then */
     return q;
 }
 
@@ -54,7 +54,7 @@ extern __typeof__(mallocx) mallocx __attribute__((weak));
 extern __typeof__(sdallocx) sdallocx __attribute__((weak));
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static unsigned arena; /* 0, which is one of jemalloc's own: there is none */
+static unsigned arena; /* 0, an arena of jemalloc's own, means that there is none */
 
 static void *arena_map(extent_hooks_t *hooks, void *at, size_t bytes, size_t align, bool *zero, bool *commit,
                        unsigned index)
@@ -72,7 +72,7 @@ static bool arena_purge(extent_hooks_t *hooks, void *p, size_t bytes, size_t off
     return madvise((char *)p + offset, n, MADV_DONTNEED) != 0;
 }
 
-/* False: it may. Nothing is ever unmapped, so pieces of any mappings are as good as one. */
+/* Returns false, which allows the split. Nothing is ever unmapped, so jemalloc may split anywhere. */
 static bool arena_split(extent_hooks_t *hooks, void *p, size_t bytes, size_t a, size_t b, bool committed,
                         unsigned index)
 {
@@ -93,7 +93,7 @@ static extent_hooks_t arena_hooks = {
     .merge = arena_merge,
 };
 
-/* What is freed does not wait to be used again. */
+/* Makes the arena give freed pages back at once instead of keeping them for the next use. */
 static bool purge_at_once(unsigned index)
 {
     static const char *const which[] = {"dirty", "muzzy"};
@@ -202,7 +202,7 @@ void *ngd_pages_alloc(uint64_t bytes)
     return bytes < HEAP_BELOW ? heap_alloc(bytes) : map(page_rounded(bytes));
 }
 
-/* In pieces: the system holds a lock while it frees pages, and who maps memory meanwhile waits for it. */
+/* Unmaps in pieces: the kernel holds a lock while it frees pages, and threads that map memory wait for it. */
 static void unmap(char *p, uint64_t bytes)
 {
     for (uint64_t at = 0; bytes > PIECE && at < bytes; at += PIECE)

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define READ_FLAGS (O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)
-#define TRIES      1000 /* microseconds each; one in seven failed beside two processes that did nothing but rename */
+#define TRIES      1000 /* microseconds each; one in seven failed beside two processes that only renamed files */
 
 const char *ngd_path_below(const char *dir, const char *path)
 {
@@ -41,19 +41,19 @@ bool ngd_path_has_parent(const char *path)
     return false;
 }
 
-/* Opens one component of a path, and no link. */
+/* Opens one component of a path; refuses a link. */
 static int open_component(int dir, const char *name, int flags)
 {
     const int fd = openat(dir, name, flags | O_NOFOLLOW);
     struct stat sb;
 
-    /* With O_DIRECTORY a link is just no directory; the caller wants to know that it is a link. */
+    /* With O_DIRECTORY the kernel reports a link as "no directory"; the caller needs ELOOP for it. */
     if (fd < 0 && errno == ENOTDIR)
         errno = fstatat(dir, name, &sb, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(sb.st_mode) ? ELOOP : ENOTDIR;
     return fd;
 }
 
-/* Closes a descriptor that is not `keep`; errno stays. */
+/* Closes fd unless it is `keep`; preserves errno. */
 static void close_other(int fd, int keep)
 {
     const int e = errno;
@@ -63,7 +63,7 @@ static void close_other(int fd, int keep)
     errno = e;
 }
 
-/* Opens a path component by component, each from the descriptor of the one before. */
+/* Opens a path component by component, each from the descriptor of the previous one. */
 static int walk_below(int dir, const char *path)
 {
     int at = dir;
@@ -90,7 +90,7 @@ static int walk_below(int dir, const char *path)
         if (next < 0 || !path[n])
             return next;
         at = next;
-        path = *rest ? rest : "."; /* "dir/" is the directory */
+        path = *rest ? rest : "."; /* "dir/" names the directory */
     }
 }
 
@@ -114,7 +114,7 @@ int ngd_open_below(int dir, const char *path)
 {
     int fd, tries = 0;
 
-    /* EAGAIN: somebody renamed a file, anywhere on the machine, while the kernel followed a "..". */
+    /* EAGAIN: a file was renamed, anywhere on the machine, while the kernel followed a "..". */
     do
         fd = try_below(dir, path);
     while (fd < 0 && errno == EAGAIN && ++tries < TRIES);

@@ -8,17 +8,18 @@
  */
 #include <stdbool.h>
 
-/* What of path lies below the directory, by their text, without slashes in front; "": the directory itself; NULL: path
- * is absolute and not below it. A relative path is below any directory. */
+/* Returns the part of path that lies below dir, without leading slashes. Compares texts only. "": path is dir itself;
+ * NULL: path is absolute and not below dir. A relative path is below any directory. */
 const char *ngd_path_below(const char *dir, const char *path);
-/* Whether a component of the path is "..". */
+/* Returns true if a component of the path is "..". */
 bool ngd_path_has_parent(const char *path);
 /*
- * Opens a relative path for reading, below the directory `dir` whatever links and races do; never blocks on a FIFO or a
- * device. -1 with errno: EXDEV or ELOOP if the path leads out. The kernel resolves it (openat2), and links that stay
- * below are followed. If the kernel cannot, or a filter of system calls forbids it, the path is walked component by
- * component, and no link and no ".." is followed. EAGAIN: files were renamed at each of many tries; that says nothing
- * about the path. The caller looks at what kind of file it got.
+ * Opens a relative path for reading. The file lies below the directory `dir`, in spite of links and races. Never blocks
+ * on a FIFO or a device. Returns -1 with errno on failure; EXDEV or ELOOP: the path leads out of dir.
+ * The kernel resolves the path (openat2) and follows links that stay below dir. If the kernel has no openat2, or a
+ * filter of system calls forbids it, the path is walked component by component, and no link and no ".." is followed.
+ * EAGAIN: files were renamed during each of many tries; that says nothing about the path. The caller checks what kind
+ * of file it got.
  */
 int ngd_open_below(int dir, const char *path);
 

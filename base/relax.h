@@ -2,12 +2,12 @@
 #ifndef NGD_BASE_RELAX_H
 #define NGD_BASE_RELAX_H
 
-/* One turn of a loop that waits for another CPU; spin: how many there were. Later ones give the CPU away. Any thread.
- */
+/* Pauses for one turn of a loop that waits for another CPU. spin: the number of turns so far. After NGD_RELAX_SPINS
+ * turns, some of them yield the CPU. Any thread. */
 #include <sched.h>
 #include <stdint.h>
 
-#define NGD_RELAX_SPINS 256 /* from here on, every NGD_RELAX_EACH-th turn gives the CPU away */
+#define NGD_RELAX_SPINS 256 /* after so many turns, every NGD_RELAX_EACH-th turn yields the CPU */
 #define NGD_RELAX_EACH  32
 
 static inline void ngd_relax(uint32_t spin)

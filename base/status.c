@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Status codes: everything about a code is expanded from its row in status.def, so a code cannot
- * have a name without a text or a scope. A value that is in no row (a bug, or a newer peer) is
- * treated as ERR_INTERNAL everywhere.
+ * Status codes. The properties of a code are expanded from its row in status.def, so that none is missing.
+ * A value that is in no row (a bug, or a newer peer) is treated as ERR_INTERNAL everywhere.
  */
 #include "base/status.h"
 #include "base/utf8.h"
@@ -11,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The reason on the wire has no ERR_: "ERR_QUOTA" -> "QUOTA". */
+/* Returns the reason on the wire, which has no ERR_: "ERR_QUOTA" -> "QUOTA". */
 static const char *reason_of(const char *name)
 {
     return strncmp(name, "ERR_", 4) == 0 ? name + 4 : name;
@@ -118,9 +117,9 @@ ngd_status_t ngd_status_from_errno(int err)
 }
 
 /*
- * Copies text into the diagnosis, through a buffer of its own because callers may pass the old
- * diag->text as an argument. What does not fit is cut between characters and ends in "...", because
- * gRPC sends the sentence as UTF-8.
+ * Copies text into the diagnosis. text is in another buffer, because callers may pass the old diag->text
+ * as an argument. Text that does not fit is cut between characters, because gRPC sends it as UTF-8, and
+ * ends in "...".
  */
 static void diag_store(struct ngd_diag *diag, const char *text, size_t want)
 {

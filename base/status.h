@@ -5,9 +5,9 @@
 /*
  * Status codes and diagnoses.
  *
- * A function that can fail returns ngd_status_t: 0, or a negative code from status.def. What a
- * client should read goes through an optional last parameter, struct ngd_diag: bounded text, set by
- * whoever first knows the cause, never required (NULL is fine everywhere).
+ * A function that can fail returns ngd_status_t: 0, or a negative code from status.def. The text for
+ * the client goes to an optional last parameter, struct ngd_diag. The function that first knows the
+ * cause sets it. Callers may pass NULL everywhere.
  * Threads: all functions are pure, or touch only their argument.
  */
 #include <stdbool.h>
@@ -29,7 +29,7 @@ typedef enum ngd_scope {
 
 #define NGD_DIAG_MAX 1024
 
-/* A sentence for a person who can act on it; text is always terminated. */
+/* A sentence for the person who can act on it. text is always terminated. */
 struct ngd_diag {
     ngd_status_t status;
     char text[NGD_DIAG_MAX];
@@ -41,12 +41,12 @@ ngd_scope_t ngd_status_scope(ngd_status_t status);
 int ngd_status_grpc(ngd_status_t status);    /* gRPC status code, 0..16 */
 ngd_status_t ngd_status_from_errno(int err); /* ENOSPC -> DISK_FULL, ENOENT -> FILE_NOT_FOUND, ... */
 
-/* Sets the diagnosis (when diag is not NULL) and returns status, so that a caller can write
+/* Sets the diagnosis (unless diag is NULL) and returns status, so that a caller can write
  * `return ngd_diag_set(diag, NGD_ERR_..., "node %s: ...", ...)`. The last call wins. */
 ngd_status_t ngd_diag_set(struct ngd_diag *diag, ngd_status_t status, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts a context in front of what is there: "graph g1: node %7: ...". No-op on NULL or when ok. */
+/* Puts a context in front of the text: "graph g1: node %7: ...". Does nothing if diag is NULL or its status is OK. */
 void ngd_diag_prefix(struct ngd_diag *diag, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

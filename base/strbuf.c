@@ -26,7 +26,7 @@ void ngd_strbuf_clear(struct ngd_strbuf *sb)
         sb->data[0] = '\0';
 }
 
-/* Makes room for extra bytes and the terminator. */
+/* Makes room for `extra` bytes and the terminator. */
 static bool reserve_bytes(struct ngd_strbuf *sb, size_t extra)
 {
     size_t need, cap = sb->cap ? sb->cap : FIRST_CAP;
@@ -85,7 +85,7 @@ void ngd_strbuf_vprintf(struct ngd_strbuf *sb, const char *fmt, va_list ap)
     va_copy(again, ap);
     n = vsnprintf(sb->data + sb->len, room, fmt, ap);
     if (n >= 0 && (size_t)n >= room) {
-        sb->data[sb->len] = '\0'; /* a failed reserve leaves what was there before */
+        sb->data[sb->len] = '\0'; /* reserving failed: the text stays as it was before */
         if (reserve_bytes(sb, (size_t)n))
             vsnprintf(sb->data + sb->len, (size_t)n + 1, fmt, again);
     }
@@ -107,7 +107,7 @@ void ngd_strbuf_printf(struct ngd_strbuf *sb, const char *fmt, ...)
     va_end(ap);
 }
 
-/* What is not UTF-8 becomes U+FFFD, byte by byte: JSON has no other way to carry it. */
+/* Replaces each byte that is not valid UTF-8 by U+FFFD, because JSON cannot carry it otherwise. */
 void ngd_strbuf_json_string(struct ngd_strbuf *sb, const char *s)
 {
     size_t n = strlen(s);
@@ -149,7 +149,7 @@ char *ngd_strbuf_steal(struct ngd_strbuf *sb)
 {
     char *data = NULL;
 
-    ngd_strbuf_append_n(sb, "", 0); /* so that an empty string is "" and NULL means failure */
+    ngd_strbuf_append_n(sb, "", 0); /* an empty string becomes "", so that NULL means failure */
     if (!sb->failed) {
         data = sb->data;
         sb->data = NULL;

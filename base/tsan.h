@@ -3,9 +3,9 @@
 #define NGD_BASE_TSAN_H
 
 /*
- * What ThreadSanitizer cannot see: an object that goes to another thread through a library that is built without it.
- * Whoever hands the object over says `give`, whoever receives it says `take`; what was done before the one happened
- * before what is done after the other. Nothing in other builds.
+ * Tells ThreadSanitizer of an object that goes to another thread through a library that is built without it. The thread
+ * that hands the object over calls GIVE, the receiver calls TAKE: all before the GIVE happens before all after the
+ * TAKE. Empty in other builds.
  */
 #if defined(__SANITIZE_THREAD__)
 void __tsan_acquire(void *addr);

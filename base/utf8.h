@@ -2,11 +2,11 @@
 #ifndef NGD_BASE_UTF8_H
 #define NGD_BASE_UTF8_H
 
-/* One step through a UTF-8 text. Pure; JSON, Prometheus and gRPC refuse text that is not valid. */
+/* Steps through a UTF-8 text, because JSON, Prometheus and gRPC refuse text that is not valid. Pure functions. */
 #include <stddef.h>
 
 /*
- * Length (1..4) of the valid sequence at s, of which n bytes may be read; 0 when it is not valid:
+ * Returns the length (1..4) of the valid sequence at s, which has n readable bytes; 0 if it is not valid. Not valid are
  * overlong forms, surrogates, values above U+10FFFF, and sequences that the end cuts.
  */
 static inline size_t ngd_utf8_step(const char *s, size_t n)
@@ -44,7 +44,7 @@ static inline size_t ngd_utf8_step(const char *s, size_t n)
     return len;
 }
 
-/* The largest length <= n at which s can be cut without splitting a sequence. */
+/* Returns the largest length <= n at which s can be cut without splitting a sequence. */
 static inline size_t ngd_utf8_cut(const char *s, size_t n)
 {
     size_t at = n;

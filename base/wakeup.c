@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sched_setattr(2) has no wrapper in the C libraries of its time, hence the struct and the calls. A kernel before 6.12
- * takes a slice for an ordinary thread and forgets it, so it is read back.
+ * Current C libraries have no wrapper for sched_setattr(2), hence the struct and the calls. A kernel before 6.12
+ * accepts a slice for an ordinary thread and ignores it, so the slice is read back.
  */
 #include "base/wakeup.h"
 #include "base/log.h"
@@ -17,9 +17,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define SLICE_NS      100000 /* the shortest that the kernel takes */
+#define SLICE_NS      100000 /* the shortest slice that the kernel accepts */
 #define RESET_ON_FORK 1      /* SCHED_FLAG_RESET_ON_FORK */
-#define SLACK_NS      1      /* of timers: by 50 us, the default, every deadline would be late */
+#define SLACK_NS      1      /* slack of timers; the default would make every deadline 50 us late */
 #define NICE_BY       10
 
 struct attributes { /* struct sched_attr, in its first version */
@@ -50,7 +50,7 @@ static int ask_realtime(void)
     return set_attributes(&attr) ? 0 : errno;
 }
 
-/* Policy and nice value stay as they are. */
+/* Asks for a short slice; policy and nice value stay as they are. */
 static int ask_slice(void)
 {
     struct attributes attr;
@@ -64,7 +64,7 @@ static int ask_slice(void)
     return attr.runtime == SLICE_NS ? 0 : EOPNOTSUPP;
 }
 
-/* Threads that it starts would have it too; those that ask start none. */
+/* Lowers the nice value. Threads that this thread starts would inherit it, but the threads that ask start none. */
 static int ask_nice(void)
 {
     const id_t self = (id_t)syscall(SYS_gettid);

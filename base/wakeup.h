@@ -3,30 +3,30 @@
 #define NGD_BASE_WAKEUP_H
 
 /*
- * How soon a thread runs after it is woken, where all CPUs compute.
+ * Makes a thread run soon after it is woken, even if all CPUs are busy.
  *
- * Why: an ordinary thread that wakes up waits for the slice of whoever runs on its CPU: milliseconds. For threads that
- * do little and should do it at once. Threads: a thread asks for itself, any time.
+ * Why: an ordinary thread that wakes up waits until the slice of the thread on its CPU ends, which takes milliseconds.
+ * This is for threads that have little work and must do it at once. Threads: a thread asks for itself, at any time.
  */
 #include <stddef.h>
 
-/* From the least to the most; a kernel that refuses one may give the one before. */
+/* From the least to the most; a kernel that refuses one may grant the one before it. */
 typedef enum ngd_wakeup {
     NGD_WAKEUP_ORDINARY,
     NGD_WAKEUP_NICE,     /* a larger share of the CPU; needs CAP_SYS_NICE or RLIMIT_NICE */
-    NGD_WAKEUP_SLICE,    /* short slices (Linux 6.12): it goes first, and gets no more than its share; needs nothing */
+    NGD_WAKEUP_SLICE,    /* short slices (Linux 6.12): it runs first, but gets no more than its share; needs no right */
     NGD_WAKEUP_REALTIME, /* SCHED_RR, the lowest priority; needs CAP_SYS_NICE or RLIMIT_RTPRIO, and a cgroup with a
                             share */
     NGD_WAKEUP_N,
 } ngd_wakeup_t;
 
 /*
- * Gives the calling thread the most of what it asks for that the kernel grants, and returns what that was. Threads that
- * it starts have none of it. NICE is only tried where REALTIME is asked for: it would cost others who only should go
- * second. What was refused, and why, is logged at debug.
+ * Gives the calling thread the highest level up to `most` that the kernel grants, and returns that level. Threads that
+ * it starts do not inherit it. NICE is tried only if REALTIME is asked for, because it takes CPU time from other
+ * threads, where SLICE only lets this one run first. Refusals and their reasons are logged at debug.
  */
 ngd_wakeup_t ngd_wakeup_ask(ngd_wakeup_t most);
-/* For people: "realtime", ... */
+/* Returns the name for messages: "realtime", ... */
 const char *ngd_wakeup_name(ngd_wakeup_t wakeup);
 
 #endif
