@@ -3,12 +3,12 @@
 #define NGD_GRAPHS_BUCKETS_H
 
 /*
- * Which buckets to have: for a number of captures, the set that pads the sizes seen the least.
+ * Chooses buckets: for a given number of captures, the set that pads the requested sizes the least.
  *
- * Exact, by dynamic programming over the sizes in order: the last bucket of an optimal set is the largest size, and
- * below each bucket lies an optimal set for the smaller ones. O(captures * n log n) by divide and conquer, since the
- * best place of the bucket before moves up with the sizes covered (the cost of padding a run satisfies the quadrangle
- * inequality). Pure functions.
+ * The result is optimal. Dynamic programming goes over the sizes in ascending order: the last bucket of an optimal set
+ * is the largest size, and the buckets below any bucket are an optimal set for the smaller sizes. Divide and conquer
+ * makes it O(captures * n log n): the best previous bucket moves up as more sizes are covered, because the cost of
+ * padding a run of sizes satisfies the quadrangle inequality. Pure functions.
  */
 #include "base/status.h"
 #include "graphs/graph.h"
@@ -19,22 +19,22 @@ struct ngd_bucket_set {
     int64_t sizes[NGD_MAX_BUCKETS]; /* ascending */
 };
 
-/* Units by which the requests of `list` were padded; those above the last bucket are not covered and do not count. */
+/* Returns the units of padding that the requests of `list` get. Requests above the last bucket do not count. */
 uint64_t ngd_buckets_padding(const struct ngd_bucket_set *set, const struct ngd_size_count *list, uint32_t n);
-/* Units that the requests asked for. */
+/* Returns the units that the requests of `list` asked for. */
 uint64_t ngd_buckets_asked(const struct ngd_size_count *list, uint32_t n);
 
 /*
- * At most `captures` buckets (1..NGD_MAX_BUCKETS - 1) for the sizes seen, and one at max if they end below: it takes
- * no capture until somebody asks for it. list is ascending. NGD_ERR_INVALID_ARGUMENT: captures is out of range, or a
- * size is above max.
+ * Proposes at most `captures` buckets (1..NGD_MAX_BUCKETS - 1) for the requested sizes. If they end below max, adds one
+ * at max, which is not captured before a request needs it. list is ascending. NGD_ERR_INVALID_ARGUMENT: captures is out
+ * of range, or a size is above max.
  */
 ngd_status_t ngd_buckets_propose(const struct ngd_size_count *list, uint32_t n, uint32_t captures, int64_t max,
                                  struct ngd_bucket_set *set_p, struct ngd_diag *diag);
 
-/* The present set of a symbol: its buckets, or each size seen for an exact one (cut at NGD_MAX_BUCKETS). */
+/* Fills in the buckets that a symbol declares; none for an exact symbol. */
 void ngd_buckets_of_symbol(const struct ngd_symbol *sym, struct ngd_bucket_set *set_p);
-/* Ascending, within the symbol's range, covering its maximum. */
+/* Checks that the buckets ascend, are within the symbol's range, and cover its maximum. */
 ngd_status_t ngd_buckets_check(const struct ngd_symbol *sym, const struct ngd_bucket_set *set, struct ngd_diag *diag);
 
 #endif

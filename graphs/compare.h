@@ -3,11 +3,12 @@
 #define NGD_GRAPHS_COMPARE_H
 
 /*
- * Are two tensors the same: bit for bit, or as far as rounding lets one say?
+ * Compares two tensors, bit for bit or within rounding errors.
  *
- * But for ngd_compare_bits, floats may differ by a share of the reference's largest magnitude (NGD_COMPARE_*): passes
- * may fuse operators, and sums in another order round otherwise, so that small elements of a tensor with large ones
- * carry its error. Integers and bools must be equal; NaN equals NaN, and an infinity itself. Pure functions.
+ * Except in ngd_compare_bits, floats may differ by a fraction of the reference's largest magnitude (NGD_COMPARE_*).
+ * Why: passes may fuse operators, and sums in another order round differently, so that small elements of a tensor carry
+ * the error of large ones. Integers and bools must be equal; NaN equals NaN, and an infinity equals itself. Pure
+ * functions.
  */
 #include "base/dtype.h"
 #include "base/strbuf.h"
@@ -18,8 +19,9 @@
 #define NGD_COMPARE_F16     4e-3
 #define NGD_COMPARE_BF16    3e-2
 /*
- * So many times as far may results be apart that were rounded otherwise in all layers, as errors add up: decoders of 28
- * and 48 layers in bf16 were 0.03 to 0.07 of the largest logit apart, and no nearer to what they mean on either side.
+ * Factor on these fractions for results that were rounded differently in all layers, because such errors add up. The
+ * logits of decoders of 28 and 48 layers in bf16 differed by 0.03 to 0.07 of the largest logit, and neither side was
+ * closer to the exact results.
  */
 #define NGD_COMPARE_ROUNDED 8
 
@@ -29,21 +31,21 @@ struct ngd_difference {
     double got, want;
 };
 
-/* True: the same bits; of a NaN, that it is one. */
+/* Returns true if all elements have the same bits. Any NaN equals any other. */
 bool ngd_compare_bits(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p);
-/* True: the same. */
+/* Returns true if all elements are equal within the fraction for the dtype. */
 bool ngd_compare(ngd_dtype_t dtype, const void *got, const void *want, uint64_t n, struct ngd_difference *diff_p);
 /*
- * The same for a graph that may round less often than it says (option allow_excess_precision). `narrow` is the dtype
- * whose roundings may be missing: what is f32 in the end was computed from it. This only finds what is another thing
- * altogether; integers are not compared, since a rounding can make any other index that of the largest. Whoever wants
- * to know more compares with a run that rounds alike.
+ * Compares results of a graph that may round less often than its text says (option allow_excess_precision). `narrow` is
+ * the dtype whose roundings may be missing; an f32 result was computed from values of that dtype. Finds only grossly
+ * different results. Integers are not compared, because a rounding can move the index of a largest element anywhere.
+ * For a stricter check, compare with a run that rounds in the same way.
  */
 bool ngd_compare_rounded(ngd_dtype_t dtype, ngd_dtype_t narrow, const void *got, const void *want, uint64_t n,
                          struct ngd_difference *diff_p);
-/* The float dtype with the coarsest roundings among what the graph computes. */
+/* Returns the float dtype with the coarsest rounding among the graph's values. */
 ngd_dtype_t ngd_compare_narrowest(const struct ngd_graph *graph);
-/* "3 of 64 elements differ; element 17 is 3.5, not 1.25". */
+/* Prints "3 of 64 elements differ; element 17 is 3.5, not 1.25". */
 void ngd_difference_print(const struct ngd_difference *diff, uint64_t n, struct ngd_strbuf *sb);
 
 #endif

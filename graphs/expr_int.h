@@ -3,12 +3,12 @@
 #define NGD_GRAPHS_EXPR_INT_H
 
 /*
- * Inside of the expression table: entries (expr.c) and polynomials (expr_poly.c), which expr_make.c simplifies and
+ * Internals of the expression table: entries (expr.c) and polynomials (expr_poly.c), which expr_make.c simplifies and
  * expr_ask.c, expr_print.c and expr_translate.c read.
  *
  * An entry is an atom (a symbol, or floordiv/mod/min/max of two dimensions) or a polynomial over atoms.
- * The order of factors and terms is structural, never by entry number: it decides how an expression is
- * printed, and two texts that make the same expressions in another order must print alike.
+ * The order of factors and terms is structural and never depends on entry numbers. It decides how an expression
+ * is printed, and two texts that make the same expressions in another order must print the same.
  */
 #include "graphs/expr.h"
 
@@ -24,7 +24,7 @@ struct term {
     uint32_t atoms[POLY_MAX_DEGREE]; /* entry numbers, in structural order, repeated for powers */
 };
 
-/* Terms in descending graded lexical order, coefficients not 0: an admissible order, so that exact division works. */
+/* Terms are in descending graded lexical order; no coefficient is 0. Exact division needs such an admissible order. */
 struct poly {
     uint32_t n;
     struct term t[POLY_MAX_TERMS];
@@ -55,7 +55,7 @@ struct ngd_expr_table {
     uint32_t n_entries, cap_entries, n_terms, cap_terms, n_atoms, cap_atoms;
     uint32_t *slots; /* open addressing, entry number + 1 */
     uint32_t n_slots;
-    uint64_t seed; /* of hashes, random: a text cannot be made to collide */
+    uint64_t seed; /* of hashes; random, so that nobody can write a text whose expressions collide */
     uint32_t n_symbols;
     char *names[EXPR_MAX_SYMBOLS];
 };
@@ -63,21 +63,21 @@ struct ngd_expr_table {
 #define DIM_OF(index) (INT64_MIN + (int64_t)(index))
 #define INDEX_OF(dim) ((uint32_t)((dim)-INT64_MIN))
 
-uint64_t ngd_expr_seed(const struct ngd_expr_table *table); /* for the graph's other hash tables */
+uint64_t ngd_expr_seed(const struct ngd_expr_table *table); /* seed for the graph's other hash tables */
 int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b);
-/* The dimension of a polynomial: a constant, an atom, or the entry that holds it, which is made if there is none. */
+/* Gives the dimension of a polynomial: a constant, an atom, or the entry that holds it. Makes the entry if needed. */
 ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct poly *p, ngd_dim_t *dim_p);
-/* The same of floordiv, mod, min or max of two dimensions, as they are. */
+/* Gives the dimension of floordiv, mod, min or max of two dimensions, without simplifying. */
 ngd_status_t ngd_expr_intern_atom(struct ngd_expr_table *table, uint8_t kind, ngd_dim_t a, ngd_dim_t b,
                                   ngd_dim_t *dim_p);
 
-/* dim is a constant, or an expression of this table. */
+/* Returns true if dim is a constant, or an expression of this table. */
 static inline bool ngd_expr_has(const struct ngd_expr_table *table, ngd_dim_t dim)
 {
     return ngd_dim_is_const(dim) || INDEX_OF(dim) < table->n_entries;
 }
 
-/* Polynomials. All return NGD_ERR_OVERFLOW or NGD_ERR_GRAPH_TOO_LARGE when they cannot. */
+/* Polynomials. Functions with a status return NGD_ERR_OVERFLOW or NGD_ERR_GRAPH_TOO_LARGE if they cannot compute. */
 void ngd_poly_of(const struct ngd_expr_table *table, ngd_dim_t dim, struct poly *p);
 ngd_status_t ngd_poly_add_term(const struct ngd_expr_table *table, struct poly *p, int64_t coef, const uint32_t *atoms,
                                uint32_t degree);
@@ -86,7 +86,7 @@ ngd_status_t ngd_poly_add(const struct ngd_expr_table *table, struct poly *p, in
 /* p += scale * atoms * q, the atoms in structural order */
 ngd_status_t ngd_poly_add_product(const struct ngd_expr_table *table, struct poly *p, int64_t scale,
                                   const uint32_t *atoms, uint32_t degree, const struct poly *q);
-/* Exact division; num is consumed. False when den does not divide it, or the quotient cannot be represented. */
+/* Divides exactly; destroys num. Returns false if den does not divide num, or the quotient cannot be represented. */
 bool ngd_poly_divide(const struct ngd_expr_table *table, struct poly *num, const struct poly *den, struct poly *quo);
 ngd_status_t ngd_poly_bounds(const struct ngd_expr_table *table, const struct poly *p, int64_t *min_p, int64_t *max_p);
 
@@ -114,7 +114,7 @@ static inline int64_t ngd_floor_div(int64_t a, int64_t b) /* b > 0 */
     return a / b - (a % b < 0);
 }
 
-/* a - floor_div(a, b)*b, of which the product need not fit. */
+/* Returns a - floor_div(a, b)*b, also where that product overflows. */
 static inline int64_t ngd_floor_mod(int64_t a, int64_t b) /* b > 0 */
 {
     return a % b < 0 ? a % b + b : a % b;

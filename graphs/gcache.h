@@ -3,18 +3,18 @@
 #define NGD_GRAPHS_GCACHE_H
 
 /*
- * Compiled-graph cache: maps a key to an artefact made by its owner. One cache per program (graph + options),
- * so that capture_limit and the counters are per graph.
+ * Compiled-graph cache: maps a key to an artefact that the cache's owner makes. There is one cache for each program
+ * (graph + options), so capture_limit and the counters are per graph.
  *
- * Why: a capture costs milliseconds to seconds and many clients replay the same shapes.
- * Threads: every function from any thread. get() compiles at most once per key: one caller compiles, the others wait.
+ * Why: a capture costs milliseconds to seconds, and many clients replay the same shapes.
+ * Threads: any. get() compiles at most once per key: one caller compiles, the others wait.
  *          The cache's lock (rank GCACHE) is never held while something is compiled or released.
  * Memory:  lookup() and get() pin, put() unpins; pinned entries are never evicted.
- * Bounds:  params.limit distinct keys. Past it, by policy: EVICT drops the entry that is cheapest to lose
- *          (unpinned, oldest use weighted by compile time), REJECT answers NGD_ERR_CAPTURE_LIMIT, EAGER likewise,
- *          and the caller runs eagerly. A recapture of a known key never counts as a new one.
- * Failures are remembered for params.retry_after, then tried again; waiters get the same diagnosis. A compile that ends
- *          with CANCELLED is forgotten: who waits for it compiles.
+ * Bounds:  params.limit distinct keys. Past it the policy decides. EVICT drops the unpinned entry that is cheapest to
+ *          lose (oldest use, weighted by compile time). REJECT answers NGD_ERR_CAPTURE_LIMIT. EAGER answers the same,
+ *          and the caller runs the graph eagerly. A recapture of a known key does not count as a new key.
+ * Failures: a failure is kept for params.retry_after, then the next get() tries again; waiters get the same diagnosis.
+ *          A compile that ends with CANCELLED is not kept: one of its waiters compiles.
  */
 #include "base/clock.h"
 #include "graphs/key.h"
@@ -25,10 +25,10 @@ struct ngd_gcache_entry;
 typedef enum ngd_gcache_policy { NGD_GCACHE_EVICT, NGD_GCACHE_EAGER, NGD_GCACHE_REJECT } ngd_gcache_policy_t;
 
 struct ngd_gcache_ops {
-    /* Required. Any thread, no cache lock held. On success gives *art_p to the cache. */
+    /* Required. Called on any thread, without a cache lock. On success the cache owns *art_p. */
     ngd_status_t (*compile)(void *ctx, const struct ngd_key *key, void **art_p, uint64_t *bytes_p,
                             struct ngd_diag *diag);
-    /* Required. Takes art. No lock held, exactly once per artefact, after the last unpin. */
+    /* Required. Releases art. Called without a lock, exactly once per artefact, after the last unpin. */
     void (*release)(void *ctx, void *art);
 };
 
@@ -50,9 +50,10 @@ void ngd_gcache_params_init(struct ngd_gcache_params *params);
 ngd_status_t ngd_gcache_create(const struct ngd_gcache_params *params, struct ngd_gcache **cache_p);
 void ngd_gcache_destroy(struct ngd_gcache *cache); /* NULL is fine; nothing may be pinned */
 
-/* The fast path: the pinned entry, or NULL. Allocates nothing, waits for no compile, below 200 ns. */
+/* Returns the pinned entry, or NULL. This is the fast path: it allocates nothing, waits for no compile, and takes less
+ * than 200 ns. */
 struct ngd_gcache_entry *ngd_gcache_lookup(struct ngd_gcache *cache, const struct ngd_key *key);
-/* As lookup, but does not count as a use. */
+/* Looks up an entry without counting a use. */
 struct ngd_gcache_entry *ngd_gcache_peek(struct ngd_gcache *cache, const struct ngd_key *key);
 ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key, struct ngd_gcache_entry **entry_p,
                             struct ngd_diag *diag);
@@ -61,9 +62,9 @@ const struct ngd_key *ngd_gcache_entry_key(const struct ngd_gcache_entry *entry)
 void ngd_gcache_put(struct ngd_gcache_entry *entry);
 /* Adds a pin; the caller already holds one. Returns the entry. */
 struct ngd_gcache_entry *ngd_gcache_pin(struct ngd_gcache_entry *entry);
-/* Drops an entry (poisoned, force_recapture): later lookups miss; it is released when unpinned. */
+/* Drops an entry (poisoned, force_recapture). Later lookups miss; the entry is released when its last pin goes. */
 void ngd_gcache_drop(struct ngd_gcache *cache, const struct ngd_key *key);
-/* The same, and the key gives its place in the limit back: for one that cannot be asked for any more. */
+/* Drops an entry and stops counting its key against the limit. For a key that no request can have any more. */
 void ngd_gcache_forget(struct ngd_gcache *cache, const struct ngd_key *key);
 void ngd_gcache_stats(struct ngd_gcache *cache, struct ngd_gcache_stats *stats_p);
 /* Calls fn for each entry under the cache lock; fn must be short and not call back. */

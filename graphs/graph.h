@@ -5,8 +5,8 @@
 /*
  * The graph: typed SSA operators over tensors whose dimensions may be symbols.
  *
- * A graph is built (by the parser or through the builder calls), sealed (validated as a whole, digest
- * computed), and immutable from then on: any thread may read it. Reference counted.
+ * A graph is built by the parser or through the builder calls. Sealing validates the whole graph and computes
+ * its digest. From then on the graph is immutable, and any thread may read it. Graphs are reference counted.
  * Text form (ngd_graph_parse / ngd_graph_print; docs/graph-text.md is its reference):
  *
  *     npugraph 1
@@ -49,9 +49,9 @@
 #define NGD_GRAPH_MAX_OPERANDS     256
 #define NGD_GRAPH_MAX_TEXT         (64u << 20)
 #define NGD_GRAPH_MAX_TENSOR_BYTES ((uint64_t)1 << 46)
-#define NGD_GRAPH_MAX_STREAMS      16 /* with the main one */
+#define NGD_GRAPH_MAX_STREAMS      16 /* including the main one */
 #define NGD_GRAPH_MAX_EVENTS       1000
-#define NGD_GRAPH_MAX_GROUPS       8  /* that collectives name */
+#define NGD_GRAPH_MAX_GROUPS       8  /* groups that collectives name */
 #define NGD_GROUP_MAX_RANKS        16 /* devices of a group */
 #define NGD_GROUP_NAME_MAX         64
 #define NGD_VALUE_NONE             UINT32_MAX
@@ -77,7 +77,7 @@ struct ngd_symbol {
     char *name;
     int64_t min, max; /* inclusive, 0 <= min <= max <= 2^31-1 */
     ngd_symbol_policy_t policy;
-    bool batch; /* of a bucketed one: each unit is a row of its own, so replays may be run together (graph_batch.c) */
+    bool batch; /* BUCKETS: the units are independent rows, so replays may be merged (graph_batch.c) */
     uint32_t n_buckets;
     int64_t buckets[NGD_MAX_BUCKETS]; /* ascending; the last is >= max */
     ngd_dim_t dim;
@@ -95,13 +95,14 @@ struct ngd_value {
 };
 
 /*
- * Where a node runs. Streams say what may run at the same time, never what results are: those are of the nodes run one
- * after the other in the order of the graph. What one stream computes and another one reads is waited for.
+ * Where a node runs. Streams allow nodes to run at the same time. They do not change the results, which are those of
+ * running the nodes one after the other in the graph's order. A stream waits for the values of other streams that it
+ * reads.
  */
 struct ngd_node_scope {
-    uint16_t stream;     /* of the graph; 0 is the main one */
-    uint16_t aicore;     /* cores that its kernels may take; 0: no limit */
-    uint16_t vectorcore; /* with aicore; 0: the device has none */
+    uint16_t stream;     /* index into the graph's streams; 0 is the main one */
+    uint16_t aicore;     /* number of AI cores that its kernels may take; 0: no limit */
+    uint16_t vectorcore; /* number of vector cores, used with aicore; 0: the device has none */
 };
 
 struct ngd_node {
@@ -110,7 +111,7 @@ struct ngd_node {
     uint32_t *in; /* value indices; NGD_VALUE_NONE for an absent optional operand */
     uint32_t *out;
     struct ngd_attr_value *attrs; /* op->n_attrs, defaults filled in */
-    uint32_t line;                /* of the text, for diagnoses; 0 = built by calls */
+    uint32_t line;                /* line of the text, for diagnoses; 0: built by calls */
     struct ngd_node_scope scope;
 };
 
@@ -125,23 +126,24 @@ struct ngd_graph {
     uint32_t n_symbols, n_values, n_nodes, n_outputs;
     struct ngd_symbol symbols[NGD_GRAPH_MAX_SYMBOLS];
     uint32_t n_relations;
-    struct ngd_relation relations[NGD_GRAPH_MAX_RELATIONS]; /* in structural order; each holds for some values only */
+    struct ngd_relation
+        relations[NGD_GRAPH_MAX_RELATIONS]; /* in structural order; each holds for some values and not for others */
     struct ngd_value *values;
     struct ngd_node *nodes; /* in a valid order of execution */
     struct ngd_graph_output *outputs;
     uint32_t n_streams;                   /* 1 at least */
-    char *streams[NGD_GRAPH_MAX_STREAMS]; /* names; that of the main one is "" */
+    char *streams[NGD_GRAPH_MAX_STREAMS]; /* names; the main stream's name is "" */
     uint32_t n_params, n_states, n_inputs, n_hosts;
     uint32_t *params, *states, *inputs, *hosts; /* value indices, by ordinal */
     bool sealed;
     struct ngd_digest
-        digest; /* of the canonical text: names of values and comments do not count, labels and output names do */
+        digest; /* of the canonical text: includes labels and output names, but no value names and comments */
     struct ngd_graph_priv *priv;
 };
 
-/* Text -> sealed graph. The diagnosis has line and column, the node and what would be right. */
+/* Parses text into a sealed graph. The diagnosis names line, column and node, and says what would be right. */
 ngd_status_t ngd_graph_parse(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag);
-/* The text of a graph that passes made, perhaps with taps: symbols that nothing uses any more are fine. */
+/* Parses the text of a graph that passes made, with or without taps. Such a graph may have unused symbols. */
 ngd_status_t ngd_graph_parse_rewritten(const char *text, size_t n, struct ngd_graph **graph_p, struct ngd_diag *diag);
 struct ngd_graph *ngd_graph_ref(struct ngd_graph *graph);
 struct ngd_graph *ngd_graph_unref(struct ngd_graph *graph); /* returns NULL; NULL is fine */
@@ -149,11 +151,11 @@ uint64_t ngd_graph_host_bytes(const struct ngd_graph *graph);
 
 void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb); /* parses back to the same digest */
 /*
- * The same with a copy of each node's results among its outputs, behind its own: "tap:<value>", or "tap1:<value>" and
- * so on where the graph has such names. Parses.
+ * Prints the graph with additional outputs behind its own: a copy of each node's results, "tap:<value>". If the graph
+ * has such names itself, they are "tap1:<value>" and so on. The text parses.
  */
 void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb);
-const char *ngd_tap_value(const char *output); /* the value that such an output is a copy of: a part of its name */
+const char *ngd_tap_value(const char *output); /* the name of the value that a tap is a copy of; points into output */
 void ngd_graph_print_dot(const struct ngd_graph *graph, struct ngd_strbuf *sb);
 void ngd_type_print(const struct ngd_graph *graph, const struct ngd_type *type, struct ngd_strbuf *sb);
 
@@ -163,32 +165,33 @@ ngd_status_t ngd_graph_add_symbol(struct ngd_graph *graph, const char *name, int
                                   struct ngd_diag *diag);
 ngd_status_t ngd_graph_set_buckets(struct ngd_graph *graph, uint32_t symbol, const int64_t *buckets, uint32_t n,
                                    struct ngd_diag *diag);
-/* Of a symbol with buckets. One of a graph; what that takes is checked when the graph is sealed. */
+/* Makes a bucketed symbol the graph's only batch symbol. Sealing checks whether the graph allows it. */
 ngd_status_t ngd_graph_set_batch(struct ngd_graph *graph, uint32_t symbol, struct ngd_diag *diag);
 /*
- * A guard. Of the values that replays ask for: what holds for all within the symbols' ranges is left out, what holds
- * for none is refused (NGD_ERR_GRAPH_SYMBOL), and one that is there already is not added again.
+ * Adds a guard on the sizes that a replay asks for. A relation that holds for all values within the symbols' ranges, or
+ * that the graph already has, is not added. One that never holds is refused: NGD_ERR_GRAPH_SYMBOL.
  */
 ngd_status_t ngd_graph_add_relation(struct ngd_graph *graph, ngd_dim_t left, ngd_relation_op_t op, ngd_dim_t right,
                                     struct ngd_diag *diag);
-/* The batch symbol; n_symbols = none. */
+/* Returns the batch symbol; n_symbols if there is none. */
 uint32_t ngd_graph_batch_symbol(const struct ngd_graph *graph);
 ngd_status_t ngd_graph_add_input(struct ngd_graph *graph, ngd_value_class_t cls, const char *name, const char *label,
                                  const struct ngd_type *type, uint32_t *value_p, struct ngd_diag *diag);
-/* attrs: op->n_attrs values or NULL for all defaults; set[i] says which were given. results: n_out value indices. */
+/* Adds a node. attrs: op->n_attrs values, or NULL for all defaults; set[i]: attrs[i] was given. results: receives n_out
+ * value indices. */
 ngd_status_t ngd_graph_add_node(struct ngd_graph *graph, const struct ngd_op *op, const uint32_t *in, uint32_t n_in,
                                 const struct ngd_attr_value *attrs, const bool *set, uint32_t *results,
                                 uint32_t max_results, struct ngd_diag *diag);
-/* The stream of that name, which is made at its first mention. */
+/* Finds the stream of that name, or adds it. */
 ngd_status_t ngd_graph_add_stream(struct ngd_graph *graph, const char *name, uint16_t *stream_p, struct ngd_diag *diag);
-/* Nodes that are added from here on run in this scope; NULL: on the main stream without limits. */
+/* Sets the scope of the nodes that are added from now on; NULL: the main stream without limits. */
 ngd_status_t ngd_graph_set_scope(struct ngd_graph *graph, const struct ngd_node_scope *scope, struct ngd_diag *diag);
 ngd_status_t ngd_graph_add_output(struct ngd_graph *graph, const char *name, uint32_t value, struct ngd_diag *diag);
-/* Validates the whole and computes the digest. */
+/* Validates the whole graph and computes its digest. */
 ngd_status_t ngd_graph_seal(struct ngd_graph *graph, struct ngd_diag *diag);
 ngd_status_t ngd_graph_validate(const struct ngd_graph *graph, struct ngd_diag *diag);
 
-/* Used by shape functions: attribute access by schema index, and the type of a result. */
+/* Returns the type of an operand that is not absent. */
 static inline const struct ngd_type *ngd_node_in(const struct ngd_graph *g, const struct ngd_node *n, uint32_t i)
 {
     return &g->values[n->in[i]].type;
@@ -203,7 +206,7 @@ static inline bool ngd_node_scope_equal(const struct ngd_node_scope *a, const st
     return a->stream == b->stream && a->aicore == b->aicore && a->vectorcore == b->vectorcore;
 }
 
-/* Index of an input of a class by its label or, failing that, its name; -1 = none. */
+/* Finds an input of a class by its label or, if none has it, by its name. Returns its ordinal; -1: none. */
 int ngd_graph_find_input(const struct ngd_graph *graph, ngd_value_class_t cls, const char *label);
 int ngd_graph_find_output(const struct ngd_graph *graph, const char *name);
 

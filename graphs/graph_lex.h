@@ -3,9 +3,9 @@
 #define NGD_GRAPHS_GRAPH_LEX_H
 
 /*
- * The tokens of graph text, one looked ahead: what graph_parse.c reads.
+ * The lexer of graph text, with one token of lookahead; graph_parse.c reads its tokens.
  *
- * Never reads past the end and takes the text as bytes. Errors are set once, where they are found, with line and
+ * It treats the text as bytes and never reads past its end. An error is set once, where it is found, with line and
  * column.
  */
 #include "graphs/graph_int.h"
@@ -35,7 +35,7 @@ struct ngd_graph_lexer {
     const char *text, *end, *at;
     const char *line_start;
     uint32_t line;
-    struct ngd_graph_token tok; /* the token to come */
+    struct ngd_graph_token tok; /* the next token */
     struct ngd_diag *diag;
     struct ngd_strbuf string; /* the last unescaped string */
 };
@@ -45,18 +45,18 @@ void ngd_graph_lex_fini(struct ngd_graph_lexer *l);
 
 ngd_status_t ngd_graph_lex_fail_at(struct ngd_graph_lexer *l, const struct ngd_graph_token *tok, ngd_status_t status,
                                    const char *what);
-/* "expected X, found Y" at the token to come. */
+/* Fails with "expected X, found Y" at the next token. */
 ngd_status_t ngd_graph_lex_expected(struct ngd_graph_lexer *l, const char *what);
 
-/* To the next token. */
+/* Moves on by one token. */
 ngd_status_t ngd_graph_lex_advance(struct ngd_graph_lexer *l);
 bool ngd_graph_lex_at_punct(const struct ngd_graph_lexer *l, char c);
 bool ngd_graph_lex_is(struct ngd_slice s, const char *word);
 bool ngd_graph_lex_at_word(const struct ngd_graph_lexer *l, const char *word);
-/* What must come, and on. */
+/* Take the next token, which must be this character or word; otherwise fail. */
 ngd_status_t ngd_graph_lex_take_punct(struct ngd_graph_lexer *l, char c);
 ngd_status_t ngd_graph_lex_take_word(struct ngd_graph_lexer *l, const char *word);
-/* Unescaped, in l->string; of max bytes at most. */
+/* Takes a string of at most max bytes and unescapes it into l->string. */
 ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *what, size_t max);
 ngd_status_t ngd_graph_lex_take_int(struct ngd_graph_lexer *l, const char *what, int64_t *v_p);
 ngd_status_t ngd_graph_lex_take_scalar(struct ngd_graph_lexer *l, struct ngd_scalar *v_p);

@@ -3,11 +3,10 @@
 #define NGD_GRAPHS_GUARD_H
 
 /*
- * Guards of a request beside its symbols' ranges (key.h): the graph's relations between symbols, and what the request
- * says about its inputs. A replay carries raw bytes; a client that also says which dtype and shape it means has them
- * checked here, so that bytes of the right number and the wrong meaning are refused. A failure is NGD_ERR_GUARD_FAILED,
- * and the diagnosis names the input or symbols, the guard and the value. Pure functions; nothing is allocated while
- * guards hold.
+ * Checks a request's guards other than the symbols' ranges (key.h): the graph's relations between symbols, and the
+ * types of the inputs. A replay carries raw bytes. If the client also states their dtype and shape, these are checked,
+ * so that bytes of the right number but the wrong type are refused. A failure is NGD_ERR_GUARD_FAILED; the diagnosis
+ * names the input or symbols, the guard and the value. Pure functions. Nothing is allocated unless a guard fails.
  */
 #include "graphs/graph.h"
 
@@ -18,19 +17,20 @@ struct ngd_input_type {
 };
 
 /*
- * symbols: the values that are asked for, in their ranges. Padding and company need no check of their own: the rows of
- * a larger run are those of a run at the values asked for, which was shown when the graph was sealed.
+ * Checks the relations. symbols: the requested sizes, within their ranges. Sizes that only padding or merged requests
+ * lead to need no check: sealing has shown that the rows of a larger run equal those of a run at the requested sizes.
  */
 ngd_status_t ngd_guard_check_relations(const struct ngd_graph *graph, const int64_t *symbols, struct ngd_diag *diag);
 /*
- * Sizes at which all relations hold, for symbols whose size is not given (NGD_SIZE_ANY): the largest for the first of
- * them, then for the next. What is given is taken as it is; where some of it is outside its range no guard is looked
- * at. GUARD_FAILED: there are none, or a search of bounded length found none; the diagnosis says which.
+ * Chooses sizes at which all relations hold, for symbols whose size is not given (NGD_SIZE_ANY): the largest possible
+ * for the first such symbol, then for the next. Given sizes stay unchanged; if one is outside its range, no guard is
+ * checked. GUARD_FAILED: no such sizes exist, or a bounded search found none; the diagnosis says which.
  */
 #define NGD_SIZE_ANY (-1)
 ngd_status_t ngd_guard_choose_sizes(const struct ngd_graph *graph, const int64_t *given, int64_t *sizes_p,
                                     struct ngd_diag *diag);
-/* types: of all inputs, in the order of their declaration; symbols have been checked against their ranges. */
+/* Checks the types of all inputs, in the order of their declaration. The symbols are known to be within their ranges.
+ */
 ngd_status_t ngd_guard_check_types(const struct ngd_graph *graph, const int64_t *symbols,
                                    const struct ngd_input_type *types, uint32_t n_types, struct ngd_diag *diag);
 

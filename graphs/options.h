@@ -3,12 +3,12 @@
 #define NGD_GRAPHS_OPTIONS_H
 
 /*
- * The options of a graph, by npugraph_ex's names: one table (options.def) says name, type, values, default,
- * effect, and whether plans depend on it. Values are set from text, one at a time, then checked together.
+ * The options of a graph, with npugraph_ex's names. The table options.def has each option's name, type, values,
+ * default and effect, and whether plans depend on it. Values are set from text, one at a time, then checked together.
  *
- * Refused, with what is allowed: unknown names, bad values, options that contradict each other, and values of
- * options that are not supported yet (their defaults are always taken).
- * Plain data: copied by assignment. Pure functions.
+ * Unknown names, bad values, and options that contradict each other are refused; the diagnosis says what is allowed.
+ * An option that is not supported yet accepts only its default.
+ * Plain data, copied by assignment. Pure functions.
  */
 #include "base/digest.h"
 #include "base/status.h"
@@ -32,7 +32,7 @@ struct ngd_graph_options {
 #define NGD_OPTION(ID, name, type, lo, hi, words, def, key, when, state, effect) NGD_OPTION_FIELD_##type(name)
 #include "graphs/options.def"
 #undef NGD_OPTION
-    uint64_t given; /* bit per option that was set, to its default or not */
+    uint64_t given; /* bit per option that was set, even to its default */
 };
 _Static_assert(NGD_OPTION_MAX <= 64, "struct ngd_graph_options has a bit for each option");
 
@@ -42,13 +42,13 @@ enum { NGD_DUMP_ORIGINAL, NGD_DUMP_OPTIMIZED };
 
 typedef enum ngd_option_type { NGD_OPTION_BOOL, NGD_OPTION_INT, NGD_OPTION_ENUM, NGD_OPTION_TEXT } ngd_option_type_t;
 
-/* A row of the table, for those that list or explain it. */
+/* A row of the table, for code that lists or explains options. */
 struct ngd_option_info {
     const char *name, *effect, *def;
     ngd_option_type_t type;
     bool in_key;      /* plans depend on it */
     bool per_capture; /* may be given with one capture */
-    bool supported;   /* other values than the default are taken */
+    bool supported;   /* values other than the default are accepted */
 };
 const struct ngd_option_info *ngd_option_info(ngd_option_id_t id);
 const char *ngd_option_type_name(ngd_option_type_t type);                 /* "bool" */
@@ -58,21 +58,21 @@ int ngd_option_find(const char *name);                                    /* -1 
 void ngd_graph_options_init(struct ngd_graph_options *options); /* defaults */
 ngd_status_t ngd_graph_options_set(struct ngd_graph_options *options, const char *name, const char *value,
                                    struct ngd_diag *diag);
-/* The same for one capture of a graph: other options than those are refused. */
+/* Sets an option for one capture of a graph; refuses options that are not per_capture. */
 ngd_status_t ngd_graph_options_set_for_capture(struct ngd_graph_options *options, const char *name, const char *value,
                                                struct ngd_diag *diag);
-/* Refuses contradictions; after the last option was set. */
+/* Refuses options that contradict each other. Call it after the last option was set. */
 ngd_status_t ngd_graph_options_check(const struct ngd_graph_options *options, struct ngd_diag *diag);
 
-/* "name=value\n" of every option, or only of those that plans depend on, in the order of the table. */
-/* Those that are not at the table's default, as "name=value name=value"; whether there are none. */
+/* Prints the options that differ from the table's defaults, as "name=value name=value". */
 void ngd_graph_options_print_changed(const struct ngd_graph_options *options, struct ngd_strbuf *sb);
 bool ngd_graph_options_are_default(const struct ngd_graph_options *options);
+/* Prints "name=value\n" for every option, or only for those that plans depend on, in the order of the table. */
 void ngd_graph_options_print(const struct ngd_graph_options *options, bool key_only, struct ngd_strbuf *sb);
 void ngd_option_print_value(const struct ngd_graph_options *options, ngd_option_id_t id, struct ngd_strbuf *sb);
-/* Equal when those texts are. */
+/* Computes the digest of the text that ngd_graph_options_print prints. */
 void ngd_graph_options_digest(const struct ngd_graph_options *options, bool key_only, struct ngd_digest *digest_p);
-/* All switches of passes off: plans are made from the graph as it is. */
+/* Switches all passes off, so that plans are made from the graph as it is. */
 void ngd_graph_options_no_passes(struct ngd_graph_options *options);
 
 #endif

@@ -3,7 +3,7 @@
 #define NGD_GRAPHS_PATTERN_H
 
 /*
- * Fusion patterns: data that says which part of a graph may be replaced by what (docs/patterns.md has the text form).
+ * Fusion patterns: each says which part of a graph may be replaced, and by what. docs/patterns.md has the text form.
  *
  *     pattern "add_rms_norm" {
  *       version 1
@@ -25,12 +25,13 @@
  *       }
  *     }
  *
- * A part matches when operators, operands, attributes and types agree, and what the source does not return is used by
- * nobody else. Dimensions may be expressions over bucketed symbols; they are equal when they are for all values.
+ * A part of a graph matches if its operators, operands, attributes and types agree with the source, and no other node
+ * uses a value that the source does not return. Dimensions may be expressions over bucketed symbols; two are equal if
+ * they are equal for all values.
  *
- * A pattern is refused when it has a cycle, an unbound dimension or scalar, or a replacement that differs from the
- * source in type, aliases an input, or writes other states. That is found by trying both sides on sample types.
- * Immutable, reference counted.
+ * A pattern is refused if it has a cycle, or an unbound dimension or scalar. It is also refused if the replacement
+ * differs from the source in type, aliases an input, or writes other states; trying both sides on sample types shows
+ * this. Immutable, reference counted.
  */
 #include "base/digest.h"
 #include "graphs/graph.h"
@@ -49,34 +50,34 @@
 #define NGD_PATTERN_NONE       UINT32_MAX
 
 typedef enum ngd_pattern_phase {
-    NGD_PATTERN_EARLY, /* before linears of one operand are merged */
+    NGD_PATTERN_EARLY, /* before the linears that share an operand are merged */
     NGD_PATTERN_LATE,
-    NGD_PATTERN_CUSTOM, /* only where an option names it */
-    NGD_PATTERN_FIRST,  /* before the others: what is written out in smaller operators becomes the operator */
+    NGD_PATTERN_CUSTOM, /* only if an option names it */
+    NGD_PATTERN_FIRST,  /* before the others: makes one operator of several smaller ones that spell it out */
 } ngd_pattern_phase_t;
 
 struct ngd_pattern_dim {
     char name[NGD_PATTERN_MAX_NAME];
     int64_t min, max, multiple;
-    ngd_dim_t dim; /* in the pattern's expressions */
+    ngd_dim_t dim; /* its symbol in the pattern's expressions */
 };
 
 struct ngd_pattern_dtype {
     char name[NGD_PATTERN_MAX_NAME];
     uint32_t allowed; /* bit per dtype */
-    uint32_t excess;  /* of those, where the source rounds what the replacement does not: allow_excess_precision */
+    uint32_t excess;  /* bit per allowed dtype for which the replacement rounds less: allow_excess_precision */
 };
 
 struct ngd_pattern_value {
     char name[NGD_PATTERN_MAX_NAME];
     bool is_input;
-    uint32_t classes;   /* inputs: bit per ngd_value_class_t that may stand here */
-    bool typed, prefix; /* prefix: any dimensions may come before those given */
+    uint32_t classes;   /* inputs: bit per ngd_value_class_t that matches */
+    bool typed, prefix; /* prefix: any dimensions may precede the given ones */
     int dtype;          /* variable, or -1 - dtype */
     uint32_t rank;
     ngd_dim_t dims[NGD_MAX_RANK];
-    uint32_t node, result; /* results */
-    uint32_t n_uses;       /* by nodes of the source */
+    uint32_t node, result; /* results: the node, and which of its results */
+    uint32_t n_uses;       /* uses by nodes of the source */
     bool returned;
 };
 
@@ -85,13 +86,13 @@ typedef enum ngd_pattern_attr_kind {
     NGD_PATTERN_ATTR_GIVEN,   /* value, with dimension expressions of the pattern */
     NGD_PATTERN_ATTR_FLOAT,   /* float variable `variable` */
     NGD_PATTERN_ATTR_DTYPE,   /* dtype variable */
-    NGD_PATTERN_ATTR_ANY,     /* source: whatever it is */
+    NGD_PATTERN_ATTR_ANY,     /* source: any value */
 } ngd_pattern_attr_kind_t;
 
 struct ngd_pattern_attr {
     ngd_pattern_attr_kind_t kind;
     int variable;
-    double tolerance; /* of a given float: relative */
+    double tolerance; /* relative; for a given float */
     struct ngd_attr_value value;
 };
 
@@ -148,7 +149,7 @@ struct ngd_pattern {
     char name[NGD_PATTERN_MAX_NAME];
     uint32_t version;
     ngd_pattern_phase_t phase;
-    char *doc, *text;         /* text: of this pattern alone */
+    char *doc, *text;         /* text: only this pattern's part */
     struct ngd_digest digest; /* of the text */
     struct ngd_expr_table *exprs;
     uint32_t n_dims, n_dtypes, n_floats, n_wheres, n_values;
@@ -158,40 +159,40 @@ struct ngd_pattern {
     struct ngd_pattern_where wheres[NGD_PATTERN_MAX_WHERES];
     struct ngd_pattern_value values[NGD_PATTERN_MAX_VALUES];
     struct ngd_pattern_side source, replacement;
-    /* The order in which the source's nodes are looked for; the first is the anchor. */
+    /* The order in which the source's nodes are matched; the first is the anchor. */
     uint32_t order[NGD_PATTERN_MAX_NODES];
     struct ngd_arena *arena;
     int refs;
 };
 
-/* Text of one pattern or more -> a list of them, in order. Checked as a whole: all or none. */
+/* Parses a text of one or more patterns into a list, in order. If one is refused, all are. */
 ngd_status_t ngd_patterns_parse(const char *text, size_t n, struct ngd_pattern **patterns, uint32_t max, uint32_t *n_p,
                                 struct ngd_diag *diag);
-/* The same for a text that a test has checked: without trying the patterns on sample types. */
+/* Parses a text that a test has checked, without trying the patterns on sample types. */
 ngd_status_t ngd_patterns_parse_trusted(const char *text, size_t n, struct ngd_pattern **patterns, uint32_t max,
                                         uint32_t *n_p, struct ngd_diag *diag);
-/* What the parser cannot see; samples: tries both sides on sample types. */
+/* Checks what the parser cannot. samples: also tries both sides on sample types. */
 ngd_status_t ngd_pattern_check(struct ngd_pattern *p, bool samples, struct ngd_diag *diag);
 struct ngd_pattern *ngd_pattern_ref(struct ngd_pattern *p);
 struct ngd_pattern *ngd_pattern_unref(struct ngd_pattern *p); /* returns NULL; NULL is fine */
 const char *ngd_pattern_phase_name(ngd_pattern_phase_t phase);
 
-/* ---- the sets that graphs are rewritten with ---- */
-
-/* Immutable once it is used; reference counted. Order: priority. */
+/* ---- sets of patterns ---- */
+/* A set that graphs are rewritten with; the first pattern has priority. Immutable once shared; reference counted. */
 struct ngd_pattern_set {
     uint32_t n, cap;
     struct ngd_pattern **patterns;
-    struct ngd_digest digest; /* of all of them, in order */
+    struct ngd_digest digest; /* of all patterns, in order */
     int refs;
 };
-/* Those that are built in; the same object at each call, with a reference for the caller. NULL: no memory. */
+/* Returns the set of built-in patterns: the same object at each call, with a reference for the caller. NULL: no memory.
+ */
 struct ngd_pattern_set *ngd_pattern_set_builtin(void);
 const char *ngd_patterns_builtin_text(void);
 ngd_status_t ngd_pattern_set_create(struct ngd_pattern_set **set_p);
-/* Takes a reference on p; before the set is shared. */
+/* Adds p, and takes a reference on it. Only before the set is shared. */
 ngd_status_t ngd_pattern_set_add(struct ngd_pattern_set *set, struct ngd_pattern *p);
-/* NOT_FOUND names the first of these, separated by commas, that the set lacks. */
+/* Checks that the set has all patterns in `names`, separated by commas. NOT_FOUND names the first missing one. */
 ngd_status_t ngd_pattern_set_check(const struct ngd_pattern_set *set, const char *names, struct ngd_diag *diag);
 struct ngd_pattern_set *ngd_pattern_set_ref(struct ngd_pattern_set *set);
 struct ngd_pattern_set *ngd_pattern_set_unref(struct ngd_pattern_set *set); /* returns NULL; NULL is fine */

@@ -3,14 +3,14 @@
 #define NGD_GRAPHS_PLAN_DEADLOCK_H
 
 /*
- * deadlock_check: whether the streams of a plan all come to their ends, found out without believing how the plan was
+ * The option deadlock_check: checks that all streams of a plan come to their ends, independently of how the plan was
  * made.
  *
- *   - The streams are played through: each goes on until a call waits for one that has not run. If none can go on
- * before all are at their ends, those calls wait for ever; they are named.
- *   - Calls within limits of cores that may run at the same time must find their cores together. A kernel that waits
- * for another one while it holds its cores (the communication kernels of several NPUs do) would otherwise keep the
- * other from ever beginning. Pairs that exceed the device are refused by name.
+ *   - It simulates the streams. Each goes on until a call waits for another that has not run. If all streams wait
+ * before they have ended, these calls would wait for ever; the diagnosis names them.
+ *   - Calls with limits of cores that may run at the same time must fit on the device together. Some kernels wait for
+ * another kernel while they hold their cores (communication kernels of several NPUs do). The other kernel would then
+ * never start. Pairs that exceed the device are refused by name.
  */
 #include "graphs/plan.h"
 

@@ -8,7 +8,7 @@
 
 /*
  * Prints the plan's calls as a Chrome trace (JSON), one span for each call.
- * times: when each call began and ended, two for each call; NULL: nothing has run yet, a call takes a microsecond.
+ * times: begin and end of each call, in pairs; NULL: the plan has not run, and each call is shown as one microsecond.
  */
 void ngd_plan_print_trace(const struct ngd_plan *plan, const char *device, const ngd_nsec_t *times,
                           struct ngd_strbuf *sb);

@@ -5,9 +5,9 @@
 /*
  * Relations: guards of a graph that compare two expressions over its symbols ("guard mod(T, 8) == 0").
  *
- * Canonical, so that one relation is written in one way: a constant stands on the right, between two expressions there
- * is no > or >=, and the sides of == and != are in structural order.
- * Threads: pure, but for the tables that they are given.
+ * A relation has a canonical form: a constant is on the right, two expressions are not compared by > or >=, and the
+ * sides of == and != are in structural order.
+ * Threads: the functions are pure, except that some change the table that they are given.
  */
 #include "graphs/expr.h"
 
@@ -19,11 +19,11 @@ typedef enum ngd_relation_op {
 } ngd_relation_op_t;
 
 struct ngd_relation {
-    ngd_dim_t left, right; /* of the graph's table */
+    ngd_dim_t left, right; /* expressions of the graph's table */
     ngd_relation_op_t op;
 };
 
-/* What the symbols' ranges say of it. */
+/* For which values within the symbols' ranges a relation holds. */
 typedef enum ngd_relation_truth {
     NGD_RELATION_SOMETIMES,
     NGD_RELATION_ALWAYS,
@@ -37,7 +37,8 @@ bool ngd_relation_holds(ngd_relation_op_t op, int64_t left, int64_t right);
 void ngd_relation_canonicalise(const struct ngd_expr_table *table, struct ngd_relation *r);
 int ngd_relation_compare(const struct ngd_expr_table *table, const struct ngd_relation *a,
                          const struct ngd_relation *b); /* a structural order */
-/* Conservative: SOMETIMES when nothing was shown. Makes expressions in the table. */
+/* Decides a relation by the symbols' ranges. Conservative: SOMETIMES if nothing was proved. Adds expressions to the
+ * table. */
 ngd_relation_truth_t ngd_relation_decide(struct ngd_expr_table *table, const struct ngd_relation *r);
 void ngd_relation_print(const struct ngd_expr_table *table, const struct ngd_relation *r,
                         struct ngd_strbuf *sb); /* "mod(T, 8) == 0" */

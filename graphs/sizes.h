@@ -3,19 +3,19 @@
 #define NGD_GRAPHS_SIZES_H
 
 /*
- * How often each size of a symbol was asked for: what a learned set of buckets is made of.
+ * Counts how often each size of a symbol was requested. Buckets are learned from these counts.
  *
- * Why counts by size and no sketch: a server sees tens of batch sizes, not millions, and the best set of buckets needs
- * them exactly.
+ * Why exact counts and no sketch: a server sees tens of batch sizes, not millions, and the best set of buckets needs
+ * exact counts.
  * Threads: note() from any thread, without a lock; read() sees each count as it is at some moment of the call.
- * Bounds: NGD_SIZES_MAX distinct sizes; what comes after them is counted at the next larger size that is known, or,
- * when there is none, in `beyond`, so that a proposal still covers it.
+ * Bounds: NGD_SIZES_MAX distinct sizes. Any other size is counted at the next larger known size, or in `beyond` if
+ * there is none, so that a proposal still covers it.
  */
 #include <stdatomic.h>
 #include <stdint.h>
 
 #define NGD_SIZES_MAX   384
-#define NGD_SIZES_SLOTS 512 /* a power of two, so that a probe ends at a free slot */
+#define NGD_SIZES_SLOTS 512 /* a power of two above NGD_SIZES_MAX, so that a probe always finds a free slot */
 
 struct ngd_sizes {
     struct {
@@ -31,10 +31,10 @@ struct ngd_size_count {
     uint64_t count;
 };
 
-/* Zeroed memory is a valid, empty struct ngd_sizes. size >= 0. */
+/* Counts a request. size >= 0. Zeroed memory is a valid, empty struct ngd_sizes. */
 void ngd_sizes_note(struct ngd_sizes *sizes, int64_t size);
-/* By size, ascending; list has room for NGD_SIZES_MAX. Returns how many. */
+/* Lists the counts by ascending size. list has room for NGD_SIZES_MAX. Returns the number of entries. */
 uint32_t ngd_sizes_read(const struct ngd_sizes *sizes, struct ngd_size_count *list);
-void ngd_sizes_clear(struct ngd_sizes *sizes); /* counts only: sizes keep their places */
+void ngd_sizes_clear(struct ngd_sizes *sizes); /* clears the counts; sizes keep their slots */
 
 #endif

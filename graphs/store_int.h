@@ -2,8 +2,8 @@
 #ifndef NGD_GRAPHS_STORE_INT_H
 #define NGD_GRAPHS_STORE_INT_H
 
-/* Inside of the store: its directories and what is done with single files in them (store_dir.c), and what its entries
- * take (store_room.c). */
+/* Internals of the store: its directories and operations on single files (store_dir.c), and the accounting of bytes and
+ * eviction (store_room.c). */
 #include "base/lock.h"
 #include "base/metrics.h"
 #include "graphs/store.h"
@@ -25,37 +25,38 @@ struct ngd_store {
     struct ngd_store_owners owners NGD_GUARDED_BY(owners_lock);
 };
 
-/* Opens and checks DIR and what is below it. */
+/* Opens and checks DIR and its subdirectories. */
 ngd_status_t ngd_store_dir_open(struct ngd_store *store, struct ngd_diag *diag);
 void ngd_store_dir_close(struct ngd_store *store);
-/* Removes temporary files that no process writes. */
+/* Removes temporary files that no process is writing. */
 void ngd_store_dir_sweep(struct ngd_store *store);
 
-/* Reads a whole file. FOUND gives *data_p (ngd_free). mark: remember the use. */
+/* Reads a whole file. FOUND: the caller frees *data_p with ngd_free. mark: record the use. */
 ngd_store_reason_t ngd_store_file_read(struct ngd_store *store, int dir, const char *name, bool mark, uint8_t **data_p,
                                        size_t *n_p);
-/* Temporary name, write, fsync, rename to dir/name, fsync of dir. */
+/* Writes a file under a temporary name, fsyncs it, renames it to dir/name, and fsyncs dir. */
 ngd_status_t ngd_store_file_write(struct ngd_store *store, int dir, const char *name, const void *data, size_t n,
                                   struct ngd_diag *diag);
-/* Moves dir/name to aside/name.REASON, and forgets the oldest of what is there when it is too much. */
+/* Moves dir/name to aside/name.REASON, and removes the oldest files of aside/ if there are too many. */
 void ngd_store_file_aside(struct ngd_store *store, int dir, const char *name, ngd_store_reason_t reason);
-/* Calls fn for each file of a directory but "." and "..". */
+/* Calls fn for each file of a directory except "." and "..". */
 ngd_status_t ngd_store_dir_each(int dir, void (*fn)(void *ctx, int dir, const char *name), void *ctx);
 
-/* "<64 digits>.<kind>" */
+/* Returns true for "<64 digits>.<kind>". */
 bool ngd_store_is_name(const char *name);
-/* Counts the entry of that name, if there is one: its bytes for the store, and for its owner. */
+/* Adds the entry of that name, if there is one, to the bytes of the store and of its owner. */
 void ngd_store_count(struct ngd_store *store, const char *name);
-/* The same when it is about to go or to be replaced. */
+/* Subtracts the entry of that name, before it is removed or replaced. */
 void ngd_store_uncount(struct ngd_store *store, const char *name);
-/* By what was counted, so many more bytes are too many for the budget or for the payer's limit. */
+/* Returns true if, by these counts, `more` bytes exceed the budget or the payer's limit. */
 bool ngd_store_is_full(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more);
-/* Looks through the directory, and evicts if that is so. RESOURCE_EXHAUSTED: only those could go who have less. */
+/* Scans the directory, and evicts entries if `more` bytes exceed a limit. RESOURCE_EXHAUSTED: only entries of owners
+ * with fewer bytes could be evicted. */
 ngd_status_t ngd_store_make_room(struct ngd_store *store, const struct ngd_store_payer *payer, uint64_t more,
                                  struct ngd_diag *diag);
 void ngd_store_note_refused(struct ngd_store *store, const char *owner);
 
-/* Between processes and threads. */
+/* Lock the store against other processes and threads. */
 void ngd_store_lock(struct ngd_store *store) NGD_ACQUIRE(store->lock);
 void ngd_store_unlock(struct ngd_store *store) NGD_RELEASE(store->lock);
 

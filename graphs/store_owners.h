@@ -3,36 +3,36 @@
 #define NGD_GRAPHS_STORE_OWNERS_H
 
 /*
- * Whose the entries of the store are, and how many bytes each owner has.
+ * The owners of the store's entries, and how many bytes each owner has.
  *
- * The owner is the first line of an entry's notes, "owner NAME". It decides what is evicted and nothing else, so it is
- * read without a look at the checksum. Threads: the caller's; nothing here has a lock.
+ * The owner is the first line of an entry's notes, "owner NAME". It only decides what is evicted, so it is read without
+ * checking the entry's checksum. Threads: the caller synchronises.
  */
 #include "graphs/store_entry.h"
 
 #define NGD_STORE_OWNER_MAX 160 /* bytes of a name, with the terminator; longer ones are cut */
-#define NGD_STORE_NOBODY    0   /* the index of what has no owner */
+#define NGD_STORE_NOBODY    0   /* the index of entries without an owner */
 
 struct ngd_store_owner {
     char name[NGD_STORE_OWNER_MAX];
     uint64_t bytes;
     uint64_t refused; /* entries that were larger than the owner's limit */
-    uint32_t before;  /* eviction goes on with the items before this index */
+    uint32_t before;  /* eviction continues with the store's items below this index */
 };
 
 struct ngd_store_owners {
-    struct ngd_store_owner *items; /* the first is nobody */
+    struct ngd_store_owner *items; /* the first stands for entries without an owner */
     uint32_t n, cap;
 };
 void ngd_store_owners_fini(struct ngd_store_owners *owners);
-/* Finds or adds a name, "" for nobody. False: no memory. */
+/* Finds or adds a name; "": no owner. Returns false if there is no memory. */
 bool ngd_store_owners_add(struct ngd_store_owners *owners, const char *name, uint32_t *index_p);
-/* NULL: it has nothing. */
+/* Finds an owner; NULL: it has no entries. */
 struct ngd_store_owner *ngd_store_owners_find(const struct ngd_store_owners *owners, const char *name);
 
-/* "" if the notes do not begin with an owner. */
+/* Reads the owner from an entry's notes; "": they do not begin with one. */
 void ngd_store_owner_of_notes(const char *notes, size_t n, char owner[NGD_STORE_OWNER_MAX]);
-/* The same from the file of an entry; "" also if it cannot be read. */
+/* Reads the owner from an entry's file; "": it has none, or the file cannot be read. */
 void ngd_store_owner_of_file(int dir, const char *name, char owner[NGD_STORE_OWNER_MAX]);
 
 #endif
