@@ -30,16 +30,17 @@ uint64_t ngd_buckets_asked(const struct ngd_size_count *list, uint32_t n)
 
 /* ---- the dynamic programme ---- */
 
-/* cost[k][i]: the least padding of sizes 0..i with k + 1 buckets, the last of them at size i. */
+/* State of the dynamic programme. cost[k][i] is the least padding of sizes 0..i with k + 1 buckets, the last at size i.
+ */
 struct programme {
     const struct ngd_size_count *list;
     uint32_t n;
     double *counts, *units; /* prefix sums of count and of count * size */
     double *before, *after; /* cost rows k - 1 and k */
-    uint16_t *choice;       /* [k][i]: the size of the bucket before, plus one; 0 = none */
+    uint16_t *choice;       /* [k][i]: index of the previous bucket's size, plus one; 0 = none */
 };
 
-/* Padding of sizes from..to (inclusive) when they all go to size `to`. */
+/* Returns the padding of sizes from..to (inclusive) if they all go to the bucket at size `to`. */
 static double run_cost(const struct programme *p, uint32_t from, uint32_t to)
 {
     double n = p->counts[to + 1] - p->counts[from], units = p->units[to + 1] - p->units[from];
@@ -47,13 +48,13 @@ static double run_cost(const struct programme *p, uint32_t from, uint32_t to)
     return n * (double)p->list[to].size - units;
 }
 
-/* Row k for sizes lo..hi, knowing that the best bucket before them lies within opt_lo..opt_hi. */
+/* Fills row k for sizes lo..hi. The best previous bucket is known to be within opt_lo..opt_hi. */
 static void fill_row(struct programme *p, uint16_t *choice, uint32_t lo, uint32_t hi, uint32_t opt_lo, uint32_t opt_hi)
 {
     uint32_t mid = lo + (hi - lo) / 2, best = opt_lo, last = mid < opt_hi ? mid : opt_hi;
     double least = -1;
 
-    /* j: index of the first size that the new bucket covers; the one before it has index j - 1. */
+    /* j: index of the first size that the new bucket covers; the previous bucket has index j - 1. */
     for (uint32_t j = opt_lo; j <= last; j++) {
         double cost = (j ? p->before[j - 1] : 0) + run_cost(p, j, mid);
 
@@ -86,7 +87,7 @@ static void sum_up_counts(struct programme *p)
     }
 }
 
-/* Buckets of the first row that cannot get better, or of the last: from the end to the start. */
+/* Collects the chosen buckets of `rows` rows by following the choices from the last bucket to the first. */
 static void collect_buckets(const struct programme *p, uint32_t rows, struct ngd_bucket_set *set)
 {
     uint32_t at = p->n - 1, n = 0;

@@ -93,7 +93,7 @@ static bool compare_exactly(ngd_dtype_t dtype, const void *got, const void *want
     return diff->n == 0;
 }
 
-/* share: of the largest. */
+/* share: allowed difference, as a fraction of the largest magnitude. */
 static bool compare_floats(ngd_dtype_t dtype, double share, const void *got, const void *want, uint64_t n,
                            struct ngd_difference *diff_p)
 {

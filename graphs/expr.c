@@ -3,12 +3,12 @@
  * Dimension expressions: the table of entries, their order, and hash-consing.
  *
  * Every expression is a polynomial over atoms in canonical form (expr_poly.c); an atom is a symbol, or
- * floordiv, mod, min or max of two canonical dimensions. Equal expressions get the same entry because the
- * parts of an entry are themselves canonical, so comparing entries is comparing their words.
+ * floordiv, mod, min or max of two canonical dimensions. Equal expressions get the same entry: the parts of
+ * an entry are canonical, so two entries are equal if their words are.
  *
- * Depth is bounded by NGD_EXPR_MAX_DEPTH, because evaluation is plain recursion; and because atoms may share
- * operands (a chain of them would be walked exponentially often), the number of visits is part of an entry
- * (cost) and bounded too.
+ * Evaluation is plain recursion, so NGD_EXPR_MAX_DEPTH bounds the depth. Atoms may share operands, so a
+ * chain of them could be walked exponentially often. Therefore an entry also has the number of visits that
+ * its evaluation takes (cost), which is bounded too.
  */
 #include "graphs/expr_int.h"
 #include "base/digest.h"
@@ -36,7 +36,7 @@ static int compare_stored_terms(const struct ngd_expr_table *table, const struct
     return c ? c : compare_numbers(a->coef, b->coef);
 }
 
-/* Recurses into the first difference only, so it is linear in the depth. */
+/* Compares structurally. Recurses only into the first difference, so it takes time linear in the depth. */
 int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b)
 {
     const struct expr_entry *x, *y;
@@ -44,7 +44,7 @@ int ngd_expr_compare(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t 
 
     if (a == b)
         return 0;
-    if (ngd_dim_is_const(a) || ngd_dim_is_const(b)) /* constants last */
+    if (ngd_dim_is_const(a) || ngd_dim_is_const(b)) /* constants come last */
         return ngd_dim_is_const(a) && ngd_dim_is_const(b) ? compare_numbers(a, b) : ngd_dim_is_const(a) ? 1 : -1;
     x = &table->entries[INDEX_OF(a)];
     y = &table->entries[INDEX_OF(b)];
@@ -133,7 +133,7 @@ static ngd_status_t grow_slots(struct ngd_expr_table *table)
     return NGD_OK;
 }
 
-/* Makes room for extra more elements of an array that doubles. */
+/* Makes room for `extra` more elements by doubling the array. */
 static ngd_status_t grow_array(void **array, uint32_t n, uint32_t *cap, uint32_t extra, size_t size)
 {
     uint32_t want = *cap ? *cap : 16;
@@ -173,7 +173,7 @@ static ngd_dim_t put_expr_entry(struct ngd_expr_table *table, const struct expr_
     return DIM_OF(table->n_entries - 1);
 }
 
-/* Adds what using dim means to e: its symbols, depth and cost. */
+/* Adds the symbols, depth and cost of dim, which e uses, to those of e. */
 static void note_use(const struct ngd_expr_table *table, struct expr_entry *e, ngd_dim_t dim)
 {
     const struct expr_entry *used;
@@ -226,7 +226,7 @@ ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct pol
     uint64_t hash = hash_poly(table, p);
     ngd_status_t status;
 
-    for (uint32_t i = 0; i < p->n; i++) /* a coefficient is a dimension wherever an expression is made again */
+    for (uint32_t i = 0; i < p->n; i++) /* rebuilding an expression makes a dimension of each coefficient */
         if (!ngd_dim_is_const(p->t[i].coef))
             return NGD_ERR_OVERFLOW;
     if (ngd_poly_is_const(p)) {
@@ -259,7 +259,7 @@ ngd_status_t ngd_expr_intern_poly(struct ngd_expr_table *table, const struct pol
     return NGD_OK;
 }
 
-/* Bounds of an atom from those of its operands; a divisor is at least 1. */
+/* Sets the bounds of an atom from those of its operands. A divisor is at least 1. */
 static void atom_bounds(const struct ngd_expr_table *table, struct expr_entry *e)
 {
     int64_t alo = 0, ahi = 0, blo = 1, bhi = 1;
@@ -320,12 +320,12 @@ ngd_status_t ngd_expr_table_create(struct ngd_expr_table **table_p)
 {
     struct ngd_expr_table *table = NGD_NEW(struct ngd_expr_table);
 
-    if (!table || grow_slots(table)) { /* searches need a slot */
+    if (!table || grow_slots(table)) { /* a search needs at least one slot */
         ngd_free(table);
         return NGD_ERR_NO_MEMORY;
     }
     if (getentropy(&table->seed, sizeof(table->seed)))
-        table->seed = (uintptr_t)table; /* ASLR's randomness */
+        table->seed = (uintptr_t)table; /* random because of ASLR */
     *table_p = table;
     return NGD_OK;
 }
@@ -381,7 +381,7 @@ ngd_status_t ngd_expr_widen(struct ngd_expr_table *table, uint32_t symbol, int64
 
         if (e->kind == EXPR_SYMBOL && e->symbol == symbol)
             e->max = ngd_larger(e->max, max);
-        else if (e->symbols >> symbol & 1) /* bounds of expressions are computed once */
+        else if (e->symbols >> symbol & 1) /* its expressions' bounds were computed with the old range */
             return NGD_ERR_BUSY;
     }
     return NGD_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions about an expression: its value, its bounds, what it uses. */
+/* Queries of an expression: its value, its bounds, the symbols that it uses. */
 #include "graphs/expr_int.h"
 
 static ngd_status_t eval_atom(const struct ngd_expr_table *table, const struct expr_entry *e, const int64_t *symbols,
@@ -21,7 +21,7 @@ static ngd_status_t eval_atom(const struct ngd_expr_table *table, const struct e
         *value_p = ngd_smaller(a, b);
     else if (e->kind == EXPR_MAX)
         *value_p = ngd_larger(a, b);
-    else if (b < 1) /* only for symbol values outside their ranges */
+    else if (b < 1) /* possible only for symbol values outside their ranges */
         return NGD_ERR_OUT_OF_RANGE;
     else
         *value_p = e->kind == EXPR_FLOORDIV ? ngd_floor_div(a, b) : ngd_floor_mod(a, b);
@@ -70,7 +70,7 @@ ngd_status_t ngd_expr_bounds(const struct ngd_expr_table *table, ngd_dim_t dim, 
     return NGD_OK;
 }
 
-/* The atom that dim is, of one of the kinds min, max, floordiv, mod; else NULL. */
+/* Returns the atom if dim is one of the kind min, max, floordiv or mod; otherwise NULL. */
 static const struct expr_entry *find_function(const struct ngd_expr_table *table, ngd_dim_t dim)
 {
     const struct expr_entry *e = ngd_dim_is_const(dim) ? NULL : &table->entries[INDEX_OF(dim)];
@@ -78,7 +78,7 @@ static const struct expr_entry *find_function(const struct ngd_expr_table *table
     return e && e->kind != EXPR_SYMBOL && e->kind != EXPR_POLY ? e : NULL;
 }
 
-/* depth bounds the search through nested atoms, which forks at min and max. */
+/* Tries to prove a <= b. depth bounds the search through nested atoms, which branches at min and max. */
 static bool always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t b, int depth)
 {
     const struct expr_entry *x, *y;
@@ -105,7 +105,7 @@ static bool always_le(const struct ngd_expr_table *table, ngd_dim_t a, ngd_dim_t
         return true;
     if (!x || (x->kind != EXPR_FLOORDIV && x->kind != EXPR_MOD))
         return false;
-    /* x floordiv d and x mod d are at most x when that is not negative */
+    /* x floordiv d and x mod d are at most x if x is not negative */
     return !ngd_expr_bounds(table, x->a, &lo, &hi) && lo >= 0 && always_le(table, x->a, b, depth - 1);
 }
 

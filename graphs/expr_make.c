@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making expressions: simplification to the canonical form. */
+/* Makes expressions, and simplifies them to the canonical form. */
 #include "graphs/expr_int.h"
 
 static int64_t gcd(int64_t a, int64_t b)
@@ -14,9 +14,9 @@ static int64_t gcd(int64_t a, int64_t b)
 }
 
 /*
- * p = q*c + r; p becomes r. q may be NULL (for mod): then all coefficients of r are in 0..c-1. With q (for floordiv)
- * only the constant is; the others are divided towards 0, because A - B floordiv 2 has better bounds as it is than as
- * (A + B) floordiv 2 - B.
+ * Splits p = q*c + r; p becomes r. If q is NULL (for mod), all coefficients of r are in 0..c-1. With q (for floordiv)
+ * only the constant is in 0..c-1. The other coefficients are divided towards 0, because A - B floordiv 2 has tighter
+ * bounds than (A + B) floordiv 2 - B.
  */
 static ngd_status_t split_by(const struct ngd_expr_table *table, struct poly *p, int64_t c, struct poly *q)
 {
@@ -43,8 +43,8 @@ static ngd_status_t split_by(const struct ngd_expr_table *table, struct poly *p,
 }
 
 /*
- * Divides r's coefficients and *c by what all non-constant coefficients and *c share (g), the constant rounding
- * down: floor((g*x + k)/(g*c)) = floor((x + floor(k/g))/c), and likewise for mod. Returns g and the rest k mod g.
+ * Divides r's coefficients and *c by g, the common divisor of *c and all non-constant coefficients. The constant rounds
+ * down: floor((g*x + k)/(g*c)) = floor((x + floor(k/g))/c), and similarly for mod. Returns g; *rest_p is k mod g.
  */
 static int64_t reduce_by_gcd(struct poly *r, int64_t *c, int64_t *rest_p)
 {
@@ -63,7 +63,7 @@ static int64_t reduce_by_gcd(struct poly *r, int64_t *c, int64_t *rest_p)
     return g;
 }
 
-/* The lone atom that r is, when it is one of that kind with a constant second operand; else NULL. */
+/* Returns the atom if r consists of a single atom of that kind with a constant second operand; otherwise NULL. */
 static const struct expr_entry *lone_atom(const struct ngd_expr_table *table, const struct poly *r, uint8_t kind)
 {
     const struct expr_entry *e;
@@ -76,7 +76,7 @@ static const struct expr_entry *lone_atom(const struct ngd_expr_table *table, co
 
 static ngd_status_t floordiv_const(struct ngd_expr_table *table, struct poly *p, int64_t c, ngd_dim_t *dim_p);
 
-/* The atom of a reduced p over c that no bounds decide. */
+/* Makes the atom p floordiv c. p is reduced, and its bounds do not decide the result. */
 static ngd_status_t floordiv_atom(struct ngd_expr_table *table, struct poly *p, int64_t c, ngd_dim_t *dim_p)
 {
     const struct expr_entry *inner = lone_atom(table, p, EXPR_FLOORDIV);
@@ -202,7 +202,7 @@ static ngd_status_t make_division(struct ngd_expr_table *table, ngd_expr_op_t op
     return ngd_expr_intern_atom(table, mod ? EXPR_MOD : EXPR_FLOORDIV, a, b, dim_p);
 }
 
-/* True if dim is an atom of that kind with x as an operand: min(min(x, y), x) = min(x, y). */
+/* Returns true if dim is an atom of that kind with x as an operand: min(min(x, y), x) = min(x, y). */
 static bool contains_operand(const struct ngd_expr_table *table, ngd_dim_t dim, uint8_t kind, ngd_dim_t x)
 {
     const struct expr_entry *e;

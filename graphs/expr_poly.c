@@ -3,8 +3,8 @@
  * Polynomials with integer coefficients over the atoms of an expression table, in fixed-size scratch
  * structures (2 KiB, on the stack of the caller).
  *
- * The term order is graded lexical with the structural order of atoms: a product's leading term is the
- * product of the leading terms, which is what makes division by leading terms terminate and be exact.
+ * The term order is graded lexical, with the structural order of atoms. In this order a product's leading
+ * term is the product of the leading terms. So division by leading terms terminates and is exact.
  */
 #include "graphs/expr_int.h"
 #include <string.h>
@@ -16,7 +16,7 @@ static int compare_atoms(const struct ngd_expr_table *table, uint32_t a, uint32_
     return a == b ? 0 : ngd_expr_compare(table, DIM_OF(a), DIM_OF(b));
 }
 
-/* < 0: monomial a comes first (is the greater one). */
+/* Compares monomials. < 0: a comes first (a is the greater one). */
 static int compare_monomials(const struct ngd_expr_table *table, const uint32_t *a, uint32_t na, const uint32_t *b,
                              uint32_t nb)
 {
@@ -89,7 +89,7 @@ ngd_status_t ngd_poly_add_term(const struct ngd_expr_table *table, struct poly *
             remove_term(p, at);
         return NGD_OK;
     }
-    if (coef == INT64_MIN) /* has no text form: its absolute value is no int64_t */
+    if (coef == INT64_MIN) /* its absolute value is no int64_t, so it cannot be printed */
         return NGD_ERR_OVERFLOW;
     if (p->n == POLY_MAX_TERMS)
         return NGD_ERR_GRAPH_TOO_LARGE;
@@ -102,7 +102,7 @@ ngd_status_t ngd_poly_add_term(const struct ngd_expr_table *table, struct poly *
     return NGD_OK;
 }
 
-/* Merges two sorted lists of atoms; false past the degree limit. */
+/* Merges two sorted lists of atoms. Returns false past the degree limit. */
 static bool merge_atoms(const struct ngd_expr_table *table, const uint32_t *a, uint32_t na, const uint32_t *b,
                         uint32_t nb, uint32_t *out)
 {
@@ -144,7 +144,7 @@ ngd_status_t ngd_poly_add(const struct ngd_expr_table *table, struct poly *p, in
     return ngd_poly_add_product(table, p, scale, NULL, 0, q);
 }
 
-/* The quotient of two monomials; false when b has an atom that a lacks. */
+/* Divides two monomials. Returns false if b has an atom that a lacks. */
 static bool divide_monomial(const struct term *a, const struct term *b, uint32_t *atoms, uint32_t *degree_p)
 {
     uint32_t j = 0, n = 0;
@@ -179,7 +179,7 @@ bool ngd_poly_divide(const struct ngd_expr_table *table, struct poly *num, const
     return true;
 }
 
-/* [*lo, *hi] *= [min, max] */
+/* Computes [*lo, *hi] *= [min, max]. */
 static bool multiply_interval(int64_t *lo, int64_t *hi, int64_t min, int64_t max)
 {
     int64_t v[4];
@@ -219,7 +219,7 @@ static ngd_status_t interval_bounds(const struct ngd_expr_table *table, const st
     return NGD_OK;
 }
 
-/* out += the term with each atom a written as min(a) + a', in the a'. */
+/* Adds the term to out, with each atom a replaced by min(a) + a'; out is a polynomial in the a'. */
 static bool add_shifted(const struct ngd_expr_table *table, const struct term *t, struct poly *out)
 {
     for (uint32_t subset = 0; subset < 1u << t->degree; subset++) {
@@ -239,8 +239,8 @@ static bool add_shifted(const struct ngd_expr_table *table, const struct term *t
 }
 
 /*
- * Bounds of the same polynomial in variables that start at 0. They are tighter where terms of both signs share
- * factors: T*B - B is at least 0 when T is at least 1, which intervals of its terms cannot see.
+ * Bounds the same polynomial in variables that start at 0. These bounds are tighter if terms of both signs share
+ * factors: T*B - B is at least 0 if T is at least 1, which intervals of its terms do not show.
  */
 static bool shifted_bounds(const struct ngd_expr_table *table, const struct poly *p, int64_t *min_p, int64_t *max_p)
 {

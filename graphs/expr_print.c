@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions as text: "T*8 + 1". */
+/* Prints expressions: "T*8 + 1". */
 #include "graphs/expr_int.h"
 
 static void print_atom(const struct ngd_expr_table *table, const struct expr_entry *e, struct ngd_strbuf *sb)
@@ -19,7 +19,7 @@ static void print_atom(const struct ngd_expr_table *table, const struct expr_ent
     ngd_strbuf_putc(sb, ')');
 }
 
-/* "B*T*8", without the sign. */
+/* Prints a term without its sign: "B*T*8". */
 static void print_term(const struct ngd_expr_table *table, const struct expr_term *t, struct ngd_strbuf *sb)
 {
     int64_t size = t->coef < 0 ? -t->coef : t->coef;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bounds of an expression over a part of the symbols' ranges. By intervals alone, which is exact where each symbol has
- * one value, and otherwise wide at times. What does not fit 64 bits is everything.
+ * Bounds of an expression over a part of the symbols' ranges, by interval arithmetic. They are exact if each symbol has
+ * one value; otherwise they may be too wide. If a bound does not fit 64 bits, the result is the full range.
  */
 #include "graphs/expr_int.h"
 
@@ -40,7 +40,7 @@ static struct ngd_range sum(struct ngd_range a, struct ngd_range b)
     return r;
 }
 
-/* Towards minus infinity it grows with a, and with b falls or grows as a is positive or not: corners are enough. */
+/* floordiv is monotonic in a, and for each a in b, so its extremes are at the corners of the ranges. */
 static struct ngd_range quotient(struct ngd_range a, struct ngd_range b)
 {
     int64_t v[4] = {ngd_floor_div(a.min, b.min), ngd_floor_div(a.min, b.max), ngd_floor_div(a.max, b.min),
@@ -71,7 +71,7 @@ static struct ngd_range range_of_atom(const struct ngd_expr_table *table, const 
         return (struct ngd_range){a.min < b.min ? a.min : b.min, a.max < b.max ? a.max : b.max};
     if (e->kind == EXPR_MAX)
         return (struct ngd_range){a.min > b.min ? a.min : b.min, a.max > b.max ? a.max : b.max};
-    if (b.min < 1) /* its bounds were too wide, or symbols are outside their ranges */
+    if (b.min < 1) /* the divisor's bounds are too wide, or symbols are outside their ranges */
         return everything();
     return e->kind == EXPR_FLOORDIV ? quotient(a, b) : remainder_of(a, b);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An expression of one table in another table, with a dimension in the place of each symbol. */
+/* Translates an expression into another table, with a dimension in the place of each symbol. */
 #include "graphs/expr_int.h"
 
 static ngd_status_t translate(const struct ngd_expr_table *from, ngd_dim_t dim, struct ngd_expr_table *to,
@@ -38,7 +38,7 @@ static ngd_status_t translate_poly(const struct ngd_expr_table *from, const stru
     return status;
 }
 
-/* Depth is bounded by NGD_EXPR_MAX_DEPTH. */
+/* Recurses; NGD_EXPR_MAX_DEPTH bounds the depth. */
 static ngd_status_t translate(const struct ngd_expr_table *from, ngd_dim_t dim, struct ngd_expr_table *to,
                               const ngd_dim_t *map, ngd_dim_t *dim_p)
 {

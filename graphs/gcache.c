@@ -2,17 +2,17 @@
 /*
  * The compiled-graph cache: one lock, a hash table of records, and pins.
  *
- * A record is what is known of a key: being compiled, ready, dropped, failed. It is what counts against the limit, and
- * where waiters meet. The lock is held for a few hundred nanoseconds, never while something is compiled or released.
+ * A record has the state of a key: being compiled, ready, dropped, failed. Records count against the limit, and waiters
+ * wait on them. The lock is held for a few hundred nanoseconds, never while something is compiled or released.
  *
- * An entry's `pins` is a count with the bit DEAD. It grows only under the lock, or by a caller that has a pin already,
- * so an entry that is seen unpinned under the lock can be taken. An eviction or a drop sets DEAD when it takes the
- * entry out of its record. Whoever brings the word to exactly DEAD releases the artefact and frees the entry, once.
+ * An entry's `pins` is a count with the bit DEAD. It grows only under the lock, or by a caller that has a pin already.
+ * So an entry that is unpinned under the lock can be taken. An eviction or a drop sets DEAD when it takes the entry out
+ * of its record. The thread that brings the word to exactly DEAD releases the artefact and frees the entry, once.
  *
- * The limit is a bound on memory as well, so an eviction comes before the compile that needs the place, not after.
+ * The limit is also a bound on memory, so an eviction comes before the compile that needs the place, not after.
  *
- * A table that readers needed no lock for (epochs, entries that outlive their place) was no faster: its two counters
- * cost what a lock costs. docs/benchmarks.md has the figures.
+ * A table that readers use without a lock (epochs, entries that outlive their place) was no faster: its two counters
+ * cost as much as a lock. docs/benchmarks.md has the figures.
  */
 #include "graphs/gcache.h"
 #include "base/list.h"
@@ -25,9 +25,9 @@
 
 #define DEAD          (UINT32_C(1) << 31)
 #define DEFAULT_LIMIT 64
-#define FAILURES_MAX  64  /* remembered failures; a client can ask for any number of keys that fail */
-#define GONE_MAX      256 /* evicted keys that are recognised when they come back, for the statistics only */
-#define BUCKETS       16  /* at first; doubled when there are more records than that */
+#define FAILURES_MAX  64  /* failures that are kept; a client can ask for any number of keys that fail */
+#define GONE_MAX      256 /* evicted keys that are recognised if they come back; for statistics only */
+#define BUCKETS       16  /* initial number; doubled when there are more records than buckets */
 
 struct ngd_gcache_entry {
     struct ngd_gcache *cache;
@@ -36,16 +36,16 @@ struct ngd_gcache_entry {
     uint64_t bytes;
     ngd_nsec_t compile_time;
     _Atomic uint32_t pins; /* count | DEAD */
-    /* Under the lock. */
-    uint64_t handed_out; /* pins by the compiling caller and its waiters */
+    /* Guarded by the cache's lock. */
+    uint64_t handed_out; /* pins given to the compiling caller and its waiters */
     ngd_nsec_t last_use;
     uint64_t hits;
 };
 
-/* One compile and those who wait for it. */
+/* One compile and its waiters. */
 struct flight {
     uint32_t refs, waiters;
-    bool done, dropped; /* dropped: asked for while under way, so the result goes to the waiters only */
+    bool done, dropped; /* dropped: the key was dropped during the compile, so only the waiters get the result */
     ngd_status_t status;
     struct ngd_gcache_entry *entry; /* pinned once for each waiter */
     struct ngd_diag diag;
@@ -54,13 +54,13 @@ struct flight {
 typedef enum record_state {
     COMPILING, /* flight is set */
     READY,     /* entry is set */
-    DROPPED,   /* known, keeps its place in the limit */
-    FAILED,    /* flight has the diagnosis; no place in the limit */
+    DROPPED,   /* no entry, but the key still counts against the limit */
+    FAILED,    /* flight has the diagnosis; does not count against the limit */
 } record_state_t;
 
 struct record {
     struct ngd_list link;
-    struct record *next; /* in its bucket */
+    struct record *next; /* in the same bucket */
     struct ngd_key key;
     record_state_t state;
     struct ngd_gcache_entry *entry;
@@ -71,7 +71,7 @@ struct record {
 
 struct ngd_gcache {
     struct ngd_gcache_params params;
-    _Atomic uint64_t bytes; /* of artefacts that are not yet released */
+    _Atomic uint64_t bytes; /* bytes of artefacts that are not yet released */
     struct ngd_mutex lock;
     struct ngd_cond done; /* a flight has ended */
 
@@ -80,22 +80,22 @@ struct ngd_gcache {
     struct ngd_list records NGD_GUARDED_BY(lock);
     uint32_t n_known NGD_GUARDED_BY(lock);              /* records in a state other than FAILED */
     uint32_t n_failures NGD_GUARDED_BY(lock);           /* records in state FAILED */
-    uint32_t n_entries NGD_GUARDED_BY(lock);            /* READY */
-    struct ngd_gcache_stats stats NGD_GUARDED_BY(lock); /* hits: of entries that have left their records */
+    uint32_t n_entries NGD_GUARDED_BY(lock);            /* records in state READY */
+    struct ngd_gcache_stats stats NGD_GUARDED_BY(lock); /* its hits count only entries that have left their records */
     uint64_t gone[GONE_MAX] NGD_GUARDED_BY(lock);
     uint32_t n_gone NGD_GUARDED_BY(lock);
 };
 
 /* ---- pins ---- */
 
-/* Of an entry that is in a record. */
+/* Pins an entry that is in a record. */
 static void pin_locked(struct ngd_gcache *cache, struct ngd_gcache_entry *e) NGD_REQUIRES(&cache->lock)
 {
     (void)cache;
     atomic_fetch_add_explicit(&e->pins, 1, memory_order_relaxed);
 }
 
-/* No lock is held, and nobody has the entry pinned. */
+/* Releases an unpinned entry. No lock is held. */
 static void release_entry(struct ngd_gcache_entry *e)
 {
     struct ngd_gcache *cache = e->cache;
@@ -105,7 +105,8 @@ static void release_entry(struct ngd_gcache_entry *e)
     ngd_free(e);
 }
 
-/* Takes the entry of a READY record. Returns it if the caller must release it, NULL if whoever has it pinned will. */
+/* Takes the entry out of a READY record. Returns it if the caller must release it; NULL: the last holder of a pin will.
+ */
 static struct ngd_gcache_entry *take_entry_locked(struct ngd_gcache *cache, struct record *rec)
     NGD_REQUIRES(&cache->lock)
 {
@@ -146,7 +147,7 @@ static void bucket_remove_locked(struct ngd_gcache *cache, struct record *rec) N
     *at = rec->next;
 }
 
-/* Without memory the chains of the old table get longer. */
+/* Doubles the table. Without memory for it, the chains of the old table get longer. */
 static void grow_locked(struct ngd_gcache *cache) NGD_REQUIRES(&cache->lock)
 {
     const uint64_t n = 2 * (cache->mask + 1);
@@ -175,7 +176,7 @@ static void flight_unref(struct flight *f)
         ngd_free(f);
 }
 
-/* A record that is not READY and not COMPILING goes. */
+/* Removes a record that is neither READY nor COMPILING. */
 static void record_forget_locked(struct ngd_gcache *cache, struct record *rec) NGD_REQUIRES(&cache->lock)
 {
     if (rec->state == FAILED)
@@ -188,7 +189,7 @@ static void record_forget_locked(struct ngd_gcache *cache, struct record *rec) N
     ngd_free(rec);
 }
 
-/* Drops failures that are over, and the oldest one when there are too many. */
+/* Removes failures whose time is over, and the oldest one if there are too many. */
 static void trim_failures_locked(struct ngd_gcache *cache) NGD_REQUIRES(&cache->lock)
 {
     ngd_nsec_t now = ngd_now();
@@ -218,7 +219,8 @@ static bool was_evicted_locked(const struct ngd_gcache *cache, const struct ngd_
 
 /* ---- eviction ---- */
 
-/* What losing an entry costs per unit of time that it was not needed: the smallest goes first. */
+/* Returns the cost of losing an entry for each unit of time since its last use. The entry with the lowest goes first.
+ */
 static double keep_score(const struct ngd_gcache_entry *e, ngd_nsec_t now)
 {
     ngd_nsec_t age = now - e->last_use;
@@ -228,7 +230,7 @@ static double keep_score(const struct ngd_gcache_entry *e, ngd_nsec_t now)
     return ((double)e->compile_time + 1.0) / ((double)age + 1.0);
 }
 
-/* A dropped key has no executable to lose, so it goes before all others. */
+/* Finds the record that is cheapest to lose. A dropped key has no executable, so it goes first. */
 static struct record *cheapest_locked(struct ngd_gcache *cache) NGD_REQUIRES(&cache->lock)
 {
     struct record *best = NULL;
@@ -252,7 +254,7 @@ static struct record *cheapest_locked(struct ngd_gcache *cache) NGD_REQUIRES(&ca
     return best;
 }
 
-/* Gives up one place of the limit. *dead_p is an entry that the caller must release, or NULL. */
+/* Frees one place of the limit. *dead_p is an entry that the caller must release, or NULL. */
 static bool evict_locked(struct ngd_gcache *cache, struct ngd_gcache_entry **dead_p) NGD_REQUIRES(&cache->lock)
 {
     struct record *rec = cheapest_locked(cache);
@@ -282,7 +284,7 @@ static ngd_status_t refuse_locked(const struct ngd_gcache *cache, struct ngd_dia
                         cache->params.policy == NGD_GCACHE_EAGER ? "eager" : "reject");
 }
 
-/* Makes sure that one more key has a place. */
+/* Makes sure that the limit has a place for one more key. */
 static ngd_status_t admit_locked(struct ngd_gcache *cache, struct ngd_gcache_entry **dead_p, struct ngd_diag *diag)
     NGD_REQUIRES(&cache->lock)
 {
@@ -295,7 +297,7 @@ static ngd_status_t admit_locked(struct ngd_gcache *cache, struct ngd_gcache_ent
 
 /* ---- single flight ---- */
 
-/* Makes rec, or a new record when it is NULL, the one that the caller compiles. */
+/* Makes rec (NULL: a new record) the one that the caller compiles. */
 static ngd_status_t begin_locked(struct ngd_gcache *cache, const struct ngd_key *key, struct record *rec,
                                  struct record **rec_p, struct ngd_gcache_entry **dead_p, struct ngd_diag *diag)
     NGD_REQUIRES(&cache->lock)
@@ -373,7 +375,7 @@ static void land_failure_locked(struct ngd_gcache *cache, struct record *rec) NG
 {
     rec->state = FAILED;
     rec->retry_at = ngd_now() + (rec->flight->status == NGD_ERR_CANCELLED ? 0 : cache->params.retry_after);
-    /* The newest failure stands last, so that trimming drops the oldest. */
+    /* The newest failure is last, so that trimming drops the oldest. */
     ngd_list_remove(&rec->link);
     ngd_list_push_back(&cache->records, &rec->link);
     cache->n_known--;
@@ -399,14 +401,14 @@ static void land_success_locked(struct ngd_gcache *cache, struct record *rec, st
     rec->flight = NULL;
 }
 
-/* Ends a flight: e is NULL when it failed, with the reason in the flight. */
+/* Ends a flight. e NULL: it failed, and the flight has the diagnosis. */
 static void land(struct ngd_gcache *cache, struct record *rec, struct flight *flight, struct ngd_gcache_entry *e)
     NGD_EXCLUDES(&cache->lock)
 {
     ngd_mutex_lock(&cache->lock);
     flight->done = true;
     flight->entry = e;
-    flight->refs++; /* the caller's, while the record may be trimmed away */
+    flight->refs++; /* the caller's reference, because the record may be trimmed away */
     if (e)
         land_success_locked(cache, rec, e);
     else
@@ -450,14 +452,15 @@ static void use_locked(struct ngd_gcache *cache, struct ngd_gcache_entry *e) NGD
     e->hits++;
 }
 
-/* The answer when there is one without compiling; otherwise *compile_p is the record that the caller must compile. */
+/* Answers if that is possible without compiling, waiting if another caller compiles. Otherwise *compile_p is the record
+ * that the caller must compile. */
 static ngd_status_t ask_cache_locked(struct ngd_gcache *cache, const struct ngd_key *key,
                                      struct ngd_gcache_entry **entry_p, struct record **compile_p,
                                      struct ngd_gcache_entry **dead_p, struct ngd_diag *diag) NGD_REQUIRES(&cache->lock)
 {
     struct record *rec = record_find_locked(cache, key);
 
-    /* Whoever comes after a drop must not get what was compiled before it. */
+    /* A caller that comes after a drop must not get an entry from before it. */
     while (rec && rec->state == COMPILING && rec->flight->dropped) {
         ngd_cond_wait(&cache->done, &cache->lock);
         rec = record_find_locked(cache, key);
@@ -572,7 +575,7 @@ ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key,
         return NGD_OK;
     }
     ngd_mutex_lock(&cache->lock);
-    do /* who compiled gave up, and others did not */
+    do /* CANCELLED: the compiling caller gave up, but this one has not */
         status = ask_cache_locked(cache, key, entry_p, &rec, &dead, diag);
     while (status == NGD_ERR_CANCELLED);
     flight = rec ? rec->flight : NULL;
@@ -582,7 +585,7 @@ ngd_status_t ngd_gcache_get(struct ngd_gcache *cache, const struct ngd_key *key,
     if (status || !rec)
         return status;
 
-    /* The record stays: only its own flight ends the state COMPILING. */
+    /* The record stays, because only its own flight ends the state COMPILING. */
     status = flight->status = compile_entry(cache, key, &e, &flight->diag);
     if (status && diag)
         *diag = flight->diag;
@@ -624,7 +627,7 @@ static void drop_key(struct ngd_gcache *cache, const struct ngd_key *key, bool f
     if (rec && rec->state == COMPILING) {
         rec->flight->dropped = true;
     } else if (rec && rec->state == FAILED) {
-        record_forget_locked(cache, rec); /* asked for again: try at once */
+        record_forget_locked(cache, rec); /* so that the next request tries at once */
         rec = NULL;
     } else if (rec && rec->state == READY) {
         dead = take_entry_locked(cache, rec);

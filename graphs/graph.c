@@ -2,10 +2,10 @@
 /*
  * The graph's structures: creation, the builder, lookups, references.
  *
- * Values and nodes are arrays that only grow; names, operand lists and attributes live in an arena, so a
- * graph is freed by dropping a handful of blocks. A value may name only values before it, so the order of
- * the arrays is an order of execution by construction. What needs the whole graph (unused symbols,
- * mutation, rows) waits for ngd_graph_seal.
+ * Values and nodes are arrays that only grow. Names, operand lists and attributes are in an arena, so freeing
+ * a graph frees only a few blocks. A node's operands must be defined before it, so the order of the arrays is
+ * an order of execution. Checks that need the whole graph (unused symbols, mutation, rows) are done by
+ * ngd_graph_seal.
  */
 #include "graphs/graph_int.h"
 #include "base/utf8.h"
@@ -74,9 +74,10 @@ static char *copy_name(struct ngd_graph *graph, struct ngd_slice s)
     return copy;
 }
 
-#define OUTPUTS 64 /* their name space */
+#define OUTPUTS 64 /* the name space of outputs */
 
-/* space tells name spaces apart: 0 for names, one for each class of inputs for labels, and that of outputs. */
+/* Hashes a name. space: the name space; 0 for values' names, one per class of inputs for labels, OUTPUTS for outputs.
+ */
 static uint64_t hash_of(const struct ngd_graph *graph, struct ngd_slice key, uint64_t space)
 {
     return ngd_hash64(key.p, key.n, ngd_expr_seed(graph->exprs) + space);
@@ -103,7 +104,7 @@ static void index_free(struct ngd_value_index *index)
     ngd_free(index->hashes);
 }
 
-/* Grows the index for values below cap; all that are below n move. */
+/* Grows the index to values below cap, and moves the n values that it has. */
 static ngd_status_t index_grow(struct ngd_graph *graph, struct ngd_value_index *index, uint32_t cap, uint32_t n)
 {
     struct ngd_value_index grown = {.n_heads = cap, .cap_next = cap};
@@ -305,7 +306,7 @@ static ngd_status_t check_open(const struct ngd_graph *graph, struct ngd_diag *d
     return NGD_OK;
 }
 
-/* Room for one more value in the array and in the indexes. */
+/* Makes room for one more value in the array and in the indexes. */
 static ngd_status_t reserve_value(struct ngd_graph *graph, struct ngd_diag *diag)
 {
     struct ngd_graph_priv *priv = graph->priv;
@@ -337,7 +338,7 @@ ngd_status_t ngd_graph_reserve(struct ngd_graph *graph, uint32_t n_values)
     return NGD_OK;
 }
 
-/* A name that no value has: the value's number, with underscores while it is taken. */
+/* Makes a name that no value has: the value's number, with as many underscores as needed. */
 static char *make_name(struct ngd_graph *graph)
 {
     char text[NGD_GRAPH_MAX_NAME + 1];
@@ -365,7 +366,7 @@ static ngd_status_t check_new_name(const struct ngd_graph *graph, struct ngd_sli
     return NGD_OK;
 }
 
-/* Appends a value of that name (p NULL: made up), still untyped. */
+/* Appends a value without a type. name.p NULL: makes up a name. */
 static ngd_status_t append_value(struct ngd_graph *graph, struct ngd_slice name, ngd_value_class_t cls,
                                  uint32_t *value_p, struct ngd_diag *diag)
 {
@@ -472,7 +473,7 @@ static ngd_status_t check_input_type(const struct ngd_graph *graph, ngd_value_cl
     return ngd_type_check(graph, type, diag);
 }
 
-/* The ordinal list of a class. */
+/* Appends a value to the list of its class. */
 static ngd_status_t push_ordinal(struct ngd_graph *graph, ngd_value_class_t cls, uint32_t value)
 {
     struct ngd_graph_priv *priv = graph->priv;
@@ -648,7 +649,7 @@ static ngd_status_t check_operand(const struct ngd_graph *graph, const struct ng
                                   struct ngd_diag *diag)
 {
     bool host = i < 32 && (node->op->host >> i & 1), is_host;
-    uint32_t value = node->in[i], n_defined = graph->n_values - node->n_out; /* the node's own results are not */
+    uint32_t value = node->in[i], n_defined = graph->n_values - node->n_out; /* without the node's own results */
 
     if (value == NGD_VALUE_NONE) {
         if (i >= node->op->min_in && node->op->max_in != NGD_OP_VARIADIC)
@@ -677,7 +678,7 @@ static ngd_status_t set_operands(struct ngd_graph *graph, struct ngd_node *node,
     const struct ngd_op *op = spec->op;
     uint32_t n = spec->n_in, max = op->max_in == NGD_OP_VARIADIC ? NGD_GRAPH_MAX_OPERANDS : op->max_in;
 
-    while (n > op->min_in && spec->in[n - 1] == NGD_VALUE_NONE) /* f(x, none) is f(x): one form, one digest */
+    while (n > op->min_in && spec->in[n - 1] == NGD_VALUE_NONE) /* f(x, none) is f(x): one form has one digest */
         n--;
     if (n > NGD_GRAPH_MAX_OPERANDS)
         return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_TOO_LARGE, "it has more than %d operands",
@@ -751,7 +752,7 @@ static ngd_status_t copy_attr(struct ngd_graph *graph, const struct ngd_node *no
         if (from->i < -1 || from->i >= NGD_DTYPE_MAX)
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is no dtype", schema->name);
         return NGD_OK;
-    case NGD_ATTR_FLOAT: /* an integer is kept only where f64 does not have it, and says the same */
+    case NGD_ATTR_FLOAT: /* i is set only for an integer that f64 does not have, and f must be the nearest f64 */
         if (from->i && (ngd_scalar_of_int(from->i).i != from->i || ngd_scalar_of_int(from->i).f != from->f))
             return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s is two numbers", schema->name);
         return NGD_OK;
@@ -782,8 +783,8 @@ static ngd_status_t set_attrs(struct ngd_graph *graph, struct ngd_node *node, co
     return NGD_OK;
 }
 
-/* Results of a node whose operator leaves their number open: one per element of its list attribute; without one, what
- * is asked for, which the shape rule checks. */
+/* Returns the number of a node's results. If the operator leaves it open, there is one for each element of its list
+ * attribute. Without such an attribute it is the number of names given, which the shape rule checks. */
 static uint32_t count_results(const struct ngd_node *node, const struct ngd_node_spec *spec)
 {
     if (node->op->n_out != NGD_OP_VARIADIC)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batch symbols: graphs whose replays may be put into one, behind one another along dimension 0, and taken apart again.
+ * Batch symbols: graphs whose replays may be merged into one replay. Their rows are concatenated along dimension 0, and
+ * the rows of the results are divided again.
  *
- * A bucketed symbol promises that rows behind the actual ones change nothing (graph_validate.c). A batch symbol
- * promises more: a replay's rows may lie anywhere among others', so a row of a result may depend neither on other rows
- * nor on its own number, and everything that a replay brings or takes away has rows. By induction over the nodes it is
- * enough that each operator keeps to that. Elementwise operators do. Of the others `batches` of op_traits.h says it: an
- * operator that does not say so, a new one for example, is refused.
+ * A bucketed symbol guarantees that rows behind the actual ones change nothing (graph_validate.c). A batch symbol
+ * guarantees more: a replay's rows may lie anywhere among those of others. So a row of a result may depend neither on
+ * other rows nor on its own number, and all inputs and outputs must have rows. By induction over the nodes, it is
+ * enough to check each operator. Elementwise operators are allowed. For the others, `batches` of op_traits.h decides;
+ * an operator without it, for example a new one, is refused.
  */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
@@ -39,7 +40,7 @@ uint32_t ngd_graph_batch_symbol(const struct ngd_graph *graph)
 
 /* ---- operators ---------------------------------------------------------------------------------------- */
 
-/* Operands that have rows; *without_p: that have none. */
+/* Returns the number of operands that have rows; *without_p: of those that have none. */
 static uint32_t count_rows(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                            uint32_t *without_p)
 {
@@ -113,7 +114,7 @@ static ngd_status_t check_batch_node(const struct ngd_graph *graph, const struct
     return NGD_OK;
 }
 
-/* ---- what a replay brings and takes away -------------------------------------------------------------- */
+/* ---- inputs and outputs ------------------------------------------------------------------------------- */
 
 static ngd_status_t check_has_rows(const struct ngd_graph *graph, uint32_t value, const char *kind, const char *name,
                                    uint32_t symbol, struct ngd_diag *diag)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokens of graph text, which comes from clients: it may be huge, binary, or made to hurt. */
+/* The lexer of graph text. The text comes from clients: it may be huge, binary, or malicious. */
 #include "graphs/graph_lex.h"
 #include <errno.h>
 #include <math.h>
@@ -27,7 +27,6 @@ ngd_status_t ngd_graph_lex_fail_at(struct ngd_graph_lexer *l, const struct ngd_g
     return ngd_diag_set(l->diag, status, "line %u, column %u: %s", tok->line, tok->column, what);
 }
 
-/* "expected X, found Y" at the token to come. */
 ngd_status_t ngd_graph_lex_expected(struct ngd_graph_lexer *l, const char *what)
 {
     const struct ngd_graph_token *t = &l->tok;
@@ -70,7 +69,7 @@ static void new_line(struct ngd_graph_lexer *l)
     l->line_start = l->at + 1;
 }
 
-/* Skips blanks and comments; a comment's bytes are checked, so that a printed diagnosis of it is text. */
+/* Skips blanks and comments. Checks that comments are UTF-8, so that a diagnosis that quotes one is text. */
 static ngd_status_t graph_skip_blanks(struct ngd_graph_lexer *l)
 {
     for (; l->at < l->end; l->at++) {
@@ -92,7 +91,7 @@ static ngd_status_t graph_skip_blanks(struct ngd_graph_lexer *l)
     return NGD_OK;
 }
 
-/* digits [. digits] [e [+-] digits], but "1..16" is 1, then "..". */
+/* Reads digits [. digits] [e [+-] digits]; "1..16" is 1, then "..". */
 static void graph_lex_number(struct ngd_graph_lexer *l)
 {
     const char *start = l->at;
@@ -269,7 +268,7 @@ static void put_utf8(struct ngd_strbuf *sb, uint32_t c)
     }
 }
 
-/* \uXXXX, or a pair of surrogates; *at_p is behind the u and moves past the digits. */
+/* Unescapes \uXXXX, or a pair of surrogates. *at_p points behind the u, and is moved past the digits. */
 static bool unescape_unicode(struct ngd_strbuf *sb, const char **at_p, const char *end)
 {
     uint32_t c, low;
@@ -290,7 +289,6 @@ static bool unescape_unicode(struct ngd_strbuf *sb, const char **at_p, const cha
     return true;
 }
 
-/* Unescapes the string token to come into l->string and takes it. */
 ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *what, size_t max)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -300,7 +298,7 @@ ngd_status_t ngd_graph_lex_take_string(struct ngd_graph_lexer *l, const char *wh
         return ngd_graph_lex_expected(l, what);
     if (l->tok.text.n > 6 * max)
         return ngd_graph_lex_fail_at(l, &l->tok, NGD_ERR_GRAPH_TOO_LARGE, "a string is too long");
-    s = l->tok.text.p; /* NULL in the token of the end */
+    s = l->tok.text.p; /* NULL for the token at the end */
     end = s + l->tok.text.n;
     ngd_strbuf_clear(&l->string);
     while (s < end) {
@@ -340,7 +338,7 @@ ngd_status_t ngd_graph_lex_take_int(struct ngd_graph_lexer *l, const char *what,
     return ngd_graph_lex_advance(l);
 }
 
-/* An integer beyond 64 bits would be rounded, and be another one in the results. */
+/* Returns true if v is exactly the integer `digits`. A rounded integer would give other results. */
 static bool is_exact(const char *digits, double v)
 {
     char exact[512];
@@ -351,7 +349,7 @@ static bool is_exact(const char *digits, double v)
     return strcmp(digits, exact) == 0;
 }
 
-/* False: it does not fit 64 bits with this sign. */
+/* Reads an integer. Returns false if it does not fit 64 bits with this sign. */
 static bool read_int(const char *digits, bool negative, int64_t *v_p)
 {
     int64_t v = 0;
@@ -364,7 +362,7 @@ static bool read_int(const char *digits, bool negative, int64_t *v_p)
     return true;
 }
 
-/* The number token to come, with its sign. */
+/* Reads the next token, which must be a number, and applies its sign. */
 static ngd_status_t read_number(struct ngd_graph_lexer *l, bool negative, struct ngd_scalar *v_p)
 {
     const bool whole = l->tok.kind == NGD_GRAPH_TOK_INT;
@@ -394,7 +392,7 @@ static ngd_status_t read_number(struct ngd_graph_lexer *l, bool negative, struct
     return NGD_OK;
 }
 
-/* [-] (number | inf | nan) */
+/* Takes [-] (number | inf | nan). */
 ngd_status_t ngd_graph_lex_take_scalar(struct ngd_graph_lexer *l, struct ngd_scalar *v_p)
 {
     bool negative = ngd_graph_lex_at_punct(l, '-');

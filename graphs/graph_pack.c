@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes, all numbers little endian; a string is a u16 of its bytes, the bytes, and a zero:
+ * The format. All numbers are little endian; a string is a u16 with its number of bytes, the bytes, and a zero.
  *
- *     "npggraf4", 32 bytes of the operator table's digest, 32 of the graph's
+ *     "npggraf4", 32 bytes of the operator table's digest, 32 bytes of the graph's digest
  *     the name, a string
  *     u32 values
- *     u8 symbols, each: string name, i64 min, i64 max, u8 whether it is the batch, u8 buckets, an i64 for
- *         each
+ *     u8 symbols, each: string name, i64 min, i64 max, u8 whether it is the batch symbol, u8 buckets, an i64 each
  *     u8 side streams, each: string name
  *     u32 expressions, each: u8 kind (enum expr_kind) and
- *         a symbol: u8 its number; floordiv, mod, min, max: two dimensions; a polynomial: u8 terms, each
- *         i64 coefficient, u8 degree, a u32 for each factor: the number of an expression before
+ *         a symbol: u8 its number
+ *         floordiv, mod, min, max: two dimensions
+ *         a polynomial: u8 terms, each: i64 coefficient, u8 degree, for each factor a u32, an earlier expression
  *     u8 guards, each: u8 relation (ngd_relation_op_t), two dimensions
  *     u32 inputs, each: u8 class, string name, u8 whether a label follows, string label, u8 dtype, u8 rank, dimensions
- *     u32 nodes, each: u16 operator, u32 line, u8 stream, u16 AI cores, u16 vector cores, u16 operands, a u32 for each,
- * u16 attributes given (a bit each), their values, u16 results, a string for each u16 outputs, each: string name, u32
- * value
+ *     u32 nodes, each: u16 operator, u32 line, u8 stream, u16 AI cores, u16 vector cores, u16 operands, a u32 each,
+ *         u16 attributes given (a bit each), their values, u16 results, a string each
+ *     u16 outputs, each: string name, u32 value
  *
  * A dimension is an i64: a constant, or DIM_OF(number of an expression). Values are numbered in the order in which they
- * come here. Expressions are made again by ngd_expr_make, which finds their canonical form.
+ * occur here. ngd_expr_make makes the expressions again, and so finds their canonical form.
  */
 #include "graphs/graph_pack.h"
 #include "base/le.h"
@@ -36,10 +36,10 @@ static const char magic[MAGIC_BYTES] = "npggraf4";
 struct packer {
     const struct ngd_graph *graph;
     struct ngd_strbuf *out;
-    struct ngd_strbuf exprs; /* those that were needed so far */
-    uint32_t *expr_number;   /* by entry of the table: its number + 1; 0 = not needed yet */
+    struct ngd_strbuf exprs; /* bytes of the expressions needed so far */
+    uint32_t *expr_number;   /* indexed by entry of the table: its number + 1; 0 = not needed yet */
     uint32_t n_exprs;
-    uint32_t *value_number; /* by value */
+    uint32_t *value_number; /* indexed by value */
     uint32_t n_values;
 };
 
@@ -68,7 +68,7 @@ static void put_poly(struct packer *p, const struct expr_entry *e)
     }
 }
 
-/* Those it is made of first. Depth is bounded by NGD_EXPR_MAX_DEPTH. */
+/* Packs the parts of an expression before it. Recurses; NGD_EXPR_MAX_DEPTH bounds the depth. */
 static void need_parts(struct packer *p, const struct expr_entry *e)
 {
     const struct ngd_expr_table *table = p->graph->exprs;
@@ -163,7 +163,7 @@ static void pack_inputs(struct packer *p)
             put_input(p, lists[c][i]);
 }
 
-/* An integer of 64 bits that f64 may not have: it follows then, 0 for none. */
+/* Returns true if f may stand for a 64-bit integer that f64 does not have. Then that integer follows, or 0 for none. */
 static bool may_be_wide(double f)
 {
     return fabs(f) >= 0x1p53 && fabs(f) <= 0x1p63;
@@ -255,7 +255,7 @@ static void pack_head(struct packer *p)
         put_string(p, p->graph->streams[i]);
 }
 
-/* Expressions come before what needs them, but which are needed is known behind it. */
+/* Packs the rest into a buffer first: the expressions stand before it, but packing it shows which ones are needed. */
 static void put_body(struct packer *p)
 {
     struct ngd_strbuf *out = p->out, body;
@@ -293,7 +293,8 @@ void ngd_graph_pack(const struct ngd_graph *graph, struct ngd_strbuf *out)
 
 /* ---- unpack -------------------------------------------------------------------------------------------- */
 
-/* Of the node that is being read; filled before it is read, and large, so it is not cleared. */
+/* Scratch memory for the node that is being read. It is large and not cleared; all of it is written before it is read.
+ */
 struct reader_room {
     struct ngd_slice names[NGD_GRAPH_MAX_LIST];
     int64_t lists[NGD_OP_MAX_ATTRS][NGD_GRAPH_MAX_LIST];
@@ -304,12 +305,12 @@ struct reader {
     bool truncated, corrupt;
     struct ngd_graph *graph;
     struct ngd_diag *diag;
-    ngd_dim_t *dims; /* of the expressions read so far */
+    ngd_dim_t *dims; /* dimensions of the expressions read so far */
     uint32_t n_dims;
     struct reader_room *room;
 };
 
-/* After a failed read everything reads as 0, so that a caller need look only before it acts. */
+/* Reads a number. After a failed read all reads give 0, so that a caller need check only before it acts. */
 static uint64_t take_number(struct reader *r, int bytes)
 {
     uint64_t v;
@@ -324,7 +325,7 @@ static uint64_t take_number(struct reader *r, int bytes)
     return v;
 }
 
-/* Terminated, and without another zero in it. */
+/* Reads a string, which must be terminated and have no other zero. */
 static struct ngd_slice take_string(struct reader *r)
 {
     struct ngd_slice s = {"", (size_t)take_number(r, 2)};
@@ -354,7 +355,7 @@ static ngd_dim_t take_dim(struct reader *r)
     return 0;
 }
 
-/* A number of things to come that have `bytes` each at least. */
+/* Reads the number of items that follow, each of which has at least `bytes` bytes. */
 static uint32_t take_count(struct reader *r, int width, size_t bytes)
 {
     uint64_t n = take_number(r, width);
@@ -544,7 +545,7 @@ static void read_attr(struct reader *r, ngd_attr_type_t type, int64_t *list, str
     }
 }
 
-/* Operands are checked by the builder: no number is defined but those of values before. */
+/* Reads a node. The builder checks that its operands are numbers of earlier values. */
 static ngd_status_t read_node(struct reader *r)
 {
     uint32_t id = (uint32_t)take_number(r, 2), line = (uint32_t)take_number(r, 4), in[NGD_GRAPH_MAX_OPERANDS], n_in,
@@ -592,7 +593,7 @@ static ngd_status_t read_output(struct reader *r)
     return status ? status : ngd_graph_add_output(r->graph, name, value, r->diag);
 }
 
-/* Of things that have `bytes` each at least. */
+/* Reads a list of items, each of which has at least `bytes` bytes. */
 static ngd_status_t read_each(struct reader *r, int width, size_t bytes, ngd_status_t (*read)(struct reader *r))
 {
     uint32_t n = take_count(r, width, bytes);

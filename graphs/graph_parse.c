@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text -> graph: a recursive-descent parser over the builder (docs/graph-text.md has the grammar).
+ * Parses text into a graph: a recursive-descent parser over the builder (docs/graph-text.md has the grammar).
  *
- * The text comes from clients: it may be huge, binary, or made to hurt. The lexer never reads past the end
- * and takes the text as bytes; recursion is only in expressions and bounded; every limit of the builder holds
- * while parsing, so a text is refused before it has cost much more memory than its own size. One token is
- * looked ahead. Errors are set once, where they are found, and everything returns at once.
+ * The text comes from clients: it may be huge, binary, or malicious. The lexer treats it as bytes and never
+ * reads past its end. Only expressions recurse, and their depth is bounded. The builder's limits hold during
+ * parsing, so a text is refused before it takes much more memory than its own size. There is one token of
+ * lookahead. An error is set once, where it is found, and all functions return at once.
  */
 #include "graphs/graph_parse_int.h"
 #include <string.h>
@@ -36,7 +36,7 @@ static ngd_status_t parse_symbol_buckets(struct ngd_graph_parser *p, uint32_t sy
     return status ? status : prefix_line(p, line, ngd_graph_set_buckets(p->graph, symbol, buckets, n, p->lex.diag));
 }
 
-/* batch buckets b, b, ... */
+/* Parses: batch buckets b, b, ... */
 static ngd_status_t parse_batch(struct ngd_graph_parser *p, uint32_t symbol)
 {
     uint32_t line = p->lex.tok.line;
@@ -49,7 +49,7 @@ static ngd_status_t parse_batch(struct ngd_graph_parser *p, uint32_t symbol)
     return status ? status : prefix_line(p, line, ngd_graph_set_batch(p->graph, symbol, p->lex.diag));
 }
 
-/* sym NAME min..max [exact | [batch] buckets b, b, ...] */
+/* Parses: sym NAME min..max [exact | [batch] buckets b, b, ...] */
 static ngd_status_t parse_symbol(struct ngd_graph_parser *p)
 {
     uint32_t line = p->lex.tok.line;
@@ -85,7 +85,7 @@ static ngd_status_t parse_symbol(struct ngd_graph_parser *p)
     return ngd_graph_lex_at_word(&p->lex, "buckets") ? parse_symbol_buckets(p, p->graph->n_symbols - 1) : NGD_OK;
 }
 
-/* guard EXPR RELATION EXPR */
+/* Parses: guard EXPR RELATION EXPR */
 static ngd_status_t parse_guard(struct ngd_graph_parser *p)
 {
     uint32_t line = p->lex.tok.line;
@@ -108,7 +108,7 @@ static ngd_status_t parse_guard(struct ngd_graph_parser *p)
     return status ? status : prefix_line(p, line, ngd_graph_add_relation(p->graph, left, op, right, p->lex.diag));
 }
 
-/* (param | state | input | host) %NAME : TYPE [= "label"] */
+/* Parses: (param | state | input | host) %NAME : TYPE [= "label"] */
 static ngd_status_t parse_input(struct ngd_graph_parser *p, ngd_value_class_t cls)
 {
     uint32_t line = p->lex.tok.line, value;
@@ -140,9 +140,9 @@ static ngd_status_t parse_input(struct ngd_graph_parser *p, ngd_value_class_t cl
     return prefix_line(p, line, status);
 }
 
-/* ---- the whole ---- */
+/* ---- the graph ---- */
 
-/* return ["name" =] %value, ... */
+/* Parses: return ["name" =] %value, ... */
 static ngd_status_t parse_graph_return(struct ngd_graph_parser *p)
 {
     ngd_status_t status = ngd_graph_lex_advance(&p->lex);
@@ -174,7 +174,7 @@ static ngd_status_t parse_graph_return(struct ngd_graph_parser *p)
 
 static ngd_status_t parse_graph_statement(struct ngd_graph_parser *p, struct ngd_graph_node_text *node);
 
-/* "name": the stream of the scope that begins */
+/* Parses the name of a stream scope's stream. */
 static ngd_status_t parse_stream(struct ngd_graph_parser *p)
 {
     uint32_t line = p->lex.tok.line;
@@ -201,7 +201,7 @@ static ngd_status_t take_cores(struct ngd_graph_parser *p, const char *what, int
     return status;
 }
 
-/* ai cores, vector cores */
+/* Parses: AI cores, vector cores. */
 static ngd_status_t take_limits(struct ngd_graph_parser *p)
 {
     ngd_status_t status = take_cores(p, "a number of AI cores", 1, &p->scope.aicore);
@@ -211,7 +211,7 @@ static ngd_status_t take_limits(struct ngd_graph_parser *p)
     return status ? status : take_cores(p, "a number of vector cores", 0, &p->scope.vectorcore);
 }
 
-/* (stream "name" | limit_core_num N, N) { statements }; the innermost of each kind holds */
+/* Parses: (stream "name" | limit_core_num N, N) { statements }. The innermost scope of each kind holds. */
 static ngd_status_t parse_scope(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     bool stream = ngd_graph_lex_at_word(&p->lex, "stream");

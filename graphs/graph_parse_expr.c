@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expressions and types of graph text. Recursion is bounded. */
+/* Parses expressions and types of graph text. Recursion is bounded. */
 #include "graphs/graph_parse_int.h"
 #include <string.h>
 
-/* A terminated copy in the graph's memory. */
 ngd_status_t ngd_graph_parse_copy(struct ngd_graph_parser *p, struct ngd_slice s, char **copy_p)
 {
     char *copy = ngd_arena_alloc(&p->graph->priv->arena, s.n + 1);
@@ -85,7 +84,7 @@ static ngd_status_t parse_word(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
         p->lex.tok.text.p);
 }
 
-/* number | symbol | function(a, b) | (expr) */
+/* Parses: number | symbol | function(a, b) | (expr) */
 static ngd_status_t parse_primary(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
 {
     ngd_status_t status;
@@ -102,7 +101,7 @@ static ngd_status_t parse_primary(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
     return status ? status : ngd_graph_lex_take_punct(&p->lex, ')');
 }
 
-/* {-} primary; a loop, so that a text of nothing but minus signs costs no stack */
+/* Parses: {-} primary. It loops, so that a text of minus signs only takes no stack. */
 static ngd_status_t parse_factor(struct ngd_graph_parser *p, ngd_dim_t *dim_p)
 {
     struct ngd_graph_token where = p->lex.tok;
@@ -167,7 +166,7 @@ ngd_status_t ngd_graph_parse_dtype(struct ngd_graph_parser *p, ngd_dtype_t *dtyp
     return ngd_graph_lex_advance(&p->lex);
 }
 
-/* f32[B, 64] */
+/* Parses: f32[B, 64] */
 ngd_status_t ngd_graph_parse_type(struct ngd_graph_parser *p, struct ngd_type *type_p)
 {
     struct ngd_type type = {0};

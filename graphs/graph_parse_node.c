@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nodes of graph text: results, operator, operands, attributes, and what is said of those that are wrong. */
+/* Parses nodes of graph text: results, operator, operands, attributes; and makes the diagnoses of wrong ones. */
 #include "graphs/graph_parse_int.h"
 #include <string.h>
 
-/* Where a statement after this node defines the name, or 0: it tells wrong order from a misspelt name. */
+/* Returns the line where a later statement defines the name, or 0. This tells wrong order from a misspelt name. */
 static uint32_t find_later_definition(const struct ngd_graph_parser *p, struct ngd_slice name)
 {
     struct ngd_graph_parser ahead = *p;
-    int depth = 1; /* of brackets: the name was met among the operands */
+    int depth = 1; /* depth of brackets: the name is among the operands */
 
     ahead.lex.diag = NULL;
     while (ahead.lex.tok.kind != NGD_GRAPH_TOK_END) {
@@ -56,7 +56,6 @@ static ngd_status_t undefined_value(struct ngd_graph_parser *p, const struct ngd
                         "line %u, column %u: %%%.*s is not defined anywhere above", t->line, t->column, n, t->text.p);
 }
 
-/* %name -> value, taking the token. */
 ngd_status_t ngd_graph_parse_value(struct ngd_graph_parser *p, const struct ngd_graph_node_text *node,
                                    uint32_t *value_p)
 {
@@ -176,7 +175,7 @@ static ngd_status_t unknown_attr(struct ngd_graph_parser *p, const struct ngd_op
     return status;
 }
 
-/* A value of the wrong type is an error of the attribute, not of the syntax. */
+/* Makes a syntax error within an attribute's value an error of the attribute's type. */
 static ngd_status_t attr_type_error(struct ngd_graph_parser *p, const struct ngd_op *op, int i, ngd_status_t status)
 {
     if (status != NGD_ERR_GRAPH_PARSE)
@@ -208,7 +207,7 @@ static ngd_status_t parse_node_attr(struct ngd_graph_parser *p, struct ngd_graph
     return status ? status : attr_type_error(p, op, i, parse_node_attr_value(p, op->attrs[i].type, &node->attrs[i]));
 }
 
-/* [{name=value, ...}] */
+/* Parses: [{name=value, ...}] */
 static ngd_status_t parse_node_attrs(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     bool first = true;
@@ -288,7 +287,7 @@ static ngd_status_t check_annotation(struct ngd_graph_parser *p, const struct ng
         ngd_op_type_text(p->graph, &v->type, ti));
 }
 
-/* [: TYPE, TYPE ...], one per result. */
+/* Parses: [: TYPE, TYPE ...], one for each result. */
 static ngd_status_t parse_annotations(struct ngd_graph_parser *p, uint32_t node)
 {
     ngd_status_t status = NGD_OK;
@@ -312,7 +311,7 @@ static ngd_status_t parse_annotations(struct ngd_graph_parser *p, uint32_t node)
     return status;
 }
 
-/* [%a, %b =] */
+/* Parses: [%a, %b =] */
 static ngd_status_t parse_node_results(struct ngd_graph_parser *p, struct ngd_graph_node_text *node)
 {
     ngd_status_t status = NGD_OK;
