@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text of a graph: the form that parses back, the Graphviz form, and the canonical form whose SHA-256 is
- * the digest.
+ * Prints a graph: as text that parses back, as Graphviz text, and in the canonical form whose SHA-256 is the
+ * digest.
  *
- * One printer writes both texts. The canonical one numbers values (inputs by class, then results in order),
- * gives every label, attribute and type, and leaves out the graph's name: what a client may choose freely
- * without changing what the graph computes or how it is called does not count.
+ * One printer writes the text and the canonical form. The canonical form numbers values (inputs by class, then
+ * results in order) and has every label, attribute and type. It leaves out the graph's name and the names of
+ * values, because they change neither what the graph computes nor how clients address its inputs and outputs.
  */
 #include "graphs/graph_int.h"
 #include <inttypes.h>
@@ -31,7 +31,7 @@ void ngd_print_float(double v, struct ngd_strbuf *sb)
     char text[40];
 
     if (isnan(v)) {
-        ngd_strbuf_append(sb, "nan"); /* one form: sign and payload of a NaN mean nothing here */
+        ngd_strbuf_append(sb, "nan"); /* all NaNs print the same: their sign and payload do not matter */
         return;
     }
     if (isinf(v)) {
@@ -99,7 +99,7 @@ bool ngd_attr_is_default(const struct ngd_attr_schema *schema, const struct ngd_
     switch (schema->type) {
     case NGD_ATTR_INTS:
         return a->n == 0;
-    case NGD_ATTR_FLOAT: /* by bits: -0 is not 0 */
+    case NGD_ATTR_FLOAT: /* compared by bits: -0 is not 0 */
         return a->i == 0 && memcmp(&a->f, &schema->def_float, sizeof(a->f)) == 0;
     case NGD_ATTR_STR:
         return strcmp(a->s, schema->def_str) == 0;
@@ -182,13 +182,13 @@ static void indent(const struct printer *p, uint32_t depth)
         ngd_strbuf_append(p->sb, "  ");
 }
 
-/* Scopes around a node as they are printed: the stream's, and in it that of its core limits. */
+/* Returns how many scopes are printed around a node: its stream's, and within it that of its core limits. */
 static uint32_t depth_of(const struct ngd_node_scope *scope)
 {
     return (scope->stream != 0) + (scope->aicore != 0);
 }
 
-/* Closes what `from` has and `to` does not, and opens what it lacks. */
+/* Closes the scopes that `from` has and `to` has not, and opens those that it lacks. */
 static void print_scopes(const struct printer *p, const struct ngd_node_scope *from, const struct ngd_node_scope *to)
 {
     bool same_stream = from->stream == to->stream;
@@ -262,7 +262,7 @@ static void print_outputs(const struct printer *p)
     }
 }
 
-/* The scopes between node i and the one before it; i = n_nodes: what is still open. */
+/* Prints the changes of scope before node i. i = n_nodes: closes the open scopes. */
 static void print_scopes_before(const struct printer *p, uint32_t i)
 {
     static const struct ngd_node_scope none;
@@ -286,7 +286,7 @@ static void print_body(const struct printer *p)
 
 /* ---- taps ---------------------------------------------------------------------------------------------- */
 
-/* n of a name that begins with "<what><n><end>", written without zeros in front, and not at all if it is 0; or max. */
+/* Returns n if the name begins with "<what><n><end>", otherwise max. n has no leading zeros, and 0 is not written. */
 static uint32_t number_in(const char *name, const char *what, char end, uint32_t max)
 {
     const char *p = name + strlen(what);
@@ -309,7 +309,7 @@ static const char *name_of_output(const struct ngd_graph *graph, uint32_t i)
     return graph->outputs[i].name;
 }
 
-/* Writes the first "<what><n><end>" that none of the names begins with: of n + 1 numbers n names leave one. */
+/* Writes the first "<what><n><end>" with which none of the n names begins. One of the n + 1 numbers 0..n is free. */
 static bool make_prefix(const struct ngd_graph *graph, const char *(*name_of)(const struct ngd_graph *, uint32_t),
                         uint32_t n, const char *what, char end, char to[32])
 {
@@ -330,7 +330,7 @@ static bool make_prefix(const struct ngd_graph *graph, const char *(*name_of)(co
     return true;
 }
 
-/* Copies stand right behind their nodes, since a view of a state shows later writes to it. */
+/* The copies are directly behind their nodes, because a view of a state shows later writes to it. */
 void ngd_graph_print_tapped(const struct ngd_graph *graph, struct ngd_strbuf *sb)
 {
     struct printer p = {graph, sb, NULL};
@@ -387,7 +387,7 @@ void ngd_graph_print(const struct ngd_graph *graph, struct ngd_strbuf *sb)
     ngd_strbuf_append(sb, "}\n");
 }
 
-/* Inputs in the order in which print_body writes them, then results. */
+/* Numbers inputs in the order in which print_body writes them, then results. */
 static void number_values(const struct ngd_graph *graph, uint32_t *numbers)
 {
     const uint32_t *const lists[] = {graph->params, graph->states, graph->inputs, graph->hosts};
@@ -431,7 +431,7 @@ static const char *const class_colours[] = {
     [NGD_VALUE_HOST] = "#fff2cc",  [NGD_VALUE_NODE] = "#eeeeee",
 };
 
-/* A border for each side stream; past eight they come again, and the label has the name. */
+/* Returns the colour of a side stream's borders. After eight they repeat; the label has the stream's name. */
 static const char *stream_colour(uint32_t stream)
 {
     static const char *const colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
@@ -440,7 +440,7 @@ static const char *stream_colour(uint32_t stream)
     return colours[(stream - 1) % (sizeof(colours) / sizeof(colours[0]))];
 }
 
-/* Appends text as the inside of a dot string. */
+/* Appends text, escaped for a string of dot. */
 static void dot_escape(struct ngd_strbuf *sb, const char *text)
 {
     for (; *text; text++) {
@@ -517,7 +517,7 @@ static void dot_node(const struct ngd_graph *graph, uint32_t index, struct ngd_s
     }
 }
 
-/* From each record to the waits for it; a graph has few. */
+/* Draws edges from each record to its waits. Graphs have few events, so the search is simple. */
 static void dot_events(const struct ngd_graph *graph, struct ngd_strbuf *sb)
 {
     for (uint32_t r = 0; r < graph->n_nodes; r++) {

@@ -2,15 +2,16 @@
 /*
  * The relations of a graph: guards that compare expressions over its symbols.
  *
- * They are kept in structural order, each once, so that neither their order in a text nor repetitions make another
- * digest. What the ranges decide is decided here and not at each replay. Those are the ranges that a request may ask
- * for, in a table of their own: the graph's goes up to the last bucket, at which replays may run.
+ * They are kept in structural order, each once, so that their order in a text and repetitions do not change the digest.
+ * A relation that the symbols' ranges decide is decided here and not at each replay. The ranges are those of requested
+ * sizes. They are in a separate expression table, because the graph's own table has ranges up to the last bucket, at
+ * which replays may run.
  */
 #include "graphs/graph_int.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* "T in 2..64, B in 1..4" */
+/* Prints "T in 2..64, B in 1..4". */
 static void print_ranges(const struct ngd_graph *graph, uint32_t symbols, struct ngd_strbuf *sb)
 {
     for (uint32_t i = 0; i < graph->n_symbols; i++)
@@ -50,7 +51,7 @@ static ngd_status_t declare_symbols(const struct ngd_graph *graph, struct ngd_ex
     return status;
 }
 
-/* What the ranges say of it, in so far as it can be computed at all. */
+/* Decides the relation by the ranges. Fails if its sides cannot be computed. */
 static ngd_status_t decide_relation(const struct ngd_graph *graph, const struct ngd_relation *r,
                                     ngd_relation_truth_t *truth_p)
 {
@@ -92,7 +93,7 @@ static ngd_status_t check_relation_limits(const struct ngd_graph *graph, const s
     return NGD_OK;
 }
 
-/* At its place in the order, unless it is there. */
+/* Inserts a relation at its place in the order, unless the graph has it already. */
 static ngd_status_t insert_relation(struct ngd_graph *graph, const struct ngd_relation *r, struct ngd_diag *diag)
 {
     uint32_t at = 0;

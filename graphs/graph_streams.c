@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The events of a graph: each is recorded once, and only below its record waited for.
+ * Checks the events of a graph: each is recorded once, and waits are below their record.
  *
- * The order of nodes is an order of execution, so a wait that stands above its record is wrong in any case; whether
- * the streams would then wait for each other for ever, or the record only has to move up, is found out for the
- * refusal: from the wait, what cannot begin before it is followed along streams and from records to waits, and
- * if the record is reached, there is a cycle.
+ * The order of nodes is an order of execution, so a wait above its record is always wrong. The diagnosis says whether
+ * the streams would wait for each other for ever, or the record only has to move up. To find out, a search follows the
+ * nodes that cannot begin before the wait, along streams and from records to waits. If it reaches the record, there is
+ * a cycle.
  *
- * Streams need no check: all are joined with the main one at the end of a graph, and begin with it.
+ * Streams need no check: they all begin with the main stream and are joined with it at the end of the graph.
  */
 #include "graphs/graph_int.h"
 #include <string.h>
@@ -16,7 +16,7 @@
 
 struct event {
     const char *tag;
-    uint32_t record; /* node */
+    uint32_t record; /* the node that records it */
 };
 
 struct events {
@@ -61,14 +61,15 @@ static ngd_status_t note_record(struct events *e, uint32_t node, struct ngd_diag
     return NGD_OK;
 }
 
-/* The wait on the stream of `record`, above it, through which it waits for node `wait`; NO_NODE: it does not. */
+/* Returns the wait above `record`, on its stream, through which `record` waits for node `wait`; NO_NODE: there is none.
+ */
 static uint32_t find_cycle(const struct events *e, uint32_t wait, uint32_t record)
 {
     const struct ngd_graph *g = e->graph;
     uint32_t reach[NGD_GRAPH_MAX_STREAMS], to = g->nodes[record].scope.stream;
     bool more = true;
 
-    memset(reach, 0xff, sizeof(reach)); /* by stream: the first node that cannot begin before `wait` ends */
+    memset(reach, 0xff, sizeof(reach)); /* for each stream, the first node that cannot begin before `wait` ends */
     reach[g->nodes[wait].scope.stream] = wait;
     while (more && reach[to] > record) {
         more = false;

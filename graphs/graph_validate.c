@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Validation of a whole graph, and sealing.
+ * Validates and seals a whole graph.
  *
- * The builder has checked each node as it came; here is what needs all of them: that the structure holds
- * together (a pass may have edited it), that symbols are used, that what is written is a state or an alias of
- * one, and that the padding of bucketed symbols cannot be seen.
+ * The builder has checked each node when it was added. Here are the checks that need all nodes: the structure is
+ * consistent (a pass may have edited it), symbols are used, nodes write only states and aliases of them, and the
+ * padding of bucketed symbols is invisible.
  *
- * Padding. A bucketed symbol may size dimension 0 only, as symbol*constant. Then the actual rows of every
- * tensor are a prefix of the padded ones, and by induction over the nodes it is enough that each operator's
- * row rule holds: rows of results before the cut depend on rows of operands before the cut only.
+ * Padding. A bucketed symbol may size dimension 0 only, as symbol*constant. Then the actual rows of every tensor
+ * are a prefix of the padded ones. By induction over the nodes, it is enough that each operator's row rule holds:
+ * actual rows of results depend only on actual rows of operands.
  */
 #include "graphs/graph_int.h"
 #include <string.h>
@@ -122,7 +122,7 @@ static ngd_status_t validate_symbols(const struct ngd_graph *graph, struct ngd_d
 
 /* ---- mutation ---- */
 
-/* What a view does to storage, by its shape rule. An operator that is not listed may copy. */
+/* How a view, given by its shape rule, uses the storage of operand 0. An operator that is not listed may copy. */
 enum view_kind { VIEW_NONE, VIEW_RESHAPE, VIEW_UNIT, VIEW_ORDER, VIEW_CUT, VIEW_REPEAT };
 static const struct {
     ngd_shape_fn *shape;
@@ -143,13 +143,13 @@ static enum view_kind view_kind_of(const struct ngd_op *op)
     return VIEW_NONE;
 }
 
-/* What is known of the storage of a value: whether it is the storage of a state, and laid out row-major. */
+/* Properties of a value's storage: it is the storage of a state, and it is row-major. */
 struct alias {
     bool of_state;
     bool contiguous;
 };
 
-/* Whether cutting along axis leaves a row-major tensor contiguous: no dimension before it has more than one index. */
+/* Returns true if a cut along axis leaves a row-major tensor contiguous: all dimensions before it have one index. */
 static bool cut_is_contiguous(const struct ngd_type *type, uint32_t axis)
 {
     for (uint32_t i = 0; i < axis; i++)
@@ -158,14 +158,14 @@ static bool cut_is_contiguous(const struct ngd_type *type, uint32_t axis)
     return true;
 }
 
-/* The storage of a view's results, given that of its operand 0. */
+/* Returns the storage of a view's results, given that of its operand 0. */
 static struct alias alias_of_view(const struct ngd_graph *graph, const struct ngd_node *node, struct alias x)
 {
     const struct ngd_type *from = ngd_node_in(graph, node, 0), *to = &graph->values[node->out[0]].type;
     struct alias broken = {false, false}, scattered = {x.of_state, false};
 
     switch (view_kind_of(node->op)) {
-    case VIEW_RESHAPE: /* of a scattered tensor it may have to copy */
+    case VIEW_RESHAPE: /* may have to copy a tensor that is not contiguous */
         return x.contiguous ? x : broken;
     case VIEW_UNIT:
         return x;
@@ -281,7 +281,7 @@ static ngd_status_t validate_rows(const struct ngd_graph *graph, uint32_t symbol
         const struct ngd_node *node = &graph->nodes[i];
         const char *why = "it mixes rows";
 
-        /* Results first: a wrong type names the node that makes it. */
+        /* A node's results are checked before their readers, so that a wrong type names the node that makes it. */
         for (uint32_t k = 0; k < node->n_in && !status; k++)
             if (node->in[k] != NGD_VALUE_NONE && graph->values[node->in[k]].cls != NGD_VALUE_NODE)
                 status = check_row_type(graph, node->in[k], symbol, diag);
@@ -300,7 +300,7 @@ static ngd_status_t validate_rows(const struct ngd_graph *graph, uint32_t symbol
     return status;
 }
 
-/* ---- whole ---- */
+/* ---- the whole graph ---- */
 
 static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, struct ngd_diag *diag)
 {
@@ -319,7 +319,8 @@ static ngd_status_t validate(const struct ngd_graph *graph, bool rewritten, stru
     for (uint32_t i = 0; i < graph->n_symbols && !status; i++)
         if (graph->symbols[i].policy == NGD_SYMBOL_BUCKETS)
             status = validate_rows(graph, i, diag);
-    /* What passes make of a graph computes the same, by operators that clients need not know. */
+    /* A graph that passes made needs no check: it computes the same as the original. Its operators may lack the trait.
+     */
     if (!status && !rewritten)
         status = ngd_graph_check_batch(graph, diag);
     return status;

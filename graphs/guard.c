@@ -5,7 +5,7 @@
 
 /* ---- relations ---------------------------------------------------------------------------------------- */
 
-/* "mod(T, 8) is 3"; nothing of a constant. Returns the symbol that it is, a bit. */
+/* Prints "mod(T, 8) is 3", but nothing for a constant. If the side is a single symbol, returns its bit, otherwise 0. */
 static uint32_t say_side(const struct ngd_graph *graph, ngd_dim_t side, int64_t value, struct ngd_strbuf *sb)
 {
     uint32_t symbol = 0;
@@ -20,7 +20,7 @@ static uint32_t say_side(const struct ngd_graph *graph, ngd_dim_t side, int64_t 
     return ngd_expr_is_multiple(graph->exprs, side, &symbol, &mult) && mult == 1 ? 1u << symbol : 0;
 }
 
-/* Symbols that are a side have been said. */
+/* Makes the diagnosis. It lists the values of the symbols that are not themselves a side of the relation. */
 static ngd_status_t relation_fails(const struct ngd_graph *graph, const struct ngd_relation *r, const int64_t *symbols,
                                    int64_t left, int64_t right, struct ngd_diag *diag)
 {
@@ -57,7 +57,7 @@ ngd_status_t ngd_guard_check_relations(const struct ngd_graph *graph, const int6
 
         if (!status)
             status = ngd_expr_eval(graph->exprs, r->right, symbols, &right);
-        if (status) /* not with values in range, for which the expressions were bounded */
+        if (status) /* cannot happen for values in range: the expressions were bounded for them */
             return ngd_diag_set(diag, status, "a guard of graph \"%.100s\" cannot be computed: %s", graph->name,
                                 ngd_status_text(status));
         if (!ngd_relation_holds(r->op, left, right))

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sizes at which a graph's relations hold, when nobody gave any.
+ * Chooses sizes at which a graph's relations hold.
  *
- * Boxes of sizes are halved, the upper half first, at the first symbol that has more than one size left. Bounds of both
- * sides over a box say whether a relation holds in all of it, in none of it, or neither. So the first box in which all
- * hold has the largest sizes, by the first symbol, then by the next, at its upper end.
+ * The search halves boxes of sizes at the first symbol with more than one size, and takes the upper half first. The
+ * bounds of both sides over a box show whether a relation holds in all of it, in none of it, or in a part. So the first
+ * box in which all relations hold has the largest sizes at its upper end: the largest for the first symbol, then for
+ * the next.
  */
 #include "graphs/guard.h"
 #include <inttypes.h>
 #include <string.h>
 
-/* Visits of expressions: about a tenth of a second. */
+/* Limit of visits of expressions, which take about a tenth of a second. */
 #define EFFORT_MAX (1u << 21)
 
 struct search {
@@ -47,7 +48,7 @@ static ngd_relation_truth_t decide_ranges(ngd_relation_op_t op, struct ngd_range
     return NGD_RELATION_SOMETIMES;
 }
 
-/* All relations in the box: one that holds nowhere decides it. */
+/* Decides all relations together in the box; one that never holds decides them. */
 static ngd_relation_truth_t decide_box(struct search *s)
 {
     const struct ngd_expr_table *exprs = s->graph->exprs;
@@ -70,7 +71,7 @@ static ngd_relation_truth_t decide_box(struct search *s)
     return all;
 }
 
-/* True: all relations hold at the upper end of the box. As deep as ranges can be halved. */
+/* Returns true if it finds sizes; they are then the upper end of the box. Recurses as often as ranges can be halved. */
 static bool search_box(struct search *s)
 {
     ngd_relation_truth_t all = s->effort < EFFORT_MAX ? decide_box(s) : NGD_RELATION_NEVER;
@@ -82,7 +83,7 @@ static bool search_box(struct search *s)
     while (i < s->graph->n_symbols && s->box[i].min == s->box[i].max)
         i++;
     if (i == s->graph->n_symbols)
-        return false; /* values outside their ranges, for which a side cannot be computed */
+        return false; /* values are outside their ranges, so that a side cannot be computed */
     min = s->box[i].min;
     max = s->box[i].max;
     s->box[i].min = min + (max - min) / 2 + 1;
@@ -116,7 +117,7 @@ static ngd_status_t none_found(const struct search *s, const int64_t *given, str
     return NGD_ERR_GUARD_FAILED;
 }
 
-/* A size outside of its range is refused by whoever takes the sizes (key.h), and no search is made for it. */
+/* Returns false if a size is outside its range. Then there is no search, because ngd_key_make refuses the sizes. */
 static bool in_ranges(const struct ngd_graph *graph, const int64_t *given)
 {
     for (uint32_t i = 0; i < graph->n_symbols; i++)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Guards and keys. Sealing a graph has shown for every dimension that it is neither negative nor too large
- * anywhere within the symbols' ranges and buckets, so the ranges, and the relations that the graph states, are all that
- * a replay has to check.
+ * Keys. Sealing a graph has shown that no dimension is negative or too large anywhere within the symbols' ranges and
+ * buckets. So a replay has to check only the ranges, and the relations that the graph states.
  */
 #include "graphs/key.h"
 #include "graphs/buckets.h"
@@ -22,7 +21,7 @@ static ngd_status_t check_symbol_range(const struct ngd_symbol *sym, int64_t val
                         sym->name, value, sym->min, sym->max, sym->name, op, limit);
 }
 
-/* set: other buckets than the symbol's; NULL or empty = its own. */
+/* Pins a symbol's value. set: buckets to use instead of the symbol's own; NULL or empty: its own. */
 static ngd_status_t pin(const struct ngd_symbol *sym, const struct ngd_bucket_set *set, int64_t value,
                         int64_t *pinned_p, struct ngd_diag *diag)
 {
@@ -39,7 +38,7 @@ static ngd_status_t pin(const struct ngd_symbol *sym, const struct ngd_bucket_se
             return NGD_OK;
         }
     }
-    /* Sealing a graph makes the last bucket reach the maximum, so only an unsealed graph gets here. */
+    /* Only an unsealed graph gets here: in a sealed graph the last bucket reaches the maximum. */
     return ngd_diag_set(diag, NGD_ERR_GUARD_FAILED, "symbol %s = %" PRId64 " is above its last bucket", sym->name,
                         value);
 }
@@ -66,7 +65,7 @@ ngd_status_t ngd_key_check_ranges(const struct ngd_graph *graph, const int64_t *
     return status;
 }
 
-/* asked: by a request, so that relations have to hold. */
+/* asked: a request asks for these sizes, so the relations must hold. */
 static ngd_status_t make_graph_key(const struct ngd_graph *graph, const struct ngd_digest *options,
                                    const struct ngd_bucket_set *sets, const int64_t *symbols, uint32_t n_symbols,
                                    bool asked, struct ngd_key *key_p, struct ngd_diag *diag)
@@ -118,7 +117,7 @@ bool ngd_key_equal(const struct ngd_key *a, const struct ngd_key *b)
            ngd_digest_equal(&a->graph, &b->graph) && ngd_digest_equal(&a->options, &b->options);
 }
 
-/* Enough of a digest for a person to tell two apart. */
+/* Prints enough of a digest to tell two apart. */
 static void print_digest(const char *what, const struct ngd_digest *d, struct ngd_strbuf *sb)
 {
     char hex[NGD_DIGEST_HEX];

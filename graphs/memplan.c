@@ -2,23 +2,23 @@
 /*
  * The memory planner.
  *
- * Packing intervals into memory is NP-hard, and graphs of decoders are easy instances of it: most blocks
- * live for one or two steps and a few large ones decide the peak. So several cheap heuristics compete, and
- * the search ends as soon as one of them meets the lower bound:
+ * Packing intervals into memory is NP-hard, but graphs of decoders are easy instances: most blocks live for one
+ * or two steps, and a few large ones decide the peak. So several cheap heuristics compete. The search ends as
+ * soon as one of them meets the lower bound:
  *
- *   1. online: blocks in order of their start, as an allocator with binned free lists would serve them.
- *      O(n) in practice whatever the graph looks like, so there is always an answer.
+ *   1. online: places blocks in order of their start, like an allocator with binned free lists. It takes O(n) in
+ *      practice for any graph, so there is always an answer.
  *   2. best fit in three orders: by bytes, by bytes * lifetime, by lifetime, each descending. A block goes into
- *      the smallest gap between the placed blocks that it meets in time.
- *   3. repair, only while the answer is more than 1/64 above the bound: the block that ended highest is placed
+ *      the smallest gap between the placed blocks that it overlaps in time.
+ *   3. repair, only while the answer is more than 1/64 above the bound: the block that reached the peak is placed
  *      first in the next round ("squeaky wheel").
  *
- * Steps 2 and 3 look at the neighbours in time of every block. A segment tree finds them without looking at the
- * others, but in a graph whose blocks all live at once there are n of them for each block: the budget (counted
- * in neighbours) ends the search there, and the best complete answer stands.
+ * Steps 2 and 3 visit the neighbours in time of every block. A segment tree finds them without visiting other
+ * blocks. But if all blocks of a graph live at once, each block has n neighbours. Then the budget, which counts
+ * neighbours, ends the search, and the best complete answer is used.
  *
- * With several streams (memplan.h) the tree finds those that may be neighbours, by how long each may last, and of them
- * those that happen before or after the block are left out. The online allocator takes them all for neighbours.
+ * With several streams (memplan.h) the tree finds possible neighbours, by how long each block may live. Those that
+ * happen before or after the block are then left out. The online allocator treats them all as neighbours.
  */
 #include "graphs/memplan.h"
 #include "base/mem.h"
@@ -26,7 +26,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* About one second of a 3 GHz core; a search over a decoder of 28 layers, if it needs one, uses a tenth of it. */
+/* About one second of a 3 GHz core. If a decoder of 28 layers needs a search, it uses a tenth of it. */
 #define BUDGET        UINT64_C(5000000)
 #define REPAIR_ROUNDS 24
 #define NONE          UINT32_MAX
@@ -35,8 +35,8 @@ struct item {
     uint64_t bytes; /* rounded up */
     uint64_t offset;
     uint32_t first, last;
-    uint32_t until; /* last, or later with several streams */
-    uint32_t block; /* of the caller */
+    uint32_t until; /* equals last, or is later with several streams */
+    uint32_t block; /* index of the caller's block */
 };
 
 struct span {
@@ -44,10 +44,10 @@ struct span {
 };
 
 struct planner {
-    struct item *items; /* of non-zero size, by first step */
+    struct item *items; /* blocks of non-zero size, sorted by first step */
     uint32_t n;
     uint32_t *order; /* items, in the order in which they are placed */
-    uint64_t *best;  /* offsets of the best answer, by item */
+    uint64_t *best;  /* offsets of the best answer, indexed by item */
     uint64_t best_peak;
     uint64_t bound;
     /* Segment tree over the items: 1 + the last step of any placed item below a node, 0 = none placed. */
@@ -57,7 +57,7 @@ struct planner {
     uint32_t n_near, n_seen;
     uint64_t budget;
     const struct ngd_memplan_order *time; /* NULL: one stream */
-    uint32_t placing;                     /* the item */
+    uint32_t placing;                     /* the item being placed */
 };
 
 /* ---- orders ---- */
@@ -141,7 +141,7 @@ static void tree_set(struct planner *p, uint32_t item, uint64_t value)
     }
 }
 
-/* They never live at the same time although their steps do not say so. */
+/* Returns true if two items are never live at the same time, although their steps overlap. */
 static bool ordered(const struct planner *p, uint32_t a, uint32_t b)
 {
     const struct ngd_memplan_order *o = p->time;
@@ -192,7 +192,7 @@ static void sort_near(struct planner *p)
     }
 }
 
-/* The first item that starts after step `last`: items are sorted by start. */
+/* Returns the first item that starts after step `last`. Items are sorted by start. */
 static uint32_t items_until(const struct planner *p, uint32_t last)
 {
     uint32_t lo = 0, hi = p->n;
@@ -250,7 +250,7 @@ static void keep_if_better(struct planner *p, uint64_t peak)
         p->best[i] = p->items[i].offset;
 }
 
-/* Places every item in the current order; false when the budget ended it half-way. */
+/* Places every item in the current order. Returns false if the budget ran out before the end. */
 static bool attempt(struct planner *p)
 {
     memset(p->tree, 0, 2 * (size_t)p->leaves * sizeof(p->tree[0]));
@@ -285,7 +285,8 @@ static bool good_enough(const struct planner *p)
     return p->best_peak <= p->bound + p->bound / 64;
 }
 
-/* One order: an attempt, and repairs of it while they are worth their time. False when the budget is spent. */
+/* Searches with one order: makes an attempt, and repairs it while that is worth its time. Returns false if the budget
+ * is spent. */
 static bool search_order(struct planner *p)
 {
     for (int round = 0; round <= REPAIR_ROUNDS; round++) {
@@ -316,19 +317,19 @@ static ngd_status_t search_orders(struct planner *p)
 
 #define BIN_SHIFT 3 /* eight bins for each power of two */
 #define BINS      (64 << BIN_SHIFT)
-#define BIN_LOOK  32 /* entries of a bin that are compared: bounds the work, and finds the best in all but odd cases */
+#define BIN_LOOK  32 /* entries of a bin that are compared; bounds the work and nearly always finds the best */
 
 struct chunk {
     uint64_t offset, bytes;
-    uint32_t prev, next;         /* in memory */
-    uint32_t bin_prev, bin_next; /* while free */
+    uint32_t prev, next;         /* neighbours in memory */
+    uint32_t bin_prev, bin_next; /* list of the bin, while free */
     bool free;
 };
 
 struct online {
     struct chunk *chunks;
     uint32_t n_chunks;
-    uint32_t spare; /* list of unused chunk slots, through next */
+    uint32_t spare; /* list of unused chunk slots, linked by next */
     uint32_t bins[BINS];
 };
 
@@ -390,7 +391,7 @@ static uint32_t chunk_new(struct online *o)
     return c;
 }
 
-/* Joins chunk b, right behind a in memory, to a. */
+/* Joins chunk b to chunk a, which is directly before it in memory. */
 static void chunk_join(struct online *o, uint32_t a, uint32_t b)
 {
     o->chunks[a].bytes += o->chunks[b].bytes;
@@ -405,7 +406,7 @@ static uint32_t online_alloc(struct online *o, uint64_t bytes)
 {
     uint32_t c = bin_find(o, bytes), rest;
 
-    if (c == NONE) /* cannot be: the last chunk has half of the address space, see load_blocks() */
+    if (c == NONE) /* cannot happen: the last chunk has half of the address space, see load_blocks() */
         return NONE;
     bin_remove(o, c);
     if (o->chunks[c].bytes > bytes) {
@@ -479,7 +480,7 @@ static ngd_status_t online(struct planner *p)
     uint32_t *chunk_of = NGD_NEW_N(uint32_t, p->n);
     ngd_status_t status = NGD_ERR_NO_MEMORY;
 
-    /* Each allocation splits at most one chunk in two. */
+    /* n + 1 chunks are enough: each allocation splits at most one chunk in two. */
     o.chunks = NGD_NEW_N(struct chunk, (size_t)p->n + 1);
     if (!ends || !chunk_of || !o.chunks)
         goto free_all;
@@ -495,10 +496,10 @@ free_all:
     return status;
 }
 
-/* ---- the whole ---- */
+/* ---- the planner ---- */
 
 struct change {
-    uint64_t step; /* at which the block comes, or the one after its last */
+    uint64_t step; /* the block's first step, or the step after its last */
     uint64_t bytes;
     bool comes;
 };
@@ -509,7 +510,7 @@ static int cmp_change(const void *pa, const void *pb)
 
     if (a->step != b->step)
         return cmp_u64(a->step, b->step);
-    return (int)a->comes - (int)b->comes; /* what goes makes room first */
+    return (int)a->comes - (int)b->comes; /* blocks that go make room first */
 }
 
 static ngd_status_t lower_bound(struct planner *p)
@@ -533,8 +534,8 @@ static ngd_status_t lower_bound(struct planner *p)
     return NGD_OK;
 }
 
-/* Copies the blocks that need memory. The sum of all sizes bounds every offset, so checking it once is enough;
- * half of the address space stays free, which is what the online allocator's last chunk needs. */
+/* Copies the blocks that need memory. The sum of all sizes bounds every offset, so one check is enough. It leaves half
+ * of the address space free, which the online allocator's last chunk needs. */
 static ngd_status_t load_blocks(struct planner *p, const struct ngd_memplan_block *blocks, uint32_t n, uint64_t align)
 {
     uint64_t total = 0;

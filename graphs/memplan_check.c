@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The check of a memory plan: a sweep over time. The blocks that live at the step under the sweep are kept by offset;
- * a block that begins must fit between its two neighbours there, and leaves when its last step has passed.
+ * Checks a memory plan by a sweep over the steps. The blocks that are live at the current step are sorted by offset. A
+ * block that begins must fit between its two neighbours; it is removed after its last step.
  *
- * With several streams a block stays until nothing can run before its last use any more, and what is kept may overlap
- * where one block happens before the other: then each that begins is compared with all that are kept.
+ * With several streams a block stays until no step can run before its last use any more. Live blocks may overlap if one
+ * happens before the other, so a block that begins is compared with all live blocks.
  */
 #include "base/mem.h"
 #include "graphs/memplan.h"
@@ -13,12 +13,12 @@
 struct sweep {
     const struct ngd_memplan_block *blocks;
     const struct ngd_memplan_order *order; /* NULL: one stream */
-    uint32_t *starts, *ends;               /* blocks by their first step, and by their last */
-    uint32_t *live;                        /* blocks, by offset */
+    uint32_t *starts, *ends;               /* blocks sorted by first step, and by last step */
+    uint32_t *live;                        /* live blocks, sorted by offset */
     uint32_t n, n_live;
 };
 
-/* How many live blocks begin below this offset. */
+/* Returns the number of live blocks that begin below this offset. */
 static uint32_t rank(const struct sweep *s, uint64_t offset)
 {
     uint32_t low = 0, high = s->n_live;
@@ -34,7 +34,7 @@ static uint32_t rank(const struct sweep *s, uint64_t offset)
     return low;
 }
 
-/* The last step at which the block may be in use. */
+/* Returns the last step at which the block may be in use. */
 static uint32_t block_end(const struct sweep *s, uint32_t block)
 {
     return s->order ? s->order->until[block] : s->blocks[block].last;
@@ -115,7 +115,8 @@ static bool block_within(const struct ngd_memplan_block *b, uint64_t align, uint
     return b->offset % align == 0 && b->offset <= peak && b->bytes <= peak - b->offset && b->first <= b->last;
 }
 
-/* Empty blocks take part in nothing but the first check. `live` is free until the sweep and holds what is sorted. */
+/* Checks each block, and collects those that are not empty in `live`, which is unused until the sweep. *steps_p: the
+ * number of steps. */
 static ngd_status_t collect_steps(struct sweep *s, uint32_t n, uint64_t align, uint64_t peak, uint32_t *steps_p)
 {
     uint32_t steps = 0;
@@ -133,7 +134,7 @@ static ngd_status_t collect_steps(struct sweep *s, uint32_t n, uint64_t align, u
     return NGD_OK;
 }
 
-/* Steps are calls of a plan, so there are not many more of them than blocks: they are counted. */
+/* Sorts blocks by counting. Steps are calls of a plan, so there are not many more steps than blocks. */
 static void sort(const struct sweep *s, bool by_last, uint32_t *counts, uint32_t steps, uint32_t *sorted)
 {
     uint32_t at = 0;

@@ -3,9 +3,9 @@
  * The operator table: rows of ops.def with their attribute schemas parsed, an index by name, and the
  * nearest name for a diagnosis.
  *
- * A row's shape rule is the function ngd_shape_<shape>; a row of rows kind SHAPE has its own check
- * ngd_rows_<shape>, the other kinds share ngd_rows_leading and ngd_rows_none. The schemas are text in
- * ops.def because they are read by people there; a mistake in one aborts at the first use, in any test.
+ * A row's shape rule is the function ngd_shape_<shape>. A row of kind SHAPE has its own row check
+ * ngd_rows_<shape>; the other kinds share ngd_rows_leading and ngd_rows_none. The schemas in ops.def are text,
+ * because people read them. A mistake in one aborts at the first use of the table, in any test.
  */
 #include "graphs/op_int.h"
 #include <math.h>
@@ -44,7 +44,7 @@ static const char *const schemas[] = {
 
 static const struct ngd_op *by_name[NGD_OP_MAX];
 
-/* The rows as they were written, without the last column. */
+/* The text of the rows, without the last column. */
 static const char rows_text[] =
 #define NGD_OP(ID, name, min_in, max_in, n_out, shape, rows, flags, mutates, host, attrs, doc)                       \
 #ID " " name " " #min_in " " #max_in " " #n_out " " #shape " " #rows " " #flags " " #mutates " " #host " " attrs \
@@ -107,7 +107,7 @@ static bool parse_default(struct ngd_attr_schema *a, const char *text)
     return false;
 }
 
-/* One "name:type[=default]" of n bytes. */
+/* Parses one "name:type[=default]" of n bytes. */
 static bool parse_schema_attr(struct ngd_attr_schema *a, const char *text, size_t n)
 {
     const char *colon = memchr(text, ':', n), *eq = memchr(text, '=', n);
@@ -171,7 +171,7 @@ const struct ngd_op *ngd_op_by_id(ngd_op_id_t id)
     return (unsigned)id < NGD_OP_MAX ? &table[id] : NULL;
 }
 
-/* memcmp order of a name that is not terminated against one that is. */
+/* Compares a name that is not terminated with one that is, in the order of memcmp. */
 static int compare_op_name(const char *name, size_t n, const char *other)
 {
     size_t m = strlen(other);
@@ -208,7 +208,7 @@ static size_t smallest(size_t a, size_t b, size_t c)
     return ab < c ? ab : c;
 }
 
-/* Levenshtein distance; both at most SUGGEST_MAX long. */
+/* Returns the Levenshtein distance of two names of at most SUGGEST_MAX bytes. */
 static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
 {
     size_t row[SUGGEST_MAX + 1];
@@ -229,7 +229,7 @@ static size_t edit_distance(const char *a, size_t na, const char *b, size_t nb)
     return row[nb];
 }
 
-/* The overload that is missing from the name, tensors first: aten.add -> aten.add.Tensor. */
+/* Finds an overload for a name that lacks one, those for tensors first: aten.add -> aten.add.Tensor. */
 static const char *suggest_overload(const char *name, size_t n)
 {
     const char *found = NULL;
@@ -249,7 +249,7 @@ static const char *suggest_overload(const char *name, size_t n)
 
 const char *ngd_op_suggest(const char *name, size_t n)
 {
-    size_t past = (n / 4 < 2 ? 2 : n / 4) + 1; /* one more than the largest distance that counts as near */
+    size_t past = (n / 4 < 2 ? 2 : n / 4) + 1; /* one more than the largest distance that counts as similar */
     const char *found;
 
     ngd_op_table_init();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of attention: dense, and paged with the cache's scatter; sampling. */
+/* Shape rules of dense attention, of paged attention and the writes to its cache, and of sampling. */
 #include "graphs/graph_int.h"
 #include "graphs/op_int.h"
 #include <math.h>
@@ -7,7 +7,7 @@
 
 /* ---- dense ---- */
 
-/* key and value (operand i) are query but for its rows, perhaps its heads, and the last dimension. */
+/* Checks that key or value (operand i) has query's shape, except for rows, the last dimension and perhaps heads. */
 static ngd_status_t check_like_query(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
                                      struct ngd_diag *diag)
 {
@@ -64,7 +64,7 @@ static ngd_status_t check_heads(struct ngd_graph *graph, struct ngd_node *node, 
     return NGD_OK;
 }
 
-/* attn_mask lies within [..., L, S], with 1 where it is repeated. */
+/* Checks that attn_mask lies within [..., L, S]; a dimension of 1 is repeated. */
 static ngd_status_t check_attention_mask(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *q = ngd_node_in(graph, node, 0), *k = ngd_node_in(graph, node, 1), *mask;
@@ -132,7 +132,8 @@ ngd_status_t ngd_shape_sdpa(struct ngd_graph *graph, struct ngd_node *node, stru
     return ngd_op_result(graph, node, 0, q->dtype, q->rank, dims, diag);
 }
 
-/* Dimension 0 is a batch, or heads that do not meet: unless the heads of keys are fewer. */
+/* Rows of dimension 0 are independent: it is a batch, or heads. If keys have fewer heads, heads of queries share them.
+ */
 bool ngd_rows_sdpa(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     if (ngd_node_in(graph, node, 0)->rank == 2) {
@@ -248,8 +249,9 @@ ngd_status_t ngd_shape_fused_attention(struct ngd_graph *graph, struct ngd_node 
 }
 
 /*
- * Rows of queries are T, rows of sequences are S; one symbol may be both. A row of the result depends on its
- * own sequence's cache, table and lengths; padded sequences have no query rows and padded rows no sequence.
+ * T is the number of query rows, S that of sequences; one symbol may size both. A row of the result depends only
+ * on the cache, table and lengths of its own sequence. Padded sequences have no query rows, and padded rows no
+ * sequence.
  */
 bool ngd_rows_fused_attention(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                               const char **why_p)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shape rules of collectives: what the ranks of a group do together.
+ * Shape rules of collectives, which the ranks of a group compute together.
  *
- * Each rank has a graph of its own, and a rule sees one of them. What must fit between ranks, and to the group (its
- * size, that a root is in it), is checked where the group is known: devices/comm.c at capture, the backend at a replay.
+ * Each rank has its own graph, and a rule sees only one of them. What must agree between ranks and with the group (its
+ * size, the root's rank) is checked where the group is known: by devices/comm.c at capture, by the backend at a replay.
  * Schemas are those of PyTorch's functional collectives.
  */
 #include "graphs/graph_int.h"
@@ -23,7 +23,7 @@ static ngd_status_t check_collective_group(struct ngd_graph *graph, struct ngd_n
     return NGD_OK;
 }
 
-/* Dtypes that are added up and compared, and what is done with them. */
+/* Checks the dtype and the operation of a reduction. */
 static ngd_status_t check_reduction(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const char *op = ngd_op_str(node, "reduce_op");
@@ -135,7 +135,7 @@ ngd_status_t ngd_shape_reduce_scatter(struct ngd_graph *graph, struct ngd_node *
     return with_rows(graph, node, rows, diag);
 }
 
-/* The sum of a list of splits, each of which is 0 at least. */
+/* Computes the sum of a list of splits, and checks that none is negative. */
 static ngd_status_t sum_splits(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t *sum_p,
                                struct ngd_diag *diag)
 {
@@ -196,8 +196,8 @@ ngd_status_t ngd_shape_wait_tensor(struct ngd_graph *graph, struct ngd_node *nod
 /* ---- the whole graph --------------------------------------------------------------------------------- */
 
 /*
- * Ranks meet in the order of their collectives, so the collectives of a group are on one stream: between streams there
- * is no order, and ranks would wait for each other in different ones.
+ * Checks that all collectives of a group are on one stream. Ranks must call them in the same order. Streams have no
+ * order between them, so two ranks could wait for each other in different collectives.
  */
 ngd_status_t ngd_graph_check_collectives(const struct ngd_graph *graph, struct ngd_diag *diag)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shape rules of the fused operators of a decoder layer (`ngd.`): linears with a norm in front, with several weights,
- * with a residual or a gate behind, and what comes between the projections and attention. Each has the types of its
- * composition.
+ * Shape rules of the fused operators of a decoder layer (`ngd.`): linears behind a norm, with several weights, with a
+ * residual or a gate after them, and the operators between the projections and attention. Each has the types of the
+ * operators that it combines.
  */
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* Operand i is a weight [N,K] for x[...,K]; its N goes to *n_p. */
+/* Checks that operand i is a weight [N,K] for x[...,K], and gives N. */
 static ngd_status_t check_weight(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
                                  ngd_dim_t *n_p, struct ngd_diag *diag)
 {
@@ -26,7 +26,7 @@ static ngd_status_t check_weight(struct ngd_graph *graph, struct ngd_node *node,
     return NGD_OK;
 }
 
-/* Operand i, where there is one, is a vector of n elements. */
+/* Checks that operand i, if given, is a vector of n elements. */
 static ngd_status_t check_vector(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
                                  ngd_dim_t n, const char *form, struct ngd_diag *diag)
 {
@@ -38,7 +38,7 @@ static ngd_status_t check_vector(struct ngd_graph *graph, struct ngd_node *node,
     return status ? status : ngd_op_shape_is(graph, node, i, role, 1, &n, form, diag);
 }
 
-/* x[...,K] of floats, and gamma[K] when it is operand `gamma` (0: there is none). */
+/* Checks that x is [...,K] of floats, and that operand `gamma` (0: none) is [K]. */
 static ngd_status_t check_x(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -51,7 +51,7 @@ static ngd_status_t check_x(struct ngd_graph *graph, struct ngd_node *node, uint
     return status;
 }
 
-/* Result i: x with N columns. */
+/* Sets the type of result i to that of x with n columns. */
 static ngd_status_t set_columns(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dim_t n,
                                 struct ngd_diag *diag)
 {
@@ -65,7 +65,8 @@ static ngd_status_t set_columns(struct ngd_graph *graph, struct ngd_node *node, 
 
 #define MAX_LINEARS 8
 
-/* Weights from operand `first` on, as many as sizes has elements, and as many biases or none. */
+/* Checks the weights from operand `first` on, one for each element of `sizes`, and the same number of biases or none.
+ */
 static ngd_status_t linears(struct ngd_graph *graph, struct ngd_node *node, uint32_t first, struct ngd_diag *diag)
 {
     const struct ngd_attr_value *sizes = ngd_op_attr(node, "sizes");
@@ -132,7 +133,7 @@ ngd_status_t ngd_shape_linear_add(struct ngd_graph *graph, struct ngd_node *node
     return status ? status : set_columns(graph, node, 0, n, diag);
 }
 
-/* gate and up from operand `first` on, and their biases. */
+/* Checks gate and up, which begin at operand `first`, and their biases. */
 static ngd_status_t gate_up(struct ngd_graph *graph, struct ngd_node *node, uint32_t first, struct ngd_diag *diag)
 {
     ngd_dim_t n = 0, up = 0;
@@ -167,7 +168,7 @@ ngd_status_t ngd_shape_rms_norm_linear_swiglu(struct ngd_graph *graph, struct ng
     return status ? status : gate_up(graph, node, 2, diag);
 }
 
-/* Rows of x; of linear_add those of the residual too, which has as many. Nothing else may have any. */
+/* Only x may have rows of the symbol, and operand `also`, the residual of linear_add, which has as many rows. */
 static bool rows_of_x(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, uint32_t also,
                       const char **why_p)
 {
@@ -212,7 +213,7 @@ bool ngd_rows_rms_norm_linear_swiglu(const struct ngd_graph *graph, const struct
 
 /* ---- between the projections and attention ------------------------------------------------------------ */
 
-/* k, v and slots have q's tokens; the caches have k's heads. */
+/* Checks that k, v and slots have q's number of tokens, and that the caches have k's heads. */
 static ngd_status_t check_kv(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *q = ngd_node_in(graph, node, 0), *k = ngd_node_in(graph, node, 1);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shape rules of elementwise operators. Broadcasting aligns last dimensions, so an operand with a bucketed
- * symbol in its dimension 0 meets dimension 0 of the result or, with fewer dimensions than it, a later one,
- * which the check of types refuses: the row rules here have nothing to add.
+ * Shape rules of elementwise operators. Their row rules check only attributes. Broadcasting aligns last dimensions,
+ * so an operand with a bucketed symbol in its dimension 0 gives it to dimension 0 of the result. If the result has
+ * more dimensions, it gets the symbol in a later one, which the check of types refuses.
  */
 #include "graphs/op_int.h"
 #include <math.h>
@@ -58,7 +58,8 @@ ngd_status_t ngd_shape_cast(struct ngd_graph *graph, struct ngd_node *node, stru
     return same_type_as(graph, node, (ngd_dtype_t)dtype, diag);
 }
 
-/* A float attribute beside integer data must be a whole number: the kernels compute in the tensor's dtype. */
+/* Checks that a float attribute is a whole number if the operand has integers: kernels compute in the operand's dtype.
+ */
 static ngd_status_t check_whole(struct ngd_graph *graph, struct ngd_node *node, const char *name, bool inf_ok,
                                 struct ngd_diag *diag)
 {
@@ -85,7 +86,7 @@ ngd_status_t ngd_shape_scalar(struct ngd_graph *graph, struct ngd_node *node, st
     return status;
 }
 
-/* What integers are divided by is not 0, which PyTorch raises an error for. */
+/* Checks that integers are not divided by 0, for which PyTorch raises an error. */
 ngd_status_t ngd_shape_divisor(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     ngd_status_t status = ngd_shape_scalar(graph, node, diag);
@@ -159,7 +160,7 @@ ngd_status_t ngd_shape_triangle(struct ngd_graph *graph, struct ngd_node *node, 
     return infer_unary(graph, node, NGD_TAKES_ALL, diag);
 }
 
-/* Operands first and first+1 have one dtype. */
+/* Checks that operands first and first+1 have the same dtype. */
 static ngd_status_t check_operand_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t first,
                                        struct ngd_diag *diag)
 {

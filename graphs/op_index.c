@@ -55,7 +55,7 @@ bool ngd_rows_cat(const struct ngd_graph *graph, const struct ngd_node *node, ui
     return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
 }
 
-/* All operands are of the first one's type. */
+/* All operands must have the first one's type. */
 ngd_status_t ngd_shape_stack(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -116,7 +116,7 @@ bool ngd_rows_repeat(const struct ngd_graph *graph, const struct ngd_node *node,
     const struct ngd_attr_value *repeats = ngd_op_attr(node, "repeats");
 
     if (!ngd_op_in_carries(graph, node, 0, symbol))
-        return true; /* rows made of something that has none of them: each its own */
+        return true; /* the rows are made of an operand without rows, so they are independent */
     if (repeats->n == ngd_node_in(graph, node, 0)->rank && repeats->list[0] == 1)
         return ngd_op_attrs_free(graph, node, symbol, NULL, why_p);
     *why_p = "it repeats dimension 0, so padding would end up between rows";
@@ -166,8 +166,8 @@ bool ngd_rows_split(const struct ngd_graph *graph, const struct ngd_node *node, 
     return index_rows_dim(graph, node, symbol, why_p);
 }
 
-/* How many parts of `size` the dimension has, which must be as many as the node has results: constants say it, of
- * symbols it must hold for all values. */
+/* Checks that the dimension has as many parts of `size` as the node has results, for all symbol values. Gives the size
+ * of the last part. */
 static ngd_status_t check_parts(struct ngd_graph *graph, struct ngd_node *node, uint32_t axis, ngd_dim_t size,
                                 ngd_dim_t *last_p, struct ngd_diag *diag)
 {
@@ -236,7 +236,8 @@ bool ngd_rows_unbind(const struct ngd_graph *graph, const struct ngd_node *node,
     return index_rows_dim(graph, node, symbol, why_p);
 }
 
-/* A Python slice bound as a position within 0..size: negative ones count from the end, then it is clamped. */
+/* Turns a bound of a Python slice into a position within 0..size: a negative one counts from the end; then it is
+ * clamped. */
 static ngd_status_t clamp_bound(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t size,
                                 ngd_dim_t *bound_p, struct ngd_diag *diag)
 {
@@ -317,7 +318,7 @@ ngd_status_t ngd_shape_slice(struct ngd_graph *graph, struct ngd_node *node, str
     return status ? status : ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
 }
 
-/* A slice that keeps all rows is none. */
+/* A slice that keeps all rows is allowed. */
 bool ngd_rows_slice(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0), *y = &graph->values[node->out[0]].type;
@@ -407,7 +408,7 @@ ngd_status_t ngd_shape_gather(struct ngd_graph *graph, struct ngd_node *node, st
     return status ? status : ngd_op_result(graph, node, 0, x->dtype, index->rank, index->dims, diag);
 }
 
-/* A row of x is reached by the row of the index with the same number, so x's padding is met by index padding only. */
+/* Row i of the index reads only row i of x, so only padding of the index reads padding of x. */
 bool ngd_rows_gather(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     if (ngd_op_in_carries(graph, node, 0, symbol) && !ngd_op_in_carries(graph, node, 1, symbol)) {
@@ -476,8 +477,8 @@ ngd_status_t ngd_shape_index(struct ngd_graph *graph, struct ngd_node *node, str
 }
 
 /*
- * A table with padded rows is fine here: the operator's definition ends the table at its actual rows (an index beyond
- * is INDEX_RANGE), so padding is out of reach. That is how a prompt's last row is picked.
+ * The table may have padded rows. By the operator's definition the table ends at its actual rows (an index beyond them
+ * is INDEX_RANGE), so no index reads padding. This is how a prompt's last row is picked.
  */
 bool ngd_rows_index(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of makers, of the copy into a state, and of what is refused. */
+/* Shape rules of operators that make tensors from nothing, of the copy into a state, and of refused operators. */
 #include "graphs/op_int.h"
 #include <math.h>
 #include <string.h>
@@ -9,7 +9,7 @@ static bool maker_has_attr(const struct ngd_node *node, const char *attr)
     return ngd_op_attr_index(node->op, attr, strlen(attr)) >= 0;
 }
 
-/* None is the dtype of the operand, if there is one. */
+/* Gives the attribute dtype; none stands for the operand's dtype, if there is an operand. */
 static ngd_status_t maker_dtype(const struct ngd_graph *graph, const struct ngd_node *node, ngd_dtype_t *dtype_p,
                                 struct ngd_diag *diag)
 {
@@ -44,7 +44,7 @@ ngd_status_t ngd_shape_arange(struct ngd_graph *graph, struct ngd_node *node, st
     return ngd_op_result(graph, node, 0, dtype, 1, &n, diag);
 }
 
-/* Element i is start + i*step, whatever the padded length is. */
+/* Element i is start + i*step and does not depend on the padded length. */
 bool ngd_rows_arange(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     return ngd_op_attrs_free(graph, node, symbol, "end", why_p);
@@ -71,7 +71,7 @@ ngd_status_t ngd_op_fills(const struct ngd_graph *graph, const struct ngd_node *
     double v = ngd_op_float(node, name);
 
     if (dtype == NGD_I64 && ngd_op_attr(node, name)->i)
-        return NGD_OK; /* f may be 2^63 */
+        return NGD_OK; /* f alone would not tell: it may be 2^63 */
     if (fill_fits(dtype, v))
         return NGD_OK;
     return ngd_op_fail(graph, node, diag, NGD_ERR_GRAPH_ATTRIBUTE, "attribute %s, %g, cannot be held by %s", name, v,
@@ -95,7 +95,8 @@ bool ngd_op_fills_all(const struct ngd_op *op)
     return op->shape == ngd_shape_full;
 }
 
-/* All that is one value everywhere: the shape is the attribute's, or the operand's, or that of a scalar. */
+/* Rule of all operators that fill a tensor with one value. The shape is the attribute `size`, or the operand's, or that
+ * of a scalar. */
 ngd_status_t ngd_shape_full(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_attr_value *size = maker_has_attr(node, "size") ? ngd_op_attr(node, "size") : NULL;

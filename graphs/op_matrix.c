@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of matrix products and of the embedding. Sums are f32; a result has the first operand's dtype. */
+/* Shape rules of matrix products and the embedding. Sums are in f32; a result has the first operand's dtype. */
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* a[..., k] and b[..., j] are the inner dimensions of a product. */
+/* Checks the inner dimensions of a product: dimension k of operand a and dimension j of operand b must be equal. */
 static ngd_status_t check_inner(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, uint32_t k, uint32_t b,
                                 uint32_t j, struct ngd_diag *diag)
 {
@@ -19,7 +19,7 @@ static ngd_status_t check_inner(struct ngd_graph *graph, struct ngd_node *node, 
         ngd_op_type_text(graph, y, ty), ngd_op_dim_text(graph, x->dims[k], dx), ngd_op_dim_text(graph, y->dims[j], dy));
 }
 
-/* Operands a and b are float matrices of that rank. */
+/* Checks that operands a and b are float tensors of that rank. */
 static ngd_status_t check_matrix_pair(struct ngd_graph *graph, struct ngd_node *node, uint32_t a, uint32_t b,
                                       uint32_t rank, const char *form_a, const char *form_b, struct ngd_diag *diag)
 {
@@ -123,7 +123,8 @@ ngd_status_t ngd_shape_linear(struct ngd_graph *graph, struct ngd_node *node, st
     return ngd_op_result(graph, node, 0, x->dtype, x->rank, dims, diag);
 }
 
-/* A vector times rows of weights is refused although its rows are apart: rows of a linear are rows of x to a device. */
+/* A weight with rows of the symbol is refused, although its rows are independent: for devices, a linear's rows are
+ * those of x. */
 bool ngd_rows_linear(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     if (ngd_op_in_carries(graph, node, 1, symbol)) {
@@ -133,7 +134,7 @@ bool ngd_rows_linear(const struct ngd_graph *graph, const struct ngd_node *node,
     return ngd_rows_leading(graph, node, symbol, why_p);
 }
 
-/* The attribute as a permutation of three dimensions; empty means the default. */
+/* Gives an attribute as a permutation of three dimensions; empty means the default. */
 static ngd_status_t permutation(struct ngd_graph *graph, struct ngd_node *node, const char *name,
                                 const uint32_t otherwise[3], uint32_t perm[3], struct ngd_diag *diag)
 {
@@ -194,8 +195,8 @@ ngd_status_t ngd_shape_transpose_bmm(struct ngd_graph *graph, struct ngd_node *n
 }
 
 /*
- * Rows are dimension 0 of what carries the symbol. They stay rows when they are the product's batch (of both
- * operands) or its M, and dimension 0 of the result again; a weight's own rows are its K or its batch.
+ * Rows are dimension 0 of the operands with the symbol. They stay rows if they become dimension 0 of the result: as the
+ * product's batch (in both operands) or as its M. Dimension 0 of a weight is its K or its batch.
  */
 bool ngd_rows_transpose_bmm(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                             const char **why_p)
@@ -226,7 +227,7 @@ ngd_status_t ngd_shape_embedding(struct ngd_graph *graph, struct ngd_node *node,
     return ngd_op_result(graph, node, 0, w->dtype, indices->rank + 1u, dims, diag);
 }
 
-/* Any index may read any row of the table, so padded rows of a table would be within reach. */
+/* The table may not have rows of the symbol: any index may read any row of it, padded ones included. */
 bool ngd_rows_embedding(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     if (ngd_op_in_carries(graph, node, 0, symbol)) {

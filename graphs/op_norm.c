@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of normalisations, softmax, rotary embedding and SwiGLU: operators within a row. */
+/* Shape rules of operators that compute within a row: normalisations, softmax, rotary embedding and SwiGLU. */
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* The first result of a layer_norm. */
+/* Checks a layer_norm, and sets its first result. */
 static ngd_status_t layer_norm_result(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     static const char *const roles[] = {"x", "weight", "bias"};
@@ -36,7 +36,7 @@ ngd_status_t ngd_shape_layer_norm(struct ngd_graph *graph, struct ngd_node *node
     return layer_norm_result(graph, node, diag);
 }
 
-/* Mean and rstd are f32 whatever x is, as PyTorch's meta kernel says. */
+/* Mean and rstd are f32 for any dtype of x, as in PyTorch's meta kernel. */
 ngd_status_t ngd_shape_native_layer_norm(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -79,7 +79,7 @@ static ngd_status_t check_gamma(struct ngd_graph *graph, struct ngd_node *node, 
     return status ? status : ngd_op_shape_is(graph, node, gamma, "gamma", 1, &x->dims[x->rank - 1], "[D]", diag);
 }
 
-/* x normalised over its last dimension by gamma (operand i), and rstd with a last dimension of 1. */
+/* Sets the results: x normalised over its last dimension with gamma, and rstd with a last dimension of 1. */
 static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, uint32_t gamma, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -87,7 +87,7 @@ static ngd_status_t rms_results(struct ngd_graph *graph, struct ngd_node *node, 
     ngd_status_t status = check_gamma(graph, node, gamma, diag);
 
     if (status)
-        return status; /* of rank 0, for one: there is no last dimension then */
+        return status; /* rank 0, for example, has no last dimension */
     memcpy(dims, x->dims, sizeof(dims));
     dims[x->rank - 1] = 1;
     status = ngd_op_result(graph, node, 0, x->dtype, x->rank, x->dims, diag);
@@ -172,7 +172,8 @@ ngd_status_t ngd_shape_softmax(struct ngd_graph *graph, struct ngd_node *node, s
     return ngd_op_result(graph, node, 0, widen ? NGD_F32 : x->dtype, x->rank, x->dims, diag);
 }
 
-/* As PyTorch, which casts first; it also casts to narrower types, where sums of rounded weights are other ones. */
+/* As in PyTorch, the cast comes first. PyTorch also casts to narrower types; that is refused, because sums of rounded
+ * weights differ. */
 ngd_status_t ngd_shape_softmax_int(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -205,7 +206,7 @@ bool ngd_rows_softmax(const struct ngd_graph *graph, const struct ngd_node *node
     return ngd_op_rows_axis(graph, node, symbol, axis, why_p);
 }
 
-/* cos or sin: [T,1,D] or [T,D] of x[T,H,D]. */
+/* Checks that cos or sin is [T,1,D] or [T,D] for x[T,H,D]. */
 static ngd_status_t check_norm_table(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
                                      struct ngd_diag *diag)
 {

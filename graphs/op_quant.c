@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of quantisation, alone and behind a normalisation or SwiGLU. */
+/* Shape rules of quantisation, alone and fused with a normalisation or SwiGLU. */
 #include "graphs/op_int.h"
 #include <string.h>
 
-/* Operand i, where there is one: f32, x's dtype or (zero points) i32; of n elements, or of one when that is allowed. */
+/* Checks operand i, if given: f32, x's dtype or (`integer`: zero points) i32; n elements, or one if `one` allows it. */
 static ngd_status_t check_scales(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, const char *role,
                                  ngd_dim_t n, bool one, bool integer, struct ngd_diag *diag)
 {
@@ -26,7 +26,7 @@ static ngd_dim_t last(const struct ngd_type *t)
     return t->dims[t->rank - 1];
 }
 
-/* Result i: one f32 for each row of `columns`. */
+/* Sets result i: one f32 for each row of x. */
 static ngd_status_t set_scale(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, struct ngd_diag *diag)
 {
     const struct ngd_type *x = ngd_node_in(graph, node, 0);
@@ -34,7 +34,7 @@ static ngd_status_t set_scale(struct ngd_graph *graph, struct ngd_node *node, ui
     return ngd_op_result(graph, node, i, NGD_F32, x->rank - 1u, x->dims, diag);
 }
 
-/* A result that is not wanted. */
+/* Sets an unwanted result to an empty tensor. */
 static ngd_status_t set_nothing(struct ngd_graph *graph, struct ngd_node *node, uint32_t i, ngd_dtype_t dtype,
                                 struct ngd_diag *diag)
 {
@@ -68,7 +68,7 @@ ngd_status_t ngd_shape_quantize(struct ngd_graph *graph, struct ngd_node *node, 
     return status ? status : ngd_op_result(graph, node, 0, dtype, x->rank, x->dims, diag);
 }
 
-/* Scales along dimension 0 would be rows too; those of a constant dimension are not, whatever the symbol is. */
+/* If x has rows of the symbol, the axis may not be 0, because the scales would then be rows too. */
 bool ngd_rows_quantize(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
     return ngd_op_rows_axis(graph, node, symbol, ngd_op_known_axis(node, "axis", ngd_node_in(graph, node, 0)->rank),
@@ -129,7 +129,7 @@ bool ngd_rows_add_rms_norm_quant(const struct ngd_graph *graph, const struct ngd
     return last_axis(graph, node, symbol, why_p);
 }
 
-/* Whether the second pair of results is wanted. */
+/* Checks output_mask. *second_p: the second pair of results is wanted. */
 static ngd_status_t check_quant_mask(struct ngd_graph *graph, struct ngd_node *node, bool *second_p,
                                      struct ngd_diag *diag)
 {

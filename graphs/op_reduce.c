@@ -16,7 +16,7 @@ uint32_t ngd_op_reduced_axes(const struct ngd_op *op, const struct ngd_attr_valu
     return n ? axes : (1u << rank) - 1;
 }
 
-/* Bit per reduced axis; an empty list means all, and so does none. */
+/* Gives a bit for each reduced axis. An empty list, or no attribute `dim`, means all axes. */
 static ngd_status_t reduced_axes(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t *axes_p,
                                  struct ngd_diag *diag)
 {
@@ -68,7 +68,7 @@ static ngd_status_t reduce_result(struct ngd_graph *graph, struct ngd_node *node
     return reduce_result_i(graph, node, 0, axes, dtype, diag);
 }
 
-/* A maximum of nothing has no value. */
+/* Checks that no reduced dimension may be 0, because a maximum of no elements has no value. */
 static ngd_status_t check_not_empty(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t axes,
                                     struct ngd_diag *diag)
 {
@@ -84,7 +84,7 @@ static ngd_status_t check_not_empty(const struct ngd_graph *graph, const struct 
     return NGD_OK;
 }
 
-/* dtype attribute, or the default of sums: floats stay, integers and bool become i64. */
+/* Gives the attribute dtype, or the default of sums: floats stay, integers and bool become i64. */
 static ngd_status_t sum_dtype(const struct ngd_graph *graph, const struct ngd_node *node, ngd_dtype_t *dtype_p,
                               struct ngd_diag *diag)
 {
@@ -117,7 +117,7 @@ ngd_status_t ngd_shape_reduce_mean(struct ngd_graph *graph, struct ngd_node *nod
     return status ? status : ngd_shape_reduce_sum(graph, node, diag);
 }
 
-/* Of the variance, and of the mean beside it. */
+/* Rule of the variance, with or without the mean as a second result. */
 ngd_status_t ngd_shape_var(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const double correction = ngd_op_float(node, "correction");
@@ -146,7 +146,7 @@ ngd_status_t ngd_shape_reduce_extreme(struct ngd_graph *graph, struct ngd_node *
     return status ? status : reduce_result(graph, node, axes, ngd_node_in(graph, node, 0)->dtype, diag);
 }
 
-/* PyTorch's u8 is older than its bool, and says yes and no itself. */
+/* For u8 the result is u8, as in PyTorch, where u8 stood for truth values before there was bool. */
 ngd_status_t ngd_shape_reduce_truth(struct ngd_graph *graph, struct ngd_node *node, struct ngd_diag *diag)
 {
     const ngd_dtype_t dtype = ngd_node_in(graph, node, 0)->dtype == NGD_U8 ? NGD_U8 : NGD_BOOL;

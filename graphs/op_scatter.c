@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shape rules of what is operand 0 with some elements replaced or added to, and of padding. */
+/* Shape rules of operators that replace or add to some elements of operand 0, and of padding. */
 #include "graphs/op_int.h"
 #include <string.h>
 
@@ -67,7 +67,8 @@ ngd_status_t ngd_shape_index_put(struct ngd_graph *graph, struct ngd_node *node,
     return status ? status : as_x(graph, node, diag);
 }
 
-/* Rows of indices and values go where they go one by one: those of padding go nowhere. That is how a cache is written.
+/* Each row of indices and values is written on its own, and padded rows are not written. This is how a cache is
+ * written.
  */
 bool ngd_rows_index_put(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol, const char **why_p)
 {
@@ -96,8 +97,8 @@ ngd_status_t ngd_shape_index_copy(struct ngd_graph *graph, struct ngd_node *node
     return status ? status : as_x(graph, node, diag);
 }
 
-/* Along dimension 0 like index_put; along another one rows of x take what rows of the source have, by one index for
- * all. */
+/* Along dimension 0 this is like index_put. Along another one, each row of x takes elements of the same row of the
+ * source, with one index for all rows. */
 bool ngd_rows_index_copy(const struct ngd_graph *graph, const struct ngd_node *node, uint32_t symbol,
                          const char **why_p)
 {

@@ -100,7 +100,7 @@ ngd_status_t ngd_type_check(const struct ngd_graph *graph, const struct ngd_type
                 "dimension %u, %s, can be as low as %lld: raise the minimum of its symbols so that it is never "
                 "negative",
                 i, ngd_op_dim_text(graph, type->dims[i], dim), (long long)lo);
-        /* A 0 among huge dimensions does not make their strides small: it counts as 1. */
+        /* A dimension of 0 counts as 1, because it does not make the strides of huge other dimensions small. */
         overflow = overflow || __builtin_mul_overflow(bytes, hi ? (uint64_t)hi : 1, &bytes) ||
                    bytes > NGD_GRAPH_MAX_TENSOR_BYTES;
     }
@@ -116,7 +116,7 @@ ngd_status_t ngd_op_result(struct ngd_graph *graph, struct ngd_node *node, uint3
                            const ngd_dim_t *dims, struct ngd_diag *diag)
 {
     struct ngd_type *type = &graph->values[node->out[i]].type;
-    struct ngd_diag why; /* a kilobyte: filled when it is needed */
+    struct ngd_diag why; /* a kilobyte, so it is filled only if needed */
     ngd_status_t status;
 
     if (rank > NGD_MAX_RANK)
@@ -274,7 +274,7 @@ ngd_status_t ngd_op_broadcast(const struct ngd_graph *graph, const struct ngd_no
     uint32_t rank = a->rank > b->rank ? a->rank : b->rank;
     char ta[NGD_OP_TEXT], tb[NGD_OP_TEXT], da[NGD_OP_TEXT], db[NGD_OP_TEXT];
 
-    for (uint32_t k = 1; k <= rank; k++) { /* from the last dimension on */
+    for (uint32_t k = 1; k <= rank; k++) { /* from the last dimension to the first */
         ngd_dim_t x = k <= a->rank ? a->dims[a->rank - k] : 1, y = k <= b->rank ? b->dims[b->rank - k] : 1;
 
         if (x != y && x != 1 && y != 1)

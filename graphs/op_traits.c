@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operators that have more to say than ops.def. Their functions are in the files of those who ask. */
+/* The operators that have traits beyond ops.def. The functions are in the files that call them. */
 #include "graphs/op_traits.h"
 
 const struct ngd_op_traits ngd_op_traits[NGD_OP_MAX] = {

@@ -2,9 +2,9 @@
 /*
  * Shape rules of views.
  *
- * Rows: a view of [s*m, rest] as [s*n, other rest] keeps rows whole. Both have the same number of elements,
- * so the actual elements, a prefix of the padded ones in row-major order, are the same prefix in both shapes.
- * That the symbol is only in dimension 0, as symbol*constant, is checked on types before the rules are asked.
+ * Rows: a view of [s*m, rest] as [s*n, other rest] keeps rows whole. Both shapes have the same number of
+ * elements. The actual elements are a prefix of the padded ones in row-major order, and the same prefix in both
+ * shapes. The check of types has shown that the symbol is only in dimension 0, as symbol*constant.
  */
 #include "graphs/op_int.h"
 #include <string.h>
@@ -25,7 +25,7 @@ static ngd_status_t multiply_dims(struct ngd_graph *graph, const ngd_dim_t *dims
     return NGD_OK;
 }
 
-/* Copies the size list to dims, noting where a -1 is (or NGD_MAX_RANK). */
+/* Copies the list of sizes to dims. *inferred_p: the position of a -1, or NGD_MAX_RANK. */
 static ngd_status_t read_view_sizes(struct ngd_graph *graph, struct ngd_node *node, const char *name, ngd_dim_t *dims,
                                     uint32_t *inferred_p, struct ngd_diag *diag)
 {
@@ -67,7 +67,7 @@ static ngd_status_t infer_size(struct ngd_graph *graph, struct ngd_node *node, n
 
 static const char *size_attr(const struct ngd_node *node)
 {
-    return node->op->attrs[0].name; /* view calls it size, reshape shape */
+    return node->op->attrs[0].name; /* "size" for view, "shape" for reshape */
 }
 
 bool ngd_op_infers_size(const struct ngd_op *op)
@@ -214,7 +214,7 @@ ngd_status_t ngd_shape_unsqueeze(struct ngd_graph *graph, struct ngd_node *node,
     return ngd_op_result(graph, node, 0, x->dtype, x->rank + 1u, dims, diag);
 }
 
-/* It is known whether the dimension is 1. */
+/* Checks that the dimension is certainly 1 or certainly not. */
 static ngd_status_t check_squeeze(struct ngd_graph *graph, struct ngd_node *node, uint32_t axis, struct ngd_diag *diag)
 {
     ngd_dim_t dim = ngd_node_in(graph, node, 0)->dims[axis];

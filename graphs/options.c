@@ -9,7 +9,7 @@
 
 struct row {
     struct ngd_option_info info;
-    size_t offset; /* of the field */
+    size_t offset; /* of the option's field in struct ngd_graph_options */
     int64_t lo, hi;
     const char *words;
 };
@@ -28,7 +28,7 @@ static const char *const pass_names[] = {
 };
 #define N_PASSES (sizeof(pass_names) / sizeof(pass_names[0]))
 
-/* Some run more than once. */
+/* Returns true for the first row of a pass in passes.def. Some passes run more than once. */
 static bool is_first_run(size_t pass)
 {
     for (size_t i = 0; i < pass; i++)
@@ -69,7 +69,7 @@ int ngd_option_find(const char *name)
     return -1;
 }
 
-/* The words of an ENUM, one at a time; NULL after the last. */
+/* Returns the next word of an ENUM; NULL after the last. */
 static const char *next_word(const char **at, size_t *n_p)
 {
     const char *word = *at + strspn(*at, " ");
@@ -127,7 +127,7 @@ static bool set_bool(const char *value, bool *to)
     return true;
 }
 
-/* Digits only: no sign, no blanks, no words that Python would take for numbers. */
+/* Parses digits only: no sign, no blanks, no words that Python accepts as numbers. */
 static bool set_int(const struct row *row, const char *value, int64_t *to)
 {
     int64_t v = 0;
@@ -173,7 +173,7 @@ static bool is_option_name(const char *s, size_t n)
     return true;
 }
 
-/* "a,b" -> "a,b"; blanks around names are dropped. */
+/* Copies names separated by commas, and drops blanks around them. */
 static bool set_names(const char *value, char *to)
 {
     size_t len = 0;
@@ -230,7 +230,7 @@ static const char *scan_digits(const char *p, uint64_t *v)
     return p == start ? NULL : p + strspn(p, " ");
 }
 
-/* npugraph_ex's handle, a pair of integers of which one is 0, or a name; "" and None are no pool. */
+/* Parses npugraph_ex's handle (a pair of integers, one of them 0) or a name. "" and None mean no pool. */
 static bool set_pool(const char *value, char *to)
 {
     uint64_t a, b;
@@ -324,7 +324,7 @@ static bool same_value(const struct row *row, const struct ngd_graph_options *a,
 void ngd_graph_options_init(struct ngd_graph_options *options)
 {
     *options = (struct ngd_graph_options){0};
-    for (int i = 0; i < NGD_OPTION_MAX; i++) /* the table's own defaults are valid, which a test shows */
+    for (int i = 0; i < NGD_OPTION_MAX; i++) /* cannot fail: a test shows that the table's defaults are valid */
         if (rows[i].info.def[0])
             (void)set_value((ngd_option_id_t)i, options, rows[i].info.def);
 }
@@ -501,7 +501,7 @@ bool ngd_graph_options_are_default(const struct ngd_graph_options *options)
     return true;
 }
 
-/* Without an allocation, whose failure could make two digests equal. */
+/* Does not allocate, because a failed allocation could make two digests equal. */
 void ngd_graph_options_digest(const struct ngd_graph_options *options, bool key_only, struct ngd_digest *digest_p)
 {
     struct ngd_digest parts[NGD_OPTION_MAX] = {0};
